@@ -1,0 +1,81 @@
+# Everything below needs only Python >= 3.11 with pip, and make.
+# `make test PYTHON=python3.13` works in an environment of its own, .venv-3.13.
+
+PYTHON ?= python3
+# JAX treats the CPU as one device unless told otherwise; the demo gets one for each core, up to eight.
+CORES := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 8 ? n : 8)))
+PYTEST_WORKERS ?= auto
+PYTEST_ARGS ?=
+
+# The interpreter. A pyenv shim of a version that is not selected does not run, so pyenv is asked for it.
+probe = $(shell $(1) -c 'import sys; print(sys.executable)' 2>/dev/null)
+INTERPRETER := $(call probe,$(PYTHON))
+ifeq ($(INTERPRETER),)
+INTERPRETER := $(call probe,PYENV_VERSION=$(shell pyenv whence $(PYTHON) 2>/dev/null | tail -n 1) $(PYTHON))
+endif
+ifeq ($(INTERPRETER),)
+$(error "$(PYTHON)" is not a Python that runs; name one with `make PYTHON=...`)
+endif
+
+VERSION := $(shell $(INTERPRETER) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+ifneq ($(shell $(INTERPRETER) -c 'import sys; print(sys.version_info >= (3, 11))'),True)
+$(error sciml needs Python >= 3.11 and $(PYTHON) is $(VERSION); name another with `make PYTHON=...`)
+endif
+
+ifeq ($(PYTHON),python3)
+VENV ?= .venv
+else
+VENV ?= .venv-$(VERSION)
+endif
+PY := $(VENV)/bin/python
+RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all bench docs serve lint format clean
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+# Without ensurepip (Debian's python3 without python3-venv) the interpreter's own pip fills the environment.
+$(VENV)/.created:
+	$(INTERPRETER) -m venv $(VENV) || \
+	  { $(INTERPRETER) -m venv --clear --without-pip $(VENV) && $(INTERPRETER) -m pip --python $(PY) install pip; }
+	@touch $@
+
+# One stamp for each extra, e.g. .venv/.installed-test
+$(VENV)/.installed-%: $(VENV)/.created pyproject.toml
+	$(PY) -m pip install --quiet --editable ".[$*]"
+	@touch $@
+
+demo: $(VENV)/.installed-plot ## fit a model to measured data, run its uncertainty, sweep its parameters
+	JAX_COMPILATION_CACHE_DIR="$(CURDIR)/.cache/jax-demo" JAX_NUM_CPU_DEVICES=$(CORES) $(PY) docs/tutorials/lynx_hare.py --out build/lynx_hare
+
+test: $(VENV)/.installed-test ## the tests, with x64 on and then off
+	$(RUN_PYTEST) -m "not slow"
+	SCIML_X64=0 $(RUN_PYTEST) -m "not slow"
+
+test-all: $(VENV)/.installed-test ## the tests and those marked slow
+	$(RUN_PYTEST)
+	SCIML_X64=0 $(RUN_PYTEST)
+
+bench: $(VENV)/.installed-bench ## the benchmarks, printed as a table
+	$(PY) -m benchmarks
+
+docs: $(VENV)/.installed-docs ## build the documentation into site/
+	$(PY) -m mkdocs build --strict
+
+serve: $(VENV)/.installed-docs ## serve the documentation and rebuild it on every change
+	$(PY) -m mkdocs serve
+
+lint: $(VENV)/.installed-dev ## ruff and pyright
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m pyright --pythonpath $(PY)
+
+format: $(VENV)/.installed-dev ## let ruff rewrite the code
+	$(PY) -m ruff check --fix
+	$(PY) -m ruff format
+
+clean: ## remove environments, caches and builds
+	rm -rf .venv .venv-* .cache .pytest_cache .ruff_cache .hypothesis site build dist

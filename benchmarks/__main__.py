@@ -1,0 +1,30 @@
+"""Run the benchmarks and print their tables: `python -m benchmarks [name ...]`."""
+
+import argparse
+import dataclasses
+import time
+
+from ._harness import environment, measure, note, report, table
+from ._registry import BENCHMARKS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"which to run, of: {', '.join(BENCHMARKS)} (all)")
+    parser.add_argument("--repeats", type=int, help="timed repeats of each row, instead of each benchmark's own number")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(BENCHMARKS):
+        parser.error(f"no benchmark named {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}")
+    start = time.perf_counter()
+    report(f"## Benchmarks\n\n{environment()}\n")
+    for name in options.names or BENCHMARKS:
+        for group in BENCHMARKS[name]():
+            note(f"[{time.perf_counter() - start:5.0f} s] {name}: {group.title}")
+            if options.repeats:
+                group = dataclasses.replace(group, repeats=options.repeats)
+            report(table(group, measure(group)))
+    note(f"[{time.perf_counter() - start:5.0f} s] done")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""The Lorenz ensemble as a C loop, compiled on the fly where there is a compiler."""
+
+import ctypes
+import pathlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ._harness import Candidate
+
+FLAGS = ["-O3", "-march=native", "-std=c11", "-shared", "-fPIC"]
+SOURCE = pathlib.Path(__file__).with_name("_lorenz.c")
+
+
+def _library(compiler: str, flags: list[str]) -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory() as folder:
+        target = pathlib.Path(folder) / "lorenz.so"
+        subprocess.run(
+            [compiler, *FLAGS, *flags, str(SOURCE), "-o", str(target), "-lm"], check=True, capture_output=True
+        )
+        return ctypes.CDLL(str(target))  # stays mapped after the folder is gone
+
+
+def c_lorenz(
+    rho: np.ndarray, *, fixed: bool, steps: int, tol: float, against: str, error: Callable[[Any], float]
+) -> list[Candidate]:
+    """Rows for the C loop on one core and on all; none without a compiler."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        return []
+    rho = np.ascontiguousarray(rho, np.float32)
+    pointer, number = ctypes.c_void_p, ctypes.c_float
+
+    def build(flags: list[str]) -> Callable[[], Any]:
+        library = _library(compiler, flags)
+        out = np.empty((rho.size, 3), np.float32)
+
+        def run() -> np.ndarray:
+            where = pointer(rho.ctypes.data), pointer(out.ctypes.data), rho.size
+            if fixed:
+                library.fixed(*where, steps, number(1 / steps))
+            else:
+                library.adaptive(*where, number(tol), number(1 / steps))
+            return out
+
+        return run
+
+    rows = {"C, -O3 -march=native, one core": [], "C, -O3 -march=native -fopenmp, all cores": ["-fopenmp"]}
+    return [Candidate(label, lambda flags=flags: build(flags), against, error) for label, flags in rows.items()]

@@ -1,0 +1,14 @@
+"""Every benchmark by name: a function that returns its groups of rows."""
+
+from collections.abc import Callable
+
+from . import compile_time, gradient, lorenz_ensemble, rosenbrock, scan
+from ._harness import Group
+
+BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
+    "lorenz_ensemble": lorenz_ensemble.groups,
+    "scan": scan.groups,
+    "gradient": gradient.groups,
+    "rosenbrock": rosenbrock.groups,
+    "compile_time": compile_time.groups,
+}

@@ -1,0 +1,119 @@
+"""Robertson's reaction: one member and a thousand, their gradient, beside SciPy's LSODA and diffrax's Kvaerno5."""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.integrate import solve_ivp
+
+import sciml
+
+from ._harness import Candidate, Group, jitted
+
+N = 1_000
+T1 = 1e5
+RTOL, ATOL = 1e-8, 1e-11
+RATES = np.array([0.04, 3e7, 1e4])
+
+
+def robertson(t: Any, y: jax.Array, k: jax.Array) -> jax.Array:
+    """Robertson's reaction for one member, the vector field every library here is given."""
+    del t
+    slow, fast, back = k[0] * y[0], k[1] * y[1] ** 2, k[2] * y[1] * y[2]
+    return jnp.stack([back - slow, slow - back - fast, fast])
+
+
+def _scipy(k: np.ndarray, method: str, rtol: float, atol: float) -> np.ndarray:
+    a, b, c = map(float, k)
+
+    def slope(t: float, y: np.ndarray) -> list[float]:
+        del t
+        slow, fast, back = a * y[0], b * y[1] * y[1], c * y[1] * y[2]
+        return [back - slow, slow - back - fast, fast]
+
+    def jacobian(t: float, y: np.ndarray) -> list[list[float]]:
+        del t
+        return [
+            [-a, c * y[2], c * y[1]],
+            [a, -c * y[2] - 2 * b * y[1], -c * y[1]],
+            [0.0, 2 * b * y[1], 0.0],
+        ]
+
+    solution = solve_ivp(slope, (0.0, T1), [1.0, 0.0, 0.0], method=method, rtol=rtol, atol=atol, jac=jacobian)
+    return solution.y[:, -1]
+
+
+def _error(rates: np.ndarray) -> Callable[[Any], float]:
+    """The largest relative error of any component of the first members, by SciPy's Radau at 1e-12."""
+    reference = np.stack([_scipy(k, "Radau", 1e-12, 1e-16) for k in rates[:4]])
+    return lambda out: float(np.max(np.abs(np.asarray(out).reshape(-1, 3)[: len(reference)] / reference - 1)))
+
+
+def ours(k: jax.Array) -> jax.Array:
+    y0 = jnp.asarray([1.0, 0.0, 0.0], k.dtype)
+    solver = sciml.solvers.Rodas5P()
+    return sciml.solve(robertson, y0, t0=0.0, t1=T1, args=k, rtol=RTOL, atol=ATOL, solver=solver).ys[-1]
+
+
+def theirs(k: jax.Array) -> jax.Array:
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(robertson),
+        diffrax.Kvaerno5(),
+        0.0,
+        T1,
+        None,
+        jnp.asarray([1.0, 0.0, 0.0], k.dtype),
+        args=k,
+        stepsize_controller=diffrax.PIDController(rtol=RTOL, atol=ATOL),
+        adjoint=diffrax.ForwardMode(),
+        max_steps=100_000,
+        throw=False,
+    )
+    assert solution.ys is not None
+    return solution.ys[-1]
+
+
+def groups() -> list[Group]:
+    with jax.enable_x64(True):
+        one = jnp.asarray(RATES)
+        many = jnp.asarray(RATES * (1 + 0.1 * np.random.default_rng(0).uniform(-1, 1, (N, 3))))
+
+    def in_float64(build: Callable[[], Callable[[], Any]]) -> Callable[[], Callable[[], Any]]:
+        def built() -> Callable[[], Any]:
+            with jax.enable_x64(True):
+                run = build()
+
+            def again() -> Any:
+                with jax.enable_x64(True):
+                    return run()
+
+            return again
+
+        return built
+
+    def weighted(k: jax.Array) -> jax.Array:
+        return jnp.sum(jax.vmap(ours)(k) * jnp.asarray([1.0, 1e4, 1.0], k.dtype))
+
+    setting = f"Robertson, t in [0, {T1:g}], float64, rtol {RTOL:g}, atol {ATOL:g}, end state"
+    single = [
+        Candidate("sciml Rodas5P", in_float64(jitted(ours, one)), error=_error(RATES[None])),
+        Candidate(
+            "SciPy LSODA", lambda: lambda: _scipy(RATES, "LSODA", RTOL, ATOL), "sciml Rodas5P", _error(RATES[None])
+        ),
+        Candidate("diffrax Kvaerno5", in_float64(jitted(theirs, one)), "sciml Rodas5P", _error(RATES[None])),
+    ]
+    rates = np.asarray(many)
+    ensemble = [
+        Candidate("sciml Rodas5P, vmap", in_float64(jitted(jax.vmap(ours), many)), error=_error(rates)),
+        Candidate("its gradient by all rates", in_float64(jitted(jax.grad(weighted), many)), "sciml Rodas5P, vmap"),
+        Candidate(
+            "diffrax Kvaerno5, vmap", in_float64(jitted(jax.vmap(theirs), many)), "sciml Rodas5P, vmap", _error(rates)
+        ),
+    ]
+    return [
+        Group(f"One member: {setting}", single),
+        Group(f"{N} members, rates within 10 %: {setting}", ensemble, repeats=3),
+    ]

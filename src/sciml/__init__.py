@@ -1,0 +1,31 @@
+"""Differentiable simulation in JAX.
+
+The face of the library: what most programs need, and the packages that hold the rest.
+
+- `solve` an initial value problem; get a `Solution` with a `Status`.
+- `fit` a model to data.
+- `models`: vector fields; `AbstractModel` and `parameter` to write your own.
+- `solvers`: methods and adjoints (`Checkpointed`, `Direct`).
+- `parallel`: ensembles and sweeps over devices.
+- `training`: fitting.
+- `verify`: exact solutions and reference problems.
+- `inspect`: what JAX made of a function.
+- `plot`: pictures.
+- `kernels`: fast formulations, such as a model evaluated over lanes of members.
+"""
+
+from . import (
+    inspect as inspect,
+    kernels as kernels,
+    models as models,
+    parallel as parallel,
+    plot as plot,
+    solvers as solvers,
+    training as training,
+    verify as verify,
+)
+from ._model import AbstractModel as AbstractModel
+from ._parameters import parameter as parameter, with_dtype as with_dtype
+from ._status import SolveError as SolveError, Status as Status, raise_for_status as raise_for_status
+from .solvers import Checkpointed as Checkpointed, Direct as Direct, Solution as Solution, solve as solve
+from .training import fit as fit

@@ -1,0 +1,164 @@
+"""Checks of arguments while JAX traces. Each returns what it checked, converted."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+
+def concrete(x: Any) -> bool:
+    """Whether a value is known now, not traced."""
+    return not isinstance(x, jax.core.Tracer)
+
+
+def check_state(y0: PyTree, name: str = "y0") -> PyTree[Array]:
+    """Returns a state as arrays.
+
+    Raises:
+        ValueError: If it has no leaves.
+        TypeError: If a leaf is not a floating-point or complex array.
+    """
+    if not jax.tree.leaves(y0):
+        raise ValueError(f"`{name}` must hold at least one array, but it is {y0!r}.")
+
+    if isinstance(y0, list) and all(isinstance(x, int | float | complex) for x in y0):
+        raise TypeError(f"`{name}` is a list of numbers; for a vector write `jnp.array({y0})`.")
+
+    def convert(path, x):
+        where = f"`{name}{jax.tree_util.keystr(path)}`"
+        try:
+            x = jnp.asarray(x)
+        except TypeError as error:
+            raise TypeError(f"{where} must be an array, but is {type(x).__name__}.") from error
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            raise TypeError(
+                f"{where} must be floating-point or complex, but has dtype {x.dtype}. "
+                f"Write 1.0 instead of 1, or convert it with `.astype(float)`."
+            )
+        return jax.lax.convert_element_type(x, x.dtype)  # strongly typed
+
+    return jax.tree_util.tree_map_with_path(convert, y0)
+
+
+def time_dtype(y0: PyTree[Array]) -> np.dtype:
+    """Returns the real dtype of a state's time, the widest of its leaves' dtypes."""
+    return max((jnp.finfo(x.dtype) for x in jax.tree.leaves(y0)), key=lambda info: info.bits).dtype
+
+
+def check_time(value: Any, name: str, dtype: Any) -> Array:
+    """Returns a time as a scalar array.
+
+    Raises:
+        TypeError: If it is not a real scalar.
+        ValueError: If it is known and not finite.
+    """
+    if not isinstance(value, int | float | np.generic | np.ndarray | jax.Array) or isinstance(value, bool):
+        raise TypeError(f"`{name}` must be a real number, but is {type(value).__name__}.")
+    if np.ndim(value) != 0:
+        raise ValueError(f"`{name}` must be a scalar, but has shape {np.shape(value)}.")
+    if jnp.iscomplexobj(value):
+        raise TypeError(f"`{name}` must be real, but has dtype {value.dtype}.")
+    if concrete(value) and not np.isfinite(value):
+        raise ValueError(f"`{name}` must be finite, but is {float(value)}.")
+    return jnp.asarray(value, dtype)
+
+
+def check_step(dt: Any, forwards: bool | None, dtype: Any) -> Array:
+    """Returns a step size as a positive scalar array.
+
+    Args:
+        dt: The step size, with the sign of `t1 - t0`.
+        forwards: Whether `t1 > t0`; None where that is not known yet.
+        dtype: The dtype of time.
+
+    Raises:
+        ValueError: If it is known and zero, not finite, or of the wrong sign.
+    """
+    step = check_time(dt, "dt", dtype)
+    if concrete(dt):
+        if float(dt) == 0:
+            raise ValueError("`dt` must not be zero.")
+        if forwards is not None and (float(dt) > 0) != forwards:
+            direction = "positive, because t1 > t0" if forwards else "negative, because t1 < t0"
+            raise ValueError(f"`dt` must be {direction}, but is {float(dt)}.")
+    return jnp.abs(step)
+
+
+def check_tolerance(value: Any, name: str, y0: PyTree[Array], dtype: Any) -> PyTree[Array]:
+    """Returns a tolerance as arrays: one that serves all leaves of the state, or one for each.
+
+    Raises:
+        ValueError: If it is known and negative or not finite, or below what the dtype can resolve, or
+            of a structure or shape that does not fit the state.
+    """
+    leaves = jax.tree.leaves(value)
+    states = jax.tree.leaves(y0)
+    if len(leaves) != 1 and jax.tree.structure(value) != jax.tree.structure(y0):
+        raise ValueError(
+            f"`{name}` must be a number, an array, or a PyTree with the structure of `y0`, "
+            f"{jax.tree.structure(y0)}, but has the structure {jax.tree.structure(value)}."
+        )
+    for tolerance, state in zip(leaves * len(states) if len(leaves) == 1 else leaves, states):
+        shape = np.shape(tolerance)
+        if shape != () and shape != state.shape:
+            raise ValueError(
+                f"`{name}` must be a scalar or have the state's shape {state.shape}, but has shape {shape}."
+            )
+        if not concrete(tolerance):
+            continue
+        smallest = float(np.min(tolerance))
+        if not np.all(np.isfinite(tolerance)) or smallest < 0:
+            raise ValueError(f"`{name}` must be finite and not negative, but is {tolerance}.")
+        finfo = jnp.finfo(state.dtype)
+        if name == "rtol" and smallest < 2 * float(finfo.eps):
+            raise ValueError(
+                f"`rtol` is {smallest:.3g}, below what {state.dtype} can resolve: at least {2 * float(finfo.eps):.2g}. "
+                "Loosen it, or compute in float64 (`jax.config.update('jax_enable_x64', True)`)."
+            )
+        if name == "atol" and 0 < smallest < float(finfo.tiny):
+            raise ValueError(
+                f"`atol` is {smallest:.3g}, below what {state.dtype} can resolve: at least {float(finfo.tiny):.2g}, "
+                "or 0."
+            )
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), value)
+
+
+def check_saved_times(ts: Any, t0: Any, t1: Any, dtype: Any) -> Array:
+    """Returns saved times as an array of shape `(times,)`.
+
+    Raises:
+        ValueError: If they are empty, not one-dimensional, or known and not finite, not sorted in the
+            direction of time, or outside of `[t0, t1]`.
+    """
+    if isinstance(ts, list | tuple):
+        ts = jnp.stack([jnp.asarray(t, dtype) for t in ts]) if ts else np.zeros(0)
+    if np.ndim(ts) != 1 or np.shape(ts)[0] == 0:
+        raise ValueError(f"`saveat` must be times of shape (times,) with at least one, but has shape {np.shape(ts)}.")
+    if all(map(concrete, (ts, t0, t1))):
+        times, start, end = np.asarray(ts, np.float64), float(t0), float(t1)
+        if not np.all(np.isfinite(times)):
+            raise ValueError("`saveat` must be finite, but holds NaN or infinity.")
+        slack = 4 * float(jnp.finfo(dtype).eps) * max(abs(start), abs(end))
+        low, high = min(start, end), max(start, end)
+        if times.min() < low - slack or times.max() > high + slack:
+            raise ValueError(
+                f"`saveat` must lie within [t0, t1] = [{start}, {end}], but reaches from {times.min()} to "
+                f"{times.max()}."
+            )
+        if np.any(np.diff(times) * (1 if end > start else -1) < 0):
+            order = "ascending" if end > start else "descending, because t1 < t0"
+            raise ValueError(f"`saveat` must be sorted, {order}.")
+    return jnp.asarray(ts, dtype)
+
+
+def check_max_steps(max_steps: Any) -> int:
+    """Returns the limit on steps.
+
+    Raises:
+        ValueError: If it is not a positive integer.
+    """
+    if isinstance(max_steps, bool) or not isinstance(max_steps, int | np.integer) or max_steps <= 0:
+        raise ValueError(f"`max_steps` must be a positive integer, but is {max_steps!r}.")
+    return int(max_steps)

@@ -1,0 +1,55 @@
+"""The loops of the whole library: silent (no host callbacks) and clean under `jax.shard_map`.
+
+A loop whose carry starts out the same on every device and then meets data that differ by device
+changes its type on the way, which `shard_map` refuses. Here every carry is promoted beforehand to
+the axes over which the carry, the inputs and everything named in `like` vary.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+from jaxtyping import Array, Bool, PyTree
+
+from ._vma import to_varying, vma_of
+
+_Carry = TypeVar("_Carry")
+
+
+def while_loop(
+    cond: Callable[[_Carry], Bool[Array, ""]], body: Callable[[_Carry], _Carry], init: _Carry, *, like: Any = ()
+) -> _Carry:
+    """`jax.lax.while_loop` whose carry is promoted to the axes that it or `like` varies over.
+
+    Args:
+        cond: Says whether to go on; must not depend on values that differ between members.
+        body: One turn of the loop.
+        init: The carry, a PyTree of arrays.
+        like: Values that `cond` and `body` close over.
+    """
+    return jax.lax.while_loop(cond, body, to_varying(init, vma_of((init, like))))
+
+
+def scan(
+    body: Callable[[_Carry, PyTree], tuple[_Carry, PyTree]],
+    init: _Carry,
+    xs: PyTree = None,
+    *,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int = 1,
+    like: Any = (),
+) -> tuple[_Carry, PyTree]:
+    """`jax.lax.scan` whose carry is promoted to the axes that it, `xs` or `like` varies over.
+
+    Args:
+        body: One turn of the loop, `(carry, x) -> (carry, y)`.
+        init: The carry, a PyTree of arrays.
+        xs: Inputs with the loop's axis first, or None.
+        length: The number of turns, where `xs` is None.
+        reverse: Whether to run from the last input to the first.
+        unroll: How many turns to write out per turn of the compiled loop.
+        like: Values that `body` closes over.
+    """
+    init = to_varying(init, vma_of((init, xs, like)))
+    return jax.lax.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)

@@ -1,0 +1,110 @@
+"""Parameters of models: differentiable leaves that follow the precision of the state."""
+
+from typing import Any, TypeAlias, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float
+
+Parameter: TypeAlias = Float[Array, "..."]
+"""A parameter: a scalar, or an array whose leading axes are meant for `jax.vmap` over models."""
+
+_Tree = TypeVar("_Tree")
+
+
+def parameter(value: Any) -> Array:
+    """Makes a number a parameter: a floating-point array, which JAX can differentiate and batch.
+
+    It is meant as the converter of a field, `eqx.field(converter=sciml.parameter)`. A Python number
+    becomes a weakly typed array: it is a leaf, so `jax.grad` sees it, and it still combines with
+    float32 and with float64 states under strict dtype promotion, as the number would. An array
+    keeps its dtype, and integers become the default floating type.
+
+    Args:
+        value: A number, or an array or nested list of numbers of any shape.
+
+    Returns:
+        `value` as a JAX array of floating (or complex) dtype.
+
+    Raises:
+        TypeError: If `value` is no number and no array of numbers, or is boolean.
+
+    Example:
+        ```python
+        import equinox as eqx
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        class Decay(sciml.AbstractModel):
+            rate: jax.Array = eqx.field(default=2, converter=sciml.parameter)
+
+            def __call__(self, t, y, args):
+                return -self.rate * y
+
+        gradient = jax.grad(lambda model: model(0.0, jnp.float32(3.0), None))(Decay())
+        assert gradient.rate == -3.0
+        ```
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool | np.generic):
+        return jnp.asarray(float(value))  # weakly typed, which jnp.asarray(value, dtype) is not
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError):
+        array = None
+    if array is None or not jnp.issubdtype(array.dtype, jnp.number):
+        got = type(value).__name__ if array is None else f"an array of dtype {array.dtype}"
+        raise TypeError(
+            f"a parameter must be a number or an array of numbers, but got {got}. To choose "
+            "leaves of a model (say, for `in_axes`), use `eqx.tree_at` or `eqx.filter_vmap`."
+        )
+    if not jnp.issubdtype(array.dtype, jnp.inexact):
+        array = array.astype(jnp.result_type(float))
+    return array
+
+
+def with_dtype(tree: _Tree, dtype: DTypeLike) -> _Tree:
+    """Returns `tree` with every floating-point array in `dtype`; all other leaves are kept.
+
+    Vector fields use it to compute in the precision of their state, whatever the precision of
+    their parameters has become: an optimiser, a loaded file or a random draw makes weakly typed
+    parameters strongly typed. Gradients come back in the parameter's own dtype.
+
+    Args:
+        tree: A model, or any PyTree.
+        dtype: A floating dtype, usually `y.dtype`. Complex leaves are not made real.
+
+    Returns:
+        A PyTree of the same structure.
+
+    Raises:
+        TypeError: If `dtype` is no floating (or complex) dtype.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml import with_dtype
+        from sciml.models import Lorenz63
+
+        model = with_dtype(Lorenz63(), jnp.float32)
+        assert model.rho.dtype == jnp.float32
+        ```
+    """
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        raise TypeError(
+            f"`dtype` must be a floating dtype, but got {jnp.dtype(dtype)}. If this is the dtype "
+            "of a state, make the state floating: `jnp.asarray(y0, float)`."
+        )
+
+    def cast(leaf):
+        if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
+            return leaf  # a Python number takes the dtype of what it meets
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact) or leaf.dtype == dtype:
+            return leaf
+        if jnp.iscomplexobj(leaf) and not jnp.issubdtype(dtype, jnp.complexfloating):
+            return leaf  # casting would drop the imaginary part in silence
+        return jnp.asarray(leaf, dtype)
+
+    return jax.tree.map(cast, tree)

@@ -1,0 +1,130 @@
+"""Status codes and every run-time message, in one table.
+
+Traced code cannot raise. It returns a code per member instead, and the host raises after the call.
+"""
+
+import enum
+
+import numpy as np
+from jaxtyping import ArrayLike, Int, Real
+
+
+class Status(enum.IntEnum):
+    """How a computation ended, one code per member of a batch.
+
+    Example:
+        ```python
+        import sciml
+
+        assert sciml.Status(1) is sciml.Status.max_steps_reached
+        assert "max_steps" in sciml.Status.max_steps_reached.message
+        ```
+    """
+
+    successful = 0
+    max_steps_reached = 1
+    nonfinite = 2
+    step_too_small = 3
+    diverged = 4
+    inconsistent_start = 5
+
+    @property
+    def message(self) -> str:
+        """The cause in one sentence, and the remedy."""
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    Status.successful: "The computation was successful.",
+    Status.max_steps_reached: (
+        "The limit on the number of steps was reached before the end time. Raise `max_steps` or loosen the "
+        "tolerances; if the steps are far smaller than the solution needs, the problem is stiff: try "
+        "`solver=sciml.solvers.Rodas5P()`."
+    ),
+    Status.nonfinite: (
+        "The state or the vector field became NaN or infinite. The solution may blow up before the end time, "
+        "a parameter may lie outside its range, or the model may divide by zero; `Solution.t_reached` says where. "
+        "At the start time, the initial state or a parameter is NaN or infinite already."
+    ),
+    Status.step_too_small: (
+        "The step size fell below what the time's precision can resolve. The solution may blow up there, the "
+        "problem may be discontinuous or very stiff, or the tolerances too tight for the dtype: in float32, "
+        "try float64."
+    ),
+    Status.diverged: (
+        "The iteration did not converge. Start closer to the solution, loosen the tolerances or allow more steps."
+    ),
+    Status.inconsistent_start: (
+        "No initial values were found that satisfy the algebraic equations. Give a better guess of the algebraic "
+        "variables in `y0`, or check that these equations determine them (that the system has index one)."
+    ),
+}
+
+
+class SolveError(RuntimeError):
+    """Raised on the host after a computation in which at least one member failed.
+
+    Attributes:
+        status: The codes, an integer array with one entry per member.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        try:
+            sciml.solve(lambda t, y, args: y**2, jnp.array([1.0]), t0=0.0, t1=2.0)
+        except sciml.SolveError as error:
+            assert int(error.status) != sciml.Status.successful
+        ```
+    """
+
+    status: np.ndarray
+
+    def __init__(self, message: str, status: np.ndarray):
+        RuntimeError.__init__(self, message)
+        self.status = status
+
+
+def raise_for_status(
+    status: Int[ArrayLike, "..."], *, where: str = "solve", reached: Real[ArrayLike, "..."] | None = None
+) -> None:
+    """Raises one error for all failed members; returns quietly where there are none.
+
+    Args:
+        status: Codes of `Status`, of any shape; must be concrete, not traced.
+        where: The name of the public function that ran, for the message.
+        reached: The time up to which each member's solution is good, for the message.
+
+    Raises:
+        SolveError: If any code is not `Status.successful`. The message counts the failures by cause
+            and names the first members.
+
+    Example:
+        ```python
+        import numpy as np
+        from sciml import SolveError, raise_for_status
+
+        raise_for_status(np.zeros(3, dtype=np.int32))
+        try:
+            raise_for_status(np.array([0, 2, 0]))
+        except SolveError as error:
+            assert "1 of 3 members failed" in str(error)
+        ```
+    """
+    codes = np.asarray(status)
+    if not codes.any():
+        return
+    if codes.ndim == 0:
+        code = Status(int(codes))
+        at = "" if reached is None or not np.isfinite(reached) else f" at t = {float(np.asarray(reached)):.6g}"
+        raise SolveError(f"`{where}` failed{at} with status `{code.name}`. {code.message}", codes)
+    flat = codes.reshape(-1)
+    failed = np.flatnonzero(flat)
+    lines = [f"`{where}`: {failed.size} of {flat.size} members failed."]
+    for value in np.unique(flat[failed]):
+        members = np.flatnonzero(flat == value)
+        shown = ", ".join(map(str, members[:10])) + (", ..." if members.size > 10 else "")
+        code = Status(int(value))
+        lines.append(f"  {members.size} with status `{code.name}` (members {shown}). {code.message}")
+    raise SolveError("\n".join(lines), codes)

@@ -1,0 +1,94 @@
+"""Varying manual axes: what `jax.shard_map` with `check_vma=True` demands of loops and custom rules.
+
+Inside `shard_map` every array's type says over which mesh axes it varies. A loop's carry must keep
+its type, and a custom rule's cotangent must have the type of its input, so loops and rules promote
+what they take to the axes that any of it varies over. This file alone knows JAX's interface for
+that, which is young and has changed its names.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.extend as jex
+import jax.numpy as jnp
+import numpy as np
+
+_T = TypeVar("_T")
+
+
+def _axes(x: Any) -> frozenset:
+    if not hasattr(x, "dtype"):  # Python scalars vary over nothing
+        return frozenset()
+    return _axes_of_type(jax.typeof(x))
+
+
+def _axes_of_type(kind: Any) -> frozenset:
+    manual = getattr(kind, "manual_axis_type", None)
+    return frozenset(getattr(kind, "vma", ()) if manual is None else manual.varying)
+
+
+def _leaf_to_varying(x: Any, axes: frozenset) -> Any:
+    missing = axes - _axes(x)
+    if not missing or not hasattr(x, "dtype") or isinstance(x, np.generic):
+        return x  # NumPy scalars are constants of the program, the same everywhere
+    return jax.lax.pcast(x, tuple(sorted(missing)), to="varying")
+
+
+def vma_of(tree: Any) -> frozenset:
+    """Returns the manual mesh axes over which any leaf of `tree` varies."""
+    return frozenset().union(*map(_axes, jax.tree.leaves(tree)))
+
+
+def to_varying(tree: _T, axes: Any) -> _T:
+    """Returns `tree` with every array leaf varying over at least `axes`."""
+    axes = frozenset((axes,) if isinstance(axes, str) else axes)
+    return jax.tree.map(lambda x: _leaf_to_varying(x, axes), tree)
+
+
+def promote(tree: _T) -> _T:
+    """Returns `tree` with every array leaf varying over the axes that any of its leaves varies over."""
+    return to_varying(tree, vma_of(tree))
+
+
+def match(tree: _T, like: Any) -> _T:
+    """Returns `tree` with every array leaf varying over the axes that `like` varies over."""
+    return to_varying(tree, vma_of(like))
+
+
+def struct(shape: tuple[int, ...], dtype: Any, axes: frozenset) -> jax.ShapeDtypeStruct:
+    """Returns the type of an array that varies over the given manual axes."""
+    if not axes:
+        return jax.ShapeDtypeStruct(shape, dtype)
+    return jax.eval_shape(lambda: to_varying(jax.lax.empty(shape, dtype), axes))
+
+
+def as_promoted_function(closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
+    """Returns a program as a function whose inputs may vary over other axes than when it was traced.
+
+    JAX writes into a program where its values are promoted, and refuses to promote what varies already.
+    Here values are promoted to the axes that the inputs vary over now.
+    """
+    jaxpr = closed.jaxpr
+
+    def run(*args):
+        consts, args = promote((list(closed.consts), list(args)))
+        axes = vma_of((consts, args))
+        known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args)))
+
+        def read(v):
+            return v.val if isinstance(v, jex.core.Literal) else known[v]
+
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name in ("pvary", "pcast"):
+                out = [to_varying(jnp.asarray(read(v), v.aval.dtype), axes) for v in eqn.invars]
+            elif eqn.primitive.name in ("jit", "pjit"):
+                out = as_promoted_function(eqn.params["jaxpr"])(*map(read, eqn.invars))
+            else:
+                inputs = {v: known[v] for v in eqn.invars if not isinstance(v, jex.core.Literal)}
+                one = jex.core.Jaxpr((), list(inputs), list(eqn.outvars), [eqn], eqn.effects, jaxpr.debug_info)
+                out = jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(one, ()))(*inputs.values())
+            known.update(zip(eqn.outvars, out))
+        return [read(v) for v in jaxpr.outvars]
+
+    return run

@@ -1,0 +1,23 @@
+"""What JAX made of a function: read it before you run it, or when it is slow.
+
+Every function here takes a callable and the arguments it would be called with: PyTrees, whose leaves may be arrays,
+`jax.ShapeDtypeStruct` (nothing that large need exist) or anything else, which is then static. The callable may be
+plain, an Equinox module, or already wrapped by `jax.jit` or `eqx.filter_jit`. Nothing is run; the function is
+traced, and compiled where the answer needs it.
+
+- `jaxpr`: the function as JAX traced it.
+- `hlo`: the program handed to the compiler, or the one the compiler made of it.
+- `loops`: the loops of the compiled program and the operations one iteration runs.
+- `collectives`: the operations that make devices wait for each other, and whether they stand inside a loop.
+- `memory`: bytes of arguments, outputs and temporaries.
+- `cost`: floating-point operations and bytes touched, as the compiler estimates them.
+- `retraces`: how often a function was traced, and what changed in between.
+"""
+
+from ._collectives import Collective as Collective, collectives as collectives
+from ._cost import Cost as Cost, cost as cost
+from ._hlo import hlo as hlo
+from ._jaxpr import jaxpr as jaxpr
+from ._loops import Loop as Loop, loops as loops
+from ._memory import Memory as Memory, memory as memory
+from ._retraces import Retraces as Retraces, retraces as retraces

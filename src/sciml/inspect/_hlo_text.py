@@ -1,0 +1,98 @@
+"""Read optimised HLO text: computations, their instructions, and who calls whom."""
+
+import dataclasses
+import re
+
+_HEAD = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\) -> .*\{$")
+_ASSIGN = re.compile(r"^\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)$")
+_OPCODE = re.compile(r"\s*(?P<opcode>[a-z][\w\-]*)\(")
+_CALL = re.compile(r"\b(?:calls|to_apply|condition|body|true_computation|false_computation)=%?([\w.\-]+)")
+_CALLS = re.compile(r"\b(?:branch_computations|called_computations)=\{([^}]*)\}")
+_OP_NAME = re.compile(r'op_name="([^"]*)"')
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """One line of a computation."""
+
+    name: str
+    shape: str
+    opcode: str
+    calls: tuple[str, ...]
+    op_name: str
+    trips: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """Computations by name, in the order of the text; `entry` is the one that runs."""
+
+    computations: dict[str, tuple[Instruction, ...]]
+    entry: str
+
+    def walk(self) -> list[tuple[Instruction, int]]:
+        """Every instruction reachable from the entry with its loop depth (the deepest, if called from several)."""
+        depth: dict[str, int] = {}
+
+        def visit(name: str, at: int) -> None:
+            if depth.get(name, -1) >= at:
+                return
+            depth[name] = at
+            for instruction in self.computations.get(name, ()):
+                for called in instruction.calls:
+                    visit(called, at + (instruction.opcode == "while"))
+
+        visit(self.entry, 0)
+        return [(i, depth[name]) for name, body in self.computations.items() if name in depth for i in body]
+
+
+def _split_shape(rest: str) -> tuple[str, str]:
+    """Cut `f32[2]{0} add(...)` after the shape; a tuple's shape is in parentheses and may hold more of them."""
+    if not rest.startswith("("):
+        shape, _, tail = rest.partition(" ")
+        return shape, tail
+    open_ = 0
+    for at, character in enumerate(rest):
+        open_ += (character == "(") - (character == ")")
+        if open_ == 0:
+            return rest[: at + 1], rest[at + 1 :]
+    return rest, ""
+
+
+def _instruction(line: str) -> Instruction | None:
+    assigned = _ASSIGN.match(line)
+    if assigned is None:
+        return None
+    shape, tail = _split_shape(assigned["rest"])
+    opcode = _OPCODE.match(tail)
+    if opcode is None:
+        return None
+    calls = _CALL.findall(tail)
+    for group in _CALLS.findall(tail):
+        calls.extend(name.strip().lstrip("%") for name in group.split(",") if name.strip())
+    op_name, trips = _OP_NAME.search(tail), _TRIPS.search(tail)
+    return Instruction(
+        name=assigned["name"],
+        shape=shape,
+        opcode=opcode["opcode"],
+        calls=tuple(calls),
+        op_name=op_name[1] if op_name else "",
+        trips=int(trips[1]) if trips else None,
+    )
+
+
+def parse(text: str) -> Program:
+    """Parse the text of one optimised HLO module."""
+    computations: dict[str, tuple[Instruction, ...]] = {}
+    entry, name, body = "", None, []
+    for line in text.splitlines():
+        head = _HEAD.match(line)
+        if head is not None:
+            name, body = head["name"], []
+            entry = name if head["entry"] else entry
+        elif line.startswith("}") and name is not None:
+            computations[name], name = tuple(body), None
+        elif name is not None and (instruction := _instruction(line)) is not None:
+            body.append(instruction)
+    return Program(computations, entry)

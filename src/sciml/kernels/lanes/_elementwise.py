@@ -1,0 +1,97 @@
+"""Primitives that act on each element alone, applied entry by entry to scattered values."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..._vma import promote
+from ._values import is_constant
+
+ELEMENTWISE = frozenset(
+    """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp complex conj
+    convert_element_type copy copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma
+    igammac imag integer_pow is_finite le le_to lgamma log log1p logistic lt lt_to max min mul ne neg nextafter not or
+    polygamma population_count pow real reduce_precision rem round rsqrt select_n shift_left shift_right_arithmetic
+    shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor zeta""".split()
+)
+"""Names of the primitives with one output whose every element depends on that element of the inputs."""
+
+_IDENTITIES = frozenset(("copy", "copy_p", "pvary", "pcast"))
+
+_FOLD: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "and": np.bitwise_and,
+    "eq": np.equal,
+    "ge": np.greater_equal,
+    "gt": np.greater,
+    "le": np.less_equal,
+    "lt": np.less,
+    "max": np.maximum,
+    "min": np.minimum,
+    "mul": np.multiply,
+    "ne": np.not_equal,
+    "neg": np.negative,
+    "not": np.bitwise_not,
+    "or": np.bitwise_or,
+    "sub": np.subtract,
+    "xor": np.bitwise_xor,
+}
+"""What is worth computing at trace time: the arithmetic of indices and of factors."""
+
+
+def _shortcut(name: str, entries: list[Any]) -> Any:
+    """Returns the result where it is one of the entries, else None.
+
+    A constant zero times anything is zero, and so is zero divided by anything, be it NaN, infinite or
+    zero: what is zero by construction, as most entries of a Jacobian are, costs nothing.
+    """
+    if name in _IDENTITIES:
+        return entries[0]
+    if name == "select_n":
+        cases = entries[1:]
+        if is_constant(entries[0]):
+            return cases[int(entries[0])]
+        if all(is_constant(x) and x == cases[0] for x in cases):
+            return cases[0]
+    if name in ("mul", "div") and is_constant(entries[0]) and entries[0] == 0:
+        return entries[0]
+    if name == "mul" and is_constant(entries[1]) and entries[1] == 0:
+        return entries[1]
+    if name in ("add", "add_any", "mul", "sub") and len(entries) == 2:
+        a, b = entries
+        neutral = 1 if name == "mul" else 0
+        if is_constant(b) and b == neutral:
+            return a
+        if name != "sub" and is_constant(a) and a == neutral:
+            return b
+    return None
+
+
+def apply(
+    name: str, bind: Callable[..., Any], params: dict, entries: list[Any], dtypes: list[Any], out_dtype: Any
+) -> Any:
+    """Applies an elementwise primitive to one entry of each input.
+
+    Args:
+        name: The primitive's name.
+        bind: The primitive as a function of arrays of one shape.
+        params: The primitive's parameters.
+        entries: NumPy scalars, arrays of shape `()` or of shape `(lanes,)`.
+        dtypes: The entries' dtypes.
+        out_dtype: The result's dtype.
+    """
+    del params
+    known = _shortcut(name, entries)
+    if known is not None:
+        return known
+    if all(map(is_constant, entries)):
+        if name in _FOLD:
+            with np.errstate(all="ignore"):
+                return np.dtype(out_dtype).type(_FOLD[name](*entries))
+        if name == "convert_element_type":
+            return entries[0].astype(out_dtype)
+    lanes = max((np.shape(x) for x in entries), key=len)
+    arrays = [jnp.asarray(x, d) for x, d in zip(entries, dtypes)]
+    return bind(*promote([jnp.broadcast_to(x, lanes) if x.shape != lanes else x for x in arrays]))

@@ -1,0 +1,376 @@
+"""Evaluates a function of one member over many members at once.
+
+The function is traced once, for one member. Its program is then evaluated over `Scattered` and
+`Whole` values: movements of elements vanish, elementwise work becomes one operation per element over
+all lanes, and what neither covers runs as `jax.vmap` over the last axis. So every function works, and
+small ones are fast.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.extend as jex
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..._vma import promote, struct, vma_of
+from . import _elementwise as elementwise
+from ._movement import MOVEMENTS, moved_by_index
+from ._values import (
+    STAY_SCATTERED_UP_TO,
+    Scattered,
+    Value,
+    Whole,
+    boxed,
+    filled,
+    gather,
+    is_constant,
+    scatter,
+    scattered_constant,
+    scatters,
+    size,
+)
+
+_INLINED = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "remat": "jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+}
+_REDUCTIONS = {
+    "reduce_sum": jax.lax.add,
+    "reduce_prod": jax.lax.mul,
+    "reduce_max": jax.lax.max,
+    "reduce_min": jax.lax.min,
+    "reduce_and": jax.lax.bitwise_and,
+    "reduce_or": jax.lax.bitwise_or,
+}
+_MOST_TURNS = 32  # a scan of no more turns than this is written out
+_MOST_PRODUCTS = 48  # a matrix product with more multiplications than this stays a matrix product
+
+
+def trace(fn: Callable, *trees: PyTree) -> tuple[jex.core.ClosedJaxpr, Any]:
+    """Traces `fn` for one member, whose arguments have the shapes and dtypes of the values in `trees`."""
+    axes = vma_of(trees)
+    avals = jax.tree.map(lambda v: struct(v.shape, v.dtype, axes), trees, is_leaf=is_value)
+    closed, out = jax.make_jaxpr(fn, return_shape=True)(*avals)
+    return closed, jax.tree.structure(out)
+
+
+def is_value(x: Any) -> bool:
+    """Whether `x` is a value over lanes, a leaf as far as the member's PyTrees are concerned.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.kernels import lanes
+
+        value = lanes.Lanes(4).enter(jnp.ones((3, 4)), True)
+        assert lanes.is_value(value) and not lanes.is_value(jnp.ones(3))
+        ```
+    """
+    return isinstance(x, (Scattered, Whole))
+
+
+def constant(x: Any) -> Value:
+    """Returns an array that all members share as a value over lanes."""
+    if not isinstance(x, jax.core.Tracer) and not jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+        if np.size(x) <= STAY_SCATTERED_UP_TO:
+            return scattered_constant(x)
+    return tidy(Whole(jnp.asarray(x), np.ndim(x)))
+
+
+def tidy(value: Value) -> Value:
+    """Scatters what is small."""
+    return scatter(value) if scatters(value) else value
+
+
+def _say_nothing(_primitive: str, _reason: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """What stays the same throughout an evaluation."""
+
+    count: int | None
+    report: Callable[[str, str], None]
+    debug_info: Any  # JAX wants every program to carry one
+
+
+def evaluate(
+    closed: jex.core.ClosedJaxpr,
+    args: Sequence[Value],
+    count: int | None,
+    report: Callable[[str, str], None] = _say_nothing,
+) -> list[Value]:
+    """Evaluates a member's program over lanes.
+
+    Args:
+        closed: The program of one member.
+        args: Its arguments over lanes.
+        count: The number of lanes; None for one member without a lane axis.
+        report: Called with a primitive's name and a reason for each that runs as a plain `vmap`.
+    """
+    return _evaluate(
+        closed.jaxpr, closed.consts, promote(list(args)), _Evaluation(count, report, closed.jaxpr.debug_info)
+    )
+
+
+def _evaluate(jaxpr: jex.core.Jaxpr, consts: Sequence[Any], args: Sequence[Value], ev: _Evaluation) -> list[Value]:
+    env: dict[Any, Value] = {}
+
+    def read(atom):
+        if isinstance(atom, jex.core.Literal):
+            return scattered_constant(np.asarray(atom.val, dtype=atom.aval.dtype))
+        return env[atom]
+
+    env.update(zip(jaxpr.constvars, map(constant, consts)))
+    env.update(zip(jaxpr.invars, args))
+    for eqn in jaxpr.eqns:
+        inputs = [read(v) for v in eqn.invars]
+        outputs = _evaluate_equation(eqn, inputs, ev)
+        env.update(zip(eqn.outvars, outputs))
+    return [read(v) for v in jaxpr.outvars]
+
+
+def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
+    name = eqn.primitive.name
+    if name in _INLINED:
+        inner = eqn.params[_INLINED[name]]
+        closed = isinstance(inner, jex.core.ClosedJaxpr)
+        return _evaluate(inner.jaxpr if closed else inner, inner.consts if closed else (), inputs, ev)
+    if name == "optimization_barrier":
+        return inputs if ev.count is None else _evaluate_barrier(inputs)
+    if name == "cond":
+        chosen = _evaluate_cond(eqn, inputs, ev)
+        if chosen is not None:
+            return chosen
+    if name == "scan" and eqn.params["length"] <= _MOST_TURNS and all(isinstance(v, Scattered) for v in inputs):
+        return _evaluate_scan(eqn, inputs, ev)
+    if _may_scatter(eqn, inputs):
+        outputs = _evaluate_scattered(eqn, [scatter(v) for v in inputs], ev)
+        if outputs is not None:
+            return [Scattered(o, v.aval.dtype) for o, v in zip(outputs, eqn.outvars)]
+        ev.report(name, "no rule for it element by element")
+    else:
+        ev.report(name, "too large to hold element by element")
+    return _evaluate_whole(eqn, inputs, ev)
+
+
+def _may_scatter(eqn, inputs: list[Value]) -> bool:
+    for v in (*eqn.invars, *eqn.outvars):
+        if not hasattr(v.aval, "shape") or jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended):
+            return False
+        if size(v.aval.shape) > STAY_SCATTERED_UP_TO:
+            return False
+    return all(isinstance(v, Scattered) for v in inputs)
+
+
+def _bind(eqn, ev: _Evaluation, *arrays):
+    """Evaluates one equation on arrays, as a program of that equation alone."""
+    variables = {v: x for v, x in zip(eqn.invars, arrays) if not isinstance(v, jex.core.Literal)}
+    jaxpr = jex.core.Jaxpr((), list(variables), list(eqn.outvars), [eqn], eqn.effects, ev.debug_info)
+    return jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(jaxpr, ()))(*variables.values())
+
+
+def _evaluate_whole(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
+    if eqn.primitive.name in ("pvary", "pcast"):
+        return inputs  # lanes vary over all axes from the start
+    whole = promote([gather(v, ev.count) for v in inputs])
+    if not any(v.batched for v in whole):
+        out = _bind(eqn, ev, *(v.array for v in whole))
+        return [tidy(Whole(o, o.ndim)) for o in out]
+    axes = tuple(-1 if v.batched else None for v in whole)
+    out = jax.vmap(lambda *a: _bind(eqn, ev, *a), in_axes=axes, out_axes=-1, axis_size=ev.count)(
+        *(v.array for v in whole)
+    )
+    return [tidy(Whole(o, o.ndim - 1)) for o in out]
+
+
+def _evaluate_barrier(inputs: list[Value]) -> list[Value]:
+    entries, treedef = jax.tree.flatten(inputs)
+    traced = promote([x for x in entries if not is_constant(x)])
+    if not traced:
+        return inputs
+    held = iter(
+        jax.lax.platform_dependent(
+            *traced, cpu=_behind_a_branch, default=lambda *xs: tuple(jax.lax.optimization_barrier(xs))
+        )
+    )
+    return jax.tree.unflatten(treedef, [x if is_constant(x) else next(held) for x in entries])
+
+
+def _behind_a_branch(*arrays):
+    """Returns the arrays from a conditional whose predicate is always true.
+
+    XLA drops barriers on CPU before it fuses. It then computes all that leads up to an array once for
+    each array, where many come out of one calculation, and takes minutes to compile it. It neither
+    sees that the predicate holds nor fuses across a conditional. For one member alone, scalars, that
+    costs more than it saves.
+    """
+    first = next((x for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)), None)
+    if first is None:
+        return arrays
+    holds = ~(first.reshape(-1)[0] < -jnp.inf)  # also for NaN
+    return jax.lax.cond(holds, lambda *xs: xs, lambda *xs: tuple(jnp.zeros_like(x) for x in xs), *arrays)
+
+
+def _evaluate_cond(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value] | None:
+    index, *operands = inputs
+    branches = eqn.params["branches"]
+    if not isinstance(index, Scattered) or any(b.effects for b in branches):
+        return None
+    entry = index.elements[()]
+    if is_constant(entry):
+        chosen = branches[int(np.clip(entry, 0, len(branches) - 1))]
+        return _evaluate(chosen.jaxpr, chosen.consts, operands, ev)
+    if np.ndim(entry) == 0:
+        return None  # all members take the same branch: keep the branch
+    results = [_evaluate(b.jaxpr, b.consts, operands, ev) for b in branches]
+    which = jnp.clip(entry, 0, len(branches) - 1)
+    if len(branches) == 2:
+        which = which.astype(bool)
+    return [_select(which, values, ev.count) for values in zip(*results)]
+
+
+def _evaluate_scan(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
+    """Writes out a short scan."""
+    closed, length, reverse = eqn.params["jaxpr"], eqn.params["length"], eqn.params["reverse"]
+    consts_count, carry_count = eqn.params["num_consts"], eqn.params["num_carry"]
+    consts, carry = inputs[:consts_count], inputs[consts_count : consts_count + carry_count]
+    xs = inputs[consts_count + carry_count :]
+    ys = []
+    for turn in reversed(range(length)) if reverse else range(length):
+        x = [Scattered(v.elements[turn : turn + 1].reshape(v.shape[1:]), v.dtype) for v in xs]
+        out = _evaluate(closed.jaxpr, closed.consts, [*consts, *carry, *x], ev)
+        carry = out[:carry_count]
+        ys.append(out[carry_count:])
+    ordered = ys[::-1] if reverse else ys
+    return carry + [_stacked(column, ev.count) for column in zip(*ordered)]
+
+
+def _stacked(values: tuple[Value, ...], count: int | None) -> Value:
+    shape = (len(values),) + values[0].shape
+    if all(isinstance(v, Scattered) for v in values):
+        entries = [x for v in values for x in v.elements.reshape(-1)]
+        return Scattered(boxed(entries, shape), values[0].dtype)
+    whole = [filled(gather(v, count), count) for v in values]
+    return Whole(jnp.stack([v.array for v in whole]), len(shape))
+
+
+def _select(which, values: tuple[Value, ...], count) -> Value:
+    shape, dtype = values[0].shape, values[0].dtype
+
+    def choose(*entries):
+        cases = [jnp.broadcast_to(jnp.asarray(x, dtype), (count,)) for x in entries]
+        return jax.lax.select_n(which, *cases)
+
+    if all(isinstance(v, Scattered) for v in values):
+        columns = zip(*(v.elements.reshape(-1) for v in values))
+        return Scattered(boxed([choose(*column) for column in columns], shape), dtype)
+    whole = [gather(v, count) for v in values]
+    cases = [v.array if v.batched else jnp.broadcast_to(v.array[..., None], shape + (count,)) for v in whole]
+    return Whole(jax.lax.select_n(jnp.broadcast_to(which, shape + (count,)), *cases), len(shape))
+
+
+def _evaluate_scattered(eqn, inputs: list[Scattered], ev: _Evaluation) -> Sequence[np.ndarray] | None:
+    name = eqn.primitive.name
+    elements = [v.elements for v in inputs]
+    if name in elementwise.ELEMENTWISE or name in ("pvary", "pcast"):
+        return _elementwise(eqn, inputs)
+    if name in MOVEMENTS:
+        return MOVEMENTS[name](*elements, **eqn.params)
+    if name == "gather":
+        moved = moved_by_index(lambda x, i: eqn.primitive.bind(x, i, **eqn.params), elements[:1], elements[1])
+        return None if moved is None else [moved]
+    if name == "scatter":
+        moved = moved_by_index(
+            lambda x, u, i: eqn.primitive.bind(x, i, u, **eqn.params), [elements[0], elements[2]], elements[1]
+        )
+        return None if moved is None else [moved]
+    if name in _REDUCTIONS:
+        return [_reduce(_REDUCTIONS[name], inputs[0], eqn.params["axes"])]
+    if name == "dot_general":
+        return _dot_general(eqn, *inputs)
+    if name == "iota" and not inputs:
+        shape, dimension = eqn.params["shape"], eqn.params["dimension"]
+        kept = [-1 if i == dimension else 1 for i in range(len(shape))]
+        numbers = np.broadcast_to(np.arange(shape[dimension]).reshape(kept), shape)
+        return [scattered_constant(numbers.astype(eqn.params["dtype"])).elements]
+    return None
+
+
+def _elementwise(eqn, inputs: list[Scattered]) -> Sequence[np.ndarray] | None:
+    shape = eqn.outvars[0].aval.shape
+    if not all(len(v.shape) in (len(shape), 0) for v in inputs):  # axes of length one are broadcast
+        return None
+    params = dict(eqn.params)
+    if "sharding" in params:
+        params["sharding"] = None
+
+    def bind(*arrays):
+        return eqn.primitive.bind(*arrays, **params)
+
+    name, out_dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
+    dtypes = [v.dtype for v in inputs]
+    columns = zip(*(np.broadcast_to(v.elements, shape).reshape(-1) for v in inputs))
+    out = [elementwise.apply(name, bind, params, list(column), dtypes, out_dtype) for column in columns]
+    return [boxed(out, shape)]
+
+
+def _combine(op: Callable, a: Any, b: Any, dtype: Any) -> Any:
+    name = {jax.lax.add: "add", jax.lax.mul: "mul"}.get(op, "")
+    return elementwise.apply(name, op, {}, [a, b], [dtype, dtype], dtype)
+
+
+def _reduce(op: Callable, value: Scattered, axes: tuple[int, ...]) -> np.ndarray:
+    kept = [i for i in range(len(value.shape)) if i not in axes]
+    shape = tuple(value.shape[i] for i in kept)
+    rows = value.elements.transpose(kept + list(axes)).reshape(size(shape), -1)
+    out = []
+    for row in rows:
+        total = row[0]
+        for entry in row[1:]:
+            total = _combine(op, total, entry, value.dtype)
+        out.append(total)
+    return boxed(out, shape)
+
+
+def _dot_general(eqn, a: Scattered, b: Scattered) -> Sequence[np.ndarray] | None:
+    (contract_a, contract_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]
+    dtype = eqn.outvars[0].aval.dtype
+    if a.dtype != dtype or b.dtype != dtype:
+        return None
+    free_a = [i for i in range(len(a.shape)) if i not in (*contract_a, *batch_a)]
+    free_b = [i for i in range(len(b.shape)) if i not in (*contract_b, *batch_b)]
+    shape = [tuple(x.shape[i] for i in axes) for x, axes in ((a, batch_a), (a, free_a), (b, free_b), (a, contract_a))]
+    batch, rows, columns, contracted = map(size, shape)
+    if batch * rows * columns * contracted > _MOST_PRODUCTS or contracted == 0:
+        return None
+    left = a.elements.transpose([*batch_a, *free_a, *contract_a]).reshape(batch, rows, contracted)
+    right = b.elements.transpose([*batch_b, *free_b, *contract_b]).reshape(batch, columns, contracted)
+    out = []
+    for i in range(batch):
+        for row in left[i]:
+            for column in right[i]:
+                out.append(_inner_product(row, column, dtype))
+    return [boxed(out, shape[0] + shape[1] + shape[2])]
+
+
+def _inner_product(row, column, dtype) -> Any:
+    total = None
+    for x, y in zip(row, column):
+        if any(is_constant(v) and v == 0 for v in (x, y)):
+            continue  # a constant zero, as in a tableau, costs nothing
+        product = _combine(jax.lax.mul, x, y, dtype)
+        total = product if total is None else _combine(jax.lax.add, total, product, dtype)
+    return np.dtype(dtype).type(0) if total is None else total

@@ -1,0 +1,141 @@
+"""`Lanes`: the interface that loops use to run a member's function over lanes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ._interpret import constant, evaluate, is_value, tidy, trace
+from ._values import Whole, filled, gather
+
+
+class Lanes(eqx.Module):
+    """Runs functions of one member over `count` members side by side.
+
+    A loop keeps its carry as lane values, made by `enter`, advances it with `call` and hands it back
+    through `leave`. With `count=None` the same loop runs one member without a lane axis.
+
+    Attributes:
+        count: The number of lanes, or None for one member.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.kernels import lanes
+
+        many = lanes.Lanes(4)
+        y = many.enter(jnp.arange(8.0).reshape(2, 4), True)  # states of shape (2,), four members
+        out = many.leave(many.call(lambda y: jnp.stack([y[1], -y[0]]), y))
+        assert out.shape == (2, 4) and float(out[0, 3]) == 7.0
+        ```
+    """
+
+    count: int | None = eqx.field(static=True)
+
+    def enter(self, tree: PyTree[Array], batched: bool | Sequence[bool]) -> PyTree:
+        """Returns arrays as lane values.
+
+        Args:
+            tree: Arrays, those that differ between members with members in the last axis.
+            batched: Whether they have that axis, for all or for each leaf.
+        """
+        leaves, treedef = jax.tree.flatten(tree)
+        flags = [batched] * len(leaves) if isinstance(batched, bool) else batched
+        values = [tidy(Whole(x, x.ndim - 1)) if b else constant(x) for x, b in zip(leaves, flags, strict=True)]
+        return jax.tree.unflatten(treedef, values)
+
+    def leave(self, tree: PyTree) -> PyTree[Array]:
+        """Returns lane values as arrays, members last on every leaf."""
+        return jax.tree.map(lambda v: gather(filled(v, self.count), self.count).array, tree, is_leaf=is_value)
+
+    def carry(self, tree: PyTree) -> PyTree:
+        """Returns lane values such that a loop's carry keeps its type."""
+        return jax.tree.map(lambda v: filled(v, self.count), tree, is_leaf=is_value)
+
+    def call(self, fn: Callable[..., PyTree[Array]], *trees: PyTree) -> PyTree:
+        """Evaluates a member's function over lanes.
+
+        Args:
+            fn: A function of one member's arrays; must not close over traced values.
+            trees: Its arguments, PyTrees of lane values.
+
+        Returns:
+            The member's result, a PyTree of lane values.
+        """
+        closed, out_structure = trace(fn, *trees)
+        values = jax.tree.leaves(trees, is_leaf=is_value)
+        out = evaluate(closed, values, self.count)
+        return jax.tree.unflatten(out_structure, out)
+
+    def any(self, condition: PyTree) -> Array:
+        """Returns whether a member's truth value, a lane value of shape `()`, holds for any member."""
+        return jnp.any(gather(condition, self.count).array)
+
+
+class Member(eqx.Module):
+    """The interface of `Lanes` for one member as it is: functions run unchanged, open to every transformation.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.kernels import lanes
+
+        assert float(lanes.Member().call(jnp.sum, jnp.ones(3))) == 3.0
+        ```
+    """
+
+    count: None = eqx.field(static=True, default=None)
+
+    def enter(self, tree: PyTree[Array], batched: bool | Sequence[bool]) -> PyTree:
+        """Returns the arrays as they are."""
+        del batched
+        return tree
+
+    def leave(self, tree: PyTree) -> PyTree[Array]:
+        """Returns the arrays as they are."""
+        return tree
+
+    def carry(self, tree: PyTree) -> PyTree:
+        """Returns the arrays as they are."""
+        return tree
+
+    def call(self, fn: Callable[..., PyTree[Array]], *trees: PyTree) -> PyTree:
+        """Calls the function."""
+        return fn(*trees)
+
+    def any(self, condition: Array) -> Array:
+        """Returns the truth value as it is."""
+        return condition
+
+
+def fallbacks(fn: Callable[..., Any], *args: PyTree[Array], count: int = 2) -> dict[str, str]:
+    """Says which primitives of a member's function run as a plain `vmap` over lanes, and why.
+
+    Args:
+        fn: A function of one member's arrays.
+        args: One member's arguments.
+        count: The number of lanes to try with.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.kernels import lanes
+
+        assert lanes.fallbacks(lambda y: y[::-1] * 2.0, jnp.ones(3)) == {}
+        assert "sort" in lanes.fallbacks(lambda y: jnp.sort(y), jnp.ones(3))
+        ```
+    """
+    reasons: dict[str, str] = {}
+
+    def run(*arrays):
+        engine = Lanes(count)
+        values = engine.enter(arrays, True)
+        closed, _ = trace(lambda *leaves: fn(*jax.tree.unflatten(structure, leaves)), *values)
+        evaluate(closed, values, count, reasons.__setitem__)
+
+    leaves, structure = jax.tree.flatten(args)
+    jax.eval_shape(run, *(jnp.broadcast_to(jnp.asarray(x)[..., None], jnp.shape(x) + (count,)) for x in leaves))
+    return reasons

@@ -1,0 +1,142 @@
+"""How a value of one member is held when many members run side by side.
+
+A member's array of shape `s` takes one of two forms over `n` lanes:
+
+- `Scattered`: each of its elements is an array of its own, of shape `(n,)`, or `()` where all
+  members share it, or a NumPy scalar where it is known when the program is traced. Indexing,
+  stacking and small matrix products then cost nothing; only elementwise work remains.
+- `Whole`: one array of shape `s + (n,)`, or `s` where all members share it. For what is large.
+"""
+
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+SCATTER_AT_MOST = 16
+"""Values up to this many elements are scattered wherever they come from."""
+
+STAY_SCATTERED_UP_TO = 128
+"""Values computed from scattered values alone stay scattered up to this many elements."""
+
+
+@jax.tree_util.register_pytree_node_class
+class Scattered:
+    """A member's array, one entry for each of its elements."""
+
+    def __init__(self, elements: np.ndarray, dtype: Any):
+        self.elements = elements
+        self.dtype = dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.elements.shape
+
+    def tree_flatten(self):
+        return tuple(self.elements.reshape(-1)), (self.elements.shape, self.dtype)
+
+    @classmethod
+    def tree_unflatten(cls, aux, children):
+        shape, dtype = aux
+        return cls(boxed(children, shape), dtype)
+
+
+@jax.tree_util.register_pytree_node_class
+class Whole:
+    """A member's array of `ndim` dimensions, whole; with members in one more, the last, unless all share it."""
+
+    def __init__(self, array: Any, ndim: int):
+        self.array = array  # or what stands for one while JAX evaluates shapes
+        self.ndim = ndim
+
+    @property
+    def batched(self) -> bool:
+        return self.array.ndim > self.ndim
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape[: self.ndim]
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
+
+    def tree_flatten(self):
+        return (self.array,), self.ndim
+
+    @classmethod
+    def tree_unflatten(cls, aux, children):
+        return cls(children[0], aux)
+
+
+Value: TypeAlias = Scattered | Whole
+
+
+def boxed(entries: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns the flat `entries` as an object array of `shape`, entries never unpacked."""
+    flat = np.empty(len(entries), dtype=object)
+    for i, entry in enumerate(entries):
+        flat[i] = entry
+    return flat.reshape(shape)
+
+
+def size(shape: tuple[int, ...]) -> int:
+    """Returns the number of elements of an array of `shape`."""
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def is_constant(entry: Any) -> bool:
+    """Whether an entry is known when the program is traced."""
+    return isinstance(entry, np.generic)
+
+
+def scattered_constant(array: Any) -> Scattered:
+    """Returns a concrete array as NumPy scalars."""
+    array = np.asarray(array)
+    return Scattered(boxed([x for x in array.reshape(-1)], array.shape), array.dtype)
+
+
+def scatter(value: Value) -> Scattered:
+    """Returns `value` with an entry for each element."""
+    if isinstance(value, Scattered):
+        return value
+    shape = value.shape
+    flat = value.array.reshape((size(shape),) + value.array.shape[len(shape) :])
+    return Scattered(boxed([flat[i] for i in range(flat.shape[0])], shape), value.dtype)
+
+
+def gather(value: Value, count: int | None) -> Whole:
+    """Returns `value` as one array, members last unless all members share it."""
+    if isinstance(value, Whole):
+        return value
+    entries = list(value.elements.reshape(-1))
+    if not entries and count is not None:  # nothing says whether members share it
+        return Whole(jnp.zeros((*value.shape, count), value.dtype), len(value.shape))
+    if all(map(is_constant, entries)):
+        return Whole(jnp.asarray(np.array(entries, dtype=value.dtype).reshape(value.shape)), len(value.shape))
+    batched = any(np.ndim(x) for x in entries)
+    entries = [jnp.asarray(x, value.dtype) for x in entries]
+    if batched:
+        entries = [jnp.broadcast_to(x, (count,)) for x in entries]
+    lanes = (count,) if batched else ()
+    return Whole(jnp.stack(entries).reshape(value.shape + lanes), len(value.shape))
+
+
+def filled(value: Value, count: int | None) -> Value:
+    """Returns `value` as the carry of a loop must be: every entry over all lanes, its form decided by its size."""
+    value = scatter(value) if scatters(value) else gather(value, count)
+    if isinstance(value, Whole):
+        if value.batched or count is None:
+            return value
+        shape = value.shape + (count,)
+        return Whole(jnp.broadcast_to(value.array[..., None], shape), value.ndim)
+    lanes = () if count is None else (count,)
+    entries = [jnp.broadcast_to(jnp.asarray(x, value.dtype), lanes) for x in value.elements.reshape(-1)]
+    return Scattered(boxed(entries, value.shape), value.dtype)
+
+
+def scatters(value: Value) -> bool:
+    """Whether a value is small enough to be scattered wherever it comes from."""
+    extended = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
+    return size(value.shape) <= SCATTER_AT_MOST and not extended

@@ -1,0 +1,65 @@
+r"""Vector fields: one equation a file, with values that work.
+
+A model is a callable PyTree, `model(t, y, args) -> dy/dt`, and its parameters are its leaves: `grad`
+with respect to the model, `vmap` over models and a sweep over parameters need nothing further.
+
+Biology and epidemics
+    `FitzHughNagumo`, `Logistic`, `LotkaVolterra`, `SIR`
+Chemistry
+    `Brusselator`, `HIRES`, `Oregonator`, `Robertson`
+Mechanics
+    `HarmonicOscillator`, `Kepler`, `Pendulum`, `RestrictedThreeBody`, `VanDerPol`,
+    `VanDerPolScaled`
+Chaos
+    `Lorenz63`, `Lorenz96`
+Anything else that is linear
+    `Linear`
+
+Precision. A vector field returns the dtype of its state, whatever the dtype of its parameters, also
+under strict dtype promotion:
+
+- `sciml.parameter`, the converter of every field, makes a Python number a *weakly typed* array: a
+  leaf that `grad`, `jit`, `vmap` and `eqx.tree_at` see, and that takes the precision of the state
+  it meets, as the Python number would.
+- Weak typing is lost when a parameter is drawn at random, loaded from a file or combined with a
+  strongly typed array. So the vector fields here also call `sciml.with_dtype(self, y.dtype)`, and
+  gradients come back in the parameter's own dtype.
+
+A model of your own needs the second line only if its parameters and its states may differ in
+precision.
+
+Example:
+    ```python
+    import equinox as eqx
+    import jax
+    import jax.numpy as jnp
+    from sciml.models import LotkaVolterra
+
+    y = jnp.array([33.96, 5.93], jnp.float32)
+    model = LotkaVolterra(beta=0.03)
+    assert model(0.0, y, None).dtype == jnp.float32  # also where the default is float64
+
+    gradient = jax.grad(lambda m: m(0.0, y, None)[0])(model)  # a LotkaVolterra of derivatives
+    assert jnp.allclose(gradient.alpha, 33.96)
+
+    many = jax.vmap(lambda beta: eqx.tree_at(lambda m: m.beta, model, beta))(jnp.linspace(0.02, 0.03, 5))
+    assert eqx.filter_vmap(lambda m: m(0.0, y, None))(many).shape == (5, 2)
+    ```
+"""
+
+from ._brusselator import Brusselator as Brusselator
+from ._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
+from ._harmonic_oscillator import HarmonicOscillator as HarmonicOscillator
+from ._hires import HIRES as HIRES
+from ._kepler import Kepler as Kepler
+from ._linear import Linear as Linear
+from ._logistic import Logistic as Logistic
+from ._lorenz63 import Lorenz63 as Lorenz63
+from ._lorenz96 import Lorenz96 as Lorenz96
+from ._lotka_volterra import LotkaVolterra as LotkaVolterra
+from ._oregonator import Oregonator as Oregonator
+from ._pendulum import Pendulum as Pendulum
+from ._restricted_three_body import RestrictedThreeBody as RestrictedThreeBody
+from ._robertson import Robertson as Robertson
+from ._sir import SIR as SIR
+from ._van_der_pol import VanDerPol as VanDerPol, VanDerPolScaled as VanDerPolScaled

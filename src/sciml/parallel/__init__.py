@@ -1,0 +1,17 @@
+"""Many members over many devices.
+
+- `mesh`: the devices, as named axes.
+- `ensemble`: one function over all members, inside a computation: differentiable, under `jax.jit`.
+- `sweep`: one function over any number of members, driven from Python: fixed blocks, progress, a status per member.
+- `grid`: the members of a Cartesian grid of parameters.
+- `SweepResult`, `Grid`: what `sweep` and `grid` return.
+
+A member is one setting of the parameters. Members never talk to each other, so nothing here
+communicates between devices while members run, and one that fails leaves the others as they are.
+"""
+
+from ._ensemble import ensemble as ensemble
+from ._grid import Grid as Grid, grid as grid
+from ._mesh import mesh as mesh
+from ._result import SweepResult as SweepResult
+from ._sweep import sweep as sweep

@@ -1,0 +1,105 @@
+"""One function over all members, inside a computation."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh, Mesh
+from jaxtyping import PyTree
+
+from ._apart import can_run_apart, run_apart
+from ._blocks import check_block, run_blocks, split_static
+from ._members import count_members, expand, is_array
+from ._mesh import MEMBER, choose_mesh
+
+
+def ensemble(
+    fn: Callable[..., PyTree],
+    params: PyTree,
+    shared: PyTree = None,
+    *,
+    mesh: Mesh | AbstractMesh | None = None,
+    block: int | None = None,
+) -> PyTree:
+    r"""Runs `fn` for every member, spread over the devices: $y_i = f(p_i, s)$.
+
+    A `jax.vmap` that uses all devices. It works in `jax.jit`, `jax.grad` and `jax.vmap`, and can be
+    called directly. Devices do not communicate while members run, so that each one goes at its own
+    pace: a loop whose length depends on the member stops on each device when that device's members are
+    done. The gradient with respect to `shared` is summed over the devices once, at the end.
+
+    Results leave split over the devices where the number of members is a multiple of
+    `block` times the number of devices. Otherwise the last member is repeated to fill up the last
+    block, the results are gathered on every device and the copies are cut off.
+
+    Args:
+        fn: What to run: `fn(one_members_params)`, or `fn(one_members_params, shared)` where `shared`
+            is given. May return any PyTree; what is not an array or a number in it (functions,
+            strings) is returned as it is.
+        params: The members: a PyTree of arrays with a leading axis of length `n`, or a `Grid`.
+            Random keys, typed or raw, are arrays too.
+        shared: What all members have in common, a PyTree.
+        mesh: The devices, from `sciml.parallel.mesh`; the mesh set by `jax.set_mesh`, or else all
+            devices by default. Only its axis "member" is used; `fn` may use the others.
+        block: How many members run together. By default `n` over the number of devices, rounded up:
+            the fastest, but the last bit of a result then depends on the number of devices. Give a
+            number to get the same bits from any number of devices: called from Python, every device
+            then runs one program for a single device, block by block. Inside `jax.jit` or `jax.grad`
+            there is one program for all devices, and the bits are the same from two devices up; a
+            program for one device is compiled through other passes and may differ in the last bit.
+            Smaller blocks also take less memory; for a gradient, wrap `fn` in `jax.checkpoint` to keep
+            the memory of one block only. Some hundreds of members are a good block on a CPU.
+
+    Returns:
+        What `fn` returns, every array with a leading axis of length `n`.
+
+    Raises:
+        ValueError: If `params` is empty or its leaves' leading axes differ, if `block` is not
+            positive, or if the mesh has no axis "member" or is not the one in use.
+        TypeError: If `fn` cannot be called, or `block` is not an integer.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        from sciml import parallel
+
+        def loss(scale):
+            ys = parallel.ensemble(lambda p, s: s * p["x"] ** 2, {"x": jnp.arange(5.0)}, scale, block=2)
+            return jnp.sum(ys)
+
+        assert jnp.allclose(jax.grad(loss)(jnp.array(3.0)), 30.0)
+        ```
+    """
+    if not callable(fn):
+        raise TypeError(f"`ensemble`: `fn` must be callable, got {type(fn).__name__}.")
+    n = count_members(params, where="ensemble")
+    chosen = choose_mesh(mesh, where="ensemble")
+    if block is not None:
+        block = check_block(block, where="ensemble")
+        if chosen is not None and can_run_apart(chosen):
+            out = run_apart(fn, params, shared, n=n, block=block, mesh=chosen)
+            if out is not None:
+                return out
+    size = -(-n // (1 if chosen is None else chosen.shape[MEMBER])) if block is None else block
+    return _ensemble(fn, expand(params), shared, n, size, chosen)
+
+
+@eqx.filter_jit
+def _ensemble(fn: Any, params: Any, shared: Any, n: int, block: int, mesh: Any) -> Any:
+    params, params_static = eqx.partition(params, is_array)
+    common, common_static = eqx.partition((fn, shared), is_array)
+    static = None
+
+    def member(params, common):
+        nonlocal static
+        fn, shared = eqx.combine(common, common_static)
+        params = eqx.combine(params, params_static)
+        out, static = split_static(fn(params) if shared is None else fn(params, shared))
+        return out
+
+    params = jax.tree.map(jnp.asarray, params)
+    out = run_blocks(member, params, common, n=n, block=block, mesh=mesh)
+    return eqx.combine(out, static)

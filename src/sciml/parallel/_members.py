@@ -1,0 +1,67 @@
+"""Members as a PyTree with a leading axis: checks, and taking some of them."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._grid import Grid
+
+
+def is_array(x: Any) -> bool:
+    """Whether `x` is an array, JAX's or NumPy's; Python numbers are not."""
+    return eqx.is_array(x) or isinstance(x, (np.ndarray, np.generic))
+
+
+def count_members(params: Any, *, where: str) -> int:
+    """Returns the length of the leading axis that all arrays of `params` share.
+
+    Leaves that are neither arrays nor numbers (activation functions, names) belong to all members.
+    """
+    if isinstance(params, Grid):
+        return len(params)
+    lengths = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        name = "params" + jax.tree_util.keystr(path)
+        if is_array(leaf) and leaf.ndim:
+            lengths[name] = leaf.shape[0]
+        elif is_array(leaf) or isinstance(leaf, (bool, int, float, complex)):
+            raise ValueError(
+                f"`{where}`: `{name}` is a scalar, but every leaf of `params` needs a leading axis with one entry "
+                "per member. Pass what all members have in common as `shared`."
+            )
+    if not lengths:
+        raise ValueError(f"`{where}`: `params` holds no array, so there is no member to run.")
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"`{name}` has {n}" for name, n in lengths.items())
+        raise ValueError(
+            f"`{where}`: the members are of unequal length: {listed}. Every leaf of `params` needs "
+            "the same leading axis; pass what all members have in common as `shared`."
+        )
+    n = next(iter(lengths.values()))
+    if n == 0:
+        raise ValueError(f"`{where}`: `params` is empty (its leading axis has length 0); give at least one member.")
+    return n
+
+
+def expand(params: Any) -> Any:
+    """Returns `params` as a PyTree with a leading axis of members, which a grid holds by its axes only."""
+    return params.params if isinstance(params, Grid) else params
+
+
+def take(params: Any, ids: np.ndarray) -> Any:
+    """Returns the members `ids` of `params`, on the host where they are there."""
+    if isinstance(params, Grid):
+        return params.take(ids)
+    return jax.tree.map(lambda x: x[ids] if is_array(x) else x, params)
+
+
+def to_host(tree: Any) -> Any:
+    """Returns `tree` with its arrays as NumPy arrays; typed random keys stay what they are."""
+
+    def fetch(x):
+        return x if not is_array(x) or jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x)
+
+    return jax.tree.map(fetch, tree)

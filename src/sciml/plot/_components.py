@@ -1,0 +1,90 @@
+"""Read a solution into plain NumPy: times, and one named array per scalar component."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+
+class Component(NamedTuple):
+    """One scalar component: its name and its values (members, times); a value that is not finite is NaN."""
+
+    name: str
+    values: np.ndarray
+
+
+class Paths(NamedTuple):
+    """A solution, or a batch of them, with the batch flattened to one axis.
+
+    Attributes:
+        ts: Times, (members, times).
+        components: Its components.
+        failed: Whether each member failed, (members,).
+        batched: Whether the solution had a batch axis at all.
+    """
+
+    ts: np.ndarray
+    components: list[Component]
+    failed: np.ndarray
+    batched: bool
+
+
+def _finite(values: Any) -> np.ndarray:
+    values = np.asarray(values)
+    if np.iscomplexobj(values):
+        raise ValueError(f"cannot draw complex values ({values.dtype}); draw their real part or modulus instead.")
+    values = values.astype(np.float64)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def split(ys: Any, batch: tuple[int, ...], times: int, labels: Sequence[str] | None) -> list[Component]:
+    """Cut a PyTree with leaves (*batch, times, ...) into components."""
+    found = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(ys):
+        name = jax.tree_util.keystr(path, simple=True, separator=".") or "y"
+        shape = np.shape(leaf)
+        lead = (*batch, times)
+        if shape[: len(lead)] != lead:
+            raise ValueError(f"ys: leaf {name} must have shape {lead} + its own, got {shape}.")
+        own = shape[len(lead) :]
+        flat = _finite(leaf).reshape(int(np.prod(batch)), times, -1)
+        for at, index in enumerate(np.ndindex(own)):
+            suffix = f"[{', '.join(map(str, index))}]" if own else ""
+            found.append(Component(name + suffix, flat[:, :, at]))
+    if not found:
+        raise ValueError("ys must have at least one array leaf, got none.")
+    if labels is not None:
+        if len(labels) != len(found):
+            raise ValueError(f"labels must name each of the {len(found)} components, got {len(labels)} labels.")
+        found = [Component(str(label), component.values) for label, component in zip(labels, found, strict=True)]
+    return found
+
+
+def read(sol: Any, labels: Sequence[str] | None = None) -> Paths:
+    """Read anything with `ts`, `ys` and `status`."""
+    status = np.asarray(sol.status)
+    ts = _finite(sol.ts)
+    if ts.ndim == 0 or ts.shape[-1] < 2:
+        raise ValueError(
+            f"sol must hold at least two saved times to be drawn, got ts of shape {ts.shape}; "
+            "solve with saveat=jnp.linspace(t0, t1, 100), for instance."
+        )
+    times = ts.shape[-1]
+    components = split(sol.ys, status.shape, times, labels)
+    ts = np.broadcast_to(ts, (*status.shape, times)).reshape(-1, times)
+    return Paths(ts, components, (status != 0).reshape(-1), status.ndim > 0)
+
+
+def choose(members: Any, count: int, default: int) -> np.ndarray:
+    """Indices of the members to draw: `default` evenly spaced ones, that many of them, or the ones named."""
+    if members is None:
+        members = default
+    if np.ndim(members) == 0:
+        if members < 0:
+            raise ValueError(f"members must be a number of members or a list of their indices, got {members}.")
+        return np.unique(np.linspace(0, count - 1, min(int(members), count)).round().astype(int))
+    chosen = np.asarray(members, int)
+    if chosen.size and (chosen.min() < -count or chosen.max() >= count):
+        raise ValueError(f"members must be indices below {count}, got {chosen.tolist()}.")
+    return chosen % count

@@ -1,0 +1,84 @@
+"""One component of a solution against another."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ._components import Component, Paths, choose, read
+from ._style import PALETTE, new_axes
+from ._trajectory import draw_line, say_failed
+
+
+def _pick(paths: Paths, which: int | str, argument: str) -> Component:
+    names = [component.name for component in paths.components]
+    if isinstance(which, str):
+        if which not in names:
+            raise ValueError(f"{argument} must name a component, one of {names}; got {which!r}.")
+        return paths.components[names.index(which)]
+    if not -len(names) <= which < len(names):
+        raise ValueError(f"{argument} must be the index of one of {len(names)} components, {names}; got {which}.")
+    return paths.components[which]
+
+
+def phase(
+    sol: Any,
+    x: int | str = 0,
+    y: int | str = 1,
+    *,
+    ax: Any = None,
+    labels: Sequence[str] | None = None,
+    members: int | Sequence[int] | None = None,
+) -> Any:
+    """Draw one component of a solution against another.
+
+    A filled circle marks the start, an open square the end, a cross the last state of a member that failed.
+
+    Args:
+        sol: A `sciml.Solution`, or anything with `ts`, `ys` and `status`; batched or not.
+        x: The component along the horizontal axis: its index in the order of the leaves, or its name.
+        y: The component along the vertical axis.
+        ax: The `matplotlib.axes.Axes` to draw on; a new figure if None.
+        labels: A name for each component.
+        members: Of a batch, how many members to draw, evenly spaced, or the indices of those to draw; by default
+            at most 20.
+
+    Returns:
+        The `matplotlib.axes.Axes`.
+
+    Raises:
+        ImportError: If Matplotlib is not installed.
+        ValueError: If there is no such component, or the solution has fewer than two saved times.
+
+    Example:
+        ```python
+        from types import SimpleNamespace
+
+        import jax.numpy as jnp
+        from sciml import plot
+
+        ts = jnp.linspace(0.0, 5.0, 100)
+        sol = SimpleNamespace(ts=ts, ys=jnp.stack([jnp.cos(ts), -jnp.sin(ts)], axis=-1), status=jnp.asarray(0))
+        ax = plot.phase(sol, labels=["position", "velocity"])
+        assert ax.get_xlabel() == "position"
+        ```
+    """
+    paths = read(sol, labels)
+    along, up = _pick(paths, x, "x"), _pick(paths, y, "y")
+    chosen = choose(members, len(paths.failed), 20)
+    ax = new_axes(ax)
+    alpha = max(0.4, 1 / np.sqrt(max(chosen.size, 1)))
+    for order, i in enumerate(chosen):
+        colour = PALETTE[order % len(PALETTE)] if chosen.size <= len(PALETTE) else PALETTE[0]
+        a, b, failed = along.values[i], up.values[i], bool(paths.failed[i])
+        draw_line(ax, a, b, failed=failed, color=colour, linewidth=1.2, alpha=alpha)
+        there = np.flatnonzero(np.isfinite(a) & np.isfinite(b))
+        if there.size:
+            first, last = there[0], there[-1]
+            ax.plot(a[first], b[first], marker="o", markersize=5, color=colour)
+            if not failed:
+                ax.plot(a[last], b[last], marker="s", markersize=5, markerfacecolor="white", color=colour)
+    ax.set_xlabel(along.name)
+    ax.set_ylabel(up.name)
+    say_failed(ax, paths)
+    return ax

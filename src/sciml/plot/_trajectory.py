@@ -1,0 +1,102 @@
+"""The components of a solution over time."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ._components import Paths, choose, read
+from ._ensemble import draw_fan
+from ._style import colours, name_components, new_axes
+
+FEW = 10  # up to so many members, each is drawn
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+def draw_line(ax: Any, x: np.ndarray, y: np.ndarray, *, failed: bool, **style: Any) -> None:
+    """A line that stops where its values do; a failed one ends in a cross."""
+    ax.plot(x, y, **style)
+    there = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+    if failed and there.size:
+        end = there[-1]
+        ax.plot(x[end], y[end], marker="x", markersize=6, color=style["color"], linestyle="none")
+
+
+def _draw_batch(ax: Any, paths: Paths, members: Any, palette: list[Any]) -> None:
+    count = len(paths.failed)
+    shared = bool(np.all(paths.ts[:1] == paths.ts))  # a fan needs the same times in every member
+    fan = count > FEW and shared
+    chosen = choose(members, count, 0 if fan else (count if count <= FEW else 50))
+    alpha = 0.4 if fan else max(0.3, 1 / np.sqrt(max(chosen.size, 1)))
+    for component, colour in zip(paths.components, palette, strict=True):
+        if fan:
+            draw_fan(ax, paths.ts[0], component.values, QUANTILES, colour, component.name)
+        else:
+            ax.plot([], [], color=colour, label=component.name)
+        for i in chosen:
+            style = dict(color=colour, alpha=alpha, linewidth=0.8 if fan else 1.2)
+            draw_line(ax, paths.ts[i], component.values[i], failed=bool(paths.failed[i]), **style)
+
+
+def trajectory(
+    sol: Any,
+    *,
+    ax: Any = None,
+    labels: Sequence[str] | None = None,
+    members: int | Sequence[int] | None = None,
+) -> Any:
+    """Draw the components of a solution over time.
+
+    A batch of solutions, as `jax.vmap` returns it, becomes a fan for each component: the median and the band that
+    holds 90% of the members. Up to ten members are drawn as lines instead. A member that failed ends in a cross;
+    the fan goes on with those that are left, and the title says how many failed.
+
+    Args:
+        sol: A `sciml.Solution`, or anything with `ts` (times,), `ys` (a PyTree with leaves (times, ...)) and
+            `status`; in a batch, each with the same leading axes.
+        ax: The `matplotlib.axes.Axes` to draw on; a new figure if None.
+        labels: A name for each component, in the order of the leaves.
+        members: Of a batch, how many members to draw as lines, evenly spaced, or the indices of those to draw; over
+            the fan if there is one.
+
+    Returns:
+        The `matplotlib.axes.Axes`.
+
+    Raises:
+        ImportError: If Matplotlib is not installed.
+        ValueError: If the solution has fewer than two saved times, or `labels` or `members` do not fit it.
+
+    Example:
+        ```python
+        from types import SimpleNamespace
+
+        import jax.numpy as jnp
+        from sciml import plot
+
+        ts = jnp.linspace(0.0, 6.0, 100)
+        sol = SimpleNamespace(ts=ts, ys={"x": jnp.cos(ts), "v": -jnp.sin(ts)}, status=jnp.asarray(0))
+        ax = plot.trajectory(sol)
+        assert [text.get_text() for text in ax.get_legend().get_texts()] == ["v", "x"]
+        ```
+    """
+    paths = read(sol, labels)
+    ax = new_axes(ax)
+    palette = colours(len(paths.components))
+    if paths.batched:
+        _draw_batch(ax, paths, members, palette)
+    else:
+        for component, colour in zip(paths.components, palette, strict=True):
+            style = dict(color=colour, linewidth=1.6, label=component.name)
+            draw_line(ax, paths.ts[0], component.values[0], failed=bool(paths.failed[0]), **style)
+    ax.set_xlabel("t")
+    name_components(ax, [component.name for component in paths.components])
+    say_failed(ax, paths)
+    return ax
+
+
+def say_failed(ax: Any, paths: Paths) -> None:
+    """Name the failures above the axes."""
+    failed, count = int(paths.failed.sum()), len(paths.failed)
+    if failed:
+        text = f"{failed} of {count} members failed" if paths.batched else "failed where the line ends"
+        ax.set_title(text, loc="right", fontsize="small", color="0.3")

@@ -1,0 +1,169 @@
+r"""The custom rules: derivatives of a march by running its steps again, over one member or many.
+
+A march is a composition of steps $y_{n+1} = \Phi_{h_n}(t_n, y_n, p)$ whose sizes $h_n$ the controller
+chose. With the sizes held, the derivative of a function $L$ of the result follows from the chain rule
+from last step to first,
+
+$$\bar y_n = \Big(\frac{\partial \Phi_{h_n}}{\partial y}\Big)^{*} \bar y_{n+1}, \qquad
+  \bar p \mathrel{+}= \Big(\frac{\partial \Phi_{h_n}}{\partial p}\Big)^{*} \bar y_{n+1},$$
+
+exactly, to rounding: it is the derivative of what was computed and not of the differential equation.
+Only the last step's size depends on the end time. A state saved within a step is linear in the
+step's two states and its stages, and its cotangent joins theirs.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from .._vma import promote
+from ..kernels.lanes import Lanes, batched
+from ._loop import Loop, Result, Saves
+from ._march import Operands
+from ._scan import Steps
+
+
+def differentiable_parts(operands: Operands, times: bool) -> Operands:
+    """Returns which of the operands are differentiated, as `Operands` of booleans.
+
+    Args:
+        operands: The operands, as arrays.
+        times: Whether t0, t1 and the saved times are. A saved state depends on its own time, also at the
+            end, and so not on the end time.
+    """
+    inexact = [jax.dtypes.issubdtype(x.dtype, jnp.inexact) for x in operands.field]
+    spec = jax.tree.map(lambda _: False, operands)
+    return spec._replace(field=inexact, t0=times, span=times and operands.saves is None)
+
+
+def run(loop: Loop | Steps, y0: PyTree, operands: Operands, times: bool, memory: int) -> Result:
+    """Runs a march with a reverse-mode rule; under `jax.vmap`, over lanes.
+
+    Args:
+        loop: What to run; its `lanes` are replaced by the number of members.
+        y0: The initial state.
+        operands: What the march depends on.
+        times: Whether t0, t1 and saved times are differentiated.
+        memory: About how many bytes the record of all members together may take.
+    """
+    spec = differentiable_parts(operands, times)._replace(saves=None)
+
+    member_y0 = jax.eval_shape(lambda: y0)
+
+    def unpack(count: int | None, flags: Any, tree: PyTree) -> tuple:
+        """Returns the loop, and initial state, operands and saves as lane values."""
+        engine = Lanes(count)
+        y0, operands = tree
+        y0_flags, operand_flags = flags
+        saves = None
+        if operands.saves is not None:
+            saves = Saves(operands.saves, operand_flags.saves)
+        operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
+        values = engine.enter(operands, jax.tree.leaves(operand_flags))
+        state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(member_y0))
+        here = dataclasses.replace(loop, lanes=engine).sized(state_bytes * (count or 1), memory)
+        return here, engine.enter(y0, jax.tree.leaves(y0_flags)), values, saves
+
+    def over_lanes(fn: Callable) -> Callable:
+        """Makes `fn(count, flags, tree)` a function of one member's tree."""
+
+        def member(tree: PyTree) -> PyTree:
+            leaves, treedef = jax.tree.flatten(tree)
+
+            def flat(count, flags, *leaves):
+                return fn(count, jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
+
+            return batched(flat)(*leaves)
+
+        return member
+
+    @over_lanes
+    def plain(count, flags, tree):
+        here, y0, operands, saves = unpack(count, flags, tree)
+        return here.forward(y0, operands, saves)
+
+    @over_lanes
+    def recorded(count, flags, tree):
+        here, y0, operands, saves = unpack(count, flags, tree)
+        result, residuals, numbers = here.forward_recorded(y0, operands, saves)
+        return result, residuals, jax.tree.map(lambda x: _with_lanes(x, count), numbers)
+
+    @over_lanes
+    def reverse(count, flags, tree):
+        *_, inputs = tree
+        here, _, operands, saves = unpack(count, flags[-1], inputs)
+        # what no member has of its own, every member gets
+        arrays, flags = jax.tree.flatten(tree[:-1])[0], jax.tree.leaves(flags[:-1])
+        arrays = [x if flag else _with_lanes(x, count) for x, flag in zip(arrays, flags)]
+        cotangent, residuals, numbers = jax.tree.unflatten(jax.tree.structure(tree[:-1]), arrays)
+        numbers = numbers if count is None else jax.tree.map(lambda x: x[..., 0], numbers)
+        return here.backward(cotangent, residuals, numbers, operands, saves, spec)
+
+    @jax.custom_vjp
+    def solve(inputs):
+        return plain(inputs)
+
+    def forward(inputs):
+        result, residuals, numbers = recorded(_reverse_once(inputs))
+        return result, (residuals, numbers, result, inputs)
+
+    def backward(kept, cotangent):
+        residuals, numbers, result, inputs = _reverse_once(kept)
+        ys_bar, lost = _without_lost(_reverse_once(cotangent.ys), result)
+        y_bar, diff_bar, saves_bar = reverse(promote((ys_bar, residuals, numbers, inputs)))
+        y_bar, diff_bar, saves_bar = jax.tree.map(
+            lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), (y_bar, diff_bar, saves_bar)
+        )
+        operands = inputs[1]
+        zeros = jax.tree.map(lambda x: None, operands)
+        operands_bar = eqx.combine(diff_bar, zeros)
+        if operands.saves is not None:
+            operands_bar = operands_bar._replace(saves=saves_bar)
+        return ((y_bar, operands_bar),)
+
+    solve.defvjp(forward, backward)
+    # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
+    return solve(promote((y0, operands)))
+
+
+def _with_lanes(x: jax.Array, count: int | None) -> jax.Array:
+    """Gives an array a lane axis, last."""
+    return x if count is None else jnp.broadcast_to(x[..., None], x.shape + (count,))
+
+
+def _without_lost(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
+    """Removes the cotangents of states that a failed member did not reach.
+
+    Returns:
+        The other cotangents, and whether the loss looks at such a state: then the gradient is NaN. A
+        loss that leaves them out has the gradient of the rest.
+    """
+    leaves, treedef = jax.tree.flatten(cotangent)
+    missing = [jnp.isnan(y) & (result.status != 0) for y in jax.tree.leaves(result.ys)]
+    lost = jnp.stack([jnp.any(m & (c != 0)) for c, m in zip(leaves, missing)]).any()
+    kept = [jnp.where(m, jnp.zeros_like(c), c) for c, m in zip(leaves, missing)]
+    return jax.tree.unflatten(treedef, kept), lost
+
+
+@jax.custom_jvp
+def _mark(x: jax.Array) -> jax.Array:
+    return x
+
+
+@_mark.defjvp
+def _(primals, tangents):
+    raise TypeError(
+        "A gradient through `adjoint=sciml.Checkpointed()`, the default, cannot be differentiated again. For second "
+        "derivatives solve with `adjoint=sciml.Direct()`: `jax.hessian` works with fixed steps (`dt` and no `saveat`), "
+        "and `jax.jacfwd(jax.jacfwd(f))` always."
+    )
+
+
+def _reverse_once(tree: PyTree) -> PyTree:
+    """Returns `tree`, but refuses to be differentiated."""
+    return jax.tree.map(lambda x: _mark(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x, tree)

@@ -1,0 +1,412 @@
+"""The loops that march members to their end, over lanes or one at a time.
+
+`forward` steps until every member is done; `forward_recorded` also keeps what `backward` needs to
+run the accepted steps again from last to first and carry the cotangents through them.
+"""
+
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PyTree
+
+from .._loops import scan, while_loop
+from .._vma import to_varying, vma_of
+from ..kernels.lanes import Lanes, Member, is_value
+from ._march import Dense, March, Operands, Outcome, Restart, known
+from ._record import Buffers, blank, put, room, thin
+
+_ZEROED_AT_MOST = 2**24
+
+
+class Result(NamedTuple):
+    """What a march returns, arrays with members last.
+
+    Attributes:
+        ys: The state at the saved times, time first, or the end state.
+        status: A code of `Status`.
+        elapsed: The time reached, as time elapsed since t0.
+        accepted: The number of accepted steps.
+        rejected: The number of rejected steps.
+    """
+
+    ys: PyTree
+    status: Array
+    elapsed: Array
+    accepted: Array
+    rejected: Array
+
+
+class Saves(NamedTuple):
+    """Saved times as elapsed times, `(saves,)` or `(saves, lanes)`, and whether they have lanes."""
+
+    times: Array
+    batched: bool
+
+
+class Residuals(NamedTuple):
+    """What the backward loop needs of every member, lanes last on every array.
+
+    Attributes:
+        slots: Restart points with the outcomes of their turns, an array with the slots first for each part.
+        elapsed: The time that the member reached.
+        saved_in: For each saved time, start and length of the step that it lies in.
+        slopes: For each saved time, the derivative of the saved state with respect to it, or None.
+    """
+
+    slots: PyTree
+    elapsed: PyTree
+    saved_in: tuple[Array, Array] | None
+    slopes: PyTree | None
+
+
+class Numbers(NamedTuple):
+    """What the backward loop needs to know of the loop itself.
+
+    Attributes:
+        stride: The number of turns between two slots.
+        turns: The number of turns of the loop.
+        saved_after: For each saved time, the number of turns before it was saved.
+    """
+
+    stride: Int[Array, ""]
+    turns: Int[Array, ""]
+    saved_after: Int[Array, " saves"] | None
+
+
+class _Cache(NamedTuple):
+    outcomes: Buffers
+    stretch: Int[Array, ""]  # the number of the stretch of turns whose outcomes these are
+    length: Int[Array, ""]  # the number of turns in a stretch
+
+
+class Loop(eqx.Module):
+    """A march over lanes.
+
+    Attributes:
+        march: How one member is advanced.
+        lanes: The engine.
+        max_steps: The limit on attempted steps of a member.
+        slopes: Whether saved times are differentiated.
+        slots: The number of slots of the record, a power of two.
+    """
+
+    march: March
+    lanes: Lanes | Member
+    max_steps: int = eqx.field(static=True)
+    slopes: bool = eqx.field(static=True)
+    slots: int = eqx.field(static=True, default=16)
+
+    def sized(self, state_bytes: int, memory: int) -> "Loop":
+        """Returns the loop with as many slots as `memory` bytes hold, for states of `state_bytes` in all."""
+        # slots are zeroed beforehand, which costs time whether they are used or not
+        slots = _power_of_two(min(memory, _ZEROED_AT_MOST) / (2 * state_bytes)) // 2
+        slots = max(16, min(1024, slots, _power_of_two(self.max_steps)))
+        return Loop(self.march, self.lanes, self.max_steps, self.slopes, slots)
+
+    def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
+        """Marches every member to the end; `y0` and `operands` are lane values."""
+
+        def until(carry, target):
+            return while_loop(
+                lambda state: self._pending(state, target),
+                lambda state: self._attempt(state, operands, target)[0],
+                carry,
+                like=(operands, target),
+            )
+
+        state = self._start(y0, operands)
+        if saves is None:
+            state = until(state, operands.span)
+            return self._result(state, self._end(state, operands))
+
+        def save(state, time):
+            target = self._target(time, saves)
+            state = until(state, target)
+            return state, self._saved(state, operands, target)
+
+        state, ys = scan(save, state, saves.times, like=operands)
+        return self._result(until(state, operands.span), ys)
+
+    def forward_recorded(
+        self, y0: PyTree, operands: Operands, saves: Saves | None
+    ) -> tuple[Result, Residuals, Numbers]:
+        """Marches every member to the end and keeps what `backward` needs."""
+
+        def until(carry, target):
+            def turn(carry):
+                number, state, record = carry
+                restart = state.restart
+                state, outcome = self._attempt(state, operands, target)
+                return number + 1, state, put(record, number, (restart, _slim(outcome)))
+
+            def fill(carry):
+                number, state, record = carry
+                carry = number, state, thin(record, number)
+                return while_loop(lambda c: self._pending(c[1], target) & (c[0] < room(c[2])), turn, carry, like=like)
+
+            like = (operands, target)
+            return while_loop(lambda c: self._pending(c[1], target), fill, carry, like=like)
+
+        state = self._start(y0, operands)
+        outcome = jax.eval_shape(lambda s: self._attempt(s, operands, operands.span)[1], state)
+        record = blank((state.restart, _slim(outcome)), self.slots)
+        carry = to_varying((jnp.zeros((), jnp.int32), state, record), vma_of((state, operands)))
+        if saves is None:
+            number, state, record = until(carry, operands.span)
+            numbers = Numbers(record.stride, number, None)
+            return (
+                self._result(state, self._end(state, operands)),
+                Residuals(record.slots.columns(), state.restart.elapsed, None, None),
+                numbers,
+            )
+
+        def save(carry, time):
+            target = self._target(time, saves)
+            number, state, record = carry = until(carry, target)
+            inside = (state.dense.elapsed, state.dense.h)
+            slope = self._slope(state, operands, target) if self.slopes else None
+            return carry, (self._saved(state, operands, target), number, inside, slope)
+
+        carry, (ys, after, inside, slopes) = scan(save, carry, saves.times, like=operands)
+        number, state, record = until(carry, operands.span)
+        return (
+            self._result(state, ys),
+            Residuals(record.slots.columns(), state.restart.elapsed, inside, slopes),
+            Numbers(record.stride, number, after),
+        )
+
+    def backward(
+        self,
+        cotangent: PyTree,
+        residuals: Residuals,
+        numbers: Numbers,
+        operands: Operands,
+        saves: Saves | None,
+        differentiable: PyTree,
+    ) -> tuple[PyTree, PyTree, PyTree]:
+        """Carries the cotangent of `Result.ys` back to the initial state, the operands and the saved times.
+
+        Args:
+            cotangent: Arrays with members last, like `Result.ys`.
+            residuals: From `forward_recorded`.
+            numbers: From `forward_recorded`.
+            operands: Lane values.
+            saves: The saved times.
+            differentiable: `Operands` of booleans: which of the operands are differentiated.
+
+        Returns:
+            Cotangents with members last of the initial state, of the differentiable operands (the others
+            None), and of the saved times, which are None unless they are differentiated.
+        """
+        diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
+        zeros = self.lanes.carry(self.lanes.call(lambda d: jax.tree.map(jnp.zeros_like, d), diff))
+        load, cache = self._outcomes(residuals, numbers, operands, saves)
+        like = (operands, residuals, cotangent)
+
+        def retreat_to(carry, first):
+            def segment(carry):
+                number, bar, cache = carry
+                begin, cache = load(number - 1, cache)
+
+                def turn(carry):
+                    number, bar = carry
+                    outcome = cache.outcomes.read((number - 1) % cache.length)
+                    return number - 1, self.lanes.carry(self.lanes.call(self._retreat, bar, diff, held, outcome))
+
+                stop = jnp.maximum(first, begin)
+                number, bar = while_loop(lambda c: c[0] > stop, turn, (number, bar), like=(like, cache))
+                return number, bar, cache
+
+            return while_loop(lambda c: c[0] > first, segment, carry, like=like)
+
+        if saves is None:
+            y_bar = self.lanes.carry(self._enter(cotangent))
+            _, (y_bar, _, diff_bar), _ = retreat_to((numbers.turns, (y_bar, None, zeros), cache), 0)
+            return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), None
+
+        def unsave(carry, save):
+            after, time, (start, length), cotangent = save
+            _, (y_bar, dense_bar, diff_bar), cache = retreat_to(carry, after)
+            y_bar, dense_bar = self.lanes.carry(
+                self.lanes.call(
+                    self._unsave,
+                    (y_bar, dense_bar),
+                    self._enter(cotangent),
+                    (start, length),
+                    held,
+                    self._target(time, saves),
+                )
+            )
+            return (after, (y_bar, dense_bar, diff_bar), cache), None
+
+        y_bar = self.lanes.call(
+            lambda c: jax.tree.map(lambda x: jnp.zeros_like(x), c), self._enter(jax.tree.map(lambda c: c[0], cotangent))
+        )
+        dense_bar = self.lanes.call(lambda y: (y, self.march.stepper.blank_dense(y)), y_bar)
+        carry = (numbers.turns, self.lanes.carry((y_bar, dense_bar, zeros)), cache)
+        xs = (numbers.saved_after, saves.times, residuals.saved_in, cotangent)
+        carry, _ = scan(unsave, carry, xs, reverse=True, like=like)
+        _, (y_bar, dense_bar, diff_bar), _ = retreat_to(carry, 0)
+        # times saved at the very start were read from the blank step, whose start is the initial state
+        y_bar = self.lanes.call(lambda a, b: jax.tree.map(jnp.add, a, b), y_bar, dense_bar[0])
+        times_bar = None
+        if self.slopes:
+            products = jax.tree.map(self._inner, cotangent, residuals.slopes)
+            times_bar = sum(jax.tree.leaves(products))
+        return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), times_bar
+
+    def _inner(self, cotangent: Array, slope: Array) -> Array:
+        axes = tuple(range(1, cotangent.ndim - (self.lanes.count is not None)))
+        return jnp.sum(jnp.real(cotangent * slope), axis=axes)
+
+    def _outcomes(self, residuals, numbers, operands, saves):
+        """Returns what brings the outcomes of a stretch of turns into a cache, and the first cache.
+
+        Where every turn was recorded the first cache holds them all. Otherwise the turns of a
+        stretch are run again, from the last slot before it. Rounding may then choose other steps, so the
+        last turn before the next slot is made to end where that slot begins.
+        """
+        slots, stride = Buffers.of(residuals.slots), numbers.stride
+        restarts, outcomes = residuals.slots
+        outcomes = Buffers.of(outcomes._replace(elapsed=restarts.elapsed, y=restarts.y))
+        flat = stride == 1
+        length = jnp.where(flat, self.slots, jnp.minimum(stride, self.slots))
+        cache = _Cache(outcomes, jnp.where(flat, 0, -1), length)
+
+        def target_of(number):
+            if saves is None:
+                return operands.span
+            index = jnp.searchsorted(numbers.saved_after, number, side="right")
+            time = jax.lax.dynamic_index_in_dim(saves.times, jnp.minimum(index, saves.times.shape[0] - 1), 0, False)
+            beyond = index >= saves.times.shape[0]
+            choose = lambda time, span: jnp.where(beyond, span, time)  # noqa: E731
+            return jax.tree.map(choose, self.lanes.carry(self._target(time, saves)), self.lanes.carry(operands.span))
+
+        def load(number, cache):
+            stretch = number // length
+            slot = number // stride
+            first, stop = slot * stride, (stretch + 1) * length
+
+            def turn(carry):
+                number, state, outcomes = carry
+                state, outcome = self._attempt(state, operands, target_of(number))
+                closing = (number + 1 == jnp.minimum((slot + 1) * stride, numbers.turns)) & ~flat
+                outcome = self.lanes.carry(self.lanes.call(_close, outcome, end, operands.span, self._shared(closing)))
+                return number + 1, state, outcomes.write(number % length, outcome)
+
+            is_last = (slot + 1) * stride >= numbers.turns
+            following = slots.read(slot + 1)[0].elapsed
+            end = jax.tree.map(lambda a, b: jnp.where(is_last, a, b), residuals.elapsed, following)
+            restart = slots.read(slot)[0]
+            state = self.lanes.carry(self.lanes.call(self.march.resume, restart, operands))
+            # a loop of no turns instead of a conditional, which would copy the cache
+            first = jnp.where(cache.stretch == stretch, stop, first)
+            like = (operands, residuals)
+            _, _, outcomes = while_loop(lambda c: c[0] < stop, turn, (first, state, cache.outcomes), like=like)
+            return stretch * length, _Cache(outcomes, stretch, length)
+
+        return load, cache
+
+    def _retreat(self, bar, diff, held, outcome: Outcome):
+        """Carries the cotangents of one member back through one step, if it was accepted."""
+        y_bar, dense_bar, diff_bar = bar
+
+        def step(y, diff):
+            y1, dense = self.march.replay(y, eqx.combine(diff, held), outcome)
+            return y1 if dense_bar is None else (y1, (dense.y0, dense.stages))
+
+        _, pull = jax.vjp(step, outcome.y, diff)
+        new_y, new_diff = pull(y_bar if dense_bar is None else (y_bar, dense_bar))
+
+        def choose(new, old):
+            return jnp.where(outcome.accepted, new, old)
+
+        y_bar = jax.tree.map(choose, new_y, y_bar)
+        diff_bar = jax.tree.map(lambda new, old: old + choose(new, jnp.zeros_like(new)), new_diff, diff_bar)
+        if dense_bar is not None:
+            dense_bar = jax.tree.map(lambda x: choose(jnp.zeros_like(x), x), dense_bar)
+        return y_bar, dense_bar, diff_bar
+
+    def _unsave(self, bar, cotangent, inside, held, target):
+        """Transposes `March.saved`, which is linear in the state and the step's stages."""
+
+        def saved(y, dense):
+            return self.march.saved(y, Dense(*inside, *dense), held, target)
+
+        zeros = jax.tree.map(jnp.zeros_like, bar)
+        _, pull = jax.vjp(saved, *zeros)
+        return jax.tree.map(jnp.add, bar, pull(cotangent))
+
+    def _enter(self, tree):
+        return self.lanes.enter(tree, self.lanes.count is not None)
+
+    def _shared(self, value: Array):
+        return self.lanes.enter(value, False)
+
+    def _target(self, time: Array, saves: Saves):
+        return self.lanes.enter(time, saves.batched)
+
+    def _start(self, y0, operands):
+        return self.lanes.carry(self.lanes.call(self.march.start, y0, operands))
+
+    def _pending(self, state, target):
+        return self.lanes.any(self.lanes.call(self.march.pending, state, target))
+
+    def _attempt(self, state, operands, target):
+        return self.lanes.carry(self.lanes.call(self.march.attempt, state, operands, target))
+
+    def _end(self, state, operands):
+        def end(restart: Restart, span):
+            return known(restart.y, (restart.status == 0) & (restart.elapsed >= span))
+
+        return self.lanes.leave(self.lanes.call(end, state.restart, operands.span))
+
+    def _saved(self, state, operands, target):
+        def saved(restart: Restart, dense, operands, target):
+            return known(self.march.saved(restart.y, dense, operands, target), target <= restart.elapsed)
+
+        return self.lanes.leave(self.lanes.call(saved, state.restart, state.dense, operands, target))
+
+    def _slope(self, state, operands, target):
+        def slope(restart: Restart, dense, operands, target):
+            inside = dense._replace(h=dense.h)
+            theta = (target - inside.elapsed) / inside.h
+            at = lambda theta: self.march.stepper.interpolate(  # noqa: E731
+                theta, operands.direction * inside.h, inside.y0, restart.y, inside.stages
+            )
+            _, rate = jax.jvp(at, (theta,), (jnp.ones_like(theta),))
+            first = self.march.bound(operands)(operands.t0, inside.y0)  # no step has been taken at the very start
+
+            def choose(rate, first):
+                return jnp.where(
+                    target <= 0, first * operands.direction.astype(first.dtype), rate / inside.h.astype(rate.dtype)
+                )
+
+            return jax.tree.map(choose, rate, first)
+
+        return self.lanes.leave(self.lanes.call(slope, state.restart, state.dense, operands, target))
+
+    def _result(self, state, ys) -> Result:
+        restart = state.restart
+        scalars = self.lanes.leave((restart.status, restart.elapsed, state.accepted, state.rejected))
+        return Result(ys, *scalars)
+
+
+def _close(outcome: Outcome, end: Array, span: Array, closing: Array) -> Outcome:
+    """Returns an outcome that ends at a given time, where `closing`."""
+    h = end - outcome.elapsed
+    moves = jnp.abs(h) > 1e-3 * outcome.h  # otherwise the member waited or failed, and rounding is all there is
+    closed = Outcome(outcome.elapsed, h, outcome.y, moves, moves & (end >= span))
+    return jax.tree.map(lambda a, b: jnp.where(closing, a, b), closed, outcome)
+
+
+def _slim(outcome: Outcome) -> Outcome:
+    """Returns an outcome without what its restart point holds already."""
+    return outcome._replace(elapsed=None, y=None)
+
+
+def _power_of_two(x: float) -> int:
+    return 2 ** max(0, math.ceil(math.log2(max(x, 1))))

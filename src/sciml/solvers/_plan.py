@@ -1,0 +1,200 @@
+"""What `solve` decides before anything is traced: which loop, which method, which saved times."""
+
+import math
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+from jaxtyping import PyTree
+
+from .._checks import check_max_steps, check_saved_times, check_step, check_time, check_tolerance, concrete, time_dtype
+from ._control import Control, Tolerances
+from ._runge_kutta import from_diffrax
+from ._stepper import AbstractStepper
+from ._stepping_solver import AbstractSteppingSolver
+
+DEFAULT_MAX_STEPS = 2**14
+
+
+class Times(eqx.Module):
+    """The times of a solve as arrays of the dtype of time.
+
+    Attributes:
+        t0: The start.
+        t1: The end.
+        saves: The saved times, or None for the end alone.
+        dt: The size of the first or the fixed step, positive, or None.
+    """
+
+    t0: Any
+    t1: Any
+    saves: Any
+    dt: Any
+
+
+class Plan(eqx.Module):
+    """How a solve runs; static, so that JAX compiles once for each plan.
+
+    Attributes:
+        stepper: The method, or None where diffrax runs the solve.
+        control: The controller, or None for fixed steps.
+        steps: The number of fixed steps to the end state, or None where a loop finds the end.
+        tail: Whether a shorter step follows these.
+        forwards: Whether t1 > t0; None where that is known only at run time.
+        differentiable_times: Whether a time is traced and may be differentiated.
+        max_steps: The limit on attempted steps.
+    """
+
+    stepper: AbstractStepper | None = eqx.field(static=True)
+    control: Control | None = eqx.field(static=True)
+    steps: int | None = eqx.field(static=True)
+    tail: bool = eqx.field(static=True)
+    forwards: bool | None = eqx.field(static=True)
+    differentiable_times: bool = eqx.field(static=True)
+    max_steps: int = eqx.field(static=True)
+
+
+def make_plan(
+    y0: PyTree,
+    *,
+    t0: Any,
+    t1: Any,
+    dt: Any,
+    rtol: Any,
+    atol: Any,
+    solver: Any,
+    controller: Any,
+    saveat: Any,
+    max_steps: Any,
+) -> tuple[Plan, Times, Tolerances | None]:
+    """Checks the arguments of `solve` and decides how to run it."""
+    dtype = time_dtype(y0)
+    start, end = check_time(t0, "t0", dtype), check_time(t1, "t1", dtype)
+    forwards = None
+    if concrete(t0) and concrete(t1):
+        if float(t0) == float(t1):
+            raise ValueError(f"`t1` must differ from `t0`, but both are {float(t0)}.")
+        forwards = float(t1) > float(t0)
+    step = None if dt is None else check_step(dt, forwards, dtype)
+
+    if solver is None:
+        solver = diffrax.Tsit5()
+    if not isinstance(solver, diffrax.AbstractSolver):
+        raise TypeError(f"`solver` must be a diffrax solver such as `diffrax.Tsit5()`, but is {solver!r}.")
+    stepper = solver.stepper(y0) if isinstance(solver, AbstractSteppingSolver) else from_diffrax(solver)
+    control, tolerances = _read_controller(controller, rtol, atol, dt, y0, dtype)
+    ts = _read_saveat(saveat, t0, t1)
+    if ts is _DIFFRAX or control is _DIFFRAX or stepper is None:
+        stepper, control = None, None
+        if ts is _DIFFRAX:
+            ts = None
+    traced = not all(map(concrete, (t0, t1, *jax.tree.leaves(ts))))
+    if ts is not None:
+        ts = check_saved_times(ts, t0, t1, dtype)
+    if stepper is not None and control is not None and not stepper.has_error:
+        name = type(solver).__name__
+        raise ValueError(
+            f"`solver={name}()` estimates no error, so it cannot run with tolerances. Give `dt` and no `rtol` or "
+            "`atol` for fixed steps, or use a method with an error estimate such as `diffrax.Tsit5()`."
+        )
+    limit = DEFAULT_MAX_STEPS if max_steps is None else check_max_steps(max_steps)
+    steps, tail = None, False
+    if control is None and stepper is not None and forwards is not None and concrete(dt):
+        span = abs(float(t1) - float(t0))
+        needed, tail = _count_steps(span, abs(float(dt)), dtype)
+        if max_steps is not None and needed + tail > limit:
+            raise ValueError(f"`dt`={float(dt)} takes {needed + tail} steps, more than `max_steps`={limit}.")
+        limit = max(limit, needed + 1)
+        if not tail:
+            step = jnp.asarray(span / needed, dtype)  # equal steps that end exactly at the end time
+        steps = needed if ts is None and needed > 0 else None
+    times = Times(start, end, ts, step)
+    return Plan(stepper, control, steps, tail, forwards, traced, limit), times, tolerances
+
+
+def _count_steps(span: float, dt: float, dtype: Any) -> tuple[int, bool]:
+    """Returns the number of whole steps and whether a shorter one follows; one no longer than rounding is none."""
+    ratio = span / dt
+    nearest = round(ratio)
+    if nearest > 0 and abs(ratio - nearest) <= 4 * float(np.finfo(dtype).eps) * ratio:
+        return nearest, False
+    return math.floor(ratio), True
+
+
+_DIFFRAX = object()  # says that diffrax must run the solve
+
+
+def _read_controller(controller: Any, rtol: Any, atol: Any, dt: Any, y0: PyTree, dtype: Any) -> tuple[Any, Any]:
+    if controller is not None and not isinstance(controller, diffrax.AbstractStepSizeController):
+        raise TypeError(f"`controller` must be a diffrax step size controller, but is {controller!r}.")
+    if controller is not None and (rtol is not None or atol is not None):
+        raise ValueError("Give tolerances either as `rtol` and `atol` or in `controller`, not both.")
+    if isinstance(controller, diffrax.ConstantStepSize) or (controller is None and _fixed(dt, rtol, atol)):
+        if dt is None:
+            raise ValueError("Fixed steps need their size: give `dt`.")
+        return None, None
+    if controller is None:
+        single = float(np.finfo(dtype).eps) > 1e-10
+        rtol = (1e-4 if single else 1e-6) if rtol is None else rtol
+        atol = (1e-6 if single else 1e-9) if atol is None else atol
+        control = Control()
+    elif isinstance(controller, diffrax.PIDController):
+        rtol, atol, control = controller.rtol, controller.atol, _from_pid(controller)
+    else:
+        return _DIFFRAX, None
+    tolerances = Tolerances(
+        check_tolerance(rtol, "rtol", y0, dtype),
+        check_tolerance(atol, "atol", y0, dtype),
+    )
+    return control, tolerances
+
+
+def _fixed(dt: Any, rtol: Any, atol: Any) -> bool:
+    return dt is not None and rtol is None and atol is None
+
+
+def _from_pid(controller: diffrax.PIDController) -> Any:
+    numbers = {
+        name: getattr(controller, name)
+        for name in (
+            "pcoeff",
+            "icoeff",
+            "dcoeff",
+            "safety",
+            "factormin",
+            "factormax",
+            "dtmin",
+            "dtmax",
+            "error_order",
+        )
+    }
+    if not all(map(concrete, numbers.values())) or controller.norm is not optx.rms_norm:
+        return _DIFFRAX
+    if controller.dtmin is not None and controller.force_dtmin:
+        return _DIFFRAX  # diffrax goes on with the smallest step, sciml reports it
+    return Control(**{name: None if x is None else float(x) for name, x in numbers.items()})
+
+
+def _read_saveat(saveat: Any, t0: Any, t1: Any) -> Any:
+    """Returns saved times, None for the end alone, or that diffrax must run the solve."""
+    if not isinstance(saveat, diffrax.SaveAt):
+        return saveat
+    if saveat.dense or saveat.solver_state or saveat.controller_state or saveat.made_jump:
+        raise ValueError(
+            "`saveat=diffrax.SaveAt(...)` may ask for times (`t0`, `t1`, `ts`, `steps`, `fn`), but not for `dense`, "
+            "`solver_state`, `controller_state` or `made_jump`. For dense output give the times as `saveat`."
+        )
+    sub = saveat.subs
+    if not isinstance(sub, diffrax.SubSaveAt):
+        raise ValueError("`saveat=diffrax.SaveAt(subs=...)` must hold one `diffrax.SubSaveAt`, not a PyTree of them.")
+    plain = isinstance(sub, diffrax.SubSaveAt) and not sub.steps and sub.fn is diffrax.SubSaveAt(t1=True).fn
+    if not plain or saveat.dense or saveat.solver_state or saveat.controller_state or saveat.made_jump:
+        return _DIFFRAX
+    if sub.ts is None and not sub.t0:
+        return None
+    parts = ([t0] if sub.t0 else []) + ([] if sub.ts is None else list(sub.ts)) + ([t1] if sub.t1 else [])
+    return parts

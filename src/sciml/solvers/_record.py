@@ -1,0 +1,150 @@
+"""A record of a loop of unknown length in a fixed number of slots.
+
+Slot `k` holds what the loop carried before turn `k * stride`. The stride starts at one and doubles,
+every second slot being given up, whenever the slots are full. So a short loop is recorded turn by
+turn, and a long one at evenly spread turns from which the others are computed again.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PyTree
+
+from .._loops import while_loop
+
+
+@jax.tree_util.register_pytree_node_class
+class Buffers:
+    """Arrays that hold one item in each slot (first axis).
+
+    Scalars share one array, since a loop spends more on a write than on what it writes: integers and
+    truth values stand in it as floating-point numbers, which hold them exactly.
+    """
+
+    def __init__(self, scalars: PyTree, arrays: list, like: tuple):
+        self.scalars = scalars
+        self.arrays = arrays
+        self.like = like
+
+    def tree_flatten(self):
+        return (self.scalars, self.arrays), self.like
+
+    @classmethod
+    def tree_unflatten(cls, aux, children):
+        return cls(*children, aux)
+
+    @classmethod
+    def blank(cls, item: PyTree[jax.ShapeDtypeStruct | Array], count: int) -> "Buffers":
+        """Returns `count` slots of zeros for items like `item`, arrays or their shapes."""
+        leaves, treedef = jax.tree.flatten(item)
+        floats = [x.dtype for x in leaves if x.shape == () and jnp.issubdtype(x.dtype, jnp.floating)]
+        common = max(floats, key=lambda d: d.itemsize, default=None)
+        packed = tuple(_packs(x, common) for x in leaves)
+        scalars = jnp.zeros((count, sum(packed)), common) if any(packed) else None
+        arrays = [jnp.zeros((count,) + x.shape, x.dtype) for x, p in zip(leaves, packed) if not p]
+        return cls(scalars, arrays, (treedef, packed, tuple(x.dtype for x in leaves)))
+
+    @classmethod
+    def of(cls, columns: PyTree[Array]) -> "Buffers":
+        """Returns buffers from an array with the slots first for each part of the item."""
+        leaves, treedef = jax.tree.flatten(columns)
+        blank = cls.blank(
+            jax.eval_shape(lambda: jax.tree.unflatten(treedef, [x[0] for x in leaves])), leaves[0].shape[0]
+        )
+        _, packed, _ = blank.like
+        scalars = None
+        if blank.scalars is not None:
+            scalars = jnp.stack([x.astype(blank.scalars.dtype) for x, p in zip(leaves, packed) if p], axis=1)
+        return cls(scalars, [x for x, p in zip(leaves, packed) if not p], blank.like)
+
+    def columns(self) -> PyTree[Array]:
+        """Returns an array with the slots first for each part of the item."""
+        treedef, packed, dtypes = self.like
+        rest = iter(self.arrays)
+        columns = iter(() if self.scalars is None else list(self.scalars.T))
+        leaves = [next(columns).astype(d) if p else next(rest) for p, d in zip(packed, dtypes)]
+        return jax.tree.unflatten(treedef, leaves)
+
+    def write(self, slot: Int[Array, ""], item: PyTree[Array]) -> "Buffers":
+        """Returns the buffers with `item` in `slot`."""
+        _, packed, _ = self.like
+        leaves = jax.tree.leaves(item)
+        rest = [x for x, p in zip(leaves, packed) if not p]
+        arrays = [_put(b, slot, x) for b, x in zip(self.arrays, rest)]
+        scalars = self.scalars
+        if scalars is not None:
+            row = jnp.stack([x.astype(scalars.dtype) for x, p in zip(leaves, packed) if p])
+            scalars = _put(scalars, slot, row)
+        return Buffers(scalars, arrays, self.like)
+
+    def read(self, slot: Int[Array, ""]) -> PyTree[Array]:
+        """Returns the item in `slot`."""
+        treedef, packed, dtypes = self.like
+        rest = iter([_get(b, slot) for b in self.arrays])
+        row = iter(()) if self.scalars is None else iter(list(_get(self.scalars, slot)))
+        leaves = [next(row).astype(d) if p else next(rest) for p, d in zip(packed, dtypes)]
+        return jax.tree.unflatten(treedef, leaves)
+
+    def move(self, source: Int[Array, ""], target: Int[Array, ""]) -> "Buffers":
+        """Returns the buffers with the item of one slot in another."""
+        return jax.tree.map(lambda b: _put(b, target, _get(b, source)), self)
+
+
+def _packs(leaf: Any, common: Any) -> bool:
+    if common is None or leaf.shape != ():
+        return False
+    small = jnp.issubdtype(leaf.dtype, jnp.integer) or leaf.dtype == jnp.bool_
+    return small or leaf.dtype == common
+
+
+def _put(buffer: Array, slot: Int[Array, ""], item: Array) -> Array:
+    return jax.lax.dynamic_update_index_in_dim(buffer, item, slot, 0)
+
+
+def _get(buffer: Array, slot: Int[Array, ""]) -> Array:
+    return jax.lax.dynamic_index_in_dim(buffer, slot, 0, keepdims=False)
+
+
+class Record(NamedTuple):
+    """The slots, one more than there are, as a bin, and the stride between their turns."""
+
+    slots: Buffers
+    stride: Int[Array, ""]
+
+
+def blank(item: PyTree[jax.ShapeDtypeStruct | Array], count: int) -> Record:
+    """Returns an empty record of `count` slots for items like `item`, arrays or their shapes."""
+    return Record(Buffers.blank(item, count + 1), jnp.ones((), jnp.int32))
+
+
+def capacity(record: Record) -> int:
+    """Returns the number of slots."""
+    return jax.tree.leaves(record.slots)[0].shape[0] - 1
+
+
+def room(record: Record) -> Int[Array, ""]:
+    """Returns the turn at which the record will be full."""
+    return capacity(record) * record.stride
+
+
+def put(record: Record, turn: Int[Array, ""], item: PyTree[Array]) -> Record:
+    """Returns the record with the item of a turn, if that is a turn to be kept; there must be room."""
+    kept = turn % record.stride == 0
+    slot = jnp.where(kept, turn // record.stride, capacity(record))
+    return record._replace(slots=record.slots.write(slot, item))
+
+
+def thin(record: Record, turn: Int[Array, ""]) -> Record:
+    """Returns the record with room for `turn`: unchanged, or every second slot given up."""
+    half = capacity(record) // 2
+    full = turn >= room(record)
+
+    def move(carry):
+        slot, slots = carry
+        return slot + 1, slots.move(2 * slot, slot)
+
+    # a loop of no turns instead of a conditional, which would copy the slots
+    first = jnp.where(full, 0, half)
+    _, slots = while_loop(lambda c: c[0] < half, move, (first, record.slots))
+    return Record(slots, jnp.where(full, 2 * record.stride, record.stride))

@@ -1,0 +1,76 @@
+"""What `solve` returns."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Int, PyTree, Real
+
+from .._status import raise_for_status
+
+
+class Stats(NamedTuple):
+    """What a solution cost, per member.
+
+    Attributes:
+        accepted: The number of accepted steps.
+        rejected: The number of rejected steps.
+        evaluations: The number of evaluations of the vector field.
+    """
+
+    accepted: Int[Array, "..."]
+    rejected: Int[Array, "..."]
+    evaluations: Int[Array, "..."]
+
+
+class Solution(eqx.Module):
+    """The solution of an initial value problem; under `jax.vmap`, of one for each member.
+
+    Attributes:
+        ts: The saved times, of shape `(times,)`.
+        ys: The states at these times: like `y0`, with the times first on every leaf.
+        status: A code of `sciml.Status`.
+        t_reached: The time up to which the solution is good; `t1` where it was successful.
+        stats: Steps and evaluations.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        solve = lambda rate: sciml.solve(lambda t, y, args: -rate * y, jnp.ones(2), t0=0.0, t1=1.0)
+        sol = jax.vmap(solve)(jnp.array([1.0, 2.0, 3.0]))
+        assert sol.ys.shape == (3, 1, 2)  # members, times, state
+        assert sol.status.shape == (3,)
+        sol.raise_if_failed()
+        ```
+    """
+
+    ts: Real[Array, "*members times"]
+    ys: PyTree
+    status: Int[Array, "*members"]
+    t_reached: Real[Array, "*members"]
+    stats: Stats
+
+    def raise_if_failed(self) -> "Solution":
+        """Returns the solution, or raises one error that says how many members failed, which and why.
+
+        Raises:
+            SolveError: If any member failed.
+            TypeError: If called while JAX traces, where nothing is known yet.
+        """
+        if isinstance(self.status, jax.core.Tracer):
+            raise TypeError(
+                "`Solution.raise_if_failed` needs concrete values but was called under `jax.jit`, `jax.vmap` or "
+                "another transformation. Call it on what the transformed function returns."
+            )
+        raise_for_status(np.asarray(self.status), reached=np.asarray(self.t_reached))
+        return self
+
+    def plot(self, **options: Any) -> Any:
+        """Draws the components over time; see `sciml.plot.trajectory`. Needs matplotlib."""
+        from ..plot import trajectory  # the one way up: a convenience for people at a prompt
+
+        return trajectory(self, **options)

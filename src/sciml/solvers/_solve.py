@@ -1,0 +1,180 @@
+"""`solve`: the front door of the solvers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from .._checks import check_state, concrete
+from .._status import Status, raise_for_status
+from .._types import Args, IntScalarLike, RealScalarLike, Y
+from .._vma import promote
+from ..kernels.lanes import Lanes
+from . import _through_diffrax
+from ._adjoint import AbstractAdjoint, Checkpointed
+from ._control import Tolerances
+from ._field import arrays_of, check_signature, close_field
+from ._loop import Loop
+from ._march import March, Operands, known
+from ._plan import Plan, Times, make_plan
+from ._scan import Steps
+from ._solution import Solution, Stats
+
+
+def solve(
+    model: Callable[[RealScalarLike, Y, Args], Y],
+    y0: Y,
+    *,
+    t0: RealScalarLike,
+    t1: RealScalarLike,
+    args: Args = None,
+    dt: RealScalarLike | None = None,
+    rtol: PyTree | None = None,
+    atol: PyTree | None = None,
+    solver: Any = None,
+    controller: Any = None,
+    saveat: Any = None,
+    adjoint: AbstractAdjoint | None = None,
+    max_steps: IntScalarLike | None = None,
+    throw: bool = True,
+) -> Solution:
+    r"""Solves the initial value problem $\dot y = f(t, y, \mathrm{args})$, $y(t_0) = y_0$, up to $t_1$.
+
+    With `dt` and no tolerance the steps are fixed; otherwise their size is chosen such that the
+    estimated error of every step stays within the tolerances. The end time is hit exactly, forwards or
+    backwards. Under `jax.vmap` members run side by side, each with its own step size.
+
+    Args:
+        model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member.
+        y0: The initial state, a PyTree of floating-point or complex arrays.
+        t0: The start time.
+        t1: The end time; before `t0` to go backwards.
+        args: What the model takes beside time and state, any PyTree.
+        dt: The size of fixed steps, or of the first step where there are tolerances. Has the sign of
+            `t1 - t0`. If the time is no multiple of it, the last step is shorter.
+        rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32. A scalar, an array of the
+            state's shape, or a PyTree like `y0`.
+        atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32.
+        solver: A diffrax solver; by default `diffrax.Tsit5()`. Explicit Runge-Kutta methods and the
+            methods of `sciml.solvers`, such as `sciml.solvers.Rodas5P()` for stiff problems, run in
+            sciml's own loops; any other runs through diffrax.
+        controller: A diffrax step size controller in place of `rtol` and `atol`.
+        saveat: Where to save: None for the end, an array of times within `[t0, t1]` in the
+            direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates.
+        adjoint: How derivatives are computed: `Checkpointed()` (reverse mode, the default) or
+            `Direct()` (forward mode).
+        max_steps: The limit on attempted steps; by default 16384 with error control.
+        throw: Whether to raise an error if the solve fails. Under a transformation nothing can be
+            raised; there, look at `Solution.status` or call `Solution.raise_if_failed` afterwards.
+
+    Returns:
+        A `Solution`. What a failed member did not reach is NaN.
+
+    Raises:
+        ValueError: If an argument is out of range or does not fit the others.
+        TypeError: If an argument has the wrong type or dtype.
+        SolveError: If the solve fails and `throw` is set.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        model = sciml.models.LotkaVolterra()
+        ts = jnp.linspace(0.0, 20.0, 101)
+        sol = sciml.solve(model, jnp.array([34.0, 5.9]), t0=0.0, t1=20.0, saveat=ts)
+        assert sol.ys.shape == (101, 2)
+        ```
+    """
+    y0 = check_state(y0)
+    adjoint = Checkpointed() if adjoint is None else adjoint
+    if not isinstance(adjoint, AbstractAdjoint):
+        raise TypeError(f"`adjoint` must be an adjoint such as `sciml.Checkpointed()`, but is {adjoint!r}.")
+    if not callable(model):
+        raise TypeError(f"`model` must be callable as `model(t, y, args)`, but is {model!r}.")
+    check_signature(model)
+    plan, times, tolerances = make_plan(
+        y0,
+        t0=t0,
+        t1=t1,
+        dt=dt,
+        rtol=rtol,
+        atol=atol,
+        solver=solver,
+        controller=controller,
+        saveat=saveat,
+        max_steps=max_steps,
+    )
+    args = arrays_of(args)
+    if plan.stepper is None:
+        sol = _through_diffrax.solve(
+            model, y0, args, times, tolerances, plan.max_steps, solver, controller, saveat, adjoint
+        )
+    else:
+        sol = _solve(model, y0, args, times, tolerances, plan, adjoint)
+    if throw and concrete(sol.status):
+        raise_for_status(sol.status, reached=sol.t_reached)
+    return sol
+
+
+@eqx.filter_jit
+def _solve(
+    model: Callable,
+    y0: Y,
+    args: Args,
+    times: Times,
+    tolerances: Tolerances | None,
+    plan: Plan,
+    adjoint: AbstractAdjoint,
+) -> Solution:
+    field, operands = close_field(model, times.t0, y0, args)
+    if plan.forwards is None:
+        direction = jnp.where(times.t1 >= times.t0, jnp.ones_like(times.t0), -jnp.ones_like(times.t0))
+    else:
+        direction = jnp.full_like(times.t0, 1 if plan.forwards else -1)
+    span = direction * (times.t1 - times.t0)
+    saves = None
+    if times.saves is not None:
+        saves = direction * (times.saves - times.t0)
+        saves = saves + jax.lax.stop_gradient(jnp.clip(saves, 0, span) - saves)  # rounding alone moves them
+    inputs = Operands(
+        field=operands,
+        t0=times.t0,
+        span=span,
+        saves=saves,
+        direction=direction,
+        tolerances=tolerances,
+        dt=times.dt,
+        max_steps=jnp.asarray(plan.max_steps, jnp.int32),
+    )
+    # before the loops, so that JAX differentiates it and they never see it
+    start, y0, held = promote((times.t0, y0, operands))
+    y0, consistent = plan.stepper.prepare(lambda t, y: field(t, y, held), start, y0)
+    if consistent is not None:
+        y0 = known(y0, consistent)
+    march = March(field, plan.stepper, plan.control, saves is not None)
+    if plan.steps is not None:
+        loop = Steps(march, Lanes(None), plan.steps, plan.tail)
+    else:
+        loop = Loop(march, Lanes(None), plan.max_steps, plan.differentiable_times)
+    result = adjoint.run(loop, y0, inputs, plan.differentiable_times)
+
+    status = result.status
+    if consistent is not None:
+        status = jnp.where(consistent, status, int(Status.inconsistent_start)).astype(status.dtype)
+    started = int(plan.stepper.fsal) + (2 if times.dt is None else 0)
+    evaluations = started + plan.stepper.evaluations * (result.accepted + result.rejected)
+    ys, ts = result.ys, times.saves
+    if ts is None:
+        ys, ts = jax.tree.map(lambda x: x[None], ys), times.t1[None]
+    reached = jnp.where(result.elapsed >= span, times.t1, times.t0 + direction * result.elapsed)
+    return Solution(ts, ys, status, reached, Stats(result.accepted, result.rejected, evaluations))
+
+
+def _within(elapsed: Array, span: Array) -> Array:
+    """Returns elapsed times within the span; unlike `jnp.clip`, with derivative one at its ends."""
+    elapsed = jnp.where(elapsed > span, span, elapsed)
+    return jnp.where(elapsed < 0, jnp.zeros_like(elapsed), elapsed)

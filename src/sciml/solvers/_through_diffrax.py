@@ -1,0 +1,74 @@
+"""Solves that diffrax runs: its implicit, stochastic and other solvers without an explicit tableau."""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from .._status import Status
+from .._types import Args, Y
+from ._adjoint import AbstractAdjoint, Direct
+from ._control import Tolerances
+from ._march import known
+from ._plan import Times
+from ._solution import Solution, Stats
+
+
+@eqx.filter_jit
+def solve(
+    model: Callable,
+    y0: Y,
+    args: Args,
+    times: Times,
+    tolerances: Tolerances | None,
+    max_steps: int,
+    solver: diffrax.AbstractSolver | None,
+    controller: diffrax.AbstractStepSizeController | None,
+    saveat: Any,
+    adjoint: AbstractAdjoint,
+) -> Solution:
+    """Runs a solve by `diffrax.diffeqsolve` and returns it as a `Solution`."""
+    if controller is None:
+        if tolerances is None:
+            controller = diffrax.ConstantStepSize()
+        else:
+            controller = diffrax.PIDController(rtol=tolerances.rtol, atol=tolerances.atol)
+    if not isinstance(saveat, diffrax.SaveAt):
+        saveat = diffrax.SaveAt(t1=True) if times.saves is None else diffrax.SaveAt(ts=times.saves)
+    direction = jnp.where(times.t1 >= times.t0, 1, -1).astype(times.t0.dtype)
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(model),
+        diffrax.Tsit5() if solver is None else solver,
+        times.t0,
+        times.t1,
+        None if times.dt is None else direction * times.dt,
+        y0,
+        args,
+        saveat=saveat,
+        stepsize_controller=controller,
+        adjoint=diffrax.DirectAdjoint() if isinstance(adjoint, Direct) else diffrax.RecursiveCheckpointAdjoint(),
+        max_steps=max_steps,
+        throw=False,
+    )
+    good = solution.result == diffrax.RESULTS.successful
+    saved = jnp.isfinite(solution.ts)  # diffrax fills what it did not save with infinity
+    finite = [jnp.all(jnp.isfinite(x).reshape(saved.size, -1).all(1) | ~saved) for x in jax.tree.leaves(solution.ys)]
+    good_and_finite = good & jnp.stack(finite).all()
+    status = jnp.select(
+        [
+            good_and_finite,
+            solution.result == diffrax.RESULTS.max_steps_reached,
+            solution.result == diffrax.RESULTS.dt_min_reached,
+            good,
+        ],
+        [int(s) for s in (Status.successful, Status.max_steps_reached, Status.step_too_small, Status.nonfinite)],
+        int(Status.diverged),
+    ).astype(jnp.int32)
+    stats = solution.stats
+    accepted, rejected = (jnp.asarray(stats[f"num_{kind}_steps"], jnp.int32) for kind in ("accepted", "rejected"))
+    reached = jnp.where(good_and_finite, times.t1, jnp.full_like(times.t1, jnp.nan))
+    ys = known(solution.ys, good_and_finite)
+    return Solution(solution.ts, ys, status, reached, Stats(accepted, rejected, jnp.full_like(accepted, -1)))

@@ -1,0 +1,182 @@
+"""The host loop of a fit: compiled segments of steps, with progress and history between them."""
+
+import time
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from tqdm import tqdm
+
+from .._loops import while_loop
+from .._status import Status
+from ._methods import AbstractMethod
+from ._problem import Problem, evaluate
+
+# Most steps per segment; a segment is cut short so that the host hears about it twice a second.
+_SEGMENT = 256
+_SECONDS = 0.5
+# Steps without progress after which the loss counts as settled. A solver with a damping that
+# divides by four on every rejected step reaches any useful scale in far fewer.
+_PATIENCE = 30
+# Marquardt's choice of an initial damping is a thousandth of the largest diagonal entry of J^T J.
+_COLUMN = 30.0
+
+
+class Run(NamedTuple):
+    """One start's state, which every compiled segment takes and returns."""
+
+    z: Float[Array, " p"]
+    state: Any
+    best_z: Float[Array, " p"]
+    best_loss: Float[Array, ""]
+    best_jacobian: Float[Array, "m p"] | None
+    steps: Int[Array, ""]
+    stalled: Int[Array, ""]
+    done: Bool[Array, ""]
+    code: Int[Array, ""]
+
+
+class Outcome(NamedTuple):
+    """What the host loop found, one entry per start."""
+
+    zs: Float[Array, "starts p"]
+    losses: np.ndarray
+    codes: np.ndarray
+    steps: np.ndarray
+    history: np.ndarray  # (starts, steps); NaN after a start ended
+    jacobians: np.ndarray | None  # (starts, m, p); at `zs` to within the method's tolerance, where it converged
+
+
+def _begin(problem: Problem, method: AbstractMethod, z: Float[Array, " p"], scale: Float[Array, " p"]) -> Run:
+    inf = jnp.asarray(jnp.inf, z.dtype)
+    zero = jnp.int32(0)
+    jac = jnp.zeros((problem.size, z.size), z.dtype) if method.gives_jacobian else None
+    return Run(z, method.init(problem, z, scale), z, inf, jac, zero, zero, jnp.asarray(False), zero)
+
+
+def _step(problem: Problem, method: AbstractMethod, rtol: float, run: Run) -> tuple[Run, Float[Array, ""]]:
+    z, state, loss, jac, done, code = method.step(problem, run.z, run.state)
+    stalled = jnp.where(loss < run.best_loss * (1 - rtol), 0, run.stalled + 1)
+    if method.unfinished_is_failure:
+        done = done | (stalled >= _PATIENCE)
+    better = loss < run.best_loss
+    best_z = jnp.where(better, run.z, run.best_z)
+    best_loss = jnp.where(better, loss, run.best_loss)
+    if jac is not None and run.best_jacobian is not None:
+        jac = jnp.where(better, jac, run.best_jacobian)
+    return Run(z, state, best_z, best_loss, jac, run.steps + 1, stalled, done | (code != 0), code), loss
+
+
+@eqx.filter_jit
+def _start(
+    problem: Problem, method: AbstractMethod, zs: Float[Array, "*starts p"], scales: Float[Array, "*starts p"]
+) -> Run:
+    def begin(z, scale):
+        return _begin(problem, method, z, scale)
+
+    return jax.vmap(begin)(zs, scales) if zs.ndim == 2 else begin(zs, scales)
+
+
+def _scales(jacobian: Float[Array, "*starts m p"]) -> Float[Array, "*starts p"]:
+    """Returns units for the parameters in which the Jacobian's columns have the length `_COLUMN`.
+
+    A damping of one, with which Levenberg-Marquardt begins, is then small whatever the units
+    of parameters and residuals are. Powers of two change no digit.
+    """
+    lengths = np.linalg.norm(np.asarray(jacobian, np.float64), axis=-2) / _COLUMN
+    usable = np.isfinite(lengths) & (lengths > 0)
+    powers = np.round(np.log2(np.where(usable, lengths, 1)))
+    return jnp.asarray(np.exp2(np.clip(powers, -60, 60)), jacobian.dtype)
+
+
+@eqx.filter_jit
+def _segment(problem: Problem, method: AbstractMethod, rtol: float, run: Run, count: Array) -> tuple[Run, Array]:
+    """Takes up to `count` steps and returns the loss before each of them, NaN where none was taken."""
+
+    def one(run):
+        losses = jnp.full((_SEGMENT,), jnp.nan, run.z.dtype)
+
+        def cond(carry):
+            i, run, _ = carry
+            return (i < count) & ~run.done
+
+        def body(carry):
+            i, run, losses = carry
+            run, loss = _step(problem, method, rtol, run)
+            return i + 1, run, losses.at[i].set(loss)
+
+        _, run, losses = while_loop(cond, body, (jnp.int32(0), run, losses))
+        return run, losses
+
+    return jax.vmap(one)(run) if run.z.ndim == 2 else one(run)
+
+
+def drive(
+    problem: Problem,
+    method: AbstractMethod,
+    zs: Float[Array, "starts p"],
+    *,
+    max_steps: int,
+    rtol: float,
+    progress: bool,
+) -> Outcome:
+    """Runs every start until it is done or `max_steps` is reached.
+
+    A single start runs without a batch axis; several run as one `vmap`.
+    """
+    zs = zs if zs.shape[0] > 1 else zs[0]
+    run = _start(problem, method, zs, jnp.ones_like(zs))
+    taken, count = 0, 1
+    pieces = []
+    # A solver that runs until it converges has no known end to count towards.
+    total = None if method.unfinished_is_failure else max_steps
+    with tqdm(total=total, disable=not progress, desc=f"fit ({method.name})", unit="step") as bar:
+        while taken < max_steps:
+            count = min(count, max_steps - taken)
+            begin = time.perf_counter()
+            run, losses = _segment(problem, method, rtol, run, jnp.int32(count))
+            pieces.append(np.atleast_2d(np.asarray(losses))[:, :count])
+            seconds = time.perf_counter() - begin
+            best = float(np.min(run.best_loss))
+            bar.set_postfix_str(f"loss {best:.4g}", refresh=False)
+            taken = int(np.max(run.steps))
+            bar.update(taken - bar.n)
+            if bool(np.all(run.done)):
+                bar.total = bar.n
+                break
+            if len(pieces) == 1 and run.best_jacobian is not None:
+                # The first step, which only evaluates, has told the scales: begin again with them.
+                run = _start(problem, method, zs, _scales(run.best_jacobian))._replace(steps=run.steps)
+            # The first segment also compiles, so its time says nothing.
+            faster = _SECONDS / max(seconds / count, 1e-9)
+            count = 2 if len(pieces) == 1 else int(np.clip(faster, 1, min(4 * count, _SEGMENT)))
+    return _finish(problem, run, np.concatenate(pieces, axis=1))
+
+
+def _finish(problem: Problem, run: Run, history: np.ndarray) -> Outcome:
+    """Chooses between the last point, whose loss no step has told yet, and the best point before it."""
+    best_loss, steps, done, codes = (
+        np.atleast_1d(np.asarray(x)) for x in (run.best_loss, run.steps, run.done, run.code)
+    )
+    best_z, z = (np.atleast_2d(np.asarray(x)) for x in (run.best_z, run.z))
+    with np.errstate(over="ignore", invalid="ignore"):
+        last = 0.5 * np.sum(np.asarray(evaluate(problem, jnp.asarray(z)), np.float64) ** 2, axis=1)
+    keep = last <= best_loss  # NaN is not
+    history = np.concatenate([history, np.full((len(steps), 1), np.nan, history.dtype)], axis=1)
+    with np.errstate(over="ignore"):
+        history[np.arange(len(steps)), steps] = last
+    # A flat place far from the data has a small gradient too.
+    jacobian = run.best_jacobian
+    worse = done & (codes == int(Status.successful)) & (last > best_loss * (1 + 1e-3))
+    codes = np.where(worse, int(Status.diverged), codes)
+    return Outcome(
+        zs=jnp.asarray(np.where(keep[:, None], z, best_z)),
+        losses=np.where(keep, last, best_loss),
+        codes=np.where(done, codes, int(Status.max_steps_reached)),
+        steps=steps,
+        history=history,
+        jacobians=None if jacobian is None else np.asarray(jacobian).reshape(len(steps), *jacobian.shape[-2:]),
+    )

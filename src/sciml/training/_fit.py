@@ -1,0 +1,302 @@
+"""`fit`: chosen leaves of a model to data, by least squares."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float, PyTree
+
+from .._status import SolveError, Status
+from .._types import Key, RealScalarLike
+from ._covariance import laplace
+from ._drive import drive
+from ._methods import AbstractMethod, as_method
+from ._problem import Problem, check_start, jacobian, pose
+from ._result import Fit
+from ._selection import Selection, select
+
+_MOST_PARAMETERS = 1000
+
+
+def fit(
+    model: PyTree,
+    residuals: Callable[[Any, Any], PyTree],
+    data: PyTree = None,
+    *,
+    where: Callable[[Any], Any] | None = None,
+    positive: bool | Callable[[Any], Any] | None = None,
+    bounds: Sequence = (),
+    transforms: Sequence = (),
+    method: Any = None,
+    max_steps: int = 1000,
+    rtol: RealScalarLike | None = None,
+    atol: RealScalarLike | None = None,
+    starts: int = 1,
+    spread: RealScalarLike = 1.0,
+    key: Key | None = None,
+    sigma: RealScalarLike | None = None,
+    covariance: bool | None = None,
+    progress: bool = True,
+    throw: bool = True,
+) -> Fit:
+    r"""Fits chosen leaves of a model to data by least squares.
+
+    It minimises $\tfrac12 \sum_i r_i^2$ over the parameters, where the residuals
+    $r$ = `residuals(model, data)` are already scaled: $(\text{prediction} - \text{observation})/\sigma$ for
+    normal noise, $\log(\text{prediction}/\text{observation})$ for log-normal noise. A prior is one more residual,
+    $(\theta - \mu)/\tau$.
+
+    `fit` is a host loop around compiled segments of steps: call it outside of `jit` and `vmap`. The residuals
+    may contain `sciml.solve` with any adjoint: Jacobians and gradients use forward or reverse mode, whichever
+    the residuals allow and needs fewer passes. Forward mode (`adjoint=sciml.Direct()`) costs one pass per
+    parameter, reverse mode one per residual. The optimiser computes in the default floating dtype; the model
+    keeps its own.
+
+    Args:
+        model: The model with its initial parameters: any PyTree, such as an `eqx.Module` or a tuple of a
+            module and an initial state.
+        residuals: `residuals(model, data)`, a PyTree of floating-point arrays, $m$ numbers in all.
+        data: Whatever `residuals` needs; NumPy arrays become JAX arrays.
+        where: Picks the leaves (or subtrees) to fit, as in `eqx.tree_at`. None fits every floating-point array.
+        positive: Picks the fitted leaves that must stay positive, or True for all of them. They are fitted as
+            logarithms.
+        bounds: Tuples `(selector, lower, upper)`; None for no bound on a side. Bounds are numbers, or arrays that
+            broadcast against the leaf, in its unit.
+        transforms: Tuples `(selector, transform)` with an instance of `sciml.training.AbstractTransform`, for other
+            constraints.
+        method: None for Levenberg-Marquardt; an optimistix least-squares solver (`LevenbergMarquardt`, `GaussNewton`,
+            `Dogleg`) or minimiser (`BFGS`, ...), which brings its own tolerances; or an optax optimiser
+            (`optax.adam(1e-2)`, `optax.lbfgs()`), which sees the gradient of the loss in the transformed space. A
+            least-squares solver works in units in which the columns of the first Jacobian have equal lengths.
+        max_steps: The most steps per start. With an optimistix method reaching it is a failure; with
+            an optax method it is a way to end.
+        rtol: Relative tolerance, by default `1e-8` in float64 and `1e-4` in float32. Levenberg-Marquardt stops
+            when a step changes every parameter and every residual by less than `atol + rtol * |value|`, and every
+            optimistix method when the loss has not fallen by this fraction in 30 steps. An optax method stops when
+            $|g_i| \max(|z_i|, 1)$ is at most `atol + rtol * loss` for every transformed parameter $z_i$ and its
+            gradient $g_i$.
+        atol: Absolute tolerance, by default as `rtol`.
+        starts: The number of initial points. The first is the model as given; all run as one `vmap` and the lowest loss
+            wins.
+        spread: Standard deviation of the other initial points about the first, in the transformed space: in
+            units of the parameter's magnitude for a free parameter, of a factor $e$ for a positive one, of the logit
+            for one between bounds.
+        key: A random key, needed where `starts > 1`. Start $i$ uses `fold_in(key, i)`.
+        sigma: The residuals' standard deviation where it is known (1 for residuals in units of their standard errors).
+            None estimates $s^2 = 2\,\text{loss}/(m - p)$.
+        covariance: Whether to compute $s^2 (J^T J)^{-1}$. None does for up to 1000 parameters.
+        progress: Whether to show a progress bar.
+        throw: Whether to raise where the optimiser fails; otherwise read `Fit.status`.
+
+    Returns:
+        A `Fit`: the fitted model, its covariance and standard errors, the loss history, and `Fit.sample` to draw models
+        from the estimated uncertainty.
+
+    Raises:
+        ValueError: If nothing is selected, an initial value lies outside its range, the residuals are not finite at the
+            start, or an argument makes no sense.
+        TypeError: If a selected leaf or a residual is not a floating-point array, or `fit` is called under a transform.
+        SolveError: If `throw` and the optimiser fails.
+
+    Warns:
+        UserWarning: If the data do not determine some of the parameters.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import numpy as np
+        import sciml
+
+        class Decay(sciml.AbstractModel):
+            rate: jnp.ndarray
+
+            def __call__(self, t, y, args):
+                return -self.rate * y
+
+        times = jnp.linspace(0.1, 2.0, 12)
+        data = 2.0 * np.exp(-1.5 * np.asarray(times)) * np.exp(0.01 * np.cos(9 * np.arange(12)))
+
+        def residuals(model, data):
+            decay, y0 = model
+            sol = sciml.solve(decay, y0, t0=0.0, t1=2.0, saveat=times)
+            return jnp.log(sol.ys) - jnp.log(data)
+
+        fit = sciml.fit((Decay(jnp.array(1.0)), jnp.array(1.0)), residuals, data, positive=True, progress=False)
+        decay, y0 = fit.model
+        assert abs(float(decay.rate) - 1.5) < 0.03 and abs(float(y0) - 2.0) < 0.03
+        ```
+    """
+    if not callable(residuals):
+        got = type(residuals).__name__
+        raise TypeError(
+            f"`residuals`, the second argument of `fit`, must be a function `residuals(model, data)`, got {got}."
+        )
+    _check_arguments(model, data, max_steps, starts, spread, key, sigma)
+    data = jtu.tree_map(_as_array, data)
+    model, selection = select(jtu.tree_map(_as_array, model), where, positive, bounds, transforms)
+    problem, narrowest = pose(model, data, selection, residuals)
+    default = 1e-8 if jnp.finfo(narrowest).bits >= 64 else 1e-4
+    rtol = _check_tolerance("rtol", default if rtol is None else _float(rtol))
+    atol = _check_tolerance("atol", default if atol is None else _float(atol))
+    sigma = None if sigma is None else _float(sigma)
+    chosen = as_method(method, rtol, atol)
+    zs = _initial_points(selection, selection.flatten(model), starts, _float(spread), key if starts > 1 else None)
+    check_start(problem, zs)
+    outcome = drive(problem, chosen, zs, max_steps=max_steps, rtol=rtol, progress=progress)
+    losses = outcome.losses
+    best = int(np.nanargmin(losses)) if np.isfinite(losses).any() else 0
+    status = Status(int(outcome.codes[best]))
+    message = _message(chosen, status, int(outcome.steps[best]), max_steps)
+    if throw and status != Status.successful:
+        if status != Status.max_steps_reached or chosen.unfinished_is_failure:
+            raise SolveError(message, outcome.codes)
+    z = outcome.zs[best]
+    wanted = selection.size <= _MOST_PARAMETERS if covariance is None else covariance
+    jac = None
+    if wanted:  # the one at the last but one point differs by less than the tolerance
+        if outcome.jacobians is not None and status == Status.successful:
+            jac = outcome.jacobians[best]
+        else:
+            jac = np.asarray(jacobian(problem, z))
+    return _result(
+        problem,
+        z,
+        sigma,
+        jac,
+        narrowest,
+        loss=float(losses[best]),
+        message=message,
+        status=status,
+        n_steps=int(outcome.steps[best]),
+        history=outcome.history[best, : outcome.steps[best] + 1],
+        start_losses=losses,
+        start_statuses=outcome.codes,
+    )
+
+
+def _as_array(leaf: Any) -> Any:
+    numeric = isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "biufc"
+    return jnp.asarray(leaf) if numeric else leaf
+
+
+def _float(value: RealScalarLike) -> float:
+    return float(np.asarray(value))
+
+
+def _check_arguments(model: Any, data: Any, max_steps: Any, starts: Any, spread: Any, key: Any, sigma: Any) -> None:
+    if any(isinstance(leaf, Tracer) for leaf in jtu.tree_leaves((model, data))):
+        raise TypeError(
+            "`fit` was called under a JAX transform, but it is a host loop around compiled steps: call it outside of "
+            "`jit`, `vmap` and `grad`. For several initial points use `starts`."
+        )
+    for name, value in (("max_steps", max_steps), ("starts", starts)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"`{name}` must be a positive integer, but got {value!r}.")
+    if starts > 1 and key is None:
+        raise ValueError(f"`starts={starts}` draws initial points, which needs `key`, such as `jax.random.key(0)`.")
+    if not (np.isfinite(spread) and spread > 0):
+        raise ValueError(f"`spread` must be a positive number, but got {spread!r}.")
+    if sigma is not None and not (np.isfinite(sigma) and sigma > 0):
+        raise ValueError(f"`sigma` must be a positive number or None, but got {sigma!r}.")
+
+
+def _check_tolerance(name: str, value: float) -> float:
+    if not (np.isfinite(value) and value >= 0):
+        raise ValueError(f"`{name}` must be a finite number that is not negative, but got {value!r}.")
+    return value
+
+
+def _initial_points(
+    selection: Selection, z: Float[Array, " p"], starts: int, spread: float, key: Key | None
+) -> Float[Array, "starts p"]:
+    """Returns the given point first, then perturbed ones."""
+    if key is None:
+        return z[None]
+    scale = spread * selection.scale(z)
+    noise = jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(key, i), z.shape, z.dtype))(jnp.arange(starts))
+    return (z[None] + scale[None] * noise).at[0].set(z)
+
+
+def _message(method: AbstractMethod, status: Status, steps: int, max_steps: int) -> str:
+    if status == Status.successful:
+        return f"{method.name} converged in {steps} steps."
+    if status == Status.max_steps_reached:
+        advice = "Raise `max_steps`, loosen the tolerances, scale the parameters, or start closer."
+        return f"{method.name} took all of `max_steps={max_steps}` steps without meeting its tolerance. {advice}"
+    if status == Status.nonfinite:
+        cause = "The loss, its gradient or a parameter became NaN or infinite"
+        advice = "Lower the learning rate, constrain parameters by `positive` or `bounds`, or start closer."
+        return f"{method.name} failed in step {steps}. {cause}. {advice}"
+    return f"{method.name} failed in step {steps}. {method.on_divergence}"
+
+
+def _result(
+    problem: Problem,
+    z: Float[Array, " p"],
+    sigma: float | None,
+    jac: np.ndarray | None,
+    narrowest: Any,
+    *,
+    message: str,
+    loss: float,
+    history: np.ndarray,
+    start_losses: np.ndarray,
+    start_statuses: np.ndarray,
+    **fields: Any,
+) -> Fit:
+    """Adds the uncertainty to what the optimiser found."""
+    selection = problem.selection
+    dtype = selection.dtype
+    names = selection.names
+    model = selection.replace(problem.model, z)
+    cov = errors = factor = None
+    reason = "it was not asked for; pass `covariance=True`."
+    spare = problem.size - selection.size
+    s = sigma if sigma is not None else (np.sqrt(2 * loss / spare) if spare > 0 else np.nan)
+    if jac is not None:
+        found = laplace(jac, float(loss), sigma, float(jnp.finfo(narrowest).eps))
+        slope = np.asarray(selection.slope(z), np.float64)
+        with np.errstate(invalid="ignore"):  # an infinite variance times a slope of zero
+            natural = found.covariance * np.outer(slope, slope)
+        cov = jnp.asarray(natural, dtype)
+        errors = selection.tree(model, jnp.asarray(np.sqrt(np.diagonal(natural)), dtype))
+        factor = None if found.factor is None else jnp.asarray(found.factor, dtype)
+        if at_bound := selection.at_bound(z):
+            shown = ", ".join(f"`{name}`" for name in at_bound[:10])
+            message = f"{message} Note: {shown} ended on a bound, where standard errors mean nothing."
+        if found.undetermined.any():
+            listed = [name for name, free in zip(names, found.undetermined, strict=True) if free]
+            shown = ", ".join(f"`{name}`" for name in listed[:10]) + (", ..." if len(listed) > 10 else "")
+            reason = f"the data do not determine {shown}. Fix some of them through `where`, or add priors as residuals."
+            message = f"{message} Note: {reason}"
+            warnings.warn(f"`fit`: {reason}", UserWarning, stacklevel=3)
+        elif not np.isfinite(s):
+            reason = (
+                f"with {problem.size} residuals for {selection.size} parameters the residuals' standard deviation "
+                "cannot be estimated; pass `sigma`."
+            )
+        elif factor is None:
+            reason = "the Jacobian of the residuals is not finite at the fitted parameters."
+    return Fit(
+        model=model,
+        loss=jnp.asarray(loss, dtype),
+        sigma=jnp.asarray(s, dtype),
+        parameters=selection.natural(z),
+        covariance=cov,
+        standard_errors=errors,
+        history=jnp.asarray(history, dtype),
+        message=message,
+        names=names,
+        start_losses=jnp.asarray(start_losses, dtype),
+        start_statuses=jnp.asarray(start_statuses, jnp.int32),
+        _selection=selection,
+        _z=z,
+        _factor=factor,
+        _no_factor=reason,
+        **fields,
+    )

@@ -1,0 +1,189 @@
+"""The least-squares problem behind a fit, and its derivatives by whichever mode the model allows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from jaxtyping import Array, Float
+
+from ._selection import Selection
+
+
+class Problem(eqx.Module):
+    r"""Residuals $r(z)$ of the free variables $z$, with loss $\tfrac12 \lVert r \rVert^2$.
+
+    Attributes:
+        model: The model as it was given; only its fitted leaves change.
+        data: Whatever was given to `fit` as data.
+        selection: The fitted leaves and their transforms.
+        residuals: `residuals(model, data)`.
+        forward: Whether forward-mode differentiation goes through the residuals.
+        reverse: Whether reverse-mode differentiation does.
+        size: The number of residuals.
+    """
+
+    model: Any
+    data: Any
+    selection: Selection
+    residuals: Callable
+    forward: bool = eqx.field(static=True, default=False)
+    reverse: bool = eqx.field(static=True, default=False)
+    size: int = eqx.field(static=True, default=0)
+
+    def residual(self, z: Float[Array, " p"]) -> Float[Array, " m"]:
+        """Returns all residuals as one vector in the optimiser's dtype."""
+        leaves = jtu.tree_leaves(self.residuals(self.selection.replace(self.model, z), self.data))
+        parts = []
+        for leaf in map(jnp.asarray, leaves):
+            # |r|^2 of a complex residual is the sum over its two parts.
+            parts += [leaf.real, leaf.imag] if jnp.iscomplexobj(leaf) else [leaf]
+        return jnp.concatenate([part.reshape(-1).astype(self.selection.dtype) for part in parts])
+
+    def residual_and_jacobian(self, z: Float[Array, " p"]) -> tuple[Float[Array, " m"], Float[Array, "m p"]]:
+        """Returns the residuals and $dr/dz$ by the cheaper of the modes that work.
+
+        The residuals' reverse-mode derivative is a product with that matrix, so that a least-squares
+        solver that differentiates once more computes nothing twice. The matrix itself is a constant.
+        """
+        forward = self.forward and (self.selection.size <= self.size or not self.reverse)
+        return _with_matrix(self.residual, jax.jacfwd if forward else jax.jacrev, z)
+
+    def loss(self, z: Float[Array, " p"]) -> Float[Array, ""]:
+        """Returns half the sum of squares; its gradient in reverse mode always works."""
+        r = self.residual(z) if self.reverse else self.residual_and_jacobian(z)[0]
+        return 0.5 * jnp.sum(r**2)
+
+
+def _with_matrix(fn: Callable, jacobian_of: Callable, z: Float[Array, " p"]) -> tuple[Array, Array]:
+    r"""Evaluates `fn(z)` and its Jacobian $J$, with a reverse-mode rule that uses $J$.
+
+    With $r = f(z)$ the cotangent of $z$ is $\bar z = J^T \bar r$; that of $J$, which would take second derivatives,
+    is dropped.
+    """
+
+    def value_and_matrix(z):
+        def twice(z):
+            value = fn(z)
+            return value, value
+
+        jac, value = jacobian_of(twice, has_aux=True)(z)
+        return value, jac
+
+    @jax.custom_vjp
+    def call(z):
+        return value_and_matrix(z)
+
+    def forward(z):
+        value, jac = value_and_matrix(z)
+        return (value, jac), jac
+
+    def backward(jac, cotangents):
+        return (cotangents[0] @ jac,)
+
+    call.defvjp(forward, backward)
+    return call(z)
+
+
+def _refused(trace: Callable[[], Any]) -> Exception | None:
+    """Returns None if `trace` can be traced, and the error otherwise."""
+    try:
+        jax.eval_shape(trace)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        return error
+    return None
+
+
+def pose(model: Any, data: Any, selection: Selection, residuals: Callable) -> tuple[Problem, Any]:
+    """Checks what `residuals` returns and by which modes it can be differentiated.
+
+    Returns:
+        The problem, and the narrowest floating dtype among parameters and residuals, which
+        says how precise the fit can be.
+
+    Raises:
+        TypeError: If a residual is not a floating-point array.
+        ValueError: If there are no residuals, or neither mode of differentiation works.
+    """
+    z = selection.flatten(model)
+    out = eqx.filter_eval_shape(lambda model, data: residuals(model, data), model, data)
+    shapes = jtu.tree_leaves(out)
+    for leaf in shapes:
+        if not isinstance(leaf, jax.ShapeDtypeStruct) or not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            got = f"dtype {leaf.dtype}" if isinstance(leaf, jax.ShapeDtypeStruct) else type(leaf).__name__
+            raise TypeError(
+                f"`residuals` must return floating-point arrays, but one of its outputs is of {got}. Return the "
+                "scaled differences `(prediction - observation) / sigma`."
+            )
+    size = sum(int(np.prod(s.shape)) * (2 if jnp.issubdtype(s.dtype, jnp.complexfloating) else 1) for s in shapes)
+    if size == 0:
+        raise ValueError("`residuals` returned no numbers; it must return one residual per observation.")
+    if size == 1 < z.size:
+        raise ValueError(
+            f"`residuals` returned one number for {z.size} fitted parameters. "
+            "Return one residual per observation, not the sum of their squares; a prior is one more residual."
+        )
+    problem = Problem(model, data, selection, residuals, size=size)
+    # A lone jvp through a rule that has no forward mode is refused only when compiled, a batched one when traced.
+    no_forward = _refused(lambda: jax.jacfwd(problem.residual)(z))
+    no_reverse = _refused(lambda: jax.jacrev(problem.residual)(z))
+    if no_forward is not None and no_reverse is not None:
+        reasons = (f"{type(error).__name__}: {error}".splitlines()[0] for error in (no_forward, no_reverse))
+        raise ValueError(
+            "`residuals` can be differentiated neither in forward nor in reverse mode.\n"
+            "  forward: {}\n  reverse: {}".format(*reasons)
+        ) from no_reverse
+    problem = Problem(
+        model, data, selection, residuals, forward=no_forward is None, reverse=no_reverse is None, size=size
+    )
+    dtypes = [*selection.dtypes, *(s.dtype for s in shapes)]
+    return problem, min(dtypes, key=lambda dtype: jnp.finfo(dtype).bits)
+
+
+@eqx.filter_jit
+def evaluate(problem: Problem, zs: Float[Array, "starts p"]) -> Float[Array, "starts m"]:
+    """Returns the residuals at each start, compiled; a single one runs without a batch axis."""
+    return problem.residual(zs[0])[None] if zs.shape[0] == 1 else jax.vmap(problem.residual)(zs)
+
+
+@eqx.filter_jit
+def jacobian(problem: Problem, z: Float[Array, " p"]) -> Float[Array, "m p"]:
+    """Returns the Jacobian of the residuals, compiled."""
+    return problem.residual_and_jacobian(z)[1]
+
+
+def check_start(problem: Problem, zs: Float[Array, "starts p"]) -> None:
+    """Checks that the loss is finite at one start at least.
+
+    Raises:
+        ValueError: Naming which residuals are not finite.
+    """
+    rows = np.asarray(evaluate(problem, zs))
+    with np.errstate(over="ignore", invalid="ignore"):
+        losses = 0.5 * np.sum(rows**2, axis=1)
+    if np.isfinite(losses).any():
+        return
+    bad = np.flatnonzero(~np.isfinite(rows[0]))
+    if bad.size == 0:
+        raise ValueError(
+            "the initial sum of squares overflows although every residual is finite. Scale the residuals by the "
+            "observations' standard deviations."
+        )
+    shown = ", ".join(map(str, bad[:10])) + (", ..." if bad.size > 10 else "")
+    many = f" At none of the {len(zs)} starts is the loss finite." if len(zs) > 1 else ""
+    missing = sum(
+        int(np.isnan(np.asarray(leaf)).sum()) for leaf in jtu.tree_leaves(problem.data) if eqx.is_inexact_array(leaf)
+    )
+    cause = (
+        f"The data hold {missing} NaN: drop missing observations in `residuals`, for example by `jnp.where`."
+        if missing
+        else "The model may blow up or leave its domain at the initial parameters (the logarithm of a negative "
+        "prediction, a solve that fails): start from other values, or constrain them by `positive` or `bounds`."
+    )
+    raise ValueError(
+        f"{bad.size} of {rows.shape[1]} residuals are not finite at the initial parameters (residuals {shown}).{many} "
+        f"{cause}"
+    )

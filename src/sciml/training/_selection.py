@@ -1,0 +1,236 @@
+"""Which leaves of a model are fitted, and how they form one flat vector of free variables."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from jaxtyping import Array, Float
+
+from ._transforms import AbstractTransform, Bounded, Identity, Positive
+
+# A parameter between two bounds whose free variable is beyond this lies within 1e-4 of the range from a bound.
+_EDGE = 9.2
+
+
+class _Marker:
+    """Stands for one leaf of the model while a selector runs."""
+
+    def __init__(self, index: int):
+        self.index = index
+
+
+def _indices(model: Any, selector: Callable, argument: str) -> list[int]:
+    """Returns the positions among the model's leaves that `selector` picks, which may name whole subtrees."""
+    leaves, treedef = jtu.tree_flatten(model)
+    try:
+        markers = jtu.tree_leaves(selector(jtu.tree_unflatten(treedef, map(_Marker, range(len(leaves))))))
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"`{argument}` could not be applied to the model: {error}. It must pick nodes of the model without "
+            "computing, as in `eqx.tree_at`: `lambda model: (model.alpha, model.beta)`."
+        ) from error
+    if not markers or not all(isinstance(marker, _Marker) for marker in markers):
+        found = [type(m).__name__ for m in markers if not isinstance(m, _Marker)]
+        raise ValueError(
+            f"`{argument}` must pick leaves or subtrees of the model, as in `eqx.tree_at`, but it returned "
+            f"{'nothing that holds a leaf' if not found else found[0]}."
+        )
+    return sorted({marker.index for marker in markers})
+
+
+def _name(path: tuple) -> str:
+    return jtu.keystr(path, simple=True, separator=".") or "model"
+
+
+def _has_range(transform: AbstractTransform) -> bool:
+    return isinstance(transform, Bounded) and transform.lower is not None and transform.upper is not None
+
+
+class Selection(eqx.Module):
+    """The fitted leaves of a model, each with its transform.
+
+    Attributes:
+        transforms: One transform per fitted leaf.
+        indices: The fitted leaves' positions among all leaves of the model.
+        paths: Their names.
+        shapes: Their shapes.
+        dtypes: Their dtypes.
+        dtype: The dtype of the flat vector: the default floating dtype, in which the optimiser computes.
+    """
+
+    transforms: tuple[AbstractTransform, ...]
+    indices: tuple[int, ...] = eqx.field(static=True)
+    paths: tuple[str, ...] = eqx.field(static=True)
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    dtypes: tuple[Any, ...] = eqx.field(static=True)
+    dtype: Any = eqx.field(static=True)
+
+    @property
+    def size(self) -> int:
+        """The number of free variables."""
+        return sum(map(int, map(np.prod, self.shapes)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name per free variable, such as `alpha` or `y0[1]`."""
+        return tuple(
+            path + (f"[{','.join(map(str, position))}]" if shape else "")
+            for path, shape in zip(self.paths, self.shapes, strict=True)
+            for position in np.ndindex(*shape)
+        )
+
+    def _split(self, flat: Array) -> list[Array]:
+        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
+        pieces = jnp.split(flat, ends[:-1])
+        return [piece.reshape(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+
+    def _join(self, pieces: Sequence[Array]) -> Float[Array, " p"]:
+        return jnp.concatenate([piece.reshape(-1) for piece in pieces])
+
+    def flatten(self, model: Any) -> Float[Array, " p"]:
+        """Returns the free variables of the model's fitted leaves."""
+        leaves = jtu.tree_leaves(model)
+        chosen = [leaves[i].astype(self.dtype) for i in self.indices]
+        return self._join([t.forward(x) for t, x in zip(self.transforms, chosen, strict=True)])
+
+    def natural(self, z: Float[Array, " p"]) -> Float[Array, " p"]:
+        """Returns the parameters in their own units, still as one vector."""
+        return self._join([t.inverse(x) for t, x in zip(self.transforms, self._split(z), strict=True)])
+
+    def slope(self, z: Float[Array, " p"]) -> Float[Array, " p"]:
+        """Returns $dx/dz$, elementwise."""
+        return jax.jvp(self.natural, (z,), (jnp.ones_like(z),))[1]
+
+    def scale(self, z: Float[Array, " p"]) -> Float[Array, " p"]:
+        """Returns what one unit of `spread` is for each free variable."""
+        return self._join([t.scale(x) for t, x in zip(self.transforms, self._split(z), strict=True)])
+
+    def at_bound(self, z: Float[Array, " p"]) -> tuple[str, ...]:
+        """Returns the names of the parameters between two bounds that have run into one of them."""
+        bounded = self._join(
+            [
+                jnp.full(piece.shape, _has_range(transform), piece.dtype)
+                for transform, piece in zip(self.transforms, self._split(z), strict=True)
+            ]
+        )
+        edges = np.asarray(bounded * jnp.abs(z)) > _EDGE
+        return tuple(name for name, edge in zip(self.names, edges, strict=True) if edge)
+
+    def replace(self, model: Any, z: Float[Array, " p"]) -> Any:
+        """Returns the model with its fitted leaves set from the free variables."""
+        leaves, treedef = jtu.tree_flatten(model)
+        for i, value, dtype in zip(self.indices, self._split(self.natural(z)), self.dtypes, strict=True):
+            leaves[i] = value.astype(dtype)
+        return jtu.tree_unflatten(treedef, leaves)
+
+    def tree(self, model: Any, flat: Float[Array, " p"]) -> Any:
+        """Returns the pieces of `flat` in the structure of the model, with None at leaves that are not fitted."""
+        count = len(jtu.tree_leaves(model))
+        leaves: list[Any] = [None] * count
+        for i, piece in zip(self.indices, self._split(flat), strict=True):
+            leaves[i] = piece
+        return jtu.tree_unflatten(jtu.tree_structure(model), leaves)
+
+
+def _chosen_transforms(model: Any, fitted: list[int], positive: Any, bounds: Any, transforms: Any) -> dict:
+    """Reads the three ways of naming a constraint into one transform per fitted leaf."""
+    pairs: list[tuple[str, Any, AbstractTransform]] = []
+    whole = positive is True
+    if positive is not None and positive is not False:
+        selector = (lambda tree: tree) if whole else positive
+        if not callable(selector):
+            raise TypeError(
+                f"`positive` must be True (all fitted leaves) or a selector such as `lambda model: model.alpha`, "
+                f"but got {type(positive).__name__}."
+            )
+        pairs.append(("positive", selector, Positive()))
+    for argument, entries, length in (("bounds", bounds, 3), ("transforms", transforms, 2)):
+        for entry in entries:
+            if not (isinstance(entry, Sequence) and len(entry) == length and callable(entry[0])):
+                form = "(selector, lower, upper)" if length == 3 else "(selector, transform)"
+                raise TypeError(f"each entry of `{argument}` must be a tuple `{form}`, but got {entry!r}.")
+            transform = Bounded(entry[1], entry[2]) if length == 3 else entry[1]
+            if not isinstance(transform, AbstractTransform):
+                raise TypeError(f"`transforms` needs instances of `AbstractTransform`, but got {transform!r}.")
+            pairs.append((argument, entry[0], transform))
+    paths = [_name(path) for path, _ in jtu.tree_flatten_with_path(model)[0]]
+    found: dict[int, tuple[str, AbstractTransform]] = {}
+    for argument, selector, transform in pairs:
+        for i in _indices(model, selector, argument):
+            if i not in fitted:
+                if whole and argument == "positive":
+                    continue
+                raise ValueError(f"`{argument}` names `{paths[i]}`, which is not among the leaves that are fitted.")
+            if i in found:
+                raise ValueError(f"`{paths[i]}` is constrained twice, by `{found[i][0]}` and by `{argument}`.")
+            found[i] = (argument, transform)
+    return {i: transform for i, (_, transform) in found.items()}
+
+
+def select(
+    model: Any, where: Callable | None, positive: Any, bounds: Sequence, transforms: Sequence
+) -> tuple[Any, Selection]:
+    """Returns the model with its fitted leaves as JAX arrays, and the selection of them.
+
+    Raises:
+        TypeError: If a selected leaf is not a real floating-point array.
+        ValueError: If nothing is selected, or a value lies outside the range that its constraint allows.
+    """
+    flat, treedef = jtu.tree_flatten_with_path(model)
+    paths = [_name(path) for path, _ in flat]
+    leaves = [leaf for _, leaf in flat]
+    if where is None:
+        fitted = [i for i, leaf in enumerate(leaves) if eqx.is_inexact_array_like(leaf) and not np.isscalar(leaf)]
+        if not fitted:
+            raise ValueError(
+                "the model has no floating-point array among its leaves, so there is nothing to fit. Store its "
+                "parameters as arrays (`eqx.field(converter=sciml.parameter)`), or name them by `where`."
+            )
+    else:
+        fitted = _indices(model, where, "where")
+        if where_ints := [i for i in fitted if not eqx.is_inexact_array_like(leaves[i])]:
+            i = where_ints[0]
+            # A selected subtree may hold functions and integers beside its weights: these are left alone.
+            fitted = [i for i in fitted if i not in where_ints]
+            if not fitted:
+                raise TypeError(
+                    f"`where` picks `{paths[i]}`, which is {_describe(leaves[i])}; only floating-point leaves can be "
+                    "fitted. Make it a float array."
+                )
+    for i in fitted:
+        leaves[i] = jnp.asarray(leaves[i])
+        if jnp.iscomplexobj(leaves[i]):
+            raise TypeError(
+                f"`{paths[i]}` is {_describe(leaves[i])}; only real leaves can be fitted. Store its real and "
+                "imaginary parts as two leaves."
+            )
+    model = jtu.tree_unflatten(treedef, leaves)
+    chosen = _chosen_transforms(model, fitted, positive, bounds, transforms)
+    selection = Selection(
+        transforms=tuple(chosen.get(i, Identity()) for i in fitted),
+        indices=tuple(fitted),
+        paths=tuple(paths[i] for i in fitted),
+        shapes=tuple(leaves[i].shape for i in fitted),
+        dtypes=tuple(leaves[i].dtype for i in fitted),
+        dtype=jnp.result_type(float),
+    )
+    for path, i, transform in zip(selection.paths, fitted, selection.transforms, strict=True):
+        inside = np.asarray(transform.contains(leaves[i].astype(selection.dtype)))
+        if not inside.all():
+            bad = np.asarray(leaves[i])[~inside].reshape(-1)[0] if leaves[i].shape else np.asarray(leaves[i])
+            limits = f" ({transform.lower}, {transform.upper})" if isinstance(transform, Bounded) else ""
+            raise ValueError(
+                f"the initial value of `{path}` must be {transform.domain}{limits}, but it is {bad}. "
+                "Start inside the range, or relax the constraint."
+            )
+    return model, selection
+
+
+def _describe(leaf: Any) -> str:
+    if isinstance(leaf, jax.Array | np.ndarray):
+        return f"an array of dtype {leaf.dtype}"
+    return f"a {type(leaf).__name__}"

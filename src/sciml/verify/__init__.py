@@ -1,0 +1,61 @@
+"""Problems with known answers and the measures that go with them, for tests, docs and users' models.
+
+Problems with an exact solution at every time (`EXACT_PROBLEMS`)
+    `exponential_decay`, `linear_system`, `harmonic_oscillator`, `logistic`, `kepler`,
+    `cosine_growth`, `polynomial`, `prothero_robinson`, `pytree_state`
+Problems with a published end value (`REFERENCE_PROBLEMS`)
+    not stiff: `lorenz63`, `arenstorf`, `brusselator`, `lotka_volterra`;
+    stiff: `robertson`, `hires`, `oregonator`, `van_der_pol`, `van_der_pol_unscaled`
+Measures
+    `observed_order`, `finite_difference_gradient`, `check_gradient`, `conserved`
+
+Every problem is a function that makes a `Problem`, with the keyword `dtype`. The two tuples hold
+these functions, so that a test can be parametrised over them without making an array.
+
+Example:
+    ```python
+    from sciml import verify
+
+    for make in verify.EXACT_PROBLEMS:
+        problem = make()
+        assert problem.error(problem.solution(problem.t1)) == 0.0
+    ```
+"""
+
+from ._conserved import conserved as conserved
+from ._exact import (
+    exponential_decay as exponential_decay,
+    harmonic_oscillator as harmonic_oscillator,
+    linear_system as linear_system,
+    logistic as logistic,
+)
+from ._finite_difference import (
+    check_gradient as check_gradient,
+    finite_difference_gradient as finite_difference_gradient,
+)
+from ._kepler import kepler as kepler
+from ._nonstiff_references import (
+    arenstorf as arenstorf,
+    brusselator as brusselator,
+    lorenz63 as lorenz63,
+    lotka_volterra as lotka_volterra,
+)
+from ._order import ObservedOrder as ObservedOrder, observed_order as observed_order
+from ._problem import Problem as Problem
+from ._pytree import pytree_state as pytree_state
+from ._registry import (
+    EXACT_PROBLEMS as EXACT_PROBLEMS,
+    REFERENCE_PROBLEMS as REFERENCE_PROBLEMS,
+)
+from ._stiff_references import (
+    hires as hires,
+    oregonator as oregonator,
+    robertson as robertson,
+    van_der_pol as van_der_pol,
+    van_der_pol_unscaled as van_der_pol_unscaled,
+)
+from ._time_dependent import (
+    cosine_growth as cosine_growth,
+    polynomial as polynomial,
+    prothero_robinson as prothero_robinson,
+)

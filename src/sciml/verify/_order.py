@@ -1,0 +1,86 @@
+"""The order of convergence that a solver shows."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .._types import RealScalarLike, Y
+from ._problem import Problem
+
+
+class ObservedOrder(NamedTuple):
+    """What `observed_order` measured.
+
+    Attributes:
+        order: The slope of the logarithm of the error over the logarithm of the step size, by least
+            squares.
+        errors: The relative error at `t1` for every step size.
+        dts: The step sizes.
+
+    Example:
+        ```python
+        import numpy as np
+        from sciml import verify
+
+        measured = verify.ObservedOrder(order=2.0, errors=np.array([0.04, 0.01]), dts=np.array([0.2, 0.1]))
+        assert measured.order == 2.0
+        ```
+    """
+
+    order: float
+    errors: np.ndarray
+    dts: np.ndarray
+
+
+def observed_order(
+    solve_fn: Callable[[Problem, RealScalarLike], Y],
+    problem: Problem,
+    steps: Sequence[int] = (16, 32, 64, 128),
+) -> ObservedOrder:
+    """Measures a solver's order of convergence on a problem whose answer is known.
+
+    Args:
+        solve_fn: A function `(problem, dt) -> y(t1)` that solves `problem` with steps of size `dt`.
+        problem: The problem; it should be smooth and not stiff.
+        steps: Numbers of steps from `t0` to `t1`, at least two; `dt = (t1 - t0) / n`.
+
+    Returns:
+        The order, and the errors and step sizes it was measured from.
+
+    Raises:
+        ValueError: If there are fewer than two numbers of steps, or if an error is not finite, or
+            so small that rounding hides the order.
+
+    Example:
+        ```python
+        from sciml import verify
+
+        def euler(problem, dt):
+            y = problem.y0
+            for n in range(round((problem.t1 - problem.t0) / dt)):
+                y = y + dt * problem.model(problem.t0 + n * dt, y, None)
+            return y
+
+        measured = verify.observed_order(euler, verify.logistic(), steps=(32, 64))
+        assert abs(measured.order - 1.0) < 0.1
+        ```
+    """
+    if len(set(steps)) < 2 or min(steps) < 1:
+        raise ValueError(f"`steps` must be two or more different counts of steps, got {steps}.")
+    span = np.asarray(problem.t1, np.float64) - np.asarray(problem.t0, np.float64)
+    dts = [float(span / n) for n in steps]
+    measured = [problem.error(solve_fn(problem, dt)) for dt in dts]
+    errors = np.asarray([float(error) for error in measured])
+    floor = max(10 * float(np.finfo(measured[0].dtype).eps), problem.accuracy)
+    if not np.all(errors > floor):  # also where an error is NaN
+        raise ValueError(
+            f"the order cannot be seen in the errors {errors} for {tuple(steps)} steps: all must "
+            f"be finite and above {floor:.1e}, where rounding or the known answer ends. Take "
+            "fewer steps if they are too small, more if they are not finite."
+        )
+    if not np.all(np.isfinite(errors)):
+        raise ValueError(f"the errors {errors} for {tuple(steps)} steps must be finite: take more.")
+    sizes = np.abs(np.asarray(dts))
+    slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
+    return ObservedOrder(order=float(slope), errors=errors, dts=sizes)

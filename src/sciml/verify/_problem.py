@@ -1,0 +1,92 @@
+"""An initial value problem whose answer is known."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._types import RealScalarLike, VectorField, Y
+
+
+class Problem(eqx.Module):
+    r"""An initial value problem $\dot y = f(t, y),\; y(t_0) = y_0$ whose answer is known.
+
+    The answer is either exact at every time, or a published value at `t1`. A problem is a PyTree:
+    the parameters of its model and its initial state are leaves, and an exact solution is a
+    function of them, so `jax.grad` of `problem.end()` is the exact gradient.
+
+    Attributes:
+        model: The vector field $f$.
+        y0: The initial state.
+        t0: The initial time.
+        t1: The end time.
+        exact: The exact solution as a function `(problem, t) -> y(t)`, or None.
+        reference: The published value of $y(t_1)$, or None.
+        accuracy: How far the answer can be trusted, as a relative error in float64.
+        name: The name of the problem, for the labels of tests and plots.
+        source: Where the problem and its answer come from.
+
+    Raises:
+        ValueError: If there is not exactly one of `exact` and `reference`.
+
+    Example:
+        ```python
+        import jax
+        from sciml import verify
+
+        problem = verify.exponential_decay(rate=2.0)
+        gradient = jax.grad(lambda p: p.end().sum())(problem)  # d y(t1) / d everything
+        assert abs(gradient.y0[0] - problem.end()[0] / problem.y0[0]) < 1e-6
+        ```
+    """
+
+    model: VectorField
+    y0: Y
+    t0: RealScalarLike
+    t1: RealScalarLike
+    exact: Callable[["Problem", RealScalarLike], Y] | None = eqx.field(default=None, static=True)
+    reference: Y | None = None
+    accuracy: float = eqx.field(default=1e-13, static=True)
+    name: str = eqx.field(default="", static=True)
+    source: str = eqx.field(default="", static=True)
+
+    def __check_init__(self):
+        """Refuses a problem with no answer or with two."""
+        if (self.exact is None) == (self.reference is None):
+            raise ValueError(
+                "a Problem needs an answer: give either `exact` or `reference`, but got "
+                + ("neither." if self.exact is None else "both.")
+            )
+
+    def solution(self, t: RealScalarLike) -> Y:
+        """Returns the exact state at time `t`.
+
+        Raises:
+            ValueError: If only a reference value at `t1` is known.
+        """
+        if self.exact is None:
+            raise ValueError(f"the solution of {self.name!r} is only known at t1={self.t1}: use `end()`.")
+        return self.exact(self, t)
+
+    def end(self) -> Y:
+        """Returns the state at `t1`, exact or published."""
+        return self.reference if self.exact is None else self.exact(self, self.t1)
+
+    def error(self, y: Y, *, componentwise: bool = False) -> Float[Array, ""]:
+        """Returns the relative error of `y` as an approximation of `end()`.
+
+        Args:
+            y: A state, of the structure of `y0`.
+            componentwise: Whether to divide every component's error by that component, for answers
+                of very different size; otherwise by the largest component of all.
+
+        Returns:
+            The largest error over all components; NaN if `y` has a NaN.
+        """
+        end = [jnp.ravel(x) for x in jax.tree.leaves(self.end())]
+        got = [jnp.ravel(x) for x in jax.tree.leaves(y)]
+        difference = jnp.concatenate([jnp.abs(g - e) for g, e in zip(got, end, strict=True)])
+        size = jnp.abs(jnp.concatenate(end))
+        return jnp.max(difference / size) if componentwise else jnp.max(difference) / jnp.max(size)

@@ -1,0 +1,37 @@
+"""The problems in two tuples, for tests that run over all of them."""
+
+from collections.abc import Callable
+
+from ._exact import exponential_decay, harmonic_oscillator, linear_system, logistic
+from ._kepler import kepler
+from ._nonstiff_references import arenstorf, brusselator, lorenz63, lotka_volterra
+from ._problem import Problem
+from ._pytree import pytree_state
+from ._stiff_references import hires, oregonator, robertson, van_der_pol, van_der_pol_unscaled
+from ._time_dependent import cosine_growth, polynomial, prothero_robinson
+
+EXACT_PROBLEMS: tuple[Callable[..., Problem], ...] = (
+    exponential_decay,
+    linear_system,
+    harmonic_oscillator,
+    logistic,
+    kepler,
+    cosine_growth,
+    polynomial,
+    prothero_robinson,
+    pytree_state,
+)
+"""Functions that make a problem with an exact solution at every time."""
+
+REFERENCE_PROBLEMS: tuple[Callable[..., Problem], ...] = (
+    lorenz63,
+    arenstorf,
+    brusselator,
+    lotka_volterra,
+    robertson,
+    hires,
+    oregonator,
+    van_der_pol,
+    van_der_pol_unscaled,
+)
+"""Functions that make a problem with a published end value."""

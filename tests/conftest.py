@@ -1,0 +1,70 @@
+"""JAX as the tests want it: strict, eight CPU devices, one compilation cache for all workers.
+
+`sciml` must not be imported here: the jaxtyping hook (see pyproject.toml) has to be installed first.
+"""
+
+import os
+import pathlib
+import zlib
+
+# A collective that some device never reaches would hang; XLA ends the process instead.
+os.environ["XLA_FLAGS"] = " ".join(
+    [
+        os.environ.get("XLA_FLAGS", ""),
+        "--xla_cpu_collective_call_warn_stuck_timeout_seconds=30",
+        "--xla_cpu_collective_call_terminate_timeout_seconds=60",
+    ]
+).strip()
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+X64 = os.environ.get("SCIML_X64", "1") != "0"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])
+jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_enable_x64", X64)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_compilation_cache_dir", str(ROOT / ".cache" / "jax"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def pytest_report_header() -> str:
+    return f"jax {jax.__version__}, x64 {'on' if X64 else 'off'}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is marked `x64` on the float32 leg."""
+    if X64:
+        return
+    skip = pytest.mark.skip(reason="needs float64, and SCIML_X64=0")
+    for item in items:
+        if item.get_closest_marker("x64"):
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def getkey(request: pytest.FixtureRequest):
+    """A function that returns a new PRNG key at each call, the same ones in every run of a test."""
+    key = jax.random.key(zlib.crc32(request.node.name.encode()))
+    count = 0
+
+    def next_key() -> jax.Array:
+        nonlocal count
+        count += 1
+        return jax.random.fold_in(key, count)
+
+    return next_key
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request: pytest.FixtureRequest) -> jnp.dtype:
+    """Both floating types; float64 is skipped when x64 is off."""
+    if request.param == "float64" and not X64:
+        pytest.skip("needs float64, and SCIML_X64=0")
+    return jnp.dtype(request.param)

@@ -1,0 +1,51 @@
+"""Every adjoint with the modes of differentiation it promises; adding an adjoint is adding a line."""
+
+from typing import NamedTuple
+
+import pytest
+
+import sciml
+from sciml.solvers import AbstractAdjoint
+
+KINDS = ("scan", "fixed", "fixed_saves", "adaptive", "adaptive_saves")
+"""The loops: fixed steps known when traced, fixed steps to a traced end, and error control; the end or saved times."""
+
+
+class Case(NamedTuple):
+    """An adjoint, and the loops through which reverse and forward mode work."""
+
+    name: str
+    adjoint: AbstractAdjoint
+    reverse: tuple[str, ...]
+    forward: tuple[str, ...]
+
+
+ADJOINTS = (
+    Case("checkpointed", sciml.Checkpointed(), KINDS, ()),
+    # the least number of slots: the record is thinned and segments are computed again
+    Case("little_memory", sciml.Checkpointed(memory=1), KINDS, ()),
+    Case("direct", sciml.Direct(), ("scan",), KINDS),
+)
+
+
+def _pairs(mode: str, wanted: bool = True):
+    slow = {"little_memory"}
+    return [
+        pytest.param(case, kind, id=f"{case.name}-{kind}", marks=[pytest.mark.slow] if case.name in slow else [])
+        for case in ADJOINTS
+        for kind in KINDS
+        if (kind in getattr(case, mode)) == wanted
+    ]
+
+
+each_reverse = pytest.mark.parametrize("case, kind", [pytest.param(*p.values, id=p.id) for p in _pairs("reverse")])
+"""Every pair of adjoint and loop that has reverse mode."""
+
+each_reverse_quick = pytest.mark.parametrize("case, kind", _pairs("reverse"))
+"""The same, for costly tests: the adjoints that differ only by memory are slow."""
+
+each_forward = pytest.mark.parametrize("case, kind", _pairs("forward"))
+each_not_forward = pytest.mark.parametrize(
+    "case, kind", [pytest.param(*p.values, id=p.id) for p in _pairs("forward", False)]
+)
+each_not_reverse = pytest.mark.parametrize("case, kind", _pairs("reverse", False))

@@ -1,0 +1,1 @@
+"""The solvers, over the registries of methods and adjoints."""

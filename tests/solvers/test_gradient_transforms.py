@@ -1,0 +1,162 @@
+"""Gradients under jit and vmap, in every order, over members that differ in anything."""
+
+import functools as ft
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from tests.registry_adjoints import KINDS, each_reverse_quick
+
+from .common import Inputs, cheap, close, inputs, loss, members, run
+
+pytestmark = pytest.mark.x64
+
+# Lanes round differently from one member alone; with error control that moves the steps within the tolerance.
+FIXED, ADAPTIVE = {"rtol": 1e-10, "atol": 1e-12}, {"rtol": 1e-8, "atol": 1e-10}
+
+
+@ft.cache
+def one_by_one(kind, adjoint):
+    """Value and gradient of one member, compiled once."""
+    return jax.jit(jax.value_and_grad(ft.partial(loss, kind, adjoint, **cheap(kind))))
+
+
+def tolerance(kind):
+    return ADAPTIVE if kind.startswith("adaptive") else FIXED
+
+
+def only(names: str) -> Inputs:
+    """`in_axes` that batches the named inputs only."""
+    axes = jax.tree.map(lambda _: None, inputs())
+    for name in names.split():
+        axes = eqx.tree_at(
+            lambda p: getattr(p, name),
+            axes,
+            jax.tree.map(lambda _: 0, getattr(inputs(), name)),
+            is_leaf=lambda x: x is None,
+        )  # noqa: B023, E501
+    return axes
+
+
+def some(names: str) -> Inputs:
+    """Inputs of which the named ones have members."""
+    one, many = inputs(), members()
+    for name in names.split():
+        one = eqx.tree_at(lambda p: getattr(p, name), one, getattr(many, name))  # noqa: B023
+    return one
+
+
+@each_reverse_quick
+def test_gradients_commute_with_vmap(case, kind):
+    """grad(vmap) and vmap(grad) and a Python loop."""
+    fn = ft.partial(loss, kind, case.adjoint, **cheap(kind))
+    batch = members()
+    inside = jax.jit(jax.vmap(jax.grad(fn)))(batch)
+    outside = jax.jit(jax.grad(lambda p: jnp.sum(jax.vmap(fn)(p))))(batch)
+    close(inside, outside, **FIXED)
+    each = [one_by_one(kind, case.adjoint)(jax.tree.map(lambda x: x[i], batch))[1] for i in range(3)]  # noqa: B023
+    close(inside, jax.tree.map(lambda *xs: jnp.stack(xs), *each), **tolerance(kind))
+
+
+def _choices():
+    quick = {("scan", "model args"), ("adaptive_saves", "y0"), ("adaptive_saves", "ts"), ("adaptive", "t0 t1")}
+    for kind in KINDS:
+        for names in ("y0", "model", "model args", "y0 factor", "t0 t1", "ts"):
+            if (kind == "scan" and names in ("t0 t1", "ts")) or (names == "ts" and not kind.endswith("saves")):
+                continue  # this loop does not depend on these inputs
+            yield pytest.param(kind, names, marks=() if (kind, names) in quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("kind, names", list(_choices()))
+def test_members_may_differ_in_some_inputs(kind, names):
+    """A shared input's gradient is the sum over members."""
+    fn = ft.partial(loss, kind, sciml.Checkpointed(), **cheap(kind))
+    axes, batch = only(names), some(names)
+    value, gradient = jax.jit(jax.value_and_grad(lambda p: jnp.sum(jax.vmap(fn, in_axes=(axes,))(p))))(batch)
+    one = one_by_one(kind, sciml.Checkpointed())
+    pick = lambda i: jax.tree.map(lambda x, a: x if a is None else x[i], batch, axes, is_leaf=lambda x: x is None)  # noqa: E731
+    values, each = zip(*(one(pick(i)) for i in range(3)))
+
+    def join(axis, *xs):
+        return sum(xs) if axis is None else jnp.stack(xs)
+
+    expected = jax.tree.map(join, axes, *each, is_leaf=lambda x: x is None)
+    np.testing.assert_allclose(value, sum(values), rtol=1e-8)
+    close(gradient, expected, **tolerance(kind))
+
+
+@pytest.mark.parametrize("kind", ["scan", pytest.param("adaptive_saves", marks=pytest.mark.slow)])
+def test_nested_vmap(kind):
+    """Over parameters outside and initial states inside, in both orders, with the gradient within and around."""
+    models, states = members().model, members(2).y0
+
+    def fn(model, y0):
+        p = eqx.tree_at(lambda p: (p.model, p.y0), inputs(), (model, y0))
+        return loss(kind, sciml.Checkpointed(), p, **cheap(kind))
+
+    def table(model, y0):
+        return jax.vmap(lambda m: jax.vmap(lambda y: fn(m, y))(y0))(model)
+
+    def other(model, y0):
+        return jax.vmap(lambda y: jax.vmap(lambda m: fn(m, y))(model))(y0)
+
+    first, second = jax.jit(table)(models, states), jax.jit(other)(models, states)
+    assert first.shape == (3, 2)
+    np.testing.assert_allclose(first, second.T, rtol=1e-9)
+    one = jax.jit(fn)
+    np.testing.assert_allclose(first[2, 1], one(jax.tree.map(lambda x: x[2], models), states[1]), rtol=1e-7)
+
+    gradient = jax.jit(jax.grad(lambda m, y: jnp.sum(table(m, y)), argnums=(0, 1)))(models, states)
+    inner = jax.jit(jax.vmap(jax.vmap(jax.grad(fn, argnums=(0, 1)), in_axes=(None, 0)), in_axes=(0, None)))(
+        models, states
+    )
+    close(gradient[0], jax.tree.map(lambda x: x.sum(1), inner[0]), rtol=1e-8, atol=1e-9)
+    close(gradient[1], inner[1].sum(0), rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["adaptive", pytest.param("fixed_saves", marks=pytest.mark.slow)])
+def test_jit_changes_nothing(kind):
+    fn = ft.partial(loss, kind, sciml.Checkpointed(), **cheap(kind))
+    p = inputs()
+    close(jax.grad(fn)(p), jax.jit(jax.grad(fn))(p), rtol=1e-12, atol=1e-13)
+    close(jax.grad(jax.jit(fn))(p), jax.jit(jax.grad(fn))(p), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["scan", "adaptive_saves"])
+def test_direct_is_batched_too(kind):
+    batch = members()
+    direct = jax.jit(jax.vmap(ft.partial(run, kind, sciml.Direct(), **cheap(kind))))(batch)
+    lanes = jax.jit(jax.vmap(ft.partial(run, kind, sciml.Checkpointed(), **cheap(kind))))(batch)
+    close(direct, lanes, rtol=1e-7, atol=1e-9)
+
+
+def test_unequal_work_in_every_member():
+    """Members that are busy in different intervals wait for one another at every saved time."""
+    centres = jnp.linspace(0.1, 0.9, 6)
+    ts = jnp.linspace(0.15, 1.0, 9)
+
+    def fn(centre, adjoint=sciml.Checkpointed()):  # noqa: B008
+        def field(t, y, args):
+            return jnp.cos(y + 40 * jnp.exp(-((t - centre) ** 2) * 1e3))
+
+        options = {
+            "rtol": 1e-6,
+            "atol": 1e-6,
+            "saveat": ts,
+            "max_steps": 256,
+            "adjoint": adjoint,
+            "solver": diffrax.Bosh3(),
+        }
+        return jnp.sum(sciml.solve(field, jnp.ones(1), t0=0.0, t1=1.0, **options).ys)
+
+    found = jax.jit(jax.vmap(jax.grad(fn)))(centres)
+    each = jax.jit(jax.grad(fn))
+    np.testing.assert_allclose(found, [each(c) for c in centres], rtol=1e-5)
+    little = jax.jit(jax.vmap(jax.grad(ft.partial(fn, adjoint=sciml.Checkpointed(memory=1)))))(centres)
+    # turns that are computed again differ by the rounding of the error estimate
+    np.testing.assert_allclose(found, little, rtol=1e-7)

@@ -1,0 +1,118 @@
+"""Inside `jax.shard_map` with its default checks, on eight devices: the same numbers, and no communication."""
+
+import functools as ft
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+
+import sciml
+from sciml import inspect
+from tests.registry_adjoints import KINDS
+
+from .common import cheap, close, inputs, loss, members
+
+pytestmark = pytest.mark.x64
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    assert len(jax.devices()) == 8
+    return Mesh(np.array(jax.devices()), ("members",))
+
+
+def over_devices(fn, mesh, shared=0):
+    specs = (P("members"),) + (P(),) * shared
+    return jax.jit(jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=P("members")))
+
+
+each_kind = pytest.mark.parametrize("kind", KINDS)
+# the widest cases always run: every loop forwards, and the two ends of the range backwards
+each_kind_backwards = pytest.mark.parametrize(
+    "kind", [k if k in ("scan", "adaptive_saves") else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
+)
+
+
+@each_kind
+def test_solutions(kind, mesh):
+    fn = jax.vmap(ft.partial(loss, kind, sciml.Checkpointed(), **cheap(kind)))
+    batch = members(8)
+    sharded = over_devices(fn, mesh)
+    assert inspect.collectives(sharded, batch) == []
+    np.testing.assert_allclose(sharded(batch), jax.jit(fn)(batch), rtol=1e-8)
+
+
+@each_kind_backwards
+def test_gradients_of_members(kind, mesh):
+    fn = jax.vmap(jax.grad(ft.partial(loss, kind, sciml.Checkpointed(), **cheap(kind))))
+    batch = members(8)
+    sharded = over_devices(fn, mesh)
+    assert inspect.collectives(sharded, batch) == []
+    close(sharded(batch), jax.jit(fn)(batch), rtol=1e-7, atol=1e-8)
+
+
+@each_kind_backwards
+def test_gradients_of_shared_inputs(kind, mesh):
+    """A loss over all devices: the gradient of what they share is one sum over devices, and no more."""
+    batch, model = members(8), inputs().model
+
+    def one(p, model):
+        return loss(kind, sciml.Checkpointed(), eqx.tree_at(lambda p: p.model, p, model), **cheap(kind))
+
+    def total(model, run):
+        return jnp.sum(run(jax.vmap(one, in_axes=(0, None)))(batch, model))
+
+    plain = jax.jit(jax.grad(lambda model: total(model, lambda fn: fn)))(model)
+    sharded = jax.jit(jax.grad(lambda model: total(model, lambda fn: over_devices(fn, mesh, shared=1))))
+    close(sharded(model), plain, rtol=1e-7, atol=1e-8)
+    assert not any(c.in_loop for c in inspect.collectives(sharded, model))
+
+
+@pytest.mark.parametrize("kind", ["scan", pytest.param("adaptive", marks=pytest.mark.slow)])
+def test_one_member_on_each_device_without_vmap(kind, mesh):
+    batch = members(8)
+
+    def fn(p):
+        p = jax.tree.map(lambda x: x[0], p)
+        return loss(kind, sciml.Checkpointed(), p, **cheap(kind))[None]
+
+    expected = jax.jit(jax.vmap(ft.partial(loss, kind, sciml.Checkpointed(), **cheap(kind))))(batch)
+    np.testing.assert_allclose(over_devices(fn, mesh)(batch), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["scan", "adaptive"])
+def test_direct_adjoint(kind, mesh):
+    fn = jax.vmap(ft.partial(loss, kind, sciml.Direct(), **cheap(kind)))
+    batch = members(8)
+    np.testing.assert_allclose(over_devices(fn, mesh)(batch), jax.jit(fn)(batch), rtol=1e-8)
+
+
+def test_a_mesh_of_two_axes():
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("a", "b"))
+    batch, states = members(2).model, members(4).y0
+
+    def fn(model, y0):
+        def one(model, y0):
+            p = eqx.tree_at(lambda p: (p.model, p.y0), inputs(), (model, y0))
+            return loss("adaptive_saves", sciml.Checkpointed(), p, **cheap("adaptive"))
+
+        return jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(model, y0)
+
+    sharded = jax.jit(jax.shard_map(fn, mesh=mesh, in_specs=(P("a"), P("b")), out_specs=P("a", "b")))
+    np.testing.assert_allclose(sharded(batch, states), jax.jit(fn)(batch, states), rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["scan", "adaptive"])
+def test_a_mesh_of_explicit_axes(kind):
+    """Shardings in the types: `vmap` over a sharded axis names it in `spmd_axis_name`."""
+    mesh = jax.make_mesh((8,), ("members",), axis_types=(AxisType.Explicit,))
+    batch = members(8)
+    fn = ft.partial(loss, kind, sciml.Checkpointed(), **cheap(kind))
+    expected = jax.jit(jax.vmap(fn))(batch)
+    with jax.set_mesh(mesh):
+        placed = jax.device_put(batch, NamedSharding(mesh, P("members")))
+        sharded = jax.jit(jax.shard_map(jax.vmap(fn), in_specs=P("members"), out_specs=P("members")))
+        np.testing.assert_allclose(sharded(placed), expected, rtol=1e-8)

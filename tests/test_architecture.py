@@ -1,0 +1,349 @@
+"""The rules of the house that can be read from the source: layers, abstract or final, what no file may do."""
+
+import ast
+import importlib
+import inspect
+import pathlib
+import re
+import subprocess
+import sys
+
+import equinox as eqx
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SRC = ROOT / "src" / "sciml"
+FILES = sorted(SRC.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(), str(path)) for path in FILES}
+
+# What each part of the package may import besides itself. The modules directly under sciml are "base".
+ALLOWED = {"base": set()}
+ALLOWED["kernels"] = {"base"}
+ALLOWED["spatial"] = {"base", "kernels"}
+ALLOWED["solvers"] = {"base", "kernels"}
+ALLOWED["models"] = {"base", "kernels", "spatial"}
+ALLOWED["runs"] = {"base", "kernels", "spatial", "solvers"}
+for _top in ("parallel", "training", "verify", "inspect", "plot"):
+    ALLOWED[_top] = {"base", "kernels", "spatial", "solvers", "models", "runs"}
+
+# `Solution.plot` finds its pictures when it is called: the one upward reference.
+UPWARD = {("solvers", "plot")}
+
+# What JAX has renamed or may rename; see _vma.py.
+VERSION_DEPENDENT = {"pcast", "pvary", "vma", "manual_axis_type", "__version__", "__version_info__"}
+
+
+def module_of(path: pathlib.Path) -> str:
+    parts = ("sciml", *path.relative_to(SRC).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def part_of(module: str) -> str:
+    """The layer that `sciml.x.y` belongs to."""
+    parts = module.split(".")
+    if len(parts) == 1:
+        return "face"
+    return "base" if parts[1].startswith("_") else parts[1]
+
+
+def imports_of(path: pathlib.Path) -> list[tuple[str, int, bool]]:
+    """The sciml modules a file imports: name, line, and whether inside a function."""
+    here = module_of(path).split(".")
+    package = here if path.name == "__init__.py" else here[:-1]
+    lazy = {
+        id(inner)
+        for node in ast.walk(TREES[path])
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for inner in ast.walk(node)
+    }
+    found = []
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            origin = ".".join(filter(None, [base, node.module]))
+            # `from sciml import plot` and `from .. import _vma` import modules, `from ._vma import match` a name.
+            names = [f"{origin}.{alias.name}" if is_package(origin) else origin for alias in node.names]
+        else:
+            continue
+        found += [(name, node.lineno, id(node) in lazy) for name in names if name.split(".")[0] == "sciml"]
+    return found
+
+
+def is_package(module: str) -> bool:
+    return (SRC.parent / module.replace(".", "/")).is_dir()
+
+
+def names_in(tree: ast.AST):
+    """Every name and attribute with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr, node.lineno
+        elif isinstance(node, ast.Name):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+
+
+def lower_layers_never_import_higher_ones(path):
+    part = part_of(module_of(path))
+    if part == "face":
+        return
+    for name, line, lazy in imports_of(path):
+        other = part_of(name)
+        if other not in {part} | ALLOWED[part] and not (lazy and (part, other) in UPWARD):
+            yield f"{line}: imports {name}; {part} may import {sorted(ALLOWED[part])}"
+
+
+def files_are_short(path):
+    lines = len(path.read_text().splitlines())
+    if lines > 500:
+        yield f"{lines} lines; one algorithm, equation or rule a file"
+
+
+def modules_are_underscored_and_described(path):
+    if not path.name.startswith("_"):
+        yield "the name of a module starts with an underscore"
+    if not ast.get_docstring(TREES[path]):
+        yield "a module says what it is for"
+
+
+def annotations_are_not_postponed(path):
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            yield f"{node.lineno}: jaxtyping reads the annotations at run time"
+
+
+def no_private_jax(path):
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if "jax._src" in line:
+            yield f"{number}: {line.strip()}"
+
+
+def no_host_callback(path):
+    forbidden = {"error_if", "branched_error_if", "io_callback", "pure_callback", "debug_callback", "callback"}
+    for name, line in names_in(TREES[path]):
+        if name in forbidden:
+            yield f"{line}: {name}"
+    for node in ast.walk(TREES[path]):
+        # jax.debug also holds pictures of shardings, which run on the host.
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("jax.debug"):
+            if not node.attr.startswith(("visualize", "inspect")):
+                yield f"{node.lineno}: jax.debug.{node.attr}"
+
+
+def no_flag_is_set(path):
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("config.update"):
+            yield f"{node.lineno}: {ast.unparse(node.func)}"
+
+
+def version_differences_stand_in_one_file(path):
+    if path == SRC / "_vma.py":
+        return
+    for name, line in names_in(TREES[path]):
+        if name in VERSION_DEPENDENT:
+            yield f"{line}: {name} belongs in _vma.py"
+
+
+def no_super_init(path):
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Attribute) and node.attr == "__init__" and ast.unparse(node.value).startswith("super("):
+            yield f"{node.lineno}: the fields and the constructor of a class stand together"
+
+
+def package_inits_only_reexport(path):
+    """`from ._x import X as X` and nothing else; ruff sorts."""
+    if path.name != "__init__.py":
+        return
+    for node in TREES[path].body[1:]:
+        if not isinstance(node, ast.ImportFrom):
+            yield f"{node.lineno}: {ast.unparse(node)}"
+        elif wrong := [alias.name for alias in node.names if alias.asname != alias.name]:
+            yield f"{node.lineno}: write `{wrong[0]} as {wrong[0]}`"
+
+
+RULES = [
+    lower_layers_never_import_higher_ones,
+    files_are_short,
+    modules_are_underscored_and_described,
+    annotations_are_not_postponed,
+    no_private_jax,
+    no_host_callback,
+    no_flag_is_set,
+    version_differences_stand_in_one_file,
+    no_super_init,
+    package_inits_only_reexport,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_every_file_keeps_the_rule(rule):
+    wrong = [f"{path.relative_to(SRC)}:{problem}" for path in FILES for problem in rule(path)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_part_has_a_layer():
+    parts = {part_of(module_of(path)) for path in FILES}
+    assert parts <= {"face", *ALLOWED}, "a new folder needs a line in ALLOWED and in docs/design.md"
+
+
+@pytest.mark.parametrize(
+    "rule, source",
+    [
+        (no_host_callback, "import jax\njax.debug.print('x')"),
+        (no_host_callback, "from equinox import error_if"),
+        (no_private_jax, "import jax._src"),
+        (no_flag_is_set, "import jax\njax.config.update('jax_enable_x64', True)"),
+        (version_differences_stand_in_one_file, "import jax\njax.lax.pcast(1, 'x', to='varying')"),
+        (no_super_init, "class A:\n    def __init__(self):\n        super().__init__()"),
+        (annotations_are_not_postponed, "from __future__ import annotations"),
+        (lower_layers_never_import_higher_ones, "from ..solvers import solve"),
+        (lower_layers_never_import_higher_ones, "from .. import training"),
+        (lower_layers_never_import_higher_ones, "def f():\n    import sciml.plot"),
+    ],
+)
+def test_the_rules_can_fail(rule, source, monkeypatch):
+    path = SRC / "models" / "_example.py"
+    monkeypatch.setitem(TREES, path, ast.parse(source))
+    monkeypatch.setattr(pathlib.Path, "read_text", lambda self: source)
+    assert list(rule(path))
+
+
+def modules() -> list:
+    return [importlib.import_module(module_of(path)) for path in FILES]
+
+
+def classes() -> list[type]:
+    """Every class that sciml defines."""
+    found = {}
+    for module in modules():
+        for value in vars(module).values():
+            if inspect.isclass(value) and value.__module__ == module.__name__:
+                found[f"{value.__module__}.{value.__qualname__}"] = value
+    return list(found.values())
+
+
+def is_abstract(cls: type) -> bool:
+    return bool(
+        inspect.isabstract(cls) or getattr(cls, "__abstractvars__", None) or getattr(cls, "__abstractclassvars__", None)
+    )
+
+
+def test_classes_are_abstract_or_final():
+    wrong = []
+    for cls in classes():
+        named = cls.__name__.lstrip("_").startswith("Abstract")
+        if is_abstract(cls) and not named:
+            wrong.append(f"{cls.__qualname__} has abstract members: its name must start with Abstract")
+        for base in cls.__bases__:
+            if base.__module__.split(".")[0] == "sciml" and not base.__name__.lstrip("_").startswith("Abstract"):
+                wrong.append(f"{cls.__qualname__} derives from {base.__qualname__}, which is not abstract")
+        if named and issubclass(cls, eqx.Module) and not is_abstract(cls):
+            wrong.append(f"{cls.__qualname__} can be instantiated: it is not abstract")
+    assert not wrong, "\n".join(wrong)
+
+
+def public_names() -> dict[str, object]:
+    """Every public name, by its path: `sciml.solve`, `sciml.models.Lorenz63` and so on."""
+    found = {}
+    for path in FILES:
+        package = module_of(path)
+        if path.name != "__init__.py" or "._" in package:
+            continue
+        module = importlib.import_module(package)
+        for node in TREES[path].body:
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if not alias.name.startswith("_"):
+                        found[f"{package}.{alias.name}"] = getattr(module, alias.name)
+    return found
+
+
+def results() -> str:
+    """What public functions return and public classes hold, as text: the types that the others' examples show."""
+    found = []
+    for value in public_names().values():
+        if inspect.isclass(value):
+            found += vars(value).get("__annotations__", {}).values()
+        elif inspect.isroutine(value):
+            found.append(inspect.signature(value).return_annotation)
+    return " ".join(getattr(kind, "__name__", "") + " " + str(kind) for kind in found)
+
+
+def test_public_names_are_documented():
+    wrong = []
+    shown = results()
+    for name, value in public_names().items():
+        if inspect.ismodule(value):
+            continue
+        if not (inspect.isclass(value) or inspect.isroutine(value)):
+            continue  # a type alias or a constant has no docstring of its own
+        # A dataclass without a docstring inherits one from the decorator that begins with its own name.
+        text = inspect.getdoc(value) if "__doc__" not in vars(value) or value.__doc__ else None
+        if not text or text.startswith(f"{value.__name__}("):
+            wrong.append(f"{name}: no docstring")
+        elif inspect.isclass(value) and (issubclass(value, Exception) or re.search(rf"\b{value.__name__}\b", shown)):
+            continue
+        elif "```python" not in text:
+            wrong.append(f"{name}: no example")
+    assert not wrong, "\n".join(wrong)
+
+
+def run(code: str) -> str:
+    """Runs a program of its own, without the tests' type checks and flags."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "", "PYTHONPATH": str(SRC.parent), "JAX_PLATFORMS": "cpu", "HOME": str(ROOT)},
+    ).stdout.strip()
+
+
+def test_import_touches_no_device_and_sets_no_flag():
+    code = """
+import os, sys, warnings
+import jax, equinox, diffrax, lineax, optimistix, optax
+before = dict(jax.config.values), dict(os.environ), list(warnings.filters)
+import sciml
+after = dict(jax.config.values), dict(os.environ), list(warnings.filters)
+assert before == after
+assert "matplotlib" not in sys.modules
+# Refused by JAX once a device has been touched.
+jax.config.update("jax_num_cpu_devices", 3)
+assert len(jax.devices()) == 3
+print("fine")
+"""
+    assert run(code) == "fine"
+
+
+def test_import_is_cheap():
+    """At most 0.3 s over `import diffrax`. The least of five runs, because the machine may be busy."""
+    code = """
+import time
+import diffrax
+start = time.perf_counter()
+import sciml
+print(time.perf_counter() - start)
+"""
+    assert min(float(run(code)) for _ in range(5)) <= 0.3
+
+
+def test_the_text_stands_on_its_own():
+    """No path of somebody's machine, no ticket number: a reader has only this repository."""
+    pattern = re.compile(r"(?<![\w.])/(?:work|root|home|Users)/|\bissue #?\d|\bprototypes?\b", re.IGNORECASE)
+    suffixes = {".py", ".md", ".toml", ".yml", ".yaml", ".cfg", ".js", ".css", ".csv", ""}
+    hidden = {".git", ".cache", ".hypothesis", ".pytest_cache", ".ruff_cache", "site", "__pycache__"}
+    wrong = []
+    for path in ROOT.rglob("*"):
+        relative = path.relative_to(ROOT)
+        if any(part in hidden or part.startswith(".venv") for part in relative.parts) or not path.is_file():
+            continue
+        if path == pathlib.Path(__file__) or path.suffix not in suffixes:
+            continue
+        for number, line in enumerate(path.read_text(errors="ignore").splitlines(), 1):
+            if pattern.search(line):
+                wrong.append(f"{relative}:{number}: {line.strip()[:80]}")
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,321 @@
+"""Bad input to `solve`: what is refused, and that the message says what, why and what would be right."""
+
+import inspect
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+
+Y0 = np.ones(2, np.float32)
+
+
+def decay(t, y, args):
+    return jax.tree.map(jnp.negative, y)
+
+
+def solve(model=decay, y0=Y0, **options):
+    return sciml.solve(model, y0, **{"t0": 0.0, "t1": 1.0, **options})
+
+
+def refused(error, message, **options):
+    with pytest.raises(error, match=message):
+        solve(**options)
+
+
+# --- times
+
+
+@pytest.mark.parametrize("t1", [np.nan, np.inf, -np.inf, np.float32(np.inf)])
+def test_t1_not_finite(t1):
+    refused(ValueError, "`t1` must be finite, but is", t1=t1)
+
+
+def test_t0_not_finite():
+    refused(ValueError, "`t0` must be finite, but is nan", t0=np.nan)
+
+
+def test_t1_equal_to_t0():
+    refused(ValueError, "`t1` must differ from `t0`, but both are 0.0", t1=0.0)
+
+
+def test_t1_not_a_scalar():
+    refused((ValueError, TypeError), "t1", t1=np.ones(2))
+
+
+def test_dt_of_the_wrong_sign():
+    refused(ValueError, "`dt` must be positive, because t1 > t0, but is -0.1", dt=-0.1)
+    refused(ValueError, "`dt` must be negative, because t1 < t0, but is 0.1", t1=-1.0, dt=0.1)
+
+
+@pytest.mark.parametrize(
+    "dt, message", [(0.0, "must not be zero"), (np.nan, "must be finite"), (np.inf, "must be finite")]
+)
+def test_dt_zero_or_not_finite(dt, message):
+    refused(ValueError, f"`dt` {message}", dt=dt)
+
+
+def test_dt_takes_more_steps_than_max_steps():
+    refused(ValueError, "`dt`=0.01 takes 100 steps, more than `max_steps`=10", dt=0.01, max_steps=10)
+
+
+@pytest.mark.parametrize("max_steps", [0, -1])
+def test_max_steps_not_positive(max_steps):
+    refused(ValueError, "`max_steps` must be a positive integer, but is", max_steps=max_steps)
+
+
+# --- saved times
+
+
+@pytest.mark.parametrize("saveat", [[0.5, 1.5], [-0.5, 0.5]])
+def test_saveat_outside_the_span(saveat):
+    refused(ValueError, r"`saveat` must lie within \[t0, t1\] = \[0.0, 1.0\], but reaches from", saveat=saveat)
+    refused(ValueError, "`saveat` must lie within", saveat=np.array(saveat))
+    refused(ValueError, "`saveat` must lie within", saveat=diffrax.SaveAt(ts=saveat))
+
+
+def test_saveat_unsorted():
+    refused(ValueError, "`saveat` must be sorted, ascending", saveat=[0.5, 0.2])
+    refused(ValueError, "`saveat` must be sorted, descending, because t1 < t0", t1=-1.0, saveat=[-0.5, -0.2])
+
+
+def test_saveat_not_finite():
+    refused(ValueError, "`saveat` must be finite, but holds NaN or infinity", saveat=[0.5, np.nan])
+
+
+@pytest.mark.parametrize("saveat", [[], np.zeros(0), np.zeros((2, 2)), 0.5])
+def test_saveat_empty_or_not_one_dimensional(saveat):
+    refused(ValueError, r"`saveat` must be times of shape \(times,\) with at least one, but has shape", saveat=saveat)
+
+
+# --- the state and the vector field
+
+
+@pytest.mark.parametrize("y0", [np.array([1, 2]), 1, {"a": np.ones(2, np.float32), "b": np.array(1)}, True])
+def test_integer_state(y0):
+    refused(TypeError, r"`y0.*` must be floating-point or complex, but has dtype .*Write 1.0 instead of 1", y0=y0)
+
+
+def test_empty_state():
+    refused(ValueError, "`y0` must hold at least one array", y0={})
+
+
+def test_state_that_is_no_array():
+    refused(TypeError, "y0", y0={"a": "one"})
+
+
+def test_vector_field_of_another_structure():
+    refused(ValueError, r"must return the structure of `y0`, .*but it returned", model=lambda t, y, args: (y, y))
+    refused(ValueError, "must return the structure", model=lambda t, y, args: {"a": y["a"]}, y0={"a": Y0, "b": Y0})
+
+
+def test_vector_field_of_another_shape():
+    refused(
+        ValueError, r"must return the shapes of `y0`: for the state that is \(2,\), but it returned \(1,\)",
+        model=lambda t, y, args: y[:1],
+    )  # fmt: skip
+    refused(
+        ValueError, r"for \['b'\] that is \(2,\), but it returned \(\)",
+        model=lambda t, y, args: {"a": y["a"], "b": y["b"][0]}, y0={"a": Y0, "b": Y0},
+    )  # fmt: skip
+
+
+def test_vector_field_of_another_dtype():
+    message = "must return the dtypes of `y0`: for the state that is float32, but it returned .*Convert"
+    refused(ValueError, message, model=lambda t, y, args: y.astype(jnp.float16))
+    refused(ValueError, message, model=lambda t, y, args: y.astype(jnp.complex64))
+
+
+@pytest.mark.x64
+def test_parameters_of_another_precision():
+    refused(
+        ValueError, "float32, but it returned float64", model=lambda t, y, args: y.astype(float) * args, args=np.ones(2)
+    )
+
+
+def test_vector_field_that_returns_nothing():
+    refused(ValueError, "must return the structure of `y0`", model=lambda t, y, args: None)
+
+
+# --- tolerances and steps
+
+
+@pytest.mark.parametrize("name", ["rtol", "atol"])
+@pytest.mark.parametrize("value", [-1e-3, np.nan, np.inf, np.array([1e-3, -1e-3])])
+def test_tolerance_negative_or_not_finite(name, value):
+    refused(ValueError, f"`{name}` must be finite and not negative, but is", **{name: value})
+
+
+def test_tolerance_below_the_resolution_of_the_dtype():
+    refused(ValueError, "`rtol` is 1e-08, below what float32 can resolve: at least 2.4e-07. Loosen it, or", rtol=1e-8)
+    refused(ValueError, "`atol` is 1e-50, below what float32 can resolve", atol=1e-50)
+    refused(ValueError, "`rtol` is 1e-08, below what float32", controller=diffrax.PIDController(rtol=1e-8, atol=1e-8))
+    refused(ValueError, "below what complex64 can resolve", rtol=1e-8, y0=Y0.astype(np.complex64))
+
+
+@pytest.mark.x64
+def test_tolerance_below_the_resolution_of_float64():
+    refused(ValueError, "below what float64 can resolve", rtol=1e-16, y0=np.ones(2))
+    solve(rtol=1e-8, y0=np.ones(2))
+
+
+def test_tolerance_of_another_shape_or_structure():
+    refused(
+        ValueError, r"`atol` must be a scalar or have the state's shape \(2,\), but has shape \(3,\)", atol=np.ones(3)
+    )
+    refused(ValueError, "`atol` must be .*with the structure of `y0`", atol={"a": 1e-6, "b": 1e-6})
+
+
+def test_tolerances_given_twice():
+    controller = diffrax.PIDController(rtol=1e-3, atol=1e-6)
+    refused(ValueError, "either as `rtol` and `atol` or in `controller`, not both", controller=controller, rtol=1e-3)
+
+
+def test_fixed_steps_without_their_size():
+    refused(ValueError, "Fixed steps need their size: give `dt`", controller=diffrax.ConstantStepSize())
+
+
+def test_method_without_error_estimate_under_tolerances():
+    message = "`solver=Euler.*` estimates no error, so it cannot run with tolerances. Give `dt`"
+    refused(ValueError, message, solver=diffrax.Euler())
+    refused(ValueError, message, solver=diffrax.Euler(), dt=0.1, rtol=1e-3)
+
+
+def test_little_memory_for_an_adjoint():
+    with pytest.raises(ValueError, match=r"`Checkpointed\(memory=...\)` must be a positive number of bytes, but is 0"):
+        sciml.Checkpointed(memory=0)
+
+
+# --- wrong types, as users without the type checker of these tests meet them
+
+
+def unchecked(**options):
+    """Calls `solve` as it is without the checks that the tests' import hook puts around it."""
+    plain = inspect.unwrap(sciml.solve)
+    arguments = {"model": decay, "y0": Y0, "t0": 0.0, "t1": 1.0, **options}
+    return plain(arguments.pop("model"), arguments.pop("y0"), **arguments)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"solver": diffrax.Tsit5}, "`solver` must be a diffrax solver such as"),
+        ({"solver": "tsit5"}, "`solver` must be a diffrax solver such as"),
+        ({"model": 3}, "`model` must be callable as `model\\(t, y, args\\)`, but is 3"),
+        ({"adjoint": diffrax.DirectAdjoint()}, "`adjoint` must be an adjoint such as `sciml.Checkpointed\\(\\)`"),
+        ({"adjoint": sciml.Direct}, "`adjoint` must be an adjoint such as"),
+        ({"controller": 1e-3}, "`controller` must be a diffrax step size controller, but is 0.001"),
+        ({"t0": "now"}, "`t0` must be a real number, but is str"),
+        ({"t1": 1j}, "`t1` must be a real number, but is complex"),
+        ({"t1": True}, "`t1` must be a real number, but is bool"),
+        ({"dt": None, "t1": None}, "`t1` must be a real number, but is NoneType"),
+        ({"dt": "small"}, "`dt` must be a real number, but is str"),
+    ],
+)
+def test_wrong_types(options, message):
+    with pytest.raises(TypeError, match=message):
+        unchecked(**options)
+
+
+@pytest.mark.parametrize("max_steps", [1.5, True, "many"])
+def test_max_steps_not_an_integer(max_steps):
+    with pytest.raises((TypeError, ValueError), match="`max_steps` must be a positive integer, but is"):
+        unchecked(max_steps=max_steps)
+
+
+# --- failures at run time
+
+
+def failure(message, **options):
+    with pytest.raises(sciml.SolveError, match=message) as caught:
+        solve(**options)
+    assert caught.value.status.shape == ()
+    sol = solve(throw=False, **options)
+    assert int(sol.status) == int(caught.value.status)
+    return sol
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"saveat": [0.5, 1.9, 2.0]}, {"dt": 0.001}, {"dt": 0.001, "saveat": [0.5, 2.0]}]
+)
+def test_solution_that_blows_up(options):
+    """y' = y^2 from 1 is infinite at t = 1."""
+    sol = failure(
+        "`solve` failed at t = (1|0.9[0-9]*)[0-9.]* with status `", model=lambda t, y, args: y**2, t1=2.0, **options
+    )
+    assert 0.9 < float(sol.t_reached) < 1.1
+    assert np.isnan(sol.ys[-1]).all()
+    if "saveat" in options:
+        np.testing.assert_allclose(sol.ys[0], 2.0, rtol=1e-3)
+
+
+@pytest.mark.parametrize("options", [{}, {"dt": 0.1}, {"saveat": [1.0]}])
+def test_vector_field_that_returns_nan(options):
+    message = (
+        "status `nonfinite`. The state or the vector field became NaN or infinite.*`Solution.t_reached` says where"
+    )
+    sol = failure(message, model=lambda t, y, args: y * jnp.nan, **options)
+    assert float(sol.t_reached) == 0.0
+    later = failure(message, model=lambda t, y, args: jnp.where(t < 0.5, -y, jnp.nan), **options)
+    assert 0.3 < float(later.t_reached) <= 0.5
+
+
+@pytest.mark.parametrize("y0", [np.array([1.0, np.nan], np.float32), np.array([np.inf, 1.0], np.float32)])
+@pytest.mark.parametrize("options", [{}, {"dt": 0.1}])
+def test_initial_state_not_finite(y0, options):
+    assert np.isnan(failure("status `nonfinite`", y0=y0, **options).ys).all()
+
+
+def test_max_steps_reached():
+    message = "status `max_steps_reached`. The limit on the number of steps was reached .*Raise `max_steps`"
+    sol = failure(message, model=lambda t, y, args: -1e4 * y, max_steps=20)
+    assert 0 < float(sol.t_reached) < 1 and int(sol.stats.accepted + sol.stats.rejected) == 20
+    assert np.isnan(sol.ys).all()
+    failure("status `max_steps_reached`", model=lambda t, y, args: -1e4 * y, max_steps=20, saveat=[0.5])
+
+
+def test_max_steps_just_enough():
+    needed = solve(throw=True, rtol=1e-4).stats
+    total = int(needed.accepted + needed.rejected)
+    assert int(solve(rtol=1e-4, max_steps=total).status) == 0
+    failure("status `max_steps_reached`", rtol=1e-4, max_steps=total - 1)
+
+
+def test_step_size_below_its_limit():
+    controller = diffrax.PIDController(rtol=1e-4, atol=1e-6, dtmin=0.5, force_dtmin=False)
+    failure(
+        "status `step_too_small`. The step size fell below", model=lambda t, y, args: -100 * y, controller=controller
+    )
+
+
+def test_failures_of_other_solvers():
+    options = {"model": lambda t, y, args: y**2, "t1": 2.0, "solver": diffrax.Kvaerno5(), "max_steps": 200}
+    assert np.isnan(failure("`solve` failed .*with status `", rtol=1e-4, atol=1e-6, **options).ys).all()
+
+
+def test_nothing_is_raised_under_transformations():
+    """Traced code returns the status; the host may raise afterwards."""
+
+    def run(rate):
+        return solve(model=lambda t, y, args: rate * y**2, t1=2.0)
+
+    sol = jax.vmap(run)(jnp.array([0.1, 1.0, 0.2, 5.0], jnp.float32))
+    assert (np.asarray(sol.status) != 0).tolist() == [False, True, False, True]
+    with pytest.raises(sciml.SolveError, match="2 of 4 members failed") as caught:
+        sol.raise_if_failed()
+    assert "members 1, 3" in str(caught.value) or (
+        "members 1)" in str(caught.value) and "members 3)" in str(caught.value)
+    )
+    assert caught.value.status.shape == (4,)
+    assert int(jax.jit(run)(jnp.float32(1.0)).status) != 0
+
+
+def test_raising_while_tracing_is_refused():
+    def run(y0):
+        return solve(y0=y0).raise_if_failed().ys
+
+    with pytest.raises(TypeError, match="needs concrete values but was called under `jax.jit`"):
+        jax.jit(run)(Y0)

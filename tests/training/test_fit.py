@@ -1,0 +1,470 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import optimistix
+import pytest
+import scipy.optimize
+
+import sciml
+from sciml import SolveError, Status
+from sciml.training import AbstractTransform, Fit, fit
+
+
+class Line(eqx.Module):
+    slope: jax.Array
+    offset: jax.Array
+
+    def __call__(self, x):
+        return self.slope * x + self.offset
+
+
+class Decay(eqx.Module):
+    size: jax.Array
+    rate: jax.Array
+    label: str = eqx.field(static=True, default="decay")
+
+    def __call__(self, t):
+        return self.size * jnp.exp(-self.rate * t)
+
+
+def line_data(dtype=float):
+    x = np.linspace(-1.0, 2.0, 25)
+    y = 1.7 * x - 0.4 + 0.1 * np.cos(17.0 * x)
+    return x.astype(dtype), y.astype(dtype)
+
+
+def decay_data(dtype=float):
+    t = np.linspace(0.0, 3.0, 24)
+    y = 2.5 * np.exp(-1.3 * t) + 0.02 * np.sin(11.0 * t)
+    return t.astype(dtype), y.astype(dtype)
+
+
+def difference(model, data):
+    x, y = data
+    return model(x) - y
+
+
+def line(dtype=float):
+    return Line(jnp.zeros((), dtype), jnp.ones((), dtype))
+
+
+def decay(size=1.0, rate=0.5, dtype=float):
+    return Decay(jnp.asarray(size, dtype), jnp.asarray(rate, dtype))
+
+
+def quiet(*args, **kwargs) -> Fit:
+    return fit(*args, progress=False, **kwargs)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("sigma", [None, 0.3])
+def test_linear_regression_is_the_textbook_formula(sigma):
+    x, y = line_data()
+    found = quiet(line(), difference, (x, y), sigma=sigma)
+    design = np.stack([x, np.ones_like(x)], axis=1)
+    best, rss, *_ = np.linalg.lstsq(design, y)
+    s2 = rss[0] / (len(x) - 2) if sigma is None else sigma**2
+    covariance = s2 * np.linalg.inv(design.T @ design)
+    assert found.converged and found.names == ("slope", "offset")
+    np.testing.assert_allclose(found.parameters, best, rtol=1e-8)
+    np.testing.assert_allclose(found.loss, rss[0] / 2, rtol=1e-12)
+    np.testing.assert_allclose(found.sigma**2, s2, rtol=1e-12)
+    np.testing.assert_allclose(found.covariance, covariance, rtol=1e-10)
+    np.testing.assert_allclose(found.standard_errors.slope, np.sqrt(covariance[0, 0]), rtol=1e-10)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("positive", [None, True])
+def test_decay_agrees_with_scipy(positive):
+    t, y = decay_data()
+    found = quiet(decay(), difference, (t, y), positive=positive)
+    best, covariance = scipy.optimize.curve_fit(lambda t, a, k: a * np.exp(-k * t), t, y, (1.0, 0.5), xtol=1e-12)
+    np.testing.assert_allclose(found.parameters, best, rtol=1e-7)
+    # scipy's Jacobian is a finite difference.
+    np.testing.assert_allclose(found.covariance, covariance, rtol=1e-5)
+
+
+def test_both_precisions(dtype):
+    t, y = decay_data(dtype)
+    found = quiet(decay(dtype=dtype), difference, (t, y), positive=True)
+    assert found.converged, found.message
+    assert found.model.rate.dtype == dtype and found.model.label == "decay"
+    exact = quiet(decay(), difference, decay_data(), positive=True).parameters
+    # Rounding moves the estimate by far less than its standard error, which is 1% here.
+    np.testing.assert_allclose(found.parameters, exact, rtol=1e-3 if dtype == jnp.float32 else 1e-10)
+    np.testing.assert_allclose(found.model.rate, found.parameters[1], rtol=1e-6)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "method",
+    [
+        optimistix.GaussNewton(1e-9, 1e-9),
+        optimistix.Dogleg(1e-9, 1e-9),
+        optimistix.BFGS(1e-9, 1e-9),
+        optax.adam(3e-2),
+        optax.lbfgs(),
+    ],
+    ids=["gauss_newton", "dogleg", "bfgs", "adam", "lbfgs"],
+)
+def test_methods_agree(method):
+    reference = quiet(decay(), difference, decay_data(), positive=True)
+    found = quiet(decay(), difference, decay_data(), positive=True, method=method, max_steps=2000)
+    assert found.converged, found.message
+    # Adam stops on the gradient, at about 1e-8 of the loss.
+    np.testing.assert_allclose(found.parameters, reference.parameters, rtol=1e-6)
+    np.testing.assert_allclose(found.covariance, reference.covariance, rtol=1e-4)
+
+
+def reverse_only(model, data):
+    """`difference` through a rule that has no forward mode, as the default adjoint of `solve`."""
+    x, y = data
+
+    @jax.custom_vjp
+    def predict(model):
+        return model(x)
+
+    predict.defvjp(lambda model: (model(x), model), lambda model, ct: jax.vjp(lambda m: m(x), model)[1](ct))
+    return predict(model) - y
+
+
+def forward_only(model, data):
+    """`difference` through a while loop, which has no reverse mode."""
+    x, y = data
+    return jax.lax.while_loop(lambda c: c[0] < 1, lambda c: (c[0] + 1, model(x)), (0, jnp.zeros_like(x)))[1] - y
+
+
+@pytest.mark.parametrize("residuals", [reverse_only, forward_only])
+@pytest.mark.parametrize("method", [None, optimistix.BFGS(1e-6, 1e-6), optax.adam(3e-2)], ids=["lm", "bfgs", "adam"])
+def test_either_mode_of_differentiation_is_enough(residuals, method):
+    reference = quiet(decay(), difference, decay_data())
+    found = quiet(decay(), residuals, decay_data(), method=method)
+    np.testing.assert_allclose(found.parameters, reference.parameters, rtol=1e-3)
+    np.testing.assert_allclose(found.covariance, reference.covariance, rtol=1e-2)
+
+
+def test_neither_mode_names_both():
+    def both(model, data):
+        return forward_only(model, data) + reverse_only(model, data)
+
+    with pytest.raises(ValueError, match="neither in forward nor in reverse") as error:
+        quiet(decay(), both, decay_data())
+    assert "while_loop" in str(error.value) and "custom_vjp" in str(error.value)
+
+
+# Slow to compile. The examples of `fit` and the guide go through the default adjoint in every run.
+@pytest.mark.slow
+@pytest.mark.x64
+@pytest.mark.parametrize("method", [None, optax.adam(0.1)], ids=["lm", "adam"])
+def test_fit_through_solve_by_either_adjoint(method):
+    times = jnp.linspace(0.5, 3.0, 6)
+    data = 2.0 * jnp.exp(-1.3 * times) * jnp.exp(0.01 * jnp.cos(9.0 * times))
+
+    def fitted(adjoint):
+        def residuals(model, data):
+            rate, y0 = model
+            # Fixed steps compile in half the time; their error is 1e-9 here.
+            sol = sciml.solve(lambda t, y, args: -rate * y, y0, t0=0.0, t1=3.0, dt=0.05, saveat=times, adjoint=adjoint)
+            return jnp.log(sol.ys) - jnp.log(data)
+
+        return quiet((jnp.array(1.0), jnp.array(1.0)), residuals, data, positive=True, method=method)
+
+    forward, reverse = fitted(sciml.Direct()), fitted(sciml.Checkpointed())
+    # The logarithm of the data is linear in rate and log y0.
+    design = np.stack([-np.asarray(times), np.ones(6)], axis=1)
+    exact, *_ = np.linalg.lstsq(design, np.log(data))
+    np.testing.assert_allclose(forward.parameters, [exact[0], np.exp(exact[1])], rtol=1e-6)
+    np.testing.assert_allclose(reverse.parameters, forward.parameters, rtol=1e-6)
+    np.testing.assert_allclose(reverse.covariance, forward.covariance, rtol=1e-4)
+
+
+def test_history_of_levenberg_marquardt_never_rises():
+    found = quiet(decay(size=30.0, rate=5.0), difference, decay_data(), positive=True)
+    history = np.asarray(found.history)
+    assert history.shape == (found.n_steps + 1,)
+    assert np.isfinite(history).all() and (np.diff(history) <= 0).all()
+    assert history[0] > 100 * history[-1]
+    np.testing.assert_allclose(history[-1], found.loss, rtol=1e-5)
+
+
+def test_where_leaves_the_rest_alone():
+    found = quiet(decay(size=2.5, rate=0.5), difference, decay_data(), where=lambda model: model.rate)
+    assert found.model.size == 2.5
+    assert found.names == ("rate",) and found.standard_errors.size is None
+    assert found.covariance.shape == (1, 1)
+    np.testing.assert_allclose(found.model.rate, 1.3, rtol=2e-2)
+
+
+def test_pytree_models_and_arrays():
+    t, y = decay_data()
+
+    def residuals(model, data):
+        weights, rest = model
+        return {"a": weights[0] * jnp.exp(-weights[1] * t) - data, "b": rest["shift"] - 0.5}
+
+    model = (np.array([1.0, 1.0]), {"shift": jnp.array(0.0), "count": 3, "act": jnp.tanh})
+    found = quiet(model, residuals, y)
+    assert found.names == ("0[0]", "0[1]", "1.shift")
+    assert found.model[1]["count"] == 3 and found.model[1]["act"] is jnp.tanh
+    np.testing.assert_allclose(found.model[1]["shift"], 0.5, rtol=1e-5)
+    np.testing.assert_allclose(found.standard_errors[0], np.sqrt(np.diag(found.covariance))[:2], rtol=1e-6)
+
+
+def test_complex_residuals_count_both_parts():
+    t, y = decay_data()
+    found = quiet(decay(), lambda m, d: (m(t) - y).astype(complex) * jnp.exp(1j * t), None)
+    reference = quiet(decay(), difference, (t, y))
+    np.testing.assert_allclose(found.parameters, reference.parameters, rtol=1e-4)
+    np.testing.assert_allclose(found.loss, reference.loss, rtol=1e-4)
+
+
+@pytest.mark.parametrize("method", [None, optax.adam(1e-1)], ids=["lm", "adam"])
+def test_bounds_hold_where_the_optimum_lies_outside(method):
+    seen = []
+
+    def residuals(model, data):
+        jax.debug.callback(lambda size, rate: seen.append((float(size), float(rate))), model.size, model.rate)
+        return difference(model, data)
+
+    bounds = [(lambda m: m.size, 0.5, 2.0), (lambda m: m.rate, None, 1.5)]
+    found = quiet(decay(), residuals, decay_data(), bounds=bounds, method=method)
+    sizes, rates = np.array(seen).T
+    assert sizes.min() >= 0.5 and sizes.max() <= 2.0 and rates.max() <= 1.5
+    np.testing.assert_allclose(found.model.size, 2.0, rtol=1e-2)
+    if method is None:
+        assert "`size` ended on a bound" in found.message
+
+
+def test_a_large_value_above_a_lower_bound_is_not_at_the_bound():
+    x, y = line_data()
+    found = quiet(Line(jnp.array(5e3), jnp.ones(())), difference, (x, 1e5 * y), bounds=[(lambda m: m.slope, 0.0, None)])
+    assert "bound" not in found.message
+    np.testing.assert_allclose(found.model.slope, 1.7e5, rtol=0.1)
+
+
+def test_positive_parameters_stay_positive():
+    t = np.linspace(0.0, 3.0, 24)
+    found = quiet(decay(), difference, (t, -np.ones_like(t)), positive=lambda m: m.size, throw=False, max_steps=50)
+    assert found.model.size > 0
+
+
+def test_custom_transform():
+    class AboveOne(AbstractTransform):
+        domain = "greater than 1"
+
+        def forward(self, x):
+            return jnp.log(x - 1)
+
+        def inverse(self, z):
+            return 1 + jnp.exp(z)
+
+        def contains(self, x):
+            return x > 1
+
+        def scale(self, z):
+            return jnp.ones_like(z)
+
+    transforms = [(lambda m: m.rate, AboveOne())]
+    found = quiet(decay(rate=4.0), difference, decay_data(), transforms=transforms)
+    np.testing.assert_allclose(found.parameters, quiet(decay(), difference, decay_data()).parameters, rtol=1e-4)
+    with pytest.raises(ValueError, match="`rate` must be greater than 1, but it is 0.5"):
+        quiet(decay(), difference, decay_data(), transforms=transforms)
+
+
+def test_many_starts_escape_a_bad_one():
+    t = np.linspace(0.0, 10.0, 60)
+
+    def residuals(model, data):
+        return jnp.sin(model["frequency"] * t) - data
+
+    start = {"frequency": jnp.array(0.9)}
+    data = np.sin(2.0 * t)
+    one = quiet(start, residuals, data, positive=True)
+    many = quiet(start, residuals, data, positive=True, starts=12, key=jax.random.key(0))
+    assert one.loss > 1
+    assert many.loss < 1e-6 and many.start_losses.shape == (12,)
+    np.testing.assert_allclose(many.model["frequency"], 2.0, rtol=1e-4)
+    # The first start is the model as given, and the best is what is reported.
+    np.testing.assert_allclose(many.start_losses[0], one.loss, rtol=1e-3)
+    assert many.loss == many.start_losses.min()
+    assert "starts ended within" in many.summary()
+
+
+@pytest.mark.x64
+def test_samples_have_the_covariance_and_keep_the_range():
+    found = quiet(decay(), difference, decay_data(), positive=True)
+    draws = found.sample(jax.random.key(1), 20_000)
+    assert draws.rate.shape == draws.size.shape == (20_000,) and (draws.size > 0).all()
+    values = np.stack([draws.size, draws.rate])
+    errors = np.sqrt(np.diag(found.covariance))
+    # 20,000 draws tell a mean to 0.7% of a standard deviation and a covariance to 1%: three times that here.
+    np.testing.assert_allclose(values.mean(1), found.parameters, atol=0.03 * errors.max())
+    np.testing.assert_allclose(
+        np.cov(values) / np.outer(errors, errors), found.covariance / np.outer(errors, errors), atol=0.03
+    )
+    np.testing.assert_array_equal(found.sample(jax.random.key(1), 3).rate, draws.rate[:3])
+    assert jax.vmap(lambda model: model(jnp.array([0.0, 1.0])))(draws).shape == (20_000, 2)
+
+
+def test_samples_batch_what_was_not_fitted_too():
+    found = quiet(decay(), difference, decay_data(), where=lambda model: model.rate)
+    draws = found.sample(jax.random.key(0), 4)
+    assert draws.size.shape == (4,) and (draws.size == found.model.size).all()
+
+
+def test_undetermined_parameters_are_named():
+    def residuals(model, data):
+        return model["a"] * model["b"] - data + 0 * model["c"]
+
+    model = {"a": jnp.array(1.0), "b": jnp.array(2.0), "c": jnp.array(0.0), "d": jnp.array(1.0)}
+    both = lambda m, y: jnp.concatenate([residuals(m, y), y - m["d"]])  # noqa: E731
+    with pytest.warns(UserWarning, match="do not determine `a`, `b`, `c`"):
+        found = quiet(model, both, np.arange(5.0))
+    assert np.isinf(np.diag(found.covariance)[:3]).all() and np.isfinite(found.standard_errors["d"])
+    with pytest.raises(ValueError, match="the data do not determine"):
+        found.sample(jax.random.key(0), 2)
+
+
+def test_too_few_data_leave_sigma_unknown():
+    found = quiet(line(), difference, (np.array([0.0, 1.0]), np.array([1.0, 3.0])))
+    assert np.isnan(found.sigma) and np.isnan(found.covariance).all()
+    with pytest.raises(ValueError, match="pass `sigma`"):
+        found.sample(jax.random.key(0), 2)
+
+
+def test_covariance_can_be_left_out():
+    found = quiet(line(), difference, line_data(), covariance=False)
+    assert found.covariance is None and found.standard_errors is None and "slope" in found.summary()
+    with pytest.raises(ValueError, match="covariance=True"):
+        found.sample(jax.random.key(0), 2)
+
+
+def test_neural_model_by_optax(getkey):
+    x = jnp.linspace(-1, 1, 32)[:, None]
+    model = eqx.nn.MLP(1, 1, 16, 1, jnp.tanh, key=getkey())
+    residuals = lambda model, data: jax.vmap(model)(x) - data  # noqa: E731
+    found = quiet(model, residuals, jnp.sin(3 * x), method=optax.adam(2e-2), max_steps=600, covariance=False)
+    assert found.loss < 0.01 * found.history[0]
+
+
+def test_reaching_max_steps():
+    kwargs = {"positive": True, "max_steps": 3}
+    with pytest.raises(SolveError, match="max_steps=3"):
+        quiet(decay(), difference, decay_data(), **kwargs)
+    found = quiet(decay(), difference, decay_data(), throw=False, **kwargs)
+    assert found.status == Status.max_steps_reached and not found.converged and found.n_steps == 3
+    adam = quiet(decay(), difference, decay_data(), method=optax.adam(1e-2), **kwargs)
+    assert adam.status == Status.max_steps_reached and adam.history.shape == (4,)
+
+
+def test_divergence_is_reported():
+    with pytest.raises(SolveError, match="NaN or infinite.*learning rate"):
+        quiet(line(), difference, line_data(), method=optax.sgd(1e6))
+    found = quiet(line(), difference, line_data(), method=optax.sgd(1e6), throw=False)
+    assert found.status == Status.nonfinite
+    assert np.isfinite(found.loss) and found.loss <= found.history[0]
+
+
+def test_coming_to_rest_far_from_the_data_is_no_success():
+    # One huge step makes the rate so large that the prediction, and with it the gradient, is zero.
+    t, y = decay_data()
+    found = quiet(decay(2.0, 0.5), difference, (t[1:], y[1:]), method=optax.sgd(1e4), throw=False)
+    assert found.status == Status.diverged and "learning rate" in found.message
+
+
+def test_trial_points_without_a_value_are_stepped_back_from():
+    def residuals(model, data):
+        t, y = data
+        return jnp.log(model.size - 2.0) + jnp.where(model.rate < 3, model.rate, jnp.nan) * t - y
+
+    t = np.linspace(0.0, 1.0, 9)
+    found = quiet(decay(2.1, 2.0), residuals, (t, np.log(0.001) + 2.9 * t))
+    np.testing.assert_allclose(found.parameters, [2.001, 2.9], rtol=1e-4)
+
+
+def test_progress_bar(capsys):
+    fit(line(), difference, line_data())
+    assert "LevenbergMarquardt" in capsys.readouterr().err
+
+
+def test_fit_is_a_pytree():
+    found = quiet(line(), difference, line_data())
+    again = jax.tree.map(lambda x: x, found)
+    assert again.status is Status.successful and again.names == found.names
+    assert "LevenbergMarquardt converged" in found.summary() and "slope" in found.summary()
+
+
+BIG = float(np.finfo(jnp.result_type(float)).max) / 4
+
+BAD = {
+    "nothing to fit": ({"model": {"a": 1}}, ValueError, "no floating-point array"),
+    "where misspelt": ({"where": lambda m: m.slop}, ValueError, "`where` could not be applied.*slop"),
+    "where computes": ({"where": lambda m: m.slope * 2}, ValueError, "without computing"),
+    "where picks nothing": ({"where": lambda m: ()}, ValueError, "nothing that holds a leaf"),
+    "where is no node": ({"where": lambda m: 3.0}, ValueError, "it returned float"),
+    "integer leaf": (
+        {"model": Line(jnp.array(1), jnp.array(1.0)), "where": lambda m: m.slope},
+        TypeError,
+        "`slope`, which is an array of dtype int",
+    ),
+    "complex leaf": ({"model": Line(jnp.array(1j), jnp.array(1.0))}, TypeError, "`slope`.*real and imaginary"),
+    "positive and not": ({"positive": lambda m: m.slope}, ValueError, "`slope` must be greater than 0, but it is 0.0"),
+    # The tests' type checker, where it is on, speaks before `fit` does.
+    "positive is a name": ({"positive": "slope"}, TypeError, "`positive` must be True|parameter 'positive'"),
+    "outside of bounds": ({"bounds": [(lambda m: m.slope, 1.0, 2.0)]}, ValueError, "between its bounds"),
+    "bounds reversed": ({"bounds": [(lambda m: m.slope, 1.0, -1.0)]}, ValueError, "`lower` must be below `upper`"),
+    "bounds as in scipy": ({"bounds": (0.0, 1.0)}, TypeError, "each entry of `bounds`"),
+    "no transform": ({"transforms": [(lambda m: m.slope, jnp.log)]}, TypeError, "AbstractTransform"),
+    "constrained twice": (
+        {"positive": lambda m: m.offset, "bounds": [(lambda m: m.offset, 0.0, 2.0)]},
+        ValueError,
+        "`offset` is constrained twice",
+    ),
+    "constraint on a fixed leaf": (
+        {"where": lambda m: m.slope, "positive": lambda m: m.offset},
+        ValueError,
+        "`offset`, which is not among the leaves",
+    ),
+    "method is a name": ({"method": "adam"}, TypeError, "`method` must be None"),
+    "no steps": ({"max_steps": 0}, ValueError, "`max_steps` must be a positive integer, but got 0"),
+    "starts is a flag": ({"starts": True}, ValueError, "`starts` must be a positive integer"),
+    "no key": ({"starts": 2}, ValueError, "needs `key`"),
+    "negative tolerance": ({"rtol": -1.0}, ValueError, "`rtol` must be a finite number"),
+    "negative sigma": ({"sigma": -1.0}, ValueError, "`sigma` must be a positive number"),
+    "no spread": ({"spread": 0.0}, ValueError, "`spread` must be a positive number"),
+    "missing data": ({"data": (np.ones(3), np.array([1.0, np.nan, 1.0]))}, ValueError, "hold 1 NaN"),
+    "leaves its domain": ({"residuals": lambda m, d: jnp.log(m(d[0]) - 9)}, ValueError, "25 of 25 residuals"),
+    "no residuals": ({"residuals": lambda m, d: {}}, ValueError, "returned no numbers"),
+    "integer residuals": ({"residuals": lambda m, d: jnp.arange(3)}, TypeError, "dtype int"),
+    "overflow": ({"residuals": lambda m, d: m.offset * BIG * jnp.ones(2)}, ValueError, "sum of squares overflows"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(case):
+    arguments, error, message = BAD[case]
+    arguments = {"model": line(), "residuals": difference, "data": line_data()} | arguments
+    with pytest.raises(error, match=message):
+        quiet(**arguments)
+
+
+def test_under_jit_it_says_so():
+    with pytest.raises(TypeError, match="outside of `jit`"):
+        jax.jit(lambda model: quiet(model, difference, line_data()).loss)(line())
+
+
+@pytest.mark.parametrize("method", [None, optax.adam(1e-2)], ids=["lm", "adam"])
+def test_a_second_fit_compiles_nothing_new(method):
+    traced = []
+
+    def residuals(model, data):
+        traced.append(1)
+        return difference(model, data)
+
+    quiet(decay(), residuals, decay_data(), method=method)
+    first = len(traced)
+    quiet(decay(2.0, 1.0), residuals, decay_data(), method=method)
+    # Only the checks of the new problem look at the function again.
+    assert len(traced) - first <= 3
