@@ -37,17 +37,23 @@ def _leaf_to_varying(x: Any, axes: frozenset) -> Any:
 
 def vma_of(tree: Any) -> frozenset:
     """Returns the manual mesh axes over which any leaf of `tree` varies."""
+    if not jax.sharding.get_abstract_mesh().manual_axes:
+        return frozenset()  # outside `shard_map`, where most programs are traced
     return frozenset().union(*map(_axes, jax.tree.leaves(tree)))
 
 
 def to_varying(tree: _T, axes: Any) -> _T:
     """Returns `tree` with every array leaf varying over at least `axes`."""
     axes = frozenset((axes,) if isinstance(axes, str) else axes)
+    if not axes:
+        return tree
     return jax.tree.map(lambda x: _leaf_to_varying(x, axes), tree)
 
 
 def promote(tree: _T) -> _T:
     """Returns `tree` with every array leaf varying over the axes that any of its leaves varies over."""
+    if not jax.sharding.get_abstract_mesh().manual_axes:
+        return tree
     return to_varying(tree, vma_of(tree))
 
 

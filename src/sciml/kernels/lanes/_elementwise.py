@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._vma import promote
-from ._values import is_constant
+from ._values import Constant
 
 ELEMENTWISE = frozenset(
     """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp complex conj
@@ -42,51 +42,49 @@ _FOLD: dict[str, Callable[..., Any]] = {
 
 
 def _shortcut(name: str, entries: list[Any]) -> Any:
-    """Returns the result where it is one of the entries, else None.
+    """Returns the result where a constant makes it one of the entries, else None.
 
     A constant zero times anything is zero, and so is zero divided by anything, be it NaN, infinite or
     zero: what is zero by construction, as most entries of a Jacobian are, costs nothing.
     """
-    if name in _IDENTITIES:
-        return entries[0]
     if name == "select_n":
         cases = entries[1:]
-        if is_constant(entries[0]):
+        if isinstance(entries[0], Constant):
             return cases[int(entries[0])]
-        if all(is_constant(x) and x == cases[0] for x in cases):
+        if all(isinstance(x, Constant) and x == cases[0] for x in cases):
             return cases[0]
-    if name in ("mul", "div") and is_constant(entries[0]) and entries[0] == 0:
+    if name in ("mul", "div") and isinstance(entries[0], Constant) and entries[0] == 0:
         return entries[0]
-    if name == "mul" and is_constant(entries[1]) and entries[1] == 0:
+    if name == "mul" and isinstance(entries[1], Constant) and entries[1] == 0:
         return entries[1]
     if name in ("add", "add_any", "mul", "sub") and len(entries) == 2:
         a, b = entries
         neutral = 1 if name == "mul" else 0
-        if is_constant(b) and b == neutral:
+        if isinstance(b, Constant) and b == neutral:
             return a
-        if name != "sub" and is_constant(a) and a == neutral:
+        if name != "sub" and isinstance(a, Constant) and a == neutral:
             return b
     return None
 
 
-def apply(
-    name: str, bind: Callable[..., Any], params: dict, entries: list[Any], dtypes: list[Any], out_dtype: Any
-) -> Any:
+def apply(name: str, bind: Callable[..., Any], entries: list[Any], dtypes: list[Any], out_dtype: Any) -> Any:
     """Applies an elementwise primitive to one entry of each input.
 
     Args:
         name: The primitive's name.
         bind: The primitive as a function of arrays of one shape.
-        params: The primitive's parameters.
         entries: NumPy scalars, arrays of shape `()` or of shape `(lanes,)`.
         dtypes: The entries' dtypes.
         out_dtype: The result's dtype.
     """
-    del params
-    known = _shortcut(name, entries)
-    if known is not None:
-        return known
-    if all(map(is_constant, entries)):
+    if name in _IDENTITIES:
+        return entries[0]
+    constants = [isinstance(x, Constant) for x in entries]
+    if any(constants):
+        known = _shortcut(name, entries)
+        if known is not None:
+            return known
+    if all(constants):
         if name in _FOLD:
             with np.errstate(all="ignore"):
                 return np.dtype(out_dtype).type(_FOLD[name](*entries))

@@ -6,6 +6,8 @@ all lanes, and what neither covers runs as `jax.vmap` over the last axis. So eve
 small ones are fast.
 """
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,17 +23,16 @@ from . import _elementwise as elementwise
 from ._movement import MOVEMENTS, moved_by_index
 from ._values import (
     STAY_SCATTERED_UP_TO,
+    Constant,
     Scattered,
     Value,
     Whole,
     boxed,
     filled,
     gather,
-    is_constant,
     scatter,
     scattered_constant,
     scatters,
-    size,
 )
 
 _INLINED = {
@@ -126,20 +127,19 @@ def evaluate(
 
 
 def _evaluate(jaxpr: jex.core.Jaxpr, consts: Sequence[Any], args: Sequence[Value], ev: _Evaluation) -> list[Value]:
-    env: dict[Any, Value] = {}
-
-    def read(atom):
-        if isinstance(atom, jex.core.Literal):
-            return scattered_constant(np.asarray(atom.val, dtype=atom.aval.dtype))
-        return env[atom]
-
-    env.update(zip(jaxpr.constvars, map(constant, consts)))
+    env: dict[Any, Value] = dict(zip(jaxpr.constvars, map(constant, consts)))
     env.update(zip(jaxpr.invars, args))
     for eqn in jaxpr.eqns:
-        inputs = [read(v) for v in eqn.invars]
-        outputs = _evaluate_equation(eqn, inputs, ev)
+        outputs = _evaluate_equation(eqn, _read(env, eqn.invars), ev)
         env.update(zip(eqn.outvars, outputs))
-    return [read(v) for v in jaxpr.outvars]
+    return _read(env, jaxpr.outvars)
+
+
+def _read(env: dict[Any, Value], atoms: Sequence[Any]) -> list[Value]:
+    return [
+        scattered_constant(np.asarray(v.val, dtype=v.aval.dtype)) if isinstance(v, jex.core.Literal) else env[v]
+        for v in atoms
+    ]
 
 
 def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
@@ -157,7 +157,7 @@ def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]
     if name == "scan" and eqn.params["length"] <= _MOST_TURNS and all(isinstance(v, Scattered) for v in inputs):
         return _evaluate_scan(eqn, inputs, ev)
     if _may_scatter(eqn, inputs):
-        outputs = _evaluate_scattered(eqn, [scatter(v) for v in inputs], ev)
+        outputs = _evaluate_scattered(eqn, inputs, ev)
         if outputs is not None:
             return [Scattered(o, v.aval.dtype) for o, v in zip(outputs, eqn.outvars)]
         ev.report(name, "no rule for it element by element")
@@ -170,7 +170,7 @@ def _may_scatter(eqn, inputs: list[Value]) -> bool:
     for v in (*eqn.invars, *eqn.outvars):
         if not hasattr(v.aval, "shape") or jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended):
             return False
-        if size(v.aval.shape) > STAY_SCATTERED_UP_TO:
+        if math.prod(v.aval.shape) > STAY_SCATTERED_UP_TO:
             return False
     return all(isinstance(v, Scattered) for v in inputs)
 
@@ -198,7 +198,7 @@ def _evaluate_whole(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
 
 def _evaluate_barrier(inputs: list[Value]) -> list[Value]:
     entries, treedef = jax.tree.flatten(inputs)
-    traced = promote([x for x in entries if not is_constant(x)])
+    traced = promote([x for x in entries if not isinstance(x, Constant)])
     if not traced:
         return inputs
     held = iter(
@@ -206,7 +206,7 @@ def _evaluate_barrier(inputs: list[Value]) -> list[Value]:
             *traced, cpu=_behind_a_branch, default=lambda *xs: tuple(jax.lax.optimization_barrier(xs))
         )
     )
-    return jax.tree.unflatten(treedef, [x if is_constant(x) else next(held) for x in entries])
+    return jax.tree.unflatten(treedef, [x if isinstance(x, Constant) else next(held) for x in entries])
 
 
 def _behind_a_branch(*arrays):
@@ -230,7 +230,7 @@ def _evaluate_cond(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value] | N
     if not isinstance(index, Scattered) or any(b.effects for b in branches):
         return None
     entry = index.elements[()]
-    if is_constant(entry):
+    if isinstance(entry, Constant):
         chosen = branches[int(np.clip(entry, 0, len(branches) - 1))]
         return _evaluate(chosen.jaxpr, chosen.consts, operands, ev)
     if np.ndim(entry) == 0:
@@ -317,25 +317,23 @@ def _elementwise(eqn, inputs: list[Scattered]) -> Sequence[np.ndarray] | None:
     if "sharding" in params:
         params["sharding"] = None
 
-    def bind(*arrays):
-        return eqn.primitive.bind(*arrays, **params)
-
+    bind = functools.partial(eqn.primitive.bind, **params)
     name, out_dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
     dtypes = [v.dtype for v in inputs]
     columns = zip(*(np.broadcast_to(v.elements, shape).reshape(-1) for v in inputs))
-    out = [elementwise.apply(name, bind, params, list(column), dtypes, out_dtype) for column in columns]
+    out = [elementwise.apply(name, bind, list(column), dtypes, out_dtype) for column in columns]
     return [boxed(out, shape)]
 
 
 def _combine(op: Callable, a: Any, b: Any, dtype: Any) -> Any:
     name = {jax.lax.add: "add", jax.lax.mul: "mul"}.get(op, "")
-    return elementwise.apply(name, op, {}, [a, b], [dtype, dtype], dtype)
+    return elementwise.apply(name, op, [a, b], [dtype, dtype], dtype)
 
 
 def _reduce(op: Callable, value: Scattered, axes: tuple[int, ...]) -> np.ndarray:
     kept = [i for i in range(len(value.shape)) if i not in axes]
     shape = tuple(value.shape[i] for i in kept)
-    rows = value.elements.transpose(kept + list(axes)).reshape(size(shape), -1)
+    rows = value.elements.transpose(kept + list(axes)).reshape(math.prod(shape), -1)
     out = []
     for row in rows:
         total = row[0]
@@ -353,7 +351,7 @@ def _dot_general(eqn, a: Scattered, b: Scattered) -> Sequence[np.ndarray] | None
     free_a = [i for i in range(len(a.shape)) if i not in (*contract_a, *batch_a)]
     free_b = [i for i in range(len(b.shape)) if i not in (*contract_b, *batch_b)]
     shape = [tuple(x.shape[i] for i in axes) for x, axes in ((a, batch_a), (a, free_a), (b, free_b), (a, contract_a))]
-    batch, rows, columns, contracted = map(size, shape)
+    batch, rows, columns, contracted = map(math.prod, shape)
     if batch * rows * columns * contracted > _MOST_PRODUCTS or contracted == 0:
         return None
     left = a.elements.transpose([*batch_a, *free_a, *contract_a]).reshape(batch, rows, contracted)
@@ -369,7 +367,7 @@ def _dot_general(eqn, a: Scattered, b: Scattered) -> Sequence[np.ndarray] | None
 def _inner_product(row, column, dtype) -> Any:
     total = None
     for x, y in zip(row, column):
-        if any(is_constant(v) and v == 0 for v in (x, y)):
+        if any(isinstance(v, Constant) and v == 0 for v in (x, y)):
             continue  # a constant zero, as in a tableau, costs nothing
         product = _combine(jax.lax.mul, x, y, dtype)
         total = product if total is None else _combine(jax.lax.add, total, product, dtype)

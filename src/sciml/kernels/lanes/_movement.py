@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._values import boxed, is_constant
+from ._values import Constant, boxed
 
 MOVEMENTS: dict[str, Callable[..., Sequence[np.ndarray] | None]] = {}
 """Rules `(*element_arrays, **params) -> element arrays`, or None where the rule does not apply."""
@@ -23,7 +23,7 @@ def _movement(*names: str):
 
 
 def _constant_ints(arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-    if not all(is_constant(x) for a in arrays for x in a.reshape(-1)):
+    if not all(isinstance(x, Constant) for a in arrays for x in a.reshape(-1)):
         return None
     return [a.astype(np.int64) for a in arrays]
 

@@ -8,6 +8,7 @@ A member's array of shape `s` takes one of two forms over `n` lanes:
 - `Whole`: one array of shape `s + (n,)`, or `s` where all members share it. For what is large.
 """
 
+import math
 from typing import Any, TypeAlias
 
 import jax
@@ -72,6 +73,9 @@ class Whole:
 
 Value: TypeAlias = Scattered | Whole
 
+Constant: TypeAlias = np.generic
+"""An entry that is known when the program is traced."""
+
 
 def boxed(entries: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Returns the flat `entries` as an object array of `shape`, entries never unpacked."""
@@ -79,16 +83,6 @@ def boxed(entries: Any, shape: tuple[int, ...]) -> np.ndarray:
     for i, entry in enumerate(entries):
         flat[i] = entry
     return flat.reshape(shape)
-
-
-def size(shape: tuple[int, ...]) -> int:
-    """Returns the number of elements of an array of `shape`."""
-    return int(np.prod(shape, dtype=np.int64))
-
-
-def is_constant(entry: Any) -> bool:
-    """Whether an entry is known when the program is traced."""
-    return isinstance(entry, np.generic)
 
 
 def scattered_constant(array: Any) -> Scattered:
@@ -102,7 +96,7 @@ def scatter(value: Value) -> Scattered:
     if isinstance(value, Scattered):
         return value
     shape = value.shape
-    flat = value.array.reshape((size(shape),) + value.array.shape[len(shape) :])
+    flat = value.array.reshape((math.prod(shape),) + value.array.shape[len(shape) :])
     return Scattered(boxed([flat[i] for i in range(flat.shape[0])], shape), value.dtype)
 
 
@@ -113,7 +107,7 @@ def gather(value: Value, count: int | None) -> Whole:
     entries = list(value.elements.reshape(-1))
     if not entries and count is not None:  # nothing says whether members share it
         return Whole(jnp.zeros((*value.shape, count), value.dtype), len(value.shape))
-    if all(map(is_constant, entries)):
+    if all(isinstance(x, Constant) for x in entries):
         return Whole(jnp.asarray(np.array(entries, dtype=value.dtype).reshape(value.shape)), len(value.shape))
     batched = any(np.ndim(x) for x in entries)
     entries = [jnp.asarray(x, value.dtype) for x in entries]
@@ -139,4 +133,4 @@ def filled(value: Value, count: int | None) -> Value:
 def scatters(value: Value) -> bool:
     """Whether a value is small enough to be scattered wherever it comes from."""
     extended = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
-    return size(value.shape) <= SCATTER_AT_MOST and not extended
+    return math.prod(value.shape) <= SCATTER_AT_MOST and not extended
