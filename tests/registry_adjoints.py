@@ -28,10 +28,13 @@ ADJOINTS = (
 )
 
 
+def _is_slow(case: Case, kind: str) -> bool:
+    return case.name == "little_memory" or (case.name == "checkpointed" and kind not in ("scan", "adaptive_saves"))
+
+
 def _pairs(mode: str, wanted: bool = True):
-    slow = {"little_memory"}
     return [
-        pytest.param(case, kind, id=f"{case.name}-{kind}", marks=[pytest.mark.slow] if case.name in slow else [])
+        pytest.param(case, kind, id=f"{case.name}-{kind}", marks=[pytest.mark.slow] if _is_slow(case, kind) else [])
         for case in ADJOINTS
         for kind in KINDS
         if (kind in getattr(case, mode)) == wanted
@@ -42,7 +45,7 @@ each_reverse = pytest.mark.parametrize("case, kind", [pytest.param(*p.values, id
 """Every pair of adjoint and loop that has reverse mode."""
 
 each_reverse_quick = pytest.mark.parametrize("case, kind", _pairs("reverse"))
-"""The same, for costly tests: the adjoints that differ only by memory are slow."""
+"""The same, for costly tests: adjoints that differ only by memory are slow, and loops between the two ends."""
 
 each_forward = pytest.mark.parametrize("case, kind", _pairs("forward"))
 each_not_forward = pytest.mark.parametrize(

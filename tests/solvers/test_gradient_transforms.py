@@ -119,7 +119,7 @@ def test_nested_vmap(kind):
     close(gradient[1], inner[1].sum(0), rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["adaptive", pytest.param("fixed_saves", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["scan", pytest.param("adaptive_saves", marks=pytest.mark.slow)])
 def test_jit_changes_nothing(kind):
     fn = ft.partial(loss, kind, sciml.Checkpointed(), **cheap(kind))
     p = inputs()

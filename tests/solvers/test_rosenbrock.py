@@ -24,6 +24,7 @@ METHODS = {
 }
 each = pytest.mark.parametrize("solver, order, steps", METHODS.values(), ids=METHODS)
 each_solver = pytest.mark.parametrize("solver", [Rodas5P, Rosenbrock23])
+cheap_solver_quick = pytest.mark.parametrize("solver", [Rosenbrock23, pytest.param(Rodas5P, marks=pytest.mark.slow)])
 
 
 def slope(steps, errors):
@@ -187,7 +188,9 @@ AKZO_NOBEL = [
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("solver, rtol, most", [(Rodas5P, 1e-8, 1e-8), (Rosenbrock23, 1e-5, 1e-4)])
+@pytest.mark.parametrize(
+    "solver, rtol, most", [pytest.param(Rodas5P, 1e-8, 1e-8, marks=pytest.mark.slow), (Rosenbrock23, 1e-5, 1e-4)]
+)
 def test_chemical_akzo_nobel_as_a_dae(solver, rtol, most):
     """From a wrong value of the algebraic variable, which is found at the start."""
     y0 = jnp.array([0.444, 0.00123, 0.0, 0.007, 0.0, 10.0])
@@ -337,7 +340,7 @@ def test_members_of_a_batch():
     same_bits(gradient[1:], each_own[1:])
 
 
-@pytest.mark.parametrize("solver", [Rosenbrock23, pytest.param(Rodas5P, marks=pytest.mark.slow)])
+@cheap_solver_quick
 def test_shard_map_with_checked_types(solver):
     rates = jnp.asarray(RATES * np.linspace(1.0, 1.1, 4)[:, None], jnp.result_type(float))
     mesh = jax.make_mesh((2,), ("members",), devices=jax.devices()[:2], axis_types=(jax.sharding.AxisType.Auto,))
@@ -399,7 +402,7 @@ def test_inside_diffrax(solver, backwards):
 
 
 @pytest.mark.x64
-@each_solver
+@cheap_solver_quick
 def test_states_of_several_leaves_and_dtypes(solver):
     def flat(t, y, args):
         return jnp.stack([-y[0] * y[1], y[0] - 10 * y[1], jnp.cos(t) * y[2], y[3] * y[0] - y[3] ** 2])
@@ -425,7 +428,7 @@ def diffusion(t, y, rate):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("mass", [False, True])
+@pytest.mark.parametrize("mass", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_states_too_large_to_write_out(mass):
     n = 20
     y0 = jnp.asarray(0.1 + 0.4 * np.linspace(0, 1, n) ** 2)

@@ -45,7 +45,8 @@ def test_solutions(kind, mesh):
     np.testing.assert_allclose(sharded(batch), jax.jit(fn)(batch), rtol=1e-8)
 
 
-@each_kind_backwards
+@pytest.mark.slow
+@each_kind
 def test_gradients_of_members(kind, mesh):
     fn = jax.vmap(jax.grad(ft.partial(loss, kind, sciml.Checkpointed(), **cheap(kind))))
     batch = members(8)

@@ -12,7 +12,6 @@ Only the last step's size depends on the end time. A state saved within a step i
 step's two states and its stages, and its cotangent joins theirs.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +24,7 @@ from .._vma import promote
 from ..kernels.lanes import Lanes, batched
 from ._loop import Loop, Result, Saves
 from ._march import Operands
+from ._refill import Refill
 from ._scan import Steps
 
 
@@ -41,7 +41,7 @@ def differentiable_parts(operands: Operands, times: bool) -> Operands:
     return spec._replace(field=inexact, t0=times, span=times and operands.saves is None)
 
 
-def run(loop: Loop | Steps, y0: PyTree, operands: Operands, times: bool, memory: int) -> Result:
+def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool, memory: int) -> Result:
     """Runs a march with a reverse-mode rule; under `jax.vmap`, over lanes.
 
     Args:
@@ -66,7 +66,7 @@ def run(loop: Loop | Steps, y0: PyTree, operands: Operands, times: bool, memory:
         operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
         values = engine.enter(operands, jax.tree.leaves(operand_flags))
         state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(member_y0))
-        here = dataclasses.replace(loop, lanes=engine).sized(state_bytes * (count or 1), memory)
+        here = loop.over(engine, state_bytes, memory)
         return here, engine.enter(y0, jax.tree.leaves(y0_flags)), values, saves
 
     def over_lanes(fn: Callable) -> Callable:

@@ -1,7 +1,6 @@
 """How a solution is differentiated: adjoint objects say how the loop runs."""
 
 import abc
-import dataclasses
 
 import equinox as eqx
 from jaxtyping import PyTree
@@ -11,6 +10,7 @@ from ..kernels.lanes import Member
 from . import _ad
 from ._loop import Loop, Result, Saves
 from ._march import Operands
+from ._refill import Refill
 from ._scan import Steps
 
 
@@ -26,7 +26,7 @@ class AbstractAdjoint(eqx.Module):
     """
 
     @abc.abstractmethod
-    def run(self, loop: Loop | Steps, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop so that it can be differentiated.
 
         Args:
@@ -71,7 +71,7 @@ class Checkpointed(AbstractAdjoint):
         if not isinstance(self.memory, int) or self.memory <= 0:
             raise ValueError(f"`Checkpointed(memory=...)` must be a positive number of bytes, but is {self.memory}.")
 
-    def run(self, loop: Loop | Steps, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
         return _ad.run(loop, y0, operands, times, self.memory)
 
@@ -99,10 +99,10 @@ class Direct(AbstractAdjoint):
         ```
     """
 
-    def run(self, loop: Loop | Steps, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop as it is."""
         del times
         y0, operands = promote((y0, operands))
         saves = None if operands.saves is None else Saves(operands.saves, False)
-        loop = dataclasses.replace(loop, lanes=Member())
+        loop = loop.over(Member(), 1, 0)  # it records nothing
         return loop.forward(y0, operands._replace(saves=None), saves)

@@ -15,10 +15,11 @@ from jaxtyping import Array, Int, PyTree
 from .._loops import scan, while_loop
 from .._vma import to_varying, vma_of
 from ..kernels.lanes import Lanes, Member, is_value
-from ._march import Dense, March, Operands, Outcome, Restart, known
+from ._march import Dense, March, Operands, Outcome, Restart, State, known
 from ._record import Buffers, blank, put, room, thin
 
 _ZEROED_AT_MOST = 2**24
+"""How many bytes a record may take: its slots are zeroed beforehand, which costs time whether they are used or not."""
 
 
 class Result(NamedTuple):
@@ -30,6 +31,7 @@ class Result(NamedTuple):
         elapsed: The time reached, as time elapsed since t0.
         accepted: The number of accepted steps.
         rejected: The number of rejected steps.
+        executed: The number of steps that the member's lane executed, waiting for other members included.
     """
 
     ys: PyTree
@@ -37,6 +39,7 @@ class Result(NamedTuple):
     elapsed: Array
     accepted: Array
     rejected: Array
+    executed: Array
 
 
 class Saves(NamedTuple):
@@ -99,36 +102,42 @@ class Loop(eqx.Module):
     slopes: bool = eqx.field(static=True)
     slots: int = eqx.field(static=True, default=16)
 
-    def sized(self, state_bytes: int, memory: int) -> "Loop":
-        """Returns the loop with as many slots as `memory` bytes hold, for states of `state_bytes` in all."""
-        # slots are zeroed beforehand, which costs time whether they are used or not
-        slots = _power_of_two(min(memory, _ZEROED_AT_MOST) / (2 * state_bytes)) // 2
+    def over(self, lanes: Lanes | Member, state_bytes: int, memory: int) -> "Loop":
+        """Returns the loop over other lanes, with as many slots as `memory` bytes hold.
+
+        Args:
+            lanes: The engine.
+            state_bytes: The size of one member's state.
+            memory: About how many bytes the record of all members together may take.
+        """
+        slots = _power_of_two(min(memory, _ZEROED_AT_MOST) / (2 * state_bytes * (lanes.count or 1))) // 2
         slots = max(16, min(1024, slots, _power_of_two(self.max_steps)))
-        return Loop(self.march, self.lanes, self.max_steps, self.slopes, slots)
+        return Loop(self.march, lanes, self.max_steps, self.slopes, slots)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Marches every member to the end; `y0` and `operands` are lane values."""
 
         def until(carry, target):
             return while_loop(
-                lambda state: self._pending(state, target),
-                lambda state: self._attempt(state, operands, target)[0],
+                lambda carry: self._pending(carry[1], target),
+                lambda carry: (carry[0] + 1, self.attempt(carry[1], operands, target)[0]),
                 carry,
                 like=(operands, target),
             )
 
-        state = self._start(y0, operands)
+        carry = (jnp.zeros((), jnp.int32), self.start(y0, operands))
         if saves is None:
-            state = until(state, operands.span)
-            return self._result(state, self._end(state, operands))
+            turns, state = until(carry, operands.span)
+            return self.result(state, self.end(state, operands), turns)
 
-        def save(state, time):
+        def save(carry, time):
             target = self._target(time, saves)
-            state = until(state, target)
-            return state, self._saved(state, operands, target)
+            turns, state = until(carry, target)
+            return (turns, state), self.saved(state, operands, target)
 
-        state, ys = scan(save, state, saves.times, like=operands)
-        return self._result(until(state, operands.span), ys)
+        carry, ys = scan(save, carry, saves.times, like=operands)
+        turns, state = until(carry, operands.span)
+        return self.result(state, ys, turns)
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None
@@ -139,7 +148,7 @@ class Loop(eqx.Module):
             def turn(carry):
                 number, state, record = carry
                 restart = state.restart
-                state, outcome = self._attempt(state, operands, target)
+                state, outcome = self.attempt(state, operands, target)
                 return number + 1, state, put(record, number, (restart, _slim(outcome)))
 
             def fill(carry):
@@ -150,15 +159,15 @@ class Loop(eqx.Module):
             like = (operands, target)
             return while_loop(lambda c: self._pending(c[1], target), fill, carry, like=like)
 
-        state = self._start(y0, operands)
-        outcome = jax.eval_shape(lambda s: self._attempt(s, operands, operands.span)[1], state)
+        state = self.start(y0, operands)
+        outcome = jax.eval_shape(lambda s: self.attempt(s, operands, operands.span)[1], state)
         record = blank((state.restart, _slim(outcome)), self.slots)
         carry = to_varying((jnp.zeros((), jnp.int32), state, record), vma_of((state, operands)))
         if saves is None:
             number, state, record = until(carry, operands.span)
             numbers = Numbers(record.stride, number, None)
             return (
-                self._result(state, self._end(state, operands)),
+                self.result(state, self.end(state, operands), number),
                 Residuals(record.slots.columns(), state.restart.elapsed, None, None),
                 numbers,
             )
@@ -168,12 +177,12 @@ class Loop(eqx.Module):
             number, state, record = carry = until(carry, target)
             inside = (state.dense.elapsed, state.dense.h)
             slope = self._slope(state, operands, target) if self.slopes else None
-            return carry, (self._saved(state, operands, target), number, inside, slope)
+            return carry, (self.saved(state, operands, target), number, inside, slope)
 
         carry, (ys, after, inside, slopes) = scan(save, carry, saves.times, like=operands)
         number, state, record = until(carry, operands.span)
         return (
-            self._result(state, ys),
+            self.result(state, ys, number),
             Residuals(record.slots.columns(), state.restart.elapsed, inside, slopes),
             Numbers(record.stride, number, after),
         )
@@ -282,8 +291,8 @@ class Loop(eqx.Module):
             index = jnp.searchsorted(numbers.saved_after, number, side="right")
             time = jax.lax.dynamic_index_in_dim(saves.times, jnp.minimum(index, saves.times.shape[0] - 1), 0, False)
             beyond = index >= saves.times.shape[0]
-            choose = lambda time, span: jnp.where(beyond, span, time)  # noqa: E731
-            return jax.tree.map(choose, self.lanes.carry(self._target(time, saves)), self.lanes.carry(operands.span))
+            saved, span = self.lanes.carry((self._target(time, saves), operands.span))
+            return jax.tree.map(lambda a, b: jnp.where(beyond, b, a), saved, span)
 
         def load(number, cache):
             stretch = number // length
@@ -292,7 +301,7 @@ class Loop(eqx.Module):
 
             def turn(carry):
                 number, state, outcomes = carry
-                state, outcome = self._attempt(state, operands, target_of(number))
+                state, outcome = self.attempt(state, operands, target_of(number))
                 closing = (number + 1 == jnp.minimum((slot + 1) * stride, numbers.turns)) & ~flat
                 outcome = self.lanes.carry(self.lanes.call(_close, outcome, end, operands.span, self._shared(closing)))
                 return number + 1, state, outcomes.write(number % length, outcome)
@@ -349,50 +358,57 @@ class Loop(eqx.Module):
     def _target(self, time: Array, saves: Saves):
         return self.lanes.enter(time, saves.batched)
 
-    def _start(self, y0, operands):
+    def start(self, y0: PyTree, operands: Operands) -> State:
+        """Returns the lanes' march before its first step."""
         return self.lanes.carry(self.lanes.call(self.march.start, y0, operands))
 
-    def _pending(self, state, target):
-        return self.lanes.any(self.lanes.call(self.march.pending, state, target))
-
-    def _attempt(self, state, operands, target):
+    def attempt(self, state: State, operands: Operands, target: PyTree) -> tuple[State, Outcome]:
+        """Tries a step on every lane whose member has yet to reach `target`."""
         return self.lanes.carry(self.lanes.call(self.march.attempt, state, operands, target))
 
-    def _end(self, state, operands):
+    def end(self, state: State, operands: Operands) -> PyTree[Array]:
+        """Returns the end states as arrays, NaN where the end was not reached."""
+
         def end(restart: Restart, span):
             return known(restart.y, (restart.status == 0) & (restart.elapsed >= span))
 
         return self.lanes.leave(self.lanes.call(end, state.restart, operands.span))
 
-    def _saved(self, state, operands, target):
+    def saved(self, state: State, operands: Operands, target: PyTree) -> PyTree[Array]:
+        """Returns the states at `target`, within the last step, as arrays, NaN where that was not reached."""
+
         def saved(restart: Restart, dense, operands, target):
             return known(self.march.saved(restart.y, dense, operands, target), target <= restart.elapsed)
 
         return self.lanes.leave(self.lanes.call(saved, state.restart, state.dense, operands, target))
 
+    def result(self, state: State, ys: PyTree[Array], turns: Int[Array, ""]) -> Result:
+        """Returns the result of a march that has ended, after so many turns of the loop."""
+        restart = state.restart
+        scalars = self.lanes.leave((restart.status, restart.elapsed, state.accepted, state.rejected))
+        return Result(ys, *scalars, executed=jnp.broadcast_to(turns, scalars[0].shape))
+
+    def _pending(self, state, target):
+        return self.lanes.any(self.lanes.call(self.march.pending, state, target))
+
     def _slope(self, state, operands, target):
         def slope(restart: Restart, dense, operands, target):
-            inside = dense._replace(h=dense.h)
-            theta = (target - inside.elapsed) / inside.h
-            at = lambda theta: self.march.stepper.interpolate(  # noqa: E731
-                theta, operands.direction * inside.h, inside.y0, restart.y, inside.stages
-            )
+            def at(theta):
+                h = operands.direction * dense.h
+                return self.march.stepper.interpolate(theta, h, dense.y0, restart.y, dense.stages)
+
+            theta = (target - dense.elapsed) / dense.h
             _, rate = jax.jvp(at, (theta,), (jnp.ones_like(theta),))
-            first = self.march.bound(operands)(operands.t0, inside.y0)  # no step has been taken at the very start
+            first = self.march.bound(operands)(operands.t0, dense.y0)  # no step has been taken at the very start
 
             def choose(rate, first):
                 return jnp.where(
-                    target <= 0, first * operands.direction.astype(first.dtype), rate / inside.h.astype(rate.dtype)
+                    target <= 0, first * operands.direction.astype(first.dtype), rate / dense.h.astype(rate.dtype)
                 )
 
             return jax.tree.map(choose, rate, first)
 
         return self.lanes.leave(self.lanes.call(slope, state.restart, state.dense, operands, target))
-
-    def _result(self, state, ys) -> Result:
-        restart = state.restart
-        scalars = self.lanes.leave((restart.status, restart.elapsed, state.accepted, state.rejected))
-        return Result(ys, *scalars)
 
 
 def _close(outcome: Outcome, end: Array, span: Array, closing: Array) -> Outcome:

@@ -43,9 +43,10 @@ class Steps(eqx.Module):
     tail: bool = eqx.field(static=True)
     keep_all: bool = eqx.field(static=True, default=True)
 
-    def sized(self, state_bytes: int, memory: int) -> "Steps":
-        """Returns the loop that keeps all states if `memory` bytes hold them, `state_bytes` at every step."""
-        return Steps(self.march, self.lanes, self.count, self.tail, self.count * state_bytes <= memory)
+    def over(self, lanes: Lanes | Member, state_bytes: int, memory: int) -> "Steps":
+        """Returns the loop over other lanes, which keeps all states if `memory` bytes hold them; see `Loop.over`."""
+        all_bytes = self.count * state_bytes * (lanes.count or 1)
+        return Steps(self.march, lanes, self.count, self.tail, all_bytes <= memory)
 
     @property
     def segment(self) -> int:
@@ -187,7 +188,7 @@ class Steps(eqx.Module):
             status = jnp.where(good, int(Status.successful), int(Status.nonfinite)).astype(jnp.int32)
             elapsed = jnp.where(good, operands.span, finite.astype(operands.dt.dtype) * operands.dt)
             taken = jnp.full_like(finite, total)
-            return Result(known(y, good), status, elapsed, taken, jnp.zeros_like(finite))
+            return Result(known(y, good), status, elapsed, taken, jnp.zeros_like(finite), taken)
 
         return Result(*self.lanes.leave(self.lanes.call(result, carry.y, carry.finite, operands)))
 

@@ -4,8 +4,9 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PyTree, Real
+from jaxtyping import Array, Float, Int, PyTree, Real
 
 from .._status import raise_for_status
 
@@ -16,12 +17,34 @@ class Stats(NamedTuple):
     Attributes:
         accepted: The number of accepted steps.
         rejected: The number of rejected steps.
-        evaluations: The number of evaluations of the vector field.
+        evaluations: The number of evaluations of the vector field; -1 where diffrax does not say.
+        executed: The number of steps that the loop executed on the member's lane. Under `jax.vmap` these
+            are more than its own, since members wait for one another; see `lane_efficiency`.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        rates = jnp.logspace(0, 3, 64)
+        solve = lambda rate: sciml.solve(lambda t, y, args: -rate * y, jnp.ones(1), t0=0.0, t1=1.0)
+        stats = jax.vmap(solve)(rates).stats
+        assert stats.accepted.shape == (64,)
+        assert stats.lane_efficiency < 0.7  # the fast ones take more steps, and the others wait
+        ```
     """
 
     accepted: Int[Array, "..."]
     rejected: Int[Array, "..."]
     evaluations: Int[Array, "..."]
+    executed: Int[Array, "..."]
+
+    @property
+    def lane_efficiency(self) -> Float[Array, ""]:
+        """The members' own steps over those executed on all lanes: 1 where no member waited for another."""
+        own, executed = (jnp.sum(x.astype(float)) for x in (self.accepted + self.rejected, self.executed))
+        return own / jnp.maximum(executed, 1)
 
 
 class Solution(eqx.Module):

@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from .._checks import check_state, concrete
 from .._status import Status, raise_for_status
@@ -20,6 +20,7 @@ from ._field import arrays_of, check_signature, close_field
 from ._loop import Loop
 from ._march import March, Operands, known
 from ._plan import Plan, Times, make_plan
+from ._refill import Refill
 from ._scan import Steps
 from ._solution import Solution, Stats
 
@@ -39,6 +40,7 @@ def solve(
     saveat: Any = None,
     adjoint: AbstractAdjoint | None = None,
     max_steps: IntScalarLike | None = None,
+    schedule: str = "lockstep",
     throw: bool = True,
 ) -> Solution:
     r"""Solves the initial value problem $\dot y = f(t, y, \mathrm{args})$, $y(t_0) = y_0$, up to $t_1$.
@@ -67,6 +69,10 @@ def solve(
         adjoint: How derivatives are computed: `Checkpointed()` (reverse mode, the default) or
             `Direct()` (forward mode).
         max_steps: The limit on attempted steps; by default 16384 with error control.
+        schedule: How the members of a `jax.vmap` share the loop. In "lockstep" each has a lane and the loop
+            ends with the slowest. With "refill" there are fewer lanes, and a lane whose member is done
+            takes up the next: faster where a few members take many times the steps of the others.
+            A gradient is always computed in lockstep.
         throw: Whether to raise an error if the solve fails. Under a transformation nothing can be
             raised; there, look at `Solution.status` or call `Solution.raise_if_failed` afterwards.
 
@@ -108,13 +114,15 @@ def solve(
         saveat=saveat,
         max_steps=max_steps,
     )
+    if schedule not in ("lockstep", "refill"):
+        raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {schedule!r}.')
     args = arrays_of(args)
     if plan.stepper is None:
         sol = _through_diffrax.solve(
             model, y0, args, times, tolerances, plan.max_steps, solver, controller, saveat, adjoint
         )
     else:
-        sol = _solve(model, y0, args, times, tolerances, plan, adjoint)
+        sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, reached=sol.t_reached)
     return sol
@@ -129,6 +137,7 @@ def _solve(
     tolerances: Tolerances | None,
     plan: Plan,
     adjoint: AbstractAdjoint,
+    schedule: str,
 ) -> Solution:
     field, operands = close_field(model, times.t0, y0, args)
     if plan.forwards is None:
@@ -160,6 +169,7 @@ def _solve(
         loop = Steps(march, Lanes(None), plan.steps, plan.tail)
     else:
         loop = Loop(march, Lanes(None), plan.max_steps, plan.differentiable_times)
+        loop = Refill(loop) if schedule == "refill" else loop
     result = adjoint.run(loop, y0, inputs, plan.differentiable_times)
 
     status = result.status
@@ -171,10 +181,4 @@ def _solve(
     if ts is None:
         ys, ts = jax.tree.map(lambda x: x[None], ys), times.t1[None]
     reached = jnp.where(result.elapsed >= span, times.t1, times.t0 + direction * result.elapsed)
-    return Solution(ts, ys, status, reached, Stats(result.accepted, result.rejected, evaluations))
-
-
-def _within(elapsed: Array, span: Array) -> Array:
-    """Returns elapsed times within the span; unlike `jnp.clip`, with derivative one at its ends."""
-    elapsed = jnp.where(elapsed > span, span, elapsed)
-    return jnp.where(elapsed < 0, jnp.zeros_like(elapsed), elapsed)
+    return Solution(ts, ys, status, reached, Stats(result.accepted, result.rejected, evaluations, result.executed))

@@ -71,4 +71,6 @@ def solve(
     accepted, rejected = (jnp.asarray(stats[f"num_{kind}_steps"], jnp.int32) for kind in ("accepted", "rejected"))
     reached = jnp.where(good_and_finite, times.t1, jnp.full_like(times.t1, jnp.nan))
     ys = known(solution.ys, good_and_finite)
-    return Solution(solution.ts, ys, status, reached, Stats(accepted, rejected, jnp.full_like(accepted, -1)))
+    return Solution(
+        solution.ts, ys, status, reached, Stats(accepted, rejected, jnp.full_like(accepted, -1), accepted + rejected)
+    )

@@ -6,10 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Int, PyTree
 
 from ._interpret import constant, evaluate, is_value, tidy, trace
-from ._values import Whole, filled, gather
+from ._values import Whole, filled, gather, take
 
 
 class Lanes(eqx.Module):
@@ -69,6 +69,15 @@ class Lanes(eqx.Module):
         values = jax.tree.leaves(trees, is_leaf=is_value)
         out = evaluate(closed, values, self.count)
         return jax.tree.unflatten(out_structure, out)
+
+    def take(self, tree: PyTree, members: Int[Array, " lanes"]) -> PyTree:
+        """Returns the lane values of some members, for an engine with as many lanes.
+
+        Args:
+            tree: Lane values.
+            members: The numbers of the members, in any order; one out of range stands for the nearest.
+        """
+        return jax.tree.map(lambda v: take(v, members), tree, is_leaf=is_value)
 
     def any(self, condition: PyTree) -> Array:
         """Returns whether a member's truth value, a lane value of shape `()`, holds for any member."""

@@ -134,3 +134,12 @@ def scatters(value: Value) -> bool:
     """Whether a value is small enough to be scattered wherever it comes from."""
     extended = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
     return math.prod(value.shape) <= SCATTER_AT_MOST and not extended
+
+
+def take(value: Value, members: Any) -> Value:
+    """Returns the value of some members, given by their numbers."""
+    if isinstance(value, Whole):
+        array = jnp.take(value.array, members, axis=-1, mode="clip") if value.batched else value.array
+        return Whole(array, value.ndim)
+    entries = [jnp.take(x, members, mode="clip") if np.ndim(x) else x for x in value.elements.reshape(-1)]
+    return Scattered(boxed(entries, value.shape), value.dtype)
