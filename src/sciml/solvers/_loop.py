@@ -19,7 +19,8 @@ from ._march import Dense, March, Operands, Outcome, Restart, State, known
 from ._record import Buffers, blank, put, room, thin
 
 _ZEROED_AT_MOST = 2**24
-"""How many bytes a record may take: its slots are zeroed beforehand, which costs time whether they are used or not."""
+"""How many bytes a record may take. Memory that the system hands out anew costs more time than the steps kept in it,
+and up to about twice as much is handed out anew at no call but the first."""
 
 
 class Result(NamedTuple):
@@ -53,7 +54,7 @@ class Residuals(NamedTuple):
     """What the backward loop needs of every member, lanes last on every array.
 
     Attributes:
-        slots: Restart points with the outcomes of their turns, an array with the slots first for each part.
+        slots: Outcomes of turns, an array with the slots first for each part.
         elapsed: The time that the member reached.
         saved_in: For each saved time, start and length of the step that it lies in.
         slopes: For each saved time, the derivative of the saved state with respect to it, or None.
@@ -147,9 +148,8 @@ class Loop(eqx.Module):
         def until(carry, target):
             def turn(carry):
                 number, state, record = carry
-                restart = state.restart
                 state, outcome = self.attempt(state, operands, target)
-                return number + 1, state, put(record, number, (restart, _slim(outcome)))
+                return number + 1, state, put(record, number, outcome)
 
             def fill(carry):
                 number, state, record = carry
@@ -161,7 +161,7 @@ class Loop(eqx.Module):
 
         state = self.start(y0, operands)
         outcome = jax.eval_shape(lambda s: self.attempt(s, operands, operands.span)[1], state)
-        record = blank((state.restart, _slim(outcome)), self.slots)
+        record = blank(outcome, self.slots)
         carry = to_varying((jnp.zeros((), jnp.int32), state, record), vma_of((state, operands)))
         if saves is None:
             number, state, record = until(carry, operands.span)
@@ -212,7 +212,7 @@ class Loop(eqx.Module):
         """
         diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
         zeros = self.lanes.carry(self.lanes.call(lambda d: jax.tree.map(jnp.zeros_like, d), diff))
-        load, cache = self._outcomes(residuals, numbers, operands, saves)
+        load, read, cache = self._outcomes(residuals, numbers, operands, saves)
         like = (operands, residuals, cotangent)
 
         def retreat_to(carry, first):
@@ -222,7 +222,7 @@ class Loop(eqx.Module):
 
                 def turn(carry):
                     number, bar = carry
-                    outcome = cache.outcomes.read((number - 1) % cache.length)
+                    outcome = read(cache, number - 1)
                     return number - 1, self.lanes.carry(self.lanes.call(self._retreat, bar, diff, held, outcome))
 
                 stop = jnp.maximum(first, begin)
@@ -272,18 +272,23 @@ class Loop(eqx.Module):
         return jnp.sum(jnp.real(cotangent * slope), axis=axes)
 
     def _outcomes(self, residuals, numbers, operands, saves):
-        """Returns what brings the outcomes of a stretch of turns into a cache, and the first cache.
+        """Returns what brings the outcomes of a stretch of turns into a cache, what reads one, and an empty cache.
 
-        Where every turn was recorded the first cache holds them all. Otherwise the turns of a
-        stretch are run again, from the last slot before it. Rounding may then choose other steps, so the
-        last turn before the next slot is made to end where that slot begins.
+        Where every turn was recorded they are read from the record. Otherwise the turns of a stretch are
+        run again, from the last slot before it. Rounding may then choose other steps, so the last
+        turn before the next slot is made to end where that slot begins.
         """
         slots, stride = Buffers.of(residuals.slots), numbers.stride
-        restarts, outcomes = residuals.slots
-        outcomes = Buffers.of(outcomes._replace(elapsed=restarts.elapsed, y=restarts.y))
         flat = stride == 1
-        length = jnp.where(flat, self.slots, jnp.minimum(stride, self.slots))
-        cache = _Cache(outcomes, jnp.where(flat, 0, -1), length)
+        room = max(16, self.slots // 4)
+        length = jnp.where(flat, self.slots, jnp.minimum(stride, room))
+
+        def read(cache, number):
+            return jax.lax.cond(flat, slots.read, lambda n: cache.outcomes.read(n % length), number)
+
+        blank = Buffers.blank(jax.eval_shape(slots.read, numbers.turns), room)
+        blank = to_varying(blank, vma_of((operands, residuals)))
+        cache = _Cache(blank, jnp.where(flat, 0, -1), length)
 
         def target_of(number):
             if saves is None:
@@ -303,13 +308,13 @@ class Loop(eqx.Module):
                 number, state, outcomes = carry
                 state, outcome = self.attempt(state, operands, target_of(number))
                 closing = (number + 1 == jnp.minimum((slot + 1) * stride, numbers.turns)) & ~flat
-                outcome = self.lanes.carry(self.lanes.call(_close, outcome, end, operands.span, self._shared(closing)))
+                outcome = self.lanes.carry(self.lanes.call(_close, outcome, end, self._shared(closing)))
                 return number + 1, state, outcomes.write(number % length, outcome)
 
             is_last = (slot + 1) * stride >= numbers.turns
-            following = slots.read(slot + 1)[0].elapsed
+            following = slots.read(slot + 1).start.elapsed
             end = jax.tree.map(lambda a, b: jnp.where(is_last, a, b), residuals.elapsed, following)
-            restart = slots.read(slot)[0]
+            restart = slots.read(slot).start
             state = self.lanes.carry(self.lanes.call(self.march.resume, restart, operands))
             # a loop of no turns instead of a conditional, which would copy the cache
             first = jnp.where(cache.stretch == stretch, stop, first)
@@ -317,7 +322,7 @@ class Loop(eqx.Module):
             _, _, outcomes = while_loop(lambda c: c[0] < stop, turn, (first, state, cache.outcomes), like=like)
             return stretch * length, _Cache(outcomes, stretch, length)
 
-        return load, cache
+        return load, read, cache
 
     def _retreat(self, bar, diff, held, outcome: Outcome):
         """Carries the cotangents of one member back through one step, if it was accepted."""
@@ -327,7 +332,7 @@ class Loop(eqx.Module):
             y1, dense = self.march.replay(y, eqx.combine(diff, held), outcome)
             return y1 if dense_bar is None else (y1, (dense.y0, dense.stages))
 
-        _, pull = jax.vjp(step, outcome.y, diff)
+        _, pull = jax.vjp(step, outcome.start.y, diff)
         new_y, new_diff = pull(y_bar if dense_bar is None else (y_bar, dense_bar))
 
         def choose(new, old):
@@ -385,8 +390,8 @@ class Loop(eqx.Module):
     def result(self, state: State, ys: PyTree[Array], turns: Int[Array, ""]) -> Result:
         """Returns the result of a march that has ended, after so many turns of the loop."""
         restart = state.restart
-        scalars = self.lanes.leave((restart.status, restart.elapsed, state.accepted, state.rejected))
-        return Result(ys, *scalars, executed=jnp.broadcast_to(turns, scalars[0].shape))
+        status, *numbers = self.lanes.leave((restart.status, restart.elapsed, state.accepted, state.rejected))
+        return Result(ys, status.astype(jnp.int32), *numbers, executed=jnp.broadcast_to(turns, status.shape))
 
     def _pending(self, state, target):
         return self.lanes.any(self.lanes.call(self.march.pending, state, target))
@@ -411,17 +416,12 @@ class Loop(eqx.Module):
         return self.lanes.leave(self.lanes.call(slope, state.restart, state.dense, operands, target))
 
 
-def _close(outcome: Outcome, end: Array, span: Array, closing: Array) -> Outcome:
+def _close(outcome: Outcome, end: Array, closing: Array) -> Outcome:
     """Returns an outcome that ends at a given time, where `closing`."""
-    h = end - outcome.elapsed
-    moves = jnp.abs(h) > 1e-3 * outcome.h  # otherwise the member waited or failed, and rounding is all there is
-    closed = Outcome(outcome.elapsed, h, outcome.y, moves, moves & (end >= span))
+    h = end - outcome.start.elapsed
+    moves = jnp.abs(h) > 1e-3 * outcome.start.h  # otherwise the member waited or failed, and rounding is all there is
+    closed = Outcome(outcome.start._replace(h=h), moves)
     return jax.tree.map(lambda a, b: jnp.where(closing, a, b), closed, outcome)
-
-
-def _slim(outcome: Outcome) -> Outcome:
-    """Returns an outcome without what its restart point holds already."""
-    return outcome._replace(elapsed=None, y=None)
 
 
 def _power_of_two(x: float) -> int:

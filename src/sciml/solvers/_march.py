@@ -66,10 +66,10 @@ class Restart(NamedTuple):
     Attributes:
         elapsed: The time since t0, and
         lost: what rounding has taken from it.
-        h: The size of the next step.
+        h: The size of the step to try next.
         errors: The scaled errors of the last accepted steps.
         y: The state.
-        status: A code of `Status`.
+        status: A code of `Status`, in a byte.
     """
 
     elapsed: Array
@@ -91,21 +91,15 @@ class State(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What an attempted step did, enough to replay it.
+    """What an attempted step did, enough to replay it and to go on from it.
 
     Attributes:
-        elapsed: The time at its start.
-        h: Its length, positive.
-        y: The state at its start.
+        start: Where it started; its `h` is the length that was tried.
         accepted: Whether it was accepted.
-        last: Whether it ended exactly at the end time.
     """
 
-    elapsed: Array
-    h: Array
-    y: Y
+    start: Restart
     accepted: Array
-    last: Array
 
 
 class March(eqx.Module):
@@ -144,7 +138,7 @@ class March(eqx.Module):
         if self.control is not None and self.control.dtmax is not None:
             h = jnp.minimum(h, self.control.dtmax)
         memory = self.stepper.first(field, operands.t0, y0)
-        status = jnp.where(_finite((y0, memory, h)), int(Status.successful), int(Status.nonfinite)).astype(jnp.int32)
+        status = jnp.where(_finite((y0, memory, h)), int(Status.successful), int(Status.nonfinite)).astype(jnp.int8)
         errors = () if self.control is None else (jnp.ones_like(h),) * self.control.memory_size
         dense = Dense(zero, jnp.ones_like(zero), y0, self.stepper.blank_dense(y0)) if self.dense else None
         none = jnp.zeros((), jnp.int32)
@@ -165,16 +159,14 @@ class March(eqx.Module):
         active = self.pending(state, target)
         elapsed, lost, h, errors, y, status = state.restart
         eps = jnp.finfo(elapsed.dtype).eps
-        remaining = (operands.span - elapsed) + lost
-        last = h + 2 * eps * operands.span >= remaining
-        h = jnp.where(last, remaining, h)
+        h, last = _up_to_the_end(state.restart, operands.span)
         time = self.time(elapsed, operands)
         step = self.stepper.step(self.bound(operands), time, operands.direction * h, y, state.memory)
 
         if self.control is None:
             finite = _finite(step.y1)
             accepted, next_h = active & finite, state.restart.h
-            status = jnp.where(active & ~finite, int(Status.nonfinite), status).astype(jnp.int32)
+            status = jnp.where(active & ~finite, int(Status.nonfinite), status).astype(jnp.int8)
         else:
             error = scaled_error(step.error, y, step.y1, operands.tolerances)
             good = error <= 1
@@ -187,7 +179,7 @@ class March(eqx.Module):
             if self.control.dtmin is not None:
                 smallest = jnp.maximum(smallest, self.control.dtmin)
             cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))
-            status = jnp.where(active & ~good & (next_h < smallest), cause, status).astype(jnp.int32)
+            status = jnp.where(active & ~good & (next_h < smallest), cause, status).astype(jnp.int8)
         moved = h - lost
         reached = elapsed + moved
         counts = (
@@ -195,7 +187,7 @@ class March(eqx.Module):
             state.rejected + (active & ~accepted).astype(jnp.int32),
         )
         spent = (sum(counts) >= operands.max_steps) & ~(accepted & last) & active & (status == 0)
-        status = jnp.where(spent, int(Status.max_steps_reached), status).astype(jnp.int32)
+        status = jnp.where(spent, int(Status.max_steps_reached), status).astype(jnp.int8)
         restart = Restart(
             elapsed=jnp.where(accepted, jnp.where(last, operands.span, reached), elapsed),
             lost=jnp.where(accepted, (reached - elapsed) - moved, lost),
@@ -208,14 +200,15 @@ class March(eqx.Module):
         if state.dense is not None:
             dense = _where(accepted, Dense(elapsed, h, y, step.dense), state.dense)
         memory = _where(accepted, step.memory, state.memory)
-        return State(restart, memory, dense, *counts), Outcome(elapsed, h, y, accepted, accepted & last)
+        return State(restart, memory, dense, *counts), Outcome(state.restart._replace(h=h), accepted)
 
     def replay(self, y: Y, operands: Operands, outcome: Outcome) -> tuple[Y, Dense]:
         """Repeats an accepted step; only the last step's length depends on the end time."""
-        h = jnp.where(outcome.last, operands.span - outcome.elapsed, outcome.h)
-        field, time = self.bound(operands), self.time(outcome.elapsed, operands)
+        elapsed = outcome.start.elapsed
+        h, _ = _up_to_the_end(outcome.start, operands.span)
+        field, time = self.bound(operands), self.time(elapsed, operands)
         step = self.stepper.step(field, time, operands.direction * h, y, self.stepper.first(field, time, y))
-        return step.y1, Dense(outcome.elapsed, outcome.h, y, step.dense)
+        return step.y1, Dense(elapsed, outcome.start.h, y, step.dense)
 
     def saved(self, y: Y, dense: Dense, operands: Operands, elapsed: Array) -> Y:
         """Returns the state at an elapsed time within the last step; linear in `y` and `dense`."""
@@ -223,6 +216,13 @@ class March(eqx.Module):
         inside = self.stepper.interpolate(theta, operands.direction * dense.h, dense.y0, y, dense.stages)
         at_end = elapsed >= dense.elapsed + dense.h
         return _where(at_end, y, inside)
+
+
+def _up_to_the_end(restart: Restart, span: Array) -> tuple[Array, Array]:
+    """Returns the length of the step to try and whether it is the last one, which ends exactly at the end time."""
+    remaining = (span - restart.elapsed) + restart.lost
+    last = restart.h + 2 * jnp.finfo(remaining.dtype).eps * span >= remaining
+    return jnp.where(last, remaining, restart.h), last
 
 
 def known(y: Y, condition: Array) -> Y:

@@ -36,13 +36,15 @@ class Buffers:
 
     @classmethod
     def blank(cls, item: PyTree[jax.ShapeDtypeStruct | Array], count: int) -> "Buffers":
-        """Returns `count` slots of zeros for items like `item`, arrays or their shapes."""
+        """Returns `count` slots for items like `item`, arrays or their shapes; what is in them is unspecified."""
         leaves, treedef = jax.tree.flatten(item)
         floats = [x.dtype for x in leaves if x.shape == () and jnp.issubdtype(x.dtype, jnp.floating)]
         common = max(floats, key=lambda d: d.itemsize, default=None)
         packed = tuple(_packs(x, common) for x in leaves)
         scalars = jnp.zeros((count, sum(packed)), common) if any(packed) else None
-        arrays = [jnp.zeros((count,) + x.shape, x.dtype) for x, p in zip(leaves, packed) if not p]
+        # XLA would make equal fillings once and copy them, one core at a time: twice the work and more
+        unpacked = [x for x, p in zip(leaves, packed) if not p]
+        arrays = [jnp.full((count,) + x.shape, number, x.dtype) for number, x in enumerate(unpacked)]
         return cls(scalars, arrays, (treedef, packed, tuple(x.dtype for x in leaves)))
 
     @classmethod
