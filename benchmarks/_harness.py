@@ -65,6 +65,22 @@ def jitted(fn: Callable[..., Any], *args: Any) -> Callable[[], Callable[[], Any]
     return build
 
 
+def in_float64(build: Callable[[], Callable[[], Any]]) -> Callable[[], Callable[[], Any]]:
+    """A `build` that compiles and runs with x64 on."""
+
+    def built() -> Callable[[], Any]:
+        with jax.enable_x64(True):
+            run = build()
+
+        def again() -> Any:
+            with jax.enable_x64(True):
+                return run()
+
+        return again
+
+    return built
+
+
 def max_error(reference: np.ndarray, relative: bool = False) -> Callable[[Any], float]:
     """The largest absolute deviation from `reference`, over its largest entry if `relative`."""
     scale = np.max(np.abs(reference)) if relative else 1.0

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
-from . import compile_time, gradient, lorenz_ensemble, rosenbrock, scan
+from . import compile_time, gradient, heavy_tailed, lorenz_ensemble, neural_ode, rosenbrock, scan
 from ._harness import Group
 
 BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "lorenz_ensemble": lorenz_ensemble.groups,
+    "heavy_tailed": heavy_tailed.groups,
+    "neural_ode": neural_ode.groups,
     "scan": scan.groups,
     "gradient": gradient.groups,
     "rosenbrock": rosenbrock.groups,

@@ -11,7 +11,7 @@ from scipy.integrate import solve_ivp
 
 import sciml
 
-from ._harness import Candidate, Group, jitted
+from ._harness import Candidate, Group, in_float64, jitted
 
 N = 1_000
 T1 = 1e5
@@ -80,19 +80,6 @@ def groups() -> list[Group]:
     with jax.enable_x64(True):
         one = jnp.asarray(RATES)
         many = jnp.asarray(RATES * (1 + 0.1 * np.random.default_rng(0).uniform(-1, 1, (N, 3))))
-
-    def in_float64(build: Callable[[], Callable[[], Any]]) -> Callable[[], Callable[[], Any]]:
-        def built() -> Callable[[], Any]:
-            with jax.enable_x64(True):
-                run = build()
-
-            def again() -> Any:
-                with jax.enable_x64(True):
-                    return run()
-
-            return again
-
-        return built
 
     def weighted(k: jax.Array) -> jax.Array:
         return jnp.sum(jax.vmap(ours)(k) * jnp.asarray([1.0, 1e4, 1.0], k.dtype))

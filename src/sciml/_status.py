@@ -27,6 +27,7 @@ class Status(enum.IntEnum):
     step_too_small = 3
     diverged = 4
     inconsistent_start = 5
+    singular = 6
 
     @property
     def message(self) -> str:
@@ -57,6 +58,10 @@ _MESSAGES = {
     Status.inconsistent_start: (
         "No initial values were found that satisfy the algebraic equations. Give a better guess of the algebraic "
         "variables in `y0`, or check that these equations determine them (that the system has index one)."
+    ),
+    Status.singular: (
+        "The linear system of an implicit step was singular for every step size. With a mass matrix, the algebraic "
+        "equations must determine the algebraic variables all along; `Solution.t_reached` says where they cease to."
     ),
 }
 

@@ -17,7 +17,7 @@ from .._status import Status
 from .._types import Y
 from ._control import Control, Tolerances, initial_step, scaled_error
 from ._field import Field
-from ._stepper import AbstractStepper
+from ._stepper import AbstractStepper, Step
 
 
 class Operands(NamedTuple):
@@ -166,7 +166,8 @@ class March(eqx.Module):
         if self.control is None:
             finite = _finite(step.y1)
             accepted, next_h = active & finite, state.restart.h
-            status = jnp.where(active & ~finite, int(Status.nonfinite), status).astype(jnp.int8)
+            cause = _cause(jnp.asarray(int(Status.nonfinite), jnp.int8), step)
+            status = jnp.where(active & ~finite, cause, status)
         else:
             error = scaled_error(step.error, y, step.y1, operands.tolerances)
             good = error <= 1
@@ -179,7 +180,8 @@ class March(eqx.Module):
             if self.control.dtmin is not None:
                 smallest = jnp.maximum(smallest, self.control.dtmin)
             cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))
-            status = jnp.where(active & ~good & (next_h < smallest), cause, status).astype(jnp.int8)
+            cause = _cause(cause.astype(jnp.int8), step)
+            status = jnp.where(active & ~good & (next_h < smallest), cause, status)
         moved = h - lost
         reached = elapsed + moved
         counts = (
@@ -223,6 +225,11 @@ def _up_to_the_end(restart: Restart, span: Array) -> tuple[Array, Array]:
     remaining = (span - restart.elapsed) + restart.lost
     last = restart.h + 2 * jnp.finfo(remaining.dtype).eps * span >= remaining
     return jnp.where(last, remaining, restart.h), last
+
+
+def _cause(other: Array, step: Step) -> Array:
+    """Returns the status of a step that failed: that its system was singular, or another cause."""
+    return other if step.solvable is None else jnp.where(step.solvable, other, int(Status.singular)).astype(other.dtype)
 
 
 def known(y: Y, condition: Array) -> Y:

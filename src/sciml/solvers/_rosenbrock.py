@@ -14,7 +14,7 @@ from .._vma import match
 from ._consistent import consistent_state
 from ._flat import flattened, unflattened
 from ._mass import Mass
-from ._small_lu import SMALL, factorise, solve
+from ._small_lu import SMALL, factorise, is_singular, solve
 from ._stepper import AbstractStepper, BoundField, Step
 
 
@@ -136,7 +136,7 @@ class Rosenbrock(AbstractStepper):
         y1 = _advanced(x, point, previous, tableau.weights, stages)
         error = _combined(tableau.error_weights, stages)
         dense = tuple(unflattened(_combined(row, stages), y) for row in tableau.dense)
-        return Step(unflattened(y1, y), unflattened(error, y), dense, None)
+        return Step(unflattened(y1, y), unflattened(error, y), dense, None, ~is_singular(rows, factors))
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state at `t + theta * h` by the polynomial that belongs to the method."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 SMALL = 16
 """Systems of up to this many unknowns are written out."""
@@ -54,6 +54,16 @@ def factorise(rows: Any, *, pivot: bool) -> Factors:
                 lu[i][j] = lu[i][j] - factor * lu[k][j]
         lu[k][k] = inverse
     return Factors(lu, exchanges if pivot else None)
+
+
+def is_singular(rows: Any, factors: Factors) -> Bool[Array, ""]:
+    """Whether a matrix of finite entries was found to be singular when it was factorised."""
+    if isinstance(factors.lu, list):
+        entries = jnp.stack([jnp.asarray(x) for row in rows for x in row])
+        pivots = jnp.stack([row[k] for k, row in enumerate(factors.lu)])  # their inverses
+    else:
+        entries, pivots = rows, 1 / jnp.diagonal(factors.lu)
+    return jnp.all(jnp.isfinite(entries)) & ~jnp.all(jnp.isfinite(pivots))
 
 
 @jax.custom_jvp

@@ -21,12 +21,14 @@ class Step(NamedTuple):
         error: An estimate of the local error, with the structure of `y1`; None where the method has none.
         dense: What `interpolate` needs beside the two states, a PyTree of arrays.
         memory: What the next step reuses.
+        solvable: Whether the step's linear system had a solution; None where it had no system to solve.
     """
 
     y1: Y
     error: Y | None
     dense: PyTree
     memory: PyTree
+    solvable: BoolScalarLike | None = None
 
 
 class AbstractStepper(eqx.Module):
