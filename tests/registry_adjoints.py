@@ -41,11 +41,8 @@ def _pairs(mode: str, wanted: bool = True):
     ]
 
 
-each_reverse = pytest.mark.parametrize("case, kind", [pytest.param(*p.values, id=p.id) for p in _pairs("reverse")])
-"""Every pair of adjoint and loop that has reverse mode."""
-
-each_reverse_quick = pytest.mark.parametrize("case, kind", _pairs("reverse"))
-"""The same, for costly tests: adjoints that differ only by memory are slow, and loops between the two ends."""
+each_reverse = pytest.mark.parametrize("case, kind", _pairs("reverse"))
+"""Every pair of adjoint and loop that has reverse mode; slow where adjoints differ by memory, or between two loops."""
 
 each_forward = pytest.mark.parametrize("case, kind", _pairs("forward"))
 each_not_forward = pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sciml
-from tests.registry_adjoints import KINDS, each_reverse_quick
+from tests.registry_adjoints import KINDS, each_reverse
 
 from .common import Inputs, cheap, close, inputs, loss, members, run
 
@@ -51,7 +51,7 @@ def some(names: str) -> Inputs:
     return one
 
 
-@each_reverse_quick
+@each_reverse
 def test_gradients_commute_with_vmap(case, kind):
     """grad(vmap) and vmap(grad) and a Python loop."""
     fn = ft.partial(loss, kind, case.adjoint, **cheap(kind))

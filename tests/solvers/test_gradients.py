@@ -61,7 +61,9 @@ def test_reverse_mode_is_refused(case, kind):
         jax.grad(ft.partial(loss, kind, case.adjoint))(inputs())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [k if k in ("scan", "adaptive_saves") else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
+)
 def test_memory_does_not_change_the_gradient(kind):
     close(gradient("checkpointed", kind), gradient("little_memory", kind), rtol=1e-11, atol=1e-12)
 
