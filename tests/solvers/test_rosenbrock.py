@@ -247,14 +247,16 @@ def test_a_step_whose_system_is_always_singular_fails():
 
 
 @each_solver
-@pytest.mark.parametrize("options", [{}, {"dt": 0.01, "saveat": [1.0]}], ids=["adaptive", "fixed"])
+@pytest.mark.parametrize(
+    "options", [{"rtol": 1e-5, "atol": 1e-5}, {"dt": 0.01, "saveat": [1.0]}], ids=["adaptive", "fixed"]
+)
 def test_algebraic_equations_that_cease_to_determine_their_variable(solver, options):
     def field(t, y, args):
         return jnp.stack([-y[0], jnp.where(t < 0.5, y[1] - y[0], jnp.zeros_like(y[0]))])
 
     def run(y0):
         method = solver(mass=np.diag([1.0, 0.0]))
-        return sciml.solve(field, jnp.stack([y0, y0]), t0=0.0, t1=1.0, solver=method, throw=False, **options)
+        return sciml.solve(field, jnp.stack([y0, y0]), t0=0.0, t1=3.0, solver=method, throw=False, **options)
 
     sol = jax.jit(jax.vmap(run))(jnp.array([1.0, 2.0]))
     np.testing.assert_array_equal(sol.status, int(sciml.Status.singular))
