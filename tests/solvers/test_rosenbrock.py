@@ -261,7 +261,7 @@ def test_algebraic_equations_that_cease_to_determine_their_variable(solver, opti
     sol = jax.jit(jax.vmap(run))(jnp.array([1.0, 2.0]))
     np.testing.assert_array_equal(sol.status, int(sciml.Status.singular))
     np.testing.assert_array_less(0.45, sol.t_reached)
-    np.testing.assert_array_less(sol.t_reached, 0.75)  # a step may reach beyond
+    np.testing.assert_array_less(sol.t_reached, 1.5)  # one step may reach beyond
     with pytest.raises(sciml.SolveError, match="2 with status `singular`.*every step size"):
         sol.raise_if_failed()
 
