@@ -22,7 +22,10 @@ def main() -> None:
             note(f"[{time.perf_counter() - start:5.0f} s] {name}: {group.title}")
             if options.repeats:
                 group = dataclasses.replace(group, repeats=options.repeats)
-            report(table(group, measure(group)))
+            measured = measure(group)
+            report(table(group, measured))
+            if group.finish is not None and (wrote := group.finish(measured)):
+                note(f"wrote {wrote}")
     note(f"[{time.perf_counter() - start:5.0f} s] done")
 
 

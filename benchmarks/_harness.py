@@ -37,6 +37,7 @@ class Group:
     candidates: list[Candidate]
     repeats: int = 7
     compiled: bool = True  # False where the build is nothing worth a column
+    finish: Callable[[list["Measured"]], str | None] | None = None  # given the rows; may say what it wrote
 
 
 @dataclasses.dataclass

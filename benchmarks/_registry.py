@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from . import compile_time, gradient, heavy_tailed, lorenz_ensemble, neural_ode, rosenbrock, scan
+from . import compile_time, gradient, heavy_tailed, lorenz_ensemble, neural_ode, rosenbrock, scan, work_precision
 from ._harness import Group
 
 BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
@@ -12,5 +12,6 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "scan": scan.groups,
     "gradient": gradient.groups,
     "rosenbrock": rosenbrock.groups,
+    "work_precision": work_precision.groups,
     "compile_time": compile_time.groups,
 }
