@@ -2,7 +2,17 @@
 
 from collections.abc import Callable
 
-from . import compile_time, gradient, heavy_tailed, lorenz_ensemble, neural_ode, rosenbrock, scan, work_precision
+from . import (
+    beside_gradsolve,
+    compile_time,
+    gradient,
+    heavy_tailed,
+    lorenz_ensemble,
+    neural_ode,
+    rosenbrock,
+    scan,
+    work_precision,
+)
 from ._harness import Group
 
 BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
@@ -14,4 +24,5 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "rosenbrock": rosenbrock.groups,
     "work_precision": work_precision.groups,
     "compile_time": compile_time.groups,
+    "beside_gradsolve": beside_gradsolve.groups,
 }

@@ -21,7 +21,7 @@ TOL = 1e-6
 
 
 def ours(rho: jax.Array, **steps: Any) -> jax.Array:
-    y0 = jnp.asarray([1.0, 0.0, 0.0], jnp.float32)
+    y0 = jnp.asarray([1.0, 0.0, 0.0], rho.dtype)
     return sciml.solve(lorenz, y0, t0=0.0, t1=1.0, args=rho, **steps).ys[-1]
 
 
