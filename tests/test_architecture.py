@@ -26,8 +26,8 @@ ALLOWED["runs"] = {"base", "kernels", "spatial", "solvers"}
 for _top in ("parallel", "training", "verify", "inspect", "plot"):
     ALLOWED[_top] = {"base", "kernels", "spatial", "solvers", "models", "runs"}
 
-# `Solution.plot` finds its pictures when it is called: the one upward reference.
-UPWARD = {("solvers", "plot")}
+# `Solution.plot` and `SweepResult.plot` find their pictures when they are called.
+UPWARD = {("solvers", "plot"), ("parallel", "plot")}
 
 # What JAX has renamed or may rename; see _vma.py.
 VERSION_DEPENDENT = {"pcast", "pvary", "vma", "manual_axis_type", "__version__", "__version_info__"}

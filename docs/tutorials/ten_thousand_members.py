@@ -16,7 +16,6 @@ import matplotlib
 import numpy as np
 
 import sciml
-from sciml.kernels import lanes
 
 matplotlib.use("Agg")  # figures go to files; no screen is needed
 import matplotlib.pyplot as plt  # noqa: E402
@@ -85,8 +84,8 @@ def sorted_lorenz() -> None:
     def solve(rho):
         return sciml.solve(field, jnp.array([1.0, 0.0, 0.0]), t0=0.0, t1=1.0, args=rho, rtol=1e-5, atol=1e-5)
 
-    said = lanes.fallbacks(lambda y, rho: field(0.0, y, rho), jnp.ones(3), jnp.ones(()))
-    print(f"\nA model that sorts; lanes.fallbacks says {said}")
+    said = sciml.inspect.fallbacks(field, 0.0, jnp.ones(3), 28.0)
+    print(f"\nA model that sorts; inspect.fallbacks says {said}")
     show("  with a sort", *seconds(jax.vmap(solve), jnp.linspace(0.0, 21.0, MEMBERS)), MEMBERS)
 
 

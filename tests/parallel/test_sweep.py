@@ -233,3 +233,16 @@ def test_bad_arguments():
         quiet(lambda p: p, np.ones(3)).on_grid()
     with pytest.raises(IndexError, match="members 0 to 2, got 3"):
         quiet(lambda p: p, np.ones(3)).member(3)
+
+
+def test_plot_of_a_grid():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    grid = parallel.grid(a=jnp.linspace(0.0, 1.0, 4), b=jnp.linspace(1.0, 3.0, 5))
+    result = quiet(lambda p: jnp.stack([p["a"] * p["b"], p["a"]]), grid)
+    ax = result.plot(result.values[:, 0], log=True)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("a", "b")
+    with pytest.raises(ValueError, match=r"one number per member.*shapes \[\(4, 5, 2\)\]"):
+        result.plot()
+    with pytest.raises(ValueError, match="ran over plain members"):
+        quiet(lambda p: p, RHO).plot()
+    plt.close("all")

@@ -217,3 +217,17 @@ def test_a_missing_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r'pip install "sciml\[plot\]"'):
         plot.trajectory(solution(TIMES))
+
+
+def test_rows_give_each_component_its_own_axes():
+    axes = plot.rows(solution({"a": 1e-6 * TIMES, "b": np.stack([TIMES, -TIMES], axis=-1)}))
+    assert [ax.get_ylabel() for ax in axes] == ["a", "b[0]", "b[1]"]
+    assert axes[0].get_ylim()[1] < 1e-5 < axes[1].get_ylim()[1]
+    assert all(len(ax.lines) == 1 for ax in axes)
+    assert [ax.get_xlabel() for ax in axes] == ["", "", "t"]
+
+
+def test_rows_of_a_batch_say_what_failed():
+    axes = plot.rows(batch(4, [0, 2, 0, 0]), labels=["x", "y"])
+    assert axes.shape == (2,) and axes[0].get_title(loc="right") == "1 of 4 members failed"
+    assert len(long_lines(axes[1])) == 4

@@ -11,9 +11,11 @@ traced, and compiled where the answer needs it.
 - `collectives`: the operations that make devices wait for each other, and whether they stand inside a loop.
 - `memory`: bytes of arguments, outputs and temporaries.
 - `cost`: floating-point operations and bytes touched, as the compiler estimates them.
+- `fallbacks`: which parts of a model do not run over lanes under `jax.vmap(solve)`, and why.
 - `retraces`: how often a function was traced, and what changed in between.
 """
 
+from ..kernels.lanes import fallbacks as fallbacks
 from ._collectives import Collective as Collective, collectives as collectives
 from ._cost import Cost as Cost, cost as cost
 from ._hlo import hlo as hlo

@@ -1,5 +1,7 @@
 """What a sweep returns."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -69,6 +71,30 @@ class SweepResult(eqx.Module):
         if self.grid is None:
             raise ValueError("`on_grid`: this sweep ran over plain members; only one over `parallel.grid` has a grid.")
         return self.grid.on_grid(self.values if values is None else values)
+
+    def plot(self, values: PyTree = None, **options: Any) -> Any:
+        """Draws one number per member over a grid of two parameters; see `sciml.plot.surface`. Needs matplotlib.
+
+        Args:
+            values: An array with a leading axis of members; the sweep's own `values` by default.
+            options: What `sciml.plot.surface` takes, such as `log=True`.
+
+        Raises:
+            ValueError: If the members did not come from a grid of two axes of numbers, or there is more than one
+                number per member.
+        """
+        from ..plot import surface  # a convenience for people at a prompt, as `Solution.plot` is
+
+        leaves = jax.tree.leaves(self.on_grid(values))
+        axes = self.grid.axes
+        if len(axes) != 2 or len(leaves) != 1 or leaves[0].ndim != 2:
+            shapes = [tuple(x.shape) for x in leaves]
+            raise ValueError(
+                f"`plot` draws one number per member over a grid of two axes, but this grid has the axes {list(axes)} "
+                f"and the values the shapes {shapes}. Choose a number, such as `result.plot(result.values[:, 0])`."
+            )
+        (x_name, x), (y_name, y) = axes.items()
+        return surface(x, y, leaves[0], **{"labels": (x_name, y_name, "value")} | options)
 
     def summary(self) -> str:
         """Says how many members failed, from which cause, and where in the parameters they lie."""

@@ -22,6 +22,15 @@ def draw_line(ax: Any, x: np.ndarray, y: np.ndarray, *, failed: bool, **style: A
         ax.plot(x[end], y[end], marker="x", markersize=6, color=style["color"], linestyle="none")
 
 
+def draw_paths(ax: Any, paths: Paths, members: Any, palette: list[Any]) -> None:
+    """The components of one solution as lines, those of a batch as fans or as lines of some members."""
+    if paths.batched:
+        return _draw_batch(ax, paths, members, palette)
+    for component, colour in zip(paths.components, palette, strict=True):
+        style = dict(color=colour, linewidth=1.6, label=component.name)
+        draw_line(ax, paths.ts[0], component.values[0], failed=bool(paths.failed[0]), **style)
+
+
 def _draw_batch(ax: Any, paths: Paths, members: Any, palette: list[Any]) -> None:
     count = len(paths.failed)
     shared = bool(np.all(paths.ts[:1] == paths.ts))  # a fan needs the same times in every member
@@ -49,7 +58,8 @@ def trajectory(
 
     A batch of solutions, as `jax.vmap` returns it, becomes a fan for each component: the median and the band that
     holds 90% of the members. Up to ten members are drawn as lines instead. A member that failed ends in a cross;
-    the fan goes on with those that are left, and the title says how many failed.
+    the fan goes on with those that are left, and the title says how many failed. Components of very different
+    size are better drawn by `rows`.
 
     Args:
         sol: A `sciml.Solution`, or anything with `ts` (times,), `ys` (a PyTree with leaves (times, ...)) and
@@ -81,13 +91,7 @@ def trajectory(
     """
     paths = read(sol, labels)
     ax = new_axes(ax)
-    palette = colours(len(paths.components))
-    if paths.batched:
-        _draw_batch(ax, paths, members, palette)
-    else:
-        for component, colour in zip(paths.components, palette, strict=True):
-            style = dict(color=colour, linewidth=1.6, label=component.name)
-            draw_line(ax, paths.ts[0], component.values[0], failed=bool(paths.failed[0]), **style)
+    draw_paths(ax, paths, members, colours(len(paths.components)))
     ax.set_xlabel("t")
     name_components(ax, [component.name for component in paths.components])
     say_failed(ax, paths)

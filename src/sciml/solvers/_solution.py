@@ -94,6 +94,6 @@ class Solution(eqx.Module):
 
     def plot(self, **options: Any) -> Any:
         """Draws the components over time; see `sciml.plot.trajectory`. Needs matplotlib."""
-        from ..plot import trajectory  # the one way up: a convenience for people at a prompt
+        from ..plot import trajectory  # a way up: a convenience for people at a prompt
 
         return trajectory(self, **options)

@@ -125,7 +125,7 @@ def fallbacks(fn: Callable[..., Any], *args: PyTree[Array], count: int = 2) -> d
 
     Args:
         fn: A function of one member's arrays.
-        args: One member's arguments.
+        args: One member's arguments, PyTrees of arrays and numbers: of a vector field, `t, y, args`.
         count: The number of lanes to try with.
 
     Example:
