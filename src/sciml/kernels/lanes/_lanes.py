@@ -120,7 +120,7 @@ class Member(eqx.Module):
         return condition
 
 
-def fallbacks(fn: Callable[..., Any], *args: PyTree[Array], count: int = 2) -> dict[str, str]:
+def fallbacks(fn: Callable[..., Any], *args: PyTree, count: int = 2) -> dict[str, str]:
     """Says which primitives of a member's function run as a plain `vmap` over lanes, and why.
 
     Args:
