@@ -13,7 +13,7 @@ import sciml
 from sciml import verify
 from tests.registry_adjoints import ADJOINTS, KINDS, each_forward, each_not_forward, each_not_reverse, each_reverse
 
-from .common import close, inputs, loss
+from .common import cheap, close, inputs, loss, run
 
 pytestmark = pytest.mark.x64
 
@@ -65,7 +65,12 @@ def test_reverse_mode_is_refused(case, kind):
     "kind", [k if k in ("scan", "adaptive_saves") else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
 )
 def test_memory_does_not_change_the_gradient(kind):
-    close(gradient("checkpointed", kind), gradient("little_memory", kind), rtol=1e-11, atol=1e-12)
+    """Turns that are run again choose their steps anew, which rounding moves by its share of the tolerance."""
+    options = cheap(kind) | ({"rtol": 1e-7, "atol": 1e-7} if kind.startswith("adaptive") else {})
+    little, plenty = sciml.Checkpointed(memory=1), sciml.Checkpointed()
+    assert int(jnp.sum(jnp.stack(run(kind, plenty, inputs(), **options).stats[:2]))) > 20  # more than there are slots
+    found = [jax.jit(jax.grad(ft.partial(loss, kind, adjoint, **options)))(inputs()) for adjoint in (little, plenty)]
+    close(*found, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["scan", pytest.param("fixed_saves", marks=pytest.mark.slow), "adaptive_saves"])

@@ -245,7 +245,7 @@ def _evaluate_cond(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value] | N
 def _evaluate_scan(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
     """Writes out a short scan."""
     closed, length, reverse = eqn.params["jaxpr"], eqn.params["length"], eqn.params["reverse"]
-    consts_count, carry_count = eqn.params["num_consts"], eqn.params["num_carry"]
+    consts_count, carry_count = _scan_counts(eqn)
     consts, carry = inputs[:consts_count], inputs[consts_count : consts_count + carry_count]
     xs = inputs[consts_count + carry_count :]
     ys = []
@@ -256,6 +256,14 @@ def _evaluate_scan(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
         ys.append(out[carry_count:])
     ordered = ys[::-1] if reverse else ys
     return carry + [_stacked(column, ev.count) for column in zip(*ordered)]
+
+
+def _scan_counts(eqn) -> tuple[int, int]:
+    """Returns how many inputs of a scan are constants and how many its carry; the rest are scanned over."""
+    if "num_consts" in eqn.params:  # jax < 0.12
+        return eqn.params["num_consts"], eqn.params["num_carry"]
+    consts, carry, _ = eqn.params["ft_in"].update(list(eqn.invars)).unpack()
+    return len(list(consts)), len(list(carry))
 
 
 def _stacked(values: tuple[Value, ...], count: int | None) -> Value:
