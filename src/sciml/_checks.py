@@ -5,12 +5,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, PyTree
 
 
 def concrete(x: Any) -> bool:
     """Whether a value is known now, not traced."""
-    return not isinstance(x, jax.core.Tracer)
+    return not isinstance(x, Tracer)
 
 
 def check_state(y0: PyTree, name: str = "y0") -> PyTree[Array]:
@@ -58,7 +59,7 @@ def check_time(value: Any, name: str, dtype: Any) -> Array:
         raise TypeError(f"`{name}` must be a real number, but is {type(value).__name__}.")
     if np.ndim(value) != 0:
         raise ValueError(f"`{name}` must be a scalar, but has shape {np.shape(value)}.")
-    if jnp.iscomplexobj(value):
+    if not isinstance(value, int | float) and jnp.iscomplexobj(value):
         raise TypeError(f"`{name}` must be real, but has dtype {value.dtype}.")
     if concrete(value) and not np.isfinite(value):
         raise ValueError(f"`{name}` must be finite, but is {float(value)}.")

@@ -86,6 +86,7 @@ class SweepResult(eqx.Module):
         from ..plot import surface  # a convenience for people at a prompt, as `Solution.plot` is
 
         leaves = jax.tree.leaves(self.on_grid(values))
+        assert self.grid is not None  # `on_grid` has refused
         axes = self.grid.axes
         if len(axes) != 2 or len(leaves) != 1 or leaves[0].ndim != 2:
             shapes = [tuple(x.shape) for x in leaves]
@@ -94,7 +95,8 @@ class SweepResult(eqx.Module):
                 f"and the values the shapes {shapes}. Choose a number, such as `result.plot(result.values[:, 0])`."
             )
         (x_name, x), (y_name, y) = axes.items()
-        return surface(x, y, leaves[0], **{"labels": (x_name, y_name, "value")} | options)
+        options = {"labels": (x_name, y_name, "value")} | options
+        return surface(x, y, leaves[0], **options)
 
     def summary(self) -> str:
         """Says how many members failed, from which cause, and where in the parameters they lie."""

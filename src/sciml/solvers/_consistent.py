@@ -57,9 +57,9 @@ def consistent_state(field: BoundField, t: RealScalarLike, y: Y, mass: Mass) -> 
     zero = match(jnp.zeros(right.shape[1], x.dtype), x)
     z, _ = scan(iterate, zero, jnp.arange(_ITERATIONS))
     z = jax.lax.stop_gradient(z)
-    for _ in range(2):
-        last = correction(z)
-        z = z - last
+    z = z - correction(z)
+    last = correction(z)
+    z = z - last
     x = state(z)
     eps = float(jnp.finfo(x.dtype).eps)
     converged = jnp.max(jnp.abs(last)) <= eps**0.5 * jnp.max(jnp.abs(x))

@@ -1,6 +1,6 @@
 """Choosing the step size from the estimated error."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -99,10 +99,10 @@ def _mean_square(values: Y, magnitudes: Y, tolerances: Tolerances) -> Real[Array
         scale = jnp.asarray(atol, size.dtype) + jnp.asarray(rtol, size.dtype) * size
         ratio = jnp.abs(value) / scale
         total = total + jnp.sum(ratio * ratio).astype(dtype)
-    return total / count
+    return cast(Array, total / count)
 
 
-def spread(tolerance: PyTree, treedef: jax.tree_util.PyTreeDef) -> list:
+def spread(tolerance: PyTree, treedef: Any) -> list:
     """Returns a tolerance for each leaf of the state."""
     leaves = jax.tree.leaves(tolerance)
     return leaves * treedef.num_leaves if len(leaves) == 1 else leaves

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from .._checks import concrete
 from .._types import Args, RealScalarLike, Y
 from .._vma import as_promoted_function, promote, to_varying, vma_of
 
@@ -89,7 +90,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args) -> tuple[Field, lis
     if not vma_of(closed.consts) <= vma_of(arguments):
         arguments = to_varying(arguments, vma_of(closed.consts))
         closed = jax.make_jaxpr(flat)(*arguments)
-    hoisted = [isinstance(c, jax.core.Tracer) or np.size(c) > 128 for c in closed.consts]
+    hoisted = [not concrete(c) or np.size(c) > 128 for c in closed.consts]
     count = len(parameters)
     operands = parameters + [jnp.asarray(c) for c, h in zip(closed.consts, hoisted) if h]
     kept = [None if h else c for c, h in zip(closed.consts, hoisted)]

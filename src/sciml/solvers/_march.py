@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from .._status import Status
-from .._types import Y
+from .._types import BoolScalarLike, Y
 from ._control import Control, Tolerances, initial_step, scaled_error
 from ._field import Field
 from ._stepper import AbstractStepper, Step
@@ -132,6 +132,7 @@ class March(eqx.Module):
         if operands.dt is not None:
             h = operands.dt
         else:
+            assert operands.tolerances is not None  # fixed steps have their size
             h = initial_step(
                 field, operands.t0, y0, operands.direction, operands.span, operands.tolerances, self.stepper.order
             )
@@ -169,6 +170,7 @@ class March(eqx.Module):
             cause = _cause(jnp.asarray(int(Status.nonfinite), jnp.int8), step)
             status = jnp.where(active & ~finite, cause, status)
         else:
+            assert operands.tolerances is not None
             error = scaled_error(step.error, y, step.y1, operands.tolerances)
             good = error <= 1
             accepted = active & good
@@ -232,7 +234,7 @@ def _cause(other: Array, step: Step) -> Array:
     return other if step.solvable is None else jnp.where(step.solvable, other, int(Status.singular)).astype(other.dtype)
 
 
-def known(y: Y, condition: Array) -> Y:
+def known(y: Y, condition: BoolScalarLike) -> Y:
     """Returns `y` where the condition holds, NaN where not."""
     return jax.tree.map(lambda x: jnp.where(condition, x, jnp.full_like(x, jnp.nan)), y)
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
+
+from .._checks import concrete
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def as_mass(mass: Any) -> Mass | None:
     """
     if mass is None or isinstance(mass, Mass):
         return mass
-    if isinstance(mass, jax.core.Tracer):
+    if not concrete(mass):
         raise TypeError(
             "`mass` must be constant, but it is traced: it was made under `jax.jit`, `jax.grad` or another "
             "transformation. Give a NumPy array, and put what depends on parameters into the model."

@@ -104,6 +104,7 @@ def make_plan(
     limit = DEFAULT_MAX_STEPS if max_steps is None else check_max_steps(max_steps)
     steps, tail = None, False
     if control is None and stepper is not None and forwards is not None and concrete(dt):
+        assert dt is not None  # fixed steps have their size
         span = abs(float(t1) - float(t0))
         needed, tail = _count_steps(span, abs(float(dt)), dtype)
         if max_steps is not None and needed + tail > limit:
@@ -158,7 +159,7 @@ def _fixed(dt: Any, rtol: Any, atol: Any) -> bool:
 
 
 def _from_pid(controller: diffrax.PIDController) -> Any:
-    numbers = {
+    numbers: dict[str, Any] = {
         name: getattr(controller, name)
         for name in (
             "pcoeff",
@@ -176,7 +177,8 @@ def _from_pid(controller: diffrax.PIDController) -> Any:
         return _DIFFRAX
     if controller.dtmin is not None and controller.force_dtmin:
         return _DIFFRAX  # diffrax goes on with the smallest step, sciml reports it
-    return Control(**{name: None if x is None else float(x) for name, x in numbers.items()})
+    numbers = {name: None if x is None else float(x) for name, x in numbers.items()}
+    return Control(**numbers)
 
 
 def _read_saveat(saveat: Any, t0: Any, t1: Any) -> Any:

@@ -32,7 +32,8 @@ class Buffers:
 
     @classmethod
     def tree_unflatten(cls, aux, children):
-        return cls(*children, aux)
+        scalars, arrays = children
+        return cls(scalars, arrays, aux)
 
     @classmethod
     def blank(cls, item: PyTree[jax.ShapeDtypeStruct | Array], count: int) -> "Buffers":

@@ -92,6 +92,7 @@ class Refill(eqx.Module):
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Marches every member to the end; `y0` and `operands` are lane values over all members."""
+        assert isinstance(self.loop.lanes, Lanes)  # one member alone runs in the plain loop
         queue = _Queue(self.loop.lanes, (y0, operands), saves)
         narrow = dataclasses.replace(self.loop, lanes=Lanes(self.width))
         like = ((y0, operands), saves)
@@ -105,10 +106,10 @@ class Refill(eqx.Module):
 
         carry = _start(narrow, queue)
         carry = to_varying(carry, vma_of((carry, like)))
-        carry = while_loop(lambda c: jnp.any(c.member < queue.count), turns, carry)
+        carry = while_loop(lambda c: jnp.any(c.member < queue.members), turns, carry)
         idle = carry.results.executed.at[carry.last].add(carry.turn - carry.since)
         results = carry.results._replace(executed=idle)
-        return jax.tree.map(lambda x: x[..., : queue.count], results)
+        return jax.tree.map(lambda x: x[..., : queue.members], results)
 
 
 class _Queue(NamedTuple):
@@ -119,15 +120,15 @@ class _Queue(NamedTuple):
     saves: Saves | None
 
     @property
-    def count(self) -> int:
+    def members(self) -> int:
         """How many members there are."""
+        assert self.lanes.count is not None
         return self.lanes.count
 
 
 def _start(loop: Loop, queue: _Queue) -> _Carry:
     """Returns the carry with the first members taken up."""
-    width = loop.lanes.count
-    member = jnp.arange(width, dtype=jnp.int32)
+    member = jnp.arange(loop.lanes.count, dtype=jnp.int32)
     zeros, zero = jnp.zeros_like(member), jnp.zeros((), jnp.int32)
     inputs, state = _take_up(loop, queue, member)
     target = _target(loop, queue, inputs, member, zeros)
@@ -135,23 +136,24 @@ def _start(loop: Loop, queue: _Queue) -> _Carry:
         ys = loop.end(state, inputs[1])
     else:
         ys = loop.saved(state, inputs[1], target)
-        ys = jax.tree.map(lambda y: jnp.broadcast_to(y, (queue.saves.times.shape[0], *y.shape)), ys)
+        saves = queue.saves.times.shape[0]
+        ys = jax.tree.map(lambda y: jnp.broadcast_to(y, (saves, *y.shape)), ys)
     results = jax.tree.map(
-        lambda x: jnp.full((*x.shape[:-1], queue.count + 1), jnp.nan if _inexact(x) else 0, x.dtype),
+        lambda x: jnp.full((*x.shape[:-1], queue.members + 1), jnp.nan if _inexact(x) else 0, x.dtype),
         loop.result(state, ys, zero),
     )
-    return _Carry(zero, zero + width, member, member, zeros, state, inputs, target, zeros, results)
+    return _Carry(zero, zero + member.size, member, member, zeros, state, inputs, target, zeros, results)
 
 
 def _worth_a_turn(loop: Loop, queue: _Queue, carry: _Carry) -> Array:
     """Whether some lanes are at work and few wait to be served."""
     working = _working(loop, carry)
-    waiting = ~working & (carry.member < queue.count)
-    served = carry.following < queue.count  # lanes that are done wait for nothing when no member is left
+    waiting = ~working & (carry.member < queue.members)
+    served = carry.following < queue.members  # lanes that are done wait for nothing when no member is left
     if queue.saves is not None:
         served = served | _due(loop, queue, carry)
-    few = jnp.sum(waiting & served, dtype=jnp.int32) < max(loop.lanes.count // _WAITING, 1)
-    return few & jnp.any(working & (carry.member < queue.count))
+    few = jnp.sum(waiting & served, dtype=jnp.int32) < max(carry.member.size // _WAITING, 1)
+    return few & jnp.any(working & (carry.member < queue.members))
 
 
 def _turn(loop: Loop, carry: _Carry) -> _Carry:
@@ -163,7 +165,7 @@ def _turn(loop: Loop, carry: _Carry) -> _Carry:
 def _save(loop: Loop, queue: _Queue, carry: _Carry) -> _Carry:
     """Saves the time that a lane waits at, for each that does."""
     due = _due(loop, queue, carry)
-    column, row = jnp.where(due, carry.member, queue.count), _next_save(queue, carry.passed)
+    column, row = jnp.where(due, carry.member, queue.members), _next_save(queue, carry.passed)
     ys = jax.tree.map(
         lambda all, new: all.at[row, ..., column].set(jnp.moveaxis(new, -1, 0)),
         carry.results.ys,
@@ -178,14 +180,14 @@ def _refill(loop: Loop, queue: _Queue, carry: _Carry) -> _Carry:
     """Writes the results of the lanes that are done and has them take up the members that follow."""
     done = _done(loop, queue, carry)
     following = carry.following + jnp.cumsum(done, dtype=jnp.int32) - 1
-    member = jnp.where(done, jnp.minimum(following, queue.count), carry.member)
-    fresh = done & (member < queue.count)
+    member = jnp.where(done, jnp.minimum(following, queue.members), carry.member)
+    fresh = done & (member < queue.members)
     inputs, started = _take_up(loop, queue, member)
     state = loop.lanes.call(_where, loop.lanes.enter(fresh, True), started, carry.state)
     passed = jnp.where(fresh, 0, carry.passed)
     return _Carry(
         turn=carry.turn,
-        following=jnp.minimum(carry.following + jnp.sum(done, dtype=jnp.int32), queue.count),
+        following=jnp.minimum(carry.following + jnp.sum(done, dtype=jnp.int32), queue.members),
         member=member,
         last=jnp.where(fresh, member, carry.last),
         since=jnp.where(done, carry.turn, carry.since),
@@ -210,7 +212,7 @@ def _target(loop: Loop, queue: _Queue, inputs: PyTree, member: Array, passed: Ar
         return loop.lanes.carry(operands.span)
     times, batched = queue.saves
     row = _next_save(queue, passed)
-    time = times[row, jnp.minimum(member, queue.count - 1)] if batched else times[row]
+    time = times[row, jnp.minimum(member, queue.members - 1)] if batched else times[row]
     return loop.lanes.carry(
         loop.lanes.call(
             lambda all_saved, time, span: jnp.where(all_saved, span, time),
@@ -222,6 +224,7 @@ def _target(loop: Loop, queue: _Queue, inputs: PyTree, member: Array, passed: Ar
 
 
 def _next_save(queue: _Queue, passed: Array) -> Array:
+    assert queue.saves is not None
     return jnp.minimum(passed, queue.saves.times.shape[0] - 1)
 
 
@@ -232,19 +235,20 @@ def _working(loop: Loop, carry: _Carry) -> Array:
 
 def _due(loop: Loop, queue: _Queue, carry: _Carry) -> Array:
     """Which lanes have reached a saved time that is yet to be saved."""
+    assert queue.saves is not None
     reached = loop.lanes.call(lambda restart, target: target <= restart.elapsed, carry.state.restart, carry.target)
-    return loop.lanes.leave(reached) & (carry.passed < queue.saves.times.shape[0]) & (carry.member < queue.count)
+    return loop.lanes.leave(reached) & (carry.passed < queue.saves.times.shape[0]) & (carry.member < queue.members)
 
 
 def _done(loop: Loop, queue: _Queue, carry: _Carry) -> Array:
     """Which lanes have a member that needs nothing more."""
-    done = ~_working(loop, carry) & (carry.member < queue.count)
+    done = ~_working(loop, carry) & (carry.member < queue.members)
     return done if queue.saves is None else done & ~_due(loop, queue, carry)
 
 
 def _write(loop: Loop, queue: _Queue, carry: _Carry, done: Array) -> Result:
     """Returns the results with those of the lanes that are done."""
-    target = jnp.where(done, carry.member, queue.count)
+    target = jnp.where(done, carry.member, queue.members)
     ys = loop.end(carry.state, carry.inputs[1]) if queue.saves is None else None
     found = loop.result(carry.state, ys, carry.turn)._replace(executed=carry.turn - carry.since)
     results = carry.results if queue.saves is None else carry.results._replace(ys=None)

@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 from .._loops import scan
 from .._status import Status
 from ..kernels.lanes import Lanes, Member, is_value
-from ._loop import Result
+from ._loop import Result, Saves
 from ._march import March, Operands, known
 
 
@@ -53,11 +53,11 @@ class Steps(eqx.Module):
         """The number of steps in a segment."""
         return max(1, math.isqrt(self.count))
 
-    def forward(self, y0: PyTree, operands: Operands, saves: None) -> Result:
+    def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
         return self._forward(y0, operands, lambda y: None)[0]
 
-    def forward_recorded(self, y0: PyTree, operands: Operands, saves: None) -> tuple[Result, PyTree, None]:
+    def forward_recorded(self, y0: PyTree, operands: Operands, saves: Saves | None) -> tuple[Result, PyTree, None]:
         """Takes all steps and returns what `backward` needs: states, the steps' axis first."""
         result, kept = self._forward(y0, operands, lambda y: y)
         return result, kept, None

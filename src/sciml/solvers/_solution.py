@@ -3,11 +3,11 @@
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, Real
 
+from .._checks import concrete
 from .._status import raise_for_status
 
 
@@ -84,7 +84,7 @@ class Solution(eqx.Module):
             SolveError: If any member failed.
             TypeError: If called while JAX traces, where nothing is known yet.
         """
-        if isinstance(self.status, jax.core.Tracer):
+        if not concrete(self.status):
             raise TypeError(
                 "`Solution.raise_if_failed` needs concrete values but was called under `jax.jit`, `jax.vmap` or "
                 "another transformation. Call it on what the transformed function returns."

@@ -139,6 +139,7 @@ def _solve(
     adjoint: AbstractAdjoint,
     schedule: str,
 ) -> Solution:
+    assert plan.stepper is not None  # else diffrax runs the solve
     field, operands = close_field(model, times.t0, y0, args)
     if plan.forwards is None:
         direction = jnp.where(times.t1 >= times.t0, jnp.ones_like(times.t0), -jnp.ones_like(times.t0))

@@ -53,6 +53,7 @@ def solve(
         max_steps=max_steps,
         throw=False,
     )
+    assert solution.ts is not None  # `saveat` asks for times
     good = solution.result == diffrax.RESULTS.successful
     saved = jnp.isfinite(solution.ts)  # diffrax fills what it did not save with infinity
     finite = [jnp.all(jnp.isfinite(x).reshape(saved.size, -1).all(1) | ~saved) for x in jax.tree.leaves(solution.ys)]

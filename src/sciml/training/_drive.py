@@ -168,9 +168,9 @@ def _finish(problem: Problem, run: Run, history: np.ndarray) -> Outcome:
     history = np.concatenate([history, np.full((len(steps), 1), np.nan, history.dtype)], axis=1)
     with np.errstate(over="ignore"):
         history[np.arange(len(steps)), steps] = last
-    # A flat place far from the data has a small gradient too.
+    # A flat place far from the data has a small gradient too. Less than that is the noise of an adaptive solve.
     jacobian = run.best_jacobian
-    worse = done & (codes == int(Status.successful)) & (last > best_loss * (1 + 1e-3))
+    worse = done & (codes == int(Status.successful)) & (last > 1.1 * best_loss)
     codes = np.where(worse, int(Status.diverged), codes)
     return Outcome(
         zs=jnp.asarray(np.where(keep[:, None], z, best_z)),

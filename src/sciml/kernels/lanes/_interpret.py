@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 import jax
 import jax.extend as jex
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ..._checks import concrete
 from ..._vma import promote, struct, vma_of
 from . import _elementwise as elementwise
 from ._movement import MOVEMENTS, moved_by_index
@@ -83,7 +84,7 @@ def is_value(x: Any) -> bool:
 
 def constant(x: Any) -> Value:
     """Returns an array that all members share as a value over lanes."""
-    if not isinstance(x, jax.core.Tracer) and not jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+    if concrete(x) and not jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
         if np.size(x) <= STAY_SCATTERED_UP_TO:
             return scattered_constant(x)
     return tidy(Whole(jnp.asarray(x), np.ndim(x)))
@@ -136,10 +137,11 @@ def _evaluate(jaxpr: jex.core.Jaxpr, consts: Sequence[Any], args: Sequence[Value
 
 
 def _read(env: dict[Any, Value], atoms: Sequence[Any]) -> list[Value]:
-    return [
-        scattered_constant(np.asarray(v.val, dtype=v.aval.dtype)) if isinstance(v, jex.core.Literal) else env[v]
-        for v in atoms
-    ]
+    return [scattered_constant(np.asarray(v.val, dtype=v.aval.dtype)) if _is_literal(v) else env[v] for v in atoms]
+
+
+def _is_literal(atom: Any) -> bool:
+    return isinstance(atom, jex.core.Literal)
 
 
 def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
@@ -154,10 +156,10 @@ def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]
         chosen = _evaluate_cond(eqn, inputs, ev)
         if chosen is not None:
             return chosen
-    if name == "scan" and eqn.params["length"] <= _MOST_TURNS and all(isinstance(v, Scattered) for v in inputs):
+    if name == "scan" and eqn.params["length"] <= _MOST_TURNS and _all_scattered(inputs):
         return _evaluate_scan(eqn, inputs, ev)
     if _may_scatter(eqn, inputs):
-        outputs = _evaluate_scattered(eqn, inputs, ev)
+        outputs = _evaluate_scattered(eqn, cast(list[Scattered], inputs), ev)
         if outputs is not None:
             return [Scattered(o, v.aval.dtype) for o, v in zip(outputs, eqn.outvars)]
         ev.report(name, "no rule for it element by element")
@@ -172,12 +174,16 @@ def _may_scatter(eqn, inputs: list[Value]) -> bool:
             return False
         if math.prod(v.aval.shape) > STAY_SCATTERED_UP_TO:
             return False
-    return all(isinstance(v, Scattered) for v in inputs)
+    return _all_scattered(inputs)
+
+
+def _all_scattered(values: Sequence[Value]) -> TypeGuard[Sequence[Scattered]]:
+    return all(isinstance(v, Scattered) for v in values)
 
 
 def _bind(eqn, ev: _Evaluation, *arrays):
     """Evaluates one equation on arrays, as a program of that equation alone."""
-    variables = {v: x for v, x in zip(eqn.invars, arrays) if not isinstance(v, jex.core.Literal)}
+    variables = {v: x for v, x in zip(eqn.invars, arrays) if not _is_literal(v)}
     jaxpr = jex.core.Jaxpr((), list(variables), list(eqn.outvars), [eqn], eqn.effects, ev.debug_info)
     return jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(jaxpr, ()))(*variables.values())
 
@@ -242,11 +248,12 @@ def _evaluate_cond(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value] | N
     return [_select(which, values, ev.count) for values in zip(*results)]
 
 
-def _evaluate_scan(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
+def _evaluate_scan(eqn, inputs: Sequence[Scattered], ev: _Evaluation) -> list[Value]:
     """Writes out a short scan."""
     closed, length, reverse = eqn.params["jaxpr"], eqn.params["length"], eqn.params["reverse"]
     consts_count, carry_count = _scan_counts(eqn)
-    consts, carry = inputs[:consts_count], inputs[consts_count : consts_count + carry_count]
+    consts = inputs[:consts_count]
+    carry: list[Value] = list(inputs[consts_count : consts_count + carry_count])
     xs = inputs[consts_count + carry_count :]
     ys = []
     for turn in reversed(range(length)) if reverse else range(length):
@@ -268,10 +275,10 @@ def _scan_counts(eqn) -> tuple[int, int]:
 
 def _stacked(values: tuple[Value, ...], count: int | None) -> Value:
     shape = (len(values),) + values[0].shape
-    if all(isinstance(v, Scattered) for v in values):
+    if _all_scattered(values):
         entries = [x for v in values for x in v.elements.reshape(-1)]
         return Scattered(boxed(entries, shape), values[0].dtype)
-    whole = [filled(gather(v, count), count) for v in values]
+    whole = [cast(Whole, filled(gather(v, count), count)) for v in values]  # what is small is scattered already
     return Whole(jnp.stack([v.array for v in whole]), len(shape))
 
 
@@ -282,7 +289,7 @@ def _select(which, values: tuple[Value, ...], count) -> Value:
         cases = [jnp.broadcast_to(jnp.asarray(x, dtype), (count,)) for x in entries]
         return jax.lax.select_n(which, *cases)
 
-    if all(isinstance(v, Scattered) for v in values):
+    if _all_scattered(values):
         columns = zip(*(v.elements.reshape(-1) for v in values))
         return Scattered(boxed([choose(*column) for column in columns], shape), dtype)
     whole = [gather(v, count) for v in values]
