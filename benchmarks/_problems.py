@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +16,38 @@ def lorenz(t: Any, y: jax.Array, rho: Any) -> jax.Array:
     """Lorenz 63 for one member, the vector field every library here is given."""
     del t
     return jnp.stack([SIGMA * (y[1] - y[0]), y[0] * (rho - y[2]) - y[1], y[0] * y[1] - BETA * y[2]])
+
+
+def diffrax_end(
+    field: Callable[..., Any],
+    y0: jax.Array,
+    t0: Any,
+    t1: Any,
+    *,
+    args: Any = None,
+    solver: Any,
+    rtol: float,
+    atol: float,
+    dt0: float | None = None,
+    adjoint: Any = None,
+    max_steps: int = 100_000,
+) -> jax.Array:
+    """The end state by `diffrax.diffeqsolve` with error control, NaN where it did not get there."""
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(field),
+        solver,
+        t0,
+        t1,
+        dt0,
+        y0,
+        args=args,
+        stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
+        adjoint=diffrax.ForwardMode() if adjoint is None else adjoint,
+        max_steps=max_steps,
+        throw=False,
+    )
+    assert solution.ys is not None
+    return jnp.where(solution.result == diffrax.RESULTS.successful, solution.ys[-1], jnp.nan)
 
 
 # Tsitouras (2011), doi:10.1016/j.camwa.2011.06.002; the last row is the step itself.

@@ -12,6 +12,7 @@ from scipy.integrate import solve_ivp
 import sciml
 
 from ._harness import Candidate, Group, in_float64, jitted
+from ._problems import diffrax_end
 
 N = 2_048
 T1 = 20.0
@@ -30,21 +31,8 @@ def ours(mu: jax.Array, schedule: str) -> sciml.Solution:
 
 
 def theirs(mu: jax.Array) -> jax.Array:
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(van_der_pol),
-        diffrax.Tsit5(),
-        0.0,
-        T1,
-        None,
-        jnp.asarray([2.0, 0.0], mu.dtype),
-        args=mu,
-        stepsize_controller=diffrax.PIDController(rtol=RTOL, atol=ATOL),
-        adjoint=diffrax.ForwardMode(),
-        max_steps=100_000,
-        throw=False,
-    )
-    assert solution.ys is not None
-    return solution.ys[-1]
+    y0 = jnp.asarray([2.0, 0.0], mu.dtype)
+    return diffrax_end(van_der_pol, y0, 0.0, T1, args=mu, solver=diffrax.Tsit5(), rtol=RTOL, atol=ATOL)
 
 
 def groups() -> list[Group]:

@@ -11,6 +11,7 @@ import numpy as np
 import sciml
 
 from ._harness import Candidate, Group, jitted
+from ._problems import diffrax_end
 
 N = 4_096
 TOL = 1e-4
@@ -31,20 +32,8 @@ def ours(network: Network, y0: jax.Array) -> jax.Array:
 
 
 def theirs(network: Network, y0: jax.Array, adjoint: Any) -> jax.Array:
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(network),
-        diffrax.Tsit5(),
-        0.0,
-        1.0,
-        None,
-        y0,
-        stepsize_controller=diffrax.PIDController(rtol=TOL, atol=TOL),
-        adjoint=adjoint,
-        max_steps=64,
-        throw=False,
-    )
-    assert solution.ys is not None
-    return solution.ys[-1]
+    options: dict[str, Any] = dict(solver=diffrax.Tsit5(), rtol=TOL, atol=TOL, adjoint=adjoint, max_steps=64)
+    return diffrax_end(network, y0, 0.0, 1.0, **options)
 
 
 def groups() -> list[Group]:

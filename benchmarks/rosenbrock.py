@@ -12,6 +12,7 @@ from scipy.integrate import solve_ivp
 import sciml
 
 from ._harness import Candidate, Group, in_float64, jitted
+from ._problems import diffrax_end
 
 N = 1_000
 T1 = 1e5
@@ -59,21 +60,8 @@ def ours(k: jax.Array) -> jax.Array:
 
 
 def theirs(k: jax.Array) -> jax.Array:
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(robertson),
-        diffrax.Kvaerno5(),
-        0.0,
-        T1,
-        None,
-        jnp.asarray([1.0, 0.0, 0.0], k.dtype),
-        args=k,
-        stepsize_controller=diffrax.PIDController(rtol=RTOL, atol=ATOL),
-        adjoint=diffrax.ForwardMode(),
-        max_steps=100_000,
-        throw=False,
-    )
-    assert solution.ys is not None
-    return solution.ys[-1]
+    y0 = jnp.asarray([1.0, 0.0, 0.0], k.dtype)
+    return diffrax_end(robertson, y0, 0.0, T1, args=k, solver=diffrax.Kvaerno5(), rtol=RTOL, atol=ATOL)
 
 
 def groups() -> list[Group]:
