@@ -284,6 +284,9 @@ class Loop(eqx.Module):
         length = jnp.where(flat, self.slots, jnp.minimum(stride, room))
 
         def read(cache, number):
+            if self.lanes.count is None:  # a few scalars are sooner read twice than branched over
+                both = slots.read(jnp.minimum(number, self.slots)), cache.outcomes.read(number % length)
+                return jax.tree.map(lambda a, b: jnp.where(flat, a, b), *both)
             return jax.lax.cond(flat, slots.read, lambda n: cache.outcomes.read(n % length), number)
 
         blank = Buffers.blank(jax.eval_shape(slots.read, numbers.turns), room)

@@ -50,8 +50,10 @@ class Steps(eqx.Module):
 
     @property
     def segment(self) -> int:
-        """The number of steps in a segment."""
-        return max(1, math.isqrt(self.count))
+        """The number of steps in a segment: about the root of all, and a divisor of it if there is one."""
+        root = max(1, math.isqrt(self.count))
+        near = [n for n in range(root // 2 + 1, 2 * root) if self.count % n == 0]
+        return min(near, key=lambda n: abs(n - root), default=root)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
