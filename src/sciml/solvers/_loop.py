@@ -19,8 +19,8 @@ from ._march import Dense, March, Operands, Outcome, Restart, State, known
 from ._record import Buffers, blank, put, room, thin
 
 _ZEROED_AT_MOST = 2**24
-"""How many bytes a record may take. Memory that the system hands out anew costs more time than the steps kept in it,
-and up to about twice as much is handed out anew at no call but the first."""
+"""How many bytes a record may take. It is filled beforehand, whether it is used or not, and what exceeds about twice
+as much in all comes from the system anew at every call, which costs more time than the steps kept in it."""
 
 
 class Result(NamedTuple):
