@@ -6,8 +6,8 @@
   diffrax solvers too.
 """
 
-from ._adjoint import AbstractAdjoint as AbstractAdjoint, Checkpointed as Checkpointed, Direct as Direct
 from ._rodas5p import Rodas5P as Rodas5P
 from ._rosenbrock23 import Rosenbrock23 as Rosenbrock23
 from ._solution import Solution as Solution, Stats as Stats
 from ._solve import solve as solve
+from .adjoints import AbstractAdjoint as AbstractAdjoint, Checkpointed as Checkpointed, Direct as Direct

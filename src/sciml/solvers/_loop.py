@@ -16,7 +16,7 @@ from .._loops import scan, while_loop
 from .._vma import to_varying, vma_of
 from ..kernels.lanes import Lanes, Member, is_value
 from ._march import Dense, March, Operands, Outcome, Restart, State, known
-from ._record import Buffers, blank, put, room, thin
+from ._record import Buffers, Parts, blank, put, room, thin
 
 _ZEROED_AT_MOST = 2**24
 """How many bytes a record may take. It is filled beforehand, whether it is used or not, and what exceeds about twice
@@ -54,13 +54,13 @@ class Residuals(NamedTuple):
     """What the backward loop needs of every member, lanes last on every array.
 
     Attributes:
-        slots: Outcomes of turns, an array with the slots first for each part.
+        slots: Outcomes of turns.
         elapsed: The time that the member reached.
         saved_in: For each saved time, start and length of the step that it lies in.
         slopes: For each saved time, the derivative of the saved state with respect to it, or None.
     """
 
-    slots: PyTree
+    slots: Parts
     elapsed: PyTree
     saved_in: tuple[Array, Array] | None
     slopes: PyTree | None
@@ -112,7 +112,8 @@ class Loop(eqx.Module):
             memory: About how many bytes the record of all members together may take.
         """
         slots = _power_of_two(min(memory, _ZEROED_AT_MOST) / (2 * state_bytes * (lanes.count or 1))) // 2
-        slots = max(16, min(1024, slots, _power_of_two(self.max_steps)))
+        most = 4096 if lanes.count is None else 1024
+        slots = max(16, min(most, slots, _power_of_two(self.max_steps)))
         return Loop(self.march, lanes, self.max_steps, self.slopes, slots)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
@@ -168,7 +169,7 @@ class Loop(eqx.Module):
             numbers = Numbers(record.stride, number, None)
             return (
                 self.result(state, self.end(state, operands), number),
-                Residuals(record.slots.columns(), state.restart.elapsed, None, None),
+                Residuals(record.slots.parts(), state.restart.elapsed, None, None),
                 numbers,
             )
 
@@ -183,7 +184,7 @@ class Loop(eqx.Module):
         number, state, record = until(carry, operands.span)
         return (
             self.result(state, ys, number),
-            Residuals(record.slots.columns(), state.restart.elapsed, inside, slopes),
+            Residuals(record.slots.parts(), state.restart.elapsed, inside, slopes),
             Numbers(record.stride, number, after),
         )
 
@@ -280,14 +281,14 @@ class Loop(eqx.Module):
         """
         slots, stride = Buffers.of(residuals.slots), numbers.stride
         flat = stride == 1
-        room = max(16, self.slots // 4)
+        room = max(16, min(self.slots // 4, _power_of_two(self.max_steps) // self.slots))
         length = jnp.where(flat, self.slots, jnp.minimum(stride, room))
 
         def read(cache, number):
             if self.lanes.count is None:  # a few scalars are sooner read twice than branched over
-                both = slots.read(jnp.minimum(number, self.slots)), cache.outcomes.read(number % length)
+                both = slots.read(jnp.minimum(number, self.slots)), cache.outcomes.read(jax.lax.rem(number, length))
                 return jax.tree.map(lambda a, b: jnp.where(flat, a, b), *both)
-            return jax.lax.cond(flat, slots.read, lambda n: cache.outcomes.read(n % length), number)
+            return jax.lax.cond(flat, slots.read, lambda n: cache.outcomes.read(jax.lax.rem(n, length)), number)
 
         blank = Buffers.blank(jax.eval_shape(slots.read, numbers.turns), room)
         blank = to_varying(blank, vma_of((operands, residuals)))
@@ -303,8 +304,8 @@ class Loop(eqx.Module):
             return jax.tree.map(lambda a, b: jnp.where(beyond, b, a), saved, span)
 
         def load(number, cache):
-            stretch = number // length
-            slot = number // stride
+            stretch = jax.lax.div(number, length)
+            slot = jax.lax.div(number, stride)
             first, stop = slot * stride, (stretch + 1) * length
 
             def turn(carry):
@@ -312,7 +313,7 @@ class Loop(eqx.Module):
                 state, outcome = self.attempt(state, operands, target_of(number))
                 closing = (number + 1 == jnp.minimum((slot + 1) * stride, numbers.turns)) & ~flat
                 outcome = self.lanes.carry(self.lanes.call(_close, outcome, end, self._shared(closing)))
-                return number + 1, state, outcomes.write(number % length, outcome)
+                return number + 1, state, outcomes.write(jax.lax.rem(number, length), outcome)
 
             is_last = (slot + 1) * stride >= numbers.turns
             following = slots.read(slot + 1).start.elapsed

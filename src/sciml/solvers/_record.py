@@ -48,26 +48,26 @@ class Buffers:
         arrays = [jnp.full((count,) + x.shape, number, x.dtype) for number, x in enumerate(unpacked)]
         return cls(scalars, arrays, (treedef, packed, tuple(x.dtype for x in leaves)))
 
-    @classmethod
-    def of(cls, columns: PyTree[Array]) -> "Buffers":
-        """Returns buffers from an array with the slots first for each part of the item."""
-        leaves, treedef = jax.tree.flatten(columns)
-        blank = cls.blank(
-            jax.eval_shape(lambda: jax.tree.unflatten(treedef, [x[0] for x in leaves])), leaves[0].shape[0]
-        )
-        _, packed, _ = blank.like
-        scalars = None
-        if blank.scalars is not None:
-            scalars = jnp.stack([x.astype(blank.scalars.dtype) for x, p in zip(leaves, packed) if p], axis=1)
-        return cls(scalars, [x for x, p in zip(leaves, packed) if not p], blank.like)
-
-    def columns(self) -> PyTree[Array]:
-        """Returns an array with the slots first for each part of the item."""
+    def parts(self) -> "Parts":
+        """Returns the buffers as arrays that are the same PyTree for one member and for many."""
         treedef, packed, dtypes = self.like
         rest = iter(self.arrays)
-        columns = iter(() if self.scalars is None else list(self.scalars.T))
-        leaves = [next(columns).astype(d) if p else next(rest) for p, d in zip(packed, dtypes)]
-        return jax.tree.unflatten(treedef, leaves)
+        columns = [jnp.zeros((0,), d) if p else next(rest) for p, d in zip(packed, dtypes)]
+        lanes = self.arrays[0].shape[1:] if self.scalars is None else ()
+        table = jnp.zeros((0, 0) + lanes[-1:]) if self.scalars is None else self.scalars
+        return Parts(table, jax.tree.unflatten(treedef, columns))
+
+    @classmethod
+    def of(cls, parts: "Parts") -> "Buffers":
+        """Returns the buffers that `parts` came from, or those with lanes if it has got lanes since."""
+        leaves, treedef = jax.tree.flatten(parts.columns)
+        dtypes = tuple(x.dtype for x in leaves)
+        packed = tuple(x.shape[0] == 0 for x in leaves)
+        if parts.table.ndim == 2 and parts.table.size:
+            return cls(parts.table, [x for x, p in zip(leaves, packed) if not p], (treedef, packed, dtypes))
+        columns = iter([parts.table[:, number] for number in range(sum(packed))])
+        leaves = [next(columns).astype(d) if p else x for x, p, d in zip(leaves, packed, dtypes)]
+        return cls(None, leaves, (treedef, (False,) * len(leaves), dtypes))
 
     def write(self, slot: Int[Array, ""], item: PyTree[Array]) -> "Buffers":
         """Returns the buffers with `item` in `slot`."""
@@ -92,6 +92,18 @@ class Buffers:
     def move(self, source: Int[Array, ""], target: Int[Array, ""]) -> "Buffers":
         """Returns the buffers with the item of one slot in another."""
         return jax.tree.map(lambda b: _put(b, target, _get(b, source)), self)
+
+
+class Parts(NamedTuple):
+    """Buffers as arrays, with lanes last where there are lanes.
+
+    Attributes:
+        table: The scalars of one member, a row for each slot; empty where every scalar has a column.
+        columns: An array with the slots first for each part of the item; empty where it stands in the table.
+    """
+
+    table: Array
+    columns: PyTree
 
 
 def _packs(leaf: Any, common: Any) -> bool:
@@ -133,8 +145,8 @@ def room(record: Record) -> Int[Array, ""]:
 
 def put(record: Record, turn: Int[Array, ""], item: PyTree[Array]) -> Record:
     """Returns the record with the item of a turn, if that is a turn to be kept; there must be room."""
-    kept = turn % record.stride == 0
-    slot = jnp.where(kept, turn // record.stride, capacity(record))
+    kept = jax.lax.rem(turn, record.stride) == 0
+    slot = jnp.where(kept, jax.lax.div(turn, record.stride), capacity(record))
     return record._replace(slots=record.slots.write(slot, item))
 
 

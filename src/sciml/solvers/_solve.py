@@ -14,7 +14,6 @@ from .._types import Args, IntScalarLike, RealScalarLike, Y
 from .._vma import promote
 from ..kernels.lanes import Lanes
 from . import _through_diffrax
-from ._adjoint import AbstractAdjoint, Checkpointed
 from ._control import Tolerances
 from ._field import arrays_of, check_signature, close_field
 from ._loop import Loop
@@ -23,6 +22,7 @@ from ._plan import Plan, Times, make_plan
 from ._refill import Refill
 from ._scan import Steps
 from ._solution import Solution, Stats
+from .adjoints import AbstractAdjoint, Checkpointed
 
 
 def solve(

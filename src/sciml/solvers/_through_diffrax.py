@@ -10,11 +10,11 @@ import jax.numpy as jnp
 
 from .._status import Status
 from .._types import Args, Y
-from ._adjoint import AbstractAdjoint, Direct
 from ._control import Tolerances
 from ._march import known
 from ._plan import Times
 from ._solution import Solution, Stats
+from .adjoints import AbstractAdjoint, Direct
 
 
 @eqx.filter_jit

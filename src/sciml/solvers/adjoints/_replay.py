@@ -20,12 +20,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from .._vma import promote
-from ..kernels.lanes import Lanes, batched
-from ._loop import Loop, Result, Saves
-from ._march import Operands
-from ._refill import Refill
-from ._scan import Steps
+from ..._vma import promote
+from ...kernels.lanes import Lanes, batched
+from .._loop import Loop, Result, Saves
+from .._march import Operands
+from .._refill import Refill
+from .._scan import Steps
 
 
 def differentiable_parts(operands: Operands, times: bool) -> Operands:

@@ -1,0 +1,10 @@
+"""How a solution is differentiated: an adjoint is an argument of `solve`.
+
+- `AbstractAdjoint`: the interface, a loop run so that it can be differentiated.
+- `Checkpointed`: reverse mode by running the accepted steps again; the rule stands in `_replay`.
+- `Direct`: plain loops, open to forward mode.
+"""
+
+from ._abstract import AbstractAdjoint as AbstractAdjoint
+from ._checkpointed import Checkpointed as Checkpointed
+from ._direct import Direct as Direct

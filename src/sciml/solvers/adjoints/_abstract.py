@@ -1,0 +1,34 @@
+"""What an adjoint is: an object that says how a loop runs, and so how the solution is differentiated."""
+
+import abc
+
+import equinox as eqx
+from jaxtyping import PyTree
+
+from .._loop import Loop, Result
+from .._march import Operands
+from .._refill import Refill
+from .._scan import Steps
+
+
+class AbstractAdjoint(eqx.Module):
+    """How derivatives of a solution are computed.
+
+    Example:
+        ```python
+        import sciml
+
+        assert isinstance(sciml.Checkpointed(), sciml.solvers.AbstractAdjoint)
+        ```
+    """
+
+    @abc.abstractmethod
+    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
+        """Runs a loop so that it can be differentiated.
+
+        Args:
+            loop: The loop, for any number of lanes.
+            y0: The initial state.
+            operands: What the loop depends on.
+            times: Whether t0, t1 and saved times are differentiated.
+        """

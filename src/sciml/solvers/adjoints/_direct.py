@@ -1,0 +1,43 @@
+"""`Direct`: plain loops."""
+
+from jaxtyping import PyTree
+
+from ..._vma import promote
+from ...kernels.lanes import Member
+from .._loop import Loop, Result, Saves
+from .._march import Operands
+from .._refill import Refill
+from .._scan import Steps
+from ._abstract import AbstractAdjoint
+
+
+class Direct(AbstractAdjoint):
+    """Plain loops that JAX differentiates itself.
+
+    Forward mode and its compositions (`jax.jvp`, `jax.jacfwd`, `jax.hessian`) work for any solve.
+    Reverse mode works with fixed steps to the end state, where the memory grows with their number;
+    with error control or saved times JAX refuses it. Under `jax.vmap` the loop is JAX's own
+    batched loop, slower than the lanes that `Checkpointed` runs over.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        def end(rate):
+            field = lambda t, y, args: -rate * y
+            return sciml.solve(field, jnp.ones(()), t0=0.0, t1=1.0, dt=0.01, adjoint=sciml.Direct()).ys[-1]
+
+        second = jax.hessian(end)(jnp.array(2.0))
+        assert abs(float(second) - 0.1353353) < 1e-4
+        ```
+    """
+
+    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
+        """Runs a loop as it is."""
+        del times
+        y0, operands = promote((y0, operands))
+        saves = None if operands.saves is None else Saves(operands.saves, False)
+        loop = loop.over(Member(), 1, 0)  # it records nothing
+        return loop.forward(y0, operands._replace(saves=None), saves)
