@@ -14,7 +14,7 @@ from .._vma import match
 from ._consistent import consistent_state
 from ._flat import flattened, unflattened
 from ._mass import Mass
-from ._small_lu import SMALL, factorise, is_singular, solve
+from ._small_lu import SMALL, Factors, factorise, is_singular, solve
 from ._stepper import AbstractStepper, BoundField, Step
 
 
@@ -120,7 +120,7 @@ class Rosenbrock(AbstractStepper):
         drift = tangent(match(jnp.ones((), h.dtype), (t, x)), match(jnp.zeros_like(x), x))
         rows = self._system(scale, lambda v: tangent(match(jnp.zeros((), h.dtype), (t, x)), v), x)
         factors = factorise(jax.lax.stop_gradient(rows), pivot=self.mass is not None)
-        rows, factors, slope, drift = jax.lax.optimization_barrier((rows, factors, slope, drift))
+        rows, factors, slope, drift = _held(rows, factors, slope, drift)
 
         stages: list[Array] = []
         point, previous = x, ()
@@ -131,7 +131,7 @@ class Rosenbrock(AbstractStepper):
             right = scale * (slope + (d * length) * drift if d else slope)
             if any(history):
                 right = right + tableau.gamma * self._times_mass(_combined(history, stages))
-            stages.append(jax.lax.optimization_barrier(solve(rows, factors, right)))
+            stages.append(solve(rows, factors, right))
             previous = row
         y1 = _advanced(x, point, previous, tableau.weights, stages)
         error = _combined(tableau.error_weights, stages)
@@ -175,6 +175,17 @@ def interpolated(theta: RealScalarLike, y0: Y, y1: Y, dense: tuple[Y, ...]) -> Y
         return (1 - s) * y0 + s * (y1 + (1 - s) * bend)
 
     return jax.tree.map(between, y0, y1, *dense)
+
+
+def _held(rows: Any, factors: Factors, *vectors: Array) -> tuple:
+    """Returns its arguments from behind a barrier, so that what uses them does not compute them again."""
+    if not isinstance(rows, list):
+        return jax.lax.optimization_barrier((rows, factors, *vectors))
+    n = len(rows)
+    rows, lu = [[jnp.stack(row) for row in matrix] for matrix in (rows, factors.lu)]
+    rows, lu, pivots, *vectors = jax.lax.optimization_barrier((rows, lu, factors.pivots, *vectors))
+    rows, lu = [[[row[j] for j in range(n)] for row in matrix] for matrix in (rows, lu)]
+    return rows, Factors(lu, pivots), *vectors
 
 
 def _combined(weights: tuple[float, ...], stages: list[Array]) -> Array:

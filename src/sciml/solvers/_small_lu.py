@@ -66,27 +66,37 @@ def is_singular(rows: Any, factors: Factors) -> Bool[Array, ""]:
     return jnp.all(jnp.isfinite(entries)) & ~jnp.all(jnp.isfinite(pivots))
 
 
-@jax.custom_jvp
 def solve(rows: Any, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
     r"""Solves $W x = b$.
 
-    Its derivative, $W \dot x = \dot b - \dot W x$, uses the same factors, so nothing is differentiated
-    through the factorisation: give `factorise` what `jax.lax.stop_gradient` returns.
+    Its derivatives, $W \dot x = \dot b - \dot W x$ and $W^T \bar b = \bar x$, use the same factors, so nothing is
+    differentiated through the factorisation: give `factorise` what `jax.lax.stop_gradient` returns.
 
     Args:
         rows: The matrix $W$, for the derivative.
         factors: Its factors.
         b: The right-hand side.
     """
-    del rows
+
+    def times(x):
+        if isinstance(rows, list):
+            return jnp.stack([sum((w * x[j] for j, w in enumerate(row)), jnp.zeros_like(x[0])) for row in rows])
+        return jnp.matmul(rows, x, precision="highest")
+
+    return jax.lax.custom_linear_solve(
+        times, b, lambda _, b: _substitute(factors, b), lambda _, b: _substitute_transposed(factors, b)
+    )
+
+
+def _substitute(factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Solves the system by its factors."""
     if not isinstance(factors.lu, list):
         return jax.scipy.linalg.lu_solve((factors.lu, factors.pivots), b)
     lu, n = factors.lu, b.shape[0]
     x = [b[i] for i in range(n)]
-    if factors.pivots is not None:
-        # row i moved on with its multipliers, so that all exchanges may come first
-        for (k, i), swap in zip(itertools.combinations(range(n), 2), factors.pivots):
-            (x[k],), (x[i],) = _exchanged(swap, [x[k]], [x[i]])
+    # row i moved on with its multipliers, so that all exchanges may come first
+    for (k, i), swap in _exchanges(factors, n):
+        (x[k],), (x[i],) = _exchanged(swap, [x[k]], [x[i]])
     for i in range(n):
         for j in range(i):
             x[i] = x[i] - lu[i][j] * x[j]
@@ -94,19 +104,31 @@ def solve(rows: Any, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " 
         for j in range(i + 1, n):
             x[i] = x[i] - lu[i][j] * x[j]
         x[i] = x[i] * lu[i][i]
-    return jnp.stack(x)
+    return jax.lax.optimization_barrier(jnp.stack(x))
 
 
-@solve.defjvp
-def _(primals, tangents):
-    rows, factors, b = primals
-    rows_dot, _, b_dot = tangents
-    x = solve(rows, factors, b)
-    if isinstance(rows_dot, list):
-        product = jnp.stack([sum(w * x[j] for j, w in enumerate(row)) for row in rows_dot])
-    else:
-        product = jnp.matmul(rows_dot, x, precision="highest")
-    return x, solve(rows, factors, b_dot - product)
+def _substitute_transposed(factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Solves the transposed system by the same factors."""
+    if not isinstance(factors.lu, list):
+        return jax.scipy.linalg.lu_solve((factors.lu, factors.pivots), b, trans=1)
+    lu, n = factors.lu, b.shape[0]
+    x = [b[i] for i in range(n)]
+    for i in range(n):
+        for j in range(i):
+            x[i] = x[i] - lu[j][i] * x[j]
+        x[i] = x[i] * lu[i][i]
+    for i in reversed(range(n)):
+        for j in range(i + 1, n):
+            x[i] = x[i] - lu[j][i] * x[j]
+    for (k, i), swap in reversed(_exchanges(factors, n)):
+        (x[k],), (x[i],) = _exchanged(swap, [x[k]], [x[i]])
+    return jax.lax.optimization_barrier(jnp.stack(x))
+
+
+def _exchanges(factors: Factors, n: int) -> list[tuple[tuple[int, int], Array]]:
+    """Returns the pairs of rows that are exchanged, each with its condition, in their order."""
+    pairs = itertools.combinations(range(n), 2)
+    return [] if factors.pivots is None else list(zip(pairs, factors.pivots))
 
 
 def _exchanged(swap: Array, a: list[Array], b: list[Array]) -> tuple[list[Array], list[Array]]:

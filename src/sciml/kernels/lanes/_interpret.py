@@ -55,6 +55,7 @@ _REDUCTIONS = {
     "reduce_and": jax.lax.bitwise_and,
     "reduce_or": jax.lax.bitwise_or,
 }
+_FEW = 5
 _MOST_TURNS = 32  # a scan of no more turns than this is written out
 _MOST_PRODUCTS = 48  # a matrix product with more multiplications than this stays a matrix product
 
@@ -150,8 +151,10 @@ def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]
         inner = eqn.params[_INLINED[name]]
         closed = isinstance(inner, jex.core.ClosedJaxpr)
         return _evaluate(inner.jaxpr if closed else inner, inner.consts if closed else (), inputs, ev)
+    if name == "custom_linear_solve":
+        return _evaluate_linear_solve(eqn, inputs, ev)
     if name == "optimization_barrier":
-        return inputs if ev.count is None else _evaluate_barrier(inputs)
+        return _evaluate_barrier(inputs, ev.count)
     if name == "cond":
         chosen = _evaluate_cond(eqn, inputs, ev)
         if chosen is not None:
@@ -202,10 +205,12 @@ def _evaluate_whole(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
     return [tidy(Whole(o, o.ndim - 1)) for o in out]
 
 
-def _evaluate_barrier(inputs: list[Value]) -> list[Value]:
+def _evaluate_barrier(inputs: list[Value], count: int | None) -> list[Value]:
     entries, treedef = jax.tree.flatten(inputs)
     traced = promote([x for x in entries if not isinstance(x, Constant)])
-    if not traced:
+    # for one member alone a barrier costs more than a few scalars computed twice
+    few = count is None and all(math.prod(v.shape) <= _FEW for v in inputs)
+    if not traced or few:
         return inputs
     held = iter(
         jax.lax.platform_dependent(
@@ -220,14 +225,47 @@ def _behind_a_branch(*arrays):
 
     XLA drops barriers on CPU before it fuses. It then computes all that leads up to an array once for
     each array, where many come out of one calculation, and takes minutes to compile it. It neither
-    sees that the predicate holds nor fuses across a conditional. For one member alone, scalars, that
-    costs more than it saves.
+    sees that the predicate holds nor fuses across a conditional.
     """
     first = next((x for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)), None)
     if first is None:
         return arrays
     holds = ~(first.reshape(-1)[0] < -jnp.inf)  # also for NaN
     return jax.lax.cond(holds, lambda *xs: xs, lambda *xs: tuple(jnp.zeros_like(x) for x in xs), *arrays)
+
+
+def _evaluate_linear_solve(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
+    r"""Evaluates the program that solves the system $W x = b$.
+
+    Whoever differentiates the evaluation from outside gets $W \dot x = \dot b - \dot W x$, as the equation promises.
+    """
+    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
+    matrix = inputs[: lengths.matvec]
+    first = lengths.matvec + lengths.vecmat
+    factors = inputs[first : first + lengths.solve]
+
+    known = [x if isinstance(x, Constant) else None for x in jax.tree.leaves((matrix, factors))]
+    structure = jax.tree.structure((matrix, factors))
+    traced = [x for x in jax.tree.leaves((matrix, factors)) if not isinstance(x, Constant)]
+
+    def run(program, which, traced, vector):
+        rest = iter(traced)
+        entries = [next(rest) if x is None else x for x in known]
+        consts = jax.tree.unflatten(structure, entries)[which]
+        return [filled(v, ev.count) for v in _evaluate(program.jaxpr, program.consts, consts + vector, ev)]
+
+    @jax.custom_jvp
+    def solve(traced, b):
+        return run(jaxprs.solve, 1, traced, b)
+
+    @solve.defjvp
+    def _(primals, tangents):
+        traced, b = primals
+        x = solve(traced, b)
+        _, change = jax.jvp(lambda t: run(jaxprs.matvec, 0, t, x), (traced,), tangents[:1])
+        return x, solve(traced, jax.tree.map(jnp.subtract, tangents[1], change))
+
+    return solve(traced, [filled(v, ev.count) for v in inputs[sum(lengths) :]])
 
 
 def _evaluate_cond(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value] | None:
