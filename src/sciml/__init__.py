@@ -27,5 +27,11 @@ from . import (
 from ._model import AbstractModel as AbstractModel
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._status import SolveError as SolveError, Status as Status, raise_for_status as raise_for_status
-from .solvers import Checkpointed as Checkpointed, Direct as Direct, Solution as Solution, solve as solve
+from .solvers import (
+    Checkpointed as Checkpointed,
+    Direct as Direct,
+    Reversible as Reversible,
+    Solution as Solution,
+    solve as solve,
+)
 from .training import fit as fit

@@ -6,8 +6,14 @@
   diffrax solvers too.
 """
 
+from ._reversal_error import reversal_error as reversal_error
 from ._rodas5p import Rodas5P as Rodas5P
 from ._rosenbrock23 import Rosenbrock23 as Rosenbrock23
 from ._solution import Solution as Solution, Stats as Stats
 from ._solve import solve as solve
-from .adjoints import AbstractAdjoint as AbstractAdjoint, Checkpointed as Checkpointed, Direct as Direct
+from .adjoints import (
+    AbstractAdjoint as AbstractAdjoint,
+    Checkpointed as Checkpointed,
+    Direct as Direct,
+    Reversible as Reversible,
+)
