@@ -369,11 +369,12 @@ class Loop(eqx.Module):
 
     def start(self, y0: PyTree, operands: Operands) -> State:
         """Returns the lanes' march before its first step."""
-        return self.lanes.carry(self.lanes.call(self.march.start, y0, operands))
+        return _hold(self.lanes.carry(self.lanes.call(self.march.start, y0, operands)))
 
     def attempt(self, state: State, operands: Operands, target: PyTree) -> tuple[State, Outcome]:
         """Tries a step on every lane whose member has yet to reach `target`."""
-        return self.lanes.carry(self.lanes.call(self.march.attempt, state, operands, target))
+        state, outcome = self.lanes.carry(self.lanes.call(self.march.attempt, state, operands, target))
+        return _hold(state), outcome
 
     def end(self, state: State, operands: Operands) -> PyTree[Array]:
         """Returns the end states as arrays, NaN where the end was not reached."""
@@ -418,6 +419,12 @@ class Loop(eqx.Module):
             return jax.tree.map(choose, rate, first)
 
         return self.lanes.leave(self.lanes.call(slope, state.restart, state.dense, operands, target))
+
+
+def _hold(state: State) -> State:
+    """Returns a state whose step sizes no derivative sees, of whatever mode and order."""
+    h, errors = jax.tree.map(jax.lax.stop_gradient, (state.restart.h, state.restart.errors))
+    return state._replace(restart=state.restart._replace(h=h, errors=errors))
 
 
 def _close(outcome: Outcome, end: Array, closing: Array) -> Outcome:

@@ -119,7 +119,7 @@ class Rosenbrock(AbstractStepper):
         slope, tangent = jax.linearize(slope_at, jnp.asarray(t, h.dtype), x)
         drift = tangent(match(jnp.ones((), h.dtype), (t, x)), match(jnp.zeros_like(x), x))
         rows = self._system(scale, lambda v: tangent(match(jnp.zeros((), h.dtype), (t, x)), v), x)
-        factors = factorise(jax.lax.stop_gradient(rows), pivot=self.mass is not None)
+        factors = factorise(rows, pivot=self.mass is not None)
         rows, factors, slope, drift = jax.lax.optimization_barrier((rows, factors, slope, drift))
 
         stages: list[Array] = []

@@ -70,8 +70,9 @@ def is_singular(rows: Any, factors: Factors) -> Bool[Array, ""]:
 def solve(rows: Any, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
     r"""Solves $W x = b$.
 
-    Its derivative, $W \dot x = \dot b - \dot W x$, uses the same factors, so nothing is differentiated
-    through the factorisation: give `factorise` what `jax.lax.stop_gradient` returns.
+    Its derivative, $W \dot x = \dot b - \dot W x$, uses the same factors, so first derivatives do not go
+    through the factorisation. The derivative of a transposed solve does, as in a Hessian: there JAX
+    has written the rule out.
 
     Args:
         rows: The matrix $W$, for the derivative.

@@ -72,8 +72,8 @@ class Reversible(AbstractAdjoint):
         """Returns the reversible method of a Runge-Kutta method."""
         if not isinstance(stepper, RungeKutta):
             raise TypeError(
-                f"`adjoint=Reversible()` makes explicit Runge-Kutta methods reversible, but the solver is "
-                f"{type(stepper).__name__}. Use `sciml.Checkpointed()`, or an explicit method such as `diffrax.Tsit5()`."
+                f"`adjoint=Reversible()` makes explicit Runge-Kutta methods reversible, but `solver` is "
+                f"{type(stepper).__name__}. Use `sciml.Checkpointed()`, or a method such as `diffrax.Tsit5()`."
             )
         return ReversibleMethod(stepper, self.coupling)
 
