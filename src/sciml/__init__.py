@@ -5,7 +5,7 @@ The face of the library: what most programs need, and the packages that hold the
 - `solve` an initial value problem; get a `Solution` with a `Status`.
 - `fit` a model to data.
 - `models`: vector fields; `AbstractModel` and `parameter` to write your own.
-- `solvers`: methods and adjoints (`Checkpointed`, `Direct`).
+- `solvers`: methods and adjoints (`Checkpointed`, `Direct`, `Forward`, `Reversible`).
 - `parallel`: ensembles and sweeps over devices.
 - `training`: fitting.
 - `verify`: exact solutions and reference problems.
@@ -30,6 +30,7 @@ from ._status import SolveError as SolveError, Status as Status, raise_for_statu
 from .solvers import (
     Checkpointed as Checkpointed,
     Direct as Direct,
+    Forward as Forward,
     Reversible as Reversible,
     Solution as Solution,
     solve as solve,

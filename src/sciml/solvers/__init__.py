@@ -1,7 +1,8 @@
 """Solvers of initial value problems.
 
 - `solve`: the front door; returns a `Solution` with its `Stats`.
-- `Checkpointed`, `Direct`: how derivatives are computed; `AbstractAdjoint` is their interface.
+- `Checkpointed`, `Direct`, `Forward`, `Reversible`: how derivatives are computed; `AbstractAdjoint` is their
+  interface, and `reversal_error` says how exact a reversible solve is.
 - `Rodas5P`, `Rosenbrock23`: implicit methods for stiff and differential-algebraic equations; they are
   diffrax solvers too.
 """
@@ -15,5 +16,6 @@ from .adjoints import (
     AbstractAdjoint as AbstractAdjoint,
     Checkpointed as Checkpointed,
     Direct as Direct,
+    Forward as Forward,
     Reversible as Reversible,
 )

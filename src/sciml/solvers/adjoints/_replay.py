@@ -54,22 +54,10 @@ def run(loop: Any, y0: PyTree, operands: Operands, times: bool, memory: int) -> 
         memory: About how many bytes the record of all members together may take.
     """
     spec = differentiable_parts(operands, times)._replace(saves=None)
-
-    member_y0 = jax.eval_shape(lambda: y0)
+    state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
     def unpack(count: int | None, flags: Any, tree: PyTree) -> tuple:
-        """Returns the loop, and initial state, operands and saves as lane values."""
-        engine = Lanes(count)
-        y0, operands = tree
-        y0_flags, operand_flags = flags
-        saves = None
-        if operands.saves is not None:
-            saves = Saves(operands.saves, operand_flags.saves)
-        operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
-        values = engine.enter(operands, jax.tree.leaves(operand_flags))
-        state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(member_y0))
-        here = loop.over(engine, state_bytes, memory)
-        return here, engine.enter(y0, jax.tree.leaves(y0_flags)), values, saves
+        return enter(loop, count, flags, tree, state_bytes, memory)
 
     def over_lanes(fn: Callable) -> Callable:
         """Makes `fn(count, flags, tree)` a function of one member's tree."""
@@ -131,6 +119,32 @@ def run(loop: Any, y0: PyTree, operands: Operands, times: bool, memory: int) -> 
     solve.defvjp(forward, backward)
     # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
     return solve(promote((y0, operands)))
+
+
+def enter(loop: Any, count: int | None, flags: Any, tree: PyTree, state_bytes: int, memory: int) -> tuple:
+    """Returns the loop over a number of lanes, and what it runs from.
+
+    Args:
+        loop: The loop.
+        count: The number of lanes.
+        flags: Which leaves of `tree` have lanes.
+        tree: The initial state and the operands, as arrays.
+        state_bytes: The size of one member's state.
+        memory: About how many bytes the record of all members together may take.
+
+    Returns:
+        The loop, and initial state, operands and saves as lane values.
+    """
+    engine = Lanes(count)
+    y0, operands = tree
+    y0_flags, operand_flags = flags
+    saves = None
+    if operands.saves is not None:
+        saves = Saves(operands.saves, operand_flags.saves)
+    operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
+    values = engine.enter(operands, jax.tree.leaves(operand_flags))
+    here = loop.over(engine, state_bytes, memory)
+    return here, engine.enter(y0, jax.tree.leaves(y0_flags)), values, saves
 
 
 def _with_lanes(x: jax.Array, count: int | None) -> jax.Array:
