@@ -39,8 +39,8 @@ def solve(
     """
     if type(adjoint) not in _ADJOINTS:
         raise TypeError(
-            f"`adjoint={type(adjoint).__name__}()` needs one of sciml's own loops, but diffrax runs this solve, for its "
-            "`solver`, `controller` or `saveat`. Use `sciml.Checkpointed()` or `sciml.Direct()`."
+            f"`adjoint={type(adjoint).__name__}()` needs one of sciml's own loops, but diffrax runs this solve, for "
+            "its `solver`, `controller` or `saveat`. Use `sciml.Checkpointed()` or `sciml.Direct()`."
         )
     if controller is None:
         if tolerances is None:

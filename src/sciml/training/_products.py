@@ -14,8 +14,8 @@ def gauss_newton_product(residuals: Callable[[_P], PyTree], params: _P, v: _P) -
     r"""Returns $J^T J v$ with $J = \partial r / \partial p$, the Gauss-Newton matrix of $\tfrac12 \lVert r \rVert^2$.
 
     It is the Hessian of the loss where the curvature of the residuals is neglected, and never negative.
-    The product costs one `jax.jvp` and one `jax.vjp` of the residuals, so a solve in them needs an
-    adjoint with both modes: `sciml.Forward()` for few parameters, or `sciml.Direct()` with fixed steps.
+    The residuals are linearised once and applied to `v` and, transposed, to the result, so a solve in
+    them needs an adjoint with both modes: `sciml.Forward()` for few parameters, or `sciml.Direct()` with fixed steps.
     A Hessian's own product is `jax.jvp(jax.grad(loss), (p,), (v,))`, which `sciml.Checkpointed()` allows too.
 
     Args:
@@ -78,8 +78,9 @@ def fisher_product(
         assert jnp.allclose(product, 4 * jnp.array([4.0, 6.0]))
         ```
     """
-    _, along = jax.jvp(prediction, (params,), (v,))
-    _, back = jax.vjp(prediction, params)
+    _, push = jax.linearize(prediction, params)
+    along = push(v)
+    back = jax.linear_transpose(push, params)
     # JAX transposes without conjugation, and |r|^2 of a complex residual is the sum over its two parts
     (product,) = back(jax.tree.map(jnp.conj, _weighted(precision, along)))
     return product
