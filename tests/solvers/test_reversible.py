@@ -33,11 +33,11 @@ def end(stiffness, y0, *, steps=200, adjoint=REVERSIBLE, **options):
 @pytest.mark.x64
 @pytest.mark.parametrize(
     "solver, order, steps",
-    [(diffrax.Euler(), 1, 1600), (diffrax.Heun(), 2, 100), (diffrax.Bosh3(), 3, 100), (diffrax.Tsit5(), 5, 50)],
+    [(diffrax.Euler(), 1, 50), (diffrax.Heun(), 2, 100), (diffrax.Bosh3(), 3, 100), (diffrax.Tsit5(), 5, 50)],
     ids=lambda x: type(x).__name__,
 )
 def test_keeps_the_order_of_its_method(solver, order, steps):
-    """At least: the symmetry of the two copies may cancel the leading error."""
+    """The copies cancel part of the error where steps are long beside one less the coupling."""
     exact = end(2.0, jnp.ones(2), steps=1000, adjoint=sciml.Checkpointed(), solver=diffrax.Dopri8())
     errors = [jnp.max(jnp.abs(end(2.0, jnp.ones(2), steps=n, solver=solver) - exact)) for n in (steps, 2 * steps)]
     assert order - 0.2 < float(jnp.log2(errors[0] / errors[1])) < order + 1.2

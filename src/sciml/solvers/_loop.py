@@ -118,7 +118,13 @@ class Loop(eqx.Module):
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Marches every member to the end; `y0` and `operands` are lane values."""
+        return self._forward(y0, operands, saves, False)[0]
 
+    def forward_sloped(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, PyTree]:
+        """Marches every member to the end, and returns the saved states' derivatives by their times, too."""
+        return self._forward(y0, operands, saves, True)
+
+    def _forward(self, y0, operands, saves, slopes):
         def until(carry, target):
             return while_loop(
                 lambda carry: self._pending(carry[1], target),
@@ -130,16 +136,17 @@ class Loop(eqx.Module):
         carry = (jnp.zeros((), jnp.int32), self.start(y0, operands))
         if saves is None:
             turns, state = until(carry, operands.span)
-            return self.result(state, self.end(state, operands), turns)
+            return self.result(state, self.end(state, operands), turns), None
 
         def save(carry, time):
             target = self._target(time, saves)
             turns, state = until(carry, target)
-            return (turns, state), self.saved(state, operands, target)
+            slope = self._slope(state, operands, target) if slopes else None
+            return (turns, state), (self.saved(state, operands, target), slope)
 
-        carry, ys = scan(save, carry, saves.times, like=operands)
+        carry, (ys, slopes) = scan(save, carry, saves.times, like=operands)
         turns, state = until(carry, operands.span)
-        return self.result(state, ys, turns)
+        return self.result(state, ys, turns), slopes
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None

@@ -5,9 +5,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.custom_batching import custom_vmap
-from jax.custom_derivatives import SymbolicZero
+from jax.custom_derivatives import SymbolicZero, zero_from_primal
 
 
 def batched(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,7 +64,7 @@ def _batched(fn, lanes_of: Callable[..., Any]) -> Callable[..., Any]:
         out, rates = _batched(*_with_tangents(fn, lanes_of, moved))(*arrays)
         rates = iter(rates)
         leaves, treedef = jax.tree.flatten(out)
-        rates = [next(rates) if _inexact(x) else np.zeros(x.shape, jax.dtypes.float0) for x in leaves]
+        rates = [next(rates) if _inexact(x) else zero_from_primal(x, symbolic_zeros=True) for x in leaves]
         return out, jax.tree.unflatten(treedef, rates)
 
     member.defjvp(jvp, symbolic_zeros=True)

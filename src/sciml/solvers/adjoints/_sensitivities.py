@@ -1,10 +1,10 @@
 r"""The rule of `Forward`: the Jacobian of a march, column by column, and its products.
 
 Let $S = \partial y / \partial x$ hold the derivatives of all saved states by the numbers $x$ that have a
-tangent. Its columns are tangents of the loop itself, pushed along unit vectors while the loop
-runs once. JAX then sees a linear map $\dot y = S \dot x$ with a known matrix, whose transpose
-$\bar x = S^T \bar y$ it finds itself. Rows of states that a failed member did not reach are special: $\dot
-y$ is NaN there, and $\bar x$ is NaN only where $\bar y$ is not zero.
+tangent. Its columns are tangents of the loop itself, pushed along unit vectors while the loop runs
+once; those of saved times are the solution's slopes there. JAX then sees a linear map $\dot y = S \dot x$
+with a known matrix, whose transpose $\bar x = S^T \bar y$ it finds itself. Rows of states that a failed
+member did not reach are special: $\dot y$ is NaN there, and $\bar x$ is NaN only where $\bar y$ is not zero.
 """
 
 import math
@@ -13,8 +13,7 @@ from typing import Any
 import jax
 import jax.extend as jex
 import jax.numpy as jnp
-import numpy as np
-from jax.custom_derivatives import SymbolicZero
+from jax.custom_derivatives import SymbolicZero, zero_from_primal
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, PyTree
 
@@ -44,23 +43,30 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
     spec = differentiable_parts(operands, times)
     leaves, treedef = jax.tree.flatten((y0, operands))
     free = jax.tree.leaves((jax.tree.map(lambda _: True, y0), spec))
+    nothing = jax.tree.map(lambda _: False, (y0, operands))
+    is_saves = jax.tree.leaves((nothing[0], nothing[1]._replace(saves=None if operands.saves is None else True)))
+    shapes = [x.shape for x in leaves]
     lockstep = loop.loop if isinstance(loop, Refill) else loop
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
-    def march(loop, count, flags, leaves):
-        inputs, flags = jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, flags)
-        here, y0, operands, saves = enter(loop, count, flags, inputs, state_bytes, 1)
-        return here.forward(y0, operands, saves)
-
     def plain(count, flags, *leaves):
-        return march(loop, count, flags, leaves)
+        inputs, flags = jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, flags)
+        here, *values = enter(loop, count, flags, inputs, state_bytes, 1)
+        return here.forward(*values)
 
-    def columns(moved):
+    def columns(moved, sloped):
+        """Returns a function that returns the result, the matrix's columns, and the slopes at the saved times."""
+
+        def march(count, flags, leaves):
+            inputs, flags = jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, flags)
+            here, *values = enter(lockstep, count, flags, inputs, state_bytes, 1)
+            return here.forward_sloped(*values) if sloped else (here.forward(*values), None)
+
         def run(count, flags, *leaves):
             def push(number):
                 def of(*xs):
                     xs = iter(xs)
-                    return march(lockstep, count, flags, [next(xs) if m else x for x, m in zip(leaves, moved)])
+                    return march(count, flags, [next(xs) if m else x for x, m in zip(leaves, moved)])
 
                 units, first = [], 0
                 for leaf, flag in ((x, f) for x, f, m in zip(leaves, flags, moved) if m):
@@ -69,36 +75,43 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
                     unit = jnp.broadcast_to(unit[..., None], leaf.shape) if flag else unit
                     units.append(match(unit, leaf))
                     first += _count(shape, leaf.dtype)
-                result, rates = jax.jvp(of, [x for x, m in zip(leaves, moved) if m], units)
-                return result, rates.ys
+                (result, slopes), (rates, _) = jax.jvp(of, [x for x, m in zip(leaves, moved) if m], units)
+                return (result, slopes), rates.ys
 
-            total = sum(_count(v, x.dtype) for x, v, m in zip(leaves, members, moved) if m)
+            if not any(moved):
+                return march(count, flags, leaves), None
+            total = sum(_count(shape, x.dtype) for x, shape, m in zip(leaves, shapes, moved) if m)
             return jax.vmap(push, out_axes=(None, 0))(jnp.arange(total))
 
         return batched(run)
-
-    members = [x.shape for x in leaves]
 
     @jax.custom_jvp
     def solve(*leaves):
         return batched(plain)(*leaves)
 
     def jvp(leaves, tangents):
-        moved = tuple(f and type(t) is not SymbolicZero for f, t in zip(free, tangents))
+        given = tuple(type(t) is not SymbolicZero for t in tangents)
+        moved = tuple(f and g for f, g in zip(free, given))
         total = sum(_count(x.shape, x.dtype) for x, m in zip(leaves, moved) if m)
         if total > limit:
             raise ValueError(
                 f"`adjoint=Forward()` carries a column for each number by which the solution is differentiated, "
                 f"and these are {total}, more than `limit`={limit}. Use `sciml.Checkpointed()` for so many."
             )
-        if not total:
-            result = batched(plain)(*leaves)
-            return result, _tangent(result, jax.tree.map(jnp.zeros_like, result.ys))
-        result, matrix = columns(moved)(*forward_only(leaves, _REVERSE_TWICE))
-        v = [_reals(t) for t, m in zip(tangents, moved) if m]
+        sloped = times and any(s and g for s, g in zip(is_saves, given))
+        (result, slopes), matrix = columns(moved, sloped)(*forward_only(leaves, _REVERSE_TWICE))
+        rates = jax.tree.map(jnp.zeros_like, result.ys)
+        if total:
+            v = [_reals(t) for t, m in zip(tangents, moved) if m]
+            rates = jax.tree.map(lambda s: _product(v, s), matrix)
         lost = jax.tree.map(lambda y: jnp.isnan(y) & (result.status != 0), result.ys)
-        rates = jax.tree.map(lambda s, lost: _without(_product(v, s), lost), matrix, lost)
-        return result, _tangent(result, rates)
+        if sloped:
+            (time,) = (t for t, s in zip(tangents, is_saves) if s)
+            slopes = jax.tree.map(lambda s, lost: jnp.where(lost, jnp.zeros_like(s), s), slopes, lost)
+            rates = jax.tree.map(lambda r, s: r + _along(time, s), *promote((rates, slopes)))
+        rates = jax.tree.map(_without, rates, lost)
+        zeros = jax.tree.map(lambda x: zero_from_primal(x, symbolic_zeros=True), result)
+        return result, zeros._replace(ys=rates)
 
     solve.defjvp(jvp, symbolic_zeros=True)
     return solve(*promote(leaves))
@@ -141,14 +154,10 @@ def _product(v: list[Array], matrix: Array) -> Array:
     return sum(total[1:], total[0])
 
 
-def _tangent(result: Result, ys: PyTree) -> Result:
-    """Returns the tangent of a result whose saved states have these tangents."""
-
-    def none(x: Array) -> Any:
-        inexact = jnp.issubdtype(x.dtype, jnp.inexact)
-        return jnp.zeros_like(x) if inexact else np.zeros(x.shape, jax.dtypes.float0)
-
-    return Result(ys, *(none(x) for x in result[1:]))
+def _along(time: Array, slopes: Array) -> Array:
+    """Returns slopes, the saved times first, each times the tangent of its time."""
+    time, slopes = promote((time.reshape(-1, *[1] * (slopes.ndim - 1)).astype(slopes.dtype), slopes))
+    return time * slopes
 
 
 def _without(rate: Array, lost: Array) -> Array:
