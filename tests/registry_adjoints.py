@@ -12,12 +12,13 @@ KINDS = ("scan", "fixed", "fixed_saves", "adaptive", "adaptive_saves")
 
 
 class Case(NamedTuple):
-    """An adjoint, and the loops through which reverse and forward mode work."""
+    """An adjoint, the loops through which reverse and forward mode work, and those it runs at all."""
 
     name: str
     adjoint: AbstractAdjoint
     reverse: tuple[str, ...]
     forward: tuple[str, ...]
+    runs: tuple[str, ...] = KINDS
 
 
 ADJOINTS = (
@@ -25,11 +26,14 @@ ADJOINTS = (
     # the least number of slots: the record is thinned and segments are computed again
     Case("little_memory", sciml.Checkpointed(memory=1), KINDS, ()),
     Case("direct", sciml.Direct(), ("scan",), KINDS),
+    Case("reversible", sciml.Reversible(), ("scan",), (), ("scan",)),
+    Case("forward", sciml.Forward(), KINDS, KINDS),
 )
 
 
 def _is_slow(case: Case, kind: str) -> bool:
-    return case.name == "little_memory" or (case.name == "checkpointed" and kind not in ("scan", "adaptive_saves"))
+    ends = ("scan", "adaptive_saves")
+    return case.name == "little_memory" or (case.name in ("checkpointed", "forward") and kind not in ends)
 
 
 def _pairs(mode: str, wanted: bool = True):
@@ -37,7 +41,7 @@ def _pairs(mode: str, wanted: bool = True):
         pytest.param(case, kind, id=f"{case.name}-{kind}", marks=[pytest.mark.slow] if _is_slow(case, kind) else [])
         for case in ADJOINTS
         for kind in KINDS
-        if (kind in getattr(case, mode)) == wanted
+        if (kind in getattr(case, mode)) == wanted and kind in case.runs
     ]
 
 
@@ -49,3 +53,10 @@ each_not_forward = pytest.mark.parametrize(
     "case, kind", [pytest.param(*p.values, id=p.id) for p in _pairs("forward", False)]
 )
 each_not_reverse = pytest.mark.parametrize("case, kind", _pairs("reverse", False))
+each_not_run = pytest.mark.parametrize(
+    "case, kind",
+    [pytest.param(c, kind, id=f"{c.name}-{kind}") for c in ADJOINTS for kind in KINDS if kind not in c.runs],
+)
+"""Every pair of adjoint and loop that an error refuses when it is traced."""
+
+each_adjoint = pytest.mark.parametrize("case", ADJOINTS, ids=lambda case: case.name)

@@ -1,13 +1,21 @@
 """Solvers of initial value problems.
 
 - `solve`: the front door; returns a `Solution` with its `Stats`.
-- `Checkpointed`, `Direct`: how derivatives are computed; `AbstractAdjoint` is their interface.
+- `Checkpointed`, `Direct`, `Forward`, `Reversible`: how derivatives are computed; `AbstractAdjoint` is their
+  interface, and `reversal_error` says how exact a reversible solve is.
 - `Rodas5P`, `Rosenbrock23`: implicit methods for stiff and differential-algebraic equations; they are
   diffrax solvers too.
 """
 
+from ._reversal_error import reversal_error as reversal_error
 from ._rodas5p import Rodas5P as Rodas5P
 from ._rosenbrock23 import Rosenbrock23 as Rosenbrock23
 from ._solution import Solution as Solution, Stats as Stats
 from ._solve import solve as solve
-from .adjoints import AbstractAdjoint as AbstractAdjoint, Checkpointed as Checkpointed, Direct as Direct
+from .adjoints import (
+    AbstractAdjoint as AbstractAdjoint,
+    Checkpointed as Checkpointed,
+    Direct as Direct,
+    Forward as Forward,
+    Reversible as Reversible,
+)

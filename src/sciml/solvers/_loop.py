@@ -118,7 +118,13 @@ class Loop(eqx.Module):
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Marches every member to the end; `y0` and `operands` are lane values."""
+        return self._forward(y0, operands, saves, False)[0]
 
+    def forward_sloped(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, PyTree]:
+        """Marches every member to the end, and returns the saved states' derivatives by their times, too."""
+        return self._forward(y0, operands, saves, True)
+
+    def _forward(self, y0, operands, saves, slopes):
         def until(carry, target):
             return while_loop(
                 lambda carry: self._pending(carry[1], target),
@@ -130,16 +136,17 @@ class Loop(eqx.Module):
         carry = (jnp.zeros((), jnp.int32), self.start(y0, operands))
         if saves is None:
             turns, state = until(carry, operands.span)
-            return self.result(state, self.end(state, operands), turns)
+            return self.result(state, self.end(state, operands), turns), None
 
         def save(carry, time):
             target = self._target(time, saves)
             turns, state = until(carry, target)
-            return (turns, state), self.saved(state, operands, target)
+            slope = self._slope(state, operands, target) if slopes else None
+            return (turns, state), (self.saved(state, operands, target), slope)
 
-        carry, ys = scan(save, carry, saves.times, like=operands)
+        carry, (ys, slopes) = scan(save, carry, saves.times, like=operands)
         turns, state = until(carry, operands.span)
-        return self.result(state, ys, turns)
+        return self.result(state, ys, turns), slopes
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None
@@ -369,11 +376,12 @@ class Loop(eqx.Module):
 
     def start(self, y0: PyTree, operands: Operands) -> State:
         """Returns the lanes' march before its first step."""
-        return self.lanes.carry(self.lanes.call(self.march.start, y0, operands))
+        return _hold(self.lanes.carry(self.lanes.call(self.march.start, y0, operands)))
 
     def attempt(self, state: State, operands: Operands, target: PyTree) -> tuple[State, Outcome]:
         """Tries a step on every lane whose member has yet to reach `target`."""
-        return self.lanes.carry(self.lanes.call(self.march.attempt, state, operands, target))
+        state, outcome = self.lanes.carry(self.lanes.call(self.march.attempt, state, operands, target))
+        return _hold(state), outcome
 
     def end(self, state: State, operands: Operands) -> PyTree[Array]:
         """Returns the end states as arrays, NaN where the end was not reached."""
@@ -418,6 +426,12 @@ class Loop(eqx.Module):
             return jax.tree.map(choose, rate, first)
 
         return self.lanes.leave(self.lanes.call(slope, state.restart, state.dense, operands, target))
+
+
+def _hold(state: State) -> State:
+    """Returns a state whose step sizes no derivative sees, of whatever mode and order."""
+    h, errors = jax.tree.map(jax.lax.stop_gradient, (state.restart.h, state.restart.errors))
+    return state._replace(restart=state.restart._replace(h=h, errors=errors))
 
 
 def _close(outcome: Outcome, end: Array, closing: Array) -> Outcome:

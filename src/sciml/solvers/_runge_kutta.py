@@ -1,5 +1,6 @@
 """Explicit Runge-Kutta methods, from any diffrax solver that has a tableau."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import diffrax
@@ -73,6 +74,10 @@ class RungeKutta(AbstractStepper):
             error = _weighted_sum(None, h, self.error_weights, stages)
         return Step(y1, error, tuple(stages), stages[-1] if self.fsal else None)
 
+    def increment(self, h: RealScalarLike, dense: Any) -> Y:
+        """Returns what a step of length `h` with these stages adds to the state, free of the state's rounding."""
+        return _weighted_sum(None, h, self.weights, dense)
+
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state at `t + theta * h` by the interpolation that belongs to the method."""
 
@@ -86,7 +91,7 @@ class RungeKutta(AbstractStepper):
         return jax.tree.map(of_leaf, y0, y1, *dense)
 
 
-def _weighted_sum(y: Y | None, h: RealScalarLike, weights: tuple[float, ...], stages: list[Y]) -> Y:
+def _weighted_sum(y: Y | None, h: RealScalarLike, weights: tuple[float, ...], stages: Sequence[Y]) -> Y:
     terms = [(w, k) for w, k in zip(weights, stages) if w != 0.0]
     if not terms:
         return y

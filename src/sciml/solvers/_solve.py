@@ -176,8 +176,9 @@ def _solve(
     status = result.status
     if consistent is not None:
         status = jnp.where(consistent, status, int(Status.inconsistent_start)).astype(status.dtype)
-    started = int(plan.stepper.fsal) + (2 if times.dt is None else 0)
-    evaluations = started + plan.stepper.evaluations * (result.accepted + result.rejected)
+    method = adjoint.method(plan.stepper)
+    started = int(method.fsal) + (2 if times.dt is None else 0)
+    evaluations = started + method.evaluations * (result.accepted + result.rejected)
     ys, ts = result.ys, times.saves
     if ts is None:
         ys, ts = jax.tree.map(lambda x: x[None], ys), times.t1[None]

@@ -14,7 +14,9 @@ from ._control import Tolerances
 from ._march import known
 from ._plan import Times
 from ._solution import Solution, Stats
-from .adjoints import AbstractAdjoint, Direct
+from .adjoints import AbstractAdjoint, Checkpointed, Direct
+
+_ADJOINTS = {Checkpointed: diffrax.RecursiveCheckpointAdjoint, Direct: diffrax.DirectAdjoint}
 
 
 @eqx.filter_jit
@@ -30,7 +32,16 @@ def solve(
     saveat: Any,
     adjoint: AbstractAdjoint,
 ) -> Solution:
-    """Runs a solve by `diffrax.diffeqsolve` and returns it as a `Solution`."""
+    """Runs a solve by `diffrax.diffeqsolve` and returns it as a `Solution`.
+
+    Raises:
+        TypeError: If the adjoint is none that diffrax has.
+    """
+    if type(adjoint) not in _ADJOINTS:
+        raise TypeError(
+            f"`adjoint={type(adjoint).__name__}()` needs one of sciml's own loops, but diffrax runs this solve, for "
+            "its `solver`, `controller` or `saveat`. Use `sciml.Checkpointed()` or `sciml.Direct()`."
+        )
     if controller is None:
         if tolerances is None:
             controller = diffrax.ConstantStepSize()
@@ -49,7 +60,7 @@ def solve(
         args,
         saveat=saveat,
         stepsize_controller=controller,
-        adjoint=diffrax.DirectAdjoint() if isinstance(adjoint, Direct) else diffrax.RecursiveCheckpointAdjoint(),
+        adjoint=_ADJOINTS[type(adjoint)](),
         max_steps=max_steps,
         throw=False,
     )

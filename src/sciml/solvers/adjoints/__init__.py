@@ -3,8 +3,12 @@
 - `AbstractAdjoint`: the interface, a loop run so that it can be differentiated.
 - `Checkpointed`: reverse mode by running the accepted steps again; the rule stands in `_replay`.
 - `Direct`: plain loops, open to forward mode.
+- `Forward`: sensitivities alongside the solve, for few parameters.
+- `Reversible`: reverse mode in constant memory, by a reversible method.
 """
 
 from ._abstract import AbstractAdjoint as AbstractAdjoint
 from ._checkpointed import Checkpointed as Checkpointed
 from ._direct import Direct as Direct
+from ._forward import Forward as Forward
+from ._reversible import Reversible as Reversible

@@ -9,6 +9,7 @@ from .._loop import Loop, Result
 from .._march import Operands
 from .._refill import Refill
 from .._scan import Steps
+from .._stepper import AbstractStepper
 
 
 class AbstractAdjoint(eqx.Module):
@@ -21,6 +22,14 @@ class AbstractAdjoint(eqx.Module):
         assert isinstance(sciml.Checkpointed(), sciml.solvers.AbstractAdjoint)
         ```
     """
+
+    def method(self, stepper: AbstractStepper) -> AbstractStepper:
+        """Returns the one-step method that `run` steps with, which says what a step costs.
+
+        Raises:
+            TypeError: If the adjoint cannot differentiate steps of this method.
+        """
+        return stepper
 
     @abc.abstractmethod
     def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:

@@ -10,6 +10,9 @@ $$\bar y_n = \Big(\frac{\partial \Phi_{h_n}}{\partial y}\Big)^{*} \bar y_{n+1}, 
 exactly, to rounding: it is the derivative of what was computed and not of the differential equation.
 Only the last step's size depends on the end time. A state saved within a step is linear in the
 step's two states and its stages, and its cotangent joins theirs.
+
+Both passes are plain loops, which forward mode goes through once more: the result is the derivative of
+this gradient, with the step sizes held there too. Reverse mode would have to record these loops.
 """
 
 from collections.abc import Callable
@@ -20,12 +23,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..._forward_only import forward_only
 from ..._vma import promote
 from ...kernels.lanes import Lanes, batched
-from .._loop import Loop, Result, Saves
+from .._loop import Result, Saves
 from .._march import Operands
-from .._refill import Refill
-from .._scan import Steps
 
 
 def differentiable_parts(operands: Operands, times: bool) -> Operands:
@@ -41,33 +43,21 @@ def differentiable_parts(operands: Operands, times: bool) -> Operands:
     return spec._replace(field=inexact, t0=times, span=times and operands.saves is None)
 
 
-def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool, memory: int) -> Result:
+def run(loop: Any, y0: PyTree, operands: Operands, times: bool, memory: int) -> Result:
     """Runs a march with a reverse-mode rule; under `jax.vmap`, over lanes.
 
     Args:
-        loop: What to run; its `lanes` are replaced by the number of members.
+        loop: What to run, with the methods of `Loop`; its `lanes` are replaced by the number of members.
         y0: The initial state.
         operands: What the march depends on.
         times: Whether t0, t1 and saved times are differentiated.
         memory: About how many bytes the record of all members together may take.
     """
     spec = differentiable_parts(operands, times)._replace(saves=None)
-
-    member_y0 = jax.eval_shape(lambda: y0)
+    state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
     def unpack(count: int | None, flags: Any, tree: PyTree) -> tuple:
-        """Returns the loop, and initial state, operands and saves as lane values."""
-        engine = Lanes(count)
-        y0, operands = tree
-        y0_flags, operand_flags = flags
-        saves = None
-        if operands.saves is not None:
-            saves = Saves(operands.saves, operand_flags.saves)
-        operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
-        values = engine.enter(operands, jax.tree.leaves(operand_flags))
-        state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(member_y0))
-        here = loop.over(engine, state_bytes, memory)
-        return here, engine.enter(y0, jax.tree.leaves(y0_flags)), values, saves
+        return enter(loop, count, flags, tree, state_bytes, memory)
 
     def over_lanes(fn: Callable) -> Callable:
         """Makes `fn(count, flags, tree)` a function of one member's tree."""
@@ -109,12 +99,12 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
         return plain(inputs)
 
     def forward(inputs):
-        result, residuals, numbers = recorded(_reverse_once(inputs))
+        result, residuals, numbers = recorded(forward_only(inputs, _REVERSE_TWICE))
         return result, (residuals, numbers, result, inputs)
 
     def backward(kept, cotangent):
-        residuals, numbers, result, inputs = _reverse_once(kept)
-        ys_bar, lost = _without_lost(_reverse_once(cotangent.ys), result)
+        (residuals, numbers, result, inputs), ys_bar = forward_only((kept, cotangent.ys), _REVERSE_TWICE)
+        ys_bar, lost = _without_lost(ys_bar, result)
         y_bar, diff_bar, saves_bar = reverse(promote((ys_bar, residuals, numbers, inputs)))
         y_bar, diff_bar, saves_bar = jax.tree.map(
             lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), (y_bar, diff_bar, saves_bar)
@@ -129,6 +119,32 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
     solve.defvjp(forward, backward)
     # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
     return solve(promote((y0, operands)))
+
+
+def enter(loop: Any, count: int | None, flags: Any, tree: PyTree, state_bytes: int, memory: int) -> tuple:
+    """Returns the loop over a number of lanes, and what it runs from.
+
+    Args:
+        loop: The loop.
+        count: The number of lanes.
+        flags: Which leaves of `tree` have lanes.
+        tree: The initial state and the operands, as arrays.
+        state_bytes: The size of one member's state.
+        memory: About how many bytes the record of all members together may take.
+
+    Returns:
+        The loop, and initial state, operands and saves as lane values.
+    """
+    engine = Lanes(count)
+    y0, operands = tree
+    y0_flags, operand_flags = flags
+    saves = None
+    if operands.saves is not None:
+        saves = Saves(operands.saves, operand_flags.saves)
+    operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
+    values = engine.enter(operands, jax.tree.leaves(operand_flags))
+    here = loop.over(engine, state_bytes, memory)
+    return here, engine.enter(y0, jax.tree.leaves(y0_flags)), values, saves
 
 
 def _with_lanes(x: jax.Array, count: int | None) -> jax.Array:
@@ -150,20 +166,8 @@ def _without_lost(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Array]
     return jax.tree.unflatten(treedef, kept), lost
 
 
-@jax.custom_jvp
-def _mark(x: jax.Array) -> jax.Array:
-    return x
-
-
-@_mark.defjvp
-def _(primals, tangents):
-    raise TypeError(
-        "A gradient through `adjoint=sciml.Checkpointed()`, the default, cannot be differentiated again. For second "
-        "derivatives solve with `adjoint=sciml.Direct()`: `jax.hessian` works with fixed steps (`dt` and no `saveat`), "
-        "and `jax.jacfwd(jax.jacfwd(f))` always."
-    )
-
-
-def _reverse_once(tree: PyTree) -> PyTree:
-    """Returns `tree`, but refuses to be differentiated."""
-    return jax.tree.map(lambda x: _mark(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x, tree)
+_REVERSE_TWICE = (
+    "A gradient through `adjoint=sciml.Checkpointed()`, the default, and through others with a rule of reverse mode, "
+    "cannot be differentiated in reverse mode again, but in forward mode it can: take `jax.jacfwd(jax.grad(f))` or "
+    "`jax.hessian(f)`, and `jax.jvp(jax.grad(f), (x,), (v,))` for a product with a vector."
+)

@@ -1,0 +1,56 @@
+"""`Forward`: the derivatives by a few parameters, computed alongside the solution."""
+
+import equinox as eqx
+from jaxtyping import PyTree
+
+from .._loop import Loop, Result
+from .._march import Operands
+from .._refill import Refill
+from .._scan import Steps
+from . import _sensitivities
+from ._abstract import AbstractAdjoint
+
+
+class Forward(AbstractAdjoint):
+    r"""Sensitivities alongside the solve, for few parameters: forward and reverse mode through any loop.
+
+    With $x$ all numbers by which the solution is differentiated, the columns of $S_n = \partial y_n /
+    \partial x$ are carried along with the state, step by step, with the step sizes held,
+
+    $$S_{n+1} = \frac{\partial \Phi_{h_n}}{\partial y} S_n + \frac{\partial \Phi_{h_n}}{\partial x},$$
+
+    and a gradient is $S^T \bar y$. It costs as much as one solve and one more tangent for each
+    number in $x$, whatever the number of steps, and agrees with `Checkpointed` to rounding. What is not
+    differentiated is not carried. The memory is that of the columns at the saved times. Under
+    `jax.vmap` the columns run over lanes with their members. Forward mode computes all columns, too:
+    for one tangent in many parameters take `Direct`.
+
+    Attributes:
+        limit: The most columns; with more, an error says so when the solve is traced.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        def end(rate):
+            field = lambda t, y, args: -rate * y
+            return sciml.solve(field, jnp.ones(()), t0=0.0, t1=1.0, rtol=1e-5, adjoint=sciml.Forward()).ys[-1]
+
+        rate = jnp.array(2.0)
+        assert abs(float(jax.grad(end)(rate)) + 0.1353353) < 1e-3
+        assert abs(float(jax.jacfwd(end)(rate)) + 0.1353353) < 1e-3
+        assert abs(float(jax.hessian(end)(rate)) - 0.1353353) < 1e-3
+        ```
+    """
+
+    limit: int = eqx.field(static=True, default=1000)
+
+    def __check_init__(self):
+        if not isinstance(self.limit, int) or self.limit <= 0:
+            raise ValueError(f"`Forward(limit=...)` must be a positive number of columns, but is {self.limit!r}.")
+
+    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
+        """Runs a loop, and with it the columns that are asked for."""
+        return _sensitivities.run(loop, y0, operands, times, self.limit)

@@ -1,0 +1,116 @@
+"""`Reversible`: reverse mode in constant memory, by a method that runs backwards."""
+
+import equinox as eqx
+from jaxtyping import PyTree
+
+from ..._vma import promote
+from ...kernels.lanes import Member
+from .._loop import Loop, Result
+from .._march import Operands
+from .._refill import Refill
+from .._runge_kutta import RungeKutta
+from .._scan import Steps
+from .._stepper import AbstractStepper
+from . import _replay
+from ._abstract import AbstractAdjoint
+from ._reversal import Reversal
+from ._reversible_method import ReversibleMethod
+
+
+class Reversible(AbstractAdjoint):
+    r"""Reverse mode in memory that does not depend on the number of steps.
+
+    The explicit Runge-Kutta method $y_{n+1} = y_n + \Psi_h(t_n, y_n)$ becomes a reversible one of the
+    same order (McCallum and Foster 2024): two copies of the state take turns,
+
+    $$y_{n+1} = \lambda y_n + (1 - \lambda) z_n + \Psi_h(t_n, z_n), \qquad
+      z_{n+1} = z_n - \Psi_{-h}(t_{n+1}, y_{n+1}).$$
+
+    The gradient runs this backwards from the end state and recomputes every state on the way, so
+    nothing is recorded. A step costs two of the base method, forwards and backwards. The gradient is
+    exact for what was computed, as far as rounding lets the states be recomputed.
+
+    **Where it loses accuracy.** With $N$ steps the way back multiplies rounding errors by
+    $\lambda^{-N}$, and by $e^{\mu T}$ where the solution forgets its past at a rate $\mu$: what was
+    damped away cannot be recomputed. Forwards, the difference between the copies grows by
+    $\lambda^N e^{\mu T}$. So it suits many steps over few time constants, waves and oscillations, and not
+    stiff or strongly damped systems. `sciml.solvers.reversal_error` measures the loss. A gradient
+    warns while it is traced if $\lambda^{-N}$ alone is too large, and is NaN where the recomputed initial
+    state differs from the known one by more than the fourth root of the dtype's precision (1e-4 of
+    the largest value of its leaf in float64, 2e-2 in float32).
+
+    Fixed steps to the end state: `dt`, no `saveat`, and `t0` and `t1` known when traced. Implicit
+    methods and other loops are refused when traced. Forward mode needs `Direct`.
+
+    Attributes:
+        coupling: $\lambda$, between 0 and 1. Closer to 1 the reversal is more accurate over many steps, and
+            less damping is tolerated: $h \mu < 1 - \lambda$ is stable over any time.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        def end(stiffness, adjoint):
+            swing = lambda t, y, args: jnp.stack([y[1], -stiffness * jnp.sin(y[0])])
+            return sciml.solve(swing, jnp.array([1.0, 0.0]), t0=0.0, t1=5.0, dt=0.01, adjoint=adjoint).ys[-1, 0]
+
+        reversible = jax.grad(end)(jnp.array(2.0), sciml.Reversible())
+        checkpointed = jax.grad(end)(jnp.array(2.0), sciml.Checkpointed())
+        assert abs(float(reversible - checkpointed)) < 1e-4
+        ```
+    """
+
+    coupling: float = eqx.field(static=True, default=0.999)
+
+    def __check_init__(self):
+        if not isinstance(self.coupling, float) or not 0 < self.coupling < 1:
+            raise ValueError(f"`Reversible(coupling=...)` must be between 0 and 1, but is {self.coupling!r}.")
+
+    def method(self, stepper: AbstractStepper) -> AbstractStepper:
+        """Returns the reversible method of a Runge-Kutta method."""
+        if not isinstance(stepper, RungeKutta):
+            raise TypeError(
+                f"`adjoint=Reversible()` makes explicit Runge-Kutta methods reversible, but `solver` is "
+                f"{type(stepper).__name__}. Use `sciml.Checkpointed()`, or a method such as `diffrax.Tsit5()`."
+            )
+        return ReversibleMethod(stepper, self.coupling)
+
+    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
+        """Runs a loop with the reversible method and its custom rule of reverse mode."""
+        return _replay.run(reversible_loop(self, loop), y0, operands, times, 1)
+
+
+class Retraced(AbstractAdjoint):
+    """Runs a reversible solve to its end and back, and returns by how much it misses the start in place of the end."""
+
+    coupling: float = eqx.field(static=True)
+
+    def method(self, stepper: AbstractStepper) -> AbstractStepper:
+        """Returns the reversible method of a Runge-Kutta method."""
+        return Reversible(self.coupling).method(stepper)
+
+    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
+        """Runs a loop forwards and backwards; a number for each leaf of the state takes the place of the state."""
+        del times
+        y0, operands = promote((y0, operands))
+        back_and_forth = reversible_loop(Reversible(self.coupling), loop).over(Member(), 1, 0)
+        result, kept = back_and_forth.record(y0, operands)
+        return result._replace(ys=back_and_forth.errors(kept, operands))
+
+
+def reversible_loop(adjoint: Reversible, loop: Loop | Steps | Refill) -> Reversal:
+    """Returns a loop that steps with the reversible method.
+
+    Raises:
+        ValueError: If the loop has no fixed number of steps.
+    """
+    if not isinstance(loop, Steps):
+        raise ValueError(
+            "`adjoint=Reversible()` takes fixed steps to the end state: `solve` needs `dt`, no `rtol`, `atol`, "
+            "`controller` or `saveat`, and `t0`, `t1` and `dt` that are known when traced. Otherwise use "
+            "`sciml.Checkpointed()`."
+        )
+    march = eqx.tree_at(lambda m: m.stepper, loop.march, adjoint.method(loop.march.stepper))
+    return Reversal(march, loop.lanes, loop.count, loop.tail)

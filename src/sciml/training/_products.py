@@ -1,0 +1,101 @@
+"""Products of the curvature of a loss with a vector, by one forward and one reverse mode, without the matrix."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+_P = TypeVar("_P")
+
+
+def gauss_newton_product(residuals: Callable[[_P], PyTree], params: _P, v: _P) -> _P:
+    r"""Returns $J^T J v$ with $J = \partial r / \partial p$, the Gauss-Newton matrix of $\tfrac12 \lVert r \rVert^2$.
+
+    It is the Hessian of the loss where the curvature of the residuals is neglected, and never negative.
+    The residuals are linearised once and applied to `v` and, transposed, to the result, so a solve in
+    them needs an adjoint with both modes: `sciml.Forward()` for few parameters, or `sciml.Direct()` with fixed steps.
+    A Hessian's own product is `jax.jvp(jax.grad(loss), (p,), (v,))`, which `sciml.Checkpointed()` allows too.
+
+    Args:
+        residuals: `residuals(params)`, a PyTree of floating-point or complex arrays.
+        params: The parameters, a PyTree of floating-point arrays.
+        v: The vector, with the structure of `params`.
+
+    Returns:
+        The product, with the structure of `params`.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        ts, data = jnp.linspace(0.1, 1.0, 10), jnp.exp(-2 * jnp.linspace(0.1, 1.0, 10))
+
+        def residuals(rate):
+            decay = lambda t, y, args: -rate * y
+            options = {"t0": 0.0, "t1": 1.0, "saveat": ts, "adjoint": sciml.Forward()}
+            return sciml.solve(decay, jnp.ones(()), **options).ys - data
+
+        product = sciml.training.gauss_newton_product(residuals, jnp.array(2.0), jnp.array(1.0))
+        assert abs(float(product) - jnp.sum((ts * data) ** 2)) < 1e-3
+        ```
+    """
+    return fisher_product(residuals, params, v, precision=lambda r: r)
+
+
+def fisher_product(
+    prediction: Callable[[_P], PyTree], params: _P, v: _P, *, precision: Callable[[PyTree], PyTree] | PyTree
+) -> _P:
+    r"""Returns $J^T W J v$, with $W$ the precision of the observations: the product with the Fisher information.
+
+    For observations $y \sim N(f(p), W^{-1})$ and $J = \partial f / \partial p$, the Fisher information of
+    the parameters is $J^T W J$; its inverse is the least covariance an unbiased estimate can have. For other
+    distributions $W$ is the Fisher information of what `prediction` returns. Cost and adjoints are those of
+    `gauss_newton_product`.
+
+    Args:
+        prediction: `prediction(params)`, a PyTree of floating-point or complex arrays.
+        params: The parameters, a PyTree of floating-point arrays.
+        v: The vector, with the structure of `params`.
+        precision: $W$: one number, arrays that broadcast to the predictions (independent observations, $1 /
+            \sigma^2$ for each), or a function that returns $W u$ for `u` like the predictions, linear and symmetric.
+
+    Returns:
+        The product, with the structure of `params`.
+
+    Raises:
+        ValueError: If `precision` has neither the structure of the predictions nor one leaf.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        line = lambda p: p[0] + p[1] * jnp.arange(4.0)
+        product = sciml.training.fisher_product(line, jnp.zeros(2), jnp.array([1.0, 0.0]), precision=1 / 0.5**2)
+        assert jnp.allclose(product, 4 * jnp.array([4.0, 6.0]))
+        ```
+    """
+    _, push = jax.linearize(prediction, params)
+    along = push(v)
+    back = jax.linear_transpose(push, params)
+    # JAX transposes without conjugation, and |r|^2 of a complex residual is the sum over its two parts
+    (product,) = back(jax.tree.map(jnp.conj, _weighted(precision, along)))
+    return product
+
+
+def _weighted(precision, u):
+    if callable(precision):
+        return precision(u)
+    leaves, treedef = jax.tree.flatten(u)
+    weights = jax.tree.leaves(precision)
+    if len(weights) == 1:
+        weights = weights * len(leaves)
+    elif jax.tree.structure(precision) != treedef:
+        raise ValueError(
+            f"`precision` must be a number, an array, a function, or a PyTree with the structure of the predictions, "
+            f"{treedef}, but has the structure {jax.tree.structure(precision)}."
+        )
+    return treedef.unflatten([jnp.asarray(w, jnp.finfo(x.dtype).dtype) * x for w, x in zip(weights, leaves)])

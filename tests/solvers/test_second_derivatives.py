@@ -1,0 +1,122 @@
+"""Second derivatives: forward mode through gradients, the step sizes held."""
+
+import functools as ft
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import sciml
+from sciml import inspect
+from tests.solvers.test_shard_map import mesh as mesh
+
+pytestmark = pytest.mark.x64
+
+LOOPS = {
+    "scan": {"dt": 0.05},
+    "fixed_saves": {"dt": 0.06, "saveat": jnp.array([0.5, 2.0])},
+    "adaptive": {"rtol": 1e-5, "atol": 1e-5},
+    "adaptive_saves": {"rtol": 1e-5, "atol": 1e-5, "saveat": jnp.array([0.5, 2.0])},
+    "stiff": {"dt": 0.1, "solver": sciml.solvers.Rosenbrock23()},
+}
+slow = pytest.mark.slow
+each_loop = pytest.mark.parametrize(
+    "loop",
+    ["scan", "adaptive_saves", "stiff", pytest.param("fixed_saves", marks=slow), pytest.param("adaptive", marks=slow)],
+)
+ADJOINTS = {
+    "checkpointed": sciml.Checkpointed(),
+    "little_memory": sciml.Checkpointed(memory=1),
+    "forward": sciml.Forward(),
+}
+X = jnp.array([2.0, 1.0, 0.3])
+V = jnp.array([0.3, -1.0, 0.5])
+
+
+def fn(loop, adjoint, x, **options):
+    """By a parameter and the initial state."""
+
+    def swing(t, y, args):
+        return jnp.stack([y[1], -x[0] * jnp.sin(y[0]) + 0.1 * jnp.cos(t)])
+
+    options = {"solver": diffrax.Bosh3(), "adjoint": adjoint, "throw": False, **LOOPS[loop], **options}
+    return jnp.sum(jnp.sin(sciml.solve(swing, x[1:], t0=0.0, t1=2.0, **options).ys ** 2))
+
+
+@ft.cache
+def reference(loop):
+    """Forward mode twice through plain loops."""
+    return jax.jit(jax.jacfwd(jax.jacfwd(ft.partial(fn, loop, sciml.Direct()))))(X)
+
+
+@each_loop
+@pytest.mark.parametrize("name", ["checkpointed", "forward", pytest.param("little_memory", marks=slow)])
+def test_hessian(name, loop):
+    """`jax.hessian` is forward over reverse; all hold the step sizes, so they agree to rounding."""
+    if name == "forward" and loop == "stiff":
+        pytest.skip("compiles for long, and the rule is the same")
+    found = jax.jit(jax.hessian(ft.partial(fn, loop, ADJOINTS[name])))(X)
+    np.testing.assert_allclose(found, reference(loop), rtol=1e-9, atol=1e-10)
+
+
+def test_hessian_of_a_reversible_solve():
+    found = jax.jit(jax.hessian(ft.partial(fn, "scan", sciml.Reversible())))(X)
+    gradient = jax.jit(jax.grad(ft.partial(fn, "scan", sciml.Reversible())))
+    step = 1e-5
+    rows = [(gradient(X.at[i].add(step)) - gradient(X.at[i].add(-step))) / (2 * step) for i in range(3)]
+    np.testing.assert_allclose(found, np.stack(rows), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("loop", ["scan", pytest.param("adaptive_saves", marks=slow)])
+def test_product_agrees_with_differences_of_the_gradient(loop):
+    """With tight tolerances what the chosen steps do to differences is small."""
+    tight = {"rtol": 1e-10, "atol": 1e-10, "solver": diffrax.Tsit5()} if loop != "scan" else {}
+    gradient = jax.jit(jax.grad(ft.partial(fn, loop, sciml.Checkpointed(), **tight)))
+    product = jax.jit(lambda x, v: jax.jvp(gradient, (x,), (v,))[1])(X, V)
+    step = 1e-4
+    np.testing.assert_allclose(
+        product, (gradient(X + step * V) - gradient(X - step * V)) / (2 * step), rtol=1e-6, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("loop", ["scan", pytest.param("adaptive_saves", marks=slow)])
+def test_members(loop):
+    xs = jnp.stack([X, 1.1 * X, 0.9 * X])
+    f = ft.partial(fn, loop, sciml.Checkpointed())
+    each = jax.jit(jax.hessian(f))
+    expected = np.stack([each(x) for x in xs])
+    np.testing.assert_allclose(jax.jit(jax.vmap(jax.hessian(f)))(xs), expected, rtol=1e-6, atol=1e-7)
+    product = jax.jit(jax.vmap(lambda x: jax.jvp(jax.grad(f), (x,), (V,))[1]))(xs)
+    np.testing.assert_allclose(product, expected @ V, rtol=1e-6, atol=1e-7)
+    total = jax.jit(lambda xs: jax.jvp(jax.grad(lambda xs: jnp.sum(jax.vmap(f)(xs))), (xs,), (V + 0 * xs,))[1])(xs)
+    np.testing.assert_allclose(total, expected @ V, rtol=1e-6, atol=1e-7)
+
+
+def test_tangents_share_one_solve():
+    """The loop of a Hessian of one member carries one primal, whatever the number of tangents."""
+    f = ft.partial(fn, "scan", sciml.Checkpointed())
+    programs = (jax.hessian(f), lambda x: jax.jvp(jax.grad(f), (x,), (V,))[1])
+    steps = [inspect.cost(program, X).flops for program in programs]
+    assert steps[0] < 3 * steps[1]
+
+
+@pytest.mark.parametrize("name", ["checkpointed", "forward"])
+def test_reverse_over_reverse_is_refused(name):
+    f = ft.partial(fn, "scan", ADJOINTS[name])
+    for twice in (
+        lambda: jax.grad(lambda x: jnp.sum(jax.grad(f)(x) ** 2))(X),
+        lambda: jax.jit(jax.vmap(jax.jacrev(jax.grad(f))))(X[None]),
+        lambda: jax.linearize(jax.grad(f), X),
+    ):
+        with pytest.raises(TypeError, match=r"cannot be differentiated in reverse mode again.*jax.hessian"):
+            twice()
+
+
+def test_inside_shard_map(mesh):  # noqa: F811
+    xs = jnp.stack([X * (1 + 0.05 * i) for i in range(8)])
+    f = jax.vmap(lambda x: jax.jvp(jax.grad(ft.partial(fn, "scan", sciml.Checkpointed())), (x,), (V,))[1])
+    sharded = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("members"), out_specs=P("members")))
+    np.testing.assert_allclose(sharded(xs), jax.jit(f)(xs), rtol=1e-9)
