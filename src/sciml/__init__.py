@@ -5,7 +5,7 @@ The face of the library: what most programs need, and the packages that hold the
 - `solve` an initial value problem; get a `Solution` with a `Status`.
 - `fit` a model to data.
 - `models`: vector fields; `AbstractModel` and `parameter` to write your own.
-- `solvers`: methods and adjoints (`Checkpointed`, `Direct`).
+- `solvers`: methods and adjoints (`Checkpointed`, `Direct`, `Gauss`, ...).
 - `parallel`: ensembles and sweeps over devices.
 - `training`: fitting.
 - `verify`: exact solutions and reference problems.
@@ -27,5 +27,13 @@ from . import (
 from ._model import AbstractModel as AbstractModel
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._status import SolveError as SolveError, Status as Status, raise_for_status as raise_for_status
-from .solvers import Checkpointed as Checkpointed, Direct as Direct, Solution as Solution, solve as solve
+from .solvers import (
+    Backsolve as Backsolve,
+    Checkpointed as Checkpointed,
+    Direct as Direct,
+    Gauss as Gauss,
+    Interpolating as Interpolating,
+    Solution as Solution,
+    solve as solve,
+)
 from .training import fit as fit

@@ -3,8 +3,13 @@
 - `AbstractAdjoint`: the interface, a loop run so that it can be differentiated.
 - `Checkpointed`: reverse mode by running the accepted steps again; the rule stands in `_replay`.
 - `Direct`: plain loops, open to forward mode.
+- `Backsolve`, `Interpolating`, `Gauss`: continuous adjoints, which integrate the adjoint equation (`_costate`)
+  backwards (`_continuous`); their rule stands in `_continuous_rule`.
 """
 
 from ._abstract import AbstractAdjoint as AbstractAdjoint
+from ._backsolve import Backsolve as Backsolve
 from ._checkpointed import Checkpointed as Checkpointed
 from ._direct import Direct as Direct
+from ._gauss import Gauss as Gauss
+from ._interpolating import Interpolating as Interpolating
