@@ -14,7 +14,7 @@ from ._control import Tolerances
 from ._march import known
 from ._plan import Times
 from ._solution import Solution, Stats
-from .adjoints import AbstractAdjoint, Direct
+from .adjoints import AbstractAdjoint, Checkpointed, Direct
 
 
 @eqx.filter_jit
@@ -31,6 +31,12 @@ def solve(
     adjoint: AbstractAdjoint,
 ) -> Solution:
     """Runs a solve by `diffrax.diffeqsolve` and returns it as a `Solution`."""
+    if not isinstance(adjoint, Checkpointed | Direct):
+        name = type(adjoint).__name__
+        raise ValueError(
+            f"`adjoint=sciml.{name}()` needs sciml's own loops, but this solver, controller or `saveat` runs through "
+            "diffrax. Take `sciml.Checkpointed()`, or an explicit Runge-Kutta method or one of `sciml.solvers`."
+        )
     if controller is None:
         if tolerances is None:
             controller = diffrax.ConstantStepSize()

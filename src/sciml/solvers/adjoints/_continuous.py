@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 from ..._loops import while_loop
 from ..._status import Status
 from ..._vma import to_varying, vma_of
-from ...kernels.lanes import Lanes
+from ...kernels.lanes import Lanes, Member
 from .._control import Tolerances, scaled_error
 from .._loop import Loop
 from .._march import March, Operands, State
@@ -112,19 +112,19 @@ class Backward(eqx.Module):
     memory: int = eqx.field(static=True)
 
     @property
-    def lanes(self) -> Lanes:
+    def lanes(self) -> Lanes | Member:
         """The engine."""
-        return cast(Lanes, self.loop.lanes)
+        return self.loop.lanes
 
     @property
     def march(self) -> March:
         """The march of the costate."""
-        field, stepper = self.loop.march.field, self.loop.march.stepper
+        field = self.loop.march.field
 
         def costate_rates(s, x, grounds):
-            return rates(field, stepper, s, x, grounds[0])
+            return rates(field, s, x, grounds[0])
 
-        return March(costate_rates, stepper, self.loop.march.control, not self.kind.parameters)
+        return March(costate_rates, self.loop.march.stepper, self.loop.march.control, not self.kind.parameters)
 
     def run(self, task: Task, like: Task) -> tuple[PyTree, PyTree]:
         """Returns the cotangents of the initial state and of the differentiated operands, members last.
@@ -154,7 +154,7 @@ class Backward(eqx.Module):
                 sweep, mu = self._sweep(sweep, part, stretches.table, mu, like)
                 return number - 1, stretches, sweep, mu
 
-            carry = (stretches.count - 1, stretches, sweep, mu)
+            carry = (stretches.number - 1, stretches, sweep, mu)
             _, _, sweep, mu = while_loop(lambda c: c[0] >= 0, back, carry, like=(course, task))
         y_bar, moved_bar = lanes.call(self._finish, sweep, mu, course)
         return lanes.leave(y_bar), lanes.leave(moved_bar)
@@ -243,9 +243,7 @@ class Backward(eqx.Module):
         tolerances = operands.tolerances
         if tolerances is not None:
             own = (self.rtol, self.atol)
-            chosen = (
-                old if new is None else jnp.asarray(new, course.start.dtype) for old, new in zip(tolerances, own)
-            )
+            chosen = (old if new is None else jnp.asarray(new, course.start.dtype) for old, new in zip(tolerances, own))
             tolerances = costate_tolerances(Tolerances(*chosen), x)
         return Operands(
             field=cast(Any, [self._ground(course, table)]),
@@ -255,7 +253,8 @@ class Backward(eqx.Module):
             direction=-jnp.ones_like(course.start),
             tolerances=tolerances,
             dt=operands.dt if self.loop.march.control is None else None,
-            max_steps=_MOST_STEPS * jnp.minimum(operands.max_steps, 2**31 // (2 * _MOST_STEPS)) + course.task.saves.size,
+            max_steps=_MOST_STEPS * jnp.minimum(operands.max_steps, 2**31 // (2 * _MOST_STEPS))
+            + course.task.saves.size,
         )
 
     def _start(self, course: Course, table: Table | None) -> Sweep:
@@ -264,9 +263,7 @@ class Backward(eqx.Module):
         bar = jax.tree.map(lambda x: jnp.where(left > 0, x, jnp.zeros_like(x)), bar)
         if self.kind.state:
             there = (left > 0) & course.used
-            y = jax.tree.map(
-                lambda a, b: jnp.where(there, a, b), _at(course.task.ys, left - 1), course.task.y0
-            )
+            y = jax.tree.map(lambda a, b: jnp.where(there, a, b), _at(course.task.ys, left - 1), course.task.y0)
         mu = self._blank_mu(course) if self.kind.parameters else None
         x = Costate(y, bar, mu)
         span = jnp.where(course.start > 0, course.start, jnp.ones_like(course.start))
@@ -308,21 +305,20 @@ class Backward(eqx.Module):
     def _is_lost(self, y: PyTree, known: PyTree, course: Course) -> Array:
         """Whether a state integrated backwards is far from what it was forwards: half of its digits are gone."""
         tolerances = course.task.operands.tolerances
-        if tolerances is None:
-            size = jnp.stack([jnp.max(jnp.abs(x), initial=0.0).astype(course.start.dtype) for x in jax.tree.leaves(known)])
-            error = jax.tree.map(jnp.subtract, y, known)
-            return ~(scaled_error(error, y, known, Tolerances(jnp.full_like(course.start, 0.1), 0.1 * size.max())) <= 1)
-        digits = jax.tree.map(jnp.sqrt, tolerances.rtol)
-        least = jnp.min(jnp.stack([jnp.min(x) for x in jax.tree.leaves(digits)]))
-        atol = jax.tree.map(lambda a: a / least, tolerances.atol)
+        if tolerances is None:  # fixed steps ask for no accuracy: a tenth of the state
+            sizes = [jnp.max(jnp.abs(x), initial=0.0).astype(course.start.dtype) for x in jax.tree.leaves(known)]
+            tenth = jnp.full_like(course.start, 0.1)
+            loose = Tolerances(tenth, tenth * jnp.stack(sizes).max())
+        else:
+            digits = jax.tree.map(jnp.sqrt, tolerances.rtol)
+            least = jnp.min(jnp.stack([jnp.min(x) for x in jax.tree.leaves(digits)]))
+            loose = Tolerances(digits, jax.tree.map(lambda a: a / least, tolerances.atol))
         error = jax.tree.map(jnp.subtract, y, known)
-        return ~(scaled_error(error, known, known, Tolerances(digits, atol)) <= 1)
+        return ~(scaled_error(error, known, known, loose) <= 1)
 
     def _nodes(self, sweep: Sweep, accepted: Array, course: Course, table: Table) -> Nodes:
         ground = self._ground(course, table)
-        return nodes_of_step(
-            self.loop.march.stepper, sweep.state, accepted, course.start, course.task.y0, ground
-        )
+        return nodes_of_step(self.loop.march.stepper, sweep.state, accepted, course.start, course.task.y0, ground)
 
     def _quadrature(self, nodes: Nodes, mu: PyTree, course: Course, table: Table) -> PyTree:
         return quadrature(self.loop.march.field, nodes, mu, self._ground(course, table))
@@ -390,6 +386,6 @@ def _unless_short(sweep: Sweep, needed: Array, reached: Array) -> Sweep:
     return sweep._replace(state=sweep.state._replace(restart=restart._replace(status=status)))
 
 
-def dense_loop(march: March, lanes: Lanes, max_steps: int) -> Loop:
+def dense_loop(march: March, lanes: Lanes | Member, max_steps: int) -> Loop:
     """Returns a march forwards over lanes that keeps the last step's dense output."""
     return Loop(dataclasses.replace(march, dense=True), lanes, max_steps, False)

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..._vma import promote
-from ...kernels.lanes import Lanes, batched
+from ...kernels.lanes import Lanes, Member, batched
 from .._loop import Loop, Result, Saves
 from .._march import March, Operands
 from .._refill import Refill
@@ -61,7 +60,7 @@ def run(
             def flat(count, flags, *leaves):
                 flags = jax.tree.unflatten(treedef, flags)
                 enter = lambda lanes, x, f: lanes.enter(x, jax.tree.leaves(f))  # noqa: E731
-                return fn(Lanes(count), enter, jax.tree.unflatten(treedef, leaves), flags)
+                return fn(Lanes(count) if count else Member(), enter, jax.tree.unflatten(treedef, leaves), flags)
 
             return batched(flat)(*leaves)
 

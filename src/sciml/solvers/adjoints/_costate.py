@@ -5,9 +5,12 @@ $g = \pm f(t_0 \pm s, y, p)$ for the two directions of time. A loss looks at the
 $s_i$, with cotangents $c_i = \partial L / \partial y(s_i)$. A change of the solution carries on by
 $d \delta/ds = g_y \delta + g_p \, dp$. For any $\lambda$ with
 
-$$\frac{d\lambda}{ds} = -g_y^T \lambda, \qquad \lambda \to \lambda + c_i \text{ at } s = s_i, \text{ from later to earlier,}$$
+$$\frac{d\lambda}{ds} = -g_y^T \lambda, \qquad \lambda \to \lambda + c_i \text{ at } s = s_i,$$
 
-which vanishes after the last of these times, $\frac{d}{ds}(\lambda^T \delta) = \lambda^T g_p \, dp$
+run from later to earlier times, which vanishes after the last $s_i$,
+
+$$\frac{d}{ds}(\lambda^T \delta) = \lambda^T g_p \, dp$$
+
 between the jumps. Adding that up over $[0, s_n]$ leaves
 
 $$dL = \sum_i c_i^T \delta(s_i) = \lambda(0)^T dy_0 + \Big( \int_0^{s_n} \lambda^T g_p \, ds \Big) dp .$$
@@ -27,7 +30,6 @@ from jaxtyping import Array, PyTree
 from ..._types import RealScalarLike, Y
 from .._control import Tolerances, spread
 from .._field import Field
-from .._stepper import AbstractStepper
 from ._trajectory import Table, state_at
 
 
@@ -69,13 +71,13 @@ def slope(field: Field, s: RealScalarLike, y: Y, moved: PyTree, ground: Ground) 
     return jax.tree.map(lambda k: k * ground.direction.astype(k.dtype), out)
 
 
-def rates(field: Field, stepper: AbstractStepper, s: RealScalarLike, x: Costate, ground: Ground) -> Costate:
+def rates(field: Field, s: RealScalarLike, x: Costate, ground: Ground) -> Costate:
     """Returns the derivative of the costate by the elapsed time. Without `mu` no product by a parameter is made."""
     if ground.table is None:
         assert x.y is not None  # what is not recorded is integrated
         y = x.y
     else:
-        y = state_at(stepper, ground.table, s, ground.direction)
+        y = state_at(ground.table, s)
     if x.mu is None:
         _, pull = jax.vjp(lambda y: slope(field, s, y, ground.moved, ground), y)
         return Costate(None, _negative(pull(x.bar)[0]), None)

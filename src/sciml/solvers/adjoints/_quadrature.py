@@ -63,17 +63,20 @@ def nodes_of_step(
     """
     dense = state.dense
     assert dense is not None  # the march keeps it
-    points = []
-    for x, weight in zip(*rule(stepper.order)):
-        costate: Costate = stepper.interpolate(float(x), -dense.h, dense.y0, state.restart.y, dense.stages)
-        s = jnp.maximum(start - (dense.elapsed + float(x) * dense.h), jnp.zeros_like(start))
-        assert ground.table is not None  # a quadrature needs the solution on record
-        y = state_at(stepper, ground.table, s, ground.direction)
-        y = jax.tree.map(lambda a, b: jnp.where(counts, a, b), y, spare)
-        length = jnp.where(counts, float(weight) * dense.h, jnp.zeros_like(dense.h))
+    table = ground.table
+    assert table is not None  # a quadrature needs the solution on record
+
+    def node(x, weight):
+        costate: Costate = stepper.interpolate(x, -dense.h, dense.y0, state.restart.y, dense.stages)
+        s = jnp.maximum(start - (dense.elapsed + x * dense.h), jnp.zeros_like(start))
+        y = state_at(table, s)
+        length = weight * dense.h
         bar = jax.tree.map(lambda x: jnp.where(counts, x * length.astype(x.dtype), jnp.zeros_like(x)), costate.bar)
-        points.append(Nodes(jnp.where(counts, s, jnp.zeros_like(s)), y, bar))
-    return jax.tree.map(lambda *xs: jnp.stack(xs), *points)
+        y = jax.tree.map(lambda a, b: jnp.where(counts, a, b), y, spare)
+        return Nodes(jnp.where(counts, s, jnp.zeros_like(s)), y, bar)
+
+    points, weights = (jnp.asarray(x, start.dtype) for x in rule(stepper.order))
+    return jax.vmap(node)(points, weights)
 
 
 def quadrature(field: Field, nodes: Nodes, mu: PyTree, ground: Ground) -> PyTree:

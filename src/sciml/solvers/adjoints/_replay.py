@@ -158,9 +158,9 @@ def _mark(x: jax.Array) -> jax.Array:
 @_mark.defjvp
 def _(primals, tangents):
     raise TypeError(
-        "A gradient through `adjoint=sciml.Checkpointed()`, the default, cannot be differentiated again. For second "
-        "derivatives solve with `adjoint=sciml.Direct()`: `jax.hessian` works with fixed steps (`dt` and no `saveat`), "
-        "and `jax.jacfwd(jax.jacfwd(f))` always."
+        "A gradient through `adjoint=sciml.Checkpointed()`, the default, or a continuous adjoint cannot be "
+        "differentiated again. For second derivatives solve with `adjoint=sciml.Direct()`: `jax.hessian` works with "
+        "fixed steps (`dt` and no `saveat`), and `jax.jacfwd(jax.jacfwd(f))` always."
     )
 
 

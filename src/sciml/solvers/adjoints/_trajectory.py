@@ -1,5 +1,8 @@
 """The solution as a function of time, for the way back: the accepted steps with their dense output.
 
+Within a step the method's own dense output is a polynomial. It is kept as the coefficients of
+Chebyshev polynomials, which take less room than the stages it is made of, and less work to evaluate.
+
 A table has room for a stretch of turns of the loop. A longer solve is marched once more with a
 restart point kept at the start of each stretch (of every second, fourth, ... where they are many:
 see `_record`), and on the way back the table of each stretch is filled again from there. So memory is
@@ -11,6 +14,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from ..._loops import while_loop
@@ -26,13 +30,17 @@ _RESTARTS = 32
 
 
 class Row(NamedTuple):
-    """A step: where it starts, its length, the states at its ends and what lies between."""
+    """A step.
+
+    Attributes:
+        elapsed: The elapsed time at its start.
+        h: Its length.
+        y: The Chebyshev coefficients of the state within it, first axis.
+    """
 
     elapsed: Array
     h: Array
-    y0: PyTree
-    y1: PyTree
-    stages: PyTree
+    y: PyTree
 
 
 class Table(NamedTuple):
@@ -49,10 +57,38 @@ class Table(NamedTuple):
     used: Int[Array, ""]
 
 
-def state_at(stepper: AbstractStepper, table: Table, s: RealScalarLike, direction: Array) -> Y:
+def state_at(table: Table, s: RealScalarLike) -> Y:
     """Returns the state at elapsed time `s`, by the dense output of the step that it lies in."""
     row = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, _index(table, s), 0, False), table.rows)
-    return stepper.interpolate((s - row.elapsed) / row.h, direction * row.h, row.y0, row.y1, row.stages)
+    x = 2 * (s - row.elapsed) / row.h - 1
+    values = [jnp.ones_like(x), x]
+    for _ in range(jax.tree.leaves(row.y)[0].shape[0] - 2):
+        values.append(2 * x * values[-1] - values[-2])
+    basis = jnp.stack(values)
+
+    def combined(rows):
+        weights = basis.astype(rows.dtype).reshape((-1,) + (1,) * (rows.ndim - 1))
+        return jnp.sum(weights * rows, axis=0)
+
+    return jax.tree.map(combined, row.y)
+
+
+def row_of(stepper: AbstractStepper, dense: Dense, y1: Y, direction: Array) -> Row:
+    """Returns a step of the march forwards as a row."""
+    degree = max(stepper.order, 3)  # no method here has a dense output of a higher one
+    angles = (np.arange(degree + 1) + 0.5) * np.pi / (degree + 1)
+    matrix = 2 / (degree + 1) * np.cos(np.outer(np.arange(degree + 1), angles))
+    matrix[0] /= 2
+
+    def at(theta):
+        return stepper.interpolate(theta, direction * dense.h, dense.y0, y1, dense.stages)
+
+    values = jax.vmap(at)(jnp.asarray((np.cos(angles) + 1) / 2, dense.h.dtype))
+
+    def coefficients(x):
+        return jnp.tensordot(jnp.asarray(matrix, x.dtype), x, axes=1, precision="highest")
+
+    return Row(dense.elapsed, dense.h, jax.tree.map(coefficients, values))
 
 
 def _index(table: Table, s: RealScalarLike) -> Int[Array, ""]:
@@ -70,13 +106,13 @@ class Stretches(NamedTuple):
     """A march forwards, cut into stretches.
 
     Attributes:
-        count: The number of stretches.
+        number: How many stretches there are.
         begin: The elapsed time at which the stretch in the table begins, a lane value.
         table: The table of the last stretch, arrays with lanes last.
         restarts: A restart point for the stretches whose number divides by the stride.
     """
 
-    count: Int[Array, ""]
+    number: Int[Array, ""]
     begin: PyTree
     table: Table
     restarts: Record
@@ -103,8 +139,9 @@ class Recorder(NamedTuple):
             memory: How many bytes; few rows that are large may take all of them, but since
                 a table is filled beforehand, many small ones take no more than costs no time.
         """
-        item = jax.eval_shape(lambda y: (y, y, loop.march.stepper.blank_dense(y)), y0)
-        size = (loop.lanes.count or 1) * sum(24 + x.size * x.dtype.itemsize for x in jax.tree.leaves(item))
+        coefficients = max(loop.march.stepper.order, 3) + 1
+        size = sum(24 + coefficients * x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
+        size = (loop.lanes.count or 1) * size
         rows = max(min(memory, _ZEROED_AT_MOST) // size, min(memory // size, 64), 16)
         rows = min(rows, 1024, max(16, 2 * loop.max_steps))
         return cls(loop, 2 ** int(math.log2(rows)))
@@ -117,7 +154,7 @@ class Recorder(NamedTuple):
     def record(self, y0: PyTree, operands: Operands, until: PyTree) -> Stretches:
         """Marches every member until the elapsed time `until`; all are lane values."""
         state = self.loop.start(y0, operands)
-        table = self._blank(state)
+        table = self._blank(state, operands)
         like = (operands, until, state)
         count = jnp.zeros((), jnp.int32)
         restarts = blank(jax.eval_shape(lambda s: s.restart, state), _RESTARTS)
@@ -153,7 +190,7 @@ class Recorder(NamedTuple):
         lanes, restarts = self.loop.lanes, stretches.restarts
         first = jax.lax.div(number, restarts.stride)
         state = lanes.carry(lanes.call(self._resume, restarts.slots.read(first), operands))
-        is_last = number + 1 == stretches.count
+        is_last = number + 1 == stretches.number
         span = lanes.carry(operands.span)
 
         def fill(carry):
@@ -174,12 +211,13 @@ class Recorder(NamedTuple):
 
     def _fill(self, state: State, operands: Operands, until: PyTree, table: Table, most: Array) -> tuple[State, Table]:
         """Marches until `until`, for at most so many turns; the first row stands for the start."""
-        table = self._write(table._replace(ends=jnp.full_like(table.ends, jnp.inf)), jnp.zeros((), jnp.int32), state)
+        table = table._replace(ends=jnp.full_like(table.ends, jnp.inf))
+        table = self._write(table, jnp.zeros((), jnp.int32), state, operands)
 
         def turn(carry):
             state, table = carry
             state, _ = self.loop.attempt(state, operands, until)
-            return state, self._write(table, table.used, state)
+            return state, self._write(table, table.used, state, operands)
 
         def more(carry):
             state, table = carry
@@ -187,25 +225,26 @@ class Recorder(NamedTuple):
 
         return while_loop(more, turn, (state, table), like=(operands, until))
 
-    def _write(self, table: Table, number: Array, state: State) -> Table:
-        dense: Dense = state.dense  # pyright: ignore[reportAssignmentType]
-        row = Row(dense.elapsed, dense.h, dense.y0, state.restart.y, dense.stages)
-        end, row = self.loop.lanes.leave((state.restart.elapsed, row))
+    def _write(self, table: Table, number: Array, state: State, operands: Operands) -> Table:
+        end, row = self._row(state, operands)
         ends, rows = jax.tree.map(
             lambda b, x: jax.lax.dynamic_update_index_in_dim(b, x, number, 0), (table.ends, table.rows), (end, row)
         )
         return Table(ends, rows, number + 1)
 
-    def _blank(self, state: State) -> Table:
-        def shape(state):
-            dense: Dense = state.dense  # pyright: ignore[reportAssignmentType]
-            row = Row(dense.elapsed, dense.h, dense.y0, state.restart.y, dense.stages)
-            return self.loop.lanes.leave((state.restart.elapsed, row))
-
-        ends, rows = jax.tree.map(
-            lambda x: jnp.zeros((self.rows, *x.shape), x.dtype), jax.eval_shape(shape, state)
-        )
+    def _blank(self, state: State, operands: Operands) -> Table:
+        item = jax.eval_shape(self._row, state, operands)
+        ends, rows = jax.tree.map(lambda x: jnp.zeros((self.rows, *x.shape), x.dtype), item)
         return Table(ends, rows, jnp.ones((), jnp.int32))
+
+    def _row(self, state: State, operands: Operands) -> tuple[Array, Row]:
+        """Returns where the last step ended, and the step, as arrays."""
+        lanes, stepper = self.loop.lanes, self.loop.march.stepper
+
+        def of_member(state, direction):
+            return state.restart.elapsed, row_of(stepper, state.dense, state.restart.y, direction)
+
+        return lanes.leave(lanes.call(of_member, state, operands.direction))
 
     def _resume(self, restart, operands: Operands) -> State:
         y = restart.y
