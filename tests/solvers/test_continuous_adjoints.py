@@ -279,7 +279,7 @@ def blow_up(rate, scale, adjoint):
 
 
 @pytest.mark.x64
-@each_adjoint
+@pytest.mark.parametrize("adjoint", [pytest.param(a, marks=[slow] * (n != "gauss")) for n, a in ADJOINTS.items()])
 def test_a_failed_member_is_nan_alone(adjoint):
     rates = jnp.array([0.3, 8.0, 0.5, jnp.nan])
 
@@ -364,7 +364,7 @@ def test_what_is_refused(adjoint):
         decay(rate, adjoint=type(adjoint)(rtol=1e-3), dt=0.1)
     with pytest.raises(TypeError, match="cannot be differentiated again"):
         jax.grad(jax.grad(ft.partial(decay, adjoint=adjoint, dt=0.1)))(rate)
-    for bad in (0.0, -1.0, float("nan"), True, "tight"):
+    for bad in (0.0, -1.0, float("nan"), True):
         with pytest.raises(ValueError, match="must be a positive Python number"):
             type(adjoint)(rtol=bad)
     if not isinstance(adjoint, sciml.Backsolve):
@@ -412,7 +412,7 @@ def test_dense_output_is_read_exactly():
 @pytest.mark.x64
 def test_gradient_by_finite_differences_through_a_rosenbrock_method():
     def saved(p):
-        options = {"rtol": 1e-8, "atol": 1e-8, "solver": Rosenbrock23(), "adjoint": sciml.Gauss(rtol=1e-6, atol=1e-6)}
+        options = {"rtol": 1e-8, "atol": 1e-8, "solver": Rosenbrock23(), "adjoint": sciml.Gauss()}
         field = lambda t, y, args: -p["rate"] * (y - jnp.cos(t))  # noqa: E731
         return jnp.sum(sciml.solve(field, jnp.ones(1), t0=p["t0"], t1=p["t1"], **options).ys ** 2)
 

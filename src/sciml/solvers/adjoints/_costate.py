@@ -92,7 +92,7 @@ def blank_mu(moved: PyTree, dtype: Any) -> PyTree:
 
     def zeros(x):
         narrow = jnp.finfo(x.dtype).bits > jnp.finfo(dtype).bits
-        kind = jnp.result_type(dtype, jnp.complex64) if jnp.iscomplexobj(x) else dtype
+        kind = (jnp.complex64 if jnp.finfo(dtype).bits <= 32 else jnp.complex128) if jnp.iscomplexobj(x) else dtype
         return jnp.zeros(x.shape, kind if narrow else x.dtype)
 
     return jax.tree.map(zeros, moved)

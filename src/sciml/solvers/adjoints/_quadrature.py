@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ..._vma import match
 from .._field import Field
 from .._march import State
 from .._stepper import AbstractStepper
@@ -75,7 +76,7 @@ def nodes_of_step(
         y = jax.tree.map(lambda a, b: jnp.where(counts, a, b), y, spare)
         return Nodes(jnp.where(counts, s, jnp.zeros_like(s)), y, bar)
 
-    points, weights = (jnp.asarray(x, start.dtype) for x in rule(stepper.order))
+    points, weights = (match(jnp.asarray(x, start.dtype), (dense, ground)) for x in rule(stepper.order))
     return jax.vmap(node)(points, weights)
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Int, PyTree
 
 from ..._loops import while_loop
 from ..._types import RealScalarLike, Y
-from ..._vma import to_varying, vma_of
+from ..._vma import match, to_varying, vma_of
 from .._loop import Loop
 from .._march import Dense, Operands, State
 from .._record import Record, blank, put, thin
@@ -83,7 +83,8 @@ def row_of(stepper: AbstractStepper, dense: Dense, y1: Y, direction: Array) -> R
     def at(theta):
         return stepper.interpolate(theta, direction * dense.h, dense.y0, y1, dense.stages)
 
-    values = jax.vmap(at)(jnp.asarray((np.cos(angles) + 1) / 2, dense.h.dtype))
+    thetas = match(jnp.asarray((np.cos(angles) + 1) / 2, dense.h.dtype), (dense, y1))
+    values = jax.vmap(at)(thetas)
 
     def coefficients(x):
         return jnp.tensordot(jnp.asarray(matrix, x.dtype), x, axes=1, precision="highest")
