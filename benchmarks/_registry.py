@@ -5,6 +5,7 @@ from collections.abc import Callable
 from . import (
     beside_gradsolve,
     compile_time,
+    continuous_adjoints,
     gradient,
     heavy_tailed,
     lorenz_ensemble,
@@ -21,6 +22,7 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "neural_ode": neural_ode.groups,
     "scan": scan.groups,
     "gradient": gradient.groups,
+    "continuous_adjoints": continuous_adjoints.groups,
     "rosenbrock": rosenbrock.groups,
     "work_precision": work_precision.groups,
     "compile_time": compile_time.groups,

@@ -12,13 +12,17 @@ KINDS = ("scan", "fixed", "fixed_saves", "adaptive", "adaptive_saves")
 
 
 class Case(NamedTuple):
-    """An adjoint, the loops through which reverse and forward mode work, and those it runs at all."""
+    if case.error:
+        return (case.name, kind) not in _QUICK
+    ends = ("scan", "adaptive_saves")
+    return case.name == "little_memory" or (case.name in ("checkpointed", "forward") and kind not in ends)
 
     name: str
     adjoint: AbstractAdjoint
     reverse: tuple[str, ...]
     forward: tuple[str, ...]
     runs: tuple[str, ...] = KINDS
+    error: float = 0.0
 
 
 ADJOINTS = (
@@ -28,10 +32,19 @@ ADJOINTS = (
     Case("direct", sciml.Direct(), ("scan",), KINDS),
     Case("reversible", sciml.Reversible(), ("scan",), (), ("scan",)),
     Case("forward", sciml.Forward(), KINDS, KINDS),
+    Case("backsolve", sciml.Backsolve(), KINDS, (), error=3e-7),
+    Case("interpolating", sciml.Interpolating(), KINDS, (), error=3e-7),
+    Case("gauss", sciml.Gauss(), KINDS, (), error=3e-7),
+    # the least number of rows: stretches of the solve are recorded again
+    Case("gauss_little_memory", sciml.Gauss(memory=1), KINDS, (), error=3e-7),
 )
+
+_QUICK = (("backsolve", "scan"), ("gauss", "adaptive_saves"))
 
 
 def _is_slow(case: Case, kind: str) -> bool:
+    if case.error:
+        return (case.name, kind) not in _QUICK
     ends = ("scan", "adaptive_saves")
     return case.name == "little_memory" or (case.name in ("checkpointed", "forward") and kind not in ends)
 

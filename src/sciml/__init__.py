@@ -3,9 +3,10 @@
 The face of the library: what most programs need, and the packages that hold the rest.
 
 - `solve` an initial value problem; get a `Solution` with a `Status`.
+- `steady_state`: where a model is at rest.
 - `fit` a model to data.
 - `models`: vector fields; `AbstractModel` and `parameter` to write your own.
-- `solvers`: methods and adjoints (`Checkpointed`, `Direct`, `Forward`, `Reversible`).
+- `solvers`: methods and adjoints (`Checkpointed`, `Direct`, `Gauss`, ...).
 - `parallel`: ensembles and sweeps over devices.
 - `training`: fitting.
 - `verify`: exact solutions and reference problems.
@@ -28,11 +29,16 @@ from ._model import AbstractModel as AbstractModel
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._status import SolveError as SolveError, Status as Status, raise_for_status as raise_for_status
 from .solvers import (
+    Backsolve as Backsolve,
     Checkpointed as Checkpointed,
     Direct as Direct,
     Forward as Forward,
+    Gauss as Gauss,
+    Implicit as Implicit,
+    Interpolating as Interpolating,
     Reversible as Reversible,
     Solution as Solution,
     solve as solve,
+    steady_state as steady_state,
 )
 from .training import fit as fit

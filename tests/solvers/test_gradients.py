@@ -31,15 +31,15 @@ def gradient(name, kind):
     return jax.jit(jax.grad(ft.partial(loss, kind, adjoint)))(inputs())
 
 
-def tolerances(kind):
+def tolerances(kind, error=0.0):
     if kind.startswith("adaptive"):  # an error of 1e-10 over a step of 1e-4, and the square of the step
         return {"rtol": 2e-6, "atol": 2e-6}
-    return {"rtol": 2e-8, "atol": 2e-8}
+    return {"rtol": max(2e-8, error), "atol": max(2e-8, error)}
 
 
 @each_reverse
 def test_reverse_mode_agrees_with_finite_differences(case, kind):
-    close(gradient(case.name, kind), differences(kind), **tolerances(kind))
+    close(gradient(case.name, kind), differences(kind), **tolerances(kind, case.error))
 
 
 @each_forward

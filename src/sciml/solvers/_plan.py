@@ -117,6 +117,11 @@ def make_plan(
     return Plan(stepper, control, steps, tail, forwards, traced, limit), times, tolerances
 
 
+def default_tolerances(dtype: Any) -> tuple[float, float]:
+    """Returns relative and absolute tolerance for times of a dtype."""
+    return (1e-4, 1e-6) if float(np.finfo(dtype).eps) > 1e-10 else (1e-6, 1e-9)
+
+
 def _count_steps(span: float, dt: float, dtype: Any) -> tuple[int, bool]:
     """Returns the number of whole steps and whether a shorter one follows; one no longer than rounding is none."""
     ratio = span / dt
@@ -139,9 +144,7 @@ def _read_controller(controller: Any, rtol: Any, atol: Any, dt: Any, y0: PyTree,
             raise ValueError("Fixed steps need their size: give `dt`.")
         return None, None
     if controller is None:
-        single = float(np.finfo(dtype).eps) > 1e-10
-        rtol = (1e-4 if single else 1e-6) if rtol is None else rtol
-        atol = (1e-6 if single else 1e-9) if atol is None else atol
+        rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), default_tolerances(dtype)))
         control = Control()
     elif isinstance(controller, diffrax.PIDController):
         rtol, atol, control = controller.rtol, controller.atol, _from_pid(controller)

@@ -351,7 +351,7 @@ def _evaluate_scattered(eqn, inputs: list[Scattered], ev: _Evaluation) -> Sequen
         )
         return None if moved is None else [moved]
     if name in _REDUCTIONS:
-        return [_reduce(_REDUCTIONS[name], inputs[0], eqn.params["axes"])]
+        return [_reduce(_REDUCTIONS[name], inputs[0], tuple(map(int, eqn.params["axes"])))]  # JAX makes some of NumPy's
     if name == "dot_general":
         return _dot_general(eqn, *inputs)
     if name == "iota" and not inputs:

@@ -99,12 +99,12 @@ def run(loop: Any, y0: PyTree, operands: Operands, times: bool, memory: int) -> 
         return plain(inputs)
 
     def forward(inputs):
-        result, residuals, numbers = recorded(forward_only(inputs, _REVERSE_TWICE))
+        result, residuals, numbers = recorded(forward_only(inputs, REVERSE_TWICE))
         return result, (residuals, numbers, result, inputs)
 
     def backward(kept, cotangent):
-        (residuals, numbers, result, inputs), ys_bar = forward_only((kept, cotangent.ys), _REVERSE_TWICE)
-        ys_bar, lost = _without_lost(ys_bar, result)
+        (residuals, numbers, result, inputs), ys_bar = forward_only((kept, cotangent.ys), REVERSE_TWICE)
+        ys_bar, lost = without_lost(ys_bar, result)
         y_bar, diff_bar, saves_bar = reverse(promote((ys_bar, residuals, numbers, inputs)))
         y_bar, diff_bar, saves_bar = jax.tree.map(
             lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), (y_bar, diff_bar, saves_bar)
@@ -152,7 +152,7 @@ def _with_lanes(x: jax.Array, count: int | None) -> jax.Array:
     return x if count is None else jnp.broadcast_to(x[..., None], x.shape + (count,))
 
 
-def _without_lost(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
+def without_lost(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
     """Removes the cotangents of states that a failed member did not reach.
 
     Returns:
@@ -166,7 +166,7 @@ def _without_lost(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Array]
     return jax.tree.unflatten(treedef, kept), lost
 
 
-_REVERSE_TWICE = (
+REVERSE_TWICE = (
     "A gradient through `adjoint=sciml.Checkpointed()`, the default, and through others with a rule of reverse mode, "
     "cannot be differentiated in reverse mode again, but in forward mode it can: take `jax.jacfwd(jax.grad(f))` or "
     "`jax.hessian(f)`, and `jax.jvp(jax.grad(f), (x,), (v,))` for a product with a vector."

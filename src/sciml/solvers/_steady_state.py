@@ -1,0 +1,111 @@
+"""`steady_state`: where a vector field vanishes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+
+from .._checks import check_state, check_time, concrete, time_dtype
+from .._status import Status, raise_for_status
+from .._types import Args, IntScalarLike, RealScalarLike, Y
+from .._vma import promote
+from ._control import Tolerances
+from ._field import arrays_of, check_signature, close_field
+from ._march import known
+from ._plan import default_tolerances
+from ._root import implicit_root
+from ._solution import Solution, Stats
+
+
+def steady_state(
+    model: Callable[[RealScalarLike, Y, Args], Y],
+    y0: Y,
+    *,
+    args: Args = None,
+    t: RealScalarLike = 0.0,
+    rtol: float | None = None,
+    atol: float | None = None,
+    solver: optx.AbstractRootFinder | optx.AbstractLeastSquaresSolver | optx.AbstractMinimiser | None = None,
+    max_steps: IntScalarLike = 256,
+    throw: bool = True,
+) -> Solution:
+    r"""Finds a state at rest, $f(t, y, \mathrm{args}) = 0$, near `y0`.
+
+    The derivatives are those of the implicit function: one linear solve, whatever the number of iterations, in
+    forward and reverse mode; see `Implicit`. $\partial f / \partial y$ must be regular at the root.
+
+    Args:
+        model: `f(t, y, args) -> dy/dt`, as for `solve`.
+        y0: Where to start, a PyTree of real arrays. Which of several roots is found, and whether it is a stable one,
+            depends on it: where that matters, let `solve` run until nothing moves, with `adjoint=Implicit()`.
+        args: What the model takes beside time and state.
+        t: The time at which the model is evaluated.
+        rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32.
+        atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32.
+        solver: An optimistix solver; by default `optimistix.Dogleg(rtol, atol)`.
+        max_steps: The limit on iterations.
+        throw: Whether to raise an error if none is found; under a transformation look at `status`.
+
+    Returns:
+        A `Solution` with `ts` of shape `(1,)`, holding `t`, and `ys` like that of `solve`; NaN where no root was found.
+
+    Raises:
+        TypeError: If an argument has the wrong type, or the state is complex.
+        SolveError: If no root is found and `throw` is set.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        def level(rate):
+            return sciml.steady_state(lambda t, y, args: 1.0 - rate * y**2, jnp.ones(()), throw=False).ys[-1]
+
+        assert abs(float(level(jnp.array(4.0))) - 0.5) < 1e-4  # 1 / sqrt(rate)
+        assert abs(float(jax.grad(level)(jnp.array(4.0))) + 0.0625) < 1e-4
+        ```
+    """
+    y0 = check_state(y0)
+    if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(y0)):
+        raise TypeError("`y0` must be real, but has a complex leaf. Solve for its real and imaginary parts.")
+    if not callable(model):
+        raise TypeError(f"`model` must be callable as `model(t, y, args)`, but is {model!r}.")
+    check_signature(model)
+    kinds = (optx.AbstractRootFinder, optx.AbstractLeastSquaresSolver, optx.AbstractMinimiser)
+    if solver is not None and not isinstance(solver, kinds):
+        raise TypeError(f"`solver` must be an optimistix solver such as `optimistix.Newton(...)`, but is {solver!r}.")
+    dtype = time_dtype(y0)
+    defaults = default_tolerances(dtype)
+    rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), defaults))
+    solver = optx.Dogleg(rtol, atol) if solver is None else solver
+    sol = _find(model, y0, arrays_of(args), check_time(t, "t", dtype), rtol, atol, solver, max_steps)
+    if throw and concrete(sol.status):
+        raise_for_status(sol.status, where="steady_state")
+    return sol
+
+
+@eqx.filter_jit
+def _find(model: Callable, y0: Y, args: Args, t: Any, rtol: Any, atol: Any, solver: Any, max_steps: Any) -> Solution:
+    field, operands = close_field(model, t, y0, args)
+    t, y0, operands = promote((t, y0, operands))
+    held = jax.lax.stop_gradient((t, y0, operands))
+    found = optx.root_find(
+        lambda y, rest: field(rest[0], y, rest[1]), solver, held[1], held[::2], max_steps=max_steps, throw=False
+    )
+    good = found.result == optx.RESULTS.successful
+    y = known(found.value, good)
+    # an iteration that has stopped is a Newton step away from the root at most, up to its tolerances
+    y = implicit_root(
+        lambda y: field(t, y, operands), y, Tolerances(*(jnp.asarray(1e3 * x, t.dtype) for x in (rtol, atol)))
+    )
+    spent = found.result == optx.RESULTS.nonlinear_max_steps_reached
+    code = jnp.where(spent, int(Status.max_steps_reached), int(Status.diverged))
+    status = jnp.where(good, int(Status.successful), code).astype(jnp.int32)
+    taken = jnp.asarray(found.stats["num_steps"], jnp.int32)
+    none = jnp.zeros_like(taken)
+    reached = jnp.where(good, t, jnp.full_like(t, jnp.nan))
+    return Solution(t[None], jax.tree.map(lambda x: x[None], y), status, reached, Stats(taken, none, none - 1, taken))

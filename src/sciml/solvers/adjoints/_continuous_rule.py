@@ -1,0 +1,157 @@
+"""The rule of reverse mode of the continuous adjoints, over one member or many."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ..._forward_only import forward_only
+from ..._vma import promote
+from ...kernels.lanes import Lanes, Member, batched
+from .._loop import Loop, Result, Saves
+from .._march import March, Operands
+from .._refill import Refill
+from .._rosenbrock import Rosenbrock
+from .._scan import Steps
+from ._continuous import Backward, Kind, Task, dense_loop
+from ._replay import REVERSE_TWICE, differentiable_parts, without_lost
+
+
+def run(
+    loop: Loop | Steps | Refill,
+    y0: PyTree,
+    operands: Operands,
+    times: bool,
+    kind: Kind,
+    rtol: float | None,
+    atol: float | None,
+    memory: int,
+    name: str,
+) -> Result:
+    """Runs a march with the rule of a continuous adjoint.
+
+    Args:
+        loop: What to run; its `lanes` are replaced by the number of members.
+        y0: The initial state.
+        operands: What the march depends on.
+        times: Whether t0, t1 and saved times are differentiated.
+        kind: What is integrated backwards.
+        rtol: The relative tolerance of the way back; None for that of the solve.
+        atol: The absolute tolerance, likewise.
+        memory: About how many bytes a record of all members together may take.
+        name: The adjoint, for messages.
+
+    Raises:
+        ValueError: If the adjoint does not fit the solve.
+    """
+    march, most = _march_of(loop)
+    _check(march, operands, kind, rtol, atol, name)
+    spec = differentiable_parts(operands, times)
+    member = jax.eval_shape(lambda: (y0, operands))
+    state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(member[0]))
+
+    def over_lanes(fn: Callable) -> Callable:
+        """Makes `fn(lanes, enter, tree)` a function of one member's tree; `enter` makes parts of it lane values."""
+
+        def of_member(tree: PyTree) -> PyTree:
+            leaves, treedef = jax.tree.flatten(tree)
+
+            def flat(count, flags, *leaves):
+                flags = jax.tree.unflatten(treedef, flags)
+                enter = lambda lanes, x, f: lanes.enter(x, jax.tree.leaves(f))  # noqa: E731
+                return fn(Lanes(count) if count else Member(), enter, jax.tree.unflatten(treedef, leaves), flags)
+
+            return batched(flat)(*leaves)
+
+        return of_member
+
+    @over_lanes
+    def plain(lanes, enter, tree, flags):
+        (y0, operands), (y0_flags, operand_flags) = tree, flags
+        saves = None
+        if operands.saves is not None:
+            saves = Saves(operands.saves, operand_flags.saves)
+        operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
+        here = loop.over(lanes, state_bytes, 1)
+        return here.forward(enter(lanes, y0, y0_flags), enter(lanes, operands, operand_flags), saves)
+
+    @over_lanes
+    def reverse(lanes, enter, task, flags):
+        back = Backward(dense_loop(march, lanes, most), kind, (spec.field, spec.t0), rtol, atol, memory)
+        like = Task(None, None, None, None, member[0], None)  # pyright: ignore[reportArgumentType]
+        return back.run(enter(lanes, task, flags), like)
+
+    @jax.custom_vjp
+    def solve(inputs):
+        return plain(inputs)
+
+    def forward(inputs):
+        result = plain(forward_only(inputs, REVERSE_TWICE))
+        return result, (result, inputs)
+
+    def backward(kept, cotangent):
+        (result, inputs), ys_bar = forward_only((kept, cotangent.ys), REVERSE_TWICE)
+        y0, operands = inputs
+        ys_bar, lost = without_lost(ys_bar, result)
+        single = operands.saves is None
+        saves = operands.span[None] if single else operands.saves
+        ys, bars = result.ys, ys_bar
+        if single:
+            ys, bars = jax.tree.map(lambda x: x[None], (ys, bars))
+        task = Task(bars, saves, ys, result.elapsed, y0, operands._replace(saves=None))
+        y_bar, (field_bar, t0_bar) = reverse(promote(task))
+        bar = jax.tree.map(lambda x: None, operands)._replace(field=field_bar, t0=t0_bar)
+        if times:
+            along = _along(march, bars, ys, saves, operands)
+            bar = bar._replace(span=along[0]) if single else bar._replace(saves=along)
+        y_bar, bar = jax.tree.map(lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), (y_bar, bar))
+        return ((y_bar, bar),)
+
+    solve.defvjp(forward, backward)
+    # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
+    return solve(promote((y0, operands)))
+
+
+def _along(march: March, bars: PyTree, ys: PyTree, saves: Array, operands: Operands) -> Array:
+    """Returns the cotangents of the saved times: the product of each state's with the vector field there."""
+
+    def one(bar, y, s):
+        slope = march.field(operands.t0 + operands.direction * s, y, operands.field)
+        zero = jnp.zeros_like(s)  # a state that is missing has no cotangent
+        products = [
+            jnp.sum(jnp.where(b == 0, zero.astype(b.real.dtype), jnp.real(b * k))).astype(s.dtype)
+            for b, k in zip(jax.tree.leaves(bar), jax.tree.leaves(slope))
+        ]
+        return operands.direction * sum(products, zero)
+
+    return jax.vmap(one)(bars, ys, saves)
+
+
+def _march_of(loop: Loop | Steps | Refill) -> tuple[March, int]:
+    """Returns the march of any loop, and the limit on its steps."""
+    if isinstance(loop, Refill):
+        loop = loop.loop
+    return loop.march, loop.count + 1 if isinstance(loop, Steps) else loop.max_steps
+
+
+def _check(march: March, operands: Operands, kind: Kind, rtol: Any, atol: Any, name: str) -> None:
+    if march.control is None and (rtol is not None or atol is not None):
+        raise ValueError(
+            f"`{name}(rtol=..., atol=...)` needs a solve with error control, but this one has fixed steps, which are "
+            "taken backwards too. Give `rtol` or `atol` to `solve`, or leave them out here."
+        )
+    if not isinstance(march.stepper, Rosenbrock):
+        return
+    if march.stepper.mass is not None:
+        raise ValueError(
+            f"`adjoint={name}()` does not know the adjoint equation of a mass matrix, which the solver has. "
+            "Take `adjoint=sciml.Checkpointed()`."
+        )
+    moved = [x for x in operands.field if jnp.iscomplexobj(x)]
+    if kind.parameters and moved:
+        raise ValueError(
+            f"`adjoint={name}()` integrates the cotangents of the parameters, which Rosenbrock methods cannot where "
+            "these are complex. Take `adjoint=sciml.Gauss()`, or hold their real and imaginary parts."
+        )
