@@ -1,6 +1,6 @@
-"""The table of the docs that says which derivatives go through which adjoint; `python -m tests.adjoint_table` writes it.
+"""The table of the docs that says which derivatives go through which adjoint.
 
-Every cell is a derivative that is computed and compared with an exact one.
+`python -m tests.adjoint_table` writes it. Every cell is a derivative that is computed and compared with an exact one.
 """
 
 import functools as ft

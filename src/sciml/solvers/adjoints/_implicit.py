@@ -66,8 +66,8 @@ class Implicit(AbstractAdjoint):
             )
         if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(y0)):
             raise TypeError(
-                "`adjoint=Implicit()` needs a real state, but `y0` has a complex leaf. Solve for its real and imaginary "
-                "parts."
+                "`adjoint=Implicit()` needs a real state, but `y0` has a complex leaf. Solve for its real and "
+                "imaginary parts."
             )
         y0, operands = promote((y0, operands))
         result = _replay.run(loop, *jax.lax.stop_gradient((y0, operands)), times, 1)
