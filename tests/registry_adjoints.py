@@ -12,23 +12,30 @@ KINDS = ("scan", "fixed", "fixed_saves", "adaptive", "adaptive_saves")
 
 
 class Case(NamedTuple):
-    """An adjoint, and the loops through which reverse and forward mode work."""
+    """An adjoint, the loops through which reverse and forward mode work, and the loops that it runs at all."""
 
     name: str
     adjoint: AbstractAdjoint
     reverse: tuple[str, ...]
     forward: tuple[str, ...]
+    runs: tuple[str, ...] = KINDS
 
 
 ADJOINTS = (
     Case("checkpointed", sciml.Checkpointed(), KINDS, ()),
     # the least number of slots: the record is thinned and segments are computed again
     Case("little_memory", sciml.Checkpointed(memory=1), KINDS, ()),
+    # levels need a number of steps that is known when traced
+    Case("one_level", sciml.Checkpointed(levels=1), ("scan",), (), ("scan",)),
+    Case("three_levels", sciml.Checkpointed(levels=3), ("scan",), (), ("scan",)),
+    Case("segments", sciml.Checkpointed(segments=5), KINDS, ()),
     Case("direct", sciml.Direct(), ("scan",), KINDS),
 )
 
 
 def _is_slow(case: Case, kind: str) -> bool:
+    if case.name in ("one_level", "segments"):
+        return True
     return case.name == "little_memory" or (case.name == "checkpointed" and kind not in ("scan", "adaptive_saves"))
 
 
@@ -36,7 +43,7 @@ def _pairs(mode: str, wanted: bool = True):
     return [
         pytest.param(case, kind, id=f"{case.name}-{kind}", marks=[pytest.mark.slow] if _is_slow(case, kind) else [])
         for case in ADJOINTS
-        for kind in KINDS
+        for kind in case.runs
         if (kind in getattr(case, mode)) == wanted
     ]
 

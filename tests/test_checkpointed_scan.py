@@ -173,7 +173,7 @@ def test_shard_map(shared):
         return jax.shard_map(fn, mesh=mesh, in_specs=specs, out_specs=P("members"))
 
     def on_one(fn):
-        return lambda y, f: jax.vmap(one)(*(jnp.broadcast_to(x, (4,)) for x in (y, f)))
+        return lambda y, f: fn(*(jnp.broadcast_to(x, (4,)) for x in (y, f)))
 
     found = jax.jit(jax.grad(ft.partial(total, over=on_devices), argnums=(0, 1)))(y0, factor)
     expected = jax.jit(jax.grad(ft.partial(total, over=on_one), argnums=(0, 1)))(y0, factor)
@@ -278,10 +278,10 @@ def test_memory_takes_the_fewest_levels_that_fit(steps):
 @pytest.mark.parametrize(
     "options, error, message",
     [
-        ({"levels": 2, "segments": 3}, ValueError, r"one of `memory`, `levels` and `segments`.*levels=2, segments=3"),
-        ({"levels": 0}, ValueError, r"`levels` of `checkpointed_scan` must be positive, but is 0"),
+        ({"levels": 2, "segments": 3}, ValueError, r"at most one of `memory`, `levels` and `segments`.*levels=2, segments=3"),
+        ({"levels": 0}, ValueError, r"`checkpointed_scan\(levels=...\)` must be a positive integer, but is 0"),
         ({"levels": 9}, ValueError, r"must be at most 8"),
-        ({"segments": -1}, ValueError, r"`segments` .* must be positive"),
+        ({"segments": -1}, ValueError, r"`checkpointed_scan\(segments=...\)` must be a positive integer, but is -1"),
         ({"length": 7}, ValueError, r"agree on the number of steps, but say \[7, 1000\]"),
         ({"xs": None}, ValueError, r"needs `length`"),
         ({"xs": None, "length": -1}, ValueError, r"must not be negative"),
@@ -296,7 +296,7 @@ def test_errors(options, error, message):
 
 @pytest.mark.parametrize("value", [2.0, True, "2"])
 def test_a_policy_that_is_no_integer(value):
-    with pytest.raises(TypeError, match=f"`levels` of `somewhere` must be an integer, but is {value!r}"):
+    with pytest.raises(TypeError, match=rf"`somewhere\(levels=...\)` must be a positive integer, but is {value!r}"):
         _levels.check_policy(None, value, None, "somewhere")
 
 

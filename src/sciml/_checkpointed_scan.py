@@ -113,8 +113,8 @@ def _counts(steps: int, carry: PyTree, memory: Any, levels: Any, segments: Any) 
         if counts is None:
             least = sum(_levels.deepest(steps))
             raise ValueError(
-                f"`memory` of `checkpointed_scan` must hold at least {least} carries of {size} bytes for {steps} steps, "
-                f"{least * size} bytes, but is {memory}."
+                f"`memory` of `checkpointed_scan` must hold at least {least} carries of {size} bytes for {steps} "
+                f"steps, {least * size} bytes, but is {memory}."
             )
         return counts
     if segments is not None:

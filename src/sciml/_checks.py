@@ -166,14 +166,14 @@ def check_max_steps(max_steps: Any) -> int:
 
 
 def check_count(value: Any, name: str, where: str) -> int:
-    """Returns a positive number of things.
+    """Returns a positive number of things, the argument `name` of `where`.
 
     Raises:
         TypeError: If it is not an integer.
         ValueError: If it is not positive.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"`{name}` of `{where}` must be an integer, but is {value!r}.")
+        raise TypeError(f"`{where}({name}=...)` must be a positive integer, but is {value!r}.")
     if value <= 0:
-        raise ValueError(f"`{name}` of `{where}` must be positive, but is {value}.")
+        raise ValueError(f"`{where}({name}=...)` must be a positive integer, but is {value}.")
     return int(value)

@@ -91,8 +91,8 @@ def check_policy(memory: Any, levels: Any, segments: Any, where: str) -> None:
     given = {name: x for name, x in (("memory", memory), ("levels", levels), ("segments", segments)) if x is not None}
     if len(given) > 1:
         got = ", ".join(f"{name}={value!r}" for name, value in given.items())
-        raise ValueError(f"`{where}` takes one of `memory`, `levels` and `segments`, but got {got}.")
+        raise ValueError(f"`{where}` takes at most one of `memory`, `levels` and `segments`, but got {got}.")
     for name, value in given.items():
         check_count(value, name, where)
     if levels is not None and levels > MOST:
-        raise ValueError(f"`levels` of `{where}` must be at most {MOST}, but is {levels}: more would save no memory.")
+        raise ValueError(f"`{where}(levels=...)` must be at most {MOST}, but is {levels}: more would save no memory.")

@@ -41,7 +41,15 @@ def differentiable_parts(operands: Operands, times: bool) -> Operands:
     return spec._replace(field=inexact, t0=times, span=times and operands.saves is None)
 
 
-def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool, memory: int) -> Result:
+def run(
+    loop: Loop | Steps | Refill,
+    y0: PyTree,
+    operands: Operands,
+    times: bool,
+    memory: int,
+    levels: int | None = None,
+    segments: int | None = None,
+) -> Result:
     """Runs a march with a reverse-mode rule; under `jax.vmap`, over lanes.
 
     Args:
@@ -50,6 +58,8 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
         operands: What the march depends on.
         times: Whether t0, t1 and saved times are differentiated.
         memory: About how many bytes the record of all members together may take.
+        levels: The number of levels in place of what `memory` holds; see `Checkpointed`.
+        segments: The number of segments in place of it.
     """
     spec = differentiable_parts(operands, times)._replace(saves=None)
 
@@ -66,7 +76,7 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
         operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
         values = engine.enter(operands, jax.tree.leaves(operand_flags))
         state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(member_y0))
-        here = loop.over(engine, state_bytes, memory)
+        here = loop.over(engine, state_bytes, memory, levels, segments)
         return here, engine.enter(y0, jax.tree.leaves(y0_flags)), values, saves
 
     def over_lanes(fn: Callable) -> Callable:
