@@ -278,7 +278,11 @@ def test_memory_takes_the_fewest_levels_that_fit(steps):
 @pytest.mark.parametrize(
     "options, error, message",
     [
-        ({"levels": 2, "segments": 3}, ValueError, r"at most one of `memory`, `levels` and `segments`.*levels=2, segments=3"),
+        (
+            {"levels": 2, "segments": 3},
+            ValueError,
+            r"at most one of `memory`.*levels=2, segments=3",
+        ),
         ({"levels": 0}, ValueError, r"`checkpointed_scan\(levels=...\)` must be a positive integer, but is 0"),
         ({"levels": 9}, ValueError, r"must be at most 8"),
         ({"segments": -1}, ValueError, r"`checkpointed_scan\(segments=...\)` must be a positive integer, but is -1"),

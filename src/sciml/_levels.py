@@ -41,7 +41,7 @@ def _split(steps: int, levels: int, divide: bool) -> tuple[int, ...]:
     root = steps ** (1 / levels)
     even = max(2, round(root))
     near = [c for c in range(max(2, math.ceil(root / 2)), math.floor(2 * root) + 1) if steps % c == 0]
-    inner = min(near, key=lambda c: abs(math.log(c / root)), default=even) if divide else even
+    inner = min(near, key=lambda c: abs(c - root), default=even) if divide else even
     return _split(steps // inner, levels - 1, divide) + (inner,)
 
 
