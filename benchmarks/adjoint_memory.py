@@ -53,8 +53,10 @@ def gray_scott(t: Any, y: tuple[jax.Array, jax.Array], args: tuple[jax.Array, ja
 
 
 def start(size: int) -> tuple[np.ndarray, np.ndarray]:
-    x = np.arange(size) / size - 0.5
+    """Two spots in every tile of 64 x 64 cells; they grow and divide."""
+    x = np.arange(64) / 64 - 0.5
     spots = np.exp(-200 * (x[:, None] ** 2 + x**2)) + np.exp(-200 * ((x[:, None] - 0.2) ** 2 + (x + 0.1) ** 2))
+    spots = np.tile(spots, (size // 64, size // 64)) * np.linspace(0.95, 1.05, size)
     return 1 - 0.5 * spots, 0.25 * spots
 
 
