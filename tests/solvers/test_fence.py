@@ -29,17 +29,14 @@ def test_what_is_fenced(field, size, expected):
 
 
 def end(u, rate, **options):
-    # a new function, so that nothing is taken from a cache
-    return sciml.solve(
-        lambda t, u, args: diffusion(t, u, args), u, t0=0.0, t1=1.0, args=rate, throw=False, **options
-    ).ys[-1]
+    field = ft.partial(diffusion)  # a new object each time, so that nothing is taken from a cache
+    return sciml.solve(field, u, t0=0.0, t1=1.0, args=rate, throw=False, **options).ys[-1]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"dt": 0.1}, pytest.param({"rtol": 1e-4, "atol": 1e-4}, marks=pytest.mark.slow)],
-    ids=["fixed", "adaptive"],
-)
+ADAPTIVE = pytest.param({"rtol": 1e-4, "atol": 1e-4}, id="adaptive", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("options", [pytest.param({"dt": 0.1}, id="fixed"), ADAPTIVE])
 def test_fences_change_nothing(options, monkeypatch):
     u = jnp.sin(jnp.linspace(0.0, 9.0, 2048))
 
@@ -73,5 +70,5 @@ def test_a_stencil_is_not_repeated_in_every_stage():
     def solve(solver):
         return inspect.cost(ft.partial(end, rate=0.2, dt=0.1, solver=solver), u).flops
 
-    # six evaluations a step and the sums between them; without fences 60 times as many
-    assert solve(diffrax.Tsit5()) < 25 * solve(diffrax.Euler())
+    # six evaluations a step and the sums between them; without fences more than 20 times as many
+    assert solve(diffrax.Tsit5()) < 12 * solve(diffrax.Euler())
