@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from . import (
+    adjoint_memory,
     beside_gradsolve,
     compile_time,
     continuous_adjoints,
@@ -23,6 +24,7 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "scan": scan.groups,
     "gradient": gradient.groups,
     "continuous_adjoints": continuous_adjoints.groups,
+    "adjoint_memory": adjoint_memory.groups,
     "rosenbrock": rosenbrock.groups,
     "work_precision": work_precision.groups,
     "compile_time": compile_time.groups,

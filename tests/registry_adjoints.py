@@ -29,6 +29,10 @@ ADJOINTS = (
     Case("checkpointed", sciml.Checkpointed(), KINDS, ()),
     # the least number of slots: the record is thinned and segments are computed again
     Case("little_memory", sciml.Checkpointed(memory=1), KINDS, ()),
+    # levels need a number of steps that is known when traced
+    Case("one_level", sciml.Checkpointed(levels=1), ("scan",), (), ("scan",)),
+    Case("three_levels", sciml.Checkpointed(levels=3), ("scan",), (), ("scan",)),
+    Case("segments", sciml.Checkpointed(segments=5), KINDS, ()),
     Case("direct", sciml.Direct(), ("scan",), KINDS),
     Case("reversible", sciml.Reversible(), ("scan",), (), ("scan",)),
     Case("forward", sciml.Forward(), KINDS, KINDS),
@@ -46,15 +50,17 @@ def _is_slow(case: Case, kind: str) -> bool:
     if case.error:
         return (case.name, kind) not in _QUICK
     ends = ("scan", "adaptive_saves")
-    return case.name == "little_memory" or (case.name in ("checkpointed", "forward") and kind not in ends)
+    if case.name in ("one_level", "segments", "little_memory"):
+        return True
+    return case.name in ("checkpointed", "forward") and kind not in ends
 
 
 def _pairs(mode: str, wanted: bool = True):
     return [
         pytest.param(case, kind, id=f"{case.name}-{kind}", marks=[pytest.mark.slow] if _is_slow(case, kind) else [])
         for case in ADJOINTS
-        for kind in KINDS
-        if (kind in getattr(case, mode)) == wanted and kind in case.runs
+        for kind in case.runs
+        if (kind in getattr(case, mode)) == wanted
     ]
 
 

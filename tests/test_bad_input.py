@@ -185,8 +185,20 @@ def test_method_without_error_estimate_under_tolerances():
 
 
 def test_little_memory_for_an_adjoint():
-    with pytest.raises(ValueError, match=r"`Checkpointed\(memory=...\)` must be a positive number of bytes, but is 0"):
+    with pytest.raises(ValueError, match=r"`Checkpointed\(memory=...\)` must be a positive integer, but is 0"):
         sciml.Checkpointed(memory=0)
+
+
+def test_two_policies_for_an_adjoint():
+    message = r"`Checkpointed` takes at most one of `memory`, `levels` and `segments`, but got memory=9, levels=2"
+    with pytest.raises(ValueError, match=message):
+        sciml.Checkpointed(memory=9, levels=2)
+
+
+@pytest.mark.parametrize("options", [{}, {"dt": 0.1, "saveat": [0.5]}])
+def test_levels_of_a_loop_whose_steps_are_not_counted(options):
+    message = r"`Checkpointed\(levels=2\)` needs a number of steps that is known .* choose with `memory` or `segments`"
+    refused(ValueError, message, adjoint=sciml.Checkpointed(levels=2), **options)
 
 
 # --- wrong types, as users without the type checker of these tests meet them

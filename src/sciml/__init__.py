@@ -5,6 +5,7 @@ The face of the library: what most programs need, and the packages that hold the
 - `solve` an initial value problem; get a `Solution` with a `Status`.
 - `steady_state`: where a model is at rest.
 - `fit` a model to data.
+- `checkpointed_scan`: any loop, with the memory of its gradient chosen.
 - `models`: vector fields; `AbstractModel` and `parameter` to write your own.
 - `solvers`: methods and adjoints (`Checkpointed`, `Direct`, `Gauss`, ...).
 - `parallel`: ensembles and sweeps over devices.
@@ -25,6 +26,7 @@ from . import (
     training as training,
     verify as verify,
 )
+from ._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._model import AbstractModel as AbstractModel
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._status import SolveError as SolveError, Status as Status, raise_for_status as raise_for_status

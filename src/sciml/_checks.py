@@ -163,3 +163,17 @@ def check_max_steps(max_steps: Any) -> int:
     if isinstance(max_steps, bool) or not isinstance(max_steps, int | np.integer) or max_steps <= 0:
         raise ValueError(f"`max_steps` must be a positive integer, but is {max_steps!r}.")
     return int(max_steps)
+
+
+def check_count(value: Any, name: str, where: str) -> int:
+    """Returns a positive number of things, the argument `name` of `where`.
+
+    Raises:
+        TypeError: If it is not an integer.
+        ValueError: If it is not positive.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"`{where}({name}=...)` must be a positive integer, but is {value!r}.")
+    if value <= 0:
+        raise ValueError(f"`{where}({name}=...)` must be a positive integer, but is {value}.")
+    return int(value)

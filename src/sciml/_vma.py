@@ -62,6 +62,13 @@ def match(tree: _T, like: Any) -> _T:
     return to_varying(tree, vma_of(like))
 
 
+def closed_over(fn: Callable, *args: Any) -> list:
+    """Returns what a function closes over, for what varies among it; nothing outside `jax.shard_map`."""
+    if not jax.sharding.get_abstract_mesh().manual_axes:
+        return []
+    return jax.make_jaxpr(fn)(*args).consts
+
+
 def struct(shape: tuple[int, ...], dtype: Any, axes: frozenset) -> jax.ShapeDtypeStruct:
     """Returns the type of an array that varies over the given manual axes."""
     if not axes:

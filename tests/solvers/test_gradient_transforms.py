@@ -127,6 +127,21 @@ def test_jit_changes_nothing(kind):
     close(jax.grad(jax.jit(fn))(p), jax.jit(jax.grad(fn))(p), rtol=1e-12, atol=1e-13)
 
 
+def test_levels_chosen_for_one_member_serve_many():
+    """What one member recorded with all its states is replayed over lanes, where the memory would hold fewer."""
+    states = 39  # of 16 bytes
+
+    def fn(adjoint, y0):
+        p = eqx.tree_at(lambda p: p.y0, inputs(), y0)
+        return run("scan", adjoint, p, **cheap("scan")).ys[-1]
+
+    y0 = inputs().y0
+    expected = jax.jit(jax.jacfwd(ft.partial(fn, sciml.Direct())))(y0)
+    for memory in (16 * states, 16 * 13, 16):
+        found = jax.jit(jax.jacrev(ft.partial(fn, sciml.Checkpointed(memory=memory))))(y0)
+        close(found, expected, **FIXED)
+
+
 @pytest.mark.parametrize("kind", ["scan", "adaptive_saves"])
 def test_direct_is_batched_too(kind):
     batch = members()

@@ -19,6 +19,7 @@ from jaxtyping import Array, PyTree
 from .._checks import concrete
 from .._types import Args, RealScalarLike, Y
 from .._vma import as_promoted_function, promote, to_varying, vma_of
+from ._fence import fence, reads_neighbours
 
 Field = Callable[[RealScalarLike, Y, list[Array]], Y]
 """`field(t, y, operands)`, which closes over no traced value."""
@@ -61,7 +62,7 @@ def arrays_of(args: Args) -> Args:
     return jax.tree.map(convert, args)
 
 
-def close_field(model: Callable, t: Array, y: Y, args: Args) -> tuple[Field, list[Array]]:
+def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) -> tuple[Field, list[Array]]:
     """Traces a model once and returns it as a field with its operands.
 
     Args:
@@ -69,6 +70,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args) -> tuple[Field, lis
         t: A time, for its dtype.
         y: A state, for its structure, shapes and dtypes.
         args: What the model takes beside time and state.
+        stages: How often a step evaluates the model; between several evaluations there may be fences.
 
     Raises:
         ValueError: If the model returns another structure, shape or dtype than the state's.
@@ -99,14 +101,17 @@ def close_field(model: Callable, t: Array, y: Y, args: Args) -> tuple[Field, lis
     jaxpr = closed.jaxpr
     out_structure = jax.tree.structure(out)
 
+    fenced = fence if stages > 1 and reads_neighbours(jaxpr) else lambda tree, t: tree
+
     def field(t, y, operands):
+        y = fenced(y, t)
         moved = iter(operands[count:])
         consts = [next(moved) if h else c for c, h in zip(kept, hoisted)]
         leaves = jax.tree.leaves((t, y, operands[:count]))
         leaves = [jnp.asarray(x, v.aval.dtype) if _plain(v) else x for x, v in zip(leaves, jaxpr.invars)]
         program = jex.core.ClosedJaxpr(jaxpr, consts)
         run = as_promoted_function(program) if promoted else jex.core.jaxpr_as_fun(program)
-        return jax.tree.unflatten(out_structure, run(*leaves))
+        return fenced(jax.tree.unflatten(out_structure, run(*leaves)), t)
 
     return field, operands
 

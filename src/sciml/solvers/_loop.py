@@ -103,14 +103,34 @@ class Loop(eqx.Module):
     slopes: bool = eqx.field(static=True)
     slots: int = eqx.field(static=True, default=16)
 
-    def over(self, lanes: Lanes | Member, state_bytes: int, memory: int) -> "Loop":
+    def over(
+        self,
+        lanes: Lanes | Member,
+        state_bytes: int,
+        memory: int,
+        levels: int | None = None,
+        segments: int | None = None,
+    ) -> "Loop":
         """Returns the loop over other lanes, with as many slots as `memory` bytes hold.
 
         Args:
             lanes: The engine.
             state_bytes: The size of one member's state.
-            memory: About how many bytes the record of all members together may take.
+            memory: About how many bytes the record of all members together may take; 0 for a loop that is
+                not recorded.
+            levels: None: the number of steps is not known, so they cannot be kept in levels.
+            segments: The number of slots in place of what `memory` holds.
+
+        Raises:
+            ValueError: If `levels` are asked for.
         """
+        if levels is not None:
+            raise ValueError(
+                f"`Checkpointed(levels={levels})` needs a number of steps that is known when traced: `dt` as a number, "
+                "no tolerances and no `saveat`. Elsewhere choose with `memory` or `segments`."
+            )
+        if segments is not None:
+            return Loop(self.march, lanes, self.max_steps, self.slopes, max(16, _power_of_two(segments)))
         slots = _power_of_two(min(memory, _ZEROED_AT_MOST) / (2 * state_bytes * (lanes.count or 1))) // 2
         most = 4096 if lanes.count is None else 1024
         slots = max(16, min(most, slots, _power_of_two(self.max_steps)))

@@ -71,9 +71,16 @@ class Refill(eqx.Module):
     loop: Loop
     width: int = eqx.field(static=True, default=1)
 
-    def over(self, lanes: Lanes | Member, state_bytes: int, memory: int) -> "Loop | Refill":
+    def over(
+        self,
+        lanes: Lanes | Member,
+        state_bytes: int,
+        memory: int,
+        levels: int | None = None,
+        segments: int | None = None,
+    ) -> "Loop | Refill":
         """Returns the loop for a number of members with states of `state_bytes` each."""
-        loop = self.loop.over(lanes, state_bytes, memory)
+        loop = self.loop.over(lanes, state_bytes, memory, levels, segments)
         if lanes.count is None or lanes.count <= _FEWEST:
             return loop
         # so few that every lane takes up many members and the last ones finish together

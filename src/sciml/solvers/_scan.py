@@ -1,8 +1,8 @@
 """A fixed number of equal steps to the end state: one `scan`, as fast as the same loop written by hand.
 
 Steps run in segments. The state is looked at between segments only, for whether it is still finite;
-and where memory does not hold the state at every step, the gradient keeps the state at every segment
-and computes the steps within again.
+and where memory does not hold the state at every step, the gradient keeps the state at some of them
+and computes the steps between again, in as many levels as it takes (`_levels`).
 """
 
 import math
@@ -11,8 +11,9 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Bool, PyTree
 
+from .. import _levels
 from .._loops import scan
 from .._status import Status
 from ..kernels.lanes import Lanes, Member, is_value
@@ -34,108 +35,135 @@ class Steps(eqx.Module):
         lanes: The engine.
         count: The number of steps of length `dt`.
         tail: Whether a shorter step follows, which ends at the end time.
-        keep_all: Whether the gradient keeps the state at every step, or only at every segment.
+        counts: How many states each level of the gradient keeps; with one level, all of them.
     """
 
     march: March
     lanes: Lanes | Member
     count: int = eqx.field(static=True)
     tail: bool = eqx.field(static=True)
-    keep_all: bool = eqx.field(static=True, default=True)
+    counts: tuple[int, ...] = eqx.field(static=True, default=())
 
-    def over(self, lanes: Lanes | Member, state_bytes: int, memory: int) -> "Steps":
-        """Returns the loop over other lanes, which keeps all states if `memory` bytes hold them; see `Loop.over`."""
-        all_bytes = self.count * state_bytes * (lanes.count or 1)
-        return Steps(self.march, lanes, self.count, self.tail, all_bytes <= memory)
+    def over(
+        self,
+        lanes: Lanes | Member,
+        state_bytes: int,
+        memory: int,
+        levels: int | None = None,
+        segments: int | None = None,
+    ) -> "Steps":
+        """Returns the loop over other lanes, with the fewest levels whose states `memory` bytes hold; see `Loop.over`.
 
-    @property
-    def segment(self) -> int:
-        """The number of steps in a segment: about the root of all, and a divisor of it if there is one."""
-        root = max(1, math.isqrt(self.count))
-        near = [n for n in range(root // 2 + 1, 2 * root) if self.count % n == 0]
-        return min(near, key=lambda n: abs(n - root), default=root)
+        Where none fit, it has those that keep the fewest states.
+        """
+        if levels is not None:
+            counts = _levels.split(self.count, levels)
+        elif segments is not None:
+            counts = _levels.segmented(self.count, segments)
+        elif memory == 0:
+            counts = (self.count,)
+        else:
+            most = memory // max(1, state_bytes * (lanes.count or 1))
+            counts = _levels.fit(self.count, most) or _levels.deepest(self.count)
+        return Steps(self.march, lanes, self.count, self.tail, counts)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
         return self._forward(y0, operands, lambda y: None)[0]
 
-    def forward_recorded(self, y0: PyTree, operands: Operands, saves: Saves | None) -> tuple[Result, PyTree, None]:
-        """Takes all steps and returns what `backward` needs: states, the steps' axis first."""
+    def forward_recorded(
+        self, y0: PyTree, operands: Operands, saves: Saves | None
+    ) -> tuple[Result, PyTree, Bool[Array, "..."]]:
+        """Takes all steps and returns what `backward` needs: states, the steps' axis first, and the levels.
+
+        The levels are the shape of an array without elements, since the lanes may be others on the way
+        back, and then as many states would be kept in other levels.
+        """
         result, kept = self._forward(y0, operands, lambda y: y)
-        return result, kept, None
+        return result, kept, jnp.zeros((0, *self.counts), bool)
 
     def _forward(self, y0, operands, keep):
         # keep says what of a state is recorded
-        every = keep if self.keep_all else lambda y: None
+        all_kept = len(self.counts) == 1
+        every, first = (keep, lambda y: None) if all_kept else (lambda y: None, keep)
 
         def step(carry, number):
             kept = every(carry.y)
             y, memory = self.lanes.call(self._step, carry.y, carry.memory, self._uniform(number), operands)
             return self.lanes.carry(_Carry(y, memory, carry.finite)), kept
 
-        def segment(carry, numbers):
-            kept = jax.tree.map(lambda x: x[None], keep(carry.y))
-            carry, inner = scan(step, carry, numbers, like=operands)
+        def advance(carry, numbers):
+            if numbers.ndim > 1:
+                return scan(advance, carry, numbers, like=operands)
+            carry, kept = scan(step, carry, numbers, like=operands)
             finite = self.lanes.call(_count_finite, carry.finite, carry.y, self._uniform(numbers[-1] + 1))
-            return self.lanes.carry(carry._replace(finite=finite)), inner if self.keep_all else kept
+            return self.lanes.carry(carry._replace(finite=finite)), kept
+
+        def block(carry, numbers):
+            kept = first(carry.y)
+            carry, inner = advance(carry, numbers)
+            return carry, inner if all_kept else kept
 
         carry = self.lanes.carry(self.lanes.call(self._start, y0, operands))
-        whole, rest = self._numbers()
-        carry, kept = scan(segment, carry, whole, like=operands)
-        kept_rest, kept_tail = None, None
-        if rest.size:
-            carry, kept_rest = segment(carry, rest)
+        kept, kept_tail = [], None
+        for numbers in _numbers(self.count, self.counts):
+            carry, here = scan(block, carry, numbers, like=operands)
+            kept.append(here)
         if self.tail:
             kept_tail = keep(carry.y)
             carry = self.lanes.carry(self.lanes.call(self._last, carry, operands))
-        return self._result(carry, operands), (kept, kept_rest, kept_tail, carry.finite)
+        return self._result(carry, operands), (kept, kept_tail, carry.finite)
 
     def backward(
-        self, cotangent: PyTree, kept: PyTree, numbers: None, operands: Operands, saves: None, differentiable: PyTree
+        self,
+        cotangent: PyTree,
+        residuals: PyTree,
+        levels: Bool[Array, "..."],
+        operands: Operands,
+        saves: None,
+        differentiable: PyTree,
     ) -> tuple[PyTree, PyTree, None]:
         """Carries the cotangent of the end state back; see `Loop.backward`."""
         diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
+        kept, kept_tail, finite = residuals
+        counts = levels.shape[1:]
 
         def retreat(bar, x):
             number, y = x
             return self.lanes.carry(self.lanes.call(self._retreat, bar, self._uniform(number), y, diff, held)), None
 
-        def segment(bar, x):
-            numbers, kept = x
-            all_kept = _length(kept) == numbers.shape[0]  # what was recorded says so: the lanes may differ
-            states = kept if all_kept else self._states(_first_of(kept), numbers, operands)
-            return scan(retreat, bar, (numbers, states), reverse=True, like=operands)
+        def unwind(bar, x):
+            numbers, y = x
+            states = y if len(counts) == 1 else self._states(y, numbers, operands)
+            return scan(retreat if numbers.ndim == 1 else unwind, bar, (numbers, states), reverse=True, like=operands)
 
         y_bar = self.lanes.carry(self.lanes.enter(cotangent, self.lanes.count is not None))
         zeros = self.lanes.carry(self.lanes.call(lambda d: jax.tree.map(jnp.zeros_like, d), diff))
         bar = (y_bar, zeros)
         if self.tail:
             number = self._uniform(jnp.full((), self.count, jnp.int32))
-            bar = self.lanes.carry(self.lanes.call(self._retreat_last, bar, number, kept[2], diff, held))
-        whole, rest = self._numbers()
-        if rest.size:
-            bar, _ = segment(bar, (rest, kept[1]))
-        bar, _ = scan(segment, bar, (whole, kept[0]), reverse=True, like=operands)
-        y_bar, diff_bar = self.lanes.call(self._unless_failed, bar, kept[3])
+            bar = self.lanes.carry(self.lanes.call(self._retreat_last, bar, number, kept_tail, diff, held))
+        for numbers, here in reversed(list(zip(_numbers(self.count, counts), kept))):
+            bar, _ = scan(unwind, bar, (numbers, here), reverse=True, like=operands)
+        y_bar, diff_bar = self.lanes.call(self._unless_failed, bar, finite)
         return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), None
 
     def _states(self, y, numbers, operands):
-        """Returns the states before each of a segment's steps."""
+        """Returns the states before each of the steps, or blocks of steps, along the first axis of `numbers`."""
 
         def step(carry, number):
             y, memory = carry
-            new = self.lanes.call(self._step, y, memory, self._uniform(number), operands)
-            return self.lanes.carry(new), y
+            return self.lanes.carry(self.lanes.call(self._step, y, memory, self._uniform(number), operands)), None
 
-        memory = self.lanes.call(self._first, y, self._uniform(numbers[0]), operands)
-        _, states = scan(step, self.lanes.carry((y, memory)), numbers, like=operands)
+        def advance(carry, numbers):
+            run = step if numbers.ndim == 0 else lambda carry, numbers: scan(advance, carry, numbers, like=operands)
+            return run(carry, numbers)[0], None
+
+        first = numbers[(0,) * numbers.ndim]
+        memory = self.lanes.call(self._first, y, self._uniform(first), operands)
+        start = self.lanes.carry((y, memory))
+        _, states = scan(lambda carry, n: (advance(carry, n)[0], carry[0]), start, numbers, like=operands)
         return states
-
-    def _numbers(self) -> tuple[Array, Array]:
-        """Returns the numbers of the steps, in whole segments and the rest."""
-        whole = self.count // self.segment * self.segment
-        numbers = jnp.arange(self.count, dtype=jnp.int32)
-        return numbers[:whole].reshape(-1, self.segment), numbers[whole:]
 
     def _uniform(self, number: Array):
         return self.lanes.enter(number, False)
@@ -195,12 +223,16 @@ class Steps(eqx.Module):
         return Result(*self.lanes.leave(self.lanes.call(result, carry.y, carry.finite, operands)))
 
 
-def _length(kept: PyTree) -> int:
-    return jax.tree.leaves(kept)[0].shape[0]
-
-
-def _first_of(kept: PyTree) -> PyTree:
-    return jax.tree.map(lambda x: x[0], kept)
+def _numbers(count: int, counts: tuple[int, ...]) -> list[Array]:
+    """Returns the numbers of the steps, in blocks along the first axis, whose states are kept, and blocks within."""
+    if len(counts) == 1:
+        counts = _levels.split(count, 2)  # every state is kept; the loops look at them now and then
+    counts = counts if len(counts) > 1 else (1, count)
+    found = []
+    for start, shape in _levels.pieces(count, counts):
+        shape = shape if len(shape) == len(counts) else (1, *shape)
+        found.append((start + jnp.arange(math.prod(shape), dtype=jnp.int32)).reshape(shape))
+    return found
 
 
 def _count_finite(finite, y, number):

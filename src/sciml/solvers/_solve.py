@@ -140,7 +140,7 @@ def _solve(
     schedule: str,
 ) -> Solution:
     assert plan.stepper is not None  # else diffrax runs the solve
-    field, operands = close_field(model, times.t0, y0, args)
+    field, operands = close_field(model, times.t0, y0, args, plan.stepper.evaluations)
     if plan.forwards is None:
         direction = jnp.where(times.t1 >= times.t0, jnp.ones_like(times.t0), -jnp.ones_like(times.t0))
     else:

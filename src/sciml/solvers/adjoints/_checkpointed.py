@@ -3,6 +3,7 @@
 import equinox as eqx
 from jaxtyping import PyTree
 
+from ..._levels import check_policy
 from .._loop import Loop, Result
 from .._march import Operands
 from .._refill import Refill
@@ -10,19 +11,37 @@ from .._scan import Steps
 from . import _replay
 from ._abstract import AbstractAdjoint
 
+DEFAULT_MEMORY = 2**28
+
 
 class Checkpointed(AbstractAdjoint):
     """Reverse mode by running the accepted steps again from last to first; the default.
 
-    The gradient is exact for what was computed, the step sizes held. Steps are recorded in a fixed
-    number of slots; a loop with more steps than slots keeps evenly spread ones and computes those
-    between again, at the cost of one more solve. Under `jax.vmap` forward and backward loop run over
-    lanes. Forward mode (`jax.jvp`, `jax.jacfwd`, `jax.hessian`) needs `Direct`.
+    The gradient is exact for what was computed, the step sizes held. Under `jax.vmap` forward and backward
+    loop run over lanes. Forward mode (`jax.jvp`, `jax.jacfwd`, `jax.hessian`) needs `Direct`.
+
+    With fixed steps to the end state, whose number is known, states are kept in levels as by
+    `sciml.checkpointed_scan`: all of them where `memory` holds them, otherwise $c_1$ of them evenly spread,
+    $c_2$ of those between two of these when the gradient comes to them, and so on, at the cost of one more
+    solve for each level after the first. Any other loop records steps in a fixed number of slots; with
+    more steps than slots it keeps evenly spread ones and computes those between again, at the cost of one
+    more solve.
+
+    At most one of the three is given. `sciml.inspect.adjoint_memory` says what each would take.
 
     Attributes:
-        memory: About how many bytes the record may take, for all members of a `vmap` together. With
-            error control no more than 16 MiB are used, since the record is set up before the
-            number of steps is known.
+        memory: About how many bytes the record may take, for all members of a `vmap` together; by default
+            256 MiB. Takes the fewest levels that fit, and where none do, those with the fewest states. With
+            error control no more than 16 MiB are used, since the record is set up before the number of
+            steps is known.
+        levels: The number of levels, for fixed steps to the end state; 1 keeps all states.
+        segments: The number of segments of two levels; with error control or saved times, of slots, rounded
+            up to a power of two and to at least 16.
+
+    Raises:
+        ValueError: If more than one is given or one is not positive; in the solve, if `levels` are asked of a loop
+            whose number of steps is not known.
+        TypeError: If one is not an integer.
 
     Example:
         ```python
@@ -39,12 +58,13 @@ class Checkpointed(AbstractAdjoint):
         ```
     """
 
-    memory: int = eqx.field(static=True, default=2**28)
+    memory: int | None = eqx.field(static=True, default=None)
+    levels: int | None = eqx.field(static=True, default=None)
+    segments: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
-        if not isinstance(self.memory, int) or self.memory <= 0:
-            raise ValueError(f"`Checkpointed(memory=...)` must be a positive number of bytes, but is {self.memory}.")
+        check_policy(self.memory, self.levels, self.segments, "Checkpointed")
 
     def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
-        return _replay.run(loop, y0, operands, times, self.memory)
+        return _replay.run(loop, y0, operands, times, self.memory or DEFAULT_MEMORY, self.levels, self.segments)

@@ -74,7 +74,7 @@ def run(
         if operands.saves is not None:
             saves = Saves(operands.saves, operand_flags.saves)
         operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
-        here = loop.over(lanes, state_bytes, 1)
+        here = loop.over(lanes, state_bytes, 0)
         return here.forward(enter(lanes, y0, y0_flags), enter(lanes, operands, operand_flags), saves)
 
     @over_lanes

@@ -43,7 +43,15 @@ def differentiable_parts(operands: Operands, times: bool) -> Operands:
     return spec._replace(field=inexact, t0=times, span=times and operands.saves is None)
 
 
-def run(loop: Any, y0: PyTree, operands: Operands, times: bool, memory: int) -> Result:
+def run(
+    loop: Any,
+    y0: PyTree,
+    operands: Operands,
+    times: bool,
+    memory: int,
+    levels: int | None = None,
+    segments: int | None = None,
+) -> Result:
     """Runs a march with a reverse-mode rule; under `jax.vmap`, over lanes.
 
     Args:
@@ -52,12 +60,14 @@ def run(loop: Any, y0: PyTree, operands: Operands, times: bool, memory: int) -> 
         operands: What the march depends on.
         times: Whether t0, t1 and saved times are differentiated.
         memory: About how many bytes the record of all members together may take.
+        levels: The number of levels in place of what `memory` holds; see `Checkpointed`.
+        segments: The number of segments in place of it.
     """
     spec = differentiable_parts(operands, times)._replace(saves=None)
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
     def unpack(count: int | None, flags: Any, tree: PyTree) -> tuple:
-        return enter(loop, count, flags, tree, state_bytes, memory)
+        return enter(loop, count, flags, tree, state_bytes, memory, levels, segments)
 
     def over_lanes(fn: Callable) -> Callable:
         """Makes `fn(count, flags, tree)` a function of one member's tree."""
@@ -121,7 +131,16 @@ def run(loop: Any, y0: PyTree, operands: Operands, times: bool, memory: int) -> 
     return solve(promote((y0, operands)))
 
 
-def enter(loop: Any, count: int | None, flags: Any, tree: PyTree, state_bytes: int, memory: int) -> tuple:
+def enter(
+    loop: Any,
+    count: int | None,
+    flags: Any,
+    tree: PyTree,
+    state_bytes: int,
+    memory: int,
+    levels: int | None = None,
+    segments: int | None = None,
+) -> tuple:
     """Returns the loop over a number of lanes, and what it runs from.
 
     Args:
@@ -130,7 +149,9 @@ def enter(loop: Any, count: int | None, flags: Any, tree: PyTree, state_bytes: i
         flags: Which leaves of `tree` have lanes.
         tree: The initial state and the operands, as arrays.
         state_bytes: The size of one member's state.
-        memory: About how many bytes the record of all members together may take.
+        memory: About how many bytes the record of all members together may take; 0 if nothing is recorded.
+        levels: The number of levels in place of what `memory` holds.
+        segments: The number of segments in place of it.
 
     Returns:
         The loop, and initial state, operands and saves as lane values.
@@ -143,7 +164,7 @@ def enter(loop: Any, count: int | None, flags: Any, tree: PyTree, state_bytes: i
         saves = Saves(operands.saves, operand_flags.saves)
     operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
     values = engine.enter(operands, jax.tree.leaves(operand_flags))
-    here = loop.over(engine, state_bytes, memory)
+    here = loop.over(engine, state_bytes, memory, levels, segments)
     return here, engine.enter(y0, jax.tree.leaves(y0_flags)), values, saves
 
 

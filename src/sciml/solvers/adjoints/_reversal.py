@@ -40,9 +40,8 @@ class Reversal(eqx.Module):
     count: int = eqx.field(static=True)
     tail: bool = eqx.field(static=True)
 
-    def over(self, lanes: Lanes | Member, state_bytes: int, memory: int) -> "Reversal":
+    def over(self, lanes: Lanes | Member, *_: Any) -> "Reversal":
         """Returns the loop over other lanes; its memory is what it is."""
-        del state_bytes, memory
         return Reversal(self.march, lanes, self.count, self.tail)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:

@@ -51,7 +51,7 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
 
     def plain(count, flags, *leaves):
         inputs, flags = jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, flags)
-        here, *values = enter(loop, count, flags, inputs, state_bytes, 1)
+        here, *values = enter(loop, count, flags, inputs, state_bytes, 0)
         return here.forward(*values)
 
     def columns(moved, sloped):
@@ -59,7 +59,7 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
 
         def march(count, flags, leaves):
             inputs, flags = jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, flags)
-            here, *values = enter(lockstep, count, flags, inputs, state_bytes, 1)
+            here, *values = enter(lockstep, count, flags, inputs, state_bytes, 0)
             return here.forward_sloped(*values) if sloped else (here.forward(*values), None)
 
         def run(count, flags, *leaves):
