@@ -11,15 +11,30 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.slow
-def test_ten_thousand_members(tmp_path):
+def run(name: str, folder: pathlib.Path) -> str:
+    """What a tutorial prints; it must write a picture of its name."""
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    script = ROOT / "docs" / "tutorials" / "ten_thousand_members.py"
-    command = [sys.executable, str(script), "--out", str(tmp_path)]
+    command = [sys.executable, str(ROOT / "docs" / "tutorials" / f"{name}.py"), "--out", str(folder)]
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^  10000 members .* us a member$", done.stdout, re.MULTILINE)
-    lockstep, refill = map(float, re.findall(r"lane efficiency ([\d.]+), 0 failed", done.stdout))
+    assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_ten_thousand_members(tmp_path):
+    printed = run("ten_thousand_members", tmp_path)
+    assert re.search(r"^  10000 members .* us a member$", printed, re.MULTILINE)
+    lockstep, refill = map(float, re.findall(r"lane efficiency ([\d.]+), 0 failed", printed))
     assert refill > 2 * lockstep
-    assert (tmp_path / "ten_thousand_members.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_gradient_memory(tmp_path):
+    printed = run("gradient_memory", tmp_path)
+    rows = dict(re.findall(r"^(\S+?)\(.*? ([\d.]+) MiB .* differs", printed, re.MULTILINE))  # of each adjoint the last
+    assert float(rows["Reversible"]) < float(rows["Checkpointed"]) < float(rows["Direct"]) / 10
+    assert "recommended within 32 MiB: Checkpointed(levels=2)" in printed
+    errors = [float(x) for x in re.findall(r"differs by (\S+)", printed)]
+    assert len(errors) == 7 and max(errors) < 1e-2
