@@ -96,9 +96,7 @@ def groups() -> list[Group]:
     implicit = {"Backsolve, Rodas5P": backsolve, "diffrax BacksolveAdjoint, Kvaerno5": diffrax_implicit}
     # with ten thousand weights Rodas5P would factorise matrices of 800 MB in every step of Backsolve
     return [
-        _group(
-            28, MILD, SAVES, {"Backsolve, Rodas5P": backsolve, "diffrax BacksolveAdjoint, Kvaerno5": diffrax_implicit}
-        ),
+        _group(28, MILD, SAVES, implicit),
         _group(96, MILD, SAVES, without, "; Backsolve by Rodas5P is left out: its matrices have 1e8 entries"),
         _group(96, STIFF, 1, {"Backsolve, Tsit5": explicit}, "; Backsolve cannot follow it"),
     ]
