@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from . import (
+    adjoint_accuracy,
     beside_gradsolve,
     compile_time,
     gradient,
@@ -21,6 +22,7 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "neural_ode": neural_ode.groups,
     "scan": scan.groups,
     "gradient": gradient.groups,
+    "adjoint_accuracy": adjoint_accuracy.groups,
     "rosenbrock": rosenbrock.groups,
     "work_precision": work_precision.groups,
     "compile_time": compile_time.groups,

@@ -17,7 +17,8 @@ class Checkpointed(AbstractAdjoint):
     The gradient is exact for what was computed, the step sizes held. Steps are recorded in a fixed
     number of slots; a loop with more steps than slots keeps evenly spread ones and computes those
     between again, at the cost of one more solve. Under `jax.vmap` forward and backward loop run over
-    lanes. Forward mode (`jax.jvp`, `jax.jacfwd`, `jax.hessian`) needs `Direct`.
+    lanes. Forward mode alone (`jax.jvp`, `jax.jacfwd`) needs `Direct` or `Forward`; forward mode of a
+    gradient, as in `jax.hessian`, goes through.
 
     Attributes:
         memory: About how many bytes the record may take, for all members of a `vmap` together. With
