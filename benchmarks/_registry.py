@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from . import (
+    adjoint_accuracy,
     adjoint_memory,
     beside_gradsolve,
     compile_time,
@@ -25,6 +26,7 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "gradient": gradient.groups,
     "continuous_adjoints": continuous_adjoints.groups,
     "adjoint_memory": adjoint_memory.groups,
+    "adjoint_accuracy": adjoint_accuracy.groups,
     "rosenbrock": rosenbrock.groups,
     "work_precision": work_precision.groups,
     "compile_time": compile_time.groups,

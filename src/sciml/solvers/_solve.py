@@ -66,8 +66,10 @@ def solve(
         controller: A diffrax step size controller in place of `rtol` and `atol`.
         saveat: Where to save: None for the end, an array of times within `[t0, t1]` in the
             direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates.
-        adjoint: How derivatives are computed: `Checkpointed()` (reverse mode, the default),
-            `Direct()` (forward mode), or a continuous adjoint: `Gauss()`, `Interpolating()`, `Backsolve()`.
+        adjoint: How derivatives are computed: `Checkpointed()` (reverse mode, the default), `Direct()`
+            (forward mode), `Forward()` (both, by few parameters), `Reversible()` (reverse mode in constant
+            memory), a continuous adjoint, `Gauss()`, `Interpolating()` or `Backsolve()`, or `Implicit()` (of
+            a steady state).
         max_steps: The limit on attempted steps; by default 16384 with error control.
         schedule: How the members of a `jax.vmap` share the loop. In "lockstep" each has a lane and the loop
             ends with the slowest. With "refill" there are fewer lanes, and a lane whose member is done

@@ -18,7 +18,8 @@ class Checkpointed(AbstractAdjoint):
     """Reverse mode by running the accepted steps again from last to first; the default.
 
     The gradient is exact for what was computed, the step sizes held. Under `jax.vmap` forward and backward
-    loop run over lanes. Forward mode (`jax.jvp`, `jax.jacfwd`, `jax.hessian`) needs `Direct`.
+    loop run over lanes. Forward mode alone (`jax.jvp`, `jax.jacfwd`) needs `Direct` or `Forward`; forward
+    mode of a gradient, as in `jax.hessian`, goes through.
 
     With fixed steps to the end state, whose number is known, states are kept in levels as by
     `sciml.checkpointed_scan`: all of them where `memory` holds them, otherwise $c_1$ of them evenly spread,

@@ -15,6 +15,7 @@ class Direct(AbstractAdjoint):
     """Plain loops that JAX differentiates itself.
 
     Forward mode and its compositions (`jax.jvp`, `jax.jacfwd`, `jax.hessian`) work for any solve.
+    The step sizes are held, as in every adjoint: no derivative goes through the controller.
     Reverse mode works with fixed steps to the end state, where the memory grows with their number;
     with error control or saved times JAX refuses it. Under `jax.vmap` the loop is JAX's own
     batched loop, slower than the lanes that `Checkpointed` runs over.
