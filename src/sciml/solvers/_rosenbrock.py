@@ -183,7 +183,8 @@ def _held(rows: Any, factors: Factors, *vectors: Array) -> tuple:
         return jax.lax.optimization_barrier((rows, factors, *vectors))
     n = len(rows)
     rows, lu = [[jnp.stack(row) for row in matrix] for matrix in (rows, factors.lu)]
-    rows, lu, pivots, *vectors = jax.lax.optimization_barrier((rows, lu, factors.pivots, *vectors))
+    held = jax.lax.optimization_barrier((rows, lu, factors.pivots, vectors))
+    rows, lu, pivots, vectors = held
     rows, lu = [[[row[j] for j in range(n)] for row in matrix] for matrix in (rows, lu)]
     return rows, Factors(lu, pivots), *vectors
 
