@@ -3,7 +3,10 @@
 `python -m tests.adjoint_table` writes it. Every cell is a derivative that is computed and compared with an exact one.
 """
 
+import concurrent.futures
 import functools as ft
+import itertools
+import multiprocessing
 import pathlib
 import re
 from typing import Any
@@ -12,6 +15,7 @@ import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tqdm
 from jax.sharding import Mesh, PartitionSpec as P
 
 import sciml
@@ -114,15 +118,15 @@ def _first_sentence(text: str) -> str:
     return re.split(r"(?<=[.:]) (?=[A-Z`])|; ", text)[0][:160].rstrip(".:")
 
 
-def table(adjoints: tuple[str, ...] = tuple(ADJOINTS)) -> str:
+def table(cells: dict[tuple[str, str, str], str]) -> str:
     """The tables as Markdown, one for each mode, errors as notes below."""
     out, notes = [], []
     for mode in MODES:
         out += [f"**{mode}**", "", "| | " + " | ".join(LOOPS) + " |", "|---" * (len(LOOPS) + 1) + "|"]
-        for adjoint in adjoints:
+        for adjoint in ADJOINTS:
             row = []
             for loop in LOOPS:
-                said = cell(adjoint, loop, mode)
+                said = cells[adjoint, loop, mode]
                 if said != "yes":
                     if said not in notes:
                         notes.append(said)
@@ -133,8 +137,18 @@ def table(adjoints: tuple[str, ...] = tuple(ADJOINTS)) -> str:
     return "\n".join(out + [f"{number}. {note}" for number, note in enumerate(notes, 1)]) + "\n"
 
 
-if __name__ == "__main__":
+def _configure() -> None:
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_num_cpu_devices", 8)
-    WRITTEN.write_text(table())
+
+
+if __name__ == "__main__":
+    from tests import adjoint_table  # by its name, for the other processes
+
+    with concurrent.futures.ProcessPoolExecutor(
+        mp_context=multiprocessing.get_context("spawn"), initializer=adjoint_table._configure
+    ) as pool:
+        keys = list(itertools.product(ADJOINTS, LOOPS, MODES))
+        cells = dict(zip(keys, tqdm.tqdm(pool.map(adjoint_table.cell, *zip(*keys), chunksize=4), total=len(keys))))
+    WRITTEN.write_text(table(cells))
     print(WRITTEN.read_text())

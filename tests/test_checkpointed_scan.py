@@ -161,9 +161,7 @@ def test_shard_map(shared):
         return end + jnp.sum(ys)
 
     def total(y0, factor, over):
-        return jnp.sum(
-            over(lambda y, f: jax.vmap(one)(jnp.broadcast_to(y, (1,)), jnp.broadcast_to(f, (1,))))(y0, factor)
-        )
+        return jnp.sum(over(lambda y, f: jax.vmap(one)(*jnp.broadcast_arrays(y, f)))(y0, factor))
 
     y0 = y0[:1] if shared == "carry" else y0
     factor = factor[:1] if shared == "closed over" else factor

@@ -56,7 +56,7 @@ def test_second_derivatives_by_every_pair_of_modes(total):
 
 @each_way
 def test_members(total):
-    ks = rates() * jnp.asarray([1.0, 1.5, 2.0])[:, None]
+    ks = rates()[None] * jnp.asarray([1.0, 1.5, 2.0])[:, None]
     np.testing.assert_allclose(jax.vmap(jax.grad(total))(ks), -1 / ks**2, rtol=rough(ks))
     whole = jax.grad(lambda ks: jnp.sum(jax.vmap(total)(ks)))(ks)
     np.testing.assert_allclose(whole, -1 / ks**2, rtol=rough(ks))
@@ -112,7 +112,7 @@ def test_a_large_state_is_solved_without_its_matrix():
 @pytest.mark.x64
 def test_on_many_devices():
     mesh = Mesh(np.array(jax.devices()), ("members",))
-    ks = rates() * jnp.linspace(1.0, 2.0, 8)[:, None]
+    ks = rates()[None] * jnp.linspace(1.0, 2.0, 8)[:, None]
     run = jax.shard_map(jax.vmap(by_time), mesh=mesh, in_specs=P("members"), out_specs=P("members"))
     np.testing.assert_allclose(jax.jit(jax.grad(lambda ks: jnp.sum(run(ks))))(ks), -1 / ks**2, rtol=rough(ks))
 

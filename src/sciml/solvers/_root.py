@@ -57,4 +57,4 @@ def _known(x: Array, condition: BoolScalarLike) -> Array:
 @_known.defjvp
 def _(primals: PyTree, tangents: PyTree) -> tuple[Array, Array]:
     x, condition = primals
-    return _known(x, condition), jnp.where(condition, tangents[0], jnp.full_like(x, jnp.nan))
+    return _known(x, condition), tangents[0] * jnp.where(condition, jnp.ones_like(x), jnp.full_like(x, jnp.nan))

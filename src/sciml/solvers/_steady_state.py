@@ -45,7 +45,7 @@ def steady_state(
         t: The time at which the model is evaluated.
         rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32.
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32.
-        solver: An optimistix solver; by default `optimistix.Dogleg(rtol, atol)`.
+        solver: An optimistix solver; by default `optimistix.LevenbergMarquardt(rtol, atol)`.
         max_steps: The limit on iterations.
         throw: Whether to raise an error if none is found; under a transformation look at `status`.
 
@@ -81,7 +81,7 @@ def steady_state(
     dtype = time_dtype(y0)
     defaults = default_tolerances(dtype)
     rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), defaults))
-    solver = optx.Dogleg(rtol, atol) if solver is None else solver
+    solver = optx.LevenbergMarquardt(rtol, atol) if solver is None else solver
     sol = _find(model, y0, arrays_of(args), check_time(t, "t", dtype), rtol, atol, solver, max_steps)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, where="steady_state")
@@ -92,12 +92,19 @@ def steady_state(
 def _find(model: Callable, y0: Y, args: Args, t: Any, rtol: Any, atol: Any, solver: Any, max_steps: Any) -> Solution:
     field, operands = close_field(model, t, y0, args)
     t, y0, operands = promote((t, y0, operands))
-    held = jax.lax.stop_gradient((t, y0, operands))
-    found = optx.root_find(
-        lambda y, rest: field(rest[0], y, rest[1]), solver, held[1], held[::2], max_steps=max_steps, throw=False
-    )
+    t_held, start, held = jax.lax.stop_gradient((t, y0, operands))
+
+    def narrow(y):
+        return jax.tree.map(lambda x, like: x.astype(like.dtype), y, y0)
+
+    def slope(y, rest):
+        return jax.tree.map(lambda x, wide: x.astype(wide.dtype), field(rest[0], narrow(y), rest[1]), y)
+
+    # optimistix mixes dtypes where the state's is narrower than JAX's default
+    start = jax.tree.map(lambda x: x.astype(jnp.promote_types(x.dtype, jnp.result_type(float))), start)
+    found = optx.root_find(slope, solver, start, (t_held, held), max_steps=max_steps, throw=False)
     good = found.result == optx.RESULTS.successful
-    y = known(found.value, good)
+    y = known(narrow(found.value), good)
     # an iteration that has stopped is a Newton step away from the root at most, up to its tolerances
     y = implicit_root(
         lambda y: field(t, y, operands), y, Tolerances(*(jnp.asarray(1e3 * x, t.dtype) for x in (rtol, atol)))
