@@ -101,7 +101,7 @@ def _find(model: Callable, y0: Y, args: Args, t: Any, rtol: Any, atol: Any, solv
         return jax.tree.map(lambda x, wide: x.astype(wide.dtype), field(rest[0], narrow(y), rest[1]), y)
 
     # optimistix mixes dtypes where the state's is narrower than JAX's default
-    start = jax.tree.map(lambda x: x.astype(jnp.promote_types(x.dtype, jnp.result_type(float))), start)
+    start = jax.tree.map(lambda x: x.astype(max(x.dtype, jnp.zeros(()).dtype, key=lambda d: d.itemsize)), start)
     found = optx.root_find(slope, solver, start, (t_held, held), max_steps=max_steps, throw=False)
     good = found.result == optx.RESULTS.successful
     y = known(narrow(found.value), good)
