@@ -39,7 +39,12 @@ def planned(fn, y0, **options):
 
 
 @pytest.mark.parametrize(
-    "steps, levels", [(1_000, (1, 2)), (10_000, (2,)), pytest.param(9_973, (3,), marks=pytest.mark.slow)]
+    "steps, levels",
+    [
+        pytest.param(1_000, (1, 2), marks=pytest.mark.slow),
+        (10_000, (2,)),
+        pytest.param(9_973, (3,), marks=pytest.mark.slow),
+    ],
 )
 def test_the_prediction_for_checkpoints_of_a_pde(steps, levels):
     found = {row.adjoint: row.bytes for row in table(steps).rows}
@@ -58,6 +63,7 @@ def test_a_step_that_ends_early_and_direct():
         assert abs(found[adjoint] - expected) < 0.15 * expected
 
 
+@pytest.mark.slow
 def test_the_record_of_a_loop_with_error_control():
     y0 = jax.ShapeDtypeStruct((40_000,), jnp.float32)
 
@@ -71,6 +77,7 @@ def test_the_record_of_a_loop_with_error_control():
     assert found.rows[-1].bytes < 0.8 * found.rows[0].bytes
 
 
+@pytest.mark.slow
 def test_members_take_their_multiple():
     y0 = jax.ShapeDtypeStruct((4096,), jnp.float32)
     one, many = (

@@ -145,7 +145,8 @@ STIFF = {
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("name", ["Robertson", pytest.param("HIRES", marks=slow)])
+@slow
+@pytest.mark.parametrize("name", ["Robertson", "HIRES"])
 def test_gauss_follows_a_stiff_system_that_backsolve_cannot(name):
     make, y0, t1 = STIFF[name]
 
@@ -182,6 +183,7 @@ def test_backsolve_in_steps_of_fixed_size_is_nan_where_the_state_is_lost():
     assert np.isfinite(jax.grad(end)(jnp.array(2.0)))
 
 
+@slow
 @pytest.mark.x64
 def test_gauss_makes_no_product_by_a_parameter_on_the_way_back():
     """A stiff network of ten thousand parameters: what it takes is a few times these, and not their square."""
@@ -316,7 +318,7 @@ def test_a_way_back_without_end_is_nan():
 @pytest.mark.parametrize(
     "adjoint, kind",
     [
-        (sciml.Gauss(), "adaptive_saves"),
+        pytest.param(sciml.Gauss(), "adaptive_saves", marks=slow),
         pytest.param(sciml.Interpolating(), "adaptive", marks=slow),
         pytest.param(sciml.Backsolve(), "scan", marks=slow),
     ],

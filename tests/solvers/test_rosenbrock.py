@@ -297,8 +297,11 @@ RATES = np.array([0.04, 3e7, 1e4])
 @pytest.mark.x64
 @pytest.mark.parametrize(
     "solver, saveat",
-    [(Rodas5P(), [0.3, 1.7, 1.9]), (Rosenbrock23(), [0.3, 1.9]), (Rodas5P(mass=np.diag([1.0, 2.0, 3.0])), None)],
-    ids=["Rodas5P", "Rosenbrock23", "mass"],
+    [
+        pytest.param(Rodas5P(), [0.3, 1.7, 1.9], id="Rodas5P", marks=pytest.mark.slow),
+        pytest.param(Rosenbrock23(), [0.3, 1.9], id="Rosenbrock23"),
+        pytest.param(Rodas5P(mass=np.diag([1.0, 2.0, 3.0])), None, id="mass", marks=pytest.mark.slow),
+    ],
 )
 def test_gradient_agrees_with_finite_differences_and_forward_mode(solver, saveat):
     def loss(x, adjoint):
@@ -318,6 +321,7 @@ def test_gradient_agrees_with_finite_differences_and_forward_mode(solver, saveat
     close(reverse, verify.finite_difference_gradient(fn, x), rtol=1e-8, atol=2e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.x64
 def test_gradient_through_the_consistent_start():
     """Of first and second order, by the implicit function."""
@@ -338,6 +342,7 @@ def test_gradient_through_the_consistent_start():
     np.testing.assert_allclose(second, -(6 / 16 - 2 / 4) / 4, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.x64
 def test_members_of_a_batch():
     """Each as alone, with the gradient of the sum; one that fails disturbs no other."""
@@ -447,8 +452,9 @@ def diffusion(t, y, rate):
     return rate * y.shape[0] ** 2 * (wide[2:] - 2 * y + wide[:-2]) + y * (1 - y)
 
 
+@pytest.mark.slow
 @pytest.mark.x64
-@pytest.mark.parametrize("mass", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mass", [True, False])
 def test_states_too_large_to_write_out(mass):
     n = 20
     y0 = jnp.asarray(0.1 + 0.4 * np.linspace(0, 1, n) ** 2)

@@ -24,7 +24,7 @@ LOOPS = {
 }
 slow = pytest.mark.slow
 each_loop = pytest.mark.parametrize(
-    "loop", [x if x in ("scan", "adaptive", "stiff") else pytest.param(x, marks=slow) for x in LOOPS]
+    "loop", [x if x in ("scan",) else pytest.param(x, marks=slow) for x in LOOPS]
 )
 ADJOINTS = {
     "checkpointed": sciml.Checkpointed(),
