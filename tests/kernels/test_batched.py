@@ -89,3 +89,54 @@ def test_vmap_of_size_one_and_many():
     agree(jax.vmap(fn)(X[0, :1], S[0, :1]), jax.vmap(member)(X[0, :1], S[0, :1]))
     many = np.ones((1000, 3), np.float32), np.arange(1000, dtype=np.float32)
     agree(jax.vmap(fn)(*many), jax.vmap(member)(*many))
+
+
+def counted(x, s):
+    """With a whole number among the results."""
+    return {"y": x * s**2, "n": jnp.sum(x * x), "count": jnp.argmax(x)}
+
+
+def counting():
+    calls = []
+
+    def fn(count, flags, x, s):
+        calls.append((count, tuple(flags)))
+        engine = lanes.Lanes(count)
+        return engine.leave(engine.call(counted, *engine.enter((x, s), list(flags))))
+
+    return lanes.batched(fn), calls
+
+
+def inexact(fn):
+    return lambda *args: {k: v for k, v in fn(*args).items() if k != "count"}
+
+
+def pushed(fn):
+    return lambda x, s, dx, ds: jax.jvp(inexact(fn), (x, s), (dx, ds))
+
+
+@pytest.mark.parametrize("axes", [(0, 0, 0, 0), (0, None, None, 0), (None, None, 0, None), (None, 0, None, None)])
+def test_forward_mode_over_lanes(axes):
+    """Whichever of arguments and tangents have members; a function whose tangents alone have runs for one member."""
+    fn, calls = counting()
+    args = [x if a == 0 else x[0] for x, a in zip((X[0], S[0], X[1] + 1, S[1]), axes)]
+    agree(jax.vmap(pushed(fn), in_axes=axes)(*args), jax.vmap(pushed(counted), in_axes=axes)(*args))
+    assert calls[-1][0] == (4 if 0 in axes[:2] else None)
+
+
+@pytest.mark.parametrize("outer", [(0, 0, None, None), (None, None, 0, 0), (0, None, None, 0)])
+@pytest.mark.parametrize("inner", [(0, 0, 0, 0), (None, None, 0, None), (0, None, None, None)])
+def test_forward_mode_under_nested_vmaps(outer, inner):
+    fn, _ = counting()
+    sources = (X, S, X + 1, S + 1)
+    args = [x[(slice(None) if o == 0 else 0, slice(None) if i == 0 else 0)] for x, o, i in zip(sources, outer, inner)]
+    run = lambda f: jax.vmap(jax.vmap(pushed(f), in_axes=inner), in_axes=outer)(*args)  # noqa: E731
+    agree(run(fn), run(counted))
+
+
+def test_forward_mode_twice():
+    fn, _ = counting()
+    one = lambda f: lambda x, s: f(x, s)["n"] + jnp.sum(f(x, s)["y"])  # noqa: E731
+    twice = lambda f: jax.jacfwd(jax.jacfwd(one(f), argnums=(0, 1)), argnums=(0, 1))  # noqa: E731
+    agree(twice(fn)(X[0, 0], S[0, 0]), twice(counted)(X[0, 0], S[0, 0]))
+    agree(jax.vmap(twice(fn))(X[0], S[0]), jax.vmap(twice(counted))(X[0], S[0]))

@@ -83,14 +83,15 @@ def _over_lanes(fn, lanes_of, count: int, flags: tuple[bool, ...]) -> Callable[.
         both = tuple(old or new for old, new in zip(flags, in_batched))
         out = _over_lanes(fn, lanes_of, count * size, both)(*merged)
 
-        def split(x, inner, outer):
-            if not inner and not outer:
-                return x
+        def split(x, has, inner, outer):
+            if not has:
+                return jnp.broadcast_to(x, (size,) * outer + (count,) * inner + x.shape)
             x = x.reshape((count, size) + x.shape[1:])
-            return jnp.moveaxis(x, 1, 0) if inner and outer else x[:, 0] if inner else x[0]
+            x = jnp.moveaxis(x, 1, 0) if outer else x[:, 0]
+            return x if inner else x[:, 0] if outer else x[0]
 
         outer = lanes_of(tuple(in_batched), out)
-        return jax.tree.map(split, out, lanes_of(flags, out), outer), outer
+        return jax.tree.map(split, out, lanes_of(both, out), lanes_of(flags, out), outer), outer
 
     return run
 
