@@ -23,9 +23,7 @@ LOOPS = {
     "stiff": {"dt": 0.1, "solver": sciml.solvers.Rosenbrock23()},
 }
 slow = pytest.mark.slow
-each_loop = pytest.mark.parametrize(
-    "loop", [x if x in ("scan",) else pytest.param(x, marks=slow) for x in LOOPS]
-)
+each_loop = pytest.mark.parametrize("loop", [x if x in ("scan",) else pytest.param(x, marks=slow) for x in LOOPS])
 ADJOINTS = {
     "checkpointed": sciml.Checkpointed(),
     "little_memory": sciml.Checkpointed(memory=1),
