@@ -306,8 +306,8 @@ class Backward(eqx.Module):
         """Whether a state integrated backwards is far from what it was forwards: half of its digits are gone."""
         tolerances = course.task.operands.tolerances
         if tolerances is None:  # fixed steps ask for no accuracy: a tenth of the state
-            states = jax.tree.leaves((known, course.task.ys))  # a state may be zero at one time
-            sizes = [jnp.max(jnp.abs(x), initial=0.0).astype(course.start.dtype) for x in states]
+            states = jax.tree.leaves((known, course.task.ys))  # a state may be zero at one time, or missing
+            sizes = [jnp.nanmax(jnp.abs(x), initial=0.0).astype(course.start.dtype) for x in states]
             tenth = jnp.full_like(course.start, 0.1)
             loose = Tolerances(tenth, tenth * jnp.stack(sizes).max())
         else:
