@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, PartitionSpec as P
 
 import sciml
 from sciml import inspect
@@ -72,3 +73,21 @@ def test_a_stencil_is_not_repeated_in_every_stage():
 
     # six evaluations a step and the sums between them; without fences more than 20 times as many
     assert solve(diffrax.Tsit5()) < 12 * solve(diffrax.Euler())
+
+
+@pytest.mark.parametrize("options", [pytest.param({"dt": 0.5}, id="fixed"), ADAPTIVE])
+def test_fences_on_several_devices(options):
+    """States that differ by device and shared ones, shared times."""
+    mesh = Mesh(np.array(jax.devices()[:2]), ("members",))
+    states = jnp.sin(jnp.linspace(0.0, 9.0, 4096)).reshape(2, 2048)
+    fn = ft.partial(end, solver=diffrax.Heun(), **options)
+
+    def loss(rates, states, run):
+        return jnp.sum(run(lambda u, rate: jax.vmap(fn)(u, jnp.broadcast_to(rate, u.shape[:1])))(states, rates) ** 2)
+
+    def on_devices(fn):
+        return jax.shard_map(fn, mesh=mesh, in_specs=(P("members"), P()), out_specs=P("members"))
+
+    found = jax.jit(jax.grad(ft.partial(loss, run=on_devices), argnums=(0, 1)))(jnp.array([0.2]), states)
+    expected = jax.jit(jax.grad(ft.partial(loss, run=lambda fn: fn), argnums=(0, 1)))(jnp.array([0.2]), states)
+    jax.tree.map(ft.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), found, expected)
