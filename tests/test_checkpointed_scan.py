@@ -11,6 +11,8 @@ from jax.sharding import Mesh, PartitionSpec as P
 import sciml
 from sciml import _levels, inspect, verify
 
+pytestmark = pytest.mark.x64
+
 POLICIES = ({}, {"levels": 1}, {"levels": 3}, {"segments": 5}, {"memory": 4000}, {"levels": 8})
 each_policy = pytest.mark.parametrize(
     "policy", POLICIES, ids=["default", "one", "three", "segments", "memory", "eight"]
@@ -77,7 +79,11 @@ def test_values_are_those_of_a_scan(length, reverse, policy):
     fn = ft.partial(step, 1.2)
     found = jax.jit(lambda c, x: sciml.checkpointed_scan(fn, c, x, reverse=reverse, **policy))(carry, xs)
     expected = jax.jit(lambda c, x: jax.lax.scan(fn, c, x, reverse=reverse))(carry, xs)
-    same(found, expected)
+    if length == 7:  # XLA unrolls the shortest loops, and then rounds otherwise
+        found, expected = ((jax.random.key_data(c.pop("key")), c, ys) for c, ys in (found, expected))
+        close(found, expected)
+    else:
+        same(found, expected)
 
 
 @each_policy
@@ -161,7 +167,7 @@ def test_shard_map(shared):
         return end + jnp.sum(ys)
 
     def total(y0, factor, over):
-        return jnp.sum(over(lambda y, f: jax.vmap(one)(*jnp.broadcast_arrays(y, f)))(y0, factor))
+        return jnp.sum(over(jax.vmap(one))(y0, factor))
 
     y0 = y0[:1] if shared == "carry" else y0
     factor = factor[:1] if shared == "closed over" else factor

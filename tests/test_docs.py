@@ -15,6 +15,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARSER = PythonCodeBlockParser()
 
 
+DEAR = ("docs/guides/adjoints.md", "docs/guides/ensembles.md")
+
+
 def documents():
     """One document for each page and for each docstring: its blocks share a namespace."""
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
@@ -31,7 +34,7 @@ def with_blocks():
         for region in PARSER(document):
             document.add(region)
         if document.regions:
-            yield pytest.param(document, id=name)
+            yield pytest.param(document, id=name, marks=[pytest.mark.slow] if name in DEAR else [])
 
 
 @pytest.mark.skipif(X64, reason="runs on the float32 leg, as JAX starts")

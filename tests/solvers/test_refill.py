@@ -10,6 +10,8 @@ import sciml
 
 from .common import close
 
+pytestmark = pytest.mark.x64
+
 MEMBERS = 150
 LOOSE = {"rtol": 1e-3, "atol": 1e-3, "solver": diffrax.Bosh3()}
 
