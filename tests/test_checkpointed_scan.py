@@ -79,7 +79,7 @@ def test_values_are_those_of_a_scan(length, reverse, policy):
     fn = ft.partial(step, 1.2)
     found = jax.jit(lambda c, x: sciml.checkpointed_scan(fn, c, x, reverse=reverse, **policy))(carry, xs)
     expected = jax.jit(lambda c, x: jax.lax.scan(fn, c, x, reverse=reverse))(carry, xs)
-    if length == 7:  # XLA unrolls the shortest loops, and then rounds otherwise
+    if length == 7 or policy == {"levels": 8}:  # XLA unrolls the shortest loops, and then rounds otherwise
         found, expected = ((jax.random.key_data(c.pop("key")), c, ys) for c, ys in (found, expected))
         close(found, expected)
     else:
