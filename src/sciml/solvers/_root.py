@@ -19,9 +19,6 @@ from .._vma import match
 from ._control import Tolerances, scaled_error
 from ._flat import flattened, unflattened
 
-DENSE = 2048
-"""Systems of up to this many unknowns are factorised; larger ones are solved by GMRES."""
-
 
 def implicit_root(f: Callable[[Y], Y], y: Y, tolerances: Tolerances) -> Y:
     """Returns `y` with the derivatives of the root of `f`; NaN derivatives where it is no root.
@@ -41,8 +38,6 @@ def implicit_root(f: Callable[[Y], Y], y: Y, tolerances: Tolerances) -> Y:
 def _solved(along: Callable[[Y], Y], b: Y) -> Y:
     """Solves a linear system that is given by its product with a state."""
     x = flattened(b)
-    if x.size > DENSE:
-        return jax.scipy.sparse.linalg.gmres(along, b, tol=float(jnp.finfo(x.dtype).eps) ** 0.75)[0]
     unit = match(jnp.eye(x.size, dtype=x.dtype), x)
     matrix = jax.vmap(lambda v: flattened(along(unflattened(v, b))), out_axes=1)(unit)
     return unflattened(jnp.linalg.solve(matrix, x), b)

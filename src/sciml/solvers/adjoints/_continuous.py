@@ -15,7 +15,7 @@ from jaxtyping import Array, PyTree
 
 from ..._loops import while_loop
 from ..._status import Status
-from ..._vma import to_varying, vma_of
+from ..._vma import match, to_varying, vma_of
 from ...kernels.lanes import Lanes, Member
 from .._control import Tolerances, scaled_error
 from .._loop import Loop
@@ -308,7 +308,7 @@ class Backward(eqx.Module):
         if tolerances is None:  # fixed steps ask for no accuracy: a tenth of the state
             states = jax.tree.leaves((known, course.task.ys))  # a state may be zero at one time, or missing
             sizes = [jnp.nanmax(jnp.abs(x), initial=0.0).astype(course.start.dtype) for x in states]
-            tenth = jnp.full_like(course.start, 0.1)
+            tenth = match(jnp.full_like(course.start, 0.1), states)
             loose = Tolerances(tenth, tenth * jnp.stack(sizes).max())
         else:
             digits = jax.tree.map(jnp.sqrt, tolerances.rtol)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..._forward_only import forward_only
-from ..._vma import promote
+from ..._vma import match, promote
 from ...kernels.lanes import Lanes, Member, batched
 from .._loop import Loop, Result, Saves
 from .._march import March, Operands
@@ -75,7 +75,8 @@ def run(
             saves = Saves(operands.saves, operand_flags.saves)
         operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
         here = loop.over(lanes, state_bytes, 0)
-        return here.forward(enter(lanes, y0, y0_flags), enter(lanes, operands, operand_flags), saves)
+        result = here.forward(enter(lanes, y0, y0_flags), enter(lanes, operands, operand_flags), saves)
+        return match(result, tree)  # over lanes everything varies by device, and one member must not differ from that
 
     @over_lanes
     def reverse(lanes, enter, task, flags):

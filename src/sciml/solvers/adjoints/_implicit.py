@@ -32,8 +32,8 @@ class Implicit(AbstractAdjoint):
     The derivatives are NaN where the end state is not steady: where the Newton step that is left,
     $(\partial f / \partial y)^{-1} f$, is longer than the tolerances.
 
-    The system of a state of up to 2048 elements is factorised, that of a larger one solved by GMRES. Real
-    states to the end time, no `saveat`. Where only the steady state is wanted and not the way there,
+    The matrix of the system is factorised, so a state of $n$ elements takes memory for $n^2$. Real states to
+    the end time, no `saveat`. Where only the steady state is wanted and not the way there,
     `sciml.steady_state` finds it faster.
 
     Attributes:
