@@ -18,6 +18,9 @@ ADJOINTS: dict[str, sciml.solvers.AbstractAdjoint] = {
     "Forward()": sciml.Forward(),
     "Reversible()": sciml.Reversible(),
     "Reversible(coupling=0.99)": sciml.Reversible(coupling=0.99),
+    "Backsolve()": sciml.Backsolve(),
+    "Interpolating()": sciml.Interpolating(),
+    "Gauss()": sciml.Gauss(),
 }
 """Adding an adjoint is adding a line; one that does not run a loop backwards shows the error it gives there."""
 

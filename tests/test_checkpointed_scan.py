@@ -10,8 +10,9 @@ from jax.sharding import Mesh, PartitionSpec as P
 
 import sciml
 from sciml import _levels, inspect, verify
+from tests.conftest import X64
 
-pytestmark = pytest.mark.x64
+pytestmark = [] if X64 else [pytest.mark.slow]
 
 POLICIES = ({}, {"levels": 1}, {"levels": 3}, {"segments": 5}, {"memory": 4000}, {"levels": 8})
 each_policy = pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How much memory does my gradient need? A wave on a grid, its gradient by the speed of sound, and seven adjoints.
+"""How much memory does my gradient need? A wave on a grid, its gradient by the speed of sound, and five adjoints.
 
 Run it with `python docs/tutorials/gradient_memory.py`: it takes about a minute and writes a figure, to the folder that
 `--out` names. Times are those of the machine that it runs on.

@@ -35,9 +35,9 @@ def checkpointed_scan(
     $$n = c_1 c_2 \cdots c_L \text{ steps}, \qquad c_1 + \dots + c_L \approx L\, n^{1/L} \text{ carries kept},
       \qquad L - 1 \text{ more forward passes}.$$
 
-    Values are those of `jax.lax.scan`, to the bit but where XLA unrolls a loop of few steps and so rounds otherwise;
-    gradients to rounding. What the steps compute on the way is
-    never stored but computed again, step by step. The program has as many nested loops as levels and grows no further
+    Values are those of `jax.lax.scan`, to the bit but where XLA unrolls a loop of few steps and so rounds
+    otherwise; gradients to rounding. What the steps compute on the way is never stored but computed
+    again, step by step. The program has as many nested loops as levels and grows no further
     with the number of steps. All of JAX's transformations apply, in any order: it is made of `jax.lax.scan` and
     `jax.checkpoint` (Griewank and Walther, *Evaluating Derivatives*, 2008, chapter 12, for the scheme).
 

@@ -10,12 +10,30 @@ Every level but the last runs all steps once more: a gradient takes $L - 1$ furt
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._checks import check_count
 
 MOST = 8
 """The largest number of levels: more would save next to nothing, and a program grows with each."""
+
+
+class Room(NamedTuple):
+    """How much the gradient of a loop may keep; `levels` or `segments` stand in place of `memory`.
+
+    Attributes:
+        memory: About how many bytes, for all members together; 0 for a loop that is not recorded.
+        levels: The number of levels.
+        segments: The number of segments of two levels, or of slots.
+    """
+
+    memory: int
+    levels: int | None = None
+    segments: int | None = None
+
+
+NOTHING = Room(0)
+"""For a loop that is not recorded."""
 
 
 def split(steps: int, levels: int, most: int | None = None) -> tuple[int, ...]:

@@ -370,7 +370,7 @@ def test_what_is_refused(adjoint):
         with pytest.raises(ValueError, match="must be a positive Python number"):
             type(adjoint)(rtol=bad)
     if not isinstance(adjoint, sciml.Backsolve):
-        with pytest.raises(ValueError, match="positive number of bytes"):
+        with pytest.raises(ValueError, match="must be a positive integer, but is 0"):
             type(adjoint)(memory=0)
 
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import sciml
+from tests.conftest import X64
 
 from .common import close
 
-pytestmark = pytest.mark.x64
+pytestmark = [] if X64 else [pytest.mark.slow]
 
 MEMBERS = 150
 LOOSE = {"rtol": 1e-3, "atol": 1e-3, "solver": diffrax.Bosh3()}

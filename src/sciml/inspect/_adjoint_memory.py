@@ -126,7 +126,7 @@ def adjoint_memory(
     members: int = 1,
     budget: int | None = None,
 ) -> AdjointMemory:
-    """The memory that the gradient of a `solve` takes under each adjoint, without running it.
+    """The memory that the gradient of a `solve` takes under `Direct` and forms of `Checkpointed`, without running it.
 
     The gradient is that of a number with respect to the initial state and the floating-point leaves of `model`
     and `args`. Gradients of a few steps are compiled; the time that takes does not grow with the number of steps.

@@ -2,16 +2,16 @@
 
 On the CPU, XLA computes again what it fuses: a stencil that reads a stage at five places evaluates the expression
 of that stage five times, and the stage before it twenty-five times. A method of several stages then takes
-tens of times as long as its evaluations, and its gradient more. XLA's own barrier is taken away before
-it fuses. A conditional is not: nothing is fused across it, and nothing known when compiled says which
-way it goes. A field that combines numbers at the same place only is left to be fused, which serves it well, and
-so is the one evaluation of a method that has no more.
+tens of times as long as its evaluations, and its gradient more. A barrier (`_barrier`)
+prevents that. A field that combines numbers at the same place only is left to be fused, which serves it
+well, and so is the one evaluation of a method that has no more.
 """
 
 import jax
 import jax.extend as jex
-import jax.numpy as jnp
 from jaxtyping import Array, PyTree
+
+from .._barrier import behind_a_branch
 
 _MOVES = {"concatenate", "dynamic_slice", "gather", "pad", "rev", "slice"}
 
@@ -39,7 +39,7 @@ def fence(tree: PyTree[Array], t: Array) -> PyTree[Array]:
     """
 
     def computed(t, *leaves):
-        return jax.lax.cond(t == t, lambda *x: x, lambda *x: tuple(jnp.full_like(x, jnp.nan) for x in x), *leaves)
+        return behind_a_branch(t == t, *leaves, otherwise=float("nan"))
 
     leaves, treedef = jax.tree.flatten(tree)
     leaves = jax.lax.platform_dependent(t, *leaves, cpu=computed, default=lambda t, *x: x)

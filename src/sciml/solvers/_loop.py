@@ -12,13 +12,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
+from .._levels import Room
 from .._loops import scan, while_loop
 from .._vma import to_varying, vma_of
 from ..kernels.lanes import Lanes, Member, is_value
 from ._march import Dense, March, Operands, Outcome, Restart, State, known
 from ._record import Buffers, Parts, blank, put, room, thin
 
-_ZEROED_AT_MOST = 2**24
+ZEROED_AT_MOST = 2**24
 """How many bytes a record may take. It is filled beforehand, whether it is used or not, and what exceeds about twice
 as much in all comes from the system anew at every call, which costs more time than the steps kept in it."""
 
@@ -103,35 +104,25 @@ class Loop(eqx.Module):
     slopes: bool = eqx.field(static=True)
     slots: int = eqx.field(static=True, default=16)
 
-    def over(
-        self,
-        lanes: Lanes | Member,
-        state_bytes: int,
-        memory: int,
-        levels: int | None = None,
-        segments: int | None = None,
-    ) -> "Loop":
-        """Returns the loop over other lanes, with as many slots as `memory` bytes hold.
+    def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Loop":
+        """Returns the loop over other lanes, with as many slots as there is room for.
 
         Args:
             lanes: The engine.
             state_bytes: The size of one member's state.
-            memory: About how many bytes the record of all members together may take; 0 for a loop that is
-                not recorded.
-            levels: None: the number of steps is not known, so they cannot be kept in levels.
-            segments: The number of slots in place of what `memory` holds.
+            room: How much may be recorded; its `segments` are slots.
 
         Raises:
-            ValueError: If `levels` are asked for.
+            ValueError: If levels are asked for: the number of steps is not known.
         """
-        if levels is not None:
+        if room.levels is not None:
             raise ValueError(
-                f"`Checkpointed(levels={levels})` needs a number of steps that is known when traced: `dt` as a number, "
-                "no tolerances and no `saveat`. Elsewhere choose with `memory` or `segments`."
+                f"`Checkpointed(levels={room.levels})` needs a number of steps that is known when traced: `dt` as a "
+                "number, no tolerances and no `saveat`. Elsewhere choose with `memory` or `segments`."
             )
-        if segments is not None:
-            return Loop(self.march, lanes, self.max_steps, self.slopes, max(16, _power_of_two(segments)))
-        slots = _power_of_two(min(memory, _ZEROED_AT_MOST) / (2 * state_bytes * (lanes.count or 1))) // 2
+        if room.segments is not None:
+            return Loop(self.march, lanes, self.max_steps, self.slopes, max(16, _power_of_two(room.segments)))
+        slots = _power_of_two(min(room.memory, ZEROED_AT_MOST) / (2 * state_bytes * (lanes.count or 1))) // 2
         most = 4096 if lanes.count is None else 1024
         slots = max(16, min(most, slots, _power_of_two(self.max_steps)))
         return Loop(self.march, lanes, self.max_steps, self.slopes, slots)

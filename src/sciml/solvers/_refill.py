@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
+from .._levels import Room
 from .._loops import while_loop
 from .._vma import to_varying, vma_of
 from ..kernels.lanes import Lanes, Member
@@ -71,16 +72,9 @@ class Refill(eqx.Module):
     loop: Loop
     width: int = eqx.field(static=True, default=1)
 
-    def over(
-        self,
-        lanes: Lanes | Member,
-        state_bytes: int,
-        memory: int,
-        levels: int | None = None,
-        segments: int | None = None,
-    ) -> "Loop | Refill":
+    def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Loop | Refill":
         """Returns the loop for a number of members with states of `state_bytes` each."""
-        loop = self.loop.over(lanes, state_bytes, memory, levels, segments)
+        loop = self.loop.over(lanes, state_bytes, room)
         if lanes.count is None or lanes.count <= _FEWEST:
             return loop
         # so few that every lane takes up many members and the last ones finish together

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
 from .. import _levels
+from .._levels import Room
 from .._loops import scan
 from .._status import Status
 from ..kernels.lanes import Lanes, Member, is_value
@@ -44,26 +45,19 @@ class Steps(eqx.Module):
     tail: bool = eqx.field(static=True)
     counts: tuple[int, ...] = eqx.field(static=True, default=())
 
-    def over(
-        self,
-        lanes: Lanes | Member,
-        state_bytes: int,
-        memory: int,
-        levels: int | None = None,
-        segments: int | None = None,
-    ) -> "Steps":
-        """Returns the loop over other lanes, with the fewest levels whose states `memory` bytes hold; see `Loop.over`.
+    def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Steps":
+        """Returns the loop over other lanes, with the fewest levels that there is room for; see `Loop.over`.
 
         Where none fit, it has those that keep the fewest states.
         """
-        if levels is not None:
-            counts = _levels.split(self.count, levels)
-        elif segments is not None:
-            counts = _levels.segmented(self.count, segments)
-        elif memory == 0:
+        if room.levels is not None:
+            counts = _levels.split(self.count, room.levels)
+        elif room.segments is not None:
+            counts = _levels.segmented(self.count, room.segments)
+        elif room == _levels.NOTHING:
             counts = (self.count,)
         else:
-            most = memory // max(1, state_bytes * (lanes.count or 1))
+            most = room.memory // max(1, state_bytes * (lanes.count or 1))
             counts = _levels.fit(self.count, most) or _levels.deepest(self.count)
         return Steps(self.march, lanes, self.count, self.tail, counts)
 
@@ -96,7 +90,7 @@ class Steps(eqx.Module):
             if numbers.ndim > 1:
                 return scan(advance, carry, numbers, like=operands)
             carry, kept = scan(step, carry, numbers, like=operands)
-            finite = self.lanes.call(_count_finite, carry.finite, carry.y, self._uniform(numbers[-1] + 1))
+            finite = self.lanes.call(count_finite, carry.finite, carry.y, self._uniform(numbers[-1] + 1))
             return self.lanes.carry(carry._replace(finite=finite)), kept
 
         def block(carry, numbers):
@@ -174,7 +168,7 @@ class Steps(eqx.Module):
 
     def _last(self, carry, operands):
         y = self._advance(carry.y, carry.memory, jnp.full((), self.count, jnp.int32), operands, True)[0]
-        return _Carry(y, carry.memory, _count_finite(carry.finite, y, jnp.full((), self.count + 1, jnp.int32)))
+        return _Carry(y, carry.memory, count_finite(carry.finite, y, jnp.full((), self.count + 1, jnp.int32)))
 
     def _advance(self, y, memory, number, operands, tail):
         elapsed = number.astype(operands.dt.dtype) * operands.dt  # from the number, so that time does not drift
@@ -213,12 +207,7 @@ class Steps(eqx.Module):
 
     def _result(self, carry: _Carry, operands) -> Result:
         def result(y, finite, operands):
-            total = self.count + self.tail
-            good = finite == total
-            status = jnp.where(good, int(Status.successful), int(Status.nonfinite)).astype(jnp.int32)
-            elapsed = jnp.where(good, operands.span, finite.astype(operands.dt.dtype) * operands.dt)
-            taken = jnp.full_like(finite, total)
-            return Result(known(y, good), status, elapsed, taken, jnp.zeros_like(finite), taken)
+            return result_of_steps(y, finite, self.count + self.tail, operands)
 
         return Result(*self.lanes.leave(self.lanes.call(result, carry.y, carry.finite, operands)))
 
@@ -235,6 +224,17 @@ def _numbers(count: int, counts: tuple[int, ...]) -> list[Array]:
     return found
 
 
-def _count_finite(finite, y, number):
+def result_of_steps(y: PyTree, finite: Array, total: int, operands: Operands) -> Result:
+    """Returns the result of a member's equal steps, of which so many ended with a finite state."""
+    assert operands.dt is not None  # equal steps have their size
+    good = finite == total
+    status = jnp.where(good, int(Status.successful), int(Status.nonfinite)).astype(jnp.int32)
+    elapsed = jnp.where(good, operands.span, finite.astype(operands.span.dtype) * operands.dt)
+    taken = jnp.full_like(finite, total)
+    return Result(known(y, good), status, elapsed, taken, jnp.zeros_like(finite), taken)
+
+
+def count_finite(finite: Array, y: PyTree, number: Array) -> Array:
+    """Returns the number of steps after which the state was still finite, given that before and the last step's."""
     ok = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(y)]).all()
     return jnp.where(ok, number, finite)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optimistix as optx
 
-from .._checks import check_state, check_time, concrete, time_dtype
+from .._checks import check_max_steps, check_state, check_time, concrete, time_dtype
 from .._status import Status, raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from .._vma import promote
@@ -54,6 +54,7 @@ def steady_state(
 
     Raises:
         TypeError: If an argument has the wrong type, or the state is complex.
+        ValueError: If `t` or `max_steps` is out of range.
         SolveError: If no root is found and `throw` is set.
 
     Example:
@@ -82,7 +83,7 @@ def steady_state(
     defaults = default_tolerances(dtype)
     rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), defaults))
     solver = optx.LevenbergMarquardt(rtol, atol) if solver is None else solver
-    sol = _find(model, y0, arrays_of(args), check_time(t, "t", dtype), rtol, atol, solver, max_steps)
+    sol = _find(model, y0, arrays_of(args), check_time(t, "t", dtype), rtol, atol, solver, check_max_steps(max_steps))
     if throw and concrete(sol.status):
         raise_for_status(sol.status, where="steady_state")
     return sol

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ..._barrier import behind_a_branch
 from ..._checks import concrete
 from ..._vma import promote, struct, vma_of
 from . import _elementwise as elementwise
@@ -55,7 +56,7 @@ _REDUCTIONS = {
     "reduce_and": jax.lax.bitwise_and,
     "reduce_or": jax.lax.bitwise_or,
 }
-_FEW = 5
+_FEW = 5  # one member's values of no more elements are sooner computed twice than fenced
 _MOST_TURNS = 32  # a scan of no more turns than this is written out
 _MOST_PRODUCTS = 48  # a matrix product with more multiplications than this stays a matrix product
 
@@ -208,7 +209,6 @@ def _evaluate_whole(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
 def _evaluate_barrier(inputs: list[Value], count: int | None) -> list[Value]:
     entries, treedef = jax.tree.flatten(inputs)
     traced = promote([x for x in entries if not isinstance(x, Constant)])
-    # for one member alone a barrier costs more than a few scalars computed twice
     few = count is None and all(math.prod(v.shape) <= _FEW for v in inputs)
     if not traced or few:
         return inputs
@@ -221,17 +221,10 @@ def _evaluate_barrier(inputs: list[Value], count: int | None) -> list[Value]:
 
 
 def _behind_a_branch(*arrays):
-    """Returns the arrays from a conditional whose predicate is always true.
-
-    XLA drops barriers on CPU before it fuses. It then computes all that leads up to an array once for
-    each array, where many come out of one calculation, and takes minutes to compile it. It neither
-    sees that the predicate holds nor fuses across a conditional.
-    """
     first = next((x for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)), None)
     if first is None:
         return arrays
-    holds = ~(first.reshape(-1)[0] < -jnp.inf)  # also for NaN
-    return jax.lax.cond(holds, lambda *xs: xs, lambda *xs: tuple(jnp.zeros_like(x) for x in xs), *arrays)
+    return behind_a_branch(~(first.reshape(-1)[0] < -jnp.inf), *arrays)  # holds for NaN too
 
 
 def _evaluate_linear_solve(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:

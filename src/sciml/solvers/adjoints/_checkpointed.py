@@ -3,7 +3,7 @@
 import equinox as eqx
 from jaxtyping import PyTree
 
-from ..._levels import check_policy
+from ..._levels import Room, check_policy
 from .._loop import Loop, Result
 from .._march import Operands
 from .._refill import Refill
@@ -68,4 +68,5 @@ class Checkpointed(AbstractAdjoint):
 
     def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
-        return _replay.run(loop, y0, operands, times, self.memory or DEFAULT_MEMORY, self.levels, self.segments)
+        room = Room(self.memory or DEFAULT_MEMORY, self.levels, self.segments)
+        return _replay.run(loop, y0, operands, times, room)

@@ -1,6 +1,5 @@
 """The rule of reverse mode of the continuous adjoints, over one member or many."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,15 +7,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..._forward_only import forward_only
+from ..._levels import NOTHING
 from ..._vma import match, promote
-from ...kernels.lanes import Lanes, Member, batched
-from .._loop import Loop, Result, Saves
+from ...kernels.lanes import Lanes, Member
+from .._loop import Loop, Result
 from .._march import March, Operands
 from .._refill import Refill
 from .._rosenbrock import Rosenbrock
 from .._scan import Steps
 from ._continuous import Backward, Kind, Task, dense_loop
-from ._replay import REVERSE_TWICE, differentiable_parts, without_lost
+from ._replay import REVERSE_TWICE, differentiable_parts, enter, over_lanes, without_lost
 
 
 def run(
@@ -52,37 +52,18 @@ def run(
     member = jax.eval_shape(lambda: (y0, operands))
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(member[0]))
 
-    def over_lanes(fn: Callable) -> Callable:
-        """Makes `fn(lanes, enter, tree)` a function of one member's tree; `enter` makes parts of it lane values."""
-
-        def of_member(tree: PyTree) -> PyTree:
-            leaves, treedef = jax.tree.flatten(tree)
-
-            def flat(count, flags, *leaves):
-                flags = jax.tree.unflatten(treedef, flags)
-                enter = lambda lanes, x, f: lanes.enter(x, jax.tree.leaves(f))  # noqa: E731
-                return fn(Lanes(count) if count else Member(), enter, jax.tree.unflatten(treedef, leaves), flags)
-
-            return batched(flat)(*leaves)
-
-        return of_member
+    @over_lanes
+    def plain(count, flags, tree):
+        here, y0, operands, saves = enter(loop, _engine(count), flags, tree, state_bytes, NOTHING)
+        # over lanes everything varies by device, and one member must not differ from that
+        return match(here.forward(y0, operands, saves), tree)
 
     @over_lanes
-    def plain(lanes, enter, tree, flags):
-        (y0, operands), (y0_flags, operand_flags) = tree, flags
-        saves = None
-        if operands.saves is not None:
-            saves = Saves(operands.saves, operand_flags.saves)
-        operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
-        here = loop.over(lanes, state_bytes, 0)
-        result = here.forward(enter(lanes, y0, y0_flags), enter(lanes, operands, operand_flags), saves)
-        return match(result, tree)  # over lanes everything varies by device, and one member must not differ from that
-
-    @over_lanes
-    def reverse(lanes, enter, task, flags):
-        back = Backward(dense_loop(march, lanes, most), kind, (spec.field, spec.t0), rtol, atol, memory)
+    def reverse(count, flags, task):
+        engine = _engine(count)
+        back = Backward(dense_loop(march, engine, most), kind, (spec.field, spec.t0), rtol, atol, memory)
         like = Task(None, None, None, None, member[0], None)  # pyright: ignore[reportArgumentType]
-        return back.run(enter(lanes, task, flags), like)
+        return back.run(engine.enter(task, jax.tree.leaves(flags)), like)
 
     @jax.custom_vjp
     def solve(inputs):
@@ -113,6 +94,11 @@ def run(
     solve.defvjp(forward, backward)
     # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
     return solve(promote((y0, operands)))
+
+
+def _engine(count: int | None) -> Lanes | Member:
+    """Returns lanes, or for one member functions as they are, which compile faster than scattered ones."""
+    return Lanes(count) if count else Member()
 
 
 def _along(march: March, bars: PyTree, ys: PyTree, saves: Array, operands: Operands) -> Array:

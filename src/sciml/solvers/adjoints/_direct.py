@@ -2,6 +2,7 @@
 
 from jaxtyping import PyTree
 
+from ..._levels import NOTHING
 from ..._vma import promote
 from ...kernels.lanes import Member
 from .._loop import Loop, Result, Saves
@@ -40,5 +41,5 @@ class Direct(AbstractAdjoint):
         del times
         y0, operands = promote((y0, operands))
         saves = None if operands.saves is None else Saves(operands.saves, False)
-        loop = loop.over(Member(), 1, 0)  # it records nothing
+        loop = loop.over(Member(), 1, NOTHING)
         return loop.forward(y0, operands._replace(saves=None), saves)

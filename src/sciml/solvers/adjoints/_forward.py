@@ -3,6 +3,7 @@
 import equinox as eqx
 from jaxtyping import PyTree
 
+from ..._checks import check_count
 from .._loop import Loop, Result
 from .._march import Operands
 from .._refill import Refill
@@ -48,8 +49,7 @@ class Forward(AbstractAdjoint):
     limit: int = eqx.field(static=True, default=1000)
 
     def __check_init__(self):
-        if not isinstance(self.limit, int) or self.limit <= 0:
-            raise ValueError(f"`Forward(limit=...)` must be a positive number of columns, but is {self.limit!r}.")
+        check_count(self.limit, "limit", "Forward")
 
     def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop, and with it the columns that are asked for."""

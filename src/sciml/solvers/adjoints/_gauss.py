@@ -3,6 +3,7 @@
 import equinox as eqx
 from jaxtyping import PyTree
 
+from ..._checks import check_count
 from .._loop import Loop, Result
 from .._march import Operands
 from .._refill import Refill
@@ -10,7 +11,7 @@ from .._scan import Steps
 from . import _continuous_rule
 from ._abstract import AbstractAdjoint
 from ._continuous import Kind
-from ._tolerance import check_memory, check_tolerance
+from ._tolerance import check_tolerance
 
 
 class Gauss(AbstractAdjoint):
@@ -45,6 +46,7 @@ class Gauss(AbstractAdjoint):
 
     Raises:
         ValueError: If a tolerance or `memory` is not positive.
+        TypeError: If `memory` is not an integer.
 
     Source:
         The name and the method are those of SciMLSensitivity.jl's `GaussAdjoint`.
@@ -70,7 +72,7 @@ class Gauss(AbstractAdjoint):
     def __check_init__(self):
         check_tolerance(self.rtol, "Gauss(rtol=...)")
         check_tolerance(self.atol, "Gauss(atol=...)")
-        check_memory(self.memory, "Gauss(memory=...)")
+        check_count(self.memory, "memory", "Gauss")
 
     def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..._levels import NOTHING
 from ..._vma import promote
 from .._control import Tolerances
 from .._loop import Loop, Result
@@ -70,7 +71,7 @@ class Implicit(AbstractAdjoint):
                 "imaginary parts."
             )
         y0, operands = promote((y0, operands))
-        result = _replay.run(loop, *jax.lax.stop_gradient((y0, operands)), times, 1)
+        result = _replay.run(loop, *jax.lax.stop_gradient((y0, operands)), times, NOTHING)
         march = loop.loop.march if isinstance(loop, Refill) else loop.march
         field, end = march.bound(operands), jax.lax.stop_gradient(march.time(operands.span, operands))
         tolerances = Tolerances(*(jnp.asarray(x, operands.t0.dtype) for x in (self.rtol, self.atol)))

@@ -3,6 +3,7 @@
 import equinox as eqx
 from jaxtyping import PyTree
 
+from ..._checks import check_count
 from .._loop import Loop, Result
 from .._march import Operands
 from .._refill import Refill
@@ -10,7 +11,7 @@ from .._scan import Steps
 from . import _continuous_rule
 from ._abstract import AbstractAdjoint
 from ._continuous import Kind
-from ._tolerance import check_memory, check_tolerance
+from ._tolerance import check_tolerance
 
 
 class Interpolating(AbstractAdjoint):
@@ -38,6 +39,7 @@ class Interpolating(AbstractAdjoint):
 
     Raises:
         ValueError: If a tolerance or `memory` is not positive.
+        TypeError: If `memory` is not an integer.
 
     Example:
         ```python
@@ -60,7 +62,7 @@ class Interpolating(AbstractAdjoint):
     def __check_init__(self):
         check_tolerance(self.rtol, "Interpolating(rtol=...)")
         check_tolerance(self.atol, "Interpolating(atol=...)")
-        check_memory(self.memory, "Interpolating(memory=...)")
+        check_count(self.memory, "memory", "Interpolating")
 
     def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""

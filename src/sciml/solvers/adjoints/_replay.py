@@ -24,8 +24,9 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..._forward_only import forward_only
+from ..._levels import Room
 from ..._vma import promote
-from ...kernels.lanes import Lanes, batched
+from ...kernels.lanes import Lanes, Member, batched
 from .._loop import Result, Saves
 from .._march import Operands
 
@@ -48,9 +49,7 @@ def run(
     y0: PyTree,
     operands: Operands,
     times: bool,
-    memory: int,
-    levels: int | None = None,
-    segments: int | None = None,
+    room: Room,
 ) -> Result:
     """Runs a march with a reverse-mode rule; under `jax.vmap`, over lanes.
 
@@ -59,28 +58,13 @@ def run(
         y0: The initial state.
         operands: What the march depends on.
         times: Whether t0, t1 and saved times are differentiated.
-        memory: About how many bytes the record of all members together may take.
-        levels: The number of levels in place of what `memory` holds; see `Checkpointed`.
-        segments: The number of segments in place of it.
+        room: How much may be recorded.
     """
     spec = differentiable_parts(operands, times)._replace(saves=None)
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
     def unpack(count: int | None, flags: Any, tree: PyTree) -> tuple:
-        return enter(loop, count, flags, tree, state_bytes, memory, levels, segments)
-
-    def over_lanes(fn: Callable) -> Callable:
-        """Makes `fn(count, flags, tree)` a function of one member's tree."""
-
-        def member(tree: PyTree) -> PyTree:
-            leaves, treedef = jax.tree.flatten(tree)
-
-            def flat(count, flags, *leaves):
-                return fn(count, jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
-
-            return batched(flat)(*leaves)
-
-        return member
+        return enter(loop, Lanes(count), flags, tree, state_bytes, room)
 
     @over_lanes
     def plain(count, flags, tree):
@@ -131,32 +115,34 @@ def run(
     return solve(promote((y0, operands)))
 
 
-def enter(
-    loop: Any,
-    count: int | None,
-    flags: Any,
-    tree: PyTree,
-    state_bytes: int,
-    memory: int,
-    levels: int | None = None,
-    segments: int | None = None,
-) -> tuple:
-    """Returns the loop over a number of lanes, and what it runs from.
+def over_lanes(fn: Callable) -> Callable:
+    """Makes `fn(count, flags, tree)` a function of one member's tree; `flags` says which leaves have lanes."""
+
+    def member(tree: PyTree) -> PyTree:
+        leaves, treedef = jax.tree.flatten(tree)
+
+        def flat(count, flags, *leaves):
+            return fn(count, jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
+
+        return batched(flat)(*leaves)
+
+    return member
+
+
+def enter(loop: Any, engine: Lanes | Member, flags: Any, tree: PyTree, state_bytes: int, room: Room) -> tuple:
+    """Returns the loop over the lanes of an engine, and what it runs from.
 
     Args:
         loop: The loop.
-        count: The number of lanes.
+        engine: The lanes.
         flags: Which leaves of `tree` have lanes.
         tree: The initial state and the operands, as arrays.
         state_bytes: The size of one member's state.
-        memory: About how many bytes the record of all members together may take; 0 if nothing is recorded.
-        levels: The number of levels in place of what `memory` holds.
-        segments: The number of segments in place of it.
+        room: How much may be recorded.
 
     Returns:
         The loop, and initial state, operands and saves as lane values.
     """
-    engine = Lanes(count)
     y0, operands = tree
     y0_flags, operand_flags = flags
     saves = None
@@ -164,7 +150,7 @@ def enter(
         saves = Saves(operands.saves, operand_flags.saves)
     operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
     values = engine.enter(operands, jax.tree.leaves(operand_flags))
-    here = loop.over(engine, state_bytes, memory, levels, segments)
+    here = loop.over(engine, state_bytes, room)
     return here, engine.enter(y0, jax.tree.leaves(y0_flags)), values, saves
 
 

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ..._levels import Room
 from ..._loops import scan
-from ..._status import Status
 from ...kernels.lanes import Lanes, Member, is_value
 from .._loop import Result, Saves
-from .._march import March, Operands, known
+from .._march import March, Operands
+from .._scan import count_finite, result_of_steps
 from ._reversible_method import Pair, ReversibleMethod
 
 
@@ -40,8 +41,9 @@ class Reversal(eqx.Module):
     count: int = eqx.field(static=True)
     tail: bool = eqx.field(static=True)
 
-    def over(self, lanes: Lanes | Member, *_: Any) -> "Reversal":
+    def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Reversal":
         """Returns the loop over other lanes; its memory is what it is."""
+        del state_bytes, room
         return Reversal(self.march, lanes, self.count, self.tail)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
@@ -88,7 +90,7 @@ class Reversal(eqx.Module):
         def segment(carry, length):
             number, pair, finite = carry
             (number, pair), _ = scan(step, (number, pair), length=length, like=operands)
-            return number, pair, self.lanes.carry(self.lanes.call(_count, finite, pair, self._shared(number)))
+            return number, pair, self.lanes.carry(self.lanes.call(count_finite, finite, pair, self._shared(number)))
 
         zero = jnp.zeros((), jnp.int32)
         carry = (zero, self.lanes.carry(Pair(y0, y0)), self.lanes.carry(self._shared(zero)))
@@ -100,7 +102,7 @@ class Reversal(eqx.Module):
         number, pair, finite = segment(carry, self.count % length) if self.count % length else carry
         if self.tail:
             pair = self.lanes.call(lambda *a: self._step(*a, True), pair, self._shared(number), operands)
-            finite = self.lanes.call(_count, finite, pair, self._shared(number + 1))
+            finite = self.lanes.call(count_finite, finite, pair, self._shared(number + 1))
         pair, finite = self.lanes.carry((pair, finite))
         return Result(*self.lanes.leave(self.lanes.call(self._result, pair, finite, operands))), pair, finite
 
@@ -165,12 +167,7 @@ class Reversal(eqx.Module):
         return pair, bar, jax.tree.map(jnp.add, diff_bar, more), scale
 
     def _result(self, pair, finite, operands):
-        total = self.count + self.tail
-        good = finite == total
-        status = jnp.where(good, int(Status.successful), int(Status.nonfinite)).astype(jnp.int32)
-        elapsed = jnp.where(good, operands.span, finite.astype(operands.dt.dtype) * operands.dt)
-        taken = jnp.full_like(finite, total)
-        return known(pair.y, good), status, elapsed, taken, jnp.zeros_like(finite), taken
+        return result_of_steps(pair.y, finite, self.count + self.tail, operands)
 
     def _finish(self, carry, finite, y0, cotangent):
         """Returns the cotangents, zero where the result was not used or lost, NaN where the way back went astray."""
@@ -204,8 +201,3 @@ def _start(end: Pair, cotangent: PyTree, diff: PyTree) -> Any:
     """Returns the carry of the way back."""
     zeros = jax.tree.map(jnp.zeros_like, (end.z, diff))
     return end, Pair(cotangent, zeros[0]), zeros[1], jax.tree.map(_largest, end.y)
-
-
-def _count(finite: Array, pair: Pair, number: Array) -> Array:
-    ok = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(pair)]).all()
-    return jnp.where(ok, number, finite)

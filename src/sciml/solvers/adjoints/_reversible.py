@@ -3,6 +3,7 @@
 import equinox as eqx
 from jaxtyping import PyTree
 
+from ..._levels import NOTHING
 from ..._vma import promote
 from ...kernels.lanes import Member
 from .._loop import Loop, Result
@@ -79,7 +80,7 @@ class Reversible(AbstractAdjoint):
 
     def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the reversible method and its custom rule of reverse mode."""
-        return _replay.run(reversible_loop(self, loop), y0, operands, times, 1)
+        return _replay.run(reversible_loop(self, loop), y0, operands, times, NOTHING)
 
 
 class Retraced(AbstractAdjoint):
@@ -95,7 +96,7 @@ class Retraced(AbstractAdjoint):
         """Runs a loop forwards and backwards; a number for each leaf of the state takes the place of the state."""
         del times
         y0, operands = promote((y0, operands))
-        back_and_forth = reversible_loop(Reversible(self.coupling), loop).over(Member(), 1, 0)
+        back_and_forth = reversible_loop(Reversible(self.coupling), loop).over(Member(), 1, NOTHING)
         result, kept = back_and_forth.record(y0, operands)
         return result._replace(ys=back_and_forth.errors(kept, operands))
 

@@ -18,8 +18,9 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, PyTree
 
 from ..._forward_only import forward_only
+from ..._levels import NOTHING
 from ..._vma import match, promote
-from ...kernels.lanes import batched
+from ...kernels.lanes import Lanes, batched
 from .._loop import Loop, Result
 from .._march import Operands
 from .._refill import Refill
@@ -51,7 +52,7 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
 
     def plain(count, flags, *leaves):
         inputs, flags = jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, flags)
-        here, *values = enter(loop, count, flags, inputs, state_bytes, 0)
+        here, *values = enter(loop, Lanes(count), flags, inputs, state_bytes, NOTHING)
         return here.forward(*values)
 
     def columns(moved, sloped):
@@ -59,7 +60,7 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
 
         def march(count, flags, leaves):
             inputs, flags = jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, flags)
-            here, *values = enter(lockstep, count, flags, inputs, state_bytes, 0)
+            here, *values = enter(lockstep, Lanes(count), flags, inputs, state_bytes, NOTHING)
             return here.forward_sloped(*values) if sloped else (here.forward(*values), None)
 
         def run(count, flags, *leaves):

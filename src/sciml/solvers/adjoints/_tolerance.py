@@ -1,4 +1,4 @@
-"""Checks of the arguments that the continuous adjoints share."""
+"""The check of the tolerances that the continuous adjoints have of their own."""
 
 import math
 from typing import Any
@@ -11,9 +11,3 @@ def check_tolerance(value: Any, name: str) -> None:
     known = isinstance(value, int | float) and not isinstance(value, bool)
     if not known or not math.isfinite(value) or value <= 0:
         raise ValueError(f"`{name}` must be a positive Python number, or None for the solve's, but is {value!r}.")
-
-
-def check_memory(value: Any, name: str) -> None:
-    """Raises a `ValueError` unless a size in bytes is positive."""
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise ValueError(f"`{name}` must be a positive number of bytes, but is {value!r}.")

@@ -20,12 +20,11 @@ from jaxtyping import Array, Int, PyTree
 from ..._loops import while_loop
 from ..._types import RealScalarLike, Y
 from ..._vma import match, to_varying, vma_of
-from .._loop import Loop
+from .._loop import ZEROED_AT_MOST, Loop
 from .._march import Dense, Operands, State
 from .._record import Record, blank, put, thin
 from .._stepper import AbstractStepper
 
-_ZEROED_AT_MOST = 2**24
 _RESTARTS = 32
 
 
@@ -143,7 +142,7 @@ class Recorder(NamedTuple):
         coefficients = max(loop.march.stepper.order, 3) + 1
         size = sum(24 + coefficients * x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
         size = (loop.lanes.count or 1) * size
-        rows = max(min(memory, _ZEROED_AT_MOST) // size, min(memory // size, 64), 16)
+        rows = max(min(memory, ZEROED_AT_MOST) // size, min(memory // size, 64), 16)
         rows = min(rows, 1024, max(16, 2 * loop.max_steps))
         return cls(loop, 2 ** int(math.log2(rows)))
 
