@@ -319,6 +319,7 @@ print("fine")
     assert run(code) == "fine"
 
 
+@pytest.mark.x64  # nothing of it depends on the dtype
 def test_import_is_cheap():
     """At most 0.3 s over `import diffrax`. The least of five runs, because the machine may be busy."""
     code = """
