@@ -92,8 +92,23 @@ class Solution(eqx.Module):
         raise_for_status(np.asarray(self.status), reached=np.asarray(self.t_reached))
         return self
 
-    def plot(self, **options: Any) -> Any:
-        """Draws the components over time; see `sciml.plot.trajectory`. Needs matplotlib."""
-        from ..plot import trajectory  # a way up: a convenience for people at a prompt
+    def plot(self, grid: Any = None, **options: Any) -> Any:
+        """Draws the solution. Needs Matplotlib.
 
-        return trajectory(self, **options)
+        Args:
+            grid: The `sciml.spatial.Grid` of a state that is a field. One dimension is drawn over space and time, two
+                at some times, three on planes; see `sciml.plot.space_time`, `frames` and `slices`. Without one, the
+                components are drawn over time, see `sciml.plot.trajectory`.
+            options: What that function takes.
+        """
+        from .. import plot  # a way up: a convenience for people at a prompt
+
+        if grid is None:
+            return plot.trajectory(self, **options)
+        return (plot.space_time, plot.frames, plot.slices)[grid.ndim - 1](self, grid, **options)
+
+    def animate(self, grid: Any, path: Any, **options: Any) -> Any:
+        """Writes a film of a field in one or two dimensions to a file; see `sciml.plot.animate`."""
+        from ..plot import animate  # a way up, as above
+
+        return animate(self, grid, path, **options)
