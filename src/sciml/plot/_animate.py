@@ -17,7 +17,7 @@ def animate(
     *,
     of: Callable[[Any], Any] | None = None,
     at: Any = "center",
-    fps: float = 20.0,
+    fps: int = 20,
     dpi: float = 100.0,
 ) -> pathlib.Path:
     """Write a film of a solution on a one- or two-dimensional grid, a frame for each saved time.

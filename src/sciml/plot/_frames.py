@@ -69,9 +69,9 @@ def frames(
     for row, component in zip(axes, fields.components, strict=True):
         colours = colours_of(component.values[chosen])
         for ax, i in zip(row, chosen, strict=True):
-            picture = draw_image(ax, x, y, component.values[i], **colours)
+            draw_image(ax, x, y, component.values[i], **colours)
             ax.set_aspect("equal" if 0.25 <= aspect <= 2 else "auto")
-        figure.colorbar(picture, ax=row.tolist(), label=component.name, shrink=0.9)
+        figure.colorbar(row[0].collections[0], ax=row.tolist(), label=component.name, shrink=0.9)
         row[0].set_ylabel(fields.names[1])
     for ax, i in zip(axes[0], chosen, strict=True):
         ax.set_title(f"t = {fields.ts[i]:.4g}", fontsize="medium")

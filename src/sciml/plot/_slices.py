@@ -71,11 +71,11 @@ def slices(
         for ax, normal in zip(row, (2, 1, 0), strict=True):
             a, b = (axis for axis in range(3) if axis != normal)
             plane = np.take(values, cut[normal], axis=normal)
-            picture = draw_image(ax, fields.coordinates[a], fields.coordinates[b], plane, **colours)
+            draw_image(ax, fields.coordinates[a], fields.coordinates[b], plane, **colours)
             ax.set_aspect("equal")
             ax.set_xlabel(fields.names[a])
             ax.set_ylabel(fields.names[b])
             ax.set_title(f"{fields.names[normal]} = {fields.coordinates[normal][cut[normal]]:.4g}", fontsize="medium")
-        figure.colorbar(picture, ax=row.tolist(), label=component.name, shrink=0.9)
+        figure.colorbar(row[0].collections[0], ax=row.tolist(), label=component.name, shrink=0.9)
     figure.suptitle(f"t = {fields.ts[moment]:.4g}", fontsize="medium")
     return axes
