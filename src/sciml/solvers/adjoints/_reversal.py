@@ -63,16 +63,15 @@ class Reversal(eqx.Module):
         return result, _Kept(*self.lanes.leave((end, finite, self.lanes.carry(y0))))
 
     def _warn(self, eps: float) -> None:
-        coupling, tolerance = self._method.coupling, _tolerance(eps)
-        growth = -self.count * math.log(coupling)
-        if math.log(eps) + growth <= math.log(tolerance):
+        coupling, needed = self._method.coupling, needed_coupling(self.count, eps)
+        if coupling >= needed:
             return
-        enough = math.exp(math.log(eps / tolerance) / self.count / 2)
+        growth = -self.count * math.log(coupling)
         wider = "float64, " if eps > 1e-10 else ""
         warnings.warn(
             f"`Reversible(coupling={coupling})` loses the initial state over {self.count} steps: rounding grows by "
-            f"exp({growth:.0f}) on the way back. Use a coupling closer to 1, at least {enough:.9g}, {wider}or "
-            "`sciml.Checkpointed()`.",
+            f"exp({growth:.0f}) on the way back. Use a coupling closer to 1, at least {math.sqrt(needed):.9g}, "
+            f"{wider}or `sciml.Checkpointed()`.",
             stacklevel=2,
         )
 
@@ -181,6 +180,11 @@ class Reversal(eqx.Module):
             return jnp.where(used, jnp.where(back, x, jnp.full_like(x, jnp.nan)), jnp.zeros_like(x))
 
         return jax.tree.map(choose, (jax.tree.map(jnp.add, *bar), diff_bar))
+
+
+def needed_coupling(count: int, eps: float) -> float:
+    """Returns the coupling with which so many steps back lose what `_tolerance` allows, and no more."""
+    return (eps / _tolerance(eps)) ** (1 / count)
 
 
 def _tolerance(eps: float) -> float:
