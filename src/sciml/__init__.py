@@ -9,6 +9,7 @@ The face of the library: what most programs need, and the packages that hold the
 - `models`: vector fields; `AbstractModel` and `parameter` to write your own.
 - `spatial`: grids, boundary conditions and operators on fields.
 - `solvers`: methods and adjoints (`Checkpointed`, `Direct`, `Gauss`, ...).
+- `runs`: long runs, and stores for what they make.
 - `parallel`: ensembles and sweeps over devices.
 - `training`: fitting.
 - `verify`: exact solutions and reference problems.
@@ -23,6 +24,7 @@ from . import (
     models as models,
     parallel as parallel,
     plot as plot,
+    runs as runs,
     solvers as solvers,
     spatial as spatial,
     training as training,
