@@ -8,6 +8,7 @@ The face of the library: what most programs need, and the packages that hold the
 - `checkpointed_scan`: any loop, with the memory of its gradient chosen.
 - `models`: vector fields; `AbstractModel` and `parameter` to write your own.
 - `solvers`: methods and adjoints (`Checkpointed`, `Direct`, `Gauss`, ...).
+- `runs`: long runs, and stores for what they make.
 - `parallel`: ensembles and sweeps over devices.
 - `training`: fitting.
 - `verify`: exact solutions and reference problems.
@@ -22,6 +23,7 @@ from . import (
     models as models,
     parallel as parallel,
     plot as plot,
+    runs as runs,
     solvers as solvers,
     training as training,
     verify as verify,
