@@ -21,7 +21,7 @@ import sciml
 from sciml import parallel
 
 POINTS, BLOCK, KILL_AT = 96, 256, 14
-END = 10.0
+END = 15.0
 
 
 def double_pendulum(t: Any, y: jax.Array, args: Any) -> jax.Array:
@@ -38,7 +38,7 @@ def double_pendulum(t: Any, y: jax.Array, args: Any) -> jax.Array:
 def swing(angles: dict[str, jax.Array]) -> sciml.Solution:
     """One member: let go of the pendulum at two angles."""
     start = jnp.stack([angles["first"], angles["second"], jnp.zeros(()), jnp.zeros(())])
-    saveat = jnp.linspace(0.0, END, 401)
+    saveat = jnp.linspace(0.0, END, 151)
     options = dict(rtol=1e-4, atol=1e-4, max_steps=20_000, throw=False)
     return sciml.solve(double_pendulum, start, t0=0.0, t1=END, saveat=saveat, **options)
 

@@ -1,7 +1,6 @@
 """Sweeps on executors of several kinds, and from the command line."""
 
 import concurrent.futures
-import functools as ft
 import multiprocessing
 import os
 import pathlib
@@ -18,9 +17,16 @@ from sciml import parallel
 from sciml.parallel._command import main
 
 from . import sweep_spec
-from .common import RHO, lorenz, same_bits
+from .common import RHO, devices, lorenz, same_bits
 
-quiet = ft.partial(parallel.sweep, progress=False)
+pytestmark = pytest.mark.x64  # in float32 all the same; once is enough
+
+
+def quiet(*args, **options):
+    """A sweep on one device, for which alone it compiles, unless others are named."""
+    return parallel.sweep(*args, **{"progress": False, "mesh": devices(1)} | options)
+
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

@@ -1,7 +1,5 @@
 """Reductions over members: what NumPy says of all of them at once, and the same bits from any number of devices."""
 
-import functools as ft
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +9,10 @@ from sciml import parallel
 
 from .common import RHO, devices, lorenz, same_bits
 
-quiet = ft.partial(parallel.sweep, progress=False)
+
+def quiet(*args, **options):
+    """A sweep on one device, for which alone it compiles, unless others are named."""
+    return parallel.sweep(*args, **{"progress": False, "mesh": devices(1)} | options)
 
 
 def all_of():
@@ -29,7 +30,8 @@ def chaotic(rho):
     return jnp.where(rho > 30.5, jnp.nan, y)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 8])
+@pytest.mark.x64
+@pytest.mark.parametrize("count", [2, 3, 8])
 def test_same_bits_on_any_number_of_devices(count):
     found = quiet(chaotic, RHO, reduce=all_of(), block=8, mesh=devices(count))
     expected = quiet(chaotic, RHO, reduce=all_of(), block=8, mesh=devices(1))

@@ -163,6 +163,8 @@ def test_one_compilation():
         quiet(fn, np.arange(50.0), mesh=devices(2), block=3)
     assert len(calls) == 1
     assert len(compiled) == 2  # one program, for each of two devices
+    quiet(fn, np.arange(50.0), mesh=devices(1))
+    assert len(compiled) == 3  # that which told what memory it needs is the one that runs
 
 
 def test_next_block_is_dispatched_first(monkeypatch):

@@ -55,7 +55,7 @@ def work_of(returned: PyTree) -> Int[Array, "2"] | None:
 
 def _steps(solution: Any) -> Array | None:
     stats = getattr(solution, "stats", None)
-    found = [getattr(stats, name, None) for name in ("accepted", "rejected", "executed")]
+    found: list[Any] = [getattr(stats, name, None) for name in ("accepted", "rejected", "executed")]
     if not all(eqx.is_array(x) and x.shape == () for x in found):
         return None
     accepted, rejected, executed = (jnp.asarray(x, jnp.int32) for x in found)

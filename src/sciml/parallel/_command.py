@@ -23,7 +23,7 @@ from ._sweep import prepare, sweep
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command and returns its exit status: 2 where the arguments cannot be used."""
-    parser = argparse.ArgumentParser(prog="python -m sciml.parallel", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m sciml.parallel", description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run a sweep, or a shard of it")
     run.add_argument("spec", type=pathlib.Path, help="a Python file with a function sweep() that returns the arguments")
@@ -45,11 +45,11 @@ def run_shard(options: dict[str, Any], shard: int, shards: int, *, progress: boo
     """Runs every block of a sweep whose number is `shard` modulo `shards`, and says so."""
     start = time.perf_counter()
     work = prepare(**options)
-    numbers = range(shard, work.plan.count, shards)
+    numbers = range(shard, work.plan.blocks, shards)
     with reporting(progress, work.n) as report:
         work.first_pass(numbers, report)
     return (
-        f"shard {shard}/{shards}: {len(numbers)} of {work.plan.count} blocks in {options['store']} after "
+        f"shard {shard}/{shards}: {len(numbers)} of {work.plan.blocks} blocks in {options['store']} after "
         f"{time.perf_counter() - start:.3g} s; {work.collected.failed} of {work.collected.done} members failed"
     )
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ._members import is_array, to_host
@@ -23,6 +24,9 @@ Batches = Callable[[int], Batch]
 def run_here(machine: Machine, numbers: Iterable[int], batch: Batches) -> Iterator[tuple[int, Outcome]]:
     """Runs blocks on the devices of this process, each of which has its next block waiting while one is fetched."""
     flying = collections.deque()
+    numbers = list(numbers)
+    if numbers:
+        machine.compile(batch(numbers[0]), len(numbers))
     for turn, number in enumerate(numbers):
         flying.append((number, machine.run(turn % len(machine.groups), batch(number))))
         if len(flying) > len(machine.groups):
@@ -64,7 +68,7 @@ def run_elsewhere(
     Raises:
         RuntimeError: If a block has failed as often as it may, or the executor takes no more tasks.
     """
-    job = Job(uuid.uuid4().hex, to_host(task), bool(jax.config.jax_enable_x64))
+    job = Job(uuid.uuid4().hex, to_host(task), jnp.result_type(float) == np.float64)
     done: queue.SimpleQueue = queue.SimpleQueue()
     tries: collections.Counter[int] = collections.Counter()
     finished: set[int] = set()

@@ -61,7 +61,7 @@ class Sweep:
             def measure(block: int) -> int:
                 return machine.measure(Plan(order, block).batch(members, 0))
 
-            block, _ = choose_block(self.n, chosen, schedule, memory, measure)
+            block = choose_block(self.n, chosen, schedule, memory, measure)
         self.plan = Plan(order, check_block(block, where="sweep"))
         first = self.plan.batch(members, 0)
         self._like = machine.shapes(first)
@@ -92,7 +92,7 @@ class Sweep:
 
     def retry(self, report: Report) -> None:
         """Runs the members that failed again, as often as there are attempts."""
-        at = self.plan.count
+        at = self.plan.blocks
         for change in self._attempts:
             failed = np.flatnonzero(self.collected.status)
             if not failed.size:
@@ -100,7 +100,7 @@ class Sweep:
             task, plan = self._machine.task.changed(change), Plan(failed, self.plan.block)
             machine, first = Machine(self._machine.groups, task), plan.batch(self.members, 0)
             _check_like(machine.shapes(first), self._like)
-            missing, origin = list(range(plan.count)), np.zeros(16, np.uint8)
+            missing, origin = list(range(plan.blocks)), np.zeros(16, np.uint8)
             if self._blocks is not None:
                 origin = origin_of(machine.lower(first).as_text(), task, failed)
                 found = {number: self._blocks.read(at + number, plan.ids(number), origin) for number in missing}
@@ -113,7 +113,7 @@ class Sweep:
                     self._blocks.write(at + number, plan.ids(number), outcome, origin)
                 self.collected.add_again(at + number, plan.ids(number), outcome)
                 report(self.n, self.collected.failed)
-            at += plan.count
+            at += plan.blocks
 
     def result(self, seconds: float) -> SweepResult:
         """Returns the results so far."""

@@ -29,7 +29,7 @@ class Plan(NamedTuple):
     block: int
 
     @property
-    def count(self) -> int:
+    def blocks(self) -> int:
         """The number of blocks."""
         return -(-self.order.size // self.block)
 
@@ -66,10 +66,8 @@ def make_order(members: Any, n: int, schedule: str, cost: Any) -> np.ndarray:
     return np.argsort(-costs.astype(float), kind="stable")  # NaN goes last: such a member ends at once
 
 
-def choose_block(
-    n: int, chosen: Mesh, schedule: str, memory: int | None, measure: Callable[[int], int]
-) -> tuple[int, int]:
-    """Returns a block size whose memory is within a budget, and the bytes that it needs.
+def choose_block(n: int, chosen: Mesh, schedule: str, memory: int | None, measure: Callable[[int], int]) -> int:
+    """Returns a block size whose memory is within a budget; at least 1.
 
     What a block needs grows in proportion to its members, so that one or two programs have to be compiled and none
     has to run.
@@ -83,11 +81,8 @@ def choose_block(
     """
     device = chosen.devices.flat[0]
     block = min(n, default_block(n, device.platform) * (_REFILL if schedule == "refill" else 1))
-    if memory is None:
-        known = (device.memory_stats() or {}) if device.platform != "cpu" else {}
-        memory = known.get("bytes_limit", 2**32) // 4
-    while True:
-        needed = measure(block)
-        if needed <= memory or block == 1:
-            return block, needed
-        block = max(1, min(block // 2, int(block * memory / needed)))
+    known = (device.memory_stats() or {}) if device.platform != "cpu" else {}
+    budget = known.get("bytes_limit", 2**32) // 4 if memory is None else memory
+    while block > 1 and (needed := measure(block)) > budget:
+        block = max(1, min(block // 2, int(block * budget / needed)))
+    return block

@@ -1,5 +1,6 @@
 """The program of one block of members: traced once, and compiled for each device that runs it."""
 
+import concurrent.futures
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -74,8 +75,7 @@ class Outcome(NamedTuple):
     summaries: PyTree
 
 
-@eqx.filter_jit
-def run_block(batch: Batch, task: Task) -> Outcome:
+def _run_block(batch: Batch, task: Task) -> Outcome:
     """Runs one block.
 
     A program for one device, or for the devices that one member spans: XLA compiles a program for
@@ -96,6 +96,9 @@ def run_block(batch: Batch, task: Task) -> Outcome:
     good = (status == 0) & batch.real
     summaries = jax.tree.map(lambda r: r.of_block(kept, good, batch.ids), task.reduce, is_leaf=is_reduction)
     return Outcome(None, status, work, summaries)
+
+
+run_block: Any = eqx.filter_jit(_run_block)
 
 
 class Machine:
@@ -124,16 +127,25 @@ class Machine:
             return 0
         return found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes
 
+    def compile(self, batch: Batch, blocks: int) -> None:
+        """Compiles for the devices that so many blocks use, side by side."""
+        used = min(blocks, len(self.groups))
+        with concurrent.futures.ThreadPoolExecutor(used) as threads:
+            list(threads.map(lambda at: self._executable(at, put(batch, self.groups[at])), range(used)))
+
     def run(self, at: int, batch: Batch) -> Outcome:
         """Dispatches a block to group `at`; the arrays that it returns may not be there yet."""
-        group = self.groups[at]
-        with jax.set_mesh(group):
-            batch = put(batch, group)
-            if at not in self._ready:
-                task = put(self.task, group)
-                self._ready[at] = task, run_block.lower(batch, task).compile()
-            task, compiled = self._ready[at]
+        batch = put(batch, self.groups[at])
+        task, compiled = self._executable(at, batch)
+        with jax.set_mesh(self.groups[at]):
             return compiled(batch, task)
+
+    def _executable(self, at: int, batch: Batch) -> tuple[Task, Any]:
+        if at not in self._ready:
+            with jax.set_mesh(self.groups[at]):
+                task = put(self.task, self.groups[at])
+                self._ready[at] = task, run_block.lower(batch, task).compile()
+        return self._ready[at]
 
 
 def is_reduction(x: Any) -> bool:

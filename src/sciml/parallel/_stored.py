@@ -92,7 +92,7 @@ def open_sweep(
         generator = Part(hashlib.blake2b(text.encode(), digest_size=16).hexdigest(), f"{len(members)} generated")
         found = Fingerprint({**found.parts, "generator": generator})
     found = Fingerprint({"function": Part(code, describe(_named(task.fn))), **found.parts})
-    info = {"members": int(plan.order.size), "block": plan.block, "blocks": plan.count, "schedule": schedule}
+    info = {"members": int(plan.order.size), "block": plan.block, "blocks": plan.blocks, "schedule": schedule}
     open_run(store, found, info, kind="sweep", resume=resume)
 
 

@@ -119,7 +119,7 @@ def sweep(
         reduce=reduce, store=store, resume=resume, on_fail=on_fail, executor=executor,
     )  # fmt: skip
     with reporting(progress, work.n) as report:
-        work.first_pass(range(work.plan.count), report)
+        work.first_pass(range(work.plan.blocks), report)
         work.retry(report)
     return work.result(time.perf_counter() - start)
 

@@ -31,8 +31,8 @@ class TopMembers(NamedTuple):
         ```
     """
 
-    members: np.ndarray
-    scores: np.ndarray
+    members: Any
+    scores: Any
     values: PyTree
 
 
