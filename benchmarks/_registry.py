@@ -8,12 +8,14 @@ from . import (
     beside_gradsolve,
     compile_time,
     continuous_adjoints,
+    devices,
     gradient,
     heavy_tailed,
     lorenz_ensemble,
     neural_ode,
     rosenbrock,
     scan,
+    sweep,
     work_precision,
 )
 from ._harness import Group
@@ -21,6 +23,8 @@ from ._harness import Group
 BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "lorenz_ensemble": lorenz_ensemble.groups,
     "heavy_tailed": heavy_tailed.groups,
+    "sweep": sweep.groups,
+    "devices": devices.groups,
     "neural_ode": neural_ode.groups,
     "scan": scan.groups,
     "gradient": gradient.groups,

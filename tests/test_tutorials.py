@@ -38,3 +38,14 @@ def test_gradient_memory(tmp_path):
     assert "recommended within 32 MiB: Checkpointed(levels=2)" in printed
     errors = [float(x) for x in re.findall(r"differs by (\S+)", printed)]
     assert len(errors) == 7 and max(errors) < 1e-2
+
+
+@pytest.mark.slow
+def test_killed_and_resumed(tmp_path):
+    printed = run("killed_and_resumed", tmp_path)
+    killed = int(re.search(r"^killed after (\d+) of 9216 members$", printed, re.MULTILINE)[1])
+    there = int(re.search(r"^on disk: (\d+) members in", printed, re.MULTILINE)[1])
+    assert killed <= there < 9216
+    assert "resumed on 2 devices: 9216 members" in printed and "9216 successful" in printed
+    assert "the same bits as a sweep that nobody killed: True" in printed
+    assert "`function`" in printed

@@ -3,6 +3,7 @@
 The face of the library: what most programs need, and the packages that hold the rest.
 
 - `solve` an initial value problem; get a `Solution` with a `Status`.
+- `simulate` a long run, in segments that go to disk.
 - `steady_state`: where a model is at rest.
 - `fit` a model to data.
 - `checkpointed_scan`: any loop, with the memory of its gradient chosen.
@@ -34,6 +35,7 @@ from ._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._model import AbstractModel as AbstractModel
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._status import SolveError as SolveError, Status as Status, raise_for_status as raise_for_status
+from .runs import simulate as simulate
 from .solvers import (
     Backsolve as Backsolve,
     Checkpointed as Checkpointed,

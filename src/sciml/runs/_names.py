@@ -42,8 +42,8 @@ def from_named(named: Mapping[str, np.ndarray], like: PyTree = None, *, where: s
 
     Args:
         named: Arrays by name.
-        like: A PyTree of the structure to return, of arrays or `jax.ShapeDtypeStruct`; with None, the arrays by
-            name, or the array itself where the tree was nothing else.
+        like: A PyTree of the structure to return, of arrays or `jax.ShapeDtypeStruct`, or of other leaves where
+            shape and dtype may be any; with None, the arrays by name, or the array where the tree was nothing else.
         where: What was read, for errors.
 
     Raises:
@@ -65,7 +65,7 @@ def from_named(named: Mapping[str, np.ndarray], like: PyTree = None, *, where: s
         if name not in arrays:
             raise StoreError(f"{where} holds no `{name}`, only {sorted(arrays)}: it is of another run.")
         x = arrays[name]
-        if x.shape != np.shape(leaf) or x.dtype != getattr(leaf, "dtype", x.dtype):
+        if hasattr(leaf, "dtype") and (x.shape != leaf.shape or x.dtype != leaf.dtype):
             raise StoreError(
                 f"{where} holds `{name}` as {x.dtype}{list(x.shape)}, where {leaf.dtype}{list(leaf.shape)} was "
                 "expected: it is of another run."
