@@ -113,9 +113,8 @@ def make_plan(
             raise ValueError(f"`dt`={float(dt)} takes {needed + tail} steps, more than `max_steps`={limit}.")
         limit = max(limit, needed + 1)
         if not tail:
-            step = jnp.asarray(
-                (1 if forwards else -1) * span / needed, dtype
-            )  # equal steps that end exactly at the end time
+            signed = span if forwards else -span
+            step = jnp.asarray(signed / needed, dtype)  # equal steps that end exactly at the end time
         steps = needed if ts is None and needed > 0 else None
     times = Times(start, end, ts, step)
     unchecked = dt is not None and (forwards is None or not concrete(dt))
