@@ -27,7 +27,7 @@ class Times(eqx.Module):
         t0: The start.
         t1: The end.
         saves: The saved times, or None for the end alone.
-        dt: The size of the first or the fixed step, positive, or None.
+        dt: The size of the first or the fixed step, with the sign of t1 - t0, or None.
     """
 
     t0: Any
@@ -46,6 +46,7 @@ class Plan(eqx.Module):
         tail: Whether a shorter step follows these.
         forwards: Whether t1 > t0; None where that is known only at run time.
         differentiable_times: Whether a time is traced and may be differentiated.
+        dt_unchecked: Whether the sign of `dt` is known only at run time.
         max_steps: The limit on attempted steps.
     """
 
@@ -55,6 +56,7 @@ class Plan(eqx.Module):
     tail: bool = eqx.field(static=True)
     forwards: bool | None = eqx.field(static=True)
     differentiable_times: bool = eqx.field(static=True)
+    dt_unchecked: bool = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
 
 
@@ -111,10 +113,12 @@ def make_plan(
             raise ValueError(f"`dt`={float(dt)} takes {needed + tail} steps, more than `max_steps`={limit}.")
         limit = max(limit, needed + 1)
         if not tail:
-            step = jnp.asarray(span / needed, dtype)  # equal steps that end exactly at the end time
+            signed = span if forwards else -span
+            step = jnp.asarray(signed / needed, dtype)  # equal steps that end exactly at the end time
         steps = needed if ts is None and needed > 0 else None
     times = Times(start, end, ts, step)
-    return Plan(stepper, control, steps, tail, forwards, traced, limit), times, tolerances
+    unchecked = dt is not None and (forwards is None or not concrete(dt))
+    return Plan(stepper, control, steps, tail, forwards, traced, unchecked, limit), times, tolerances
 
 
 def default_tolerances(dtype: Any) -> tuple[float, float]:

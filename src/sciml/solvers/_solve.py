@@ -58,14 +58,15 @@ def solve(
         dt: The size of fixed steps, or of the first step where there are tolerances. Has the sign of
             `t1 - t0`. If the time is no multiple of it, the last step is shorter.
         rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32. A scalar, an array of the
-            state's shape, or a PyTree like `y0`.
+            state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32.
         solver: A diffrax solver; by default `diffrax.Tsit5()`. Explicit Runge-Kutta methods and the
             methods of `sciml.solvers`, such as `sciml.solvers.Rodas5P()` for stiff problems, run in
             sciml's own loops; any other runs through diffrax.
         controller: A diffrax step size controller in place of `rtol` and `atol`.
         saveat: Where to save: None for the end, an array of times within `[t0, t1]` in the
-            direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates.
+            direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates. Where times are traced, a
+            state outside the interval is NaN, and the status `invalid_argument`.
         adjoint: How derivatives are computed: `Checkpointed()` (reverse mode, the default), `Direct()`
             (forward mode), `Forward()` (both, by few parameters), `Reversible()` (reverse mode in constant
             memory), a continuous adjoint, `Gauss()`, `Interpolating()` or `Backsolve()`, or `Implicit()` (of
@@ -148,9 +149,12 @@ def _solve(
     else:
         direction = jnp.full_like(times.t0, 1 if plan.forwards else -1)
     span = direction * (times.t1 - times.t0)
-    saves = None
+    saves, outside = None, None
     if times.saves is not None:
         saves = direction * (times.saves - times.t0)
+        if plan.differentiable_times:  # traced, so nobody has looked yet
+            slack = 4 * jnp.finfo(span.dtype).eps * jnp.maximum(jnp.abs(times.t0), jnp.abs(times.t1))
+            outside = ~((saves >= -slack) & (saves <= span + slack))
         saves = saves + jax.lax.stop_gradient(jnp.clip(saves, 0, span) - saves)  # rounding alone moves them
     inputs = Operands(
         field=operands,
@@ -159,7 +163,7 @@ def _solve(
         saves=saves,
         direction=direction,
         tolerances=tolerances,
-        dt=times.dt,
+        dt=None if times.dt is None else jnp.abs(times.dt),
         max_steps=jnp.asarray(plan.max_steps, jnp.int32),
     )
     # before the loops, so that JAX differentiates it and they never see it
@@ -178,11 +182,29 @@ def _solve(
     status = result.status
     if consistent is not None:
         status = jnp.where(consistent, status, int(Status.inconsistent_start)).astype(status.dtype)
+    ys = result.ys
+    if outside is not None:
+        ys = jax.tree.map(lambda x: jnp.where(_over(outside, x), jnp.full_like(x, jnp.nan), x), ys)
+        status = _or_invalid(status, jnp.any(outside))
+    if plan.dt_unchecked:
+        wrong_way = times.dt * direction < 0
+        ys = known(ys, ~wrong_way)
+        status = _or_invalid(status, wrong_way)
     method = adjoint.method(plan.stepper)
     started = int(method.fsal) + (2 if times.dt is None else 0)
     evaluations = started + method.evaluations * (result.accepted + result.rejected)
-    ys, ts = result.ys, times.saves
+    ts = times.saves
     if ts is None:
         ys, ts = jax.tree.map(lambda x: x[None], ys), times.t1[None]
     reached = jnp.where(result.elapsed >= span, times.t1, times.t0 + direction * result.elapsed)
     return Solution(ts, ys, status, reached, Stats(result.accepted, result.rejected, evaluations, result.executed))
+
+
+def _over(mask: Any, x: Any) -> Any:
+    """A mask over saved times in the rank of an array of states at these times."""
+    return mask.reshape(mask.shape + (1,) * (x.ndim - 1))
+
+
+def _or_invalid(status: Any, invalid: Any) -> Any:
+    code = jnp.asarray(int(Status.invalid_argument), status.dtype)
+    return jnp.where(invalid & (status == int(Status.successful)), code, status)

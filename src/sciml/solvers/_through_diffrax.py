@@ -55,7 +55,7 @@ def solve(
         diffrax.Tsit5() if solver is None else solver,
         times.t0,
         times.t1,
-        None if times.dt is None else direction * times.dt,
+        None if times.dt is None else direction * jnp.abs(times.dt),
         y0,
         args,
         saveat=saveat,

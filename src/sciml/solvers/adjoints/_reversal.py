@@ -189,7 +189,7 @@ def needed_coupling(count: int, eps: float) -> float:
 
 def _tolerance(eps: float) -> float:
     """Returns how far the recomputed initial state may be from the known one, relative to the state's size."""
-    return eps**0.25
+    return eps ** (1 / 3)
 
 
 def _error(y: Array, z: Array, y0: Array, scale: Array) -> Array:
