@@ -12,7 +12,7 @@ from typing import Any
 
 from ._harness import Candidate, Group
 
-N = 4096
+N = 16384
 
 WORKER = f"""
 import sys
@@ -22,7 +22,7 @@ from sciml import parallel
 
 def end(rho):
     model = sciml.models.Lorenz63(rho=rho)
-    return sciml.solve(model, jnp.ones(3), t0=0.0, t1=1.0, rtol=1e-5, atol=1e-5, throw=False).ys[-1]
+    return sciml.solve(model, jnp.ones(3), t0=0.0, t1=5.0, rtol=1e-5, atol=1e-5, throw=False).ys[-1]
 
 rhos = jnp.linspace(0.0, 21.0, {N})
 run = jax.jit(lambda rhos: parallel.ensemble(end, rhos)).lower(rhos).compile()
@@ -66,5 +66,5 @@ def groups() -> list[Group]:
     rows = [Candidate(one, served(1, 1))]
     rows += [Candidate(f"one process, {count} devices", served(1, count), one) for count in (2, 8)]
     rows.append(Candidate("two processes, one device each, twice the work", served(2, 1), one))
-    title = f"`parallel.ensemble`, {N} Lorenz systems, CPU with {cores} cores: equal total work, and the ceiling"
+    title = f"`parallel.ensemble`, {N} Lorenz systems to t = 5, CPU with {cores} cores: equal total work, and the ceiling"
     return [Group(title, rows)]

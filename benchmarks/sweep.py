@@ -68,9 +68,7 @@ def groups() -> list[Group]:
     def loop(mus: jax.Array) -> jax.Array:
         return jax.lax.map(jax.vmap(lambda mu: last(end(mu))), mus)
 
-    rows = [
-        Candidate("jax.vmap, all at once", jitted(jax.vmap(functools.partial(lambda mu: last(end(mu)))), many.ravel()))
-    ]
+    rows = [Candidate("jax.vmap, all at once", jitted(jax.vmap(lambda mu: last(end(mu))), many.ravel()))]
     rows.append(Candidate("jax.lax.map over blocks of 500", jitted(loop, many), rows[0].label))
     for label, options in settings.items():
         options = {"mesh": device, **options}

@@ -230,6 +230,8 @@ def test_bad_members(params, message):
 def test_bad_arguments():
     with pytest.raises(ValueError, match="`sweep`: `block`.* must be positive, got 0"):
         quiet(lambda p: p, np.ones(3), block=0)
+    with pytest.raises(ValueError, match="`memory`, the bytes that a block may take, must be positive, got -1"):
+        quiet(lambda p: p, np.ones(3), memory=-1)
     with pytest.raises(ValueError, match='`on_fail` must be "keep", "raise" or a `Retry`, got \'ignore\''):
         quiet(lambda p: p, np.ones(3), on_fail="ignore")
     with pytest.raises(ValueError, match='must have an axis named "member"'):

@@ -150,6 +150,8 @@ def prepare(
         raise TypeError("`sweep` runs from Python. Inside `jax.jit`, `jax.grad` or `jax.vmap` use `ensemble`.")
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise TypeError(f"`sweep`: `executor` must be a `concurrent.futures` executor, got {type(executor).__name__}.")
+    if memory is not None and memory <= 0:
+        raise ValueError(f"`sweep`: `memory`, the bytes that a block may take, must be positive, got {memory}.")
     n = count_members(params, where="sweep")
     chosen = _local_mesh(mesh)
     members = to_host(params)
