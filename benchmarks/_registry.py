@@ -10,10 +10,12 @@ from . import (
     continuous_adjoints,
     gradient,
     heavy_tailed,
+    kuramoto_sivashinsky,
     lorenz_ensemble,
     neural_ode,
     rosenbrock,
     scan,
+    stabilised,
     work_precision,
 )
 from ._harness import Group
@@ -28,6 +30,8 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "adjoint_memory": adjoint_memory.groups,
     "adjoint_accuracy": adjoint_accuracy.groups,
     "rosenbrock": rosenbrock.groups,
+    "stabilised": stabilised.groups,
+    "kuramoto_sivashinsky": kuramoto_sivashinsky.groups,
     "work_precision": work_precision.groups,
     "compile_time": compile_time.groups,
     "beside_gradsolve": beside_gradsolve.groups,

@@ -56,6 +56,7 @@ class Solution(eqx.Module):
         status: A code of `sciml.Status`.
         t_reached: The time up to which the solution is good; `t1` where it was successful.
         stats: Steps and evaluations.
+        solver: The name of the method that was used, which `sciml.solve` may have chosen.
 
     Example:
         ```python
@@ -76,6 +77,7 @@ class Solution(eqx.Module):
     status: Int[Array, "*members"]
     t_reached: Real[Array, "*members"]
     stats: Stats
+    solver: str = eqx.field(static=True, default="")
 
     def raise_if_failed(self) -> "Solution":
         """Returns the solution, or raises one error that says how many members failed, which and why.
