@@ -32,7 +32,12 @@ from . import (
     verify as verify,
 )
 from ._checkpointed_scan import checkpointed_scan as checkpointed_scan
-from ._model import AbstractModel as AbstractModel
+from ._model import (
+    AbstractModel as AbstractModel,
+    AbstractSecondOrder as AbstractSecondOrder,
+    AbstractSemilinear as AbstractSemilinear,
+    AbstractSplit as AbstractSplit,
+)
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._status import SolveError as SolveError, Status as Status, raise_for_status as raise_for_status
 from .runs import simulate as simulate

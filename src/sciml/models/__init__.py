@@ -12,6 +12,8 @@ Mechanics
     `VanDerPolScaled`
 Chaos
     `Lorenz63`, `Lorenz96`
+Waves and patterns, periodic, for exponential methods
+    `GinzburgLandau`, `IntegralKuramotoSivashinsky`, `KortewegDeVries`, `KuramotoSivashinsky`, `NonlinearSchroedinger`
 Anything else that is linear
     `Linear`
 
@@ -49,14 +51,19 @@ Example:
 
 from ._brusselator import Brusselator as Brusselator
 from ._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
+from ._ginzburg_landau import GinzburgLandau as GinzburgLandau
 from ._harmonic_oscillator import HarmonicOscillator as HarmonicOscillator
 from ._hires import HIRES as HIRES
+from ._integral_kuramoto_sivashinsky import IntegralKuramotoSivashinsky as IntegralKuramotoSivashinsky
 from ._kepler import Kepler as Kepler
+from ._korteweg_de_vries import KortewegDeVries as KortewegDeVries
+from ._kuramoto_sivashinsky import KuramotoSivashinsky as KuramotoSivashinsky
 from ._linear import Linear as Linear
 from ._logistic import Logistic as Logistic
 from ._lorenz63 import Lorenz63 as Lorenz63
 from ._lorenz96 import Lorenz96 as Lorenz96
 from ._lotka_volterra import LotkaVolterra as LotkaVolterra
+from ._nonlinear_schroedinger import NonlinearSchroedinger as NonlinearSchroedinger
 from ._oregonator import Oregonator as Oregonator
 from ._pendulum import Pendulum as Pendulum
 from ._restricted_three_body import RestrictedThreeBody as RestrictedThreeBody

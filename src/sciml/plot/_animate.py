@@ -49,7 +49,7 @@ def animate(
 
         grid, ts = Grid(32), jnp.linspace(0.0, 1.0, 4)
         (x,) = grid.centers
-        sol = SimpleNamespace(ts=ts, ys=jnp.sin(6.28 * (x - ts[:, None])), status=jnp.asarray(0))
+        sol = SimpleNamespace(ts=ts, ys=jnp.sin(6.28 * (x[None] - ts[:, None])), status=jnp.asarray(0))
         assert plot.animate(sol, grid, "wave.gif", dpi=40).exists()
         ```
     """

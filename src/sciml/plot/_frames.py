@@ -47,8 +47,8 @@ def frames(
 
         grid, ts = Grid((32, 24)), jnp.linspace(0.0, 1.0, 9)
         x, y = grid.centers
-        ys = jnp.exp(-ts[:, None, None]) * jnp.sin(6.28 * x) * jnp.sin(6.28 * y)
-        sol = SimpleNamespace(ts=ts, ys=ys, status=jnp.asarray(0))
+        shape = jnp.sin(6.28 * x) * jnp.sin(6.28 * y)
+        sol = SimpleNamespace(ts=ts, ys=jnp.exp(-ts)[:, None, None] * shape[None], status=jnp.asarray(0))
         assert plot.frames(sol, grid, times=[0.0, 0.5, 1.0]).shape == (1, 3)
         ```
     """

@@ -39,7 +39,7 @@ def space_time(sol: Any, grid: Any, *, of: Callable[[Any], Any] | None = None, a
 
         grid, ts = Grid(64), jnp.linspace(0.0, 1.0, 30)
         (x,) = grid.centers
-        sol = SimpleNamespace(ts=ts, ys=jnp.sin(6.28 * (x - ts[:, None])), status=jnp.asarray(0))
+        sol = SimpleNamespace(ts=ts, ys=jnp.sin(6.28 * (x[None] - ts[:, None])), status=jnp.asarray(0))
         (ax,) = plot.space_time(sol, grid)
         assert (ax.get_xlabel(), ax.get_ylabel()) == ("x", "t")
         ```

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Real
 
 from .._types import RealScalarLike, Y
-from ._stepper import BoundField
+from ._field import BoundField
 
 
 class Tolerances(NamedTuple):

@@ -425,9 +425,14 @@ class Loop(eqx.Module):
                 h = operands.direction * dense.h
                 return self.march.stepper.interpolate(theta, h, dense.y0, restart.y, dense.stages)
 
+            field = self.march.bound(operands)
+            if self.march.stepper.lands:  # the state saved is the step's end
+                here = jnp.clip(target, 0, restart.elapsed)
+                slope = field(self.march.time(here, operands), restart.y)
+                return jax.tree.map(lambda x: x * operands.direction.astype(x.dtype), slope)
             theta = (target - dense.elapsed) / dense.h
             _, rate = jax.jvp(at, (theta,), (jnp.ones_like(theta),))
-            first = self.march.bound(operands)(operands.t0, dense.y0)  # no step has been taken at the very start
+            first = field(operands.t0, dense.y0)  # no step has been taken at the very start
 
             def choose(rate, first):
                 return jnp.where(

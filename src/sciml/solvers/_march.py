@@ -15,8 +15,9 @@ from jaxtyping import Array, PyTree
 
 from .._status import Status
 from .._types import BoolScalarLike, Y
-from ._control import Control, Tolerances, initial_step, scaled_error
+from ._control import Control, Tolerances, scaled_error
 from ._field import Field
+from ._parts import bind
 from ._stepper import AbstractStepper, Step
 
 
@@ -117,9 +118,9 @@ class March(eqx.Module):
     control: Control | None
     dense: bool = eqx.field(static=True)
 
-    def bound(self, operands: Operands) -> Any:
-        """Returns the vector field as a function of time and state."""
-        return lambda t, y: self.field(t, y, operands.field)
+    def bound(self, operands: Operands, whole: bool = True) -> Any:
+        """Returns the vector field as a function of time and state, for a step of full length or not."""
+        return bind(self.field, operands.field, whole)
 
     def time(self, elapsed: Array, operands: Operands) -> Array:
         """Returns the time that belongs to an elapsed time."""
@@ -133,8 +134,8 @@ class March(eqx.Module):
             h = operands.dt
         else:
             assert operands.tolerances is not None  # fixed steps have their size
-            h = initial_step(
-                field, operands.t0, y0, operands.direction, operands.span, operands.tolerances, self.stepper.order
+            h = self.stepper.starting_step(
+                field, operands.t0, y0, operands.direction, operands.span, operands.tolerances
             )
         if self.control is not None and self.control.dtmax is not None:
             h = jnp.minimum(h, self.control.dtmax)
@@ -160,9 +161,13 @@ class March(eqx.Module):
         active = self.pending(state, target)
         elapsed, lost, h, errors, y, status = state.restart
         eps = jnp.finfo(elapsed.dtype).eps
-        h, last = _up_to_the_end(state.restart, operands.span)
-        time = self.time(elapsed, operands)
-        step = self.stepper.step(self.bound(operands), time, operands.direction * h, y, state.memory)
+        field, time = self.bound(operands), self.time(elapsed, operands)
+        end = jnp.minimum(target, operands.span) if self.stepper.lands else operands.span
+        longest = None if self.control is None else self.stepper.longest(state.memory)
+        if longest is not None:
+            h = jnp.minimum(h, longest)
+        h, last = _up_to(end, state.restart._replace(h=h), operands.span)
+        step = self.stepper.step(field, time, operands.direction * h, y, state.memory)
 
         if self.control is None:
             finite = _finite(step.y1)
@@ -171,10 +176,16 @@ class March(eqx.Module):
             status = jnp.where(active & ~finite, cause, status)
         else:
             assert operands.tolerances is not None
-            error = scaled_error(step.error, y, step.y1, operands.tolerances)
+            if step.measured is None:
+                error = scaled_error(step.error, y, step.y1, operands.tolerances)
+            else:
+                measured, there = step.measured
+                error = scaled_error(measured, there, there, operands.tolerances)
             good = error <= 1
             accepted = active & good
             next_h = h * self.control.factor(error, errors, good, self.stepper.error_order)
+            if self.stepper.lands:  # a step cut short at a saved time says nothing against the one it was cut from
+                next_h = jnp.where(good & last, jnp.maximum(next_h, state.restart.h), next_h)
             if self.control.dtmax is not None:
                 next_h = jnp.minimum(next_h, self.control.dtmax)
             errors = self.control.remember(error, errors, accepted)
@@ -190,11 +201,12 @@ class March(eqx.Module):
             state.accepted + accepted.astype(jnp.int32),
             state.rejected + (active & ~accepted).astype(jnp.int32),
         )
-        spent = (sum(counts) >= operands.max_steps) & ~(accepted & last) & active & (status == 0)
+        ended = accepted & last & (end >= operands.span)
+        spent = (sum(counts) >= operands.max_steps) & ~ended & active & (status == 0)
         status = jnp.where(spent, int(Status.max_steps_reached), status).astype(jnp.int8)
         restart = Restart(
-            elapsed=jnp.where(accepted, jnp.where(last, operands.span, reached), elapsed),
-            lost=jnp.where(accepted, (reached - elapsed) - moved, lost),
+            elapsed=jnp.where(accepted, jnp.where(last, end, reached), elapsed),
+            lost=jnp.where(accepted, jnp.where(last, jnp.zeros_like(lost), (reached - elapsed) - moved), lost),
             h=jnp.where(active, next_h, state.restart.h),
             errors=errors,
             y=_where(accepted, step.y1, y),
@@ -209,9 +221,9 @@ class March(eqx.Module):
     def replay(self, y: Y, operands: Operands, outcome: Outcome) -> tuple[Y, Dense]:
         """Repeats an accepted step; only the last step's length depends on the end time."""
         elapsed = outcome.start.elapsed
-        h, _ = _up_to_the_end(outcome.start, operands.span)
+        h, _ = _up_to(operands.span, outcome.start, operands.span)
         field, time = self.bound(operands), self.time(elapsed, operands)
-        step = self.stepper.step(field, time, operands.direction * h, y, self.stepper.first(field, time, y))
+        step = self.stepper.retraced(field, time, operands.direction * h, y)
         return step.y1, Dense(elapsed, outcome.start.h, y, step.dense)
 
     def saved(self, y: Y, dense: Dense, operands: Operands, elapsed: Array) -> Y:
@@ -222,9 +234,9 @@ class March(eqx.Module):
         return _where(at_end, y, inside)
 
 
-def _up_to_the_end(restart: Restart, span: Array) -> tuple[Array, Array]:
-    """Returns the length of the step to try and whether it is the last one, which ends exactly at the end time."""
-    remaining = (span - restart.elapsed) + restart.lost
+def _up_to(end: Array, restart: Restart, span: Array) -> tuple[Array, Array]:
+    """Returns the length of the step to try and whether it ends exactly at the given time."""
+    remaining = (end - restart.elapsed) + restart.lost
     last = restart.h + 2 * jnp.finfo(remaining.dtype).eps * span >= remaining
     return jnp.where(last, remaining, restart.h), last
 

@@ -12,10 +12,14 @@ import optimistix as optx
 from jaxtyping import PyTree
 
 from .._checks import check_max_steps, check_saved_times, check_step, check_time, check_tolerance, concrete, time_dtype
+from .._model import AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from ._control import Control, Tolerances
+from ._etdrk import ETDRK4
+from ._imex import ARK324
 from ._runge_kutta import from_diffrax
 from ._stepper import AbstractStepper
 from ._stepping_solver import AbstractSteppingSolver
+from ._verlet import VelocityVerlet
 
 DEFAULT_MAX_STEPS = 2**14
 
@@ -44,6 +48,7 @@ class Plan(eqx.Module):
         control: The controller, or None for fixed steps.
         steps: The number of fixed steps to the end state, or None where a loop finds the end.
         tail: Whether a shorter step follows these.
+        equal: Whether all steps, or all but that, are known to have the length `dt`.
         forwards: Whether t1 > t0; None where that is known only at run time.
         differentiable_times: Whether a time is traced and may be differentiated.
         dt_unchecked: Whether the sign of `dt` is known only at run time.
@@ -54,6 +59,7 @@ class Plan(eqx.Module):
     control: Control | None = eqx.field(static=True)
     steps: int | None = eqx.field(static=True)
     tail: bool = eqx.field(static=True)
+    equal: bool = eqx.field(static=True)
     forwards: bool | None = eqx.field(static=True)
     differentiable_times: bool = eqx.field(static=True)
     dt_unchecked: bool = eqx.field(static=True)
@@ -104,7 +110,7 @@ def make_plan(
             "`atol` for fixed steps, or use a method with an error estimate such as `diffrax.Tsit5()`."
         )
     limit = DEFAULT_MAX_STEPS if max_steps is None else check_max_steps(max_steps)
-    steps, tail = None, False
+    steps, tail, equal = None, False, False
     if control is None and stepper is not None and forwards is not None and concrete(dt):
         assert dt is not None  # fixed steps have their size
         span = abs(float(t1) - float(t0))
@@ -116,9 +122,22 @@ def make_plan(
             signed = span if forwards else -span
             step = jnp.asarray(signed / needed, dtype)  # equal steps that end exactly at the end time
         steps = needed if ts is None and needed > 0 else None
+        equal = steps is not None or (not tail and _between_steps(ts, t0, span / needed, stepper))
     times = Times(start, end, ts, step)
     unchecked = dt is not None and (forwards is None or not concrete(dt))
-    return Plan(stepper, control, steps, tail, forwards, traced, unchecked, limit), times, tolerances
+    return Plan(stepper, control, steps, tail, equal, forwards, traced, unchecked, limit), times, tolerances
+
+
+def default_solver(model: Any, controller: Any, dt: Any, rtol: Any, atol: Any) -> diffrax.AbstractSolver:
+    """Returns the method for a model by its type, and by whether its steps are fixed."""
+    fixed = isinstance(controller, diffrax.ConstantStepSize) or (controller is None and _fixed(dt, rtol, atol))
+    if isinstance(model, AbstractSemilinear):
+        return ETDRK4()
+    if isinstance(model, AbstractSplit):
+        return ARK324()
+    if isinstance(model, AbstractSecondOrder) and fixed:
+        return VelocityVerlet()
+    return diffrax.Tsit5()
 
 
 def default_tolerances(dtype: Any) -> tuple[float, float]:
@@ -133,6 +152,17 @@ def _count_steps(span: float, dt: float, dtype: Any) -> tuple[int, bool]:
     if nearest > 0 and abs(ratio - nearest) <= 4 * float(np.finfo(dtype).eps) * ratio:
         return nearest, False
     return math.floor(ratio), True
+
+
+def _between_steps(ts: Any, t0: Any, dt: float, stepper: AbstractStepper) -> bool:
+    """Returns whether no step is cut short at a saved time."""
+    if not stepper.lands:
+        return True
+    if not concrete(ts):
+        return False
+    ratios = np.abs(np.asarray(ts, np.float64) - float(t0)) / dt
+    eps = float(np.finfo(np.asarray(ts).dtype).eps)
+    return bool(np.all(np.abs(ratios - np.round(ratios)) <= 4 * eps * np.maximum(ratios, 1)))
 
 
 _DIFFRAX = object()  # says that diffrax must run the solve

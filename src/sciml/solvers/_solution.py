@@ -57,6 +57,7 @@ class Solution(eqx.Module):
         status: A code of `sciml.Status`.
         t_reached: The time up to which the solution is good; `t1` where it was successful.
         stats: Steps and evaluations.
+        solver: The name of the method that was used, which `sciml.solve` may have chosen.
 
     Example:
         ```python
@@ -77,6 +78,7 @@ class Solution(eqx.Module):
     status: Int[Array, "*members"]
     t_reached: Real[Array, "*members"]
     stats: Stats
+    solver: str = eqx.field(static=True, default="")
 
     def raise_if_failed(self) -> "Solution":
         """Returns the solution, or raises one error that says how many members failed, which and why.

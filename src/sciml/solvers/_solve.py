@@ -1,6 +1,8 @@
 """`solve`: the front door of the solvers."""
 
+import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -15,10 +17,11 @@ from .._vma import promote
 from ..kernels.lanes import Lanes
 from . import _through_diffrax
 from ._control import Tolerances
-from ._field import arrays_of, check_signature, close_field
+from ._field import arrays_of, check_signature
 from ._loop import Loop
 from ._march import March, Operands, known
-from ._plan import Plan, Times, make_plan
+from ._parts import bind
+from ._plan import Plan, Times, default_solver, make_plan
 from ._refill import Refill
 from ._scan import Steps
 from ._solution import Solution, Stats
@@ -60,7 +63,9 @@ def solve(
         rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32. A scalar, an array of the
             state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32.
-        solver: A diffrax solver; by default `diffrax.Tsit5()`. Explicit Runge-Kutta methods and the
+        solver: A diffrax solver. By default it follows from the model's type, and `Solution.solver` says which it
+            was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`, `VelocityVerlet` for an
+            `AbstractSecondOrder` with fixed steps, otherwise `diffrax.Tsit5()`. Explicit Runge-Kutta methods and the
             methods of `sciml.solvers`, such as `sciml.solvers.Rodas5P()` for stiff problems, run in
             sciml's own loops; any other runs through diffrax.
         controller: A diffrax step size controller in place of `rtol` and `atol`.
@@ -105,6 +110,7 @@ def solve(
     if not callable(model):
         raise TypeError(f"`model` must be callable as `model(t, y, args)`, but is {model!r}.")
     check_signature(model)
+    solver = default_solver(model, controller, dt, rtol, atol) if solver is None else solver
     plan, times, tolerances = make_plan(
         y0,
         t0=t0,
@@ -126,6 +132,7 @@ def solve(
         )
     else:
         sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule)
+    sol = dataclasses.replace(sol, solver=type(solver).__name__)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, reached=sol.t_reached)
     return sol
@@ -143,12 +150,14 @@ def _solve(
     schedule: str,
 ) -> Solution:
     assert plan.stepper is not None  # else diffrax runs the solve
-    field, operands = close_field(model, times.t0, y0, args, plan.stepper.evaluations)
     if plan.forwards is None:
         direction = jnp.where(times.t1 >= times.t0, jnp.ones_like(times.t0), -jnp.ones_like(times.t0))
     else:
         direction = jnp.full_like(times.t0, 1 if plan.forwards else -1)
     span = direction * (times.t1 - times.t0)
+    dt = jax.tree.map(jnp.abs, times.dt)
+    length = direction * dt if plan.equal else None
+    field, operands = plan.stepper.close(model, times.t0, y0, args, length)
     saves, outside = None, None
     if times.saves is not None:
         saves = direction * (times.saves - times.t0)
@@ -163,12 +172,13 @@ def _solve(
         saves=saves,
         direction=direction,
         tolerances=tolerances,
-        dt=None if times.dt is None else jnp.abs(times.dt),
+        dt=dt,
         max_steps=jnp.asarray(plan.max_steps, jnp.int32),
     )
     # before the loops, so that JAX differentiates it and they never see it
     start, y0, held = promote((times.t0, y0, operands))
-    y0, consistent = plan.stepper.prepare(lambda t, y: field(t, y, held), start, y0)
+    bound = bind(field, held)
+    y0, consistent = plan.stepper.prepare(bound, start, y0)
     if consistent is not None:
         y0 = known(y0, consistent)
     march = March(field, plan.stepper, plan.control, saves is not None)
@@ -182,7 +192,13 @@ def _solve(
     status = result.status
     if consistent is not None:
         status = jnp.where(consistent, status, int(Status.inconsistent_start)).astype(status.dtype)
-    ys = result.ys
+    method = adjoint.method(plan.stepper)
+    started = int(method.fsal) + (2 if times.dt is None else 0)
+    evaluations = started + method.evaluations * (result.accepted + result.rejected)
+    if method.evaluations < 0:
+        evaluations = jnp.full_like(evaluations, -1)
+    ts, finish = times.saves, partial(plan.stepper.finish, bound)
+    ys = finish(result.ys) if ts is None else jax.vmap(finish)(result.ys)
     if outside is not None:
         ys = jax.tree.map(lambda x: jnp.where(_over(outside, x), jnp.full_like(x, jnp.nan), x), ys)
         status = _or_invalid(status, jnp.any(outside))
@@ -190,10 +206,6 @@ def _solve(
         wrong_way = times.dt * direction < 0
         ys = known(ys, ~wrong_way)
         status = _or_invalid(status, wrong_way)
-    method = adjoint.method(plan.stepper)
-    started = int(method.fsal) + (2 if times.dt is None else 0)
-    evaluations = started + method.evaluations * (result.accepted + result.rejected)
-    ts = times.saves
     if ts is None:
         ys, ts = jax.tree.map(lambda x: x[None], ys), times.t1[None]
     reached = jnp.where(result.elapsed >= span, times.t1, times.t0 + direction * result.elapsed)

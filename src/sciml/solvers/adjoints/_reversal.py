@@ -16,6 +16,7 @@ from .._loop import Result, Saves
 from .._march import March, Operands
 from .._scan import count_finite, result_of_steps
 from ._reversible_method import Pair, ReversibleMethod
+from ._self_reversible import SelfReversible
 
 
 class _Kept(NamedTuple):
@@ -76,8 +77,8 @@ class Reversal(eqx.Module):
         )
 
     @property
-    def _method(self) -> ReversibleMethod:
-        assert isinstance(self.march.stepper, ReversibleMethod)
+    def _method(self) -> ReversibleMethod | SelfReversible:
+        assert isinstance(self.march.stepper, ReversibleMethod | SelfReversible)
         return self.march.stepper
 
     def _forward(self, y0, operands):

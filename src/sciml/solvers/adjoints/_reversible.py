@@ -16,6 +16,7 @@ from . import _replay
 from ._abstract import AbstractAdjoint
 from ._reversal import Reversal
 from ._reversible_method import ReversibleMethod
+from ._self_reversible import SelfReversible
 
 
 class Reversible(AbstractAdjoint):
@@ -40,6 +41,9 @@ class Reversible(AbstractAdjoint):
     state differs from the known one by more than the cube root of the dtype's precision (6e-6 of
     the largest value of its leaf in float64, 5e-3 in float32): `reversal_error` says what it was. Below that bound a
     gradient may be wrong by some tens of times this error where the solution is sensitive.
+
+    A symmetric method, `sciml.solvers.VelocityVerlet` or `Yoshida4`, is its own reverse: one copy of the state, and
+    nothing is lost but to rounding.
 
     Fixed steps to the end state: `dt`, no `saveat`, and `t0` and `t1` known when traced. Implicit
     methods and other loops are refused when traced. Forward mode needs `Direct`.
@@ -71,7 +75,9 @@ class Reversible(AbstractAdjoint):
             raise ValueError(f"`Reversible(coupling=...)` must be between 0 and 1, but is {self.coupling!r}.")
 
     def method(self, stepper: AbstractStepper) -> AbstractStepper:
-        """Returns the reversible method of a Runge-Kutta method."""
+        """Returns the reversible method of a Runge-Kutta method; a symmetric method is its own."""
+        if stepper.reverses:
+            return SelfReversible(stepper)
         if not isinstance(stepper, RungeKutta):
             raise TypeError(
                 "`adjoint=Reversible()` makes explicit Runge-Kutta methods reversible, and `solver` is none of "
