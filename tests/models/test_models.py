@@ -10,6 +10,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from sciml import AbstractSemilinear, models, verify
+from tests import registry_fields
 from tests.registry_models import CASES
 
 # Compiled once for each model and dtype, which is faster than operation by operation.
@@ -96,8 +97,10 @@ def states(case, count=5):
 
 
 def test_every_model_is_registered():
+    fields = {case.name for case in registry_fields.CASES}  # tests/models/test_fields.py
     every = {name: value for name, value in vars(models).items() if inspect.isclass(value)}
-    public = {name for name, value in every.items() if not issubclass(value, AbstractSemilinear)}  # fields have theirs
+    periodic = {name for name, value in every.items() if issubclass(value, AbstractSemilinear)}  # tests/solvers
+    public = set(every) - fields - periodic
     assert {case.name for case in CASES} == public == set(FORMULAS)
     assert len(CASES) == len(public)
     assert all(type(case.make()).__name__ == case.name for case in CASES)

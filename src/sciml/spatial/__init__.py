@@ -10,6 +10,10 @@ Boundary conditions
 Finite differences
     `Laplacian`, `VariableLaplacian`, `AnisotropicLaplacian`, `Biharmonic`; `Derivative`, `Gradient`, `Divergence`,
     `Curl`; `Upwind`; `StaggeredGradient` and `StaggeredDivergence`
+Spectral
+    `Spectral` for Fourier, sine and cosine modes, `Chebyshev`
+Fields to start from
+    `gaussian_random_field`, `random_fourier_series`, `random_spots`, `pulse`, `random_vortices`
 
 Every operator is a module, made of a grid and its boundary and called with a field. It knows its `radius`,
 `spectral_radius`, `symbol` and `sparsity`.
@@ -28,6 +32,7 @@ Example:
 """
 
 from ._boundaries import Boundaries as Boundaries
+from ._chebyshev import Chebyshev as Chebyshev
 from ._conditions import (
     AbstractWall as AbstractWall,
     Dirichlet as Dirichlet,
@@ -49,7 +54,15 @@ from ._diffusion import (
     harmonic_mean as harmonic_mean,
 )
 from ._grid import Grid as Grid
+from ._initial import (
+    gaussian_random_field as gaussian_random_field,
+    pulse as pulse,
+    random_fourier_series as random_fourier_series,
+    random_spots as random_spots,
+    random_vortices as random_vortices,
+)
 from ._laplacian import Biharmonic as Biharmonic, Laplacian as Laplacian
+from ._spectral import Spectral as Spectral
 from ._staggered import (
     StaggeredDivergence as StaggeredDivergence,
     StaggeredGradient as StaggeredGradient,
