@@ -160,7 +160,7 @@ class March(eqx.Module):
         active = self.pending(state, target)
         elapsed, lost, h, errors, y, status = state.restart
         eps = jnp.finfo(elapsed.dtype).eps
-        h, last = _up_to_the_end(state.restart, operands.span)
+        h, last = up_to_the_end(elapsed, lost, state.restart.h, operands.span)
         time = self.time(elapsed, operands)
         step = self.stepper.step(self.bound(operands), time, operands.direction * h, y, state.memory)
 
@@ -209,7 +209,7 @@ class March(eqx.Module):
     def replay(self, y: Y, operands: Operands, outcome: Outcome) -> tuple[Y, Dense]:
         """Repeats an accepted step; only the last step's length depends on the end time."""
         elapsed = outcome.start.elapsed
-        h, _ = _up_to_the_end(outcome.start, operands.span)
+        h, _ = up_to_the_end(elapsed, outcome.start.lost, outcome.start.h, operands.span)
         field, time = self.bound(operands), self.time(elapsed, operands)
         step = self.stepper.step(field, time, operands.direction * h, y, self.stepper.first(field, time, y))
         return step.y1, Dense(elapsed, outcome.start.h, y, step.dense)
@@ -222,11 +222,18 @@ class March(eqx.Module):
         return _where(at_end, y, inside)
 
 
-def _up_to_the_end(restart: Restart, span: Array) -> tuple[Array, Array]:
-    """Returns the length of the step to try and whether it is the last one, which ends exactly at the end time."""
-    remaining = (span - restart.elapsed) + restart.lost
-    last = restart.h + 2 * jnp.finfo(remaining.dtype).eps * span >= remaining
-    return jnp.where(last, remaining, restart.h), last
+def up_to_the_end(elapsed: Array, lost: Array, h: Array, span: Array) -> tuple[Array, Array]:
+    """Returns the length of the step to try and whether it is the last one, which ends exactly at the end time.
+
+    Args:
+        elapsed: The elapsed time at the start of the step.
+        lost: What rounding has taken from it.
+        h: The length that the controller chose.
+        span: The elapsed time of the end.
+    """
+    remaining = (span - elapsed) + lost
+    last = h + 2 * jnp.finfo(remaining.dtype).eps * span >= remaining
+    return jnp.where(last, remaining, h), last
 
 
 def _cause(other: Array, step: Step) -> Array:

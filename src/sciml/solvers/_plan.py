@@ -43,6 +43,7 @@ class Plan(eqx.Module):
         stepper: The method, or None where diffrax runs the solve.
         control: The controller, or None for fixed steps.
         steps: The number of fixed steps to the end state, or None where a loop finds the end.
+        count: The number of fixed steps where it is known when traced, with saved times too.
         tail: Whether a shorter step follows these.
         forwards: Whether t1 > t0; None where that is known only at run time.
         differentiable_times: Whether a time is traced and may be differentiated.
@@ -52,6 +53,7 @@ class Plan(eqx.Module):
     stepper: AbstractStepper | None = eqx.field(static=True)
     control: Control | None = eqx.field(static=True)
     steps: int | None = eqx.field(static=True)
+    count: int | None = eqx.field(static=True)
     tail: bool = eqx.field(static=True)
     forwards: bool | None = eqx.field(static=True)
     differentiable_times: bool = eqx.field(static=True)
@@ -102,7 +104,7 @@ def make_plan(
             "`atol` for fixed steps, or use a method with an error estimate such as `diffrax.Tsit5()`."
         )
     limit = DEFAULT_MAX_STEPS if max_steps is None else check_max_steps(max_steps)
-    steps, tail = None, False
+    steps, count, tail = None, None, False
     if control is None and stepper is not None and forwards is not None and concrete(dt):
         assert dt is not None  # fixed steps have their size
         span = abs(float(t1) - float(t0))
@@ -112,9 +114,10 @@ def make_plan(
         limit = max(limit, needed + 1)
         if not tail:
             step = jnp.asarray(span / needed, dtype)  # equal steps that end exactly at the end time
-        steps = needed if ts is None and needed > 0 else None
+        count = needed if needed > 0 else None
+        steps = count if ts is None else None
     times = Times(start, end, ts, step)
-    return Plan(stepper, control, steps, tail, forwards, traced, limit), times, tolerances
+    return Plan(stepper, control, steps, count, tail, forwards, traced, limit), times, tolerances
 
 
 def default_tolerances(dtype: Any) -> tuple[float, float]:
