@@ -134,12 +134,14 @@ def _forward(setting: Setting) -> Iterator[AdjointRow]:
 
 def _reversible(setting: Setting) -> Iterator[AdjointRow]:
     """A step is two of the method's, and so is its share of the sweep: six solves in all, two for the sweep."""
-    adjoint = Reversible()
-    if setting.plan.steps is not None:
-        needed = needed_coupling(setting.plan.steps, setting.eps)
+    adjoint, keeps = Reversible(), "no states"
+    if setting.plan.count is None:
+        keeps = "the lengths of steps"
+    else:
+        needed = needed_coupling(setting.plan.count, setting.eps)
         if needed > adjoint.coupling:
             adjoint = Reversible(1 - float(f"{(1 - needed) / 2:.1g}"))
-    yield _compiled(setting, adjoint, 4, "no states", "as exact as the steps can be undone")
+    yield _compiled(setting, adjoint, 4, keeps, "as exact as the steps can be undone")
 
 
 def _gauss(setting: Setting) -> Iterator[AdjointRow]:

@@ -96,6 +96,8 @@ class Loop(eqx.Module):
         max_steps: The limit on attempted steps of a member.
         slopes: Whether saved times are differentiated.
         slots: The number of slots of the record, a power of two.
+        count: The number of fixed steps before the last shorter one, where that is known when traced.
+        tail: Whether there is such a shorter one.
     """
 
     march: March
@@ -103,6 +105,8 @@ class Loop(eqx.Module):
     max_steps: int = eqx.field(static=True)
     slopes: bool = eqx.field(static=True)
     slots: int = eqx.field(static=True, default=16)
+    count: int | None = eqx.field(static=True, default=None)
+    tail: bool = eqx.field(static=True, default=False)
 
     def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Loop":
         """Returns the loop over other lanes, with as many slots as there is room for.

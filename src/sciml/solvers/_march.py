@@ -166,7 +166,7 @@ class March(eqx.Module):
         longest = None if self.control is None else self.stepper.longest(state.memory)
         if longest is not None:
             h = jnp.minimum(h, longest)
-        h, last = _up_to(end, state.restart._replace(h=h), operands.span)
+        h, last = up_to(end, elapsed, lost, h, operands.span)
         step = self.stepper.step(field, time, operands.direction * h, y, state.memory)
 
         if self.control is None:
@@ -221,7 +221,7 @@ class March(eqx.Module):
     def replay(self, y: Y, operands: Operands, outcome: Outcome) -> tuple[Y, Dense]:
         """Repeats an accepted step; only the last step's length depends on the end time."""
         elapsed = outcome.start.elapsed
-        h, _ = _up_to(operands.span, outcome.start, operands.span)
+        h, _ = up_to(operands.span, elapsed, outcome.start.lost, outcome.start.h, operands.span)
         field, time = self.bound(operands), self.time(elapsed, operands)
         step = self.stepper.retraced(field, time, operands.direction * h, y)
         return step.y1, Dense(elapsed, outcome.start.h, y, step.dense)
@@ -234,11 +234,19 @@ class March(eqx.Module):
         return _where(at_end, y, inside)
 
 
-def _up_to(end: Array, restart: Restart, span: Array) -> tuple[Array, Array]:
-    """Returns the length of the step to try and whether it ends exactly at the given time."""
-    remaining = (end - restart.elapsed) + restart.lost
-    last = restart.h + 2 * jnp.finfo(remaining.dtype).eps * span >= remaining
-    return jnp.where(last, remaining, restart.h), last
+def up_to(end: Array, elapsed: Array, lost: Array, h: Array, span: Array) -> tuple[Array, Array]:
+    """Returns the length of the step to try and whether it is one that ends exactly at the given time.
+
+    Args:
+        end: The elapsed time not to go beyond.
+        elapsed: The elapsed time at the start of the step.
+        lost: What rounding has taken from it.
+        h: The length that the controller chose.
+        span: The elapsed time of the end of the solve, for the size of rounding errors.
+    """
+    remaining = (end - elapsed) + lost
+    last = h + 2 * jnp.finfo(remaining.dtype).eps * span >= remaining
+    return jnp.where(last, remaining, h), last
 
 
 def _cause(other: Array, step: Step) -> Array:

@@ -47,6 +47,7 @@ class Plan(eqx.Module):
         stepper: The method, or None where diffrax runs the solve.
         control: The controller, or None for fixed steps.
         steps: The number of fixed steps to the end state, or None where a loop finds the end.
+        count: The number of fixed steps where it is known when traced, with saved times too.
         tail: Whether a shorter step follows these.
         equal: Whether all steps, or all but that, are known to have the length `dt`.
         forwards: Whether t1 > t0; None where that is known only at run time.
@@ -58,6 +59,7 @@ class Plan(eqx.Module):
     stepper: AbstractStepper | None = eqx.field(static=True)
     control: Control | None = eqx.field(static=True)
     steps: int | None = eqx.field(static=True)
+    count: int | None = eqx.field(static=True)
     tail: bool = eqx.field(static=True)
     equal: bool = eqx.field(static=True)
     forwards: bool | None = eqx.field(static=True)
@@ -110,7 +112,7 @@ def make_plan(
             "`atol` for fixed steps, or use a method with an error estimate such as `diffrax.Tsit5()`."
         )
     limit = DEFAULT_MAX_STEPS if max_steps is None else check_max_steps(max_steps)
-    steps, tail, equal = None, False, False
+    steps, count, tail, equal = None, None, False, False
     if control is None and stepper is not None and forwards is not None and concrete(dt):
         assert dt is not None  # fixed steps have their size
         span = abs(float(t1) - float(t0))
@@ -121,11 +123,12 @@ def make_plan(
         if not tail:
             signed = span if forwards else -span
             step = jnp.asarray(signed / needed, dtype)  # equal steps that end exactly at the end time
-        steps = needed if ts is None and needed > 0 else None
+        count = needed if needed > 0 else None
+        steps = count if ts is None else None
         equal = steps is not None or (not tail and _between_steps(ts, t0, span / needed, stepper))
     times = Times(start, end, ts, step)
     unchecked = dt is not None and (forwards is None or not concrete(dt))
-    return Plan(stepper, control, steps, tail, equal, forwards, traced, unchecked, limit), times, tolerances
+    return Plan(stepper, control, steps, count, tail, equal, forwards, traced, unchecked, limit), times, tolerances
 
 
 def default_solver(model: Any, controller: Any, dt: Any, rtol: Any, atol: Any) -> diffrax.AbstractSolver:

@@ -185,7 +185,7 @@ def _solve(
     if plan.steps is not None:
         loop = Steps(march, Lanes(None), plan.steps, plan.tail)
     else:
-        loop = Loop(march, Lanes(None), plan.max_steps, plan.differentiable_times)
+        loop = Loop(march, Lanes(None), plan.max_steps, plan.differentiable_times, count=plan.count, tail=plan.tail)
         loop = Refill(loop) if schedule == "refill" else loop
     result = adjoint.run(loop, y0, inputs, plan.differentiable_times)
 

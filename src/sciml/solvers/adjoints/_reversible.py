@@ -15,6 +15,8 @@ from .._stepper import AbstractStepper
 from . import _replay
 from ._abstract import AbstractAdjoint
 from ._reversal import Reversal
+from ._reversal_of_loop import ReversalOfLoop
+from ._reversal_with_saves import ReversalWithSaves
 from ._reversible_method import ReversibleMethod
 from ._self_reversible import SelfReversible
 
@@ -45,8 +47,13 @@ class Reversible(AbstractAdjoint):
     A symmetric method, `sciml.solvers.VelocityVerlet` or `Yoshida4`, is its own reverse: one copy of the state, and
     nothing is lost but to rounding.
 
-    Fixed steps to the end state: `dt`, no `saveat`, and `t0` and `t1` known when traced. Implicit
-    methods and other loops are refused when traced. Forward mode needs `Direct`.
+    Saved states cost an evaluation of the method each, and no more memory than they take themselves: their
+    cotangents are added where the way back passes by.
+
+    With fixed steps, `t0` and `t1` known when traced, nothing is recorded. Any other loop, such as one with error
+    control, records three numbers for each of `max_steps` steps: when it started, what rounding took from that, and its
+    length; no state. A gradient with a schedule of "refill" runs in lockstep, and so does the solve. Implicit methods
+    are refused when traced. Forward mode needs `Direct`.
 
     Attributes:
         coupling: $\lambda$, between 0 and 1. Closer to 1 the reversal is more accurate over many steps, and
@@ -103,22 +110,20 @@ class Retraced(AbstractAdjoint):
         """Runs a loop forwards and backwards; a number for each leaf of the state takes the place of the state."""
         del times
         y0, operands = promote((y0, operands))
-        back_and_forth = reversible_loop(Reversible(self.coupling), loop).over(Member(), 1, NOTHING)
-        result, kept = back_and_forth.record(y0, operands)
-        return result._replace(ys=back_and_forth.errors(kept, operands))
+        operands = operands._replace(saves=None)  # saved times change no step
+        there = reversible_loop(Reversible(self.coupling), loop).over(Member(), 1, NOTHING)
+        if isinstance(there, ReversalWithSaves):
+            there = Reversal(there.march, there.lanes, there.count, there.tail)
+        result, errors = there.errors(y0, operands)
+        return result._replace(ys=errors)
 
 
-def reversible_loop(adjoint: Reversible, loop: Loop | Steps | Refill) -> Reversal:
-    """Returns a loop that steps with the reversible method.
-
-    Raises:
-        ValueError: If the loop has no fixed number of steps.
-    """
-    if not isinstance(loop, Steps):
-        raise ValueError(
-            "`adjoint=Reversible()` takes fixed steps to the end state: `solve` needs `dt`, no `rtol`, `atol`, "
-            "`controller` or `saveat`, and `t0`, `t1` and `dt` that are known when traced. Otherwise use "
-            "`sciml.Checkpointed()`."
-        )
+def reversible_loop(adjoint: Reversible, loop: Loop | Steps | Refill) -> Reversal | ReversalWithSaves | ReversalOfLoop:
+    """Returns a loop that steps with the reversible method."""
+    loop = loop.loop if isinstance(loop, Refill) else loop
     march = eqx.tree_at(lambda m: m.stepper, loop.march, adjoint.method(loop.march.stepper))
-    return Reversal(march, loop.lanes, loop.count, loop.tail)
+    if isinstance(loop, Steps):
+        return Reversal(march, loop.lanes, loop.count, loop.tail)
+    if loop.count is not None and march.control is None and march.dense:
+        return ReversalWithSaves(march, loop.lanes, loop.count, loop.tail, loop.slopes)
+    return ReversalOfLoop(march, loop.lanes, loop.max_steps, loop.slopes)
