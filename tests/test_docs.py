@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARSER = PythonCodeBlockParser()
 
 
-DEAR = ("docs/guides/adjoints.md", "docs/guides/ensembles.md")
+DEAR = ("docs/guides/adjoints.md", "docs/guides/ensembles.md", "docs/guides/long_runs.md")
 
 
 def documents():

@@ -38,3 +38,11 @@ def test_gradient_memory(tmp_path):
     assert "recommended within 32 MiB: Checkpointed(levels=2)" in printed
     errors = [float(x) for x in re.findall(r"differs by (\S+)", printed)]
     assert len(errors) == 7 and max(errors) < 1e-2
+
+
+@pytest.mark.slow
+def test_killed_and_resumed(tmp_path):
+    printed = run("killed_and_resumed", tmp_path)
+    frames, total = map(int, re.search(r"holds (\d+) of (\d+) frames", printed).groups())
+    assert 0 < frames < total == 10001
+    assert "the same bits as the run that was not killed: True" in printed
