@@ -15,7 +15,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARSER = PythonCodeBlockParser()
 
 
-DEAR = tuple(f"docs/guides/{name}.md" for name in ("adjoints", "ensembles", "fitting", "models", "sweeps_and_scale"))
+DEAR = tuple(
+    f"docs/guides/{name}.md"
+    for name in ("adjoints", "ensembles", "fitting", "long_runs", "models", "sweeps_and_scale")
+)
 
 
 def documents():

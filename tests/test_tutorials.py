@@ -49,3 +49,11 @@ def test_killed_and_resumed(tmp_path):
     assert "resumed on 2 devices: 9216 members" in printed and "9216 successful" in printed
     assert "the same bits as a sweep that nobody killed: True" in printed
     assert "`function`" in printed
+
+
+@pytest.mark.slow
+def test_long_run(tmp_path):
+    printed = run("long_run", tmp_path)
+    frames, total = map(int, re.search(r"holds (\d+) of (\d+) frames", printed).groups())
+    assert 0 < frames < total == 10001
+    assert "the same bits as the run that was not killed: True" in printed
