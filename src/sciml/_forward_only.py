@@ -33,14 +33,19 @@ def _refuse_transpose(cotangent: Any, x: Any, *, message: str) -> Any:
 
 def _refuse_unknown(trace: Any, x: Any, *, message: str) -> Any:
     if x.is_known():
-        return trace.default_process_primitive(_mark, (x,), {"message": message})
+        return trace.default_process_primitive(_mark_of_tangent, (x,), {"message": message})
     raise TypeError(message)  # a tangent that JAX means to transpose
 
 
+# Values and their tangents have a mark each. JAX evaluates only in part what stands in a scan, values too, when it
+# looks for what does not change from turn to turn; that says nothing of reverse mode. With tangents it does.
 _mark = jex.core.Primitive("forward_only")
-_mark.def_impl(lambda x, message: x)
-_mark.def_abstract_eval(lambda x, message: x)
-ad.deflinear2(_mark, _refuse_transpose)
-partial_eval.custom_partial_eval_rules[_mark] = _refuse_unknown  # pyright: ignore[reportArgumentType]
-batching.defvectorized(_mark)
-mlir.register_lowering(_mark, lambda _, x, message: [x])
+_mark_of_tangent = jex.core.Primitive("forward_only_tangent")
+for _primitive in (_mark, _mark_of_tangent):
+    _primitive.def_impl(lambda x, message: x)
+    _primitive.def_abstract_eval(lambda x, message: x)
+    ad.deflinear2(_primitive, _refuse_transpose)
+    batching.defvectorized(_primitive)
+    mlir.register_lowering(_primitive, lambda _, x, message: [x])
+ad.defjvp(_mark, lambda tangent, x, message: _mark_of_tangent.bind(tangent, message=message))
+partial_eval.custom_partial_eval_rules[_mark_of_tangent] = _refuse_unknown  # pyright: ignore[reportArgumentType]
