@@ -15,7 +15,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARSER = PythonCodeBlockParser()
 
 
-DEAR = ("docs/guides/adjoints.md", "docs/guides/ensembles.md", "docs/guides/sweeps_and_scale.md")
+DEAR = (
+    "docs/guides/adjoints.md",
+    "docs/guides/ensembles.md",
+    "docs/guides/long_runs.md",
+    "docs/guides/sweeps_and_scale.md",
+)
 
 
 def documents():

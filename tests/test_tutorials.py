@@ -43,6 +43,14 @@ def test_gradient_memory(tmp_path):
 @pytest.mark.slow
 def test_killed_and_resumed(tmp_path):
     printed = run("killed_and_resumed", tmp_path)
+    frames, total = map(int, re.search(r"holds (\d+) of (\d+) frames", printed).groups())
+    assert 0 < frames < total == 10001
+    assert "the same bits as the run that was not killed: True" in printed
+
+
+@pytest.mark.slow
+def test_killed_sweep(tmp_path):
+    printed = run("killed_sweep", tmp_path)
     killed = int(re.search(r"^killed after (\d+) of 9216 members$", printed, re.MULTILINE)[1])
     there = int(re.search(r"^on disk: (\d+) members in", printed, re.MULTILINE)[1])
     assert killed <= there < 9216

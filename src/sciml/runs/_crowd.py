@@ -30,7 +30,7 @@ class Crowd:
         self.ids = None if inputs.members is None else np.arange(inputs.members)
         self.inputs, self.carry = inputs, carry
         if ids is not None and self.ids is not None and len(ids) < len(self.ids):
-            self._choose(ids, carry.index)
+            self._choose(ids, carry.reached)
 
     def compact(self, done: np.ndarray) -> None:
         """Moves the members that still run into fewer lanes, if it is worth it.
@@ -45,14 +45,14 @@ class Crowd:
             return
         self._store(self.carry.member, self.ids)
         kept = np.sort(np.argsort(done, kind="stable")[:lanes])
-        self._choose(self.ids[kept], self.carry.index)
+        self._choose(self.ids[kept], self.carry.reached)
 
     def all(self, carry: Carry, ids: np.ndarray | None) -> Carry:
         """Returns what all members go on from, as far as `carry` says it for the members `ids`."""
         if ids is None or self.ids is None or len(ids) == self._all.members:
             return carry
         self._store(carry.member, ids)
-        return Carry(jax.tree.map(np.copy, self._archive), carry.index)
+        return Carry(jax.tree.map(np.copy, self._archive), carry.reached)
 
     def _store(self, member: Member, ids: np.ndarray) -> None:
         def put(whole: np.ndarray, x: Any) -> None:
@@ -72,5 +72,5 @@ def info_of(carry: Carry) -> Info:
     restart = state.restart
     inconsistent = np.asarray(carry.member.inconsistent)
     status = np.where(inconsistent, int(Status.inconsistent_start), np.asarray(restart.status)).astype(np.int32)
-    values = (carry.index, status, restart.elapsed, carry.member.cause, state.accepted, state.rejected)
+    values = (carry.reached, status, restart.elapsed, carry.member.cause, state.accepted, state.rejected)
     return Info(*map(np.asarray, values))

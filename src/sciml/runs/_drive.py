@@ -61,8 +61,7 @@ def drive(
     try:
         while flight is not None or not np.all(done):
             ending = flight is not None and time.perf_counter() - began >= segment.stops.seconds
-            if not ending:
-                after, frames, next_info = segment.advance(crowd.inputs, crowd.carry)
+            launched = None if ending else _launch(segment, crowd)
             if flight is not None:
                 safe = False
                 info = Info(*map(np.asarray, flight.info))
@@ -78,8 +77,8 @@ def drive(
                     writer.checkpoint(number, payload(crowd.all(here, ids), ids))
                 if ending or np.all(done):
                     break
-            flight = _Flight(frames, next_info, crowd.ids)
-            crowd.carry = after
+            assert launched is not None  # the loop ends otherwise
+            crowd.carry, flight = launched
             crowd.compact(done)
     except KeyboardInterrupt:
         if safe:
@@ -90,9 +89,14 @@ def drive(
     return Outcome(crowd.all(here, ids), bool(np.all(done)), time.perf_counter() - began)
 
 
+def _launch(segment: Segment, crowd: Crowd) -> tuple[Carry, _Flight]:
+    carry, frames, info = segment.advance(crowd.inputs, crowd.carry)
+    return carry, _Flight(frames, info, crowd.ids)
+
+
 def _done(segment: Segment, info: Info) -> np.ndarray:
     """Returns which members have nothing left to do: stopped, failed or at the end, with all saved times written."""
-    index, elapsed = int(info.index), np.asarray(info.elapsed)
+    index, elapsed = int(info.reached), np.asarray(info.elapsed)
     over = (elapsed >= segment.host_span) | (np.asarray(info.status) != 0)
     if index < segment.saves:  # the last step may hold more saved times than a segment has slots
         over = over & (elapsed < segment.host_elapsed[index])

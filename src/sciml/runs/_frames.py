@@ -51,7 +51,7 @@ class Frames:
         for part in np.split(ids, starts[1:]):
             values = self._read(int(part[0]) // self.block)
             pieces.append(jax.tree.map(lambda x: x[part % self.block], values))
-        return jax.tree.map(lambda *xs: np.concatenate(xs) if len(xs) > 1 else xs[0], *pieces)
+        return pieces[0] if len(pieces) == 1 else jax.tree.map(lambda *xs: np.concatenate(xs), *pieces)
 
     def leaf(self, number: int) -> "Leaf":
         """Returns one leaf of all frames as an array that is read when it is indexed."""

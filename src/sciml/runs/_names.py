@@ -37,7 +37,7 @@ def to_named(tree: PyTree) -> dict[str, np.ndarray]:
     return named
 
 
-def from_named(named: Mapping[str, np.ndarray], like: PyTree = None, *, where: str = "the store") -> PyTree:
+def from_named(named: Mapping[str, np.ndarray | jax.Array], like: PyTree = None, *, where: str = "the store") -> PyTree:
     """Returns the PyTree that `to_named` took apart.
 
     Args:
@@ -55,7 +55,7 @@ def from_named(named: Mapping[str, np.ndarray], like: PyTree = None, *, where: s
         if mark.startswith("key "):
             arrays[name] = jax.random.wrap_key_data(jnp.asarray(x), impl=mark[4:])
         else:
-            arrays[name] = x.view(jnp.dtype(mark)) if mark else x
+            arrays[name] = np.asarray(x).view(jnp.dtype(mark)) if mark else x
     if like is None:
         return arrays[_ROOT] if list(arrays) == [_ROOT] else arrays
     leaves, treedef = jax.tree_util.tree_flatten_with_path(like)

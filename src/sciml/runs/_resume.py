@@ -40,7 +40,7 @@ def last_point(checkpoints: AbstractStore | None, like: Carry, frame: PyTree | N
 
     Args:
         checkpoints: Where checkpoints are.
-        like: Shapes and dtypes of what all members go on from.
+        like: What all members start from, for shapes, dtypes and the devices that it is on.
         frame: Shapes and dtypes of a frame.
 
     Raises:
@@ -59,6 +59,12 @@ def last_point(checkpoints: AbstractStore | None, like: Carry, frame: PyTree | N
     return None
 
 
+def _placed(x: Any, like: Any) -> Any:
+    if isinstance(x, jax.Array) or len(like.sharding.device_set) == 1:
+        return jnp.asarray(x)
+    return jax.device_put(x, like.sharding)
+
+
 def _read(checkpoints: AbstractStore, number: int, like: Carry, frame: PyTree | None) -> Point:
     carry = checkpoints.get(number, {"carried": {"carry": like}})["carried"]["carry"]
     named: dict[str, Any] = checkpoints.get(number)
@@ -66,5 +72,5 @@ def _read(checkpoints: AbstractStore, number: int, like: Carry, frame: PyTree | 
     if "held/0" in named:
         held = jax.tree.unflatten(structure, [np.asarray(named[f"held/{i}"]) for i in range(structure.num_leaves)])
     ids = np.asarray(named["carried/ids"])
-    carry = jax.tree.map(jnp.asarray, carry)
+    carry = jax.tree.map(_placed, carry, like)
     return Point(number, carry, ids if len(ids) else None, int(named["frames"]), held)

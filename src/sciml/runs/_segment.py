@@ -45,22 +45,22 @@ class Carry(NamedTuple):
 
     Attributes:
         member: Of each member.
-        index: The number of saved times that have been reached.
+        reached: The number of saved times that have been reached.
     """
 
     member: Member
-    index: Array
+    reached: Array
 
 
 class Info(NamedTuple):
-    """What the host looks at after a segment; per member, but for `index`."""
+    """What the host looks at after a segment; per member, but for `reached`."""
 
-    index: Array
-    status: Array
-    elapsed: Array
-    cause: Array
-    accepted: Array
-    rejected: Array
+    reached: Any
+    status: Any
+    elapsed: Any
+    cause: Any
+    accepted: Any
+    rejected: Any
 
 
 class Frames(NamedTuple):
@@ -110,13 +110,13 @@ class Segment(eqx.Module):
     def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, Frames, Info]:
         """Takes the steps of one segment."""
         slots = min(self.slots, self.elapsed.shape[0])
-        targets = jax.lax.dynamic_slice(self.elapsed, (carry.index,), (slots,))
+        targets = jax.lax.dynamic_slice(self.elapsed, (carry.reached,), (slots,))
 
         def run(model, y0, args, member):
-            return self._advance(model, y0, args, member, targets, carry.index)
+            return self._advance(model, y0, args, member, targets, carry.reached)
 
         member, frames, count, info = self._over(inputs, run, carry.member)
-        index = carry.index + (count if inputs.members is None else count[0])
+        index = carry.reached + (count if inputs.members is None else count[0])
         return Carry(member, index), frames, Info(index, *info)
 
     @property
@@ -201,7 +201,8 @@ class Segment(eqx.Module):
                 status = jnp.where(hit, jnp.zeros_like(restart.status), restart.status)
                 restart = restart._replace(y=y, elapsed=elapsed, status=status)
                 cause = jnp.where(hit, causes[first], cause)
-            kept = ys if self.output is None else jax.vmap(lambda t, y: _arrays(self.output(t, y, args)))(ts, ys)
+            output = self.output
+            kept = ys if output is None else jax.vmap(lambda t, y: _arrays(output(t, y, args)))(ts, ys)
             frames = Frames(jax.tree.map(lambda x: _masked(x, valid), kept), valid)
         state = state._replace(restart=restart)
         status = restart.status.astype(jnp.int32)

@@ -5,7 +5,6 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -136,8 +135,8 @@ def simulate(
         one[1], times, elapsed, tolerances, plan, output, stops, inputs.members,
         None if segment_steps is None else check_count(segment_steps, "segment_steps", "simulate"),
     )  # fmt: skip
-    blank = eqx.filter_eval_shape(segment.start, inputs)
-    frame = _prepare.frame_of(segment, inputs, blank)
+    start = segment.start(inputs)
+    frame = _prepare.frame_of(segment, inputs, start)
     block = _prepare.frames_per_block(frame)
     store, checkpoints = _stores(store, checkpoints)
     point = None
@@ -149,9 +148,9 @@ def simulate(
         )  # fmt: skip
         info = {"block": block, "members": inputs.members, "frames": len(ts)}
         open_run(store, found, info, kind="simulate", resume=resume)
-        point = last_point(checkpoints, blank, frame)
+        point = last_point(checkpoints, start, frame)
     if point is None:
-        point = Point(0, segment.start(inputs), None, 0, None)
+        point = Point(0, start, None, 0, None)
     crowd = Crowd(inputs, point.carry, point.ids)
     writer = FrameWriter(
         store, checkpoints, block=block, ts=ts, members=inputs.members, done=point.frames, pending=point.held

@@ -55,7 +55,7 @@ class WallTime(eqx.Module):
         import jax.numpy as jnp
         import sciml
 
-        options = dict(t0=0.0, t1=1.0, dt=1e-3, save_every=0.5, store="run", progress=False)
+        options = dict(t0=0.0, t1=1.0, dt=1e-3, save_every=0.5, store="run", segment_steps=100, progress=False)
         run = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), **options, stop=sciml.runs.WallTime(0.0))
         assert not run.finished and "wall time" in run.reason
         run = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), **options)
