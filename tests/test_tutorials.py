@@ -43,17 +43,17 @@ def test_gradient_memory(tmp_path):
 @pytest.mark.slow
 def test_killed_and_resumed(tmp_path):
     printed = run("killed_and_resumed", tmp_path)
+    frames, total = map(int, re.search(r"holds (\d+) of (\d+) frames", printed).groups())
+    assert 0 < frames < total == 10001
+    assert "the same bits as the run that was not killed: True" in printed
+
+
+@pytest.mark.slow
+def test_killed_sweep(tmp_path):
+    printed = run("killed_sweep", tmp_path)
     killed = int(re.search(r"^killed after (\d+) of 9216 members$", printed, re.MULTILINE)[1])
     there = int(re.search(r"^on disk: (\d+) members in", printed, re.MULTILINE)[1])
     assert killed <= there < 9216
     assert "resumed on 2 devices: 9216 members" in printed and "9216 successful" in printed
     assert "the same bits as a sweep that nobody killed: True" in printed
     assert "`function`" in printed
-
-
-@pytest.mark.slow
-def test_long_run(tmp_path):
-    printed = run("long_run", tmp_path)
-    frames, total = map(int, re.search(r"holds (\d+) of (\d+) frames", printed).groups())
-    assert 0 < frames < total == 10001
-    assert "the same bits as the run that was not killed: True" in printed

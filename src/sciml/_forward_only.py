@@ -47,7 +47,7 @@ def _refuse_transpose(cotangent: Any, x: Any, *, message: str) -> Any:
 
 def _refuse_unknown(trace: Any, x: Any, *, message: str) -> Any:
     if x.is_known():
-        return trace.default_process_primitive(_mark, (x,), {"message": message})
+        return trace.default_process_primitive(_mark_of_tangent, (x,), {"message": message})
     raise TypeError(message)  # a tangent that JAX means to transpose
 
 
@@ -61,6 +61,9 @@ def _primitive(name: str) -> Any:
     return mark
 
 
-_mark = _primitive("forward_only")
+# Values and their tangents have a mark each. JAX evaluates only in part what stands in a scan, values too, when it
+# looks for what does not change from turn to turn; that says nothing of reverse mode. With tangents it does.
+_mark, _mark_of_tangent = _primitive("forward_only"), _primitive("forward_only_tangent")
+ad.defjvp(_mark, lambda tangent, x, message: _mark_of_tangent.bind(tangent, message=message))
+partial_eval.custom_partial_eval_rules[_mark_of_tangent] = _refuse_unknown  # pyright: ignore[reportArgumentType]
 _lenient = _primitive("not_transposed")
-partial_eval.custom_partial_eval_rules[_mark] = _refuse_unknown  # pyright: ignore[reportArgumentType]
