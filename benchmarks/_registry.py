@@ -8,6 +8,7 @@ from . import (
     beside_gradsolve,
     compile_time,
     continuous_adjoints,
+    domain,
     gradient,
     heavy_tailed,
     lorenz_ensemble,
@@ -29,6 +30,7 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "adjoint_accuracy": adjoint_accuracy.groups,
     "rosenbrock": rosenbrock.groups,
     "work_precision": work_precision.groups,
+    "domain": domain.groups,
     "compile_time": compile_time.groups,
     "beside_gradsolve": beside_gradsolve.groups,
 }

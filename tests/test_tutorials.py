@@ -38,3 +38,14 @@ def test_gradient_memory(tmp_path):
     assert "recommended within 32 MiB: Checkpointed(levels=2)" in printed
     errors = [float(x) for x in re.findall(r"differs by (\S+)", printed)]
     assert len(errors) == 7 and max(errors) < 1e-2
+
+
+@pytest.mark.slow
+def test_split_field(tmp_path):
+    printed = run("split_field", tmp_path)
+    assert "the fields have the same bits: True" in printed
+    assert "8 devices:" in printed and "a step sends {'collective-permute': 4}" in printed
+    kib = [float(x) for x in re.findall(r"devices: +([\d.]+) KiB on each", printed)]
+    assert len(kib) == 4 and kib[-1] < kib[0] / 4
+    sums = re.findall(r"checksum (\w+)", printed)
+    assert len(sums) == 3 and len(set(sums)) == 1

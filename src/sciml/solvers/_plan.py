@@ -1,7 +1,7 @@
 """What `solve` decides before anything is traced: which loop, which method, which saved times."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import diffrax
 import equinox as eqx
@@ -12,7 +12,7 @@ import optimistix as optx
 from jaxtyping import PyTree
 
 from .._checks import check_max_steps, check_saved_times, check_step, check_time, check_tolerance, concrete, time_dtype
-from ._control import Control, Tolerances
+from ._control import Control, Norm, Tolerances
 from ._runge_kutta import from_diffrax
 from ._stepper import AbstractStepper
 from ._stepping_solver import AbstractSteppingSolver
@@ -56,6 +56,7 @@ class Plan(eqx.Module):
     forwards: bool | None = eqx.field(static=True)
     differentiable_times: bool = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
+    norm: Norm | None = eqx.field(static=True)
 
 
 def make_plan(
@@ -68,6 +69,7 @@ def make_plan(
     atol: Any,
     solver: Any,
     controller: Any,
+    norm: Any,
     saveat: Any,
     max_steps: Any,
 ) -> tuple[Plan, Times, Tolerances | None]:
@@ -87,6 +89,7 @@ def make_plan(
         raise TypeError(f"`solver` must be a diffrax solver such as `diffrax.Tsit5()`, but is {solver!r}.")
     stepper = solver.stepper(y0) if isinstance(solver, AbstractSteppingSolver) else from_diffrax(solver)
     control, tolerances = _read_controller(controller, rtol, atol, dt, y0, dtype)
+    norm = _read_norm(norm, controller)
     ts = _read_saveat(saveat, t0, t1)
     if ts is _DIFFRAX or control is _DIFFRAX or stepper is None:
         stepper, control = None, None
@@ -114,7 +117,9 @@ def make_plan(
             step = jnp.asarray(span / needed, dtype)  # equal steps that end exactly at the end time
         steps = needed if ts is None and needed > 0 else None
     times = Times(start, end, ts, step)
-    return Plan(stepper, control, steps, tail, forwards, traced, limit), times, tolerances
+    if norm is not None and stepper is None:
+        raise ValueError("`norm` is for solves that run in sciml's own loops, and diffrax runs this one.")
+    return Plan(stepper, control, steps, tail, forwards, traced, limit, norm), times, tolerances
 
 
 def default_tolerances(dtype: Any) -> tuple[float, float]:
@@ -161,6 +166,22 @@ def _fixed(dt: Any, rtol: Any, atol: Any) -> bool:
     return dt is not None and rtol is None and atol is None
 
 
+def _read_norm(norm: Any, controller: Any) -> Norm | None:
+    if isinstance(controller, diffrax.PIDController) and controller.norm is not optx.rms_norm:
+        if norm is not None:
+            raise ValueError("Give the norm either as `norm` or in `controller`, not both.")
+        norm = cast(Norm, controller.norm)
+    if norm is None:
+        return None
+    if not callable(norm):
+        raise TypeError(f"`norm` must be a function of a PyTree like `y0`, but is {norm!r}.")
+    try:
+        hash(norm)
+    except TypeError:
+        raise TypeError(f"`norm` must be hashable, a plain function or `Domain.rms`, but is {norm!r}.") from None
+    return norm
+
+
 def _from_pid(controller: diffrax.PIDController) -> Any:
     numbers: dict[str, Any] = {
         name: getattr(controller, name)
@@ -176,7 +197,7 @@ def _from_pid(controller: diffrax.PIDController) -> Any:
             "error_order",
         )
     }
-    if not all(map(concrete, numbers.values())) or controller.norm is not optx.rms_norm:
+    if not all(map(concrete, numbers.values())):
         return _DIFFRAX
     if controller.dtmin is not None and controller.force_dtmin:
         return _DIFFRAX  # diffrax goes on with the smallest step, sciml reports it
