@@ -9,6 +9,7 @@ from . import (
     compile_time,
     continuous_adjoints,
     devices,
+    domain,
     gradient,
     heavy_tailed,
     kuramoto_sivashinsky,
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "stabilised": stabilised.groups,
     "kuramoto_sivashinsky": kuramoto_sivashinsky.groups,
     "work_precision": work_precision.groups,
+    "domain": domain.groups,
     "compile_time": compile_time.groups,
     "beside_gradsolve": beside_gradsolve.groups,
 }

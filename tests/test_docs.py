@@ -16,8 +16,7 @@ PARSER = PythonCodeBlockParser()
 
 
 DEAR = tuple(
-    f"docs/guides/{name}.md"
-    for name in ("adjoints", "ensembles", "fitting", "long_runs", "models", "sweeps_and_scale")
+    f"docs/guides/{name}.md" for name in ("adjoints", "ensembles", "fitting", "long_runs", "models", "sweeps_and_scale")
 )
 
 

@@ -57,3 +57,14 @@ def test_killed_sweep(tmp_path):
     assert "resumed on 2 devices: 9216 members" in printed and "9216 successful" in printed
     assert "the same bits as a sweep that nobody killed: True" in printed
     assert "`function`" in printed
+
+
+@pytest.mark.slow
+def test_split_field(tmp_path):
+    printed = run("split_field", tmp_path)
+    assert "the fields have the same bits: True" in printed
+    assert "8 devices:" in printed and "a step sends {'collective-permute': 4}" in printed
+    kib = [float(x) for x in re.findall(r"devices: +([\d.]+) KiB on each", printed)]
+    assert len(kib) == 4 and kib[-1] < kib[0] / 4
+    sums = re.findall(r"checksum (\w+)", printed)
+    assert len(sums) == 3 and len(set(sums)) == 1

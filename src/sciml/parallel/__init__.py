@@ -8,16 +8,21 @@
 - `Mean`, `Variance`, `Quantiles`, `Histogram`, `TopK`: numbers for all members in place of one for each;
   `AbstractReduction` to write your own.
 - `Retry`: what to do with members that failed.
+- `Domain`: a field split over devices: ghost layers from neighbours, sums, Fourier transforms.
+- `initialize`: joins this process to the others of a job.
 - `SweepResult`, `Grid`, `Generated`, `Counts`, `TopMembers`: what these return.
 
-A member is one setting of the parameters. Members never talk to each other, so nothing here
-communicates between devices while members run, and one that fails leaves the others as they are.
+A member is one setting of the parameters. Members never talk to each other, so `ensemble` and `sweep`
+do not communicate between devices while members run, and one that fails leaves the others as they are.
+A member that is too large for one device is a `Domain`, whose devices talk to their neighbours.
 """
 
+from ._domain import Domain as Domain
 from ._ensemble import ensemble as ensemble
 from ._generated import Generated as Generated, generate as generate
 from ._grid import Grid as Grid, grid as grid
 from ._histogram import Counts as Counts, Histogram as Histogram
+from ._initialize import initialize as initialize
 from ._mesh import mesh as mesh
 from ._quantiles import Quantiles as Quantiles
 from ._reduction import AbstractReduction as AbstractReduction, Mean as Mean, Variance as Variance

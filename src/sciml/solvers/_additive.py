@@ -10,7 +10,7 @@ from jaxtyping import Array, PyTree
 
 from .._model import AbstractSemilinear, AbstractSplit
 from .._types import Args, BoolScalarLike, RealScalarLike, Y
-from ._control import Tolerances, initial_step
+from ._control import Norm, Tolerances, initial_step
 from ._modal import dtype_in, measured, modal_functions, modes_of, needs, starting_step, times
 from ._parts import Bound, Functions, close_parts
 from ._stepper import Step
@@ -116,11 +116,20 @@ class ImplicitExplicit(AbstractStructuredStepper):
         """Returns the state, out of its modes."""
         return field["inverse"](y) if _is_modal(field) else y
 
-    def starting_step(self, field: Any, t: Array, y: Y, direction: Array, span: Array, tolerances: Tolerances) -> Array:
+    def starting_step(
+        self,
+        field: Any,
+        t: Array,
+        y: Y,
+        direction: Array,
+        span: Array,
+        tolerances: Tolerances,
+        norm: Norm | None = None,
+    ) -> Array:
         """Returns a first step size."""
         if _is_modal(field):
-            return starting_step(field, t, y, direction, span, tolerances, self.order)
-        return initial_step(field["explicit"], t, y, direction, span, tolerances, self.order)
+            return starting_step(field, t, y, direction, span, tolerances, self.order, norm)
+        return initial_step(field["explicit"], t, y, direction, span, tolerances, self.order, norm)
 
     def first(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
         """Returns nothing."""

@@ -11,7 +11,7 @@ from jaxtyping import Array, PyTree
 
 from .._model import AbstractSemilinear
 from .._types import Args, BoolScalarLike, RealScalarLike, Y
-from ._control import Tolerances
+from ._control import Norm, Tolerances
 from ._modal import dtype_in, measured, modal_functions, modes_of, needs, starting_step, times
 from ._parts import Bound, Functions, close_parts, with_tables
 from ._stepper import Step
@@ -126,9 +126,18 @@ class Exponential(AbstractStructuredStepper):
         """Returns the state of given modes."""
         return field["inverse"](y)
 
-    def starting_step(self, field: Any, t: Array, y: Y, direction: Array, span: Array, tolerances: Tolerances) -> Array:
+    def starting_step(
+        self,
+        field: Any,
+        t: Array,
+        y: Y,
+        direction: Array,
+        span: Array,
+        tolerances: Tolerances,
+        norm: Norm | None = None,
+    ) -> Array:
         """Returns a first step size, from how the rest moves the state."""
-        return starting_step(field, t, y, direction, span, tolerances, self.order)
+        return starting_step(field, t, y, direction, span, tolerances, self.order, norm)
 
     def first(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the rest at the start."""

@@ -146,6 +146,7 @@ class Loop(eqx.Module):
                 lambda carry: (carry[0] + 1, self.attempt(carry[1], operands, target)[0]),
                 carry,
                 like=(operands, target),
+                together=self.march.together.axes,
             )
 
         carry = (jnp.zeros((), jnp.int32), self.start(y0, operands))
@@ -167,6 +168,7 @@ class Loop(eqx.Module):
         self, y0: PyTree, operands: Operands, saves: Saves | None
     ) -> tuple[Result, Residuals, Numbers]:
         """Marches every member to the end and keeps what `backward` needs."""
+        together = self.march.together.axes
 
         def until(carry, target):
             def turn(carry):
@@ -177,10 +179,16 @@ class Loop(eqx.Module):
             def fill(carry):
                 number, state, record = carry
                 carry = number, state, thin(record, number)
-                return while_loop(lambda c: self._pending(c[1], target) & (c[0] < room(c[2])), turn, carry, like=like)
+                return while_loop(
+                    lambda c: self._pending(c[1], target) & (c[0] < room(c[2])),
+                    turn,
+                    carry,
+                    like=like,
+                    together=together,
+                )
 
             like = (operands, target)
-            return while_loop(lambda c: self._pending(c[1], target), fill, carry, like=like)
+            return while_loop(lambda c: self._pending(c[1], target), fill, carry, like=like, together=together)
 
         state = self.start(y0, operands)
         outcome = jax.eval_shape(lambda s: self.attempt(s, operands, operands.span)[1], state)
@@ -236,7 +244,7 @@ class Loop(eqx.Module):
         diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
         zeros = self.lanes.carry(self.lanes.call(lambda d: jax.tree.map(jnp.zeros_like, d), diff))
         load, read, cache = self._outcomes(residuals, numbers, operands, saves)
-        like = (operands, residuals, cotangent)
+        like, together = (operands, residuals, cotangent), self.march.together.axes
 
         def retreat_to(carry, first):
             def segment(carry):
@@ -249,10 +257,12 @@ class Loop(eqx.Module):
                     return number - 1, self.lanes.carry(self.lanes.call(self._retreat, bar, diff, held, outcome))
 
                 stop = jnp.maximum(first, begin)
-                number, bar = while_loop(lambda c: c[0] > stop, turn, (number, bar), like=(like, cache))
+                number, bar = while_loop(
+                    lambda c: c[0] > stop, turn, (number, bar), like=(like, cache), together=together
+                )
                 return number, bar, cache
 
-            return while_loop(lambda c: c[0] > first, segment, carry, like=like)
+            return while_loop(lambda c: c[0] > first, segment, carry, like=like, together=together)
 
         if saves is None:
             y_bar = self.lanes.carry(self._enter(cotangent))
@@ -344,8 +354,13 @@ class Loop(eqx.Module):
             state = self.lanes.carry(self.lanes.call(self.march.resume, restart, operands))
             # a loop of no turns instead of a conditional, which would copy the cache
             first = jnp.where(cache.stretch == stretch, stop, first)
-            like = (operands, residuals)
-            _, _, outcomes = while_loop(lambda c: c[0] < stop, turn, (first, state, cache.outcomes), like=like)
+            _, _, outcomes = while_loop(
+                lambda c: c[0] < stop,
+                turn,
+                (first, state, cache.outcomes),
+                like=(operands, residuals),
+                together=self.march.together.axes,
+            )
             return stretch * length, _Cache(outcomes, stretch, length)
 
         return load, read, cache

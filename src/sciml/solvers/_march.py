@@ -19,6 +19,7 @@ from ._control import Control, Tolerances, scaled_error
 from ._field import Field
 from ._parts import bind
 from ._stepper import AbstractStepper, Step
+from ._together import Together
 
 
 class Operands(NamedTuple):
@@ -111,12 +112,14 @@ class March(eqx.Module):
         stepper: The method.
         control: The controller, or None for fixed steps.
         dense: Whether the last step is kept for interpolation.
+        together: How steps are taken alike by devices that hold parts of one state.
     """
 
     field: Field = eqx.field(static=True)
     stepper: AbstractStepper
     control: Control | None
     dense: bool = eqx.field(static=True)
+    together: Together = eqx.field(static=True, default=Together())
 
     def bound(self, operands: Operands, whole: bool = True) -> Any:
         """Returns the vector field as a function of time and state, for a step of full length or not."""
@@ -135,12 +138,14 @@ class March(eqx.Module):
         else:
             assert operands.tolerances is not None  # fixed steps have their size
             h = self.stepper.starting_step(
-                field, operands.t0, y0, operands.direction, operands.span, operands.tolerances
+                field, operands.t0, y0, operands.direction, operands.span, operands.tolerances, self.together.norm
             )
         if self.control is not None and self.control.dtmax is not None:
             h = jnp.minimum(h, self.control.dtmax)
         memory = self.stepper.first(field, operands.t0, y0)
-        status = jnp.where(_finite((y0, memory, h)), int(Status.successful), int(Status.nonfinite)).astype(jnp.int8)
+        status = jnp.where(self.together.finite((y0, memory, h)), int(Status.successful), int(Status.nonfinite)).astype(
+            jnp.int8
+        )
         errors = () if self.control is None else (jnp.ones_like(h),) * self.control.memory_size
         dense = Dense(zero, jnp.ones_like(zero), y0, self.stepper.blank_dense(y0)) if self.dense else None
         none = jnp.zeros((), jnp.int32)
@@ -170,17 +175,18 @@ class March(eqx.Module):
         step = self.stepper.step(field, time, operands.direction * h, y, state.memory)
 
         if self.control is None:
-            finite = _finite(step.y1)
+            finite = self.together.finite(step.y1)
             accepted, next_h = active & finite, state.restart.h
             cause = _cause(jnp.asarray(int(Status.nonfinite), jnp.int8), step)
             status = jnp.where(active & ~finite, cause, status)
         else:
             assert operands.tolerances is not None
+            norm = self.together.norm
             if step.measured is None:
-                error = scaled_error(step.error, y, step.y1, operands.tolerances)
+                error = scaled_error(step.error, y, step.y1, operands.tolerances, norm)
             else:
                 measured, there = step.measured
-                error = scaled_error(measured, there, there, operands.tolerances)
+                error = scaled_error(measured, there, there, operands.tolerances, norm)
             good = error <= 1
             accepted = active & good
             next_h = h * self.control.factor(error, errors, good, self.stepper.error_order)
@@ -261,8 +267,3 @@ def known(y: Y, condition: BoolScalarLike) -> Y:
 
 def _where(condition: Array, a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
-
-
-def _finite(tree: PyTree) -> Array:
-    checks = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]
-    return jnp.stack(checks).all()

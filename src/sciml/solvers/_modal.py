@@ -14,7 +14,7 @@ from jaxtyping import Array, PyTree
 
 from .._model import AbstractSemilinear
 from .._types import Args, RealScalarLike, Y
-from ._control import Tolerances, initial_step
+from ._control import Norm, Tolerances, initial_step
 from ._parts import Bound, Functions
 
 
@@ -78,14 +78,21 @@ def measured(field: Bound, error: PyTree, modes: PyTree) -> tuple[Y, Y]:
 
 
 def starting_step(
-    field: Bound, t: Array, modes: PyTree, direction: Array, span: Array, tolerances: Tolerances, order: int
+    field: Bound,
+    t: Array,
+    modes: PyTree,
+    direction: Array,
+    span: Array,
+    tolerances: Tolerances,
+    order: int,
+    norm: Norm | None,
 ) -> Array:
     """Returns a first step size from how the rest moves the state; the linear part is stiff, and no matter."""
 
     def moved(t, y):
         return field["inverse"](field["rest"](t, field["transform"](y)))
 
-    return initial_step(moved, t, field["inverse"](modes), direction, span, tolerances, order)
+    return initial_step(moved, t, field["inverse"](modes), direction, span, tolerances, order, norm)
 
 
 def dtype_in(linear: Array, mode: Array | jax.ShapeDtypeStruct) -> np.dtype:

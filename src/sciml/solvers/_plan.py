@@ -1,7 +1,7 @@
 """What `solve` decides before anything is traced: which loop, which method, which saved times."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import diffrax
 import equinox as eqx
@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 
 from .._checks import check_max_steps, check_saved_times, check_step, check_time, check_tolerance, concrete, time_dtype
 from .._model import AbstractSecondOrder, AbstractSemilinear, AbstractSplit
-from ._control import Control, Tolerances
+from ._control import Control, Norm, Tolerances
 from ._etdrk import ETDRK4
 from ._imex import ARK324
 from ._runge_kutta import from_diffrax
@@ -66,6 +66,7 @@ class Plan(eqx.Module):
     differentiable_times: bool = eqx.field(static=True)
     dt_unchecked: bool = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
+    norm: Norm | None = eqx.field(static=True)
 
 
 def make_plan(
@@ -78,6 +79,7 @@ def make_plan(
     atol: Any,
     solver: Any,
     controller: Any,
+    norm: Any,
     saveat: Any,
     max_steps: Any,
 ) -> tuple[Plan, Times, Tolerances | None]:
@@ -97,6 +99,7 @@ def make_plan(
         raise TypeError(f"`solver` must be a diffrax solver such as `diffrax.Tsit5()`, but is {solver!r}.")
     stepper = solver.stepper(y0) if isinstance(solver, AbstractSteppingSolver) else from_diffrax(solver)
     control, tolerances = _read_controller(controller, rtol, atol, dt, y0, dtype)
+    norm = _read_norm(norm, controller)
     ts = _read_saveat(saveat, t0, t1)
     if ts is _DIFFRAX or control is _DIFFRAX or stepper is None:
         stepper, control = None, None
@@ -128,7 +131,10 @@ def make_plan(
         equal = steps is not None or (not tail and _between_steps(ts, t0, span / needed, stepper))
     times = Times(start, end, ts, step)
     unchecked = dt is not None and (forwards is None or not concrete(dt))
-    return Plan(stepper, control, steps, count, tail, equal, forwards, traced, unchecked, limit), times, tolerances
+    if norm is not None and stepper is None:
+        raise ValueError("`norm` is for solves that run in sciml's own loops, and diffrax runs this one.")
+    plan = Plan(stepper, control, steps, count, tail, equal, forwards, traced, unchecked, limit, norm)
+    return plan, times, tolerances
 
 
 def default_solver(model: Any, controller: Any, dt: Any, rtol: Any, atol: Any) -> diffrax.AbstractSolver:
@@ -198,6 +204,22 @@ def _fixed(dt: Any, rtol: Any, atol: Any) -> bool:
     return dt is not None and rtol is None and atol is None
 
 
+def _read_norm(norm: Any, controller: Any) -> Norm | None:
+    if isinstance(controller, diffrax.PIDController) and controller.norm is not optx.rms_norm:
+        if norm is not None:
+            raise ValueError("Give the norm either as `norm` or in `controller`, not both.")
+        norm = cast(Norm, controller.norm)
+    if norm is None:
+        return None
+    if not callable(norm):
+        raise TypeError(f"`norm` must be a function of a PyTree like `y0`, but is {norm!r}.")
+    try:
+        hash(norm)
+    except TypeError:
+        raise TypeError(f"`norm` must be hashable, a plain function or `Domain.rms`, but is {norm!r}.") from None
+    return norm
+
+
 def _from_pid(controller: diffrax.PIDController) -> Any:
     numbers: dict[str, Any] = {
         name: getattr(controller, name)
@@ -213,7 +235,7 @@ def _from_pid(controller: diffrax.PIDController) -> Any:
             "error_order",
         )
     }
-    if not all(map(concrete, numbers.values())) or controller.norm is not optx.rms_norm:
+    if not all(map(concrete, numbers.values())):
         return _DIFFRAX
     if controller.dtmin is not None and controller.force_dtmin:
         return _DIFFRAX  # diffrax goes on with the smallest step, sciml reports it

@@ -8,7 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete
 from .._status import Status, raise_for_status
@@ -25,6 +25,7 @@ from ._plan import Plan, Times, default_solver, make_plan
 from ._refill import Refill
 from ._scan import Steps
 from ._solution import Solution, Stats
+from ._together import check_adjoint, check_apart, make_together
 from .adjoints import AbstractAdjoint, Checkpointed
 
 
@@ -40,6 +41,7 @@ def solve(
     atol: PyTree | None = None,
     solver: Any = None,
     controller: Any = None,
+    norm: Callable[[Y], Array] | None = None,
     saveat: Any = None,
     adjoint: AbstractAdjoint | None = None,
     max_steps: IntScalarLike | None = None,
@@ -69,6 +71,9 @@ def solve(
             methods of `sciml.solvers`, such as `sciml.solvers.Rodas5P()` for stiff problems, run in
             sciml's own loops; any other runs through diffrax.
         controller: A diffrax step size controller in place of `rtol` and `atol`.
+        norm: How large a scaled error is: a function from a PyTree like `y0` to a scalar; by default the root
+            mean square over all elements. On a field that is split over devices it is `Domain.rms`, so
+            that all devices take the same steps.
         saveat: Where to save: None for the end, an array of times within `[t0, t1]` in the
             direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates. Where times are traced, a
             state outside the interval is NaN, and the status `invalid_argument`.
@@ -120,6 +125,7 @@ def solve(
         atol=atol,
         solver=solver,
         controller=controller,
+        norm=norm,
         saveat=saveat,
         max_steps=max_steps,
     )
@@ -181,7 +187,12 @@ def _solve(
     y0, consistent = plan.stepper.prepare(bound, start, y0)
     if consistent is not None:
         y0 = known(y0, consistent)
-    march = March(field, plan.stepper, plan.control, saves is not None)
+    together = make_together(plan.norm, y0)
+    if together.axes:
+        check_adjoint(adjoint)
+    elif plan.norm is None and plan.steps is None:
+        check_apart(lambda t, y, held: field(t, y, held), times.t0, y0, operands)
+    march = March(field, plan.stepper, plan.control, saves is not None, together)
     if plan.steps is not None:
         loop = Steps(march, Lanes(None), plan.steps, plan.tail)
     else:
@@ -189,6 +200,8 @@ def _solve(
         loop = Refill(loop) if schedule == "refill" else loop
     result = adjoint.run(loop, y0, inputs, plan.differentiable_times)
 
+    ys = result.ys
+    result = together.agreed(result._replace(ys=None))
     status = result.status
     if consistent is not None:
         status = jnp.where(consistent, status, int(Status.inconsistent_start)).astype(status.dtype)

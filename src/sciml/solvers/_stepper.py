@@ -8,7 +8,7 @@ import equinox as eqx
 from jaxtyping import Array, PyTree
 
 from .._types import Args, BoolScalarLike, RealScalarLike, Y
-from ._control import Tolerances, initial_step
+from ._control import Norm, Tolerances, initial_step
 from ._field import BoundField as BoundField, close_field
 
 
@@ -74,10 +74,17 @@ class AbstractStepper(eqx.Module):
         return y
 
     def starting_step(
-        self, field: BoundField, t: Array, y: Y, direction: Array, span: Array, tolerances: Tolerances
+        self,
+        field: BoundField,
+        t: Array,
+        y: Y,
+        direction: Array,
+        span: Array,
+        tolerances: Tolerances,
+        norm: Norm | None = None,
     ) -> Array:
         """Returns the size of a first step, positive."""
-        return initial_step(field, t, y, direction, span, tolerances, self.order)
+        return initial_step(field, t, y, direction, span, tolerances, self.order, norm)
 
     def longest(self, memory: PyTree) -> Array | None:
         """Returns the longest step that the method can take with a memory, positive; None where any will do."""
