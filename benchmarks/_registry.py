@@ -19,6 +19,7 @@ from . import (
     scan,
     stabilised,
     sweep,
+    stencil,
     work_precision,
 )
 from ._harness import Group
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "devices": devices.groups,
     "neural_ode": neural_ode.groups,
     "scan": scan.groups,
+    "stencil": stencil.groups,
     "gradient": gradient.groups,
     "continuous_adjoints": continuous_adjoints.groups,
     "adjoint_memory": adjoint_memory.groups,

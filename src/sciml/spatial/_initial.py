@@ -1,5 +1,6 @@
 """Fields to start from, drawn with a key."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,7 @@ def gaussian_random_field(grid: Grid, spectrum: Callable[[Array], Array], *, key
     """
     spectral = Spectral(grid, Periodic())
     noise = jax.random.normal(key, grid.shape)
-    modes = spectral.transform(noise) * np.sqrt(np.prod(grid.shape))  # unit variance in every mode
+    modes = spectral.transform(noise) * math.prod(grid.shape) ** 0.5  # unit variance in every mode
     size = -spectral.laplacian
     zero = size == 0
     amplitude = jnp.where(zero, 0.0, jnp.sqrt(spectrum(jnp.sqrt(jnp.where(zero, 1.0, size)))))

@@ -56,7 +56,7 @@ class Spectral(eqx.Module):
         spectral = Spectral(grid, {"x": Periodic(), "y": Dirichlet()})
         u = jnp.cos(3 * x) * jnp.sin(jnp.pi * y)
         modes = spectral.transform(u)
-        heat = spectral.inverse(jnp.exp(0.1 * spectral.laplacian) * modes)  # exact after t = 0.1
+        heat = spectral.inverse(spectral.times(jnp.exp(0.1 * spectral.laplacian), modes))  # exact after t = 0.1
         assert jnp.allclose(heat, jnp.exp(-0.1 * (9 + jnp.pi**2)) * u, atol=1e-5)
         assert jnp.allclose(spectral.derivative(u, "x"), -3 * jnp.sin(3 * x) * jnp.sin(jnp.pi * y), atol=1e-4)
         ```
@@ -153,6 +153,17 @@ class Spectral(eqx.Module):
                 modes = (inverse_sine if self.bases[axis] == "sine" else inverse_cosine)(modes, at, self.location[axis])
         return modes
 
+    def times(self, factor: Inexact[Array, "..."], modes: Inexact[Array, "..."]) -> Array:
+        """Returns amplitudes times a factor of every mode, such as `laplacian`, in the precision of the amplitudes.
+
+        Args:
+            factor: An array that broadcasts against the modes of one field.
+            modes: The amplitudes, with axes in front or without.
+        """
+        if jnp.iscomplexobj(factor) and not jnp.iscomplexobj(modes):
+            modes = modes.astype(complex_dtype(modes.dtype))
+        return modes * factor.reshape((1,) * (modes.ndim - factor.ndim) + factor.shape).astype(modes.dtype)
+
     def symbol(self, axis: str = "x", derivative: int = 1) -> Array:
         """Returns the factor of every mode in a derivative that keeps the basis.
 
@@ -205,9 +216,8 @@ class Spectral(eqx.Module):
         if location != "center":
             raise ValueError("an odd derivative between walls needs unknowns at centres of cells.")
         # sin(k x) with k from 1 becomes cos(k x) with k from 0, and back; the mode too many vanishes at centres.
-        shift = (1, -1) if self.bases[at] == "sine" else (-1, 1)
         pad = [(0, 0, 0)] * u.ndim
-        pad[where] = (*shift, 0)
+        pad[where] = (1, -1, 0) if self.bases[at] == "sine" else (-1, 1, 0)
         return other(jax.lax.pad(modes, jnp.zeros((), modes.dtype), pad), where, location)
 
     def dealias(self, modes: Inexact[Array, "..."]) -> Array:
