@@ -145,7 +145,7 @@ CASES = (
     Case(solvers.ARK324, Rotation, _five, 3, True, (32, 64, 128)),
     Case(solvers.VelocityVerlet, Pair, _swinging, 2, False, quick=True),
     Case(solvers.Yoshida4, Pair, _swinging, 4, False),
-    Case(solvers.RKC2, Diffusion, _eight, 2, True, (64, 128, 256), quick=True, structure=False),
+    Case(solvers.RKC2, Diffusion, _eight, 2, True, (64, 128, 256), structure=False),
     Case(solvers.RKL2, Diffusion, _eight, 2, True, (64, 128, 256), structure=False),
 )
 
