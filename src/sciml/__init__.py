@@ -7,6 +7,7 @@ The face of the library: what most programs need, and the packages that hold the
 - `fit` a model to data.
 - `checkpointed_scan`: any loop, with the memory of its gradient chosen.
 - `models`: vector fields; `AbstractModel` and `parameter` to write your own.
+- `spatial`: grids, boundary conditions and operators on fields.
 - `solvers`: methods and adjoints (`Checkpointed`, `Direct`, `Gauss`, ...).
 - `parallel`: ensembles and sweeps over devices.
 - `training`: fitting.
@@ -23,6 +24,7 @@ from . import (
     parallel as parallel,
     plot as plot,
     solvers as solvers,
+    spatial as spatial,
     training as training,
     verify as verify,
 )

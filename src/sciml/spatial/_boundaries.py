@@ -1,0 +1,243 @@
+"""Boundary conditions of a whole grid: a field goes in, the field with its ghost cells comes out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Inexact
+
+from .._types import Args, RealScalarLike
+from ._conditions import AbstractWall, Condition, Dirichlet, Extrapolate, Periodic
+from ._grid import LOCATIONS, Grid, Location
+
+
+class Boundaries(eqx.Module):
+    r"""The conditions at all sides of a grid.
+
+    `pad` surrounds a field with ghost cells, axis by axis, so that those in the corners are right as well. At a wall
+    the ghost values are those of the polynomial that satisfies the condition and runs through the nearest unknowns.
+    With `accuracy=2` and unknowns at centres these are the reflections $2 g - u_0$ and $u_0 + h s$, which keep
+    second differences symmetric; an operator of higher order asks for more.
+
+    Wherever operators take a boundary, they also take the `conditions` of this class, or any object with methods
+    `pad` and `extend` of these signatures, such as one that fetches ghost cells from other devices.
+
+    Attributes:
+        grid: The grid.
+        sides: A pair of conditions for each axis, lower and upper.
+        location: Where the unknowns stand along each axis, see `Grid`.
+
+    Args:
+        grid: The grid.
+        conditions: One condition for all sides; or by name, `{"x": Periodic(), "y-": Dirichlet(1.0), "y+": Neumann()}`.
+        at: Where the unknowns stand, `"center"` or `"node"`, or one for each axis. An unknown at a node on the wall is
+            left out where `Dirichlet` gives its value, and `location` then says `"inner"`, `"lower"` or `"upper"`.
+
+    Raises:
+        ValueError: If a side has no condition, or two, or if one end of an axis is periodic and the other is not.
+        TypeError: If a condition is none.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        from sciml.spatial import Boundaries, Dirichlet, Grid, Neumann, Periodic
+
+        grid = Grid((4, 3))
+        boundary = Boundaries(grid, {"x": Periodic(), "y-": Dirichlet(1.0), "y+": Neumann(0.0)})
+        assert boundary.pad(jnp.ones((4, 3)), 2).shape == (8, 7)
+
+        def total(boundary):  # values at the walls are leaves
+            return boundary.pad(jnp.ones((4, 3)), 1).sum()
+
+        assert jax.grad(total)(boundary).sides[1][0].value == 2 * 6
+        ```
+    """
+
+    grid: Grid
+    sides: tuple[tuple[Condition, Condition], ...]
+    location: tuple[str, ...] = eqx.field(static=True)
+
+    def __init__(self, grid: Grid, conditions: Any, at: Location = "center"):
+        self.grid = grid
+        self.sides = _sides(grid, conditions)
+        self.location = tuple(_resolve(name, pair) for name, pair in zip(grid.locations(at), self.sides))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a field, without axes in front."""
+        return self.grid.shape_at(self.location)
+
+    @property
+    def periodic(self) -> tuple[bool, ...]:
+        """Which axes are periodic."""
+        return tuple(isinstance(pair[0], Periodic) for pair in self.sides)
+
+    @property
+    def coordinates(self) -> tuple[Array, ...]:
+        """The coordinates of the unknowns, one array for each axis that broadcasts against the others."""
+        return self.grid.coordinates(self.location)
+
+    def offsets(self, axis: int) -> tuple[float, float]:
+        """Returns how far the first and last unknowns are from the walls, in units of the spacing."""
+        first, extra = LOCATIONS[self.location[axis]]
+        return first, 1.0 - first - extra
+
+    def homogeneous(self) -> "Boundaries":
+        """Returns the conditions with all values zero, those of the linear part of an operator."""
+        return eqx.tree_at(lambda b: b.sides, self, tuple((a.homogeneous(), b.homogeneous()) for a, b in self.sides))
+
+    def check(self, width: int, accuracy: int = 2) -> None:
+        """Checks that the grid is large enough for ghost cells.
+
+        Raises:
+            ValueError: If an axis has too few unknowns; the message names the axis.
+        """
+        for axis, (name, n) in enumerate(zip(self.grid.names, self.shape)):
+            for condition, offset in zip(self.sides[axis], self.offsets(axis)):
+                least = width if isinstance(condition, Periodic) else condition.points(offset, accuracy)
+                if n < least:
+                    raise ValueError(
+                        f"{width} ghost layers of accuracy {accuracy} at a {type(condition).__name__} side need at "
+                        f"least {least} unknowns along {name}, but the grid has {n}: refine it or lower the order."
+                    )
+
+    def pad(
+        self,
+        u: Inexact[Array, "..."],
+        width: int,
+        *,
+        accuracy: int = 2,
+        t: RealScalarLike | None = None,
+        args: Args = None,
+    ) -> Inexact[Array, "..."]:
+        """Returns a field with ghost cells around it.
+
+        Args:
+            u: The field, with the grid's axes last.
+            width: The number of ghost layers at every side.
+            accuracy: The order of the error of the ghost values.
+            t: The time, for values that are functions.
+            args: Their second argument.
+
+        Raises:
+            ValueError: If the field has the wrong shape, the grid is too small, or a value needs `t`.
+        """
+        self._check_field(u)
+        self.check(width, accuracy)
+        for axis, pair in enumerate(self.sides):
+            pair = [side.at(t, args) if isinstance(side, AbstractWall) else side for side in pair]
+            pair = [jax.tree.map(lambda v: self._over_side(v, u, axis, width, accuracy), side) for side in pair]
+            u = self._pad_axis(u, width, axis, pair, accuracy)
+        return u
+
+    def extend(self, u: Inexact[Array, "..."], width: int, *, accuracy: int = 2) -> Inexact[Array, "..."]:
+        """Returns a field that is subject to no condition, such as a coefficient, with ghost cells around it.
+
+        Along periodic axes it is continued periodically, and extrapolated beyond walls.
+
+        Args:
+            u: The field, with the grid's axes last.
+            width: The number of ghost layers at every side.
+            accuracy: The order of the error of the extrapolated values.
+        """
+        self._check_field(u)
+        for axis, pair in enumerate(self.sides):
+            pair = [side if isinstance(side, Periodic) else Extrapolate() for side in pair]
+            u = self._pad_axis(u, width, axis, pair, min(accuracy, self.shape[axis]))
+        return u
+
+    def _check_field(self, u: Array) -> None:
+        if u.shape[-self.grid.ndim :] != self.shape:
+            raise ValueError(
+                f"the field must end with the axes {self.shape} of {self.grid} at {self.location}, but has shape "
+                f"{u.shape}. The grid's axes stand last, components in front of them."
+            )
+
+    def _pad_axis(self, u: Array, width: int, axis: int, pair: Any, accuracy: int) -> Array:
+        at = u.ndim - self.grid.ndim + axis
+        if isinstance(pair[0], Periodic):
+            n = u.shape[at]
+            low = jax.lax.slice_in_dim(u, n - width, n, axis=at)
+            high = jax.lax.slice_in_dim(u, 0, width, axis=at)
+            return jnp.concatenate([low, u, high], axis=at)
+        below, above = self.offsets(axis)
+        rest = {"axis": at, "spacing": self.grid.spacing[axis], "accuracy": accuracy}
+        near = pair[0].points(below, accuracy), pair[1].points(above, accuracy)
+        n = u.shape[at]
+        layers = jax.lax.slice_in_dim(u, 0, near[0], axis=at)
+        low = jnp.flip(pair[0].ghosts(layers, width, offset=below, **rest), at)
+        layers = jnp.flip(jax.lax.slice_in_dim(u, n - near[1], n, axis=at), at)
+        high = pair[1].ghosts(layers, width, offset=above, **rest)
+        return jnp.concatenate([low, u, high], axis=at)
+
+    def _over_side(self, value: Any, u: Array, axis: int, width: int, accuracy: int) -> Array:
+        """A value at a side in the shape of its ghost cells, continued along the axes that are padded already."""
+        value = jnp.asarray(value)
+        if value.ndim == 0:
+            return value
+        ndim = self.grid.ndim
+        full = (*u.shape[: u.ndim - ndim], *self.shape)
+        at = u.ndim - ndim + axis
+        side = full[:at] + full[at + 1 :]
+        shape = (1,) * (len(side) - value.ndim) + value.shape
+        if len(shape) != len(side) or any(n not in (1, m) for n, m in zip(shape, side)):
+            name = self.grid.names[axis]
+            raise ValueError(f"a value at a side across {name} must broadcast to {side}, but has shape {value.shape}.")
+        value = value.reshape(shape[:at] + (1,) + shape[at:])
+        for other in range(axis):
+            where = u.ndim - ndim + other
+            if value.shape[where] > 1:
+                pair = [side if isinstance(side, Periodic) else Extrapolate() for side in self.sides[other]]
+                value = self._pad_axis(value, width, other, pair, min(accuracy, self.shape[other]))
+        return value
+
+
+def as_boundary(grid: Grid, boundary: Any, at: Location = "center") -> Any:
+    """Returns what an operator was given for its boundary as an object with `pad`."""
+    return boundary if hasattr(boundary, "pad") else Boundaries(grid, boundary, at)
+
+
+def _resolve(name: str, pair: tuple[Condition, Condition]) -> str:
+    """The location of the unknowns along an axis: nodes at a wall are left out where their value is given."""
+    if name != "node":
+        return name
+    if isinstance(pair[0], Periodic):
+        return "lower"
+    below, above = (isinstance(side, Dirichlet) for side in pair)
+    return ("inner" if above else "upper") if below else ("lower" if above else "node")
+
+
+def _sides(grid: Grid, conditions: Any) -> tuple[tuple[Condition, Condition], ...]:
+    if not isinstance(conditions, Mapping):
+        conditions = dict.fromkeys(grid.names, conditions)
+    known = {f"{name}{end}" for name in grid.names for end in ("", "-", "+")}
+    if unknown := sorted(set(conditions) - known):
+        raise ValueError(
+            f"`conditions` names {', '.join(unknown)}, but the sides are among {', '.join(sorted(known))}."
+        )
+    found = []
+    for name in grid.names:
+        ends = [name + "-", name + "+"]
+        given = [key for key in ends if key in conditions]
+        if name in conditions:
+            if given:
+                raise ValueError(f"`conditions` has both {name!r} and {given[0]!r}: give the axis or its two ends.")
+            pair = (conditions[name], conditions[name])
+        elif len(given) == 2:
+            pair = (conditions[ends[0]], conditions[ends[1]])
+        else:
+            missing = ", ".join(repr(key) for key in ends if key not in conditions)
+            raise ValueError(f"`conditions` lacks {missing}: every side of the grid needs a condition.")
+        for condition in pair:
+            if not isinstance(condition, Periodic | AbstractWall):
+                raise TypeError(
+                    f"a condition along {name} must be Periodic(), Dirichlet(value), Neumann(slope), Robin(a, b, c) or "
+                    f"another AbstractWall, but is {condition!r}."
+                )
+        if isinstance(pair[0], Periodic) != isinstance(pair[1], Periodic):
+            raise ValueError(f"along {name} one end is periodic and the other is not: both must be, or neither.")
+        found.append(pair)
+    return tuple(found)
