@@ -1,4 +1,4 @@
-"""Space: grids, boundary conditions and operators on fields.
+r"""Space: grids, boundary conditions and operators on fields.
 
 A field is a plain array whose last axes are those of the grid; the geometry lives in a `Grid`, and what happens at its
 sides in `Boundaries`.
@@ -7,16 +7,23 @@ Grids
     `Grid`
 Boundary conditions
     `Boundaries`, of `Periodic`, `Dirichlet`, `Neumann`, `Robin`, `Extrapolate`, or an `AbstractWall` of your own
+Finite differences
+    `Laplacian`, `VariableLaplacian`, `AnisotropicLaplacian`, `Biharmonic`; `Derivative`, `Gradient`, `Divergence`,
+    `Curl`; `Upwind`; `StaggeredGradient` and `StaggeredDivergence`
+
+Every operator is a module, made of a grid and its boundary and called with a field. It knows its `radius`,
+`spectral_radius`, `symbol` and `sparsity`.
 
 Example:
     ```python
     import jax.numpy as jnp
-    from sciml.spatial import Boundaries, Dirichlet, Grid
+    from sciml.spatial import Dirichlet, Grid, Laplacian
 
-    grid = Grid(8)
+    grid = Grid(64)
     (x,) = grid.centers
-    padded = Boundaries(grid, Dirichlet(0.0)).pad(jnp.sin(jnp.pi * x), 1)
-    assert padded.shape == (10,)
+    u = jnp.sin(jnp.pi * x)
+    laplacian = Laplacian(grid, Dirichlet(0.0))
+    assert jnp.allclose(laplacian(u), -(jnp.pi**2) * u, rtol=1e-2)
     ```
 """
 
@@ -29,4 +36,24 @@ from ._conditions import (
     Periodic as Periodic,
     Robin as Robin,
 )
+from ._derivatives import (
+    Curl as Curl,
+    Derivative as Derivative,
+    Divergence as Divergence,
+    Gradient as Gradient,
+)
+from ._diffusion import (
+    AnisotropicLaplacian as AnisotropicLaplacian,
+    VariableLaplacian as VariableLaplacian,
+    arithmetic_mean as arithmetic_mean,
+    harmonic_mean as harmonic_mean,
+)
 from ._grid import Grid as Grid
+from ._laplacian import Biharmonic as Biharmonic, Laplacian as Laplacian
+from ._staggered import (
+    StaggeredDivergence as StaggeredDivergence,
+    StaggeredGradient as StaggeredGradient,
+    faces as faces,
+)
+from ._stencil import AbstractStencil as AbstractStencil
+from ._upwind import Upwind as Upwind

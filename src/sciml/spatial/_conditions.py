@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Inexact, Real
+from jaxtyping import Array, ArrayLike, Inexact
 
 from .._parameters import parameter
 from .._types import Args, RealScalarLike
@@ -119,6 +119,10 @@ def _like(value: Any, layers: Array, name: str) -> Array:
     return jnp.asarray(value, layers.dtype)
 
 
+def _points_of_slope(offset: float, accuracy: int) -> int:
+    return max(1, accuracy - 1) if offset == 0.5 else accuracy
+
+
 class Dirichlet(AbstractWall):
     """The field has a given value at the wall, $u = g$.
 
@@ -139,6 +143,12 @@ class Dirichlet(AbstractWall):
 
     value: SideValue = eqx.field(default=0.0, converter=_side_value)
 
+    @staticmethod
+    def linear(width: int, offset: float, accuracy: int) -> np.ndarray:
+        """Returns the weights of the layers in the ghosts, of shape `(width, points)`."""
+        w = _weights.wall(offset, max(1, accuracy - 1), width)
+        return w.ghosts - np.outer(w.omega, w.value) / w.omega_value
+
     def points(self, offset: float, accuracy: int) -> int:
         """Returns `accuracy - 1`: the value at the wall is one more."""
         if offset == 0:
@@ -153,9 +163,10 @@ class Dirichlet(AbstractWall):
     ) -> Inexact[Array, "..."]:
         """Returns the values of the polynomial through the wall's value and the layers."""
         w = _weights.wall(offset, self.points(offset, accuracy), width)
-        inner = w.ghosts - np.outer(w.omega, w.value) / w.omega_value
         outer = _along(w.omega / w.omega_value, layers, axis)
-        return _combine(inner, layers, axis) + outer * _like(self.value, layers, "Dirichlet")
+        return _combine(self.linear(width, offset, accuracy), layers, axis) + outer * _like(
+            self.value, layers, "Dirichlet"
+        )
 
     def homogeneous(self) -> "Dirichlet":
         """Returns `Dirichlet(0.0)`."""
@@ -181,18 +192,25 @@ class Neumann(AbstractWall):
 
     slope: SideValue = eqx.field(default=0.0, converter=_side_value)
 
+    @staticmethod
+    def linear(width: int, offset: float, accuracy: int) -> np.ndarray:
+        """Returns the weights of the layers in the ghosts, of shape `(width, points)`."""
+        w = _weights.wall(offset, _points_of_slope(offset, accuracy), width)
+        return w.ghosts - np.outer(w.omega, w.slope) / w.omega_slope
+
     def points(self, offset: float, accuracy: int) -> int:
         """Returns `accuracy`, or one less halfway between unknowns, where the slope is worth one order more."""
-        return max(1, accuracy - 1) if offset == 0.5 else accuracy
+        return _points_of_slope(offset, accuracy)
 
     def ghosts(
         self, layers: Inexact[Array, "..."], width: int, *, axis: int, spacing: float, offset: float, accuracy: int = 2
     ) -> Inexact[Array, "..."]:
         """Returns the values of the polynomial with the wall's slope through the layers."""
         w = _weights.wall(offset, self.points(offset, accuracy), width)
-        inner = w.ghosts - np.outer(w.omega, w.slope) / w.omega_slope
         outer = _along(-spacing * w.omega / w.omega_slope, layers, axis)
-        return _combine(inner, layers, axis) + outer * _like(self.slope, layers, "Neumann")
+        return _combine(self.linear(width, offset, accuracy), layers, axis) + outer * _like(
+            self.slope, layers, "Neumann"
+        )
 
     def homogeneous(self) -> "Neumann":
         """Returns `Neumann(0.0)`."""
@@ -227,7 +245,7 @@ class Robin(AbstractWall):
 
     def points(self, offset: float, accuracy: int) -> int:
         """Returns `accuracy`, or one less halfway between unknowns."""
-        return max(1, accuracy - 1) if offset == 0.5 else accuracy
+        return _points_of_slope(offset, accuracy)
 
     def ghosts(
         self, layers: Inexact[Array, "..."], width: int, *, axis: int, spacing: float, offset: float, accuracy: int = 2
@@ -258,6 +276,12 @@ class Extrapolate(AbstractWall):
         ```
     """
 
+    @staticmethod
+    def linear(width: int, offset: float, accuracy: int) -> np.ndarray:
+        """Returns the weights of the layers in the ghosts, of shape `(width, points)`."""
+        del offset
+        return _weights.wall(0.0, accuracy, width).ghosts
+
     def points(self, offset: float, accuracy: int) -> int:
         """Returns `accuracy`."""
         return accuracy
@@ -266,7 +290,7 @@ class Extrapolate(AbstractWall):
         self, layers: Inexact[Array, "..."], width: int, *, axis: int, spacing: float, offset: float, accuracy: int = 2
     ) -> Inexact[Array, "..."]:
         """Returns the values of the polynomial through the layers."""
-        return _combine(_weights.wall(0.0, accuracy, width).ghosts, layers, axis)
+        return _combine(self.linear(width, offset, accuracy), layers, axis)
 
     def homogeneous(self) -> "Extrapolate":
         """Returns itself."""
@@ -275,6 +299,3 @@ class Extrapolate(AbstractWall):
 
 Condition: TypeAlias = Periodic | AbstractWall
 """What may hold at a side."""
-
-Coefficient: TypeAlias = Real[ArrayLike, "..."]
-"""A coefficient: a number, or an array over the grid."""
