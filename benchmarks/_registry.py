@@ -11,6 +11,7 @@ from . import (
     gradient,
     heavy_tailed,
     lorenz_ensemble,
+    multigrid,
     neural_ode,
     rosenbrock,
     scan,
@@ -29,6 +30,7 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "adjoint_accuracy": adjoint_accuracy.groups,
     "rosenbrock": rosenbrock.groups,
     "work_precision": work_precision.groups,
+    "multigrid": multigrid.groups,
     "compile_time": compile_time.groups,
     "beside_gradsolve": beside_gradsolve.groups,
 }

@@ -12,6 +12,8 @@ Mechanics
     `VanDerPolScaled`
 Chaos
     `Lorenz63`, `Lorenz96`
+Fields
+    `Darcy`
 Anything else that is linear
     `Linear`
 
@@ -48,6 +50,7 @@ Example:
 """
 
 from ._brusselator import Brusselator as Brusselator
+from ._darcy import Darcy as Darcy
 from ._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
 from ._harmonic_oscillator import HarmonicOscillator as HarmonicOscillator
 from ._hires import HIRES as HIRES

@@ -11,6 +11,10 @@ Finite differences
     `Laplacian`, `VariableLaplacian`, `AnisotropicLaplacian`, `Biharmonic`; `Derivative`, `Gradient`, `Divergence`,
     `Curl`; `Upwind`; `StaggeredGradient` and `StaggeredDivergence`
 
+Elliptic problems
+    `Poisson` and `Helmholtz` by transforms; `EllipticOperator` with `solve_elliptic`, and the solvers `FastTransform`
+    and `Multigrid` (`VCycle`, `WCycle`, `FCycle`; `RedBlack`, `Lines`, `Chebyshev`)
+
 Every operator is a module, made of a grid and its boundary and called with a field. It knows its `radius`,
 `spectral_radius`, `symbol` and `sparsity`.
 
@@ -57,3 +61,20 @@ from ._staggered import (
 )
 from ._stencil import AbstractStencil as AbstractStencil
 from ._upwind import Upwind as Upwind
+from .elliptic import (
+    AbstractCycle as AbstractCycle,
+    AbstractSmoother as AbstractSmoother,
+    Chebyshev as Chebyshev,
+    EllipticOperator as EllipticOperator,
+    FastTransform as FastTransform,
+    FCycle as FCycle,
+    Helmholtz as Helmholtz,
+    Lines as Lines,
+    Multigrid as Multigrid,
+    Poisson as Poisson,
+    RedBlack as RedBlack,
+    VCycle as VCycle,
+    WCycle as WCycle,
+    default_solver as default_solver,
+    solve_elliptic as solve_elliptic,
+)

@@ -1,0 +1,77 @@
+"""Darcy's law: the pressure of a fluid in a porous medium."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, Float, Inexact
+
+from .._model import AbstractModel
+from .._parameters import Parameter, parameter
+from .._types import Args, RealScalarLike
+from ..spatial import Boundaries, EllipticOperator, solve_elliptic
+
+
+class Darcy(AbstractModel):
+    r"""The pressure of a slightly compressible fluid in a porous medium.
+
+    $$S\, \partial_t p = \nabla \cdot (k \nabla p) + q$$
+
+    The state is the pressure $p$ in the cells of a grid. The mobility $k$, permeability over viscosity, may jump from
+    cell to cell by orders of magnitude; the flux between two cells is that through both in series. `steady` solves for
+    the pressure that does not change, $-\nabla \cdot (k \nabla p) = q$, and its gradient by the field $k$ costs one
+    more solve. That problem with $k$ of a random field is a standard test of inversion and of learned operators.
+
+    Good values: the defaults on the unit square with `Dirichlet(0.0)` at all sides.
+
+    Attributes:
+        boundary: The grid and its conditions: pressures, inflows.
+        k: The mobility: a number, or a field.
+        q: The source per volume: a number, or a field.
+        storage: $S$.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        from sciml.models import Darcy
+        from sciml.spatial import Boundaries, Dirichlet, Grid
+
+        boundary = Boundaries(Grid((32, 32)), Dirichlet(0.0))
+        k = jnp.ones((32, 32)).at[12:20, 12:20].set(100.0)
+        model = Darcy(boundary, k)
+        p = model.steady()
+        assert jnp.max(jnp.abs(model(0.0, p, None))) < 1e-2
+        gradient = jax.grad(lambda model: model.steady().mean())(model).k
+        assert jnp.all(gradient <= 1e-6)  # every cell that conducts better lowers the pressure
+        ```
+    """
+
+    boundary: Boundaries
+    k: Parameter = eqx.field(default=1.0, converter=parameter)
+    q: Parameter = eqx.field(default=1.0, converter=parameter)
+    storage: Parameter = eqx.field(default=1.0, converter=parameter)
+
+    def __call__(self, t: RealScalarLike, y: Inexact[Array, "..."], args: Args) -> Inexact[Array, "..."]:
+        """Returns the rate of change of the pressure; `t` and `args` go to boundary values that are functions."""
+        operator = self._operator(y.dtype)
+        outflow = operator.mv(y) - operator.source(t=t, args=args)
+        return (jnp.asarray(self.q, y.dtype) - outflow) / jnp.asarray(self.storage, y.dtype)
+
+    def steady(
+        self, solver: lx.AbstractLinearSolver | None = None, *, t: RealScalarLike | None = None, args: Args = None
+    ) -> Float[Array, "..."]:
+        """Returns the pressure at which nothing changes.
+
+        Args:
+            solver: As `sciml.spatial.solve_elliptic` takes it.
+            t: The time, for values at the walls that are functions.
+            args: Their second argument.
+        """
+        operator = self._operator(None)
+        q = jnp.broadcast_to(jnp.asarray(self.q, operator.dtype), self.boundary.shape)
+        return solve_elliptic(operator, q, solver, t=t, args=args)
+
+    def _operator(self, dtype: Any) -> EllipticOperator:
+        return EllipticOperator(self.boundary, self.k, dtype=dtype)
