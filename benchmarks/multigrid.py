@@ -22,7 +22,7 @@ from sciml.spatial import (
 
 from ._harness import Candidate, Group, in_float64, jitted, note
 
-RTOL = 1e-8
+RTOL = 1e-6
 
 
 def jumping(shape: tuple[int, ...]) -> np.ndarray:
@@ -52,10 +52,10 @@ def side_by_side(size: int, jumps: bool) -> Group:
     solvers = {
         "Multigrid, V-cycle": lambda: Multigrid(rtol=RTOL),
         "Multigrid, W-cycle": lambda: Multigrid(WCycle(), rtol=RTOL),
-        "lineax.CG": lambda: lx.CG(rtol=RTOL, atol=RTOL, norm=l2, max_steps=20 * size),
     }
-    if not jumps:
+    if not jumps:  # conjugate gradients alone take several times as long where k jumps
         solvers["FastTransform"] = FastTransform
+        solvers["lineax.CG"] = lambda: lx.CG(rtol=RTOL, atol=RTOL, norm=l2, max_steps=20 * size)
 
     def candidate(name: str, make: Any) -> Candidate:
         def build() -> Any:
@@ -71,7 +71,7 @@ def side_by_side(size: int, jumps: bool) -> Group:
 
 def factors() -> Group:
     """The rows are grids; what a cycle does is printed after them."""
-    shapes = [(32, 32), (128, 128), (1024, 1024), (32, 32, 32), (128, 128, 128)]
+    shapes = [(32, 32), (1024, 1024), (32, 32, 32), (128, 128, 128)]
     cases = {
         "periodic": (Periodic(), False, Multigrid()),
         "Dirichlet": (Dirichlet(0.0), False, Multigrid()),

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARSER = PythonCodeBlockParser()
 
 
-DEAR = ("docs/guides/adjoints.md", "docs/guides/ensembles.md", "docs/guides/fitting.md", "docs/guides/models.md")
+DEAR = tuple(f"docs/guides/{name}.md" for name in ("adjoints", "elliptic", "ensembles", "fitting", "models"))
 
 
 def documents():

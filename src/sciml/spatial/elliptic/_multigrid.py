@@ -67,11 +67,11 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         import lineax as lx
         from sciml.spatial import Boundaries, EllipticOperator, Grid, Multigrid, Neumann
 
-        boundary = Boundaries(Grid((48, 40)), Neumann(0.0))
+        boundary = Boundaries(Grid((24, 20)), Neumann(0.0))
         x, y = boundary.coordinates
         f = jnp.cos(jnp.pi * x) * jnp.cos(jnp.pi * y)
         solution = lx.linear_solve(EllipticOperator(boundary), f, Multigrid())
-        assert jnp.allclose(solution.value, f / (2 * jnp.pi**2), atol=1e-4)
+        assert jnp.allclose(solution.value, f / (2 * jnp.pi**2), atol=1e-3)
         assert solution.stats["num_steps"] < 10
         ```
     """
