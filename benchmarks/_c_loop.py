@@ -1,4 +1,4 @@
-"""The Lorenz ensemble as a C loop, compiled on the fly where there is a compiler."""
+"""Loops in C, compiled on the fly where there is a compiler."""
 
 import ctypes
 import pathlib
@@ -13,14 +13,15 @@ import numpy as np
 from ._harness import Candidate
 
 FLAGS = ["-O3", "-march=native", "-std=c11", "-shared", "-fPIC"]
+ROWS = {"C, -O3 -march=native, one core": [], "C, -O3 -march=native -fopenmp, all cores": ["-fopenmp"]}
 SOURCE = pathlib.Path(__file__).with_name("_lorenz.c")
 
 
-def _library(compiler: str, flags: list[str]) -> ctypes.CDLL:
+def _library(compiler: str, flags: list[str], source: pathlib.Path = SOURCE) -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as folder:
-        target = pathlib.Path(folder) / "lorenz.so"
+        target = pathlib.Path(folder) / "loop.so"
         subprocess.run(
-            [compiler, *FLAGS, *flags, str(SOURCE), "-o", str(target), "-lm"], check=True, capture_output=True
+            [compiler, *FLAGS, *flags, str(source), "-o", str(target), "-lm"], check=True, capture_output=True
         )
         return ctypes.CDLL(str(target))  # stays mapped after the folder is gone
 
@@ -49,5 +50,30 @@ def c_lorenz(
 
         return run
 
-    rows = {"C, -O3 -march=native, one core": [], "C, -O3 -march=native -fopenmp, all cores": ["-fopenmp"]}
-    return [Candidate(label, lambda flags=flags: build(flags), against, error) for label, flags in rows.items()]
+    return [Candidate(label, lambda flags=flags: build(flags), against, error) for label, flags in ROWS.items()]
+
+
+def c_gray_scott(
+    start: np.ndarray, *, steps: int, numbers: tuple[float, ...], against: str, error: Callable[[Any], float]
+) -> list[Candidate]:
+    """Rows for Gray-Scott by explicit Euler on one core and on all; none without a compiler.
+
+    `numbers` are the diffusion numbers of both, the feed and the kill rate, for one step.
+    """
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        return []
+    start = np.ascontiguousarray(start, np.float32)
+
+    def build(flags: list[str]) -> Callable[[], Any]:
+        library = _library(compiler, ["-ffast-math", *flags], SOURCE.with_name("_gray_scott.c"))
+        out = np.empty_like(start)
+
+        def run() -> np.ndarray:
+            where = ctypes.c_void_p(start.ctypes.data), ctypes.c_void_p(out.ctypes.data), start.shape[-1], steps
+            library.gray_scott(*where, *map(ctypes.c_float, numbers))
+            return out
+
+        return run
+
+    return [Candidate(label, lambda flags=flags: build(flags), against, error) for label, flags in ROWS.items()]

@@ -15,6 +15,7 @@ from . import (
     neural_ode,
     rosenbrock,
     scan,
+    stencil,
     work_precision,
 )
 from ._harness import Group
@@ -24,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "heavy_tailed": heavy_tailed.groups,
     "neural_ode": neural_ode.groups,
     "scan": scan.groups,
+    "stencil": stencil.groups,
     "gradient": gradient.groups,
     "continuous_adjoints": continuous_adjoints.groups,
     "adjoint_memory": adjoint_memory.groups,

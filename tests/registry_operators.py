@@ -62,7 +62,7 @@ def isotropic(x, y):
 
 def vector(f):
     """A field of vectors made from one function."""
-    return [f, lambda x, y: f(y, 0.5 * x)]
+    return [f, lambda x, y: f(y, x)]
 
 
 def divergence(f):

@@ -12,8 +12,9 @@ Mechanics
     `VanDerPolScaled`
 Chaos
     `Lorenz63`, `Lorenz96`
-Fields
-    `Darcy`
+Fields: partial differential equations, on a grid of `sciml.spatial`
+    `Advection`, `AdvectionDiffusion`, `AllenCahn`, `Burgers`, `Darcy`, `Diffusion`, `FisherKPP`,
+    `GrayScott`, `ReactionDiffusion`, `Wave`
 Anything else that is linear
     `Linear`
 
@@ -49,9 +50,15 @@ Example:
     ```
 """
 
+from ._advection import Advection as Advection, AdvectionDiffusion as AdvectionDiffusion
+from ._allen_cahn import AllenCahn as AllenCahn
 from ._brusselator import Brusselator as Brusselator
+from ._burgers import Burgers as Burgers
 from ._darcy import Darcy as Darcy
+from ._diffusion import Diffusion as Diffusion
+from ._fisher_kpp import FisherKPP as FisherKPP
 from ._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
+from ._gray_scott import GrayScott as GrayScott
 from ._harmonic_oscillator import HarmonicOscillator as HarmonicOscillator
 from ._hires import HIRES as HIRES
 from ._kepler import Kepler as Kepler
@@ -62,7 +69,9 @@ from ._lorenz96 import Lorenz96 as Lorenz96
 from ._lotka_volterra import LotkaVolterra as LotkaVolterra
 from ._oregonator import Oregonator as Oregonator
 from ._pendulum import Pendulum as Pendulum
+from ._reaction_diffusion import ReactionDiffusion as ReactionDiffusion
 from ._restricted_three_body import RestrictedThreeBody as RestrictedThreeBody
 from ._robertson import Robertson as Robertson
 from ._sir import SIR as SIR
 from ._van_der_pol import VanDerPol as VanDerPol, VanDerPolScaled as VanDerPolScaled
+from ._wave import Wave as Wave

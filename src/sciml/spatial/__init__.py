@@ -10,10 +10,15 @@ Boundary conditions
 Finite differences
     `Laplacian`, `VariableLaplacian`, `AnisotropicLaplacian`, `Biharmonic`; `Derivative`, `Gradient`, `Divergence`,
     `Curl`; `Upwind`; `StaggeredGradient` and `StaggeredDivergence`
+Spectral
+    `Spectral` for Fourier, sine and cosine modes, `Chebyshev`
+Fields to start from
+    `gaussian_random_field`, `random_fourier_series`, `random_spots`, `pulse`, `random_vortices`
 
 Elliptic problems
     `Poisson` and `Helmholtz` by transforms; `EllipticOperator` with `solve_elliptic`, and the solvers `FastTransform`
-    and `Multigrid` (`VCycle`, `WCycle`, `FCycle`; `RedBlack`, `Lines`, `Chebyshev`)
+    and `Multigrid` (`VCycle`, `WCycle`, `FCycle`; `RedBlack`, `Lines`,
+    `ChebyshevSmoother`)
 
 Every operator is a module, made of a grid and its boundary and called with a field. It knows its `radius`,
 `spectral_radius`, `symbol` and `sparsity`.
@@ -32,6 +37,7 @@ Example:
 """
 
 from ._boundaries import Boundaries as Boundaries
+from ._chebyshev import Chebyshev as Chebyshev
 from ._conditions import (
     AbstractWall as AbstractWall,
     Dirichlet as Dirichlet,
@@ -53,7 +59,15 @@ from ._diffusion import (
     harmonic_mean as harmonic_mean,
 )
 from ._grid import Grid as Grid
+from ._initial import (
+    gaussian_random_field as gaussian_random_field,
+    pulse as pulse,
+    random_fourier_series as random_fourier_series,
+    random_spots as random_spots,
+    random_vortices as random_vortices,
+)
 from ._laplacian import Biharmonic as Biharmonic, Laplacian as Laplacian
+from ._spectral import Spectral as Spectral
 from ._staggered import (
     StaggeredDivergence as StaggeredDivergence,
     StaggeredGradient as StaggeredGradient,
@@ -64,7 +78,7 @@ from ._upwind import Upwind as Upwind
 from .elliptic import (
     AbstractCycle as AbstractCycle,
     AbstractSmoother as AbstractSmoother,
-    Chebyshev as Chebyshev,
+    ChebyshevSmoother as ChebyshevSmoother,
     EllipticOperator as EllipticOperator,
     FastTransform as FastTransform,
     FCycle as FCycle,

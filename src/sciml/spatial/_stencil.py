@@ -77,7 +77,8 @@ def symbol_of(weights: np.ndarray, phase: Array) -> Array:
     ahead = [(j, 2 * float(weights[radius + j])) for j in range(1, radius + 1)]
     if np.all(weights == weights[::-1]):
         return sum((w * jnp.cos(j * phase) for j, w in ahead), float(weights[radius]) + 0 * phase)
-    return 1j * sum((w * jnp.sin(j * phase) for j, w in ahead), 0 * phase)
+    odd = sum((w * jnp.sin(j * phase) for j, w in ahead), 0 * phase)
+    return jax.lax.complex(jnp.zeros_like(odd), odd)
 
 
 class AbstractStencil(eqx.Module):

@@ -1,132 +1,96 @@
-r"""Cosine and sine transforms of types I to IV along an axis, each with its inverse, by fast Fourier transforms.
+r"""Sine and cosine transforms of every location, by the fast Fourier transform of the field and its mirror image.
 
-With $n$ values $x_j$ and $m = n - 1, n, n, n + 1$ for the cosine of type I, types II and IV, and the sine of type I:
-
-| | cosine | sine |
-|---|---|---|
-| I | $\cos(\pi j k / m)$, first and last values halved | $\sin(\pi (j+1) (k+1) / m)$ |
-| II | $\cos(\pi (j + \tfrac12) k / n)$ | $\sin(\pi (j + \tfrac12) (k + 1) / n)$ |
-| III | the inverse of II | the inverse of II |
-| IV | $\cos(\pi (j + \tfrac12) (k + \tfrac12) / n)$ | $\sin(\pi (j + \tfrac12) (k + \tfrac12) / n)$ |
-
-All sums are taken twice, as is usual. JAX has the cosine of type II and its inverse.
+The amplitudes are those of the modes themselves: `sine` returns $b_k$ with $u = \sum_k b_k \sin(k \pi x / L)$,
+$k = 1, 2, \dots$, and `cosine` returns $a_k$ with $u = \sum_k a_k \cos(k \pi x / L)$, $k = 0, 1, \dots$.
 """
 
-from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.scipy.fft
 import numpy as np
-from jaxtyping import Array, Inexact
-
-Transform = Callable[[Array, int], Array]
+from jaxtyping import Array
 
 
-def _along(values: np.ndarray, x: Array, axis: int) -> Array:
-    shape = [1] * x.ndim
+def complex_dtype(dtype: Any) -> Any:
+    """Returns the complex dtype of a floating dtype's precision."""
+    return jnp.complex128 if jnp.finfo(dtype).bits == 64 else jnp.complex64
+
+
+def sine(u: Array, axis: int, location: str) -> Array:
+    """Returns the amplitudes of sines of a field that vanishes at both walls."""
+    n = u.shape[axis]
+    if location == "center":
+        spectrum = _fourier(jnp.concatenate([u, -jnp.flip(u, axis)], axis), axis)
+        modes = _turned(_part(spectrum, 1, n + 1, axis), np.arange(1, n + 1) / (4 * n), axis, 1j, u)
+        return modes * _weights(np.where(np.arange(1, n + 1) == n, 0.5, 1.0) / n, axis, modes)
+    zero = jnp.zeros_like(_part(u, 0, 1, axis))
+    spectrum = _fourier(jnp.concatenate([zero, u, zero, -jnp.flip(u, axis)], axis), axis)
+    modes = _turned(_part(spectrum, 1, n + 1, axis), np.zeros(n), axis, 1j, u)
+    return modes * _weights(np.full(n, 1.0 / (n + 1)), axis, modes)
+
+
+def inverse_sine(modes: Array, axis: int, location: str) -> Array:
+    """Returns the field with given amplitudes of sines."""
+    n = modes.shape[axis]
+    period, offset = (2 * n, 0.5) if location == "center" else (2 * (n + 1), 1.0)
+    return _synthesis(modes, np.arange(1, n + 1), period, offset, axis, -1j)
+
+
+def cosine(u: Array, axis: int, location: str) -> Array:
+    """Returns the amplitudes of cosines of a field without slope at both walls."""
+    n = u.shape[axis]
+    if location == "center":
+        spectrum = _fourier(jnp.concatenate([u, jnp.flip(u, axis)], axis), axis)
+        modes = _turned(_part(spectrum, 0, n, axis), np.arange(n) / (4 * n), axis, 1.0, u)
+        return modes * _weights(np.where(np.arange(n) == 0, 0.5, 1.0) / n, axis, modes)
+    mirror = jnp.flip(_part(u, 1, n - 1, axis), axis)
+    spectrum = _fourier(jnp.concatenate([u, mirror], axis), axis)
+    modes = _turned(_part(spectrum, 0, n, axis), np.zeros(n), axis, 1.0, u)
+    ends = (np.arange(n) == 0) | (np.arange(n) == n - 1)
+    return modes * _weights(np.where(ends, 0.5, 1.0) / (n - 1), axis, modes)
+
+
+def inverse_cosine(modes: Array, axis: int, location: str) -> Array:
+    """Returns the field with given amplitudes of cosines."""
+    n = modes.shape[axis]
+    period, offset = (2 * n, 0.5) if location == "center" else (2 * (n - 1), 0.0)
+    return _synthesis(modes, np.arange(n), period, offset, axis, 1.0)
+
+
+def _synthesis(modes: Array, numbers: np.ndarray, period: int, offset: float, axis: int, factor: complex) -> Array:
+    """The first values of the sum of modes, from the real part of one Fourier sum over a period."""
+    n, parts = modes.shape[axis], [modes]
+    if jnp.iscomplexobj(modes):
+        parts = [modes.real, modes.imag]
+    found = []
+    for part in parts:
+        dtype = complex_dtype(part.dtype)
+        turn = np.exp(2j * np.pi * numbers * offset / period) * factor
+        coefficients = part.astype(dtype) * _weights(turn, axis, jnp.zeros((1,) * part.ndim, dtype))
+        pad = [(0, 0, 0)] * part.ndim
+        pad[axis] = (int(numbers[0]), period - n - int(numbers[0]), 0)
+        coefficients = jax.lax.pad(coefficients, jnp.zeros((), dtype), pad)
+        found.append(_part(jnp.fft.ifft(coefficients, axis=axis, norm="forward").real, 0, n, axis))
+    return found[0] if len(found) == 1 else jax.lax.complex(*found)
+
+
+def _fourier(u: Array, axis: int) -> Array:
+    """The lower half of the Fourier sum, whose values are real or imaginary but for a turn."""
+    return (jnp.fft.fft if jnp.iscomplexobj(u) else jnp.fft.rfft)(u, axis=axis)
+
+
+def _turned(spectrum: Array, turns: np.ndarray, axis: int, factor: complex, u: Array) -> Array:
+    """The spectrum times `factor exp(-2 pi i turns)`: the amplitudes, real for a real field."""
+    turned = spectrum * _weights(factor * np.exp(-2j * np.pi * turns), axis, spectrum)
+    return turned if jnp.iscomplexobj(u) else turned.real
+
+
+def _part(u: Array, start: int, stop: int, axis: int) -> Array:
+    return jax.lax.slice_in_dim(u, start, stop, axis=axis)
+
+
+def _weights(values: np.ndarray, axis: int, like: Array) -> Array:
+    shape = [1] * like.ndim
     shape[axis] = len(values)
-    kind = np.result_type(x.dtype, np.complex64) if np.iscomplexobj(values) else x.dtype
-    return jnp.asarray(values.reshape(shape), kind)
-
-
-def _alternate(x: Array, axis: int) -> Array:
-    return x * _along((-1.0) ** np.arange(x.shape[axis]), x, axis)
-
-
-def _real_linear(transform: Transform) -> Transform:
-    """A transform of real arrays, for complex ones too."""
-
-    def both(x: Inexact[Array, "..."], axis: int) -> Inexact[Array, "..."]:
-        if jnp.iscomplexobj(x):
-            return jax.lax.complex(transform(x.real, axis), transform(x.imag, axis))
-        return transform(x, axis)
-
-    return both
-
-
-@_real_linear
-def dct1(x: Array, axis: int) -> Array:
-    """Returns the cosine transform of type I."""
-    n = x.shape[axis]
-    inner = jnp.take(x, np.arange(n - 2, 0, -1), axis=axis)
-    return jnp.fft.rfft(jnp.concatenate([x, inner], axis), axis=axis).real
-
-
-def idct1(x: Array, axis: int) -> Array:
-    """Returns the inverse of the cosine transform of type I."""
-    return dct1(x, axis) / (2 * (x.shape[axis] - 1))
-
-
-@_real_linear
-def dst1(x: Array, axis: int) -> Array:
-    """Returns the sine transform of type I."""
-    n = x.shape[axis]
-    zero = jnp.zeros_like(jnp.take(x, np.arange(1), axis=axis))
-    odd = jnp.concatenate([zero, x, zero, -jnp.flip(x, axis)], axis)
-    return -jnp.take(jnp.fft.rfft(odd, axis=axis).imag, np.arange(1, n + 1), axis=axis)
-
-
-def idst1(x: Array, axis: int) -> Array:
-    """Returns the inverse of the sine transform of type I."""
-    return dst1(x, axis) / (2 * (x.shape[axis] + 1))
-
-
-@_real_linear
-def dct2(x: Array, axis: int) -> Array:
-    """Returns the cosine transform of type II."""
-    return jax.scipy.fft.dct(x, type=2, axis=axis)
-
-
-@_real_linear
-def idct2(x: Array, axis: int) -> Array:
-    """Returns the inverse of the cosine transform of type II."""
-    return jax.scipy.fft.idct(x, type=2, axis=axis)
-
-
-def dst2(x: Array, axis: int) -> Array:
-    """Returns the sine transform of type II."""
-    return jnp.flip(dct2(_alternate(x, axis), axis), axis)
-
-
-def idst2(x: Array, axis: int) -> Array:
-    """Returns the inverse of the sine transform of type II."""
-    return _alternate(idct2(jnp.flip(x, axis), axis), axis)
-
-
-@_real_linear
-def dct4(x: Array, axis: int) -> Array:
-    r"""Returns the cosine transform of type IV.
-
-    The phase is split as $(j + \tfrac12)(k + \tfrac12) = jk + \tfrac{j}{2} + \tfrac{k}{2} + \tfrac14$. An even number
-    of values goes as the real and imaginary parts of half as many complex ones, an odd one with as many zeros.
-    """
-    n = x.shape[axis]
-    if n % 2:
-        phase = np.exp(-1j * np.pi * np.arange(n) / (2 * n))
-        twist = _along(phase, x, axis)
-        spectrum = jnp.fft.fft(x.astype(twist.dtype) * twist, 2 * n, axis=axis)
-        spectrum = jnp.take(spectrum, np.arange(n), axis=axis)
-        return 2 * (spectrum * _along(phase * np.exp(-1j * np.pi / (4 * n)), x, axis)).real
-    phase = np.exp(-1j * np.pi * (np.arange(n // 2) + 0.125) / n)
-    even = jnp.take(x, np.arange(0, n, 2), axis=axis)
-    odd = jnp.take(x, np.arange(n - 1, 0, -2), axis=axis)
-    twist = _along(phase, even, axis)
-    pairs = 2 * twist * jnp.fft.fft(jax.lax.complex(even, odd) * twist, axis=axis)
-    place = axis % x.ndim + 1
-    return jnp.stack([pairs.real, -jnp.flip(pairs.imag, axis)], place).reshape(x.shape)
-
-
-def idct4(x: Array, axis: int) -> Array:
-    """Returns the inverse of the cosine transform of type IV."""
-    return dct4(x, axis) / (2 * x.shape[axis])
-
-
-def dst4(x: Array, axis: int) -> Array:
-    """Returns the sine transform of type IV."""
-    return _alternate(dct4(jnp.flip(x, axis), axis), axis)
-
-
-def idst4(x: Array, axis: int) -> Array:
-    """Returns the inverse of the sine transform of type IV."""
-    return dst4(x, axis) / (2 * x.shape[axis])
+    return jnp.asarray(values.reshape(shape), like.dtype)

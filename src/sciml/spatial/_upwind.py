@@ -93,12 +93,14 @@ class Upwind(eqx.Module):
             velocity: Of shape `(ndim,)`.
         """
         odd, even = self._halves
-        total: Any = 0.0
+        real, imaginary = [], []
         for axis, (k, h) in enumerate(zip(wavenumbers, self.grid.spacing)):
             speed, size = velocity[axis] / h, jnp.abs(velocity[axis]) / h
             for j, (drift, damp) in zip(range(-self.radius, self.radius + 1), zip(odd, even)):
-                total = total + (speed * float(drift) + size * float(damp)) * jnp.exp(1j * j * k * h)
-        return total
+                weight = speed * float(drift) + size * float(damp)
+                real.append(weight * jnp.cos(j * k * h))
+                imaginary.append(weight * jnp.sin(j * k * h))
+        return jax.lax.complex(sum(real[1:], real[0]), sum(imaginary[1:], imaginary[0]))
 
     def __call__(
         self,

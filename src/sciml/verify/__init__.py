@@ -6,8 +6,10 @@ Problems with an exact solution at every time (`EXACT_PROBLEMS`)
 Problems with a published end value (`REFERENCE_PROBLEMS`)
     not stiff: `lorenz63`, `arenstorf`, `brusselator`, `lotka_volterra`;
     stiff: `robertson`, `hires`, `oregonator`, `van_der_pol`, `van_der_pol_unscaled`
+Exact solutions of fields
+    `burgers_cole_hopf`, `fisher_kpp_front`, `gray_scott_steady_states`
 Measures
-    `observed_order`, `finite_difference_gradient`, `check_gradient`, `conserved`
+    `observed_order`, `order_in_space`, `finite_difference_gradient`, `check_gradient`, `conserved`
 
 Every problem is a function that makes a `Problem`, with the keyword `dtype`. The two tuples hold
 these functions, so that a test can be parametrised over them without making an array.
@@ -29,6 +31,11 @@ from ._exact import (
     linear_system as linear_system,
     logistic as logistic,
 )
+from ._fields import (
+    burgers_cole_hopf as burgers_cole_hopf,
+    fisher_kpp_front as fisher_kpp_front,
+    gray_scott_steady_states as gray_scott_steady_states,
+)
 from ._finite_difference import (
     check_gradient as check_gradient,
     finite_difference_gradient as finite_difference_gradient,
@@ -41,6 +48,7 @@ from ._nonstiff_references import (
     lotka_volterra as lotka_volterra,
 )
 from ._order import ObservedOrder as ObservedOrder, observed_order as observed_order
+from ._order_in_space import order_in_space as order_in_space
 from ._problem import Problem as Problem
 from ._pytree import pytree_state as pytree_state
 from ._registry import (

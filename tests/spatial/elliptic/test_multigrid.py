@@ -10,7 +10,7 @@ import pytest
 
 from sciml.spatial import (
     Boundaries,
-    Chebyshev,
+    ChebyshevSmoother,
     Dirichlet,
     EllipticOperator,
     Extrapolate,
@@ -120,7 +120,14 @@ def test_the_factor_does_not_depend_on_the_size(shape):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "cycle",
-    [WCycle(), FCycle(), VCycle(Chebyshev()), VCycle(RedBlack(1.1)), VCycle(Lines(), 1, 1), VCycle(pre=1, post=2)],
+    [
+        WCycle(),
+        FCycle(),
+        VCycle(ChebyshevSmoother()),
+        VCycle(RedBlack(1.1)),
+        VCycle(Lines(), 1, 1),
+        VCycle(pre=1, post=2),
+    ],
     ids=["W", "F", "Chebyshev", "relaxed", "lines", "unsymmetric"],
 )
 def test_every_cycle_and_smoother_converges(cycle):

@@ -6,7 +6,7 @@ from ._operator import EllipticOperator as EllipticOperator
 from ._poisson import Helmholtz as Helmholtz, Poisson as Poisson
 from ._smoothers import (
     AbstractSmoother as AbstractSmoother,
-    Chebyshev as Chebyshev,
+    ChebyshevSmoother as ChebyshevSmoother,
     Lines as Lines,
     RedBlack as RedBlack,
 )

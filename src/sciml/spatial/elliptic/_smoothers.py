@@ -94,7 +94,7 @@ class RedBlack(AbstractSmoother):
         return scan(update, u, turns, like=(operator, state, f))[0]
 
 
-class Chebyshev(AbstractSmoother):
+class ChebyshevSmoother(AbstractSmoother):
     r"""A Chebyshev polynomial of the operator scaled by its diagonal: every unknown at once.
 
     With the degree 1 it is damped Jacobi. It needs one application of the operator per degree and no colours, so it is
@@ -109,9 +109,9 @@ class Chebyshev(AbstractSmoother):
 
     Example:
         ```python
-        from sciml.spatial import Chebyshev, Multigrid, VCycle
+        from sciml.spatial import ChebyshevSmoother, Multigrid, VCycle
 
-        solver = Multigrid(cycle=VCycle(smoother=Chebyshev(degree=2), pre=1, post=1))
+        solver = Multigrid(cycle=VCycle(smoother=ChebyshevSmoother(degree=2), pre=1, post=1))
         ```
     """
 
@@ -119,9 +119,9 @@ class Chebyshev(AbstractSmoother):
     lowest: float = eqx.field(static=True, default=0.25)
 
     def __check_init__(self):
-        check_count(self.degree, "degree", "Chebyshev")
+        check_count(self.degree, "degree", "ChebyshevSmoother")
         if not 0 < self.lowest < 1:
-            raise ValueError(f"`Chebyshev(lowest=...)` must lie between 0 and 1, but is {self.lowest}.")
+            raise ValueError(f"`ChebyshevSmoother(lowest=...)` must lie between 0 and 1, but is {self.lowest}.")
 
     def prepare(self, operator: Faces) -> tuple[Array, Array]:
         """Returns the diagonal and its reciprocal."""
