@@ -2,15 +2,16 @@
 
 from typing import Any
 
-import equinox as eqx
+import jax
 import jax.numpy as jnp
 import lineax as lx
-from jaxtyping import Array, Float, Inexact
+from jaxtyping import Array, Float
 
 from .._model import AbstractModel
 from .._parameters import Parameter, parameter
 from .._types import Args, RealScalarLike
-from ..spatial import Boundaries, EllipticOperator, solve_elliptic
+from ..spatial import Boundaries, EllipticOperator, Grid, solve_elliptic
+from ..spatial._boundaries import as_boundary
 
 
 class Darcy(AbstractModel):
@@ -26,21 +27,30 @@ class Darcy(AbstractModel):
     Good values: the defaults on the unit square with `Dirichlet(0.0)` at all sides.
 
     Attributes:
-        boundary: The grid and its conditions: pressures, inflows.
+        boundary: The conditions at the sides: pressures, inflows.
         k: The mobility: a number, or a field.
         q: The source per volume: a number, or a field.
-        storage: $S$.
+        storage: $S$: a number, or a field.
+
+    Args:
+        grid: The grid.
+        boundary: The conditions at the sides; see `sciml.spatial.Boundaries`.
+        k: The mobility.
+        q: The source.
+        storage: The storage.
+
+    Source:
+        J. Bear, Dynamics of Fluids in Porous Media, Elsevier, 1972.
 
     Example:
         ```python
         import jax
         import jax.numpy as jnp
         from sciml.models import Darcy
-        from sciml.spatial import Boundaries, Dirichlet, Grid
+        from sciml.spatial import Dirichlet, Grid
 
-        boundary = Boundaries(Grid((16, 16)), Dirichlet(0.0))
         k = jnp.ones((16, 16)).at[6:10, 6:10].set(100.0)
-        model = Darcy(boundary, k)
+        model = Darcy(Grid((16, 16)), Dirichlet(0.0), k)
         p = model.steady()
         assert jnp.max(jnp.abs(model(0.0, p, None))) < 1e-2
         gradient = jax.grad(lambda model: model.steady().mean())(model).k
@@ -49,15 +59,31 @@ class Darcy(AbstractModel):
     """
 
     boundary: Boundaries
-    k: Parameter = eqx.field(default=1.0, converter=parameter)
-    q: Parameter = eqx.field(default=1.0, converter=parameter)
-    storage: Parameter = eqx.field(default=1.0, converter=parameter)
+    k: Parameter
+    q: Parameter
+    storage: Parameter
 
-    def __call__(self, t: RealScalarLike, y: Inexact[Array, "..."], args: Args) -> Inexact[Array, "..."]:
+    def __init__(self, grid: Grid, boundary: Any, k: Any = 1.0, q: Any = 1.0, storage: Any = 1.0):
+        self.boundary = as_boundary(grid, boundary)
+        self.k, self.q, self.storage = parameter(k), parameter(q), parameter(storage)
+        self._operator(None)  # refuses a wrong shape
+
+    def __call__(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         """Returns the rate of change of the pressure; `t` and `args` go to boundary values that are functions."""
         operator = self._operator(y.dtype)
-        outflow = operator.mv(y) - operator.source(t=t, args=args)
-        return (jnp.asarray(self.q, y.dtype) - outflow) / jnp.asarray(self.storage, y.dtype)
+        mv = operator.mv
+        for _ in range(y.ndim - self.boundary.grid.ndim):
+            mv = jax.vmap(mv)
+        source = operator.source(t=t, args=args)
+        outflow = mv(y) - jnp.broadcast_to(source, y.shape)
+        q, storage = (jnp.broadcast_to(jnp.asarray(x, y.dtype), y.shape) for x in (self.q, self.storage))
+        return (q - outflow) / storage
+
+    def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
+        """Returns a bound on the modulus of the Jacobian's eigenvalues, by Gershgorin's circles."""
+        del t, args
+        diagonal = lx.diagonal(self._operator(y.dtype))
+        return 2 * jnp.max(diagonal) / jnp.min(jnp.asarray(self.storage, diagonal.dtype))
 
     def steady(
         self, solver: lx.AbstractLinearSolver | None = None, *, t: RealScalarLike | None = None, args: Args = None
