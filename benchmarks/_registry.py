@@ -14,6 +14,7 @@ from . import (
     heavy_tailed,
     kuramoto_sivashinsky,
     lorenz_ensemble,
+    multigrid,
     neural_ode,
     rosenbrock,
     scan,
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "kuramoto_sivashinsky": kuramoto_sivashinsky.groups,
     "work_precision": work_precision.groups,
     "domain": domain.groups,
+    "multigrid": multigrid.groups,
     "compile_time": compile_time.groups,
     "beside_gradsolve": beside_gradsolve.groups,
 }

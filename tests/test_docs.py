@@ -16,7 +16,8 @@ PARSER = PythonCodeBlockParser()
 
 
 DEAR = tuple(
-    f"docs/guides/{name}.md" for name in ("adjoints", "ensembles", "fitting", "long_runs", "models", "sweeps_and_scale")
+    f"docs/guides/{name}.md"
+    for name in ("adjoints", "elliptic", "ensembles", "fitting", "long_runs", "models", "sweeps_and_scale")
 )
 
 

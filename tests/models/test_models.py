@@ -52,6 +52,11 @@ def hires(y):
 # The formulas once more, in NumPy and with the numbers written out, for the values in the registry.
 FORMULAS = {
     "Brusselator": lambda y: [1 + y[0] ** 2 * y[1] - 4 * y[0], 3 * y[0] - y[0] ** 2 * y[1]],
+    "Darcy": lambda y: [
+        1 + 18 * (y[1] - 3 * y[0]),
+        1 + 18 * (y[0] - 2 * y[1] + y[2]),
+        1 + 18 * (y[1] - 3 * y[2]),
+    ],
     "FitzHughNagumo": lambda y: [
         y[0] - y[0] ** 3 / 3 - y[1] + 0.5,
         0.08 * (y[0] + 0.7 - 0.8 * y[1]),

@@ -15,8 +15,8 @@ Chaos
 Waves and patterns, periodic, for exponential methods
     `GinzburgLandau`, `IntegralKuramotoSivashinsky`, `KortewegDeVries`, `KuramotoSivashinsky`, `NonlinearSchroedinger`
 Fields: partial differential equations, on a grid of `sciml.spatial`
-    `Advection`, `AdvectionDiffusion`, `AllenCahn`, `Burgers`, `Diffusion`, `FisherKPP`, `GrayScott`,
-    `ReactionDiffusion`, `Wave`
+    `Advection`, `AdvectionDiffusion`, `AllenCahn`, `Burgers`, `Darcy`, `Diffusion`, `FisherKPP`,
+    `GrayScott`, `ReactionDiffusion`, `Wave`
 Anything else that is linear
     `Linear`
 
@@ -56,6 +56,7 @@ from ._advection import Advection as Advection, AdvectionDiffusion as AdvectionD
 from ._allen_cahn import AllenCahn as AllenCahn
 from ._brusselator import Brusselator as Brusselator
 from ._burgers import Burgers as Burgers
+from ._darcy import Darcy as Darcy
 from ._diffusion import Diffusion as Diffusion
 from ._fisher_kpp import FisherKPP as FisherKPP
 from ._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo

@@ -15,6 +15,11 @@ Spectral
 Fields to start from
     `gaussian_random_field`, `random_fourier_series`, `random_spots`, `pulse`, `random_vortices`
 
+Elliptic problems
+    `Poisson` and `Helmholtz` by transforms; `EllipticOperator` with `solve_elliptic`, and the solvers `FastTransform`
+    and `Multigrid` (`VCycle`, `WCycle`, `FCycle`; `RedBlack`, `Lines`,
+    `ChebyshevSmoother`)
+
 Every operator is a module, made of a grid and its boundary and called with a field. It knows its `radius`,
 `spectral_radius`, `symbol` and `sparsity`.
 
@@ -70,3 +75,20 @@ from ._staggered import (
 )
 from ._stencil import AbstractStencil as AbstractStencil
 from ._upwind import Upwind as Upwind
+from .elliptic import (
+    AbstractCycle as AbstractCycle,
+    AbstractSmoother as AbstractSmoother,
+    ChebyshevSmoother as ChebyshevSmoother,
+    EllipticOperator as EllipticOperator,
+    FastTransform as FastTransform,
+    FCycle as FCycle,
+    Helmholtz as Helmholtz,
+    Lines as Lines,
+    Multigrid as Multigrid,
+    Poisson as Poisson,
+    RedBlack as RedBlack,
+    VCycle as VCycle,
+    WCycle as WCycle,
+    default_solver as default_solver,
+    solve_elliptic as solve_elliptic,
+)

@@ -1,0 +1,228 @@
+"""The ways through the levels of a multigrid hierarchy."""
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..._checks import check_count
+from ..._loops import scan
+from ._coarsening import Transfer, axes_to_coarsen, coarsen, prolong, restrict
+from ._faces import Faces
+from ._smoothers import AbstractSmoother, RedBlack
+
+DIRECT = 64
+"""As many unknowns are solved for directly, by the inverse of their matrix."""
+
+
+class Level(eqx.Module):
+    """One level and its way to the next.
+
+    Attributes:
+        operator: The operator.
+        smoother: What the smoother prepared.
+        transfers: The interpolation from the next level, for each of `axes`.
+        axes: The axes along which the next level is coarser.
+    """
+
+    operator: Faces
+    smoother: Any
+    transfers: tuple[Transfer, ...]
+    axes: tuple[int, ...] = eqx.field(static=True)
+
+
+class Hierarchy(eqx.Module):
+    """All levels, from the finest.
+
+    Attributes:
+        levels: All but the coarsest.
+        coarsest: The coarsest operator.
+        inverse: The inverse of its matrix; where the constants are its kernel, one that takes a right-hand side
+            without a mean to a solution without one.
+    """
+
+    levels: tuple[Level, ...]
+    coarsest: Faces
+    inverse: Array
+
+    @property
+    def finest(self) -> Faces:
+        """The finest operator."""
+        return self.levels[0].operator if self.levels else self.coarsest
+
+
+@eqx.filter_jit
+def build(operator: Faces, spacing: tuple[float, ...], smoother: AbstractSmoother, singular: bool) -> Hierarchy:
+    """Returns the hierarchy below an operator.
+
+    Args:
+        operator: The finest operator.
+        spacing: The distance between its unknowns along each axis.
+        smoother: The smoother of all levels.
+        singular: Whether the constants are its kernel.
+    """
+    levels = []
+    while _size(operator.shape) > DIRECT and (axes := axes_to_coarsen(operator.shape, spacing)):
+        coarse, transfers = coarsen(operator, axes)
+        levels.append(Level(operator, smoother.prepare(operator), transfers, axes))
+        spacing = tuple(2 * h if axis in axes else h for axis, h in enumerate(spacing))
+        operator = coarse
+    matrix = operator.matrix()
+    if singular:
+        matrix = matrix + jnp.max(jnp.abs(matrix)) / matrix.shape[0]
+    return Hierarchy(tuple(levels), operator, jnp.linalg.inv(matrix))
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for n in shape:
+        size *= n
+    return size
+
+
+class AbstractCycle(eqx.Module):
+    """One pass through the levels: an approximation to the inverse of the finest operator."""
+
+    smoother: eqx.AbstractVar[AbstractSmoother]
+    pre: eqx.AbstractVar[int]
+    post: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def below(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
+        """Returns the correction from the levels below one.
+
+        Args:
+            levels: These levels but the coarsest.
+            hierarchy: The whole hierarchy.
+            f: The right-hand side of the first of these levels.
+        """
+
+    def descend(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
+        """Returns an approximate solution on the first of some levels, from zero."""
+        if not levels:
+            return (hierarchy.inverse @ f.reshape(-1)).reshape(f.shape)
+        level = levels[0]
+        u = self.smoother.smooth(level.operator, level.smoother, jnp.zeros_like(f), f, self.pre, False)
+        residual = restrict(f - level.operator(u), level.operator, level.axes, level.transfers)
+        u = u + prolong(self.below(levels[1:], hierarchy, residual), level.operator, level.axes, level.transfers)
+        return self.smoother.smooth(level.operator, level.smoother, u, f, self.post, True)
+
+    def __call__(self, hierarchy: Hierarchy, f: Array) -> Array:
+        """Returns an approximate solution on the finest level."""
+        return self.descend(hierarchy.levels, hierarchy, f)
+
+
+def _again(cycle: AbstractCycle, levels: Sequence[Level], hierarchy: Hierarchy, f: Array, u: Array) -> Array:
+    """The field after one more cycle from these levels down."""
+    operator = levels[0].operator
+    return u + cycle.descend(levels, hierarchy, f - operator(u))
+
+
+class VCycle(AbstractCycle):
+    """Down to the coarsest level and up again.
+
+    Attributes:
+        smoother: The smoother.
+        pre: The sweeps on every level on the way down.
+        post: The sweeps on every level on the way up.
+
+    Example:
+        ```python
+        from sciml.spatial import Multigrid, VCycle
+
+        solver = Multigrid(cycle=VCycle(pre=1, post=1))
+        ```
+    """
+
+    smoother: AbstractSmoother = RedBlack()
+    pre: int = eqx.field(static=True, default=2)
+    post: int = eqx.field(static=True, default=2)
+
+    def __check_init__(self):
+        _check_sweeps(self)
+
+    def below(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
+        """Returns the result of the same cycle."""
+        return self.descend(levels, hierarchy, f)
+
+
+class WCycle(AbstractCycle):
+    """Every level visits the next one twice: dearer than `VCycle`, and nearer to a solution on the coarse levels.
+
+    It is worth its price where coefficients jump. The program is no longer: the two visits are turns of a loop.
+
+    Attributes:
+        smoother: The smoother.
+        pre: The sweeps on every level on the way down.
+        post: The sweeps on every level on the way up.
+
+    Example:
+        ```python
+        from sciml.spatial import Multigrid, WCycle
+
+        solver = Multigrid(cycle=WCycle())
+        ```
+    """
+
+    smoother: AbstractSmoother = RedBlack()
+    pre: int = eqx.field(static=True, default=2)
+    post: int = eqx.field(static=True, default=2)
+
+    def __check_init__(self):
+        _check_sweeps(self)
+
+    def below(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
+        """Returns the result of the same cycle, twice."""
+        if not levels:
+            return self.descend(levels, hierarchy, f)
+
+        def turn(u: Array, _: None) -> tuple[Array, None]:
+            return _again(self, levels, hierarchy, f, u), None
+
+        return scan(turn, jnp.zeros_like(f), length=2, like=hierarchy)[0]
+
+
+class FCycle(AbstractCycle):
+    """Full multigrid as a cycle: every level visits the next one by an F-cycle, and then by a V-cycle.
+
+    Its price lies between those of `VCycle` and `WCycle`.
+
+    Attributes:
+        smoother: The smoother.
+        pre: The sweeps on every level on the way down.
+        post: The sweeps on every level on the way up.
+
+    Example:
+        ```python
+        from sciml.spatial import FCycle, Multigrid
+
+        solver = Multigrid(cycle=FCycle())
+        ```
+    """
+
+    smoother: AbstractSmoother = RedBlack()
+    pre: int = eqx.field(static=True, default=2)
+    post: int = eqx.field(static=True, default=2)
+
+    def __check_init__(self):
+        _check_sweeps(self)
+
+    def below(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
+        """Returns the result of the same cycle, improved by a V-cycle."""
+        u = self.descend(levels, hierarchy, f)
+        if not levels:
+            return u
+        return _again(VCycle(self.smoother, self.pre, self.post), levels, hierarchy, f, u)
+
+
+def _check_sweeps(cycle: AbstractCycle) -> None:
+    name = type(cycle).__name__
+    for field in ("pre", "post"):
+        value = getattr(cycle, field)
+        if value != 0 or isinstance(value, bool):
+            check_count(value, field, name)
+    if cycle.pre + cycle.post == 0:
+        raise ValueError(f"`{name}` needs at least one sweep: `pre` and `post` are both 0.")

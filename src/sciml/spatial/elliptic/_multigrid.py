@@ -1,0 +1,186 @@
+"""Geometric multigrid as a solver and as a preconditioner."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array
+
+from ..._checks import check_max_steps
+from ..._loops import while_loop
+from ..._types import RealScalarLike
+from ._cycles import AbstractCycle, FCycle, Hierarchy, VCycle, build
+from ._operator import as_elliptic
+
+
+class MultigridState(eqx.Module):
+    """What `Multigrid` computes from an operator alone.
+
+    Attributes:
+        hierarchy: The levels.
+        singular: Whether the constants are the kernel of the operator.
+    """
+
+    hierarchy: Hierarchy
+    singular: bool = eqx.field(static=True)
+
+
+class _Iterate(NamedTuple):
+    u: Array
+    residual: Array
+    direction: Array
+    product: Array
+    size: Array
+    steps: Array
+
+
+class Multigrid(lx.AbstractLinearSolver[MultigridState]):
+    r"""Geometric multigrid for `EllipticOperator`s: work in proportion to the unknowns, whatever their number.
+
+    Conjugate gradients run over the cycles, which makes them robust: each cycle is one step of the flexible method
+    with the cycle as the preconditioner. Coefficients may jump, spacings and coefficients may differ between axes, and
+    the number of unknowns need not be a power of two.
+
+    Where the constants are the kernel of the operator, the right-hand side is taken without its mean and the solution
+    has the mean zero: the solution of least squares.
+
+    It is a `lineax` solver: `lineax.linear_solve(operator, vector, Multigrid())`, and
+    `lineax.CG(...)` with `options={"preconditioner": multigrid.preconditioner(operator)}`. `solve_elliptic` also takes
+    care of values at the walls. Gradients take one more solve with the same levels.
+
+    Attributes:
+        cycle: The cycle.
+        rtol: The norm of the residual that ends the solve, relative to that of the right-hand side; None for 1e-10
+            in float64 and 1e-5 in float32.
+        atol: The norm of the residual that ends it in any case.
+        max_steps: The largest number of cycles.
+
+    Source:
+        U. Trottenberg, C. Oosterlee and A. Schueller, Multigrid, Academic Press, 2001; Y. Notay, SIAM J. Sci. Comput.
+        22:1444, 2000, for the flexible method.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import lineax as lx
+        from sciml.spatial import Boundaries, EllipticOperator, Grid, Multigrid, Neumann
+
+        boundary = Boundaries(Grid((24, 20)), Neumann(0.0))
+        x, y = boundary.coordinates
+        f = jnp.cos(jnp.pi * x) * jnp.cos(jnp.pi * y)
+        solution = lx.linear_solve(EllipticOperator(boundary), f, Multigrid())
+        assert jnp.allclose(solution.value, f / (2 * jnp.pi**2), atol=1e-3)
+        assert solution.stats["num_steps"] < 10
+        ```
+    """
+
+    cycle: AbstractCycle = VCycle()
+    rtol: RealScalarLike | None = None
+    atol: RealScalarLike = 0.0
+    max_steps: int = eqx.field(static=True, default=100, converter=check_max_steps)
+
+    def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> MultigridState:
+        """Returns the levels below an operator.
+
+        Raises:
+            ValueError: If it is no `EllipticOperator`, nor a sum or multiple of one with the identity.
+        """
+        del options
+        elliptic = as_elliptic(operator)
+        hierarchy = build(elliptic.faces(), elliptic.boundary.grid.spacing, self.cycle.smoother, elliptic.singular)
+        return MultigridState(jax.lax.stop_gradient(hierarchy), elliptic.singular)
+
+    def compute(
+        self, state: MultigridState, vector: Array, options: dict[str, Any]
+    ) -> tuple[Array, lx.RESULTS, dict[str, Any]]:
+        """Returns the solution, whether it was found, and the number of cycles.
+
+        Args:
+            state: What `init` returned.
+            vector: The right-hand side; complex ones are solved by their parts.
+            options: `y0`, where to start from.
+        """
+        y0 = options.get("y0", jnp.zeros_like(vector))
+        if jnp.iscomplexobj(vector):
+            parts = jnp.stack([vector.real, vector.imag]), jnp.stack([y0.real, y0.imag])
+            (real, imaginary), converged, steps = jax.vmap(lambda f, u: self._solve(state, f, u))(*parts)
+            u, converged, steps = jax.lax.complex(real, imaginary), jnp.all(converged), jnp.max(steps)
+        else:
+            u, converged, steps = self._solve(state, vector, y0)
+        result = lx.RESULTS.where(converged, lx.RESULTS.successful, lx.RESULTS.max_steps_reached)
+        return u, result, {"num_steps": steps, "max_steps": self.max_steps}
+
+    def _solve(self, state: MultigridState, f: Array, u: Array) -> tuple[Array, Array, Array]:
+        operator = state.hierarchy.finest
+        without_mean = _without_mean if state.singular else lambda x: x
+        rtol = self.rtol
+        if rtol is None:
+            rtol = 1e-10 if jnp.finfo(f.dtype).bits == 64 else 1e-5
+        f, u = without_mean(f), without_mean(u)
+        limit = jnp.maximum(jnp.asarray(rtol, f.dtype) * _norm(f), jnp.asarray(self.atol, f.dtype))
+
+        def going(now: _Iterate) -> Array:
+            return (_norm(now.residual) > limit) & (now.steps < self.max_steps)
+
+        def step(now: _Iterate) -> _Iterate:
+            correction = without_mean(self.cycle(state.hierarchy, now.residual))
+            # the direction is conjugate to the last one, whatever the preconditioner has become
+            weight = jnp.vdot(correction, now.product) / now.size
+            direction = correction - weight * now.direction
+            product = operator(direction)
+            size = jnp.vdot(direction, product)
+            length = jnp.vdot(direction, now.residual) / size
+            u, residual = now.u + length * direction, without_mean(now.residual - length * product)
+            return _Iterate(u, residual, direction, product, size, now.steps + 1)
+
+        none = jnp.zeros_like(f)
+        start = _Iterate(u, without_mean(f - operator(u)), none, none, jnp.ones((), f.dtype), jnp.zeros((), jnp.int32))
+        end = while_loop(going, step, start, like=(state, f))
+        return without_mean(end.u), _norm(end.residual) <= limit, end.steps
+
+    def preconditioner(self, operator: lx.AbstractLinearOperator) -> lx.FunctionLinearOperator:
+        """Returns one cycle as a symmetric positive operator, for `lineax.CG` and its like.
+
+        Args:
+            operator: The operator, positive, of which the cycle approximates the inverse.
+
+        Raises:
+            ValueError: If it is not elliptic, or the cycle is not symmetric.
+        """
+        if self.cycle.pre != self.cycle.post or isinstance(self.cycle, FCycle):
+            raise ValueError(
+                "a preconditioner must be symmetric: a VCycle or WCycle with as many sweeps before as after, but it is "
+                f"{type(self.cycle).__name__}(pre={self.cycle.pre}, post={self.cycle.post})."
+            )
+        state = self.init(operator, {})
+
+        def apply(r: Array) -> Array:
+            r = _without_mean(r) if state.singular else r
+            u = self.cycle(state.hierarchy, r)
+            return _without_mean(u) if state.singular else u
+
+        return lx.FunctionLinearOperator(apply, as_elliptic(operator).in_structure(), lx.positive_semidefinite_tag)
+
+    def transpose(self, state: MultigridState, options: dict[str, Any]) -> tuple[MultigridState, dict[str, Any]]:
+        """Returns the same levels: the operator is symmetric."""
+        del options
+        return state, {}
+
+    def conj(self, state: MultigridState, options: dict[str, Any]) -> tuple[MultigridState, dict[str, Any]]:
+        """Returns the same levels: the operator is real."""
+        del options
+        return state, {}
+
+    def assume_full_rank(self) -> bool:
+        """Returns True: a kernel of constants, the same for all coefficients, adds nothing to the derivative."""
+        return True
+
+
+def _norm(x: Array) -> Array:
+    return jnp.sqrt(jnp.vdot(x, x))
+
+
+def _without_mean(x: Array) -> Array:
+    return x - jnp.mean(x)

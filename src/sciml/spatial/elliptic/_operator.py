@@ -1,0 +1,295 @@
+"""The operator of an elliptic problem, for lineax and for multigrid."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Inexact
+
+from ..._checks import concrete
+from ..._parameters import parameter
+from ..._types import Args, RealScalarLike
+from .._boundaries import Boundaries
+from .._conditions import Dirichlet, Neumann, Periodic, Robin
+from ._faces import Faces, cut
+
+
+class EllipticOperator(lx.AbstractLinearOperator):
+    r"""The linear part of $c\, u - \nabla \cdot (k \nabla u)$ with its boundary conditions, of second order.
+
+    Between two cells the coefficient is the harmonic mean of theirs, which is exact for layers across the flux; a
+    jump of $k$ costs no accuracy of the flux. For $k = 1$ the operator is that of `Laplacian`, with the opposite sign.
+    It is symmetric, and positive semidefinite for $k \ge 0$ and $c \ge 0$.
+
+    Values at the walls that are not zero belong to the right-hand side: `solve_elliptic` puts them there, and `source`
+    returns them. As a `lineax` operator it is the linear part alone, and sums and multiples of it with
+    `lineax.IdentityLinearOperator`, such as $I + \Delta t\, A$, are elliptic operators for `Multigrid` and
+    `FastTransform` as well.
+
+    Attributes:
+        boundary: The boundary conditions: `Periodic`, `Dirichlet`, `Neumann` or `Robin` at each side.
+        k: The coefficient inside: a number, or a field; or one for each axis as a tuple.
+        c: The coefficient of $u$: a number, or a field; None for zero.
+        dtype: The floating type of the fields.
+
+    Args:
+        boundary: `Boundaries`, with unknowns at centres, or at nodes that do not lie on a wall.
+        k: The coefficient inside.
+        c: The coefficient of $u$. Where no side gives a value write None, not a zero: under `jax.jit` nobody can
+            see that a number is zero, and that the constants are the kernel.
+        dtype: The floating type; None for that of `k`, or the default where `k` is a number.
+
+    Raises:
+        ValueError: If a condition has no symmetric operator, or a coefficient has the wrong shape.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import lineax as lx
+        from sciml.spatial import Boundaries, Dirichlet, EllipticOperator, Grid, Multigrid
+
+        boundary = Boundaries(Grid((16, 16)), Dirichlet(0.0))
+        operator = EllipticOperator(boundary, k=jnp.ones((16, 16)).at[4:8, 4:8].set(100.0))
+        u = lx.linear_solve(operator, jnp.ones((16, 16)), Multigrid()).value
+        assert jnp.allclose(operator.mv(u), 1.0, rtol=1e-2)
+        ```
+    """
+
+    boundary: Boundaries
+    k: Array | tuple[Array, ...]
+    c: Array | None
+    dtype: Any = eqx.field(static=True)
+
+    def __init__(
+        self,
+        boundary: Boundaries,
+        k: ArrayLike | tuple[ArrayLike, ...] = 1.0,
+        c: ArrayLike | None = None,
+        *,
+        dtype: Any = None,
+    ):
+        self.boundary = boundary
+        self.k = tuple(map(parameter, k)) if isinstance(k, tuple) else parameter(k)
+        self.c = None if c is None else parameter(c)
+        _check_boundary(boundary)
+        _check_coefficients(boundary, self.k, self.c)
+        if dtype is None:
+            strong = [x.dtype for x in jax.tree.leaves((self.k, self.c)) if not x.weak_type]
+            dtype = jnp.result_type(*strong) if strong else jnp.result_type(float)
+        self.dtype = jnp.dtype(dtype)
+
+    @property
+    def singular(self) -> bool:
+        """Whether the constants are the kernel: `c` is known to be zero, and no side gives a value."""
+        zero = self.c is None or (concrete(self.c) and not np.any(np.asarray(self.c)))
+        return zero and all(isinstance(side, Periodic | Neumann) for pair in self.boundary.sides for side in pair)
+
+    def faces(self) -> Faces:
+        """Returns what couples the unknowns, and the coefficient of $u$."""
+        boundary, shape = self.boundary, self.boundary.shape
+        ghosts = boundary.homogeneous().pad(jnp.ones(shape, self.dtype), 1)
+        couplings = []
+        for axis, h in enumerate(boundary.grid.spacing):
+            k = self._coefficient(axis)
+            n = shape[axis]
+            if k.shape[axis] == 1:
+                inner = jnp.broadcast_to(k, tuple(n - 1 if a == axis else m for a, m in enumerate(k.shape)))
+            else:
+                inner = _harmonic(cut(k, axis, 0, n - 1), cut(k, axis, 1, n))
+            first, last = cut(k, axis, 0, 1), cut(k, axis, k.shape[axis] - 1, k.shape[axis])
+            if boundary.periodic[axis]:
+                low = high = _harmonic(last, first)
+            else:
+                low = first * (1 - self._side(ghosts, axis, 0))
+                high = last * (1 - self._side(ghosts, axis, 1))
+                inner, low, high = _same_shape(axis, inner, low, high)
+            couplings.append(jnp.concatenate([low, inner, high], axis) / h**2)
+        reaction = jnp.zeros((), self.dtype) if self.c is None else jnp.asarray(self.c, self.dtype)
+        reaction = reaction.reshape((1,) * len(shape)) if reaction.ndim == 0 else reaction
+        return Faces(tuple(couplings), reaction, shape, boundary.periodic)
+
+    def source(self, *, t: RealScalarLike | None = None, args: Args = None) -> Float[Array, "..."]:
+        """Returns what the values at the walls add to the right-hand side.
+
+        Args:
+            t: The time, for values that are functions.
+            args: Their second argument.
+        """
+        boundary, shape = self.boundary, self.boundary.shape
+        ghosts = boundary.pad(jnp.zeros(shape, self.dtype), 1, t=t, args=args)
+        total = jnp.zeros(shape, self.dtype)
+        for axis, h in enumerate(boundary.grid.spacing):
+            if boundary.periodic[axis]:
+                continue
+            k = self._coefficient(axis)
+            first, last = cut(k, axis, 0, 1), cut(k, axis, k.shape[axis] - 1, k.shape[axis])
+            n = shape[axis]
+            rest = [(0, 0)] * len(shape)
+            rest[axis] = (0, n - 1)
+            total = total + jnp.pad(first * self._side(ghosts, axis, 0, True) / h**2, rest)
+            rest[axis] = (n - 1, 0)
+            total = total + jnp.pad(last * self._side(ghosts, axis, 1, True) / h**2, rest)
+        return total
+
+    def _coefficient(self, axis: int) -> Array:
+        k = jnp.asarray(self.k[axis] if isinstance(self.k, tuple) else self.k, self.dtype)
+        return k.reshape((1,) * self.boundary.grid.ndim) if k.ndim == 0 else k
+
+    def _side(self, padded: Array, axis: int, end: int, full: bool = False) -> Array:
+        """The ghost layer at one end of an axis, without corners; of length 1 along the side where it is a number."""
+        shape = self.boundary.shape
+        side = self.boundary.sides[axis][end]
+        numbers = not isinstance(side, Robin) or all(jnp.ndim(x) == 0 for x in (side.a, side.b))
+        constant = numbers and not full
+        start = [1] * len(shape)
+        stop = [2 if constant else n + 1 for n in shape]
+        start[axis] = end * (shape[axis] + 1)
+        stop[axis] = start[axis] + 1
+        return jax.lax.slice(padded, start, stop)
+
+    def mv(self, vector: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
+        """Returns the operator applied to a field, with zero at the walls."""
+        if vector.shape != self.boundary.shape:
+            raise ValueError(f"`vector` must have the boundary's shape {self.boundary.shape}, but has {vector.shape}.")
+        return self.faces()(vector)
+
+    def as_matrix(self) -> Float[Array, "n n"]:
+        """Returns the operator as a dense matrix."""
+        return self.faces().matrix()
+
+    def transpose(self) -> "EllipticOperator":
+        """Returns itself."""
+        return self
+
+    def in_structure(self) -> jax.ShapeDtypeStruct:
+        """Returns the shape and dtype of a field."""
+        return jax.ShapeDtypeStruct(self.boundary.shape, self.dtype)
+
+    def out_structure(self) -> jax.ShapeDtypeStruct:
+        """Returns the shape and dtype of a field."""
+        return self.in_structure()
+
+
+def _same_shape(axis: int, *parts: Array) -> list[Array]:
+    """Arrays that broadcast against each other but for one axis."""
+    full = np.broadcast_shapes(*(tuple(1 if a == axis else n for a, n in enumerate(x.shape)) for x in parts))
+    return [jnp.broadcast_to(x, full[:axis] + (x.shape[axis],) + full[axis + 1 :]) for x in parts]
+
+
+def _harmonic(a: Array, b: Array) -> Array:
+    total = a + b
+    return jnp.where(total == 0, 0.0, 2 * a * b / jnp.where(total == 0, 1.0, total))
+
+
+def _check_boundary(boundary: Boundaries) -> None:
+    if not isinstance(boundary, Boundaries):
+        raise TypeError(f"`EllipticOperator(boundary=...)` must be Boundaries(grid, conditions), but is {boundary!r}.")
+    for axis, name in enumerate(boundary.grid.names):
+        for side, offset in zip(boundary.sides[axis], boundary.offsets(axis)):
+            if not isinstance(side, Periodic | Dirichlet | Neumann | Robin):
+                raise ValueError(
+                    f"along {name}, {type(side).__name__} has no symmetric elliptic operator: give Periodic, "
+                    "Dirichlet, Neumann or Robin."
+                )
+            if offset == 0 and not isinstance(side, Periodic):
+                raise ValueError(
+                    f"along {name} unknowns stand on a wall, where the operator is not symmetric: put the unknowns at "
+                    "centres, or use `Poisson` and `Helmholtz`."
+                )
+
+
+def _check_coefficients(boundary: Boundaries, k: Any, c: Array | None) -> None:
+    shape = boundary.shape
+    if isinstance(k, tuple) and len(k) != len(shape):
+        raise ValueError(f"`k` must have one coefficient for each of {len(shape)} axes, but has {len(k)}.")
+    for name, value in (*(("k", x) for x in (k if isinstance(k, tuple) else (k,))), ("c", c)):
+        if value is None:
+            continue
+        if value.ndim and value.shape != shape:
+            raise ValueError(f"`{name}` must be a number or a field of the shape {shape}, but has shape {value.shape}.")
+        if jnp.iscomplexobj(value):
+            raise TypeError(f"`{name}` must be real, but has dtype {value.dtype}.")
+
+
+@lx.is_symmetric.register(EllipticOperator)
+@lx.is_positive_semidefinite.register(EllipticOperator)
+def _(operator: EllipticOperator) -> bool:
+    del operator
+    return True
+
+
+@lx.is_diagonal.register(EllipticOperator)
+@lx.is_tridiagonal.register(EllipticOperator)
+@lx.has_unit_diagonal.register(EllipticOperator)
+@lx.is_lower_triangular.register(EllipticOperator)
+@lx.is_upper_triangular.register(EllipticOperator)
+@lx.is_negative_semidefinite.register(EllipticOperator)
+def _(operator: EllipticOperator) -> bool:
+    del operator
+    return False
+
+
+@lx.linearise.register(EllipticOperator)
+@lx.materialise.register(EllipticOperator)
+@lx.conj.register(EllipticOperator)
+def _(operator: EllipticOperator) -> EllipticOperator:
+    return operator
+
+
+@lx.diagonal.register(EllipticOperator)
+def _(operator: EllipticOperator) -> Array:
+    return operator.faces().diagonal().reshape(-1)
+
+
+def as_elliptic(operator: lx.AbstractLinearOperator) -> EllipticOperator:
+    """Returns a sum of multiples of an elliptic operator and the identity as one elliptic operator.
+
+    Raises:
+        ValueError: If it is another operator.
+    """
+    shift, scale, found = _parts(operator)
+    if found is None:
+        raise ValueError(
+            "the operator must be an `EllipticOperator`, or a sum or multiple of one with `IdentityLinearOperator`, "
+            f"but is {type(operator).__name__}."
+        )
+    if shift is None and scale is None:
+        return found
+    scale = jnp.ones((), found.dtype) if scale is None else scale
+    k = jax.tree.map(lambda x: jnp.asarray(x, found.dtype) * scale, found.k)
+    c = None if found.c is None else jnp.asarray(found.c, found.dtype) * scale
+    c = c if shift is None else shift if c is None else c + shift
+    return EllipticOperator(found.boundary, k, c, dtype=found.dtype)
+
+
+def _parts(operator: Any) -> tuple[Array | None, Array | None, EllipticOperator | None]:
+    """Shift, scale and elliptic operator of an operator `shift + scale * elliptic`; None for 0, 1 and none."""
+    if isinstance(operator, EllipticOperator):
+        return None, None, operator
+    if isinstance(operator, lx.IdentityLinearOperator):
+        return jnp.ones((), operator.in_structure().dtype), None, None
+    if isinstance(operator, lx.TaggedLinearOperator):
+        return _parts(operator.operator)
+    if isinstance(operator, lx.AddLinearOperator):
+        (s1, f1, e1), (s2, f2, e2) = _parts(operator.operator1), _parts(operator.operator2)
+        shift = s1 if s2 is None else s2 if s1 is None else s1 + s2
+        if e1 is None or e2 is None:
+            return shift, f1 if e2 is None else f2, e1 if e2 is None else e2
+        raise ValueError("a sum of two elliptic operators is not read: give the sum of their coefficients to one.")
+    if isinstance(operator, lx.NegLinearOperator):
+        return _times(operator.operator, lambda x: -x)
+    if isinstance(operator, lx.MulLinearOperator):
+        return _times(operator.operator, lambda x: x * jnp.asarray(operator.scalar, x.dtype))
+    if isinstance(operator, lx.DivLinearOperator):
+        return _times(operator.operator, lambda x: x / jnp.asarray(operator.scalar, x.dtype))
+    return None, None, None
+
+
+def _times(operator: Any, factor: Any) -> tuple[Array | None, Array | None, EllipticOperator | None]:
+    shift, scale, found = _parts(operator)
+    if found is not None:
+        scale = factor(jnp.ones((), found.dtype) if scale is None else scale)
+    return None if shift is None else factor(shift), scale, found

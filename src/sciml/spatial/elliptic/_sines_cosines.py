@@ -1,0 +1,132 @@
+r"""Cosine and sine transforms of types I to IV along an axis, each with its inverse, by fast Fourier transforms.
+
+With $n$ values $x_j$ and $m = n - 1, n, n, n + 1$ for the cosine of type I, types II and IV, and the sine of type I:
+
+| | cosine | sine |
+|---|---|---|
+| I | $\cos(\pi j k / m)$, first and last values halved | $\sin(\pi (j+1) (k+1) / m)$ |
+| II | $\cos(\pi (j + \tfrac12) k / n)$ | $\sin(\pi (j + \tfrac12) (k + 1) / n)$ |
+| III | the inverse of II | the inverse of II |
+| IV | $\cos(\pi (j + \tfrac12) (k + \tfrac12) / n)$ | $\sin(\pi (j + \tfrac12) (k + \tfrac12) / n)$ |
+
+All sums are taken twice, as is usual. JAX has the cosine of type II and its inverse.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.fft
+import numpy as np
+from jaxtyping import Array, Inexact
+
+Transform = Callable[[Array, int], Array]
+
+
+def _along(values: np.ndarray, x: Array, axis: int) -> Array:
+    shape = [1] * x.ndim
+    shape[axis] = len(values)
+    kind = np.result_type(x.dtype, np.complex64) if np.iscomplexobj(values) else x.dtype
+    return jnp.asarray(values.reshape(shape), kind)
+
+
+def _alternate(x: Array, axis: int) -> Array:
+    return x * _along((-1.0) ** np.arange(x.shape[axis]), x, axis)
+
+
+def _real_linear(transform: Transform) -> Transform:
+    """A transform of real arrays, for complex ones too."""
+
+    def both(x: Inexact[Array, "..."], axis: int) -> Inexact[Array, "..."]:
+        if jnp.iscomplexobj(x):
+            return jax.lax.complex(transform(x.real, axis), transform(x.imag, axis))
+        return transform(x, axis)
+
+    return both
+
+
+@_real_linear
+def dct1(x: Array, axis: int) -> Array:
+    """Returns the cosine transform of type I."""
+    n = x.shape[axis]
+    inner = jnp.take(x, np.arange(n - 2, 0, -1), axis=axis)
+    return jnp.fft.rfft(jnp.concatenate([x, inner], axis), axis=axis).real
+
+
+def idct1(x: Array, axis: int) -> Array:
+    """Returns the inverse of the cosine transform of type I."""
+    return dct1(x, axis) / (2 * (x.shape[axis] - 1))
+
+
+@_real_linear
+def dst1(x: Array, axis: int) -> Array:
+    """Returns the sine transform of type I."""
+    n = x.shape[axis]
+    zero = jnp.zeros_like(jnp.take(x, np.arange(1), axis=axis))
+    odd = jnp.concatenate([zero, x, zero, -jnp.flip(x, axis)], axis)
+    return -jnp.take(jnp.fft.rfft(odd, axis=axis).imag, np.arange(1, n + 1), axis=axis)
+
+
+def idst1(x: Array, axis: int) -> Array:
+    """Returns the inverse of the sine transform of type I."""
+    return dst1(x, axis) / (2 * (x.shape[axis] + 1))
+
+
+@_real_linear
+def dct2(x: Array, axis: int) -> Array:
+    """Returns the cosine transform of type II."""
+    return jax.scipy.fft.dct(x, type=2, axis=axis)
+
+
+@_real_linear
+def idct2(x: Array, axis: int) -> Array:
+    """Returns the inverse of the cosine transform of type II."""
+    return jax.scipy.fft.idct(x, type=2, axis=axis)
+
+
+def dst2(x: Array, axis: int) -> Array:
+    """Returns the sine transform of type II."""
+    return jnp.flip(dct2(_alternate(x, axis), axis), axis)
+
+
+def idst2(x: Array, axis: int) -> Array:
+    """Returns the inverse of the sine transform of type II."""
+    return _alternate(idct2(jnp.flip(x, axis), axis), axis)
+
+
+@_real_linear
+def dct4(x: Array, axis: int) -> Array:
+    r"""Returns the cosine transform of type IV.
+
+    The phase is split as $(j + \tfrac12)(k + \tfrac12) = jk + \tfrac{j}{2} + \tfrac{k}{2} + \tfrac14$. An even number
+    of values goes as the real and imaginary parts of half as many complex ones, an odd one with as many zeros.
+    """
+    n = x.shape[axis]
+    if n % 2:
+        phase = np.exp(-1j * np.pi * np.arange(n) / (2 * n))
+        twist = _along(phase, x, axis)
+        spectrum = jnp.fft.fft(x.astype(twist.dtype) * twist, 2 * n, axis=axis)
+        spectrum = jnp.take(spectrum, np.arange(n), axis=axis)
+        return 2 * (spectrum * _along(phase * np.exp(-1j * np.pi / (4 * n)), x, axis)).real
+    phase = np.exp(-1j * np.pi * (np.arange(n // 2) + 0.125) / n)
+    even = jnp.take(x, np.arange(0, n, 2), axis=axis)
+    odd = jnp.take(x, np.arange(n - 1, 0, -2), axis=axis)
+    twist = _along(phase, even, axis)
+    pairs = 2 * twist * jnp.fft.fft(jax.lax.complex(even, odd) * twist, axis=axis)
+    place = axis % x.ndim + 1
+    return jnp.stack([pairs.real, -jnp.flip(pairs.imag, axis)], place).reshape(x.shape)
+
+
+def idct4(x: Array, axis: int) -> Array:
+    """Returns the inverse of the cosine transform of type IV."""
+    return dct4(x, axis) / (2 * x.shape[axis])
+
+
+def dst4(x: Array, axis: int) -> Array:
+    """Returns the sine transform of type IV."""
+    return _alternate(dct4(jnp.flip(x, axis), axis), axis)
+
+
+def idst4(x: Array, axis: int) -> Array:
+    """Returns the inverse of the sine transform of type IV."""
+    return dst4(x, axis) / (2 * x.shape[axis])

@@ -1,0 +1,203 @@
+"""Smoothers: what takes the short waves out of an error, which a coarser grid cannot see."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..._checks import check_count
+from ..._loops import scan
+from ..._types import RealScalarLike
+from ._faces import Faces
+from ._lines import LineFactors, factorise, solve_lines
+
+
+class AbstractSmoother(eqx.Module):
+    """Sweeps of an iteration for $A u = f$, and the same sweeps backwards, their transpose.
+
+    A cycle that smooths forwards on the way down and backwards on the way up is symmetric.
+    """
+
+    @abc.abstractmethod
+    def prepare(self, operator: Faces) -> Any:
+        """Returns what can be computed from the operator alone."""
+
+    @abc.abstractmethod
+    def smooth(self, operator: Faces, state: Any, u: Array, f: Array, sweeps: int, backwards: bool) -> Array:
+        """Returns the field after some sweeps. They are turns of a loop, so that the program stays short.
+
+        Args:
+            operator: The operator of the level.
+            state: What `prepare` returned.
+            u: The field.
+            f: The right-hand side.
+            sweeps: How many sweeps.
+            backwards: Whether to sweep in the opposite order.
+        """
+
+
+def _parity(shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
+    """Whether the sum of the indices along some axes is odd. Computed: a constant would be stored in the program."""
+    indices = [jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in axes]
+    return sum(indices[1:], indices[0]) % 2 == 1
+
+
+def _alternating(count: int, first: bool) -> Array:
+    """Truth values that alternate; computed, for `shard_map` refuses constants in a solve that is differentiated."""
+    odd = jax.lax.iota(jnp.int32, count) % 2 == 1
+    return ~odd if first else odd
+
+
+def _inverse(diagonal: Array) -> Array:
+    """The reciprocal of a diagonal, zero where nothing is coupled."""
+    return jnp.where(diagonal == 0, 0.0, 1 / jnp.where(diagonal == 0, 1.0, diagonal))
+
+
+class RedBlack(AbstractSmoother):
+    """Gauss-Seidel on the cells of a chessboard: all red ones at once, then all black ones.
+
+    The best smoother for equal coefficients. It is a point smoother: where the coupling along one axis is much weaker
+    than along another it works only if the grid is coarsened along the strong ones alone, which happens by itself
+    where the spacing makes the difference; use `Lines` where the coefficient does.
+
+    Attributes:
+        relaxation: The factor on every update, between 0 and 2; above 1 over-relaxes.
+
+    Example:
+        ```python
+        from sciml.spatial import Multigrid, RedBlack, VCycle
+
+        solver = Multigrid(cycle=VCycle(smoother=RedBlack(relaxation=1.1)))
+        ```
+    """
+
+    relaxation: RealScalarLike = 1.0
+
+    def prepare(self, operator: Faces) -> Array:
+        """Returns the reciprocal of the diagonal."""
+        return _inverse(operator.diagonal())
+
+    def smooth(self, operator: Faces, state: Array, u: Array, f: Array, sweeps: int, backwards: bool) -> Array:
+        """Returns the field after red and black, or black and red, are updated in turn."""
+        odd = _parity(operator.shape, tuple(range(operator.ndim)))
+        turns = _alternating(2 * sweeps, backwards)
+
+        def update(u: Array, turn: Array) -> tuple[Array, None]:
+            new = (f + operator.neighbours(u)) * state
+            if not (isinstance(self.relaxation, int | float) and self.relaxation == 1):
+                new = u + jnp.asarray(self.relaxation, u.dtype) * (new - u)
+            return jnp.where(odd == turn, new, u), None
+
+        return scan(update, u, turns, like=(operator, state, f))[0]
+
+
+class ChebyshevSmoother(AbstractSmoother):
+    r"""A Chebyshev polynomial of the operator scaled by its diagonal: every unknown at once.
+
+    With the degree 1 it is damped Jacobi. It needs one application of the operator per degree and no colours, so it is
+    the smoother for wide parallel machines.
+
+    Attributes:
+        degree: The degree of the polynomial.
+        lowest: The lower end of the range of eigenvalues that is damped, as a part of the upper end, 2.
+
+    Source:
+        M. Adams, M. Brezina, J. Hu and R. Tuminaro, J. Comput. Phys. 188:593, 2003.
+
+    Example:
+        ```python
+        from sciml.spatial import ChebyshevSmoother, Multigrid, VCycle
+
+        solver = Multigrid(cycle=VCycle(smoother=ChebyshevSmoother(degree=2), pre=1, post=1))
+        ```
+    """
+
+    degree: int = eqx.field(static=True, default=2)
+    lowest: float = eqx.field(static=True, default=0.25)
+
+    def __check_init__(self):
+        check_count(self.degree, "degree", "ChebyshevSmoother")
+        if not 0 < self.lowest < 1:
+            raise ValueError(f"`ChebyshevSmoother(lowest=...)` must lie between 0 and 1, but is {self.lowest}.")
+
+    def prepare(self, operator: Faces) -> tuple[Array, Array]:
+        """Returns the diagonal and its reciprocal."""
+        diagonal = operator.diagonal()
+        return diagonal, _inverse(diagonal)
+
+    def smooth(
+        self, operator: Faces, state: tuple[Array, Array], u: Array, f: Array, sweeps: int, backwards: bool
+    ) -> Array:
+        """Returns the field after some polynomials, each of which is its own transpose."""
+        del backwards
+        sweep = lambda u, _: (self._sweep(operator, state, u, f), None)  # noqa: E731
+        return scan(sweep, u, length=sweeps, like=(operator, state, f))[0]
+
+    def _sweep(self, operator: Faces, state: tuple[Array, Array], u: Array, f: Array) -> Array:
+        diagonal, inverse = state
+        middle, half = 1.0 + self.lowest, 1.0 - self.lowest  # of the range from 2 * lowest to 2
+        ratio = half / middle
+        residual = f - diagonal * u + operator.neighbours(u)
+        step = inverse * residual / middle
+        u = u + step
+        for _ in range(self.degree - 1):
+            following = 1 / (2 * middle / half - ratio)
+            residual = f - diagonal * u + operator.neighbours(u)
+            step = following * ratio * step + (2 * following / half) * (inverse * residual)
+            u, ratio = u + step, following
+        return u
+
+
+class Lines(AbstractSmoother):
+    """Gauss-Seidel on whole lines, every second one at once, along each axis in turn.
+
+    It smooths where the coefficients along different axes are of different size. The lines are tridiagonal systems.
+
+    Attributes:
+        axes: The axes along which the lines run, in the order of their turns; None for all.
+
+    Example:
+        ```python
+        from sciml.spatial import Lines, Multigrid, VCycle
+
+        solver = Multigrid(cycle=VCycle(smoother=Lines(), pre=1, post=1))
+        ```
+    """
+
+    axes: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def _axes(self, operator: Faces) -> tuple[int, ...]:
+        axes = tuple(range(operator.ndim)) if self.axes is None else self.axes
+        if not all(0 <= axis < operator.ndim for axis in axes) or not axes:
+            raise ValueError(f"`Lines(axes=...)` must be among the {operator.ndim} axes of the grid, but is {axes}.")
+        if operator.ndim == 1:
+            raise ValueError("`Lines` needs a grid of two or three axes; a grid of one axis is a single line.")
+        return axes
+
+    def prepare(self, operator: Faces) -> tuple[LineFactors, ...]:
+        """Returns the factors of the tridiagonal systems along each axis."""
+        return tuple(factorise(operator, axis) for axis in self._axes(operator))
+
+    def smooth(
+        self, operator: Faces, state: tuple[LineFactors, ...], u: Array, f: Array, sweeps: int, backwards: bool
+    ) -> Array:
+        """Returns the field after the lines along every axis are solved, every second one at once."""
+        turns = list(zip(self._axes(operator), state))
+        colours = _alternating(2, backwards)
+
+        def sweep(u: Array, _: None) -> tuple[Array, None]:
+            for axis, factors in reversed(turns) if backwards else turns:
+                others = tuple(a for a in range(operator.ndim) if a != axis)
+                odd = _parity(operator.shape, others)
+
+                def update(u: Array, colour: Array) -> tuple[Array, None]:
+                    new = solve_lines(factors, axis, f + operator.neighbours(u, others))
+                    return jnp.where(odd == colour, new, u), None
+
+                u, _ = scan(update, u, colours, like=(operator, state, f))
+            return u, None
+
+        return scan(sweep, u, length=sweeps, like=(operator, state, f))[0]

@@ -1,0 +1,121 @@
+r"""Elliptic problems with their values at the walls, and the derivative of their solutions.
+
+For $A(k) u = b$ a change of the coefficients and the right-hand side changes the solution by
+$\dot u = A^{-1} (\dot b - \dot A u)$, and the cotangent $\bar u$ of the solution gives $\bar b = A^{-1} \bar u$: one
+more solve with the same symmetric operator. `jax.lax.custom_linear_solve` is that rule.
+"""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, Inexact
+
+from ..._types import Args, RealScalarLike
+from ..._vma import promote
+from ._compatible import without_mean
+from ._multigrid import Multigrid
+from ._operator import EllipticOperator
+from ._separable import separate
+from ._transform_solver import FastTransform
+
+
+def default_solver(operator: EllipticOperator) -> lx.AbstractLinearSolver:
+    """Returns the solver that `solve_elliptic` takes: `FastTransform` where it applies, or else `Multigrid`.
+
+    Args:
+        operator: The operator.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.spatial import Boundaries, Dirichlet, EllipticOperator, FastTransform, Grid, default_solver
+
+        operator = EllipticOperator(Boundaries(Grid(16), Dirichlet(0.0)))
+        assert isinstance(default_solver(operator), FastTransform)
+        ```
+    """
+    numbers = all(jnp.ndim(x) == 0 for x in jax.tree.leaves((operator.k, operator.c)))
+    try:
+        separate(operator.boundary, 2)
+    except ValueError:
+        return Multigrid()
+    return FastTransform() if numbers else Multigrid()
+
+
+def solve_elliptic(
+    operator: EllipticOperator,
+    f: Inexact[Array, "..."],
+    solver: lx.AbstractLinearSolver | None = None,
+    *,
+    t: RealScalarLike | None = None,
+    args: Args = None,
+) -> Inexact[Array, "..."]:
+    r"""Returns the solution of $c\, u - \nabla \cdot (k \nabla u) = f$ with the values at the walls.
+
+    It can be differentiated by everything, forwards and backwards: `f`, the coefficients, the values at the walls. Each
+    derivative takes one more solve. A solution that is not found is NaN.
+
+    Where no side gives a value and `c` is zero, the mean of the solution is zero, and the data must balance; see
+    `Poisson`.
+
+    Args:
+        operator: The operator, with its coefficients and boundary.
+        f: The right-hand side, with the grid's axes last.
+        solver: A `lineax` solver that takes the operator: `Multigrid`, `FastTransform`, or one of lineax. None for
+            what `default_solver` chooses.
+        t: The time, for values at the walls that are functions.
+        args: Their second argument.
+
+    Raises:
+        ValueError: If `f` has the wrong shape, or known data is incompatible.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        from sciml.spatial import Boundaries, Dirichlet, EllipticOperator, Grid, Neumann, solve_elliptic
+
+        boundary = Boundaries(Grid((12, 8)), {"x-": Dirichlet(1.0), "x+": Dirichlet(0.0), "y": Neumann(0.0)})
+
+        def flow(k):  # through the left wall
+            u = solve_elliptic(EllipticOperator(boundary, k), jnp.zeros((12, 8)))
+            return jnp.mean(k[0] * (1.0 - u[0])) * 2 * 12
+
+        k = jnp.ones((12, 8))
+        assert abs(flow(k) - 1.0) < 1e-3
+        assert jnp.allclose(jax.grad(flow)(k).sum(), 1.0, atol=1e-2)  # proportional to k
+        ```
+    """
+    solver = default_solver(operator) if solver is None else solver
+    shape = operator.boundary.shape
+    if f.shape[f.ndim - len(shape) :] != shape:
+        raise ValueError(f"`f` must end with the axes {shape} of {operator.boundary.grid}, but has shape {f.shape}.")
+    if jnp.finfo(f.dtype).dtype != operator.dtype:
+        raise TypeError(f"`f` has dtype {f.dtype}, but the operator has {operator.dtype}: give both the same.")
+    right = f + jnp.broadcast_to(operator.source(t=t, args=args).astype(f.dtype), f.shape)
+    if operator.singular:
+        right = without_mean(operator.boundary, right, [f, *jax.tree.leaves(operator.boundary)])
+    fn = functools.partial(_solve, operator, solver)
+    for _ in range(f.ndim - len(shape)):
+        fn = jax.vmap(fn)
+    return fn(right)
+
+
+@eqx.filter_jit
+def _solve(operator: EllipticOperator, solver: lx.AbstractLinearSolver, right: Array) -> Array:
+    if isinstance(solver, FastTransform):  # made of what JAX can differentiate
+        return solver.compute(solver.init(operator, {}), right, {})[0]
+    if jnp.iscomplexobj(right):
+        return jax.lax.complex(_solve(operator, solver, right.real), _solve(operator, solver, right.imag))
+    state = solver.init(jax.lax.stop_gradient(operator), {})
+    # within `shard_map` all that the rule closes over must vary as its argument does
+    faces, right, state = promote((operator.faces(), right, state))
+
+    def run(_, b: Array) -> Array:
+        u, result, _ = solver.compute(state, b, {})
+        return jnp.where(result == lx.RESULTS.successful, u, jnp.nan)
+
+    return jax.lax.custom_linear_solve(faces, right, run, symmetric=True)
