@@ -217,7 +217,7 @@ def _read_norm(norm: Any, controller: Any) -> Norm | None:
         hash(norm)
     except TypeError:
         raise TypeError(f"`norm` must be hashable, a plain function or `Domain.rms`, but is {norm!r}.") from None
-    return norm
+    return cast(Norm, norm)
 
 
 def _from_pid(controller: diffrax.PIDController) -> Any:

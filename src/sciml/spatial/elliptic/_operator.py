@@ -142,7 +142,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
         """The ghost layer at one end of an axis, without corners; of length 1 along the side where it is a number."""
         shape = self.boundary.shape
         side = self.boundary.sides[axis][end]
-        numbers = not isinstance(side, Robin) or all(jnp.ndim(x) == 0 for x in (side.a, side.b))
+        numbers = not isinstance(side, Robin) or all(jnp.ndim(jnp.asarray(x)) == 0 for x in (side.a, side.b))
         constant = numbers and not full
         start = [1] * len(shape)
         stop = [2 if constant else n + 1 for n in shape]
