@@ -208,7 +208,7 @@ def _read_norm(norm: Any, controller: Any) -> Norm | None:
     if isinstance(controller, diffrax.PIDController) and controller.norm is not optx.rms_norm:
         if norm is not None:
             raise ValueError("Give the norm either as `norm` or in `controller`, not both.")
-        norm = cast(Norm, controller.norm)
+        norm = controller.norm
     if norm is None:
         return None
     if not callable(norm):
