@@ -1,6 +1,7 @@
 """Multigrid beside conjugate gradients and transforms, and what a cycle does to the residual on every grid."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -49,7 +50,7 @@ def residual(out: tuple[jax.Array, ...]) -> float:
 
 def side_by_side(size: int, jumps: bool) -> Group:
     l2 = lambda x: jnp.sqrt(jnp.mean(jnp.square(x)))  # noqa: E731
-    solvers = {
+    solvers: dict[str, Callable[[], lx.AbstractLinearSolver]] = {
         "Multigrid, V-cycle": lambda: Multigrid(rtol=RTOL),
         "Multigrid, W-cycle": lambda: Multigrid(WCycle(), rtol=RTOL),
     }

@@ -289,6 +289,8 @@ def test_bad_input_is_named():
         EllipticOperator(Boundaries(grid, {"x": Dirichlet(0.0), "y": Extrapolate()}))
     with pytest.raises(ValueError, match="along x unknowns stand on a wall"):
         EllipticOperator(Boundaries(grid, Neumann(0.0), at="node"))
+    with pytest.raises(ValueError, match="along x, the weights `a` and `b` of Robin are functions"):
+        EllipticOperator(Boundaries(grid, {"x": Robin(lambda t, args: t, 1.0), "y": Periodic()}))
     with pytest.raises(TypeError, match="boundary"):
         EllipticOperator(grid)
     with pytest.raises(ValueError, match=r"`f` must end with the axes \(8, 6\)"):
