@@ -66,7 +66,7 @@ def c_gray_scott(
     start = np.ascontiguousarray(start, np.float32)
 
     def build(flags: list[str]) -> Callable[[], Any]:
-        library = _library(compiler, ["-ffast-math", *flags], SOURCE.with_name("_gray_scott.c"))
+        library = _library(compiler, ["-ffast-math", "-fopenmp-simd", *flags], SOURCE.with_name("_gray_scott.c"))
         out = np.empty_like(start)
 
         def run() -> np.ndarray:

@@ -77,6 +77,36 @@ def test_saveat_outside_the_span(saveat):
     refused(ValueError, "`saveat` must lie within", saveat=diffrax.SaveAt(ts=saveat))
 
 
+@pytest.mark.parametrize("options", [{"dt": 0.1}, {}], ids=["fixed", "adaptive"])
+def test_traced_saved_times_outside_the_span(options):
+    """What cannot be refused beforehand is NaN, with a status, and leaves the rest as it is."""
+    code = int(sciml.Status.invalid_argument)
+    inside, outside = jnp.array([0.0, 0.5, 1.0]), jnp.array([-0.5, 0.5, 1.5])
+    run = jax.jit(lambda ts: solve(saveat=ts, **options))
+    right, wrong = run(inside), run(outside)
+    assert right.status == 0 and wrong.status == code
+    np.testing.assert_array_equal(np.isnan(wrong.ys[:, 0]), [True, False, True])
+    np.testing.assert_array_equal(wrong.ys[1], right.ys[1])
+
+    ends = jnp.array([1.0, 0.5])
+    members = jax.vmap(lambda t1: solve(t1=t1, saveat=inside, **options))(ends)
+    assert members.status.tolist() == [0, code] and members.t_reached.tolist() == ends.tolist()
+    np.testing.assert_array_equal(np.isnan(members.ys[..., 0]), [[False] * 3, [False, False, True]])
+
+    def loss(t1, p):
+        sol = solve(lambda t, y, p: -p * y, t1=t1, saveat=inside, args=p, **options)
+        return jnp.sum(jnp.where(jnp.isnan(sol.ys), 0.0, sol.ys))
+
+    assert np.isfinite(jax.jit(jax.grad(loss, 1))(0.5, jnp.float32(1.0)))
+
+
+@pytest.mark.parametrize("options", [{}, {"rtol": 1e-3}, {"saveat": [0.5, 1.0]}], ids=["scan", "adaptive", "saves"])
+def test_traced_step_of_the_wrong_sign(options):
+    run = jax.jit(lambda dt: solve(dt=dt, **options))
+    wrong = run(-0.1)
+    assert run(0.1).status == 0 and wrong.status == int(sciml.Status.invalid_argument) and np.isnan(wrong.ys).all()
+
+
 def test_saveat_unsorted():
     refused(ValueError, "`saveat` must be sorted, ascending", saveat=[0.5, 0.2])
     refused(ValueError, "`saveat` must be sorted, descending, because t1 < t0", t1=-1.0, saveat=[-0.5, -0.2])
@@ -279,6 +309,14 @@ def test_vector_field_that_returns_nan(options):
 @pytest.mark.parametrize("options", [{}, {"dt": 0.1}])
 def test_initial_state_not_finite(y0, options):
     assert np.isnan(failure("status `nonfinite`", y0=y0, **options).ys).all()
+
+
+def test_a_zero_that_stays_zero_needs_no_absolute_tolerance():
+    y0 = np.array([1.0, 0.0], np.float32)
+    sol = solve(y0=y0, rtol=1e-4, atol=0.0, throw=True)
+    np.testing.assert_allclose(sol.ys[-1], [np.exp(-1.0), 0.0], rtol=1e-3)
+    ramp = solve(lambda t, y, args: jnp.ones_like(y) * 2 * t, np.zeros(2, np.float32), rtol=1e-4, atol=0.0)
+    np.testing.assert_allclose(ramp.ys[-1], 1.0, rtol=1e-3)
 
 
 def test_max_steps_reached():

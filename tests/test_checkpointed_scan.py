@@ -240,6 +240,69 @@ def test_memory_is_what_was_chosen(policy, kept):
     assert kept < states < kept + 5
 
 
+HOST = jax.memory.Space.Host
+
+
+@pytest.mark.parametrize(
+    "levels", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)]
+)
+def test_carries_kept_on_the_host_have_the_same_gradient(levels):
+    """On a CPU nothing moves."""
+    args = arguments(23)
+    scans = (ft.partial(sciml.checkpointed_scan, levels=levels, **s) for s in ({}, {"store": HOST}))
+    device, host = (jax.jit(jax.grad(ft.partial(loss, scan, 23), argnums=(0, 1, 2)))(*args) for scan in scans)
+    jax.tree.map(ft.partial(np.testing.assert_allclose, rtol=1e-6), host, device)
+
+
+@pytest.mark.slow
+def test_transformations_of_a_scan_with_carries_on_the_host():
+    """`vmap` of a gradient, and forward over reverse."""
+    y, *others = arguments(23)
+    ys = jnp.stack([y, 2 * y])
+
+    def second(**store):
+        scan = ft.partial(sciml.checkpointed_scan, levels=2, **store)
+        gradient = jax.vmap(jax.grad(lambda y: loss(scan, 23, y, *others)))
+        return jax.jit(lambda ys: jax.jvp(gradient, (ys,), (jnp.ones_like(ys),)))(ys)
+
+    jax.tree.map(ft.partial(np.testing.assert_allclose, rtol=1e-5), second(store=HOST), second())
+
+
+def lowered(store, platform):
+    """The program of a gradient for a platform, as text."""
+
+    def fn(y):
+        return jnp.sum(sciml.checkpointed_scan(lambda y, _: (jnp.sin(y), None), y, length=64, levels=2, store=store)[0])
+
+    return jax.jit(jax.grad(fn)).trace(jnp.ones(5)).lower(lowering_platforms=(platform,)).as_text()
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_carries_are_moved_to_the_host(platform):
+    """There is no such device here: what the compiler for it is asked to do is read in its program."""
+    text = lowered(HOST, platform)
+    moved = [line for line in text.splitlines() if "annotate_device_placement" in line]
+    assert sum('"pinned_host"' in line for line in moved) == 1 and sum('"device"' in line for line in moved) >= 1
+    assert "annotate_device_placement" not in lowered(jax.memory.Space.Device, platform)
+
+
+def test_carries_kept_on_the_host_are_not_kept_twice():
+    """On a CPU their memory is that of the device, where a second copy would show."""
+
+    def temporaries(store):
+        step = lambda y, _: (jnp.sin(y), None)  # noqa: E731
+        fn = lambda y: jnp.sum(sciml.checkpointed_scan(step, y, length=400, levels=2, store=store)[0])  # noqa: E731
+        return inspect.memory(jax.grad(fn), jnp.ones(10_000)).temporaries
+
+    assert temporaries(HOST) <= 1.1 * temporaries(jax.memory.Space.Device)
+
+
+@pytest.mark.parametrize("store", ["host", jax.memory.Space.Any])
+def test_store_is_a_memory_of_jax(store):
+    with pytest.raises(Exception, match="store"):
+        sciml.checkpointed_scan(lambda y, _: (y, None), jnp.ones(3), length=3, store=store)
+
+
 def test_inputs_are_not_copied_for_the_gradient():
     xs = jax.ShapeDtypeStruct((1000, 4096), jnp.float32)
 

@@ -15,7 +15,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARSER = PythonCodeBlockParser()
 
 
-DEAR = tuple(f"docs/guides/{name}.md" for name in ("adjoints", "elliptic", "ensembles", "fitting", "models"))
+DEAR = tuple(
+    f"docs/guides/{name}.md"
+    for name in ("adjoints", "elliptic", "ensembles", "fitting", "long_runs", "models", "sweeps_and_scale")
+)
 
 
 def documents():

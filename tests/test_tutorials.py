@@ -38,3 +38,33 @@ def test_gradient_memory(tmp_path):
     assert "recommended within 32 MiB: Checkpointed(levels=2)" in printed
     errors = [float(x) for x in re.findall(r"differs by (\S+)", printed)]
     assert len(errors) == 7 and max(errors) < 1e-2
+
+
+@pytest.mark.slow
+def test_killed_and_resumed(tmp_path):
+    printed = run("killed_and_resumed", tmp_path)
+    frames, total = map(int, re.search(r"holds (\d+) of (\d+) frames", printed).groups())
+    assert 0 < frames < total == 10001
+    assert "the same bits as the run that was not killed: True" in printed
+
+
+@pytest.mark.slow
+def test_killed_sweep(tmp_path):
+    printed = run("killed_sweep", tmp_path)
+    killed = int(re.search(r"^killed after (\d+) of 9216 members$", printed, re.MULTILINE)[1])
+    there = int(re.search(r"^on disk: (\d+) members in", printed, re.MULTILINE)[1])
+    assert killed <= there < 9216
+    assert "resumed on 2 devices: 9216 members" in printed and "9216 successful" in printed
+    assert "the same bits as a sweep that nobody killed: True" in printed
+    assert "`function`" in printed
+
+
+@pytest.mark.slow
+def test_split_field(tmp_path):
+    printed = run("split_field", tmp_path)
+    assert "the fields have the same bits: True" in printed
+    assert "8 devices:" in printed and "a step sends {'collective-permute': 4}" in printed
+    kib = [float(x) for x in re.findall(r"devices: +([\d.]+) KiB on each", printed)]
+    assert len(kib) == 4 and kib[-1] < kib[0] / 4
+    sums = re.findall(r"checksum (\w+)", printed)
+    assert len(sums) == 3 and len(set(sums)) == 1

@@ -3,12 +3,14 @@
 The face of the library: what most programs need, and the packages that hold the rest.
 
 - `solve` an initial value problem; get a `Solution` with a `Status`.
+- `simulate` a long run, in segments that go to disk.
 - `steady_state`: where a model is at rest.
 - `fit` a model to data.
 - `checkpointed_scan`: any loop, with the memory of its gradient chosen.
 - `models`: vector fields; `AbstractModel` and `parameter` to write your own.
 - `spatial`: grids, boundary conditions and operators on fields.
 - `solvers`: methods and adjoints (`Checkpointed`, `Direct`, `Gauss`, ...).
+- `runs`: long runs, and stores for what they make.
 - `parallel`: ensembles and sweeps over devices.
 - `training`: fitting.
 - `verify`: exact solutions and reference problems.
@@ -23,15 +25,22 @@ from . import (
     models as models,
     parallel as parallel,
     plot as plot,
+    runs as runs,
     solvers as solvers,
     spatial as spatial,
     training as training,
     verify as verify,
 )
 from ._checkpointed_scan import checkpointed_scan as checkpointed_scan
-from ._model import AbstractModel as AbstractModel
+from ._model import (
+    AbstractModel as AbstractModel,
+    AbstractSecondOrder as AbstractSecondOrder,
+    AbstractSemilinear as AbstractSemilinear,
+    AbstractSplit as AbstractSplit,
+)
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._status import SolveError as SolveError, Status as Status, raise_for_status as raise_for_status
+from .runs import simulate as simulate
 from .solvers import (
     Backsolve as Backsolve,
     Checkpointed as Checkpointed,

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import PyTree
 
 from . import _levels
@@ -24,6 +25,7 @@ def checkpointed_scan(
     memory: int | None = None,
     levels: int | None = None,
     segments: int | None = None,
+    store: Any = jax.memory.Space.Device,
     reverse: bool = False,
 ) -> tuple[_Carry, PyTree]:
     r"""`jax.lax.scan` whose reverse-mode gradient keeps as many carries as you choose.
@@ -54,6 +56,10 @@ def checkpointed_scan(
         levels: The number of levels; 1 keeps every carry.
         segments: The number of segments of a scan of two levels: one carry is kept for each, and the
             carries within one at a time.
+        store: Where the outermost level keeps its carries. `jax.memory.Space.Host`, in place of
+            `jax.memory.Space.Device`, moves them to the host's memory while the steps go on, and back when the gradient
+            comes to them; those of inner levels stay on the device. On a CPU, whose memory is the host's,
+            nothing moves.
         reverse: Whether to run from the last input to the first.
 
     Returns:
@@ -62,7 +68,7 @@ def checkpointed_scan(
     Raises:
         ValueError: If more than one policy is given, if one is not positive, if no number of levels fits
             `memory`, or if the inputs do not agree on the number of steps.
-        TypeError: If a policy or the length is not an integer.
+        TypeError: If a policy or the length is not an integer, or `store` is no `jax.memory.Space`.
 
     Example:
         ```python
@@ -85,13 +91,19 @@ def checkpointed_scan(
     """
     steps = _count_steps(xs, length)
     _levels.check_policy(memory, levels, segments, "checkpointed_scan")
+    if not isinstance(store, jax.memory.Space) or store is jax.memory.Space.Any:
+        raise TypeError(
+            "`store` of `checkpointed_scan` must be `jax.memory.Space.Device` or `jax.memory.Space.Host`, but is "
+            f"{store!r}."
+        )
     counts = _counts(steps, carry, memory, levels, segments)
     like = closed_over(lambda carry, xs: step(carry, jax.tree.map(lambda x: x[0], xs)), carry, xs) if steps else ()
 
-    def run(carry, xs, counts):
-        body = step if len(counts) == 1 else lambda carry, xs: run(carry, xs, counts[1:])
+    def run(carry, xs, counts, policy=None):
+        inner = step if len(counts) == 1 else lambda carry, xs: run(carry, xs, counts[1:])
+        body = inner if policy is None else lambda carry, xs: inner(_named(carry), xs)
         # a loop keeps what is computed again apart from what it was computed from, so XLA need not be told to
-        body = jax.checkpoint(body, prevent_cse=False)
+        body = jax.checkpoint(body, prevent_cse=False, policy=policy)
         return scan(body, carry, xs, length=counts[0], reverse=reverse, like=like)
 
     found = []
@@ -99,12 +111,27 @@ def checkpointed_scan(
         size = math.prod(counts)
         begin = steps - start - size if reverse else start
         here = jax.tree.map(lambda x: x[begin : begin + size].reshape(counts + x.shape[1:]), xs)  # noqa: B023
-        carry, ys = run(carry, here, counts)
+        carry, ys = run(carry, here, counts, _TO_HOST if store is jax.memory.Space.Host else None)
         found.append(jax.tree.map(lambda y: y.reshape((size,) + y.shape[len(counts) :]), ys))  # noqa: B023
     if not found:
         return scan(step, carry, xs, length=0)
     found = found[::-1] if reverse else found
     return carry, found[0] if len(found) == 1 else jax.tree.map(lambda *ys: jnp.concatenate(ys), *found)
+
+
+_KEPT = "sciml.checkpointed_scan"
+_TO_HOST = jax.checkpoint_policies.save_and_offload_only_these_names(
+    names_which_can_be_saved=[], names_which_can_be_offloaded=[_KEPT], offload_src="device", offload_dst="pinned_host"
+)
+
+
+def _named(carry: _Carry) -> _Carry:
+    """Names the arrays of a carry for `_TO_HOST`; keys of random numbers stay where they are."""
+
+    def name(x: Any) -> Any:
+        return x if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) else checkpoint_name(x, _KEPT)
+
+    return jax.tree.map(name, carry)
 
 
 def _counts(steps: int, carry: PyTree, memory: Any, levels: Any, segments: Any) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ def check_time(value: Any, name: str, dtype: Any) -> Array:
 
 
 def check_step(dt: Any, forwards: bool | None, dtype: Any) -> Array:
-    """Returns a step size as a positive scalar array.
+    """Returns a step size as a scalar array, with its sign.
 
     Args:
         dt: The step size, with the sign of `t1 - t0`.
@@ -84,7 +84,7 @@ def check_step(dt: Any, forwards: bool | None, dtype: Any) -> Array:
         if forwards is not None and (float(dt) > 0) != forwards:
             direction = "positive, because t1 > t0" if forwards else "negative, because t1 < t0"
             raise ValueError(f"`dt` must be {direction}, but is {float(dt)}.")
-    return jnp.abs(step)
+    return step
 
 
 def check_tolerance(value: Any, name: str, y0: PyTree[Array], dtype: Any) -> PyTree[Array]:
@@ -123,7 +123,14 @@ def check_tolerance(value: Any, name: str, y0: PyTree[Array], dtype: Any) -> PyT
                 f"`atol` is {smallest:.3g}, below what {state.dtype} can resolve: at least {float(finfo.tiny):.2g}, "
                 "or 0."
             )
+    if name == "atol":
+        # an element that is zero exactly, and stays so, has no error: 0 / 0 must not be one
+        value = jax.tree.map(lambda x: _at_least(x, float(jnp.finfo(dtype).tiny) ** 0.5), value)
     return jax.tree.map(lambda x: jnp.asarray(x, dtype), value)
+
+
+def _at_least(x: Any, least: float) -> Any:
+    return np.where(np.asarray(x) == 0, least, x) if concrete(x) else x
 
 
 def check_saved_times(ts: Any, t0: Any, t1: Any, dtype: Any) -> Array:

@@ -1,4 +1,4 @@
-"""A mark on values that forward mode may go through once more, and reverse mode may not.
+"""Marks on values that forward mode may go through, and reverse mode may not.
 
 JAX refuses reverse mode through loops of unknown length too, but in words that do not help.
 """
@@ -26,6 +26,20 @@ def forward_only(tree: PyTree, message: str) -> PyTree:
     return jax.tree.map(mark, tree)
 
 
+def not_transposed(tree: PyTree, message: str) -> PyTree:
+    """Returns a PyTree of arrays as they are, to be differentiated or linearised, but not in reverse mode.
+
+    Args:
+        tree: The arrays.
+        message: The `TypeError` that the reverse pass raises.
+    """
+
+    def mark(x: Any) -> Any:
+        return _lenient.bind(x, message=message) if jnp.issubdtype(x.dtype, jnp.inexact) else x
+
+    return jax.tree.map(mark, tree)
+
+
 def _refuse_transpose(cotangent: Any, x: Any, *, message: str) -> Any:
     del cotangent, x
     raise TypeError(message)
@@ -33,14 +47,23 @@ def _refuse_transpose(cotangent: Any, x: Any, *, message: str) -> Any:
 
 def _refuse_unknown(trace: Any, x: Any, *, message: str) -> Any:
     if x.is_known():
-        return trace.default_process_primitive(_mark, (x,), {"message": message})
+        return trace.default_process_primitive(_mark_of_tangent, (x,), {"message": message})
     raise TypeError(message)  # a tangent that JAX means to transpose
 
 
-_mark = jex.core.Primitive("forward_only")
-_mark.def_impl(lambda x, message: x)
-_mark.def_abstract_eval(lambda x, message: x)
-ad.deflinear2(_mark, _refuse_transpose)
-partial_eval.custom_partial_eval_rules[_mark] = _refuse_unknown  # pyright: ignore[reportArgumentType]
-batching.defvectorized(_mark)
-mlir.register_lowering(_mark, lambda _, x, message: [x])
+def _primitive(name: str) -> Any:
+    mark = jex.core.Primitive(name)
+    mark.def_impl(lambda x, message: x)
+    mark.def_abstract_eval(lambda x, message: x)
+    ad.deflinear2(mark, _refuse_transpose)
+    batching.defvectorized(mark)
+    mlir.register_lowering(mark, lambda _, x, message: [x])
+    return mark
+
+
+# Values and their tangents have a mark each. JAX evaluates only in part what stands in a scan, values too, when it
+# looks for what does not change from turn to turn; that says nothing of reverse mode. With tangents it does.
+_mark, _mark_of_tangent = _primitive("forward_only"), _primitive("forward_only_tangent")
+ad.defjvp(_mark, lambda tangent, x, message: _mark_of_tangent.bind(tangent, message=message))
+partial_eval.custom_partial_eval_rules[_mark_of_tangent] = _refuse_unknown  # pyright: ignore[reportArgumentType]
+_lenient = _primitive("not_transposed")

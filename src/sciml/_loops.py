@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
 from ._vma import to_varying, vma_of
@@ -17,7 +18,12 @@ _Carry = TypeVar("_Carry")
 
 
 def while_loop(
-    cond: Callable[[_Carry], Bool[Array, ""]], body: Callable[[_Carry], _Carry], init: _Carry, *, like: Any = ()
+    cond: Callable[[_Carry], Bool[Array, ""]],
+    body: Callable[[_Carry], _Carry],
+    init: _Carry,
+    *,
+    like: Any = (),
+    together: tuple[str, ...] = (),
 ) -> _Carry:
     """`jax.lax.while_loop` whose carry is promoted to the axes that it or `like` varies over.
 
@@ -26,8 +32,17 @@ def while_loop(
         body: One turn of the loop.
         init: The carry, a PyTree of arrays.
         like: Values that `cond` and `body` close over.
+        together: Mesh axes along which devices must turn equally often, because they talk to each other in
+            `body`. The loop goes on as long as any of them has to.
     """
-    return jax.lax.while_loop(cond, body, to_varying(init, vma_of((init, like))))
+
+    def any_of_them(carry):
+        going = cond(carry)
+        names = tuple(name for name in together if name in vma_of(going))
+        # the type of a sum over devices proves that they all see the same
+        return jax.lax.psum(going.astype(jnp.int32), names) > 0 if names else going
+
+    return jax.lax.while_loop(any_of_them, body, to_varying(init, vma_of((init, like))))
 
 
 def scan(

@@ -3,6 +3,10 @@
 import abc
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import PyTree
 
 from ._types import Args, RealScalarLike, Y
 
@@ -43,3 +47,152 @@ class AbstractModel(eqx.Module):
         Returns:
             $\dot y$, with the structure, shapes and dtypes of `y`.
         """
+
+
+class AbstractSemilinear(AbstractModel):
+    r"""A model with a diagonal linear part in some modes, $\dot{\hat y} = L \hat y + N(t, \hat y)$.
+
+    The modes $\hat y$ are coefficients of the state, such as those of a Fourier series. Exponential methods
+    (`sciml.solvers.ETDRK4`) take $L$ exactly, however stiff it is, and stay in the modes from the first
+    step to the last: a transform of every step would cost as much as half an evaluation of $N$.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        class Diffusion(sciml.AbstractSemilinear):
+            rates: jnp.ndarray  # modes are independent of one another
+
+            def transform(self, y):
+                return y
+
+            def inverse(self, modes):
+                return modes
+
+            def linear(self, args):
+                return -self.rates
+
+            def rest(self, t, modes, args):
+                return jnp.zeros_like(modes)
+
+        model = Diffusion(jnp.array([1.0, 1e3]))
+        sol = sciml.solve(model, jnp.ones(2), t0=0.0, t1=1.0, dt=0.5, solver=sciml.solvers.ETDRK4())
+        assert jnp.allclose(sol.ys[-1], jnp.exp(-model.rates))
+        ```
+    """
+
+    @abc.abstractmethod
+    def transform(self, y: Y) -> PyTree:
+        r"""Returns the modes $\hat y$ of a state, an array or a PyTree of arrays; linear."""
+
+    @abc.abstractmethod
+    def inverse(self, modes: PyTree) -> Y:
+        """Returns the state of given modes; linear, and the inverse of `transform` on what that returns."""
+
+    @abc.abstractmethod
+    def linear(self, args: Args) -> PyTree:
+        """Returns $L$, real or complex: a PyTree like the modes, of arrays that broadcast to theirs."""
+
+    @abc.abstractmethod
+    def rest(self, t: RealScalarLike, modes: PyTree, args: Args) -> PyTree:
+        r"""Returns $N(t, \hat y)$, a PyTree like the modes."""
+
+    def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
+        """Returns the time derivative of the state, through the modes."""
+        modes = self.transform(y)
+        slope = jax.tree.map(_plus_product, self.rest(t, modes, args), self.linear(args), modes)
+        return self.inverse(slope)
+
+
+class AbstractSplit(AbstractModel):
+    r"""A model with a stiff linear part, $\dot y = A y + N(t, y)$, which can be solved with.
+
+    Implicit-explicit methods (`sciml.solvers.ARK324`) take $A$ implicitly and $N$ explicitly. They need $A y$ and
+    solutions of $(1 - \tau A) y = r$, which a model gives by whatever is fastest: a transform, a banded solve,
+    multigrid. Unless it says otherwise, `solve_shifted` factorises $1 - \tau A$ as a dense matrix.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        class Reaction(sciml.AbstractSplit):
+            rates: jnp.ndarray
+
+            def stiff(self, y, args):
+                return -self.rates * y
+
+            def rest(self, t, y, args):
+                return y * (1 - y)
+
+            def solve_shifted(self, shift, right, args):
+                return right / (1 + shift * self.rates)
+
+        model = Reaction(jnp.array([1.0, 1e5]))
+        sol = sciml.solve(model, jnp.ones(2), t0=0.0, t1=1.0, dt=0.01, solver=sciml.solvers.ARK324())
+        assert abs(float(sol.ys[-1, 0]) - 0.5) < 1e-5  # y' = -y**2
+        ```
+    """
+
+    @abc.abstractmethod
+    def stiff(self, y: Y, args: Args) -> Y:
+        """Returns $A y$; linear in `y`."""
+
+    @abc.abstractmethod
+    def rest(self, t: RealScalarLike, y: Y, args: Args) -> Y:
+        """Returns $N(t, y)$, with the structure, shapes and dtypes of `y`."""
+
+    def solve_shifted(self, shift: RealScalarLike, right: Y, args: Args) -> Y:
+        r"""Returns the solution $y$ of $(1 - \tau A) y = r$.
+
+        Args:
+            shift: $\tau$, the step size times a coefficient of the method.
+            right: $r$, a state.
+            args: As for the model.
+        """
+
+        def shifted(y: Y) -> Y:
+            return jax.tree.map(lambda x, a: x - jnp.asarray(shift, x.dtype) * a, y, self.stiff(y, args))
+
+        operator = lx.FunctionLinearOperator(shifted, jax.eval_shape(lambda: right))
+        return lx.linear_solve(operator, right, lx.LU(), throw=False).value
+
+    def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
+        """Returns $A y + N(t, y)$."""
+        return jax.tree.map(jnp.add, self.stiff(y, args), self.rest(t, y, args))
+
+
+class AbstractSecondOrder(AbstractModel):
+    r"""A model of second order in time, $\ddot q = a(t, q)$, without friction.
+
+    The state is the pair $(q, v)$ of position and velocity, two PyTrees alike.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        class Spring(sciml.AbstractSecondOrder):
+            def acceleration(self, t, q, args):
+                return -q
+
+        start = (jnp.ones(1), jnp.zeros(1))
+        solver = sciml.solvers.VelocityVerlet()
+        sol = sciml.solve(Spring(), start, t0=0.0, t1=2 * jnp.pi, dt=jnp.pi / 100, solver=solver)
+        assert abs(float(sol.ys[0][-1, 0]) - 1) < 1e-5
+        ```
+    """
+
+    @abc.abstractmethod
+    def acceleration(self, t: RealScalarLike, q: Y, args: Args) -> Y:
+        """Returns $a(t, q)$, a PyTree like `q`."""
+
+    def __call__(self, t: RealScalarLike, y: tuple[Y, Y], args: Args) -> tuple[Y, Y]:
+        """Returns velocity and acceleration."""
+        q, v = y
+        return v, self.acceleration(t, q, args)
+
+
+def _plus_product(rest, linear, modes):
+    return rest + linear.astype(modes.dtype) * modes

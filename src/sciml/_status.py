@@ -28,6 +28,7 @@ class Status(enum.IntEnum):
     diverged = 4
     inconsistent_start = 5
     singular = 6
+    invalid_argument = 7
 
     @property
     def message(self) -> str:
@@ -53,7 +54,8 @@ _MESSAGES = {
         "try float64."
     ),
     Status.diverged: (
-        "The iteration did not converge. Start closer to the solution, loosen the tolerances or allow more steps."
+        "The iteration did not converge. There may be no solution near the start: start elsewhere, loosen the "
+        "tolerances or allow more steps."
     ),
     Status.inconsistent_start: (
         "No initial values were found that satisfy the algebraic equations. Give a better guess of the algebraic "
@@ -62,6 +64,11 @@ _MESSAGES = {
     Status.singular: (
         "The linear system of an implicit step was singular for every step size. With a mass matrix, the algebraic "
         "equations must determine the algebraic variables all along; `Solution.t_reached` says where they cease to."
+    ),
+    Status.invalid_argument: (
+        "An argument that was traced, so that it could not be refused beforehand, is out of range: every time of "
+        "`saveat` must lie within [t0, t1], also where each member has an end time of its own, and `dt` must have the "
+        "sign of t1 - t0. What was asked for outside is NaN."
     ),
 }
 

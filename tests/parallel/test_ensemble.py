@@ -353,3 +353,21 @@ def test_bad_mesh():
         parallel.ensemble(lambda p: p, np.ones(3))
     with jax.set_mesh(parallel.mesh()), pytest.raises(ValueError, match=r"has axes \(member=2\).*\(member=8\)"):
         parallel.ensemble(lambda p: p, np.ones(3), mesh=devices(2))
+
+
+def test_a_gradient_in_blocks_keeps_one_block():
+    def long(p, w):
+        def step(y, _):
+            return y + 0.01 * jnp.sin(p * w[0] * y), None
+
+        return jnp.sum(jax.lax.scan(step, jnp.ones(4), None, length=200)[0])
+
+    p, w = jnp.linspace(0.5, 1.5, 64), jnp.array([1.0, 1.1])
+
+    def gradient(block):
+        return jax.jit(jax.grad(lambda w: jnp.sum(parallel.ensemble(long, p, w, block=block, mesh=devices(1)))))
+
+    whole, blocks = gradient(None), gradient(4)
+    np.testing.assert_allclose(blocks(w), whole(w), rtol=10 * tolerance())
+    memory = [f.lower(w).compile().memory_analysis().temp_size_in_bytes for f in (whole, blocks)]
+    assert memory[1] < memory[0] / 6  # a sixteenth of the members, and their inputs

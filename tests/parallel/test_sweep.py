@@ -155,17 +155,24 @@ def test_one_compilation():
         calls.append(p)
         return p
 
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda name, _, **kw: compiled.append(name) if "backend_compile" in name else None
+    )
     for _ in range(2):
         quiet(fn, np.arange(50.0), mesh=devices(2), block=3)
     assert len(calls) == 1
+    assert len(compiled) == 2  # one program, for each of two devices
+    quiet(fn, np.arange(50.0), mesh=devices(1))
+    assert len(compiled) == 3  # that which told what memory it needs is the one that runs
 
 
 def test_next_block_is_dispatched_first(monkeypatch):
-    from sciml.parallel import _sweep
+    from sciml.parallel._program import Machine
 
     log = []
-    run = _sweep._run
-    monkeypatch.setattr(_sweep, "_run", lambda *a: (log.append("dispatch"), run(*a))[1])
+    run = Machine.run
+    monkeypatch.setattr(Machine, "run", lambda *a: (log.append("dispatch"), run(*a))[1])
     parallel.sweep(lambda x: x, np.ones(6), mesh=devices(1), block=2, progress=lambda d, n: log.append("collect"))
     assert log == ["dispatch", "dispatch", "collect", "dispatch", "collect", "collect"]
 
@@ -223,7 +230,9 @@ def test_bad_members(params, message):
 def test_bad_arguments():
     with pytest.raises(ValueError, match="`sweep`: `block`.* must be positive, got 0"):
         quiet(lambda p: p, np.ones(3), block=0)
-    with pytest.raises(ValueError, match='`on_fail` must be "keep" or "raise", got \'ignore\''):
+    with pytest.raises(ValueError, match="`memory`, the bytes that a block may take, must be positive, got -1"):
+        quiet(lambda p: p, np.ones(3), memory=-1)
+    with pytest.raises(ValueError, match='`on_fail` must be "keep", "raise" or a `Retry`, got \'ignore\''):
         quiet(lambda p: p, np.ones(3), on_fail="ignore")
     with pytest.raises(ValueError, match='must have an axis named "member"'):
         quiet(lambda p: p, np.ones(3), mesh=jax.sharding.Mesh(np.array(jax.devices()), ("x",)))

@@ -61,12 +61,15 @@ def test_gradients_inside_a_member_are_its_own():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), run(RHO[:16], Y0), expected)
 
 
-def test_gradient_of_what_all_members_share():
+@pytest.mark.parametrize("block", [None, pytest.param(4, marks=pytest.mark.slow)])
+def test_gradient_of_what_all_members_share(block):
     def gradient(run):
         return jax.jit(jax.grad(lambda y0: jnp.sum(run(RHO[:13], y0) ** 2)))(Y0)
 
     expected = gradient(jax.vmap(short, in_axes=(0, None)))
-    np.testing.assert_allclose(gradient(ft.partial(parallel.ensemble, short)), expected, rtol=1e-4)
+    mesh = None if block is None else devices(2)  # two blocks on each, of which a gradient keeps one
+    found = gradient(ft.partial(parallel.ensemble, short, block=block, mesh=mesh))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_a_sweep_tells_which_solutions_failed():

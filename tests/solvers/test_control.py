@@ -46,7 +46,7 @@ def test_controllers_meet_the_tolerance(options, exact):
         assert int(sol.stats.accepted) > int(solve(rtol=1e-6, atol=1e-8).stats.accepted)
 
 
-def test_other_norms_run_through_diffrax(exact):
+def test_other_norms(exact):
     controller = diffrax.PIDController(rtol=1e-6, atol=1e-8, norm=lambda y: jnp.max(jnp.abs(y)))
     np.testing.assert_allclose(solve(controller=controller).ys, exact, rtol=1e-5)
 

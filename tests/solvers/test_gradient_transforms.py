@@ -178,3 +178,28 @@ def test_unequal_work_in_every_member():
     little = jax.jit(jax.vmap(jax.grad(ft.partial(fn, adjoint=sciml.Checkpointed(memory=1)))))(centres)
     # turns that are computed again differ by the rounding of the error estimate
     np.testing.assert_allclose(found, little, rtol=1e-7)
+
+
+@pytest.mark.parametrize("adjoint", [sciml.Checkpointed(), sciml.Gauss()], ids=["Checkpointed", "Gauss"])
+def test_gradients_of_solves_within_a_scan(adjoint):
+    """JAX looks for what does not change from turn to turn, and must not take that for a second reverse mode."""
+
+    def end(y, rate):
+        field = lambda t, y, rate: -rate * y  # noqa: E731
+        options = dict(t0=0.0, t1=0.5, rtol=1e-4, atol=1e-4, adjoint=adjoint, throw=False)
+        return sciml.solve(field, y, args=rate, **options).ys[-1]
+
+    rates, y0 = jnp.linspace(0.5, 2.0, 3), jnp.ones(2)
+
+    def scanned(y, rates):
+        return jnp.sum(jax.lax.scan(jax.checkpoint(lambda y, rate: (end(y, rate), None)), y, rates)[0])
+
+    def unrolled(y, rates):
+        for i in range(rates.size):
+            y = end(y, rates[i])
+        return jnp.sum(y)
+
+    for i, (a, b) in enumerate(zip(jax.grad(scanned, (0, 1))(y0, rates), jax.grad(unrolled, (0, 1))(y0, rates))):
+        np.testing.assert_allclose(a, b, rtol=1e-6, err_msg=str(i))
+    found = jax.jit(jax.grad(lambda r: jnp.sum(jax.lax.map(lambda r: end(y0, r), r))))(rates)
+    np.testing.assert_allclose(found, -np.exp(-rates / 2), rtol=1e-3)

@@ -2,6 +2,7 @@
 
 import functools as ft
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -117,3 +118,12 @@ def test_a_mesh_of_explicit_axes(kind):
         placed = jax.device_put(batch, NamedSharding(mesh, P("members")))
         sharded = jax.jit(jax.shard_map(jax.vmap(fn), in_specs=P("members"), out_specs=P("members")))
         np.testing.assert_allclose(sharded(placed), expected, rtol=1e-8)
+
+
+def test_what_diffrax_runs_is_refused(mesh):
+    def fn(rate):
+        options = {"t0": 0.0, "t1": 1.0, "solver": diffrax.Kvaerno3(), "throw": False}
+        return sciml.solve(lambda t, y, args: -args * y, jnp.ones(2), args=rate, **options).ys
+
+    with pytest.raises(ValueError, match="diffrax runs this solve.*`jax.shard_map`"):
+        over_devices(jax.vmap(fn), mesh)(jnp.ones(8))

@@ -52,8 +52,13 @@ def boundary_of(case, grid, kinds):
 def matrix_of(operator, shape):
     """A linear operator as a matrix."""
     eye = jnp.eye(int(np.prod(shape))).reshape(-1, *shape)
-    zero = operator(jnp.zeros(shape))
-    return jax.vmap(lambda u: operator(u) - zero)(eye).reshape(len(eye), -1).T
+
+    @jax.jit
+    def rows(eye):
+        zero = operator(jnp.zeros(shape))
+        return jax.vmap(lambda u: operator(u) - zero)(eye).reshape(len(eye), -1).T
+
+    return rows(eye)
 
 
 def error(case, kinds, order, n):
@@ -131,13 +136,15 @@ WALLS = {"x-": Dirichlet(1.0), "x+": Neumann(0.5), "y-": Robin(1.0, 0.2, 0.3), "
 
 @pytest.mark.x64
 @pytest.mark.parametrize("case, order", LINEAR)
-@pytest.mark.parametrize("conditions", [Periodic(), WALLS], ids=["periodic", "walls"])
+@pytest.mark.parametrize(
+    "conditions", [pytest.param(Periodic(), marks=pytest.mark.slow), WALLS], ids=["periodic", "walls"]
+)
 def test_adjoint_and_neighbours(case, order, conditions):
     """<F x, y> = <x, F* y>, and the neighbours are those that `sparsity` names."""
     grid = Grid((6, 7))
     operator = case.make(grid, Boundaries(grid, conditions).homogeneous(), order)
     x = jax.random.normal(jax.random.key(0), grid.shape)
-    forward, transpose = jax.jit(operator), jax.jit(jax.linear_transpose(operator, x))
+    forward, transpose = jax.jit(lambda u: operator(u)), jax.jit(jax.linear_transpose(lambda u: operator(u), x))
     y = jax.random.normal(jax.random.key(1), forward(x).shape)
     assert abs(jnp.vdot(forward(x), y) - jnp.vdot(x, transpose(y)[0])) < 1e-12 * jnp.linalg.norm(forward(x))
     if isinstance(conditions, Periodic) and hasattr(operator, "sparsity") and operator.radius < 3:
@@ -147,7 +154,11 @@ def test_adjoint_and_neighbours(case, order, conditions):
         assert {tuple(3 - p) for p in reached} <= set(operator.sparsity)
 
 
-SYMBOLS = [p for p in LINEAR if p.values[0].name not in ("Upwind", "staggered")]
+SYMBOLS = [
+    pytest.param(*p.values, id=p.id, marks=pytest.mark.slow if "Derivative" in p.id else [])
+    for p in LINEAR
+    if p.id not in ("Upwind", "staggered")
+]
 
 
 @pytest.mark.x64
@@ -164,7 +175,7 @@ def test_symbol_and_spectral_radius(case, order):
     x, y = grid.centers
     wave = jnp.asarray(np.exp(1j * np.asarray(k[0] * x + k[1] * y)))
     symbol = jnp.asarray(operator.symbol(*map(jnp.asarray, k)))
-    expected = symbol.reshape(symbol.shape + (1,) * (wave.ndim * symbol.ndim)).astype(wave.dtype) * wave
+    expected = jnp.tensordot(symbol.astype(wave.dtype), wave, 0)
     assert jnp.allclose(operator(wave), expected)
     if case.name == "Gradient":
         return
@@ -172,7 +183,7 @@ def test_symbol_and_spectral_radius(case, order):
         walls = Boundaries(grid, conditions)
         operator = case.make(grid, walls, order)
         largest = np.abs(np.linalg.eigvals(matrix_of(operator, grid.shape))).max()
-        assert largest <= float(operator.spectral_radius) * (1 + 1e-12)
+        assert largest <= float(operator.spectral_radius) * (1 + 1e-6)
 
 
 CONSERVING = [pytest.param(c, order, id=f"{c.name}-{order}") for c in CASES for order in c.conserves]
@@ -224,12 +235,12 @@ def test_staggered_gradient_and_divergence_are_adjoint(conditions, order):
 
 @pytest.mark.x64
 def test_gradients_by_coefficients_boundary_values_and_field():
-    grid = Grid((5, 6))
+    grid = Grid((3, 4))
     k = 1.0 + jax.random.uniform(jax.random.key(0), grid.shape)
     u = jax.random.normal(jax.random.key(1), grid.shape)
     weights = jax.random.normal(jax.random.key(2), grid.shape)
     make = jax.jit(lambda x: jnp.sum(weights * x[0](x[1], t=2.0) ** 2))
-    sides = WALLS | {"x-": Dirichlet(jnp.linspace(0.0, 1.0, 6))}
+    sides = WALLS | {"x-": Dirichlet(jnp.linspace(0.0, 1.0, 4))}
     for operator in (
         spatial.VariableLaplacian(grid, sides, k),
         spatial.AnisotropicLaplacian(grid, sides, [[2.0, 0.3], [0.3, 1.0]]),
@@ -245,9 +256,9 @@ def test_components_members_and_dtypes(case):
     operator = case.make(grid, Periodic(), case.orders[0])
     lead = (2,) if case.vector else ()
     u = jax.random.normal(jax.random.key(0), (3, *lead, *grid.shape), jnp.float32)
-    together = jax.jit(operator)(u)
+    together = jax.jit(lambda u: operator(u))(u)
     assert together.dtype == jnp.float32
-    mapped = jax.jit(jax.vmap(operator))(u)
+    mapped = jax.jit(jax.vmap(lambda u: operator(u)))(u)
     assert jnp.allclose(together, mapped, rtol=1e-4, atol=1e-2)
 
 
@@ -265,15 +276,16 @@ def test_harmonic_mean_where_a_coefficient_jumps():
 
 
 @pytest.mark.x64
-def test_biharmonic_of_a_sine():
+@pytest.mark.parametrize("order", [2, 4])
+def test_a_plate_bends(order):
+    """The order of the solution of the biharmonic equation, simply supported."""
     errors = []
     for n in (16, 32):
-        grid = Grid((n, n))
-        x, y = grid.centers
-        u = jnp.sin(jnp.pi * x) * jnp.sin(2 * jnp.pi * y)
-        result = spatial.Biharmonic(grid, Dirichlet(), order=4)(u)
-        errors.append(float(jnp.abs(result - (5 * jnp.pi**2) ** 2 * u).max()))
-    assert np.log2(errors[0] / errors[1]) > 3.9
+        grid = Grid(n)
+        u = jnp.sin(2 * jnp.pi * grid.centers[0])
+        matrix = matrix_of(spatial.Biharmonic(grid, Dirichlet(), order=order), (n,))
+        errors.append(float(jnp.abs(jnp.linalg.solve(matrix, (2 * jnp.pi) ** 4 * u) - u).max()))
+    assert np.log2(errors[0] / errors[1]) > order - 0.1
 
 
 GRID = Grid((6, 6))

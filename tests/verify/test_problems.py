@@ -166,9 +166,9 @@ def test_registry_is_complete():
         verify.check_gradient,
         verify.conserved,
     }
-    listed = verify.EXACT_PROBLEMS + verify.REFERENCE_PROBLEMS
+    listed = verify.EXACT_PROBLEMS + verify.REFERENCE_PROBLEMS + verify.WAVE_PROBLEMS
     assert set(listed) == makers - measures and len(set(listed)) == len(listed)
-    assert all(make().exact is not None for make in verify.EXACT_PROBLEMS)
+    assert all(make().exact is not None for make in verify.EXACT_PROBLEMS + verify.WAVE_PROBLEMS)
     assert all(make().reference is not None for make in verify.REFERENCE_PROBLEMS)
 
 

@@ -10,7 +10,7 @@ traced, and compiled where the answer needs it.
 - `loops`: the loops of the compiled program and the operations one iteration runs.
 - `collectives`: the operations that make devices wait for each other, and whether they stand inside a loop.
 - `memory`: bytes of arguments, outputs and temporaries.
-- `adjoint_memory`: bytes of a solve's gradient by `Direct` and `Checkpointed`, and which to take for a budget.
+- `adjoint_memory`: bytes of a solve's gradient by each adjoint, and which to take for a budget.
 - `cost`: floating-point operations and bytes touched, as the compiler estimates them.
 - `fallbacks`: which parts of a model do not run over lanes under `jax.vmap(solve)`, and why.
 - `retraces`: how often a function was traced, and what changed in between.

@@ -12,6 +12,8 @@ Mechanics
     `VanDerPolScaled`
 Chaos
     `Lorenz63`, `Lorenz96`
+Waves and patterns, periodic, for exponential methods
+    `GinzburgLandau`, `IntegralKuramotoSivashinsky`, `KortewegDeVries`, `KuramotoSivashinsky`, `NonlinearSchroedinger`
 Fields: partial differential equations, on a grid of `sciml.spatial`
     `Advection`, `AdvectionDiffusion`, `AllenCahn`, `Burgers`, `Darcy`, `Diffusion`, `FisherKPP`,
     `GrayScott`, `ReactionDiffusion`, `Wave`
@@ -58,15 +60,20 @@ from ._darcy import Darcy as Darcy
 from ._diffusion import Diffusion as Diffusion
 from ._fisher_kpp import FisherKPP as FisherKPP
 from ._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
+from ._ginzburg_landau import GinzburgLandau as GinzburgLandau
 from ._gray_scott import GrayScott as GrayScott
 from ._harmonic_oscillator import HarmonicOscillator as HarmonicOscillator
 from ._hires import HIRES as HIRES
+from ._integral_kuramoto_sivashinsky import IntegralKuramotoSivashinsky as IntegralKuramotoSivashinsky
 from ._kepler import Kepler as Kepler
+from ._korteweg_de_vries import KortewegDeVries as KortewegDeVries
+from ._kuramoto_sivashinsky import KuramotoSivashinsky as KuramotoSivashinsky
 from ._linear import Linear as Linear
 from ._logistic import Logistic as Logistic
 from ._lorenz63 import Lorenz63 as Lorenz63
 from ._lorenz96 import Lorenz96 as Lorenz96
 from ._lotka_volterra import LotkaVolterra as LotkaVolterra
+from ._nonlinear_schroedinger import NonlinearSchroedinger as NonlinearSchroedinger
 from ._oregonator import Oregonator as Oregonator
 from ._pendulum import Pendulum as Pendulum
 from ._reaction_diffusion import ReactionDiffusion as ReactionDiffusion

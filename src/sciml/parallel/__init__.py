@@ -2,16 +2,32 @@
 
 - `mesh`: the devices, as named axes.
 - `ensemble`: one function over all members, inside a computation: differentiable, under `jax.jit`.
-- `sweep`: one function over any number of members, driven from Python: fixed blocks, progress, a status per member.
-- `grid`: the members of a Cartesian grid of parameters.
-- `SweepResult`, `Grid`: what `sweep` and `grid` return.
+- `sweep`: one function over any number of members, driven from Python: fixed blocks, progress, a status per member,
+  results that outlive the process, workers elsewhere.
+- `grid`, `sobol`, `latin_hypercube`, `generate`: members on a grid, spread over a box, or made from their number.
+- `Mean`, `Variance`, `Quantiles`, `Histogram`, `TopK`: numbers for all members in place of one for each;
+  `AbstractReduction` to write your own.
+- `Retry`: what to do with members that failed.
+- `Domain`: a field split over devices: ghost layers from neighbours, sums, Fourier transforms.
+- `initialize`: joins this process to the others of a job.
+- `SweepResult`, `Grid`, `Generated`, `Counts`, `TopMembers`: what these return.
 
-A member is one setting of the parameters. Members never talk to each other, so nothing here
-communicates between devices while members run, and one that fails leaves the others as they are.
+A member is one setting of the parameters. Members never talk to each other, so `ensemble` and `sweep`
+do not communicate between devices while members run, and one that fails leaves the others as they are.
+A member that is too large for one device is a `Domain`, whose devices talk to their neighbours.
 """
 
+from ._domain import Domain as Domain
 from ._ensemble import ensemble as ensemble
+from ._generated import Generated as Generated, generate as generate
 from ._grid import Grid as Grid, grid as grid
+from ._histogram import Counts as Counts, Histogram as Histogram
+from ._initialize import initialize as initialize
 from ._mesh import mesh as mesh
+from ._quantiles import Quantiles as Quantiles
+from ._reduction import AbstractReduction as AbstractReduction, Mean as Mean, Variance as Variance
 from ._result import SweepResult as SweepResult
+from ._retry import Retry as Retry
+from ._samples import latin_hypercube as latin_hypercube, sobol as sobol
 from ._sweep import sweep as sweep
+from ._top import TopK as TopK, TopMembers as TopMembers

@@ -94,7 +94,8 @@ def run_blocks(
         if slabs == 1:
             return one_block(params)
         params = jax.tree.map(lambda x: x.reshape((slabs, block) + x.shape[1:]), params)
-        out = jax.lax.map(one_block, params)
+        # A gradient keeps each block's inputs and runs it again, so that it needs the memory of one block.
+        out = jax.lax.map(jax.checkpoint(one_block, prevent_cse=False), params)
         return jax.tree.map(lambda x: x.reshape((slabs * block,) + x.shape[2:]), out)
 
     if mesh is None:

@@ -40,3 +40,23 @@ def _is_solution(x: Any) -> bool:
     # By what it has, not by its class: a user's own result type may carry a status as well.
     status: Any = getattr(x, "status", None)
     return eqx.is_array(status) and jnp.issubdtype(status.dtype, jnp.integer) and status.shape == ()
+
+
+def work_of(returned: PyTree) -> Int[Array, "2"] | None:
+    """Returns a member's own steps and those executed on its lane, or None where no solution says.
+
+    Args:
+        returned: What the member's function returned.
+    """
+    counts = [_steps(solution) for solution in _solutions(returned)]
+    known = [x for x in counts if x is not None]
+    return sum(known[1:], known[0]) if known else None
+
+
+def _steps(solution: Any) -> Array | None:
+    stats = getattr(solution, "stats", None)
+    found: list[Any] = [getattr(stats, name, None) for name in ("accepted", "rejected", "executed")]
+    if not all(eqx.is_array(x) and x.shape == () for x in found):
+        return None
+    accepted, rejected, executed = (jnp.asarray(x, jnp.int32) for x in found)
+    return jnp.stack([accepted + rejected, executed])

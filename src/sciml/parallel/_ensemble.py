@@ -49,8 +49,8 @@ def ensemble(
             then runs one program for a single device, block by block. Inside `jax.jit` or `jax.grad`
             there is one program for all devices, and the bits are the same from two devices up; a
             program for one device is compiled through other passes and may differ in the last bit.
-            Smaller blocks also take less memory; for a gradient, wrap `fn` in `jax.checkpoint` to keep
-            the memory of one block only. Some hundreds of members are a good block on a CPU.
+            Smaller blocks also take less memory, and so does their gradient: it runs each block once more,
+            and keeps what one block needs. Some hundreds of members are a good block on a CPU.
 
     Returns:
         What `fn` returns, every array with a leading axis of length `n`.

@@ -92,14 +92,14 @@ def choose_mesh(given: Mesh | AbstractMesh | None, *, where: str) -> Mesh | Abst
     if ambient.empty:
         chosen = mesh() if given is None else given
         _require_member(chosen, "`mesh`", where=where)
-        return _auto(chosen)
+        return without_explicit_axes(chosen)
     if MEMBER in ambient.manual_axes:
         return None
     _require_member(ambient, "the mesh set by `jax.set_mesh`", where=where)
     if given is not None and dict(given.shape) != dict(ambient.shape):
         raise ValueError(
-            f"`{where}`: `mesh` has axes {_describe(given)}, but the mesh set by `jax.set_mesh` has "
-            f"{_describe(ambient)}, and JAX allows no other inside it. Leave `mesh` out, or call outside of it."
+            f"`{where}`: `mesh` has axes {describe(given)}, but the mesh set by `jax.set_mesh` has "
+            f"{describe(ambient)}, and JAX allows no other inside it. Leave `mesh` out, or call outside of it."
         )
     return ambient
 
@@ -125,8 +125,8 @@ def is_explicit(chosen: Mesh | AbstractMesh) -> bool:
     return dict(zip(chosen.axis_names, chosen.axis_types, strict=True))[MEMBER] == AxisType.Explicit
 
 
-def _auto(chosen: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
-    # Without `jax.set_mesh` arrays do not carry explicit axes, so nothing is lost.
+def without_explicit_axes(chosen: Any) -> Any:
+    """Returns a mesh with `Auto` axes: without `jax.set_mesh` arrays do not carry others, so nothing is lost."""
     if isinstance(chosen, Mesh) and any(kind == AxisType.Explicit for kind in chosen.axis_types):
         return Mesh(chosen.devices, chosen.axis_names)
     return chosen
@@ -135,10 +135,11 @@ def _auto(chosen: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
 def _require_member(chosen: Mesh | AbstractMesh, what: str, *, where: str) -> None:
     if MEMBER not in chosen.axis_names:
         raise ValueError(
-            f'`{where}`: {what} must have an axis named "{MEMBER}", got {_describe(chosen)}. '
+            f'`{where}`: {what} must have an axis named "{MEMBER}", got {describe(chosen)}. '
             "Make it with `sciml.parallel.mesh`."
         )
 
 
-def _describe(chosen: Mesh | AbstractMesh) -> str:
+def describe(chosen: Mesh | AbstractMesh) -> str:
+    """Returns the axes of a mesh with their sizes, for a message."""
     return "(" + ", ".join(f"{name}={size}" for name, size in chosen.shape.items()) + ")"

@@ -4,29 +4,41 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, PyTree
 
-from .._status import Status
 from ._grid import Grid
+from ._labels import to_dataset
 from ._members import expand, is_array, take
+from ._summary import summarise
 
 
 class SweepResult(eqx.Module):
     """The results of a `sweep`, on the host.
 
     Attributes:
-        values: What the function returned, NumPy arrays with a leading axis of members.
+        values: What the function returned, NumPy arrays with a leading axis of members; None where it was reduced.
         status: One `Status` code per member, int32.
-        members: The members as they were given: a PyTree with a leading axis, or a `Grid`.
-        seconds: How long the sweep took, compilation included.
+        members: The members as they were given: a PyTree with a leading axis, a `Grid` or made by `generate`.
+        seconds: How long this call took, compilation included.
+        reduced: What the reductions made of the values, where there were any.
+        attempts: How often each member ran, int32; more than once where it was retried.
+        steps: Each member's own steps and those executed on its lane, of shape `(members, 2)`; None where the function
+            returned no solution that says.
+        block: How many members ran together.
     """
 
     values: PyTree
     status: Int[np.ndarray, " members"]
     members: PyTree
     seconds: float
+    reduced: PyTree
+    attempts: Int[np.ndarray, " members"]
+    steps: Int[np.ndarray, "members 2"] | None
+    block: int
+
+    def __str__(self) -> str:
+        return self.summary()
 
     @property
     def n(self) -> int:
@@ -37,6 +49,11 @@ class SweepResult(eqx.Module):
     def failed(self) -> Int[np.ndarray, " failed"]:
         """The ids of the members that failed."""
         return np.flatnonzero(self.status)
+
+    @property
+    def efficiency(self) -> float | None:
+        """The members' own steps over those executed on all lanes: 1 where no member waited for another."""
+        return None if self.steps is None else float(self.steps[:, 0].sum() / max(self.steps[:, 1].sum(), 1))
 
     @property
     def params(self) -> PyTree:
@@ -98,48 +115,19 @@ class SweepResult(eqx.Module):
         options = {"labels": (x_name, y_name, "value")} | options
         return surface(x, y, leaves[0], **options)
 
+    def to_xarray(self) -> Any:
+        """Returns an `xarray.Dataset` of values and status, labelled by the parameters. Needs xarray.
+
+        The members of a grid have a dimension for each axis; others have one dimension, "member", along which every
+        parameter that is a number is a coordinate. Further axes of a value named `y` are called `y_0`, `y_1` and so on.
+        """
+        return to_dataset(self)
+
     def summary(self) -> str:
-        """Says how many members failed, from which cause, and where in the parameters they lie."""
-        lines = [f"{self.n} members in {self.seconds:.3g} s: {self.n - self.failed.size} successful"]
-        if self.failed.size:
-            lines[0] += f", {self.failed.size} failed"
-        for code in np.unique(self.status[self.failed]):
-            ids = np.flatnonzero(self.status == code)
-            shown = ", ".join(map(str, ids[:10])) + (", ..." if ids.size > 10 else "")
-            name, message = _explain(int(code))
-            lines.append(f"  {name}: {ids.size} (members {shown}). {message}".rstrip())
-            lines += _ranges(self.params, ids)
-        return "\n".join(lines)
+        """Says how many members failed, from which cause, where in the parameters they lie, and what retries did."""
+        return summarise(self)
 
     def _check_id(self, i: int) -> int:
         if not -self.n <= i < self.n:
             raise IndexError(f"this sweep has members 0 to {self.n - 1}, got {i}.")
         return int(i)
-
-
-def _explain(code: int) -> tuple[str, str]:
-    try:
-        return Status(code).name, Status(code).message
-    except ValueError:  # from a result type of the user's own
-        return f"status {code}", ""
-
-
-def _ranges(params: PyTree, ids: np.ndarray) -> list[str]:
-    lines = []
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if not is_array(leaf) or leaf.size == 0:
-            continue
-        if not (jnp.issubdtype(leaf.dtype, jnp.integer) or jnp.issubdtype(leaf.dtype, jnp.floating)):
-            continue  # random keys, booleans and complex numbers have no range
-        there = leaf[ids]
-        lines.append(f"    params{jax.tree_util.keystr(path)}: {_range(there)} (all members: {_range(leaf)})")
-    return lines
-
-
-def _range(values: np.ndarray) -> str:
-    known = values[~np.isnan(values)]
-    missing = f"{values.size - known.size} NaN" if known.size < values.size else ""
-    if known.size == 0:
-        return missing
-    span = f"{known.min():.6g} to {known.max():.6g}"
-    return f"{span}, {missing}" if missing else span

@@ -1,27 +1,27 @@
 """One function over any number of members, driven from Python."""
 
-import collections
-import inspect
+import concurrent.futures
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import PyTree
+from jaxtyping import ArrayLike, PyTree
 
-from .._status import raise_for_status
 from .._types import Key
-from ._apart import is_tracing, put
-from ._blocks import check_block, default_block, split_static
-from ._codes import status_of
-from ._members import count_members, is_array, take, to_host
-from ._mesh import concrete_mesh, member_groups, mesh as make_mesh
+from ..runs._store import AbstractStore
+from ._apart import is_tracing
+from ._blocks import check_block
+from ._members import count_members, to_host
+from ._mesh import concrete_mesh, mesh as make_mesh
+from ._pass import Sweep
+from ._plan import make_order
+from ._program import Task, is_reduction, takes
 from ._progress import check_progress, reporting
 from ._result import SweepResult
+from ._retry import Retry, check_on_fail
 
 
 def sweep(
@@ -32,8 +32,15 @@ def sweep(
     key: Key | None = None,
     mesh: Mesh | None = None,
     block: int | None = None,
+    memory: int | None = None,
+    schedule: str = "lockstep",
+    cost: Callable[[PyTree], Any] | ArrayLike | None = None,
     output: Callable[[PyTree], PyTree] | None = None,
-    on_fail: str = "keep",
+    reduce: PyTree = None,
+    store: str | os.PathLike | AbstractStore | None = None,
+    resume: bool = True,
+    on_fail: str | Retry = "keep",
+    executor: concurrent.futures.Executor | None = None,
     progress: bool | Callable[[int, int], Any] = True,
 ) -> SweepResult:
     """Runs `fn` for every member, block by block, and collects the results on the host.
@@ -44,19 +51,41 @@ def sweep(
     device that is used. A member that fails is marked in `status`, and changes no other. `sweep` runs
     from Python; inside `jax.jit`, or for gradients, use `ensemble`.
 
+    With `store`, every block is written to disk when it is done, whole or not at all. The same call made
+    again after the process was killed reads what is there and runs the rest, on any number of devices,
+    and returns the same bits as if nothing had happened. A store knows which sweep it belongs to: it refuses one whose
+    members, function, solver, shared values, key, block, dtypes or versions differ, and says what differs.
+
     Args:
         fn: What to run: `fn(one_members_params)`, with `shared` as the next argument if it is given,
             and a random key if `key` is given: as the keyword `key` where `fn` has a parameter of that
             name, else as the last argument. May return any PyTree, a `sciml.Solution` for example.
-        params: The members: a PyTree of arrays with a leading axis of length `n`, or a `grid`.
+        params: The members: a PyTree of arrays with a leading axis of length `n`, such as `sobol` and
+            `latin_hypercube` make, a `grid`, or members made from their number by `generate`.
         shared: What all members have in common, a PyTree.
         key: A random key; member `i` gets `jax.random.fold_in(key, i)`.
         mesh: The devices, from `sciml.parallel.mesh`; by default the mesh set by `jax.set_mesh`, or
             else all devices of this process.
-        block: How many members run together on a device. By default a number that depends on `n` and
-            the platform alone. The last bit of a result may depend on it.
+        block: How many members run together on a device. By default that of the store, or a number that depends on
+            `n`, the platform and `memory` alone. The last bit of a result may depend on it.
+        memory: How many bytes a block may take on a device, where `block` is not given; by default 1 GiB on a CPU and a
+            quarter of an accelerator's memory. XLA says what a block takes before anything runs.
+        schedule: How members of unequal length share a loop. "lockstep": in the order given, where a block takes
+            as long as its slowest member. "sorted": by falling `cost`, so that members of one block take about as long.
+            "refill": lanes whose member is done take up the next; `fn` must have a parameter `schedule`, gets "refill"
+            for it and hands it on to `sciml.solve`.
+        cost: With `schedule="sorted"`, what each member is expected to take: one number per member, or a function
+            of one member's parameters.
         output: Applied to what `fn` returned, on the device, to keep less of it.
-        on_fail: "keep" to go on when members fail, "raise" to stop with an error after their block.
+        reduce: A reduction, or a PyTree of them: `Mean`, `Variance`, `Quantiles`, `Histogram`, `TopK`, or your own.
+            They replace the members' values, which then reach neither the host nor the store.
+        store: A folder for the blocks, or a store of `sciml.runs`.
+        resume: Whether to go on with a sweep that the store holds; if not, one that holds any is an error.
+        on_fail: "keep" to go on when members fail, "raise" to stop with an error after their block, or a
+            `Retry` to run those that failed again with other options.
+        executor: Runs the blocks in place of this process: any `concurrent.futures` executor, such as
+            `ProcessPoolExecutor` with the start method "spawn", or `dask.distributed.Client().get_executor()`. Each
+            worker uses its first device.
         progress: Whether to show a progress bar, or a function to call as `progress(done, total)`.
 
     Returns:
@@ -64,10 +93,11 @@ def sweep(
         or `output` kept none, members with NaN or infinite numbers have `Status.nonfinite`.
 
     Raises:
-        ValueError: If `params` is empty or its leaves' leading axes differ, or `block`, `mesh` or
-            `on_fail` cannot be used.
+        ValueError: If `params` is empty or its leaves' leading axes differ, or an argument cannot be used.
         TypeError: If an argument has the wrong type, or a function is being traced.
         SolveError: If a member failed and `on_fail` is "raise".
+        StoreError: If the store is another sweep's, or cannot be read or written.
+        RuntimeError: If the executor cannot run a block.
 
     Example:
         ```python
@@ -75,100 +105,79 @@ def sweep(
         import numpy as np
         from sciml import Status, parallel
 
-        result = parallel.sweep(lambda x: jnp.log(x), np.array([-1.0, 1.0, 2.0]), progress=False)
+        result = parallel.sweep(lambda x: jnp.log(x), np.array([-1.0, 1.0, 2.0]), store="logs", progress=False)
         assert result.failed.tolist() == [0]
         assert result.status[0] == Status.nonfinite
-        np.testing.assert_allclose(result.values[1:], np.log([1.0, 2.0]))
-        print(result.summary())
+        np.testing.assert_allclose(result.values[1:], np.log([1.0, 2.0]), rtol=1e-6)
+        print(result)
         ```
     """
     start = time.perf_counter()
-    _check_callables(fn, output)
-    if on_fail not in ("keep", "raise"):
-        raise ValueError(f'`sweep`: `on_fail` must be "keep" or "raise", got {on_fail!r}.')
     check_progress(progress, where="sweep")
+    work = prepare(
+        fn, params, shared, key=key, mesh=mesh, block=block, memory=memory, schedule=schedule, cost=cost, output=output,
+        reduce=reduce, store=store, resume=resume, on_fail=on_fail, executor=executor,
+    )  # fmt: skip
+    with reporting(progress, work.n) as report:
+        work.first_pass(range(work.plan.blocks), report)
+        work.retry(report)
+    return work.result(time.perf_counter() - start)
+
+
+def prepare(
+    fn: Any,
+    params: Any,
+    shared: Any = None,
+    *,
+    key: Any = None,
+    mesh: Any = None,
+    block: Any = None,
+    memory: Any = None,
+    schedule: Any = "lockstep",
+    cost: Any = None,
+    output: Any = None,
+    reduce: Any = None,
+    store: Any = None,
+    resume: bool = True,
+    on_fail: Any = "keep",
+    executor: Any = None,
+) -> Sweep:
+    """Checks the arguments of `sweep` and makes it ready; nothing runs."""
+    _check_callables(fn, output)
+    _check_reduce(reduce)
+    attempts = check_on_fail(on_fail, fn)
     if is_tracing():
         raise TypeError("`sweep` runs from Python. Inside `jax.jit`, `jax.grad` or `jax.vmap` use `ensemble`.")
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise TypeError(f"`sweep`: `executor` must be a `concurrent.futures` executor, got {type(executor).__name__}.")
+    if memory is not None and memory <= 0:
+        raise ValueError(f"`sweep`: `memory`, the bytes that a block may take, must be positive, got {memory}.")
     n = count_members(params, where="sweep")
     chosen = _local_mesh(mesh)
-    groups = member_groups(chosen)
-    if block is None:
-        block = default_block(n, chosen.devices.flat[0].platform)
-    block = check_block(block, where="sweep")
-
     members = to_host(params)
-    by_name = key is not None and _takes_key_by_name(fn)
-    common = [put((fn, output, shared, key), group) for group in groups[: -(-n // block)]]
-    status = np.zeros(n, np.int32)
-    values = None
-
-    def dispatch() -> Iterator[tuple[int, Any, Any]]:
-        for number, first in enumerate(range(0, n, block)):
-            at = number % len(groups)
-            ids = np.minimum(np.arange(first, first + block), n - 1)  # the last member again fills up the last block
-            with jax.set_mesh(groups[at]):
-                batch = put((take(members, ids), ids.astype(np.int32)), groups[at])
-                yield first, *_run(batch, common[at], by_name)
-
-    with reporting(progress, n) as report:
-        for first, out, codes in _ahead(dispatch(), len(groups)):
-            last = min(first + block, n)
-            status[first:last] = np.asarray(codes)[: last - first]
-            if on_fail == "raise":
-                raise_for_status(status[:last], where="sweep")
-            if values is None:
-                values = jax.tree.map(lambda x: np.empty((n,) + x.shape[1:], x.dtype) if is_array(x) else x, out)
-            jax.tree.map(lambda whole, part: _fill(whole, part, first, last), values, out)
-            report(last, int(np.count_nonzero(status[:last])))
-    return SweepResult(values=values, status=status, members=members, seconds=time.perf_counter() - start)
-
-
-@eqx.filter_jit
-def _run(batch: Any, common: Any, by_name: bool) -> Any:
-    """Runs one block; returns what to keep and a status code, per member.
-
-    A program for one device, or for the devices that one member spans: XLA compiles a program for
-    many devices through other passes than a program for one, and the last bits of the two can differ.
-    """
-    batch, batch_static = eqx.partition(batch, is_array)
-    static = None
-
-    def member(batch):
-        nonlocal static
-        params, i = eqx.combine(batch, batch_static)
-        fn, output, shared, key = common
-        args = (params,) if shared is None else (params, shared)
-        if key is None:
-            returned = fn(*args)
-        elif by_name:
-            returned = fn(*args, key=jax.random.fold_in(key, i))
-        else:
-            returned = fn(*args, jax.random.fold_in(key, i))
-        kept, static = split_static(returned if output is None else output(returned))
-        return jax.tree.map(_plain, kept), status_of(returned, kept)
-
-    kept, codes = jax.vmap(member)(batch)
-    return eqx.combine(kept, static), codes
-
-
-def _ahead(blocks: Iterator[Any], devices: int) -> Iterator[Any]:
-    # Every device has its next block waiting while the host collects the last.
-    flying = collections.deque()
-    for block in blocks:
-        flying.append(block)
-        if len(flying) > devices:
-            yield flying.popleft()
-    yield from flying
-
-
-def _fill(whole: Any, part: Any, first: int, last: int) -> None:
-    if is_array(part):
-        whole[first:last] = np.asarray(part)[: last - first]
-
-
-def _plain(x: Any) -> Any:
-    # NumPy cannot hold typed random keys; their data can be wrapped again.
-    return jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+    order = make_order(members, n, schedule, cost)
+    task = Task(fn, output, reduce, shared, key, key is not None and takes(fn, "key"))
+    if schedule == "refill":
+        if not takes(fn, "schedule"):
+            raise ValueError(
+                '`sweep`: with `schedule="refill"`, `fn` gets the keyword `schedule` to hand on to `sciml.solve`, but '
+                "has no such parameter. Add it: `def run(p, *, schedule): ... solve(..., schedule=schedule)`."
+            )
+        task = task.changed({"schedule": "refill"})
+    return Sweep(
+        task,
+        members,
+        order,
+        chosen,
+        block=None if block is None else check_block(block, where="sweep"),
+        memory=memory,
+        schedule=schedule,
+        store=store,
+        resume=resume,
+        stop=on_fail == "raise",
+        attempts=attempts,
+        executor=executor,
+    )
 
 
 def _local_mesh(mesh: Mesh | None) -> Mesh:
@@ -190,9 +199,10 @@ def _check_callables(fn: Any, output: Any) -> None:
         raise TypeError(f"`sweep`: `output` must be callable or None, got {type(output).__name__}.")
 
 
-def _takes_key_by_name(fn: Callable) -> bool:
-    try:
-        found = inspect.signature(fn).parameters.get("key")
-    except (TypeError, ValueError):  # some builtins have no signature
-        return False
-    return found is not None and found.kind is not inspect.Parameter.POSITIONAL_ONLY
+def _check_reduce(reduce: Any) -> None:
+    for x in jax.tree.leaves(reduce, is_leaf=is_reduction):
+        if not is_reduction(x):
+            raise TypeError(
+                f"`sweep`: `reduce` must hold reductions such as `parallel.Mean()`, got {type(x).__name__}. What is "
+                "applied to each member alone is `output`."
+            )

@@ -11,11 +11,24 @@ left out, never connected across.
 - `ensemble`: bands of quantiles over time.
 - `surface`: a quantity over a grid of two parameters.
 - `order`: errors against step sizes, with the observed order.
+
+Of solutions on a `sciml.spatial.Grid`:
+
+- `space_time`: one dimension over time.
+- `frames`: two dimensions at some times.
+- `slices`: three dimensions, on planes through a point.
+- `quiver`: a vector field in the plane.
+- `animate`: a film, as GIF or MP4.
 """
 
+from ._animate import animate as animate
 from ._ensemble import ensemble as ensemble
+from ._frames import frames as frames
 from ._order import order as order
 from ._phase import phase as phase
+from ._quiver import quiver as quiver
 from ._rows import rows as rows
+from ._slices import slices as slices
+from ._space_time import space_time as space_time
 from ._surface import surface as surface
 from ._trajectory import trajectory as trajectory

@@ -30,7 +30,8 @@ class Paths(NamedTuple):
     batched: bool
 
 
-def _finite(values: Any) -> np.ndarray:
+def finite(values: Any) -> np.ndarray:
+    """Real values in double precision, NaN where they are not finite."""
     values = np.asarray(values)
     if np.iscomplexobj(values):
         raise ValueError(f"cannot draw complex values ({values.dtype}); draw their real part or modulus instead.")
@@ -48,7 +49,7 @@ def split(ys: Any, batch: tuple[int, ...], times: int, labels: Sequence[str] | N
         if shape[: len(lead)] != lead:
             raise ValueError(f"ys: leaf {name} must have shape {lead} + its own, got {shape}.")
         own = shape[len(lead) :]
-        flat = _finite(leaf).reshape(int(np.prod(batch)), times, -1)
+        flat = finite(leaf).reshape(int(np.prod(batch)), times, -1)
         for at, index in enumerate(np.ndindex(own)):
             suffix = f"[{', '.join(map(str, index))}]" if own else ""
             found.append(Component(name + suffix, flat[:, :, at]))
@@ -64,7 +65,7 @@ def split(ys: Any, batch: tuple[int, ...], times: int, labels: Sequence[str] | N
 def read(sol: Any, labels: Sequence[str] | None = None) -> Paths:
     """Read anything with `ts`, `ys` and `status`."""
     status = np.asarray(sol.status)
-    ts = _finite(sol.ts)
+    ts = finite(sol.ts)
     if ts.ndim == 0 or ts.shape[-1] < 2:
         raise ValueError(
             f"sol must hold at least two saved times to be drawn, got ts of shape {ts.shape}; "

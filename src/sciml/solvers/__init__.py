@@ -6,14 +6,34 @@
   are computed; `AbstractAdjoint` is their interface, and `reversal_error` says how exact a reversible solve is.
 - `Rodas5P`, `Rosenbrock23`: implicit methods for stiff and differential-algebraic equations; they are
   diffrax solvers too.
+- `ETD1`, `ETDRK2`, `ETDRK3`, `ETDRK4`, `Krogstad4`: exponential methods for a stiff diagonal linear part.
+- `CrankNicolson`, `ARS222`, `ARS443`, `ARK324`, `ARK436`: implicit in a stiff linear part, explicit in the rest.
+- `RKC2`, `RKL2`: explicit methods for diffusion, with as many stages as that takes.
+- `VelocityVerlet`, `Yoshida4`: symplectic methods for equations of second order.
 """
 
+from ._etdrk import (
+    ETD1 as ETD1,
+    ETDRK2 as ETDRK2,
+    ETDRK3 as ETDRK3,
+    ETDRK4 as ETDRK4,
+    Krogstad4 as Krogstad4,
+)
+from ._imex import (
+    ARK324 as ARK324,
+    ARK436 as ARK436,
+    ARS222 as ARS222,
+    ARS443 as ARS443,
+    CrankNicolson as CrankNicolson,
+)
 from ._reversal_error import reversal_error as reversal_error
+from ._rkc import RKC2 as RKC2, RKL2 as RKL2
 from ._rodas5p import Rodas5P as Rodas5P
 from ._rosenbrock23 import Rosenbrock23 as Rosenbrock23
 from ._solution import Solution as Solution, Stats as Stats
 from ._solve import solve as solve
 from ._steady_state import steady_state as steady_state
+from ._verlet import VelocityVerlet as VelocityVerlet, Yoshida4 as Yoshida4
 from .adjoints import (
     AbstractAdjoint as AbstractAdjoint,
     Backsolve as Backsolve,

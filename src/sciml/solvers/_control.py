@@ -1,6 +1,7 @@
 """Choosing the step size from the estimated error."""
 
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import equinox as eqx
 import jax
@@ -8,7 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Real
 
 from .._types import RealScalarLike, Y
-from ._stepper import BoundField
+from ._field import BoundField
+
+Norm: TypeAlias = Callable[[Y], Array]
+"""How large a PyTree of arrays like the state is, a scalar; NaN where any of it is."""
 
 
 class Tolerances(NamedTuple):
@@ -81,11 +85,25 @@ class Control(eqx.Module):
         return tuple(jnp.where(accepted, new, old) for new, old in zip(shifted, history))
 
 
-def scaled_error(error: Y, y0: Y, y1: Y, tolerances: Tolerances) -> Real[Array, ""]:
-    r"""Returns the root mean square of $e / (\mathrm{atol} + \mathrm{rtol} \max(|y_0|, |y_1|))$ over all elements."""
-    return jnp.sqrt(
-        _mean_square(error, jax.tree.map(lambda a, b: jnp.maximum(jnp.abs(a), jnp.abs(b)), y0, y1), tolerances)
-    )
+def scaled_error(error: Y, y0: Y, y1: Y, tolerances: Tolerances, norm: Norm | None = None) -> Real[Array, ""]:
+    r"""Returns the norm of $e / (\mathrm{atol} + \mathrm{rtol} \max(|y_0|, |y_1|))$.
+
+    By default the root mean square over all elements.
+    """
+    return _size(error, jax.tree.map(lambda a, b: jnp.maximum(jnp.abs(a), jnp.abs(b)), y0, y1), tolerances, norm)
+
+
+def _size(values: Y, magnitudes: Y, tolerances: Tolerances, norm: Norm | None) -> Real[Array, ""]:
+    if norm is None:
+        return jnp.sqrt(_mean_square(values, magnitudes, tolerances))
+    leaves, treedef = jax.tree.flatten(values)
+    sizes = jax.tree.leaves(magnitudes)
+    rtols, atols = (spread(tol, treedef) for tol in tolerances)
+    ratios = [
+        jnp.abs(value) / (jnp.asarray(atol, size.dtype) + jnp.asarray(rtol, size.dtype) * size)
+        for value, size, rtol, atol in zip(leaves, sizes, rtols, atols)
+    ]
+    return norm(jax.tree.unflatten(treedef, ratios))
 
 
 def _mean_square(values: Y, magnitudes: Y, tolerances: Tolerances) -> Real[Array, ""]:
@@ -109,7 +127,14 @@ def spread(tolerance: PyTree, treedef: Any) -> list:
 
 
 def initial_step(
-    field: BoundField, t: Array, y: Y, direction: RealScalarLike, span: Array, tolerances: Tolerances, order: int
+    field: BoundField,
+    t: Array,
+    y: Y,
+    direction: RealScalarLike,
+    span: Array,
+    tolerances: Tolerances,
+    order: int,
+    norm: Norm | None = None,
 ) -> Real[Array, ""]:
     """Returns a first step size, from the size of the solution and of its first two derivatives.
 
@@ -117,15 +142,15 @@ def initial_step(
     """
     f0 = field(t, y)
     sizes = jax.tree.map(jnp.abs, y)
-    d0 = jnp.sqrt(_mean_square(y, sizes, tolerances))
-    d1 = jnp.sqrt(_mean_square(f0, sizes, tolerances))
+    d0 = _size(y, sizes, tolerances, norm)
+    d1 = _size(f0, sizes, tolerances, norm)
     small = (d0 < 1e-5) | (d1 < 1e-5)
     h0 = jnp.where(small, 1e-6 * span, 0.01 * d0 / jnp.where(small, jnp.ones_like(d1), d1))
     h0 = jnp.minimum(h0, span)
     signed = direction * h0
     y1 = jax.tree.map(lambda a, b: a + signed.astype(a.dtype) * b, y, f0)
     f1 = field(t + signed, y1)
-    d2 = jnp.sqrt(_mean_square(jax.tree.map(jnp.subtract, f1, f0), sizes, tolerances)) / h0
+    d2 = _size(jax.tree.map(jnp.subtract, f1, f0), sizes, tolerances, norm) / h0
     largest = jnp.maximum(d1, d2)
     flat = largest <= 1e-15
     h1 = jnp.where(

@@ -7,7 +7,7 @@ everything traced that it needs becomes an operand.
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -24,6 +24,8 @@ from ._fence import fence, reads_neighbours
 Field = Callable[[RealScalarLike, Y, list[Array]], Y]
 """`field(t, y, operands)`, which closes over no traced value."""
 
+BoundField: TypeAlias = Callable[[RealScalarLike, Y], Y]
+"""A vector field with its parameters bound, `f(t, y)`."""
 
 _NOTE = (
     "sciml: this was raised by `model(t, y, args)`, which JAX traces: compute with `jax.numpy` in place of `numpy`, "
@@ -75,52 +77,84 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
     Raises:
         ValueError: If the model returns another structure, shape or dtype than the state's.
     """
-    parameters, static = eqx.partition((model, args), eqx.is_array)
-    parameters, structure = jax.tree.flatten(parameters)
+    parameters, rebuild = parameters_of(model, args)
 
     def flat(t, y, parameters):
-        model, args = eqx.combine(jax.tree.unflatten(structure, parameters), static)
+        model, args = rebuild(parameters)
         return model(t, y, args)
 
-    arguments = promote((t, y, parameters))
+    program, out, consts = close(flat, (t, y), parameters)
+    check_like(y, out)
+    fenced = fence if stages > 1 and program.reads_neighbours else lambda tree, t: tree
+    count = len(parameters)
+
+    def field(t, y, operands):
+        return fenced(program(operands[:count], operands[count:], t, fenced(y, t)), t)
+
+    return field, parameters + consts
+
+
+def parameters_of(model: Callable, args: Args) -> tuple[list[Array], Callable[[list[Array]], tuple[Callable, Args]]]:
+    """Returns the arrays of a model and its args, and what puts them together again."""
+    parameters, static = eqx.partition((model, args), eqx.is_array)
+    parameters, structure = jax.tree.flatten(parameters)
+    return parameters, lambda parameters: eqx.combine(jax.tree.unflatten(structure, parameters), static)
+
+
+class Program:
+    """A traced function whose every traced value is an argument: `program(parameters, consts, *inputs)`."""
+
+    def __init__(self, closed: jex.core.ClosedJaxpr, hoisted: list[bool], promoted: bool, structure: Any):
+        self.jaxpr = closed.jaxpr
+        self.kept = [None if h else c for c, h in zip(closed.consts, hoisted)]
+        self.hoisted = hoisted
+        self.promoted = promoted
+        self.structure = structure
+
+    @property
+    def reads_neighbours(self) -> bool:
+        """Whether it moves elements of large arrays to other places."""
+        return reads_neighbours(self.jaxpr)
+
+    def __call__(self, parameters: list[Array], consts: list[Array], *inputs: PyTree) -> PyTree:
+        """Runs the program."""
+        moved = iter(consts)
+        every = [next(moved) if h else c for c, h in zip(self.kept, self.hoisted)]
+        leaves = jax.tree.leaves((*inputs, parameters))
+        leaves = [jnp.asarray(x, v.aval.dtype) if _plain(v) else x for x, v in zip(leaves, self.jaxpr.invars)]
+        program = jex.core.ClosedJaxpr(self.jaxpr, every)
+        run = as_promoted_function(program) if self.promoted else jex.core.jaxpr_as_fun(program)
+        return jax.tree.unflatten(self.structure, run(*leaves))
+
+
+def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Program, PyTree, list[Array]]:
+    """Traces `flat(*inputs, parameters)` once.
+
+    Returns:
+        The program, the shapes that it returns, and what it closes over and is better not a constant.
+    """
+    arguments = promote((*inputs, parameters))
     try:
         closed, out = jax.make_jaxpr(flat, return_shape=True)(*arguments)
     except Exception as error:
         error.add_note(_NOTE)
         raise
-    _check_same(y, out)
     if not vma_of(closed.consts) <= vma_of(arguments):
         arguments = to_varying(arguments, vma_of(closed.consts))
         closed = jax.make_jaxpr(flat)(*arguments)
     hoisted = [not concrete(c) or np.size(c) > 128 for c in closed.consts]
-    count = len(parameters)
-    operands = parameters + [jnp.asarray(c) for c, h in zip(closed.consts, hoisted) if h]
-    kept = [None if h else c for c, h in zip(closed.consts, hoisted)]
     # what the model closes over and the same on all devices is promoted with the other operands
     promoted = any(vma_of(c) != vma_of((arguments, closed.consts)) for c in closed.consts)
-    jaxpr = closed.jaxpr
-    out_structure = jax.tree.structure(out)
-
-    fenced = fence if stages > 1 and reads_neighbours(jaxpr) else lambda tree, t: tree
-
-    def field(t, y, operands):
-        y = fenced(y, t)
-        moved = iter(operands[count:])
-        consts = [next(moved) if h else c for c, h in zip(kept, hoisted)]
-        leaves = jax.tree.leaves((t, y, operands[:count]))
-        leaves = [jnp.asarray(x, v.aval.dtype) if _plain(v) else x for x, v in zip(leaves, jaxpr.invars)]
-        program = jex.core.ClosedJaxpr(jaxpr, consts)
-        run = as_promoted_function(program) if promoted else jex.core.jaxpr_as_fun(program)
-        return fenced(jax.tree.unflatten(out_structure, run(*leaves)), t)
-
-    return field, operands
+    consts = [jnp.asarray(c) for c, h in zip(closed.consts, hoisted) if h]
+    return Program(closed, hoisted, promoted, jax.tree.structure(out)), out, consts
 
 
 def _plain(v: Any) -> bool:
     return not jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended)
 
 
-def _check_same(y: Y, out: PyTree) -> None:
+def check_like(y: Y, out: PyTree) -> None:
+    """Checks that a vector field returned the like of its state."""
     expected, got = jax.tree.structure(y), jax.tree.structure(out)
     if expected != got:
         hint = ""

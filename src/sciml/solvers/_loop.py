@@ -96,6 +96,8 @@ class Loop(eqx.Module):
         max_steps: The limit on attempted steps of a member.
         slopes: Whether saved times are differentiated.
         slots: The number of slots of the record, a power of two.
+        count: The number of fixed steps before the last shorter one, where that is known when traced.
+        tail: Whether there is such a shorter one.
     """
 
     march: March
@@ -103,6 +105,8 @@ class Loop(eqx.Module):
     max_steps: int = eqx.field(static=True)
     slopes: bool = eqx.field(static=True)
     slots: int = eqx.field(static=True, default=16)
+    count: int | None = eqx.field(static=True, default=None)
+    tail: bool = eqx.field(static=True, default=False)
 
     def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Loop":
         """Returns the loop over other lanes, with as many slots as there is room for.
@@ -142,6 +146,7 @@ class Loop(eqx.Module):
                 lambda carry: (carry[0] + 1, self.attempt(carry[1], operands, target)[0]),
                 carry,
                 like=(operands, target),
+                together=self.march.together.axes,
             )
 
         carry = (jnp.zeros((), jnp.int32), self.start(y0, operands))
@@ -163,6 +168,7 @@ class Loop(eqx.Module):
         self, y0: PyTree, operands: Operands, saves: Saves | None
     ) -> tuple[Result, Residuals, Numbers]:
         """Marches every member to the end and keeps what `backward` needs."""
+        together = self.march.together.axes
 
         def until(carry, target):
             def turn(carry):
@@ -173,10 +179,16 @@ class Loop(eqx.Module):
             def fill(carry):
                 number, state, record = carry
                 carry = number, state, thin(record, number)
-                return while_loop(lambda c: self._pending(c[1], target) & (c[0] < room(c[2])), turn, carry, like=like)
+                return while_loop(
+                    lambda c: self._pending(c[1], target) & (c[0] < room(c[2])),
+                    turn,
+                    carry,
+                    like=like,
+                    together=together,
+                )
 
             like = (operands, target)
-            return while_loop(lambda c: self._pending(c[1], target), fill, carry, like=like)
+            return while_loop(lambda c: self._pending(c[1], target), fill, carry, like=like, together=together)
 
         state = self.start(y0, operands)
         outcome = jax.eval_shape(lambda s: self.attempt(s, operands, operands.span)[1], state)
@@ -232,7 +244,7 @@ class Loop(eqx.Module):
         diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
         zeros = self.lanes.carry(self.lanes.call(lambda d: jax.tree.map(jnp.zeros_like, d), diff))
         load, read, cache = self._outcomes(residuals, numbers, operands, saves)
-        like = (operands, residuals, cotangent)
+        like, together = (operands, residuals, cotangent), self.march.together.axes
 
         def retreat_to(carry, first):
             def segment(carry):
@@ -245,10 +257,12 @@ class Loop(eqx.Module):
                     return number - 1, self.lanes.carry(self.lanes.call(self._retreat, bar, diff, held, outcome))
 
                 stop = jnp.maximum(first, begin)
-                number, bar = while_loop(lambda c: c[0] > stop, turn, (number, bar), like=(like, cache))
+                number, bar = while_loop(
+                    lambda c: c[0] > stop, turn, (number, bar), like=(like, cache), together=together
+                )
                 return number, bar, cache
 
-            return while_loop(lambda c: c[0] > first, segment, carry, like=like)
+            return while_loop(lambda c: c[0] > first, segment, carry, like=like, together=together)
 
         if saves is None:
             y_bar = self.lanes.carry(self._enter(cotangent))
@@ -340,8 +354,13 @@ class Loop(eqx.Module):
             state = self.lanes.carry(self.lanes.call(self.march.resume, restart, operands))
             # a loop of no turns instead of a conditional, which would copy the cache
             first = jnp.where(cache.stretch == stretch, stop, first)
-            like = (operands, residuals)
-            _, _, outcomes = while_loop(lambda c: c[0] < stop, turn, (first, state, cache.outcomes), like=like)
+            _, _, outcomes = while_loop(
+                lambda c: c[0] < stop,
+                turn,
+                (first, state, cache.outcomes),
+                like=(operands, residuals),
+                together=self.march.together.axes,
+            )
             return stretch * length, _Cache(outcomes, stretch, length)
 
         return load, read, cache
@@ -425,9 +444,14 @@ class Loop(eqx.Module):
                 h = operands.direction * dense.h
                 return self.march.stepper.interpolate(theta, h, dense.y0, restart.y, dense.stages)
 
+            field = self.march.bound(operands)
+            if self.march.stepper.lands:  # the state saved is the step's end
+                here = jnp.clip(target, 0, restart.elapsed)
+                slope = field(self.march.time(here, operands), restart.y)
+                return jax.tree.map(lambda x: x * operands.direction.astype(x.dtype), slope)
             theta = (target - dense.elapsed) / dense.h
             _, rate = jax.jvp(at, (theta,), (jnp.ones_like(theta),))
-            first = self.march.bound(operands)(operands.t0, dense.y0)  # no step has been taken at the very start
+            first = field(operands.t0, dense.y0)  # no step has been taken at the very start
 
             def choose(rate, first):
                 return jnp.where(

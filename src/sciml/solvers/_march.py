@@ -15,9 +15,11 @@ from jaxtyping import Array, PyTree
 
 from .._status import Status
 from .._types import BoolScalarLike, Y
-from ._control import Control, Tolerances, initial_step, scaled_error
+from ._control import Control, Tolerances, scaled_error
 from ._field import Field
+from ._parts import bind
 from ._stepper import AbstractStepper, Step
+from ._together import Together
 
 
 class Operands(NamedTuple):
@@ -110,16 +112,18 @@ class March(eqx.Module):
         stepper: The method.
         control: The controller, or None for fixed steps.
         dense: Whether the last step is kept for interpolation.
+        together: How steps are taken alike by devices that hold parts of one state.
     """
 
     field: Field = eqx.field(static=True)
     stepper: AbstractStepper
     control: Control | None
     dense: bool = eqx.field(static=True)
+    together: Together = eqx.field(static=True, default=Together())
 
-    def bound(self, operands: Operands) -> Any:
-        """Returns the vector field as a function of time and state."""
-        return lambda t, y: self.field(t, y, operands.field)
+    def bound(self, operands: Operands, whole: bool = True) -> Any:
+        """Returns the vector field as a function of time and state, for a step of full length or not."""
+        return bind(self.field, operands.field, whole)
 
     def time(self, elapsed: Array, operands: Operands) -> Array:
         """Returns the time that belongs to an elapsed time."""
@@ -133,13 +137,15 @@ class March(eqx.Module):
             h = operands.dt
         else:
             assert operands.tolerances is not None  # fixed steps have their size
-            h = initial_step(
-                field, operands.t0, y0, operands.direction, operands.span, operands.tolerances, self.stepper.order
+            h = self.stepper.starting_step(
+                field, operands.t0, y0, operands.direction, operands.span, operands.tolerances, self.together.norm
             )
         if self.control is not None and self.control.dtmax is not None:
             h = jnp.minimum(h, self.control.dtmax)
         memory = self.stepper.first(field, operands.t0, y0)
-        status = jnp.where(_finite((y0, memory, h)), int(Status.successful), int(Status.nonfinite)).astype(jnp.int8)
+        status = jnp.where(self.together.finite((y0, memory, h)), int(Status.successful), int(Status.nonfinite)).astype(
+            jnp.int8
+        )
         errors = () if self.control is None else (jnp.ones_like(h),) * self.control.memory_size
         dense = Dense(zero, jnp.ones_like(zero), y0, self.stepper.blank_dense(y0)) if self.dense else None
         none = jnp.zeros((), jnp.int32)
@@ -160,21 +166,32 @@ class March(eqx.Module):
         active = self.pending(state, target)
         elapsed, lost, h, errors, y, status = state.restart
         eps = jnp.finfo(elapsed.dtype).eps
-        h, last = _up_to_the_end(state.restart, operands.span)
-        time = self.time(elapsed, operands)
-        step = self.stepper.step(self.bound(operands), time, operands.direction * h, y, state.memory)
+        field, time = self.bound(operands), self.time(elapsed, operands)
+        end = jnp.minimum(target, operands.span) if self.stepper.lands else operands.span
+        longest = None if self.control is None else self.stepper.longest(state.memory)
+        if longest is not None:
+            h = jnp.minimum(h, longest)
+        h, last = up_to(end, elapsed, lost, h, operands.span)
+        step = self.stepper.step(field, time, operands.direction * h, y, state.memory)
 
         if self.control is None:
-            finite = _finite(step.y1)
+            finite = self.together.finite(step.y1)
             accepted, next_h = active & finite, state.restart.h
             cause = _cause(jnp.asarray(int(Status.nonfinite), jnp.int8), step)
             status = jnp.where(active & ~finite, cause, status)
         else:
             assert operands.tolerances is not None
-            error = scaled_error(step.error, y, step.y1, operands.tolerances)
+            norm = self.together.norm
+            if step.measured is None:
+                error = scaled_error(step.error, y, step.y1, operands.tolerances, norm)
+            else:
+                measured, there = step.measured
+                error = scaled_error(measured, there, there, operands.tolerances, norm)
             good = error <= 1
             accepted = active & good
             next_h = h * self.control.factor(error, errors, good, self.stepper.error_order)
+            if self.stepper.lands:  # a step cut short at a saved time says nothing against the one it was cut from
+                next_h = jnp.where(good & last, jnp.maximum(next_h, state.restart.h), next_h)
             if self.control.dtmax is not None:
                 next_h = jnp.minimum(next_h, self.control.dtmax)
             errors = self.control.remember(error, errors, accepted)
@@ -190,11 +207,12 @@ class March(eqx.Module):
             state.accepted + accepted.astype(jnp.int32),
             state.rejected + (active & ~accepted).astype(jnp.int32),
         )
-        spent = (sum(counts) >= operands.max_steps) & ~(accepted & last) & active & (status == 0)
+        ended = accepted & last & (end >= operands.span)
+        spent = (sum(counts) >= operands.max_steps) & ~ended & active & (status == 0)
         status = jnp.where(spent, int(Status.max_steps_reached), status).astype(jnp.int8)
         restart = Restart(
-            elapsed=jnp.where(accepted, jnp.where(last, operands.span, reached), elapsed),
-            lost=jnp.where(accepted, (reached - elapsed) - moved, lost),
+            elapsed=jnp.where(accepted, jnp.where(last, end, reached), elapsed),
+            lost=jnp.where(accepted, jnp.where(last, jnp.zeros_like(lost), (reached - elapsed) - moved), lost),
             h=jnp.where(active, next_h, state.restart.h),
             errors=errors,
             y=_where(accepted, step.y1, y),
@@ -209,9 +227,9 @@ class March(eqx.Module):
     def replay(self, y: Y, operands: Operands, outcome: Outcome) -> tuple[Y, Dense]:
         """Repeats an accepted step; only the last step's length depends on the end time."""
         elapsed = outcome.start.elapsed
-        h, _ = _up_to_the_end(outcome.start, operands.span)
+        h, _ = up_to(operands.span, elapsed, outcome.start.lost, outcome.start.h, operands.span)
         field, time = self.bound(operands), self.time(elapsed, operands)
-        step = self.stepper.step(field, time, operands.direction * h, y, self.stepper.first(field, time, y))
+        step = self.stepper.retraced(field, time, operands.direction * h, y)
         return step.y1, Dense(elapsed, outcome.start.h, y, step.dense)
 
     def saved(self, y: Y, dense: Dense, operands: Operands, elapsed: Array) -> Y:
@@ -222,11 +240,19 @@ class March(eqx.Module):
         return _where(at_end, y, inside)
 
 
-def _up_to_the_end(restart: Restart, span: Array) -> tuple[Array, Array]:
-    """Returns the length of the step to try and whether it is the last one, which ends exactly at the end time."""
-    remaining = (span - restart.elapsed) + restart.lost
-    last = restart.h + 2 * jnp.finfo(remaining.dtype).eps * span >= remaining
-    return jnp.where(last, remaining, restart.h), last
+def up_to(end: Array, elapsed: Array, lost: Array, h: Array, span: Array) -> tuple[Array, Array]:
+    """Returns the length of the step to try and whether it is one that ends exactly at the given time.
+
+    Args:
+        end: The elapsed time not to go beyond.
+        elapsed: The elapsed time at the start of the step.
+        lost: What rounding has taken from it.
+        h: The length that the controller chose.
+        span: The elapsed time of the end of the solve, for the size of rounding errors.
+    """
+    remaining = (end - elapsed) + lost
+    last = h + 2 * jnp.finfo(remaining.dtype).eps * span >= remaining
+    return jnp.where(last, remaining, h), last
 
 
 def _cause(other: Array, step: Step) -> Array:
@@ -241,8 +267,3 @@ def known(y: Y, condition: BoolScalarLike) -> Y:
 
 def _where(condition: Array, a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
-
-
-def _finite(tree: PyTree) -> Array:
-    checks = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]
-    return jnp.stack(checks).all()

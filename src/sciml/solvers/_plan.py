@@ -1,7 +1,7 @@
 """What `solve` decides before anything is traced: which loop, which method, which saved times."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import diffrax
 import equinox as eqx
@@ -12,10 +12,14 @@ import optimistix as optx
 from jaxtyping import PyTree
 
 from .._checks import check_max_steps, check_saved_times, check_step, check_time, check_tolerance, concrete, time_dtype
-from ._control import Control, Tolerances
+from .._model import AbstractSecondOrder, AbstractSemilinear, AbstractSplit
+from ._control import Control, Norm, Tolerances
+from ._etdrk import ETDRK4
+from ._imex import ARK324
 from ._runge_kutta import from_diffrax
 from ._stepper import AbstractStepper
 from ._stepping_solver import AbstractSteppingSolver
+from ._verlet import VelocityVerlet
 
 DEFAULT_MAX_STEPS = 2**14
 
@@ -27,7 +31,7 @@ class Times(eqx.Module):
         t0: The start.
         t1: The end.
         saves: The saved times, or None for the end alone.
-        dt: The size of the first or the fixed step, positive, or None.
+        dt: The size of the first or the fixed step, with the sign of t1 - t0, or None.
     """
 
     t0: Any
@@ -43,19 +47,26 @@ class Plan(eqx.Module):
         stepper: The method, or None where diffrax runs the solve.
         control: The controller, or None for fixed steps.
         steps: The number of fixed steps to the end state, or None where a loop finds the end.
+        count: The number of fixed steps where it is known when traced, with saved times too.
         tail: Whether a shorter step follows these.
+        equal: Whether all steps, or all but that, are known to have the length `dt`.
         forwards: Whether t1 > t0; None where that is known only at run time.
         differentiable_times: Whether a time is traced and may be differentiated.
+        dt_unchecked: Whether the sign of `dt` is known only at run time.
         max_steps: The limit on attempted steps.
     """
 
     stepper: AbstractStepper | None = eqx.field(static=True)
     control: Control | None = eqx.field(static=True)
     steps: int | None = eqx.field(static=True)
+    count: int | None = eqx.field(static=True)
     tail: bool = eqx.field(static=True)
+    equal: bool = eqx.field(static=True)
     forwards: bool | None = eqx.field(static=True)
     differentiable_times: bool = eqx.field(static=True)
+    dt_unchecked: bool = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
+    norm: Norm | None = eqx.field(static=True)
 
 
 def make_plan(
@@ -68,6 +79,7 @@ def make_plan(
     atol: Any,
     solver: Any,
     controller: Any,
+    norm: Any,
     saveat: Any,
     max_steps: Any,
 ) -> tuple[Plan, Times, Tolerances | None]:
@@ -87,6 +99,7 @@ def make_plan(
         raise TypeError(f"`solver` must be a diffrax solver such as `diffrax.Tsit5()`, but is {solver!r}.")
     stepper = solver.stepper(y0) if isinstance(solver, AbstractSteppingSolver) else from_diffrax(solver)
     control, tolerances = _read_controller(controller, rtol, atol, dt, y0, dtype)
+    norm = _read_norm(norm, controller)
     ts = _read_saveat(saveat, t0, t1)
     if ts is _DIFFRAX or control is _DIFFRAX or stepper is None:
         stepper, control = None, None
@@ -102,7 +115,7 @@ def make_plan(
             "`atol` for fixed steps, or use a method with an error estimate such as `diffrax.Tsit5()`."
         )
     limit = DEFAULT_MAX_STEPS if max_steps is None else check_max_steps(max_steps)
-    steps, tail = None, False
+    steps, count, tail, equal = None, None, False, False
     if control is None and stepper is not None and forwards is not None and concrete(dt):
         assert dt is not None  # fixed steps have their size
         span = abs(float(t1) - float(t0))
@@ -111,10 +124,29 @@ def make_plan(
             raise ValueError(f"`dt`={float(dt)} takes {needed + tail} steps, more than `max_steps`={limit}.")
         limit = max(limit, needed + 1)
         if not tail:
-            step = jnp.asarray(span / needed, dtype)  # equal steps that end exactly at the end time
-        steps = needed if ts is None and needed > 0 else None
+            signed = span if forwards else -span
+            step = jnp.asarray(signed / needed, dtype)  # equal steps that end exactly at the end time
+        count = needed if needed > 0 else None
+        steps = count if ts is None else None
+        equal = steps is not None or (not tail and _between_steps(ts, t0, span / needed, stepper))
     times = Times(start, end, ts, step)
-    return Plan(stepper, control, steps, tail, forwards, traced, limit), times, tolerances
+    unchecked = dt is not None and (forwards is None or not concrete(dt))
+    if norm is not None and stepper is None:
+        raise ValueError("`norm` is for solves that run in sciml's own loops, and diffrax runs this one.")
+    plan = Plan(stepper, control, steps, count, tail, equal, forwards, traced, unchecked, limit, norm)
+    return plan, times, tolerances
+
+
+def default_solver(model: Any, controller: Any, dt: Any, rtol: Any, atol: Any) -> diffrax.AbstractSolver:
+    """Returns the method for a model by its type, and by whether its steps are fixed."""
+    fixed = isinstance(controller, diffrax.ConstantStepSize) or (controller is None and _fixed(dt, rtol, atol))
+    if isinstance(model, AbstractSemilinear):
+        return ETDRK4()
+    if isinstance(model, AbstractSplit):
+        return ARK324()
+    if isinstance(model, AbstractSecondOrder) and fixed:
+        return VelocityVerlet()
+    return diffrax.Tsit5()
 
 
 def default_tolerances(dtype: Any) -> tuple[float, float]:
@@ -129,6 +161,17 @@ def _count_steps(span: float, dt: float, dtype: Any) -> tuple[int, bool]:
     if nearest > 0 and abs(ratio - nearest) <= 4 * float(np.finfo(dtype).eps) * ratio:
         return nearest, False
     return math.floor(ratio), True
+
+
+def _between_steps(ts: Any, t0: Any, dt: float, stepper: AbstractStepper) -> bool:
+    """Returns whether no step is cut short at a saved time."""
+    if not stepper.lands:
+        return True
+    if not concrete(ts):
+        return False
+    ratios = np.abs(np.asarray(ts, np.float64) - float(t0)) / dt
+    eps = float(np.finfo(np.asarray(ts).dtype).eps)
+    return bool(np.all(np.abs(ratios - np.round(ratios)) <= 4 * eps * np.maximum(ratios, 1)))
 
 
 _DIFFRAX = object()  # says that diffrax must run the solve
@@ -161,6 +204,22 @@ def _fixed(dt: Any, rtol: Any, atol: Any) -> bool:
     return dt is not None and rtol is None and atol is None
 
 
+def _read_norm(norm: Any, controller: Any) -> Norm | None:
+    if isinstance(controller, diffrax.PIDController) and controller.norm is not optx.rms_norm:
+        if norm is not None:
+            raise ValueError("Give the norm either as `norm` or in `controller`, not both.")
+        norm = cast(Norm, controller.norm)
+    if norm is None:
+        return None
+    if not callable(norm):
+        raise TypeError(f"`norm` must be a function of a PyTree like `y0`, but is {norm!r}.")
+    try:
+        hash(norm)
+    except TypeError:
+        raise TypeError(f"`norm` must be hashable, a plain function or `Domain.rms`, but is {norm!r}.") from None
+    return norm
+
+
 def _from_pid(controller: diffrax.PIDController) -> Any:
     numbers: dict[str, Any] = {
         name: getattr(controller, name)
@@ -176,7 +235,7 @@ def _from_pid(controller: diffrax.PIDController) -> Any:
             "error_order",
         )
     }
-    if not all(map(concrete, numbers.values())) or controller.norm is not optx.rms_norm:
+    if not all(map(concrete, numbers.values())):
         return _DIFFRAX
     if controller.dtmin is not None and controller.force_dtmin:
         return _DIFFRAX  # diffrax goes on with the smallest step, sciml reports it

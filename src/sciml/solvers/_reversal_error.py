@@ -22,7 +22,7 @@ def reversal_error(model: Callable, y0: Y, *, coupling: float = 0.999, **options
       \,\big/\, \max_n \lVert y_n \rVert_\infty,$$
 
     the largest of all leaves of the state. A gradient through `Reversible` is about as accurate as that
-    times how sensitive it is to the states, and NaN where it exceeds the fourth root of the dtype's
+    times how sensitive it is to the states, and NaN where it exceeds the cube root of the dtype's
     precision.
 
     Args:

@@ -170,11 +170,14 @@ class Steps(eqx.Module):
         y = self._advance(carry.y, carry.memory, jnp.full((), self.count, jnp.int32), operands, True)[0]
         return _Carry(y, carry.memory, count_finite(carry.finite, y, jnp.full((), self.count + 1, jnp.int32)))
 
-    def _advance(self, y, memory, number, operands, tail):
+    def _place(self, number, operands, tail):
+        """Returns vector field, time and signed length of a step."""
         elapsed = number.astype(operands.dt.dtype) * operands.dt  # from the number, so that time does not drift
         h = operands.span - elapsed if tail else operands.dt
-        field, time = self.march.bound(operands), self.march.time(elapsed, operands)
-        step = self.march.stepper.step(field, time, operands.direction * h, y, memory)
+        return self.march.bound(operands, not tail), self.march.time(elapsed, operands), operands.direction * h
+
+    def _advance(self, y, memory, number, operands, tail):
+        step = self.march.stepper.step(*self._place(number, operands, tail), y, memory)
         return step.y1, step.memory
 
     def _step(self, y, memory, number, operands):
@@ -192,8 +195,7 @@ class Steps(eqx.Module):
 
     def _pull(self, bar, number, y, diff, held, tail):
         def replay(y, diff):
-            operands = eqx.combine(diff, held)
-            return self._advance(y, self._first(y, number, operands), number, operands, tail)[0]
+            return self.march.stepper.retraced(*self._place(number, eqx.combine(diff, held), tail), y).y1
 
         y_bar, diff_bar = bar
         _, pull = jax.vjp(replay, y, diff)

@@ -17,7 +17,8 @@ class Stats(NamedTuple):
     Attributes:
         accepted: The number of accepted steps.
         rejected: The number of rejected steps.
-        evaluations: The number of evaluations of the vector field; -1 where diffrax does not say.
+        evaluations: The number of evaluations of the vector field; -1 where the library that ran
+            the solve does not say.
         executed: The number of steps that the loop executed on the member's lane. Under `jax.vmap` these
             are more than its own, since members wait for one another; see `lane_efficiency`.
 
@@ -56,6 +57,7 @@ class Solution(eqx.Module):
         status: A code of `sciml.Status`.
         t_reached: The time up to which the solution is good; `t1` where it was successful.
         stats: Steps and evaluations.
+        solver: The name of the method that was used, which `sciml.solve` may have chosen.
 
     Example:
         ```python
@@ -76,6 +78,7 @@ class Solution(eqx.Module):
     status: Int[Array, "*members"]
     t_reached: Real[Array, "*members"]
     stats: Stats
+    solver: str = eqx.field(static=True, default="")
 
     def raise_if_failed(self) -> "Solution":
         """Returns the solution, or raises one error that says how many members failed, which and why.
@@ -92,8 +95,23 @@ class Solution(eqx.Module):
         raise_for_status(np.asarray(self.status), reached=np.asarray(self.t_reached))
         return self
 
-    def plot(self, **options: Any) -> Any:
-        """Draws the components over time; see `sciml.plot.trajectory`. Needs matplotlib."""
-        from ..plot import trajectory  # a way up: a convenience for people at a prompt
+    def plot(self, grid: Any = None, **options: Any) -> Any:
+        """Draws the solution. Needs Matplotlib.
 
-        return trajectory(self, **options)
+        Args:
+            grid: The `sciml.spatial.Grid` of a state that is a field. One dimension is drawn over space and time, two
+                at some times, three on planes; see `sciml.plot.space_time`, `frames` and `slices`. Without one, the
+                components are drawn over time, see `sciml.plot.trajectory`.
+            options: What that function takes.
+        """
+        from .. import plot  # a way up: a convenience for people at a prompt
+
+        if grid is None:
+            return plot.trajectory(self, **options)
+        return (plot.space_time, plot.frames, plot.slices)[grid.ndim - 1](self, grid, **options)
+
+    def animate(self, grid: Any, path: Any, **options: Any) -> Any:
+        """Writes a film of a field in one or two dimensions to a file; see `sciml.plot.animate`."""
+        from ..plot import animate  # a way up, as above
+
+        return animate(self, grid, path, **options)

@@ -1,12 +1,14 @@
 """`solve`: the front door of the solvers."""
 
+import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete
 from .._status import Status, raise_for_status
@@ -15,13 +17,15 @@ from .._vma import promote
 from ..kernels.lanes import Lanes
 from . import _through_diffrax
 from ._control import Tolerances
-from ._field import arrays_of, check_signature, close_field
+from ._field import arrays_of, check_signature
 from ._loop import Loop
 from ._march import March, Operands, known
-from ._plan import Plan, Times, make_plan
+from ._parts import bind
+from ._plan import Plan, Times, default_solver, make_plan
 from ._refill import Refill
 from ._scan import Steps
 from ._solution import Solution, Stats
+from ._together import check_adjoint, check_apart, make_together
 from .adjoints import AbstractAdjoint, Checkpointed
 
 
@@ -37,6 +41,7 @@ def solve(
     atol: PyTree | None = None,
     solver: Any = None,
     controller: Any = None,
+    norm: Callable[[Y], Array] | None = None,
     saveat: Any = None,
     adjoint: AbstractAdjoint | None = None,
     max_steps: IntScalarLike | None = None,
@@ -58,14 +63,20 @@ def solve(
         dt: The size of fixed steps, or of the first step where there are tolerances. Has the sign of
             `t1 - t0`. If the time is no multiple of it, the last step is shorter.
         rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32. A scalar, an array of the
-            state's shape, or a PyTree like `y0`.
+            state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32.
-        solver: A diffrax solver; by default `diffrax.Tsit5()`. Explicit Runge-Kutta methods and the
+        solver: A diffrax solver. By default it follows from the model's type, and `Solution.solver` says which it
+            was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`, `VelocityVerlet` for an
+            `AbstractSecondOrder` with fixed steps, otherwise `diffrax.Tsit5()`. Explicit Runge-Kutta methods and the
             methods of `sciml.solvers`, such as `sciml.solvers.Rodas5P()` for stiff problems, run in
             sciml's own loops; any other runs through diffrax.
         controller: A diffrax step size controller in place of `rtol` and `atol`.
+        norm: How large a scaled error is: a function from a PyTree like `y0` to a scalar; by default the root
+            mean square over all elements. On a field that is split over devices it is `Domain.rms`, so
+            that all devices take the same steps.
         saveat: Where to save: None for the end, an array of times within `[t0, t1]` in the
-            direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates.
+            direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates. Where times are traced, a
+            state outside the interval is NaN, and the status `invalid_argument`.
         adjoint: How derivatives are computed: `Checkpointed()` (reverse mode, the default), `Direct()`
             (forward mode), `Forward()` (both, by few parameters), `Reversible()` (reverse mode in constant
             memory), a continuous adjoint, `Gauss()`, `Interpolating()` or `Backsolve()`, or `Implicit()` (of
@@ -104,6 +115,7 @@ def solve(
     if not callable(model):
         raise TypeError(f"`model` must be callable as `model(t, y, args)`, but is {model!r}.")
     check_signature(model)
+    solver = default_solver(model, controller, dt, rtol, atol) if solver is None else solver
     plan, times, tolerances = make_plan(
         y0,
         t0=t0,
@@ -113,6 +125,7 @@ def solve(
         atol=atol,
         solver=solver,
         controller=controller,
+        norm=norm,
         saveat=saveat,
         max_steps=max_steps,
     )
@@ -125,6 +138,7 @@ def solve(
         )
     else:
         sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule)
+    sol = dataclasses.replace(sol, solver=type(solver).__name__)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, reached=sol.t_reached)
     return sol
@@ -142,15 +156,20 @@ def _solve(
     schedule: str,
 ) -> Solution:
     assert plan.stepper is not None  # else diffrax runs the solve
-    field, operands = close_field(model, times.t0, y0, args, plan.stepper.evaluations)
     if plan.forwards is None:
         direction = jnp.where(times.t1 >= times.t0, jnp.ones_like(times.t0), -jnp.ones_like(times.t0))
     else:
         direction = jnp.full_like(times.t0, 1 if plan.forwards else -1)
     span = direction * (times.t1 - times.t0)
-    saves = None
+    dt = jax.tree.map(jnp.abs, times.dt)
+    length = direction * dt if plan.equal else None
+    field, operands = plan.stepper.close(model, times.t0, y0, args, length)
+    saves, outside = None, None
     if times.saves is not None:
         saves = direction * (times.saves - times.t0)
+        if plan.differentiable_times:  # traced, so nobody has looked yet
+            slack = 4 * jnp.finfo(span.dtype).eps * jnp.maximum(jnp.abs(times.t0), jnp.abs(times.t1))
+            outside = ~((saves >= -slack) & (saves <= span + slack))
         saves = saves + jax.lax.stop_gradient(jnp.clip(saves, 0, span) - saves)  # rounding alone moves them
     inputs = Operands(
         field=operands,
@@ -159,30 +178,58 @@ def _solve(
         saves=saves,
         direction=direction,
         tolerances=tolerances,
-        dt=times.dt,
+        dt=dt,
         max_steps=jnp.asarray(plan.max_steps, jnp.int32),
     )
     # before the loops, so that JAX differentiates it and they never see it
     start, y0, held = promote((times.t0, y0, operands))
-    y0, consistent = plan.stepper.prepare(lambda t, y: field(t, y, held), start, y0)
+    bound = bind(field, held)
+    y0, consistent = plan.stepper.prepare(bound, start, y0)
     if consistent is not None:
         y0 = known(y0, consistent)
-    march = March(field, plan.stepper, plan.control, saves is not None)
+    together = make_together(plan.norm, y0)
+    if together.axes:
+        check_adjoint(adjoint)
+    elif plan.norm is None and plan.steps is None:
+        check_apart(lambda t, y, held: field(t, y, held), times.t0, y0, operands)
+    march = March(field, plan.stepper, plan.control, saves is not None, together)
     if plan.steps is not None:
         loop = Steps(march, Lanes(None), plan.steps, plan.tail)
     else:
-        loop = Loop(march, Lanes(None), plan.max_steps, plan.differentiable_times)
+        loop = Loop(march, Lanes(None), plan.max_steps, plan.differentiable_times, count=plan.count, tail=plan.tail)
         loop = Refill(loop) if schedule == "refill" else loop
     result = adjoint.run(loop, y0, inputs, plan.differentiable_times)
 
+    ys = result.ys
+    result = together.agreed(result._replace(ys=None))
     status = result.status
     if consistent is not None:
         status = jnp.where(consistent, status, int(Status.inconsistent_start)).astype(status.dtype)
     method = adjoint.method(plan.stepper)
     started = int(method.fsal) + (2 if times.dt is None else 0)
     evaluations = started + method.evaluations * (result.accepted + result.rejected)
-    ys, ts = result.ys, times.saves
+    if method.evaluations < 0:
+        evaluations = jnp.full_like(evaluations, -1)
+    ts, finish = times.saves, partial(plan.stepper.finish, bound)
+    ys = finish(result.ys) if ts is None else jax.vmap(finish)(result.ys)
+    if outside is not None:
+        ys = jax.tree.map(lambda x: jnp.where(_over(outside, x), jnp.full_like(x, jnp.nan), x), ys)
+        status = _or_invalid(status, jnp.any(outside))
+    if plan.dt_unchecked:
+        wrong_way = times.dt * direction < 0
+        ys = known(ys, ~wrong_way)
+        status = _or_invalid(status, wrong_way)
     if ts is None:
         ys, ts = jax.tree.map(lambda x: x[None], ys), times.t1[None]
     reached = jnp.where(result.elapsed >= span, times.t1, times.t0 + direction * result.elapsed)
     return Solution(ts, ys, status, reached, Stats(result.accepted, result.rejected, evaluations, result.executed))
+
+
+def _over(mask: Any, x: Any) -> Any:
+    """A mask over saved times in the rank of an array of states at these times."""
+    return mask.reshape(mask.shape + (1,) * (x.ndim - 1))
+
+
+def _or_invalid(status: Any, invalid: Any) -> Any:
+    code = jnp.asarray(int(Status.invalid_argument), status.dtype)
+    return jnp.where(invalid & (status == int(Status.successful)), code, status)

@@ -110,9 +110,7 @@ def _find(model: Callable, y0: Y, args: Args, t: Any, rtol: Any, atol: Any, solv
     y = implicit_root(
         lambda y: field(t, y, operands), y, Tolerances(*(jnp.asarray(1e3 * x, t.dtype) for x in (rtol, atol)))
     )
-    spent = found.result == optx.RESULTS.nonlinear_max_steps_reached
-    code = jnp.where(spent, int(Status.max_steps_reached), int(Status.diverged))
-    status = jnp.where(good, int(Status.successful), code).astype(jnp.int32)
+    status = jnp.where(good, int(Status.successful), int(Status.diverged)).astype(jnp.int32)
     taken = jnp.asarray(found.stats["num_steps"], jnp.int32)
     none = jnp.zeros_like(taken)
     reached = jnp.where(good, t, jnp.full_like(t, jnp.nan))

@@ -2,15 +2,14 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
-from .._types import BoolScalarLike, RealScalarLike, Y
-
-BoundField: TypeAlias = Callable[[RealScalarLike, Y], Y]
-"""A vector field with its parameters bound, `f(t, y)`."""
+from .._types import Args, BoolScalarLike, RealScalarLike, Y
+from ._control import Norm, Tolerances, initial_step
+from ._field import BoundField as BoundField, close_field
 
 
 class Step(NamedTuple):
@@ -22,6 +21,7 @@ class Step(NamedTuple):
         dense: What `interpolate` needs beside the two states, a PyTree of arrays.
         memory: What the next step reuses.
         solvable: Whether the step's linear system had a solution; None where it had no system to solve.
+        measured: Error and state as the tolerances measure them, where that is not in the loop's own variables.
     """
 
     y1: Y
@@ -29,6 +29,7 @@ class Step(NamedTuple):
     dense: PyTree
     memory: PyTree
     solvable: BoolScalarLike | None = None
+    measured: tuple[Y, Y] | None = None
 
 
 class AbstractStepper(eqx.Module):
@@ -38,8 +39,11 @@ class AbstractStepper(eqx.Module):
         order: The order of the method.
         error_order: The power of the step size that the error estimate goes with.
         has_error: Whether its steps estimate their error.
-        evaluations: Evaluations of the vector field per step.
+        evaluations: Evaluations of the vector field per step; -1 where it differs from step to step.
         fsal: Whether `first` evaluates the vector field.
+        lands: Whether steps end at saved times, for a method that has nothing to interpolate by.
+        scatters: Whether small states of many members run element by element; not where steps transform fields.
+        reverses: Whether a step back from the end of a step returns to its start.
     """
 
     order: eqx.AbstractVar[int]
@@ -47,6 +51,44 @@ class AbstractStepper(eqx.Module):
     has_error: eqx.AbstractVar[bool]
     evaluations: eqx.AbstractVar[int]
     fsal: eqx.AbstractVar[bool]
+    lands: ClassVar[bool] = False
+    scatters: ClassVar[bool] = True
+    reverses: ClassVar[bool] = False
+
+    def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
+        """Returns the model as what the steps need of it, with its operands.
+
+        Args:
+            model: The model.
+            t: The start time.
+            y: The initial state.
+            args: What the model takes beside time and state.
+            h: The length of all steps, signed, where that is known.
+        """
+        del h
+        return close_field(model, t, y, args, self.evaluations)
+
+    def finish(self, field: BoundField, y: Y) -> Y:
+        """Returns the state that one of the loop stands for; linear."""
+        del field
+        return y
+
+    def starting_step(
+        self,
+        field: BoundField,
+        t: Array,
+        y: Y,
+        direction: Array,
+        span: Array,
+        tolerances: Tolerances,
+        norm: Norm | None = None,
+    ) -> Array:
+        """Returns the size of a first step, positive."""
+        return initial_step(field, t, y, direction, span, tolerances, self.order, norm)
+
+    def longest(self, memory: PyTree) -> Array | None:
+        """Returns the longest step that the method can take with a memory, positive; None where any will do."""
+        del memory
 
     def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
         """Returns a state to start from, and whether one was found; None where every state will do."""
@@ -64,6 +106,10 @@ class AbstractStepper(eqx.Module):
     @abc.abstractmethod
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`; `h` is negative backwards in time."""
+
+    def retraced(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
+        """Repeats a step such that JAX can differentiate it in reverse mode."""
+        return self.step(field, t, h, y, self.first(field, t, y))
 
     @abc.abstractmethod
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:

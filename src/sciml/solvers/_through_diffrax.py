@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from .._status import Status
 from .._types import Args, Y
+from .._vma import vma_of
 from ._control import Tolerances
 from ._march import known
 from ._plan import Times
@@ -36,11 +37,18 @@ def solve(
 
     Raises:
         TypeError: If the adjoint is none that diffrax has.
+        ValueError: If its inputs differ between the devices of a `jax.shard_map`.
     """
     if type(adjoint) not in _ADJOINTS:
         raise TypeError(
             f"`adjoint={type(adjoint).__name__}()` needs one of sciml's own loops, but diffrax runs this solve, for "
             "its `solver`, `controller` or `saveat`. Use `sciml.Checkpointed()` or `sciml.Direct()`."
+        )
+    if vma_of((eqx.filter(model, eqx.is_array), y0, args, times)):
+        raise ValueError(
+            "diffrax runs this solve, for its `solver`, `controller` or `saveat`, and its loops refuse what differs "
+            "between devices inside `jax.shard_map` with `check_vma=True`. Use a method that runs in sciml's own "
+            "loops, such as `sciml.solvers.Rodas5P()`, or `jax.vmap` without `jax.shard_map`."
         )
     if controller is None:
         if tolerances is None:
@@ -55,7 +63,7 @@ def solve(
         diffrax.Tsit5() if solver is None else solver,
         times.t0,
         times.t1,
-        None if times.dt is None else direction * times.dt,
+        None if times.dt is None else direction * jnp.abs(times.dt),
         y0,
         args,
         saveat=saveat,

@@ -113,6 +113,9 @@ class Biharmonic(eqx.Module):
     both are `Dirichlet(0.0)`; for a conserved density both are `Neumann(0.0)`. A clamped plate, with $u$ and its
     slope given, has another form.
 
+    Solutions of $\nabla^4 u = f$ have the order of accuracy asked for. Next to walls $\nabla^4 u$ itself has two
+    less: the error of the inner Laplacian is not smooth there.
+
     Attributes:
         inner: The Laplacian of $u$.
         outer: The Laplacian of the result.
@@ -131,10 +134,10 @@ class Biharmonic(eqx.Module):
         import jax.numpy as jnp
         from sciml.spatial import Biharmonic, Dirichlet, Grid
 
-        grid = Grid(32)
+        grid = Grid(16)
         (x,) = grid.centers
         u = jnp.sin(jnp.pi * x)
-        assert jnp.allclose(Biharmonic(grid, Dirichlet(0.0))(u), jnp.pi**4 * u, rtol=1e-2)
+        assert jnp.allclose(Biharmonic(grid, Dirichlet(0.0))(u), jnp.pi**4 * u, atol=2.0)
         ```
     """
 

@@ -216,9 +216,8 @@ class Spectral(eqx.Module):
         if location != "center":
             raise ValueError("an odd derivative between walls needs unknowns at centres of cells.")
         # sin(k x) with k from 1 becomes cos(k x) with k from 0, and back; the mode too many vanishes at centres.
-        shift = (1, -1) if self.bases[at] == "sine" else (-1, 1)
         pad = [(0, 0, 0)] * u.ndim
-        pad[where] = (*shift, 0)
+        pad[where] = (1, -1, 0) if self.bases[at] == "sine" else (-1, 1, 0)
         return other(jax.lax.pad(modes, jnp.zeros((), modes.dtype), pad), where, location)
 
     def dealias(self, modes: Inexact[Array, "..."]) -> Array:

@@ -23,7 +23,7 @@ from ._grid import Grid
 ORDERS = (2, 4, 6, 8)
 
 _SAMPLE = 40
-"""Unknowns along an axis from which eigenvalues are taken; the largest hardly depends on it."""
+"""At most so many unknowns along an axis are looked at for eigenvalues; the largest hardly depends on more."""
 
 
 def check_order(order: Any, allowed: Sequence[int], name: str) -> int:
@@ -87,6 +87,19 @@ class AbstractStencil(eqx.Module):
     Called as `operator(u, t=..., args=...)` it pads `u` by its boundary and applies the stencil; `t` and `args` go to
     boundary values that are functions. To share the ghost cells among operators or terms, pad once by `pad` and
     apply `on` to the result.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.spatial import Gradient, Grid, Periodic
+
+        grid = Grid((8, 8), 0.0, 2 * jnp.pi)
+        x, y = grid.centers
+        gradient = Gradient(grid, Periodic())
+        padded = gradient.pad(jnp.sin(x) * jnp.cos(y))
+        slopes, u = gradient.on(padded), gradient.inside(padded)
+        assert slopes.shape == (2, 8, 8) and u.shape == (8, 8)
+        ```
 
     Attributes:
         grid: The grid.
@@ -161,7 +174,8 @@ def spectral_radius_along(boundary: Any, axis: int, weights: np.ndarray, accurac
         return inside
     offsets = boundary.offsets(axis)
     kinds = [_linear_parts(side, offset) for side, offset in zip(sides[axis], offsets)]
-    found = [_largest_eigenvalue(tuple(weights), *pair, offsets, accuracy) for pair in itertools.product(*kinds)]
+    n = min(boundary.shape[axis], _SAMPLE)
+    found = [_largest_eigenvalue(tuple(weights), *pair, offsets, accuracy, n) for pair in itertools.product(*kinds)]
     return max(inside, *found)
 
 
@@ -173,8 +187,8 @@ def _linear_parts(side: AbstractWall, offset: float) -> list:
 
 
 @functools.cache
-def _largest_eigenvalue(weights: tuple, below: Any, above: Any, offsets: tuple, accuracy: int) -> float:
-    radius, n = len(weights) // 2, _SAMPLE
+def _largest_eigenvalue(weights: tuple, below: Any, above: Any, offsets: tuple, accuracy: int, n: int) -> float:
+    radius = len(weights) // 2
     padded = np.zeros((n + 2 * radius, n))
     padded[radius : n + radius] = np.eye(n)
     low, high = below(radius, offsets[0], accuracy), above(radius, offsets[1], accuracy)

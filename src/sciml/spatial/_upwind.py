@@ -132,12 +132,11 @@ class Upwind(eqx.Module):
             if speed.ndim:
                 speed = speed.reshape((1,) * (u.ndim - ndim) + speed.shape)
             center = float(even[width] / h) * read(padded, ndim, width)
-            drift, damp = None, center
+            drift, damp = jnp.zeros_like(center), center
             for j in range(1, width + 1):
                 ahead = read(padded, ndim, width, along(axis, ndim, j))
                 behind = read(padded, ndim, width, along(axis, ndim, -j))
-                term = float(odd[width + j] / h) * (ahead - behind)
-                drift = term if drift is None else drift + term
+                drift = drift + float(odd[width + j] / h) * (ahead - behind)
                 damp = damp + float(even[width + j] / h) * (ahead + behind)
             term = speed * drift + jnp.abs(speed) * damp
             total = term if total is None else total + term

@@ -3,6 +3,8 @@
 Problems with an exact solution at every time (`EXACT_PROBLEMS`)
     `exponential_decay`, `linear_system`, `harmonic_oscillator`, `logistic`, `kepler`,
     `cosine_growth`, `polynomial`, `prothero_robinson`, `pytree_state`
+Waves with an exact solution, of semilinear models (`WAVE_PROBLEMS`)
+    `kdv_soliton`, `kdv_two_solitons`, `schroedinger_soliton`, `ginzburg_landau_wave`
 Problems with a published end value (`REFERENCE_PROBLEMS`)
     not stiff: `lorenz63`, `arenstorf`, `brusselator`, `lotka_volterra`;
     stiff: `robertson`, `hires`, `oregonator`, `van_der_pol`, `van_der_pol_unscaled`
@@ -11,7 +13,7 @@ Exact solutions of fields
 Measures
     `observed_order`, `order_in_space`, `finite_difference_gradient`, `check_gradient`, `conserved`
 
-Every problem is a function that makes a `Problem`, with the keyword `dtype`. The two tuples hold
+Every problem is a function that makes a `Problem`, with the keyword `dtype`. The tuples hold
 these functions, so that a test can be parametrised over them without making an array.
 
 Example:
@@ -54,6 +56,7 @@ from ._pytree import pytree_state as pytree_state
 from ._registry import (
     EXACT_PROBLEMS as EXACT_PROBLEMS,
     REFERENCE_PROBLEMS as REFERENCE_PROBLEMS,
+    WAVE_PROBLEMS as WAVE_PROBLEMS,
 )
 from ._stiff_references import (
     hires as hires,
@@ -66,4 +69,10 @@ from ._time_dependent import (
     cosine_growth as cosine_growth,
     polynomial as polynomial,
     prothero_robinson as prothero_robinson,
+)
+from ._waves import (
+    ginzburg_landau_wave as ginzburg_landau_wave,
+    kdv_soliton as kdv_soliton,
+    kdv_two_solitons as kdv_two_solitons,
+    schroedinger_soliton as schroedinger_soliton,
 )

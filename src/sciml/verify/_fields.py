@@ -43,9 +43,10 @@ def burgers_cole_hopf(
         ```
     """
     roots, weights = np.polynomial.hermite.hermgauss(points)
-    keep = weights > 1e-300
-    places = x[..., None] - jnp.asarray(roots[keep], x.dtype) * jnp.sqrt(jnp.asarray(4 * viscosity * t, x.dtype))
-    exponent = -jnp.cos(jnp.pi * places) / (2 * jnp.pi * viscosity) + jnp.asarray(np.log(weights[keep]), x.dtype)
+    keep = weights > 1e-300  # of many points the outermost have none
+    roots, weights = (jnp.asarray(v[keep], x.dtype).reshape((1,) * x.ndim + (-1,)) for v in (roots, np.log(weights)))
+    places = x[..., None] - roots * jnp.sqrt(jnp.asarray(4 * viscosity * t, x.dtype))
+    exponent = weights - jnp.cos(jnp.pi * places) / (2 * jnp.pi * viscosity)
     share = jax.nn.softmax(exponent, axis=-1)
     return -jnp.sum(jnp.sin(jnp.pi * places) * share, axis=-1)
 

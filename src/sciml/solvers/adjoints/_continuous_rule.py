@@ -12,6 +12,7 @@ from ..._vma import match, promote
 from ...kernels.lanes import Lanes, Member
 from .._loop import Loop, Result
 from .._march import March, Operands
+from .._parts import Parts
 from .._refill import Refill
 from .._rosenbrock import Rosenbrock
 from .._scan import Steps
@@ -128,6 +129,11 @@ def _check(march: March, operands: Operands, kind: Kind, rtol: Any, atol: Any, n
         raise ValueError(
             f"`{name}(rtol=..., atol=...)` needs a solve with error control, but this one has fixed steps, which are "
             "taken backwards too. Give `rtol` or `atol` to `solve`, or leave them out here."
+        )
+    if isinstance(march.field, Parts):
+        raise TypeError(
+            f"`adjoint={name}()` integrates an adjoint equation, which has not the structure that the solver needs. "
+            "Take `adjoint=sciml.Checkpointed()`, or a Runge-Kutta method."
         )
     if not isinstance(march.stepper, Rosenbrock):
         return

@@ -2,6 +2,7 @@
 
 from jaxtyping import PyTree
 
+from ..._forward_only import not_transposed
 from ..._levels import NOTHING
 from ..._vma import promote
 from ...kernels.lanes import Member
@@ -11,6 +12,12 @@ from .._refill import Refill
 from .._scan import Steps
 from ._abstract import AbstractAdjoint
 
+_MESSAGE = (
+    "reverse mode (`jax.grad`, `jax.jacrev`) does not go through `adjoint=Direct()` with error control or saved times, "
+    "where JAX differentiates a loop of unknown length: use `adjoint=sciml.Checkpointed()`, or forward mode "
+    "(`jax.jacfwd`, `jax.jvp`)."
+)
+
 
 class Direct(AbstractAdjoint):
     """Plain loops that JAX differentiates itself.
@@ -18,7 +25,7 @@ class Direct(AbstractAdjoint):
     Forward mode and its compositions (`jax.jvp`, `jax.jacfwd`, `jax.hessian`) work for any solve.
     The step sizes are held, as in every adjoint: no derivative goes through the controller.
     Reverse mode works with fixed steps to the end state, where the memory grows with their number;
-    with error control or saved times JAX refuses it. Under `jax.vmap` the loop is JAX's own
+    with error control or saved times it is refused. Under `jax.vmap` the loop is JAX's own
     batched loop, slower than the lanes that `Checkpointed` runs over.
 
     Example:
@@ -42,4 +49,5 @@ class Direct(AbstractAdjoint):
         y0, operands = promote((y0, operands))
         saves = None if operands.saves is None else Saves(operands.saves, False)
         loop = loop.over(Member(), 1, NOTHING)
-        return loop.forward(y0, operands._replace(saves=None), saves)
+        result = loop.forward(y0, operands._replace(saves=None), saves)
+        return result if isinstance(loop, Steps) else not_transposed(result, _MESSAGE)

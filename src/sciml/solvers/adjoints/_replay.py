@@ -29,6 +29,7 @@ from ..._vma import promote
 from ...kernels.lanes import Lanes, Member, batched
 from .._loop import Result, Saves
 from .._march import Operands
+from .._refill import Refill
 
 
 def differentiable_parts(operands: Operands, times: bool) -> Operands:
@@ -63,21 +64,24 @@ def run(
     spec = differentiable_parts(operands, times)._replace(saves=None)
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
+    scatters = (loop.loop if isinstance(loop, Refill) else loop).march.stepper.scatters
+    members = over_lanes if scatters else _one_by_one
+
     def unpack(count: int | None, flags: Any, tree: PyTree) -> tuple:
         return enter(loop, Lanes(count), flags, tree, state_bytes, room)
 
-    @over_lanes
+    @members
     def plain(count, flags, tree):
         here, y0, operands, saves = unpack(count, flags, tree)
         return here.forward(y0, operands, saves)
 
-    @over_lanes
+    @members
     def recorded(count, flags, tree):
         here, y0, operands, saves = unpack(count, flags, tree)
         result, residuals, numbers = here.forward_recorded(y0, operands, saves)
         return result, residuals, jax.tree.map(lambda x: _with_lanes(x, count), numbers)
 
-    @over_lanes
+    @members
     def reverse(count, flags, tree):
         *_, inputs = tree
         here, _, operands, saves = unpack(count, flags[-1], inputs)
@@ -125,6 +129,16 @@ def over_lanes(fn: Callable) -> Callable:
             return fn(count, jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
 
         return batched(flat)(*leaves)
+
+    return member
+
+
+def _one_by_one(fn: Callable) -> Callable:
+    """Makes `fn(count, flags, tree)` a function of one member's tree that `jax.vmap` batches as it does any other."""
+
+    def member(tree: PyTree) -> PyTree:
+        tree = jax.tree.map(lambda x: x if isinstance(x, jax.Array) else jnp.asarray(x), tree)
+        return fn(None, jax.tree.map(lambda _: False, tree), tree)
 
     return member
 

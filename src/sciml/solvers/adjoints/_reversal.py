@@ -16,10 +16,17 @@ from .._loop import Result, Saves
 from .._march import March, Operands
 from .._scan import count_finite, result_of_steps
 from ._reversible_method import Pair, ReversibleMethod
+from ._self_reversible import SelfReversible
 
 
-class _Kept(NamedTuple):
-    """What the way back starts from, arrays with members last: the size of a few states."""
+class Kept(NamedTuple):
+    """What the way back starts from, arrays with members last: the size of a few states.
+
+    Attributes:
+        end: The state at the end.
+        finite: The number of steps after which it was still finite.
+        y0: The initial state.
+    """
 
     end: Pair
     finite: Array
@@ -50,35 +57,20 @@ class Reversal(eqx.Module):
         """Takes all steps; `y0` and `operands` are lane values."""
         return self._forward(y0, operands)[0]
 
-    def forward_recorded(self, y0: PyTree, operands: Operands, saves: Saves | None) -> tuple[Result, _Kept, None]:
+    def forward_recorded(self, y0: PyTree, operands: Operands, saves: Saves | None) -> tuple[Result, Kept, None]:
         """Takes all steps and returns what `backward` needs; warns if that will not lead back."""
         del saves
-        dtypes = {v.dtype for v in jax.tree.leaves(y0, is_leaf=is_value)}
-        self._warn(max(float(jnp.finfo(dtype).eps) for dtype in dtypes))
+        warn_of_coupling(self._method.coupling, self.count, y0)
         return *self.record(y0, operands), None
 
-    def record(self, y0: PyTree, operands: Operands) -> tuple[Result, _Kept]:
+    def record(self, y0: PyTree, operands: Operands) -> tuple[Result, Kept]:
         """Takes all steps and returns what the way back starts from."""
         result, end, finite = self._forward(y0, operands)
-        return result, _Kept(*self.lanes.leave((end, finite, self.lanes.carry(y0))))
-
-    def _warn(self, eps: float) -> None:
-        coupling, tolerance = self._method.coupling, _tolerance(eps)
-        growth = -self.count * math.log(coupling)
-        if math.log(eps) + growth <= math.log(tolerance):
-            return
-        enough = math.exp(math.log(eps / tolerance) / self.count / 2)
-        wider = "float64, " if eps > 1e-10 else ""
-        warnings.warn(
-            f"`Reversible(coupling={coupling})` loses the initial state over {self.count} steps: rounding grows by "
-            f"exp({growth:.0f}) on the way back. Use a coupling closer to 1, at least {enough:.9g}, {wider}or "
-            "`sciml.Checkpointed()`.",
-            stacklevel=2,
-        )
+        return result, Kept(*self.lanes.leave((end, finite, self.lanes.carry(y0))))
 
     @property
-    def _method(self) -> ReversibleMethod:
-        assert isinstance(self.march.stepper, ReversibleMethod)
+    def _method(self) -> ReversibleMethod | SelfReversible:
+        assert isinstance(self.march.stepper, ReversibleMethod | SelfReversible)
         return self.march.stepper
 
     def _forward(self, y0, operands):
@@ -107,7 +99,7 @@ class Reversal(eqx.Module):
         return Result(*self.lanes.leave(self.lanes.call(self._result, pair, finite, operands))), pair, finite
 
     def backward(
-        self, cotangent: PyTree, kept: _Kept, numbers: None, operands: Operands, saves: None, differentiable: PyTree
+        self, cotangent: PyTree, kept: Kept, numbers: None, operands: Operands, saves: None, differentiable: PyTree
     ) -> tuple[PyTree, PyTree, None]:
         """Carries the cotangent of the end state back; see `Loop.backward`."""
         del numbers, saves
@@ -115,13 +107,15 @@ class Reversal(eqx.Module):
         finite, y0, cotangent = self._enter((kept.finite, kept.y0, cotangent))
         return *self.lanes.leave(self.lanes.call(self._finish, carry, finite, y0, cotangent)), None
 
-    def errors(self, kept: _Kept, operands: Operands) -> PyTree[Array]:
-        """Returns how far the way back misses the initial state, in each leaf relative to its largest value."""
+    def errors(self, y0: PyTree, operands: Operands) -> tuple[Result, PyTree[Array]]:
+        """Returns the result, and how far the way back misses the initial state, in each leaf relatively."""
+        result, kept = self.record(y0, operands)
         nothing = jax.tree.map(lambda _: False, operands, is_leaf=is_value)
         carry = self._back(kept, jax.tree.map(jnp.zeros_like, kept.end.y), operands, nothing)
-        return self.lanes.leave(
-            self.lanes.call(lambda c, y0: jax.tree.map(_error, *c[0], y0, c[3]), carry, self._enter(kept.y0))
+        errors = self.lanes.call(
+            lambda c, y0: jax.tree.map(relative_error, *c[0], y0, c[3]), carry, self._enter(kept.y0)
         )
+        return result, self.lanes.leave(errors)
 
     def _back(self, kept, cotangent, operands, differentiable):
         """Runs all steps back; returns the pair at the start, its cotangent, that of the operands, and the scales."""
@@ -133,7 +127,7 @@ class Reversal(eqx.Module):
             return number - 1, self.lanes.carry(out)
 
         end, bar = self._enter((kept.end, cotangent))
-        carry = self.lanes.carry(self.lanes.call(_start, end, bar, diff))
+        carry = self.lanes.carry(self.lanes.call(start_of_way_back, end, bar, diff))
         number = jnp.full((), self.count, jnp.int32)
         if self.tail:
             _, carry = retreat((number, carry), True)
@@ -174,8 +168,7 @@ class Reversal(eqx.Module):
         pair, bar, diff_bar, scale = carry
         used = [jnp.any(c != 0) for c in jax.tree.leaves(cotangent)]
         used = (finite == self.count + self.tail) & jnp.stack(used).any()
-        errors = jax.tree.map(_error, *pair, y0, scale)
-        back = jnp.stack([e <= _tolerance(float(jnp.finfo(e.dtype).eps)) for e in jax.tree.leaves(errors)]).all()
+        back = came_back(jax.tree.map(relative_error, *pair, y0, scale))
 
         def choose(x):
             return jnp.where(used, jnp.where(back, x, jnp.full_like(x, jnp.nan)), jnp.zeros_like(x))
@@ -183,12 +176,39 @@ class Reversal(eqx.Module):
         return jax.tree.map(choose, (jax.tree.map(jnp.add, *bar), diff_bar))
 
 
+def needed_coupling(count: int, eps: float) -> float:
+    """Returns the coupling with which so many steps back lose what `_tolerance` allows, and no more."""
+    return (eps / _tolerance(eps)) ** (1 / count)
+
+
 def _tolerance(eps: float) -> float:
     """Returns how far the recomputed initial state may be from the known one, relative to the state's size."""
-    return eps**0.25
+    return eps ** (1 / 3)
 
 
-def _error(y: Array, z: Array, y0: Array, scale: Array) -> Array:
+def warn_of_coupling(coupling: float, count: int, y0: PyTree) -> None:
+    """Warns if so many steps back lose the initial state, a PyTree of arrays or lane values, by the coupling alone."""
+    eps = max(float(jnp.finfo(v.dtype).eps) for v in jax.tree.leaves(y0, is_leaf=is_value))
+    needed = needed_coupling(count, eps)
+    if coupling >= needed:
+        return
+    growth = -count * math.log(coupling)
+    wider = "float64, " if eps > 1e-10 else ""
+    warnings.warn(
+        f"`Reversible(coupling={coupling})` loses the initial state over {count} steps: rounding grows by "
+        f"exp({growth:.0f}) on the way back. Use a coupling closer to 1, at least {math.sqrt(needed):.9g}, "
+        f"{wider}or `sciml.Checkpointed()`.",
+        stacklevel=2,
+    )
+
+
+def came_back(errors: PyTree[Array]) -> Array:
+    """Returns whether a way back with these errors led to the initial state."""
+    return jnp.stack([e <= _tolerance(float(jnp.finfo(e.dtype).eps)) for e in jax.tree.leaves(errors)]).all()
+
+
+def relative_error(y: Array, z: Array, y0: Array, scale: Array) -> Array:
+    """Returns by how much two copies of a leaf miss the initial one, relative to its largest value."""
     missed = jnp.maximum(_largest(y - y0), _largest(z - y0))
     return jnp.where(missed == 0, missed, missed / scale)
 
@@ -197,7 +217,7 @@ def _largest(x: Array) -> Array:
     return jnp.max(jnp.abs(x), initial=0)
 
 
-def _start(end: Pair, cotangent: PyTree, diff: PyTree) -> Any:
-    """Returns the carry of the way back."""
+def start_of_way_back(end: Pair, cotangent: PyTree, diff: PyTree) -> Any:
+    """Returns the carry of the way back: the pair, its cotangent, that of the operands, and the scales."""
     zeros = jax.tree.map(jnp.zeros_like, (end.z, diff))
     return end, Pair(cotangent, zeros[0]), zeros[1], jax.tree.map(_largest, end.y)

@@ -15,7 +15,10 @@ from .._stepper import AbstractStepper
 from . import _replay
 from ._abstract import AbstractAdjoint
 from ._reversal import Reversal
+from ._reversal_of_loop import ReversalOfLoop
+from ._reversal_with_saves import ReversalWithSaves
 from ._reversible_method import ReversibleMethod
+from ._self_reversible import SelfReversible
 
 
 class Reversible(AbstractAdjoint):
@@ -37,11 +40,20 @@ class Reversible(AbstractAdjoint):
     $\lambda^N e^{\mu T}$. So it suits many steps over few time constants, waves and oscillations, and not
     stiff or strongly damped systems. `sciml.solvers.reversal_error` measures the loss. A gradient
     warns while it is traced if $\lambda^{-N}$ alone is too large, and is NaN where the recomputed initial
-    state differs from the known one by more than the fourth root of the dtype's precision (1e-4 of
-    the largest value of its leaf in float64, 2e-2 in float32).
+    state differs from the known one by more than the cube root of the dtype's precision (6e-6 of
+    the largest value of its leaf in float64, 5e-3 in float32): `reversal_error` says what it was. Below that bound a
+    gradient may be wrong by some tens of times this error where the solution is sensitive.
 
-    Fixed steps to the end state: `dt`, no `saveat`, and `t0` and `t1` known when traced. Implicit
-    methods and other loops are refused when traced. Forward mode needs `Direct`.
+    A symmetric method, `sciml.solvers.VelocityVerlet` or `Yoshida4`, is its own reverse: one copy of the state, and
+    nothing is lost but to rounding.
+
+    Saved states cost an evaluation of the method each, and no more memory than they take themselves: their
+    cotangents are added where the way back passes by.
+
+    With fixed steps, `t0` and `t1` known when traced, nothing is recorded. Any other loop, such as one with error
+    control, records three numbers for each of `max_steps` steps: when it started, what rounding took from that, and its
+    length; no state. A gradient with a schedule of "refill" runs in lockstep, and so does the solve. Implicit methods
+    are refused when traced. Forward mode needs `Direct`.
 
     Attributes:
         coupling: $\lambda$, between 0 and 1. Closer to 1 the reversal is more accurate over many steps, and
@@ -70,11 +82,13 @@ class Reversible(AbstractAdjoint):
             raise ValueError(f"`Reversible(coupling=...)` must be between 0 and 1, but is {self.coupling!r}.")
 
     def method(self, stepper: AbstractStepper) -> AbstractStepper:
-        """Returns the reversible method of a Runge-Kutta method."""
+        """Returns the reversible method of a Runge-Kutta method; a symmetric method is its own."""
+        if stepper.reverses:
+            return SelfReversible(stepper)
         if not isinstance(stepper, RungeKutta):
             raise TypeError(
-                f"`adjoint=Reversible()` makes explicit Runge-Kutta methods reversible, but `solver` is "
-                f"{type(stepper).__name__}. Use `sciml.Checkpointed()`, or a method such as `diffrax.Tsit5()`."
+                "`adjoint=Reversible()` makes explicit Runge-Kutta methods reversible, and `solver` is none of "
+                "them. Use `sciml.Checkpointed()`, or a method such as `diffrax.Tsit5()`."
             )
         return ReversibleMethod(stepper, self.coupling)
 
@@ -96,22 +110,20 @@ class Retraced(AbstractAdjoint):
         """Runs a loop forwards and backwards; a number for each leaf of the state takes the place of the state."""
         del times
         y0, operands = promote((y0, operands))
-        back_and_forth = reversible_loop(Reversible(self.coupling), loop).over(Member(), 1, NOTHING)
-        result, kept = back_and_forth.record(y0, operands)
-        return result._replace(ys=back_and_forth.errors(kept, operands))
+        operands = operands._replace(saves=None)  # saved times change no step
+        there = reversible_loop(Reversible(self.coupling), loop).over(Member(), 1, NOTHING)
+        if isinstance(there, ReversalWithSaves):
+            there = Reversal(there.march, there.lanes, there.count, there.tail)
+        result, errors = there.errors(y0, operands)
+        return result._replace(ys=errors)
 
 
-def reversible_loop(adjoint: Reversible, loop: Loop | Steps | Refill) -> Reversal:
-    """Returns a loop that steps with the reversible method.
-
-    Raises:
-        ValueError: If the loop has no fixed number of steps.
-    """
-    if not isinstance(loop, Steps):
-        raise ValueError(
-            "`adjoint=Reversible()` takes fixed steps to the end state: `solve` needs `dt`, no `rtol`, `atol`, "
-            "`controller` or `saveat`, and `t0`, `t1` and `dt` that are known when traced. Otherwise use "
-            "`sciml.Checkpointed()`."
-        )
+def reversible_loop(adjoint: Reversible, loop: Loop | Steps | Refill) -> Reversal | ReversalWithSaves | ReversalOfLoop:
+    """Returns a loop that steps with the reversible method."""
+    loop = loop.loop if isinstance(loop, Refill) else loop
     march = eqx.tree_at(lambda m: m.stepper, loop.march, adjoint.method(loop.march.stepper))
-    return Reversal(march, loop.lanes, loop.count, loop.tail)
+    if isinstance(loop, Steps):
+        return Reversal(march, loop.lanes, loop.count, loop.tail)
+    if loop.count is not None and march.control is None and march.dense:
+        return ReversalWithSaves(march, loop.lanes, loop.count, loop.tail, loop.slopes)
+    return ReversalOfLoop(march, loop.lanes, loop.max_steps, loop.slopes)

@@ -90,11 +90,14 @@ class ReversibleMethod(AbstractStepper):
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances a pair from `t` to `t + h`."""
         del memory
-        there, stages, error = self._increment(field, t, h, y.z)
-        y1 = jax.tree.map(lambda y, z, p: z + (self.coupling * (y - z) + p), y.y, y.z, there)
+        y1, stages, error = self._first_half(field, t, h, y)
         back, _, _ = self._increment(field, t + h, -h, y1)
         z1 = jax.tree.map(jnp.subtract, y.z, back)
         return Step(Pair(y1, z1), None if error is None else Pair(error, error), stages, None)
+
+    def half_step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Pair) -> tuple[Y, Any]:
+        """Returns the first copy at `t + h`, and what the base method's interpolation towards it needs."""
+        return self._first_half(field, t, h, y)[:2]
 
     def retreat(
         self, step: Callable[[PyTree], tuple], pair: Pair, bar: Pair, diff: PyTree
@@ -134,6 +137,10 @@ class ReversibleMethod(AbstractStepper):
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the first copy at `t + theta * h`, and the second as it is at the end."""
         return Pair(self.base.interpolate(theta, h, y0.y, y1.y, dense), y1.z)
+
+    def _first_half(self, field, t, h, y):
+        there, stages, error = self._increment(field, t, h, y.z)
+        return jax.tree.map(lambda y, z, p: z + (self.coupling * (y - z) + p), y.y, y.z, there), stages, error
 
     def _increment(self, field, t, h, y):
         step = self.base.step(field, t, h, y, self.base.first(field, t, y))

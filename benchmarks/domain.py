@@ -1,0 +1,84 @@
+"""What splitting a field costs by itself: equal total work on one device, on eight, and in processes that never talk.
+
+The eight devices share this machine's cores, so nothing can be gained beyond what independent processes
+gain: that ceiling is measured beside. Each row runs in processes of its own, because the number of CPU
+devices is fixed when a process starts.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ._harness import Candidate, Group
+
+SIZE, STEPS = 512, 200
+
+
+def _worker(devices: int, rows: int, steps_per_exchange: int) -> None:
+    """Compiles, then runs once for every line that comes in."""
+    import jax
+
+    jax.config.update("jax_num_cpu_devices", devices)
+    import jax.numpy as jnp
+
+    from sciml import parallel
+
+    axes = {1: (1, 1), 8: (4, 2)}[devices]
+    domain = parallel.Domain(("x", "y"), mesh=parallel.mesh(member=1, x=axes[0], y=axes[1]))
+
+    def heat(p: jax.Array) -> jax.Array:
+        return p[1:-1, 1:-1] + 0.1 * (p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2] - 4 * p[1:-1, 1:-1])
+
+    step = domain.map(heat, steps_per_exchange=steps_per_exchange)
+
+    def run(u: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, STEPS // steps_per_exchange, lambda _, u: step(u), u)
+
+    u = domain.split(jnp.zeros((rows, SIZE), jnp.float32).at[rows // 2, SIZE // 2].set(1.0))
+    compiled = jax.jit(run if devices == 1 else lambda u: domain.run(run, u)).lower(u).compile()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        jax.block_until_ready(compiled(u))
+        print("done", flush=True)
+
+
+def _processes(count: int, devices: int, rows: int, steps_per_exchange: int = 1) -> Callable[[], Callable[[], Any]]:
+    def build() -> Callable[[], Any]:
+        command = [sys.executable, "-m", "benchmarks.domain", str(devices), str(rows), str(steps_per_exchange)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        workers = [subprocess.Popen(command, **pipes) for _ in range(count)]
+
+        def run() -> None:
+            for worker in workers:
+                worker.stdin.write("go\n")
+                worker.stdin.flush()
+            wait("done")
+
+        def wait(word: str) -> None:
+            for worker in workers:
+                if worker.stdout.readline().strip() != word:
+                    raise RuntimeError("a worker has ended")
+
+        wait("ready")
+        return run
+
+    return build
+
+
+def groups() -> list[Group]:
+    one = f"one device, {SIZE} x {SIZE}"
+    rows = [
+        Candidate(one, _processes(1, 1, SIZE)),
+        Candidate("8 devices, 4 x 2", _processes(1, 8, SIZE), one),
+        Candidate("8 devices, 5 steps per exchange", _processes(1, 8, SIZE, 5), one),
+        *(
+            Candidate(f"{k} processes that never talk, {SIZE // k} x {SIZE} each", _processes(k, 1, SIZE // k), one)
+            for k in (2, 4)
+        ),
+    ]
+    return [Group(f"Diffusion on {SIZE} x {SIZE} cells, {STEPS} steps, float32: equal total work", rows)]
+
+
+if __name__ == "__main__":
+    _worker(*map(int, sys.argv[1:]))

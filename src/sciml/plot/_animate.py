@@ -1,0 +1,123 @@
+"""A solution on a grid as a film."""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ._fields import Fields, colours_of, draw_image, read_fields
+from ._style import colours, new_axes, pyplot
+
+
+def animate(
+    sol: Any,
+    grid: Any,
+    path: str | pathlib.Path,
+    *,
+    of: Callable[[Any], Any] | None = None,
+    at: Any = "center",
+    fps: int = 20,
+    dpi: float = 100.0,
+) -> pathlib.Path:
+    """Write a film of a solution on a one- or two-dimensional grid, a frame for each saved time.
+
+    Args:
+        sol: A `sciml.Solution`, or what is like one; see `space_time`.
+        grid: The `sciml.spatial.Grid`, with one or two axes.
+        path: The file, which ends with `.gif`, or with `.mp4` where ffmpeg is installed.
+        of: A function of one state that returns the field to draw; the state itself if None.
+        at: Where the unknowns stand on the grid.
+        fps: Frames per second.
+        dpi: Dots per inch; a picture is 4 inches high.
+
+    Returns:
+        The path.
+
+    Raises:
+        ImportError: If Matplotlib is not installed.
+        ValueError: If the solution is a batch, does not fit the grid or is complex, or if the file can be no film.
+        RuntimeError: If ffmpeg is needed and not installed.
+
+    Example:
+        ```python
+        from types import SimpleNamespace
+
+        import jax.numpy as jnp
+        from sciml import plot
+        from sciml.spatial import Grid
+
+        grid, ts = Grid(32), jnp.linspace(0.0, 1.0, 4)
+        (x,) = grid.centers
+        sol = SimpleNamespace(ts=ts, ys=jnp.sin(6.28 * (x[None] - ts[:, None])), status=jnp.asarray(0))
+        assert plot.animate(sol, grid, "wave.gif", dpi=40).exists()
+        ```
+    """
+    path = pathlib.Path(path)
+    plt = pyplot()
+    from matplotlib import animation
+
+    if path.suffix == ".gif":
+        writer = animation.PillowWriter(fps=fps)
+    elif path.suffix == ".mp4":
+        if not animation.FFMpegWriter.isAvailable():
+            raise RuntimeError("an `.mp4` needs ffmpeg, which is not installed; a path that ends with `.gif` does not.")
+        writer = animation.FFMpegWriter(fps=fps)
+    else:
+        raise ValueError(f"path must end with .gif or .mp4, got {path.name!r}.")
+    fields = read_fields(sol, grid, of, at, (1, 2))
+    figure, update = (_lines if grid.ndim == 1 else _images)(fields)
+    try:
+        film = animation.FuncAnimation(figure, update, frames=fields.ts.size, blit=False)
+        film.save(path, writer=writer, dpi=dpi)
+    finally:
+        plt.close(figure)
+    return path
+
+
+def _lines(fields: Fields) -> tuple[Any, Callable[[int], list[Any]]]:
+    figure, ax = pyplot().subplots(layout="constrained", figsize=(6.4, 4.0))
+    new_axes(ax)
+    (x,) = fields.coordinates
+    drawn = [
+        ax.plot(x, component.values[0], color=colour, label=component.name)[0]
+        for component, colour in zip(fields.components, colours(len(fields.components)), strict=True)
+    ]
+    stacked = np.stack([component.values for component in fields.components])
+    low, high = np.nanmin(stacked), np.nanmax(stacked)
+    margin = 0.05 * (high - low) or 1.0
+    ax.set_ylim(low - margin, high + margin)
+    ax.set_xlabel(fields.names[0])
+    if len(drawn) > 1:
+        ax.legend(loc="upper right")
+    title = ax.set_title("")
+
+    def update(i: int) -> list[Any]:
+        title.set_text(f"t = {fields.ts[i]:.4g}")
+        for line, component in zip(drawn, fields.components, strict=True):
+            line.set_ydata(component.values[i])
+        return drawn
+
+    return figure, update
+
+
+def _images(fields: Fields) -> tuple[Any, Callable[[int], list[Any]]]:
+    count = len(fields.components)
+    figure, axes = pyplot().subplots(1, count, squeeze=False, layout="constrained", figsize=(0.6 + 4.6 * count, 4.0))
+    x, y = fields.coordinates
+    drawn = []
+    for ax, component in zip(axes[0], fields.components, strict=True):
+        drawn.append(draw_image(ax, x, y, component.values[0], **colours_of(component.values)))
+        figure.colorbar(drawn[-1], ax=ax, label=component.name)
+        ax.set_aspect("equal")
+        ax.set_xlabel(fields.names[0])
+    axes[0, 0].set_ylabel(fields.names[1])
+    title = figure.suptitle("")
+
+    def update(i: int) -> list[Any]:
+        title.set_text(f"t = {fields.ts[i]:.4g}")
+        for picture, component in zip(drawn, fields.components, strict=True):
+            picture.set_array(np.ma.masked_invalid(component.values[i]).T)
+        return drawn
+
+    return figure, update

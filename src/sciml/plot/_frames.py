@@ -1,0 +1,80 @@
+"""A two-dimensional solution at some of its times."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ._fields import choose_times, colours_of, draw_image, read_fields
+from ._style import pyplot
+
+
+def frames(
+    sol: Any,
+    grid: Any,
+    *,
+    times: int | Sequence[float] = 4,
+    of: Callable[[Any], Any] | None = None,
+    at: Any = "center",
+) -> np.ndarray:
+    """Draw a solution on a two-dimensional grid at some of its saved times, one row for each component.
+
+    All frames of a component share their colours, so that they can be compared. Fields that change sign have white at
+    zero; values that are not finite stay grey.
+
+    Args:
+        sol: A `sciml.Solution`, or what is like one; see `space_time`.
+        grid: The `sciml.spatial.Grid`, with two axes.
+        times: How many of the saved times to draw, evenly spaced with the first and the last, or a list of times, of
+            which the nearest saved ones are drawn.
+        of: A function of one state that returns the field to draw; the state itself if None.
+        at: Where the unknowns stand on the grid.
+
+    Returns:
+        The `matplotlib.axes.Axes`, an array of shape (components, frames).
+
+    Raises:
+        ImportError: If Matplotlib is not installed.
+        ValueError: If the solution is a batch, does not fit the grid, or is complex.
+
+    Example:
+        ```python
+        from types import SimpleNamespace
+
+        import jax.numpy as jnp
+        from sciml import plot
+        from sciml.spatial import Grid
+
+        grid, ts = Grid((32, 24)), jnp.linspace(0.0, 1.0, 9)
+        x, y = grid.centers
+        shape = jnp.sin(6.28 * x) * jnp.sin(6.28 * y)
+        sol = SimpleNamespace(ts=ts, ys=jnp.exp(-ts)[:, None, None] * shape[None], status=jnp.asarray(0))
+        assert plot.frames(sol, grid, times=[0.0, 0.5, 1.0]).shape == (1, 3)
+        ```
+    """
+    fields = read_fields(sol, grid, of, at, (2,))
+    chosen = choose_times(fields.ts, times)
+    aspect = (grid.upper[1] - grid.lower[1]) / (grid.upper[0] - grid.lower[0])
+    width, height = 2.4, 2.4 * float(np.clip(aspect, 0.25, 2.0))
+    shape = len(fields.components), len(chosen)
+    figure, axes = pyplot().subplots(
+        *shape,
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+        figsize=(1.4 + width * shape[1], 0.6 + (height + 0.3) * shape[0]),
+    )
+    x, y = fields.coordinates
+    for row, component in zip(axes, fields.components, strict=True):
+        colours = colours_of(component.values[chosen])
+        for ax, i in zip(row, chosen, strict=True):
+            draw_image(ax, x, y, component.values[i], **colours)
+            ax.set_aspect("equal" if 0.25 <= aspect <= 2 else "auto")
+        figure.colorbar(row[0].collections[0], ax=row.tolist(), label=component.name, shrink=0.9)
+        row[0].set_ylabel(fields.names[1])
+    for ax, i in zip(axes[0], chosen, strict=True):
+        ax.set_title(f"t = {fields.ts[i]:.4g}", fontsize="medium")
+    for ax in axes[-1]:
+        ax.set_xlabel(fields.names[0])
+    return axes

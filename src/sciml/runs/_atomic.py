@@ -1,0 +1,199 @@
+"""Files that are whole or absent: written beside their place, flushed to disk, then renamed."""
+
+import errno
+import itertools
+import json
+import os
+import pathlib
+import re
+import socket
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+import numpy as np
+
+# .NAME.NUMBER.HOST.PID.tmp: whose writer can be asked for, so that a living one's is left alone.
+_LEFTOVER = re.compile(r"^\..+\.\d+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.tmp$")
+_OTHER_HOST_SECONDS = 24 * 3600.0
+
+_numbers = itertools.count()
+_in_flight: set[str] = set()  # the names of this process's own files that are being written
+
+_CAUSES = {
+    errno.ENOSPC: "the disk is full. Free some space, or give a folder on another disk",
+    errno.EDQUOT: "the disk quota is used up. Free some space, or give a folder on another disk",
+    errno.EACCES: "writing there is not permitted. Give a folder that this user may write to",
+    errno.EPERM: "writing there is not permitted. Give a folder that this user may write to",
+    errno.EROFS: "the file system is read-only. Give a folder that can be written to",
+    errno.ENOTDIR: "a part of the path is a file, not a folder. Give another folder",
+    errno.EEXIST: "there is a file of that name, not a folder. Give another folder",
+    errno.EIO: "the device reported an error",
+}
+
+
+class StoreError(RuntimeError):
+    """Raised where results cannot be written or read, or do not belong to the run that asks for them."""
+
+
+def make_folder(path: str | os.PathLike) -> pathlib.Path:
+    """Returns a folder that exists and can be written to, made where it was missing.
+
+    Raises:
+        StoreError: If it cannot be made or written to.
+    """
+    folder = pathlib.Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = _beside(folder / "probe")
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise StoreError(f"The folder {str(folder)!r} cannot be used: {_cause(error)}.") from error
+    return folder
+
+
+def write(path: str | os.PathLike, fill: Callable[[IO[bytes]], Any]) -> None:
+    """Writes a file such that a reader finds the old one or the whole new one, whenever the writer dies.
+
+    Args:
+        path: The file, in a folder that exists.
+        fill: Writes the content to an open file.
+
+    Raises:
+        StoreError: If the file cannot be written, for a full disk for example; what was there is intact.
+    """
+    path = pathlib.Path(path)
+    beside = _beside(path)
+    _in_flight.add(beside.name)
+    try:
+        try:
+            with open(beside, "wb") as file:
+                fill(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+        _flush_folder(path.parent)
+    except OSError as error:
+        raise StoreError(
+            f"{str(path)!r} could not be written: {_cause(error)}. What was written before is intact: run the same "
+            "call again with `resume=True` to go on from there."
+        ) from error
+    finally:
+        _in_flight.discard(beside.name)
+
+
+def write_json(path: str | os.PathLike, value: Any) -> None:
+    """Writes a JSON file atomically; see `write`."""
+    text = json.dumps(value, indent=1, allow_nan=True) + "\n"
+    write(path, lambda file: file.write(text.encode()))
+
+
+def read_json(path: str | os.PathLike) -> Any:
+    """Returns the content of a JSON file.
+
+    Raises:
+        StoreError: If it cannot be read.
+    """
+    try:
+        return json.loads(pathlib.Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{str(path)!r} cannot be read: {error}.") from error
+
+
+def write_npz(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays by name to an npz file atomically; see `write`."""
+
+    def fill(file: IO[bytes]) -> None:  # as `numpy.savez`, which takes no array of the name "file"
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, x in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asarray(x), allow_pickle=False)
+
+    write(path, fill)
+
+
+def read_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Returns the arrays of an npz file by name.
+
+    Raises:
+        StoreError: If it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except Exception as error:  # a damaged zip raises errors of many kinds
+        raise StoreError(
+            f"{str(path)!r} cannot be read: {error}. If the file was damaged, delete it: what is missing is computed "
+            "again where the run allows it."
+        ) from error
+
+
+def clear_leftovers(folder: str | os.PathLike) -> list[str]:
+    """Removes what killed writers left half written, and returns the names; a living writer's files stay.
+
+    A writer on this machine is asked for by its process id. That of another machine cannot be, and its file is
+    removed when it is a day old.
+    """
+    removed = []
+    for path in pathlib.Path(folder).glob(".*.tmp"):
+        found = _LEFTOVER.match(path.name)
+        if not found:
+            continue
+        try:
+            if found["host"] != _host():
+                gone = time.time() - path.stat().st_mtime > _OTHER_HOST_SECONDS
+            else:
+                gone = path.name not in _in_flight and not _alive(int(found["pid"]))
+            if gone:
+                path.unlink()
+                removed.append(path.name)
+        except FileNotFoundError:  # its writer was alive and has finished
+            continue
+        except OSError as error:
+            raise StoreError(f"The leftover {str(path)!r} cannot be removed: {_cause(error)}.") from error
+    return removed
+
+
+def _beside(path: pathlib.Path) -> pathlib.Path:
+    return path.with_name(f".{path.name}.{next(_numbers)}.{_host()}.{os.getpid()}.tmp")
+
+
+def _host() -> str:
+    return re.sub(r"[^\w-]", "-", socket.gethostname()) or "host"
+
+
+def _alive(pid: int) -> bool:
+    """Whether another process of this machine has that number."""
+    if pid == os.getpid():
+        return False  # an earlier process had this number, as the first one of a container always has
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's process, or a system that cannot tell
+        return True
+    return True
+
+
+def _flush_folder(folder: pathlib.Path) -> None:
+    # the new name itself must survive a power cut; not every system can open a folder
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def _cause(error: OSError) -> str:
+    known = _CAUSES.get(error.errno or 0)
+    return f"{error.strerror or error} ({known})" if known else str(error)

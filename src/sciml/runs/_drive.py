@@ -1,0 +1,108 @@
+"""The host loop of a run: one segment after another, the next one dispatched before the last is looked at."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._crowd import Crowd, info_of
+from ._resume import payload
+from ._segment import Carry, Info, Segment
+from ._writer import FrameWriter
+
+
+class Outcome(NamedTuple):
+    """How a call of a run ended.
+
+    Attributes:
+        carry: What all members go on from.
+        finished: Whether there is nothing left to do.
+        seconds: How long it took.
+    """
+
+    carry: Carry
+    finished: bool
+    seconds: float
+
+
+class _Flight(NamedTuple):
+    """A segment on its way: what it returns, and the members in its lanes."""
+
+    frames: Any
+    info: Any
+    ids: np.ndarray | None
+
+
+def drive(
+    segment: Segment,
+    crowd: Crowd,
+    writer: FrameWriter,
+    *,
+    number: int,
+    checkpoint_every: float,
+    report: Callable[[float, Info], None],
+) -> Outcome:
+    """Runs until every member is done, or the wall time is used up.
+
+    Args:
+        segment: What to run.
+        crowd: The members, and what they go on from.
+        writer: Takes frames and checkpoints.
+        number: Of the checkpoint that the run goes on from.
+        checkpoint_every: Seconds between two checkpoints.
+        report: Called after each segment with the time that the slowest member has reached, since the start.
+    """
+    began = saved = time.perf_counter()
+    flight, safe = None, True
+    here, ids = crowd.carry, crowd.ids
+    info = info_of(here)
+    done = _done(segment, info)
+    try:
+        while flight is not None or not np.all(done):
+            ending = flight is not None and time.perf_counter() - began >= segment.stops.seconds
+            launched = None if ending else _launch(segment, crowd)
+            if flight is not None:
+                safe = False
+                info = Info(*map(np.asarray, flight.info))
+                writer.put(flight.frames.values, flight.frames.valid, flight.ids)
+                done = _done(segment, info)
+                report(_slowest(info, done), info)
+                if flight.ids is not None and crowd.ids is not None:
+                    done = done[np.searchsorted(flight.ids, crowd.ids)]
+                number, here, ids, safe = number + 1, crowd.carry, crowd.ids, True
+                now = time.perf_counter()
+                if ending or np.all(done) or now - saved >= checkpoint_every:
+                    saved = now
+                    writer.checkpoint(number, payload(crowd.all(here, ids), ids))
+                if ending or np.all(done):
+                    break
+            assert launched is not None  # the loop ends otherwise
+            crowd.carry, flight = launched
+            crowd.compact(done)
+    except KeyboardInterrupt:
+        if safe:
+            writer.checkpoint(number, payload(crowd.all(here, ids), ids))
+        raise
+    finally:
+        writer.close()
+    return Outcome(crowd.all(here, ids), bool(np.all(done)), time.perf_counter() - began)
+
+
+def _launch(segment: Segment, crowd: Crowd) -> tuple[Carry, _Flight]:
+    carry, frames, info = segment.advance(crowd.inputs, crowd.carry)
+    return carry, _Flight(frames, info, crowd.ids)
+
+
+def _done(segment: Segment, info: Info) -> np.ndarray:
+    """Returns which members have nothing left to do: stopped, failed or at the end, with all saved times written."""
+    index, elapsed = int(info.reached), np.asarray(info.elapsed)
+    over = (elapsed >= segment.host_span) | (np.asarray(info.status) != 0)
+    if index < segment.saves:  # the last step may hold more saved times than a segment has slots
+        over = over & (elapsed < segment.host_elapsed[index])
+    return np.asarray(over | (np.asarray(info.cause) != 0))
+
+
+def _slowest(info: Info, done: np.ndarray) -> float:
+    elapsed = np.asarray(info.elapsed)
+    return float(np.min(elapsed if np.all(done) else elapsed[~done] if elapsed.ndim else elapsed))

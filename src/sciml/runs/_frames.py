@@ -1,0 +1,95 @@
+"""The frames of a run, read from its store when they are asked for."""
+
+import functools
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ._store import AbstractStore
+
+
+class Frames:
+    """The saved frames, read block by block; like a sequence of PyTrees.
+
+    Args:
+        store: Where the blocks are.
+        count: The number of frames.
+        block: The number of frames in a block.
+        like: A PyTree of the structure of a frame, or None for arrays by name.
+    """
+
+    def __init__(self, store: AbstractStore, count: int, block: int, like: PyTree):
+        self._store, self._count, self.block = store, count, block
+        self._structure = None if like is None else jax.tree.structure(like)
+        self._read = functools.lru_cache(maxsize=4)(self._block)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, at: Any) -> PyTree:
+        if isinstance(at, slice):
+            return self._some(np.arange(*at.indices(self._count)))
+        i = operator.index(at)
+        if not -self._count <= i < self._count:
+            raise IndexError(f"this run has {self._count} frames, so there is no frame {i}.")
+        number, place = divmod(i % self._count, self.block)
+        return jax.tree.map(lambda x: x[place], self._read(number))
+
+    def __iter__(self) -> Iterator[PyTree]:
+        return (self[i] for i in range(self._count))
+
+    def _some(self, ids: np.ndarray) -> PyTree:
+        """Returns frames by their numbers, with times first on every leaf."""
+        if len(ids) == 0:
+            return jax.tree.map(lambda x: x[:0], self._read(0)) if self._count else None
+        pieces = []
+        starts = np.flatnonzero(np.diff(ids // self.block, prepend=-1))
+        for part in np.split(ids, starts[1:]):
+            values = self._read(int(part[0]) // self.block)
+            pieces.append(jax.tree.map(lambda x: x[part % self.block], values))
+        return pieces[0] if len(pieces) == 1 else jax.tree.map(lambda *xs: np.concatenate(xs), *pieces)
+
+    def leaf(self, number: int) -> "Leaf":
+        """Returns one leaf of all frames as an array that is read when it is indexed."""
+        return Leaf(self, number)
+
+    def _block(self, number: int) -> PyTree:
+        if self._structure is None:
+            named = self._store.get(number)
+            values = {name.removeprefix("values").removeprefix("/"): x for name, x in named.items() if name != "time"}
+            return values[""] if list(values) == [""] else values
+        leaves = range(self._structure.num_leaves)
+        like = {"time": _Any(), "values": jax.tree.unflatten(self._structure, [_Any() for _ in leaves])}
+        return self._store.get(number, like)["values"]
+
+
+class _Any:
+    """Stands for an array of any shape and dtype."""
+
+
+class Leaf:
+    """One leaf of all frames; indexing the first axis reads the blocks that it touches.
+
+    Args:
+        frames: The frames.
+        number: The number of the leaf.
+    """
+
+    def __init__(self, frames: Frames, number: int):
+        self._frames, self._number = frames, number
+        first = jax.tree.leaves(frames[0])[number]
+        self.shape = (len(frames), *first.shape)
+        self.dtype = first.dtype
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        key = key if isinstance(key, tuple) else (key,)
+        first, rest = (key[0] if key else slice(None)), key[1:]
+        if isinstance(first, int | np.integer):
+            return np.asarray(jax.tree.leaves(self._frames[first])[self._number][rest])
+        ids = np.arange(len(self._frames))[first]
+        leaf = jax.tree.leaves(self._frames._some(np.atleast_1d(ids)))[self._number]
+        return leaf[(slice(None), *rest)]

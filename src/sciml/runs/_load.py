@@ -1,0 +1,61 @@
+"""Stored runs, read without what made them."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from ._atomic import StoreError
+from ._frames import Frames
+from ._manifest import check_kind
+from ._run import Run
+from ._store import AbstractStore, NpzStore
+
+
+def load(store: str | os.PathLike | AbstractStore) -> Run:
+    """Returns a stored run of `simulate`, finished or not, without its model.
+
+    Frames come as arrays by name, or as the array where a frame is one. What a killed call did not live to write is
+    told as far as it is known; `y` is None.
+
+    Args:
+        store: The folder, or the store, that `simulate` wrote to.
+
+    Raises:
+        StoreError: If there is no run.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        field = lambda t, y, args: {"x": y["v"], "v": -y["x"]}
+        y0 = {"x": jnp.ones(2), "v": jnp.zeros(2)}
+        sciml.simulate(field, y0, t0=0.0, t1=5.0, save_every=0.1, store="waves", progress=False)
+        run = sciml.runs.load("waves")
+        assert len(run) == 51 and run[10]["x"].shape == (2,) and run.reason == "reached t1 = 5"
+        ```
+    """
+    store = store if isinstance(store, AbstractStore) else NpzStore(store)
+    manifest = store.read_manifest()
+    if manifest is None:
+        raise StoreError(f"{store} holds no run.")
+    check_kind(manifest, "simulate", store)
+    numbers = store.numbers()
+    ts = [np.asarray(store.get(n)["time"]) for n in numbers]
+    times = np.concatenate(ts) if ts else np.zeros(0)
+    found: dict[str, Any] = {
+        "finished": False,
+        "reason": "no call of this run has ended yet",
+        "status": np.int32(0),
+        "t_reached": np.float64(times[-1] if len(times) else np.nan),
+        "accepted": np.int32(0),
+        "rejected": np.int32(0),
+        "seconds": 0.0,
+    } | manifest.get("ending", {})
+    found.pop("frames", None)
+    for name in ("status", "accepted", "rejected"):
+        found[name] = np.asarray(found[name], np.int32)
+    found["t_reached"] = np.asarray(found["t_reached"], np.float64)
+    frames = Frames(store, len(times), manifest["block"], None)
+    return Run(frames, store, manifest["members"], ts=times, y=None, **found)

@@ -1,0 +1,86 @@
+"""PyTrees of arrays as arrays by name, in dtypes that NumPy's file formats know, and back."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ._atomic import StoreError
+
+_MARK = "|"  # between a name and what its array was before it became one that NumPy knows
+_ROOT = "value"
+
+
+def to_named(tree: PyTree) -> dict[str, np.ndarray]:
+    """Returns the leaves of a PyTree of arrays and numbers by name, such as "u" or "layers/0/weight".
+
+    Random keys are held as their data, and types that NumPy does not know, such as bfloat16, as bytes; the name says
+    so after a bar.
+
+    Raises:
+        TypeError: If a leaf is neither an array nor a number.
+    """
+    named = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        name = name_of(path)
+        if not isinstance(leaf, (np.ndarray, np.generic, jax.Array, bool, int, float, complex)):
+            raise TypeError(f"Only arrays and numbers can be stored, but `{name}` is a {type(leaf).__name__}.")
+        if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            name, leaf = f"{name}{_MARK}key {jax.random.key_impl(leaf)}", jax.random.key_data(leaf)
+        x = np.asarray(leaf)
+        if x.dtype.kind not in "biufc":
+            name, x = f"{name}{_MARK}{x.dtype}", x.view(f"u{x.dtype.itemsize}")
+        named[name] = x
+    return named
+
+
+def from_named(named: Mapping[str, np.ndarray | jax.Array], like: PyTree = None, *, where: str = "the store") -> PyTree:
+    """Returns the PyTree that `to_named` took apart.
+
+    Args:
+        named: Arrays by name.
+        like: A PyTree of the structure to return, of arrays or `jax.ShapeDtypeStruct`, or of other leaves where
+            shape and dtype may be any; with None, the arrays by name, or the array where the tree was nothing else.
+        where: What was read, for errors.
+
+    Raises:
+        StoreError: If the leaves are not those of `like`.
+    """
+    arrays = {}
+    for name, x in named.items():
+        name, _, mark = name.partition(_MARK)
+        if mark.startswith("key "):
+            arrays[name] = jax.random.wrap_key_data(jnp.asarray(x), impl=mark[4:])
+        else:
+            arrays[name] = np.asarray(x).view(jnp.dtype(mark)) if mark else x
+    if like is None:
+        return arrays[_ROOT] if list(arrays) == [_ROOT] else arrays
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(like)
+    found = []
+    for path, leaf in leaves:
+        name = name_of(path)
+        if name not in arrays:
+            raise StoreError(f"{where} holds no `{name}`, only {sorted(arrays)}: it is of another run.")
+        x = arrays[name]
+        if hasattr(leaf, "dtype") and (x.shape != leaf.shape or x.dtype != leaf.dtype):
+            raise StoreError(
+                f"{where} holds `{name}` as {x.dtype}{list(x.shape)}, where {leaf.dtype}{list(leaf.shape)} was "
+                "expected: it is of another run."
+            )
+        found.append(x)
+    return jax.tree.unflatten(treedef, found)
+
+
+def name_of(path: tuple) -> str:
+    """Returns the name of a leaf: the way to it, with slashes between."""
+    return "/".join(str(_entry(key)) for key in path) or _ROOT
+
+
+def _entry(key: Any) -> Any:
+    for attribute in ("key", "idx", "name"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute)).replace("/", "_").replace(_MARK, "_")
+    return key

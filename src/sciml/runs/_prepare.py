@@ -1,0 +1,139 @@
+"""What `simulate` decides before the first segment: times, method, sizes."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from .._checks import check_saved_times, check_time, concrete
+from ..solvers._control import Tolerances
+from ..solvers._plan import Plan, Times, make_plan
+from ._axes import Inputs
+from ._diffrax_stepper import from_any
+from ._segment import Carry, Segment
+from ._stops import Stops
+
+_NO_LIMIT = 2**31 - 1  # counters are 32-bit integers
+_BYTES = 2**24  # of saved states on the device, of a block on disk
+
+
+def check_concrete(arrays: PyTree, **times: Any) -> None:
+    """Checks that nothing is traced.
+
+    Raises:
+        TypeError: If something is.
+    """
+    if not all(map(concrete, jax.tree.leaves((arrays, times)))):
+        raise TypeError(
+            "`simulate` runs from Python. Inside `jax.jit`, `jax.grad`, `jax.vmap` or another transformation use "
+            "`solve`."
+        )
+
+
+def plan_of(y0: PyTree, *, max_steps: Any, solver: Any, **options: Any) -> tuple[Plan, Times, Tolerances | None]:
+    """Returns how to run a march with the arguments of `solve`, in sciml's own loop whatever the solver.
+
+    Raises:
+        ValueError: If an argument is out of range, or a solver or controller cannot run in segments.
+        TypeError: If an argument has the wrong type.
+    """
+    limit = _NO_LIMIT if max_steps is None else max_steps
+    plan, times, tolerances = make_plan(y0, solver=solver, saveat=None, max_steps=limit, **options)
+    if plan.stepper is not None:
+        return plan, times, tolerances
+    controller = options["controller"]
+    if controller is not None and type(controller) not in (diffrax.PIDController, diffrax.ConstantStepSize):
+        raise ValueError(
+            f"`controller={type(controller).__name__}(...)` cannot run in segments: take `rtol` and `atol`, a "
+            "`diffrax.PIDController`, or `dt`."
+        )
+    # any explicit method will do to read the rest
+    plan, times, tolerances = make_plan(y0, solver=diffrax.Tsit5(), saveat=None, max_steps=limit, **options)
+    stepper = from_any(solver, tolerances)
+    if plan.control is not None and not stepper.has_error:
+        raise ValueError(
+            f"`solver={type(solver).__name__}()` estimates no error, so it cannot run with tolerances. Give `dt`."
+        )
+    return dataclasses.replace(plan, stepper=stepper), times, tolerances
+
+
+def saved_times(
+    times: Times, t0: Any, t1: Any, save_every: Any, saveat: Any
+) -> tuple[Times, np.ndarray | None, np.ndarray]:
+    """Returns the times with the saved ones, these as elapsed times or None where there are none, and as float64.
+
+    Raises:
+        ValueError: If they are out of range, or there are too many.
+        TypeError: If they are no times.
+    """
+    if save_every is not None and saveat is not None:
+        raise ValueError("Give the times of the frames either as `save_every` or as `saveat`, not both.")
+    if isinstance(saveat, diffrax.SaveAt):
+        raise TypeError("`saveat` must be an array of times; what to keep of a state is said by `output`.")
+    dtype = times.t0.dtype
+    start, end = float(t0), float(t1)
+    sign = 1.0 if end > start else -1.0
+    span = np.asarray(abs(times.t1 - times.t0))
+    if save_every is not None:
+        every = float(check_time(save_every, "save_every", np.float64 if jax.config.read("jax_enable_x64") else dtype))
+        if not every > 0:
+            raise ValueError(f"`save_every` must be positive, also backwards in time, but is {save_every}.")
+        every = float(save_every)
+        count = math.floor(abs(end - start) / every * (1 + 1e-12)) + 1
+        if count > 2**31 - 2**16:
+            raise ValueError(f"`save_every`={every} asks for {count} frames, more than the run can count.")
+        passed = np.minimum(np.arange(count) * every, abs(end - start))
+        ts = start + sign * passed
+        elapsed = np.minimum(passed.astype(dtype), span)
+        saves = jnp.asarray(ts, dtype)
+    elif saveat is not None:
+        saves = check_saved_times(saveat, t0, t1, dtype)
+        ts = np.asarray(saves, np.float64)
+        elapsed = np.clip(np.asarray(sign, dtype) * (np.asarray(saves) - np.asarray(times.t0)), 0, span).astype(dtype)
+    else:
+        return times, None, np.zeros(0)
+    return Times(times.t0, times.t1, saves, times.dt), elapsed, ts
+
+
+def segment_of(
+    y0: PyTree,
+    times: Times,
+    elapsed: np.ndarray | None,
+    tolerances: Tolerances | None,
+    plan: Plan,
+    output: Callable | None,
+    stops: Stops,
+    members: int | None,
+    steps: int | None,
+) -> Segment:
+    """Returns the segment; its size depends on that of the states, so that a run that goes on has the same one."""
+    size = sum(x.nbytes for x in jax.tree.leaves(y0)) * (members or 1)
+    saves = 0 if elapsed is None else len(elapsed)
+    slots = max(1, min(4096, _BYTES // size, saves + 1)) if saves else 1
+    steps = max(16, min(2**16, 4 * _BYTES // size)) if steps is None else steps
+    span = abs(times.t1 - times.t0)
+    held = jnp.concatenate([jnp.asarray([] if elapsed is None else elapsed, span.dtype), jnp.full(slots, span)])
+    return Segment(times, held, tolerances, plan, output, stops, saves, slots, steps)
+
+
+def frame_of(segment: Segment, inputs: Inputs, carry: Carry) -> PyTree | None:
+    """Returns shapes and dtypes of a frame, without times and with members first; None where none is saved."""
+    _, frames, _ = eqx.filter_eval_shape(segment.advance, inputs, carry)
+    lead = 1 if inputs.members is None else 2
+    members = () if inputs.members is None else (inputs.members,)
+    if not segment.saves:
+        return None
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(members + x.shape[lead:], x.dtype), frames.values)
+
+
+def frames_per_block(frame: PyTree | None) -> int:
+    """Returns how many frames stand in a block."""
+    size = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(frame))
+    return max(1, min(4096, _BYTES // max(1, size)))

@@ -1,0 +1,105 @@
+"""What `simulate` returns."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int, PyTree, Real
+
+from .._status import raise_for_status
+from ._frames import Frames
+from ._names import name_of
+from ._store import AbstractStore
+
+
+class Run:
+    """The result of `simulate`: frames that are read when they are asked for, and how the run ended.
+
+    `len(run)` is the number of frames, `run[i]` one of them, `run[i:j]` some with times first, `run.values` all. A
+    frame is what `output` returned or the state, as NumPy arrays, with members first where there are members.
+
+    Attributes:
+        ts: The times of the frames.
+        y: The last state, of every member.
+        status: A code of `sciml.Status`, per member.
+        t_reached: The time up to which the solution is good, per member.
+        accepted: The number of accepted steps, per member.
+        rejected: The number of rejected steps, per member.
+        finished: Whether there is nothing left to do; otherwise the same call goes on.
+        reason: Why the run ended, in a sentence.
+        seconds: How long this call took, compilation included.
+        store: Where the frames are.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        run = sciml.simulate(
+            sciml.models.Lorenz63(), jnp.ones(3), t0=0.0, t1=10.0, save_every=0.5, store="lorenz", progress=False
+        )
+        assert len(run) == 21 and run[3].shape == (3,) and run[2:5].shape == (3, 3)
+        assert sciml.runs.load("lorenz")[3].shape == (3,)
+        ```
+    """
+
+    ts: Float[np.ndarray, " frames"]
+    y: PyTree
+    status: Int[np.ndarray, "*members"]
+    t_reached: Real[np.ndarray, "*members"]
+    accepted: Int[np.ndarray, "*members"]
+    rejected: Int[np.ndarray, "*members"]
+    finished: bool
+    reason: str
+    seconds: float
+    store: AbstractStore
+
+    def __init__(self, frames: Frames, store: AbstractStore, members: int | None, **found: Any):
+        self._frames, self._members, self.store = frames, members, store
+        for name, value in found.items():
+            setattr(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"Run({len(self)} frames, {self.reason})"
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __getitem__(self, at: int | slice) -> PyTree:
+        return self._frames[at]
+
+    def __iter__(self) -> Iterator[PyTree]:
+        return iter(self._frames)
+
+    @property
+    def values(self) -> PyTree:
+        """All frames, with times first on every leaf; they must fit into memory."""
+        return self._frames[:]
+
+    def raise_if_failed(self) -> "Run":
+        """Returns the run, or raises one error that says how many members failed, which and why.
+
+        Raises:
+            SolveError: If any member failed.
+        """
+        raise_for_status(self.status, where="simulate", reached=self.t_reached)
+        return self
+
+    def to_xarray(self) -> Any:
+        """Returns the frames as an `xarray.Dataset`, read when they are computed with. Needs xarray.
+
+        There is a variable for each leaf of a frame, with the dimensions `time`, `member` where there are members, and
+        one for each axis of the leaf. Selecting by time reads only the blocks that hold these times; `.chunk()` gives
+        dask arrays.
+
+        Raises:
+            ValueError: If there is no frame.
+        """
+        from ._to_xarray import to_dataset
+
+        if len(self) == 0:
+            raise ValueError("This run has no frames, so there is nothing to label. Give `save_every` or `saveat`.")
+        names = [name_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(self[0])]
+        leaves = {"y" if n == "value" else n: self._frames.leaf(i) for i, n in enumerate(names)}
+        return to_dataset(leaves, np.asarray(self.ts), self._members, {"reason": self.reason})

@@ -1,0 +1,180 @@
+"""`simulate`: a long run as a host loop over one compiled segment."""
+
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from .._checks import check_count, check_state
+from .._types import Args, IntScalarLike, RealScalarLike, Y
+from ..solvers._field import arrays_of, check_signature
+from . import _prepare
+from ._axes import read_axes
+from ._crowd import Crowd
+from ._drive import drive
+from ._ending import ending, summary
+from ._fingerprint import fingerprint
+from ._frames import Frames
+from ._manifest import open_run
+from ._memory_store import MemoryStore
+from ._progress import check_progress, reporting
+from ._resume import Point, last_point
+from ._run import Run
+from ._stops import read_stops
+from ._store import AbstractStore, NpzStore
+from ._writer import FrameWriter
+
+
+def simulate(
+    model: Callable[[RealScalarLike, Y, Args], Y],
+    y0: Y,
+    *,
+    t0: RealScalarLike,
+    t1: RealScalarLike,
+    args: Args = None,
+    dt: RealScalarLike | None = None,
+    rtol: PyTree | None = None,
+    atol: PyTree | None = None,
+    solver: Any = None,
+    controller: Any = None,
+    save_every: RealScalarLike | None = None,
+    saveat: Any = None,
+    output: Callable[[RealScalarLike, Y, Args], PyTree] | None = None,
+    in_axes: tuple | None = None,
+    stop: Any = None,
+    store: str | os.PathLike | AbstractStore | None = None,
+    resume: bool = True,
+    checkpoint_every: float = 60.0,
+    checkpoints: AbstractStore | None = None,
+    segment_steps: IntScalarLike | None = None,
+    max_steps: IntScalarLike | None = None,
+    progress: bool | Callable[[float, float], Any] = True,
+    throw: bool = True,
+) -> Run:
+    r"""Solves an initial value problem that runs for long or whose solution is large, in segments.
+
+    The steps are those of `solve`. After each segment frames go to disk while the next segment runs, and now and then
+    a checkpoint of all that the run goes on from. After a crash the same call goes on from the last checkpoint, and
+    what it writes has the same bits as if nothing had happened. `simulate` runs from Python; for gradients, or
+    inside `jax.jit`, use `solve`.
+
+    Args:
+        model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member.
+        y0: The initial state, a PyTree of floating-point or complex arrays.
+        t0: The start time.
+        t1: The end time; before `t0` to go backwards.
+        args: What the model takes beside time and state, any PyTree.
+        dt: The size of fixed steps, or of the first step where there are tolerances; as for `solve`.
+        rtol: Relative tolerance; as for `solve`.
+        atol: Absolute tolerance; as for `solve`.
+        solver: Any solver that `solve` takes. Those that `solve` leaves to diffrax run here in sciml's loop.
+        controller: A `diffrax.PIDController` in place of `rtol` and `atol`.
+        save_every: The time between two frames, positive; the first is at `t0`.
+        saveat: The times of the frames in place of `save_every`: an array within `[t0, t1]`, in the direction of time.
+        output: `output(t, y, args)`: what to keep of a state, computed on the device; by default the state.
+        in_axes: For an ensemble, which of `(model, y0, args)` have members in their arrays' first axis, as in
+            `jax.vmap`: `(None, 0, None)` for initial states, `(None, 0, 0)` for args too. A member that is done
+            leaves the loop, and when half have left, the others move together.
+        stop: What ends a member before `t1`, looked at at the saved times: a function `stop(t, y, args) -> bool`,
+            `sciml.runs.SteadyState()`, `sciml.runs.WallTime(seconds)`, or several in a list. NaN always ends one.
+        store: A folder for the frames, an `NpzStore`, or a `ZarrStore`. By default they stay in memory.
+        resume: Whether to go on with the run that the store holds. If not, a store that holds one is refused.
+        checkpoint_every: The seconds between two checkpoints; 0 for one after every segment.
+        checkpoints: Where checkpoints go, if not beside the frames; for a state that spans hosts, an `OrbaxStore`.
+        segment_steps: The most steps between two looks of the host; by default few thousand for small states, fewer for
+            large ones.
+        max_steps: The limit on attempted steps of a member; by default there is none.
+        progress: Whether to show a bar with the time left, or a function to call as `progress(elapsed, total)`.
+        throw: Whether to raise an error at the end if the run, or a member, failed.
+
+    Returns:
+        A `sciml.runs.Run`: frames that are read when they are asked for, the last state, status, and why the run ended.
+
+    Raises:
+        ValueError: If an argument is out of range or does not fit the others.
+        TypeError: If an argument has the wrong type or dtype.
+        StoreError: If the store cannot be written to, or holds another run; the message says what differs.
+        SolveError: If the solve fails and `throw` is set; what it reached is in the store.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        model = sciml.models.LotkaVolterra()
+        options = dict(t0=0.0, t1=200.0, save_every=1.0, store="run", progress=False)
+        run = sciml.simulate(model, jnp.array([34.0, 5.9]), **options)
+        assert len(run) == 201 and run.finished
+        again = sciml.simulate(model, jnp.array([34.0, 5.9]), **options)  # nothing is left to do
+        assert (again.values == run.values).all()
+        ```
+    """
+    check_progress(progress)
+    if not callable(model):
+        raise TypeError(f"`model` must be callable as `model(t, y, args)`, but is {model!r}.")
+    check_signature(model)
+    if output is not None and not callable(output):
+        raise TypeError(f"`output` must be callable as `output(t, y, args)`, but is {output!r}.")
+    _prepare.check_concrete((model, y0, args), t0=t0, t1=t1, dt=dt, save_every=save_every, saveat=saveat)
+    if not checkpoint_every >= 0:
+        raise ValueError(f"`checkpoint_every` must be a number of seconds, not negative, but is {checkpoint_every}.")
+    model = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, model)
+    inputs = read_axes(model, check_state(y0), arrays_of(args), in_axes)
+    one = inputs.one()
+    plan, times, tolerances = _prepare.plan_of(
+        one[1], t0=t0, t1=t1, dt=dt, rtol=rtol, atol=atol, solver=solver, controller=controller, max_steps=max_steps
+    )
+    times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
+    stops = read_stops(stop, elapsed is not None)
+    segment = _prepare.segment_of(
+        one[1], times, elapsed, tolerances, plan, output, stops, inputs.members,
+        None if segment_steps is None else check_count(segment_steps, "segment_steps", "simulate"),
+    )  # fmt: skip
+    start = segment.start(inputs)
+    frame = _prepare.frame_of(segment, inputs, start)
+    block = _prepare.frames_per_block(frame)
+    store, checkpoints = _stores(store, checkpoints)
+    point = None
+    if not isinstance(store, MemoryStore):
+        found = fingerprint(
+            model=model, y0=y0, args=args, times=(t0, t1, dt), saves=(save_every, saveat), output=output,
+            stop=stops.traced, solver=solver, controller=controller, tolerances=(rtol, atol), max_steps=max_steps,
+            in_axes=in_axes, segments=(segment.steps, segment.slots, block),
+        )  # fmt: skip
+        info = {"block": block, "members": inputs.members, "frames": len(ts)}
+        open_run(store, found, info, kind="simulate", resume=resume)
+        point = last_point(checkpoints, start, frame)
+    if point is None:
+        point = Point(0, start, None, 0, None)
+    crowd = Crowd(inputs, point.carry, point.ids)
+    writer = FrameWriter(
+        store, checkpoints, block=block, ts=ts, members=inputs.members, done=point.frames, pending=point.held
+    )
+    with reporting(progress, segment, crowd.carry) as report:
+        outcome = drive(
+            segment, crowd, writer, number=point.number, checkpoint_every=float(checkpoint_every), report=report
+        )
+    frames = Frames(store, writer.frames, block, frame)
+    run = Run(frames, store, inputs.members, ts=ts[: writer.frames], **ending(segment, outcome))
+    if not isinstance(store, MemoryStore):
+        store.write_manifest({**(store.read_manifest() or {}), "ending": summary(run)})
+    return run.raise_if_failed() if throw else run
+
+
+def _stores(store: Any, checkpoints: Any) -> tuple[AbstractStore, AbstractStore | None]:
+    if checkpoints is not None and not isinstance(checkpoints, AbstractStore):
+        raise TypeError(f"`checkpoints` must be a store such as `sciml.runs.NpzStore(path)`, but is {checkpoints!r}.")
+    if store is None:
+        return MemoryStore(), None
+    if isinstance(store, str | os.PathLike):
+        store = NpzStore(store)
+    if not isinstance(store, AbstractStore):
+        raise TypeError(f"`store` must be a path or a store such as `sciml.runs.NpzStore(path)`, but is {store!r}.")
+    if checkpoints is None:
+        checkpoints = NpzStore(pathlib.Path(store.path) / "checkpoints", prefix="checkpoint")
+    return store, checkpoints

@@ -1,0 +1,152 @@
+"""Stores: numbered blocks of a PyTree of arrays that are whole or absent, and a manifest."""
+
+import abc
+import os
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+from jaxtyping import PyTree
+
+from . import _atomic
+from ._names import from_named, to_named
+
+
+class AbstractStore(abc.ABC):
+    """Numbered blocks of arrays under a manifest.
+
+    A block, once put, is whole, whenever the process is killed. Blocks may be put in any order, and the same one
+    twice; several processes may put different ones.
+
+    Example:
+        ```python
+        import sciml
+
+        assert isinstance(sciml.runs.NpzStore("results"), sciml.runs.AbstractStore)
+        ```
+    """
+
+    @property
+    @abc.abstractmethod
+    def path(self) -> pathlib.Path:
+        """The folder."""
+
+    @abc.abstractmethod
+    def put(self, number: int, tree: PyTree) -> None:
+        """Writes block `number`, a PyTree of arrays and numbers.
+
+        Raises:
+            StoreError: If it cannot be written; all other blocks are intact.
+        """
+
+    @abc.abstractmethod
+    def get(self, number: int, like: PyTree = None) -> PyTree:
+        """Returns block `number` as NumPy arrays.
+
+        Args:
+            number: The block.
+            like: A PyTree whose structure, shapes and dtypes the block has. With None, returns arrays by name.
+
+        Raises:
+            StoreError: If there is no such block, or it cannot be read, or is not like that.
+        """
+
+    @abc.abstractmethod
+    def numbers(self) -> list[int]:
+        """Returns the numbers of the blocks that are there, ascending."""
+
+    @abc.abstractmethod
+    def remove(self, number: int) -> None:
+        """Removes block `number` if it is there."""
+
+    def has(self, number: int) -> bool:
+        """Returns whether block `number` is there."""
+        return number in self.numbers()
+
+    def read_manifest(self) -> dict[str, Any] | None:
+        """Returns the manifest, or None where none has been written."""
+        path = self.path / "manifest.json"
+        return _atomic.read_json(path) if path.exists() else None
+
+    def write_manifest(self, manifest: dict[str, Any]) -> None:
+        """Writes the manifest, what JSON can hold.
+
+        Raises:
+            StoreError: If it cannot be written.
+        """
+        _atomic.make_folder(self.path)
+        _atomic.write_json(self.path / "manifest.json", manifest)
+
+
+class NpzStore(AbstractStore):
+    """A folder with one npz file per block, which `numpy.load` reads.
+
+    A file is written beside its place and renamed once it is whole and on the disk. What a killed writer leaves half
+    written is removed when the folder is next written to.
+
+    Args:
+        path: The folder; made when first written to.
+        prefix: What the names of its files start with.
+
+    Example:
+        ```python
+        import numpy as np
+        import sciml
+
+        store = sciml.runs.NpzStore("results")
+        store.put(3, {"mean": np.zeros(2), "count": 5})
+        assert store.numbers() == [3] and store.get(3)["mean"].shape == (2,)
+        assert np.load("results/block_0000003.npz")["count"] == 5
+        ```
+    """
+
+    def __init__(self, path: str | os.PathLike, *, prefix: str = "block"):
+        self._path = pathlib.Path(path)
+        self._prefix = prefix
+        self._ready = False
+
+    def __repr__(self) -> str:
+        return f"NpzStore({str(self._path)!r})"
+
+    @property
+    def path(self) -> pathlib.Path:
+        """The folder."""
+        return self._path
+
+    def put(self, number: int, tree: PyTree) -> None:
+        """Writes a block; see `AbstractStore`."""
+        if not self._ready:
+            _atomic.clear_leftovers(_atomic.make_folder(self._path))
+            self._ready = True
+        _atomic.write_npz(self._file(number), to_named(tree))
+
+    def get(self, number: int, like: PyTree = None) -> PyTree:
+        """Reads a block; see `AbstractStore`."""
+        file = self._file(number)
+        if not file.exists():
+            raise _atomic.StoreError(f"{self} has no block {number}; it has {_shown(self.numbers())}.")
+        named: dict[str, np.ndarray] = _atomic.read_npz(file)
+        return from_named(named, like, where=str(file))
+
+    def numbers(self) -> list[int]:
+        """Returns the numbers of the blocks; see `AbstractStore`."""
+        found = (re.fullmatch(rf"{re.escape(self._prefix)}_(\d+)\.npz", p.name) for p in self._path.glob("*.npz"))
+        return sorted(int(m[1]) for m in found if m)
+
+    def has(self, number: int) -> bool:
+        """Returns whether a block is there."""
+        return self._file(number).exists()
+
+    def remove(self, number: int) -> None:
+        """Removes a block if it is there."""
+        self._file(number).unlink(missing_ok=True)
+
+    def _file(self, number: int) -> pathlib.Path:
+        return self._path / f"{self._prefix}_{int(number):07d}.npz"
+
+
+def _shown(numbers: list[int]) -> str:
+    if not numbers:
+        return "none"
+    return f"{len(numbers)}, from {numbers[0]} to {numbers[-1]}"

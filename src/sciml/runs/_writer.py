@@ -1,0 +1,143 @@
+"""A thread that brings frames from the device to a store, in blocks, while the next segment runs."""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ._store import AbstractStore
+
+
+class FrameWriter:
+    """Collects frames into blocks of a fixed number and writes these, and checkpoints, in the order they come.
+
+    What belongs into a block that is not full yet is part of every checkpoint, so that a run that goes on from one
+    writes the same blocks as one that was never interrupted.
+
+    Args:
+        store: Where blocks go.
+        checkpoints: Where checkpoints go, or None for none.
+        block: The number of frames in a block.
+        ts: The saved times.
+        members: The number of members, or None.
+        done: The number of frames that were written before.
+        pending: Those of them that are not in a full block, or None.
+    """
+
+    def __init__(
+        self,
+        store: AbstractStore,
+        checkpoints: AbstractStore | None,
+        *,
+        block: int,
+        ts: np.ndarray,
+        members: int | None,
+        done: int = 0,
+        pending: PyTree = None,
+    ):
+        self._store, self._checkpoints = store, checkpoints
+        self._block, self._ts, self._members = block, ts, members
+        self.frames = done
+        self._pieces = [pending] if pending is not None else []
+        self._queue: queue.Queue = queue.Queue(maxsize=2)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="sciml frames", daemon=True)
+        self._thread.start()
+
+    def put(self, values: PyTree, valid: Any, ids: np.ndarray | None) -> None:
+        """Takes the frames of a segment, arrays that may still be computed.
+
+        Raises:
+            StoreError: If something earlier could not be written.
+        """
+        self._send(lambda: self._take(values, valid, ids))
+
+    def checkpoint(self, number: int, carried: PyTree) -> None:
+        """Writes a checkpoint of what the run goes on from and all frames so far, and removes all but the last two."""
+        if self._checkpoints is not None:
+            self._send(lambda: self._save(number, carried))
+
+    def close(self, flush: bool = True) -> None:
+        """Waits until everything is written, and ends the thread.
+
+        Raises:
+            StoreError: If something could not be written.
+        """
+        if flush and self._error is None:
+            self._queue.put(self._flush)
+        self._queue.put(None)
+        self._thread.join()
+        self._check()
+
+    def _send(self, job: Callable) -> None:
+        self._check()
+        self._queue.put(job)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        while (job := self._queue.get()) is not None:
+            if self._error is None:
+                try:
+                    job()
+                except BaseException as error:  # noqa: BLE001, it is raised where the run is driven
+                    self._error = error
+
+    def _take(self, values: PyTree, valid: Any, ids: np.ndarray | None) -> None:
+        valid = np.asarray(valid)
+        count = int((valid if ids is None else valid.any(0)).sum())
+        if count == 0:
+            return
+        if ids is None:
+            piece = jax.tree.map(lambda x: np.asarray(x)[:count], values)
+        else:
+            piece = jax.tree.map(lambda x: self._spread(np.asarray(x), count, ids), values)
+        self._pieces.append(piece)
+        self.frames += count
+        held = sum(map(_length, self._pieces))
+        if held >= self._block:
+            whole = _joined(self._pieces)
+            first = self.frames - held
+            for start in range(0, held - held % self._block, self._block):
+                self._write(first + start, jax.tree.map(lambda x: x[start : start + self._block], whole))
+            rest = held % self._block
+            self._pieces = [jax.tree.map(lambda x: x[held - rest :].copy(), whole)] if rest else []
+
+    def _spread(self, x: np.ndarray, count: int, ids: np.ndarray) -> np.ndarray:
+        """Returns frames with times first and all members second; those that run no more are NaN."""
+        x = np.moveaxis(x, 0, 1)[:count]
+        assert self._members is not None
+        blank = np.nan if np.issubdtype(x.dtype, np.inexact) else 0
+        whole = np.full((count, self._members, *x.shape[2:]), blank, x.dtype)
+        whole[:, ids] = x
+        return whole
+
+    def _write(self, first: int, values: PyTree) -> None:
+        ts = self._ts[first : first + _length(values)]
+        self._store.put(first // self._block, {"time": ts, "values": values})
+
+    def _flush(self) -> None:
+        if self._pieces:
+            whole = _joined(self._pieces)
+            self._write(self.frames - _length(whole), whole)
+
+    def _save(self, number: int, carried: PyTree) -> None:
+        assert self._checkpoints is not None
+        held = {str(i): x for i, x in enumerate(jax.tree.leaves(_joined(self._pieces)))} if self._pieces else {}
+        self._checkpoints.put(number, {"carried": carried, "frames": np.int64(self.frames), "held": held})
+        for old in self._checkpoints.numbers()[:-2]:
+            self._checkpoints.remove(old)
+
+
+def _length(tree: PyTree) -> int:
+    return jax.tree.leaves(tree)[0].shape[0]
+
+
+def _joined(pieces: list) -> PyTree:
+    return pieces[0] if len(pieces) == 1 else jax.tree.map(lambda *xs: np.concatenate(xs), *pieces)

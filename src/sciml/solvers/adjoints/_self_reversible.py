@@ -1,0 +1,89 @@
+r"""A symmetric method as its own reverse: a step back from the end of a step returns to its start.
+
+The interface is that of `ReversibleMethod`, whose pair of states here holds one state twice. With
+$y_1 = \Phi_h(t, y)$ and $y = \Phi_{-h}(t + h, y_1)$ the cotangent goes back by $\bar y = \Phi_h'(t, y)^* \bar y_1$.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from ..._types import RealScalarLike, Y
+from .._stepper import AbstractStepper, BoundField, Step
+from ._reversible_method import Pair
+
+
+class SelfReversible(AbstractStepper):
+    """A symmetric method that the reversible loop can run.
+
+    Attributes:
+        base: The method.
+        coupling: 1: nothing is coupled, and nothing grows on the way back.
+    """
+
+    base: AbstractStepper
+    coupling: float = 1.0
+
+    @property
+    def order(self) -> int:
+        """The order of the method."""
+        return self.base.order
+
+    @property
+    def error_order(self) -> int:
+        """The power of the step size that the error estimate goes with."""
+        return self.base.error_order
+
+    @property
+    def has_error(self) -> bool:
+        """Whether its steps estimate their error."""
+        return self.base.has_error
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of the vector field per step; the first is not kept from the step before."""
+        return self.base.evaluations + self.base.fsal
+
+    @property
+    def fsal(self) -> bool:
+        """No stage is used twice."""
+        return False
+
+    def first(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
+        """Returns nothing."""
+        del field, t, y
+
+    def blank_dense(self, y: Y) -> PyTree:
+        """Returns the method's own."""
+        return self.base.blank_dense(y.y)
+
+    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
+        """Advances a state, held twice, from `t` to `t + h`."""
+        del memory
+        y1 = self._moved(field, t, h, y.y)
+        return Step(Pair(y1, y1), None, (), None)
+
+    def retreat(
+        self, step: Callable[[PyTree], tuple], pair: Pair, bar: Pair, diff: PyTree
+    ) -> tuple[Pair, Pair, PyTree]:
+        """Undoes one step and carries the cotangents of its end back to its start; see `ReversibleMethod`."""
+        field, t, h = step(diff)
+        y = self._moved(field, t + h, -h, pair.y)
+
+        def there(y, diff):
+            return self._moved(*step(diff), y)
+
+        _, pull = jax.vjp(there, y, diff)
+        y_bar, diff_bar = pull(jax.tree.map(jnp.add, *bar))
+        return Pair(y, y), Pair(y_bar, jax.tree.map(jnp.zeros_like, y_bar)), diff_bar
+
+    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
+        """Returns the state at the end: the loop saves none between."""
+        del theta, h, y0, dense
+        return y1
+
+    def _moved(self, field, t, h, y):
+        return self.base.step(field, t, h, y, self.base.first(field, t, y)).y1

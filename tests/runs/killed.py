@@ -1,0 +1,43 @@
+"""A long run in a process of its own, which may kill itself after some seconds: `killed.py FOLDER KIND [SECONDS]`."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import jax.numpy as jnp
+
+import sciml
+from sciml.runs import _prepare
+
+_prepare._BYTES = 2**10  # many blocks
+
+
+def field(t, y, rho):
+    return jnp.stack([10 * (y[1] - y[0]), y[0] * (rho - y[2]) - y[1], y[0] * y[1] - 8 / 3 * y[2]])
+
+
+def out(t, y, rho):
+    return y[2] > 40
+
+
+if __name__ == "__main__":
+    folder, kind, *after = sys.argv[1:]
+    alive = []
+
+    def progress(done, total):
+        if after and not alive:  # the clock starts when everything is compiled
+            alive.append(threading.Timer(float(after[0]), os.kill, (os.getpid(), signal.SIGKILL)))
+            alive[0].start()
+        time.sleep(0.004)
+
+    options = dict(t0=0.0, t1=40.0, rtol=1e-5, atol=1e-5, save_every=0.05, segment_steps=25, checkpoint_every=0.0)
+    if kind == "one":
+        y0, rho = jnp.ones(3, jnp.float32), jnp.float32(28.0)
+    else:
+        y0, rho = jnp.ones((40, 3), jnp.float32), jnp.linspace(20.0, 40.0, 40, dtype=jnp.float32)
+        options |= dict(in_axes=(None, 0, 0), stop=out, segment_steps=40)
+    run = sciml.simulate(field, y0, args=rho, store=folder, progress=progress, **options)
+    os.write(1, run.reason.encode())
+    os._exit(0)

@@ -1,0 +1,69 @@
+"""SIGKILL at random moments of a run: what is resumed has the bits of an undisturbed run, and no file is torn."""
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from sciml.runs import NpzStore, load
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def start(folder, kind, *after):
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+    }
+    command = [sys.executable, str(ROOT / "tests" / "runs" / "killed.py"), str(folder), kind, *map(str, after)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def bits(folder):
+    return {p.name: p.read_bytes() for p in pathlib.Path(folder).glob("*.npz")}
+
+
+def interrupted(tmp_path, kind, kills):
+    """Kills a run so many times, lets it end, and compares; returns how many files there were at each kill."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    done = start(whole, kind)
+    assert done.returncode == 0, done.stderr
+    moments = random.Random(f"{kind} {kills}")
+    seen, last = [], None
+    for _ in range(kills):
+        killed = start(parts, kind, moments.uniform(0.0, 0.6))
+        if killed.returncode == 0:
+            break
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        for folder, prefix in ((parts, "block"), (parts / "checkpoints", "checkpoint")):
+            store = NpzStore(folder, prefix=prefix)
+            for number in store.numbers():
+                store.get(number)
+        assert load(parts).reason == "no call of this run has ended yet"
+        seen.append(len(bits(parts)))
+    last = start(parts, kind)
+    assert last.returncode == 0 and last.stdout == done.stdout, last.stderr
+    assert bits(parts) == bits(whole) and len(bits(whole)) > 5
+    assert not list(parts.rglob(".*.tmp"))
+    one, two = load(whole), load(parts)
+    assert one.status.tolist() == two.status.tolist() and one.accepted.tolist() == two.accepted.tolist()
+    assert np.array_equal(one.t_reached, two.t_reached)
+    return seen
+
+
+@pytest.mark.x64
+def test_one_kill(tmp_path):
+    assert interrupted(tmp_path, "one", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["one", "many"])
+def test_ten_kills(tmp_path, kind):
+    seen = interrupted(tmp_path, kind, 10)
+    assert len(seen) >= 5 and len(set(seen)) > 2

@@ -1,0 +1,93 @@
+"""Stores that need packages of their own."""
+
+import errno
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+import sciml
+from sciml.runs import OrbaxStore, StoreError, WallTime, ZarrStore, _prepare, load
+
+pytestmark = pytest.mark.x64
+
+
+def wave(t, y, args):
+    return {"x": y["v"], "v": -y["x"]}
+
+
+def call(**options):
+    given = dict(t0=0.0, t1=6.0, dt=0.01, save_every=0.1, segment_steps=100, progress=False)
+    return sciml.simulate(wave, {"x": jnp.ones(2), "v": jnp.zeros(2)}, **(given | options))
+
+
+def test_zarr(tmp_path, monkeypatch):
+    zarr = pytest.importorskip("zarr")
+    monkeypatch.setattr(_prepare, "_BYTES", 2**9)
+    whole = call(store=tmp_path / "npz")
+    run = call(store=ZarrStore(tmp_path / "run"), stop=WallTime(0.0))
+    assert not run.finished
+    run = call(store=ZarrStore(tmp_path / "run"))
+    assert len(run.store.numbers()) > 2 and run.store.numbers() == whole.store.numbers()
+    for found in (run, load(ZarrStore(tmp_path / "run"))):
+        assert found.values["x"].tobytes() == whole.values["x"].tobytes()
+    group = zarr.open_group(tmp_path / "run" / "frames.zarr", mode="r")
+    assert group["values.x"].shape == (61, 2) and group["values.x"].chunks[0] == whole.store.read_manifest()["block"]
+    np.testing.assert_array_equal(group["time"][:], whole.ts)
+
+    store = ZarrStore(tmp_path / "any")
+    store.put(2, {"a": np.arange(3)})
+    store.put(0, {"a": np.arange(3) + 10})
+    store.put(3, {"a": np.arange(1)})
+    assert store.numbers() == [0, 2, 3] and store.get(0)["a"].tolist() == [10, 11, 12]
+    store.remove(0)
+    assert store.numbers() == [2, 3]
+    with pytest.raises(StoreError, match="has no block 0"):
+        store.get(0)
+    with pytest.raises(StoreError, match="4 rows, more than the 3"):
+        store.put(5, {"a": np.arange(4)})
+    with pytest.raises(StoreError, match="`NpzStore` takes any arrays"):
+        store.put(4, {"a": np.arange(3), "b": np.arange(2)})
+    with pytest.raises(StoreError, match="`NpzStore` takes any arrays"):
+        store.put(4, {"a": jnp.zeros(3, jnp.bfloat16)})
+
+    def refuse(*args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(zarr.Array, "__setitem__", refuse)
+    with pytest.raises(StoreError, match="Block 6 of .* No space left on device. What was written before is intact"):
+        store.put(6, {"a": np.arange(3)})
+    assert store.numbers() == [2, 3] and store.get(2)["a"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_orbax(tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+    layout = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("x",)), P("x"))
+    store = OrbaxStore(tmp_path / "any")
+    tree = {"u": jax.device_put(jnp.arange(8.0), layout), "key": jax.random.key(3), "n": np.int64(5)}
+    store.put(4, tree)
+    back = store.get(4, tree)
+    assert back["u"].sharding == layout and back["u"].tolist() == tree["u"].tolist() and int(back["n"]) == 5
+    assert jax.random.key_data(back["key"]).tolist() == jax.random.key_data(tree["key"]).tolist()
+    assert store.numbers() == [4] and float(store.get(4)["u"][3]) == 3.0
+    store.remove(4)
+    with pytest.raises(StoreError, match="has no block 4"):
+        store.get(4)
+
+    y0 = jax.device_put(jnp.arange(8.0), layout)  # a state over four devices
+
+    def run(folder, **options):
+        given = dict(t0=0.0, t1=3.0, rtol=1e-5, save_every=0.1, segment_steps=10, progress=False)
+        field = lambda t, y, args: jnp.roll(y, 1) - y  # noqa: E731
+        checkpoints = OrbaxStore(tmp_path / folder / "checkpoints")
+        return sciml.simulate(field, y0, store=tmp_path / folder, checkpoints=checkpoints, **(given | options))
+
+    whole = run("whole")
+    calls = 1
+    while not (parts := run("parts", stop=WallTime(0.0))).finished:
+        calls += 1
+    assert calls > 2 and parts.values.tobytes() == whole.values.tobytes()

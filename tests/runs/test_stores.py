@@ -1,0 +1,313 @@
+"""Files that are whole or absent, whatever happens to their writer."""
+
+import errno
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sciml.runs import NpzStore, StoreError, _atomic
+from sciml.runs._fingerprint import Fingerprint, fingerprint
+from sciml.runs._manifest import open_run
+
+pytestmark = pytest.mark.x64
+
+
+class Layer(eqx.Module):
+    weight: jax.Array
+    name: str = eqx.field(static=True, default="layer")
+
+    def __call__(self, x):
+        return self.weight * x
+
+
+TREE = {
+    "u": np.arange(6.0).reshape(2, 3),
+    "nested": [np.array(3, np.int32), (np.array([True, False]), 1.5)],
+    "half": jnp.arange(3, dtype=jnp.bfloat16),
+    "file": np.zeros(1),
+    "key": jax.random.key(5),
+    "keys": jax.random.split(jax.random.key(5, impl="rbg"), 2),
+    "complex": np.array([1 + 2j]),
+}
+
+
+def bits(x):
+    x = jax.random.key_data(x) if jnp.issubdtype(jnp.asarray(x).dtype, jax.dtypes.prng_key) else x
+    x = np.asarray(x)
+    return x.dtype, x.shape, x.tobytes()
+
+
+def test_a_block_comes_back_as_it_was(tmp_path):
+    store = NpzStore(tmp_path / "deep" / "run")
+    assert store.numbers() == [] and not store.has(4)
+    store.put(4, TREE)
+    store.put(11, TREE)
+    assert store.numbers() == [4, 11] and store.has(4)
+    back = store.get(4, TREE)
+    assert jax.tree.structure(back) == jax.tree.structure(TREE)
+    assert list(map(bits, jax.tree.leaves(back))) == list(map(bits, jax.tree.leaves(TREE)))
+    named = store.get(4)
+    assert set(named) == {"u", "nested/0", "nested/1/0", "nested/1/1", "half", "file", "key", "keys", "complex"}
+    assert isinstance(store.get(4, TREE)["u"], np.ndarray)
+    store.remove(4)
+    store.remove(4)
+    assert store.numbers() == [11]
+    store.put(0, Layer(np.ones(2)))
+    assert store.get(0, Layer(np.zeros(2))).weight.tolist() == [1, 1]
+    store.put(1, np.ones(3))
+    assert store.get(1).shape == (3,)
+
+
+def test_a_block_of_another_shape_is_refused(tmp_path):
+    store = NpzStore(tmp_path)
+    store.put(0, {"u": np.zeros(3)})
+    with pytest.raises(StoreError, match=r"`u` as float64\[3\], where float64\[4\] was expected"):
+        store.get(0, {"u": np.zeros(4)})
+    with pytest.raises(StoreError, match="holds no `v`"):
+        store.get(0, {"v": np.zeros(3)})
+    with pytest.raises(StoreError, match="has no block 7; it has 1, from 0 to 0"):
+        store.get(7)
+    with pytest.raises(TypeError, match="`f` is a function"):
+        store.put(1, {"f": lambda: None})
+
+
+def test_a_damaged_block_is_named(tmp_path):
+    store = NpzStore(tmp_path)
+    store.put(0, TREE)
+    file = next(tmp_path.glob("*.npz"))
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(StoreError, match=r"block_0000000\.npz' cannot be read"):
+        store.get(0)
+
+
+class FullDisk:
+    """Stands for `open` on a disk that takes so many bytes in all."""
+
+    def __init__(self, room, code=errno.ENOSPC):
+        self.room, self.code = room, code
+
+    def __call__(self, path, mode):
+        file, disk = open(path, mode), self
+
+        class File:
+            def write(self, data):
+                disk.room -= len(memoryview(data).cast("B"))
+                if disk.room < 0:
+                    raise OSError(disk.code, os.strerror(disk.code))
+                return file.write(data)
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *exc):
+                file.close()
+
+            def __getattr__(self, name):
+                return getattr(file, name)
+
+        return File()
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    store = NpzStore(tmp_path)
+    store.put(0, {"u": np.arange(1000.0)})
+    monkeypatch.setattr(_atomic, "open", FullDisk(20_000), raising=False)
+    store.put(1, {"u": np.arange(1000.0)})
+    with pytest.raises(StoreError, match=r"No space left on device \(the disk is full.*run the same call again"):
+        store.put(0, {"u": np.arange(5000.0)})
+    monkeypatch.undo()
+    assert store.numbers() == [0, 1]
+    assert all(np.array_equal(store.get(i)["u"], np.arange(1000.0)) for i in (0, 1))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["block_0000000.npz", "block_0000001.npz"]
+
+
+def test_an_unwritable_folder(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"cannot be used: .*Give another folder"):
+        NpzStore(tmp_path / "file" / "run").put(0, {"u": np.zeros(1)})
+
+    def refuse(self, *args, **kwargs):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(pathlib.Path, "touch", refuse)  # the superuser may write anywhere
+    with pytest.raises(StoreError, match=r"Permission denied \(writing there is not permitted"):
+        NpzStore(tmp_path / "run").put(0, {"u": np.zeros(1)})
+
+
+def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_stay(tmp_path):
+    host, own = _atomic._host(), os.getpid()
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    parent = os.getppid()
+    names = {
+        f".block_0000001.npz.0.{host}.{dead.pid}.tmp": False,
+        f".block_0000001.npz.0.{host}.{own}.tmp": False,
+        f".block_0000002.npz.0.{host}.{parent}.tmp": True,
+        ".block_0000003.npz.0.another-host.1.tmp": True,
+        ".block_0000004.npz.0.another-host.1.tmp": False,
+        ".editor.tmp": True,
+    }
+    for name in names:
+        (tmp_path / name).write_text("half")
+    os.utime(tmp_path / ".block_0000004.npz.0.another-host.1.tmp", (0, time.time() - 1e6))
+    NpzStore(tmp_path).put(0, {"u": np.zeros(1)})
+    for name, stays in names.items():
+        assert (tmp_path / name).exists() == stays, name
+
+
+def test_a_killed_writer_leaves_whole_files(tmp_path):
+    """Kills a process that only writes, at moments of any kind."""
+    code = """
+        import importlib.util, sys, types, numpy as np
+        sys.modules["sciml"] = types.ModuleType("sciml")  # without JAX, to be quick
+        spec = importlib.util.spec_from_file_location("atomic", sys.argv[1])
+        atomic = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(atomic)
+        i = 0
+        while True:
+            atomic.write_npz(f"{sys.argv[2]}/block_{i % 7}.npz", {"a": np.full(200_000, float(i)), "b": np.array(i)})
+            i += 1
+            print(i, flush=True)
+    """
+    arguments = [sys.executable, "-c", textwrap.dedent(code), _atomic.__file__, str(tmp_path)]
+    for wait in (0.005, 0.02, 0.05):
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as writer:
+            for _ in range(3):
+                writer.stdout.readline()
+            time.sleep(wait)
+            writer.send_signal(signal.SIGKILL)
+        files = list(tmp_path.glob("*.npz"))
+        assert files
+        for file in files:
+            block = _atomic.read_npz(file)
+            assert np.all(block["a"] == block["b"])
+    _atomic.clear_leftovers(tmp_path)
+    assert not list(tmp_path.glob(".*"))
+
+
+SCALE = 2.0
+
+
+def helper(y):
+    return SCALE * y
+
+
+def field(t, y, args):
+    return helper(y)
+
+
+def shift(by):
+    return lambda x: x + by
+
+
+def test_a_fingerprint_says_what_differs():
+    rate = jnp.array(2.0)
+
+    def parts(**changes):
+        values = dict(
+            model=Layer(jnp.ones(2)),
+            y0=jnp.zeros(3),
+            key=jax.random.key(1),
+            fn=lambda x: rate * x,
+            options={"rtol": 1e-3},
+        )
+        return fingerprint(**(values | changes))
+
+    first = parts()
+    assert parts(fn=shift(1)).differences(parts(fn=shift(2)))[0].startswith("`fn`: looks the same (tests.runs")
+    assert parts(fn=shift(1)) == parts(fn=shift(1))
+    assert first.digest == parts().digest and not first.differences(parts())
+    assert Fingerprint.from_json(first.to_json()) == first
+    for name, other, said in [
+        ("model", Layer(jnp.array([1.0, 2.0])), r"looks the same \(Layer of float64\[2\]\)"),
+        ("model", Layer(jnp.ones(2), "other"), "looks the same"),
+        ("y0", jnp.zeros(3, jnp.float32), r"float64\[3\] before, float32\[3\] now"),
+        ("y0", jnp.zeros(4), r"float64\[3\] before, float64\[4\] now"),
+        ("key", jax.random.key(2), "looks the same"),
+        ("fn", lambda x: rate + x, "lambda> before, "),
+        ("options", {"rtol": 1e-4}, "looks the same"),
+    ]:
+        (line,) = first.differences(parts(**{name: other}))
+        assert line.startswith(f"`{name}`: "), line
+        assert re.search(said, line), line
+    assert len(first.differences(fingerprint(model=1))) == 5
+
+
+def test_a_function_is_known_by_what_it_reads(monkeypatch):
+    first = fingerprint(model=field)
+    assert first == fingerprint(model=field)
+    with monkeypatch.context() as changed:
+        changed.setattr(sys.modules[__name__], "SCALE", 3.0)
+        assert first.differences(fingerprint(model=field))
+    with monkeypatch.context() as changed:
+        changed.setattr(sys.modules[__name__], "helper", lambda y: y)
+        assert first.differences(fingerprint(model=field))
+    with monkeypatch.context() as changed:
+        before = fingerprint(model=Layer(jnp.ones(1)))
+        changed.setattr(Layer, "__call__", lambda self, x: x)
+        assert before.differences(fingerprint(model=Layer(jnp.ones(1))))
+    assert first == fingerprint(model=field)
+
+
+def test_a_fingerprint_is_the_same_in_another_process(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+        import functools, sys, diffrax, equinox as eqx, jax, jax.numpy as jnp, numpy as np, sciml
+        from sciml.runs._fingerprint import fingerprint
+        table = {"a": np.arange(3), "b": {1, 2, "three"}}
+        class Model(eqx.Module):
+            net: eqx.nn.MLP
+            def __call__(self, t, y, args):
+                return jnp.tanh(self.net(y)) * table["a"].sum() + (3 if len(y) in {1, 2, 3} else 4)
+        model = Model(eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(0)))
+        found = fingerprint(
+            model=model, lorenz=sciml.models.Lorenz63(), solver=diffrax.Kvaerno5(), jitted=jax.jit(lambda x: x + 1),
+            filtered=eqx.filter_jit(lambda x: x * 2), part=functools.partial(jnp.add, 1), relu=jax.nn.relu, sin=np.sin,
+            controller=diffrax.PIDController(1e-3, 1e-6), solve=sciml.solve,
+        )
+        print(found.digest)
+    """)
+    )
+    digests = set()
+    for seed in ("1", "2"):
+        env = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(pathlib.Path(_atomic.__file__).parents[2])}
+        out = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, check=False)
+        assert out.returncode == 0, out.stderr
+        digests.add(out.stdout)
+    assert len(digests) == 1
+
+
+def test_what_has_no_fingerprint_is_refused():
+    with pytest.raises(TypeError, match=r"`model.* is a generator, which cannot be told"):
+        fingerprint(model={"a": (i for i in range(3))})
+    with pytest.raises(TypeError, match="`y0` is traced"):
+        jax.jit(lambda x: fingerprint(y0=x) and x)(1.0)
+
+
+def test_a_store_belongs_to_one_run(tmp_path):
+    store, one, two = NpzStore(tmp_path), fingerprint(rate=1.0), fingerprint(rate=2.0)
+    manifest = open_run(store, one, {"n": 3}, kind="sweep", resume=False)
+    assert manifest["n"] == 3 and NpzStore(tmp_path).read_manifest() == manifest
+    assert open_run(store, one, {"n": 3}, kind="sweep", resume=True) == manifest
+    with pytest.raises(StoreError, match="holds a run already.*resume=True"):
+        open_run(store, one, {}, kind="sweep", resume=False)
+    with pytest.raises(StoreError, match="(?s)cannot be resumed:\n  `rate`: 1.0 before, 2.0 now\n"):
+        open_run(store, two, {}, kind="sweep", resume=True)
+    with pytest.raises(StoreError, match="written by `sweep`, not by `simulate`"):
+        open_run(store, one, {}, kind="simulate", resume=True)
+    stray = NpzStore(tmp_path / "stray")
+    stray.put(0, {"u": np.zeros(1)})
+    with pytest.raises(StoreError, match="blocks but no manifest"):
+        open_run(stray, one, {}, kind="sweep", resume=True)

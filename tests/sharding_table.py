@@ -1,0 +1,118 @@
+"""The table of the docs that says which solvers and adjoints run on several devices, and how.
+
+`python -m tests.sharding_table` writes it. Every cell is an ensemble that is solved, and its gradient, both compared
+with an exact solution.
+"""
+
+import concurrent.futures
+import contextlib
+import functools as ft
+import itertools
+import multiprocessing
+import pathlib
+from typing import Any
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+import sciml
+from tests.adjoint_table import ADJOINTS, MEMBERS, configure, exact, feed, first_sentence
+
+WRITTEN = pathlib.Path(__file__).resolve().parents[1] / "docs" / "assets" / "sharding_table.txt"
+
+TOLERANCES: dict[str, Any] = dict(rtol=1e-6, atol=1e-6)
+SOLVERS: dict[str, dict[str, Any]] = {
+    "Runge-Kutta, fixed steps": dict(solver=diffrax.Heun(), dt=1 / 64),
+    "Runge-Kutta, error control": dict(solver=diffrax.Bosh3(), **TOLERANCES),
+    "Rosenbrock": dict(solver=sciml.solvers.Rosenbrock23(), **TOLERANCES),
+    "implicit, through diffrax": dict(solver=diffrax.Kvaerno3(), **TOLERANCES),
+}
+"""The families of methods, one column each."""
+
+ENGINES = {
+    "`jax.jit(jax.vmap(solve))`": (None, False),
+    "`jax.shard_map` with its default `check_vma=True`": (AxisType.Auto, True),
+    "`jax.shard_map` on a mesh with explicit axes": (AxisType.Explicit, True),
+}
+"""How the members run: on what mesh, and whether inside of `shard_map`."""
+
+
+def one(adjoint: Any, end: float, options: dict[str, Any], k: jax.Array, shared: jax.Array) -> jax.Array:
+    """The sum of the states at the end, by rates of a member's own and a factor that all members share."""
+    times = dict(t0=0.0, t1=end, args=k * shared, adjoint=adjoint, throw=False)
+    return jnp.sum(sciml.solve(feed, jnp.zeros(2, k.dtype), **times, **options).ys)
+
+
+def cell(solver: str, adjoint: str, engine: str) -> tuple[str, str]:
+    """What a cell says of the solution and of its gradient: "yes", the error, or by how much it is wrong."""
+    end = 40.0 if adjoint == "Implicit" else 1.0  # for the steady state
+    member = ft.partial(one, ADJOINTS[adjoint], end, SOLVERS[solver])
+    run: Any = jax.vmap(member, in_axes=(0, None))
+    axis_type, inside = ENGINES[engine]
+    k, shared = jnp.asarray(MEMBERS), jnp.asarray(1.1)
+    goal = lambda k, shared: jnp.sum(jax.vmap(lambda k: exact(k * shared, end))(k))  # noqa: E731
+    wants = goal(k, shared), jax.grad(goal, argnums=(0, 1))(k, shared)
+    with contextlib.ExitStack() as stack:
+        if axis_type is not None:
+            mesh = jax.make_mesh((2,), ("members",), axis_types=(axis_type,), devices=jax.devices()[:2])
+            stack.enter_context(jax.set_mesh(mesh))
+            k = jax.device_put(k, NamedSharding(mesh, P("members")))
+            shared = jax.device_put(shared, NamedSharding(mesh, P()))
+            if inside:
+                run = jax.shard_map(run, mesh=mesh, in_specs=(P("members"), P()), out_specs=P("members"))
+        total = lambda k, shared: jnp.sum(run(k, shared))  # noqa: E731
+        gradient = jax.value_and_grad(total, argnums=(0, 1))
+        try:
+            values = jax.jit(gradient)(k, shared)
+            return _judge(values[0], wants[0]), _judge(values[1], wants[1])
+        except Exception as error:  # what a user would see is the subject of the table
+            refusal = _said(error)
+        try:
+            return _judge(jax.jit(total)(k, shared), wants[0]), refusal
+        except Exception as error:
+            return _said(error), refusal
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_sentence(str(error))}"
+
+
+def _judge(found: Any, want: Any) -> str:
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(want))
+    miss = max(float(np.max(np.abs(np.asarray(a) - b)) / np.max(np.abs(b))) for a, b in pairs)
+    return "yes" if miss < 1e-3 else f"wrong by {miss:.1e}"
+
+
+def table(cells: dict[tuple[str, str, str], tuple[str, str]]) -> str:
+    """The tables as Markdown, one for each way to run, errors as notes below."""
+    out, notes = [], []
+    for engine in ENGINES:
+        out += [f"**{engine}**", "", "| | " + " | ".join(SOLVERS) + " |", "|---" * (len(SOLVERS) + 1) + "|"]
+        for adjoint in ADJOINTS:
+            row = []
+            for solver in SOLVERS:
+                said = []
+                for word in cells[solver, adjoint, engine]:
+                    if word != "yes" and word not in notes:
+                        notes.append(word)
+                    said.append(word if word == "yes" else f"no ({notes.index(word) + 1})")
+                row.append(", ".join(said))
+            out.append(f"| `{adjoint}` | " + " | ".join(row) + " |")
+        out.append("")
+    return "\n".join(out + [f"{number}. {note}" for number, note in enumerate(notes, 1)]) + "\n"
+
+
+if __name__ == "__main__":
+    from tests import sharding_table  # by its name, for the other processes
+
+    with concurrent.futures.ProcessPoolExecutor(
+        mp_context=multiprocessing.get_context("spawn"), initializer=configure
+    ) as pool:
+        keys = list(itertools.product(SOLVERS, ADJOINTS, ENGINES))
+        cells = dict(zip(keys, tqdm.tqdm(pool.map(sharding_table.cell, *zip(*keys), chunksize=4), total=len(keys))))
+    WRITTEN.write_text(table(cells))
+    print(WRITTEN.read_text())

@@ -1,0 +1,183 @@
+"""What every method that reads the structure of a model must show, in every way that a solve is run."""
+
+import functools as ft
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import sciml
+from sciml import verify
+from tests.registry_structured import CASES, each_adaptive_case, each_case, each_case_slow, each_with_structure
+
+from .common import close
+
+RATE = 1.3
+
+
+def end(case, rate, state=None, t1=1.0, **options):
+    """All saved states as one vector."""
+    rate = jnp.asarray(rate, jnp.result_type(float))
+    y0 = case.state(rate.dtype) if state is None else state
+    options = {"t0": 0.0, "t1": t1, "solver": case.solver(), "throw": False, **options}
+    ys = sciml.solve(case.model(rate), y0, **options).ys
+    return jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(ys)])
+
+
+@ft.cache
+def reference(model, state, t1, *ts):
+    case = ft.partial(sciml.solve, model(jnp.asarray(RATE)), state(float), t0=0.0, t1=t1)
+    ys = case(rtol=1e-11, atol=1e-12, saveat=list(ts) or None, max_steps=100_000).ys
+    return np.concatenate([np.asarray(x).reshape(-1) for x in jax.tree.leaves(ys)])
+
+
+@pytest.mark.x64
+@each_case
+def test_order(case):
+    exact = reference(case.model, case.state, 1.0)
+    counts = case.steps[-2:]
+    errors = [np.max(np.abs(end(case, RATE, dt=1 / n) - exact)) for n in counts]
+    slope = -np.polyfit(np.log(counts), np.log(errors), 1)[0]
+    assert abs(slope - case.order) < 0.2, errors
+
+
+@pytest.mark.x64
+@each_case_slow
+def test_saved_times_and_a_shorter_last_step(case):
+    """Times where steps end, and between."""
+    n = case.steps[-1]
+    for ts in ([0.0, 0.5, 1.0], [0.111, 0.5, 0.987]):
+        got = end(case, RATE, dt=1 / n, saveat=ts)
+        np.testing.assert_allclose(got, reference(case.model, case.state, 1.0, *ts), atol=40 * n**-case.order)
+    whole = end(case, RATE, dt=1 / n, t1=0.5)
+    same = end(case, RATE, dt=1 / n, saveat=[0.5], t1=0.5)
+    np.testing.assert_allclose(same, whole, rtol=1e-12, atol=1e-13)
+    shorter = end(case, RATE, dt=1 / (n + 0.5), t1=1.0)
+    np.testing.assert_allclose(shorter, reference(case.model, case.state, 1.0), atol=40 * n**-case.order)
+
+
+@pytest.mark.x64
+@each_adaptive_case
+def test_tolerance_is_met(case):
+    for tol in (1e-3, 1e-6):
+        got = end(case, RATE, rtol=tol, atol=tol, saveat=[0.3, 1.0])
+        np.testing.assert_allclose(got, reference(case.model, case.state, 1.0, 0.3, 1.0), atol=60 * tol)
+
+
+KINDS = {"scan": {"dt": 0.1}, "tail": {"dt": 0.13}, "saves": {"dt": 0.1, "saveat": [0.33, 1.0]}}
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("kind", ["scan", "tail", "saves", "adaptive"])
+@each_case_slow
+def test_gradient_agrees_with_forward_mode_and_finite_differences(case, kind):
+    if kind == "adaptive" and not case.adaptive:
+        pytest.skip("no error estimate")
+    options = KINDS.get(kind, {"rtol": 1e-9, "atol": 1e-9, "saveat": [0.33, 1.0]})
+
+    def loss(x, adjoint=None):
+        ys = end(case, x["rate"], x["y0"], adjoint=adjoint, **options)
+        return jnp.sum(jnp.sin(ys * jnp.arange(1, ys.size + 1).astype(ys.dtype)))
+
+    x = {"rate": jnp.asarray(RATE), "y0": case.state(float)}
+    reverse = jax.jit(jax.grad(loss))(x)
+    close(reverse, jax.jit(jax.jacfwd(ft.partial(loss, adjoint=sciml.Direct())))(x), rtol=1e-9, atol=1e-10)
+    atol = 2e-8 if kind != "adaptive" else 2e-6  # a neighbouring parameter chooses other steps
+    close(reverse, verify.finite_difference_gradient(jax.jit(loss), x), rtol=1e-6, atol=atol)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.solver in (sciml.solvers.VelocityVerlet, sciml.solvers.ETDRK4) and c.quick]
+)
+def test_gradient_quickly(case):
+    """One number by finite differences, of fixed steps, whole and broken."""
+
+    def loss(rate):
+        return jnp.sum(jnp.sin(end(case, rate, dt=0.3)))
+
+    value = float(jax.jit(jax.grad(loss))(jnp.asarray(RATE)))
+    run = jax.jit(loss)
+    assert abs(value - float(run(RATE + 1e-5) - run(RATE - 1e-5)) / 2e-5) < 1e-7 * max(1, abs(value))
+
+
+@pytest.mark.x64
+@each_case_slow
+def test_members_of_a_batch(case):
+    """vmap of solve, grad of vmap and vmap of grad, each member as alone."""
+    options = {"rtol": 1e-6, "atol": 1e-6} if case.adaptive else {"dt": 0.1}
+    loss = lambda rate: jnp.sum(end(case, rate, **options) ** 2)  # noqa: E731
+    rates = jnp.array([0.7, 1.3, 2.0])
+    close(jax.vmap(loss)(rates), jnp.stack([loss(r) for r in rates]), rtol=1e-9)
+    each_own = jax.jit(jax.vmap(jax.grad(loss)))(rates)
+    close(jax.jit(jax.grad(lambda r: jnp.sum(jax.vmap(loss)(r))))(rates), each_own, rtol=1e-10)
+    close(each_own[1], jax.jit(jax.grad(loss))(rates[1]), rtol=1e-7)
+
+
+@each_case_slow
+def test_shard_map_with_checked_types(case):
+    mesh = jax.make_mesh((2,), ("members",), devices=jax.devices()[:2], axis_types=(jax.sharding.AxisType.Auto,))
+    rates = jnp.array([0.7, 1.3])
+    for options in [{"dt": 0.2}] + [{"rtol": 1e-3, "atol": 1e-3}] * case.adaptive:
+        fn = jax.vmap(jax.value_and_grad(lambda r: jnp.sum(end(case, r, **options) ** 2)))  # noqa: B023
+        sharded = jax.shard_map(fn, mesh=mesh, in_specs=P("members"), out_specs=P("members"))
+        close(jax.jit(sharded)(rates), jax.jit(fn)(rates), rtol=1e-4, atol=1e-5)
+
+
+@each_case_slow
+def test_float32(case):
+    rate = jnp.asarray(RATE, jnp.float32)
+    for options in [{"dt": 1 / 64}] + [{"rtol": 1e-4, "atol": 1e-5}] * case.adaptive:
+        sol = sciml.solve(
+            case.model(rate), case.state(jnp.float32), t0=0.0, t1=1.0, solver=case.solver(), saveat=[1.0], **options
+        )
+        for got, wide in zip(jax.tree.leaves(sol.ys), jax.tree.leaves(case.state(jnp.float32))):
+            assert got.dtype == wide.dtype and got.shape == (1, *wide.shape)
+        expected = end(case, RATE, dt=1 / 64)
+        got = jnp.concatenate([x.reshape(-1) for x in jax.tree.leaves(sol.ys)])
+        np.testing.assert_allclose(got, expected, atol=3e-3)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("backwards", [False, True])
+@each_case_slow
+def test_inside_diffrax_and_backwards(case, backwards):
+    t0, t1 = (0.2, 0.0) if backwards else (0.0, 0.2)
+    dt = (t1 - t0) / 8
+    model, y0 = case.model(jnp.asarray(RATE)), case.state(float)
+    theirs = diffrax.diffeqsolve(diffrax.ODETerm(model), case.solver(), t0, t1, dt, y0).ys
+    close(sciml.solve(model, y0, t0=t0, t1=t1, dt=dt, solver=case.solver()).ys, theirs, rtol=1e-11, atol=1e-12)
+    if case.adaptive and not backwards:
+        controller = diffrax.PIDController(rtol=1e-7, atol=1e-7)
+        theirs = diffrax.diffeqsolve(
+            diffrax.ODETerm(model), case.solver(), t0, t1, 0.01, y0, stepsize_controller=controller
+        ).ys
+        got = np.concatenate([np.asarray(x).reshape(-1) for x in jax.tree.leaves(theirs)])
+        np.testing.assert_allclose(got, reference(case.model, case.state, 0.2), atol=1e-5)
+
+
+@each_with_structure
+def test_a_model_without_the_structure_is_refused(case):
+    with pytest.raises(TypeError, match=rf"`solver={case.solver.__name__}\(\)` needs a model with .*sciml.Abstract"):
+        sciml.solve(lambda t, y, args: -y, jnp.ones(3), t0=0.0, t1=1.0, dt=0.1, solver=case.solver())
+
+
+@pytest.mark.x64
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", [sciml.solvers.VelocityVerlet, sciml.solvers.Yoshida4])
+def test_symmetric_methods_are_differentiated_by_running_back(solver):
+    case = next(c for c in CASES if c.solver is solver)
+    loss = lambda rate, adjoint: jnp.sum(jnp.sin(end(case, rate, t1=5.0, dt=0.03, adjoint=adjoint)))  # noqa: E731
+    for rates, map_ in ((jnp.asarray(RATE), lambda f: f), (jnp.array([0.7, 1.3]), jax.vmap)):
+        back = jax.jit(map_(jax.grad(ft.partial(loss, adjoint=sciml.Reversible()))))(rates)
+        close(back, jax.jit(map_(jax.grad(ft.partial(loss, adjoint=sciml.Checkpointed()))))(rates), rtol=1e-9)
+
+
+@pytest.mark.x64
+def test_continuous_adjoints_and_structure_are_refused_together():
+    case = next(c for c in CASES if c.solver is sciml.solvers.ETDRK4)
+    with pytest.raises(TypeError, match="has not the structure"):
+        end(case, RATE, dt=0.5, adjoint=sciml.Gauss())
