@@ -19,8 +19,8 @@ from . import (
     rosenbrock,
     scan,
     stabilised,
-    sweep,
     stencil,
+    sweep,
     work_precision,
 )
 from ._harness import Group
