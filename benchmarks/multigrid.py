@@ -50,7 +50,7 @@ def residual(out: tuple[jax.Array, ...]) -> float:
 
 def side_by_side(size: int, jumps: bool) -> Group:
     l2 = lambda x: jnp.sqrt(jnp.mean(jnp.square(x)))  # noqa: E731
-    solvers: dict[str, Callable[[], Any]] = {
+    solvers: dict[str, Callable[[], lx.AbstractLinearSolver]] = {
         "Multigrid, V-cycle": lambda: Multigrid(rtol=RTOL),
         "Multigrid, W-cycle": lambda: Multigrid(WCycle(), rtol=RTOL),
     }

@@ -50,8 +50,8 @@ def _symbol(phase: np.ndarray, order: int) -> np.ndarray:
     """The eigenvalue of the central second difference, written so that small phases lose no digits."""
     weights = _weights.central(order, 2)
     radius = len(weights) // 2
-    terms = [float(weights[radius + j]) * np.sin(j * phase / 2) ** 2 for j in range(1, radius + 1)]
-    return -4 * np.sum(terms, axis=0)
+    parts = [float(weights[radius + j]) * np.sin(j * phase / 2) ** 2 for j in range(1, radius + 1)]
+    return -4 * np.sum(parts, axis=0)
 
 
 def separate(boundary: Boundaries, order: int) -> list[Axis]:
