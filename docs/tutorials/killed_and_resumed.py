@@ -1,7 +1,7 @@
 """A long run that is killed and goes on as if nothing had happened, to the last bit.
 
-Run it with `python docs/tutorials/killed_and_resumed.py`: it takes less than a minute and writes a figure, to the folder
-that `--out` names.
+Run it with `python docs/tutorials/killed_and_resumed.py`: it takes less than a minute and writes a figure, to the
+folder that `--out` names.
 """
 
 import argparse
