@@ -236,7 +236,7 @@ def test_a_fingerprint_says_what_differs():
         ("y0", jnp.zeros(4), r"float64\[3\] before, float64\[4\] now"),
         ("key", jax.random.key(2), "looks the same"),
         ("fn", lambda x: rate + x, "lambda> before, "),
-        ("options", {"rtol": 1e-4}, "looks the same"),
+        ("options", {"rtol": 1e-4}, "{'rtol': 0.001} before, {'rtol': 0.0001} now"),
     ]:
         (line,) = first.differences(parts(**{name: other}))
         assert line.startswith(f"`{name}`: "), line

@@ -117,15 +117,15 @@ def write_npz(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None
     write(path, fill)
 
 
-def read_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Returns the arrays of an npz file by name.
+def read_npz(path: str | os.PathLike, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, np.ndarray]:
+    """Returns the arrays of an npz file by name, those with a wanted name.
 
     Raises:
         StoreError: If it cannot be read.
     """
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+            return {name: arrays[name] for name in arrays.files if wanted(name)}
     except Exception as error:  # a damaged zip raises errors of many kinds
         raise StoreError(
             f"{str(path)!r} cannot be read: {error}. If the file was damaged, delete it: what is missing is computed "

@@ -134,7 +134,8 @@ def describe(value: Any) -> str:
     leaves = [x for x in jax.tree.leaves(value) if isinstance(x, (np.ndarray, np.generic, jax.Array))]
     kind = type(value).__name__
     if not leaves:
-        return kind
+        text = repr(value)
+        return text if len(text) <= 80 and "\n" not in text and " at 0x" not in text else kind
     shown = ", ".join(map(describe, leaves[:3])) + (", ..." if len(leaves) > 3 else "")
     return f"{kind} of {shown}"
 

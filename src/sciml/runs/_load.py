@@ -42,7 +42,7 @@ def load(store: str | os.PathLike | AbstractStore) -> Run:
         raise StoreError(f"{store} holds no run.")
     check_kind(manifest, "simulate", store)
     numbers = store.numbers()
-    ts = [np.asarray(store.get(n)["time"]) for n in numbers]
+    ts = [np.asarray(store.get(n, {"time": object()})["time"]) for n in numbers]
     times = np.concatenate(ts) if ts else np.zeros(0)
     found: dict[str, Any] = {
         "finished": False,

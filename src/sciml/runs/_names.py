@@ -79,6 +79,11 @@ def name_of(path: tuple) -> str:
     return "/".join(str(_entry(key)) for key in path) or _ROOT
 
 
+def base_of(name: str) -> str:
+    """Returns the name of a leaf from the name of its array."""
+    return name.partition(_MARK)[0]
+
+
 def _entry(key: Any) -> Any:
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):

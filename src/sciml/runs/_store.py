@@ -6,11 +6,11 @@ import pathlib
 import re
 from typing import Any
 
-import numpy as np
+import jax
 from jaxtyping import PyTree
 
 from . import _atomic
-from ._names import from_named, to_named
+from ._names import base_of, from_named, name_of, to_named
 
 
 class AbstractStore(abc.ABC):
@@ -126,7 +126,10 @@ class NpzStore(AbstractStore):
         file = self._file(number)
         if not file.exists():
             raise _atomic.StoreError(f"{self} has no block {number}; it has {_shown(self.numbers())}.")
-        named: dict[str, np.ndarray] = _atomic.read_npz(file)
+        if like is None:
+            return from_named(_atomic.read_npz(file), where=str(file))
+        names = {name_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(like)}
+        named = _atomic.read_npz(file, lambda name: base_of(name) in names)
         return from_named(named, like, where=str(file))
 
     def numbers(self) -> list[int]:
