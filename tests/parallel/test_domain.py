@@ -380,6 +380,7 @@ def test_errors_name_the_remedy(mesh):
         (lambda: parallel.Domain(("z",), mesh=mesh), 'no axis named "z"'),
         (lambda: parallel.Domain(("x", "x"), mesh=mesh), "names a mesh axis twice"),
         (lambda: parallel.Domain(()), "got none"),
+        (lambda: parallel.Domain(("x",), boundaries=boundaries("dirichlet")), "for each of the 2 dimensions"),
         (run_bad(parallel.Domain(("x",), mesh=mesh), parallel.Domain(("x",)).fftn, field((16,))), "needs all of it"),
         (run_bad(domain, domain.fftn, field((4, 4))), "split dimension 0 over 2 devices"),
     ]

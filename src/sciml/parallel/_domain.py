@@ -76,7 +76,8 @@ class Domain(eqx.Module):
             mesh: The devices; None for the mesh set by `jax.set_mesh`.
 
         Raises:
-            ValueError: If there is no dimension, or a mesh axis is named twice or missing in the mesh.
+            ValueError: If there is no dimension, their number is not that of `boundaries`, or a mesh axis is named
+                twice or missing in the mesh.
         """
         self.boundaries = boundaries
         self.axes = tuple(axes)
@@ -85,6 +86,11 @@ class Domain(eqx.Module):
             raise ValueError("`Domain`: `axes` must name a mesh axis, or None, for each dimension of space; got none.")
         if len(set(self.names)) != len(self.names):
             raise ValueError(f"`Domain`: `axes={self.axes}` names a mesh axis twice.")
+        if boundaries is not None and len(boundaries.shape) != len(self.axes):
+            raise ValueError(
+                f"`Domain`: `axes={self.axes}` must name a mesh axis, or None, for each of the {len(boundaries.shape)} "
+                "dimensions of `boundaries`."
+            )
         if mesh is not None:
             choose_domain_mesh(mesh, self.axes)
 
