@@ -84,8 +84,8 @@ def error(case, kinds, order, n):
     return float(jax.jit(measure)())
 
 
-SIZES = {1: (192, 384), 2: (16, 32), 3: (48, 96), 4: (48, 96), 5: (48, 96), 6: (48, 80), 7: (40, 64), 8: (48, 64)}
-SOLVED_SIZES = {2: (16, 24), 4: (16, 24)}
+SIZES = {1: (192, 384), 2: (64, 128), 3: (48, 96), 4: (48, 96), 5: (48, 80), 6: (32, 48), 7: (32, 48), 8: (24, 36)}
+SOLVED_SIZES = {2: (16, 24), 4: (24, 36)}
 EACH = [(case, order) for case in CASES for order in case.orders]
 each = pytest.mark.parametrize("case, order", EACH, ids=[f"{case.name}-{order}" for case, order in EACH])
 KINDS = ("periodic", "DNRD", "RDNR", "NNNN")

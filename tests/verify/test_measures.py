@@ -173,3 +173,12 @@ def test_conserved():
     np.testing.assert_allclose(verify.conserved(lambda y: y["drift"], ys), 0.05, rtol=1e-5)
     np.testing.assert_allclose(verify.conserved(lambda y: y["drift"] - 2.0, ys, scale=4.0), 0.025, rtol=1e-5)
     assert jnp.isnan(verify.conserved(radius, {**ys, "x": ys["x"].at[3].set(jnp.nan)}))
+
+
+def test_order_in_space():
+    measured = verify.order_in_space(lambda n: 3.0 / n**2, (8, 16, 32))
+    assert abs(measured.order - 2.0) < 1e-12 and list(measured.dts) == [1 / 8, 1 / 16, 1 / 32]
+    with pytest.raises(ValueError, match="two or more different"):
+        verify.order_in_space(lambda n: 1.0, (8,))
+    with pytest.raises(ValueError, match="must be positive and finite"):
+        verify.order_in_space(lambda n: 0.0)

@@ -138,16 +138,15 @@ class VariableLaplacian(eqx.Module):
         """Returns the operator applied to a field; `t` and `args` go to boundary values that are functions."""
         width, ndim = self.radius, self.grid.ndim
         k = self.coefficient.astype(jnp.finfo(u.dtype).dtype)
-        padded = self.boundary.pad(u, width, accuracy=self.accuracy, t=t, args=args)
+        # A barrier of its own for each: one of both has no transpose by the field alone.
+        padded = jax.lax.optimization_barrier(self.boundary.pad(u, width, accuracy=self.accuracy, t=t, args=args))
         if k.ndim:
             k = jnp.broadcast_to(k, u.shape[-ndim:])
             around = self.boundary.extend(k, width, accuracy=self.accuracy)
             if self.order == 2:  # at a wall too the coefficient must be positive, also where it jumps
                 cell = self.boundary.extend(k, width, accuracy=1)
                 around = jnp.clip(around, 0.5 * cell, 2.0 * cell)
-            padded, k = jax.lax.optimization_barrier((padded, around))
-        else:
-            padded = jax.lax.optimization_barrier(padded)
+            k = jax.lax.optimization_barrier(around)
         total = None
         for axis, h in enumerate(self.grid.spacing):
             flux = self._flux(padded, k, axis, h)
@@ -289,7 +288,7 @@ class AnisotropicLaplacian(eqx.Module):
         if k.ndim > 2:
             k = jnp.broadcast_to(k, (ndim, ndim, *u.shape[-ndim:]))
             k = self.boundary.extend(k, 1)
-        padded, k = jax.lax.optimization_barrier((padded, k))
+        padded, k = jax.lax.optimization_barrier(padded), jax.lax.optimization_barrier(k)
         lead = (1,) * (u.ndim - ndim)
 
         def at(i: int, j: int, shift: tuple[int, ...]) -> Array:
