@@ -111,12 +111,14 @@ class March(eqx.Module):
         stepper: The method.
         control: The controller, or None for fixed steps.
         dense: Whether the last step is kept for interpolation.
+        constant: Whether no derivative by the vector field's operands can be asked for.
     """
 
     field: Field = eqx.field(static=True)
     stepper: AbstractStepper
     control: Control | None
     dense: bool = eqx.field(static=True)
+    constant: bool = eqx.field(static=True, default=False)
 
     def bound(self, operands: Operands, whole: bool = True) -> Any:
         """Returns the vector field as a function of time and state, for a step of full length or not."""
