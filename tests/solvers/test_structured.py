@@ -181,3 +181,30 @@ def test_continuous_adjoints_and_structure_are_refused_together():
     case = next(c for c in CASES if c.solver is sciml.solvers.ETDRK4)
     with pytest.raises(TypeError, match="has not the structure"):
         end(case, RATE, dt=0.5, adjoint=sciml.Gauss())
+
+
+@pytest.mark.x64
+@pytest.mark.slow
+def test_a_model_that_closes_over_what_it_is_differentiated_by():
+    """Nothing of the model itself is traced; what its methods see is."""
+    case = next(c for c in CASES if c.quick and c.solver is sciml.solvers.ETDRK4)
+
+    def loss(factor):
+        class Scaled(case.model):
+            def rest(self, t, modes, args):
+                return jax.lax.complex(factor * modes.real, factor * modes.imag)
+
+        sol = sciml.solve(Scaled(jnp.asarray(RATE)), case.state(float), t0=0.0, t1=1.0, dt=0.25)
+        return jnp.sum(sol.ys**2)
+
+    value = jax.grad(loss)(jnp.asarray(0.3))
+    np.testing.assert_allclose(value, (loss(0.3 + 1e-5) - loss(0.3 - 1e-5)) / 2e-5, rtol=1e-7)
+
+
+@pytest.mark.x64
+@pytest.mark.slow
+def test_a_gradient_by_the_state_alone_is_that_beside_the_model():
+    case = next(c for c in CASES if c.quick and c.solver is sciml.solvers.ETDRK4)
+    loss = lambda y0, rate: jnp.sum(end(case, rate, y0, dt=0.25) ** 3)  # noqa: E731
+    y0 = case.state(float)
+    close(jax.grad(loss)(y0, RATE), jax.grad(loss, (0, 1))(y0, jnp.asarray(RATE))[0], rtol=1e-12)

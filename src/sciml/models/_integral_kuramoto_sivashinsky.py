@@ -36,7 +36,7 @@ class IntegralKuramotoSivashinsky(AbstractSemilinear):
         import sciml
 
         model = sciml.models.IntegralKuramotoSivashinsky(shape=(16, 16), length=20.0)
-        x, y = jnp.meshgrid(*(2 * jnp.pi * jnp.arange(16) / 16,) * 2, indexing="ij")
+        x, y = jnp.meshgrid(*(2 * jnp.pi * jnp.arange(16.0) / 16,) * 2, indexing="ij")
         sol = sciml.solve(model, jnp.cos(x + y), t0=0.0, t1=2.0, dt=0.1, solver=sciml.solvers.ETDRK2())
         assert jnp.mean(sol.ys[-1]) < 0
         ```

@@ -110,6 +110,7 @@ class Program:
         self.hoisted = hoisted
         self.promoted = promoted
         self.structure = structure
+        self.captures = not all(map(concrete, closed.consts))  # whether it closes over a traced value
 
     @property
     def reads_neighbours(self) -> bool:

@@ -93,7 +93,7 @@ class CrankNicolson(AbstractAdditiveSolver):
             def rest(self, t, y, args):
                 return jnp.zeros_like(y)
 
-        start = jnp.sin(jnp.pi * (jnp.arange(32) + 0.5) / 32)
+        start = jnp.sin(jnp.pi * (jnp.arange(32.0) + 0.5) / 32)
         sol = sciml.solve(Heat(), start, t0=0.0, t1=0.1, dt=0.01, solver=sciml.solvers.CrankNicolson())
         assert abs(sol.ys[-1] - jnp.exp(-jnp.pi**2 * 0.1) * start).max() < 2e-3
         ```

@@ -113,6 +113,7 @@ class March(eqx.Module):
         control: The controller, or None for fixed steps.
         dense: Whether the last step is kept for interpolation.
         together: How steps are taken alike by devices that hold parts of one state.
+        constant: Whether no derivative by the vector field's operands can be asked for.
     """
 
     field: Field = eqx.field(static=True)
@@ -120,6 +121,7 @@ class March(eqx.Module):
     control: Control | None
     dense: bool = eqx.field(static=True)
     together: Together = eqx.field(static=True, default=Together())
+    constant: bool = eqx.field(static=True, default=False)
 
     def bound(self, operands: Operands, whole: bool = True) -> Any:
         """Returns the vector field as a function of time and state, for a step of full length or not."""

@@ -44,6 +44,11 @@ class Parts:
         self.count = count
         self.tables = tables
 
+    @property
+    def captures(self) -> bool:
+        """Whether a function closes over a traced value, by which it may be differentiated."""
+        return any(program.captures for program, _, _ in self.programs.values())
+
     def __call__(self, t: RealScalarLike, y: Y, operands: list[Array]) -> Y:
         """Returns the vector field."""
         return self.bind(operands)(t, y)

@@ -152,7 +152,7 @@ class RKC2(AbstractStructuredSolver):
             wide = jnp.concatenate([-u[:1], u, -u[-1:]])  # zero at both ends of cells of width 1/64
             return 64**2 * (wide[2:] - 2 * u + wide[:-2])
 
-        x = (jnp.arange(64) + 0.5) / 64
+        x = (jnp.arange(64.0) + 0.5) / 64
         solver = sciml.solvers.RKC2(spectral_radius=4 * 64**2)
         sol = sciml.solve(heat, jnp.sin(jnp.pi * x), t0=0.0, t1=0.1, dt=0.005, solver=solver)
         assert abs(sol.ys[-1] - jnp.exp(-jnp.pi**2 * 0.1) * jnp.sin(jnp.pi * x)).max() < 1e-3

@@ -20,7 +20,7 @@ from ._control import Tolerances
 from ._field import arrays_of, check_signature
 from ._loop import Loop
 from ._march import March, Operands, known
-from ._parts import bind
+from ._parts import Parts, bind
 from ._plan import Plan, Times, default_solver, make_plan
 from ._refill import Refill
 from ._scan import Steps
@@ -137,7 +137,9 @@ def solve(
             model, y0, args, times, tolerances, plan.max_steps, solver, controller, saveat, adjoint
         )
     else:
-        sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule)
+        # what is known now is no variable of a derivative
+        constant = all(map(concrete, jax.tree.leaves((model, args))))
+        sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule, constant)
     sol = dataclasses.replace(sol, solver=type(solver).__name__)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, reached=sol.t_reached)
@@ -154,6 +156,7 @@ def _solve(
     plan: Plan,
     adjoint: AbstractAdjoint,
     schedule: str,
+    constant: bool,
 ) -> Solution:
     assert plan.stepper is not None  # else diffrax runs the solve
     if plan.forwards is None:
@@ -164,6 +167,8 @@ def _solve(
     dt = jax.tree.map(jnp.abs, times.dt)
     length = direction * dt if plan.equal else None
     field, operands = plan.stepper.close(model, times.t0, y0, args, length)
+    # cotangents of tables cost as much as what the tables save
+    constant = constant and isinstance(field, Parts) and not field.captures
     saves, outside = None, None
     if times.saves is not None:
         saves = direction * (times.saves - times.t0)
@@ -192,7 +197,7 @@ def _solve(
         check_adjoint(adjoint)
     elif plan.norm is None and plan.steps is None:
         check_apart(lambda t, y, held: field(t, y, held), times.t0, y0, operands)
-    march = March(field, plan.stepper, plan.control, saves is not None, together)
+    march = March(field, plan.stepper, plan.control, saves is not None, together, constant)
     if plan.steps is not None:
         loop = Steps(march, Lanes(None), plan.steps, plan.tail)
     else:

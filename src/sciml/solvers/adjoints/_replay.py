@@ -61,11 +61,13 @@ def run(
         times: Whether t0, t1 and saved times are differentiated.
         room: How much may be recorded.
     """
+    march = (loop.loop if isinstance(loop, Refill) else loop).march
     spec = differentiable_parts(operands, times)._replace(saves=None)
+    if march.constant:
+        spec = spec._replace(field=[False for _ in operands.field])
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
-    scatters = (loop.loop if isinstance(loop, Refill) else loop).march.stepper.scatters
-    members = over_lanes if scatters else _one_by_one
+    members = over_lanes if march.stepper.scatters else _one_by_one
 
     def unpack(count: int | None, flags: Any, tree: PyTree) -> tuple:
         return enter(loop, Lanes(count), flags, tree, state_bytes, room)
