@@ -66,7 +66,5 @@ def groups() -> list[Group]:
     rows = [Candidate(one, served(1, 1))]
     rows += [Candidate(f"one process, {count} devices", served(1, count), one) for count in (2, 8)]
     rows.append(Candidate("two processes, one device each, twice the work", served(2, 1), one))
-    title = (
-        f"`parallel.ensemble`, {N} Lorenz systems to t = 5, CPU with {cores} cores: equal total work, and the ceiling"
-    )
+    title = f"`ensemble`, {N} Lorenz systems to t = 5, CPU with {cores} cores: equal work, and the ceiling"
     return [Group(title, rows)]

@@ -47,7 +47,7 @@ def _processes(count: int, devices: int, rows: int, steps_per_exchange: int = 1)
     def build() -> Callable[[], Any]:
         command = [sys.executable, "-m", "benchmarks.domain", str(devices), str(rows), str(steps_per_exchange)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        workers = [subprocess.Popen(command, **pipes) for _ in range(count)]
+        workers: list[Any] = [subprocess.Popen(command, **pipes) for _ in range(count)]
 
         def run() -> None:
             for worker in workers:

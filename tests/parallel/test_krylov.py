@@ -32,6 +32,7 @@ def right_hand_side():
     return jnp.asarray(np.random.default_rng(0).normal(size=(8, 4)))
 
 
+@pytest.mark.slow
 def test_solution_and_gradient(domain):
     b, rate = right_hand_side(), jnp.asarray(0.7)
 
@@ -66,3 +67,11 @@ def test_failures_are_codes(domain):
     assert int(nothing.steps) == 0 and int(nothing.status) == 0
     with pytest.raises(ValueError, match="`operator` must return what is like `b`"):
         domain.cg(lambda x: x[1:], b, rtol=1e-6)
+
+
+def test_solution_over_devices(domain):
+    b, rate = right_hand_side(), jnp.asarray(0.7)
+    found, alone = domain.run(ft.partial(solve, domain), b, rate), solve(domain, b, rate)
+    np.testing.assert_allclose(operator(domain, rate, alone.value), b, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(found.value, alone.value, rtol=1e-9, atol=1e-12)
+    assert int(found.status) == 0 and int(found.steps) == int(alone.steps)

@@ -253,3 +253,22 @@ def test_damaged_files_are_named(tmp_path):
         quiet(line, X, S, block=2, store=tmp_path)
     path.unlink()
     np.testing.assert_array_equal(quiet(line, X, S, block=2, store=tmp_path).values, X + 1)
+
+
+def test_zarr(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    from sciml.runs import ZarrStore
+
+    members = {"x": X, "w": np.ones((6, 2), np.float32)}
+
+    def fn(p):
+        return {"y": p["x"] * p["w"], "n": p["x"] > 2}
+
+    with pytest.raises(Stop):
+        parallel.sweep(fn, members, block=4, store=ZarrStore(tmp_path), mesh=devices(1), progress=until(4))
+    result = quiet(fn, members, store=ZarrStore(tmp_path))
+    assert same_bits(result.values, quiet(fn, members, block=4).values) and result.block == 4
+    assert zarr.open_group(tmp_path / "frames.zarr", mode="r")["values.y"].shape == (6, 2)
+    for options in ({"reduce": parallel.Mean()}, {"on_fail": parallel.Retry([fn])}):
+        with pytest.raises(ValueError, match="neither reductions nor retries"):
+            quiet(fn, members, store=ZarrStore(tmp_path), **options)

@@ -19,7 +19,7 @@ from jaxtyping import Array, Int, PyTree, Real
 from .._loops import while_loop
 from .._status import Status
 from .._types import RealScalarLike
-from .._vma import as_promoted_function, promote, to_varying, vma_of
+from .._vma import match, to_varying, vma_of
 
 
 class LinearSolution(NamedTuple):
@@ -58,7 +58,7 @@ class Rule(NamedTuple):
 
 def cg(operator: Callable[[PyTree], PyTree], b: PyTree, rule: Rule) -> LinearSolution:
     """Solves `operator(x) = b`; see `Domain.cg`."""
-    program, consts, b = _as_program(operator, b)
+    program, consts, b = _as_program(operator, b, rule.together)
 
     @jax.custom_vjp
     def solve(consts, b):
@@ -75,29 +75,27 @@ def cg(operator: Callable[[PyTree], PyTree], b: PyTree, rule: Rule) -> LinearSol
         return pull(b_bar)[0], b_bar
 
     solve.defvjp(forward, backward)
-    # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
-    return solve(*promote((consts, b)))
+    return solve(consts, b)
 
 
-def _as_program(operator: Callable, b: PyTree) -> tuple[Callable, list, PyTree]:
-    """Returns the operator as a function of what it closes over and of a field; the rule may close over nothing."""
-    b = promote(b)
+def _as_program(operator: Callable, b: PyTree, together: tuple[str, ...]) -> tuple[Callable, list, PyTree]:
+    """Returns the operator as a function of what it closes over and of a field; the rule may close over nothing.
+
+    What it closes over keeps its type. Where it is the same on all devices, its cotangent is then the
+    sum over them by JAX's own rules.
+    """
+    b = to_varying(b, vma_of(b) | frozenset(together))
     closed, out = jax.make_jaxpr(operator, return_shape=True)(b)
-    if not vma_of(closed.consts) <= vma_of(b):
-        b = to_varying(b, vma_of(closed.consts))
-        closed, out = jax.make_jaxpr(operator, return_shape=True)(b)
     structure = jax.tree.structure(b)
     shapes = [jnp.shape(x) for x in jax.tree.leaves(b)]
     if jax.tree.structure(out) != structure or [x.shape for x in jax.tree.leaves(out)] != shapes:
-        raise ValueError(
-            f"`Domain.cg`: `operator` must return what is like `b`, of shapes {shapes}, but returned {out}."
-        )
+        raise ValueError(f"`Domain.cg`: `operator` must return what is like `b`, of {shapes}, but returned {out}.")
 
     def program(consts, x):
-        run = as_promoted_function(jex.core.ClosedJaxpr(closed.jaxpr, consts))
+        run = jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(closed.jaxpr, consts))
         return jax.tree.unflatten(structure, run(*jax.tree.leaves(x)))
 
-    return program, [jnp.asarray(c) for c in closed.consts], b
+    return program, closed.consts, b
 
 
 def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, rule: Rule) -> LinearSolution:
@@ -120,7 +118,7 @@ def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, rule: Rule) -> Lin
         step = square / jnp.real(rule.dot(p, image))
         x, r = combine(x, step, p), combine(r, -step, image)
         following = size(r)
-        return x, r, combine(r, following / square, p), following, number + 1
+        return x, r, combine(r, following / square, p), match(following, x), number + 1
 
     zero = jax.tree.map(jnp.zeros_like, b)
     carry = (zero, b, b, start, jnp.zeros((), jnp.int32))

@@ -53,7 +53,7 @@ class Sweep:
         self._stop = stop
         self._attempts = attempts
         self._executor = executor
-        opened = None if store is None else open_store(store)
+        opened = None if store is None else open_store(store, rows_only=task.reduce is None and not attempts)
         if block is None and opened is not None:
             block = stored_block(opened)
         if block is None:

@@ -11,6 +11,7 @@ import numpy as np
 from ..runs._fingerprint import Fingerprint, Part, describe, fingerprint
 from ..runs._manifest import open_run
 from ..runs._store import AbstractStore, NpzStore
+from ..runs._zarr_store import ZarrStore
 from ._generated import Generated, lowered_text
 from ._members import is_array
 from ._plan import Plan
@@ -19,16 +20,26 @@ from ._program import Outcome, Task
 _FIRST = np.zeros(16, np.uint8)
 
 
-def open_store(store: Any) -> AbstractStore:
+def open_store(store: Any, *, rows_only: bool) -> AbstractStore:
     """Returns the store that `store`, a folder or a store, stands for.
+
+    Args:
+        store: The argument of `sweep`.
+        rows_only: Whether all that is written has a row for each member, and every member one.
 
     Raises:
         TypeError: If it is neither.
+        ValueError: If it cannot hold the blocks of this sweep.
     """
     if isinstance(store, (str, os.PathLike)):
         return NpzStore(store)
     if not isinstance(store, AbstractStore):
         raise TypeError(f"`sweep`: `store` must be a folder or a store of `sciml.runs`, got {type(store).__name__}.")
+    if isinstance(store, ZarrStore) and not rows_only:
+        raise ValueError(
+            "`sweep`: a `ZarrStore` holds a row for each member, and neither reductions nor retries. Give a folder as "
+            "`store`; `SweepResult.to_xarray().to_zarr(...)` writes the results as zarr."
+        )
     return store
 
 
@@ -50,7 +61,7 @@ class Blocks:
             return None
         shapes, static = eqx.partition(self._tree(self._like, ids, origin), _has_shape)
         found = eqx.combine(self._store.get(number, shapes), static)
-        if not np.array_equal(found["origin"], origin) or not np.array_equal(found["members"], ids):
+        if not np.array_equal(found["origin"][0], origin) or not np.array_equal(found["members"], ids):
             return None
         return Outcome(found["values"], found["status"], found["work"], found["summaries"])
 
@@ -67,7 +78,8 @@ class Blocks:
         members = jax.tree.map(cut, (outcome.values, outcome.status, outcome.work))
         values, status, work = members
         tree = {"values": values, "status": status, "work": work, "summaries": outcome.summaries}
-        return {**tree, "members": ids, "origin": origin}
+        # one row for each member in every array, as a store that lays the blocks end to end needs it
+        return {**tree, "members": ids, "origin": np.tile(origin, (ids.size, 1))}
 
 
 def open_sweep(

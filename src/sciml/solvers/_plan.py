@@ -208,7 +208,7 @@ def _read_norm(norm: Any, controller: Any) -> Norm | None:
     if isinstance(controller, diffrax.PIDController) and controller.norm is not optx.rms_norm:
         if norm is not None:
             raise ValueError("Give the norm either as `norm` or in `controller`, not both.")
-        norm = cast(Norm, controller.norm)
+        norm = controller.norm
     if norm is None:
         return None
     if not callable(norm):
@@ -217,7 +217,7 @@ def _read_norm(norm: Any, controller: Any) -> Norm | None:
         hash(norm)
     except TypeError:
         raise TypeError(f"`norm` must be hashable, a plain function or `Domain.rms`, but is {norm!r}.") from None
-    return norm
+    return cast(Norm, norm)
 
 
 def _from_pid(controller: diffrax.PIDController) -> Any:

@@ -216,6 +216,7 @@ def _solve(
         ys = jax.tree.map(lambda x: jnp.where(_over(outside, x), jnp.full_like(x, jnp.nan), x), ys)
         status = _or_invalid(status, jnp.any(outside))
     if plan.dt_unchecked:
+        assert times.dt is not None
         wrong_way = times.dt * direction < 0
         ys = known(ys, ~wrong_way)
         status = _or_invalid(status, wrong_way)

@@ -31,7 +31,7 @@ class Reversible(AbstractAdjoint):
       z_{n+1} = z_n - \Psi_{-h}(t_{n+1}, y_{n+1}).$$
 
     The gradient runs this backwards from the end state and recomputes every state on the way, so
-    nothing is recorded. A step costs two of the base method, forwards and backwards. The gradient is
+    that none is recorded. A step costs two of the base method, forwards and backwards. The gradient is
     exact for what was computed, as far as rounding lets the states be recomputed.
 
     **Where it loses accuracy.** With $N$ steps the way back multiplies rounding errors by
@@ -51,9 +51,9 @@ class Reversible(AbstractAdjoint):
     cotangents are added where the way back passes by.
 
     With fixed steps, `t0` and `t1` known when traced, nothing is recorded. Any other loop, such as one with error
-    control, records three numbers for each of `max_steps` steps: when it started, what rounding took from that, and its
-    length; no state. A gradient with a schedule of "refill" runs in lockstep, and so does the solve. Implicit methods
-    are refused when traced. Forward mode needs `Direct`.
+    control, has room for three numbers for each of `max_steps` steps: when it started, what rounding took from that,
+    and its length. A smaller `max_steps` takes less. With `schedule="refill"` the solve runs in lockstep, as
+    gradients always do. Implicit methods are refused when traced. Forward mode needs `Direct`.
 
     Attributes:
         coupling: $\lambda$, between 0 and 1. Closer to 1 the reversal is more accurate over many steps, and
