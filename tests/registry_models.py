@@ -10,7 +10,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from sciml import AbstractModel, models
-from sciml.spatial import Dirichlet, Grid
 
 
 class Case(NamedTuple):
@@ -28,7 +27,6 @@ class Case(NamedTuple):
 
 CASES = (
     Case("Brusselator", models.Brusselator, (1.5, 3.0), 2.0),
-    Case("Darcy", lambda: models.Darcy(Grid(3), Dirichlet(0.0), k=2.0), (1.0, 2.0, 1.5), 0.1),
     Case("FitzHughNagumo", models.FitzHughNagumo, (-1.0, 1.0), 10.0),
     Case("HIRES", models.HIRES, (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0057), 1.0, stiff=True),
     Case("HarmonicOscillator", lambda: models.HarmonicOscillator(omega=2.0, zeta=0.1), (1.0, 0.0), 3.0),
