@@ -44,7 +44,7 @@ ADJOINTS = (
     Case("gauss_little_memory", sciml.Gauss(memory=1), KINDS, (), error=3e-7),
 )
 
-_QUICK = (("backsolve", "scan"), ("gauss", "scan"), ("reversible", "scan"), ("reversible", "adaptive_saves"))
+_QUICK = (("backsolve", "scan"), ("gauss", "scan"), ("reversible", "scan"))
 
 
 def _is_slow(case: Case, kind: str) -> bool:
