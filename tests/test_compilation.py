@@ -73,7 +73,7 @@ def exported(fn, *args):
 @pytest.mark.parametrize(
     "kind",
     [
-        "one",
+        pytest.param("one", marks=pytest.mark.slow),
         "fixed",
         pytest.param("many", marks=pytest.mark.slow),
         pytest.param("gradient", marks=pytest.mark.slow),

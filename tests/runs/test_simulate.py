@@ -55,7 +55,11 @@ def test_backwards_and_without_frames():
 @pytest.mark.x64
 @pytest.mark.parametrize(
     "solver",
-    [sciml.solvers.Rosenbrock23(), pytest.param(diffrax.Kvaerno3(), marks=pytest.mark.slow), diffrax.ImplicitEuler()],
+    [
+        sciml.solvers.Rosenbrock23(),
+        pytest.param(diffrax.Kvaerno3(), marks=pytest.mark.slow),
+        pytest.param(diffrax.ImplicitEuler(), marks=pytest.mark.slow),
+    ],
     ids=lambda s: type(s).__name__,
 )
 def test_any_solver(solver):

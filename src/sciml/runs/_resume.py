@@ -32,7 +32,7 @@ class Point(NamedTuple):
 
 def payload(carry: Carry, ids: np.ndarray | None) -> PyTree:
     """Returns what a checkpoint holds beside frames."""
-    return {"carry": carry, "ids": np.zeros(0, np.int64) if ids is None else np.asarray(ids, np.int64)}
+    return {"carry": carry} if ids is None else {"carry": carry, "ids": np.asarray(ids, np.int64)}
 
 
 def last_point(checkpoints: AbstractStore | None, like: Carry, frame: PyTree | None) -> Point | None:
@@ -71,6 +71,6 @@ def _read(checkpoints: AbstractStore, number: int, like: Carry, frame: PyTree | 
     held, structure = None, jax.tree.structure(frame)
     if "held/0" in named:
         held = jax.tree.unflatten(structure, [np.asarray(named[f"held/{i}"]) for i in range(structure.num_leaves)])
-    ids = np.asarray(named["carried/ids"])
+    ids = named.get("carried/ids")
     carry = jax.tree.map(_placed, carry, like)
-    return Point(number, carry, ids if len(ids) else None, int(named["frames"]), held)
+    return Point(number, carry, None if ids is None else np.asarray(ids), int(named["frames"]), held)
