@@ -216,7 +216,7 @@ def _solve(
     if method.evaluations < 0:
         evaluations = jnp.full_like(evaluations, -1)
     ts, finish = times.saves, partial(plan.stepper.finish, bound)
-    ys = finish(result.ys) if ts is None else jax.vmap(finish)(result.ys)
+    ys = finish(ys) if ts is None else jax.vmap(finish)(ys)
     if outside is not None:
         ys = jax.tree.map(lambda x: jnp.where(_over(outside, x), jnp.full_like(x, jnp.nan), x), ys)
         status = _or_invalid(status, jnp.any(outside))
