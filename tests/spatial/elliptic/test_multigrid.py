@@ -114,7 +114,7 @@ def test_the_factor_does_not_depend_on_the_size(shape):
         assert factor(EllipticOperator(Boundaries(Grid(shape), conditions)), f) < 0.1
     jumps = EllipticOperator(Boundaries(Grid(shape), Dirichlet(0.0)), jumping(shape))
     assert factor(jumps, f, Multigrid(WCycle())) < 0.15
-    assert factor(jumps, f) < 0.2
+    assert factor(jumps, f) < 0.25
 
 
 @pytest.mark.x64

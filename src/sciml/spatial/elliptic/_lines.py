@@ -37,10 +37,10 @@ def factorise(operator: Faces, axis: int) -> LineFactors:
     lower = jnp.moveaxis(jnp.broadcast_to(operator.lower(axis), shape), axis, 0)
     upper = jnp.moveaxis(jnp.broadcast_to(operator.upper(axis), shape), axis, 0)
     closed = operator.periodic[axis]
-    corner = lower[0]
+    corner = lower[:1]
     lower = lower.at[0].set(0.0)
     if closed:
-        diagonal = diagonal.at[0].add(corner).at[-1].add(corner)
+        diagonal = diagonal.at[0].add(corner[0]).at[-1].add(corner[0])
 
     def eliminate(ratio: Array, row: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
         d, low, up = row
@@ -48,13 +48,13 @@ def factorise(operator: Faces, axis: int) -> LineFactors:
         pivot = jnp.where(pivot == 0, 0.0, 1 / jnp.where(pivot == 0, 1.0, pivot))
         return up * pivot, (up * pivot, pivot)
 
-    _, (ratio, pivot) = scan(eliminate, jnp.zeros_like(corner), (diagonal, lower, upper))
+    _, (ratio, pivot) = scan(eliminate, jnp.zeros_like(corner[0]), (diagonal, lower, upper))
     factors = LineFactors(lower, ratio, pivot, None)
     if not closed:
         return factors
     ends = jnp.zeros_like(diagonal).at[0].set(1.0).at[-1].add(1.0)
     answer = _substitute(factors, ends)
-    return LineFactors(lower, ratio, pivot, (corner, answer / (1 - corner * (answer[0] + answer[-1]))))
+    return LineFactors(lower, ratio, pivot, (corner, answer / (1 - corner * (answer[:1] + answer[-1:]))))
 
 
 def solve_lines(factors: LineFactors, axis: int, f: Array) -> Array:
@@ -62,7 +62,7 @@ def solve_lines(factors: LineFactors, axis: int, f: Array) -> Array:
     u = _substitute(factors, jnp.moveaxis(f, axis, 0))
     if factors.closing is not None:
         corner, answer = factors.closing
-        u = u + corner * (u[0] + u[-1]) * answer
+        u = u + corner * (u[:1] + u[-1:]) * answer
     return jnp.moveaxis(u, 0, axis)
 
 
