@@ -93,7 +93,7 @@ class Advection(NamedTuple):
         return self.upwind.sparsity
 
     def __call__(self, u, *, t=None, args=None):
-        velocity = over(self.upwind.grid, velocity_at)
+        velocity = over(self.upwind.grid, velocity_at).astype(u.dtype)
         return self.upwind(u, velocity, t=t, args=args)
 
 
