@@ -92,7 +92,7 @@ def test_memory_does_not_depend_on_the_number_of_steps():
         return jax.jit(jax.grad(fn)).lower(jnp.ones((2, 100))).compile().memory_analysis().temp_size_in_bytes
 
     few, many = temporary(1_000), temporary(100_000)
-    assert few == many and many < 40 * 200 * jnp.zeros(()).dtype.itemsize
+    assert few == many and many < 100 * 200 * jnp.zeros(()).dtype.itemsize
 
 
 def _members(count):
