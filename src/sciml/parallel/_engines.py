@@ -82,7 +82,8 @@ def run_elsewhere(
         except Exception as error:
             raise RuntimeError(
                 f"`sweep`: the executor takes no more blocks ({type(error).__name__}: {error}). Its workers may have "
-                "died, of too little memory for example. With a `store`, call again to go on."
+                "died, of too little memory for example, or because they cannot import `fn`: define it at the top of a "
+                "module. With a `store`, call again to go on."
             ) from error
         future.add_done_callback(lambda future: done.put((number, future)))
 

@@ -49,7 +49,8 @@ class Quantiles(AbstractReduction):
 
     A number falls into the bin of its sign, its exponent and the leading bits of its mantissa, so that a bin is
     narrower than `accuracy` times its numbers, large or small. Only the bins that hold a member are kept, with
-    their counts, and the extremes. Counts merge exactly, in any order. NaN lies above infinity.
+    their counts, and the extremes. Counts merge exactly, in any order. NaN lies above infinity. A quantile is that of a
+    member, as by `numpy.quantile(..., method="lower")`: nothing is interpolated between two members.
 
     Attributes:
         q: The probabilities, each between 0 and 1; they come first in the result.

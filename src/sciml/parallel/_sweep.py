@@ -59,7 +59,8 @@ def sweep(
     Args:
         fn: What to run: `fn(one_members_params)`, with `shared` as the next argument if it is given,
             and a random key if `key` is given: as the keyword `key` where `fn` has a parameter of that
-            name, else as the last argument. May return any PyTree, a `sciml.Solution` for example.
+            name, else as the last argument. May return any PyTree, a `sciml.Solution` for example. As by `jax.jit`,
+            what it reads from outside is read when it is traced first: pass what changes as `shared`.
         params: The members: a PyTree of arrays with a leading axis of length `n`, such as `sobol` and
             `latin_hypercube` make, a `grid`, or members made from their number by `generate`.
         shared: What all members have in common, a PyTree.
@@ -95,7 +96,7 @@ def sweep(
 
     Raises:
         ValueError: If `params` is empty or its leaves' leading axes differ, or an argument cannot be used.
-        TypeError: If an argument has the wrong type, or a function is being traced.
+        TypeError: If an argument has the wrong type, a function is being traced, or `fn` returns no array.
         SolveError: If a member failed and `on_fail` is "raise".
         StoreError: If the store is another sweep's, or cannot be read or written.
         RuntimeError: If the executor cannot run a block.

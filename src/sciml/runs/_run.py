@@ -77,6 +77,11 @@ class Run:
         """All frames, with times first on every leaf; they must fit into memory."""
         return self._frames[:]
 
+    @property
+    def ys(self) -> PyTree:
+        """The same as `values`, by the name that a `Solution` has for it, so that `sciml.plot` draws a run too."""
+        return self.values
+
     def raise_if_failed(self) -> "Run":
         """Returns the run, or raises one error that says how many members failed, which and why.
 

@@ -74,7 +74,8 @@ def simulate(
         atol: Absolute tolerance; as for `solve`.
         solver: Any solver that `solve` takes. Those that `solve` leaves to diffrax run here in sciml's loop.
         controller: A `diffrax.PIDController` in place of `rtol` and `atol`.
-        save_every: The time between two frames, positive; the first is at `t0`.
+        save_every: The time between two frames, positive; the first is at `t0`, and `t1` has one only if it is a
+            multiple. Without this and `saveat` there are no frames, and `Run.y` is the last state.
         saveat: The times of the frames in place of `save_every`: an array within `[t0, t1]`, in the direction of time.
         output: `output(t, y, args)`: what to keep of a state, computed on the device; by default the state.
         in_axes: For an ensemble, which of `(model, y0, args)` have members in their arrays' first axis, as in
@@ -89,7 +90,8 @@ def simulate(
         segment_steps: The most steps between two looks of the host; by default few thousand for small states, fewer for
             large ones.
         max_steps: The limit on attempted steps of a member; by default there is none.
-        progress: Whether to show a bar with the time left, or a function to call as `progress(elapsed, total)`.
+        progress: Whether to show a bar with the time left, or a function to call as `progress(elapsed, total)`
+            with the model's time since `t0`.
         throw: Whether to raise an error at the end if the run, or a member, failed.
 
     Returns:

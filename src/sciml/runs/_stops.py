@@ -15,7 +15,8 @@ from .._types import Args, RealScalarLike, Y
 class SteadyState(eqx.Module):
     r"""Ends a run where the state no longer changes: $\|f(t, y)\| \le \mathrm{atol} + \mathrm{rtol} \, \|y\|$.
 
-    The norms are root mean squares over all elements. Looked at at every saved time.
+    The norms are root mean squares over all elements. Looked at at every saved time. What decays to zero needs an
+    absolute tolerance: its rate of change stays in proportion to itself.
 
     Attributes:
         rtol: Relative tolerance, per unit of time.
