@@ -244,6 +244,12 @@ def test_bad_arguments():
         quiet(lambda p: p, np.ones(3)).member(3)
 
 
+@pytest.mark.parametrize("returned", [None, "text"])
+def test_a_function_that_returns_no_array(returned):
+    with pytest.raises(TypeError, match="`fn` or `output` returned .*Does the function end with `return`"):
+        quiet(lambda p: returned, np.ones(3))
+
+
 def test_plot_of_a_grid():
     plt = pytest.importorskip("matplotlib.pyplot")
     grid = parallel.grid(a=jnp.linspace(0.0, 1.0, 4), b=jnp.linspace(1.0, 3.0, 5))

@@ -22,9 +22,9 @@ from sciml.spatial import (
     Periodic,
     Poisson,
     Robin,
+    _sines_cosines as trig,
     solve_elliptic,
 )
-from sciml.spatial.elliptic import _sines_cosines as trig
 
 DTYPE = jnp.result_type(float)
 EPS = float(jnp.finfo(DTYPE).eps)

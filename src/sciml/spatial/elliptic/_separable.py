@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .. import _weights
+from .. import _sines_cosines as trig, _weights
 from .._boundaries import Boundaries
 from .._conditions import Dirichlet, Neumann, Periodic
-from . import _sines_cosines as trig
 
 
 class Axis(NamedTuple):

@@ -23,7 +23,8 @@ from jaxtyping import Array, Inexact
 Transform = Callable[[Array, int], Array]
 
 
-def _along(values: np.ndarray, x: Array, axis: int) -> Array:
+def along(values: np.ndarray, x: Array, axis: int) -> Array:
+    """Returns a vector along an axis of an array, in its dtype, or a complex one for complex values."""
     shape = [1] * x.ndim
     shape[axis] = len(values)
     kind = np.result_type(x.dtype, np.complex64) if np.iscomplexobj(values) else x.dtype
@@ -31,7 +32,7 @@ def _along(values: np.ndarray, x: Array, axis: int) -> Array:
 
 
 def _alternate(x: Array, axis: int) -> Array:
-    return x * _along((-1.0) ** np.arange(x.shape[axis]), x, axis)
+    return x * along((-1.0) ** np.arange(x.shape[axis]), x, axis)
 
 
 def _real_linear(transform: Transform) -> Transform:
@@ -104,14 +105,14 @@ def dct4(x: Array, axis: int) -> Array:
     n = x.shape[axis]
     if n % 2:
         phase = np.exp(-1j * np.pi * np.arange(n) / (2 * n))
-        twist = _along(phase, x, axis)
+        twist = along(phase, x, axis)
         spectrum = jnp.fft.fft(x.astype(twist.dtype) * twist, 2 * n, axis=axis)
         spectrum = jnp.take(spectrum, np.arange(n), axis=axis)
-        return 2 * (spectrum * _along(phase * np.exp(-1j * np.pi / (4 * n)), x, axis)).real
+        return 2 * (spectrum * along(phase * np.exp(-1j * np.pi / (4 * n)), x, axis)).real
     phase = np.exp(-1j * np.pi * (np.arange(n // 2) + 0.125) / n)
     even = jnp.take(x, np.arange(0, n, 2), axis=axis)
     odd = jnp.take(x, np.arange(n - 1, 0, -2), axis=axis)
-    twist = _along(phase, even, axis)
+    twist = along(phase, even, axis)
     pairs = 2 * twist * jnp.fft.fft(jax.lax.complex(even, odd) * twist, axis=axis)
     place = axis % x.ndim + 1
     return jnp.stack([pairs.real, -jnp.flip(pairs.imag, axis)], place).reshape(x.shape)
