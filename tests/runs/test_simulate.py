@@ -297,3 +297,21 @@ def test_bad_arguments(options, error, said):
 def test_a_traced_call_is_refused():
     with pytest.raises(TypeError, match="`simulate` runs from Python"):
         jax.grad(lambda y: sciml.simulate(decay, y, t0=0.0, t1=1.0).y.sum())(jnp.ones(2))
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("steps", [{"dt": 0.25}, {"rtol": 1e-6, "atol": 1e-8}], ids=["fixed", "adaptive"])
+def test_a_method_that_holds_modes_between_its_steps(steps):
+    model = sciml.models.KuramotoSivashinsky(32, 22.0)
+    x = model.x()
+    y0 = jnp.cos(2 * jnp.pi * x / 22.0) * (1 + jnp.sin(2 * jnp.pi * x / 22.0))
+    options = dict(t0=0.0, t1=5.0, **steps)
+    run = sciml.simulate(model, y0, save_every=0.7, segment_steps=6, **options, **QUIET)
+    sol = sciml.solve(model, y0, saveat=0.7 * jnp.arange(8.0), **options)
+    np.testing.assert_allclose(run.values, sol.ys, rtol=1e-9, atol=1e-9)
+    assert run.y.shape == (32,) and run.y.dtype == y0.dtype
+    several = sciml.simulate(
+        model, jnp.stack([y0, 2 * y0]), save_every=0.7, in_axes=(None, 0, None), **options, **QUIET
+    )
+    np.testing.assert_allclose(several.values[:, 0], sol.ys, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(several.y[0], run.y, rtol=1e-7, atol=1e-8)

@@ -12,7 +12,7 @@ from .._checkpointed_scan import bytes_of
 from .._checks import check_count, check_state
 from .._types import Args, IntScalarLike, RealScalarLike
 from ..solvers import AbstractAdjoint, solve
-from ..solvers._plan import make_plan
+from ..solvers._plan import default_solver, make_plan
 from ..solvers.adjoints._checkpointed import DEFAULT_MEMORY
 from ._adjoint_rows import KINDS, AdjointRow, Setting, rows_of
 from ._memory import _human, memory
@@ -138,6 +138,7 @@ def adjoint_memory(
         if kind not in KINDS:
             known = ", ".join(f"`{x.__name__}`" for x in KINDS)
             raise TypeError(f"`adjoint_memory(adjoints=...)` takes classes among {known}, but got {kind!r}.")
+    solver = default_solver(model, controller, dt, rtol, atol) if solver is None else solver
     options = dict(rtol=rtol, atol=atol, solver=solver, controller=controller, saveat=saveat, max_steps=max_steps)
     found = []
 

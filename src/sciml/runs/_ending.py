@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 
 from .._status import Status
+from ._axes import Inputs
 from ._crowd import info_of
 from ._drive import Outcome
 from ._run import Run
 from ._segment import Segment
 
 
-def ending(segment: Segment, outcome: Outcome) -> dict[str, Any]:
+def ending(segment: Segment, inputs: Inputs, outcome: Outcome) -> dict[str, Any]:
     """Returns the attributes of `Run` that tell how the run ended."""
     info = info_of(outcome.carry)
     times = segment.times
@@ -19,7 +20,7 @@ def ending(segment: Segment, outcome: Outcome) -> dict[str, Any]:
     t0, t1 = np.asarray(times.t0), np.asarray(times.t1)
     reached = np.where(info.elapsed >= segment.host_span, t1, t0 + direction * info.elapsed)
     return {
-        "y": outcome.carry.member.state.restart.y,
+        "y": segment.states(inputs, outcome.carry),
         "status": info.status,
         "t_reached": reached,
         "accepted": info.accepted,

@@ -5,6 +5,7 @@ it, with the step size, the controller's memory and the last step, within which 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,11 +18,11 @@ from .._loops import scan, while_loop
 from .._status import Status
 from ..kernels.lanes import Lanes
 from ..solvers._control import Tolerances
-from ..solvers._field import close_field
 from ..solvers._loop import Loop
 from ..solvers._march import March, Operands, State, known
 from ..solvers._plan import Plan, Times
-from ..solvers.adjoints._replay import over_lanes
+from ..solvers._stepper import AbstractStepper
+from ..solvers.adjoints._replay import members_of
 from ._axes import Inputs
 from ._stops import Stops
 
@@ -119,6 +120,21 @@ class Segment(eqx.Module):
         index = carry.reached + (count if inputs.members is None else count[0])
         return Carry(member, index), frames, Info(index, *info)
 
+    def states(self, inputs: Inputs, carry: Carry) -> PyTree:
+        """Returns the state of every member, which a method may hold in other variables between its steps."""
+        y = carry.member.state.restart.y
+        if getattr(type(self.plan.stepper), "finish", None) is AbstractStepper.finish:
+            return y
+        return self._finish(inputs, carry.member)
+
+    @eqx.filter_jit
+    def _finish(self, inputs: Inputs, member: Member) -> PyTree:
+        def run(model, y0, args, member):
+            march, operands = self._close(model, y0, args)
+            return march.stepper.finish(march.bound(operands), member.state.restart.y)
+
+        return self._over(inputs, run, member)
+
     @property
     def host_span(self) -> np.floating:
         """`span` as the host knows it."""
@@ -146,19 +162,21 @@ class Segment(eqx.Module):
     def _close(self, model: Callable, y0: PyTree, args: PyTree) -> tuple[March, Operands]:
         stepper = self.plan.stepper
         assert stepper is not None  # `simulate` has found one
-        field, operands = close_field(model, self.times.t0, y0, args, stepper.evaluations)
+        times, dt = self.times, jax.tree.map(jnp.abs, self.times.dt)
+        equal = self.plan.equal and not (self.saves and stepper.lands)  # a saved time may cut a step short
+        length = self._direction() * dt if equal else None
+        field, operands = stepper.close(model, times.t0, y0, args, length)
         march = March(field, stepper, self.plan.control, self.saves > 0)
         limit = jnp.asarray(self.plan.max_steps, jnp.int32)
-        times = self.times
-        return march, Operands(operands, times.t0, self.span, None, self._direction(), self.tolerances, times.dt, limit)
+        return march, Operands(operands, times.t0, self.span, None, self._direction(), self.tolerances, dt, limit)
 
     def _start(self, model: Callable, y0: PyTree, args: PyTree) -> Member:
         march, operands = self._close(model, y0, args)
-        y0, consistent = march.stepper.prepare(lambda t, y: march.field(t, y, operands.field), operands.t0, y0)
+        y0, consistent = march.stepper.prepare(march.bound(operands), operands.t0, y0)
         if consistent is not None:
             y0 = known(y0, consistent)
 
-        @over_lanes
+        @members_of(march.stepper)
         def start(count, flags, tree):
             lanes = Lanes(count)
             values = lanes.enter(tree, jax.tree.leaves(flags))
@@ -173,7 +191,7 @@ class Segment(eqx.Module):
     def _advance(self, model, y0, args, member: Member, targets: Array, index: Array) -> tuple:
         march, operands = self._close(model, y0, args)
 
-        @over_lanes
+        @members_of(march.stepper)
         def run(count, flags, tree):
             targets, lanes = tree[3], Lanes(count)
             state, cause, operands = lanes.enter(tree[:3], jax.tree.leaves(flags[:3]))
@@ -184,11 +202,12 @@ class Segment(eqx.Module):
             return lanes.leave(state), ys, arrived
 
         state, ys, count = run((member.state, member.cause, operands, targets))
-        restart, cause = state.restart, member.cause
+        restart, cause, held = state.restart, member.cause, ys
         frames = Frames(None, jnp.zeros((targets.shape[0],), bool))
         if self.saves:
             numbers = jnp.arange(targets.shape[0], dtype=jnp.int32)
             assert self.times.saves is not None  # there are saved times
+            ys = jax.vmap(partial(march.stepper.finish, march.bound(operands)))(held)
             ts = self.times.saves[jnp.minimum(index + numbers, self.saves - 1)]
             valid = (numbers < count) & (index + numbers < self.saves) & (targets <= restart.elapsed) & (cause == 0)
             if self.stops.traced:
@@ -196,7 +215,7 @@ class Segment(eqx.Module):
                 causes = jnp.where(valid, causes, jnp.zeros_like(causes))
                 hit, first = jnp.any(causes != 0), jnp.argmax(causes != 0).astype(jnp.int32)
                 valid = valid & (~hit | (numbers <= first))
-                y = jax.tree.map(lambda y, saved: jnp.where(hit, saved[first], y), restart.y, ys)
+                y = jax.tree.map(lambda y, saved: jnp.where(hit, saved[first], y), restart.y, held)
                 elapsed = jnp.where(hit, targets[first], restart.elapsed)
                 status = jnp.where(hit, jnp.zeros_like(restart.status), restart.status)
                 restart = restart._replace(y=y, elapsed=elapsed, status=status)

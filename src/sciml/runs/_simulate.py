@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 from .._checks import check_count, check_state
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..solvers._field import arrays_of, check_signature
+from ..solvers._plan import default_solver
 from . import _prepare
 from ._axes import read_axes
 from ._crowd import Crowd
@@ -72,7 +73,8 @@ def simulate(
         dt: The size of fixed steps, or of the first step where there are tolerances; as for `solve`.
         rtol: Relative tolerance; as for `solve`.
         atol: Absolute tolerance; as for `solve`.
-        solver: Any solver that `solve` takes. Those that `solve` leaves to diffrax run here in sciml's loop.
+        solver: Any solver that `solve` takes, and by default the same. Those that `solve` leaves to diffrax run here in
+            sciml's loop.
         controller: A `diffrax.PIDController` in place of `rtol` and `atol`.
         save_every: The time between two frames, positive; the first is at `t0`, and `t1` has one only if it is a
             multiple. Without this and `saveat` there are no frames, and `Run.y` is the last state.
@@ -128,6 +130,7 @@ def simulate(
     model = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, model)
     inputs = read_axes(model, check_state(y0), arrays_of(args), in_axes)
     one = inputs.one()
+    solver = default_solver(model, controller, dt, rtol, atol) if solver is None else solver
     plan, times, tolerances = _prepare.plan_of(
         one[1], t0=t0, t1=t1, dt=dt, rtol=rtol, atol=atol, solver=solver, controller=controller, max_steps=max_steps
     )
@@ -162,7 +165,7 @@ def simulate(
             segment, crowd, writer, number=point.number, checkpoint_every=float(checkpoint_every), report=report
         )
     frames = Frames(store, writer.frames, block, frame)
-    run = Run(frames, store, inputs.members, ts=ts[: writer.frames], **ending(segment, outcome))
+    run = Run(frames, store, inputs.members, ts=ts[: writer.frames], **ending(segment, inputs, outcome))
     if not isinstance(store, MemoryStore):
         store.write_manifest({**(store.read_manifest() or {}), "ending": summary(run)})
     return run.raise_if_failed() if throw else run

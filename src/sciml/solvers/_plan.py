@@ -79,7 +79,7 @@ def make_plan(
     atol: Any,
     solver: Any,
     controller: Any,
-    norm: Any,
+    norm: Any = None,
     saveat: Any,
     max_steps: Any,
 ) -> tuple[Plan, Times, Tolerances | None]:

@@ -30,6 +30,7 @@ from ...kernels.lanes import Lanes, Member, batched
 from .._loop import Result, Saves
 from .._march import Operands
 from .._refill import Refill
+from .._stepper import AbstractStepper
 
 
 def differentiable_parts(operands: Operands, times: bool) -> Operands:
@@ -67,7 +68,7 @@ def run(
         spec = spec._replace(field=[False for _ in operands.field])
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
-    members = over_lanes if march.stepper.scatters else _one_by_one
+    members = members_of(march.stepper)
 
     def unpack(count: int | None, flags: Any, tree: PyTree) -> tuple:
         return enter(loop, Lanes(count), flags, tree, state_bytes, room)
@@ -119,6 +120,11 @@ def run(
     solve.defvjp(forward, backward)
     # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
     return solve(promote((y0, operands)))
+
+
+def members_of(stepper: AbstractStepper) -> Callable:
+    """Returns how the members of a batch run by a method: over lanes, or batched by JAX."""
+    return over_lanes if stepper.scatters else _one_by_one
 
 
 def over_lanes(fn: Callable) -> Callable:
