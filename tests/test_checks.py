@@ -45,9 +45,9 @@ def test_time_is_returned_as_a_scalar(t):
 
 @few
 @given(finite.filter(bool), st.sampled_from([None, True, False]))
-def test_step_is_returned_positive_or_refused(dt, forwards):
+def test_step_is_returned_with_its_sign_or_refused(dt, forwards):
     if forwards is None or (dt > 0) == forwards:
-        assert float(checks.check_step(dt, forwards, DTYPE)) == abs(np.float32(dt))
+        assert float(checks.check_step(dt, forwards, DTYPE)) == np.float32(dt)
     else:
         with pytest.raises(ValueError, match=f"`dt` must be {'positive' if forwards else 'negative'}, because"):
             checks.check_step(dt, forwards, DTYPE)
@@ -65,7 +65,8 @@ def test_tolerance_is_returned_or_refused(value):
 
 
 def test_absolute_tolerance_may_be_zero():
-    assert float(checks.check_tolerance(0.0, "atol", jnp.asarray(Y0), DTYPE)) == 0.0
+    found = float(checks.check_tolerance(0.0, "atol", jnp.asarray(Y0), DTYPE))
+    assert 0 < found < 1e-18  # so that what is zero and has no error is not 0 / 0
 
 
 @few

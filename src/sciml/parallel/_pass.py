@@ -11,7 +11,6 @@ from .._status import raise_for_status
 from ._blocks import check_block
 from ._collect import Collected
 from ._engines import run_elsewhere, run_here
-from ._members import is_array
 from ._mesh import member_groups
 from ._plan import Plan, choose_block
 from ._program import Machine, Outcome, Task
@@ -66,7 +65,7 @@ class Sweep:
         self.plan = Plan(order, check_block(block, where="sweep"))
         first = self.plan.batch(members, 0)
         self._like = machine.shapes(first)
-        if task.reduce is None and not any(map(is_array, jax.tree.leaves(self._like.values))):
+        if task.reduce is None and not any(hasattr(x, "shape") for x in jax.tree.leaves(self._like.values)):
             raise TypeError(
                 f"`sweep`: a member has no values, since `fn` or `output` returned {self._like.values!r}. Does the "
                 "function end with `return`?"

@@ -111,12 +111,12 @@ def open_parts(model: Callable, args: Args, functions: Functions) -> Bound:
     return Bound({name: bound(function) for name, (function, _) in functions.items()})
 
 
-def bind(field: Field, operands: list[Array], whole: bool = True) -> Any:
+def bind(field: Field, operands: list, whole: bool = True) -> Any:
     """Returns a field, or the functions of a model, with its operands.
 
     Args:
         field: The field.
-        operands: Its operands.
+        operands: Its operands, arrays or PyTrees of them.
         whole: Whether for a step of the length that the tables are for, if there are any.
     """
     if not isinstance(field, Parts):

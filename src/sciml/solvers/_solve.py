@@ -25,6 +25,7 @@ from ._plan import Plan, Times, default_solver, make_plan
 from ._refill import Refill
 from ._scan import Steps
 from ._solution import Solution, Stats
+from ._stepper import AbstractStepper
 from ._together import check_adjoint, check_apart, make_together
 from .adjoints import AbstractAdjoint, Checkpointed
 
@@ -216,7 +217,8 @@ def _solve(
     if method.evaluations < 0:
         evaluations = jnp.full_like(evaluations, -1)
     ts, finish = times.saves, partial(plan.stepper.finish, bound)
-    ys = finish(ys) if ts is None else jax.vmap(finish)(ys)
+    if type(plan.stepper).finish is not AbstractStepper.finish:  # the loop's variables are other ones
+        ys = finish(ys) if ts is None else jax.vmap(finish)(ys)
     if outside is not None:
         ys = jax.tree.map(lambda x: jnp.where(_over(outside, x), jnp.full_like(x, jnp.nan), x), ys)
         status = _or_invalid(status, jnp.any(outside))
