@@ -38,13 +38,21 @@ def pytest_report_header() -> str:
     return f"jax {jax.__version__}, x64 {'on' if X64 else 'off'}"
 
 
+DEAR = {line for line in (ROOT / "tests" / "dear.txt").read_text().splitlines() if not line.startswith("#")}
+
+# What the quick suite sees in float64 alone, since little of it depends on the precision.
+WIDE = ("inspect", "kernels", "parallel", "plot", "runs", "spatial", "training", "verify")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is marked `x64` on the float32 leg."""
-    if X64:
-        return
+    """Mark what is too dear for the quick suite; skip what is marked `x64` on the float32 leg."""
     skip = pytest.mark.skip(reason="needs float64, and SCIML_X64=0")
     for item in items:
-        if item.get_closest_marker("x64"):
+        place = item.path.relative_to(ROOT / "tests").parts[0] if item.path.is_relative_to(ROOT / "tests") else ""
+        if item.nodeid in DEAR or (not X64 and place in WIDE):
+            item.add_marker(pytest.mark.slow)
+        if not X64 and item.get_closest_marker("x64"):
             item.add_marker(skip)
 
 

@@ -329,7 +329,15 @@ start = time.perf_counter()
 import sciml
 print(time.perf_counter() - start)
 """
-    assert min(float(run(code)) for _ in range(5)) <= 0.6
+    assert any(float(run(code)) <= 0.6 for _ in range(5))
+
+
+@pytest.mark.x64
+def test_dear_tests_exist():
+    for line in (ROOT / "tests" / "dear.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            path, _, name = line.partition("::")
+            assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text(), line
 
 
 def test_the_text_stands_on_its_own():

@@ -10,10 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from sciml.kernels import lanes
-from tests.conftest import X64
-
-# what is evaluated does not depend on the dtype, the quick suite sees it in float64
-pytestmark = [] if X64 else [pytest.mark.slow]
 
 COUNT = 4
 INDEX = np.array([2, 0, 0, 1])

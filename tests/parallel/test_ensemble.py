@@ -9,12 +9,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 from sciml import parallel
 from sciml.parallel._blocks import check_block
-from tests.conftest import X64
 
 from .common import RHO, adaptive, collectives, devices, lorenz, same_bits
-
-# members are spread the same way whatever the dtype, the quick suite sees it in float64
-pytestmark = [] if X64 else [pytest.mark.slow]
 
 
 def square(p, s):
