@@ -50,7 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     skip = pytest.mark.skip(reason="needs float64, and SCIML_X64=0")
     for item in items:
         place = item.path.relative_to(ROOT / "tests").parts[0] if item.path.is_relative_to(ROOT / "tests") else ""
-        if item.nodeid in DEAR or (not X64 and place in WIDE):
+        dear = item.nodeid in DEAR or item.nodeid.partition("::")[0] in DEAR
+        if dear or (not X64 and place in WIDE):
             item.add_marker(pytest.mark.slow)
         if not X64 and item.get_closest_marker("x64"):
             item.add_marker(skip)

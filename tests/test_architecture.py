@@ -337,7 +337,8 @@ def test_dear_tests_exist():
     for line in (ROOT / "tests" / "dear.txt").read_text().splitlines():
         if not line.startswith("#"):
             path, _, name = line.partition("::")
-            assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text(), line
+            text = (ROOT / path).read_text()
+            assert not name or f"def {name.partition('[')[0]}(" in text, line
 
 
 def test_the_text_stands_on_its_own():

@@ -45,7 +45,8 @@ def interrupted(tmp_path, kind, kills):
             store = NpzStore(folder, prefix=prefix)
             for number in store.numbers():
                 store.get(number)
-        assert load(parts).reason == "no call of this run has ended yet"
+        reasons = "no call of this run has ended yet", done.stdout  # it may be killed on its very last steps
+        assert load(parts).reason in reasons
         seen.append(len(bits(parts)))
     last = start(parts, kind)
     assert last.returncode == 0 and last.stdout == done.stdout, last.stderr
