@@ -1,4 +1,4 @@
-"""A long run in a process of its own, which may kill itself after some seconds: `killed.py FOLDER KIND [SECONDS]`."""
+"""A long run in a process of its own, which may kill itself: `killed.py FOLDER KIND [SECONDS | REPORTS reports]`."""
 
 import os
 import signal
@@ -24,10 +24,15 @@ def out(t, y, rho):
 
 if __name__ == "__main__":
     folder, kind, *after = sys.argv[1:]
-    alive = []
+    alive, reports = [], 0
 
     def progress(done, total):
-        if after and not alive:  # the clock starts when everything is compiled
+        global reports
+        reports += 1
+        if after[1:] == ["reports"]:
+            if reports == int(after[0]):
+                os.kill(os.getpid(), signal.SIGKILL)
+        elif after and not alive:  # the clock starts when everything is compiled
             alive.append(threading.Timer(float(after[0]), os.kill, (os.getpid(), signal.SIGKILL)))
             alive[0].start()
         time.sleep(0.004)

@@ -29,15 +29,14 @@ def bits(folder):
     return {p.name: p.read_bytes() for p in pathlib.Path(folder).glob("*.npz")}
 
 
-def interrupted(tmp_path, kind, kills):
-    """Kills a run so many times, lets it end, and compares; returns how many files there were at each kill."""
+def interrupted(tmp_path, kind, moments):
+    """Kills a run at some moments, lets it end, and compares; returns how many files there were at each kill."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     done = start(whole, kind)
     assert done.returncode == 0, done.stderr
-    moments = random.Random(f"{kind} {kills}")
     seen, last = [], None
-    for _ in range(kills):
-        killed = start(parts, kind, moments.uniform(0.0, 0.6))
+    for moment in moments:
+        killed = start(parts, kind, *moment)
         if killed.returncode == 0:
             break
         assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -60,11 +59,12 @@ def interrupted(tmp_path, kind, kills):
 
 @pytest.mark.x64
 def test_one_kill(tmp_path):
-    assert interrupted(tmp_path, "one", 1)
+    assert interrupted(tmp_path, "one", [(9, "reports")])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one", "many"])
 def test_ten_kills(tmp_path, kind):
-    seen = interrupted(tmp_path, kind, 10)
+    chance = random.Random(kind)
+    seen = interrupted(tmp_path, kind, [(chance.uniform(0.0, 0.6),) for _ in range(10)])
     assert len(seen) >= 5 and len(set(seen)) > 2
