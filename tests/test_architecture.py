@@ -321,7 +321,7 @@ print("fine")
 
 @pytest.mark.x64  # nothing of it depends on the dtype
 def test_import_is_cheap():
-    """At most 0.6 s over `import diffrax`. The least of five runs, because the machine may be busy."""
+    """At most 0.3 s over `import diffrax`, in one of five runs, because the machine may be busy."""
     code = """
 import time
 import diffrax
@@ -329,7 +329,7 @@ start = time.perf_counter()
 import sciml
 print(time.perf_counter() - start)
 """
-    assert any(float(run(code)) <= 0.6 for _ in range(5))
+    assert any(float(run(code)) <= 0.3 for _ in range(5))
 
 
 @pytest.mark.x64

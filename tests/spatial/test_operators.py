@@ -85,6 +85,7 @@ def error(case, kinds, order, n):
 
 
 SIZES = {1: (192, 384), 2: (64, 128), 3: (48, 96), 4: (48, 96), 5: (48, 80), 6: (32, 48), 7: (32, 48), 8: (24, 36)}
+SIZES_OF = {("Curl", 8): (32, 48)}  # where the order shows on finer grids, before rounding hides it
 SOLVED_SIZES = {2: (16, 24), 4: (24, 36)}
 EACH = [(case, order) for case in CASES for order in case.orders]
 each = pytest.mark.parametrize("case, order", EACH, ids=[f"{case.name}-{order}" for case, order in EACH])
@@ -93,7 +94,7 @@ KINDS = ("periodic", "DNRD", "RDNR", "NNNN")
 
 def observed(case, kinds, order):
     solved = order in case.solved and kinds != "periodic"
-    sizes = SOLVED_SIZES[order] if solved else SIZES[order]
+    sizes = SOLVED_SIZES[order] if solved else SIZES_OF.get((case.name, order), SIZES[order])
     coarse, fine = (error(case, kinds, order, n) for n in sizes)
     return np.log(coarse / fine) / np.log(sizes[1] / sizes[0])
 

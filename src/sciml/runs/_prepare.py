@@ -82,10 +82,10 @@ def saved_times(
     sign = 1.0 if end > start else -1.0
     span = np.asarray(abs(times.t1 - times.t0))
     if save_every is not None:
-        every = float(check_time(save_every, "save_every", np.float64 if jax.config.read("jax_enable_x64") else dtype))
+        check_time(save_every, "save_every", dtype)
+        every = float(save_every)
         if not every > 0:
             raise ValueError(f"`save_every` must be positive, also backwards in time, but is {save_every}.")
-        every = float(save_every)
         count = math.floor(abs(end - start) / every * (1 + 1e-12)) + 1
         if count > 2**31 - 2**16:
             raise ValueError(f"`save_every`={every} asks for {count} frames, more than the run can count.")
