@@ -68,11 +68,6 @@ SOLUTIONS = [
         lambda u: lambda t, x: 0.09 * verify.laplacian_of(u)(t, x) + u(t, x) - u(t, x) ** 3,
     ),
     (
-        "wall",
-        lambda t, x: verify.allen_cahn_wall(x + 0 * t, 0.3),
-        lambda u: lambda t, x: 0.09 * verify.laplacian_of(u)(t, x) + u(t, x) - u(t, x) ** 3,
-    ),
-    (
         "growing front",
         lambda t, x: verify.fisher_kpp_front(x, t, 2.0, 0.7),
         lambda u: lambda t, x: 2.0 * verify.laplacian_of(u)(t, x) + 0.7 * u(t, x) * (1 - u(t, x)),

@@ -10,7 +10,7 @@ Problems with a published end value (`REFERENCE_PROBLEMS`)
     stiff: `robertson`, `hires`, `oregonator`, `van_der_pol`, `van_der_pol_unscaled`
 Exact solutions of fields
     `burgers_cole_hopf`, `burgers_series`; `heat_kernel`; `dalembert`, `spherical_wave`, `wave_kernel`;
-    `allen_cahn_front`, `allen_cahn_wall`, `fisher_kpp_front`; `gray_scott_steady_states`
+    `allen_cahn_front`, `fisher_kpp_front`; `gray_scott_steady_states`
 What is known without a formula for the solution
     `allen_cahn_radius`, `fisher_kpp_speed`, `kdv_phase_shifts`, `kuramoto_sivashinsky_production`,
     `leapfrog_frequency`
@@ -52,7 +52,6 @@ from ._finite_difference import (
 from ._fronts import (
     allen_cahn_front as allen_cahn_front,
     allen_cahn_radius as allen_cahn_radius,
-    allen_cahn_wall as allen_cahn_wall,
     fisher_kpp_speed as fisher_kpp_speed,
     front_position as front_position,
 )

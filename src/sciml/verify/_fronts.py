@@ -1,34 +1,10 @@
-"""Fronts and walls: exact ones, how fast they become, and where they stand in a field."""
+"""Fronts: exact ones, how fast they become, and where they stand in a field."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._types import RealScalarLike
-
-
-def allen_cahn_wall(x: Float[Array, "..."], width: RealScalarLike = 0.02) -> Float[Array, "..."]:
-    r"""Returns the wall of the Allen-Cahn equation at rest, $u = \tanh(x / \sqrt 2 \epsilon)$.
-
-    Args:
-        x: Distances from the wall, any shape.
-        width: $\epsilon$.
-
-    Returns:
-        $u$, between the phases -1 and 1.
-
-    Source:
-        S. M. Allen and J. W. Cahn, Acta Metall. 27:1085, 1979.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        from sciml import verify
-
-        assert verify.allen_cahn_wall(jnp.array(1.0)) == 1.0
-        ```
-    """
-    return jnp.tanh(x / jnp.asarray(width * 2**0.5, x.dtype))
 
 
 def allen_cahn_front(x: Float[Array, "..."], t: RealScalarLike, width: RealScalarLike = 0.02) -> Float[Array, "..."]:
