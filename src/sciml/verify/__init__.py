@@ -4,12 +4,14 @@ Problems with an exact solution at every time (`EXACT_PROBLEMS`)
     `exponential_decay`, `linear_system`, `harmonic_oscillator`, `logistic`, `kepler`,
     `cosine_growth`, `polynomial`, `prothero_robinson`, `pytree_state`
 Waves with an exact solution, of semilinear models (`WAVE_PROBLEMS`)
-    `kdv_soliton`, `kdv_two_solitons`, `schroedinger_soliton`, `ginzburg_landau_wave`
+    `kdv_soliton`, `kdv_two_solitons`, `schroedinger_soliton`, `ginzburg_landau_wave`, `schroedinger_level`
 Problems with a published end value (`REFERENCE_PROBLEMS`)
     not stiff: `lorenz63`, `arenstorf`, `brusselator`, `lotka_volterra`;
     stiff: `robertson`, `hires`, `oregonator`, `van_der_pol`, `van_der_pol_unscaled`
 Exact solutions of fields
-    `burgers_cole_hopf`, `fisher_kpp_front`, `gray_scott_steady_states`
+    `burgers_cole_hopf`, `fisher_kpp_front`, `gray_scott_steady_states`,
+    `phase_wall`, `cahn_hilliard_growth`, `swift_hohenberg_growth`, `turing_growth`, `nagumo_front`,
+    `klein_gordon_wave`, `sine_gordon_breather`, `sine_gordon_kink`, `oscillator_state`, `coherent_state`
 Measures
     `observed_order`, `order_in_space`, `finite_difference_gradient`, `check_gradient`, `conserved`
 
@@ -43,6 +45,11 @@ from ._finite_difference import (
     finite_difference_gradient as finite_difference_gradient,
 )
 from ._kepler import kepler as kepler
+from ._klein_gordon import (
+    klein_gordon_wave as klein_gordon_wave,
+    sine_gordon_breather as sine_gordon_breather,
+    sine_gordon_kink as sine_gordon_kink,
+)
 from ._nonstiff_references import (
     arenstorf as arenstorf,
     brusselator as brusselator,
@@ -51,6 +58,11 @@ from ._nonstiff_references import (
 )
 from ._order import ObservedOrder as ObservedOrder, observed_order as observed_order
 from ._order_in_space import order_in_space as order_in_space
+from ._phase_fields import (
+    cahn_hilliard_growth as cahn_hilliard_growth,
+    phase_wall as phase_wall,
+    swift_hohenberg_growth as swift_hohenberg_growth,
+)
 from ._problem import Problem as Problem
 from ._pytree import pytree_state as pytree_state
 from ._registry import (
@@ -70,6 +82,12 @@ from ._time_dependent import (
     polynomial as polynomial,
     prothero_robinson as prothero_robinson,
 )
+from ._trapped import (
+    coherent_state as coherent_state,
+    oscillator_state as oscillator_state,
+    schroedinger_level as schroedinger_level,
+)
+from ._turing import nagumo_front as nagumo_front, turing_growth as turing_growth
 from ._waves import (
     ginzburg_landau_wave as ginzburg_landau_wave,
     kdv_soliton as kdv_soliton,
