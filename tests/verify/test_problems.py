@@ -168,7 +168,7 @@ def test_registry_is_complete():
         verify.order_in_space,
     }
     of_fields = {verify.burgers_cole_hopf, verify.fisher_kpp_front, verify.gray_scott_steady_states}  # test_fields.py
-    of_fields |= {  # test_phase_fields.py, test_klein_gordon.py, test_trapped.py, test_fields.py
+    of_fields |= {  # test_phase_fields.py, test_klein_gordon.py, test_trapped.py, test_turing.py
         verify.phase_wall,
         verify.cahn_hilliard_growth,
         verify.swift_hohenberg_growth,
