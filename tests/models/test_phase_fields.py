@@ -121,6 +121,22 @@ def test_cahn_hilliard_against_scipy():
 
 
 @pytest.mark.x64
+@pytest.mark.slow
+def test_another_double_well_is_this_one_in_other_units():
+    """With the constants of the first benchmark of PFHub: f = 5 (c - 0.3)^2 (0.7 - c)^2, kappa = 2, M = 5."""
+    n, kappa = 32, 2.0
+    grid = Grid(n, 0.0, 200.0)
+    c = 0.5 + 0.2 * noise(grid)
+    well = 4 * 5 * 0.2**2
+    model = CahnHilliard(grid, Periodic(), width=np.sqrt(kappa / well), mobility=well * 5)
+    slope = jax.vmap(jax.grad(lambda c: 5 * (c - 0.3) ** 2 * (0.7 - c) ** 2))(c)
+    square = (2 * np.pi * np.fft.rfftfreq(n, 200 / n)) ** 2
+    potential = np.fft.rfft(np.asarray(slope)) + kappa * square * np.fft.rfft(np.asarray(c))
+    want = np.fft.irfft(-5 * square * potential, n)
+    np.testing.assert_allclose(0.2 * model(0.0, (c - 0.5) / 0.2, None), want, atol=1e-12)
+
+
+@pytest.mark.x64
 def test_the_energy_of_swift_and_hohenberg_falls_by_the_square_of_the_rate():
     grid = Grid((16, 12), 0.0, 15.0)
     model = SwiftHohenberg(grid, Periodic(), rate=0.3, quadratic=0.8)
@@ -143,6 +159,17 @@ def test_rolls_grow_above_the_threshold_alone(rate):
     assert abs(amplitude - np.sqrt(4 * max(rate, 0.0) / 3)) < 1e-4
 
 
+@pytest.mark.x64
+@pytest.mark.parametrize("make", [separating, lambda: SwiftHohenberg(GRID, Periodic())], ids=["phases", "rolls"])
+def test_amplitudes_that_no_real_field_has_do_not_grow(make):
+    """They belong to the field zero, so that nothing would ever stop them."""
+    model = make()
+    modes = jnp.zeros((24, 11), complex).at[jnp.array([2, -2]), 0].set(1j)
+    assert jnp.max(jnp.abs(model.inverse(modes))) < 1e-15
+    assert jnp.max(jnp.abs(model.rest(0.0, modes, None))) < 1e-10
+    assert bool(jnp.all(model.linear(None) <= 0))
+
+
 MAKE = {
     "phases": separating,
     "rolls": lambda: SwiftHohenberg(GRID, Periodic(), rate=0.5, wavenumber=12.0, quadratic=0.4),
@@ -160,7 +187,8 @@ def end_of(name):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("name", ["phases", pytest.param("rolls", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MAKE)
 def test_gradients_of_a_solve(name):
     model, loss = end_of(name)
     verify.check_gradient(jax.jit(lambda x: loss(*x)), (model, jnp.asarray(1.1)), rtol=1e-5, atol=1e-9)

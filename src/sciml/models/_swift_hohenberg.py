@@ -79,18 +79,22 @@ class SwiftHohenberg(AbstractSemilinear):
         return self.spectral.inverse(modes)
 
     def linear(self, args: Args) -> Float[Array, "..."]:
-        r"""Returns $r - (q^2 - |k|^2)^2$."""
+        r"""Returns $-(q^2 - |k|^2)^2$.
+
+        The growth $r$ stands in the rest: here it would act on amplitudes that no real field has, which rounding makes
+        and no saturation stops.
+        """
         del args
         laplacian = self.spectral.laplacian
         p = with_dtype(self, laplacian.dtype)
-        return p.rate - jnp.square(jnp.square(p.wavenumber) + laplacian)
+        return -jnp.square(jnp.square(p.wavenumber) + laplacian)
 
     def rest(self, t: RealScalarLike, modes: Inexact[Array, "..."], args: Args) -> Inexact[Array, "..."]:
-        r"""Returns the amplitudes of $g u^2 - u^3$."""
+        r"""Returns the amplitudes of $r u + g u^2 - u^3$."""
         del t, args
         u = self.inverse(modes)
         p = with_dtype(self, u.dtype)
-        return self.transform(u * u * (p.quadratic - u))
+        return self.transform(u * (p.rate + u * (p.quadratic - u)))
 
     def energy(self, y: Float[Array, "..."]) -> Float[Array, ""]:
         r"""Returns $\int \tfrac12 ((q^2 + \nabla^2) u)^2 - \tfrac r2 u^2 - \tfrac g3 u^3 + \tfrac14 u^4$."""
