@@ -4,16 +4,17 @@ Problems with an exact solution at every time (`EXACT_PROBLEMS`)
     `exponential_decay`, `linear_system`, `harmonic_oscillator`, `logistic`, `kepler`,
     `cosine_growth`, `polynomial`, `prothero_robinson`, `pytree_state`
 Waves with an exact solution, of semilinear models (`WAVE_PROBLEMS`)
-    `kdv_soliton`, `kdv_two_solitons`, `schroedinger_soliton`, `ginzburg_landau_wave`
+    `kdv_soliton`, `kdv_two_solitons`, `schroedinger_soliton`, `ginzburg_landau_wave`, `schroedinger_level`
 Problems with a published end value (`REFERENCE_PROBLEMS`)
     not stiff: `lorenz63`, `arenstorf`, `brusselator`, `lotka_volterra`;
     stiff: `robertson`, `hires`, `oregonator`, `van_der_pol`, `van_der_pol_unscaled`
 Exact solutions of fields
     `burgers_cole_hopf`, `burgers_series`; `heat_kernel`; `dalembert`, `spherical_wave`, `wave_kernel`;
-    `allen_cahn_front`, `fisher_kpp_front`; `gray_scott_steady_states`
+    `allen_cahn_front`, `fisher_kpp_front`, `nagumo_front`, `phase_wall`; `gray_scott_steady_states`;
+    `klein_gordon_wave`, `sine_gordon_breather`, `sine_gordon_kink`; `oscillator_state`, `coherent_state`
 What is known without a formula for the solution
     `allen_cahn_radius`, `fisher_kpp_speed`, `kdv_phase_shifts`, `kuramoto_sivashinsky_production`,
-    `leapfrog_frequency`
+    `leapfrog_frequency`; `cahn_hilliard_growth`, `swift_hohenberg_growth`, `turing_growth`
 Solutions of your choice
     `manufactured`, `matching_conditions`, `gradient_of`, `laplacian_of`
 Measures
@@ -61,6 +62,11 @@ from ._invariants import (
     kuramoto_sivashinsky_production as kuramoto_sivashinsky_production,
 )
 from ._kepler import kepler as kepler
+from ._klein_gordon import (
+    klein_gordon_wave as klein_gordon_wave,
+    sine_gordon_breather as sine_gordon_breather,
+    sine_gordon_kink as sine_gordon_kink,
+)
 from ._manufactured import (
     gradient_of as gradient_of,
     laplacian_of as laplacian_of,
@@ -75,6 +81,11 @@ from ._nonstiff_references import (
 )
 from ._order import ObservedOrder as ObservedOrder, observed_order as observed_order
 from ._order_in_space import order_in_space as order_in_space
+from ._phase_fields import (
+    cahn_hilliard_growth as cahn_hilliard_growth,
+    phase_wall as phase_wall,
+    swift_hohenberg_growth as swift_hohenberg_growth,
+)
 from ._problem import Problem as Problem
 from ._pytree import pytree_state as pytree_state
 from ._registry import (
@@ -94,6 +105,12 @@ from ._time_dependent import (
     polynomial as polynomial,
     prothero_robinson as prothero_robinson,
 )
+from ._trapped import (
+    coherent_state as coherent_state,
+    oscillator_state as oscillator_state,
+    schroedinger_level as schroedinger_level,
+)
+from ._turing import nagumo_front as nagumo_front, turing_growth as turing_growth
 from ._wave_solutions import (
     dalembert as dalembert,
     leapfrog_frequency as leapfrog_frequency,
