@@ -1,4 +1,4 @@
-"""A segment of a long march: so many steps, the states at the saved times among them, and where to go on.
+"""A segment of a solve: so many steps, the states at the saved times among them, and where to go on.
 
 The steps are those of `solve`: its march, over lanes for many members, taken up exactly where the segment before left
 it, with the step size, the controller's memory and the last step, within which the next saved time may lie.
@@ -6,7 +6,7 @@ it, with the step size, the controller's memory and the last step, within which 
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,6 +24,7 @@ from ..solvers._plan import Plan, Times
 from ..solvers._stepper import AbstractStepper
 from ..solvers.adjoints._replay import members_of
 from ._axes import Inputs
+from ._segment import AbstractSegment, Carry, Frames, Info, masked
 from ._stops import Stops
 
 
@@ -41,42 +42,7 @@ class Member(NamedTuple):
     inconsistent: Array
 
 
-class Carry(NamedTuple):
-    """What a run goes on from.
-
-    Attributes:
-        member: Of each member.
-        reached: The number of saved times that have been reached.
-    """
-
-    member: Member
-    reached: Array
-
-
-class Info(NamedTuple):
-    """What the host looks at after a segment; per member, but for `reached`."""
-
-    reached: Any
-    status: Any
-    elapsed: Any
-    cause: Any
-    accepted: Any
-    rejected: Any
-
-
-class Frames(NamedTuple):
-    """The saved times of a segment.
-
-    Attributes:
-        values: What is kept, members first where there are any, then times.
-        valid: Which of the times a member reached.
-    """
-
-    values: PyTree
-    valid: Array
-
-
-class Segment(eqx.Module):
+class MarchSegment(AbstractSegment):
     """What does not change from one segment to the next.
 
     Attributes:
@@ -100,6 +66,8 @@ class Segment(eqx.Module):
     saves: int = eqx.field(static=True)
     slots: int = eqx.field(static=True)
     steps: int = eqx.field(static=True)
+    clock: ClassVar[str] = "t"
+    end: ClassVar[str] = "t1"
 
     @eqx.filter_jit
     def start(self, inputs: Inputs) -> Carry:
@@ -135,15 +103,19 @@ class Segment(eqx.Module):
 
         return self._over(inputs, run, member)
 
-    @property
-    def host_span(self) -> np.floating:
-        """`span` as the host knows it."""
-        return np.asarray(self.elapsed)[-1]
+    def info(self, carry: Carry) -> Info:
+        """Returns what the host looks at, as NumPy arrays."""
+        state = carry.member.state
+        restart = state.restart
+        inconsistent = np.asarray(carry.member.inconsistent)
+        status = np.where(inconsistent, int(Status.inconsistent_start), np.asarray(restart.status)).astype(np.int32)
+        values = (carry.reached, status, restart.elapsed, carry.member.cause, state.accepted, state.rejected)
+        return Info(*map(np.asarray, values))
 
-    @property
-    def host_elapsed(self) -> np.ndarray:
-        """`elapsed` as the host knows it."""
-        return np.asarray(self.elapsed)
+    def time_at(self, elapsed: np.ndarray) -> np.ndarray:
+        """Returns the times of the model at which so much has passed."""
+        t0, t1 = np.asarray(self.times.t0), np.asarray(self.times.t1)
+        return np.where(elapsed >= self.host_span, t1, t0 + (1 if self.plan.forwards else -1) * elapsed)
 
     @property
     def span(self) -> Array:
@@ -222,7 +194,7 @@ class Segment(eqx.Module):
                 cause = jnp.where(hit, causes[first], cause)
             output = self.output
             kept = ys if output is None else jax.vmap(lambda t, y: _arrays(output(t, y, args)))(ts, ys)
-            frames = Frames(jax.tree.map(lambda x: _masked(x, valid), kept), valid)
+            frames = Frames(masked(kept, valid), valid)
         state = state._replace(restart=restart)
         status = restart.status.astype(jnp.int32)
         status = jnp.where(member.inconsistent, jnp.full_like(status, int(Status.inconsistent_start)), status)
@@ -266,9 +238,3 @@ def _goal(time: Array, cause: Array) -> Array:
 
 def _arrays(tree: PyTree) -> PyTree:
     return jax.tree.map(jnp.asarray, tree)
-
-
-def _masked(x: Array, valid: Array) -> Array:
-    if not jnp.issubdtype(x.dtype, jnp.inexact):
-        return x
-    return jnp.where(valid.reshape(valid.shape + (1,) * (x.ndim - 1)), x, jnp.full_like(x, jnp.nan))
