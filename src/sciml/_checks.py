@@ -185,6 +185,21 @@ def check_max_steps(max_steps: Any) -> int:
     return int(max_steps)
 
 
+def check_key(key: Any, where: str) -> Array:
+    """Returns a random key as an array.
+
+    Raises:
+        TypeError: If it is none.
+    """
+    is_array = isinstance(key, jax.Array | np.ndarray)
+    if not is_array or not (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == np.uint32):
+        raise TypeError(
+            f"`{where}`: `key` must be a random key such as `jax.random.key(0)`, but is {key!r}"
+            + (f": did you mean `jax.random.key({key})`?" if isinstance(key, int) else ".")
+        )
+    return jnp.asarray(key)
+
+
 def check_count(value: Any, name: str, where: str) -> int:
     """Returns a positive number of things, the argument `name` of `where`.
 
