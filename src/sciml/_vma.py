@@ -80,6 +80,11 @@ def struct(shape: tuple[int, ...], dtype: Any, axes: frozenset) -> jax.ShapeDtyp
     return jax.eval_shape(lambda: to_varying(jax.lax.empty(shape, dtype), axes))
 
 
+def jax_version() -> tuple[int, ...]:
+    """Returns JAX's version as numbers, for the tables of where kernels are tested."""
+    return tuple(jax.__version_info__)
+
+
 def as_promoted_function(closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
     """Returns a program as a function whose inputs may vary over other axes than when it was traced.
 

@@ -113,6 +113,30 @@ def adjoint_of(update: StencilUpdate, reads: dict, names: tuple[str, ...]) -> Ca
     return by_cell
 
 
+class _Transposed(eqx.Module):
+    """The function of a linear update's transpose; its leaves are those of the update."""
+
+    update: StencilUpdate
+    reads: tuple = eqx.field(static=True)
+
+    def __call__(self, nb: Callable[..., Array], params: PyTree) -> tuple:
+        found = adjoint_of(self.update, dict(self.reads), self.update.fields)(nb, params)
+        return tuple(0.0 if x is None else x for x in found)
+
+
+def transposed(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> StencilUpdate:
+    """Returns the transpose of an update that is linear in its fields and periodic, an update of their cotangents."""
+    fn = _Transposed(update, tuple(update.reads(ndim, dtype, params).items()))
+
+    def with_radius(radius: int) -> StencilUpdate:
+        fields = tuple(map(bar, update.fields))
+        return StencilUpdate(fn, fields=fields, coefficients=update.coefficients, radius=radius)
+
+    widest = with_radius(2 * update.radius)
+    furthest = max((abs(s) for shift in widest.reads(ndim, dtype, params) for s in shift), default=1)
+    return with_radius(max(1, furthest))
+
+
 def reads_state(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> bool:
     """Returns whether the adjoint reads fields, which it does unless the update is linear in them."""
     reads = update.reads(ndim, dtype, params)

@@ -13,9 +13,11 @@ from jaxtyping import PyTree
 from ..._checkpointed_scan import checkpointed_scan
 from ..._loops import scan
 from ..._vma import promote
-from ._adjoint import adjoint_step, reads_state
+from ._adjoint import adjoint_step, reads_state, transposed
 from ._reference import step
+from ._select import Selection, kernel_of, select
 from ._update import Fields, StencilUpdate, as_params
+from ._walls import NotForKernelsError
 
 
 def evolve(
@@ -26,13 +28,15 @@ def evolve(
     *,
     coefficients: Mapping[str, Any] | None = None,
     impl: str = "auto",
+    steps_per_pass: int | None = None,
 ) -> PyTree:
     r"""Runs an update over a number of steps.
 
     Reverse mode has a rule of its own. It keeps about $2 \sqrt n$ states of $n$ steps, those at the starts of
     segments and those of one segment at a time, runs every segment twice, and derives each step by a
-    stencil over the cotangents. Where the update is linear in the fields and neither parameters nor coefficients are
-    differentiated, it keeps none and runs nothing twice.
+    stencil over the cotangents, which XLA runs. Where the update is linear in the fields and neither parameters nor
+    coefficients are differentiated, it keeps none and runs nothing twice; if all axes are periodic too, a kernel runs
+    backwards as it runs forwards.
 
     Args:
         update: The update.
@@ -42,14 +46,17 @@ def evolve(
         params: What `update.fn` takes beside neighbours, a PyTree. Its floating-point numbers take the dtype of the
             fields.
         coefficients: The fields named in `update.coefficients`, by name.
-        impl: `"auto"`, or `"xla"` for the reference without a rule of its own: slower in reverse mode, and open to
-            forward mode and to derivatives of higher order.
+        impl: What runs, see `select`. `"xla"` is the reference without a rule of its own: slower in reverse mode, and
+            open to forward mode and to derivatives of higher order.
+        steps_per_pass: How many steps a kernel takes for each pass over memory; without it, the kernel chooses. XLA
+            takes one at a time.
 
     Returns:
         The state after the steps, in the form it came in.
 
     Raises:
-        ValueError: If the state does not fit the update, or a number of steps is negative, or there is no such `impl`.
+        ValueError: If the state does not fit the update, or a number of steps is negative, or the
+            kernel that `impl` asks for cannot run the update.
         TypeError: If the number of steps is no integer known now.
 
     Example:
@@ -75,25 +82,24 @@ def evolve(
         params = {"Du": 0.16, "Dv": 0.08, "F": 0.035, "k": 0.065}
         end = evolve(update, state, 50, params)
         grad = jax.grad(lambda p: jnp.sum(evolve(update, state, 50, p)["v"]))(params)
-        assert end["v"].shape == (32, 32) and grad["F"] > 0
+        assert end["v"].shape == (32, 32) and set(grad) == set(params)
         ```
     """
     if isinstance(n_steps, bool) or not isinstance(n_steps, int | np.integer):
         raise TypeError(f"`evolve(n_steps=...)` must be an integer that is known when tracing, but is {n_steps!r}.")
     if n_steps < 0:
         raise ValueError(f"`evolve(n_steps=...)` must not be negative, but is {n_steps}.")
-    if impl not in ("auto", "xla"):
-        raise ValueError(f"`evolve(impl=...)` must be 'auto' or 'xla', but is {impl!r}.")
     fields, rest = update.arrays_of(state, coefficients)
     update = _without_periodic(update, fields[0].shape)
     params = as_params(params, fields[0].dtype)
     update.reads(fields[0].ndim, fields[0].dtype, params)  # for its errors
+    chosen = select(update, fields, params, coefficients=coefficients, impl=impl, steps_per_pass=steps_per_pass)
     if impl == "xla":
         found, _ = checkpointed_scan(lambda s, _: (step(update, s, params, rest), None), fields, length=int(n_steps))
         return update.as_state(found, state)
     numbers, static = eqx.partition((update, params), eqx.is_inexact_array)
     numbers, fields, rest = promote((numbers, fields, rest))
-    fields = _evolution(static, int(n_steps))(numbers, fields, rest)
+    fields = _evolution(static, int(n_steps), chosen)(numbers, fields, rest)
     return update.as_state(fields, state)
 
 
@@ -122,7 +128,7 @@ def _without_periodic(update: StencilUpdate, shape: tuple[int, ...]) -> StencilU
     )
 
 
-def _evolution(static: Any, n_steps: int) -> Any:
+def _evolution(static: Any, n_steps: int, chosen: Selection) -> Any:
     """The function `(numbers, fields, coefficients) -> fields` with its rule for reverse mode."""
 
     def whole(numbers: Any) -> tuple[StencilUpdate, PyTree]:
@@ -130,7 +136,10 @@ def _evolution(static: Any, n_steps: int) -> Any:
 
     def steps(numbers: Any, state: Fields, rest: Fields, n: int) -> Fields:
         update, params = whole(numbers)
-        return scan(lambda s, _: (step(update, s, params, rest), None), state, length=n, like=(numbers, rest))[0]
+        if chosen.way == "xla":
+            return scan(lambda s, _: (step(update, s, params, rest), None), state, length=n, like=(numbers, rest))[0]
+        advance = kernel_of(chosen.way).advance
+        return advance(update, params, state, rest, n, chosen.plan, chosen.interpreted)
 
     @jax.custom_vjp
     def run(numbers: Any, state: Fields, rest: Fields) -> Fields:
@@ -178,7 +187,10 @@ def _evolution(static: Any, n_steps: int) -> Any:
             return scan(back, carry, states, reverse=True, like=(numbers, rest))
 
         carry = (cotangent, total)
-        if frozen:
+        turned = _by_kernel(chosen, update, params, cotangent, rest, n_steps) if frozen else None
+        if turned is not None:
+            carry = turned, total
+        elif frozen:
             carry, _ = scan(lambda c, _: back(c, like), carry, length=n_steps, like=(numbers, rest, like))
         else:
             for (_, size), start in reversed(list(zip(_segments(n_steps), starts))):
@@ -190,6 +202,21 @@ def _evolution(static: Any, n_steps: int) -> Any:
 
     run.defvjp(forward, backward, symbolic_zeros=True)
     return run
+
+
+def _by_kernel(
+    chosen: Selection, update: StencilUpdate, params: PyTree, cotangent: Fields, rest: Fields, n_steps: int
+) -> Fields | None:
+    """The cotangents before the steps of a linear update, by the kernel that ran it; None where it cannot."""
+    like = cotangent[0]
+    if chosen.plan is None or any(b is not None for b in update.boundaries):
+        return None
+    back = transposed(update, like.ndim, like.dtype, params)
+    try:
+        plan = kernel_of(chosen.way).plan(back, params, like.shape, like.dtype, None)
+    except NotForKernelsError:
+        return None
+    return kernel_of(chosen.way).advance(back, params, cotangent, rest, n_steps, plan, chosen.interpreted)
 
 
 def _is_primal(x: Any) -> bool:
