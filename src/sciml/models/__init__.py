@@ -16,7 +16,7 @@ Waves and patterns, periodic, for exponential methods
     `GinzburgLandau`, `IntegralKuramotoSivashinsky`, `KortewegDeVries`, `KuramotoSivashinsky`, `NonlinearSchroedinger`
 Fields: partial differential equations, on a grid of `sciml.spatial`
     `Advection`, `AdvectionDiffusion`, `AllenCahn`, `Burgers`, `Darcy`, `Diffusion`, `FisherKPP`,
-    `GrayScott`, `ReactionDiffusion`, `Wave`
+    `GrayScott`, `ReactionDiffusion`, `Wave`. Those with diffusion are `sciml.AbstractSplit`s.
 Anything else that is linear
     `Linear`
 
