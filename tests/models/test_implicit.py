@@ -29,7 +29,8 @@ MODELS["Diffusion-tensor"] = (
 MODELS["Darcy"] = (_darcy, CASES[0].y0)
 MODAL = [n for n in MODELS if n not in ("Diffusion-variable", "Diffusion-tensor", "Darcy")]
 QUICK = (("AllenCahn", "CrankNicolson"), ("GrayScott", "ETDRK4"))
-PAIRS = [(n, s) for s in STEPS for n in (MODAL if s.startswith("ETD") else MODELS)]
+PAIRS = [(n, "ARK324") for n in MODELS] + [(n, "ETDRK4") for n in MODAL] + [(n, "CrankNicolson") for n in MODELS]
+PAIRS += [("AllenCahn", s) for s in STEPS if ("AllenCahn", s) not in PAIRS]
 
 
 def final(model, y0, solver, dt=None, t1=0.02, **options):
