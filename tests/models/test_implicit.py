@@ -28,7 +28,7 @@ MODELS["Diffusion-tensor"] = (
 )
 MODELS["Darcy"] = (_darcy, CASES[0].y0)
 MODAL = [n for n in MODELS if n not in ("Diffusion-variable", "Diffusion-tensor", "Darcy")]
-QUICK = (("AllenCahn", "CrankNicolson"), ("GrayScott", "ETDRK4"))
+QUICK = (("AllenCahn", "CrankNicolson"),)
 PAIRS = [(n, "ARK324") for n in MODELS] + [(n, "ETDRK4") for n in MODAL] + [(n, "CrankNicolson") for n in MODELS]
 PAIRS += [("AllenCahn", s) for s in STEPS if ("AllenCahn", s) not in PAIRS]
 
