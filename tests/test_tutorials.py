@@ -60,6 +60,34 @@ def test_killed_sweep(tmp_path):
 
 
 @pytest.mark.slow
+def test_gray_scott_map(tmp_path):
+    printed = run("gray_scott_map", tmp_path)
+    limit, steps = re.search(r"longest stable step is ([\d.]+); (\d+) steps", printed).groups()
+    assert 4000 / int(steps) <= 0.9 * float(limit) * 1.01
+    assert "is longer than `solver=Euler()` is stable for" in printed
+    assert "144 members" in printed and "144 successful" in printed
+    alive, total, patterns = map(int, re.search(r"(\d+) of (\d+) are alive .*, (\d+) of them", printed).groups())
+    assert 0 < patterns <= alive < total == 144
+
+
+@pytest.mark.slow
+def test_recovered_diffusivity(tmp_path):
+    printed = run("recovered_diffusivity", tmp_path)
+    assert 0.7 < float(re.search(r"misfit ([\d.]+) standard", printed)[1]) < 1.1
+    before, after = map(float, re.search(r"relative error: ([\d.]+) before, ([\d.]+) after", printed).groups())
+    assert after < 0.4 * before
+    assert int(re.search(r"(\d+)% of the cells", printed)[1]) > 85
+
+
+@pytest.mark.slow
+def test_wildfire(tmp_path):
+    printed = run("wildfire", tmp_path)
+    assert 20 < float(re.search(r"([\d.]+)% has burnt", printed)[1]) < 95
+    foretold, found = map(float, re.search(r"foretold (\S+), found (\S+)", printed).groups())
+    assert abs(foretold - found) < 0.3 * abs(found)
+
+
+@pytest.mark.slow
 def test_split_field(tmp_path):
     printed = run("split_field", tmp_path)
     assert "the fields have the same bits: True" in printed

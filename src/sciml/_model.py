@@ -18,6 +18,11 @@ class AbstractModel(eqx.Module):
     the model, `jax.vmap` over models and a sweep over parameters need no further interface. A
     plain function `f(t, y, args)` is accepted everywhere that a model is.
 
+    A model may have two methods more, by which `sciml.solve` knows the steps that are stable for explicit methods:
+    `spectrum(t, y, args)` returns the eigenvalues of $\partial f / \partial y$ that limit a step, an array, real or
+    complex, where others may lie between zero and these; `spectral_radius(t, y, args)` returns the largest modulus, for
+    `sciml.solvers.RKC2` and `sciml.solvers.RKL2`.
+
     Example:
         ```python
         import equinox as eqx
@@ -157,6 +162,14 @@ class AbstractSplit(AbstractModel):
 
         operator = lx.FunctionLinearOperator(shifted, jax.eval_shape(lambda: right))
         return lx.linear_solve(operator, right, lx.LU(), throw=False).value
+
+    def modal(self, y: Y) -> AbstractSemilinear | None:
+        """Returns the same model in modes in which $A$ is diagonal, for exponential methods; None where it has none.
+
+        Args:
+            y: A state, for its structure.
+        """
+        del y
 
     def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
         """Returns $A y + N(t, y)$."""

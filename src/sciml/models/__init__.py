@@ -18,7 +18,7 @@ Phases, patterns and condensates, between periodic sides or walls, for exponenti
     `CahnHilliard`, `GrossPitaevskii`, `SwiftHohenberg`
 Fields: partial differential equations, on a grid of `sciml.spatial`
     `Advection`, `AdvectionDiffusion`, `AllenCahn`, `Burgers`, `Darcy`, `Diffusion`, `FisherKPP`,
-    `GrayScott`, `KleinGordon`, `ReactionDiffusion`, `Wave`
+    `GrayScott`, `KleinGordon`, `ReactionDiffusion`, `Wave`. Those with diffusion are `sciml.AbstractSplit`s.
 Anything else that is linear
     `Linear`
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -10,6 +11,8 @@ from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..spatial import Grid, Laplacian, Upwind
+from ..spatial._upwind import PHASES
+from ._diffusing import AbstractDiffusing
 
 
 def _velocity(grid: Grid, velocity: Any) -> Array:
@@ -21,6 +24,14 @@ def _velocity(grid: Grid, velocity: Any) -> Array:
             f"`velocity` must have shape ({grid.ndim},) or {(grid.ndim, *grid.shape)}, but has {found.shape}."
         )
     return found
+
+
+def carried_and_diffused(upwind: Upwind, laplacian: Laplacian, velocity: Array, diffusivity: Array) -> Array:
+    """Returns eigenvalues of transport with diffusion, of waves that run with the flow."""
+    phases = jnp.asarray(PHASES, velocity.dtype)
+    damping = diffusivity * laplacian.symbol(*(phases / h for h in laplacian.grid.spacing)).astype(velocity.dtype)
+    carried = upwind.spectrum(velocity)
+    return carried + jax.lax.complex(damping, jnp.zeros_like(damping))
 
 
 class Advection(AbstractModel):
@@ -83,8 +94,13 @@ class Advection(AbstractModel):
         del t, args
         return self.upwind.spectral_radius(with_dtype(self.velocity, y.dtype))
 
+    def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
+        """Returns eigenvalues of the Jacobian away from walls, by which `sciml.solve` knows stable steps."""
+        del t, args
+        return self.upwind.spectrum(with_dtype(self.velocity, y.dtype))
 
-class AdvectionDiffusion(AbstractModel):
+
+class AdvectionDiffusion(AbstractDiffusing):
     r"""Transport by a given flow, with diffusion.
 
     $$\partial_t u = -v \cdot \nabla u + D \nabla^2 u$$
@@ -144,8 +160,18 @@ class AdvectionDiffusion(AbstractModel):
         diffusion = p.diffusivity * p.laplacian(y, t=t, args=args)
         return diffusion - p.upwind(y, p.velocity, t=t, args=args)
 
+    def diffusions(self) -> Array:
+        """Returns the coefficient of diffusion."""
+        return self.diffusivity
+
     def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns a bound on the modulus of the Jacobian's eigenvalues."""
         del t, args
         p = with_dtype(self, y.dtype)
         return p.upwind.spectral_radius(p.velocity) + jnp.abs(p.diffusivity) * self.laplacian.spectral_radius
+
+    def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
+        """Returns eigenvalues of the Jacobian away from walls, by which `sciml.solve` knows stable steps."""
+        del t, args
+        p = with_dtype(self, y.dtype)
+        return carried_and_diffused(p.upwind, p.laplacian, p.velocity, p.diffusivity)

@@ -6,13 +6,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._checks import check_real
-from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..spatial import Grid, Laplacian
+from ._diffusing import AbstractDiffusing
 
 
-class AllenCahn(AbstractModel):
+class AllenCahn(AbstractDiffusing):
     r"""Two phases, $u = \pm 1$, between which walls form and shrink.
 
     $$\partial_t u = \epsilon^2 \nabla^2 u + u - u^3$$
@@ -64,8 +64,18 @@ class AllenCahn(AbstractModel):
         u = p.laplacian.inside(padded)
         return jnp.square(p.width) * p.laplacian.on(padded) + u - u**3
 
+    def diffusions(self) -> Array:
+        r"""Returns its coefficient, $\epsilon^2$."""
+        return jnp.square(self.width)
+
     def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns a bound on the modulus of the Jacobian's eigenvalues at a state."""
         del t, args
         p = with_dtype(self, y.dtype)
         return jnp.square(p.width) * self.laplacian.spectral_radius + jnp.max(jnp.abs(1 - 3 * y * y))
+
+    def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
+        """Returns the lower end of the Jacobian's eigenvalues, by which `sciml.solve` knows stable steps."""
+        del t, args
+        p = with_dtype(self, y.dtype)
+        return -jnp.square(p.width) * self.laplacian.spectral_radius - jnp.max(jnp.maximum(3 * y * y - 1, 0))

@@ -6,13 +6,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._checks import check_real
-from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..spatial import Grid, Laplacian, Upwind
+from ._advection import carried_and_diffused
+from ._diffusing import AbstractDiffusing
 
 
-class Burgers(AbstractModel):
+class Burgers(AbstractDiffusing):
     r"""A velocity that carries itself, with viscosity: the simplest equation whose solutions steepen into shocks.
 
     $$\partial_t u = -u \cdot \nabla u + \nu \nabla^2 u$$
@@ -48,7 +49,7 @@ class Burgers(AbstractModel):
         grid = Grid(128, -1.0, 1.0)
         (x,) = grid.centers
         model = Burgers(grid, Dirichlet(0.0), viscosity=0.05)
-        sol = sciml.solve(model, -jnp.sin(jnp.pi * x), t0=0.0, t1=0.5, dt=0.001)
+        sol = sciml.solve(model, -jnp.sin(jnp.pi * x), t0=0.0, t1=0.5, dt=0.005)
         assert jnp.max(jnp.abs(sol.ys[-1] - verify.burgers_cole_hopf(x, 0.5, 0.05))) < 1e-3
         ```
     """
@@ -69,9 +70,19 @@ class Burgers(AbstractModel):
         velocity = y[None] if p.upwind.grid.ndim == 1 else y
         return p.viscosity * p.laplacian(y, t=t, args=args) - p.upwind(y, velocity, t=t, args=args)
 
+    def diffusions(self) -> Array:
+        """Returns the viscosity."""
+        return self.viscosity
+
     def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns a bound on the modulus of the eigenvalues of the flow and viscosity at a state."""
         del t, args
         velocity = y[None] if self.upwind.grid.ndim == 1 else y
         viscosity = jnp.abs(self.viscosity).astype(y.dtype)
         return self.upwind.spectral_radius(velocity) + viscosity * self.laplacian.spectral_radius
+
+    def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
+        """Returns eigenvalues of flow and viscosity at a state, by which `sciml.solve` knows stable steps."""
+        del t, args
+        velocity = y[None] if self.upwind.grid.ndim == 1 else y
+        return carried_and_diffused(self.upwind, self.laplacian, velocity, self.viscosity.astype(y.dtype))

@@ -8,14 +8,14 @@ import lineax as lx
 from jaxtyping import Array, Float
 
 from .._checks import check_real
-from .._model import AbstractModel
+from .._model import AbstractSplit
 from .._parameters import Parameter, parameter
 from .._types import Args, RealScalarLike
 from ..spatial import Boundaries, EllipticOperator, Grid, solve_elliptic
 from ..spatial._boundaries import as_boundary
 
 
-class Darcy(AbstractModel):
+class Darcy(AbstractSplit):
     r"""The pressure of a slightly compressible fluid in a porous medium.
 
     $$S\, \partial_t p = \nabla \cdot (k \nabla p) + q$$
@@ -72,14 +72,30 @@ class Darcy(AbstractModel):
     def __call__(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         """Returns the rate of change of the pressure; `t` and `args` go to boundary values that are functions."""
         check_real(y, self)
-        operator = self._operator(y.dtype)
-        mv = operator.mv
+        return self.stiff(y, args) + self.rest(t, y, args)
+
+    def stiff(self, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
+        """Returns what the flow between the cells changes, with zero at the walls."""
+        del args
+        mv = self._operator(y.dtype).mv
         for _ in range(y.ndim - self.boundary.grid.ndim):
             mv = jax.vmap(mv)
-        source = operator.source(t=t, args=args)
-        outflow = mv(y) - jnp.broadcast_to(source, y.shape)
+        return -mv(y) / jnp.broadcast_to(jnp.asarray(self.storage, y.dtype), y.shape)
+
+    def rest(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
+        """Returns what source and walls change."""
+        source = self._operator(y.dtype).source(t=t, args=args)
         q, storage = (jnp.broadcast_to(jnp.asarray(x, y.dtype), y.shape) for x in (self.q, self.storage))
-        return (q - outflow) / storage
+        return (q + jnp.broadcast_to(source, y.shape)) / storage
+
+    def solve_shifted(self, shift: RealScalarLike, right: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
+        r"""Returns the solution of $(1 + \tau S^{-1} A) p = r$, by one elliptic solve."""
+        del args
+        shift, storage = jnp.asarray(shift, right.dtype), jnp.asarray(self.storage, right.dtype)
+        homogeneous = self.boundary.homogeneous()
+        k = jnp.asarray(self.k, right.dtype)
+        operator = EllipticOperator(homogeneous, shift * k, storage, dtype=right.dtype)
+        return solve_elliptic(operator, jnp.broadcast_to(storage, right.shape) * right)
 
     def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns a bound on the modulus of the Jacobian's eigenvalues, by Gershgorin's circles."""

@@ -6,27 +6,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._checks import check_real
-from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
-from ..spatial import AnisotropicLaplacian, Grid, Laplacian, VariableLaplacian
+from ..spatial import Grid, Laplacian
+from ..spatial._implicit import diffuse
+from ._diffusing import AbstractDiffusing
 
 
-def diffuse(laplacian: Laplacian, coefficient: Array) -> Any:
-    r"""Returns the operator $\nabla \cdot (D \nabla u)$ of a number, an array over the grid, or a tensor.
-
-    A tensor has two axes more than the grid has, or is the matrix `(ndim, ndim)`, in one dimension `(1, 1)`; a matrix
-    over a grid of two dimensions that has this shape counts as a tensor.
-    """
-    grid, boundary, order, n = laplacian.grid, laplacian.boundary, laplacian.order, laplacian.grid.ndim
-    if coefficient.ndim == 0:
-        return lambda u, **rest: coefficient * laplacian(u, **rest)
-    if coefficient.shape == (n, n) or coefficient.ndim == n + 2:
-        return AnisotropicLaplacian(grid, boundary, coefficient)
-    return VariableLaplacian(grid, boundary, coefficient, order)
-
-
-class Diffusion(AbstractModel):
+class Diffusion(AbstractDiffusing):
     r"""Diffusion of heat or of a solute.
 
     $$\partial_t u = \nabla \cdot (D \nabla u)$$
@@ -60,7 +47,7 @@ class Diffusion(AbstractModel):
         grid = Grid(32)
         (x,) = grid.centers
         model = Diffusion(grid, Dirichlet(0.0))
-        sol = sciml.solve(model, jnp.sin(jnp.pi * x), t0=0.0, t1=0.1, dt=0.0004)
+        sol = sciml.solve(model, jnp.sin(jnp.pi * x), t0=0.0, t1=0.1, dt=0.005)
         assert jnp.allclose(sol.ys[-1], jnp.exp(-0.1 * jnp.pi**2) * jnp.sin(jnp.pi * x), atol=1e-3)
         ```
     """
@@ -78,6 +65,10 @@ class Diffusion(AbstractModel):
         check_real(y, self)
         p = with_dtype(self, y.dtype)
         return diffuse(p.laplacian, p.diffusivity)(y, t=t, args=args)
+
+    def diffusions(self) -> Array:
+        """Returns the coefficient."""
+        return self.diffusivity
 
     def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns a bound on the modulus of the Jacobian's eigenvalues; explicit Euler is stable up to 2 over it."""

@@ -6,13 +6,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._checks import check_real
-from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..spatial import Grid, Laplacian
+from ._diffusing import AbstractDiffusing
 
 
-class FisherKPP(AbstractModel):
+class FisherKPP(AbstractDiffusing):
     r"""Logistic growth that spreads by diffusion, as a front.
 
     $$\partial_t u = D \nabla^2 u + r u (1 - u)$$
@@ -64,9 +64,20 @@ class FisherKPP(AbstractModel):
         u = p.laplacian.inside(padded)
         return p.diffusivity * p.laplacian.on(padded) + p.rate * u * (1 - u)
 
+    def diffusions(self) -> Array:
+        """Returns its coefficient."""
+        return self.diffusivity
+
     def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns a bound on the modulus of the Jacobian's eigenvalues at a state."""
         del t, args
         p = with_dtype(self, y.dtype)
         growth = jnp.abs(p.rate) * jnp.max(jnp.abs(1 - 2 * y))
         return jnp.abs(p.diffusivity) * self.laplacian.spectral_radius + growth
+
+    def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
+        """Returns the lower end of the Jacobian's eigenvalues, by which `sciml.solve` knows stable steps."""
+        del t, args
+        p = with_dtype(self, y.dtype)
+        decay = jnp.max(jnp.maximum(p.rate * (2 * y - 1), 0))
+        return -jnp.abs(p.diffusivity) * self.laplacian.spectral_radius - decay

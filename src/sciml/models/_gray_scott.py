@@ -6,13 +6,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._checks import check_real
-from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..spatial import Grid, Laplacian
+from ._diffusing import AbstractDiffusing
 
 
-class GrayScott(AbstractModel):
+class GrayScott(AbstractDiffusing):
     r"""Two substances that feed, react and decay while they diffuse; spots, worms and waves.
 
     $$\partial_t u = D_u \nabla^2 u - u v^2 + F (1 - u), \qquad
@@ -95,6 +95,10 @@ class GrayScott(AbstractModel):
             ]
         )
 
+    def diffusions(self) -> tuple[Array, ...]:
+        """Returns both coefficients."""
+        return self.diffusivity_u, self.diffusivity_v
+
     def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns a bound on the modulus of the Jacobian's eigenvalues at a state: of diffusion and of the reaction."""
         del t, args
@@ -103,3 +107,13 @@ class GrayScott(AbstractModel):
         u, v = y[0], y[1]
         reaction = jnp.max(jnp.abs(v * v) + 2 * jnp.abs(u * v)) + jnp.abs(p.feed) + jnp.abs(p.kill)
         return diffusion + reaction
+
+    def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
+        """Returns the lower ends of the eigenvalues of both substances, by which `sciml.solve` knows stable steps."""
+        del t, args
+        p = with_dtype(self, y.dtype)
+        u, v = y[0], y[1]
+        decay_u = jnp.max(v * v) + p.feed
+        decay_v = jnp.max(jnp.maximum(p.feed + p.kill - 2 * u * v, 0))
+        radius = self.laplacian.spectral_radius
+        return -jnp.stack([p.diffusivity_u * radius + decay_u, p.diffusivity_v * radius + decay_v])

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._checks import check_real
-from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..spatial import Grid, Laplacian
+from ._diffusing import AbstractDiffusing
 
 
-class ReactionDiffusion(AbstractModel):
+class ReactionDiffusion(AbstractDiffusing):
     r"""A reaction among substances at every place, and diffusion of each.
 
     $$\partial_t u_i = D_i \nabla^2 u_i + f_i(t, u)$$
@@ -85,10 +85,28 @@ class ReactionDiffusion(AbstractModel):
         diffusivities = p.diffusivities.reshape((substances,) + (1,) * n)
         return diffusivities * p.laplacian.on(padded) + p._pointwise(t, p.laplacian.inside(padded), args)
 
+    def diffusions(self) -> tuple[Array, ...]:
+        """Returns the coefficient of every substance."""
+        return tuple(self.diffusivities)
+
     def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns a bound on the modulus of the Jacobian's eigenvalues at a state, from the norms of the reaction's."""
         p = with_dtype(self, y.dtype)
-        at = jnp.moveaxis(y.reshape(y.shape[0], -1), 0, -1)
-        jacobians = jax.vmap(jax.jacfwd(lambda z: p.reaction(t, z, args)))(at)
-        reaction = jnp.max(jnp.sqrt(jnp.sum(jnp.square(jacobians), axis=(1, 2))))
+        reaction = jnp.max(jnp.sqrt(jnp.sum(jnp.square(_jacobians(p.reaction, t, y, args)), axis=(1, 2))))
         return jnp.max(jnp.abs(p.diffusivities)) * self.laplacian.spectral_radius + reaction
+
+    def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
+        """Returns the lower end of the eigenvalues' real parts, by which `sciml.solve` knows stable steps.
+
+        That of the reaction is the lowest eigenvalue of the symmetric part of its Jacobian, at any place.
+        """
+        p = with_dtype(self, y.dtype)
+        jacobians = _jacobians(p.reaction, t, y, args)
+        decay = -jnp.min(jnp.linalg.eigvalsh((jacobians + jnp.swapaxes(jacobians, 1, 2)) / 2))
+        return -jnp.max(jnp.abs(p.diffusivities)) * self.laplacian.spectral_radius - jnp.maximum(decay, 0)
+
+
+def _jacobians(reaction: Callable, t: RealScalarLike, y: Array, args: Args) -> Array:
+    """The derivatives of the reaction at all places."""
+    at = jnp.moveaxis(y.reshape(y.shape[0], -1), 0, -1)
+    return jax.vmap(jax.jacfwd(lambda z: reaction(t, z, args)))(at)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -79,3 +80,8 @@ class Wave(AbstractModel):
         del t, args
         fastest = jnp.max(jnp.abs(self.speed)).astype(y.dtype)
         return fastest * self.laplacian.spectral_radius**0.5
+
+    def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
+        """Returns the largest frequency on the imaginary axis, by which `sciml.solve` knows stable steps."""
+        frequency = self.spectral_radius(t, y, args)
+        return jax.lax.complex(jnp.zeros_like(frequency), frequency)

@@ -13,6 +13,7 @@ from .._checks import check_count, check_state
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..solvers._field import arrays_of, check_signature
 from ..solvers._plan import default_solver
+from ..solvers._stable_step import settle_step
 from . import _prepare
 from ._axes import read_axes
 from ._execute import execute
@@ -124,9 +125,10 @@ def simulate(
     inputs = read_axes(model, check_state(y0), arrays_of(args), in_axes)
     one = inputs.one()
     solver = default_solver(model, controller, dt, rtol, atol) if solver is None else solver
-    plan, times, tolerances = _prepare.plan_of(
-        one[1], t0=t0, t1=t1, dt=dt, rtol=rtol, atol=atol, solver=solver, controller=controller, max_steps=max_steps
-    )
+    given = dict(t0=t0, t1=t1, rtol=rtol, atol=atol, solver=solver, controller=controller)
+    if inputs.members is None:
+        dt, _ = settle_step(*one, dt=dt, **given)
+    plan, times, tolerances = _prepare.plan_of(one[1], dt=dt, max_steps=max_steps, **given)
     times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
     stops = read_stops(stop, elapsed is not None)
     segment = _prepare.segment_of(

@@ -10,6 +10,7 @@
 - `CrankNicolson`, `ARS222`, `ARS443`, `ARK324`, `ARK436`: implicit in a stiff linear part, explicit in the rest.
 - `RKC2`, `RKL2`: explicit methods for diffusion, with as many stages as that takes.
 - `VelocityVerlet`, `Yoshida4`: symplectic methods for equations of second order.
+- `stability`: for which steps a method is stable, a `Stability`.
 """
 
 from ._etdrk import (
@@ -32,6 +33,8 @@ from ._rodas5p import Rodas5P as Rodas5P
 from ._rosenbrock23 import Rosenbrock23 as Rosenbrock23
 from ._solution import Solution as Solution, Stats as Stats
 from ._solve import solve as solve
+from ._stability import Stability as Stability
+from ._stable_step import stability as stability
 from ._steady_state import steady_state as steady_state
 from ._verlet import VelocityVerlet as VelocityVerlet, Yoshida4 as Yoshida4
 from .adjoints import (

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from .._model import AbstractSemilinear
+from .._model import AbstractSemilinear, AbstractSplit
 from .._types import Args, BoolScalarLike, RealScalarLike, Y
 from ._control import Norm, Tolerances
 from ._modal import dtype_in, measured, modal_functions, modes_of, needs, starting_step, times
@@ -89,6 +89,8 @@ class Exponential(AbstractStructuredStepper):
 
     def functions(self, model: Callable, t: RealScalarLike, y: Y, args: Args) -> Functions:
         """Returns what the steps need of a model."""
+        if isinstance(model, AbstractSplit) and model.modal(y) is not None:
+            return modal_functions(model, t, y, args, lambda model: model.modal(y))
         if not isinstance(model, AbstractSemilinear):
             raise needs(self.name, AbstractSemilinear, model, "a model with a diagonal linear part")
         return modal_functions(model, t, y, args)

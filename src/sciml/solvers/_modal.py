@@ -6,6 +6,7 @@ the way. The tolerances are the state's: an error is measured after it has left 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,17 +19,27 @@ from ._control import Norm, Tolerances, initial_step
 from ._parts import Bound, Functions
 
 
-def modal_functions(model: AbstractSemilinear, t: RealScalarLike, y: Y, args: Args) -> Functions:
+def modal_functions(
+    model: Any, t: RealScalarLike, y: Y, args: Args, view: Callable[[Any], AbstractSemilinear] = lambda model: model
+) -> Functions:
     """Returns the functions of a semilinear model; the field is that of the modes.
+
+    Args:
+        model: The model.
+        t: The time.
+        y: A state.
+        args: What the model takes beside these.
+        view: From the model to a semilinear one.
 
     Raises:
         ValueError: If transforms, linear part and rest do not fit one another.
     """
-    modes = jax.eval_shape(lambda y: model.transform(y), y)
-    _check("inverse(transform(y))", jax.eval_shape(lambda m: model.inverse(m), modes), "`y0`", y)
-    rest = jax.eval_shape(lambda t, m, a: model.rest(t, m, a), t, modes, args)
+    seen = view(model)
+    modes = jax.eval_shape(lambda y: seen.transform(y), y)
+    _check("inverse(transform(y))", jax.eval_shape(lambda m: seen.inverse(m), modes), "`y0`", y)
+    rest = jax.eval_shape(lambda t, m, a: seen.rest(t, m, a), t, modes, args)
     _check("rest(t, modes, args)", rest, "the modes", modes)
-    linear = jax.eval_shape(lambda a: model.linear(a), args)
+    linear = jax.eval_shape(lambda a: seen.linear(a), args)
     name = type(model).__name__
     if jax.tree.structure(linear) != jax.tree.structure(modes):
         raise ValueError(
@@ -48,14 +59,15 @@ def modal_functions(model: AbstractSemilinear, t: RealScalarLike, y: Y, args: Ar
         def slope(n, a, u):
             return n + times(a.astype(dtype_in(a, u)), u)
 
-        return jax.tree.map(slope, model.rest(t, modes, args), model.linear(args), modes)
+        seen = view(model)
+        return jax.tree.map(slope, seen.rest(t, modes, args), seen.linear(args), modes)
 
     return {
         "field": (field, (t, modes)),
-        "rest": (lambda model, args, t, modes: model.rest(t, modes, args), (t, modes)),
-        "linear": (lambda model, args: model.linear(args), ()),
-        "transform": (lambda model, args, y: model.transform(y), (y,)),
-        "inverse": (lambda model, args, modes: model.inverse(modes), (modes,)),
+        "rest": (lambda model, args, t, modes: view(model).rest(t, modes, args), (t, modes)),
+        "linear": (lambda model, args: view(model).linear(args), ()),
+        "transform": (lambda model, args, y: view(model).transform(y), (y,)),
+        "inverse": (lambda model, args, modes: view(model).inverse(modes), (modes,)),
     }
 
 

@@ -32,12 +32,14 @@ class Times(eqx.Module):
         t1: The end.
         saves: The saved times, or None for the end alone.
         dt: The size of the first or the fixed step, with the sign of t1 - t0, or None.
+        longest: The longest fixed step that is stable, where that is known only at run time.
     """
 
     t0: Any
     t1: Any
     saves: Any
     dt: Any
+    longest: Any = None
 
 
 class Plan(eqx.Module):
@@ -112,7 +114,8 @@ def make_plan(
         name = type(solver).__name__
         raise ValueError(
             f"`solver={name}()` estimates no error, so it cannot run with tolerances. Give `dt` and no `rtol` or "
-            "`atol` for fixed steps, or use a method with an error estimate such as `diffrax.Tsit5()`."
+            "`atol` for fixed steps, or use a method with an error estimate such as `diffrax.Tsit5()`. An explicit "
+            "method takes a stable step by itself where the model has a method `spectrum(t, y, args)`."
         )
     limit = DEFAULT_MAX_STEPS if max_steps is None else check_max_steps(max_steps)
     steps, count, tail, equal = None, None, False, False
@@ -139,7 +142,7 @@ def make_plan(
 
 def default_solver(model: Any, controller: Any, dt: Any, rtol: Any, atol: Any) -> diffrax.AbstractSolver:
     """Returns the method for a model by its type, and by whether its steps are fixed."""
-    fixed = isinstance(controller, diffrax.ConstantStepSize) or (controller is None and _fixed(dt, rtol, atol))
+    fixed = fixed_steps(controller, dt, rtol, atol)
     if isinstance(model, AbstractSemilinear):
         return ETDRK4()
     if isinstance(model, AbstractSplit):
@@ -147,6 +150,11 @@ def default_solver(model: Any, controller: Any, dt: Any, rtol: Any, atol: Any) -
     if isinstance(model, AbstractSecondOrder) and fixed:
         return VelocityVerlet()
     return diffrax.Tsit5()
+
+
+def fixed_steps(controller: Any, dt: Any, rtol: Any, atol: Any) -> bool:
+    """Returns whether the arguments of `solve` ask for fixed steps."""
+    return isinstance(controller, diffrax.ConstantStepSize) or (controller is None and _fixed(dt, rtol, atol))
 
 
 def default_tolerances(dtype: Any) -> tuple[float, float]:
@@ -182,9 +190,12 @@ def _read_controller(controller: Any, rtol: Any, atol: Any, dt: Any, y0: PyTree,
         raise TypeError(f"`controller` must be a diffrax step size controller, but is {controller!r}.")
     if controller is not None and (rtol is not None or atol is not None):
         raise ValueError("Give tolerances either as `rtol` and `atol` or in `controller`, not both.")
-    if isinstance(controller, diffrax.ConstantStepSize) or (controller is None and _fixed(dt, rtol, atol)):
+    if fixed_steps(controller, dt, rtol, atol):
         if dt is None:
-            raise ValueError("Fixed steps need their size: give `dt`.")
+            raise ValueError(
+                "Fixed steps need their size: give `dt`. An explicit method takes a stable one by itself where the "
+                "model has a method `spectrum(t, y, args)`."
+            )
         return None, None
     if controller is None:
         rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), default_tolerances(dtype)))

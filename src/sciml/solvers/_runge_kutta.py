@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._types import RealScalarLike, Y
+from ._stability import Stability, of_polynomial
 from ._stepper import AbstractStepper, BoundField, Step
 
 
@@ -51,6 +52,17 @@ class RungeKutta(AbstractStepper):
     def evaluations(self) -> int:
         """Evaluations of the vector field per step."""
         return len(self.weights) - self.fsal
+
+    @property
+    def stability(self) -> Stability:
+        """For which steps times eigenvalues it is stable, from $R(z) = 1 + z b^T (1 - z A)^{-1} 1$."""
+        stages = len(self.weights)
+        matrix = np.array([(*row, *(0.0,) * (stages - len(row))) for row in self.rows])
+        coefficients, vector = [1.0], np.ones(stages)
+        for _ in range(stages):
+            coefficients.append(float(np.dot(self.weights, vector)))
+            vector = matrix @ vector
+        return of_polynomial(tuple(coefficients))
 
     def first(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the first stage where a step reuses the last stage of the step before."""

@@ -25,6 +25,7 @@ from ._plan import Plan, Times, default_solver, make_plan
 from ._refill import Refill
 from ._scan import Steps
 from ._solution import Solution, Stats
+from ._stable_step import settle_step
 from ._stepper import AbstractStepper
 from ._together import check_adjoint, check_apart, make_together
 from .adjoints import AbstractAdjoint, Checkpointed
@@ -62,7 +63,10 @@ def solve(
         t1: The end time; before `t0` to go backwards.
         args: What the model takes beside time and state, any PyTree.
         dt: The size of fixed steps, or of the first step where there are tolerances. Has the sign of
-            `t1 - t0`. If the time is no multiple of it, the last step is shorter.
+            `t1 - t0`. If the time is no multiple of it, the last step is shorter. Where the method is explicit and
+            the model says its eigenvalues (a method `spectrum(t, y, args)` or `spectral_radius(t, y, args)`), fixed
+            steps that are too long to be stable at the start are an error, or `invalid_argument` where they are
+            traced; and None is a stable step for a method without tolerances or `diffrax.ConstantStepSize()`.
         rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32. A scalar, an array of the
             state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32.
@@ -117,22 +121,19 @@ def solve(
         raise TypeError(f"`model` must be callable as `model(t, y, args)`, but is {model!r}.")
     check_signature(model)
     solver = default_solver(model, controller, dt, rtol, atol) if solver is None else solver
+    args = arrays_of(args)
+    given = dict(t0=t0, t1=t1, rtol=rtol, atol=atol, solver=solver, controller=controller, norm=norm)
+    dt, longest = settle_step(model, y0, args, dt=dt, **given)
     plan, times, tolerances = make_plan(
         y0,
-        t0=t0,
-        t1=t1,
         dt=dt,
-        rtol=rtol,
-        atol=atol,
-        solver=solver,
-        controller=controller,
-        norm=norm,
+        **given,
         saveat=saveat,
         max_steps=max_steps,
     )
     if schedule not in ("lockstep", "refill"):
         raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {schedule!r}.')
-    args = arrays_of(args)
+    times = dataclasses.replace(times, longest=longest)
     if plan.stepper is None:
         sol = _through_diffrax.solve(
             model, y0, args, times, tolerances, plan.max_steps, solver, controller, saveat, adjoint
@@ -227,6 +228,11 @@ def _solve(
         wrong_way = times.dt * direction < 0
         ys = known(ys, ~wrong_way)
         status = _or_invalid(status, wrong_way)
+    if times.longest is not None:
+        assert times.dt is not None
+        too_long = jnp.abs(times.dt) > times.longest.astype(times.dt.dtype)
+        ys = known(ys, ~too_long)
+        status = jnp.where(too_long, int(Status.invalid_argument), status).astype(status.dtype)
     if ts is None:
         ys, ts = jax.tree.map(lambda x: x[None], ys), times.t1[None]
     reached = jnp.where(result.elapsed >= span, times.t1, times.t0 + direction * result.elapsed)

@@ -15,6 +15,7 @@ from .._types import Args, RealScalarLike, Y
 from .._vma import match
 from ._parts import Functions, close_parts
 from ._radius import estimated_radius
+from ._stability import Stability, of_real_interval, spectrum_of
 from ._stepper import Step
 from ._structured_solver import AbstractStructuredStepper
 
@@ -86,6 +87,22 @@ class Stabilised(AbstractStructuredStepper):
             "field": (lambda model, args, t, y: model(t, y, args), (t, y)),
             "radius": (self._radius, (t, y)),
         }
+
+    @property
+    def stability(self) -> Stability:
+        """For which steps times eigenvalues the largest number of stages is stable."""
+        return of_real_interval(self.family.reach(self.most))
+
+    @property
+    def says_spectrum(self) -> bool:
+        """Whether the solver was given the spectral radius."""
+        return self.radius is not None
+
+    def spectrum(self, model: Callable, t: Array, y: Y, args: Args) -> Array:
+        """Returns the end of the spectrum, as the solver or the model says it."""
+        if self.radius is None and not hasattr(model, "spectral_radius"):
+            return spectrum_of(model, t, y, args)
+        return -jnp.ravel(self._radius(model, args, t, y))
 
     def _radius(self, model, args, t, y):
         if isinstance(self.radius, float):

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Inexact, PyTree
 
 from .._types import Args, BoolScalarLike, RealScalarLike, Y
 from ._control import Norm, Tolerances, initial_step
 from ._field import BoundField as BoundField, close_field
+from ._stability import Stability, spectrum_of
 
 
 class Step(NamedTuple):
@@ -54,6 +55,20 @@ class AbstractStepper(eqx.Module):
     lands: ClassVar[bool] = False
     scatters: ClassVar[bool] = True
     reverses: ClassVar[bool] = False
+
+    @property
+    def stability(self) -> Stability | None:
+        """For which steps times eigenvalues it is stable; None where none is too long."""
+        return None
+
+    @property
+    def says_spectrum(self) -> bool:
+        """Whether it knows the eigenvalues of any model."""
+        return False
+
+    def spectrum(self, model: Callable, t: Array, y: Y, args: Args) -> Inexact[Array, " eigenvalues"]:
+        """Returns the eigenvalues that limit its steps."""
+        return spectrum_of(model, t, y, args)
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model as what the steps need of it, with its operands.

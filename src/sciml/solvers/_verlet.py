@@ -1,17 +1,20 @@
 """Velocity Verlet and what is composed of it: explicit symplectic methods for equations of second order."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree
 
 from .._model import AbstractSecondOrder
 from .._types import Args, RealScalarLike, Y
 from ._modal import needs
 from ._parts import Functions, close_parts
+from ._stability import Stability, of_growth
 from ._stepper import Step
 from ._structured_solver import AbstractStructuredSolver, AbstractStructuredStepper
 
@@ -48,6 +51,11 @@ class Verlet(AbstractStructuredStepper):
     def evaluations(self) -> int:
         """Evaluations of the acceleration per step."""
         return len(self.fractions)
+
+    @property
+    def stability(self) -> Stability:
+        """For which steps times frequencies it is stable."""
+        return _stability(self.fractions)
 
     def functions(self, model: Callable, t: RealScalarLike, y: Y, args: Args) -> Functions:
         """Returns acceleration and vector field."""
@@ -98,6 +106,21 @@ class Verlet(AbstractStructuredStepper):
 
         (q0, v0), (q1, v1) = y0, y1
         return jax.tree.map(between, q0, q1, v0, v1), jax.tree.map(between, v0, v1, *dense)
+
+
+@functools.cache
+def _stability(fractions: tuple[float, ...]) -> Stability:
+    def growth(z: np.ndarray) -> np.ndarray:
+        (a, b), (c, d) = (1.0, 0.0), (0.0, 1.0)  # what a step makes of q and v, for q'' = z**2 q
+        for part in fractions:
+            c, d = c + part / 2 * z**2 * a, d + part / 2 * z**2 * b
+            a, b = a + part * c, b + part * d
+            c, d = c + part / 2 * z**2 * a, d + part / 2 * z**2 * b
+        half = (a + d) / 2  # and the determinant is one
+        root = np.sqrt(half**2 - 1 + 0j)
+        return np.asarray(np.maximum(np.abs(half + root), np.abs(half - root)))
+
+    return of_growth(growth, 4.0)
 
 
 def _moved(y: Y, h: Array, rate: Y) -> Y:

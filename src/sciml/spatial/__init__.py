@@ -18,7 +18,7 @@ Fields to start from
 Elliptic problems
     `Poisson` and `Helmholtz` by transforms; `EllipticOperator` with `solve_elliptic`, and the solvers `FastTransform`
     and `Multigrid` (`VCycle`, `WCycle`, `FCycle`; `RedBlack`, `Lines`,
-    `ChebyshevSmoother`)
+    `ChebyshevSmoother`); `ImplicitDiffusion` for the implicit part of a time step
 
 Every operator is a module, made of a grid and its boundary and called with a field. It knows its `radius`,
 `spectral_radius`, `symbol` and `sparsity`.
@@ -59,6 +59,7 @@ from ._diffusion import (
     harmonic_mean as harmonic_mean,
 )
 from ._grid import Grid as Grid
+from ._implicit import ImplicitDiffusion as ImplicitDiffusion
 from ._initial import (
     gaussian_random_field as gaussian_random_field,
     pulse as pulse,

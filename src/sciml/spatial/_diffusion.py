@@ -45,6 +45,12 @@ def harmonic_mean(a: Array, b: Array) -> Array:
     return 2.0 * a * b / (a + b)
 
 
+def positive_beyond(boundary: Any, k: Array) -> Array:
+    """Returns a coefficient with a layer around it: at a wall too it must be positive, also where it jumps."""
+    cell = boundary.extend(k, 1, accuracy=1)
+    return jnp.clip(boundary.extend(k, 1, accuracy=2), 0.5 * cell, 2.0 * cell)
+
+
 class VariableLaplacian(eqx.Module):
     r"""Diffusion with a coefficient that varies, $\nabla \cdot (k \nabla u)$, as a difference of fluxes.
 
@@ -142,10 +148,10 @@ class VariableLaplacian(eqx.Module):
         padded = jax.lax.optimization_barrier(self.boundary.pad(u, width, accuracy=self.accuracy, t=t, args=args))
         if k.ndim:
             k = jnp.broadcast_to(k, u.shape[-ndim:])
-            around = self.boundary.extend(k, width, accuracy=self.accuracy)
-            if self.order == 2:  # at a wall too the coefficient must be positive, also where it jumps
-                cell = self.boundary.extend(k, width, accuracy=1)
-                around = jnp.clip(around, 0.5 * cell, 2.0 * cell)
+            if self.order == 2:
+                around = positive_beyond(self.boundary, k)
+            else:
+                around = self.boundary.extend(k, width, accuracy=self.accuracy)
             k = jax.lax.optimization_barrier(around)
         total = None
         for axis, h in enumerate(self.grid.spacing):

@@ -14,6 +14,9 @@ from ._boundaries import as_boundary
 from ._grid import Grid
 from ._stencil import along, check_boundary, check_order, cross, read
 
+PHASES = np.linspace(0.0, np.pi, 33)[1:]
+"""Wavenumbers times spacing at which eigenvalues are looked at."""
+
 
 class Upwind(eqx.Module):
     r"""Advection $v \cdot \nabla u$ by differences that lean against the flow.
@@ -84,6 +87,23 @@ class Upwind(eqx.Module):
         axes = tuple(range(1, velocity.ndim))
         fastest = jnp.max(jnp.abs(velocity), axis=axes) if axes else jnp.abs(velocity)
         return jnp.sum(fastest * jnp.asarray(total / np.array(self.grid.spacing), velocity.dtype))
+
+    def spectrum(self, velocity: Array) -> Array:
+        r"""Returns eigenvalues of $u \mapsto -v \cdot \nabla u$, away from walls, with the fastest flow everywhere.
+
+        They are those of waves that run straight with the flow, of lengths from two cells to infinitely many.
+
+        Args:
+            velocity: Of shape `(ndim,)` or `(ndim, *grid)`.
+        """
+        axes = tuple(range(1, velocity.ndim))
+        fastest = jnp.max(jnp.abs(velocity), axis=axes) if axes else jnp.abs(velocity)
+        rate = jnp.sum(fastest / jnp.asarray(self.grid.spacing, velocity.dtype))
+        odd, even = self._halves
+        shifts = np.arange(-self.radius, self.radius + 1)
+        symbol = np.exp(1j * np.outer(PHASES, shifts)) @ (odd + even)
+        parts = np.real(symbol), np.imag(symbol)
+        return jax.lax.complex(*(-rate * jnp.asarray(part, velocity.dtype) for part in parts))
 
     def symbol(self, *wavenumbers: Array, velocity: Array) -> Array:
         r"""Returns $\lambda$ where the operator maps $e^{i k x}$ to $\lambda e^{i k x}$, for a constant velocity.

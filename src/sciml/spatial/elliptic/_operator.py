@@ -1,5 +1,6 @@
 """The operator of an elliptic problem, for lineax and for multigrid."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -14,14 +15,16 @@ from ..._parameters import parameter
 from ..._types import Args, RealScalarLike
 from .._boundaries import Boundaries
 from .._conditions import Dirichlet, Neumann, Periodic, Robin
+from .._diffusion import harmonic_mean, positive_beyond
 from ._faces import Faces, cut
 
 
 class EllipticOperator(lx.AbstractLinearOperator):
     r"""The linear part of $c\, u - \nabla \cdot (k \nabla u)$ with its boundary conditions, of second order.
 
-    Between two cells the coefficient is the harmonic mean of theirs, which is exact for layers across the flux; a
-    jump of $k$ costs no accuracy of the flux. For $k = 1$ the operator is that of `Laplacian`, with the opposite sign.
+    Between two cells the coefficient is the harmonic mean of theirs, unless you say otherwise. It is exact for layers
+    across the flux: a jump of $k$ costs no accuracy of the flux. For $k = 1$ the operator is that of `Laplacian`, with
+    the opposite sign.
     It is symmetric, and positive semidefinite for $k \ge 0$ and $c \ge 0$.
 
     Values at the walls that are not zero belong to the right-hand side: `solve_elliptic` puts them there, and `source`
@@ -34,6 +37,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
         k: The coefficient inside: a number, or a field; or one for each axis as a tuple.
         c: The coefficient of $u$: a number, or a field; None for zero.
         dtype: The floating type of the fields.
+        mean: The coefficient between two cells from that of both.
 
     Args:
         boundary: `Boundaries`, with unknowns at centres, or at nodes that do not lie on a wall.
@@ -41,6 +45,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
         c: The coefficient of $u$. Where no side gives a value write None, not a zero: under `jax.jit` nobody can
             see that a number is zero, and that the constants are the kernel.
         dtype: The floating type; None for that of `k`, or the default where `k` is a number.
+        mean: `harmonic_mean`, or `arithmetic_mean` for the operator of `VariableLaplacian`.
 
     Raises:
         ValueError: If a condition has no symmetric operator, or a coefficient has the wrong shape.
@@ -62,6 +67,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
     k: Array | tuple[Array, ...]
     c: Array | None
     dtype: Any = eqx.field(static=True)
+    mean: Callable[[Array, Array], Array] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -70,6 +76,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
         c: ArrayLike | None = None,
         *,
         dtype: Any = None,
+        mean: Callable[[Array, Array], Array] = harmonic_mean,
     ):
         self.boundary = boundary
         self.k = tuple(map(parameter, k)) if isinstance(k, tuple) else parameter(k)
@@ -80,6 +87,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
             strong = [x.dtype for x in jax.tree.leaves((self.k, self.c)) if not x.weak_type]
             dtype = jnp.result_type(*strong) if strong else jnp.result_type(float)
         self.dtype = jnp.dtype(dtype)
+        self.mean = mean
 
     @property
     def singular(self) -> bool:
@@ -93,18 +101,10 @@ class EllipticOperator(lx.AbstractLinearOperator):
         ghosts = boundary.homogeneous().pad(jnp.ones(shape, self.dtype), 1)
         couplings = []
         for axis, h in enumerate(boundary.grid.spacing):
-            k = self._coefficient(axis)
-            n = shape[axis]
-            if k.shape[axis] == 1:
-                inner = jnp.broadcast_to(k, tuple(n - 1 if a == axis else m for a, m in enumerate(k.shape)))
-            else:
-                inner = _harmonic(cut(k, axis, 0, n - 1), cut(k, axis, 1, n))
-            first, last = cut(k, axis, 0, 1), cut(k, axis, k.shape[axis] - 1, k.shape[axis])
-            if boundary.periodic[axis]:
-                low = high = _harmonic(last, first)
-            else:
-                low = first * (1 - self._side(ghosts, axis, 0))
-                high = last * (1 - self._side(ghosts, axis, 1))
+            low, inner, high = self._between(axis)
+            if not boundary.periodic[axis]:
+                low = low * (1 - self._side(ghosts, axis, 0))
+                high = high * (1 - self._side(ghosts, axis, 1))
                 inner, low, high = _same_shape(axis, inner, low, high)
             couplings.append(jnp.concatenate([low, inner, high], axis) / h**2)
         reaction = jnp.zeros((), self.dtype) if self.c is None else jnp.asarray(self.c, self.dtype)
@@ -124,8 +124,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
         for axis, h in enumerate(boundary.grid.spacing):
             if boundary.periodic[axis]:
                 continue
-            k = self._coefficient(axis)
-            first, last = cut(k, axis, 0, 1), cut(k, axis, k.shape[axis] - 1, k.shape[axis])
+            first, _, last = self._between(axis)
             n = shape[axis]
             rest = [(0, 0)] * len(shape)
             rest[axis] = (0, n - 1)
@@ -133,6 +132,23 @@ class EllipticOperator(lx.AbstractLinearOperator):
             rest[axis] = (n - 1, 0)
             total = total + jnp.pad(last * self._side(ghosts, axis, 1, True) / h**2, rest)
         return total
+
+    def _between(self, axis: int) -> tuple[Array, Array, Array]:
+        """The coefficient at the faces across an axis: the first, those inside, the last."""
+        k, n = self._coefficient(axis), self.boundary.shape[axis]
+        if k.shape[axis] == 1:
+            return k, jnp.broadcast_to(k, tuple(n - 1 if a == axis else m for a, m in enumerate(k.shape))), k
+        if self.mean is harmonic_mean:
+            first, last = cut(k, axis, 0, 1), cut(k, axis, n - 1, n)
+            if self.boundary.periodic[axis]:
+                first = last = _harmonic(last, first)
+            return first, _harmonic(cut(k, axis, 0, n - 1), cut(k, axis, 1, n)), last
+        padded = positive_beyond(self.boundary, k)
+        for other in range(k.ndim):
+            if other != axis:
+                padded = cut(padded, other, 1, padded.shape[other] - 1)
+        faces = self.mean(cut(padded, axis, 0, n + 1), cut(padded, axis, 1, n + 2))
+        return cut(faces, axis, 0, 1), cut(faces, axis, 1, n), cut(faces, axis, n, n + 1)
 
     def _coefficient(self, axis: int) -> Array:
         k = jnp.asarray(self.k[axis] if isinstance(self.k, tuple) else self.k, self.dtype)
@@ -267,7 +283,7 @@ def as_elliptic(operator: lx.AbstractLinearOperator) -> EllipticOperator:
     k = jax.tree.map(lambda x: jnp.asarray(x, found.dtype) * scale, found.k)
     c = None if found.c is None else jnp.asarray(found.c, found.dtype) * scale
     c = c if shift is None else shift if c is None else c + shift
-    return EllipticOperator(found.boundary, k, c, dtype=found.dtype)
+    return EllipticOperator(found.boundary, k, c, dtype=found.dtype, mean=found.mean)
 
 
 def _parts(operator: Any) -> tuple[Array | None, Array | None, EllipticOperator | None]:

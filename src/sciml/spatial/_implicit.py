@@ -1,0 +1,179 @@
+"""Diffusion as the stiff part of a model: applied, solved with, and in modes."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, Float, Inexact
+
+from .._parameters import parameter
+from .._types import RealScalarLike
+from ._boundaries import Boundaries
+from ._conditions import Extrapolate, Neumann
+from ._diffusion import AnisotropicLaplacian, VariableLaplacian, arithmetic_mean
+from ._laplacian import Laplacian
+from .elliptic._lines import factorise, solve_lines
+from .elliptic._multigrid import Multigrid
+from .elliptic._operator import EllipticOperator
+from .elliptic._separable import eigenvalues, from_coefficients, separate, to_coefficients
+from .elliptic._solve import solve_elliptic
+from .elliptic._transform_solver import divide
+
+
+def diffuse(laplacian: Laplacian, coefficient: Array) -> Any:
+    r"""Returns the operator $\nabla \cdot (D \nabla u)$ of a number, an array over the grid, or a tensor.
+
+    A tensor has two axes more than the grid has, or is the matrix `(ndim, ndim)`, in one dimension `(1, 1)`; a matrix
+    over a grid of two dimensions that has this shape counts as a tensor.
+    """
+    grid, boundary, order, n = laplacian.grid, laplacian.boundary, laplacian.order, laplacian.grid.ndim
+    if coefficient.ndim == 0:
+        return lambda u, **rest: coefficient.astype(jnp.finfo(u.dtype).dtype) * laplacian(u, **rest)
+    if coefficient.shape == (n, n) or coefficient.ndim == n + 2:
+        return AnisotropicLaplacian(grid, boundary, coefficient)
+    return VariableLaplacian(grid, boundary, coefficient, order)
+
+
+class ImplicitDiffusion(eqx.Module):
+    r"""The linear part $A u = \nabla \cdot (D \nabla u)$ of a diffusion, to solve with.
+
+    It is what a model with diffusion needs to be an `sciml.AbstractSplit`: `stiff` is a call, `solve_shifted` is
+    `solve`. Values at the walls count as zero, and belong to the rest of the model. $(1 - \tau A) y = r$ is solved
+
+    - by transforms, where $D$ is a number and the boundary separates: any mix of `Periodic`, `Dirichlet` and
+      `Neumann` for `order=2`, periodic axes for every order;
+    - in one dimension by elimination, for `order=2`;
+    - by multigrid, for `order=2`;
+    - else by the stabilised method of biconjugate gradients, with multigrid as its preconditioner. On a field that is
+      split over devices by conjugate gradients.
+
+    Attributes:
+        laplacian: The operator, with the boundary conditions.
+        coefficient: $D$: a number, an array over the grid, or a tensor as for `sciml.models.Diffusion`.
+
+    Args:
+        laplacian: The operator.
+        coefficient: $D$.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.spatial import Dirichlet, Grid, ImplicitDiffusion, Laplacian
+
+        grid = Grid((16, 12))
+        x, y = grid.centers
+        diffusion = ImplicitDiffusion(Laplacian(grid, Dirichlet(0.0)), 1.0 + x * y)
+        u = diffusion.solve(0.1, jnp.ones(grid.shape))
+        assert jnp.allclose(u - 0.1 * diffusion(u), 1.0, atol=1e-3)
+        ```
+    """
+
+    laplacian: Laplacian
+    coefficient: Float[Array, "..."]
+
+    def __init__(self, laplacian: Laplacian, coefficient: Any):
+        self.laplacian = Laplacian(laplacian.grid, laplacian.boundary.homogeneous(), laplacian.order)
+        self.coefficient = parameter(coefficient)
+
+    @property
+    def separable(self) -> bool:
+        """Whether transforms solve it."""
+        if self.coefficient.ndim or not isinstance(self.laplacian.boundary, Boundaries):
+            return False
+        try:
+            separate(self.laplacian.boundary, self.laplacian.order)
+        except ValueError:
+            return False
+        return True
+
+    def transform(self, u: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
+        """Returns the coefficients of a field in the modes of a separable operator."""
+        return to_coefficients(self._axes, u)
+
+    def inverse(self, modes: Inexact[Array, "..."]) -> Float[Array, "..."]:
+        """Returns the real field of given coefficients."""
+        shape = modes.shape[: modes.ndim - self.laplacian.grid.ndim] + self.laplacian.boundary.shape
+        return from_coefficients(self._axes, modes, jnp.zeros(shape, jnp.finfo(modes.dtype).dtype))
+
+    def eigenvalues(self) -> Float[Array, "..."]:
+        """Returns the eigenvalue of every mode of real fields."""
+        d = jnp.asarray(self.coefficient, jnp.result_type(self.coefficient))
+        return eigenvalues(self._axes, [d] * self.laplacian.grid.ndim, True)
+
+    @property
+    def _axes(self) -> list:
+        return separate(self.laplacian.boundary, self.laplacian.order)
+
+    def __call__(self, u: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
+        """Returns the operator applied to a field, with zero at the walls."""
+        return diffuse(self.laplacian, self.coefficient)(u)
+
+    def solve(self, shift: RealScalarLike, right: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
+        r"""Returns the solution of $(1 - \tau A) y = r$; NaN where it is not found.
+
+        Args:
+            shift: $\tau$.
+            right: $r$, a field, with the grid's axes last.
+        """
+        dtype = jnp.finfo(right.dtype).dtype
+        shift, boundary = jnp.asarray(shift, dtype), self.laplacian.boundary
+        d = self.coefficient.astype(dtype)
+        if self.separable:
+            scales = [shift * d] * self.laplacian.grid.ndim
+            values = 1 - eigenvalues(self._axes, scales, not jnp.iscomplexobj(right))
+            return divide(self._axes, right, values)
+        operator = diffuse(self.laplacian, d)
+        if not isinstance(boundary, Boundaries):  # one that knows the other devices
+            return boundary.cg(lambda u: u - shift * operator(u), right, rtol=_small(dtype)).value
+        n = boundary.grid.ndim
+        if d.ndim == n + 2 or (d.ndim == 2 and d.shape == (n, n)):
+            axes = tuple(d[i, i] for i in range(n))
+        else:
+            axes = d
+        near = _elliptic(boundary, jax.tree.map(lambda k: shift * k, axes), dtype)
+        exact = self.laplacian.order == 2 and not isinstance(axes, tuple) and near.boundary is boundary
+        fn = (lambda r: _solve_near(near, r)) if exact else (lambda r: _iterate(operator, near, shift, r))
+        for _ in range(right.ndim - n):
+            fn = jax.vmap(fn)
+        return fn(right)
+
+
+def _elliptic(boundary: Boundaries, k: Any, dtype: Any) -> EllipticOperator:
+    """The operator of order two; where a side lets things out, with one that does not."""
+    sides = boundary.sides
+    if any(isinstance(side, Extrapolate) for pair in sides for side in pair):
+        sides = tuple(tuple(Neumann() if isinstance(s, Extrapolate) else s for s in pair) for pair in sides)
+        boundary = Boundaries(boundary.grid, _by_name(boundary, sides))
+    return EllipticOperator(boundary, k, jnp.ones((), dtype), dtype=dtype, mean=arithmetic_mean)
+
+
+def _by_name(boundary: Boundaries, sides: Any) -> dict:
+    return {name + end: side for name, pair in zip(boundary.grid.names, sides) for end, side in zip("-+", pair)}
+
+
+def _solve_near(operator: EllipticOperator, right: Array) -> Array:
+    if operator.boundary.grid.ndim == 1:
+        return solve_lines(factorise(operator.faces(), 0), 0, right)
+    return solve_elliptic(operator, right)
+
+
+def _iterate(operator: Any, near: EllipticOperator, shift: Array, right: Array) -> Array:
+    near = jax.lax.stop_gradient(near)  # only how fast the solution is found depends on it
+    if near.boundary.grid.ndim == 1:
+        precondition = lambda r: _solve_near(near, r)  # noqa: E731
+    else:
+        precondition = Multigrid().preconditioner(near).mv
+    structure = jax.eval_shape(lambda: right)
+    matrix = lx.FunctionLinearOperator(lambda u: u - shift.astype(u.dtype) * operator(u), structure)
+    options = {"preconditioner": lx.FunctionLinearOperator(precondition, structure, lx.positive_semidefinite_tag)}
+    small = _small(right.dtype)
+    solver = lx.BiCGStab(rtol=small, atol=small * 1e-6, max_steps=200)
+    found = lx.linear_solve(matrix, right, solver, options=options, throw=False)
+    return jnp.where(found.result == lx.RESULTS.successful, found.value, jnp.nan)
+
+
+def _small(dtype: Any) -> float:
+    """How small a residual must become, over that of the right-hand side."""
+    return 1e-11 if jnp.finfo(dtype).bits == 64 else 1e-6

@@ -1,0 +1,87 @@
+"""Models with diffusion under implicit-explicit and exponential methods, against tight explicit solutions."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import pytest
+
+import sciml
+from sciml import models, solvers
+from sciml.spatial import Dirichlet, Grid, Neumann, Periodic, Robin
+from tests.registry_fields import CASES, coefficient
+
+GRID = Grid((6, 8), 0.0, 1.0)
+WALLS = {"x-": Dirichlet(0.3), "x+": Neumann(0.1), "y": Periodic()}
+STEPS = {"CrankNicolson": 400, "ARS222": 400, "ARS443": 200, "ARK324": 100, "ARK436": 50, "ETDRK4": 50, "ETDRK2": 200}
+
+
+def _darcy(grid, sides):
+    return models.Darcy(grid, sides, k=coefficient(grid), q=jnp.sin(6 * grid.centers[0] * grid.centers[1]), storage=2.0)
+
+
+MODELS = {c.name: (c.make, c.y0) for c in CASES if c.name not in ("Advection", "Wave", "Diffusion")}
+MODELS["Diffusion"] = (lambda grid, sides: models.Diffusion(grid, sides, 0.3), CASES[0].y0)
+MODELS["Diffusion-variable"] = (lambda grid, sides: models.Diffusion(grid, sides, coefficient(grid)), CASES[0].y0)
+MODELS["Diffusion-tensor"] = (
+    lambda grid, sides: models.Diffusion(grid, sides, jnp.array([[1.0, 0.4], [0.4, 2.0]])),
+    CASES[0].y0,
+)
+MODELS["Darcy"] = (_darcy, CASES[0].y0)
+MODAL = [n for n in MODELS if n not in ("Diffusion-variable", "Diffusion-tensor", "Darcy")]
+QUICK = (("AllenCahn", "CrankNicolson"),)
+PAIRS = [(n, "ARK324") for n in MODELS] + [(n, "ETDRK4") for n in MODAL] + [(n, "CrankNicolson") for n in MODELS]
+PAIRS += [("AllenCahn", s) for s in STEPS if ("AllenCahn", s) not in PAIRS]
+
+
+def final(model, y0, solver, dt=None, t1=0.02, **options):
+    return sciml.solve(model, y0, t0=0.0, t1=t1, dt=dt, solver=solver, **options).ys[-1]
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "name, method", [pytest.param(*p, marks=[] if p in QUICK else pytest.mark.slow) for p in PAIRS]
+)
+def test_solution_and_gradient_are_those_of_a_tight_explicit_solve(name, method):
+    make, start = MODELS[name]
+    transformed = method.startswith("ETD") and name in ("Burgers", "AdvectionDiffusion")  # of order four
+    model, y0 = make(GRID, Periodic() if transformed else WALLS), start(GRID)
+    weights = jax.random.normal(jax.random.key(0), y0.shape)
+
+    def loss(model, solver, **options):
+        y = final(model, y0, solver, **options)
+        return jnp.sum(weights * y), y
+
+    value_and_gradient = jax.jit(jax.value_and_grad(loss, has_aux=True, allow_int=True), static_argnums=1,
+                                 static_argnames=("dt", "rtol", "atol"))  # fmt: skip
+    (_, exact), by = value_and_gradient(model, diffrax.Tsit5(), rtol=1e-10, atol=1e-12)
+    (_, found), found_by = value_and_gradient(model, getattr(solvers, method)(), dt=0.02 / STEPS[method])
+    assert jnp.max(jnp.abs(found - exact)) < 1e-5
+    for a, b in zip(jax.tree.leaves(found_by), jax.tree.leaves(by), strict=True):
+        assert jnp.max(jnp.abs(a - b)) < 1e-4 * (1 + jnp.max(jnp.abs(b)))
+
+
+@pytest.mark.parametrize("dtype", [pytest.param(jnp.float32, marks=pytest.mark.slow), pytest.param(
+    jnp.float64, marks=[pytest.mark.x64, pytest.mark.slow])])  # fmt: skip
+def test_members_and_dtypes(dtype):
+    """`vmap` over parameters, gradients either side, in the precision of the state."""
+    grid = Grid(8)
+    y0 = jnp.sin(jnp.pi * grid.centers[0]).astype(dtype)
+
+    def loss(d, solver):
+        y = final(models.FisherKPP(grid, Neumann(0.0), d), y0, solver, dt=0.005)
+        assert y.dtype == dtype
+        return jnp.sum(y)
+
+    for solver in (solvers.CrankNicolson(), solvers.ETDRK4(), solvers.ARK324()):
+        values = jnp.array([0.5, 1.5], dtype)
+        together = jax.vmap(jax.grad(lambda d, solver=solver: loss(d, solver)))(values)
+        other = jax.grad(lambda d, solver=solver: jnp.sum(jax.vmap(lambda d: loss(d, solver))(d)))(values)
+        assert jnp.allclose(together, other, rtol=1e-4) and bool(jnp.all(jnp.isfinite(together)))
+
+
+def test_the_type_chooses_the_method():
+    sol = sciml.solve(models.Diffusion(Grid(8), Dirichlet(0.0)), jnp.ones(8), t0=0.0, t1=0.1, dt=0.02)
+    assert sol.solver == "ARK324"
+    with pytest.raises(TypeError, match="needs a model with a diagonal linear part.*Diffusion"):
+        model = models.Diffusion(Grid(8), Robin(1.0, 1.0, 0.0))
+        sciml.solve(model, jnp.ones(8), t0=0.0, t1=0.1, dt=0.02, solver=solvers.ETDRK4())
