@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 from tests.registry_fields import CASES as ON_GRIDS
 from tests.registry_pdes import CASES, HOMOGENEOUS
 
-QUICK = ("GrayScott", "KortewegDeVries")
+QUICK = ("GrayScott",)
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 some_cases = pytest.mark.parametrize(
     "case", [pytest.param(c, id=c.name, marks=[] if c.name in QUICK else pytest.mark.slow) for c in CASES]
@@ -91,7 +91,8 @@ def test_gradients_of_a_solution_by_everything(case):
 
 
 @pytest.mark.x64
-@some_cases
+@pytest.mark.slow
+@each_case
 def test_vmap_on_either_side_of_grad(case):
     """Members that differ in every parameter, boundary value and field, each as alone."""
     loss = functional(case)
