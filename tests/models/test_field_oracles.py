@@ -323,7 +323,7 @@ def test_leapfrog_has_its_dispersion_relation_to_rounding(order):
     sol = sciml.solve(
         Membrane(laplacian, speed), (wave, 0 * wave), t0=0.0, t1=200 * dt, dt=dt, solver=VelocityVerlet(), saveat=times
     )
-    expected = jnp.cos(omega * jnp.asarray(times))[:, None, None] * wave
+    expected = jnp.cos(omega * jnp.asarray(times))[:, None, None] * wave[None]
     assert jnp.max(jnp.abs(sol.ys[0] - expected)) < 1e-11
     assert jnp.isnan(verify.leapfrog_frequency(jnp.array(-4.1 / dt**2), dt))
 
@@ -429,5 +429,5 @@ def test_the_product_of_kuramoto_and_sivashinsky_makes_no_energy():
     k = np.linspace(0.0, 1.5, 1501)
     assert abs(k[np.argmax(k**2 - k**4)] - 0.5**0.5) < 1e-3  # the fastest wave grows by 1/4
     length = 2 * np.pi * 2**0.5
-    wave = jnp.sqrt(2.0) * jnp.sin(2 * jnp.pi * jnp.arange(32) / 32)
+    wave = jnp.sqrt(2.0) * jnp.sin(2 * jnp.pi * jnp.arange(32.0) / 32)
     np.testing.assert_allclose(verify.kuramoto_sivashinsky_production(wave, length), 0.25, rtol=1e-12)
