@@ -156,7 +156,8 @@ def test_the_rate_is_that_of_the_equation(case):
 
         return defect()
 
-    assert abs(verify.order_in_space(error, (48, 72)).order - case.order) < 0.12
+    found = verify.order_in_space(error, (48, 72)).order
+    assert found > case.order - 0.2, found
 
 
 @pytest.mark.parametrize("order", [2, pytest.param(4, marks=pytest.mark.slow)])
