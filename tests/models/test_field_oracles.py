@@ -255,7 +255,8 @@ def test_a_pulse_spreads_as_the_heat_kernel(name):
         return jnp.max(jnp.abs(sol.ys[-1] - end))
 
     nominal = 2.0 if name == "diffusion" else 3.0
-    assert abs(verify.order_in_space(error, (48, 64)).order - nominal) < 0.2
+    found = verify.order_in_space(error, (48, 64)).order
+    assert found > nominal - 0.2, found  # of the flow; diffusion has one more
 
 
 def test_waves_on_a_line_after_dalembert():
