@@ -83,7 +83,17 @@ def darcy(sides: Callable[[], Any]) -> Case:
     return Case("Darcy", make, lambda dtype: registry_fields.Case("", lambda *_: None).y0(GRID, dtype), linear=True)
 
 
-OTHERS = (darcy(walls),)
+def pendulums() -> Case:
+    """Its state is a pair of fields, and its solver a symplectic one."""
+    one = registry_fields.Case("", lambda *_: None)
+
+    def make():
+        return models.KleinGordon(GRID, walls(), speed=1.5, mass=2.0, potential=lambda u: 1 - jnp.cos(u))
+
+    return Case("KleinGordon", make, lambda dtype: (one.y0(GRID, dtype), 0.3 * one.y0(GRID, dtype)))
+
+
+OTHERS = (darcy(walls), pendulums())
 
 CASES = (*map(on_grids, registry_fields.CASES), *map(on_circles, periodic.FORMULAS), *OTHERS)
 

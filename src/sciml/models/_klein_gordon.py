@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._checks import check_real
 from .._model import AbstractSecondOrder
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
@@ -107,6 +108,7 @@ class KleinGordon(AbstractSecondOrder):
 
     def acceleration(self, t: RealScalarLike, q: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         """Returns the second derivative in time; `t` and `args` go to boundary values that are functions."""
+        check_real(q, self)
         p = with_dtype(self, q.dtype)
         padded = p.laplacian.pad(q, t=t, args=args)
         u = p.laplacian.inside(padded)

@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
+from .._checks import check_real
 from .._model import AbstractSemilinear
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
@@ -72,6 +73,7 @@ class SwiftHohenberg(AbstractSemilinear):
 
     def transform(self, y: Float[Array, "..."]) -> Inexact[Array, "..."]:
         """Returns the amplitudes of the modes."""
+        check_real(y, self)
         return self.spectral.transform(y)
 
     def inverse(self, modes: Inexact[Array, "..."]) -> Float[Array, "..."]:

@@ -58,7 +58,7 @@ def kuramoto_sivashinsky_production(
         import jax.numpy as jnp
         from sciml import verify
 
-        u = jnp.sin(jnp.arange(32) * 2 * jnp.pi / 32)  # one wave in 2 pi L: k = 1 / L
+        u = jnp.sin(jnp.arange(32.0) * 2 * jnp.pi / 32)  # one wave in the box: k = 1 / 2
         growth = verify.kuramoto_sivashinsky_production(u, 4 * jnp.pi)
         assert abs(growth - (0.5**2 - 0.5**4) / 2) < 1e-6
         ```

@@ -112,7 +112,7 @@ def manufactured(
             return problem.error(sol.ys[-1])
 
 
-        assert abs(verify.order_in_space(error, (8, 16)).order - 2) < 0.1
+        assert abs(verify.order_in_space(error, (8, 16)).order - 2) < 0.2
         ```
     """
     points = tuple(jnp.asarray(x, floating(dtype)) for x in coordinates)
