@@ -43,6 +43,19 @@ def check_state(y0: PyTree, name: str = "y0") -> PyTree[Array]:
     return jax.tree_util.tree_map_with_path(convert, y0)
 
 
+def check_real(y: Any, model: Any) -> None:
+    """Checks that a state is real, for a model of real fields.
+
+    Raises:
+        TypeError: If it is complex.
+    """
+    if jnp.iscomplexobj(y):
+        raise TypeError(
+            f"`{type(model).__name__}` is a model of real fields, but the state has dtype {y.dtype}: give it the real "
+            "and the imaginary part one by one, or take a model of complex fields."
+        )
+
+
 def time_dtype(y0: PyTree[Array]) -> np.dtype:
     """Returns the real dtype of a state's time, the widest of its leaves' dtypes."""
     return max((jnp.finfo(x.dtype) for x in jax.tree.leaves(y0)), key=lambda info: info.bits).dtype
