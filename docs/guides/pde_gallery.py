@@ -159,7 +159,7 @@ def brusselator():
 
 
 def fitzhugh_nagumo():
-    """A wave that has been cut winds up to a spiral."""
+    """A front with an open end bends around it."""
     grid = Grid((100, 100), 0.0, 150.0)
     reaction = FitzHughNagumo(current=0.0)
     model = ReactionDiffusion(reaction, grid, Neumann(0.0), (1.0, 0.0))
