@@ -17,7 +17,16 @@ PARSER = PythonCodeBlockParser()
 
 DEAR = tuple(
     f"docs/guides/{name}.md"
-    for name in ("adjoints", "elliptic", "ensembles", "fitting", "long_runs", "models", "sweeps_and_scale")
+    for name in (
+        "adjoints",
+        "elliptic",
+        "ensembles",
+        "fitting",
+        "long_runs",
+        "models",
+        "pde_gallery",
+        "sweeps_and_scale",
+    )
 )
 
 

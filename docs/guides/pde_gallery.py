@@ -1,0 +1,195 @@
+"""Draw the pictures of the gallery of PDEs: `python docs/guides/pde_gallery.py --out docs/guides/figures`."""
+
+import argparse
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+
+import sciml
+from sciml import verify
+from sciml.models import (
+    Brusselator,
+    CahnHilliard,
+    FitzHughNagumo,
+    GrossPitaevskii,
+    KleinGordon,
+    ReactionDiffusion,
+    SwiftHohenberg,
+)
+from sciml.spatial import Grid, Neumann, Periodic
+
+matplotlib.use("Agg")  # pictures go to files; no screen is needed
+import matplotlib.pyplot as plt
+
+KEY = jax.random.key(0)
+
+
+def images(rows, grid, titles, label, limits=None):
+    """Fields of two dimensions side by side, with one scale of colours."""
+    figure, axes = plt.subplots(1, len(rows), figsize=(3.0 * len(rows) + 0.8, 3.2), layout="constrained", sharey=True)
+    extent = (grid.lower[0], grid.upper[0], grid.lower[1], grid.upper[1])
+    low, high = limits or (float(np.min(rows)), float(np.max(rows)))
+    for ax, field, title in zip(axes, rows, titles, strict=True):
+        image = ax.imshow(np.asarray(field).T, origin="lower", extent=extent, cmap="cividis", vmin=low, vmax=high)
+        ax.set_title(title, loc="left", fontsize="medium")
+        ax.set_xlabel("x")
+    axes[0].set_ylabel("y")
+    figure.colorbar(image, ax=axes, label=label)
+    return figure
+
+
+def cahn_hilliard():
+    """Two phases, and the energy of their walls."""
+    grid = Grid((128, 128))
+    model = CahnHilliard(grid, Periodic(), width=0.012)
+    noise = 0.05 * jax.random.normal(KEY, grid.shape)
+    times = 1e-4 * np.arange(301)
+    sol = sciml.solve(model, noise, t0=0.0, t1=0.03, dt=5e-5, saveat=times)
+    energy, mass = jax.vmap(model.energy)(sol.ys), jax.vmap(model.mass)(sol.ys)
+    drift = float(jnp.max(jnp.abs(mass - mass[0])))
+    falls = bool(jnp.all(jnp.diff(energy) < 0))
+    print(f"Cahn-Hilliard: energy falls at every step: {falls}; mass drifts by {drift:.0e}")
+    figure, axes = plt.subplots(1, 4, figsize=(13.2, 3.2), layout="constrained")
+    for ax, at in zip(axes, (20, 60, 300)):
+        ax.imshow(np.asarray(sol.ys[at]).T, origin="lower", extent=(0, 1, 0, 1), cmap="cividis", vmin=-1, vmax=1)
+        ax.set_title(f"t = {times[at]:g}", loc="left", fontsize="medium")
+        ax.set(xlabel="x", ylabel="y")
+    axes[3].loglog(times[1:], energy[1:], color="#0072B2")
+    axes[3].set_title("energy", loc="left", fontsize="medium")
+    axes[3].set_xlabel("t")
+    axes[3].grid(color="0.9")
+    return figure
+
+
+def swift_hohenberg():
+    """Rolls, and hexagons with a quadratic term."""
+    grid = Grid((96, 96), 0.0, 20 * np.pi)
+    start = 0.1 * jax.random.normal(KEY, grid.shape)
+    ends = []
+    for quadratic, rate in ((0.0, 0.3), (1.0, 0.1)):
+        model = SwiftHohenberg(grid, Periodic(), rate=rate, quadratic=quadratic)
+        ends.append(sciml.solve(model, start, t0=0.0, t1=150.0, dt=0.25).ys[-1])
+    top = float(jnp.max(jnp.abs(jnp.stack(ends))))
+    return images(ends, grid, ("r = 0.3, g = 0: rolls", "r = 0.1, g = 1: hexagons"), "u", (-top, top))
+
+
+def gross_pitaevskii():
+    """A narrow cloud, free and repelled by itself, swings in the trap."""
+    grid = Grid(128, -8.0, 8.0)
+    (x,) = grid.centers
+    start = verify.coherent_state(2.0 * x, 0.0, 4.0) * 2**0.5
+    figure, axes = plt.subplots(1, 2, figsize=(9.0, 4.0), layout="constrained", sharey=True)
+    for ax, coupling in zip(axes, (0.0, 10.0)):
+        model = GrossPitaevskii(grid, Periodic(), potential=x**2 / 2, coupling=coupling)
+        sol = sciml.solve(model, start, t0=0.0, t1=12.5, dt=0.005, saveat=np.linspace(0.0, 12.5, 126))
+        norm, energy = jax.vmap(model.mass)(sol.ys), jax.vmap(model.energy)(sol.ys)
+        drifts = [float(jnp.max(jnp.abs(q / q[0] - 1))) for q in (norm, energy)]
+        print(f"Gross-Pitaevskii, g = {coupling:g}: norm drifts by {drifts[0]:.0e}, energy by {drifts[1]:.0e}")
+        image = ax.imshow(
+            jnp.abs(sol.ys) ** 2, origin="lower", aspect="auto", extent=(-8, 8, 0, 12.5), cmap="cividis", vmax=0.6
+        )
+        ax.plot(2 * jnp.cos(sol.ts), sol.ts, color="white", linewidth=0.8, linestyle="--")
+        ax.set_title(f"g = {coupling:g}", loc="left", fontsize="medium")
+        ax.set_xlabel("x")
+    axes[0].set_ylabel("t")
+    figure.colorbar(image, ax=axes, label=r"$|\psi|^2$")
+    return figure
+
+
+def klein_gordon():
+    """A breather, and a kink and an antikink that pass through one another."""
+    grid = Grid(400, -20.0, 20.0)
+    (x,) = grid.centers
+    model = KleinGordon(grid, Neumann(0.0), potential=lambda u: 1 - jnp.cos(u))
+
+    def breather(t):
+        return verify.sine_gordon_breather(x, t, 0.6)
+
+    def meeting(t):
+        return verify.sine_gordon_kink(x + 8.0, t, 0.6) - verify.sine_gordon_kink(x - 8.0, t, -0.6)
+
+    figure, axes = plt.subplots(1, 2, figsize=(9.0, 4.0), layout="constrained", sharey=True)
+    for ax, exact, title in zip(axes, (breather, meeting), ("a breather", "a kink and an antikink")):
+        sol = sciml.solve(
+            model, jax.jvp(exact, (0.0,), (1.0,)), t0=0.0, t1=30.0, dt=0.05, saveat=np.linspace(0.0, 30.0, 121)
+        )
+        energy = jax.vmap(model.energy)(sol.ys)
+        print(f"sine-Gordon, {title}: energy {energy[0]:.3f} to {energy[-1]:.3f}, by {sol.solver}")
+        image = ax.imshow(
+            sol.ys[0], origin="lower", aspect="auto", extent=(-20, 20, 0, 30), cmap="RdBu_r", vmin=-6.3, vmax=6.3
+        )
+        ax.set_title(title, loc="left", fontsize="medium")
+        ax.set_xlabel("x")
+    axes[0].set_ylabel("t")
+    figure.colorbar(image, ax=axes, label="u")
+    return figure
+
+
+def brusselator():
+    """Turing's instability: which waves grow, and the spots they become."""
+    reaction, diffusivities, rest = Brusselator(3.0, 9.0), (5.0, 12.0), jnp.array([3.0, 3.0])
+    grid = Grid((80, 80), 0.0, 80.0)
+    model = ReactionDiffusion(reaction, grid, Periodic(), diffusivities)
+    noise = 0.01 * jax.random.normal(KEY, (2, *grid.shape))
+    sol = sciml.solve(
+        model,
+        rest[:, None, None] + noise,
+        t0=0.0,
+        t1=60.0,
+        dt=0.05,
+        saveat=[0.0, 6.0, 60.0],
+        solver=sciml.solvers.RKC2(),
+    )
+    k = jnp.linspace(0.0, 1.3, 200)
+    rates = verify.turing_growth(reaction, rest, diffusivities, k)[:, 0].real
+    figure, axes = plt.subplots(1, 3, figsize=(10.4, 3.2), layout="constrained")
+    axes[0].plot(k, rates, color="#0072B2")
+    axes[0].axhline(0.0, color="0.6", linewidth=0.8)
+    axes[0].set_title("growth of small waves", loc="left", fontsize="medium")
+    axes[0].set(xlabel="k", ylim=(-1.0, None))
+    for ax, at in zip(axes[1:], (1, 2)):
+        image = ax.imshow(np.asarray(sol.ys[at, 0]).T, origin="lower", extent=(0, 80, 0, 80), cmap="cividis")
+        ax.set_title(f"u, t = {float(sol.ts[at]):g}", loc="left", fontsize="medium")
+        ax.set(xlabel="x", ylabel="y")
+        figure.colorbar(image, ax=ax)
+    return figure
+
+
+def fitzhugh_nagumo():
+    """A front with an open end bends around it."""
+    grid = Grid((100, 100), 0.0, 150.0)
+    reaction = FitzHughNagumo(current=0.0)
+    model = ReactionDiffusion(reaction, grid, Neumann(0.0), (1.0, 0.0))
+    v, w = sciml.steady_state(reaction, jnp.array([-1.2, -0.6])).ys[-1]
+    x, y = grid.centers
+    voltage = jnp.where(x < 60.0, 1.8, v) + jnp.zeros(grid.shape)  # a front that goes right
+    recovery = jnp.where(y < 75.0, w + 1.2, w) + jnp.zeros(grid.shape)  # and cannot in the lower half, at first
+    sol = sciml.solve(
+        model, jnp.stack([voltage, recovery]), t0=0.0, t1=200.0, dt=0.25, saveat=[20.0, 80.0, 200.0],
+        solver=sciml.solvers.RKC2(),
+    )  # fmt: skip
+    return images(list(sol.ys[:, 0]), grid, [f"t = {float(t):g}" for t in sol.ts], "v")
+
+
+PICTURES = (cahn_hilliard, swift_hohenberg, gross_pitaevskii, klein_gordon, brusselator, fitzhugh_nagumo)
+
+
+def main():
+    """Draws all of them, or those that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "figures")
+    parser.add_argument("names", nargs="*")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    for draw in PICTURES:
+        if not given.names or draw.__name__ in given.names:
+            path = given.out / f"{draw.__name__}.png"
+            draw().savefig(path, dpi=100)
+            print(f"wrote {path}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""The pictures of the gallery are drawn as a user draws them, and say what is kept."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+NAMES = ("cahn_hilliard", "klein_gordon")
+
+
+@pytest.mark.slow
+def test_pictures_are_drawn(tmp_path):
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, str(ROOT / "docs/guides/pde_gallery.py"), "--out", str(tmp_path), *NAMES]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert {file.name for file in tmp_path.iterdir()} == {f"{name}.png" for name in NAMES}
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in tmp_path.iterdir())
+    assert "energy falls at every step: True" in done.stdout
+    kept = re.findall(r"energy ([\d.]+) to ([\d.]+), by VelocityVerlet", done.stdout)
+    assert len(kept) == 2 and all(abs(float(a) / float(b) - 1) < 0.01 for a, b in kept)
+
+
+def test_every_picture_is_committed_and_shown():
+    page = (ROOT / "docs/guides/pde_gallery.md").read_text()
+    drawn = re.search(r"^PICTURES = \(([^)]*)\)", (ROOT / "docs/guides/pde_gallery.py").read_text(), re.MULTILINE)
+    names = {name.strip() for name in drawn[1].split(",") if name.strip()}
+    assert set(re.findall(r"\(figures/(\w+)\.png\)", page)) == names
+    assert all((ROOT / f"docs/guides/figures/{name}.png").is_file() for name in names)
