@@ -168,6 +168,7 @@ def test_registry_is_complete():
         verify.order_in_space,
     }
     of_fields = {verify.burgers_cole_hopf, verify.fisher_kpp_front, verify.gray_scott_steady_states}  # test_fields.py
+    of_fields |= {verify.dalembert, verify.sound_of_a_point}  # tests/models/test_acoustic.py
     listed = verify.EXACT_PROBLEMS + verify.REFERENCE_PROBLEMS + verify.WAVE_PROBLEMS
     assert set(listed) == makers - measures - of_fields and len(set(listed)) == len(listed)
     assert all(make().exact is not None for make in verify.EXACT_PROBLEMS + verify.WAVE_PROBLEMS)

@@ -14,9 +14,11 @@ Chaos
     `Lorenz63`, `Lorenz96`
 Waves and patterns, periodic, for exponential methods
     `GinzburgLandau`, `IntegralKuramotoSivashinsky`, `KortewegDeVries`, `KuramotoSivashinsky`, `NonlinearSchroedinger`
+Flow, periodic, for exponential methods
+    `Vorticity`, with `kolmogorov_forcing`
 Fields: partial differential equations, on a grid of `sciml.spatial`
-    `Advection`, `AdvectionDiffusion`, `AllenCahn`, `Burgers`, `Darcy`, `Diffusion`, `FisherKPP`,
-    `GrayScott`, `ReactionDiffusion`, `Wave`
+    `Acoustic`, `Advection`, `AdvectionDiffusion`, `AllenCahn`, `Burgers`, `Darcy`, `Diffusion`, `FisherKPP`,
+    `GrayScott`, `ReactionDiffusion`, `Wave`; sources of sound: `PointSources` of a `Ricker` or a `Sampled` signal
 Anything else that is linear
     `Linear`
 
@@ -52,6 +54,7 @@ Example:
     ```
 """
 
+from ._acoustic import Acoustic as Acoustic, Sound as Sound
 from ._advection import Advection as Advection, AdvectionDiffusion as AdvectionDiffusion
 from ._allen_cahn import AllenCahn as AllenCahn
 from ._brusselator import Brusselator as Brusselator
@@ -79,6 +82,8 @@ from ._pendulum import Pendulum as Pendulum
 from ._reaction_diffusion import ReactionDiffusion as ReactionDiffusion
 from ._restricted_three_body import RestrictedThreeBody as RestrictedThreeBody
 from ._robertson import Robertson as Robertson
+from ._signals import PointSources as PointSources, Ricker as Ricker, Sampled as Sampled
 from ._sir import SIR as SIR
 from ._van_der_pol import VanDerPol as VanDerPol, VanDerPolScaled as VanDerPolScaled
+from ._vorticity import Vorticity as Vorticity, kolmogorov_forcing as kolmogorov_forcing
 from ._wave import Wave as Wave

@@ -4,12 +4,12 @@ Problems with an exact solution at every time (`EXACT_PROBLEMS`)
     `exponential_decay`, `linear_system`, `harmonic_oscillator`, `logistic`, `kepler`,
     `cosine_growth`, `polynomial`, `prothero_robinson`, `pytree_state`
 Waves with an exact solution, of semilinear models (`WAVE_PROBLEMS`)
-    `kdv_soliton`, `kdv_two_solitons`, `schroedinger_soliton`, `ginzburg_landau_wave`
+    `kdv_soliton`, `kdv_two_solitons`, `schroedinger_soliton`, `ginzburg_landau_wave`, `taylor_green_vortex`
 Problems with a published end value (`REFERENCE_PROBLEMS`)
     not stiff: `lorenz63`, `arenstorf`, `brusselator`, `lotka_volterra`;
     stiff: `robertson`, `hires`, `oregonator`, `van_der_pol`, `van_der_pol_unscaled`
 Exact solutions of fields
-    `burgers_cole_hopf`, `fisher_kpp_front`, `gray_scott_steady_states`
+    `burgers_cole_hopf`, `fisher_kpp_front`, `gray_scott_steady_states`, `dalembert`, `sound_of_a_point`
 Measures
     `observed_order`, `order_in_space`, `finite_difference_gradient`, `check_gradient`, `conserved`
 
@@ -58,6 +58,7 @@ from ._registry import (
     REFERENCE_PROBLEMS as REFERENCE_PROBLEMS,
     WAVE_PROBLEMS as WAVE_PROBLEMS,
 )
+from ._sound import dalembert as dalembert, sound_of_a_point as sound_of_a_point
 from ._stiff_references import (
     hires as hires,
     oregonator as oregonator,
@@ -70,6 +71,7 @@ from ._time_dependent import (
     polynomial as polynomial,
     prothero_robinson as prothero_robinson,
 )
+from ._vortices import taylor_green_vortex as taylor_green_vortex
 from ._waves import (
     ginzburg_landau_wave as ginzburg_landau_wave,
     kdv_soliton as kdv_soliton,
