@@ -31,7 +31,7 @@ PY := $(VENV)/bin/python
 RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all bench docs serve lint format clean
+.PHONY: help demo test test-all kernels compile-kernels bench bench-gpu docs serve lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -59,8 +59,18 @@ test-all: $(VENV)/.installed-test ## the tests and those marked slow
 	$(RUN_PYTEST)
 	SCIML_X64=0 $(RUN_PYTEST)
 
+# In an environment of its own: with the CUDA plugin installed, JAX looks for a GPU wherever it starts.
+kernels: ## compile the kernels for a TPU and for a GPU (sm_90a) without either; a download of over a gigabyte
+	$(MAKE) compile-kernels VENV=.venv-kernels
+
+compile-kernels: $(VENV)/.installed-kernels
+	$(PY) -m tests.kernels.compile_kernels
+
 bench: $(VENV)/.installed-bench ## the benchmarks, printed as a table
 	$(PY) -m benchmarks
+
+bench-gpu: $(VENV)/.installed-bench ## the benchmarks of kernels, on a machine with a GPU
+	$(PY) -m benchmarks.gpu
 
 docs: $(VENV)/.installed-docs ## build the documentation into site/
 	$(PY) -m mkdocs build --strict

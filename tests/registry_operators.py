@@ -14,7 +14,11 @@ from sciml import spatial
 
 
 class Case(NamedTuple):
-    """An operator; `solved` says that its order is that of solutions, because its ghost cells reflect."""
+    """An operator; `solved` says that its order is that of solutions, because its ghost cells reflect.
+
+    `inner` is the operator whose result has conditions of its own, `nodes` says that it takes unknowns at nodes, and
+    `walls` which of its orders are for walls.
+    """
 
     name: str
     make: Callable[[spatial.Grid, Any, int], Any]
@@ -23,6 +27,9 @@ class Case(NamedTuple):
     vector: bool = False
     solved: tuple[int, ...] = ()
     conserves: tuple[int, ...] = ()
+    inner: Callable[[Callable], Callable] | None = None
+    nodes: bool = False
+    walls: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
 
 
 def d(f, axis):
@@ -37,9 +44,9 @@ def tensor(x, y):
     return jnp.array([[2.0 + 0.0 * x, 0.4 * jnp.cos(x)], [0.4 * jnp.cos(x), 1.0 + 0.3 * jnp.sin(y)]])
 
 
-def over(grid, f):
-    """A function of a point, at the centres of a grid; its own axes stand in front."""
-    x, y = (jnp.broadcast_to(c, grid.shape) for c in grid.centers)
+def over(grid, f, points=None):
+    """A function of a point, at the centres of a grid or at other points; its own axes stand in front."""
+    x, y = jnp.broadcast_arrays(*(grid.centers if points is None else points))
     return jax.vmap(jax.vmap(f, out_axes=-1), out_axes=-1)(x.T, y.T)
 
 
@@ -105,6 +112,12 @@ def advected(f):
     return lambda x, y: velocity_at(x, y)[0] * d(f, 0)(x, y) + velocity_at(x, y)[1] * d(f, 1)(x, y)
 
 
+def plate(grid, boundary, order):
+    """`Biharmonic` with one boundary for both Laplacians, or with one for each."""
+    both = boundary if isinstance(boundary, tuple) else (boundary,)
+    return spatial.Biharmonic(grid, *both, order=order)
+
+
 def there_and_back(grid, boundary, order):
     gradient = spatial.StaggeredGradient(grid, boundary, order)
     divergence = spatial.StaggeredDivergence(grid, boundary, order)
@@ -112,7 +125,17 @@ def there_and_back(grid, boundary, order):
 
 
 CASES = (
-    Case("Laplacian", spatial.Laplacian, laplacian, solved=(2,), conserves=(2,)),
+    Case("Laplacian", spatial.Laplacian, laplacian, solved=(2,), conserves=(2,), nodes=True),
+    Case(
+        "Biharmonic",
+        plate,
+        lambda f: laplacian(laplacian(f)),
+        solved=(2,),
+        conserves=(2,),
+        inner=laplacian,
+        nodes=True,
+        walls=(2, 4, 6),
+    ),
     Case(
         "VariableLaplacian",
         lambda grid, boundary, order: spatial.VariableLaplacian(grid, boundary, over(grid, coefficient), order),
@@ -131,13 +154,15 @@ CASES = (
         "Derivative",
         lambda grid, boundary, order: spatial.Derivative(grid, boundary, "y", order=order),
         lambda f: d(f, 1),
+        nodes=True,
     ),
     Case(
         "third Derivative",
         lambda grid, boundary, order: spatial.Derivative(grid, boundary, "x", 3, order),
         lambda f: d(d(d(f, 0), 0), 0),
+        nodes=True,
     ),
-    Case("Gradient", spatial.Gradient, lambda f: lambda x, y: jnp.stack([d(f, 0)(x, y), d(f, 1)(x, y)])),
+    Case("Gradient", spatial.Gradient, lambda f: lambda x, y: jnp.stack([d(f, 0)(x, y), d(f, 1)(x, y)]), nodes=True),
     Case("Divergence", spatial.Divergence, divergence, vector=True),
     Case("Curl", spatial.Curl, curl, vector=True),
     Case(

@@ -102,3 +102,12 @@ def test_traced_arguments_are_not_looked_at():
 @pytest.mark.parametrize("value", [5, np.int32(5), np.int64(5)])
 def test_max_steps_becomes_an_int(value):
     assert type(checks.check_max_steps(value)) is int
+
+
+def test_random_keys():
+    for key in (jax.random.key(0), jax.random.PRNGKey(0), np.asarray(jax.random.PRNGKey(0))):
+        assert isinstance(checks.check_key(key, "sobol"), jax.Array)
+    with pytest.raises(TypeError, match=r"`sobol`: `key` must be .* is 3: did you mean `jax.random.key\(3\)`"):
+        checks.check_key(3, "sobol")
+    with pytest.raises(TypeError, match="`sobol`: `key` must be a random key"):
+        checks.check_key(jnp.ones(2), "sobol")

@@ -193,7 +193,7 @@ def draw_medium(truth: jax.Array, found: jax.Array, history: list[Step], path: p
         ax.set_ylim(-3, SIZE + 3)
     panels[0, 0].set_ylabel("y (mm)")
     panels[0, 1].axhline(36.5, color="white", linewidth=1, linestyle="--")
-    panels[0, 0].legend(loc="upper right", fontsize="small", framealpha=0.9)
+    panels[0, 0].legend(loc="lower right", bbox_to_anchor=(0.97, 0.03), fontsize="small", framealpha=0.9)
     figure.colorbar(drawn, ax=panels[0], label="speed of sound (mm/µs)", shrink=0.9)
     x = np.arange(SIZE) + 0.5
     section = panels[1, 0]

@@ -43,6 +43,19 @@ def check_state(y0: PyTree, name: str = "y0") -> PyTree[Array]:
     return jax.tree_util.tree_map_with_path(convert, y0)
 
 
+def check_real(y: Any, model: Any) -> None:
+    """Checks that a state is real, for a model of real fields.
+
+    Raises:
+        TypeError: If it is complex.
+    """
+    if jnp.iscomplexobj(y):
+        raise TypeError(
+            f"`{type(model).__name__}` is a model of real fields, but the state has dtype {y.dtype}: give it the real "
+            "and the imaginary part one by one, or take a model of complex fields."
+        )
+
+
 def time_dtype(y0: PyTree[Array]) -> np.dtype:
     """Returns the real dtype of a state's time, the widest of its leaves' dtypes."""
     return max((jnp.finfo(x.dtype) for x in jax.tree.leaves(y0)), key=lambda info: info.bits).dtype
@@ -170,6 +183,21 @@ def check_max_steps(max_steps: Any) -> int:
     if isinstance(max_steps, bool) or not isinstance(max_steps, int | np.integer) or max_steps <= 0:
         raise ValueError(f"`max_steps` must be a positive integer, but is {max_steps!r}.")
     return int(max_steps)
+
+
+def check_key(key: Any, where: str) -> Array:
+    """Returns a random key as an array.
+
+    Raises:
+        TypeError: If it is none.
+    """
+    is_array = isinstance(key, jax.Array | np.ndarray)
+    if not is_array or not (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == np.uint32):
+        raise TypeError(
+            f"`{where}`: `key` must be a random key such as `jax.random.key(0)`, but is {key!r}"
+            + (f": did you mean `jax.random.key({key})`?" if isinstance(key, int) else ".")
+        )
+    return jnp.asarray(key)
 
 
 def check_count(value: Any, name: str, where: str) -> int:

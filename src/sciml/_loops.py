@@ -6,6 +6,7 @@ the axes over which the carry, the inputs and everything named in `like` vary.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
@@ -33,16 +34,31 @@ def while_loop(
         init: The carry, a PyTree of arrays.
         like: Values that `cond` and `body` close over.
         together: Mesh axes along which devices must turn equally often, because they talk to each other in
-            `body`. The loop goes on as long as any of them has to.
+            `body`. The loop goes on as long as any of them has to. Devices along other axes turn as often, though
+            they do not talk to these: XLA has them all meet at some messages. They keep what they had when they
+            were done.
     """
+    init = to_varying(init, vma_of((init, like)))
 
-    def any_of_them(carry):
-        going = cond(carry)
-        names = tuple(name for name in together if name in vma_of(going))
+    def going(carry):
+        """Whether those that this device talks to go on."""
+        here = cond(carry)
         # the type of a sum over devices proves that they all see the same
-        return jax.lax.psum(going.astype(jnp.int32), names) > 0 if names else going
+        return _any(here, tuple(name for name in together if name in vma_of(here)))
 
-    return jax.lax.while_loop(any_of_them, body, to_varying(init, vma_of((init, like))))
+    others = tuple(sorted(set(jax.sharding.get_abstract_mesh().manual_axes) - set(together))) if together else ()
+    if not others:
+        return jax.lax.while_loop(going, body, init)
+
+    def turn(carry):
+        return jax.tree.map(partial(jnp.where, going(carry)), body(carry), carry)
+
+    return jax.lax.while_loop(lambda carry: _any(going(carry), others), turn, init)
+
+
+def _any(going: Bool[Array, ""], names: tuple[str, ...]) -> Bool[Array, ""]:
+    """Returns whether it holds on any device along some mesh axes."""
+    return jax.lax.psum(going.astype(jnp.int32), names) > 0 if names else going
 
 
 def scan(

@@ -20,18 +20,22 @@ _T = TypeVar("_T")
 def _axes(x: Any) -> frozenset:
     if not hasattr(x, "dtype"):  # Python scalars vary over nothing
         return frozenset()
+    if isinstance(x, jax.ShapeDtypeStruct):
+        return _axes_of_type(x)
     return _axes_of_type(jax.typeof(x))
 
 
 def _axes_of_type(kind: Any) -> frozenset:
     manual = getattr(kind, "manual_axis_type", None)
-    return frozenset(getattr(kind, "vma", ()) if manual is None else manual.varying)
+    return frozenset((getattr(kind, "vma", None) or ()) if manual is None else manual.varying)
 
 
 def _leaf_to_varying(x: Any, axes: frozenset) -> Any:
     missing = axes - _axes(x)
     if not missing or not hasattr(x, "dtype") or isinstance(x, np.generic):
         return x  # NumPy scalars are constants of the program, the same everywhere
+    if isinstance(x, jax.ShapeDtypeStruct):
+        return struct(x.shape, x.dtype, axes | _axes(x))
     return jax.lax.pcast(x, tuple(sorted(missing)), to="varying")
 
 
@@ -74,6 +78,11 @@ def struct(shape: tuple[int, ...], dtype: Any, axes: frozenset) -> jax.ShapeDtyp
     if not axes:
         return jax.ShapeDtypeStruct(shape, dtype)
     return jax.eval_shape(lambda: to_varying(jax.lax.empty(shape, dtype), axes))
+
+
+def jax_version() -> tuple[int, ...]:
+    """Returns JAX's version as numbers, for the tables of where kernels are tested."""
+    return tuple(jax.__version_info__)
 
 
 def as_promoted_function(closed: jex.core.ClosedJaxpr) -> Callable[..., list]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sciml import AbstractSemilinear, models, verify
+from sciml.spatial import Grid, Periodic
 
 LENGTHS = (7.0, 11.0)
 
@@ -61,9 +62,32 @@ def vorticity(u):
     return -transport + 0.3 * u.laplacian() - 0.2 * u() + u()
 
 
+def cahn_hilliard(u):
+    cube = 3 * u() ** 2 * u.laplacian() + 6 * u() * (u(1, 0) ** 2 + u(0, 1) ** 2)
+    return 0.7 * (cube - u.laplacian() - 0.3**2 * u.laplacian(2))
+
+
+def trap(shape):
+    """Potential energies at the points of `Wave`, none of them zero."""
+    x = np.meshgrid(*(n * np.arange(m) / m for n, m in zip(LENGTHS, shape)), indexing="ij")
+    return 1.5 + sum(np.cos(2 * np.pi * q / n) for q, n in zip(x, LENGTHS)) / 3
+
+
+def box(shape):
+    return Grid(shape, 0.0, LENGTHS[: len(shape)])
+
+
 FORMULAS = {
+    "CahnHilliard": (
+        lambda shape: models.CahnHilliard(box(shape), Periodic(), width=0.3, mobility=0.7), (18, 20), cahn_hilliard
+    ),
     "GinzburgLandau": (
         lambda shape: models.GinzburgLandau(shape, jnp.array(LENGTHS), alpha=0.3, beta=-0.7), (18, 20), ginzburg_landau
+    ),
+    "GrossPitaevskii": (
+        lambda shape: models.GrossPitaevskii(box(shape), Periodic(), potential=trap(shape), coupling=0.6),
+        (18, 20),
+        lambda u: 0.5j * u.laplacian() - 1j * (trap(u.shape) + 0.6 * np.abs(u()) ** 2) * u(),
     ),
     "IntegralKuramotoSivashinsky": (
         lambda shape: models.IntegralKuramotoSivashinsky(shape, jnp.array(LENGTHS), viscosity=0.8),
@@ -88,8 +112,15 @@ FORMULAS = {
     "Vorticity": (
         lambda shape: models.Vorticity(shape, jnp.array(LENGTHS), 0.3, 0.2, Wave(shape, True)()), (18, 20), vorticity
     ),
+    "SwiftHohenberg": (
+        lambda shape: models.SwiftHohenberg(box(shape), Periodic(), rate=0.3, wavenumber=1.1, quadratic=0.6),
+        (18, 20),
+        lambda u: (
+            (0.3 - 1.1**4) * u() - 2 * 1.1**2 * u.laplacian() - u.laplacian(2) + 0.6 * u() ** 2 - u() ** 3
+        ),
+    ),
 }  # fmt: skip
-COMPLEX = ("GinzburgLandau", "NonlinearSchroedinger")
+COMPLEX = ("GinzburgLandau", "GrossPitaevskii", "NonlinearSchroedinger")
 each = pytest.mark.parametrize("name", FORMULAS)
 
 
@@ -134,7 +165,9 @@ def test_every_parameter_is_differentiated(name):
 @pytest.mark.x64
 @pytest.mark.parametrize(
     "name, quantity",
-    [("KortewegDeVries", q) for q in ("mass", "momentum", "energy")] + [("NonlinearSchroedinger", "mass")],
+    [("KortewegDeVries", q) for q in ("mass", "momentum", "energy")]
+    + [("NonlinearSchroedinger", "mass"), ("CahnHilliard", "mass")]
+    + [("GrossPitaevskii", q) for q in ("mass", "energy")],
 )
 def test_invariants_have_no_derivative_along_the_field(name, quantity):
     with jax.numpy_dtype_promotion("standard"):

@@ -314,6 +314,32 @@ def member(domain, params, shared):
     return domain.run(lambda u, c: domain.sum(heat(domain.pad(u, 1), c[0] * c[1]) ** 3), u, (params["a"], shared))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", [(AxisType.Explicit,) * 3, (AxisType.Auto, AxisType.Explicit, AxisType.Explicit)])
+def test_members_that_span_devices_of_the_context(kinds):
+    mesh = jax.make_mesh((2, 2, 2), ("member", "x", "y"), axis_types=kinds)
+    domain, whole = parallel.Domain(("x", "y")), parallel.Domain((None, None), mesh=parallel.mesh())
+
+    def plain(params, shared):
+        u = params["u"]
+        return whole.sum(heat(whole.pad(u, 1), params["a"] * shared) ** 3)
+
+    def total(run, params, shared):
+        return jnp.sum(run(params, shared))
+
+    shared = jnp.asarray(0.7)
+    for n in (4, 3):
+        params = {"u": field((n, 8, 8)), "a": jnp.linspace(0.1, 0.3, n)}
+        goal = ft.partial(total, jax.vmap(plain, in_axes=(0, None)))
+        expected = jax.grad(goal, argnums=(0, 1))(params, shared)
+        with jax.set_mesh(mesh):
+            for block in (None, 1):
+                run = ft.partial(parallel.ensemble, ft.partial(member, domain), block=block)
+                np.testing.assert_allclose(total(run, params, shared), goal(params, shared), rtol=1e-11)
+            found = jax.jit(jax.grad(ft.partial(total, run), argnums=(0, 1)))(params, shared)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11), found, expected)
+
+
 def test_members_that_span_devices():
     """An ensemble on one mesh axis of fields on two others; gradients outside and inside of a member."""
     mesh = parallel.mesh(member=2, x=2, y=2)

@@ -119,6 +119,8 @@ def test_bad_reductions():
         quiet(lambda p: p, RHO, reduce=jnp.mean)
     with pytest.raises(ValueError, match="`edges` must be two or more rising"):
         parallel.Histogram([1.0, 1.0])
+    with pytest.raises(TypeError, match="`edges` must be the edges of the bins.*got 10"):
+        parallel.Histogram(10)
     with pytest.raises(ValueError, match="`q` must be probabilities"):
         parallel.Quantiles([1.5])
     with pytest.raises(ValueError, match="`k` must be a positive integer"):

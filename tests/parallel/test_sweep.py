@@ -129,7 +129,7 @@ def test_integers_cannot_fail():
 def test_on_fail_raise():
     done = []
     p = np.array([1.0] * 10 + [np.nan] + [1.0] * 9)
-    with pytest.raises(SolveError, match=r"(?s)1 of 12 members failed.*`nonfinite` \(members 10\)"):
+    with pytest.raises(SolveError, match=r"(?s)1 of 20 members failed.*`nonfinite` \(members 10\).*12 of 20"):
         parallel.sweep(
             lambda x: x, p, mesh=devices(2), block=2, on_fail="raise", progress=lambda d, n: done.append((d, n))
         )
@@ -213,6 +213,15 @@ def test_an_ensemble_in_a_sweep_runs_in_place():
     np.testing.assert_allclose(result.values, 3.0 * np.arange(4.0))
 
 
+class Frame:
+    """As a data frame of pandas."""
+
+    columns = ("a", "b")
+
+    def to_numpy(self):
+        return np.ones((3, 2))
+
+
 @pytest.mark.parametrize(
     "params, message",
     [
@@ -220,10 +229,13 @@ def test_an_ensemble_in_a_sweep_runs_in_place():
         ({"a": np.ones(3), "b": np.ones(2)}, "`sweep`: the members are of unequal length"),
         ({"a": np.ones(3), "b": np.asarray(1.0)}, r"`sweep`: `params\['b'\]` is a scalar"),
         ({}, "holds no array"),
+        ("members.csv", r"holds only what is no array \(str\): give a dictionary of arrays"),
+        (Frame(), r"frame\[name\].to_numpy\(\)"),
+        ({"solver": np.array(["Tsit5", "Heun"])}, r"`params\['solver'\]` must hold numbers, but has dtype <U5"),
     ],
 )
 def test_bad_members(params, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         quiet(lambda p: p, params)
 
 
@@ -260,4 +272,10 @@ def test_plot_of_a_grid():
         result.plot()
     with pytest.raises(ValueError, match="ran over plain members"):
         quiet(lambda p: p, RHO).plot()
+    named = quiet(lambda p: {"product": p["a"] * p["b"], "sum": p["a"] + p["b"]}, grid)
+    assert named.plot("sum").get_xlabel() == "a"
+    with pytest.raises(ValueError, match=r"Choose a number, such as `result.plot\('product'\)`"):
+        named.plot()
+    with pytest.raises(ValueError, match=r"no values 'mean'; those of this sweep are \['product', 'sum'\]"):
+        named.plot("mean")
     plt.close("all")

@@ -1,4 +1,4 @@
-"""A long run in a process of its own, which may kill itself: `killed.py FOLDER KIND [SECONDS | REPORTS reports]`."""
+"""A long run in a process of its own: `killed.py FOLDER KIND [REPORTS SECONDS]`, which kills itself so much later."""
 
 import os
 import signal
@@ -6,7 +6,10 @@ import sys
 import threading
 import time
 
+import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import sciml
 from sciml.runs import _prepare
@@ -24,22 +27,24 @@ def out(t, y, rho):
 
 if __name__ == "__main__":
     folder, kind, *after = sys.argv[1:]
-    alive, reports = [], 0
+    reports = 0
 
     def progress(done, total):
         global reports
         reports += 1
-        if after[1:] == ["reports"]:
-            if reports == int(after[0]):
-                os.kill(os.getpid(), signal.SIGKILL)
-        elif after and not alive:  # the clock starts when everything is compiled
-            alive.append(threading.Timer(float(after[0]), os.kill, (os.getpid(), signal.SIGKILL)))
-            alive[0].start()
+        if after and reports == int(after[0]):
+            threading.Timer(float(after[1]), os.kill, (os.getpid(), signal.SIGKILL)).start()
         time.sleep(0.004)
 
     options = dict(t0=0.0, t1=40.0, rtol=1e-5, atol=1e-5, save_every=0.05, segment_steps=25, checkpoint_every=0.0)
     if kind == "one":
         y0, rho = jnp.ones(3, jnp.float32), jnp.float32(28.0)
+    elif kind == "spread":  # a state over four devices, of whose checkpoints each writes its part
+        jax.config.update("jax_num_cpu_devices", 4)
+        layout = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), P(None, "x"))
+        y0 = jax.device_put(1 + jnp.arange(24, dtype=jnp.float32).reshape(3, 8) / 100, layout)
+        rho = jnp.float32(28.0)
+        options |= dict(t1=10.0, segment_steps=40, checkpoints=sciml.runs.OrbaxStore(f"{folder}/checkpoints"))
     else:
         y0, rho = jnp.ones((40, 3), jnp.float32), jnp.linspace(20.0, 40.0, 40, dtype=jnp.float32)
         options |= dict(in_axes=(None, 0, 0), stop=out, segment_steps=40)

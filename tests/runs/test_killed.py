@@ -59,12 +59,19 @@ def interrupted(tmp_path, kind, moments):
 
 @pytest.mark.x64
 def test_one_kill(tmp_path):
-    assert interrupted(tmp_path, "one", [(9, "reports")])
+    assert interrupted(tmp_path, "one", [(9, 0.0)])
+
+
+@pytest.mark.slow
+@pytest.mark.x64
+def test_kills_of_a_run_with_orbax(tmp_path):
+    pytest.importorskip("orbax.checkpoint")
+    assert len(interrupted(tmp_path, "spread", [(3, 0.0), (2, 0.05), (3, 0.01)])) == 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one", "many"])
 def test_ten_kills(tmp_path, kind):
     chance = random.Random(kind)
-    seen = interrupted(tmp_path, kind, [(chance.uniform(0.0, 0.6),) for _ in range(10)])
-    assert len(seen) >= 5 and len(set(seen)) > 2
+    seen = interrupted(tmp_path, kind, [(chance.randrange(2, 6), chance.uniform(0.0, 0.02)) for _ in range(10)])
+    assert len(seen) == 10 and len(set(seen)) > 2

@@ -209,6 +209,21 @@ def test_frames_as_a_dataset(tmp_path):
 
 
 @pytest.mark.x64
+def test_fields_have_the_coordinates_of_their_grid(tmp_path):
+    pytest.importorskip("xarray")
+    grid = sciml.spatial.Grid((6, 4), upper=(3.0, 1.0))
+    model = sciml.models.Diffusion(grid, {"x": sciml.spatial.Periodic(), "y": sciml.spatial.Neumann(0.0)})
+    keep = lambda t, u, args: {"u": u, "profile": u[:, 0]}  # noqa: E731
+    options = dict(t0=0.0, t1=0.02, dt=0.01, save_every=0.01, output=keep, store=tmp_path, **QUIET)
+    run = sciml.simulate(model, jnp.ones(grid.shape), **options)
+    for found in (run.to_xarray(), load(tmp_path).to_xarray()):
+        assert found.u.dims == ("time", "x", "y") and found.profile.dims == ("time", "profile_0")
+        for name, x in zip(grid.names, grid.coordinates(model.laplacian.boundary.location)):
+            np.testing.assert_allclose(found[name], np.ravel(x))
+        assert found.u.sel(x=1.3, method="nearest").shape == (3, 4)
+
+
+@pytest.mark.x64
 def test_another_run_is_refused(tmp_path):
     def call(rate=1.0, **options):
         given = dict(t0=0.0, t1=1.0, dt=0.1, save_every=0.5, store=tmp_path, **QUIET)
@@ -220,7 +235,7 @@ def test_another_run_is_refused(tmp_path):
         call(resume=False)
     with pytest.raises(StoreError, match=r"(?s)another run.*\n  `model`: looks the same .*\nGive another path"):
         call(rate=2.0)
-    with pytest.raises(StoreError, match=r"`times`: .*"):
+    with pytest.raises(StoreError, match=r"`t1`: 1.0 before, 2.0 now"):
         call(t1=2.0)
     with pytest.raises(StoreError, match="holds no run"):
         load(tmp_path / "nothing")

@@ -1,6 +1,7 @@
 """Kernels: formulations of the same arithmetic that a machine runs faster, each beside its reference.
 
 - `kernels.lanes`: a model written for one member, run over many.
+- `kernels.stencil`: a grid whose cells look at their neighbours, many steps at a time.
 """
 
-from . import lanes as lanes
+from . import lanes as lanes, stencil as stencil

@@ -16,9 +16,12 @@ Waves and patterns, periodic, for exponential methods
     `GinzburgLandau`, `IntegralKuramotoSivashinsky`, `KortewegDeVries`, `KuramotoSivashinsky`, `NonlinearSchroedinger`
 Flow, periodic, for exponential methods
     `Vorticity`, with `kolmogorov_forcing`
+Phases, patterns and condensates, between periodic sides or walls, for exponential methods
+    `CahnHilliard`, `GrossPitaevskii`, `SwiftHohenberg`
 Fields: partial differential equations, on a grid of `sciml.spatial`
     `Acoustic`, `Advection`, `AdvectionDiffusion`, `AllenCahn`, `Burgers`, `Darcy`, `Diffusion`, `FisherKPP`,
-    `GrayScott`, `ReactionDiffusion`, `Wave`; sources of sound: `PointSources` of a `Ricker` or a `Sampled` signal
+    `GrayScott`, `KleinGordon`, `ReactionDiffusion`, `Wave`; sources of sound: `PointSources` of a
+    `Ricker` or a `Sampled` signal
 Anything else that is linear
     `Linear`
 
@@ -59,16 +62,19 @@ from ._advection import Advection as Advection, AdvectionDiffusion as AdvectionD
 from ._allen_cahn import AllenCahn as AllenCahn
 from ._brusselator import Brusselator as Brusselator
 from ._burgers import Burgers as Burgers
+from ._cahn_hilliard import CahnHilliard as CahnHilliard
 from ._darcy import Darcy as Darcy
 from ._diffusion import Diffusion as Diffusion
 from ._fisher_kpp import FisherKPP as FisherKPP
 from ._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
 from ._ginzburg_landau import GinzburgLandau as GinzburgLandau
 from ._gray_scott import GrayScott as GrayScott
+from ._gross_pitaevskii import GrossPitaevskii as GrossPitaevskii
 from ._harmonic_oscillator import HarmonicOscillator as HarmonicOscillator
 from ._hires import HIRES as HIRES
 from ._integral_kuramoto_sivashinsky import IntegralKuramotoSivashinsky as IntegralKuramotoSivashinsky
 from ._kepler import Kepler as Kepler
+from ._klein_gordon import KleinGordon as KleinGordon
 from ._korteweg_de_vries import KortewegDeVries as KortewegDeVries
 from ._kuramoto_sivashinsky import KuramotoSivashinsky as KuramotoSivashinsky
 from ._linear import Linear as Linear
@@ -84,6 +90,7 @@ from ._restricted_three_body import RestrictedThreeBody as RestrictedThreeBody
 from ._robertson import Robertson as Robertson
 from ._signals import PointSources as PointSources, Ricker as Ricker, Sampled as Sampled
 from ._sir import SIR as SIR
+from ._swift_hohenberg import SwiftHohenberg as SwiftHohenberg
 from ._van_der_pol import VanDerPol as VanDerPol, VanDerPolScaled as VanDerPolScaled
 from ._vorticity import Vorticity as Vorticity, kolmogorov_forcing as kolmogorov_forcing
 from ._wave import Wave as Wave

@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._checks import check_real
 from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
@@ -73,6 +74,7 @@ class Advection(AbstractModel):
 
     def __call__(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         """Returns the time derivative; `t` and `args` go to boundary values that are functions."""
+        check_real(y, self)
         p = with_dtype(self, y.dtype)
         return -p.upwind(y, p.velocity, t=t, args=args)
 
@@ -137,6 +139,7 @@ class AdvectionDiffusion(AbstractModel):
 
     def __call__(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         """Returns the time derivative; `t` and `args` go to boundary values that are functions."""
+        check_real(y, self)
         p = with_dtype(self, y.dtype)
         diffusion = p.diffusivity * p.laplacian(y, t=t, args=args)
         return diffusion - p.upwind(y, p.velocity, t=t, args=args)

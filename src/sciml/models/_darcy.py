@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Float
 
+from .._checks import check_real
 from .._model import AbstractModel
 from .._parameters import Parameter, parameter
 from .._types import Args, RealScalarLike
@@ -70,6 +71,7 @@ class Darcy(AbstractModel):
 
     def __call__(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         """Returns the rate of change of the pressure; `t` and `args` go to boundary values that are functions."""
+        check_real(y, self)
         operator = self._operator(y.dtype)
         mv = operator.mv
         for _ in range(y.ndim - self.boundary.grid.ndim):

@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._checks import check_real
 from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
@@ -74,6 +75,7 @@ class Diffusion(AbstractModel):
 
     def __call__(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         """Returns the time derivative; `t` and `args` go to boundary values that are functions."""
+        check_real(y, self)
         p = with_dtype(self, y.dtype)
         return diffuse(p.laplacian, p.diffusivity)(y, t=t, args=args)
 

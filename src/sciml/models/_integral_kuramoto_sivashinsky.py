@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
+from .._checks import check_real
 from .._model import AbstractSemilinear
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
@@ -49,6 +50,7 @@ class IntegralKuramotoSivashinsky(AbstractSemilinear):
 
     def transform(self, y: Float[Array, "..."]) -> Complex[Array, "..."]:
         """Returns the Fourier coefficients, half of them."""
+        check_real(y, self)
         return fourier.transform(y, len(self.shape))
 
     def inverse(self, modes: Complex[Array, "..."]) -> Float[Array, "..."]:

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
+from .._checks import check_real
 from .._model import AbstractSemilinear
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
@@ -53,6 +54,7 @@ class KortewegDeVries(AbstractSemilinear):
 
     def transform(self, y: Float[Array, " points"]) -> Complex[Array, " modes"]:
         """Returns the Fourier coefficients, half of them."""
+        check_real(y, self)
         return fourier.transform(y, 1)
 
     def inverse(self, modes: Complex[Array, " modes"]) -> Float[Array, " points"]:

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
+from .._checks import check_real
 from .._model import AbstractSemilinear
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
@@ -54,6 +55,7 @@ class KuramotoSivashinsky(AbstractSemilinear):
 
     def transform(self, y: Float[Array, " points"]) -> Complex[Array, " modes"]:
         """Returns the Fourier coefficients, half of them."""
+        check_real(y, self)
         return fourier.transform(y, 1)
 
     def inverse(self, modes: Complex[Array, " modes"]) -> Float[Array, " points"]:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._checks import check_real
 from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
@@ -75,6 +76,7 @@ class ReactionDiffusion(AbstractModel):
 
     def __call__(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         """Returns the time derivative; `t` and `args` go to the reaction and boundary values that are functions."""
+        check_real(y, self)
         n, substances = self.laplacian.grid.ndim, self.diffusivities.shape[0]
         if y.ndim != n + 1 or y.shape[0] != substances:
             raise ValueError(f"the state must have shape ({substances}, *grid), but has shape {y.shape}.")

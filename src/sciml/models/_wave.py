@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._checks import check_real
 from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
@@ -67,6 +68,7 @@ class Wave(AbstractModel):
 
     def __call__(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         """Returns the time derivative; `t` and `args` go to boundary values that are functions."""
+        check_real(y, self)
         if y.ndim != self.laplacian.grid.ndim + 1 or y.shape[0] != 2:
             raise ValueError(f"the state must be the pair (u, w) of shape (2, *grid), but has shape {y.shape}.")
         p = with_dtype(self, y.dtype)

@@ -35,6 +35,16 @@ class Counts(NamedTuple):
     above: Any
 
 
+def _edges(given: Any) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, given))
+    except (TypeError, ValueError):
+        raise TypeError(
+            "`Histogram`: `edges` must be the edges of the bins, rising numbers such as `np.linspace(0.0, 1.0, 11)` "
+            f"for ten bins, got {given!r}. The range is not known before the members have run."
+        ) from None
+
+
 class Histogram(AbstractReduction):
     """How many of the members that succeeded lie between given edges, for every number of the values.
 
@@ -54,7 +64,7 @@ class Histogram(AbstractReduction):
         ```
     """
 
-    edges: tuple[float, ...] = eqx.field(static=True, converter=lambda x: tuple(map(float, x)))
+    edges: tuple[float, ...] = eqx.field(static=True, converter=lambda x: _edges(x))
 
     def __check_init__(self):
         if len(self.edges) < 2 or not all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False)):

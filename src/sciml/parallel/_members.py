@@ -26,6 +26,11 @@ def count_members(params: Any, *, where: str) -> int:
     lengths = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         name = "params" + jax.tree_util.keystr(path)
+        if is_array(leaf) and getattr(leaf.dtype, "kind", "f") in "OSUM":
+            raise TypeError(
+                f"`{where}`: `{name}` must hold numbers, but has dtype {leaf.dtype}. For names or choices give their "
+                "numbers, and look up inside the function what they stand for."
+            )
         if is_array(leaf) and leaf.ndim:
             lengths[name] = leaf.shape[0]
         elif is_array(leaf) or isinstance(leaf, (bool, int, float, complex)):
@@ -34,7 +39,7 @@ def count_members(params: Any, *, where: str) -> int:
                 "per member. Pass what all members have in common as `shared`."
             )
     if not lengths:
-        raise ValueError(f"`{where}`: `params` holds no array, so there is no member to run.")
+        raise ValueError(f"`{where}`: `params` holds no array, so there is no member to run.{_remedy(params)}")
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"`{name}` has {n}" for name, n in lengths.items())
         raise ValueError(
@@ -45,6 +50,18 @@ def count_members(params: Any, *, where: str) -> int:
     if n == 0:
         raise ValueError(f"`{where}`: `params` is empty (its leading axis has length 0); give at least one member.")
     return n
+
+
+def _remedy(params: Any) -> str:
+    """Returns what to do about params that are something else than a PyTree of arrays."""
+    leaves = jax.tree.leaves(params)
+    columns = [x for x in leaves if hasattr(x, "columns") and hasattr(x, "to_numpy")]
+    if columns:
+        return " Give the columns of a data frame as arrays: `{name: frame[name].to_numpy() for name in frame}`."
+    if leaves:
+        kinds = ", ".join(sorted({type(x).__name__ for x in leaves}))
+        return f" It holds only what is no array ({kinds}): give a dictionary of arrays, one entry per member."
+    return ""
 
 
 def expand(params: Any) -> Any:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from .._status import raise_for_status
+from .._status import SolveError, raise_for_status
 from ._blocks import check_block
 from ._collect import Collected
 from ._engines import run_elsewhere, run_here
@@ -145,8 +145,16 @@ class Sweep:
     def _add(self, number: int, outcome: Outcome, report: Report) -> None:
         self.collected.add(number, self.plan.ids(number), outcome)
         if self._stop and self.collected.failed:
-            raise_for_status(self.collected.status[: self.collected.end], where="sweep")
+            self._raise()
         report(self.collected.done, self.collected.failed)
+
+    def _raise(self) -> None:
+        """Raises an error about the members that failed."""
+        try:
+            raise_for_status(self.collected.status, where="sweep")
+        except SolveError as error:
+            seen = f"The sweep stopped there: {self.collected.done} of {self.n} members had run."
+            raise SolveError(f"{error}\n{seen}", error.status) from None
 
 
 def _check_like(found: Outcome, expected: Outcome) -> None:

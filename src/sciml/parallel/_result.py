@@ -1,5 +1,6 @@
 """What a sweep returns."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -93,7 +94,8 @@ class SweepResult(eqx.Module):
         """Draws one number per member over a grid of two parameters; see `sciml.plot.surface`. Needs matplotlib.
 
         Args:
-            values: An array with a leading axis of members; the sweep's own `values` by default.
+            values: An array with a leading axis of members, or the name of one in the sweep's `values`; by default
+                those, where they are one array.
             options: What `sciml.plot.surface` takes, such as `log=True`.
 
         Raises:
@@ -102,14 +104,18 @@ class SweepResult(eqx.Module):
         """
         from ..plot import surface  # a convenience for people at a prompt, as `Solution.plot` is
 
+        if isinstance(values, str):
+            values = self._named(values)
         leaves = jax.tree.leaves(self.on_grid(values))
         assert self.grid is not None  # `on_grid` has refused
         axes = self.grid.axes
         if len(axes) != 2 or len(leaves) != 1 or leaves[0].ndim != 2:
             shapes = [tuple(x.shape) for x in leaves]
+            several = isinstance(self.values, Mapping) and values is None
+            choice = f"plot({next(iter(self.values))!r})" if several else "plot(result.values[:, 0])"
             raise ValueError(
                 f"`plot` draws one number per member over a grid of two axes, but this grid has the axes {list(axes)} "
-                f"and the values the shapes {shapes}. Choose a number, such as `result.plot(result.values[:, 0])`."
+                f"and the values the shapes {shapes}. Choose a number, such as `result.{choice}`."
             )
         (x_name, x), (y_name, y) = axes.items()
         options = {"labels": (x_name, y_name, "value")} | options
@@ -126,6 +132,12 @@ class SweepResult(eqx.Module):
     def summary(self) -> str:
         """Says how many members failed, from which cause, where in the parameters they lie, and what retries did."""
         return summarise(self)
+
+    def _named(self, name: str) -> Any:
+        if not isinstance(self.values, Mapping) or name not in self.values:
+            known = f"are {list(self.values)}" if isinstance(self.values, Mapping) else "have no names"
+            raise ValueError(f"`plot`: there are no values {name!r}; those of this sweep {known}.")
+        return self.values[name]
 
     def _check_id(self, i: int) -> int:
         if not -self.n <= i < self.n:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._checks import check_key
 from .._types import Key
 
 
@@ -51,7 +52,7 @@ def sobol(n: int, *, key: Key | None = None, **ranges: Any) -> dict[str, np.ndar
     from scipy.stats import qmc
 
     n, scales = _check(n, ranges, where="sobol")
-    engine = qmc.Sobol(len(scales), scramble=key is not None, rng=None if key is None else _generator(key))
+    engine = qmc.Sobol(len(scales), scramble=key is not None, rng=None if key is None else _generator(key, "sobol"))
     return _scaled(engine.random_base2(math.ceil(math.log2(n)))[:n], scales, where="sobol")
 
 
@@ -89,11 +90,12 @@ def latin_hypercube(n: int, *, key: Key, **ranges: Any) -> dict[str, np.ndarray]
     from scipy.stats import qmc
 
     n, scales = _check(n, ranges, where="latin_hypercube")
-    engine = qmc.LatinHypercube(len(scales), rng=_generator(key))
+    engine = qmc.LatinHypercube(len(scales), rng=_generator(key, "latin_hypercube"))
     return _scaled(engine.random(n), scales, where="latin_hypercube")
 
 
-def _generator(key: Key) -> np.random.Generator:
+def _generator(key: Key, where: str) -> np.random.Generator:
+    key = check_key(key, where)
     data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     return np.random.default_rng(np.asarray(data).astype(np.uint32).reshape(-1))
 

@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxtyping import PyTree
 
 from .._vma import vma_of
@@ -59,6 +59,8 @@ def run_split(
 
     if not ambient.manual_axes:
         fields = place(fields, mesh, axes)
+    elif AxisType.Explicit in ambient.axis_types:  # a field's type says where it lies, and its cotangent's type too
+        fields = place(fields, ambient, axes)
     if out_specs is None:
         found = None
 

@@ -10,6 +10,7 @@ import jax
 from jax.sharding import Mesh
 from jaxtyping import ArrayLike, PyTree
 
+from .._checks import check_key
 from .._types import Key
 from ..runs._store import AbstractStore
 from ._apart import is_tracing
@@ -146,6 +147,8 @@ def prepare(
 ) -> Sweep:
     """Checks the arguments of `sweep` and makes it ready; nothing runs."""
     _check_callables(fn, output)
+    if key is not None:
+        key = check_key(key, "sweep")
     _check_reduce(reduce)
     attempts = check_on_fail(on_fail, fn)
     if is_tracing():

@@ -5,9 +5,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._status import Status
 from ._axes import Inputs
-from ._segment import Carry, Info, Member
+from ._segment import Carry
 
 _FEWEST = 16  # lanes; fewer are not worth another compilation
 
@@ -26,7 +25,7 @@ class Crowd:
 
     def __init__(self, inputs: Inputs, carry: Carry, ids: np.ndarray | None = None):
         self._all = inputs
-        self._archive: Member = jax.tree.map(np.array, carry.member) if inputs.members is not None else carry.member
+        self._archive = jax.tree.map(np.array, carry.member) if inputs.members is not None else carry.member
         self.ids = None if inputs.members is None else np.arange(inputs.members)
         self.inputs, self.carry = inputs, carry
         if ids is not None and self.ids is not None and len(ids) < len(self.ids):
@@ -54,7 +53,7 @@ class Crowd:
         self._store(carry.member, ids)
         return Carry(jax.tree.map(np.copy, self._archive), carry.reached)
 
-    def _store(self, member: Member, ids: np.ndarray) -> None:
+    def _store(self, member: Any, ids: np.ndarray) -> None:
         def put(whole: np.ndarray, x: Any) -> None:
             whole[ids] = np.asarray(x)
 
@@ -64,13 +63,3 @@ class Crowd:
         self.ids = np.asarray(ids)
         self.inputs = self._all.take(self.ids)
         self.carry = Carry(jax.tree.map(lambda x: jax.numpy.asarray(x[self.ids]), self._archive), index)
-
-
-def info_of(carry: Carry) -> Info:
-    """Returns what the host looks at, from what a run goes on from."""
-    state = carry.member.state
-    restart = state.restart
-    inconsistent = np.asarray(carry.member.inconsistent)
-    status = np.where(inconsistent, int(Status.inconsistent_start), np.asarray(restart.status)).astype(np.int32)
-    values = (carry.reached, status, restart.elapsed, carry.member.cause, state.accepted, state.rejected)
-    return Info(*map(np.asarray, values))

@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._crowd import Crowd, info_of
+from ._atomic import StoreError
+from ._crowd import Crowd
+from ._hosts import Hosts
 from ._resume import payload
-from ._segment import Carry, Info, Segment
+from ._segment import AbstractSegment, Carry, Info
 from ._writer import FrameWriter
 
 
@@ -35,9 +37,10 @@ class _Flight(NamedTuple):
 
 
 def drive(
-    segment: Segment,
+    segment: AbstractSegment,
     crowd: Crowd,
     writer: FrameWriter,
+    hosts: Hosts,
     *,
     number: int,
     checkpoint_every: float,
@@ -49,6 +52,7 @@ def drive(
         segment: What to run.
         crowd: The members, and what they go on from.
         writer: Takes frames and checkpoints.
+        hosts: The processes that the run spans.
         number: Of the checkpoint that the run goes on from.
         checkpoint_every: Seconds between two checkpoints.
         report: Called after each segment with the time that the slowest member has reached, since the start.
@@ -56,12 +60,16 @@ def drive(
     began = saved = time.perf_counter()
     flight, safe = None, True
     here, ids = crowd.carry, crowd.ids
-    info = info_of(here)
+    info = segment.info(here)
     done = _done(segment, info)
     try:
         while flight is not None or not np.all(done):
-            ending = flight is not None and time.perf_counter() - began >= segment.stops.seconds
-            launched = None if ending else _launch(segment, crowd)
+            now = time.perf_counter()
+            ending = flight is not None and now - began >= segment.stops.seconds
+            ending, due, broken = hosts.agree(ending, now - saved >= checkpoint_every, writer.failed)
+            if broken and not hosts.leads:
+                raise StoreError("Process 0, which writes the frames, could not; its error says why.")
+            launched = None if ending else _launch(segment, crowd, hosts)
             if flight is not None:
                 safe = False
                 info = Info(*map(np.asarray, flight.info))
@@ -71,9 +79,8 @@ def drive(
                 if flight.ids is not None and crowd.ids is not None:
                     done = done[np.searchsorted(flight.ids, crowd.ids)]
                 number, here, ids, safe = number + 1, crowd.carry, crowd.ids, True
-                now = time.perf_counter()
-                if ending or np.all(done) or now - saved >= checkpoint_every:
-                    saved = now
+                if ending or np.all(done) or due:
+                    saved = time.perf_counter()
                     writer.checkpoint(number, payload(crowd.all(here, ids), ids))
                 if ending or np.all(done):
                     break
@@ -81,7 +88,7 @@ def drive(
             crowd.carry, flight = launched
             crowd.compact(done)
     except KeyboardInterrupt:
-        if safe:
+        if safe and not hosts.several:  # the processes may be at different places
             writer.checkpoint(number, payload(crowd.all(here, ids), ids))
         raise
     finally:
@@ -89,12 +96,13 @@ def drive(
     return Outcome(crowd.all(here, ids), bool(np.all(done)), time.perf_counter() - began)
 
 
-def _launch(segment: Segment, crowd: Crowd) -> tuple[Carry, _Flight]:
+def _launch(segment: AbstractSegment, crowd: Crowd, hosts: Hosts) -> tuple[Carry, _Flight]:
     carry, frames, info = segment.advance(crowd.inputs, crowd.carry)
+    frames, info = hosts.whole((frames, info))
     return carry, _Flight(frames, info, crowd.ids)
 
 
-def _done(segment: Segment, info: Info) -> np.ndarray:
+def _done(segment: AbstractSegment, info: Info) -> np.ndarray:
     """Returns which members have nothing left to do: stopped, failed or at the end, with all saved times written."""
     index, elapsed = int(info.reached), np.asarray(info.elapsed)
     over = (elapsed >= segment.host_span) | (np.asarray(info.status) != 0)

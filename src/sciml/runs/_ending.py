@@ -6,19 +6,15 @@ import numpy as np
 
 from .._status import Status
 from ._axes import Inputs
-from ._crowd import info_of
 from ._drive import Outcome
 from ._run import Run
-from ._segment import Segment
+from ._segment import AbstractSegment, Info
 
 
-def ending(segment: Segment, inputs: Inputs, outcome: Outcome) -> dict[str, Any]:
+def ending(segment: AbstractSegment, inputs: Inputs, outcome: Outcome) -> dict[str, Any]:
     """Returns the attributes of `Run` that tell how the run ended."""
-    info = info_of(outcome.carry)
-    times = segment.times
-    direction = 1 if segment.plan.forwards else -1
-    t0, t1 = np.asarray(times.t0), np.asarray(times.t1)
-    reached = np.where(info.elapsed >= segment.host_span, t1, t0 + direction * info.elapsed)
+    info = segment.info(outcome.carry)
+    reached = segment.time_at(info.elapsed)
     return {
         "y": segment.states(inputs, outcome.carry),
         "status": info.status,
@@ -27,7 +23,7 @@ def ending(segment: Segment, inputs: Inputs, outcome: Outcome) -> dict[str, Any]
         "rejected": info.rejected,
         "finished": outcome.finished,
         "seconds": outcome.seconds,
-        "reason": _reason(segment, outcome.finished, info.status, info.cause, reached),
+        "reason": _reason(segment, outcome.finished, info),
     }
 
 
@@ -45,17 +41,17 @@ def summary(run: Run) -> dict[str, Any]:
     }
 
 
-def _reason(segment: Segment, finished: bool, status: np.ndarray, cause: np.ndarray, reached: np.ndarray) -> str:
-    direction = 1 if segment.plan.forwards else -1
-    slowest = float(np.min(direction * reached)) * direction
+def _reason(segment: AbstractSegment, finished: bool, info: Info) -> str:
+    status, cause = info.status, info.cause
+    place = f"{segment.clock} = {float(segment.time_at(np.asarray(np.min(info.elapsed)))):.6g}"
     if not finished:
-        return f"the wall time of {segment.stops.seconds:g} s was used up at t = {slowest:.6g}; call again to go on"
+        return f"the wall time of {segment.stops.seconds:g} s was used up at {place}; call again to go on"
     if status.ndim == 0:
         if status:
-            return f"failed at t = {slowest:.6g}: {Status(int(status)).name}"
+            return f"failed at {place}: {Status(int(status)).name}"
         if cause:
-            return f"stopped at t = {slowest:.6g} by {segment.stops.name(int(cause))}"
-        return f"reached t1 = {slowest:.6g}"
+            return f"stopped at {place} by {segment.stops.name(int(cause))}"
+        return f"reached {segment.end} = {float(segment.time_at(info.elapsed)):.6g}"
     counts = [
         (f"failed ({Status(int(code)).name})", int(np.sum(status == code))) for code in np.unique(status[status != 0])
     ]
@@ -64,5 +60,5 @@ def _reason(segment: Segment, finished: bool, status: np.ndarray, cause: np.ndar
         (f"stopped by {segment.stops.name(int(n))}", int(np.sum(stopped & (cause == n))))
         for n in np.unique(cause[stopped])
     ]
-    counts += [("reached t1", int(np.sum((status == 0) & (cause == 0))))]
+    counts += [(f"reached {segment.end}", int(np.sum((status == 0) & (cause == 0))))]
     return f"of {status.size} members " + ", ".join(f"{n} {what}" for what, n in counts if n)

@@ -14,15 +14,17 @@ import site
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.sharding import AbstractMesh, Mesh
 
 from ._atomic import StoreError
+from ._hosts import checksum, is_spread
 
 _FOREIGN = tuple(
     path + os.sep
@@ -32,6 +34,9 @@ _FOREIGN = tuple(
 )
 """Where code lives that its version stands for: the standard library, installed packages and sciml."""
 
+_MOST_LEAVES = 100
+"""How many leaves of a part are described one by one."""
+
 
 class Part(NamedTuple):
     """One part of a fingerprint.
@@ -39,10 +44,12 @@ class Part(NamedTuple):
     Attributes:
         digest: Of all that belongs to it.
         text: What it is, in a line, for people.
+        leaves: What it holds, by the way to it, if that is not too much: a digest and a line each.
     """
 
     digest: str
     text: str
+    leaves: Mapping[str, Sequence[str]] = types.MappingProxyType({})
 
 
 class Fingerprint(NamedTuple):
@@ -61,15 +68,15 @@ class Fingerprint(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Returns what a manifest holds of it."""
-        return {"digest": self.digest, "parts": {name: part._asdict() for name, part in self.parts.items()}}
+        return {"digest": self.digest, "parts": {name: _to_json(part) for name, part in self.parts.items()}}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Fingerprint":
         """Returns the fingerprint that a manifest holds."""
-        return cls({name: Part(part["digest"], part["text"]) for name, part in value["parts"].items()})
+        return cls({name: Part(**part) for name, part in value["parts"].items()})
 
     def differences(self, other: "Fingerprint") -> list[str]:
-        """Returns a line for each part that differs: its name, what it was and what it is in `other`."""
+        """Returns a line for each part, or each leaf of it, that differs: its name, what it was and is in `other`."""
         lines = []
         for name in dict.fromkeys((*self.parts, *other.parts)):
             mine, theirs = self.parts.get(name), other.parts.get(name)
@@ -79,10 +86,7 @@ class Fingerprint(NamedTuple):
                     f"{'absent' if theirs is None else theirs.text} now"
                 )
             elif mine.digest != theirs.digest:
-                if mine.text == theirs.text:
-                    lines.append(f"`{name}`: looks the same ({mine.text}), but its values or its code differ")
-                else:
-                    lines.append(f"`{name}`: {mine.text} before, {theirs.text} now")
+                lines += _leaves_that_differ(name, mine, theirs) or [_line(name, mine.text, theirs.text)]
         return lines
 
 
@@ -99,7 +103,9 @@ def fingerprint(**parts: Any) -> Fingerprint:
     Raises:
         TypeError: If a value is traced, or cannot be told from another one of its kind.
     """
-    found = {name: Part(_Hasher(name).digest(value), describe(value)) for name, value in parts.items()}
+    found = {
+        name: Part(_Hasher(name).digest(value), describe(value), _leaves(name, value)) for name, value in parts.items()
+    }
     versions = _versions()
     text = ", ".join(f"{name} {version}" for name, version in versions.items())
     found["versions"] = Part(_digest("versions", text), text)
@@ -128,7 +134,8 @@ def describe(value: Any) -> str:
     if isinstance(value, Callable) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, (np.ndarray, np.generic, jax.Array)):
-        return f"{value.dtype}{list(value.shape)}" + (f" {value}" if value.size == 1 and not _is_key(value) else "")
+        shown = value.size <= 4 and not _is_key(value) and not is_spread(value)
+        return f"{value.dtype}{list(value.shape)}" + (f" {np.asarray(value).tolist()}" if shown else "")
     if value is None or isinstance(value, (bool, int, float, complex, str)):
         return repr(value)[:80]
     leaves = [x for x in jax.tree.leaves(value) if isinstance(x, (np.ndarray, np.generic, jax.Array))]
@@ -138,6 +145,42 @@ def describe(value: Any) -> str:
         return text if len(text) <= 80 and "\n" not in text and " at 0x" not in text else kind
     shown = ", ".join(map(describe, leaves[:3])) + (", ..." if len(leaves) > 3 else "")
     return f"{kind} of {shown}"
+
+
+def _to_json(part: Part) -> dict[str, Any]:
+    found = {"digest": part.digest, "text": part.text}
+    return {**found, "leaves": dict(part.leaves)} if part.leaves else found
+
+
+def _leaves(name: str, value: Any) -> dict[str, tuple[str, str]]:
+    """Returns digest and description of the leaves of a nested value."""
+    nested = jax.tree_util.tree_leaves_with_path(value)
+    if len(nested) > _MOST_LEAVES or (len(nested) == 1 and not nested[0][0]):
+        return {}
+    found = {}
+    for path, x in nested:
+        way = jax.tree_util.keystr(path)
+        found[way] = (_Hasher(name).digest(x, way)[:8], describe(x))
+    return found
+
+
+def _leaves_that_differ(name: str, mine: Part, theirs: Part) -> list[str]:
+    """Returns a line for each of the first leaves that differ; none where it is not the leaves that differ."""
+    missing = ("", "absent")
+    lines = []
+    for way in dict.fromkeys((*mine.leaves, *theirs.leaves)):
+        (before, old), (now, new) = (part.leaves.get(way, missing) for part in (mine, theirs))
+        if before != now:
+            lines.append(_line(f"{name}{way}", old, new))
+    if not mine.leaves or not theirs.leaves:
+        return []
+    return lines if len(lines) <= 5 else [*lines[:5], f"and {len(lines) - 5} more of `{name}`"]
+
+
+def _line(name: str, before: str, now: str) -> str:
+    if before == now:
+        return f"`{name}`: looks the same ({before}), but its values or its code differ"
+    return f"`{name}`: {before} before, {now} now"
 
 
 @functools.cache
@@ -206,6 +249,8 @@ class _Hasher:
             raise TypeError(f"`{self.name}` is traced by JAX, but a stored run needs its values: call from Python.")
         if _is_key(value):
             return _digest("key", str(jax.random.key_impl(value)), self._array(np.asarray(jax.random.key_data(value))))
+        if is_spread(value):
+            return _digest("spread", str(value.dtype), str(value.shape), checksum(value))
         if isinstance(value, (np.ndarray, np.generic, jax.Array)):
             return self._array(np.asarray(value)) if np.asarray(value).dtype != object else None
         if isinstance(value, enum.Enum):
@@ -216,6 +261,8 @@ class _Hasher:
             return _digest(type(value).__name__, value if isinstance(value, bytes) else repr(value))
         if isinstance(value, types.ModuleType):
             return _digest("module", value.__name__)
+        if isinstance(value, Mesh | AbstractMesh):  # on which devices it runs, and on how many, is no part of a run
+            return _digest("mesh", *map(str, value.axis_names))
         return None
 
     def _array(self, x: np.ndarray) -> str:
@@ -300,6 +347,8 @@ class _Hasher:
             fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
             return _digest("object", kind, self._named("fields", fields, path, strict))
         held = getattr(value, "__dict__", None)
+        if held is not None:  # without what was computed from the rest when it was first asked for
+            held = {k: v for k, v in held.items() if not _is_cached(type(value), k)}
         if held is None and not callable(value):
             slots = [n for c in type(value).__mro__ for n in getattr(c, "__slots__", ()) if hasattr(value, n)]
             held = {n: getattr(value, n) for n in slots} if slots else None
@@ -316,6 +365,10 @@ class _Hasher:
 
 
 _OF_CLASSES = {"__doc__", "__module__", "__qualname__", "__firstlineno__", "__init__", "__eq__", "__repr__", "__hash__"}
+
+
+def _is_cached(cls: type, name: str) -> bool:
+    return any(isinstance(vars(c).get(name), functools.cached_property) for c in cls.__mro__)
 
 
 def _filled(cell: types.CellType) -> bool:

@@ -13,7 +13,7 @@ from ._store import AbstractStore, NpzStore
 
 
 def load(store: str | os.PathLike | AbstractStore) -> Run:
-    """Returns a stored run of `simulate`, finished or not, without its model.
+    """Returns a stored run of `simulate` or `iterate`, finished or not, without its model.
 
     Frames come as arrays by name, or as the array where a frame is one. What a killed call did not live to write is
     told as far as it is known; `y` is None.
@@ -40,7 +40,7 @@ def load(store: str | os.PathLike | AbstractStore) -> Run:
     manifest = store.read_manifest()
     if manifest is None:
         raise StoreError(f"{store} holds no run.")
-    check_kind(manifest, "simulate", store)
+    check_kind(manifest, ("simulate", "iterate"), store)
     numbers = store.numbers()
     ts = [np.asarray(store.get(n, {"time": object()})["time"]) for n in numbers]
     times = np.concatenate(ts) if ts else np.zeros(0)
@@ -58,4 +58,4 @@ def load(store: str | os.PathLike | AbstractStore) -> Run:
         found[name] = np.asarray(found[name], np.int32)
     found["t_reached"] = np.asarray(found["t_reached"], np.float64)
     frames = Frames(store, len(times), manifest["block"], None)
-    return Run(frames, store, manifest["members"], ts=times, y=None, **found)
+    return Run(frames, store, manifest["members"], space=manifest.get("space"), ts=times, y=None, **found)

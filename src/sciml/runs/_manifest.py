@@ -41,13 +41,13 @@ def open_run(
             f"{store} holds a run already. Give another path, delete the folder, or go on with that run by "
             "`resume=True`."
         )
-    check_kind(manifest, kind, store)
+    check_kind(manifest, (kind,), store)
     check_same(Fingerprint.from_json(manifest["fingerprint"]), found, where=str(store))
     return manifest
 
 
-def check_kind(manifest: dict[str, Any], kind: str, store: AbstractStore) -> None:
-    """Checks that a manifest was written by the same kind of run, in a format that this version reads.
+def check_kind(manifest: dict[str, Any], kinds: tuple[str, ...], store: AbstractStore) -> None:
+    """Checks that a manifest was written by one of some kinds of run, in a format that this version reads.
 
     Raises:
         StoreError: If not.
@@ -56,5 +56,6 @@ def check_kind(manifest: dict[str, Any], kind: str, store: AbstractStore) -> Non
         raise StoreError(
             f"{store} was written in format {manifest.get('format')}, but this version of sciml reads format {FORMAT}."
         )
-    if manifest.get("kind") != kind:
-        raise StoreError(f"{store} was written by `{manifest.get('kind')}`, not by `{kind}`. Give another path.")
+    if manifest.get("kind") not in kinds:
+        wanted = " or ".join(f"`{kind}`" for kind in kinds)
+        raise StoreError(f"{store} was written by `{manifest.get('kind')}`, not by {wanted}. Give another path.")

@@ -3,14 +3,16 @@
 import os
 import pathlib
 import shutil
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from . import _atomic
-from ._names import from_named, name_of
+from ._names import base_of, from_named, name_of
 from ._store import AbstractStore
 
 
@@ -31,6 +33,8 @@ class OrbaxStore(AbstractStore):
         assert store.numbers() == []
         ```
     """
+
+    spans_hosts: ClassVar[bool] = True
 
     def __init__(self, path: str | os.PathLike):
         self._path = pathlib.Path(path).absolute()
@@ -70,13 +74,21 @@ class OrbaxStore(AbstractStore):
             for path, x in jax.tree_util.tree_leaves_with_path(like)
             if isinstance(x, jax.Array) and len(x.sharding.device_set) > 1
         }
+        everywhere = NamedSharding(Mesh(np.array(jax.devices()), ("all",)), PartitionSpec())
+        wanted = {name_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(like)}
+        orbax = _orbax()
+
+        def target(name: str, x: Any) -> jax.ShapeDtypeStruct:
+            sharding = layout.get(base_of(name), everywhere if jax.process_count() > 1 else None)
+            return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
         try:
-            with _orbax().StandardCheckpointer() as checkpointer:
+            with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
                 found = checkpointer.metadata(self._block(number)).item_metadata.tree
-                target = {
-                    name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=layout.get(name)) for name, x in found.items()
-                }
-                named = checkpointer.restore(self._block(number), target)
+                found = {name: target(name, x) for name, x in found.items() if like is None or base_of(name) in wanted}
+                options = orbax.checkpoint_utils.construct_restore_args(found)
+                arguments = orbax.args.PyTreeRestore(found, restore_args=options, partial_restore=True)
+                named = checkpointer.restore(self._block(number), args=arguments)
         except (OSError, ValueError) as error:
             raise _atomic.StoreError(f"{str(self._block(number))!r} cannot be read: {error}.") from error
         return from_named(named, like, where=str(self._block(number)))

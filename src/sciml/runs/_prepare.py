@@ -17,14 +17,15 @@ from ..solvers._control import Tolerances
 from ..solvers._plan import Plan, Times, make_plan
 from ._axes import Inputs
 from ._diffrax_stepper import from_any
-from ._segment import Carry, Segment
+from ._march_segment import MarchSegment
+from ._segment import AbstractSegment, Carry
 from ._stops import Stops
 
 _NO_LIMIT = 2**31 - 1  # counters are 32-bit integers
 _BYTES = 2**24  # of saved states on the device, of a block on disk
 
 
-def check_concrete(arrays: PyTree, **times: Any) -> None:
+def check_concrete(arrays: PyTree, *, where: str = "simulate", **times: Any) -> None:
     """Checks that nothing is traced.
 
     Raises:
@@ -32,8 +33,8 @@ def check_concrete(arrays: PyTree, **times: Any) -> None:
     """
     if not all(map(concrete, jax.tree.leaves((arrays, times)))):
         raise TypeError(
-            "`simulate` runs from Python. Inside `jax.jit`, `jax.grad`, `jax.vmap` or another transformation use "
-            "`solve`."
+            f"`{where}` runs from Python, not inside `jax.jit`, `jax.grad`, `jax.vmap` or another transformation."
+            + (" There use `solve`." if where == "simulate" else "")
         )
 
 
@@ -112,18 +113,33 @@ def segment_of(
     stops: Stops,
     members: int | None,
     steps: int | None,
-) -> Segment:
+) -> MarchSegment:
     """Returns the segment; its size depends on that of the states, so that a run that goes on has the same one."""
-    size = sum(x.nbytes for x in jax.tree.leaves(y0)) * (members or 1)
     saves = 0 if elapsed is None else len(elapsed)
-    slots = max(1, min(4096, _BYTES // size, saves + 1)) if saves else 1
-    steps = max(16, min(2**16, 4 * _BYTES // size)) if steps is None else steps
+    slots, most = sizes_of(sum(x.nbytes for x in jax.tree.leaves(y0)) * (members or 1), saves)
+    steps = most if steps is None else steps
     span = abs(times.t1 - times.t0)
     held = jnp.concatenate([jnp.asarray([] if elapsed is None else elapsed, span.dtype), jnp.full(slots, span)])
-    return Segment(times, held, tolerances, plan, output, stops, saves, slots, steps)
+    return MarchSegment(
+        times=times,
+        elapsed=held,
+        tolerances=tolerances,
+        plan=plan,
+        output=output,
+        stops=stops,
+        saves=saves,
+        slots=slots,
+        steps=steps,
+    )
 
 
-def frame_of(segment: Segment, inputs: Inputs, carry: Carry) -> PyTree | None:
+def sizes_of(state_bytes: int, saves: int) -> tuple[int, int]:
+    """Returns how many saved times and how many steps a segment has at most, by the size of the state."""
+    size = max(1, state_bytes)
+    return max(1, min(4096, _BYTES // size, saves + 1)) if saves else 1, max(16, min(2**16, 4 * _BYTES // size))
+
+
+def frame_of(segment: AbstractSegment, inputs: Inputs, carry: Carry) -> PyTree | None:
     """Returns shapes and dtypes of a frame, without times and with members first; None where none is saved."""
     _, frames, _ = eqx.filter_eval_shape(segment.advance, inputs, carry)
     lead = 1 if inputs.members is None else 2

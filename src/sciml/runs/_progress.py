@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from ._segment import Carry, Info, Segment
+from ._segment import AbstractSegment, Carry, Info
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
 
 
-def check_progress(progress: Any) -> None:
+def check_progress(progress: Any, *, where: str) -> None:
     """Raises where `progress` is neither a bool nor callable."""
     if not isinstance(progress, bool) and not callable(progress):
         raise TypeError(
-            "`simulate`: `progress` must be True, False or a function of (elapsed, total) in units of time, got "
+            f"`{where}`: `progress` must be True, False or a function of (elapsed, total) in units of time, got "
             f"{type(progress).__name__}."
         )
 
 
 @contextlib.contextmanager
 def reporting(
-    progress: bool | Callable[[float, float], Any], segment: Segment, carry: Carry
+    progress: bool | Callable[[float, float], Any], segment: AbstractSegment, carry: Carry, *, name: str
 ) -> Iterator[Callable[[float, Info], None]]:
     """Gives a function to call with the elapsed time of the slowest member and what the host knows of all.
 
@@ -30,15 +30,16 @@ def reporting(
         progress: The argument of `simulate`.
         segment: What runs.
         carry: What this call goes on from; the time left is estimated from what is new.
+        name: What to call the run.
     """
     total = float(segment.host_span)
-    done = float(np.min(np.asarray(carry.member.state.restart.elapsed)))
+    done = float(np.min(segment.info(carry).elapsed))
     if progress is False:
         yield lambda elapsed, info: None
     elif progress is True:
         from tqdm.auto import tqdm
 
-        with tqdm(total=total, initial=done, desc="simulate", bar_format=_BAR) as bar:
+        with tqdm(total=total, initial=done, desc=name, bar_format=_BAR) as bar:
 
             def show(elapsed: float, info: Info) -> None:
                 steps = int(np.sum(info.accepted)) + int(np.sum(info.rejected))

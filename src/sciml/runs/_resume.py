@@ -35,13 +35,16 @@ def payload(carry: Carry, ids: np.ndarray | None) -> PyTree:
     return {"carry": carry} if ids is None else {"carry": carry, "ids": np.asarray(ids, np.int64)}
 
 
-def last_point(checkpoints: AbstractStore | None, like: Carry, frame: PyTree | None) -> Point | None:
+def last_point(
+    checkpoints: AbstractStore | None, like: Carry, frame: PyTree | None, members: int | None
+) -> Point | None:
     """Returns the last point that a run can go on from; None where it must start.
 
     Args:
         checkpoints: Where checkpoints are.
         like: What all members start from, for shapes, dtypes and the devices that it is on.
         frame: Shapes and dtypes of a frame.
+        members: The number of members, or None.
 
     Raises:
         StoreError: If there are checkpoints but none can be read.
@@ -51,7 +54,7 @@ def last_point(checkpoints: AbstractStore | None, like: Carry, frame: PyTree | N
     first_error = None
     for number in reversed(checkpoints.numbers()):
         try:
-            return _read(checkpoints, number, like, frame)
+            return _read(checkpoints, number, like, frame, members)
         except StoreError as error:  # the one before may be whole
             first_error = first_error or error
     if first_error is not None:
@@ -60,17 +63,27 @@ def last_point(checkpoints: AbstractStore | None, like: Carry, frame: PyTree | N
 
 
 def _placed(x: Any, like: Any) -> Any:
-    if isinstance(x, jax.Array) or len(like.sharding.device_set) == 1:
+    """Returns an array on the devices of another."""
+    if len(like.sharding.device_set) == 1:
         return jnp.asarray(x)
-    return jax.device_put(x, like.sharding)
+    if isinstance(x, jax.Array) and x.sharding == like.sharding:
+        return x
+    return jax.make_array_from_callback(like.shape, like.sharding, lambda index: np.asarray(x)[index])
 
 
-def _read(checkpoints: AbstractStore, number: int, like: Carry, frame: PyTree | None) -> Point:
-    carry = checkpoints.get(number, {"carried": {"carry": like}})["carried"]["carry"]
-    named: dict[str, Any] = checkpoints.get(number)
-    held, structure = None, jax.tree.structure(frame)
-    if "held/0" in named:
-        held = jax.tree.unflatten(structure, [np.asarray(named[f"held/{i}"]) for i in range(structure.num_leaves)])
-    ids = named.get("carried/ids")
-    carry = jax.tree.map(_placed, carry, like)
-    return Point(number, carry, None if ids is None else np.asarray(ids), int(named["frames"]), held)
+def _read(checkpoints: AbstractStore, number: int, like: Carry, frame: PyTree | None, members: int | None) -> Point:
+    any_array = object()
+    counts = checkpoints.get(number, {"frames": any_array, "leaves": any_array})
+    leaves = [str(i) for i in range(int(counts["leaves"]))]
+    wanted = {"carried": payload(like, None), "held": dict.fromkeys(leaves, any_array)}
+    if members is not None:
+        wanted["carried"]["ids"] = any_array
+    found = checkpoints.get(number, wanted)
+    held = [np.asarray(found["held"][i]) for i in leaves]
+    return Point(
+        number,
+        jax.tree.map(_placed, found["carried"]["carry"], like),
+        None if members is None else np.asarray(found["carried"]["ids"]),
+        int(counts["frames"]),
+        jax.tree.unflatten(jax.tree.structure(frame), held) if held else None,
+    )

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int, PyTree, Real
+from jaxtyping import Int, PyTree, Real
 
 from .._status import raise_for_status
 from ._frames import Frames
@@ -14,7 +14,7 @@ from ._store import AbstractStore
 
 
 class Run:
-    """The result of `simulate`: frames that are read when they are asked for, and how the run ended.
+    """The result of `simulate` and `iterate`: frames that are read when they are asked for, and how the run ended.
 
     `len(run)` is the number of frames, `run[i]` one of them, `run[i:j]` some with times first, `run.values` all. A
     frame is what `output` returned or the state, as NumPy arrays, with members first where there are members.
@@ -44,7 +44,7 @@ class Run:
         ```
     """
 
-    ts: Float[np.ndarray, " frames"]
+    ts: Real[np.ndarray, " frames"]
     y: PyTree
     status: Int[np.ndarray, "*members"]
     t_reached: Real[np.ndarray, "*members"]
@@ -55,8 +55,16 @@ class Run:
     seconds: float
     store: AbstractStore
 
-    def __init__(self, frames: Frames, store: AbstractStore, members: int | None, **found: Any):
-        self._frames, self._members, self.store = frames, members, store
+    def __init__(
+        self,
+        frames: Frames,
+        store: AbstractStore,
+        members: int | None,
+        *,
+        space: dict[str, list[float]] | None = None,
+        **found: Any,
+    ):
+        self._frames, self._members, self._space, self.store = frames, members, space, store
         for name, value in found.items():
             setattr(self, name, value)
 
@@ -95,7 +103,8 @@ class Run:
         """Returns the frames as an `xarray.Dataset`, read when they are computed with. Needs xarray.
 
         There is a variable for each leaf of a frame, with the dimensions `time`, `member` where there are members, and
-        one for each axis of the leaf. Selecting by time reads only the blocks that hold these times; `.chunk()` gives
+        one for each axis of the leaf. Those of a field on the model's `Grid` are called `x`, `y`, `z` and have its
+        coordinates. Selecting by time reads only the blocks that hold these times; `.chunk()` gives
         dask arrays.
 
         Raises:
@@ -107,4 +116,4 @@ class Run:
             raise ValueError("This run has no frames, so there is nothing to label. Give `save_every` or `saveat`.")
         names = [name_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(self[0])]
         leaves = {"y" if n == "value" else n: self._frames.leaf(i) for i, n in enumerate(names)}
-        return to_dataset(leaves, np.asarray(self.ts), self._members, {"reason": self.reason})
+        return to_dataset(leaves, np.asarray(self.ts), self._members, self._space, {"reason": self.reason})

@@ -1,7 +1,6 @@
 """`simulate`: a long run as a host loop over one compiled segment."""
 
 import os
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -16,19 +15,12 @@ from ..solvers._field import arrays_of, check_signature
 from ..solvers._plan import default_solver
 from . import _prepare
 from ._axes import read_axes
-from ._crowd import Crowd
-from ._drive import drive
-from ._ending import ending, summary
-from ._fingerprint import fingerprint
-from ._frames import Frames
-from ._manifest import open_run
-from ._memory_store import MemoryStore
-from ._progress import check_progress, reporting
-from ._resume import Point, last_point
+from ._execute import execute
+from ._progress import check_progress
 from ._run import Run
+from ._space import space_of
 from ._stops import read_stops
-from ._store import AbstractStore, NpzStore
-from ._writer import FrameWriter
+from ._store import AbstractStore
 
 
 def simulate(
@@ -63,6 +55,9 @@ def simulate(
     a checkpoint of all that the run goes on from. After a crash the same call goes on from the last checkpoint, and
     what it writes has the same bits as if nothing had happened. `simulate` runs from Python; for gradients, or
     inside `jax.jit`, use `solve`.
+
+    A state may be spread over the devices of several processes: `y0` as `sciml.parallel.Domain.split` makes it, the
+    same call in all of them, and a folder that all of them see. Process 0 writes what all then read.
 
     Args:
         model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member.
@@ -118,15 +113,13 @@ def simulate(
         assert (again.values == run.values).all()
         ```
     """
-    check_progress(progress)
+    check_progress(progress, where="simulate")
     if not callable(model):
         raise TypeError(f"`model` must be callable as `model(t, y, args)`, but is {model!r}.")
     check_signature(model)
     if output is not None and not callable(output):
         raise TypeError(f"`output` must be callable as `output(t, y, args)`, but is {output!r}.")
     _prepare.check_concrete((model, y0, args), t0=t0, t1=t1, dt=dt, save_every=save_every, saveat=saveat)
-    if not checkpoint_every >= 0:
-        raise ValueError(f"`checkpoint_every` must be a number of seconds, not negative, but is {checkpoint_every}.")
     model = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, model)
     inputs = read_axes(model, check_state(y0), arrays_of(args), in_axes)
     one = inputs.one()
@@ -140,46 +133,15 @@ def simulate(
         one[1], times, elapsed, tolerances, plan, output, stops, inputs.members,
         None if segment_steps is None else check_count(segment_steps, "segment_steps", "simulate"),
     )  # fmt: skip
-    start = segment.start(inputs)
-    frame = _prepare.frame_of(segment, inputs, start)
-    block = _prepare.frames_per_block(frame)
-    store, checkpoints = _stores(store, checkpoints)
-    point = None
-    if not isinstance(store, MemoryStore):
-        found = fingerprint(
-            model=model, y0=y0, args=args, times=(t0, t1, dt), saves=(save_every, saveat), output=output,
-            stop=stops.traced, solver=solver, controller=controller, tolerances=(rtol, atol), max_steps=max_steps,
-            in_axes=in_axes, segments=(segment.steps, segment.slots, block),
-        )  # fmt: skip
-        info = {"block": block, "members": inputs.members, "frames": len(ts)}
-        open_run(store, found, info, kind="simulate", resume=resume)
-        point = last_point(checkpoints, start, frame)
-    if point is None:
-        point = Point(0, start, None, 0, None)
-    crowd = Crowd(inputs, point.carry, point.ids)
-    writer = FrameWriter(
-        store, checkpoints, block=block, ts=ts, members=inputs.members, done=point.frames, pending=point.held
-    )
-    with reporting(progress, segment, crowd.carry) as report:
-        outcome = drive(
-            segment, crowd, writer, number=point.number, checkpoint_every=float(checkpoint_every), report=report
-        )
-    frames = Frames(store, writer.frames, block, frame)
-    run = Run(frames, store, inputs.members, ts=ts[: writer.frames], **ending(segment, inputs, outcome))
-    if not isinstance(store, MemoryStore):
-        store.write_manifest({**(store.read_manifest() or {}), "ending": summary(run)})
-    return run.raise_if_failed() if throw else run
-
-
-def _stores(store: Any, checkpoints: Any) -> tuple[AbstractStore, AbstractStore | None]:
-    if checkpoints is not None and not isinstance(checkpoints, AbstractStore):
-        raise TypeError(f"`checkpoints` must be a store such as `sciml.runs.NpzStore(path)`, but is {checkpoints!r}.")
-    if store is None:
-        return MemoryStore(), None
-    if isinstance(store, str | os.PathLike):
-        store = NpzStore(store)
-    if not isinstance(store, AbstractStore):
-        raise TypeError(f"`store` must be a path or a store such as `sciml.runs.NpzStore(path)`, but is {store!r}.")
-    if checkpoints is None:
-        checkpoints = NpzStore(pathlib.Path(store.path) / "checkpoints", prefix="checkpoint")
-    return store, checkpoints
+    return execute(
+        segment, inputs, segment.start(inputs), ts,
+        name="simulate",
+        space=space_of(model),
+        depends_on=dict(
+            model=model, y0=y0, args=args, t0=t0, t1=t1, dt=dt, save_every=save_every, saveat=saveat, output=output,
+            stop=stops.traced, solver=solver, controller=controller, rtol=rtol, atol=atol, max_steps=max_steps,
+            in_axes=in_axes,
+        ),
+        store=store, resume=resume, checkpoint_every=checkpoint_every, checkpoints=checkpoints, progress=progress,
+        throw=throw,
+    )  # fmt: skip

@@ -79,14 +79,16 @@ class Stops(eqx.Module):
     seconds: float = eqx.field(static=True)
 
     def __call__(self, model: Callable, t: RealScalarLike, y: Y, args: Args) -> Array:
-        """Returns the number of the first condition that holds, from 1; 0 if none does."""
+        """Returns the number of the first condition that holds for a solve, from 1; 0 if none does."""
+        return self.first(
+            lambda stop: stop(model(t, y, args), y) if isinstance(stop, SteadyState) else stop(t, y, args)
+        )
+
+    def first(self, holds: Callable[[Any], Any]) -> Array:
+        """Returns the number of the first condition of which `holds` is true, from 1; 0 if there is none."""
         found = jnp.zeros((), jnp.int8)
         for number, stop in reversed(list(enumerate(self.traced, 1))):
-            if isinstance(stop, SteadyState):
-                holds = stop(model(t, y, args), y)
-            else:
-                holds = _checked(stop, stop(t, y, args))
-            found = jnp.where(holds, jnp.asarray(number, jnp.int8), found)
+            found = jnp.where(_checked(stop, holds(stop)), jnp.asarray(number, jnp.int8), found)
         return found
 
     def name(self, number: int) -> str:
@@ -97,8 +99,8 @@ class Stops(eqx.Module):
         return f"`{getattr(stop, '__name__', type(stop).__name__)}`"
 
 
-def read_stops(stop: Any, saves: bool) -> Stops:
-    """Returns the conditions of the argument `stop`.
+def read_stops(stop: Any, saves: bool, *, form: str = "stop(t, y, args)") -> Stops:
+    """Returns the conditions of the argument `stop`, whose functions are called as `form` says.
 
     Raises:
         TypeError: If one is no condition.
@@ -115,7 +117,7 @@ def read_stops(stop: Any, saves: bool) -> Stops:
             traced.append(one)
         else:
             raise TypeError(
-                "`stop` must be a function `stop(t, y, args) -> bool`, `sciml.runs.SteadyState()`, "
+                f"`stop` must be a function `{form} -> bool`, `sciml.runs.SteadyState()`, "
                 f"`sciml.runs.WallTime(seconds)` or several of these in a list, but got {one!r}."
             )
     if traced and not saves:

@@ -4,7 +4,7 @@ import abc
 import os
 import pathlib
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 from jaxtyping import PyTree
@@ -19,6 +19,9 @@ class AbstractStore(abc.ABC):
     A block, once put, is whole, whenever the process is killed. Blocks may be put in any order, and the same one
     twice; several processes may put different ones.
 
+    Attributes:
+        spans_hosts: Whether every process of a run that spans several puts its part of a block; otherwise one does.
+
     Example:
         ```python
         import sciml
@@ -26,6 +29,8 @@ class AbstractStore(abc.ABC):
         assert isinstance(sciml.runs.NpzStore("results"), sciml.runs.AbstractStore)
         ```
     """
+
+    spans_hosts: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod

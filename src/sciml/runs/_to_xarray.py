@@ -7,13 +7,20 @@ import numpy as np
 from ._frames import Leaf
 
 
-def to_dataset(leaves: dict[str, Leaf], ts: np.ndarray, members: int | None, attributes: dict[str, Any]) -> Any:
+def to_dataset(
+    leaves: dict[str, Leaf],
+    ts: np.ndarray,
+    members: int | None,
+    space: dict[str, list[float]] | None,
+    attributes: dict[str, Any],
+) -> Any:
     """Returns a dataset with one lazily read variable for each leaf.
 
     Args:
         leaves: By name.
         ts: The times.
         members: The number of members, or None.
+        space: The coordinates of a field by axis, or None.
         attributes: What the dataset says about itself.
 
     Raises:
@@ -34,10 +41,16 @@ def to_dataset(leaves: dict[str, Leaf], ts: np.ndarray, members: int | None, att
             support = indexing.IndexingSupport.BASIC
             return indexing.explicit_indexing_adapter(key, self.shape, support, self.leaf.__getitem__)
 
-    variables = {}
-    for name, leaf in leaves.items():
-        dims = ["time"] if members is None else ["time", "member"]
-        dims += [f"{name}_{i}" for i in range(len(leaf.shape) - len(dims))]
-        variables[name] = xarray.Variable(dims, indexing.LazilyIndexedArray(Lazy(leaf)))
+    space = {} if space is None or set(space) & set(leaves) else space  # a leaf of the name of an axis
+    extents = tuple(map(len, space.values()))
+    variables: dict[str, Any] = {}
     coordinates = {"time": ts} if members is None else {"time": ts, "member": np.arange(members)}
+    for name, leaf in leaves.items():
+        lead = 1 if members is None else 2
+        is_field = bool(space) and leaf.shape[lead:][-len(extents) :] == extents
+        dims = [*coordinates][:lead]
+        dims += [f"{name}_{i}" for i in range(len(leaf.shape) - lead - (len(extents) if is_field else 0))]
+        dims += list(space) if is_field else []
+        variables[name] = xarray.Variable(dims, indexing.LazilyIndexedArray(Lazy(leaf)))
+        coordinates |= {axis: np.asarray(x) for axis, x in space.items()} if is_field else {}
     return xarray.Dataset(variables, coordinates, attributes)

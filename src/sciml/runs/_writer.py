@@ -9,6 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ._hosts import Hosts
+from ._memory_store import MemoryStore
 from ._store import AbstractStore
 
 
@@ -26,6 +28,7 @@ class FrameWriter:
         members: The number of members, or None.
         done: The number of frames that were written before.
         pending: Those of them that are not in a full block, or None.
+        hosts: The processes that the run spans. All of them collect frames, and the one that leads writes.
     """
 
     def __init__(
@@ -38,8 +41,9 @@ class FrameWriter:
         members: int | None,
         done: int = 0,
         pending: PyTree = None,
+        hosts: Hosts = Hosts(),
     ):
-        self._store, self._checkpoints = store, checkpoints
+        self._store, self._checkpoints, self._hosts = store, checkpoints, hosts
         self._block, self._ts, self._members = block, ts, members
         self.frames = done
         self._pieces = [pending] if pending is not None else []
@@ -58,8 +62,23 @@ class FrameWriter:
 
     def checkpoint(self, number: int, carried: PyTree) -> None:
         """Writes a checkpoint of what the run goes on from and all frames so far, and removes all but the last two."""
-        if self._checkpoints is not None:
+        if self._checkpoints is None:
+            return
+        if not self._hosts.several:
             self._send(lambda: self._save(number, carried))
+            return
+        self._queue.join()  # what all processes do together, they do from the thread that launches programs
+        self._check()
+        if self._checkpoints.spans_hosts:
+            self._save(number, carried)
+        else:
+            carried = self._hosts.whole(carried)
+            self._hosts.lead(lambda: self._save(number, carried))
+
+    @property
+    def failed(self) -> bool:
+        """Whether something could not be written."""
+        return self._error is not None
 
     def close(self, flush: bool = True) -> None:
         """Waits until everything is written, and ends the thread.
@@ -83,11 +102,13 @@ class FrameWriter:
 
     def _work(self) -> None:
         while (job := self._queue.get()) is not None:
-            if self._error is None:
-                try:
+            try:
+                if self._error is None:
                     job()
-                except BaseException as error:  # noqa: BLE001, it is raised where the run is driven
-                    self._error = error
+            except BaseException as error:  # noqa: BLE001, it is raised where the run is driven
+                self._error = error
+            finally:
+                self._queue.task_done()
 
     def _take(self, values: PyTree, valid: Any, ids: np.ndarray | None) -> None:
         valid = np.asarray(valid)
@@ -120,7 +141,8 @@ class FrameWriter:
 
     def _write(self, first: int, values: PyTree) -> None:
         ts = self._ts[first : first + _length(values)]
-        self._store.put(first // self._block, {"time": ts, "values": values})
+        if self._hosts.leads or isinstance(self._store, MemoryStore):
+            self._store.put(first // self._block, {"time": ts, "values": values})
 
     def _flush(self) -> None:
         if self._pieces:
@@ -130,9 +152,11 @@ class FrameWriter:
     def _save(self, number: int, carried: PyTree) -> None:
         assert self._checkpoints is not None
         held = {str(i): x for i, x in enumerate(jax.tree.leaves(_joined(self._pieces)))} if self._pieces else {}
-        self._checkpoints.put(number, {"carried": carried, "frames": np.int64(self.frames), "held": held})
-        for old in self._checkpoints.numbers()[:-2]:
-            self._checkpoints.remove(old)
+        counts = {"frames": np.int64(self.frames), "leaves": np.int64(len(held))}
+        self._checkpoints.put(number, {"carried": carried, "held": held, **counts})
+        if self._hosts.leads:
+            for old in self._checkpoints.numbers()[:-2]:
+                self._checkpoints.remove(old)
 
 
 def _length(tree: PyTree) -> int:

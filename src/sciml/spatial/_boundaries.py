@@ -196,7 +196,13 @@ class Boundaries(eqx.Module):
 
 
 def as_boundary(grid: Grid, boundary: Any, at: Location = "center") -> Any:
-    """Returns what an operator was given for its boundary as an object with `pad`."""
+    """Returns what an operator was given for its boundary as an object with `pad`.
+
+    Raises:
+        ValueError: If it is that of another grid.
+    """
+    if isinstance(boundary, Boundaries) and boundary.grid != grid:
+        raise ValueError(f"`boundary` is that of another grid, {boundary.grid}, than the operator's, {grid}.")
     return boundary if hasattr(boundary, "pad") else Boundaries(grid, boundary, at)
 
 

@@ -4,14 +4,23 @@ Problems with an exact solution at every time (`EXACT_PROBLEMS`)
     `exponential_decay`, `linear_system`, `harmonic_oscillator`, `logistic`, `kepler`,
     `cosine_growth`, `polynomial`, `prothero_robinson`, `pytree_state`
 Waves with an exact solution, of semilinear models (`WAVE_PROBLEMS`)
-    `kdv_soliton`, `kdv_two_solitons`, `schroedinger_soliton`, `ginzburg_landau_wave`, `taylor_green_vortex`
+    `kdv_soliton`, `kdv_two_solitons`, `schroedinger_soliton`, `ginzburg_landau_wave`, `schroedinger_level`,
+    `taylor_green_vortex`
 Problems with a published end value (`REFERENCE_PROBLEMS`)
     not stiff: `lorenz63`, `arenstorf`, `brusselator`, `lotka_volterra`;
     stiff: `robertson`, `hires`, `oregonator`, `van_der_pol`, `van_der_pol_unscaled`
 Exact solutions of fields
-    `burgers_cole_hopf`, `fisher_kpp_front`, `gray_scott_steady_states`, `dalembert`, `sound_of_a_point`
+    `burgers_cole_hopf`, `burgers_series`; `heat_kernel`; `dalembert`, `spherical_wave`, `wave_kernel`,
+    `sound_of_a_point`;
+    `allen_cahn_front`, `fisher_kpp_front`, `nagumo_front`, `phase_wall`; `gray_scott_steady_states`;
+    `klein_gordon_wave`, `sine_gordon_breather`, `sine_gordon_kink`; `oscillator_state`, `coherent_state`
+What is known without a formula for the solution
+    `allen_cahn_radius`, `fisher_kpp_speed`, `kdv_phase_shifts`, `kuramoto_sivashinsky_production`,
+    `leapfrog_frequency`; `cahn_hilliard_growth`, `swift_hohenberg_growth`, `turing_growth`
+Solutions of your choice
+    `manufactured`, `matching_conditions`, `gradient_of`, `laplacian_of`
 Measures
-    `observed_order`, `order_in_space`, `finite_difference_gradient`, `check_gradient`, `conserved`
+    `observed_order`, `order_in_space`, `finite_difference_gradient`, `check_gradient`, `conserved`, `front_position`
 
 Every problem is a function that makes a `Problem`, with the keyword `dtype`. The tuples hold
 these functions, so that a test can be parametrised over them without making an array.
@@ -26,6 +35,7 @@ Example:
     ```
 """
 
+from ._burgers_series import burgers_series as burgers_series
 from ._conserved import conserved as conserved
 from ._exact import (
     exponential_decay as exponential_decay,
@@ -42,7 +52,29 @@ from ._finite_difference import (
     check_gradient as check_gradient,
     finite_difference_gradient as finite_difference_gradient,
 )
+from ._fronts import (
+    allen_cahn_front as allen_cahn_front,
+    allen_cahn_radius as allen_cahn_radius,
+    fisher_kpp_speed as fisher_kpp_speed,
+    front_position as front_position,
+)
+from ._heat_kernel import heat_kernel as heat_kernel
+from ._invariants import (
+    kdv_phase_shifts as kdv_phase_shifts,
+    kuramoto_sivashinsky_production as kuramoto_sivashinsky_production,
+)
 from ._kepler import kepler as kepler
+from ._klein_gordon import (
+    klein_gordon_wave as klein_gordon_wave,
+    sine_gordon_breather as sine_gordon_breather,
+    sine_gordon_kink as sine_gordon_kink,
+)
+from ._manufactured import (
+    gradient_of as gradient_of,
+    laplacian_of as laplacian_of,
+    manufactured as manufactured,
+    matching_conditions as matching_conditions,
+)
 from ._nonstiff_references import (
     arenstorf as arenstorf,
     brusselator as brusselator,
@@ -51,6 +83,11 @@ from ._nonstiff_references import (
 )
 from ._order import ObservedOrder as ObservedOrder, observed_order as observed_order
 from ._order_in_space import order_in_space as order_in_space
+from ._phase_fields import (
+    cahn_hilliard_growth as cahn_hilliard_growth,
+    phase_wall as phase_wall,
+    swift_hohenberg_growth as swift_hohenberg_growth,
+)
 from ._problem import Problem as Problem
 from ._pytree import pytree_state as pytree_state
 from ._registry import (
@@ -58,7 +95,7 @@ from ._registry import (
     REFERENCE_PROBLEMS as REFERENCE_PROBLEMS,
     WAVE_PROBLEMS as WAVE_PROBLEMS,
 )
-from ._sound import dalembert as dalembert, sound_of_a_point as sound_of_a_point
+from ._sound import sound_of_a_point as sound_of_a_point
 from ._stiff_references import (
     hires as hires,
     oregonator as oregonator,
@@ -71,7 +108,19 @@ from ._time_dependent import (
     polynomial as polynomial,
     prothero_robinson as prothero_robinson,
 )
+from ._trapped import (
+    coherent_state as coherent_state,
+    oscillator_state as oscillator_state,
+    schroedinger_level as schroedinger_level,
+)
+from ._turing import nagumo_front as nagumo_front, turing_growth as turing_growth
 from ._vortices import taylor_green_vortex as taylor_green_vortex
+from ._wave_solutions import (
+    dalembert as dalembert,
+    leapfrog_frequency as leapfrog_frequency,
+    spherical_wave as spherical_wave,
+    wave_kernel as wave_kernel,
+)
 from ._waves import (
     ginzburg_landau_wave as ginzburg_landau_wave,
     kdv_soliton as kdv_soliton,

@@ -9,6 +9,7 @@ from ._problem import Problem
 from ._pytree import pytree_state
 from ._stiff_references import hires, oregonator, robertson, van_der_pol, van_der_pol_unscaled
 from ._time_dependent import cosine_growth, polynomial, prothero_robinson
+from ._trapped import schroedinger_level
 from ._vortices import taylor_green_vortex
 from ._waves import ginzburg_landau_wave, kdv_soliton, kdv_two_solitons, schroedinger_soliton
 
@@ -44,5 +45,6 @@ WAVE_PROBLEMS: tuple[Callable[..., Problem], ...] = (
     schroedinger_soliton,
     ginzburg_landau_wave,
     taylor_green_vortex,
+    schroedinger_level,
 )
 """Functions that make a problem of a periodic field with an exact solution at every time."""

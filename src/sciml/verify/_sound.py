@@ -76,26 +76,3 @@ def sound_of_a_point(
     angle = end * (nodes + 1).reshape((1,) * delay.ndim + (-1,))
     slope = rate((time - delay[..., None] * jnp.cosh(angle)).ravel()).reshape(angle.shape)
     return rho / (2 * math.pi) * jnp.sum(end * weights.reshape((1,) * delay.ndim + (-1,)) * slope, axis=-1)
-
-
-def dalembert(
-    start: Callable[[Array], Array], x: Float[Array, "..."], t: RealScalarLike, speed: RealScalarLike = 1.0
-) -> Float[Array, "..."]:
-    r"""Returns d'Alembert's solution of the wave equation from rest, $\tfrac12 (p_0(x - c t) + p_0(x + c t))$.
-
-    Args:
-        start: $p_0$, a function of an array of places.
-        x: Places, any shape.
-        t: The time.
-        speed: $c$.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        from sciml import verify
-
-        assert verify.dalembert(lambda x: jnp.exp(-(x**2)), jnp.array(3.0), 1.5, speed=2.0) > 0.5
-        ```
-    """
-    way = jnp.asarray(speed, x.dtype) * jnp.asarray(t, x.dtype)
-    return (start(x - way) + start(x + way)) / 2

@@ -15,7 +15,8 @@ from ...kernels.lanes import Lanes, Member, is_value
 from .._loop import Result, Saves
 from .._march import March, Operands
 from .._scan import count_finite, result_of_steps
-from ._reversible_method import Pair, ReversibleMethod
+from ._pairs import Pair
+from ._reversible_method import ReversibleMethod
 from ._self_reversible import SelfReversible
 
 

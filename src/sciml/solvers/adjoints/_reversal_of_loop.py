@@ -17,7 +17,8 @@ from ...kernels.lanes import Lanes, Member, is_value
 from .._control import Tolerances
 from .._loop import Loop, Result, Saves
 from .._march import Dense, March, Operands, State
-from ._reversible_method import Pair, ReversibleMethod
+from ._pairs import Pair
+from ._reversible_method import ReversibleMethod
 from ._way_back import Instant, Way, WayBack
 
 

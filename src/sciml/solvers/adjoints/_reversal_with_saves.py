@@ -13,8 +13,9 @@ from ...kernels.lanes import Lanes, Member
 from .._loop import Result, Saves
 from .._march import March, Operands, known
 from .._scan import result_of_steps
+from ._pairs import Pair
 from ._reversal import warn_of_coupling
-from ._reversible_method import Pair, ReversibleMethod
+from ._reversible_method import ReversibleMethod
 from ._way_back import Instant, Way, WayBack, saved_in_step, step_of
 
 

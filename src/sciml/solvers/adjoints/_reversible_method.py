@@ -24,7 +24,7 @@ Source: McCallum and Foster, Efficient, accurate and stable gradients for neural
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -33,17 +33,11 @@ from jaxtyping import PyTree
 
 from ..._types import RealScalarLike, Y
 from .._runge_kutta import RungeKutta
-from .._stepper import AbstractStepper, BoundField, Step
+from .._stepper import BoundField, Step
+from ._pairs import AbstractPairStepper, Pair
 
 
-class Pair(NamedTuple):
-    """The two copies of the state."""
-
-    y: Y
-    z: Y
-
-
-class ReversibleMethod(AbstractStepper):
+class ReversibleMethod(AbstractPairStepper):
     r"""The reversible method of a Runge-Kutta method; its state is a `Pair`.
 
     Attributes:
@@ -55,37 +49,9 @@ class ReversibleMethod(AbstractStepper):
     coupling: float = eqx.field(static=True)
 
     @property
-    def order(self) -> int:
-        """The order of the method."""
-        return self.base.order
-
-    @property
-    def error_order(self) -> int:
-        """The power of the step size that the error estimate goes with."""
-        return self.base.error_order
-
-    @property
-    def has_error(self) -> bool:
-        """Whether its steps estimate their error."""
-        return self.base.has_error
-
-    @property
     def evaluations(self) -> int:
         """Evaluations of the vector field per step."""
         return 2 * self.base.evaluations
-
-    @property
-    def fsal(self) -> bool:
-        """No stage is used twice: each step starts from the other copy."""
-        return False
-
-    def first(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
-        """Returns nothing."""
-        del field, t, y
-
-    def blank_dense(self, y: Y) -> PyTree:
-        """Returns stages of zero."""
-        return self.base.blank_dense(y.y)
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances a pair from `t` to `t + h`."""

@@ -13,10 +13,10 @@ from jaxtyping import PyTree
 
 from ..._types import RealScalarLike, Y
 from .._stepper import AbstractStepper, BoundField, Step
-from ._reversible_method import Pair
+from ._pairs import AbstractPairStepper, Pair
 
 
-class SelfReversible(AbstractStepper):
+class SelfReversible(AbstractPairStepper):
     """A symmetric method that the reversible loop can run.
 
     Attributes:
@@ -28,37 +28,9 @@ class SelfReversible(AbstractStepper):
     coupling: float = 1.0
 
     @property
-    def order(self) -> int:
-        """The order of the method."""
-        return self.base.order
-
-    @property
-    def error_order(self) -> int:
-        """The power of the step size that the error estimate goes with."""
-        return self.base.error_order
-
-    @property
-    def has_error(self) -> bool:
-        """Whether its steps estimate their error."""
-        return self.base.has_error
-
-    @property
     def evaluations(self) -> int:
         """Evaluations of the vector field per step; the first is not kept from the step before."""
         return self.base.evaluations + self.base.fsal
-
-    @property
-    def fsal(self) -> bool:
-        """No stage is used twice."""
-        return False
-
-    def first(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
-        """Returns nothing."""
-        del field, t, y
-
-    def blank_dense(self, y: Y) -> PyTree:
-        """Returns the method's own."""
-        return self.base.blank_dense(y.y)
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances a state, held twice, from `t` to `t + h`."""

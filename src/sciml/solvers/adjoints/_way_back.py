@@ -26,8 +26,9 @@ from ..._loops import scan, while_loop
 from ...kernels.lanes import Lanes, Member, is_value
 from .._loop import Saves
 from .._march import March, Operands, up_to
+from ._pairs import Pair
 from ._reversal import came_back, relative_error, start_of_way_back
-from ._reversible_method import Pair, ReversibleMethod
+from ._reversible_method import ReversibleMethod
 
 
 class Way(NamedTuple):

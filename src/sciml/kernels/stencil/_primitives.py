@@ -1,0 +1,55 @@
+"""What a kernel can hold: the operations of an update's function, by name, that each backend lowers."""
+
+from typing import Any
+
+import jax
+import jax.extend as jex
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ._update import StencilUpdate
+
+_COMMON = frozenset(
+    """
+    abs add and atan2 broadcast_in_dim clamp convert_element_type copy cos custom_jvp_call div eq exp exp2 ge gt
+    integer_pow jit le log logistic lt max min mul ne neg not or pjit rsqrt select_n sign sin square stop_gradient sub
+    tanh
+    """.split()
+)
+
+LOWERED = {
+    "mosaic_gpu": _COMMON | {"erf"},
+    "mosaic_tpu": _COMMON | {"ceil", "erf", "floor", "is_finite", "log1p", "pow", "sqrt", "tan"},
+}
+"""For each kernel the primitives that it lowers in every supported version of JAX."""
+
+
+def missing(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree, kernel: str) -> list[str]:
+    """Returns the primitives of an update's function that a kernel cannot hold."""
+
+    def cell(value: Array, params: PyTree) -> tuple:
+        def nb(name: str, *shift: int) -> Array:
+            update.check_shift(name, shift, ndim)
+            return value
+
+        return update.new_values(nb, params, value)
+
+    row = jnp.zeros((8,), dtype)
+    closed = jax.make_jaxpr(cell)(row, _as_rows(params, 8))
+    found = sorted(_names(closed.jaxpr) - LOWERED[kernel])
+    return found + ([f"an array of shape {c.shape}" for c in closed.consts if jnp.ndim(c)])
+
+
+def _as_rows(params: PyTree, width: int) -> PyTree:
+    return jax.tree.map(lambda x: jnp.full((width,), x) if isinstance(x, jax.Array) else x, params)
+
+
+def _names(jaxpr: jex.core.Jaxpr) -> set[str]:
+    found = set()
+    for eqn in jaxpr.eqns:
+        found.add(eqn.primitive.name)
+        for sub in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+            sub = getattr(sub, "jaxpr", sub)
+            if isinstance(sub, jex.core.Jaxpr):
+                found |= _names(sub)
+    return found

@@ -1,0 +1,64 @@
+"""One step as XLA runs it: what every kernel must agree with, and the fastest formulation for the CPU.
+
+All fields are padded once, behind an `optimization_barrier`, and every read comes from the padded arrays, that of the
+cell itself too: on the CPU, XLA otherwise computes ghost cells again for every read.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jaxtyping import Array, PyTree
+
+from ._update import Fields, StencilUpdate, extend, pad
+
+
+def step(update: StencilUpdate, state: Fields, params: PyTree, coefficients: Fields) -> Fields:
+    """Returns the state one step on."""
+    r = update.radius
+    arrays = behind_barriers(padded(update, state, coefficients))
+    nb = reader(update, named(update, arrays), (r,) * state[0].ndim, state[0].shape)
+    return update.new_values(nb, params, state[0])
+
+
+def padded(update: StencilUpdate, state: Fields, coefficients: Fields) -> Fields:
+    """Returns fields and coefficients with as many ghost layers as the update reads."""
+    boundaries = update.boundaries
+    return (
+        *(pad(b, u, update.radius, update.accuracy) for b, u in zip(boundaries, state)),
+        *(extend(boundaries[0], c, update.radius) for c in coefficients),
+    )
+
+
+def named(update: StencilUpdate, arrays: Fields) -> dict[str, Array]:
+    """Returns the arrays of fields and coefficients by their names."""
+    return dict(zip(update.fields + update.coefficients, arrays))
+
+
+def behind_barriers(arrays: Fields) -> Fields:
+    """Returns arrays as they are, each computed once; one barrier each, so that what is not read goes away."""
+    return tuple(map(jax.lax.optimization_barrier, arrays))
+
+
+def reader(
+    update: StencilUpdate, arrays: dict[str, Array], corner: tuple[int, ...], shape: tuple[int, ...]
+) -> Callable[..., Array]:
+    """Returns `nb` for a block of cells.
+
+    Args:
+        update: The update, which checks what is read.
+        arrays: Padded fields by name.
+        corner: Where the first cell of the block stands in them.
+        shape: The shape of the block.
+    """
+
+    def nb(name: str, *shift: int) -> Any:
+        shift = update.check_shift(name, shift, len(shape))
+        return window(arrays[name], tuple(c + s for c, s in zip(corner, shift)), shape)
+
+    return nb
+
+
+def window(x: Array, start: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+    """Returns a block of an array."""
+    return jax.lax.slice(x, start, [a + n for a, n in zip(start, shape)])

@@ -1,0 +1,163 @@
+"""`select`: which way an update runs, and why."""
+
+import functools
+import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+from jaxtyping import PyTree
+
+from ..._checks import check_count
+from ..._vma import jax_version
+from ._update import StencilUpdate, as_params
+from ._walls import NotForKernelsError
+
+KERNELS = ("mosaic_gpu", "mosaic_tpu")
+"""The kernels by name."""
+
+KERNEL_OF = {"gpu": "mosaic_gpu", "cuda": "mosaic_gpu", "tpu": "mosaic_tpu"}
+"""The kernel for a platform."""
+
+TESTED: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+"""Where kernels run without being asked: from platform and kind of device to the first and the last version of JAX.
+
+It is empty as long as no table of `python -m benchmarks.gpu` stands beside it.
+"""
+
+WAYS = ("auto", "xla", "pallas", *KERNELS, "interpret", "interpret_gpu", "interpret_tpu")
+
+_INTERPRETED = {"interpret": "mosaic_gpu", "interpret_gpu": "mosaic_gpu", "interpret_tpu": "mosaic_tpu"}
+
+_LOG = logging.getLogger("sciml.kernels")
+
+
+class Selection(NamedTuple):
+    """Which way an update runs.
+
+    Attributes:
+        way: `"xla"`, `"mosaic_gpu"` or `"mosaic_tpu"`.
+        reason: Why, in words.
+        steps_per_pass: How many steps it takes for each pass over memory.
+        interpreted: Whether the kernel is interpreted by XLA instead of compiled.
+        plan: How the kernel cuts the fields; None for `"xla"`.
+    """
+
+    way: str
+    reason: str
+    steps_per_pass: int = 1
+    interpreted: bool = False
+    plan: Any = None
+
+
+def select(
+    update: StencilUpdate,
+    state: PyTree,
+    params: PyTree = None,
+    *,
+    coefficients: Mapping[str, Any] | None = None,
+    impl: str = "auto",
+    steps_per_pass: int | None = None,
+) -> Selection:
+    """Says which way `evolve` runs an update with the same arguments, and why. It runs nothing.
+
+    | `impl` | what runs |
+    |---|---|
+    | `"auto"` | a kernel where the platform, its kind of device and the version of JAX are tested; else XLA |
+    | `"xla"` | XLA, without a rule for reverse mode |
+    | `"pallas"` | the kernel for this machine's platform |
+    | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, to be compiled for such a machine |
+    | `"interpret_gpu"`, `"interpret_tpu"` | the body of this kernel, run by XLA on any machine, slowly, to check it |
+    | `"interpret"` | `"interpret_gpu"` |
+
+    Where `"auto"` turns a kernel down on a machine that it is for, the logger `sciml.kernels` says so in one line: a
+    warning that names what the kernel cannot hold, or for information that the machine is not tested.
+
+    Args:
+        update: The update.
+        state: The fields, or their shapes and dtypes (`jax.ShapeDtypeStruct`).
+        params: The parameters.
+        coefficients: The coefficients by name.
+        impl: See the table.
+        steps_per_pass: How many steps a kernel takes for each pass over memory; without it, the kernel chooses.
+
+    Raises:
+        ValueError: If there is no such `impl`, or a kernel that was asked for cannot run the update; the message says
+            what it can.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.kernels.stencil import StencilUpdate, select
+
+        update = StencilUpdate(lambda nb, p: nb("u") + p * (nb("u", 1, 0) - nb("u")))
+        chosen = select(update, jnp.zeros((64, 64)), 0.1)
+        print(chosen.way, "because", chosen.reason)
+        ```
+    """
+    if impl not in WAYS:
+        raise ValueError(f"`impl` must be one of {', '.join(map(repr, WAYS))}, but is {impl!r}.")
+    if steps_per_pass is not None:
+        steps_per_pass = check_count(steps_per_pass, "steps_per_pass", "evolve")
+    if impl == "xla":
+        return Selection("xla", "`impl='xla'` asks for it")
+    fields, rest = jax.eval_shape(lambda s, c: update.arrays_of(s, c), state, dict(coefficients or {}))
+    platform = jax.default_backend()
+    if impl == "auto":
+        return _automatic(update, as_params(params, fields[0].dtype), fields, platform, steps_per_pass)
+    if impl == "pallas" and platform not in KERNEL_OF:
+        raise ValueError(
+            f"`impl='pallas'` needs a GPU or a TPU, but JAX runs on {platform!r} here: `impl='interpret'` runs the "
+            "body of the kernel anywhere, `impl='mosaic_gpu'` and `'mosaic_tpu'` compile it for another machine."
+        )
+    kernel = _INTERPRETED.get(impl) or (KERNEL_OF[platform] if impl == "pallas" else impl)
+    try:
+        plan = kernel_of(kernel).plan(
+            update, as_params(params, fields[0].dtype), fields[0].shape, fields[0].dtype, steps_per_pass
+        )
+    except NotForKernelsError as error:
+        raise ValueError(
+            f"`impl={impl!r}` cannot run this update: {error}. The kernel takes fields with two axes, float32 (on GPUs "
+            "float64 too), numbers as parameters, and conditions at walls that are the same all along a side; "
+            "`impl='auto'` and `'xla'` take every update."
+        ) from error
+    return Selection(kernel, f"`impl={impl!r}` asks for it", plan.steps, impl in _INTERPRETED, plan)
+
+
+def kernel_of(name: str) -> Any:
+    """Returns the module of a kernel, with `plan` and `advance`; JAX's Pallas is imported when it is needed."""
+    if name == "mosaic_gpu":
+        from . import _mosaic_gpu
+
+        return _mosaic_gpu
+    from . import _mosaic_tpu
+
+    return _mosaic_tpu
+
+
+def _automatic(
+    update: StencilUpdate, params: PyTree, fields: Any, platform: str, steps_per_pass: int | None
+) -> Selection:
+    if platform not in KERNEL_OF:
+        return Selection("xla", f"there is no kernel for {platform!r}")
+    device = jax.devices()[0].device_kind
+    versions = TESTED.get((platform, device))
+    if versions is None or not versions[0] <= jax_version() <= versions[1]:
+        version = ".".join(map(str, jax_version()))
+        return _declined(f"kernels are not tested on {device} with JAX {version}", logging.INFO)
+    kernel = KERNEL_OF[platform]
+    try:
+        plan = kernel_of(kernel).plan(update, params, fields[0].shape, fields[0].dtype, steps_per_pass)
+    except NotForKernelsError as error:
+        return _declined(str(error), logging.WARNING)
+    return Selection(kernel, f"it is tested on {device}", plan.steps, False, plan)
+
+
+def _declined(reason: str, level: int) -> Selection:
+    _log_once(reason, level)
+    return Selection("xla", reason)
+
+
+@functools.cache
+def _log_once(reason: str, level: int) -> None:
+    _LOG.log(level, "a stencil runs by XLA, without a kernel: %s", reason)

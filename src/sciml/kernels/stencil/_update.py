@@ -1,0 +1,264 @@
+"""What an update of a grid is: a function of the neighbours of one cell, and what holds at the sides."""
+
+import functools as ft
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Inexact, PyTree
+
+from ..._checks import check_count
+from ..._parameters import with_dtype
+
+Fields = tuple[Array, ...]
+"""The arrays of a state, in the order of the update's fields."""
+
+
+class StencilUpdate(eqx.Module):
+    r"""One step of a grid in which every cell looks at its neighbours.
+
+    $$u^{n+1}_i = f\big(u^n_{i + s} : s \in S;\ p\big)$$
+
+    `fn(nb, params)` is written for one cell: `nb(field, dy, dx)` is a neighbour's value, `nb(field)` the cell's own,
+    and `fn` returns the new values. It is called with arrays of any shape in place of numbers, so it must be made of
+    operations that act element by element. `evolve` runs it over many steps.
+
+    Attributes:
+        fn: `fn(nb, params) -> new`: an array where there is one field, else a tuple in the order of `fields` or a
+            mapping by their names. What it closes over is constant; what is differentiated goes through `params`, or
+            is a leaf of `fn`, where that is a PyTree.
+        fields: The names of the fields.
+        radius: How many cells away along each axis `fn` reads.
+        boundary: What gives the ghost cells: None for periodic axes, a `sciml.spatial.Boundaries` or any object with
+            its methods `pad` and `extend`, or a mapping from every field to one of these. Its values are leaves.
+        coefficients: The names of fields that `fn` reads and that do not change.
+        accuracy: The order of the error of the ghost values at walls.
+
+    Raises:
+        ValueError: If names are missing, repeated or no names, or a boundary is given for something else.
+        TypeError: If `fn` is no function or a boundary has no `pad`.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.kernels.stencil import StencilUpdate, evolve
+
+        def heat(nb, rate):
+            around = nb("u", -1, 0) + nb("u", 1, 0) + nb("u", 0, -1) + nb("u", 0, 1)
+            return nb("u") + rate * (around - 4 * nb("u"))
+
+        update = StencilUpdate(heat, fields=("u",), radius=1)
+        u = jnp.zeros((16, 16)).at[8, 8].set(1.0)
+        after = evolve(update, u, 10, 0.2)
+        assert jnp.allclose(after.sum(), 1.0)
+        ```
+    """
+
+    fn: Callable
+    fields: tuple[str, ...] = eqx.field(static=True)
+    radius: int = eqx.field(static=True)
+    boundary: Any
+    coefficients: tuple[str, ...] = eqx.field(static=True)
+    accuracy: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        fn: Callable,
+        *,
+        fields: Sequence[str] = ("u",),
+        radius: int = 1,
+        boundary: Any = None,
+        coefficients: Sequence[str] = (),
+        accuracy: int = 2,
+    ):
+        if not callable(fn):
+            raise TypeError(f"`StencilUpdate(fn=...)` must be a function `fn(nb, params)`, but is {fn!r}.")
+        self.fn = fn
+        self.fields = _names(fields, "fields")
+        self.coefficients = _names(coefficients, "coefficients")
+        if not self.fields or len(set(self.fields + self.coefficients)) < len(self.fields + self.coefficients):
+            raise ValueError(
+                "`StencilUpdate` needs at least one field, and a name of its own for every field and coefficient, but "
+                f"got fields={self.fields} and coefficients={self.coefficients}."
+            )
+        self.radius = check_count(radius, "radius", "StencilUpdate")
+        self.accuracy = check_count(accuracy, "accuracy", "StencilUpdate")
+        if isinstance(boundary, Mapping) and set(boundary) != set(self.fields):
+            raise ValueError(
+                f"`StencilUpdate(boundary=...)` is a mapping, so it must have one entry for each of {self.fields}, but "
+                f"has {tuple(boundary)}. Conditions by side go into a `sciml.spatial.Boundaries`."
+            )
+        self.boundary = boundary
+        for one in self.boundaries:
+            if one is not None and not hasattr(one, "pad"):
+                raise TypeError(
+                    "`StencilUpdate(boundary=...)` must be None, a `sciml.spatial.Boundaries`, or another object with "
+                    f"the methods `pad` and `extend`, but is {one!r}."
+                )
+
+    @property
+    def boundaries(self) -> tuple[Any, ...]:
+        """The boundary of each field."""
+        if isinstance(self.boundary, Mapping):
+            return tuple(self.boundary[name] for name in self.fields)
+        return (self.boundary,) * len(self.fields)
+
+    def arrays_of(self, state: PyTree, coefficients: Mapping[str, Any] | None) -> tuple[Fields, Fields]:
+        """Returns the arrays of a state and of the coefficients, checked.
+
+        Raises:
+            ValueError: If some are missing, or shapes or numbers of axes are wrong.
+            TypeError: If dtypes differ or are not floating.
+        """
+        if isinstance(state, Mapping):
+            if set(state) != set(self.fields):
+                raise ValueError(f"`state` must have the fields {self.fields}, but has {tuple(state)}.")
+            found = [state[name] for name in self.fields]
+        else:
+            found = list(state) if isinstance(state, tuple | list) else [state]
+        if len(found) != len(self.fields):
+            raise ValueError(
+                f"`state` must hold the fields {self.fields}, as a tuple in this order or a mapping by name, but holds "
+                f"{len(found)} arrays."
+            )
+        extra = dict(coefficients or {})
+        if set(extra) != set(self.coefficients):
+            raise ValueError(f"`coefficients` must be a mapping with {self.coefficients}, but has {tuple(extra)}.")
+        arrays = [jnp.asarray(x) for x in found]
+        first = arrays[0]
+        if not 1 <= first.ndim <= 3 or not jnp.issubdtype(first.dtype, jnp.inexact):
+            raise ValueError(
+                "fields must be floating-point arrays with one to three axes, those of the grid, but "
+                f"{self.fields[0]!r} has dtype {first.dtype} and shape {first.shape}. Use `jax.vmap` for members."
+            )
+        arrays += [jnp.asarray(extra[name], first.dtype) for name in self.coefficients]
+        for name, x in zip(self.fields + self.coefficients, arrays):
+            if x.shape != first.shape or x.dtype != first.dtype:
+                raise ValueError(
+                    f"{name!r} must have the shape {first.shape} and dtype {first.dtype} of {self.fields[0]!r}, but "
+                    f"has {x.shape} and {x.dtype}."
+                )
+        if min(first.shape) < self.radius:
+            raise ValueError(
+                f"a stencil of radius {self.radius} needs as many cells along every axis, but the fields have shape "
+                f"{first.shape}."
+            )
+        return tuple(arrays[: len(self.fields)]), tuple(arrays[len(self.fields) :])
+
+    def as_state(self, arrays: Fields, like: PyTree) -> PyTree:
+        """Returns the arrays of a state in the form of another."""
+        if isinstance(like, Mapping):
+            return dict(zip(self.fields, arrays))
+        if isinstance(like, tuple | list):
+            return tuple(arrays) if isinstance(like, tuple) else list(arrays)
+        return arrays[0]
+
+    def new_values(self, nb: Callable[..., Array], params: PyTree, like: Any) -> Fields:
+        """Returns what `fn` gives, in the order of the fields.
+
+        Args:
+            nb: Returns neighbours.
+            params: The parameters.
+            like: An array of the shape and dtype that new values have.
+        """
+        new = self.fn(nb, params)
+        if isinstance(new, Mapping):
+            if set(new) != set(self.fields):
+                raise ValueError(f"`fn` must return all of {self.fields}, but returned {tuple(new)}.")
+            new = [new[name] for name in self.fields]
+        new = list(new) if isinstance(new, tuple | list) else [new]
+        if len(new) != len(self.fields):
+            raise ValueError(
+                f"`fn` must return one new value for each of {self.fields}, but returned {len(new)} of them."
+            )
+        return tuple(_as_value(x, like, name) for x, name in zip(new, self.fields))
+
+    def check_shift(self, name: str, shift: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+        """Returns the shift of a read, one number for each axis.
+
+        Raises:
+            ValueError: If there is no such field, or the shift has a wrong length or leaves the radius.
+        """
+        if name not in self.fields + self.coefficients:
+            raise ValueError(
+                f"`nb({name!r}, ...)` reads no field of this update: there are {self.fields + self.coefficients}."
+            )
+        shift = shift or (0,) * ndim
+        if len(shift) != ndim or not all(isinstance(s, int | np.integer) for s in shift):
+            raise ValueError(
+                f"`nb({name!r}, {', '.join(map(str, shift))})` must shift by one whole number for each of {ndim} axes, "
+                "or have none, for the cell itself."
+            )
+        if max(map(abs, shift)) > self.radius:
+            raise ValueError(
+                f"`nb({name!r}, {', '.join(map(str, shift))})` reads further than `radius={self.radius}`: raise it."
+            )
+        return tuple(map(int, shift))
+
+    def reads(self, ndim: int, dtype: Any, params: PyTree) -> dict[tuple[int, ...], tuple[str, ...]]:
+        """Returns which fields are read at which shifts.
+
+        Raises:
+            ValueError: If `fn` does not act element by element.
+        """
+        found: dict[tuple[int, ...], dict[str, None]] = {}
+        cell = jax.ShapeDtypeStruct((), dtype)
+
+        def trace(value: Array, params: PyTree) -> Fields:
+            def nb(name: str, *shift: int) -> Array:
+                found.setdefault(self.check_shift(name, shift, ndim), {})[name] = None
+                return value
+
+            return self.new_values(nb, params, cell)
+
+        jax.eval_shape(trace, cell, params)
+        return {shift: tuple(names) for shift, names in found.items()}
+
+
+def _names(names: Any, which: str) -> tuple[str, ...]:
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"`StencilUpdate({which}=...)` must be names, such as ('u', 'v'), but is {names!r}.")
+    return tuple(names)
+
+
+def _as_value(x: Any, like: Any, name: str) -> Array:
+    x = jnp.asarray(x)
+    if x.shape not in ((), like.shape):
+        raise ValueError(
+            f"`fn` must act element by element, but what it returns for {name!r} has shape {x.shape} where cells of "
+            f"shape {like.shape} go in. Arrays over the grid are read by `nb`: name them in `coefficients`."
+        )
+    if x.dtype != like.dtype and not (x.weak_type and not jnp.iscomplexobj(x)):
+        raise TypeError(f"`fn` must keep the dtype {like.dtype}, but what it returns for {name!r} has {x.dtype}.")
+    return jnp.broadcast_to(x.astype(like.dtype), like.shape)
+
+
+def as_params(params: PyTree, dtype: Any) -> PyTree:
+    """Returns parameters as arrays in the precision of the fields; what is no floating-point number is kept."""
+
+    def convert(x: Any) -> Any:
+        number = isinstance(x, float | complex | np.ndarray | np.generic | jax.Array)
+        return jnp.asarray(x) if number else x
+
+    return with_dtype(jax.tree.map(convert, params), dtype)
+
+
+def pad(boundary: Any, u: Inexact[Array, "..."], width: int, accuracy: int) -> Inexact[Array, "..."]:
+    """Returns a field with ghost cells."""
+    return wrap(u, width) if boundary is None else boundary.pad(u, width, accuracy=accuracy)
+
+
+def extend(boundary: Any, u: Inexact[Array, "..."], width: int) -> Inexact[Array, "..."]:
+    """Returns a coefficient, which is subject to no condition, with ghost cells."""
+    return wrap(u, width) if boundary is None else boundary.extend(u, width)
+
+
+def wrap(u: Inexact[Array, "..."], width: int) -> Inexact[Array, "..."]:
+    """Returns a field with ghost cells from its opposite side."""
+    for axis, n in enumerate(u.shape):
+        cut = ft.partial(jax.lax.slice_in_dim, u, axis=axis)
+        u = jnp.concatenate([cut(n - width, n), u, cut(0, width)], axis=axis)
+    return u

@@ -1,0 +1,95 @@
+"""Conditions at walls as kernels apply them: ghost cells that are weighted sums of the layers nearest to the wall.
+
+A kernel keeps a tile for several steps and makes the ghost cells of its walls anew after each. It gets the weights from
+the condition itself: `ghosts` of a single layer that is one, for every layer. The boundary is any object with `sides`,
+`offsets` and `grid.spacing` as those of `sciml.spatial.Boundaries`; others are for the reference.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters import partial_eval
+from jaxtyping import Array, PyTree
+
+from ._update import StencilUpdate
+
+
+class Rule(NamedTuple):
+    """What makes the ghost cells beyond one wall: `constant[q] + sum(weights[q, m] * layer[m])`, nearest first.
+
+    Attributes:
+        weights: Of shape `(width, points)`.
+        constant: Of shape `(width,)`.
+    """
+
+    weights: Array
+    constant: Array
+
+
+Sides = tuple[tuple[Rule, Rule] | None, ...]
+"""The rules of the lower and the upper wall for each axis; None along periodic axes."""
+
+
+class NotForKernelsError(Exception):
+    """Why an update has no kernel."""
+
+
+def rules_of(update: StencilUpdate, ndim: int, dtype: Any) -> tuple[Sides, ...]:
+    """Returns the rules of all walls for each field.
+
+    Raises:
+        NotForKernelsError: If a boundary is not made of such conditions.
+    """
+    return tuple(_rules(b, update, ndim, dtype) for b in update.boundaries)
+
+
+def check_coefficients(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> None:
+    """Checks that no coefficient is read beyond a wall, where kernels do not extrapolate.
+
+    Raises:
+        NotForKernelsError: If one is.
+    """
+    if all(rule is None for rule in _rules(update.boundaries[0], update, ndim, dtype)):
+        return
+    for shift, names in update.reads(ndim, dtype, params).items():
+        if any(shift) and (read := set(names) & set(update.coefficients)):
+            raise NotForKernelsError(f"the coefficient {min(read)!r} is read at neighbours, and so beyond walls")
+
+
+def _rules(boundary: Any, update: StencilUpdate, ndim: int, dtype: Any) -> Sides:
+    if boundary is None:
+        return (None,) * ndim
+    if not all(hasattr(boundary, name) for name in ("sides", "offsets", "periodic", "grid")):
+        raise NotForKernelsError(f"its boundary is a {type(boundary).__name__}, not a `sciml.spatial.Boundaries`")
+    found = []
+    for axis, (pair, periodic) in enumerate(zip(boundary.sides, boundary.periodic)):
+        spacing, offsets = boundary.grid.spacing[axis], boundary.offsets(axis)
+        rules = None
+        if not periodic:
+            rules = tuple(_rule(side, offset, spacing, update, dtype) for side, offset in zip(pair, offsets))
+        found.append(rules)
+    return tuple(found)
+
+
+def _rule(side: Any, offset: float, spacing: float, update: StencilUpdate, dtype: Any) -> Rule:
+    name = type(side).__name__
+    if any(jnp.ndim(x) for x in jax.tree.leaves(side)):
+        raise NotForKernelsError(f"a value of `{name}` varies along its side")
+    points = side.points(offset, update.accuracy)
+    if points > update.radius + 1:
+        raise NotForKernelsError(
+            f"`{name}` of accuracy {update.accuracy} reads {points} layers, more than `radius` + 1, {update.radius + 1}"
+        )
+
+    def ghosts(layers: Array) -> Array:
+        rest = {"axis": 0, "spacing": spacing, "offset": offset, "accuracy": update.accuracy}
+        return side.ghosts(layers, update.radius, **rest)
+
+    zero = jnp.zeros(points, dtype)
+    jaxpr = jax.make_jaxpr(lambda x, dx: jax.jvp(ghosts, (x,), (dx,))[1])(zero, zero).jaxpr
+    if partial_eval.dce_jaxpr(jaxpr, [True])[1][0]:
+        raise NotForKernelsError(f"the ghost values of `{name}` are no weighted sum of the layers")
+    constant = ghosts(zero)
+    columns = [ghosts(zero.at[m].set(1)) - constant for m in range(points)]
+    return Rule(jnp.stack(columns, 1), constant)

@@ -1,0 +1,111 @@
+"""Runs segments under a store, or in memory, and hands back what came of it."""
+
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ._axes import Inputs
+from ._crowd import Crowd
+from ._drive import drive
+from ._ending import ending, summary
+from ._fingerprint import fingerprint
+from ._frames import Frames
+from ._hosts import hosts_of
+from ._manifest import open_run
+from ._memory_store import MemoryStore
+from ._prepare import frame_of, frames_per_block
+from ._progress import reporting
+from ._resume import Point, last_point
+from ._run import Run
+from ._segment import AbstractSegment, Carry
+from ._store import AbstractStore, NpzStore
+from ._writer import FrameWriter
+
+
+def execute(
+    segment: AbstractSegment,
+    inputs: Inputs,
+    start: Carry,
+    ts: np.ndarray,
+    *,
+    name: str,
+    space: dict[str, list[float]] | None = None,
+    depends_on: dict[str, Any],
+    store: str | os.PathLike | AbstractStore | None,
+    resume: bool,
+    checkpoint_every: float,
+    checkpoints: AbstractStore | None,
+    progress: bool | Callable[[float, float], Any],
+    throw: bool,
+) -> Run:
+    """Runs segments from the start, or from the last checkpoint, to the end.
+
+    Args:
+        segment: What runs.
+        inputs: What it runs on.
+        start: What it starts from.
+        ts: The saved times.
+        name: The public function that runs it.
+        space: The coordinates of the unknowns, for the labels of frames.
+        depends_on: What a stored run must have in common with this one, by name.
+        store: As for `simulate`, like all that follows.
+        resume: Whether to go on.
+        checkpoint_every: Seconds.
+        checkpoints: Where they go.
+        progress: Whether, or to what, to report.
+        throw: Whether to raise an error at the end.
+    """
+    if not checkpoint_every >= 0:
+        raise ValueError(f"`checkpoint_every` must be a number of seconds, not negative, but is {checkpoint_every}.")
+    hosts = hosts_of(start)
+    if hosts.several and inputs.members is not None:
+        raise ValueError(
+            f"`{name}` with `in_axes` runs within one process, but the arrays of these members span several. Members "
+            "are independent: let every process run its own, on `jax.local_devices()`."
+        )
+    frame = frame_of(segment, inputs, start)
+    block = frames_per_block(frame)
+    store, checkpoints = _stores(store, checkpoints)
+    if hosts.several and store.spans_hosts:
+        raise ValueError(f"`store`: one process writes frames: give a folder. {store} is for `checkpoints`.")
+    on_disk = not isinstance(store, MemoryStore)
+    point = None
+    if on_disk:
+        found = fingerprint(**depends_on, segments={"steps": segment.steps, "frames": segment.slots, "block": block})
+        info = {"block": block, "members": inputs.members, "frames": len(ts), "space": space}
+        hosts.lead(lambda: open_run(store, found, info, kind=name, resume=resume))
+        point = last_point(checkpoints, start, frame, inputs.members)
+    if point is None:
+        point = Point(0, start, None, 0, None)
+    crowd = Crowd(inputs, point.carry, point.ids)
+    writer = FrameWriter(
+        store, checkpoints, block=block, ts=ts, members=inputs.members, done=point.frames, pending=point.held,
+        hosts=hosts,
+    )  # fmt: skip
+    shown = progress if hosts.leads or callable(progress) else False
+    with reporting(shown, segment, crowd.carry, name=name) as report:
+        outcome = drive(
+            segment, crowd, writer, hosts, number=point.number, checkpoint_every=float(checkpoint_every), report=report
+        )
+    frames = Frames(store, writer.frames, block, frame)
+    run = Run(frames, store, inputs.members, space=space, ts=ts[: writer.frames], **ending(segment, inputs, outcome))
+    if on_disk:
+        hosts.lead(lambda: store.write_manifest({**(store.read_manifest() or {}), "ending": summary(run)}))
+    return run.raise_if_failed() if throw else run
+
+
+def _stores(store: Any, checkpoints: Any) -> tuple[AbstractStore, AbstractStore | None]:
+    if checkpoints is not None and not isinstance(checkpoints, AbstractStore):
+        raise TypeError(f"`checkpoints` must be a store such as `sciml.runs.NpzStore(path)`, but is {checkpoints!r}.")
+    if store is None:
+        return MemoryStore(), None
+    if isinstance(store, str | os.PathLike):
+        store = NpzStore(store)
+    if not isinstance(store, AbstractStore):
+        raise TypeError(f"`store` must be a path or a store such as `sciml.runs.NpzStore(path)`, but is {store!r}.")
+    if checkpoints is None:
+        checkpoints = NpzStore(pathlib.Path(store.path) / "checkpoints", prefix="checkpoint")
+    return store, checkpoints

@@ -1,0 +1,169 @@
+"""`iterate`: a long run whose steps are a function of the user's."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from .._checks import check_count, check_key
+from .._types import IntScalarLike, Key
+from ._axes import read_axes
+from ._execute import execute
+from ._prepare import check_concrete, sizes_of
+from ._progress import check_progress
+from ._run import Run
+from ._step_segment import StepSegment
+from ._stops import SteadyState, read_stops
+from ._store import AbstractStore
+
+
+def iterate(
+    step: Callable[..., PyTree],
+    state: PyTree,
+    steps: IntScalarLike,
+    *,
+    key: Key | None = None,
+    save_every: IntScalarLike | None = None,
+    output: Callable[[PyTree], PyTree] | None = None,
+    stop: Any = None,
+    store: str | os.PathLike | AbstractStore | None = None,
+    resume: bool = True,
+    checkpoint_every: float = 60.0,
+    checkpoints: AbstractStore | None = None,
+    segment_steps: IntScalarLike | None = None,
+    progress: bool | Callable[[float, float], Any] = True,
+    throw: bool = True,
+) -> Run:
+    r"""Takes many steps of your own, $s_{n+1} = \mathrm{step}(s_n, k_n)$, as `simulate` takes those of a solver.
+
+    For Monte Carlo chains, cellular automata, lattice models, and whatever else advances by a function. Frames, the
+    checkpoints, the way a run goes on after a crash with the same bits, and the bar are those of `simulate`. Step $n$
+    gets the key $k_n =$ `jax.random.fold_in(key, n)`, so that neither segments nor interruptions show in the results.
+
+    Args:
+        step: `step(state, key)`, or `step(state)` without `key`: returns the next state, a PyTree like `state`.
+        state: The initial state, a PyTree of arrays of any dtype.
+        steps: The number of steps.
+        key: A random key.
+        save_every: The number of steps between two frames; the first is of the initial state. Without it there are no
+            frames, and `Run.y` is the last state.
+        output: `output(state)`: what to keep of a state, computed on the device; by default the state.
+        stop: What ends the run early, looked at at every frame: a function `stop(state) -> bool`,
+            `sciml.runs.WallTime(seconds)`, or several in a list. NaN in the state always ends it.
+        store: A folder for the frames, an `NpzStore`, or a `ZarrStore`. By default they stay in memory.
+        resume: Whether to go on with the run that the store holds. If not, a store that holds one is refused.
+        checkpoint_every: The seconds between two checkpoints; 0 for one after every segment.
+        checkpoints: Where checkpoints go, if not beside the frames.
+        segment_steps: The most steps between two looks of the host; by default few thousand for small states, fewer for
+            large ones.
+        progress: Whether to show a bar with the time left, or a function to call as `progress(taken, steps)`.
+        throw: Whether to raise an error at the end if the run failed.
+
+    Returns:
+        A `sciml.runs.Run`, where times are numbers of steps.
+
+    Raises:
+        ValueError: If an argument is out of range, or `step` returns what is not like `state`.
+        TypeError: If an argument has the wrong type.
+        StoreError: If the store cannot be written to, or holds another run; the message says what differs.
+        SolveError: If the state becomes NaN and `throw` is set; what was reached is in the store.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        def metropolis(x, key):
+            proposed, chance = jax.random.split(key)
+            new = x + jax.random.normal(proposed, x.shape)
+            return jnp.where(jnp.log(jax.random.uniform(chance, x.shape)) < (x**2 - new**2) / 2, new, x)
+
+        run = sciml.runs.iterate(
+            metropolis, jnp.zeros(500), 200, key=jax.random.key(0), save_every=20, store="chain", progress=False
+        )
+        assert len(run) == 11 and run.ts[-1] == 200
+        assert abs(run[-1].mean()) < 0.3 and abs(run[-1].var() - 1) < 0.3
+        ```
+    """
+    check_progress(progress, where="iterate")
+    if not callable(step):
+        raise TypeError(f"`iterate`: `step` must be callable as `step(state, key)`, but is {step!r}.")
+    if output is not None and not callable(output):
+        raise TypeError(f"`iterate`: `output` must be callable as `output(state)`, but is {output!r}.")
+    check_concrete((step, state, key), where="iterate")
+    steps = check_count(steps, "steps", "iterate")
+    every = None if save_every is None else check_count(save_every, "save_every", "iterate")
+    step = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, step)
+    state = _check_state(state)
+    if key is not None:
+        key = check_key(key, "iterate")
+    _check_step(step, state, key)
+    stops = read_stops(stop, every is not None, form="stop(state)")
+    if any(isinstance(one, SteadyState) for one in stops.traced):
+        raise TypeError("`iterate`: `SteadyState` is for vector fields. Give a function `stop(state) -> bool`.")
+    saved = np.zeros(0, np.int64) if every is None else np.arange(0, steps + 1, every)
+    size = sum(x.nbytes for x in jax.tree.leaves(state))
+    slots, most = sizes_of(size, len(saved))
+    if segment_steps is not None:
+        most = check_count(segment_steps, "segment_steps", "iterate")
+    elapsed = jnp.asarray(np.concatenate([saved, np.full(slots, steps)]), jnp.int32)
+    segment = StepSegment(
+        elapsed=elapsed, output=output, stops=stops, saves=len(saved), slots=slots, steps=most, keyed=key is not None
+    )
+    if every is not None:
+        _check_output(state if output is None else jax.eval_shape(output, state))
+    return execute(
+        segment, read_axes(step, (), key, None), segment.start(state), saved,
+        name="iterate",
+        depends_on=dict(
+            step=step, state=state, steps=steps, key=key, save_every=every, output=output, stop=stops.traced
+        ),
+        store=store, resume=resume, checkpoint_every=checkpoint_every, checkpoints=checkpoints, progress=progress,
+        throw=throw,
+    )  # fmt: skip
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _check_state(state: PyTree) -> PyTree:
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    if not leaves:
+        raise ValueError("`iterate`: `state` holds no array.")
+    for path, x in leaves:
+        if not isinstance(x, jax.Array | np.ndarray | np.generic | bool | int | float | complex):
+            raise TypeError(
+                f"`iterate`: `state{jax.tree_util.keystr(path)}` must be an array, but is a {type(x).__name__}. What "
+                "does not change belongs to `step`."
+            )
+    return jax.tree.map(jnp.asarray, state)
+
+
+def _check_step(step: Callable, state: PyTree, key: Any) -> None:
+    found = jax.eval_shape(step, state) if key is None else jax.eval_shape(step, state, key)
+    want, got = (jax.tree.structure(tree) for tree in (state, found))
+    if want != got:
+        raise ValueError(
+            f"`iterate`: `step` must return what is like `state`, of structure {want}, but returned {got}."
+        )
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(found), strict=True):
+        if (x.shape, x.dtype) != (y.shape, y.dtype):
+            raise ValueError(
+                f"`iterate`: `step` must return what is like `state`, but `state{jax.tree_util.keystr(path)}` is "
+                f"{x.dtype}{list(x.shape)} and becomes {y.dtype}{list(y.shape)}."
+            )
+
+
+def _check_output(kept: PyTree) -> None:
+    for path, x in jax.tree_util.tree_leaves_with_path(kept):
+        if _is_key(x):
+            raise TypeError(
+                f"`iterate`: a frame would hold the random key{jax.tree_util.keystr(path)}. Say with `output` what to "
+                "keep of a state."
+            )

@@ -1,0 +1,22 @@
+"""Where the unknowns of a model stand in space, for the labels of its frames."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..spatial import Boundaries, Spectral
+
+
+def space_of(model: Any) -> dict[str, list[float]] | None:
+    """Returns the coordinates of the unknowns by axis; None where the model has no grid, or several."""
+    kinds = (Boundaries, Spectral)
+    found = [x for x in jax.tree.leaves(model, is_leaf=lambda x: isinstance(x, kinds)) if isinstance(x, kinds)]
+    places = {(x.grid, tuple(x.location)) for x in found}
+    if len(places) != 1:
+        return None
+    ((grid, location),) = places
+    return {
+        name: np.asarray(x, np.float64).reshape(-1).tolist()
+        for name, x in zip(grid.names, grid.coordinates(location), strict=True)
+    }

@@ -1,0 +1,186 @@
+"""Compiles the kernels for a GPU (sm_90a) and a TPU (v5e) on a machine that has neither: `make kernels`.
+
+For the TPU it needs libtpu, for the GPU JAX's CUDA plugin with NVIDIA's compilers; all are Python packages, the extra
+`kernels`. What is missing is said, and is an error. What `ptxas` says of registers is checked: no spills, and no more
+registers than the ceilings below.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+CEILING = 64
+"""Registers for each thread of a stencil kernel; 65536 / 128 / 64 leaves room for eight blocks."""
+
+# The numbers of an H200 that the compiler asks for, from NVIDIA's data sheet.
+H200 = """
+gpu_device_info {
+  threads_per_block_limit: 1024
+  threads_per_warp: 32
+  shared_memory_per_block: 49152
+  shared_memory_per_core: 233472
+  threads_per_core_limit: 2048
+  core_count: 132
+  fpus_per_core: 128
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+  memory_bandwidth: 4800000000000
+  l2_cache_size: 52428800
+  clock_rate_ghz: 1.98
+  device_memory_size: 151397597184
+  shared_memory_per_block_optin: 232448
+  cuda_compute_capability { major: 9 feature_extension: ACCELERATED_FEATURES }
+  registers_per_core_limit: 65536
+  registers_per_block_limit: 65536
+}
+platform_name: "CUDA"
+dnn_version_info { major: 9 minor: 10 }
+device_description_str: "NVIDIA H200"
+"""
+
+
+def cases() -> dict:
+    """Each update with its state's shape, parameters and steps for each pass."""
+    from .stencil_cases import PEARSON, acoustic, boundaries, gray_scott, heat
+
+    shape = (1024, 1024)
+    return {
+        "heat, 1 step": (heat(2), shape, 0.1, 1),
+        "heat, 4 steps": (heat(2), shape, 0.1, 4),
+        "heat, 8 steps": (heat(2), shape, 0.1, 8),
+        "heat, walls": (heat(2, 1, boundaries("walls", shape)), shape, 0.1, 4),
+        "Gray-Scott, 4 steps": (gray_scott(), shape, PEARSON, 4),
+        "acoustic, radius 4": (acoustic(2, 4), shape, 0.1, 1),
+    }
+
+
+def compile_all(kernel: str) -> None:
+    """Compiles every case for a topology without devices; prints one line of JSON for each."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.experimental import topologies
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    from sciml.kernels.stencil import evolve
+
+    if kernel == "tpu":
+        topology = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2")
+    else:
+        topology = topologies.get_topology_desc(
+            platform="cuda", topology_name="h200", topology="1x1x1", target_config=H200
+        )
+    sharding = NamedSharding(Mesh(np.array(topology.devices[:1]), ("d",)), PartitionSpec())
+    for name, (update, shape, params, k) in cases().items():
+        u = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+        state, rest = (u,) * len(update.fields), {c: u for c in update.coefficients}
+
+        def run(state, rest, update=update, params=params, k=k):
+            return evolve(update, state, k, params, coefficients=rest, impl=f"mosaic_{kernel}", steps_per_pass=k)
+
+        start = time.perf_counter()
+        print(f"CASE {name}", flush=True)
+        jax.jit(run).trace(state, rest).lower().compile()
+        print("DONE " + json.dumps({"case": name, "seconds": time.perf_counter() - start}), flush=True)
+
+
+def child(kernel: str) -> subprocess.CompletedProcess:
+    """Runs `compile_all` in a process of its own, with the environment that the compiler needs."""
+    env = dict(os.environ, JAX_PLATFORMS="cpu", JAX_ENABLE_COMPILATION_CACHE="false")
+    if kernel == "tpu":
+        env |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_LOG_DIR": "disabled"}
+    else:
+        import nvidia
+
+        root = pathlib.Path(next(iter(nvidia.__path__))) / "cu13"
+        env |= {
+            "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+            "XLA_FLAGS": f"--xla_gpu_cuda_data_dir={root}",
+            "PATH": f"{root / 'bin'}:{env['PATH']}",
+            "CUDA_ROOT": str(root),
+            "CUDA_HOME": str(root),
+            "MOSAIC_GPU_DUMP_PTX": "1",
+        }
+    command = [sys.executable, "-m", "tests.kernels.compile_kernels", "--child", kernel]
+    return subprocess.run(command, env=env, capture_output=True, text=True)
+
+
+def registers(text: str, ptxas: pathlib.Path) -> list[tuple[int, int]]:
+    """Returns registers and spilled bytes of each entry of the PTX in a text, by `ptxas -v`."""
+    found = []
+    for module in re.findall(r"^\s*\.version.*?(?=^\s*\.version|^CASE|^DONE|\Z)", text, re.MULTILINE | re.DOTALL):
+        module = module[: module.rindex("}") + 1]
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder) / "kernel.ptx"
+            source.write_text(module)
+            said = subprocess.run(
+                [ptxas, "-v", "-arch=sm_90a", source, "-o", pathlib.Path(folder) / "kernel.cubin"],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stderr
+        used = [int(n) for n in re.findall(r"Used (\d+) registers", said)]
+        spilled = [int(n) for n in re.findall(r"(\d+) bytes spill", said)]
+        found.append((max(used), sum(spilled)))
+    return found
+
+
+def missing(kernel: str) -> str | None:
+    """Returns which package is missing, or None."""
+    import importlib.util
+
+    needed = {"tpu": ["libtpu"], "gpu": ["jax_plugins.xla_cuda13", "nvidia.cu13"]}[kernel]
+    for name in needed:
+        try:
+            there = importlib.util.find_spec(name) is not None
+        except ModuleNotFoundError:
+            there = False
+        if not there:
+            return f"{name} is not installed: `pip install -e .[kernels]`"
+    return None
+
+
+def check(kernel: str) -> bool:
+    """Compiles for one kind of machine and prints what came out; returns whether all is well."""
+    if said := missing(kernel):
+        print(f"{kernel}: {said}")
+        return False
+    done = child(kernel)
+    well = done.returncode == 0
+    parts = re.split(r"^CASE (.*)$", done.stdout + "\n" + ("" if kernel == "tpu" else done.stderr), flags=re.MULTILINE)
+    for name, text in zip(parts[1::2], parts[2::2]):
+        seconds = re.search(r'"seconds": ([\d.]+)', text)
+        line = f"{kernel}: {name}: " + (f"compiled in {float(seconds[1]):.1f} s" if seconds else "FAILED")
+        if kernel == "gpu" and seconds:
+            import nvidia
+
+            ptxas = pathlib.Path(next(iter(nvidia.__path__))) / "cu13" / "bin" / "ptxas"
+            kernels = registers(text, ptxas)
+            for used, spilled in kernels:
+                line += f", {used} registers, {spilled} bytes spilled"
+                well = well and used <= CEILING and spilled == 0
+            if not kernels:
+                line += ", no PTX seen"
+                well = False
+        print(line)
+    if done.returncode:
+        print(done.stderr[-3000:])
+    return well
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--child", choices=["gpu", "tpu"], help=argparse.SUPPRESS)
+    parser.add_argument("kernels", nargs="*", default=["tpu", "gpu"], help="which to compile: tpu, gpu")
+    options = parser.parse_args()
+    if options.child:
+        compile_all(options.child)
+    else:
+        sys.exit(0 if all([check(kernel) for kernel in options.kernels]) else 1)

@@ -1,0 +1,228 @@
+"""The kernels of stencils: interpreted against the reference, lowered for GPU and TPU, and what they refuse."""
+
+import importlib
+import logging
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from sciml.kernels.stencil import StencilUpdate, _mosaic_gpu, _select, evolve, select
+from sciml.spatial import AbstractWall, Boundaries, Dirichlet, Grid, Neumann, Periodic
+
+from .stencil_cases import KINDS, PEARSON, acoustic, boundaries, field, gray_scott, heat, nonlinear_diffusion
+
+SHAPE = (19, 131)  # no tile divides it
+
+
+def case(name, radius=1, kind="periodic", shape=SHAPE, dtype=jnp.float32):
+    boundary = None if kind == "periodic" else boundaries(kind, shape)
+    u, v, c = (field(shape, dtype, seed) for seed in range(3))
+    if name == "heat":
+        return heat(2, radius, boundary), (u,), 0.05, {}
+    if name == "acoustic":
+        return acoustic(2, radius, boundary), (u, v), 0.02, {"c": c}
+    return gray_scott(2, boundary), (u, v), PEARSON, {}
+
+
+def check(name, impl, steps, k, tolerance=1e-6, **how):
+    update, state, params, coefficients = case(name, **how)
+    rest = {"coefficients": coefficients}
+    run = jax.jit(lambda s: evolve(update, s, steps, params, **rest, impl=impl, steps_per_pass=k))
+    reference = jax.jit(lambda s: evolve(update, s, steps, params, **rest, impl="xla"))
+    for a, b in zip(run(state), reference(state), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * jnp.max(jnp.abs(b)))
+
+
+slow = pytest.mark.slow
+CASES = [
+    ("heat", 3, 2, 1, "periodic"),
+    ("heat", 3, 2, 1, "walls"),
+    pytest.param("gray_scott", 3, 2, 1, "walls", marks=slow),
+    *(pytest.param("heat", 2 * k + 1, k, 1, "periodic", marks=slow) for k in (1, 4, 8)),
+    *(pytest.param("heat", 3, 2, 1, kind, marks=slow) for kind in KINDS),
+    *(pytest.param("acoustic", 3, 1, radius, "walls", marks=slow) for radius in (2, 3, 4)),
+    pytest.param("acoustic", 5, 2, 2, "mixed", marks=slow),
+    pytest.param("gray_scott", 9, 8, 1, "mixed", marks=slow),
+]
+
+
+@pytest.mark.parametrize("name, steps, k, radius, kind", CASES)
+@pytest.mark.parametrize("machine", ["gpu", "tpu"])
+@pytest.mark.x64
+def test_interpreted_kernels_agree_with_the_reference(machine, name, steps, k, radius, kind):
+    check(name, f"interpret_{machine}", steps, k, radius=radius, kind=kind)
+
+
+@pytest.mark.parametrize("machine", ["gpu", "tpu"])
+@pytest.mark.slow
+@pytest.mark.x64
+def test_each_field_has_its_own_boundary(machine):
+    wet, dry = boundaries("walls", SHAPE), boundaries("mixed", SHAPE)
+    update = gray_scott(2, {"u": wet, "v": dry})
+    state = (field(SHAPE, jnp.float32), field(SHAPE, jnp.float32, 1))
+    found, expected = (
+        jax.jit(lambda s, impl=impl: evolve(update, s, 3, PEARSON, impl=impl, steps_per_pass=k))(state)
+        for impl, k in ((f"interpret_{machine}", 2), ("xla", None))
+    )
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(64, 256), (5, 9), (70, 400)])
+@pytest.mark.parametrize("machine", ["gpu", "tpu"])
+@pytest.mark.slow
+@pytest.mark.x64
+def test_sizes_with_and_without_whole_tiles(machine, shape):
+    check("heat", f"interpret_{machine}", 5, 4, shape=shape)
+    check("gray_scott", f"interpret_{machine}", 3, 2, shape=shape, kind="walls")
+
+
+@pytest.mark.slow
+@pytest.mark.x64
+def test_the_gpu_kernel_takes_float64():
+    check("gray_scott", "interpret_gpu", 5, 2, 1e-14, kind="walls", dtype=jnp.float64)
+
+
+@pytest.mark.slow
+@pytest.mark.x64
+def test_the_interpreter_of_gpus_agrees():
+    """Tile by tile as a GPU runs it, with a watch on data races."""
+    params = getattr(plgpu, "InterpretGPUParams", None)
+    if params is None:
+        params = importlib.import_module("jax._src.pallas.mosaic_gpu.interpret.params").InterpretGPUParams
+    update, state, number, _ = case("heat", shape=(8, 100))
+    number = jnp.float32(number)
+    plan = _mosaic_gpu.plan(update, number, state[0].shape, jnp.float32, 2)
+    found = _mosaic_gpu.advance(update, number, state, (), 2, plan, params(detect_races=True))
+    np.testing.assert_allclose(found[0], evolve(update, state, 2, number, impl="xla")[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kernel, platform, call", [("gpu", "cuda", "mosaic_gpu"), ("tpu", "tpu", "tpu_custom_call")])
+@pytest.mark.parametrize(
+    "name, kind, k", [("heat", "periodic", 4), pytest.param("acoustic", "walls", 2, marks=pytest.mark.slow)]
+)
+@pytest.mark.x64
+def test_kernels_lower_without_their_machine(kernel, platform, call, name, kind, k):
+    update, state, params, coefficients = case(name, kind=kind)
+
+    def run(state):
+        return evolve(
+            update, state, 2 * k, params, coefficients=coefficients, impl=f"mosaic_{kernel}", steps_per_pass=k
+        )
+
+    assert call in jax.jit(run).trace(state).lower(lowering_platforms=(platform,)).as_text()
+
+
+@pytest.mark.parametrize("name", ["heat", pytest.param("gray_scott", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.x64
+def test_gradients_with_kernels_are_those_of_the_reference(name):
+    update, state, params, _ = case(name, kind="walls", shape=(9, 20))
+    params = jax.tree.map(jnp.float32, params)
+
+    def loss(impl):
+        return lambda s, p: sum(jnp.sum(jnp.sin(x)) for x in evolve(update, s, 5, p, impl=impl))
+
+    expected = jax.jit(jax.grad(loss("xla"), argnums=(0, 1)))(state, params)
+    for machine in ("gpu", "tpu"):
+        found = jax.jit(jax.grad(loss(f"interpret_{machine}"), argnums=(0, 1)))(state, params)
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * float(jnp.max(jnp.abs(b))))
+
+
+@pytest.mark.parametrize("machine", ["gpu", "tpu"])
+@pytest.mark.slow
+@pytest.mark.x64
+def test_members_by_vmap(machine):
+    update, state, _, _ = case("heat", shape=(9, 20))
+    many, rates = jnp.stack([state[0], state[0] ** 2]), jnp.asarray([0.1, 0.2], jnp.float32)
+
+    def run(impl):
+        return jax.jit(jax.vmap(lambda u, rate: evolve(update, u, 3, rate, impl=impl)))(many, rates)
+
+    np.testing.assert_allclose(run(f"interpret_{machine}"), run("auto"), rtol=1e-6)
+
+
+class Sponge(AbstractWall):
+    """Ghost values that are no weighted sum of the layers."""
+
+    def points(self, offset, accuracy):
+        return 1
+
+    def ghosts(self, layers, width, *, axis, spacing, offset, accuracy=2):
+        return jnp.repeat(jax.lax.slice_in_dim(layers, 0, 1, axis=axis) ** 2, width, axis)
+
+    def homogeneous(self):
+        return self
+
+
+def good(nb, p):
+    return nb("u", 1, 0) + p
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda u: (StencilUpdate(lambda nb, p: nb("u", 1)), u[0], None), "1 axes, and the kernel takes two"),
+        (lambda u: (StencilUpdate(good), u.astype(jnp.float16), 0.1), "float16"),
+        (lambda u: (StencilUpdate(good), u, jnp.ones(3, u.dtype)), "a parameter has dtype"),
+        (lambda u: (StencilUpdate(lambda nb, p: jnp.cbrt(nb("u"))), u, None), "`fn` uses cbrt"),
+        (
+            lambda u: (StencilUpdate(good, boundary=Boundaries(Grid(u.shape), Sponge())), u, 0.1),
+            "no weighted sum of the layers",
+        ),
+        (
+            lambda u: (StencilUpdate(good, boundary=Boundaries(Grid(u.shape), Neumann(u[0]))), u, 0.1),
+            "varies along its side",
+        ),
+        (
+            lambda u: (StencilUpdate(good, boundary=Boundaries(Grid(u.shape), Dirichlet()), accuracy=4), u, 0.1),
+            "reads 3 layers",
+        ),
+        (
+            lambda u: (nonlinear_diffusion(boundaries("walls", u.shape)), {"u": u, "c": u}, 0.1),
+            "the coefficient 'c' is read at neighbours",
+        ),
+    ],
+)
+@pytest.mark.x64
+def test_a_kernel_that_is_forced_says_what_it_cannot_do(make, words):
+    update, state, params = make(jnp.ones((8, 8), jnp.float32))
+    rest = {name: state.pop(name) for name in update.coefficients}
+    with pytest.raises(ValueError, match=words) as caught:
+        select(update, state, params, coefficients=rest, impl="interpret")
+    assert "takes fields with two axes" in str(caught.value)
+    assert select(update, state, params, coefficients=rest).way == "xla"
+
+
+@pytest.mark.x64
+def test_select_says_what_runs_and_why(monkeypatch, caplog):
+    u = jnp.ones((8, 8), jnp.float32)
+    update = StencilUpdate(good)
+    assert select(update, u, 0.1) == ("xla", "there is no kernel for 'cpu'", 1, False, None)
+    assert select(update, u, 0.1, impl="interpret", steps_per_pass=2)[:4] == (
+        "mosaic_gpu",
+        "`impl='interpret'` asks for it",
+        2,
+        True,
+    )
+    with pytest.raises(ValueError, match="needs a GPU or a TPU"):
+        select(update, u, 0.1, impl="pallas")
+    with pytest.raises(ValueError, match="reach further than"):
+        select(update, u, 0.1, impl="mosaic_tpu", steps_per_pass=9)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with caplog.at_level(logging.INFO, "sciml.kernels"):
+        for _ in range(2):
+            assert "kernels are not tested on cpu" in select(update, u, 0.1).reason
+        monkeypatch.setitem(_select.TESTED, ("gpu", "cpu"), ((0, 10), (99, 0)))
+        assert select(update, u, 0.1).way == "mosaic_gpu"
+        assert "`fn` uses cbrt" in select(StencilUpdate(lambda nb, p: jnp.cbrt(nb("u"))), u).reason
+    assert [r.message.split(": ")[0] for r in caplog.records] == ["a stencil runs by XLA, without a kernel"] * 2
+
+
+def test_boundaries_that_are_periodic_need_no_walls():
+    update = StencilUpdate(good, boundary=Boundaries(Grid((8, 8)), Periodic()))
+    assert select(update, jnp.ones((8, 8), jnp.float32), 0.1, impl="interpret").way == "mosaic_gpu"

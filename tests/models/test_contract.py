@@ -1,0 +1,197 @@
+"""What every model of fields must show, in whatever way it is solved, differentiated and batched."""
+
+import functools as ft
+import subprocess
+import sys
+import textwrap
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from sciml import inspect
+from sciml.spatial import Dirichlet, Grid, Neumann
+from tests.conftest import ROOT
+from tests.registry_fields import CASES as ON_GRIDS
+from tests.registry_pdes import CASES, HOMOGENEOUS
+
+QUICK = ("GrayScott", "KortewegDeVries")
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+some_cases = pytest.mark.parametrize(
+    "case", [pytest.param(c, id=c.name, marks=[] if c.name in QUICK else pytest.mark.slow) for c in CASES]
+)
+
+
+def made(case):
+    """Model and state in float64, with no leaf that would change its type when it is moved."""
+    strong = lambda v: jax.lax.convert_element_type(v, v.dtype) if eqx.is_inexact_array(v) else v  # noqa: E731
+    return jax.tree.map(strong, (case.make(), case.state(float)))
+
+
+@ft.cache
+def weights(shape):
+    return np.random.default_rng(3).normal(size=shape)
+
+
+def functional(case, steps=2):
+    """A number made of the solution after some steps, a function of model and state."""
+    dt = case.step(case.make(), case.state(jnp.result_type(float)))
+
+    def loss(x):
+        model, y = x
+        end = sciml.solve(model, y, t0=0.0, t1=steps * dt, dt=dt).ys[-1]
+        w = jnp.asarray(weights(end.shape), end.real.dtype)
+        return jnp.sum(w * (end.real + (jnp.sin(end.imag) if jnp.iscomplexobj(end) else 0 * w)))
+
+    return loss
+
+
+def arrays(tree):
+    """The leaves that can be differentiated, with their names."""
+    found = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_inexact_array))
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in found]
+
+
+@pytest.mark.x64
+@some_cases
+def test_gradients_of_a_solution_by_everything(case):
+    """By every parameter, boundary value and the initial field, each along a random direction."""
+    x = made(case)
+    loss = eqx.filter_jit(functional(case))
+    gradient = eqx.filter_jit(eqx.filter_grad(functional(case)))(x)
+    leaves, tree = jax.tree.flatten(x)
+    slopes = jax.tree.leaves(gradient)
+    where = [i for i, leaf in enumerate(leaves) if eqx.is_inexact_array(leaf)]
+    assert len(where) == len(slopes) == len(arrays(x))
+    for i, slope, (name, leaf) in zip(where, slopes, arrays(x), strict=True):
+        along = np.random.default_rng(i).normal(size=leaf.shape) * max(float(jnp.max(jnp.abs(leaf))), 0.1)
+
+        def at(s, i=i, leaf=leaf, along=along):
+            moved = leaf + jnp.asarray(s * along, leaf.dtype)
+            return float(loss(jax.tree.unflatten(tree, [*leaves[:i], moved, *leaves[i + 1 :]])))
+
+        h = 1e-3
+        central = (8 * (at(h) - at(-h)) - at(2 * h) + at(-2 * h)) / (12 * h)
+        got = float(np.sum(np.real(np.asarray(slope) * along)))
+        assert abs(got - central) < 1e-7 * abs(central) + 1e-8, (name, got, central)
+
+
+@pytest.mark.x64
+@some_cases
+def test_vmap_on_either_side_of_grad(case):
+    """Members that differ in every parameter, boundary value and field, each as alone."""
+    loss = functional(case)
+    x, static = eqx.partition(made(case), eqx.is_inexact_array)
+    one = lambda x: loss(eqx.combine(x, static))  # noqa: E731
+    members = jax.tree.map(lambda leaf: jnp.stack([leaf, 1.05 * leaf]), x)
+    alone = jax.jit(jax.grad(one))
+    each = [alone(jax.tree.map(lambda leaf, i=i: leaf[i], members)) for i in range(2)]
+    within = jax.jit(jax.vmap(jax.grad(one)))(members)
+    around = jax.jit(jax.grad(lambda xs: jnp.sum(jax.vmap(one)(xs))))(members)
+    for leaf, *others in zip(*map(jax.tree.leaves, (within, around, *each)), strict=True):
+        together, *singles = others
+        size = float(jnp.max(jnp.abs(leaf))) + 1e-12
+        np.testing.assert_allclose(leaf, together, atol=1e-11 * size, rtol=0)
+        np.testing.assert_allclose(leaf, jnp.stack(singles), atol=1e-11 * size, rtol=0)
+
+
+@some_cases
+def test_a_solve_keeps_the_dtype_and_is_traced_once(case):
+    """In float32; parameters and fields that change do not make JAX trace again."""
+    model, y = case.make(), case.state(jnp.float32)
+    dt = case.step(model, y)
+    run = inspect.retraces(lambda model, y: sciml.solve(model, y, t0=0.0, t1=2 * dt, dt=dt).ys[-1])
+    for factor in (1.0, 0.9, 1.1):
+        changed = jax.tree.map(lambda v, f=factor: v * f if eqx.is_inexact_array(v) else v, model)
+        end = run(changed, jnp.asarray(factor, y.real.dtype).astype(y.dtype) * y)
+        assert end.dtype == y.dtype and end.shape == y.shape and bool(jnp.all(jnp.isfinite(jnp.abs(end))))
+    assert run.traces == 1, run.changes
+
+
+def inner(a, b):
+    """The real inner product."""
+    return float(jnp.sum(a.real * b.real + a.imag * b.imag))
+
+
+@pytest.mark.x64
+@some_cases
+def test_tangents_and_cotangents_are_adjoint(case):
+    """<F' v, w> = <v, F'* w> of the vector field at a state."""
+    model, y = made(case)
+    v, w = (jnp.asarray(np.random.default_rng(i).normal(size=y.shape)).astype(y.dtype) for i in (0, 1))
+    field = lambda y: model(0.0, y, None)  # noqa: E731
+    forward = jax.jit(lambda v: jax.jvp(field, (y,), (v,))[1])(v)
+    back = jax.jit(lambda w: jax.vjp(field, y)[1](w)[0])(w.conj()).conj()
+    size = float(jnp.linalg.norm(forward) * jnp.linalg.norm(w))
+    assert abs(inner(forward, w) - inner(v, back)) < 1e-12 * size
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=c.name, marks=[] if c.name == "Wave" else pytest.mark.slow) for c in HOMOGENEOUS]
+)
+def test_a_linear_model_is_linear_and_its_solve_has_an_adjoint(case):
+    """<F x, w> = <x, F* w>, where F leads from the initial field to the end of a solve."""
+    model = case.make()
+    x, w = (jnp.asarray(np.random.default_rng(i).normal(size=case.state(float).shape)) for i in (0, 1))
+    dt = case.step(model, x)
+    solve = lambda x: sciml.solve(model, x, t0=0.0, t1=3 * dt, dt=dt).ys[-1]  # noqa: E731
+    end, back = jax.jit(solve)(x), jax.jit(lambda w: jax.vjp(solve, x)[1](w)[0])(w)
+    size = float(jnp.linalg.norm(end) * jnp.linalg.norm(w))
+    assert abs(inner(end, w) - inner(x, back)) < 1e-12 * size
+    np.testing.assert_allclose(jax.jit(solve)(x - 2 * w), end - 2 * jax.jit(solve)(w), atol=1e-12 * size)
+
+
+# --- bad input
+
+
+@pytest.mark.x64
+@each_case
+def test_a_field_of_another_shape_is_refused(case):
+    model, y = case.make(), case.state(jnp.float32)
+    for wrong in (y[..., :-1], jnp.swapaxes(y, -1, -2) if y.ndim > 1 else y[:-2]):
+        with pytest.raises((ValueError, TypeError), match="shape|structure"):
+            sciml.solve(model, wrong, t0=0.0, t1=1e-3, dt=1e-3)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("case", [c for c in CASES if c.field == "real"], ids=lambda case: case.name)
+def test_a_complex_field_is_refused(case):
+    with pytest.raises(TypeError):
+        case.make()(0.0, case.state(jnp.float32).astype(jnp.complex64), None)
+
+
+@pytest.mark.slow
+def test_the_refusal_of_complex_fields_is_named_without_type_checks():
+    """As users run it, where no annotation is checked."""
+    code = """
+        import jax.numpy as jnp
+        from tests.registry_pdes import CASES
+
+        for case in CASES:
+            if case.field == "real":
+                try:
+                    case.make()(0.0, case.state(jnp.float32).astype(jnp.complex64), None)
+                except TypeError as error:
+                    assert f"`{case.name}` is a model of real fields" in str(error), error
+                else:
+                    raise AssertionError(case.name)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd=ROOT, timeout=300)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("case", ON_GRIDS, ids=lambda case: case.name)
+def test_conditions_that_do_not_fit_are_refused(case):
+    sides = {"x": Dirichlet(0.0), "y-": Neumann(0.0)}
+    with pytest.raises(ValueError, match=r"lacks 'y\+'"):
+        case.make(Grid((9, 8)), sides)
+    with pytest.raises(TypeError, match="must be Periodic"):
+        case.make(Grid((9, 8)), 0.0)
+    # one value for each place along the side, not one for another number of places
+    model = case.make(Grid((9, 8)), {"x": Dirichlet(jnp.ones(9)), "y": Neumann(0.0)})
+    with pytest.raises(ValueError, match=r"across x must broadcast to .*8.*but has shape"):
+        model(0.0, case.y0(Grid((9, 8))), None)

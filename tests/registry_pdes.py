@@ -1,0 +1,94 @@
+"""Every model of fields in one list, with walls or periodic, for the suite in `tests/models/test_contract.py`.
+
+A model with a grid and conditions has its line in `tests/registry_fields.py`, one of periodic fields its line in
+`tests/models/test_periodic_fields.py`; either puts it here. A model that fits in neither has a line in `OTHERS`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sciml import models
+from sciml.spatial import Dirichlet, Extrapolate, Grid, Neumann, Robin
+from tests import registry_fields
+from tests.models import test_periodic_fields as periodic
+
+GRID = Grid((5, 7), 0.0, 1.0)
+
+
+class Case(NamedTuple):
+    """A model and a state of it; `field` is complex or real, and a linear model is so without its boundary values."""
+
+    name: str
+    make: Callable[[], Any]
+    state: Callable[[Any], Any]
+    field: str = "real"
+    linear: bool = False
+    dt: float | None = None
+
+    def step(self, model: Any, y: Any) -> float:
+        """A step that is stable for explicit methods, or given."""
+        return self.dt or 0.2 / float(model.spectral_radius(0.0, y, None))
+
+
+def walls():
+    """Conditions of every kind, of which some values are arrays."""
+    return {
+        "x-": Dirichlet(jnp.linspace(0.2, 0.4, 7)),
+        "x+": Neumann(0.3),
+        "y-": Robin(1.0, 0.2, 0.5),
+        "y+": Extrapolate(),
+    }
+
+
+def no_walls_left():
+    """The same kinds as `walls` has, with zero for all values."""
+    return {"x-": Dirichlet(0.0), "x+": Neumann(0.0), "y-": Robin(1.0, 0.2, 0.0), "y+": Extrapolate()}
+
+
+LINEAR = ("Advection", "AdvectionDiffusion", "Diffusion", "Wave", "Darcy")
+
+
+def on_grids(case: registry_fields.Case, sides: Callable[[], Any] = walls) -> Case:
+    """A case of `registry_fields`, with walls."""
+    return Case(
+        case.name,
+        lambda: case.make(GRID, sides()),
+        lambda dtype: case.y0(GRID, dtype),
+        linear=case.name in LINEAR,
+    )
+
+
+def on_circles(name: str) -> Case:
+    """A case of `test_periodic_fields`."""
+
+    def made(dtype=None):
+        with jax.numpy_dtype_promotion("standard"):
+            return periodic.case(name, dtype)
+
+    field = "complex" if name in periodic.COMPLEX else "real"
+    return Case(name, lambda: made()[0], lambda dtype: made(dtype)[1], field=field, dt=5e-3)
+
+
+def darcy(sides: Callable[[], Any]) -> Case:
+    k = np.exp(np.sin(np.arange(35.0))).reshape(5, 7)
+
+    def make():
+        kinds = sides() | {"y+": Neumann(sides is walls and 0.1 or 0.0)}
+        return models.Darcy(GRID, kinds, jnp.asarray(k), q=0.5 if sides is walls else 0.0)
+
+    return Case("Darcy", make, lambda dtype: registry_fields.Case("", lambda *_: None).y0(GRID, dtype), linear=True)
+
+
+OTHERS = (darcy(walls),)
+
+CASES = (*map(on_grids, registry_fields.CASES), *map(on_circles, periodic.FORMULAS), *OTHERS)
+
+HOMOGENEOUS = (
+    *(on_grids(case, no_walls_left) for case in registry_fields.CASES if case.name in LINEAR),
+    darcy(no_walls_left),
+)
+"""The linear models, with zero at the walls."""
