@@ -96,3 +96,22 @@ def test_split_field(tmp_path):
     assert len(kib) == 4 and kib[-1] < kib[0] / 4
     sums = re.findall(r"checksum (\w+)", printed)
     assert len(sums) == 3 and len(set(sums)) == 1
+
+
+@pytest.mark.slow
+def test_waveform_inversion(tmp_path):
+    printed = run("waveform_inversion", tmp_path)
+    assert (tmp_path / "waveform_inversion_shot.png").exists()
+    adjoint, difference = map(float, re.search(r"direction: (\S+) by the adjoint, (\S+) by", printed).groups())
+    assert abs(adjoint - difference) < 0.02 * abs(adjoint)
+    before, after = map(float, re.search(r"speed fell from ([\d.]+) to ([\d.]+) m/s", printed).groups())
+    assert after < 0.25 * before
+    assert float(re.search(r"mismatch fell to ([\d.]+)%", printed)[1]) < 5  # the rest is noise
+
+
+@pytest.mark.slow
+def test_turbulence(tmp_path):
+    printed = run("turbulence", tmp_path)
+    assert printed.startswith("ETDRK4, 1600 steps")
+    lost, taken = map(float, re.search(r"lost ([\d.]+), taken by viscosity ([\d.]+)", printed).groups())
+    assert abs(lost - taken) < 0.02 * lost

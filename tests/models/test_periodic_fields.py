@@ -34,6 +34,15 @@ class Wave:
             total = total + size * factor * np.exp(1j * sum(q * x for q, x in zip(k, self.x)))
         return total.real if self.real else total
 
+    def streamed(self, *orders):
+        """Derivatives of the stream function of a vorticity, of which the mean has none."""
+        total = np.zeros(self.shape, complex)
+        for k, size in self.terms:
+            if np.any(k):
+                factor = np.prod([(1j * q) ** n for q, n in zip(k, orders)]) / np.sum(k**2)
+                total = total + size * factor * np.exp(1j * sum(q * x for q, x in zip(k, self.x)))
+        return total.real
+
     def laplacian(self, power=1):
         total = np.zeros(self.shape, complex)
         for k, size in self.terms:
@@ -44,6 +53,13 @@ class Wave:
 def ginzburg_landau(u):
     a = u()
     return a + (1 + 0.3j) * u.laplacian() - (1 - 0.7j) * np.abs(a) ** 2 * a
+
+
+def vorticity(u):
+    """With a forcing that is the field itself."""
+    speed = [u.streamed(0, 1), -u.streamed(1, 0)]
+    transport = speed[0] * u(1, 0) + speed[1] * u(0, 1)
+    return -transport + 0.3 * u.laplacian() - 0.2 * u() + u()
 
 
 def cahn_hilliard(u):
@@ -92,6 +108,9 @@ FORMULAS = {
         lambda shape: models.NonlinearSchroedinger(shape, jnp.array(LENGTHS), coupling=0.6),
         (18, 20),
         lambda u: 0.5j * u.laplacian() + 0.6j * np.abs(u()) ** 2 * u(),
+    ),
+    "Vorticity": (
+        lambda shape: models.Vorticity(shape, jnp.array(LENGTHS), 0.3, 0.2, Wave(shape, True)()), (18, 20), vorticity
     ),
     "SwiftHohenberg": (
         lambda shape: models.SwiftHohenberg(box(shape), Periodic(), rate=0.3, wavenumber=1.1, quadratic=0.6),

@@ -82,6 +82,7 @@ WAVES = [
     pytest.param(verify.kdv_two_solitons, 1600, 1e-5, marks=pytest.mark.slow),
     (verify.schroedinger_soliton, 100, 2e-7),
     (verify.ginzburg_landau_wave, 100, 3e-7),
+    (verify.taylor_green_vortex, 4, 1e-12),
 ]
 
 
@@ -92,7 +93,7 @@ def test_exact_waves(make, steps, most):
     sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=problem.t1, dt=problem.t1 / steps)
     assert float(problem.error(sol.ys[-1])) < most
     for name in ("mass", "momentum", "energy"):
-        if hasattr(problem.model, name):
+        if hasattr(problem.model, name) and make is not verify.taylor_green_vortex:  # which decays
             quantity = getattr(problem.model, name)
             np.testing.assert_allclose(quantity(sol.ys[-1]), quantity(problem.y0), rtol=1e-4)
 

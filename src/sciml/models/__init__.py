@@ -14,11 +14,14 @@ Chaos
     `Lorenz63`, `Lorenz96`
 Waves and patterns, periodic, for exponential methods
     `GinzburgLandau`, `IntegralKuramotoSivashinsky`, `KortewegDeVries`, `KuramotoSivashinsky`, `NonlinearSchroedinger`
+Flow, periodic, for exponential methods
+    `Vorticity`, with `kolmogorov_forcing`
 Phases, patterns and condensates, between periodic sides or walls, for exponential methods
     `CahnHilliard`, `GrossPitaevskii`, `SwiftHohenberg`
 Fields: partial differential equations, on a grid of `sciml.spatial`
-    `Advection`, `AdvectionDiffusion`, `AllenCahn`, `Burgers`, `Darcy`, `Diffusion`, `FisherKPP`,
-    `GrayScott`, `KleinGordon`, `ReactionDiffusion`, `Wave`. Those with diffusion are `sciml.AbstractSplit`s.
+    `Acoustic`, `Advection`, `AdvectionDiffusion`, `AllenCahn`, `Burgers`, `Darcy`, `Diffusion`, `FisherKPP`,
+    `GrayScott`, `KleinGordon`, `ReactionDiffusion`, `Wave`. Those with diffusion are `sciml.AbstractSplit`s. Sources of
+    sound: `PointSources` of a `Ricker` or a `Sampled` signal
 Anything else that is linear
     `Linear`
 
@@ -54,6 +57,7 @@ Example:
     ```
 """
 
+from ._acoustic import Acoustic as Acoustic, Sound as Sound
 from ._advection import Advection as Advection, AdvectionDiffusion as AdvectionDiffusion
 from ._allen_cahn import AllenCahn as AllenCahn
 from ._brusselator import Brusselator as Brusselator
@@ -84,7 +88,9 @@ from ._pendulum import Pendulum as Pendulum
 from ._reaction_diffusion import ReactionDiffusion as ReactionDiffusion
 from ._restricted_three_body import RestrictedThreeBody as RestrictedThreeBody
 from ._robertson import Robertson as Robertson
+from ._signals import PointSources as PointSources, Ricker as Ricker, Sampled as Sampled
 from ._sir import SIR as SIR
 from ._swift_hohenberg import SwiftHohenberg as SwiftHohenberg
 from ._van_der_pol import VanDerPol as VanDerPol, VanDerPolScaled as VanDerPolScaled
+from ._vorticity import Vorticity as Vorticity, kolmogorov_forcing as kolmogorov_forcing
 from ._wave import Wave as Wave

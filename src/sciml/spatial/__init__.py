@@ -12,6 +12,8 @@ Finite differences
     `Curl`; `Upwind`; `StaggeredGradient` and `StaggeredDivergence`
 Spectral
     `Spectral` for Fourier, sine and cosine modes, `Chebyshev`
+Receivers and sources
+    `Points`
 Fields to start from
     `gaussian_random_field`, `random_fourier_series`, `random_spots`, `pulse`, `random_vortices`
 
@@ -68,6 +70,7 @@ from ._initial import (
     random_vortices as random_vortices,
 )
 from ._laplacian import Biharmonic as Biharmonic, Laplacian as Laplacian
+from ._points import Points as Points
 from ._spectral import Spectral as Spectral
 from ._staggered import (
     StaggeredDivergence as StaggeredDivergence,

@@ -4,12 +4,14 @@ Problems with an exact solution at every time (`EXACT_PROBLEMS`)
     `exponential_decay`, `linear_system`, `harmonic_oscillator`, `logistic`, `kepler`,
     `cosine_growth`, `polynomial`, `prothero_robinson`, `pytree_state`
 Waves with an exact solution, of semilinear models (`WAVE_PROBLEMS`)
-    `kdv_soliton`, `kdv_two_solitons`, `schroedinger_soliton`, `ginzburg_landau_wave`, `schroedinger_level`
+    `kdv_soliton`, `kdv_two_solitons`, `schroedinger_soliton`, `ginzburg_landau_wave`, `schroedinger_level`,
+    `taylor_green_vortex`
 Problems with a published end value (`REFERENCE_PROBLEMS`)
     not stiff: `lorenz63`, `arenstorf`, `brusselator`, `lotka_volterra`;
     stiff: `robertson`, `hires`, `oregonator`, `van_der_pol`, `van_der_pol_unscaled`
 Exact solutions of fields
-    `burgers_cole_hopf`, `burgers_series`; `heat_kernel`; `dalembert`, `spherical_wave`, `wave_kernel`;
+    `burgers_cole_hopf`, `burgers_series`; `heat_kernel`; `dalembert`, `spherical_wave`, `wave_kernel`,
+    `sound_of_a_point`;
     `allen_cahn_front`, `fisher_kpp_front`, `nagumo_front`, `phase_wall`; `gray_scott_steady_states`;
     `klein_gordon_wave`, `sine_gordon_breather`, `sine_gordon_kink`; `oscillator_state`, `coherent_state`
 What is known without a formula for the solution
@@ -93,6 +95,7 @@ from ._registry import (
     REFERENCE_PROBLEMS as REFERENCE_PROBLEMS,
     WAVE_PROBLEMS as WAVE_PROBLEMS,
 )
+from ._sound import sound_of_a_point as sound_of_a_point
 from ._stiff_references import (
     hires as hires,
     oregonator as oregonator,
@@ -111,6 +114,7 @@ from ._trapped import (
     schroedinger_level as schroedinger_level,
 )
 from ._turing import nagumo_front as nagumo_front, turing_growth as turing_growth
+from ._vortices import taylor_green_vortex as taylor_green_vortex
 from ._wave_solutions import (
     dalembert as dalembert,
     leapfrog_frequency as leapfrog_frequency,

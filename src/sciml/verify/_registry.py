@@ -10,6 +10,7 @@ from ._pytree import pytree_state
 from ._stiff_references import hires, oregonator, robertson, van_der_pol, van_der_pol_unscaled
 from ._time_dependent import cosine_growth, polynomial, prothero_robinson
 from ._trapped import schroedinger_level
+from ._vortices import taylor_green_vortex
 from ._waves import ginzburg_landau_wave, kdv_soliton, kdv_two_solitons, schroedinger_soliton
 
 EXACT_PROBLEMS: tuple[Callable[..., Problem], ...] = (
@@ -43,6 +44,7 @@ WAVE_PROBLEMS: tuple[Callable[..., Problem], ...] = (
     kdv_two_solitons,
     schroedinger_soliton,
     ginzburg_landau_wave,
+    taylor_green_vortex,
     schroedinger_level,
 )
 """Functions that make a problem of a periodic field with an exact solution at every time."""
