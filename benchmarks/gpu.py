@@ -135,7 +135,7 @@ def main() -> int:
                 seconds = _seconds(run, state, options.repeats)
                 rate = n * n * steps / seconds
                 by_xla = by_xla or seconds
-                label = "XLA" if k is None else f"{k} steps a pass"
+                label = "XLA" if k is None else f"{k} step{'s' if k > 1 else ''} a pass"
                 print(
                     f"| {name} | {n}^2 | {label} | {rate / 1e9:.1f} | {rate / limit:.2f} | {by_xla / seconds:.2f} |",
                     flush=True,

@@ -175,7 +175,7 @@ class _Body:
 
     def scratch(self, dtype: Any) -> list[tuple[int, Any]]:
         """The sizes of the buffers in shared memory."""
-        fields, rest = len(self.update.fields), max(1, len(self.update.coefficients))
+        fields, rest = len(self.update.fields), len(self.update.coefficients)
         sizes = [fields * self.stride + 2 * MARGIN] * 2 + [rest * self.stride + 2 * MARGIN]
         return [(n, dtype) for n in (*sizes, fields * self.plan.rows * PITCH)]
 
