@@ -71,7 +71,7 @@ def theirs(
         import pde  # in the extra `bench`
         from pde.solvers.base import SolverBase
 
-        grid = pde.CartesianGrid([[0, extent]] * 2, CELLS, periodic=True)
+        grid = pde.CartesianGrid([(0.0, extent)] * 2, CELLS, periodic=True)
         model = pde.DiffusionPDE(1.0) if equation == "heat" else pde.CahnHilliardPDE(WIDTH**2)
         state = pde.ScalarField(grid, u0)
         stepper = SolverBase.from_name(solver, model, backend="numba", **options).make_stepper(state, dt=dt)

@@ -103,8 +103,7 @@ class KleinGordon(AbstractSecondOrder):
             )
         if not callable(potential):
             raise TypeError(f"`potential` must be a function of the field, but is {type(potential).__name__}.")
-        # inside `Partial` a plain function is no leaf, so that `jax.grad` and `jax.jit` take the model as it is
-        self.potential = potential if isinstance(potential, eqx.Module) else jax.tree_util.Partial(potential)
+        self.potential = _as_tree(potential)
 
     def acceleration(self, t: RealScalarLike, q: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         """Returns the second derivative in time; `t` and `args` go to boundary values that are functions."""
@@ -137,6 +136,11 @@ class KleinGordon(AbstractSecondOrder):
         bend = jnp.max(jnp.abs(_slope(lambda v: _slope(p.potential, v), u)))
         fastest = jnp.square(jnp.max(jnp.abs(p.speed))) * self.laplacian.spectral_radius
         return jnp.sqrt(fastest + jnp.square(p.mass) * bend)
+
+
+def _as_tree(f: Any) -> Any:
+    """A function that is no leaf, so that `jax.grad` and `jax.jit` take the model as it is."""
+    return f if isinstance(f, eqx.Module) else jax.tree_util.Partial(f)
 
 
 def _slope(f: Callable, u: Array) -> Array:

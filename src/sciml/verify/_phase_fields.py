@@ -58,7 +58,8 @@ def cahn_hilliard_growth(
         import jax.numpy as jnp
         from sciml.verify import cahn_hilliard_growth
 
-        assert jnp.allclose(cahn_hilliard_growth(jnp.array([0.0, 5.0, 10.0]), width=0.1), jnp.array([0.0, 18.75, 0.0]))
+        rates = cahn_hilliard_growth(jnp.array([0.0, 5.0, 10.0]), width=0.1)
+        assert jnp.allclose(rates, jnp.array([0.0, 18.75, 0.0]), atol=1e-3)
         ```
     """
     square = jnp.square(wavenumber)
