@@ -209,7 +209,7 @@ def test_samples_of_a_signal_are_interpolated():
 # --- gradients
 
 
-def loss(model, speed, points, adjoint, dt=0.05):
+def loss(model, speed, points, adjoint, dt=0.02):
     model = eqx.tree_at(lambda m: m.speed, model, speed)
     sol = sciml.solve(model, model.rest(), t0=0.0, t1=0.6, dt=dt, solver=SOLVER, adjoint=adjoint)
     return jnp.sum(model.record(sol.ys, points)[-1] ** 2)
@@ -244,8 +244,11 @@ def test_adjoints_agree_and_so_do_members():
     model, points = small(0)
     gradients = {}
     for adjoint in (sciml.Checkpointed(), sciml.Reversible(), sciml.Direct()):
-        gradients[type(adjoint).__name__] = jax.jit(jax.grad(lambda c: loss(model, c, points, adjoint)))(model.speed)  # noqa: B023
+        gradients[type(adjoint).__name__] = jax.jit(jax.grad(lambda c: loss(model, c, points, adjoint, 0.005)))(
+            model.speed
+        )  # noqa: B023
     for found in gradients.values():
+        # that of the reversible form of the method, which has an error of its own
         np.testing.assert_allclose(found, gradients["Direct"], rtol=0.02, atol=0.02 * np.abs(found).max())
     np.testing.assert_allclose(gradients["Checkpointed"], gradients["Direct"], rtol=1e-8, atol=1e-12)
 
