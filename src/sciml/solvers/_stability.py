@@ -36,7 +36,8 @@ class Stability(eqx.Module):
 
     Example:
         ```python
-                import sciml
+        import diffrax
+        import sciml
 
         stability = sciml.solvers.stability(diffrax.Bosh3())
         assert abs(stability.real - 2.5127) < 1e-4 and abs(stability.imaginary - 3**0.5) < 1e-6
