@@ -5,10 +5,11 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import lineax as lx
-from jaxtyping import PyTree
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, PyTree
 
 from ._types import Args, RealScalarLike, Y
+from ._vma import promote
 
 
 class AbstractModel(eqx.Module):
@@ -156,12 +157,16 @@ class AbstractSplit(AbstractModel):
             right: $r$, a state.
             args: As for the model.
         """
+        flat, unravel = ravel_pytree(right)
 
-        def shifted(y: Y) -> Y:
-            return jax.tree.map(lambda x, a: x - jnp.asarray(shift, x.dtype) * a, y, self.stiff(y, args))
+        def shifted(vector: Array) -> Array:
+            y = unravel(vector)
+            moved = jax.tree.map(lambda x, a: x - jnp.asarray(shift, x.dtype) * a, y, self.stiff(y, args))
+            return ravel_pytree(moved)[0]
 
-        operator = lx.FunctionLinearOperator(shifted, jax.eval_shape(lambda: right))
-        return lx.linear_solve(operator, right, lx.LU(), throw=False).value
+        # within `shard_map` unit vectors must vary as what they meet does; NaN in gives NaN out
+        eye, flat, *_ = promote((jnp.eye(flat.size, dtype=flat.dtype), flat, shift, self, args))
+        return unravel(jnp.linalg.solve(jax.vmap(shifted, out_axes=-1)(eye), flat))
 
     def modal(self, y: Y) -> AbstractSemilinear | None:
         """Returns the same model in modes in which $A$ is diagonal, for exponential methods; None where it has none.

@@ -85,7 +85,8 @@ def test_gradient_agrees_with_forward_mode_and_finite_differences(case, kind):
     x = {"rate": jnp.asarray(RATE), "y0": case.state(float)}
     reverse = jax.jit(jax.grad(loss))(x)
     close(reverse, jax.jit(jax.jacfwd(ft.partial(loss, adjoint=sciml.Direct())))(x), rtol=1e-9, atol=1e-10)
-    atol = 2e-8 if kind != "adaptive" else 2e-6  # a neighbouring parameter chooses other steps
+    # A neighbouring parameter chooses other steps, and of stabilised methods other numbers of stages.
+    atol = 2e-8 if kind != "adaptive" else 2e-6 if case.structure else 5e-5
     close(reverse, verify.finite_difference_gradient(jax.jit(loss), x), rtol=1e-6, atol=atol)
 
 
@@ -145,6 +146,8 @@ def test_float32(case):
 @pytest.mark.parametrize("backwards", [False, True])
 @each_case_slow
 def test_inside_diffrax_and_backwards(case, backwards):
+    if backwards and not case.structure:
+        pytest.skip("diffusion does not run backwards, and stabilised methods damp")
     t0, t1 = (0.2, 0.0) if backwards else (0.0, 0.2)
     dt = (t1 - t0) / 8
     model, y0 = case.model(jnp.asarray(RATE)), case.state(float)
