@@ -50,7 +50,9 @@ class SelfReversible(AbstractPairStepper):
 
         _, pull = jax.vjp(there, y, diff)
         y_bar, diff_bar = pull(jax.tree.map(jnp.add, *bar))
-        return Pair(y, y), Pair(y_bar, jax.tree.map(jnp.zeros_like, y_bar)), diff_bar
+        # zeros made here would be the same on all devices, which the carry of the loop is not
+        zeros = jax.tree.map(jnp.subtract, bar.z, bar.z)
+        return Pair(y, y), Pair(y_bar, zeros), diff_bar
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state at the end: the loop saves none between."""
