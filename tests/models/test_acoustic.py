@@ -209,7 +209,7 @@ def test_samples_of_a_signal_are_interpolated():
 # --- gradients
 
 
-def loss(model, speed, points, adjoint, dt=0.02):
+def loss(model, speed, points, adjoint, dt=0.01):
     model = eqx.tree_at(lambda m: m.speed, model, speed)
     sol = sciml.solve(model, model.rest(), t0=0.0, t1=0.6, dt=dt, solver=SOLVER, adjoint=adjoint)
     return jnp.sum(model.record(sol.ys, points)[-1] ** 2)

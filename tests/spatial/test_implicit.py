@@ -76,7 +76,7 @@ def test_the_modes_diagonalise_it():
         modes = operator.transform(u)
         assert jnp.allclose(operator.inverse(modes), u, atol=1e-12)
         assert jnp.allclose(
-            operator.inverse(operator.eigenvalues().astype(modes.dtype) * modes), operator(u), atol=1e-9
+            operator.inverse(operator.eigenvalues().astype(modes.dtype)[None] * modes), operator(u), atol=1e-9
         )
     assert not ImplicitDiffusion(Laplacian(LINE, ROBIN), 1.0).separable
     assert not ImplicitDiffusion(Laplacian(LINE, Dirichlet(0.0), 4), 1.0).separable

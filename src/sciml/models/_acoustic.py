@@ -224,12 +224,17 @@ class Acoustic(AbstractModel):
 
     def spectral_radius(self, t: RealScalarLike, y: Sound, args: Args) -> Array:
         """Returns a bound on the modulus of the eigenvalues, in the layers too."""
+        return jnp.max(jnp.abs(self.spectrum(t, y, args)))
+
+    def spectrum(self, t: RealScalarLike, y: Sound, args: Args) -> Array:
+        """Returns bounds on the eigenvalues, outside of the layers and in them, by which `sciml.solve` knows steps."""
         del t, args
         p = with_dtype(self, y.parts.dtype)
         fastest = jnp.sqrt(jnp.max(p.density * p.speed**2) / jnp.min(p.density))
-        waves = mirrored.largest(p.order) * math.sqrt(sum(1 / h**2 for h in p.grid.spacing))
+        frequency = fastest * mirrored.largest(p.order) * math.sqrt(sum(1 / h**2 for h in p.grid.spacing))
         damped = [jnp.max(p._damping(axis, "node", y.parts.dtype)) for axis in range(p.grid.ndim)]
-        return jnp.hypot(fastest * waves, jnp.max(jnp.stack(damped)))
+        damping = jnp.max(jnp.stack(damped))
+        return jax.lax.complex(jnp.stack([jnp.zeros_like(damping), -damping]), jnp.stack([frequency, frequency]))
 
 
 def _layers(grid: Grid, layers: Any) -> tuple[tuple[int, int], ...]:

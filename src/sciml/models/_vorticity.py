@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
 
+from .._checks import check_real
 from .._model import AbstractSemilinear
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
@@ -77,6 +78,9 @@ class Vorticity(AbstractSemilinear):
 
     def transform(self, y: Float[Array, "nx ny"]) -> Complex[Array, "nx modes"]:
         """Returns the Fourier coefficients, half of them."""
+        check_real(y, self)
+        if y.shape[-2:] != self.shape:
+            raise ValueError(f"`Vorticity` has a grid of the shape {self.shape}, but the state has {y.shape}.")
         return fourier.transform(y, 2)
 
     def inverse(self, modes: Complex[Array, "... nx modes"]) -> Float[Array, "... nx ny"]:
