@@ -19,6 +19,7 @@ from ._runge_kutta import from_diffrax
 from ._stability import Stability, says_spectrum
 from ._stepper import AbstractStepper
 from ._stepping_solver import AbstractSteppingSolver
+from ._structured_solver import AbstractStructuredStepper
 from ._together import make_together
 
 _SAFETY = 0.9
@@ -135,7 +136,9 @@ def _longest(
     model: Callable, y0: Y, args: Args, start: Any, end: Any, stepper: AbstractStepper, stability: Stability
 ) -> Array:
     start = jnp.asarray(start)
-    jax.eval_shape(lambda t, y: model(t, y, args), start, y0)  # what a model refuses it says itself
+    if isinstance(stepper, AbstractStructuredStepper):
+        stepper.functions(model, start, y0, args)  # what the method refuses it says itself
+    jax.eval_shape(lambda t, y: model(t, y, args), start, y0)  # and so does the model
     found = stepper.spectrum(model, start, y0, args)
     return stability.longest_step(jnp.where(jnp.asarray(end) < start, -found, found)).astype(start.dtype)
 

@@ -180,7 +180,7 @@ def _body(update: StencilUpdate, plan: Plan, numbers: Numbers, interpreted: bool
         shift = -shift % x.shape[axis]
         if not shift:
             return x
-        return jnp.roll(x, shift, axis) if interpreted else pltpu.roll(x, np.int32(shift), axis)
+        return jnp.roll(x, shift, axis) if interpreted else pltpu.roll(x, np.int32(shift), axis)  # type: ignore[arg-type]
 
     walls = _Walls(plan, rules, values[0], turn)
     for _ in range(plan.steps):
