@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..runs._fingerprint import Fingerprint, Part, describe, fingerprint
+from ..runs._fingerprint import Fingerprint, Part, describe, fingerprint, leaves_of
 from ..runs._manifest import open_run
 from ..runs._store import AbstractStore, NpzStore
 from ..runs._zarr_store import ZarrStore
@@ -103,6 +103,9 @@ def open_sweep(
         text = lowered_text(members)
         generator = Part(hashlib.blake2b(text.encode(), digest_size=16).hexdigest(), f"{len(members)} generated")
         found = Fingerprint({**found.parts, "generator": generator})
+    for name, tree in (("members", members), ("shared", task.shared)):  # by arrays alone, but named as the caller does
+        named = eqx.filter(tree, is_array)
+        found.parts[name] = Part(found.parts[name].digest, describe(named), leaves_of(name, named))
     found = Fingerprint({"function": Part(code, describe(_named(task.fn))), **found.parts})
     info = {"members": int(plan.order.size), "block": plan.block, "blocks": plan.blocks, "schedule": schedule}
     open_run(store, found, info, kind="sweep", resume=resume)

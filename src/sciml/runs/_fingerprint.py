@@ -104,7 +104,8 @@ def fingerprint(**parts: Any) -> Fingerprint:
         TypeError: If a value is traced, or cannot be told from another one of its kind.
     """
     found = {
-        name: Part(_Hasher(name).digest(value), describe(value), _leaves(name, value)) for name, value in parts.items()
+        name: Part(_Hasher(name).digest(value), describe(value), leaves_of(name, value))
+        for name, value in parts.items()
     }
     versions = _versions()
     text = ", ".join(f"{name} {version}" for name, version in versions.items())
@@ -152,7 +153,7 @@ def _to_json(part: Part) -> dict[str, Any]:
     return {**found, "leaves": dict(part.leaves)} if part.leaves else found
 
 
-def _leaves(name: str, value: Any) -> dict[str, tuple[str, str]]:
+def leaves_of(name: str, value: Any) -> dict[str, tuple[str, str]]:
     """Returns digest and description of the leaves of a nested value."""
     nested = jax.tree_util.tree_leaves_with_path(value)
     if len(nested) > _MOST_LEAVES or (len(nested) == 1 and not nested[0][0]):
