@@ -92,10 +92,8 @@ def error(case, kinds, order, n, at="center"):
 
 
 SIZES = {1: (192, 384), 2: (64, 128), 3: (48, 96), 4: (48, 96), 5: (48, 80), 6: (32, 48), 7: (32, 48), 8: (24, 36)}
-SIZES_OF = {
-    ("Curl", 8): (32, 48),
-    ("VariableLaplacian", 8): (32, 48),
-}  # where the order shows on finer grids, before rounding hides it
+# where the order shows on finer grids, before rounding hides it
+SIZES_OF = {("Curl", 8): (32, 48), ("VariableLaplacian", 8): (40, 56)}
 SOLVED_SIZES = {2: (16, 24), 4: (30, 42)}
 EACH = [(case, order) for case in CASES for order in case.orders]
 each = pytest.mark.parametrize("case, order", EACH, ids=[f"{case.name}-{order}" for case, order in EACH])
@@ -109,21 +107,29 @@ def meaningful(case, order, kinds):
 
 # One-sided differences show high orders late, shortly before rounding hides them: the best of several pairs of grids.
 LATE_SIZES = {6: ((32, 48), (64, 96)), 8: ((24, 36), (36, 48), (48, 64))}
-LATE = {6: 0.3, 8: 0.65}
+LATE = {6: 0.4, 8: 0.75}
+
+
+def shows_late(case, kinds, order):
+    return kinds != "periodic" and order in LATE and order not in case.solved
+
+
+def allowed(case, kinds, order):
+    """How far below its order an operator may be seen."""
+    return LATE[order] if shows_late(case, kinds, order) else 0.1
 
 
 def observed(case, kinds, order, at="center"):
-    """The order that is seen, less what is missing where it shows late."""
+    """The order that is seen."""
     solved = order in case.solved and kinds != "periodic"
     pairs = [SOLVED_SIZES[order] if solved else SIZES_OF.get((case.name, order), SIZES[order])]
-    slack = 0.0
-    if kinds != "periodic" and not solved and order in LATE:
-        pairs, slack = (*pairs, *LATE_SIZES[order]), LATE[order]
+    if shows_late(case, kinds, order):
+        pairs += LATE_SIZES[order]
     found = []
     for sizes in pairs:
         coarse, fine = (error(case, kinds, order, n, at) for n in sizes)
         found.append(np.log(coarse / fine) / np.log(sizes[1] / sizes[0]))
-    return max(found) + slack
+    return max(found)
 
 
 def test_every_operator_is_registered():
@@ -156,7 +162,7 @@ QUICK |= {("Gradient", 2), ("Upwind", 3), ("AnisotropicLaplacian", 2), ("Biharmo
     ],
 )
 def test_observed_order(case, order, kinds):
-    assert observed(case, kinds, order) > order - 0.1
+    assert observed(case, kinds, order) > order - allowed(case, kinds, order)
 
 
 @pytest.mark.x64
@@ -166,7 +172,7 @@ def test_observed_order(case, order, kinds):
 def test_observed_order_at_nodes(case, order, kinds):
     if not meaningful(case, order, kinds):
         pytest.skip("not for walls")
-    assert observed(case, kinds, order, "node") > order - 0.1
+    assert observed(case, kinds, order, "node") > order - allowed(case, kinds, order)
 
 
 LINEAR = [pytest.param(case, case.orders[0], id=case.name) for case in CASES if not case.vector]
