@@ -133,6 +133,24 @@ def test_gradients_with_kernels_are_those_of_the_reference(name):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * float(jnp.max(jnp.abs(b))))
 
 
+@pytest.mark.parametrize("machine", [pytest.param("gpu", marks=slow), "tpu"])
+@pytest.mark.x64
+def test_a_linear_periodic_update_runs_backwards_by_the_kernel(machine, monkeypatch):
+    update, state, params, _ = case("heat")
+    weights = field(SHAPE, jnp.float32, 5)
+    kernel, runs = _select.kernel_of(f"mosaic_{machine}"), []
+    advance = kernel.advance
+    monkeypatch.setattr(kernel, "advance", lambda *given: runs.append(given[0].fields) or advance(*given))
+
+    def total(impl, s):
+        return jnp.sum(weights * evolve(update, s, 3, params, impl=impl)[0])
+
+    found = jax.grad(lambda s: total(f"interpret_{machine}", s))(state)
+    expected = jax.grad(lambda s: total("xla", s))(state)
+    np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=1e-6 * jnp.max(jnp.abs(expected[0])))
+    assert runs[0] == ("u",) and (machine == "gpu" or ("bar u",) in runs)  # that for GPUs has no `add_any`
+
+
 @pytest.mark.parametrize("machine", ["gpu", "tpu"])
 @pytest.mark.slow
 @pytest.mark.x64

@@ -120,7 +120,12 @@ class _Transposed(eqx.Module):
     reads: tuple = eqx.field(static=True)
 
     def __call__(self, nb: Callable[..., Array], params: PyTree) -> tuple:
-        found = adjoint_of(self.update, dict(self.reads), self.update.fields)(nb, params)
+        def of_cotangents(name: str, *shift: int) -> Array:
+            if name in self.update.fields:  # its derivatives do not depend on them
+                return jnp.zeros_like(nb(bar(name), *(0 for _ in shift)))
+            return nb(name, *shift)
+
+        found = adjoint_of(self.update, dict(self.reads), self.update.fields)(of_cotangents, params)
         return tuple(0.0 if x is None else x for x in found)
 
 

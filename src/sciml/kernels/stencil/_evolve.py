@@ -35,8 +35,8 @@ def evolve(
     Reverse mode has a rule of its own. It keeps about $2 \sqrt n$ states of $n$ steps, those at the starts of
     segments and those of one segment at a time, runs every segment twice, and derives each step by a
     stencil over the cotangents, which XLA runs. Where the update is linear in the fields and neither parameters nor
-    coefficients are differentiated, it keeps none and runs nothing twice; if all axes are periodic too, a kernel runs
-    backwards as it runs forwards.
+    coefficients are differentiated, it keeps none and runs nothing twice; if all axes are periodic too, a kernel that
+    can hold the transpose runs backwards as it runs forwards; that on GPUs cannot where a cell is read twice.
 
     Args:
         update: The update.

@@ -25,10 +25,10 @@ from jaxtyping import Array, PyTree
 
 from ..._loops import scan
 from ..._vma import struct, vma_of
-from ._numbers import Numbers, check_numbers
-from ._primitives import missing
+from ._held import check_held
+from ._numbers import Numbers
 from ._update import Fields, StencilUpdate
-from ._walls import NotForKernelsError, Rule, Sides, check_coefficients, rules_of
+from ._walls import NotForKernelsError, Rule, Sides, rules_of
 
 LANES = 128
 """Cells of a row of a tile, one for each thread of a warpgroup."""
@@ -88,15 +88,7 @@ def plan(update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: A
     Raises:
         NotForKernelsError: If it cannot.
     """
-    if len(shape) != 2:
-        raise NotForKernelsError(f"fields have {len(shape)} axes, and the kernel takes two")
-    if jnp.dtype(dtype) not in (jnp.float32, jnp.float64):
-        raise NotForKernelsError(f"fields have dtype {jnp.dtype(dtype)}, and the kernel takes float32 and float64")
-    check_numbers(update, params, dtype)
-    check_coefficients(update, 2, dtype, params)
-    if found := missing(update, 2, dtype, params, "mosaic_gpu"):
-        raise NotForKernelsError(f"`fn` uses {', '.join(found)}, which the kernel cannot hold")
-    rules_of(update, 2, dtype)
+    check_held(update, params, shape, dtype, "mosaic_gpu", ("float32", "float64"))
     r = update.radius
     steps = max(1, 4 // r) if steps is None else steps
     halo = -(-steps * r // 4) * 4

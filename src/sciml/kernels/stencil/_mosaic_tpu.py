@@ -22,10 +22,10 @@ from jaxtyping import Array, PyTree
 
 from ..._loops import scan
 from ..._vma import struct, vma_of
-from ._numbers import Numbers, check_numbers
-from ._primitives import missing
+from ._held import check_held
+from ._numbers import Numbers
 from ._update import Fields, StencilUpdate
-from ._walls import NotForKernelsError, Rule, Sides, check_coefficients, rules_of
+from ._walls import NotForKernelsError, Rule, Sides, rules_of
 
 HALO = 8
 """Rows above and below a strip: the height of a TPU's tile."""
@@ -61,15 +61,7 @@ def plan(update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: A
     Raises:
         NotForKernelsError: If it cannot.
     """
-    if len(shape) != 2:
-        raise NotForKernelsError(f"fields have {len(shape)} axes, and the kernel takes two")
-    if jnp.dtype(dtype) != jnp.float32:
-        raise NotForKernelsError(f"fields have dtype {jnp.dtype(dtype)}, and the kernel takes float32")
-    check_numbers(update, params, dtype)
-    check_coefficients(update, 2, dtype, params)
-    if found := missing(update, 2, dtype, params, "mosaic_tpu"):
-        raise NotForKernelsError(f"`fn` uses {', '.join(found)}, which the kernel cannot hold")
-    rules = rules_of(update, 2, dtype)
+    rules = check_held(update, params, shape, dtype, "mosaic_tpu", ("float32",))
     steps = max(1, HALO // update.radius) if steps is None else steps
     if steps * update.radius > HALO:
         raise NotForKernelsError(

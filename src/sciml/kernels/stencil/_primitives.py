@@ -19,7 +19,7 @@ _COMMON = frozenset(
 
 LOWERED = {
     "mosaic_gpu": _COMMON | {"erf"},
-    "mosaic_tpu": _COMMON | {"ceil", "erf", "floor", "is_finite", "log1p", "pow", "sqrt", "tan"},
+    "mosaic_tpu": _COMMON | {"add_any", "ceil", "erf", "floor", "is_finite", "log1p", "pow", "sqrt", "tan"},
 }
 """For each kernel the primitives that it lowers in every supported version of JAX."""
 

@@ -1,0 +1,38 @@
+"""What every kernel asks of an update before it cuts fields into tiles."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from ._numbers import check_numbers
+from ._primitives import missing
+from ._update import StencilUpdate
+from ._walls import NotForKernelsError, Sides, check_coefficients, rules_of
+
+
+def check_held(
+    update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: Any, kernel: str, dtypes: tuple[str, ...]
+) -> tuple[Sides, ...]:
+    """Checks that a kernel can hold an update, and returns the rules of its walls.
+
+    Args:
+        update: The update.
+        params: The parameters.
+        shape: The shape of the fields.
+        dtype: Their dtype.
+        kernel: The kernel's name.
+        dtypes: The dtypes that it takes.
+
+    Raises:
+        NotForKernelsError: If it cannot.
+    """
+    if len(shape) != 2:
+        raise NotForKernelsError(f"fields have {len(shape)} axes, and the kernel takes two")
+    if jnp.dtype(dtype).name not in dtypes:
+        raise NotForKernelsError(f"fields have dtype {jnp.dtype(dtype)}, and the kernel takes {' and '.join(dtypes)}")
+    check_numbers(update, params, dtype)
+    check_coefficients(update, 2, dtype, params)
+    if found := missing(update, 2, dtype, params, kernel):
+        raise NotForKernelsError(f"`fn` uses {', '.join(found)}, which the kernel cannot hold")
+    return rules_of(update, 2, dtype)
