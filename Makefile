@@ -53,11 +53,11 @@ demo: $(VENV)/.installed-plot ## fit a model to measured data, run its uncertain
 
 test: $(VENV)/.installed-test ## the tests, with x64 on and then off
 	$(RUN_PYTEST) -m "not slow"
-	SCIML_X64=0 $(RUN_PYTEST) -m "not slow"
+	SCIML_X64=0 $(RUN_PYTEST) -m "not slow and not wide"
 
-test-all: $(VENV)/.installed-test ## the tests and those marked slow
+test-all: $(VENV)/.installed-test ## all tests with x64 on, and all but the slow ones with x64 off
 	$(RUN_PYTEST)
-	SCIML_X64=0 $(RUN_PYTEST)
+	SCIML_X64=0 $(RUN_PYTEST) -m "not slow"
 
 # In an environment of its own: with the CUDA plugin installed, JAX looks for a GPU wherever it starts.
 kernels: ## compile the kernels for a TPU and for a GPU (sm_90a) without either; a download of over a gigabyte

@@ -1,7 +1,4 @@
-"""JAX as the tests want it: strict, eight CPU devices, one compilation cache for all workers.
-
-`sciml` must not be imported here: the jaxtyping hook (see pyproject.toml) has to be installed first.
-"""
+"""JAX as the tests want it: strict, eight CPU devices, one compilation cache for all workers, annotations checked."""
 
 import os
 import pathlib
@@ -20,10 +17,28 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import pytest
 
 X64 = os.environ.get("SCIML_X64", "1") != "0"
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+SRC = ROOT / "src" / "sciml"
+
+# Annotations are checked on the float64 leg; on the float32 leg the code runs as it does for its users. Two packages
+# are left to pyright: the evaluation of jaxprs calls itself half a million times in one file of tests.
+UNCHECKED = {"sciml.kernels", "sciml.kernels.lanes"}
+if X64:
+    jaxtyping.install_import_hook(
+        [
+            module
+            for folder in (SRC, SRC / "kernels")
+            for path in sorted(folder.iterdir())
+            if not path.stem.startswith("__")
+            and (module := ".".join(("sciml", *path.relative_to(SRC).with_suffix("").parts))) not in UNCHECKED
+        ],
+        # By PEP 484 an int is a float.
+        "beartype.beartype(conf=beartype.BeartypeConf(strategy=beartype.BeartypeStrategy.On, is_pep484_tower=True))",
+    )
 
 jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])
 jax.config.update("jax_num_cpu_devices", 8)
@@ -40,7 +55,7 @@ def pytest_report_header() -> str:
 
 DEAR = {line for line in (ROOT / "tests" / "dear.txt").read_text().splitlines() if not line.startswith("#")}
 
-# What the quick suite sees in float64 alone, since little of it depends on the precision.
+# What the quick suite sees in float64 alone, since little of it depends on the precision: marked `wide` here.
 WIDE = ("inspect", "kernels", "parallel", "plot", "runs", "spatial", "training", "verify")
 
 
@@ -51,8 +66,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         place = item.path.relative_to(ROOT / "tests").parts[0] if item.path.is_relative_to(ROOT / "tests") else ""
         dear = item.nodeid in DEAR or item.nodeid.partition("::")[0] in DEAR
-        if dear or (not X64 and place in WIDE):
+        if dear:
             item.add_marker(pytest.mark.slow)
+        if place in WIDE:
+            item.add_marker(pytest.mark.wide)
         if not X64 and item.get_closest_marker("x64"):
             item.add_marker(skip)
 

@@ -10,9 +10,8 @@ from jax.sharding import Mesh, PartitionSpec as P
 
 import sciml
 from sciml import _levels, inspect, verify
-from tests.conftest import X64
 
-pytestmark = [] if X64 else [pytest.mark.slow]
+pytestmark = pytest.mark.wide
 
 POLICIES = ({}, {"levels": 1}, {"levels": 3}, {"segments": 5}, {"memory": 4000}, {"levels": 8})
 each_policy = pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def with_blocks():
         for region in PARSER(document):
             document.add(region)
         if document.regions:
-            yield pytest.param(document, id=name, marks=[pytest.mark.slow] if name in DEAR else [])
+            yield pytest.param(document, id=name, marks=[pytest.mark.wide] if name in DEAR else [])
 
 
 @pytest.mark.skipif(X64, reason="runs on the float32 leg, as JAX starts")

@@ -17,20 +17,13 @@ The face of the library: what most programs need, and the packages that hold the
 - `inspect`: what JAX made of a function.
 - `plot`: pictures.
 - `kernels`: fast formulations, such as a model evaluated over lanes of members.
+
+A package is imported when it is first used, so that `import sciml` costs little more than JAX.
 """
 
-from . import (
-    inspect as inspect,
-    kernels as kernels,
-    models as models,
-    parallel as parallel,
-    plot as plot,
-    runs as runs,
-    solvers as solvers,
-    spatial as spatial,
-    training as training,
-    verify as verify,
-)
+import importlib
+from typing import TYPE_CHECKING
+
 from ._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._model import (
     AbstractModel as AbstractModel,
@@ -40,7 +33,6 @@ from ._model import (
 )
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._status import SolveError as SolveError, Status as Status, raise_for_status as raise_for_status
-from .runs import simulate as simulate
 from .solvers import (
     Backsolve as Backsolve,
     Checkpointed as Checkpointed,
@@ -54,4 +46,36 @@ from .solvers import (
     solve as solve,
     steady_state as steady_state,
 )
-from .training import fit as fit
+
+if TYPE_CHECKING:
+    from . import (
+        inspect as inspect,
+        kernels as kernels,
+        models as models,
+        parallel as parallel,
+        plot as plot,
+        runs as runs,
+        solvers as solvers,
+        spatial as spatial,
+        training as training,
+        verify as verify,
+    )
+    from .runs import simulate as simulate
+    from .training import fit as fit
+
+_PACKAGES = ("inspect", "kernels", "models", "parallel", "plot", "runs", "solvers", "spatial", "training", "verify")
+_FROM = {"fit": "training", "simulate": "runs"}
+
+
+def __getattr__(name: str) -> object:
+    if name in _PACKAGES:
+        return importlib.import_module(f".{name}", __name__)
+    if name in _FROM:
+        value = getattr(importlib.import_module(f".{_FROM[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PACKAGES, *_FROM})

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import sciml
-from tests.conftest import X64
 
 from .common import close
 
-pytestmark = [] if X64 else [pytest.mark.slow]
+pytestmark = pytest.mark.wide
 
 MEMBERS = 150
 LOOSE = {"rtol": 1e-3, "atol": 1e-3, "solver": diffrax.Bosh3()}
