@@ -4,6 +4,7 @@ A model takes one parameter, by which solutions are differentiated. The referenc
 as a plain vector field, so that the functions a method reads and the vector field are compared, too.
 """
 
+import functools as ft
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -110,7 +111,8 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.solver.__name__}-{self.model.__name__}"
+        method = self.solver.func if isinstance(self.solver, ft.partial) else self.solver
+        return f"{method.__name__}-{self.model.__name__}"
 
 
 def _three(dtype):
@@ -145,8 +147,9 @@ CASES = (
     Case(solvers.ARK324, Rotation, _five, 3, True, (32, 64, 128)),
     Case(solvers.VelocityVerlet, Pair, _swinging, 2, False, quick=True),
     Case(solvers.Yoshida4, Pair, _swinging, 4, False),
-    Case(solvers.RKC2, Diffusion, _eight, 2, True, (64, 128, 256), structure=False),
-    Case(solvers.RKL2, Diffusion, _eight, 2, True, (64, 128, 256), structure=False),
+    # A gradient takes as many turns for each step as there may be stages.
+    Case(ft.partial(solvers.RKC2, max_stages=20), Diffusion, _eight, 2, True, (64, 128, 256), structure=False),
+    Case(ft.partial(solvers.RKL2, max_stages=20), Diffusion, _eight, 2, True, (64, 128, 256), structure=False),
 )
 
 

@@ -35,4 +35,9 @@ def check_held(
     check_coefficients(update, 2, dtype, params)
     if found := missing(update, 2, dtype, params, kernel):
         raise NotForKernelsError(f"`fn` uses {', '.join(found)}, which the kernel cannot hold")
-    return rules_of(update, 2, dtype)
+    sides = rules_of(update, 2, dtype)
+    for axis, walls in enumerate(zip(*sides)):
+        # Beyond a side, a pass has copies of the other side's cells or what a wall makes of these: not both at once.
+        if len({wall is None for wall in walls}) > 1:
+            raise NotForKernelsError(f"along axis {axis} some fields are periodic and some have walls")
+    return sides
