@@ -31,7 +31,7 @@ PY := $(VENV)/bin/python
 RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all kernels compile-kernels bench bench-gpu docs serve lint format clean
+.PHONY: help demo test test-all tables kernels compile-kernels bench bench-gpu docs serve lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -58,6 +58,10 @@ test: $(VENV)/.installed-test ## the tests, with x64 on and then off
 test-all: $(VENV)/.installed-test ## all tests with x64 on, and all but the slow ones with x64 off
 	$(RUN_PYTEST)
 	SCIML_X64=0 $(RUN_PYTEST) -m "not slow"
+
+tables: $(VENV)/.installed-test ## compute the tables of adjoints and of sharding in the documentation anew
+	$(PY) -m tests.adjoint_table
+	$(PY) -m tests.sharding_table
 
 # In an environment of its own: with the CUDA plugin installed, JAX looks for a GPU wherever it starts.
 kernels: ## compile the kernels for a TPU and for a GPU (sm_90a) without either; a download of over a gigabyte

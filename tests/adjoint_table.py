@@ -9,6 +9,7 @@ import itertools
 import multiprocessing
 import pathlib
 import re
+import zlib
 from typing import Any
 
 import diffrax
@@ -115,6 +116,11 @@ def cell(adjoint: str, loop: str, mode: str) -> str:
         return f"{type(error).__name__}: {first_sentence(str(error))}"
     miss = float(np.max(np.abs(np.asarray(found) - want)) / np.max(np.abs(want)))
     return "yes" if miss < 1e-5 else f"wrong by {miss:.1e}"
+
+
+def sampled(said: str, *key: str) -> bool:
+    """Whether the tests compute a cell: all that are refused, and a quarter of the others, which are dear."""
+    return said.startswith("no") or zlib.crc32("/".join(key).encode()) % 4 == 0
 
 
 def first_sentence(text: str) -> str:

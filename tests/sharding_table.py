@@ -110,7 +110,7 @@ SOLVERS: dict[str, tuple[Problem, dict[str, Any]]] = {
     "Rosenbrock": (Problem(), dict(solver=sciml.solvers.Rosenbrock23(), **TOLERANCES)),
     "exponential": (Problem(Modes()), dict(solver=sciml.solvers.ETDRK3(), **TOLERANCES)),
     "implicit-explicit": (Problem(Halves()), dict(solver=sciml.solvers.ARK324(), **TOLERANCES)),
-    "stabilised": (Problem(Bounded()), dict(solver=sciml.solvers.RKC2(), **TOLERANCES)),
+    "stabilised": (Problem(Bounded()), dict(solver=sciml.solvers.RKC2(max_stages=20), **TOLERANCES)),
     "symplectic": (Problem(Springs(), struck, swung, False), dict(solver=sciml.solvers.VelocityVerlet(), dt=1 / 64)),
     "implicit, through diffrax": (Problem(), dict(solver=diffrax.Kvaerno3(), **TOLERANCES)),
 }
