@@ -129,7 +129,7 @@ def case(name, dtype=None):
     wave = Wave(shape, name not in COMPLEX)
     y = jnp.asarray(wave())
     if dtype is not None:
-        y = y.astype(jnp.result_type(dtype, jnp.complex64) if name in COMPLEX else dtype)
+        y = y.astype(jnp.result_type(jnp.result_type(dtype), jnp.complex64) if name in COMPLEX else dtype)
     return make(shape), y, formula(wave)
 
 
