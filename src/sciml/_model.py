@@ -143,14 +143,14 @@ class AbstractSplit(AbstractModel):
 
     @abc.abstractmethod
     def stiff(self, y: Y, args: Args) -> Y:
-        """Returns $A y$; linear in `y`."""
+        """Returns $A y$, linear in `y` but for a constant, such as what flows in at walls."""
 
     @abc.abstractmethod
     def rest(self, t: RealScalarLike, y: Y, args: Args) -> Y:
         """Returns $N(t, y)$, with the structure, shapes and dtypes of `y`."""
 
     def solve_shifted(self, shift: RealScalarLike, right: Y, args: Args) -> Y:
-        r"""Returns the solution $y$ of $(1 - \tau A) y = r$.
+        r"""Returns the solution $y$ of $(1 - \tau A) y = r$, without the constant of `stiff`.
 
         Args:
             shift: $\tau$, the step size times a coefficient of the method.
@@ -158,10 +158,11 @@ class AbstractSplit(AbstractModel):
             args: As for the model.
         """
         flat, unravel = ravel_pytree(right)
+        linear = jax.linearize(lambda y: self.stiff(y, args), jax.tree.map(jnp.zeros_like, right))[1]
 
         def shifted(vector: Array) -> Array:
             y = unravel(vector)
-            moved = jax.tree.map(lambda x, a: x - jnp.asarray(shift, x.dtype) * a, y, self.stiff(y, args))
+            moved = jax.tree.map(lambda x, a: x - jnp.asarray(shift, x.dtype) * a, y, linear(y))
             return ravel_pytree(moved)[0]
 
         # within `shard_map` unit vectors must vary as what they meet does; NaN in gives NaN out

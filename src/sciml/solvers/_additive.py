@@ -1,13 +1,16 @@
 """Implicit-explicit Runge-Kutta steps: a stiff linear part by solves with it, the rest explicitly."""
 
+import functools as ft
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree
 
+from .._loops import scan
 from .._model import AbstractSemilinear, AbstractSplit
 from .._types import Args, BoolScalarLike, RealScalarLike, Y
 from ._control import Norm, Tolerances, initial_step
@@ -49,8 +52,8 @@ class ImplicitExplicit(AbstractStructuredStepper):
     $$(1 - h a_{ii} A)\, Y_i = y + h \sum_{j<i} \hat a_{ij} N(t + c_j h, Y_j) + h \sum_{j<i} a_{ij} A Y_j, \qquad
       y_1 = y + h \sum_i b_i \big(N(t + c_i h, Y_i) + A Y_i\big).$$
 
-    $A Y_i$ follows from the solve and is not computed again. The part $A$ is a model's own, or the diagonal
-    linear part of a semilinear one, whose modes the loop then runs in.
+    $A Y_i$ follows from the solve and is not computed again. To $A y$ a constant may be added. The part $A$ is a
+    model's own, or the diagonal linear part of a semilinear one, whose modes the loop then runs in.
 
     Attributes:
         tableau: The coefficients.
@@ -144,6 +147,21 @@ class ImplicitExplicit(AbstractStructuredStepper):
         """Advances `y` from `t` to `t + h`."""
         del memory
         tableau, h = self.tableau, jnp.asarray(h)
+        if _is_modal(field):
+            point, slopes, pulls = self._each_stage(field, t, h, y)
+        else:
+            point, slopes, pulls = self._looped_stages(field, t, h, y)
+        if tableau.weights is None:
+            return Step(point, None, (), None)
+        y1 = _sum(y, h, tableau.weights, slopes, tableau.weights, pulls)
+        if tableau.error is None:
+            return Step(y1, None, (), None)
+        error = _sum(None, h, tableau.error, slopes, tableau.error, pulls)
+        return Step(y1, error, (), None, measured=measured(field, error, y1) if _is_modal(field) else None)
+
+    def _each_stage(self, field: Any, t: RealScalarLike, h: Array, y: Y) -> tuple[Y, list[Y], list[Y]]:
+        """Returns the last stage, and of every stage the rest and the stiff part; written out."""
+        tableau = self.tableau
         slopes, pulls = [field["explicit"](t, y)], [field["stiff"](y)]
         point = y
         last = len(tableau.nodes) - 1
@@ -153,15 +171,56 @@ class ImplicitExplicit(AbstractStructuredStepper):
             point = field["solve"](shift, right)
             if i == last and tableau.weights is None:
                 break
-            pulls.append(jax.tree.map(lambda a, b: (a - b) / shift.astype(a.dtype), point, right))  # noqa: B023
+            pulls.append(_over(shift, point, right))
             slopes.append(field["explicit"](t + tableau.nodes[i] * h, point))
-        if tableau.weights is None:
-            return Step(point, None, (), None)
-        y1 = _sum(y, h, tableau.weights, slopes, tableau.weights, pulls)
-        if tableau.error is None:
-            return Step(y1, None, (), None)
-        error = _sum(None, h, tableau.error, slopes, tableau.error, pulls)
-        return Step(y1, error, (), None, measured=measured(field, error, y1) if _is_modal(field) else None)
+        return point, slopes, pulls
+
+    def _looped_stages(self, field: Any, t: RealScalarLike, h: Array, y: Y) -> tuple[Y, list[Y], list[Y]]:
+        """The same in a loop over stages: a solve is a large program, and is compiled once, not for each stage.
+
+        A constant in the stiff part, such as what flows in at walls, is taken implicitly with it.
+        """
+        tableau = self.tableau
+        count = len(tableau.nodes)
+        looped = count - (tableau.weights is None)
+        constant = field["stiff"](jax.tree.map(jnp.zeros_like, y))
+
+        def solve(shift, right):
+            moved = jax.tree.map(lambda r, c: r + shift.astype(r.dtype) * c, right, constant)
+            return field["solve"](shift, moved)
+
+        def stage(carry, x):
+            slopes, pulls, _ = carry
+            i, node, diagonal, explicit, implicit = x
+            right = jax.tree.map(lambda y, k, a: y + h.astype(y.dtype) * (_rows(explicit, k) + _rows(implicit, a)),
+                                 y, slopes, pulls)  # fmt: skip
+            shift = diagonal.astype(h.dtype) * h
+            point = solve(shift, right)
+            put = ft.partial(jax.tree.map, lambda stack, x: jax.lax.dynamic_update_index_in_dim(stack, x, i, 0))
+            pulls = put(pulls, _over(shift, point, right))
+            slopes = put(slopes, field["explicit"](t + node.astype(h.dtype) * h, point))
+            return (slopes, pulls, point), None
+
+        def stacked(first):
+            return jax.tree.map(lambda x: jnp.zeros((looped, *x.shape), x.dtype).at[0].set(x), first)
+
+        first = field["explicit"](t, y), field["stiff"](y)
+        carry = (*map(stacked, first), y)
+        square = lambda rows: np.array([[*row, *[0.0] * (looped - len(row))] for row in rows[1:looped]])  # noqa: E731
+        xs = (
+            np.arange(1, looped),
+            np.array(tableau.nodes[1:looped]),
+            np.array(tableau.diagonal[1:looped]),
+            square(tableau.explicit),
+            square(tableau.implicit),
+        )
+        like = (t, h, y, first, constant)
+        (slopes, pulls, point), _ = scan(stage, carry, jax.tree.map(jnp.asarray, xs), like=like)
+        slopes, pulls = ([jax.tree.map(lambda x, i=i: x[i], stack) for i in range(looped)] for stack in (slopes, pulls))
+        if looped < count:
+            right = _sum(y, h, tableau.explicit[-1], slopes, tableau.implicit[-1], pulls)
+            point = solve(jnp.asarray(tableau.diagonal[-1], h.dtype) * h, right)
+        return point, slopes, pulls
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state on the line between the ends of a step; no saved time lies there."""
@@ -183,6 +242,17 @@ def _diagonal_solve(model, args, shift, right):
         return times(1 / (1 - jnp.asarray(shift, a.dtype) * a), u)
 
     return jax.tree.map(solve, model.linear(args), right)
+
+
+def _over(shift: Array, point: Y, right: Y) -> Y:
+    """The stiff part at a stage, as its solve has it."""
+    return jax.tree.map(lambda a, b: (a - b) / shift.astype(a.dtype), point, right)
+
+
+def _rows(weights: Array, stack: Array) -> Array:
+    """The sum of weights times stages, by products and sums: a product of matrices may be less precise."""
+    weights = weights.astype(jnp.finfo(stack.dtype).dtype).reshape(-1, *[1] * (stack.ndim - 1))
+    return jnp.sum(weights * stack, 0)
 
 
 def _sum(y: Y | None, h: Array, explicit: tuple, slopes: list, implicit: tuple, pulls: list) -> Y:

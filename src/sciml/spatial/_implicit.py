@@ -19,7 +19,6 @@ from .elliptic._multigrid import Multigrid
 from .elliptic._operator import EllipticOperator
 from .elliptic._separable import eigenvalues, from_coefficients, separate, to_coefficients
 from .elliptic._solve import solve_elliptic
-from .elliptic._transform_solver import divide
 
 
 def diffuse(laplacian: Laplacian, coefficient: Array) -> Any:
@@ -122,8 +121,10 @@ class ImplicitDiffusion(eqx.Module):
         d = self.coefficient.astype(dtype)
         if self.separable:
             scales = [shift * d] * self.laplacian.grid.ndim
-            values = 1 - eigenvalues(self._axes, scales, not jnp.iscomplexobj(right))
-            return divide(self._axes, right, values)
+            moves = eigenvalues(self._axes, scales, not jnp.iscomplexobj(right))
+            # What is added to r, not y as a whole, passes through the transforms: they would make the mean drift.
+            rise = moves / (1 - moves) * to_coefficients(self._axes, right)
+            return right + from_coefficients(self._axes, rise, right)
         operator = diffuse(self.laplacian, d)
         if not isinstance(boundary, Boundaries):  # one that knows the other devices
             return boundary.cg(lambda u: u - shift * operator(u), right, rtol=_small(dtype)).value
