@@ -36,7 +36,7 @@ def evolve(
     segments and those of one segment at a time, runs every segment twice, and derives each step by a
     stencil over the cotangents, which XLA runs. Where the update is linear in the fields and neither parameters nor
     coefficients are differentiated, it keeps none and runs nothing twice; if all axes are periodic too, a kernel that
-    can hold the transpose runs backwards as it runs forwards; that on GPUs cannot where a cell is read twice.
+    can hold the transpose runs backwards as it runs forwards.
 
     Args:
         update: The update.
@@ -138,7 +138,7 @@ def _evolution(static: Any, n_steps: int, chosen: Selection) -> Any:
         update, params = whole(numbers)
         if chosen.way == "xla":
             return scan(lambda s, _: (step(update, s, params, rest), None), state, length=n, like=(numbers, rest))[0]
-        advance = kernel_of(chosen.way).advance
+        advance = kernel_of(chosen.way, state[0].ndim).advance
         return advance(update, params, state, rest, n, chosen.plan, chosen.interpreted)
 
     @jax.custom_vjp
@@ -213,10 +213,10 @@ def _by_kernel(
         return None
     back = transposed(update, like.ndim, like.dtype, params)
     try:
-        plan = kernel_of(chosen.way).plan(back, params, like.shape, like.dtype, None)
+        plan = kernel_of(chosen.way, like.ndim).plan(back, params, like.shape, like.dtype, None)
     except NotForKernelsError:
         return None
-    return kernel_of(chosen.way).advance(back, params, cotangent, rest, n_steps, plan, chosen.interpreted)
+    return kernel_of(chosen.way, like.ndim).advance(back, params, cotangent, rest, n_steps, plan, chosen.interpreted)
 
 
 def _is_primal(x: Any) -> bool:

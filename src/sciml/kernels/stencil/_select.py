@@ -112,20 +112,24 @@ def select(
         )
     kernel = _INTERPRETED.get(impl) or (KERNEL_OF[platform] if impl == "pallas" else impl)
     try:
-        plan = kernel_of(kernel).plan(
+        plan = kernel_of(kernel, fields[0].ndim).plan(
             update, as_params(params, fields[0].dtype), fields[0].shape, fields[0].dtype, steps_per_pass
         )
     except NotForKernelsError as error:
         raise ValueError(
-            f"`impl={impl!r}` cannot run this update: {error}. The kernel takes fields with two axes, float32 (on GPUs "
-            "float64 too), numbers as parameters, and conditions at walls that are the same all along a side; "
+            f"`impl={impl!r}` cannot run this update: {error}. The kernel takes fields with two or three axes, float32 "
+            "(on GPUs float64 too), numbers as parameters, and conditions at walls that are the same all along a side; "
             "`impl='auto'` and `'xla'` take every update."
         ) from error
     return Selection(kernel, f"`impl={impl!r}` asks for it", plan.steps, impl in _INTERPRETED, plan)
 
 
-def kernel_of(name: str) -> Any:
+def kernel_of(name: str, ndim: int) -> Any:
     """Returns the module of a kernel, with `plan` and `advance`; JAX's Pallas is imported when it is needed."""
+    if name == "mosaic_gpu" and ndim == 3:
+        from . import _mosaic_gpu_3d
+
+        return _mosaic_gpu_3d
     if name == "mosaic_gpu":
         from . import _mosaic_gpu
 
@@ -147,7 +151,7 @@ def _automatic(
         return _declined(f"kernels are not tested on {device} with JAX {version}", logging.INFO)
     kernel = KERNEL_OF[platform]
     try:
-        plan = kernel_of(kernel).plan(update, params, fields[0].shape, fields[0].dtype, steps_per_pass)
+        plan = kernel_of(kernel, fields[0].ndim).plan(update, params, fields[0].shape, fields[0].dtype, steps_per_pass)
     except NotForKernelsError as error:
         return _declined(str(error), logging.WARNING)
     return Selection(kernel, f"it is tested on {device}", plan.steps, False, plan)
