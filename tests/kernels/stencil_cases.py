@@ -47,6 +47,16 @@ def acoustic(ndim, radius=1, boundary=None):
     return StencilUpdate(fn, fields=("u", "before"), coefficients=("c",), radius=radius, boundary=boundary)
 
 
+def corners(boundary=None):
+    """Reads neighbours in three dimensions that are on no axis."""
+
+    def fn(nb, p):
+        around = nb("u", 1, 1, 0) + nb("u", -1, 0, 1) + nb("u", 1, -1, -1)
+        return nb("u") + p * (around - 3 * nb("u"))
+
+    return StencilUpdate(fn, boundary=boundary)
+
+
 def gray_scott(ndim=2, boundary=None):
     def fn(nb, p):
         u, v = nb("u"), nb("v")

@@ -23,6 +23,7 @@ from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree
 
 from ._reference import behind_barriers, named, padded, reader, window
+from ._sums import with_plain_sums
 from ._update import Fields, StencilUpdate, wrap
 
 
@@ -120,13 +121,33 @@ class _Transposed(eqx.Module):
     reads: tuple = eqx.field(static=True)
 
     def __call__(self, nb: Callable[..., Array], params: PyTree) -> tuple:
-        def of_cotangents(name: str, *shift: int) -> Array:
-            if name in self.update.fields:  # its derivatives do not depend on them
-                return jnp.zeros_like(nb(bar(name), *(0 for _ in shift)))
-            return nb(name, *shift)
+        numbers, static = eqx.partition((self.update, params), eqx.is_array)
+        zeros = (0,) * len(self.reads[0][0]) if self.reads else ()
 
-        found = adjoint_of(self.update, dict(self.reads), self.update.fields)(of_cotangents, params)
-        return tuple(0.0 if x is None else x for x in found)
+        def whole(numbers: PyTree, read: Callable[..., Array]) -> tuple:
+            update, params = eqx.combine(numbers, static)
+
+            def of_cotangents(name: str, *shift: int) -> Array:
+                if name in update.fields:  # its derivatives do not depend on them
+                    return jnp.zeros_like(read(bar(name), *zeros))
+                return read(name, *shift)
+
+            found = adjoint_of(update, dict(self.reads), update.fields)(of_cotangents, params)
+            return tuple(0.0 if x is None else x for x in found)
+
+        like, read = jnp.zeros_like(nb(bar(self.update.fields[0]), *zeros)), {}
+
+        def record(name: str, *shift: int) -> Array:
+            read[name, shift] = True
+            return like
+
+        jax.eval_shape(lambda numbers: whole(numbers, record), numbers)
+
+        def from_values(numbers: PyTree, values: list) -> tuple:
+            known = dict(zip(read, values))
+            return whole(numbers, lambda name, *shift: known[name, shift])
+
+        return with_plain_sums(from_values, numbers, [nb(name, *shift) for name, shift in read])
 
 
 def transposed(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> StencilUpdate:

@@ -14,6 +14,7 @@ from ..._checkpointed_scan import checkpointed_scan
 from ..._loops import scan
 from ..._vma import promote
 from ._adjoint import adjoint_step, reads_state, transposed
+from ._divided import several
 from ._reference import step
 from ._select import Selection, kernel_of, select
 from ._update import Fields, StencilUpdate, as_params
@@ -36,7 +37,7 @@ def evolve(
     segments and those of one segment at a time, runs every segment twice, and derives each step by a
     stencil over the cotangents, which XLA runs. Where the update is linear in the fields and neither parameters nor
     coefficients are differentiated, it keeps none and runs nothing twice; if all axes are periodic too, a kernel that
-    can hold the transpose runs backwards as it runs forwards; that on GPUs cannot where a cell is read twice.
+    can hold the transpose runs backwards as it runs forwards.
 
     Args:
         update: The update.
@@ -49,7 +50,8 @@ def evolve(
         impl: What runs, see `select`. `"xla"` is the reference without a rule of its own: slower in reverse mode, and
             open to forward mode and to derivatives of higher order.
         steps_per_pass: How many steps a kernel takes for each pass over memory; without it, the kernel chooses. XLA
-            takes one at a time.
+            takes one at a time. Where the boundary is a `sciml.parallel.Domain`, so many steps are taken for each
+            exchange between devices; without it, one.
 
     Returns:
         The state after the steps, in the form it came in.
@@ -95,7 +97,9 @@ def evolve(
     update.reads(fields[0].ndim, fields[0].dtype, params)  # for its errors
     chosen = select(update, fields, params, coefficients=coefficients, impl=impl, steps_per_pass=steps_per_pass)
     if impl == "xla":
-        found, _ = checkpointed_scan(lambda s, _: (step(update, s, params, rest), None), fields, length=int(n_steps))
+        found = fields
+        for passes, k, one in _passes(update, params, rest, int(n_steps), chosen):
+            found, _ = checkpointed_scan(lambda s, _, one=one, k=k: (one(s, k), None), found, length=passes)
         return update.as_state(found, state)
     numbers, static = eqx.partition((update, params), eqx.is_inexact_array)
     numbers, fields, rest = promote((numbers, fields, rest))
@@ -136,10 +140,12 @@ def _evolution(static: Any, n_steps: int, chosen: Selection) -> Any:
 
     def steps(numbers: Any, state: Fields, rest: Fields, n: int) -> Fields:
         update, params = whole(numbers)
-        if chosen.way == "xla":
-            return scan(lambda s, _: (step(update, s, params, rest), None), state, length=n, like=(numbers, rest))[0]
-        advance = kernel_of(chosen.way).advance
-        return advance(update, params, state, rest, n, chosen.plan, chosen.interpreted)
+        if chosen.way != "xla":
+            advance = kernel_of(chosen.way, state[0].ndim).advance
+            return advance(update, params, state, rest, n, chosen.plan, chosen.interpreted)
+        for passes, k, one in _passes(update, params, rest, n, chosen):
+            state, _ = scan(lambda s, _, one=one, k=k: (one(s, k), None), state, length=passes, like=(numbers, rest))
+        return state
 
     @jax.custom_vjp
     def run(numbers: Any, state: Fields, rest: Fields) -> Fields:
@@ -213,10 +219,29 @@ def _by_kernel(
         return None
     back = transposed(update, like.ndim, like.dtype, params)
     try:
-        plan = kernel_of(chosen.way).plan(back, params, like.shape, like.dtype, None)
+        plan = kernel_of(chosen.way, like.ndim).plan(back, params, like.shape, like.dtype, None)
     except NotForKernelsError:
         return None
-    return kernel_of(chosen.way).advance(back, params, cotangent, rest, n_steps, plan, chosen.interpreted)
+    return kernel_of(chosen.way, like.ndim).advance(back, params, cotangent, rest, n_steps, plan, chosen.interpreted)
+
+
+def _passes(
+    update: StencilUpdate, params: PyTree, rest: Fields, n_steps: int, chosen: Selection
+) -> list[tuple[int, int, Any]]:
+    """Passes of several steps: their number, their steps, and the function `(state, steps) -> state` of one of them."""
+    k = chosen.steps_per_pass
+    if k == 1:
+
+        def one(state: Fields, steps: int) -> Fields:
+            return step(update, state, params, rest)
+    else:
+        wide = tuple(update.boundary.extend(c, k * update.radius) for c in rest)
+
+        def one(state: Fields, steps: int) -> Fields:
+            return several(update, state, params, wide, steps)
+
+    whole, left = divmod(n_steps, k)
+    return [(count, steps, one) for count, steps in ((whole, k), (1, left)) if count and steps]
 
 
 def _is_primal(x: Any) -> bool:

@@ -12,7 +12,13 @@ from ._walls import NotForKernelsError, Sides, check_coefficients, rules_of
 
 
 def check_held(
-    update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: Any, kernel: str, dtypes: tuple[str, ...]
+    update: StencilUpdate,
+    params: PyTree,
+    shape: tuple[int, ...],
+    dtype: Any,
+    kernel: str,
+    dtypes: tuple[str, ...],
+    ndim: int,
 ) -> tuple[Sides, ...]:
     """Checks that a kernel can hold an update, and returns the rules of its walls.
 
@@ -23,19 +29,20 @@ def check_held(
         dtype: Their dtype.
         kernel: The kernel's name.
         dtypes: The dtypes that it takes.
+        ndim: The number of axes that it takes.
 
     Raises:
         NotForKernelsError: If it cannot.
     """
-    if len(shape) != 2:
-        raise NotForKernelsError(f"fields have {len(shape)} axes, and the kernel takes two")
+    if len(shape) != ndim:
+        raise NotForKernelsError(f"fields have {len(shape)} axes, and the kernel takes {ndim}")
     if jnp.dtype(dtype).name not in dtypes:
         raise NotForKernelsError(f"fields have dtype {jnp.dtype(dtype)}, and the kernel takes {' and '.join(dtypes)}")
     check_numbers(update, params, dtype)
-    check_coefficients(update, 2, dtype, params)
-    if found := missing(update, 2, dtype, params, kernel):
+    check_coefficients(update, ndim, dtype, params)
+    if found := missing(update, ndim, dtype, params, kernel):
         raise NotForKernelsError(f"`fn` uses {', '.join(found)}, which the kernel cannot hold")
-    sides = rules_of(update, 2, dtype)
+    sides = rules_of(update, ndim, dtype)
     for axis, walls in enumerate(zip(*sides)):
         # Beyond a side, a pass has copies of the other side's cells or what a wall makes of these: not both at once.
         if len({wall is None for wall in walls}) > 1:

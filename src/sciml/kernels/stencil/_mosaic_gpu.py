@@ -20,11 +20,10 @@ import jax
 import jax.experimental.pallas as pl
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, PyTree
 
 from ..._loops import scan
-from ..._vma import struct, vma_of
+from ._gpu import SHARED_BYTES, launch
 from ._held import check_held
 from ._numbers import Numbers
 from ._update import Fields, StencilUpdate
@@ -38,9 +37,6 @@ PITCH = 192
 
 MARGIN = 32
 """Cells before and after a buffer that windows may touch."""
-
-SHARED_BYTES = 227 * 1024
-"""Shared memory that one block may ask for (Hopper)."""
 
 
 class Plan(NamedTuple):
@@ -88,7 +84,7 @@ def plan(update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: A
     Raises:
         NotForKernelsError: If it cannot.
     """
-    check_held(update, params, shape, dtype, "mosaic_gpu", ("float32", "float64"))
+    check_held(update, params, shape, dtype, "mosaic_gpu", ("float32", "float64"), 2)
     r = update.radius
     steps = max(1, 4 // r) if steps is None else steps
     halo = -(-steps * r // 4) * 4
@@ -138,7 +134,8 @@ def advance(
     def one_pass(state: Fields, steps: int) -> Fields:
         edges = tuple(_edges(x, plan, side) for x, side in zip(state, rules)) + fixed
         body = _Body(update, plan._replace(steps=steps), numbers)
-        return _launch(body, (*state, *coefficients, *edges, np.arange(LANES, dtype=np.int32), numbers.rows), interpret)
+        inputs = (*state, *coefficients, *edges, np.arange(LANES, dtype=np.int32), numbers.rows)
+        return launch(body.run, inputs, plan.physical, len(state), plan.grid, body.scratch(), interpret)
 
     like = (numbers.rows, coefficients)
     if passes:
@@ -165,11 +162,11 @@ class _Body:
         self.high = plan.rows + 2 * plan.steps * plan.radius  # the rows of a tile
         self.stride = (self.high + plan.radius) * LANES  # ghost rows of an upper wall may stand beyond it
 
-    def scratch(self, dtype: Any) -> list[tuple[int, Any]]:
+    def scratch(self) -> list[int]:
         """The sizes of the buffers in shared memory."""
         fields, rest = len(self.update.fields), len(self.update.coefficients)
         sizes = [fields * self.stride + 2 * MARGIN] * 2 + [rest * self.stride + 2 * MARGIN]
-        return [(n, dtype) for n in (*sizes, fields * self.plan.rows * PITCH)]
+        return [*sizes, fields * self.plan.rows * PITCH]
 
     def run(self, machine: Any, refs: Any) -> None:
         p, n, fields = self.plan, len(self.names), len(self.update.fields)
@@ -191,7 +188,7 @@ class _Body:
         def store(t: Any, carry: None) -> None:
             for f in range(fields):
                 part = pl.ds((f * p.rows + t) * PITCH + MARGIN, p.columns)
-                machine.store(written, part, outs[f], i * p.rows + t, pl.ds(j * p.columns, p.columns))
+                machine.store(written, part, outs[f], (i * p.rows + t, pl.ds(j * p.columns, p.columns)))
             return carry
 
         jax.lax.fori_loop(0, p.rows, store, None)
@@ -321,61 +318,3 @@ class _Body:
             pl.when(j == 0)(lambda: fill(0))
             pl.when(beyond < LANES)(lambda: fill(1))
             machine.sync()
-
-
-class _Gpu:
-    """The machine that kernels are for."""
-
-    def place(self) -> tuple[Any, Any]:
-        return jax.lax.axis_index("row"), jax.lax.axis_index("column")
-
-    def sync(self) -> None:
-        plgpu.commit_smem()
-
-    def store(self, source: Any, part: Any, target: Any, row: Any, columns: Any) -> None:
-        plgpu.copy_smem_to_gmem(source.at[part], target.at[row, columns])
-
-    def finish(self) -> None:
-        plgpu.wait_smem_to_gmem(0)
-
-
-class _Interpreted:
-    """One tile after the other, each statement at once for all lanes."""
-
-    def place(self) -> tuple[Any, Any]:
-        return pl.program_id(0), pl.program_id(1)
-
-    def sync(self) -> None:
-        pass
-
-    def store(self, source: Any, part: Any, target: Any, row: Any, columns: Any) -> None:
-        target[row, columns] = source[part]
-
-    def finish(self) -> None:
-        pass
-
-
-def _launch(body: _Body, inputs: tuple, interpret: Any) -> Fields:
-    dtype, plan = inputs[0].dtype, body.plan
-    out = (struct(plan.physical, dtype, vma_of(inputs)),) * len(body.update.fields)
-    scratch = [plgpu.SMEM((n,), kind) for n, kind in body.scratch(dtype)]
-    if interpret is True:
-        anywhere = pl.BlockSpec(memory_space=pl.ANY)
-        return pl.pallas_call(
-            lambda *refs: body.run(_Interpreted(), refs),
-            out_shape=out,
-            grid=plan.grid,
-            in_specs=[anywhere] * len(inputs),
-            out_specs=(anywhere,) * len(out),
-            scratch_shapes=scratch,
-            interpret=True,
-        )(*inputs)
-    return plgpu.kernel(
-        lambda *refs: body.run(_Gpu(), refs),
-        out_type=out,
-        grid=plan.grid,
-        grid_names=("row", "column"),
-        scratch_types=scratch,
-        compiler_params=plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Warpgroup),
-        interpret=interpret or None,
-    )(*inputs)

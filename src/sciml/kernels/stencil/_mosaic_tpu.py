@@ -1,15 +1,17 @@
-r"""Several steps for each pass over memory, on a TPU, in two dimensions.
+r"""Several steps for each pass over memory, on a TPU, in two and three dimensions.
 
-A kernel takes a strip of `rows` rows and the whole width, with 8 more rows on either side, and keeps it in vector
-memory for $k$ steps of radius $r$, $k r \le 8$. The strip, the rows above and the rows below are three
+A kernel takes a strip of `rows` rows and the whole width, with `halo` more rows on either side, and keeps it in vector
+memory for $k$ steps of radius $r$, $k r \le$ `halo` $\le 8$. The strip, the rows above and the rows below are three
 block-aligned views of one array, whose index wraps; neighbours come by rotations, so that all shapes stay the
-same, and what is wrong at the ends of the strip moves inwards by $r$ rows a step and is not written.
+same, and what is wrong at the ends of the strip moves inwards by $r$ rows a step and is not written. In three
+dimensions the rows are planes, of which a halo may have fewer than 8.
 
-Rotations make both axes periodic. Where the field does not fill whole tiles, or has walls, XLA first puts it into an
+Rotations make all axes periodic. Where the field does not fill whole tiles, or has walls, XLA first puts it into an
 array that does: the field first, its upper ghost cells behind it, its lower ones at the very end, where rotations find
 them. Ghost cells of walls are made anew before every step, where a mask says.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -28,7 +30,7 @@ from ._update import Fields, StencilUpdate
 from ._walls import NotForKernelsError, Rule, Sides, rules_of
 
 HALO = 8
-"""Rows above and below a strip: the height of a TPU's tile."""
+"""Cells that stand in for those beyond the sides, and rows above and below a strip: the height of a TPU's tile."""
 
 LANES = 128
 """The width of a TPU's tile."""
@@ -41,18 +43,20 @@ class Plan(NamedTuple):
     """How a field is cut into strips.
 
     Attributes:
-        shape: The rows and columns of the field.
+        shape: The shape of the field.
         radius: The radius of the update.
         steps: The steps for each pass.
         rows: The rows of a strip.
+        halo: The rows above and below it.
         physical: The shape of the global arrays; that of the field where it fills whole strips periodically.
     """
 
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     radius: int
     steps: int
     rows: int
-    physical: tuple[int, int]
+    halo: int
+    physical: tuple[int, ...]
 
 
 def plan(update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: Any, steps: int | None) -> Plan:
@@ -61,27 +65,28 @@ def plan(update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: A
     Raises:
         NotForKernelsError: If it cannot.
     """
-    rules = check_held(update, params, shape, dtype, "mosaic_tpu", ("float32",))
-    steps = max(1, HALO // update.radius) if steps is None else steps
+    ndim = 3 if len(shape) == 3 else 2
+    rules = check_held(update, params, shape, dtype, "mosaic_tpu", ("float32",), ndim)
+    steps = max(1, (HALO if ndim == 2 else 2) // update.radius) if steps is None else steps
     if steps * update.radius > HALO:
         raise NotForKernelsError(
             f"{steps} steps of radius {update.radius} for each pass reach further than {HALO} cells"
         )
-    walls = [any(side[axis] is not None for side in rules) for axis in (0, 1)]
-    width = shape[1]
-    if walls[1] or width % LANES:
-        width = -(-(width + 2 * HALO) // LANES) * LANES
+    halo = HALO if ndim == 2 else next(n for n in (1, 2, 4, 8) if n >= steps * update.radius)
+
+    def physical(axis: int, unit: int) -> int:
+        walls = any(side[axis] is not None for side in rules)
+        return -(-(shape[axis] + 2 * HALO) // unit) * unit if walls or shape[axis] % unit else shape[axis]
+
+    rest = tuple(physical(axis, LANES if axis == ndim - 1 else HALO) for axis in range(1, ndim))
     arrays, fit = 4 * (len(update.fields) + len(update.coefficients)), []
-    for rows in (128, 64, 32, 16, 8):
-        height = shape[0]
-        if walls[0] or height % rows:
-            height = -(-(height + 2 * HALO) // rows) * rows
-        if arrays * (rows + 2 * HALO) * width * 4 <= VECTOR_BYTES:
-            fit.append((height, rows))
+    for rows in (128, 64, 32, 16, 8, 4, 2, 1):
+        if rows >= halo and arrays * (rows + 2 * halo) * math.prod(rest) * 4 <= VECTOR_BYTES:
+            fit.append((physical(0, rows), rows))
     if not fit:
-        raise NotForKernelsError(f"a strip of {shape[1]} columns does not fit into vector memory")
-    height, rows = min(fit, key=lambda pair: (pair[0] * (1 + 2 * HALO / pair[1]), -pair[1]))
-    return Plan((shape[0], shape[1]), update.radius, steps, rows, (height, width))
+        raise NotForKernelsError(f"a strip of a field of shape {shape} does not fit into vector memory")
+    height, rows = min(fit, key=lambda pair: (pair[0] * (1 + 2 * halo / pair[1]), -pair[1]))
+    return Plan(shape, update.radius, steps, rows, halo, (height, *rest))
 
 
 def advance(
@@ -105,15 +110,16 @@ def advance(
         interpret: False; True to run the body without a TPU; or JAX's parameters of its interpreter of TPUs.
     """
     passes, rest = divmod(n_steps, plan.steps)
-    rules = rules_of(update, 2, state[0].dtype)
+    rules = rules_of(update, state[0].ndim, state[0].dtype)
     numbers = Numbers(((update.fn, params), rules), state[0].dtype, LANES)
-    fixed = tuple(_laid_out(x, plan, _periodic(update, None)) for x in coefficients)
-    ways = [_periodic(update, side) for side in rules]
+    first = getattr(update.boundaries[0], "periodic", (True,) * state[0].ndim)
+    fixed = tuple(_laid_out(x, plan, first) for x in coefficients)
+    ways = [tuple(pair is None for pair in sides) for sides in rules]
 
     def one_pass(state: Fields, steps: int) -> Fields:
         laid = tuple(_laid_out(x, plan, way) for x, way in zip(state, ways))
         found = _launch(update, plan._replace(steps=steps), numbers, (*laid, *fixed), interpret)
-        return tuple(x[: plan.shape[0], : plan.shape[1]] for x in found)
+        return tuple(x[tuple(slice(n) for n in plan.shape)] for x in found)
 
     if passes:
         like = (numbers.rows, fixed)
@@ -121,17 +127,9 @@ def advance(
     return one_pass(state, rest) if rest else state
 
 
-def _periodic(update: StencilUpdate, side: Sides | None) -> tuple[bool, bool]:
-    """Along which axes a field, or without sides a coefficient, is continued periodically."""
-    if side is None:
-        down, across = getattr(update.boundaries[0], "periodic", (True, True))
-        return down, across
-    return side[0] is None, side[1] is None
-
-
-def _laid_out(x: Array, plan: Plan, periodic: tuple[bool, bool]) -> Array:
+def _laid_out(x: Array, plan: Plan, periodic: tuple[bool, ...]) -> Array:
     """A field in an array of whole strips: the field, its upper ghost cells, and at the end its lower ones."""
-    for axis in (0, 1):
+    for axis in range(x.ndim):
         n, size = plan.shape[axis], plan.physical[axis]
         if size == n:
             continue
@@ -143,11 +141,11 @@ def _laid_out(x: Array, plan: Plan, periodic: tuple[bool, bool]) -> Array:
 
 
 def _launch(update: StencilUpdate, plan: Plan, numbers: Numbers, arrays: Fields, interpret: Any) -> Fields:
-    (height, width), rows = plan.physical, plan.rows
-    blocks, ratio = height // HALO, rows // HALO
-    above = pl.BlockSpec((HALO, width), lambda i: ((i * ratio - 1 + blocks) % blocks, 0))
-    middle = pl.BlockSpec((rows, width), lambda i: (i, 0))
-    below = pl.BlockSpec((HALO, width), lambda i: ((i + 1) * ratio % blocks, 0))
+    (height, *rest), rows, halo = plan.physical, plan.rows, plan.halo
+    blocks, ratio, zeros = height // halo, rows // halo, (0,) * len(rest)
+    above = pl.BlockSpec((halo, *rest), lambda i: ((i * ratio - 1 + blocks) % blocks, *zeros))
+    middle = pl.BlockSpec((rows, *rest), lambda i: (i, *zeros))
+    below = pl.BlockSpec((halo, *rest), lambda i: ((i + 1) * ratio % blocks, *zeros))
     count = len(update.fields)
     packed = pl.BlockSpec(numbers.rows.shape, lambda i: (0, 0))
     return pl.pallas_call(
@@ -172,6 +170,8 @@ def _body(update: StencilUpdate, plan: Plan, numbers: Numbers, interpreted: bool
         shift = -shift % x.shape[axis]
         if not shift:
             return x
+        if x.ndim == 3 and axis == 0:  # whole tiles change places
+            return jnp.concatenate([x[-shift:], x[:-shift]], axis=0)
         return jnp.roll(x, shift, axis) if interpreted else pltpu.roll(x, np.int32(shift), axis)  # type: ignore[arg-type]
 
     walls = _Walls(plan, rules, values[0], turn)
@@ -179,12 +179,14 @@ def _body(update: StencilUpdate, plan: Plan, numbers: Numbers, interpreted: bool
         values[:count] = [walls.applied(f, x) for f, x in enumerate(values[:count])]
 
         def nb(name: str, *shift: int, values: list = values) -> Array:
-            dy, dx = update.check_shift(name, shift, 2)
-            return turn(turn(values[names.index(name)], dy, 0), dx, 1)
+            value = values[names.index(name)]
+            for axis, by in enumerate(update.check_shift(name, shift, value.ndim)):
+                value = turn(value, by, axis)
+            return value
 
         values = [*update.new_values(nb, params, values[0]), *values[count:]]
     for f in range(count):
-        outs[f][...] = values[f][HALO : HALO + plan.rows]
+        outs[f][...] = values[f][plan.halo : plan.halo + plan.rows]
 
 
 class _Walls:
@@ -193,10 +195,11 @@ class _Walls:
     def __init__(self, plan: Plan, rules: tuple[Sides, ...], like: Array, turn: Any):
         self.plan, self.rules, self.turn = plan, rules, turn
         if any(rule is not None for side in rules for rule in side):
-            first = pl.program_id(0) * plan.rows - HALO + plan.physical[0]
+            first = pl.program_id(0) * plan.rows - plan.halo + plan.physical[0]
             row = jax.lax.broadcasted_iota(jnp.int32, like.shape, 0) + first
             height = jnp.asarray(plan.physical[0], row.dtype)
-            self.place = (jax.lax.rem(row, height), jax.lax.broadcasted_iota(jnp.int32, like.shape, 1))
+            others = (jax.lax.broadcasted_iota(jnp.int32, like.shape, axis) for axis in range(1, like.ndim))
+            self.place = (jax.lax.rem(row, height), *others)
 
     def applied(self, f: int, x: Array) -> Array:
         """Returns a field with new ghost cells, axis by axis, so that those in corners are right as well."""

@@ -10,6 +10,7 @@ from jaxtyping import PyTree
 
 from ..._checks import check_count
 from ..._vma import jax_version
+from ._divided import is_divided
 from ._update import StencilUpdate, as_params
 from ._walls import NotForKernelsError
 
@@ -99,12 +100,14 @@ def select(
         raise ValueError(f"`impl` must be one of {', '.join(map(repr, WAYS))}, but is {impl!r}.")
     if steps_per_pass is not None:
         steps_per_pass = check_count(steps_per_pass, "steps_per_pass", "evolve")
+    deep = steps_per_pass if steps_per_pass and is_divided(update) else 1
     if impl == "xla":
-        return Selection("xla", "`impl='xla'` asks for it")
+        return Selection("xla", "`impl='xla'` asks for it", deep)
     fields, rest = jax.eval_shape(lambda s, c: update.arrays_of(s, c), state, dict(coefficients or {}))
     platform = jax.default_backend()
     if impl == "auto":
-        return _automatic(update, as_params(params, fields[0].dtype), fields, platform, steps_per_pass)
+        found = _automatic(update, as_params(params, fields[0].dtype), fields, platform, steps_per_pass)
+        return found._replace(steps_per_pass=deep) if found.way == "xla" else found
     if impl == "pallas" and platform not in KERNEL_OF:
         raise ValueError(
             f"`impl='pallas'` needs a GPU or a TPU, but JAX runs on {platform!r} here: `impl='interpret'` runs the "
@@ -112,20 +115,25 @@ def select(
         )
     kernel = _INTERPRETED.get(impl) or (KERNEL_OF[platform] if impl == "pallas" else impl)
     try:
-        plan = kernel_of(kernel).plan(
-            update, as_params(params, fields[0].dtype), fields[0].shape, fields[0].dtype, steps_per_pass
+        like = fields[0]
+        plan = kernel_of(kernel, like.ndim).plan(
+            update, as_params(params, like.dtype), like.shape, like.dtype, steps_per_pass
         )
     except NotForKernelsError as error:
         raise ValueError(
-            f"`impl={impl!r}` cannot run this update: {error}. The kernel takes fields with two axes, float32 (on GPUs "
-            "float64 too), numbers as parameters, and conditions at walls that are the same all along a side; "
+            f"`impl={impl!r}` cannot run this update: {error}. The kernel takes fields with two or three axes, float32 "
+            "(on GPUs float64 too), numbers as parameters, and conditions at walls that are the same all along a side; "
             "`impl='auto'` and `'xla'` take every update."
         ) from error
     return Selection(kernel, f"`impl={impl!r}` asks for it", plan.steps, impl in _INTERPRETED, plan)
 
 
-def kernel_of(name: str) -> Any:
+def kernel_of(name: str, ndim: int) -> Any:
     """Returns the module of a kernel, with `plan` and `advance`; JAX's Pallas is imported when it is needed."""
+    if name == "mosaic_gpu" and ndim == 3:
+        from . import _mosaic_gpu_3d
+
+        return _mosaic_gpu_3d
     if name == "mosaic_gpu":
         from . import _mosaic_gpu
 
@@ -147,7 +155,8 @@ def _automatic(
         return _declined(f"kernels are not tested on {device} with JAX {version}", logging.INFO)
     kernel = KERNEL_OF[platform]
     try:
-        plan = kernel_of(kernel).plan(update, params, fields[0].shape, fields[0].dtype, steps_per_pass)
+        like = fields[0]
+        plan = kernel_of(kernel, like.ndim).plan(update, params, like.shape, like.dtype, steps_per_pass)
     except NotForKernelsError as error:
         return _declined(str(error), logging.WARNING)
     return Selection(kernel, f"it is tested on {device}", plan.steps, False, plan)
