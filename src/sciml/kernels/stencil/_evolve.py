@@ -139,7 +139,7 @@ def _evolution(static: Any, n_steps: int, chosen: Selection) -> Any:
         if chosen.way == "xla":
             return scan(lambda s, _: (step(update, s, params, rest), None), state, length=n, like=(numbers, rest))[0]
         advance = kernel_of(chosen.way).advance
-        return advance(update, params, state, rest, n, chosen.plan, chosen.interpreted)
+        return advance(update, params, state, rest, n * update.turns, chosen.plan, chosen.interpreted)
 
     @jax.custom_vjp
     def run(numbers: Any, state: Fields, rest: Fields) -> Fields:

@@ -30,6 +30,9 @@ from ._walls import NotForKernelsError, Rule, Sides, rules_of
 HALO = 8
 """Rows above and below a strip: the height of a TPU's tile."""
 
+TAKES_TURNS = True
+"""It runs updates whose functions take turns."""
+
 LANES = 128
 """The width of a TPU's tile."""
 
@@ -71,7 +74,7 @@ def plan(update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: A
     width = shape[1]
     if walls[1] or width % LANES:
         width = -(-(width + 2 * HALO) // LANES) * LANES
-    arrays, fit = 4 * (len(update.fields) + len(update.coefficients)), []
+    arrays, fit = 4 * (len(update.fields) + len(update.coefficients) + len(update.inner)), []
     for rows in (128, 64, 32, 16, 8):
         height = shape[0]
         if walls[0] or height % rows:
@@ -175,14 +178,17 @@ def _body(update: StencilUpdate, plan: Plan, numbers: Numbers, interpreted: bool
         return jnp.roll(x, shift, axis) if interpreted else pltpu.roll(x, np.int32(shift), axis)  # type: ignore[arg-type]
 
     walls = _Walls(plan, rules, values[0], turn)
-    for _ in range(plan.steps):
+    names, count = names + update.inner, len(update.fields)
+    values += [jnp.zeros_like(values[0])] * len(update.inner)
+    for s in range(plan.steps):
         values[:count] = [walls.applied(f, x) for f, x in enumerate(values[:count])]
 
         def nb(name: str, *shift: int, values: list = values) -> Array:
             dy, dx = update.check_shift(name, shift, 2)
             return turn(turn(values[names.index(name)], dy, 0), dx, 1)
 
-        values = [*update.new_values(nb, params, values[0]), *values[count:]]
+        new, kept = update.turn(s).new_values(nb, params, values[0]), values[count : len(values) - len(update.inner)]
+        values = [*new[:count], *kept, *new[count:]]
     for f in range(count):
         outs[f][...] = values[f][HALO : HALO + plan.rows]
 
