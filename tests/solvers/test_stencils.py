@@ -100,6 +100,8 @@ def by(impl, run, *args):
 @pytest.mark.parametrize("name", [n if n == "wave" else pytest.param(n, marks=slow) for n in NAMES])
 @pytest.mark.x64
 def test_a_solve_by_a_kernel_agrees_with_xla(name, machine, launched):
+    if machine == "gpu" and name.startswith("acoustic"):
+        pytest.skip("three stages of four fields, of radius two, do not fit into the shared memory of its tiles")
     run, model, y0 = end(name)
     expected = run(model, y0)
     assert not launched

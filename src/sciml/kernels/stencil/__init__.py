@@ -5,6 +5,7 @@
 - `select`: which way they run, XLA or a kernel, and why.
 - `StencilRates`: what a model says of itself so that `sciml.solve` and `sciml.simulate` run it by kernels.
 - `use`: how they do, for a block of code.
+- `NotForKernelsError`: why a model or an update has none.
 """
 
 from ._evolve import evolve as evolve
