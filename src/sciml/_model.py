@@ -22,7 +22,8 @@ class AbstractModel(eqx.Module):
     A model may have two methods more, by which `sciml.solve` knows the steps that are stable for explicit methods:
     `spectrum(t, y, args)` returns the eigenvalues of $\partial f / \partial y$ that limit a step, an array, real or
     complex, where others may lie between zero and these; `spectral_radius(t, y, args)` returns the largest modulus, for
-    `sciml.solvers.RKC2` and `sciml.solvers.RKL2`.
+    `sciml.solvers.RKC2` and `sciml.solvers.RKL2`. A third, `stencil(y)`, says the right side at one cell of a grid, for
+    kernels: see `sciml.kernels.stencil.StencilRates`.
 
     Example:
         ```python

@@ -13,8 +13,9 @@ from jaxtyping import Array, Float
 from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
+from ..kernels.stencil import NotForKernelsError, StencilRates
 from ..spatial import Grid, Points
-from . import _mirrored as mirrored
+from . import _mirrored as mirrored, _sound_cells
 
 _REFLECTED = 1e-5
 """How much of a wave that meets a layer head on comes back, but for the grid's share."""
@@ -196,6 +197,19 @@ class Acoustic(AbstractModel):
             force = -mirrored.slope(pressure, axis, pair, p.order, h) / p._face_density(axis)
             velocity.append(force - p._damping(axis, mirrored.face_names(p.sides, axis)[axis], v.dtype) * v)
         return Sound(jnp.stack(parts), tuple(velocity))
+
+    def stencil(self, y: Sound) -> StencilRates:
+        """Returns the same for one cell, for kernels; not with a source, which is a function of time."""
+        if self.source is not None:
+            raise NotForKernelsError("its source is a function of time")
+        p, dtype, axes = with_dtype(self, y.parts.dtype), y.parts.dtype, range(self.grid.ndim)
+        damping = {}
+        for a in axes:
+            if any(self.layers[a]):
+                damping[f"p{a}"] = p._damping(a, "center", dtype)
+                damping[f"v{a}"] = p._damping(a, mirrored.face_names(p.sides, a)[a], dtype)
+        density = [p._face_density(a) for a in axes]
+        return _sound_cells.rates(p.grid, p.sides, p.order, p.density * p.speed**2, density, damping)
 
     def _face_density(self, axis: int) -> Array:
         """The density at the faces across an axis."""

@@ -8,7 +8,9 @@ from jaxtyping import Array, Float
 from .._checks import check_real
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
+from ..kernels.stencil import StencilRates
 from ..spatial import Grid, Laplacian
+from ._cells import check_axes, rates
 from ._diffusing import AbstractDiffusing
 
 
@@ -63,6 +65,16 @@ class AllenCahn(AbstractDiffusing):
         padded = p.laplacian.pad(y, t=t, args=args)
         u = p.laplacian.inside(padded)
         return jnp.square(p.width) * p.laplacian.on(padded) + u - u**3
+
+    def stencil(self, y: Float[Array, "..."]) -> StencilRates:
+        """Returns the same for one cell, for kernels."""
+        check_axes(y, self.laplacian)
+
+        def rate(nb, width):
+            u = nb("u")
+            return width * width * self.laplacian.cell(nb, "u") + u - u * u * u
+
+        return rates(rate, self.laplacian, ("u",), params=with_dtype(self.width, y.dtype))
 
     def diffusions(self) -> Array:
         r"""Returns its coefficient, $\epsilon^2$."""

@@ -8,8 +8,10 @@ from jaxtyping import Array, Float
 from .._checks import check_real
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
-from ..spatial import Grid, Laplacian
+from ..kernels.stencil import NotForKernelsError, StencilRates
+from ..spatial import Grid, Laplacian, VariableLaplacian
 from ..spatial._implicit import diffuse
+from ._cells import check_axes, rates
 from ._diffusing import AbstractDiffusing
 
 
@@ -65,6 +67,19 @@ class Diffusion(AbstractDiffusing):
         check_real(y, self)
         p = with_dtype(self, y.dtype)
         return diffuse(p.laplacian, p.diffusivity)(y, t=t, args=args)
+
+    def stencil(self, y: Float[Array, "..."]) -> StencilRates:
+        """Returns the same for one cell, for kernels, where the diffusivity is no tensor."""
+        check_axes(y, self.laplacian)
+        d, n = with_dtype(self.diffusivity, y.dtype), self.laplacian.grid.ndim
+        if d.ndim == 0:
+            return rates(lambda nb, d: d * self.laplacian.cell(nb, "u"), self.laplacian, ("u",), params=d)
+        if d.shape == (n, n) or d.ndim == n + 2:
+            raise NotForKernelsError("the diffusivity is a tensor")
+        operator = VariableLaplacian(self.laplacian.grid, self.laplacian.boundary, d, self.laplacian.order)
+        if operator.order != 2:
+            raise NotForKernelsError(f"the diffusivity varies and the order is {operator.order}, not 2")
+        return rates(lambda nb, _: operator.cell(nb, "u"), self.laplacian, ("u",), coefficients=operator.faces(y.shape))
 
     def diffusions(self) -> Array:
         """Returns the coefficient."""

@@ -8,7 +8,9 @@ from jaxtyping import Array, Float
 from .._checks import check_real
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
+from ..kernels.stencil import StencilRates
 from ..spatial import Grid, Laplacian
+from ._cells import check_axes, rates
 from ._diffusing import AbstractDiffusing
 
 
@@ -63,6 +65,18 @@ class FisherKPP(AbstractDiffusing):
         padded = p.laplacian.pad(y, t=t, args=args)
         u = p.laplacian.inside(padded)
         return p.diffusivity * p.laplacian.on(padded) + p.rate * u * (1 - u)
+
+    def stencil(self, y: Float[Array, "..."]) -> StencilRates:
+        """Returns the same for one cell, for kernels."""
+        check_axes(y, self.laplacian)
+
+        def rate(nb, params):
+            diffusivity, growth = params
+            u = nb("u")
+            return diffusivity * self.laplacian.cell(nb, "u") + growth * u * (1 - u)
+
+        params = with_dtype((self.diffusivity, self.rate), y.dtype)
+        return rates(rate, self.laplacian, ("u",), params=params)
 
     def diffusions(self) -> Array:
         """Returns its coefficient."""

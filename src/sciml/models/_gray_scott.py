@@ -8,7 +8,9 @@ from jaxtyping import Array, Float
 from .._checks import check_real
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
+from ..kernels.stencil import StencilRates
 from ..spatial import Grid, Laplacian
+from ._cells import check_axes, rates
 from ._diffusing import AbstractDiffusing
 
 
@@ -94,6 +96,22 @@ class GrayScott(AbstractDiffusing):
                 p.diffusivity_v * diffusion_v + reaction - (p.feed + p.kill) * v,
             ]
         )
+
+    def stencil(self, y: Float[Array, "..."]) -> StencilRates:
+        """Returns the same for one cell, for kernels."""
+        check_axes(y, self.laplacian, 1)
+
+        def rate(nb, params):
+            feed, kill, diffusivity_u, diffusivity_v = params
+            u, v = nb("u"), nb("v")
+            reaction = u * v * v
+            return (
+                diffusivity_u * self.laplacian.cell(nb, "u") - reaction + feed * (1 - u),
+                diffusivity_v * self.laplacian.cell(nb, "v") + reaction - (feed + kill) * v,
+            )
+
+        params = with_dtype((self.feed, self.kill, self.diffusivity_u, self.diffusivity_v), y.dtype)
+        return rates(rate, self.laplacian, ("u", "v"), params=params)
 
     def diffusions(self) -> tuple[Array, ...]:
         """Returns both coefficients."""

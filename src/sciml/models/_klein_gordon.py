@@ -12,7 +12,9 @@ from .._checks import check_real
 from .._model import AbstractSecondOrder
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
+from ..kernels.stencil import StencilRates
 from ..spatial import Grid, Laplacian
+from ._cells import as_inputs, check_axes, rates
 
 
 def _quadratic(u: Array) -> Array:
@@ -112,6 +114,20 @@ class KleinGordon(AbstractSecondOrder):
         padded = p.laplacian.pad(q, t=t, args=args)
         u = p.laplacian.inside(padded)
         return jnp.square(p.speed) * p.laplacian.on(padded) - jnp.square(p.mass) * _slope(p.potential, u)
+
+    def stencil(self, y: tuple[Float[Array, "..."], Float[Array, "..."]]) -> StencilRates:
+        """Returns the same for one cell, for kernels."""
+        check_axes(y[0], self.laplacian)
+        p = with_dtype(self, y[0].dtype)
+        number, varying = as_inputs("c", p.speed)
+
+        def rate(nb, params):
+            number, mass, potential = params
+            c = nb("c") if number is None else number
+            return nb("w"), c * c * self.laplacian.cell(nb, "u") - mass * mass * _slope(potential, nb("u"))
+
+        params = (number, p.mass, p.potential)
+        return rates(rate, self.laplacian, ("u", "w"), params=params, coefficients=varying)
 
     def energy(self, y: tuple[Float[Array, "..."], Float[Array, "..."]], t: RealScalarLike = 0.0) -> Float[Array, ""]:
         r"""Returns $\int \tfrac12 (\partial_t u)^2 - \tfrac12 c^2 u \nabla^2 u + m^2 U(u)$.

@@ -10,7 +10,9 @@ from .._checks import check_real
 from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
+from ..kernels.stencil import StencilRates
 from ..spatial import Grid, Laplacian
+from ._cells import as_inputs, check_axes, rates
 
 
 class Wave(AbstractModel):
@@ -74,6 +76,17 @@ class Wave(AbstractModel):
             raise ValueError(f"the state must be the pair (u, w) of shape (2, *grid), but has shape {y.shape}.")
         p = with_dtype(self, y.dtype)
         return jnp.stack([y[1], jnp.square(p.speed) * p.laplacian(y[0], t=t, args=args)])
+
+    def stencil(self, y: Float[Array, "..."]) -> StencilRates:
+        """Returns the same for one cell, for kernels."""
+        check_axes(y, self.laplacian, 1)
+        number, varying = as_inputs("c", with_dtype(self.speed, y.dtype))
+
+        def rate(nb, number):
+            c = nb("c") if number is None else number
+            return nb("w"), c * c * self.laplacian.cell(nb, "u")
+
+        return rates(rate, self.laplacian, ("u", "w"), params=number, coefficients=varying)
 
     def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns the largest frequency, a bound on the modulus of the Jacobian's eigenvalues."""

@@ -16,14 +16,16 @@ from jaxtyping import Array, PyTree
 
 from .._loops import scan, while_loop
 from .._status import Status
-from ..kernels.lanes import Lanes
+from ..kernels.lanes import Lanes, Member as OneMember
 from ..solvers._control import Tolerances
 from ..solvers._loop import Loop
 from ..solvers._march import March, Operands, State, known
+from ..solvers._passes import make_passes
 from ..solvers._plan import Plan, Times
 from ..solvers._stepper import AbstractStepper
 from ..solvers.adjoints._replay import members_of
 from ._axes import Inputs
+from ._blocks import Blocks
 from ._segment import AbstractSegment, Carry, Frames, Info, masked
 from ._stops import Stops
 
@@ -55,6 +57,8 @@ class MarchSegment(AbstractSegment):
         saves: The number of saved times.
         slots: How many saved times a segment reaches at most.
         steps: How many steps a segment takes at most.
+        block: How many steps a kernel takes at once, and
+        impl: the way of the kernel; None where none is asked for.
     """
 
     times: Times
@@ -66,6 +70,8 @@ class MarchSegment(AbstractSegment):
     saves: int = eqx.field(static=True)
     slots: int = eqx.field(static=True)
     steps: int = eqx.field(static=True)
+    block: int = eqx.field(static=True, default=0)
+    impl: str | None = eqx.field(static=True, default=None)
     clock: ClassVar[str] = "t"
     end: ClassVar[str] = "t1"
 
@@ -157,19 +163,27 @@ class MarchSegment(AbstractSegment):
         inconsistent = jnp.asarray(False) if consistent is None else ~jnp.asarray(consistent)
         return Member(start((y0, operands)), jnp.zeros((), jnp.int8), inconsistent)
 
-    def _loop(self, march: March, lanes: Lanes) -> Loop:
+    def _loop(self, march: March, lanes: Lanes | OneMember) -> Loop:
         return Loop(march, lanes, self.plan.max_steps, False)
+
+    def _blocks(self, march: March, model: Callable, y0: PyTree, args: PyTree) -> Blocks | None:
+        if self.impl is None:
+            return None
+        h = self._direction() * jnp.abs(self.times.dt)
+        passes = make_passes(march.stepper, model, y0, args, h, self.impl)
+        return None if passes is None else Blocks(march, passes, self.block)
 
     def _advance(self, model, y0, args, member: Member, targets: Array, index: Array) -> tuple:
         march, operands = self._close(model, y0, args)
+        blocks = self._blocks(march, model, y0, args)
 
         @members_of(march.stepper)
         def run(count, flags, tree):
-            targets, lanes = tree[3], Lanes(count)
+            targets, lanes = tree[3], Lanes(count) if blocks is None else OneMember()
             state, cause, operands = lanes.enter(tree[:3], jax.tree.leaves(flags[:3]))
             state = lanes.carry(state)
             loop = self._loop(march, lanes)
-            state, ys, arrived = _march(loop, self.steps, state, cause, operands, targets, self.saves > 0)
+            state, ys, arrived = _march(loop, self.steps, state, cause, operands, targets, self.saves > 0, blocks)
             arrived = arrived if count is None else jnp.broadcast_to(arrived, (count,))
             return lanes.leave(state), ys, arrived
 
@@ -202,7 +216,16 @@ class MarchSegment(AbstractSegment):
         return Member(state, cause, member.inconsistent), frames, count, info
 
 
-def _march(loop: Loop, steps: int, state: Any, cause: Any, operands: Any, targets: Array, saving: bool) -> tuple:
+def _march(
+    loop: Loop,
+    steps: int,
+    state: Any,
+    cause: Any,
+    operands: Any,
+    targets: Array,
+    saving: bool,
+    blocks: Blocks | None,
+) -> tuple:
     """Marches all lanes to one target after the other, until they are reached or the steps are used up.
 
     Returns:
@@ -216,6 +239,8 @@ def _march(loop: Loop, steps: int, state: Any, cause: Any, operands: Any, target
     def reach(carry, time):
         turns, state, arrived = carry
         goal = lanes.call(_goal, lanes.enter(time, False), cause)
+        if blocks is not None:
+            turns, state = blocks.march_to(goal, turns, state, operands, steps)
         turns, state = while_loop(
             lambda c: pending(c[1], goal) & (c[0] < steps),
             lambda c: (c[0] + 1, loop.attempt(c[1], operands, goal)[0]),

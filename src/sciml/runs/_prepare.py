@@ -16,6 +16,7 @@ from .._checks import check_saved_times, check_time, concrete
 from ..solvers._control import Tolerances
 from ..solvers._plan import Plan, Times, make_plan
 from ._axes import Inputs
+from ._blocks import size_of
 from ._diffrax_stepper import from_any
 from ._march_segment import MarchSegment
 from ._segment import AbstractSegment, Carry
@@ -113,12 +114,14 @@ def segment_of(
     stops: Stops,
     members: int | None,
     steps: int | None,
+    impl: str | None = None,
 ) -> MarchSegment:
     """Returns the segment; its size depends on that of the states, so that a run that goes on has the same one."""
     saves = 0 if elapsed is None else len(elapsed)
     slots, most = sizes_of(sum(x.nbytes for x in jax.tree.leaves(y0)) * (members or 1), saves)
     steps = most if steps is None else steps
     span = abs(times.t1 - times.t0)
+    block = 0 if impl is None else size_of(elapsed, float(span), abs(float(times.dt)), steps)
     held = jnp.concatenate([jnp.asarray([] if elapsed is None else elapsed, span.dtype), jnp.full(slots, span)])
     return MarchSegment(
         times=times,
@@ -130,6 +133,8 @@ def segment_of(
         saves=saves,
         slots=slots,
         steps=steps,
+        block=block,
+        impl=impl if block > 1 else None,
     )
 
 

@@ -6,6 +6,7 @@ and computes the steps between again, in as many levels as it takes (`_levels`).
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -20,6 +21,7 @@ from .._status import Status
 from ..kernels.lanes import Lanes, Member, is_value
 from ._loop import Result, Saves
 from ._march import March, Operands, known
+from ._passes import Passes
 
 
 class _Carry(NamedTuple):
@@ -37,6 +39,7 @@ class Steps(eqx.Module):
         count: The number of steps of length `dt`.
         tail: Whether a shorter step follows, which ends at the end time.
         counts: How many states each level of the gradient keeps; with one level, all of them.
+        passes: How a kernel takes the steps between two states that are kept; None where XLA takes them.
     """
 
     march: March
@@ -44,6 +47,7 @@ class Steps(eqx.Module):
     count: int = eqx.field(static=True)
     tail: bool = eqx.field(static=True)
     counts: tuple[int, ...] = eqx.field(static=True, default=())
+    passes: Passes | None = eqx.field(static=True, default=None)
 
     def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Steps":
         """Returns the loop over other lanes, with the fewest levels that there is room for; see `Loop.over`.
@@ -59,11 +63,13 @@ class Steps(eqx.Module):
         else:
             most = room.memory // max(1, state_bytes * (lanes.count or 1))
             counts = _levels.fit(self.count, most) or _levels.deepest(self.count)
-        return Steps(self.march, lanes, self.count, self.tail, counts)
+            if self.passes is not None and len(counts) == 1:  # a kernel keeps no state between its steps
+                counts = _levels.split(self.count, 2)
+        return Steps(self.march, lanes, self.count, self.tail, counts, self.passes)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
-        return self._forward(y0, operands, lambda y: None)[0]
+        return self._forward(y0, operands, lambda y: None, self.passes is not None)[0]
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None
@@ -73,10 +79,10 @@ class Steps(eqx.Module):
         The levels are the shape of an array without elements, since the lanes may be others on the way
         back, and then as many states would be kept in other levels.
         """
-        result, kept = self._forward(y0, operands, lambda y: y)
+        result, kept = self._forward(y0, operands, lambda y: y, self.passes is not None and len(self.counts) > 1)
         return result, kept, jnp.zeros((0, *self.counts), bool)
 
-    def _forward(self, y0, operands, keep):
+    def _forward(self, y0, operands, keep, by_kernel):
         # keep says what of a state is recorded
         all_kept = len(self.counts) == 1
         every, first = (keep, lambda y: None) if all_kept else (lambda y: None, keep)
@@ -89,7 +95,11 @@ class Steps(eqx.Module):
         def advance(carry, numbers):
             if numbers.ndim > 1:
                 return scan(advance, carry, numbers, like=operands)
-            carry, kept = scan(step, carry, numbers, like=operands)
+            if by_kernel:
+                y = self.lanes.call(partial(self._pass, numbers.shape[0]), carry.y, self._uniform(numbers[0]), operands)
+                carry, kept = self.lanes.carry(carry._replace(y=y)), None
+            else:
+                carry, kept = scan(step, carry, numbers, like=operands)
             finite = self.lanes.call(count_finite, carry.finite, carry.y, self._uniform(numbers[-1] + 1))
             return self.lanes.carry(carry._replace(finite=finite)), kept
 
@@ -99,12 +109,18 @@ class Steps(eqx.Module):
             return carry, inner if all_kept else kept
 
         carry = self.lanes.carry(self.lanes.call(self._start, y0, operands))
+        carry = carry._replace(memory=None) if by_kernel else carry
         kept, kept_tail = [], None
         for numbers in _numbers(self.count, self.counts):
             carry, here = scan(block, carry, numbers, like=operands)
             kept.append(here)
         if self.tail:
             kept_tail = keep(carry.y)
+            if by_kernel:
+                memory = self.lanes.call(
+                    self._first, carry.y, self._uniform(jnp.asarray(self.count, jnp.int32)), operands
+                )
+                carry = carry._replace(memory=memory)
             carry = self.lanes.carry(self.lanes.call(self._last, carry, operands))
         return self._result(carry, operands), (kept, kept_tail, carry.finite)
 
@@ -182,6 +198,28 @@ class Steps(eqx.Module):
 
     def _step(self, y, memory, number, operands):
         return self._advance(y, memory, number, operands, False)
+
+    def _pass(self, length, y, number, operands):
+        """Takes so many steps by a kernel; derivatives by JAX go through the same steps one by one."""
+
+        @jax.custom_jvp
+        def run(y, number, operands):
+            field, time, h = self._place(number, operands, False)
+            assert self.passes is not None
+            return self.passes.advance(field, operands.field, time, h, y, length)
+
+        @run.defjvp
+        def _(primals, tangents):
+            return jax.jvp(partial(self._one_by_one, length), primals, tangents)
+
+        return run(y, number, operands)
+
+    def _one_by_one(self, length, y, number, operands):
+        def step(carry, number):
+            return self._advance(*carry, number, operands, False), None
+
+        numbers = number + jnp.arange(length, dtype=jnp.int32)
+        return scan(step, (y, self._first(y, number, operands)), numbers, like=operands)[0][0]
 
     def _first(self, y, number, operands):
         time = self.march.time(number.astype(operands.dt.dtype) * operands.dt, operands)

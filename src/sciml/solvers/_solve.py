@@ -17,10 +17,12 @@ from .._vma import promote
 from ..kernels.lanes import Lanes
 from . import _through_diffrax
 from ._control import Tolerances
+from ._cuts import cuts_of, run as run_cut
 from ._field import arrays_of, check_signature
 from ._loop import Loop
 from ._march import March, Operands, known
 from ._parts import Parts, bind
+from ._passes import make_passes, turn_down, way_of
 from ._plan import Plan, Times, default_solver, make_plan
 from ._refill import Refill
 from ._scan import Steps
@@ -28,7 +30,7 @@ from ._solution import Solution, Stats
 from ._stable_step import settle_step
 from ._stepper import AbstractStepper
 from ._together import check_adjoint, check_apart, make_together
-from .adjoints import AbstractAdjoint, Checkpointed
+from .adjoints import AbstractAdjoint, Checkpointed, Direct
 
 
 def solve(
@@ -134,6 +136,12 @@ def solve(
     if schedule not in ("lockstep", "refill"):
         raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {schedule!r}.')
     times = dataclasses.replace(times, longest=longest)
+    impl, cuts = way_of(model), None
+    if impl is not None:  # else nobody asks for a kernel
+        if plan.stepper is not None and times.saves is not None:
+            cuts = cuts_of(saveat, t0, t1, dt, plan, times.t0.dtype)
+        if (plan.steps is None and cuts is None) or not isinstance(adjoint, Checkpointed | Direct):
+            impl = turn_down(model, impl, _reason(plan, times, cuts, adjoint))
     if plan.stepper is None:
         sol = _through_diffrax.solve(
             model, y0, args, times, tolerances, plan.max_steps, solver, controller, saveat, adjoint
@@ -141,7 +149,7 @@ def solve(
     else:
         # what is known now is no variable of a derivative
         constant = all(map(concrete, jax.tree.leaves((model, args))))
-        sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule, constant)
+        sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule, constant, impl, cuts)
     sol = dataclasses.replace(sol, solver=type(solver).__name__)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, reached=sol.t_reached)
@@ -159,6 +167,8 @@ def _solve(
     adjoint: AbstractAdjoint,
     schedule: str,
     constant: bool,
+    impl: str | None,
+    cuts: tuple[int, ...] | None,
 ) -> Solution:
     assert plan.stepper is not None  # else diffrax runs the solve
     if plan.forwards is None:
@@ -200,12 +210,19 @@ def _solve(
     elif plan.norm is None and plan.steps is None:
         check_apart(lambda t, y, held: field(t, y, held), times.t0, y0, operands)
     march = March(field, plan.stepper, plan.control, saves is not None, together, constant)
+    passes = None
+    if impl is not None:
+        passes = make_passes(plan.stepper, model, y0, args, direction * dt, impl)
     if plan.steps is not None:
-        loop = Steps(march, Lanes(None), plan.steps, plan.tail)
+        loop = Steps(march, Lanes(None), plan.steps, plan.tail, passes=passes)
     else:
         loop = Loop(march, Lanes(None), plan.max_steps, plan.differentiable_times, count=plan.count, tail=plan.tail)
         loop = Refill(loop) if schedule == "refill" else loop
-    result = adjoint.run(loop, y0, inputs, plan.differentiable_times)
+    if passes is not None and cuts is not None and plan.count is not None:
+        whole = Steps(dataclasses.replace(march, dense=False), Lanes(None), plan.count, plan.tail, passes=passes)
+        result = run_cut(whole, adjoint, y0, inputs, cuts)
+    else:
+        result = adjoint.run(loop, y0, inputs, plan.differentiable_times)
 
     ys = result.ys
     result = together.agreed(result._replace(ys=None))
@@ -237,6 +254,19 @@ def _solve(
         ys, ts = jax.tree.map(lambda x: x[None], ys), times.t1[None]
     reached = jnp.where(result.elapsed >= span, times.t1, times.t0 + direction * result.elapsed)
     return Solution(ts, ys, status, reached, Stats(result.accepted, result.rejected, evaluations, result.executed))
+
+
+def _reason(plan: Plan, times: Times, cuts: tuple[int, ...] | None, adjoint: AbstractAdjoint) -> str:
+    """Why no kernel runs a solve, whatever the model."""
+    if plan.stepper is None:
+        return "diffrax runs it"
+    if plan.control is not None:
+        return "its steps are chosen by the error"
+    if plan.count is None:
+        return "the number of its steps is traced"
+    if plan.steps is None and cuts is None:
+        return "it saves between steps, or after ever other numbers of them"
+    return f"`adjoint={type(adjoint).__name__}()` has steps of its own"
 
 
 def _over(mask: Any, x: Any) -> Any:

@@ -140,6 +140,37 @@ class VariableLaplacian(eqx.Module):
         parts = [-jnp.square(staggered_symbol(self.order, k * h) / h) for k, h in zip(wavenumbers, self.grid.spacing)]
         return sum(parts[1:], parts[0])
 
+    def faces(self, shape: tuple[int, ...]) -> dict[str, Array]:
+        """Returns the coefficient at both faces of each cell by name, what `cell` reads; for order 2.
+
+        Args:
+            shape: The shape of a field.
+        """
+        k, ndim = jnp.broadcast_to(self.coefficient, shape), self.grid.ndim
+        around, found = positive_beyond(self.boundary, k), {}
+        for axis, name in enumerate(self.grid.names):
+            strip = _strip(around, ndim, 1, axis)
+            n = strip.shape[axis] - 1
+            face = self.mean(*(jax.lax.slice_in_dim(strip, i, n + i, axis=axis) for i in range(2)))
+            for i, end in enumerate("-+"):
+                found[f"k {name}{end}"] = jax.lax.slice_in_dim(face, i, n - 1 + i, axis=axis)
+        return found
+
+    def cell(self, nb: Callable[..., Array], field: str) -> Array:
+        """Returns the operator at one cell, for the function of a `sciml.kernels.stencil.StencilUpdate`; for order 2.
+
+        Args:
+            nb: Returns neighbours, `nb(field, *shift)`, and the coefficients of `faces`.
+            field: The name of the field.
+        """
+        total, here = None, nb(field)
+        for axis, (name, h) in enumerate(zip(self.grid.names, self.grid.spacing)):
+            ahead, behind = (nb(field, *along(axis, self.grid.ndim, s)) for s in (1, -1))
+            term = (nb(f"k {name}+") * (ahead - here) - nb(f"k {name}-") * (here - behind)) * (1 / h**2)
+            total = term if total is None else total + term
+        assert total is not None
+        return total
+
     def __call__(self, u: Inexact[Array, "..."], *, t: RealScalarLike | None = None, args: Args = None) -> Array:
         """Returns the operator applied to a field; `t` and `args` go to boundary values that are functions."""
         width, ndim = self.radius, self.grid.ndim

@@ -1,5 +1,6 @@
 """The Laplacian, and its square."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +14,7 @@ from ._grid import Grid
 from ._stencil import (
     ORDERS,
     AbstractStencil,
+    along,
     check_boundary,
     check_order,
     cross,
@@ -102,6 +104,20 @@ class Laplacian(AbstractStencil):
         total = float(sum(w[self.radius] for w in self._weights)) * self.inside(padded)
         for axis, weights in enumerate(self._weights):
             total = total + difference(padded, weights, axis, self.grid.ndim, self.radius)
+        return total
+
+    def cell(self, nb: Callable[..., Array], field: str) -> Array:
+        """Returns the Laplacian at one cell, for the function of a `sciml.kernels.stencil.StencilUpdate`.
+
+        Args:
+            nb: Returns neighbours, `nb(field, *shift)`.
+            field: The name of the field.
+        """
+        total = float(sum(w[self.radius] for w in self._weights)) * nb(field)
+        for axis, weights in enumerate(self._weights):
+            for j in range(1, self.radius + 1):
+                ahead, behind = (nb(field, *along(axis, self.grid.ndim, s)) for s in (j, -j))
+                total = total + float(weights[self.radius + j]) * (ahead + behind)
         return total
 
 

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree
 
-from ._reference import behind_barriers, named, padded, reader, window
+from ._reference import behind_barriers, named, padded, reader, step, window
 from ._sums import with_plain_sums
 from ._update import Fields, StencilUpdate, wrap
 
@@ -44,6 +44,8 @@ def adjoint_step(
         The cotangents of the state, and those of the numbers `(update, params)` and of the coefficients.
     """
     shape, r = state[0].shape, update.radius
+    if update.turns > 1:
+        return _by_transposition(update, state, params, coefficients, cotangent)
     of_parameters, of_coefficients = wanted
     reads = update.reads(len(shape), state[0].dtype, params)
     names = update.fields + (update.coefficients if of_coefficients else ())
@@ -75,6 +77,20 @@ def adjoint_step(
 
         of_numbers = jax.tree.map(jnp.add, of_numbers, jax.vjp(by_parameters, numbers)[1](cotangent)[0])
     return of_state, (of_numbers, of_coefs)
+
+
+def _by_transposition(
+    update: StencilUpdate, state: Fields, params: PyTree, coefficients: Fields, cotangent: Fields
+) -> tuple[Fields, Any]:
+    """The cotangents of a step in several turns, by JAX's transpose of its reads."""
+    numbers, static = eqx.partition((update, params), eqx.is_inexact_array)
+
+    def run(numbers: Any, state: Fields, coefficients: Fields) -> Fields:
+        moved, params = eqx.combine(numbers, static)
+        return step(moved, state, params, coefficients)
+
+    of_numbers, of_state, of_coefficients = jax.vjp(run, numbers, state, coefficients)[1](cotangent)
+    return of_state, (of_numbers, of_coefficients)
 
 
 def bar(name: str) -> str:
@@ -164,7 +180,12 @@ def transposed(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> 
 
 
 def reads_state(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> bool:
-    """Returns whether the adjoint reads fields, which it does unless the update is linear in them."""
+    """Returns whether the adjoint reads fields, which it does unless the update is linear in them.
+
+    Updates by several functions in turn count as if it did.
+    """
+    if update.turns > 1:
+        return True
     reads = update.reads(ndim, dtype, params)
     by_cell = adjoint_of(update, reads, update.fields)
     keys = [(name, shift) for shift, read in reads.items() for name in read if name in update.fields]

@@ -142,7 +142,7 @@ def _evolution(static: Any, n_steps: int, chosen: Selection) -> Any:
         update, params = whole(numbers)
         if chosen.way != "xla":
             advance = kernel_of(chosen.way, state[0].ndim).advance
-            return advance(update, params, state, rest, n, chosen.plan, chosen.interpreted)
+            return advance(update, params, state, rest, n * update.turns, chosen.plan, chosen.interpreted)
         for passes, k, one in _passes(update, params, rest, n, chosen):
             state, _ = scan(lambda s, _, one=one, k=k: (one(s, k), None), state, length=passes, like=(numbers, rest))
         return state

@@ -29,6 +29,9 @@ from ._numbers import Numbers
 from ._update import Fields, StencilUpdate
 from ._walls import NotForKernelsError, Rule, Sides, rules_of
 
+TAKES_TURNS = True
+"""It runs updates whose functions take turns."""
+
 LANES = 128
 """Cells of a row of a tile, one for each thread of a warpgroup."""
 
@@ -97,7 +100,7 @@ def plan(update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: A
 
 
 def _bytes(update: StencilUpdate, rows: int, halo: int, dtype: Any) -> int:
-    buffers = 2 * len(update.fields) + len(update.coefficients)
+    buffers = 2 * len(update.fields) + len(update.coefficients) + len(update.inner)
     tile = (rows + 2 * halo + update.radius) * LANES + 2 * MARGIN
     return (buffers * tile + len(update.fields) * rows * PITCH) * jnp.dtype(dtype).itemsize
 
@@ -166,12 +169,14 @@ class _Body:
         """The sizes of the buffers in shared memory."""
         fields, rest = len(self.update.fields), len(self.update.coefficients)
         sizes = [fields * self.stride + 2 * MARGIN] * 2 + [rest * self.stride + 2 * MARGIN]
+        if self.update.inner:
+            sizes.append(len(self.update.inner) * self.stride)
         return [*sizes, fields * self.plan.rows * PITCH]
 
     def run(self, machine: Any, refs: Any) -> None:
         p, n, fields = self.plan, len(self.names), len(self.update.fields)
         mains, edges, lanes, packed = refs[:n], refs[n : 2 * n], refs[2 * n], refs[2 * n + 1]
-        outs, (one, two, rest, written) = refs[2 * n + 2 : 2 * n + 2 + fields], refs[2 * n + 2 + fields :]
+        outs, (one, two, rest, *inner, written) = refs[2 * n + 2 : 2 * n + 2 + fields], refs[2 * n + 2 + fields :]
         i, j = machine.place()
 
         (fn, params), rules = self.numbers.unpack(lambda row: packed[row, pl.ds(0, LANES)])
@@ -181,7 +186,7 @@ class _Body:
         source, target = one, two
         for s in range(1, p.steps + 1):
             self._make_ghosts(machine, i, j, source, lanes, rules)
-            self._step(update, params, s, source, rest, target, written)
+            self._step(update.turn(s - 1), params, s, source, (rest, *inner), target, written)
             machine.sync()
             source, target = target, source
 
@@ -235,9 +240,13 @@ class _Body:
         p, r, fields = self.plan, self.plan.radius, len(self.update.fields)
         halo, last = p.steps * r, s == p.steps
         tall = self._walked(update, params, source.dtype)
+        rest, *inner = rest
 
         def row(f: int, t: Any, shift: int = 0) -> Array:
             return (source if f < fields else rest)[self._at(f, t, shift)]
+
+        def own(number: int, t: Any) -> Any:
+            return pl.ds(number * self.stride + t * LANES, LANES)
 
         def walk(t: Any, held: tuple) -> tuple:
             held = tuple((*rows, row(f, t + r)) for f, rows in zip(tall, held))
@@ -245,12 +254,16 @@ class _Body:
 
             def nb(name: str, *shift: int) -> Array:
                 dy, dx = update.check_shift(name, shift, 2)
+                if name in update.inner:
+                    return inner[0][own(update.inner.index(name), t)]
                 f = self.names.index(name)
                 return known[f][dy + r] if dx == 0 and f in known else row(f, t + dy, dx)
 
             like = row(0, t)
             for f, value in enumerate(update.new_values(nb, params, like)):
-                if last:
+                if f >= fields:  # read at the cell itself alone, so it can be written where it was read
+                    inner[0][own(f - fields, t)] = value
+                elif last:
                     written[pl.ds((f * p.rows + t - halo) * PITCH + MARGIN - p.halo, LANES)] = value
                 else:
                     target[self._at(f, t)] = value

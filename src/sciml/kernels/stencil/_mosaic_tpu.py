@@ -32,6 +32,9 @@ from ._walls import NotForKernelsError, Rule, Sides, rules_of
 HALO = 8
 """Cells that stand in for those beyond the sides, and rows above and below a strip: the height of a TPU's tile."""
 
+TAKES_TURNS = True
+"""It runs updates whose functions take turns."""
+
 LANES = 128
 """The width of a TPU's tile."""
 
@@ -79,7 +82,7 @@ def plan(update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: A
         return -(-(shape[axis] + 2 * HALO) // unit) * unit if walls or shape[axis] % unit else shape[axis]
 
     rest = tuple(physical(axis, LANES if axis == ndim - 1 else HALO) for axis in range(1, ndim))
-    arrays, fit = 4 * (len(update.fields) + len(update.coefficients)), []
+    arrays, fit = 4 * (len(update.fields) + len(update.coefficients) + len(update.inner)), []
     for rows in (128, 64, 32, 16, 8, 4, 2, 1):
         if rows >= halo and arrays * (rows + 2 * halo) * math.prod(rest) * 4 <= VECTOR_BYTES:
             fit.append((physical(0, rows), rows))
@@ -175,7 +178,9 @@ def _body(update: StencilUpdate, plan: Plan, numbers: Numbers, interpreted: bool
         return jnp.roll(x, shift, axis) if interpreted else pltpu.roll(x, np.int32(shift), axis)  # type: ignore[arg-type]
 
     walls = _Walls(plan, rules, values[0], turn)
-    for _ in range(plan.steps):
+    names, count = names + update.inner, len(update.fields)
+    values += [jnp.zeros_like(values[0])] * len(update.inner)
+    for s in range(plan.steps):
         values[:count] = [walls.applied(f, x) for f, x in enumerate(values[:count])]
 
         def nb(name: str, *shift: int, values: list = values) -> Array:
@@ -184,7 +189,8 @@ def _body(update: StencilUpdate, plan: Plan, numbers: Numbers, interpreted: bool
                 value = turn(value, by, axis)
             return value
 
-        values = [*update.new_values(nb, params, values[0]), *values[count:]]
+        new, kept = update.turn(s).new_values(nb, params, values[0]), values[count : len(values) - len(update.inner)]
+        values = [*new[:count], *kept, *new[count:]]
     for f in range(count):
         outs[f][...] = values[f][plan.halo : plan.halo + plan.rows]
 

@@ -17,6 +17,9 @@ _COMMON = frozenset(
     """.split()
 )
 
+_TYPES = frozenset({"pcast", "pvary"})
+"""What promotes arrays within `jax.shard_map`; inside of a kernel all vary alike."""
+
 LOWERED = {
     "mosaic_gpu": _COMMON | {"erf"},
     "mosaic_tpu": _COMMON | {"add_any", "ceil", "erf", "floor", "is_finite", "log1p", "pow", "sqrt", "tan"},
@@ -36,7 +39,7 @@ def missing(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree, kernel
 
     row = jnp.zeros((8,), dtype)
     closed = jax.make_jaxpr(cell)(row, _as_rows(params, 8))
-    found = sorted(_names(closed.jaxpr) - LOWERED[kernel])
+    found = sorted(_names(closed.jaxpr) - LOWERED[kernel] - _TYPES)
     return found + ([f"an array of shape {c.shape}" for c in closed.consts if jnp.ndim(c)])
 
 

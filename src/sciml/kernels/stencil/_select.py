@@ -96,11 +96,10 @@ def select(
         print(chosen.way, "because", chosen.reason)
         ```
     """
-    if impl not in WAYS:
-        raise ValueError(f"`impl` must be one of {', '.join(map(repr, WAYS))}, but is {impl!r}.")
+    check_way(impl)
     if steps_per_pass is not None:
         steps_per_pass = check_count(steps_per_pass, "steps_per_pass", "evolve")
-    deep = steps_per_pass if steps_per_pass and is_divided(update) else 1
+    deep = steps_per_pass if steps_per_pass and update.turns == 1 and is_divided(update) else 1
     if impl == "xla":
         return Selection("xla", "`impl='xla'` asks for it", deep)
     fields, rest = jax.eval_shape(lambda s, c: update.arrays_of(s, c), state, dict(coefficients or {}))
@@ -115,17 +114,37 @@ def select(
         )
     kernel = _INTERPRETED.get(impl) or (KERNEL_OF[platform] if impl == "pallas" else impl)
     try:
-        like = fields[0]
-        plan = kernel_of(kernel, like.ndim).plan(
-            update, as_params(params, like.dtype), like.shape, like.dtype, steps_per_pass
-        )
+        plan = _plan(kernel, update, as_params(params, fields[0].dtype), fields, steps_per_pass)
     except NotForKernelsError as error:
         raise ValueError(
             f"`impl={impl!r}` cannot run this update: {error}. The kernel takes fields with two or three axes, float32 "
             "(on GPUs float64 too), numbers as parameters, and conditions at walls that are the same all along a side; "
             "`impl='auto'` and `'xla'` take every update."
         ) from error
-    return Selection(kernel, f"`impl={impl!r}` asks for it", plan.steps, impl in _INTERPRETED, plan)
+    steps = plan.steps // update.turns
+    return Selection(kernel, f"`impl={impl!r}` asks for it", steps, impl in _INTERPRETED, plan)
+
+
+def check_way(impl: Any) -> str:
+    """Returns a way of running.
+
+    Raises:
+        ValueError: If there is no such way.
+    """
+    if impl not in WAYS:
+        raise ValueError(f"`impl` must be one of {', '.join(map(repr, WAYS))}, but is {impl!r}.")
+    return impl
+
+
+def _plan(kernel: str, update: StencilUpdate, params: PyTree, fields: Any, steps_per_pass: int | None) -> Any:
+    """The kernel's plan; its steps are single functions, of which a pass runs all that take turns."""
+    steps, module = steps_per_pass, kernel_of(kernel, fields[0].ndim)
+    if update.turns > 1:
+        if not getattr(module, "TAKES_TURNS", False):
+            raise NotForKernelsError("its functions take turns, as the stages of a method do")
+        steps = max(1, 4 // (update.turns * update.radius)) if steps is None else steps
+        steps = steps * update.turns
+    return module.plan(update, params, fields[0].shape, fields[0].dtype, steps)
 
 
 def kernel_of(name: str, ndim: int) -> Any:
@@ -155,18 +174,18 @@ def _automatic(
         return _declined(f"kernels are not tested on {device} with JAX {version}", logging.INFO)
     kernel = KERNEL_OF[platform]
     try:
-        like = fields[0]
-        plan = kernel_of(kernel, like.ndim).plan(update, params, like.shape, like.dtype, steps_per_pass)
+        plan = _plan(kernel, update, params, fields, steps_per_pass)
     except NotForKernelsError as error:
         return _declined(str(error), logging.WARNING)
-    return Selection(kernel, f"it is tested on {device}", plan.steps, False, plan)
+    return Selection(kernel, f"it is tested on {device}", plan.steps // update.turns, False, plan)
 
 
 def _declined(reason: str, level: int) -> Selection:
-    _log_once(reason, level)
+    log_once(reason, level)
     return Selection("xla", reason)
 
 
 @functools.cache
-def _log_once(reason: str, level: int) -> None:
+def log_once(reason: str, level: int) -> None:
+    """Says once why a stencil runs without a kernel."""
     _LOG.log(level, "a stencil runs by XLA, without a kernel: %s", reason)

@@ -29,13 +29,16 @@ class StencilUpdate(eqx.Module):
     Attributes:
         fn: `fn(nb, params) -> new`: an array where there is one field, else a tuple in the order of `fields` or a
             mapping by their names. What it closes over is constant; what is differentiated goes through `params`, or
-            is a leaf of `fn`, where that is a PyTree.
+            is a leaf of `fn`, where that is a PyTree. Or several such functions in a tuple, which take turns: one step
+            is all of them, one after the other, each with the ghost cells of what the one before returned.
         fields: The names of the fields.
         radius: How many cells away along each axis `fn` reads.
         boundary: What gives the ghost cells: None for periodic axes, a `sciml.spatial.Boundaries` or any object with
             its methods `pad` and `extend`, or a mapping from every field to one of these. Its values are leaves.
         coefficients: The names of fields that `fn` reads and that do not change.
         accuracy: The order of the error of the ghost values at walls.
+        inner: Where functions take turns, the names of what they hand on within a step, which `fn` reads at the cell
+            itself alone. New values of these follow those of the fields. They are no part of the state.
 
     Raises:
         ValueError: If names are missing, repeated or no names, or a boundary is given for something else.
@@ -57,32 +60,38 @@ class StencilUpdate(eqx.Module):
         ```
     """
 
-    fn: Callable
+    fn: Callable | tuple[Callable, ...]
     fields: tuple[str, ...] = eqx.field(static=True)
     radius: int = eqx.field(static=True)
     boundary: Any
     coefficients: tuple[str, ...] = eqx.field(static=True)
     accuracy: int = eqx.field(static=True)
+    inner: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(
         self,
-        fn: Callable,
+        fn: Callable | tuple[Callable, ...],
         *,
         fields: Sequence[str] = ("u",),
         radius: int = 1,
         boundary: Any = None,
         coefficients: Sequence[str] = (),
         accuracy: int = 2,
+        inner: Sequence[str] = (),
     ):
-        if not callable(fn):
-            raise TypeError(f"`StencilUpdate(fn=...)` must be a function `fn(nb, params)`, but is {fn!r}.")
+        if not (callable(fn) or (isinstance(fn, tuple) and fn and all(map(callable, fn)))):
+            raise TypeError(
+                f"`StencilUpdate(fn=...)` must be a function `fn(nb, params)`, or a tuple of such, but is {fn!r}."
+            )
         self.fn = fn
         self.fields = _names(fields, "fields")
         self.coefficients = _names(coefficients, "coefficients")
-        if not self.fields or len(set(self.fields + self.coefficients)) < len(self.fields + self.coefficients):
+        self.inner = _names(inner, "inner")
+        names = self.fields + self.coefficients + self.inner
+        if not self.fields or len(set(names)) < len(names):
             raise ValueError(
                 "`StencilUpdate` needs at least one field, and a name of its own for every field and coefficient, but "
-                f"got fields={self.fields} and coefficients={self.coefficients}."
+                f"got fields={self.fields}, coefficients={self.coefficients} and inner={self.inner}."
             )
         self.radius = check_count(radius, "radius", "StencilUpdate")
         self.accuracy = check_count(accuracy, "accuracy", "StencilUpdate")
@@ -105,6 +114,18 @@ class StencilUpdate(eqx.Module):
         if isinstance(self.boundary, Mapping):
             return tuple(self.boundary[name] for name in self.fields)
         return (self.boundary,) * len(self.fields)
+
+    @property
+    def turns(self) -> int:
+        """How many functions take turns in one step."""
+        return len(self.fn) if isinstance(self.fn, tuple) else 1
+
+    def turn(self, number: int) -> "StencilUpdate":
+        """Returns the update by one of the functions that take turns, counted from 0 and on from step to step."""
+        if not isinstance(self.fn, tuple):
+            return self
+        rest = {"radius": self.radius, "boundary": self.boundary, "accuracy": self.accuracy, "inner": self.inner}
+        return StencilUpdate(self.fn[number % self.turns], fields=self.fields, coefficients=self.coefficients, **rest)
 
     def arrays_of(self, state: PyTree, coefficients: Mapping[str, Any] | None) -> tuple[Fields, Fields]:
         """Returns the arrays of a state and of the coefficients, checked.
@@ -157,24 +178,26 @@ class StencilUpdate(eqx.Module):
         return arrays[0]
 
     def new_values(self, nb: Callable[..., Array], params: PyTree, like: Any) -> Fields:
-        """Returns what `fn` gives, in the order of the fields.
+        """Returns what `fn` gives, in the order of the fields and what is handed on beside them.
+
+        Where functions take turns, all are called.
 
         Args:
             nb: Returns neighbours.
             params: The parameters.
             like: An array of the shape and dtype that new values have.
         """
-        new = self.fn(nb, params)
+        if isinstance(self.fn, tuple):
+            return [self.turn(k).new_values(nb, params, like) for k in range(self.turns)][-1]
+        new, names = self.fn(nb, params), self.fields + self.inner
         if isinstance(new, Mapping):
-            if set(new) != set(self.fields):
-                raise ValueError(f"`fn` must return all of {self.fields}, but returned {tuple(new)}.")
-            new = [new[name] for name in self.fields]
+            if set(new) != set(names):
+                raise ValueError(f"`fn` must return all of {names}, but returned {tuple(new)}.")
+            new = [new[name] for name in names]
         new = list(new) if isinstance(new, tuple | list) else [new]
-        if len(new) != len(self.fields):
-            raise ValueError(
-                f"`fn` must return one new value for each of {self.fields}, but returned {len(new)} of them."
-            )
-        return tuple(_as_value(x, like, name) for x, name in zip(new, self.fields))
+        if len(new) != len(names):
+            raise ValueError(f"`fn` must return one new value for each of {names}, but returned {len(new)} of them.")
+        return tuple(_as_value(x, like, name) for x, name in zip(new, names))
 
     def check_shift(self, name: str, shift: tuple[int, ...], ndim: int) -> tuple[int, ...]:
         """Returns the shift of a read, one number for each axis.
@@ -182,10 +205,11 @@ class StencilUpdate(eqx.Module):
         Raises:
             ValueError: If there is no such field, or the shift has a wrong length or leaves the radius.
         """
-        if name not in self.fields + self.coefficients:
-            raise ValueError(
-                f"`nb({name!r}, ...)` reads no field of this update: there are {self.fields + self.coefficients}."
-            )
+        names = self.fields + self.coefficients + self.inner
+        if name not in names:
+            raise ValueError(f"`nb({name!r}, ...)` reads no field of this update: there are {names}.")
+        if name in self.inner and any(shift):
+            raise ValueError(f"`nb({name!r}, ...)` reads a neighbour of what is `inner`: make it one of the fields.")
         shift = shift or (0,) * ndim
         if len(shift) != ndim or not all(isinstance(s, int | np.integer) for s in shift):
             raise ValueError(

@@ -32,7 +32,22 @@ Sides = tuple[tuple[Rule, Rule] | None, ...]
 
 
 class NotForKernelsError(Exception):
-    """Why an update has no kernel."""
+    """Why an update has no kernel, or a model no update.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.kernels.stencil import NotForKernelsError
+        from sciml.models import Diffusion
+        from sciml.spatial import Dirichlet, Grid
+
+        model = Diffusion(Grid((8, 8)), Dirichlet(0.0), diffusivity=jnp.eye(2))
+        try:
+            model.stencil(jnp.zeros((8, 8)))
+        except NotForKernelsError as error:
+            assert "tensor" in str(error)
+        ```
+    """
 
 
 def rules_of(update: StencilUpdate, ndim: int, dtype: Any) -> tuple[Sides, ...]:

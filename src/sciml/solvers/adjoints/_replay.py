@@ -68,10 +68,12 @@ def run(
         spec = spec._replace(field=[False for _ in operands.field])
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
-    members = members_of(march.stepper)
+    by_kernel = getattr(loop, "passes", None) is not None
+    members = _one_by_one if by_kernel else members_of(march.stepper)
 
     def unpack(count: int | None, flags: Any, tree: PyTree) -> tuple:
-        return enter(loop, Lanes(count), flags, tree, state_bytes, room)
+        # what JAX is to see as it is, a kernel, stays out of lanes
+        return enter(loop, Member() if by_kernel else Lanes(count), flags, tree, state_bytes, room)
 
     @members
     def plain(count, flags, tree):

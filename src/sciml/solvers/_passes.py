@@ -1,0 +1,111 @@
+"""Fixed steps on a model that is a stencil, by a kernel that takes several for each pass over memory.
+
+A model says that it is one by a method `stencil(y)`; see `sciml.kernels.stencil.StencilRates`. `_turns` makes of that
+and of a method the update of a step, and `kernels.stencil.select` says whether a kernel runs it here. The loops then
+take whole runs of steps by the kernel, and all else as before: the last shorter step, the steps that a gradient runs
+again and transposes, and those that a derivative in forward mode goes through.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from jaxtyping import Array
+
+from .._types import Args, Y
+from ..kernels.stencil import NotForKernelsError, evolve, select
+from ..kernels.stencil._select import KERNEL_OF, log_once
+from ..kernels.stencil._use import used
+from ._field import parameters_of
+from ._stepper import AbstractStepper
+from ._turns import OTHER_METHOD, update_of
+from ._verlet import Verlet
+
+
+class Passes(NamedTuple):
+    """How steps of full length run by a kernel; it holds no arrays.
+
+    Attributes:
+        stepper: The method.
+        parameters: How many of the vector field's operands are the model's parameters.
+        rebuild: Returns model and args from these.
+        impl: The way for `kernels.stencil.evolve`.
+    """
+
+    stepper: AbstractStepper
+    parameters: int
+    rebuild: Callable[[list[Array]], tuple[Any, Args]]
+    impl: str
+
+    def advance(self, field: Any, operands: list[Array], t: Array, h: Array, y: Y, steps: int) -> Y:
+        """Returns the state after a number of steps of the signed length `h`.
+
+        Args:
+            field: The bound vector field.
+            operands: The vector field's operands.
+            t: The time.
+            h: The length of a step.
+            y: The state.
+            steps: The number of steps.
+        """
+        model, _ = self.rebuild(operands[: self.parameters])
+        rates = model.stencil(y)
+        y = self._half_a_kick(field, t, -h, y)
+        rest = {"params": (h, rates.params), "coefficients": rates.coefficients}
+        fields = evolve(update_of(self.stepper, rates), rates.fields_of(y), steps, impl=self.impl, **rest)
+        return self._half_a_kick(field, t, h, rates.state_of(fields, y))
+
+    def _half_a_kick(self, field: Any, t: Array, h: Array, y: Y) -> Y:
+        if not isinstance(self.stepper, Verlet):
+            return y
+        q, v = y
+        part = self.stepper.fractions[-1] / 2 * h
+        return q, jax.tree.map(lambda v, a: v + part.astype(v.dtype) * a, v, field["acceleration"](t, q))
+
+
+def way_of(model: Any) -> str | None:
+    """Returns how a model is to run; None where no kernel is asked for or there is none."""
+    impl = used()
+    if not callable(getattr(model, "stencil", None)) or impl == "xla":
+        return None
+    return None if impl == "auto" and jax.default_backend() not in KERNEL_OF else impl
+
+
+def make_passes(stepper: AbstractStepper, model: Any, y0: Y, args: Args, h: Array, impl: str) -> Passes | None:
+    """Returns how a kernel runs the steps of a model, or None where XLA does.
+
+    Raises:
+        ValueError: If a way was asked for that cannot run them.
+    """
+    try:
+        rates = model.stencil(y0)
+        if any(map(callable, jax.tree.leaves(rates.boundary))):
+            raise NotForKernelsError("a value at a wall is a function of time")
+        update = update_of(stepper, rates)
+    except NotForKernelsError as error:
+        level = logging.INFO if str(error) == OTHER_METHOD else logging.WARNING  # that the user has chosen
+        return turn_down(model, impl, str(error), level)
+    rest = {"params": (h, rates.params), "coefficients": rates.coefficients}
+    if select(update, rates.fields_of(y0), impl=impl, **rest).way == "xla":
+        return None  # and the reason is in the log
+    parameters, rebuild = parameters_of(model, args)
+    return Passes(stepper, len(parameters), rebuild, impl)
+
+
+def turn_down(model: Any, impl: str | None, reason: str, level: int = logging.INFO) -> None:
+    """Says why a model that is a stencil runs without a kernel, in one line of the log.
+
+    Raises:
+        ValueError: If a kernel was asked for.
+    """
+    if impl is None:
+        return
+    name = type(model).__name__
+    if impl != "auto":
+        raise ValueError(
+            f"`kernels.stencil.use({impl!r})` asks for a kernel, but this run of `{name}` cannot have one: {reason}. "
+            "Kernels take fixed steps whose number is known, of explicit Runge-Kutta methods or `VelocityVerlet`, with "
+            "`adjoint=Checkpointed()` or `Direct()`. Elsewhere let XLA run it: leave `use(...)` or give it 'xla'."
+        )
+    log_once(f"{name}: {reason}", level)
