@@ -18,6 +18,7 @@ from ..kernels.lanes import Lanes
 from . import _through_diffrax
 from ._control import Tolerances
 from ._field import arrays_of, check_signature
+from ._in_kernel import way_of
 from ._loop import Loop
 from ._march import March, Operands, known
 from ._parts import Parts, bind
@@ -48,6 +49,7 @@ def solve(
     adjoint: AbstractAdjoint | None = None,
     max_steps: IntScalarLike | None = None,
     schedule: str = "lockstep",
+    impl: str = "auto",
     throw: bool = True,
 ) -> Solution:
     r"""Solves the initial value problem $\dot y = f(t, y, \mathrm{args})$, $y(t_0) = y_0$, up to $t_1$.
@@ -91,6 +93,10 @@ def solve(
             ends with the slowest. With "refill" there are fewer lanes, and a lane whose member is done
             takes up the next: faster where a few members take many times the steps of the others.
             A gradient is always computed in lockstep.
+        impl: What runs the members of a `jax.vmap`, see `sciml.kernels.ensemble.select`: "auto" takes a kernel on
+            machines where that is tested, else XLA; "xla", "pallas", "interpret" and others ask for one. A kernel
+            integrates a block of members as a whole, with their states in registers; XLA computes derivatives, and
+            solves of one member.
         throw: Whether to raise an error if the solve fails. Under a transformation nothing can be
             raised; there, look at `Solution.status` or call `Solution.raise_if_failed` afterwards.
 
@@ -133,6 +139,7 @@ def solve(
     )
     if schedule not in ("lockstep", "refill"):
         raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {schedule!r}.')
+    impl = way_of(impl, plan.stepper, adjoint, schedule)
     times = dataclasses.replace(times, longest=longest)
     if plan.stepper is None:
         sol = _through_diffrax.solve(
@@ -141,7 +148,7 @@ def solve(
     else:
         # what is known now is no variable of a derivative
         constant = all(map(concrete, jax.tree.leaves((model, args))))
-        sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule, constant)
+        sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule, impl, constant)
     sol = dataclasses.replace(sol, solver=type(solver).__name__)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, reached=sol.t_reached)
@@ -158,6 +165,7 @@ def _solve(
     plan: Plan,
     adjoint: AbstractAdjoint,
     schedule: str,
+    impl: str,
     constant: bool,
 ) -> Solution:
     assert plan.stepper is not None  # else diffrax runs the solve
@@ -201,9 +209,10 @@ def _solve(
         check_apart(lambda t, y, held: field(t, y, held), times.t0, y0, operands)
     march = March(field, plan.stepper, plan.control, saves is not None, together, constant)
     if plan.steps is not None:
-        loop = Steps(march, Lanes(None), plan.steps, plan.tail)
+        loop = Steps(march, Lanes(None), plan.steps, plan.tail, impl=impl)
     else:
-        loop = Loop(march, Lanes(None), plan.max_steps, plan.differentiable_times, count=plan.count, tail=plan.tail)
+        times_differ = plan.differentiable_times
+        loop = Loop(march, Lanes(None), plan.max_steps, times_differ, count=plan.count, tail=plan.tail, impl=impl)
         loop = Refill(loop) if schedule == "refill" else loop
     result = adjoint.run(loop, y0, inputs, plan.differentiable_times)
 
