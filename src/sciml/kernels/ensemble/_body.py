@@ -4,6 +4,7 @@ It knows no machine. Where a block's numbers stand in memory, and how its lanes 
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._loops import while_loop
+from ..lanes._values import STAY_SCATTERED_UP_TO
 from ._flat import Flat, NotHeldError, dtype_in, elements_of, flatten
 from ._member import Counted, Members, UntilDone
 
@@ -55,6 +57,10 @@ class Body:
         self._inputs = jax.tree.leaves(inputs)
         if (size := len(elements_of(inputs))) > MOST_INPUTS:
             raise NotHeldError(f"a member has {size} numbers as state and parameters, and a kernel takes {MOST_INPUTS}")
+        if (largest := max((math.prod(x.shape) for x in self._inputs), default=0)) > STAY_SCATTERED_UP_TO:
+            raise NotHeldError(
+                f"a member has an array of {largest} numbers, and a kernel takes arrays of up to {STAY_SCATTERED_UP_TO}"
+            )
         self._places = self._place()
 
         def flat(function: Any, *args: Any) -> Flat:
@@ -126,8 +132,8 @@ class Body:
         """Runs a block of members.
 
         Args:
-            machine: Where the block's lanes stand: `own(ref, row)`, `shared(ref, row)`, `write(ref, row, values)`, and
-                `any(condition)`.
+            machine: Where the block's lanes stand: `own(ref, row)`, `shared(ref, row)`, `write(ref, row, values)`; how
+                they agree, `any(condition)`; and `call(program, *elements)`.
             own: References to what each member has of its own.
             shared: References to what members share, for each dtype.
             targets: A reference to the targets, or None.
@@ -148,28 +154,28 @@ class Body:
                 found += mine[k] if self._batched[k] else [machine.shared(shared[number], row) for row in rows]
             return found
 
-        state = self._pack(self.start(*inputs()))
+        state = self._pack(machine.call(self.start, *inputs()))
         turns = jnp.zeros((), jnp.int32)
         if isinstance(self.loop, UntilDone):
             turns, state = self._until_done(machine, inputs, turns, state, targets, saved)
         else:
-            turns, state = self._counted(inputs, state)
-        values = self._pack(self.result(*self._unpack(state), *inputs()))
+            turns, state = self._counted(machine, inputs, state)
+        values = self._pack(machine.call(self.result, *self._unpack(state), *inputs()))
         values.append(jnp.broadcast_to(turns, self.lanes))
         self._write(machine, outs, 0, self.results, values)
 
     def _until_done(self, machine, inputs, turns, state, targets, saved) -> tuple[Array, list[Array]]:
         def until(turns, state, target):
             def going(carry):
-                return machine.any(self.pending(*self._unpack(carry[1]), target)[0])
+                return machine.any(machine.call(self.pending, *self._unpack(carry[1]), target)[0])
 
             def turn(carry):
                 turns, state = carry
-                return turns + 1, self._pack(self.advance(*self._unpack(state), *inputs(), target))
+                return turns + 1, self._pack(machine.call(self.advance, *self._unpack(state), *inputs(), target))
 
             return while_loop(going, turn, (turns, state))
 
-        end = self.end(*inputs())[0]
+        end = machine.call(self.end, *inputs())[0]
         if not self.saves:
             return until(turns, state, end)
 
@@ -179,29 +185,30 @@ class Body:
             target = read(targets, jnp.minimum(number, np.int32(self.saves - 1)))
             target = jnp.where(jnp.broadcast_to(number == self.saves, self.lanes), end, target)
             turns, state = until(turns, state, target)
-            values = self._pack(self.save(*self._unpack(state), *inputs(), target))
+            values = self._pack(machine.call(self.save, *self._unpack(state), *inputs(), target))
             self._write(machine, saved, number, self.saved, values)
             return turns, state
 
         # the end is one more target, so that the program has one loop, and what is saved there goes to waste
-        return jax.lax.fori_loop(np.int32(0), np.int32(self.saves + 1), save, (turns, state))
+        return _repeat(self.saves + 1, save, (turns, state))
 
-    def _counted(self, inputs, state) -> tuple[Array, list[Array]]:
+    def _counted(self, machine, inputs, state) -> tuple[Array, list[Array]]:
         assert isinstance(self.loop, Counted)
         total = 0
         for first, stretches, length in self.loop.stretches:
 
-            def step(number, state):
-                number = jnp.broadcast_to(number.astype(np.int32), self.lanes)
-                return self._pack(self.step(*self._unpack(state), *inputs(), number))
-
             def stretch(k, state, first=first, length=length):
-                begin = np.int32(first) + k.astype(np.int32) * np.int32(length)
-                state = jax.lax.fori_loop(begin, begin + np.int32(length), step, state)
-                done = jnp.broadcast_to(begin + np.int32(length), self.lanes)
-                return self._pack(self.look(*self._unpack(state), done))
+                begin = first + k * length
 
-            state = jax.lax.fori_loop(np.int32(0), np.int32(stretches), stretch, state)
+                def step(j, state):
+                    number = jnp.broadcast_to(begin + j, self.lanes)
+                    return self._pack(machine.call(self.step, *self._unpack(state), *inputs(), number))
+
+                state = _repeat(length, step, state)
+                done = jnp.broadcast_to(begin + length, self.lanes)
+                return self._pack(machine.call(self.look, *self._unpack(state), done))
+
+            state = _repeat(stretches, stretch, state)
             total += stretches * length
         return jnp.full((), total, jnp.int32), state
 
@@ -254,6 +261,16 @@ class Body:
             return parts.reshape(*parts.shape[:axis], *s.shape, parts.shape[-1]).astype(s.dtype)
 
         return jax.tree.map(leaf, like)
+
+
+def _repeat(times: int, body: Callable[[Array, Any], Any], carry: Any) -> Any:
+    """Returns the carry after some turns; `fori_loop` counts them in 64 bits, where these are enabled."""
+
+    def turn(counted):
+        number, carry = counted
+        return number + 1, body(number, carry)
+
+    return while_loop(lambda counted: counted[0] < times, turn, (jnp.zeros((), jnp.int32), carry))[1]
 
 
 def kinds_of(dtypes: list) -> list:

@@ -30,7 +30,7 @@ _FLOATS = {"mosaic_gpu": ("float32", "float64"), "mosaic_tpu": ("float32",)}
 
 _CALLS = ("jaxpr", "call_jaxpr")
 
-_SAME = frozenset(("copy", "copy_p", "optimization_barrier", "pcast", "pvary"))
+_SAME = frozenset(("copy", "copy_p", "optimization_barrier", "pcast", "pvary", "stop_gradient"))
 """Primitives that change nothing in a kernel."""
 
 
@@ -49,9 +49,17 @@ class Flat(NamedTuple):
     jaxpr: jex.core.ClosedJaxpr
     out: PyTree
 
-    def __call__(self, *elements: Array) -> list[Array]:
-        """Returns the elements of the results."""
-        return jex.core.jaxpr_as_fun(self.jaxpr)(*elements)
+    def __call__(self, *elements: Array, pin: Callable[[Array], Array]) -> list[Array]:
+        """Returns the elements of the results; `pin` is applied to arrays of constants."""
+        known = dict(zip(self.jaxpr.jaxpr.invars, elements, strict=True))
+
+        def read(atom: Any) -> Any:
+            return np.asarray(atom.val, atom.aval.dtype)[()] if _is_literal(atom) else known[atom]
+
+        for eqn in self.jaxpr.jaxpr.eqns:
+            out = eqn.primitive.bind(*map(read, eqn.invars), **eqn.params)
+            known[eqn.outvars[0]] = pin(out) if eqn.primitive.name == "broadcast_in_dim" else out
+        return [read(v) for v in self.jaxpr.jaxpr.outvars]
 
 
 def flatten(function: Callable, *args: PyTree, lanes: tuple[int, ...], kernel: str) -> Flat:
@@ -119,6 +127,7 @@ class _Rewriting:
     def __init__(self, kernel: str, lanes: tuple[int, ...]):
         self.kernel, self.lanes = kernel, lanes
         self.missing: set[str] = set()
+        self._filled: dict[tuple[str, bytes], Any] = {}
 
     def check(self) -> None:
         """Raises an error that names what was missing."""
@@ -154,7 +163,12 @@ class _Rewriting:
         return self.dtype(value.dtype).type(value)
 
     def _spread(self, x: Any) -> Any:
-        return x if np.ndim(x) else jax.lax.full(self.lanes, x, x.dtype)
+        if np.ndim(x):
+            return x
+        key = x.dtype.name, x.tobytes()
+        if key not in self._filled:
+            self._filled[key] = jax.lax.full(self.lanes, x, x.dtype)
+        return self._filled[key]
 
     def _equation(self, eqn: Any, inputs: list[Any]) -> list[Any]:
         name, params = eqn.primitive.name, eqn.params

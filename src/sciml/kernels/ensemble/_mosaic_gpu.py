@@ -1,5 +1,6 @@
 """The launcher for GPUs: a warpgroup for each block of 128 members, a thread for each member."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from jaxtyping import Array
 
 from ..._vma import struct, vma_of
 from ._body import Body, Operands, kinds_of
+from ._flat import Flat
 
 LANES = (128,)
 """The lanes of a block, one for each thread of a warpgroup."""
@@ -19,8 +21,9 @@ LANES = (128,)
 class _Memory:
     """A machine whose memory is all of the members'; `block` is the number of the block that runs."""
 
-    def __init__(self, block: Any):
+    def __init__(self, block: Any, pin: Callable[[Array], Array]):
         self._here = pl.ds(block * LANES[0], LANES[0])
+        self._pin = pin
 
     def own(self, ref: Any, row: Any) -> Array:
         return ref[row, self._here]
@@ -31,8 +34,16 @@ class _Memory:
     def write(self, ref: Any, row: Any, values: Array) -> None:
         ref[row, self._here] = values
 
+    def call(self, program: Flat, *elements: Array) -> list[Array]:
+        return program(*elements, pin=self._pin)
+
     def any(self, condition: Array) -> Array:
         return jnp.max(jnp.where(condition, np.int32(1), np.int32(0))) > 0
+
+
+def _one_a_thread(x: Array) -> Array:
+    """Says that a thread holds one lane. JAX would find that out, in a time that is quadratic in the program's size."""
+    return plgpu.layout_cast(x, plgpu.Layout.WG_STRIDED(LANES, vec_size=1))
 
 
 def launch(body: Body, operands: Operands, count: int, interpret: Any = False) -> tuple[list[Array], list[Array]]:
@@ -72,7 +83,7 @@ def launch(body: Body, operands: Operands, count: int, interpret: Any = False) -
     if interpret is True:
         anywhere = pl.BlockSpec(memory_space=pl.ANY)
         found = pl.pallas_call(
-            lambda *refs: run(_Memory(pl.program_id(0)), refs),
+            lambda *refs: run(_Memory(pl.program_id(0), lambda x: x), refs),
             out_shape=out,
             grid=(blocks,),
             in_specs=[anywhere] * len(inputs),
@@ -80,8 +91,11 @@ def launch(body: Body, operands: Operands, count: int, interpret: Any = False) -
             interpret=True,
         )(*inputs)
     else:
+        pin = (lambda x: x) if interpret else _one_a_thread
         found = plgpu.kernel(
-            lambda *refs: run(_Memory(jax.lax.axis_index("block")), refs),
+            lambda *refs: run(
+                _Memory(jax.lax.axis_index("block"), (lambda x: x) if interpret else _one_a_thread), refs
+            ),
             out_type=out,
             grid=(blocks,),
             grid_names=("block",),

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from ..._vma import struct, vma_of
 from ._body import Body, Operands, kinds_of
+from ._flat import Flat
 
 LANES = (8, 128)
 """The lanes of a block."""
@@ -28,6 +29,9 @@ class _Tpu:
 
     def write(self, ref: Any, row: Any, values: Array) -> None:
         ref[row] = values
+
+    def call(self, program: Flat, *elements: Array) -> list[Array]:
+        return program(*elements, pin=lambda x: x)
 
     def any(self, condition: Array) -> Array:
         return jnp.max(jnp.where(condition, np.float32(1), np.float32(0))) > 0

@@ -95,7 +95,8 @@ def _rem(x: Array, y: Array) -> Array:
 
 def _sinh(x: Array) -> Array:
     grown = jnp.expm1(jnp.abs(x))
-    return jnp.sign(x) * 0.5 * (grown + grown / (grown + 1))
+    rest = jnp.where(grown > 1, 1 - 1 / (grown + 1), grown / (1 + jnp.where(grown > 1, _like(x, 0), grown)))
+    return jnp.sign(x) * 0.5 * (grown + rest)
 
 
 def _cosh(x: Array) -> Array:
