@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
-from jax.sharding import PartitionSpec
 
 import sciml
 from sciml.kernels import ensemble
@@ -180,23 +179,6 @@ def test_gradients_are_those_of_xla(adjoint):
         jax.jit(jax.grad(lambda p, impl=impl: total(p, impl)))(rates(20)) for impl in ("interpret", "xla")
     )
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.x64
-def test_the_same_under_shard_map_and_nested_vmap():
-    def member(p, impl):
-        return sciml.solve(lotka_volterra, jnp.ones(2, jnp.float32), t0=0.0, t1=1.0, args=p, impl=impl, **WITHIN)
-
-    mesh = jax.make_mesh((4,), ("members",), axis_types=(jax.sharding.AxisType.Auto,))
-    spec = PartitionSpec("members")
-    found, expected = (
-        jax.jit(jax.shard_map(jax.vmap(jax.vmap(lambda p, impl=impl: member(p, impl))), mesh=mesh, in_specs=spec,
-                              out_specs=spec))(rates(60).reshape(12, 5))
-        for impl in ("interpret", "xla")
-    )  # fmt: skip
-    np.testing.assert_array_equal(found.stats.accepted, expected.stats.accepted)
-    np.testing.assert_allclose(found.ys, expected.ys, rtol=1e-5)
 
 
 def decay() -> UntilDone:

@@ -93,9 +93,7 @@ def launch(body: Body, operands: Operands, count: int, interpret: Any = False) -
     else:
         pin = (lambda x: x) if interpret else _one_a_thread
         found = plgpu.kernel(
-            lambda *refs: run(
-                _Memory(jax.lax.axis_index("block"), (lambda x: x) if interpret else _one_a_thread), refs
-            ),
+            lambda *refs: run(_Memory(jax.lax.axis_index("block"), pin), refs),
             out_type=out,
             grid=(blocks,),
             grid_names=("block",),
