@@ -81,7 +81,7 @@ def select(model: Callable[..., PyTree], *args: PyTree, impl: str = "auto") -> S
         import sciml
         from sciml.kernels import ensemble
 
-        chosen = ensemble.select(sciml.models.Lorenz(), 0.0, jnp.ones(3, jnp.float32), None)
+        chosen = ensemble.select(sciml.models.Lorenz63(), 0.0, jnp.ones(3, jnp.float32), None)
         print(chosen.way, "because", chosen.reason)
         ```
     """
