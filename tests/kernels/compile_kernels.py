@@ -6,6 +6,7 @@ registers than the ceilings below.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -18,8 +19,13 @@ import time
 CEILING = 64
 """Registers for each thread of a stencil kernel; 65536 / 128 / 64 leaves room for eight blocks."""
 
+<<<<<<< HEAD
 CEILING_3D = 192
 """Those of a kernel that holds tiles of several planes in registers; it leaves room for two blocks."""
+=======
+CEILING_OF_ENSEMBLES = 112
+"""The same for a kernel of an ensemble, which has a member's state and stages in registers."""
+>>>>>>> ensemble
 
 # The numbers of an H200 that the compiler asks for, from NVIDIA's data sheet.
 H200 = """
@@ -68,6 +74,37 @@ def cases() -> dict:
     }
 
 
+def ensembles() -> dict:
+    """Each ensemble as a function of parameters, `(members, 3)`, and the number of members."""
+    import jax
+    import jax.numpy as jnp
+
+    import sciml
+
+    def lorenz(t, y, p):
+        return jnp.stack([p[0] * (y[1] - y[0]), y[0] * (p[1] - y[2]) - y[1], y[0] * y[1] - p[2] * y[2]])
+
+    def robertson(t, y, k):
+        slow, fast, rest = k[0] * y[0], k[1] * y[1] * y[2], k[2] * y[1] ** 2
+        return jnp.stack([-slow + fast, slow - fast - rest, rest])
+
+    def run(model, **how):
+        def member(p, impl):
+            return sciml.solve(model, jnp.asarray([1.0, 0.0, 0.0], p.dtype), t0=0.0, t1=1.0, args=p, impl=impl, **how)
+
+        return lambda p, impl: jax.vmap(lambda p: member(p, impl))(p)
+
+    within = dict(rtol=1e-5, atol=1e-6)
+    stiff = dict(solver=sciml.solvers.Rodas5P(), rtol=1e-4, atol=1e-6)
+    return {
+        "ensemble, Tsit5": run(lorenz, **within),
+        "ensemble, Tsit5, 100 saved times": run(lorenz, saveat=jnp.linspace(0.0, 1.0, 100), **within),
+        "ensemble, 1000 fixed steps": run(lorenz, dt=1e-3),
+        "ensemble, Rosenbrock23": run(robertson, **(stiff | {"solver": sciml.solvers.Rosenbrock23()})),
+        "ensemble, Rodas5P": run(robertson, **stiff),
+    }
+
+
 def compile_all(kernel: str) -> None:
     """Compiles every case for a topology without devices; prints one line of JSON for each."""
     import jax
@@ -92,10 +129,18 @@ def compile_all(kernel: str) -> None:
         def run(state, rest, update=update, params=params, k=k):
             return evolve(update, state, k, params, coefficients=rest, impl=f"mosaic_{kernel}", steps_per_pass=k)
 
-        start = time.perf_counter()
-        print(f"CASE {name}", flush=True)
-        jax.jit(run).trace(state, rest).lower().compile()
-        print("DONE " + json.dumps({"case": name, "seconds": time.perf_counter() - start}), flush=True)
+        compile_one(name, jax.jit(run), state, rest)
+    members = jax.ShapeDtypeStruct((10000, 3), jnp.float32, sharding=sharding)
+    for name, run in ensembles().items():
+        compile_one(name, jax.jit(functools.partial(run, impl=f"mosaic_{kernel}")), members)
+
+
+def compile_one(name: str, run, *shapes) -> None:
+    """Compiles one case and prints a line of JSON."""
+    start = time.perf_counter()
+    print(f"CASE {name}", flush=True)
+    run.trace(*shapes).lower().compile()
+    print("DONE " + json.dumps({"case": name, "seconds": time.perf_counter() - start}), flush=True)
 
 
 def child(kernel: str) -> subprocess.CompletedProcess:
@@ -170,9 +215,14 @@ def check(kernel: str) -> bool:
 
             ptxas = pathlib.Path(next(iter(nvidia.__path__))) / "cu13" / "bin" / "ptxas"
             kernels = registers(text, ptxas)
+            ceiling = CEILING_OF_ENSEMBLES if name.startswith("ensemble") else CEILING
             for used, spilled in kernels:
                 line += f", {used} registers, {spilled} bytes spilled"
+<<<<<<< HEAD
                 well = well and used <= (CEILING_3D if "3-D" in name else CEILING) and spilled == 0
+=======
+                well = well and used <= ceiling and spilled == 0
+>>>>>>> ensemble
             if not kernels:
                 line += ", no PTX seen"
                 well = False

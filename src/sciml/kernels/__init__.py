@@ -1,7 +1,8 @@
 """Kernels: formulations of the same arithmetic that a machine runs faster, each beside its reference.
 
 - `kernels.lanes`: a model written for one member, run over many.
+- `kernels.ensemble`: an ensemble's whole integration in one kernel.
 - `kernels.stencil`: a grid whose cells look at their neighbours, many steps at a time.
 """
 
-from . import lanes as lanes, stencil as stencil
+from . import ensemble as ensemble, lanes as lanes, stencil as stencil

@@ -16,6 +16,7 @@ from .._levels import Room
 from .._loops import scan, while_loop
 from .._vma import to_varying, vma_of
 from ..kernels.lanes import Lanes, Member, is_value
+from ._in_kernel import in_kernel, until_done
 from ._march import Dense, March, Operands, Outcome, Restart, State, known
 from ._record import Buffers, Parts, blank, put, room, thin
 
@@ -98,6 +99,7 @@ class Loop(eqx.Module):
         slots: The number of slots of the record, a power of two.
         count: The number of fixed steps before the last shorter one, where that is known when traced.
         tail: Whether there is such a shorter one.
+        impl: What runs many members: XLA, or a kernel.
     """
 
     march: March
@@ -107,6 +109,7 @@ class Loop(eqx.Module):
     slots: int = eqx.field(static=True, default=16)
     count: int | None = eqx.field(static=True, default=None)
     tail: bool = eqx.field(static=True, default=False)
+    impl: str = eqx.field(static=True, default="xla")
 
     def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Loop":
         """Returns the loop over other lanes, with as many slots as there is room for.
@@ -125,15 +128,23 @@ class Loop(eqx.Module):
                 "number, no tolerances and no `saveat`. Elsewhere choose with `memory` or `segments`."
             )
         if room.segments is not None:
-            return Loop(self.march, lanes, self.max_steps, self.slopes, max(16, _power_of_two(room.segments)))
+            slots = max(16, _power_of_two(room.segments))
+            return Loop(self.march, lanes, self.max_steps, self.slopes, slots, impl=self.impl)
         slots = _power_of_two(min(room.memory, ZEROED_AT_MOST) / (2 * state_bytes * (lanes.count or 1))) // 2
         most = 4096 if lanes.count is None else 1024
         slots = max(16, min(most, slots, _power_of_two(self.max_steps)))
-        return Loop(self.march, lanes, self.max_steps, self.slopes, slots)
+        return Loop(self.march, lanes, self.max_steps, self.slopes, slots, impl=self.impl)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Marches every member to the end; `y0` and `operands` are lane values."""
-        return self._forward(y0, operands, saves, False)[0]
+
+        def by_xla(y0, operands, saves):
+            return self._forward(y0, operands, saves, False)[0]
+
+        def member():
+            return until_done(self.march, Result, saves is not None)
+
+        return in_kernel(self.impl, self.lanes, member, by_xla, y0, operands, saves)
 
     def forward_sloped(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, PyTree]:
         """Marches every member to the end, and returns the saved states' derivatives by their times, too."""

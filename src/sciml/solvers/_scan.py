@@ -18,7 +18,9 @@ from .. import _levels
 from .._levels import Room
 from .._loops import scan
 from .._status import Status
+from ..kernels.ensemble._member import Counted
 from ..kernels.lanes import Lanes, Member, is_value
+from ._in_kernel import in_kernel
 from ._loop import Result, Saves
 from ._march import March, Operands, known
 from ._passes import Passes
@@ -39,7 +41,11 @@ class Steps(eqx.Module):
         count: The number of steps of length `dt`.
         tail: Whether a shorter step follows, which ends at the end time.
         counts: How many states each level of the gradient keeps; with one level, all of them.
+<<<<<<< HEAD
         passes: How a kernel takes the steps between two states that are kept; None where XLA takes them.
+=======
+        impl: What runs many members: XLA, or a kernel.
+>>>>>>> ensemble
     """
 
     march: March
@@ -47,7 +53,11 @@ class Steps(eqx.Module):
     count: int = eqx.field(static=True)
     tail: bool = eqx.field(static=True)
     counts: tuple[int, ...] = eqx.field(static=True, default=())
+<<<<<<< HEAD
     passes: Passes | None = eqx.field(static=True, default=None)
+=======
+    impl: str = eqx.field(static=True, default="xla")
+>>>>>>> ensemble
 
     def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Steps":
         """Returns the loop over other lanes, with the fewest levels that there is room for; see `Loop.over`.
@@ -63,6 +73,7 @@ class Steps(eqx.Module):
         else:
             most = room.memory // max(1, state_bytes * (lanes.count or 1))
             counts = _levels.fit(self.count, most) or _levels.deepest(self.count)
+<<<<<<< HEAD
             if self.passes is not None and len(counts) == 1:  # a kernel keeps no state between its steps
                 counts = _levels.split(self.count, 2)
         return Steps(self.march, lanes, self.count, self.tail, counts, self.passes)
@@ -70,6 +81,17 @@ class Steps(eqx.Module):
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
         return self._forward(y0, operands, lambda y: None, self.passes is not None)[0]
+=======
+        return Steps(self.march, lanes, self.count, self.tail, counts, self.impl)
+
+    def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
+        """Takes all steps; `y0` and `operands` are lane values."""
+
+        def by_xla(y0, operands, saves):
+            return self._forward(y0, operands, lambda y: None)[0]
+
+        return in_kernel(self.impl, self.lanes, self._one_member, by_xla, y0, operands, saves)
+>>>>>>> ensemble
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None
@@ -157,6 +179,23 @@ class Steps(eqx.Module):
             bar, _ = scan(unwind, bar, (numbers, here), reverse=True, like=operands)
         y_bar, diff_bar = self.lanes.call(self._unless_failed, bar, finite)
         return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), None
+
+    def _one_member(self) -> Counted:
+        def step(carry, inputs, number):
+            y, memory = self._step(carry.y, carry.memory, number, inputs[1])
+            return carry._replace(y=y, memory=memory)
+
+        def look(carry, number):
+            return carry._replace(finite=count_finite(carry.finite, carry.y, number))
+
+        def result(carry, inputs):
+            carry = self._last(carry, inputs[1]) if self.tail else carry
+            return result_of_steps(carry.y, carry.finite, self.count + self.tail, inputs[1])._replace(executed=None)
+
+        counts = _levels.split(self.count, 2)
+        pieces = _levels.pieces(self.count, counts if len(counts) > 1 else (1, self.count))
+        stretches = tuple((first, math.prod(shape[:-1]), shape[-1]) for first, shape in pieces)
+        return Counted(lambda inputs: self._start(*inputs), step, look, result, stretches)
 
     def _states(self, y, numbers, operands):
         """Returns the states before each of the steps, or blocks of steps, along the first axis of `numbers`."""

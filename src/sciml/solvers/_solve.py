@@ -19,6 +19,7 @@ from . import _through_diffrax
 from ._control import Tolerances
 from ._cuts import cuts_of, run as run_cut
 from ._field import arrays_of, check_signature
+from ._in_kernel import way_of
 from ._loop import Loop
 from ._march import March, Operands, known
 from ._parts import Parts, bind
@@ -50,6 +51,7 @@ def solve(
     adjoint: AbstractAdjoint | None = None,
     max_steps: IntScalarLike | None = None,
     schedule: str = "lockstep",
+    impl: str = "auto",
     throw: bool = True,
 ) -> Solution:
     r"""Solves the initial value problem $\dot y = f(t, y, \mathrm{args})$, $y(t_0) = y_0$, up to $t_1$.
@@ -93,6 +95,10 @@ def solve(
             ends with the slowest. With "refill" there are fewer lanes, and a lane whose member is done
             takes up the next: faster where a few members take many times the steps of the others.
             A gradient is always computed in lockstep.
+        impl: What runs the members of a `jax.vmap`, see `sciml.kernels.ensemble.select`: "auto" takes a kernel on
+            machines where that is tested, else XLA; "xla", "pallas", "interpret" and others ask for one. A kernel
+            integrates a block of members as a whole, with their states in registers; XLA computes derivatives, and
+            solves of one member.
         throw: Whether to raise an error if the solve fails. Under a transformation nothing can be
             raised; there, look at `Solution.status` or call `Solution.raise_if_failed` afterwards.
 
@@ -135,6 +141,7 @@ def solve(
     )
     if schedule not in ("lockstep", "refill"):
         raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {schedule!r}.')
+    impl = way_of(impl, plan.stepper, adjoint, schedule)
     times = dataclasses.replace(times, longest=longest)
     impl, cuts = way_of(model), None
     if impl is not None:  # else nobody asks for a kernel
@@ -149,7 +156,11 @@ def solve(
     else:
         # what is known now is no variable of a derivative
         constant = all(map(concrete, jax.tree.leaves((model, args))))
+<<<<<<< HEAD
         sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule, constant, impl, cuts)
+=======
+        sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule, impl, constant)
+>>>>>>> ensemble
     sol = dataclasses.replace(sol, solver=type(solver).__name__)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, reached=sol.t_reached)
@@ -166,6 +177,7 @@ def _solve(
     plan: Plan,
     adjoint: AbstractAdjoint,
     schedule: str,
+    impl: str,
     constant: bool,
     impl: str | None,
     cuts: tuple[int, ...] | None,
@@ -214,9 +226,14 @@ def _solve(
     if impl is not None:
         passes = make_passes(plan.stepper, model, y0, args, direction * dt, impl)
     if plan.steps is not None:
+<<<<<<< HEAD
         loop = Steps(march, Lanes(None), plan.steps, plan.tail, passes=passes)
+=======
+        loop = Steps(march, Lanes(None), plan.steps, plan.tail, impl=impl)
+>>>>>>> ensemble
     else:
-        loop = Loop(march, Lanes(None), plan.max_steps, plan.differentiable_times, count=plan.count, tail=plan.tail)
+        times_differ = plan.differentiable_times
+        loop = Loop(march, Lanes(None), plan.max_steps, times_differ, count=plan.count, tail=plan.tail, impl=impl)
         loop = Refill(loop) if schedule == "refill" else loop
     if passes is not None and cuts is not None and plan.count is not None:
         whole = Steps(dataclasses.replace(march, dense=False), Lanes(None), plan.count, plan.tail, passes=passes)

@@ -1,0 +1,205 @@
+"""A member's function as a program on arrays that are all alike: a lane for each member, only elementwise work.
+
+A kernel holds a member's state in registers, one element in each, and cannot index, stack or reduce there.
+`kernels.lanes` takes these apart when the function is traced; what it leaves is rewritten for one kind of machine:
+calls are opened, integers have 32 bits, the machine's own branch is taken where a program has one for each, and
+what the machine's compiler lacks is composed of what it has.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.extend as jex
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import partial_eval
+from jaxtyping import Array, PyTree
+
+from ..lanes._interpret import evaluate, is_value, trace
+from ..lanes._values import Scattered, boxed
+from ..stencil._primitives import LOWERED
+from ._polyfills import POLYFILLS
+
+_COUNT = 128  # lanes to trace with; the program is then rewritten for the shape that a kernel has
+
+_PLATFORMS = {"mosaic_gpu": "cuda", "mosaic_tpu": "tpu"}
+
+_FLOATS = {"mosaic_gpu": ("float32", "float64"), "mosaic_tpu": ("float32",)}
+
+_CALLS = ("jaxpr", "call_jaxpr")
+
+_SAME = frozenset(("copy", "copy_p", "optimization_barrier", "pcast", "pvary", "stop_gradient"))
+"""Primitives that change nothing in a kernel."""
+
+
+class NotHeldError(ValueError):
+    """Says what of a member's function a kernel cannot hold."""
+
+
+class Flat(NamedTuple):
+    """A function of one member over lanes, called with its arguments' elements in order, each an array of lanes.
+
+    Attributes:
+        jaxpr: The program.
+        out: Shapes and dtypes of the member's results.
+    """
+
+    jaxpr: jex.core.ClosedJaxpr
+    out: PyTree
+
+    def __call__(self, *elements: Array, pin: Callable[[Array], Array]) -> list[Array]:
+        """Returns the elements of the results; `pin` is applied to arrays of constants."""
+        known = dict(zip(self.jaxpr.jaxpr.invars, elements, strict=True))
+
+        def read(atom: Any) -> Any:
+            return np.asarray(atom.val, atom.aval.dtype)[()] if _is_literal(atom) else known[atom]
+
+        for eqn in self.jaxpr.jaxpr.eqns:
+            out = eqn.primitive.bind(*map(read, eqn.invars), **eqn.params)
+            known[eqn.outvars[0]] = pin(out) if eqn.primitive.name == "broadcast_in_dim" else out
+        return [read(v) for v in self.jaxpr.jaxpr.outvars]
+
+
+def flatten(function: Callable, *args: PyTree, lanes: tuple[int, ...], kernel: str) -> Flat:
+    """Returns a member's function as a kernel's program.
+
+    Args:
+        function: A function of one member's arrays.
+        args: Its arguments' shapes and dtypes.
+        lanes: The shape of lanes in the kernel.
+        kernel: The kernel's name.
+
+    Raises:
+        NotHeldError: If the kernel cannot hold it.
+    """
+    found: dict[str, Any] = {}
+    reasons: dict[str, str] = {}
+
+    def member(*elements: Array) -> list[Array]:
+        rest = iter(elements)
+        values = jax.tree.map(
+            lambda s: Scattered(boxed([next(rest) for _ in range(math.prod(s.shape))], s.shape), s.dtype), args
+        )
+        program, structure = trace(function, *values)
+        out = evaluate(program, jax.tree.leaves(values, is_leaf=is_value), _COUNT, reasons.__setitem__)
+        found["out"] = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in out])
+        values = [v for v in out if isinstance(v, Scattered)]
+        if reasons or len(values) < len(out):
+            said = ", ".join(f"{name} ({reason})" for name, reason in sorted(reasons.items()))
+            raise NotHeldError(f"the model uses {said or 'arrays too large to hold element by element'}")
+        return [jnp.broadcast_to(jnp.asarray(x, v.dtype), (_COUNT,)) for v in values for x in v.elements.reshape(-1)]
+
+    given = elements_of(args)
+    traced = jax.make_jaxpr(member)(*(jax.ShapeDtypeStruct((_COUNT,), dtype) for dtype in given))
+    used, _ = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars), instantiate=True)
+    rewriting = _Rewriting(kernel, lanes)
+    inputs = [jax.ShapeDtypeStruct(lanes, rewriting.dtype(dtype)) for dtype in given]
+    rewriting.check()
+    closed = jax.make_jaxpr(lambda *xs: rewriting.run(used, traced.consts, xs))(*inputs)
+    rewriting.check()
+    return Flat(closed, found["out"])
+
+
+def elements_of(tree: PyTree) -> list[Any]:
+    """Returns the dtype of every element of the leaves in order."""
+    return [leaf.dtype for leaf in jax.tree.leaves(tree) for _ in range(math.prod(leaf.shape))]
+
+
+def dtype_in(kernel: str, dtype: Any) -> np.dtype | None:
+    """Returns as what a kernel holds numbers of a dtype; None where it cannot."""
+    if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        return None
+    dtype = np.dtype(dtype)
+    if dtype == np.bool_ or dtype.name in _FLOATS[kernel]:
+        return dtype
+    return np.dtype(np.int32) if np.issubdtype(dtype, np.signedinteger) else None
+
+
+def _is_literal(atom: Any) -> bool:
+    return isinstance(atom, jex.core.Literal)
+
+
+class _Rewriting:
+    """Runs a program over lanes by what one kind of machine can do."""
+
+    def __init__(self, kernel: str, lanes: tuple[int, ...]):
+        self.kernel, self.lanes = kernel, lanes
+        self.missing: set[str] = set()
+        self._filled: dict[tuple[str, bytes], Any] = {}
+
+    def check(self) -> None:
+        """Raises an error that names what was missing."""
+        if self.missing:
+            raise NotHeldError(f"the model uses {', '.join(sorted(self.missing))}, which the kernel cannot hold")
+
+    def dtype(self, dtype: Any) -> np.dtype:
+        """Returns as what the kernel holds numbers of a dtype."""
+        held = dtype_in(self.kernel, dtype)
+        if held is None:
+            self.missing.add(f"numbers of dtype {dtype}")
+        return np.dtype(np.float32) if held is None else held
+
+    def run(self, jaxpr: jex.core.Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+        """Returns the program's results, each over all lanes."""
+        return [self._spread(x) for x in self._run(jaxpr, consts, args)]
+
+    def _run(self, jaxpr: jex.core.Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+        known = dict(zip(jaxpr.constvars, map(self._constant, consts)))
+        known.update(zip(jaxpr.invars, args))
+
+        def read(atom: Any) -> Any:
+            return self._constant(np.asarray(atom.val, atom.aval.dtype)) if _is_literal(atom) else known[atom]
+
+        for eqn in jaxpr.eqns:
+            known.update(zip(eqn.outvars, self._equation(eqn, [read(v) for v in eqn.invars])))
+        return [read(v) for v in jaxpr.outvars]
+
+    def _constant(self, value: Any) -> Any:
+        if np.ndim(value):
+            self.missing.add(f"an array of shape {np.shape(value)}")
+            value = np.asarray(value).reshape(-1)[0]
+        return self.dtype(value.dtype).type(value)
+
+    def _spread(self, x: Any) -> Any:
+        if np.ndim(x):
+            return x
+        key = x.dtype.name, x.tobytes()
+        if key not in self._filled:
+            self._filled[key] = jax.lax.full(self.lanes, x, x.dtype)
+        return self._filled[key]
+
+    def _equation(self, eqn: Any, inputs: list[Any]) -> list[Any]:
+        name, params = eqn.primitive.name, eqn.params
+        if name in _SAME:
+            return inputs
+        if name == "platform_index":
+            return [np.int32(0)]  # its branch is told by its name
+        if name == "cond" and params.get("branches_platforms"):
+            branches = dict(
+                (platform, branch)
+                for platforms, branch in zip(params["branches_platforms"], params["branches"])
+                for platform in (platforms or (None,))
+            )
+            chosen = branches.get(_PLATFORMS[self.kernel], branches.get(None))
+            if chosen is not None:
+                return self._run(chosen.jaxpr, chosen.consts, inputs[1:])
+        inner = next((params[key] for key in _CALLS if key in params), None)
+        if inner is not None and name not in ("while", "scan"):
+            closed = isinstance(inner, jex.core.ClosedJaxpr)
+            return self._run(inner.jaxpr if closed else inner, inner.consts if closed else (), inputs)
+        if name == "broadcast_in_dim":
+            return inputs[:1]
+        if name == "convert_element_type":
+            return [jax.lax.convert_element_type(inputs[0], self.dtype(params["new_dtype"]))]
+        if name == "not" and self.kernel == "mosaic_gpu" and eqn.outvars[0].aval.dtype == np.bool_:
+            return [jax.lax.bitwise_xor(self._spread(inputs[0]), self._spread(np.bool_(True)))]  # its rule fails
+        if name in LOWERED[self.kernel]:
+            return [eqn.primitive.bind(*map(self._spread, inputs), **params)]
+        if name in POLYFILLS:
+            arrays = list(map(self._spread, inputs))
+            closed = jax.make_jaxpr(lambda *xs: POLYFILLS[name](*xs, **params))(*arrays)
+            return self._run(closed.jaxpr, closed.consts, arrays)
+        self.missing.add(name)
+        return [jax.lax.full(self.lanes, 0, self.dtype(v.aval.dtype)) for v in eqn.outvars]

@@ -1,0 +1,104 @@
+"""The launcher for GPUs: a warpgroup for each block of 128 members, a thread for each member."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.experimental.pallas as pl
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array
+
+from ..._vma import struct, vma_of
+from ._body import Body, Operands, kinds_of
+from ._flat import Flat
+
+LANES = (128,)
+"""The lanes of a block, one for each thread of a warpgroup."""
+
+
+class _Memory:
+    """A machine whose memory is all of the members'; `block` is the number of the block that runs."""
+
+    def __init__(self, block: Any, pin: Callable[[Array], Array]):
+        self._here = pl.ds(block * LANES[0], LANES[0])
+        self._pin = pin
+
+    def own(self, ref: Any, row: Any) -> Array:
+        return ref[row, self._here]
+
+    def shared(self, ref: Any, row: Any) -> Array:
+        return ref[row, pl.ds(0, LANES[0])]
+
+    def write(self, ref: Any, row: Any, values: Array) -> None:
+        ref[row, self._here] = values
+
+    def call(self, program: Flat, *elements: Array) -> list[Array]:
+        return program(*elements, pin=self._pin)
+
+    def any(self, condition: Array) -> Array:
+        return jnp.max(jnp.where(condition, np.int32(1), np.int32(0))) > 0
+
+
+def _one_a_thread(x: Array) -> Array:
+    """Says that a thread holds one lane. JAX would find that out, in a time that is quadratic in the program's size."""
+    return plgpu.layout_cast(x, plgpu.Layout.WG_STRIDED(LANES, vec_size=1))
+
+
+def launch(body: Body, operands: Operands, count: int, interpret: Any = False) -> tuple[list[Array], list[Array]]:
+    """Runs the kernel.
+
+    Args:
+        body: The kernel.
+        operands: What it reads.
+        count: The number of members.
+        interpret: False; True to run the body without a GPU; or JAX's parameters of its interpreter of GPUs.
+
+    Returns:
+        The results for each dtype, and what was saved for each dtype; see `Body.collect`.
+    """
+    blocks = -(-count // LANES[0])
+    more = blocks * LANES[0] - count
+
+    def padded(x: Array) -> Array:
+        return jnp.pad(x, ((0, 0), (0, more)), mode="edge") if more else x  # members that take the steps of the last
+
+    def spread(x: Array) -> Array:
+        return jnp.broadcast_to(x[:, None], (x.shape[0], LANES[0]))
+
+    batched = operands.targets is not None and operands.targets.ndim == 2
+    targets = [] if operands.targets is None else [(padded if batched else spread)(operands.targets)]
+    inputs = [*map(padded, operands.own), *map(spread, operands.shared), *targets]
+    shapes = body.outputs()
+    axes = vma_of(inputs)
+    out = tuple(struct((rows, blocks * LANES[0]), kind, axes) for rows, kind in shapes)
+    own, shared, kept = len(operands.own), len(operands.shared), len(kinds_of(body.results))
+
+    def run(machine: Any, refs: Any) -> None:
+        ins, outs = refs[: len(inputs)], refs[len(inputs) :]
+        target = ins[own + shared] if targets else None
+        body.run(machine, ins[:own], ins[own : own + shared], target, outs[:kept], outs[kept:])
+
+    if interpret is True:
+        anywhere = pl.BlockSpec(memory_space=pl.ANY)
+        found = pl.pallas_call(
+            lambda *refs: run(_Memory(pl.program_id(0), lambda x: x), refs),
+            out_shape=out,
+            grid=(blocks,),
+            in_specs=[anywhere] * len(inputs),
+            out_specs=(anywhere,) * len(out),
+            interpret=True,
+        )(*inputs)
+    else:
+        pin = (lambda x: x) if interpret else _one_a_thread
+        found = plgpu.kernel(
+            lambda *refs: run(_Memory(jax.lax.axis_index("block"), pin), refs),
+            out_type=out,
+            grid=(blocks,),
+            grid_names=("block",),
+            compiler_params=plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Warpgroup),
+            interpret=interpret or None,
+        )(*inputs)
+    found = [x[:, :count] for x in found]
+    return found[:kept], found[kept:]

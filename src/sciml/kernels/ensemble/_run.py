@@ -1,0 +1,43 @@
+"""`integrate`: the loop of one member, run for many in one kernel."""
+
+from typing import Any
+
+from jaxtyping import Array, PyTree
+
+from ._body import Body
+from ._member import Members
+
+
+def build(loop: Any, members: Members, kernel: str) -> Body:
+    """Returns a loop as a kernel.
+
+    Raises:
+        NotHeldError: If the kernel cannot hold it.
+    """
+    return Body(loop, members, launcher_of(kernel).LANES, kernel)
+
+
+def run(body: Body, members: Members, interpret: Any = False) -> tuple[PyTree, PyTree, Array]:
+    """Runs a kernel on its members.
+
+    Args:
+        body: What `build` returned for members like these.
+        members: The members.
+        interpret: False; True to run the body without its machine; or JAX's parameters of its interpreter.
+
+    Returns:
+        The results, what was saved, and the number of turns that each member's lane executed, members last.
+    """
+    launched = launcher_of(body.kernel).launch(body, body.operands(members), members.size, interpret)
+    return body.collect(*launched)
+
+
+def launcher_of(kernel: str) -> Any:
+    """Returns the launcher of a kernel; JAX's Pallas is imported when it is needed."""
+    if kernel == "mosaic_gpu":
+        from . import _mosaic_gpu
+
+        return _mosaic_gpu
+    from . import _mosaic_tpu
+
+    return _mosaic_tpu

@@ -1,0 +1,342 @@
+"""Ensembles in one kernel: interpreted against XLA over lanes, lowered for GPU and TPU, and what they refuse."""
+
+import importlib
+import logging
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+import sciml
+from sciml.kernels import ensemble
+from sciml.kernels.ensemble import _polyfills, _run, _select
+from sciml.kernels.ensemble._member import Members, UntilDone
+
+slow = pytest.mark.slow
+COUNT = 150  # no block divides it
+
+
+def lotka_volterra(t, y, p):
+    return jnp.stack([p * y[0] - y[0] * y[1], y[0] * y[1] - y[1]])
+
+
+def lorenz(t, y, p):
+    return jnp.stack([p[0] * (y[1] - y[0]), y[0] * (p[1] - y[2]) - y[1], y[0] * y[1] - p[2] * y[2]])
+
+
+def robertson(t, y, k):
+    slow, fast, rest = k[0] * y[0], k[1] * y[1] * y[2], k[2] * y[1] ** 2
+    return jnp.stack([-slow + fast, slow - fast - rest, rest])
+
+
+def rates(count=COUNT, dtype=jnp.float32):
+    return jnp.linspace(0.5, 2.0, count, dtype=dtype)
+
+
+def run(impl, model=lotka_volterra, y0=(1.0, 2.0), params=None, t1=1.0, **how):
+    params = rates() if params is None else params
+    start = jnp.asarray(y0, jax.tree.leaves(params)[0].dtype)
+
+    def member(p):
+        return sciml.solve(model, start, t0=0.0, t1=t1, args=p, impl=impl, **how)
+
+    return jax.jit(jax.vmap(member))(params)
+
+
+def check(impl, tolerance=1e-5, **how):
+    found, expected = run(impl, **how), run("xla", **how)
+    np.testing.assert_array_equal(found.stats.accepted, expected.stats.accepted)
+    np.testing.assert_array_equal(found.stats.rejected, expected.stats.rejected)
+    np.testing.assert_array_equal(found.status, expected.status)
+    np.testing.assert_array_equal(found.t_reached, expected.t_reached)
+    np.testing.assert_allclose(found.ys, expected.ys, rtol=tolerance, atol=tolerance * float(jnp.nanmax(expected.ys)))
+    return found, expected
+
+
+WITHIN = dict(rtol=1e-4, atol=1e-6, solver=diffrax.Bosh3())
+FINE = dict(rtol=1e-5, atol=1e-5)
+LORENZ = dict(model=lorenz, y0=(1.0, 0.0, 0.0))
+
+
+def lorenz_parameters(count=COUNT, dtype=jnp.float32):
+    columns = jnp.full(count, 10.0, dtype), jnp.linspace(0, 28, count, dtype=dtype), jnp.full(count, 8 / 3, dtype)
+    return jnp.stack(columns, -1)
+
+
+@pytest.mark.parametrize("machine", ["gpu", pytest.param("tpu", marks=slow)])
+@pytest.mark.x64
+def test_the_steps_are_those_of_xla(machine):
+    found, _ = check(f"interpret_{machine}", saveat=jnp.array([0.0, 0.3, 1.0]), **WITHIN)
+    assert found.ys.shape == (COUNT, 3, 2) and len(set(np.asarray(found.stats.accepted))) > 1
+    assert np.all(found.t_reached == 1)
+
+
+@pytest.mark.parametrize("machine", [pytest.param("gpu", marks=slow), "tpu"])
+@pytest.mark.x64
+def test_fixed_steps_with_a_shorter_last_one(machine):
+    found, _ = check(f"interpret_{machine}", dt=0.03, solver=diffrax.Heun())
+    assert np.all(found.stats.accepted == 34)
+
+
+@pytest.mark.parametrize("machine, saves", [("gpu", None), ("tpu", 5)])
+@pytest.mark.slow
+@pytest.mark.x64
+def test_tsit5(machine, saves):
+    how = dict(params=lorenz_parameters(), saveat=None if saves is None else jnp.linspace(0.0, 1.0, saves), **LORENZ)
+    found, _ = check(f"interpret_{machine}", **how, **FINE)
+    assert int(found.stats.accepted.min()) < int(found.stats.accepted.max())
+
+
+@pytest.mark.parametrize("machine, solver", [("gpu", "Rodas5P"), ("tpu", "Rosenbrock23")])
+@pytest.mark.slow
+@pytest.mark.x64
+def test_stiff_methods(machine, solver):
+    # what is left of an error estimate after cancellation decides steps in float32, so XLA's differ by code as well
+    wide = machine == "gpu"
+    k = jnp.array([0.04, 1e4, 3e7], jnp.float64 if wide else jnp.float32)
+    params = jnp.outer(jnp.linspace(1, 1.5, COUNT, dtype=k.dtype), k)
+    how = dict(model=robertson, y0=(1.0, 0.0, 0.0), params=params, t1=10.0, solver=getattr(sciml.solvers, solver)())
+    if wide:
+        check("interpret_gpu", 1e-9, rtol=1e-6, atol=1e-10, **how)
+        return
+    found, expected = (run(impl, rtol=1e-4, atol=1e-7, **how) for impl in ("interpret_tpu", "xla"))
+    assert np.all(found.status == 0) and np.all(found.t_reached == 10)
+    np.testing.assert_allclose(found.ys, expected.ys, rtol=1e-3, atol=1e-6)
+    assert float(jnp.mean(jnp.abs(found.stats.accepted - expected.stats.accepted))) < 2
+
+
+@pytest.mark.slow
+@pytest.mark.x64
+def test_the_gpu_kernel_takes_float64_and_states_that_are_pytrees():
+    def pendulum(t, y, args):
+        return {"angle": y["rate"], "rate": -args["g"] * jnp.sin(y["angle"]) + 0.1 * jnp.cos(t)}
+
+    def member(g, angle, impl):
+        y0 = {"angle": angle, "rate": jnp.zeros(())}
+        return sciml.solve(pendulum, y0, t0=1.0, t1=-1.0, args={"g": g}, rtol=1e-8, atol=1e-10, impl=impl)
+
+    given = jnp.linspace(1.0, 9.0, COUNT), jnp.float64(0.5)
+    found, expected = (
+        jax.jit(jax.vmap(lambda g, a, impl=impl: member(g, a, impl), (0, None)))(*given)
+        for impl in ("interpret_gpu", "xla")
+    )
+    np.testing.assert_array_equal(found.stats.accepted, expected.stats.accepted)
+    for a, b in zip(jax.tree.leaves(found.ys), jax.tree.leaves(expected.ys), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11)
+
+
+@pytest.mark.slow
+@pytest.mark.x64
+def test_members_that_fail_are_known_and_the_others_come_through():
+    def field(t, y, p):
+        return jnp.where(p < 1, y * y / p, -p * y)  # infinite at t = p, or stiff
+
+    params = jnp.concatenate([jnp.linspace(0.1, 0.9, 100), jnp.linspace(1, 500, 100)]).astype(jnp.float32)
+    how = dict(model=field, y0=1.0, params=params, saveat=jnp.linspace(0, 1, 4), **WITHIN)
+    found, expected = (run(impl, max_steps=100, **how) for impl in ("interpret", "xla"))
+    assert {int(s) for s in np.unique(found.status)} == {int(s) for s in np.unique(expected.status)}
+    assert np.mean(found.status != expected.status) < 0.02  # near infinity rounding decides
+    good = np.asarray((found.status == 0) & (expected.status == 0))
+    assert good.sum() > 20 and (~good).sum() > 100
+    np.testing.assert_allclose(found.ys[good], expected.ys[good], rtol=1e-3, atol=1e-5)
+    assert np.all(np.isnan(found.ys[found.status != 0, -1]))
+
+
+@pytest.mark.slow
+@pytest.mark.x64
+def test_times_and_states_of_ones_own():
+    def member(p, y0, t1, times, impl):
+        return sciml.solve(lotka_volterra, y0, t0=0.0, t1=t1, args=p, saveat=times, impl=impl, **WITHIN)
+
+    ends = jnp.linspace(0.5, 1.5, COUNT, dtype=jnp.float32)
+    starts = jnp.stack([rates(), rates()[::-1]], -1)
+    given = rates(), starts, ends, jnp.outer(ends, jnp.array([0.1, 0.7, 1.0], jnp.float32))
+    found, expected = (
+        jax.jit(jax.vmap(lambda *x, impl=impl: member(*x, impl)))(*given) for impl in ("interpret_gpu", "xla")
+    )
+    np.testing.assert_array_equal(found.stats.accepted, expected.stats.accepted)
+    np.testing.assert_array_equal(found.t_reached, ends)
+    np.testing.assert_allclose(found.ys, expected.ys, rtol=1e-5)
+
+
+@pytest.mark.parametrize("adjoint", ["Checkpointed", "Forward"])
+@pytest.mark.slow
+@pytest.mark.x64
+def test_gradients_are_those_of_xla(adjoint):
+    y0 = jnp.array([1.0, 2.0], jnp.float32)
+
+    def end(p, impl):
+        how = dict(adjoint=getattr(sciml, adjoint)(), impl=impl, rtol=1e-3, atol=1e-5, solver=diffrax.Bosh3())
+        return sciml.solve(lotka_volterra, y0, t0=0.0, t1=1.0, args=p, **how).ys[-1, 0]
+
+    def total(p, impl):
+        return jnp.sum(jax.vmap(lambda p: end(p, impl))(p) ** 2)
+
+    found, expected = (
+        jax.jit(jax.grad(lambda p, impl=impl: total(p, impl)))(rates(20)) for impl in ("interpret", "xla")
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def decay() -> UntilDone:
+    """Euler steps of one half, as a loop that knows no solver."""
+    return UntilDone(
+        start=lambda inputs: (inputs["y"], jnp.zeros_like(inputs["y"])),
+        end=lambda inputs: inputs["end"],
+        pending=lambda state, target: state[1] < target,
+        advance=lambda state, inputs, target: jax.tree.map(
+            lambda a, b: jnp.where(state[1] < target, a, b), (state[0] * 0.5, state[1] + 0.5), state
+        ),
+        saved=lambda state, inputs, target: state[0],
+        result=lambda state, inputs: {"y": state[0], "t": state[1]},
+    )
+
+
+@pytest.mark.x64
+def test_the_interpreter_of_gpus_agrees():
+    params = getattr(plgpu, "InterpretGPUParams", None)
+    if params is None:
+        params = importlib.import_module("jax._src.pallas.mosaic_gpu.interpret.params").InterpretGPUParams
+    inputs = {"y": jnp.ones((), jnp.float32), "end": jnp.arange(5, dtype=jnp.float32)}
+    members = Members(inputs, (True, False), 5)  # in the order of the keys
+    body = _run.build(decay(), members, "mosaic_gpu")
+    for interpret in (True, params(detect_races=True)):
+        result, saved, turns = _run.run(body, members, interpret)
+        np.testing.assert_array_equal(result["y"], 0.25 ** np.arange(5))
+        assert saved is None and np.all(turns == 8)
+
+
+METHODS = {
+    "tsit5": dict(rtol=1e-5, atol=1e-5),
+    "saves": dict(saveat=np.linspace(0.0, 1.0, 3), **WITHIN),
+    "fixed": dict(dt=0.01),
+    "Rosenbrock23": dict(rtol=1e-4, atol=1e-6, solver=sciml.solvers.Rosenbrock23()),
+    "Rodas5P": dict(rtol=1e-4, atol=1e-6, solver=sciml.solvers.Rodas5P()),
+}
+
+
+@pytest.mark.parametrize("kernel, platform, call", [("gpu", "cuda", "mosaic_gpu"), ("tpu", "tpu", "tpu_custom_call")])
+@pytest.mark.parametrize("method", [name if name == "fixed" else pytest.param(name, marks=slow) for name in METHODS])
+@pytest.mark.x64
+def test_kernels_lower_without_their_machine(kernel, platform, call, method):
+    def member(p):
+        y0 = jnp.array([1.0, 0.0, 0.0], jnp.float32)
+        return sciml.solve(lorenz, y0, t0=0.0, t1=1.0, args=p, impl=f"mosaic_{kernel}", **METHODS[method])
+
+    lowered = jax.jit(jax.vmap(member)).trace(lorenz_parameters()).lower(lowering_platforms=(platform,))
+    assert call in lowered.as_text()
+
+
+class Network(sciml.AbstractModel):
+    """A small one, with operations that a GPU's compiler lacks."""
+
+    weights: jax.Array
+    out: jax.Array
+
+    def __call__(self, t, y, args):
+        hidden = jax.nn.softplus(self.weights @ y)
+        return self.out @ jnp.sqrt(1 + hidden) - jnp.expm1(jnp.abs(y)) ** 1.5
+
+
+@pytest.mark.parametrize("kernel, platform", [("gpu", "cuda"), ("tpu", "tpu")])
+@pytest.mark.slow
+@pytest.mark.x64
+def test_what_a_compiler_lacks_is_composed_of_what_it_has(kernel, platform):
+    key = jax.random.key(0)
+    model = Network(jax.random.normal(key, (3, 2), jnp.float32), jax.random.normal(key, (2, 3), jnp.float32))
+    starts = jax.random.normal(key, (20, 2), jnp.float32)
+
+    def solve(impl):
+        def member(model, y0):
+            return sciml.solve(model, y0, t0=0.0, t1=0.5, dt=0.125, solver=diffrax.Heun(), impl=impl)
+
+        return jax.jit(jax.vmap(member, (None, 0)))
+
+    found, expected = (solve(impl)(model, starts) for impl in (f"interpret_{kernel}", "xla"))
+    np.testing.assert_allclose(found.ys, expected.ys, rtol=1e-5, atol=1e-5)
+    solve(f"mosaic_{kernel}").trace(model, starts).lower(lowering_platforms=(platform,))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.x64
+def test_polyfills_are_as_accurate_as_the_dtype(dtype):
+    xs = np.concatenate(
+        [np.linspace(-5, 5, 101), 10.0 ** np.linspace(-12, 8, 50), -(10.0 ** np.linspace(-9, -0.1, 30))]
+    )
+    xs = xs.astype(dtype)
+    names = dict(zip(("acos", "acosh", "asin", "asinh", "atan", "atanh"), ("arccos", "arccosh", "arcsin", "arcsinh",
+                                                                           "arctan", "arctanh")))  # fmt: skip
+    unary = [name for name in _polyfills.POLYFILLS if name not in ("add_any", "is_finite", "pow", "rem")]
+
+    def all_of(x):
+        return {name: _polyfills.POLYFILLS[name](x) for name in unary}
+
+    for name, found in jax.jit(all_of)(xs).items():
+        with np.errstate(all="ignore"):
+            expected = getattr(np, names.get(name, name))(xs.astype(np.longdouble)).astype(dtype)
+        np.testing.assert_allclose(found, expected, rtol=64 * float(jnp.finfo(dtype).eps), err_msg=name)
+    bases, powers = (np.array(x, dtype) for x in ([2, -2, -2, 0, 0, 0, 3, 9], [0.5, 3, 2, 2, 0, -1, -2.5, 1]))
+    with np.errstate(all="ignore"):
+        expected = bases**powers
+    found = _polyfills.POLYFILLS["pow"](jnp.asarray(bases), jnp.asarray(powers))
+    np.testing.assert_allclose(found, expected, rtol=16 * float(jnp.finfo(dtype).eps))
+    assert _polyfills.POLYFILLS["rem"](dtype(-7.5), dtype(2)) == -1.5
+    np.testing.assert_array_equal(_polyfills.POLYFILLS["is_finite"](jnp.array([1, jnp.inf, jnp.nan], dtype)), [1, 0, 0])
+
+
+def sorts(t, y, args):
+    return -jnp.sort(y)
+
+
+@pytest.mark.parametrize(
+    "model, y0, how, words",
+    [
+        (sorts, np.ones(3), {}, "the model uses sort"),
+        (lambda t, y, args: jax.lax.erf_inv(y), np.ones(3), {}, "uses erf_inv, which the kernel cannot hold"),
+        (lambda t, y, p: -y, np.ones(2, np.complex64), {}, "complex64"),
+        (lambda t, y, p: -y, np.ones(200), {}, "takes arrays of up to 128"),
+        (lotka_volterra, np.ones(2), {"adjoint": sciml.Direct()}, "`adjoint=Direct\\(\\)` runs by XLA"),
+        (lotka_volterra, np.ones(2), {"schedule": "refill"}, "`schedule='refill'` runs by XLA"),
+        (lotka_volterra, np.ones(2), {"solver": diffrax.Kvaerno3()}, "diffrax runs this solve"),
+    ],
+)
+@pytest.mark.x64
+def test_a_kernel_that_is_forced_says_what_it_cannot_do(model, y0, how, words):
+    y0 = y0 if y0.dtype == np.complex64 else y0.astype(np.float32)
+
+    def member(p):
+        return sciml.solve(model, y0, t0=0.0, t1=1.0, args=p, rtol=1e-3, impl="interpret", **how)
+
+    with pytest.raises(ValueError, match=words) as caught:
+        jax.eval_shape(jax.vmap(member), rates(3))
+    assert "The kernel takes models that act element by element" in str(caught.value)
+
+
+@pytest.mark.x64
+def test_select_says_what_runs_and_why(monkeypatch, caplog):
+    y = jnp.ones(2, jnp.float32)
+    assert ensemble.select(lotka_volterra, 0.0, y, 1.0) == ("xla", "there is no kernel for 'cpu'", False, None)
+    y, p = y.astype(jnp.float32), jnp.float32(1)
+    chosen = ensemble.select(lotka_volterra, p, y, p, impl="interpret_tpu")
+    assert chosen[:3] == ("mosaic_tpu", "`impl='interpret_tpu'` asks for it", True)
+    with pytest.raises(ValueError, match="needs a GPU or a TPU"):
+        ensemble.select(lotka_volterra, p, y, p, impl="pallas")
+    with pytest.raises(ValueError, match="`impl` must be one of"):
+        sciml.solve(lotka_volterra, y, t0=0.0, t1=1.0, args=p, impl="cuda")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with caplog.at_level(logging.INFO, "sciml.kernels"):
+        for _ in range(2):
+            assert "kernels are not tested on cpu" in ensemble.select(lotka_volterra, p, y, p).reason
+        monkeypatch.setitem(_select.TESTED, ("gpu", "cpu"), ((0, 10), (99, 0)))
+        assert ensemble.select(lotka_volterra, p, y, p).way == "mosaic_gpu"
+        assert "the model uses sort" in ensemble.select(sorts, p, y, p).reason
+    assert [r.message.split(": ")[0] for r in caplog.records] == ["an ensemble runs by XLA, without a kernel"] * 2
+
+
+@pytest.mark.x64
+def test_one_member_runs_by_xla():
+    sol = sciml.solve(lambda t, y, args: -y, jnp.ones(2), t0=0.0, t1=1.0, dt=0.1, impl="interpret")
+    np.testing.assert_allclose(sol.ys[-1], np.exp(-1), rtol=1e-6)
