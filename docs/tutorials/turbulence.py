@@ -53,7 +53,7 @@ def draw(model: Vorticity, sol: sciml.Solution, path: pathlib.Path) -> None:
         ax.set_xticks([0, np.pi, 2 * np.pi], ["0", "π", "2π"])
         ax.set_yticks([0, np.pi, 2 * np.pi], ["0", "π", "2π"])
         figure.colorbar(drawn, ax=ax, shrink=0.56)
-        k, energy = model.spectrum(vorticity)
+        k, energy = model.energy_spectrum(vorticity)
         shown = (k >= 1) & (k <= POINTS / 3)
         left.loglog(k[shown], energy[shown], color=colour, label=f"t = {t:g}")
     k = np.array([8.0, 40.0])

@@ -45,8 +45,9 @@ _MESSAGES = {
     ),
     Status.nonfinite: (
         "The state or the vector field became NaN or infinite. The solution may blow up before the end time, "
-        "a parameter may lie outside its range, or the model may divide by zero; `Solution.t_reached` says where. "
-        "At the start time, the initial state or a parameter is NaN or infinite already."
+        "a parameter may lie outside its range, the model may divide by zero, or constant steps may be too long for "
+        "the method: try a shorter `dt`. `Solution.t_reached` says where; at the start time, the initial state or a "
+        "parameter is NaN or infinite already, or the first step led there."
     ),
     Status.step_too_small: (
         "The step size fell below what the time's precision can resolve. The solution may blow up there, the "

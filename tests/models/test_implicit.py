@@ -7,7 +7,7 @@ import pytest
 
 import sciml
 from sciml import models, solvers
-from sciml.spatial import Dirichlet, Grid, Neumann, Periodic, Robin
+from sciml.spatial import Dirichlet, Grid, ImplicitDiffusion, Laplacian, Neumann, Periodic, Robin
 from tests.registry_fields import CASES, coefficient
 
 GRID = Grid((6, 8), 0.0, 1.0)
@@ -85,3 +85,49 @@ def test_the_type_chooses_the_method():
     with pytest.raises(TypeError, match="needs a model with a diagonal linear part.*Diffusion"):
         model = models.Diffusion(Grid(8), Robin(1.0, 1.0, 0.0))
         sciml.solve(model, jnp.ones(8), t0=0.0, t1=0.1, dt=0.02, solver=solvers.ETDRK4())
+
+
+@pytest.mark.parametrize("method", [solvers.ARK324, solvers.ARS222])
+def test_walls_that_let_nothing_through_keep_the_mean(method):
+    """In float32 too, over many steps: what is rounded must not add up."""
+    model = models.Diffusion(Grid(32), Neumann(0.0), 0.01)
+    y0 = jnp.asarray(1.5 + 0.4 * jnp.sin(jnp.arange(32.0)), jnp.float32)
+    end = final(model, y0, method(), dt=0.01, t1=20.0)
+    assert abs(float(jnp.mean(end) / jnp.mean(y0)) - 1) < 1e-5
+
+
+class Heated(sciml.AbstractSplit):
+    """Diffusion whose stiff part holds the values at the walls."""
+
+    laplacian: Laplacian
+
+    def stiff(self, y, args):
+        return self.laplacian(y)
+
+    def rest(self, t, y, args):
+        return -(y**2)
+
+
+class HeatedBySpectral(Heated):
+    def solve_shifted(self, shift, right, args):
+        return ImplicitDiffusion(self.laplacian, 1.0).solve(shift, right)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("kind", [Heated, HeatedBySpectral])
+def test_a_stiff_part_may_have_a_constant(kind):
+    model = kind(Laplacian(Grid(8), Dirichlet(1.0)))
+    exact = final(model, jnp.zeros(8), diffrax.Tsit5(), t1=0.1, rtol=1e-10, atol=1e-12)
+    for method in (solvers.ARK324(), solvers.ARS222(), solvers.CrankNicolson()):
+        found = final(model, jnp.zeros(8), method, dt=0.001, t1=0.1)
+        assert jnp.max(jnp.abs(found - exact)) < 2e-4
+
+
+@pytest.mark.x64
+@pytest.mark.slow
+def test_components_may_have_walls_of_their_own():
+    walls = {"x": Robin(1.0, jnp.array([0.5, 2.0])[:, None], 0.3), "y": Neumann(0.0)}
+    model = models.ReactionDiffusion(lambda t, y, args: -y, Grid((6, 5)), walls, (0.3, 0.1))
+    y0 = jnp.ones((2, 6, 5))
+    exact = final(model, y0, diffrax.Tsit5(), t1=0.1, rtol=1e-9, atol=1e-11)
+    assert jnp.max(jnp.abs(final(model, y0, solvers.ARK324(), dt=0.005, t1=0.1) - exact)) < 1e-5

@@ -8,16 +8,16 @@ import pytest
 
 import sciml
 from sciml import models, solvers
+from sciml.solvers._stability import says_spectrum, spectrum_of
 from sciml.spatial import Dirichlet, Grid, Neumann, Periodic
 from tests.registry_fields import CASES
+from tests.registry_pdes import CASES as ALL
 
 GRID = Grid((8, 6), 0.0, 0.02)  # so small that no reaction matters
 
 
 def said(model, y):
     """The eigenvalues that a model says, as `solve` reads them."""
-    from sciml.solvers._stability import spectrum_of
-
     return spectrum_of(model, 0.0, y, None)
 
 
@@ -238,3 +238,12 @@ def test_simulate_takes_and_refuses_the_same_steps():
     assert sciml.simulate(HEAT, BUMP, **options).finished
     with pytest.raises(ValueError, match="is longer than"):
         sciml.simulate(HEAT, BUMP, dt=0.01, **options)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_every_model_of_fields_is_asked_as_solvers_ask(case):
+    """No method of a model's own has the name of what solvers ask for."""
+    model, y = case.make(), case.state(float)
+    if says_spectrum(model):
+        assert jnp.all(jnp.isfinite(said(model, y)))

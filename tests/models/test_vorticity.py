@@ -53,10 +53,10 @@ def test_velocity_and_spectrum(dtype):
     assert u.dtype == dtype
     np.testing.assert_allclose(u, -ky * np.cos(2 * x) * np.sin(y), atol=1e-5)
     np.testing.assert_allclose(v, kx * np.sin(2 * x) * np.cos(y), atol=1e-5)
-    k, energy = model.spectrum(vorticity)
+    k, energy = model.energy_spectrum(vorticity)
     assert energy.dtype == dtype and jnp.argmax(energy) == round(np.hypot(kx, ky) / (2 * np.pi / 5))
     many = vortices().astype(dtype)
-    np.testing.assert_allclose(jnp.sum(model.spectrum(many)[1]) * k[1], model.energy(many), rtol=1e-4)
+    np.testing.assert_allclose(jnp.sum(model.energy_spectrum(many)[1]) * k[1], model.energy(many), rtol=1e-4)
 
 
 @pytest.mark.x64

@@ -221,6 +221,8 @@ def test_fields_have_the_coordinates_of_their_grid(tmp_path):
         for name, x in zip(grid.names, grid.coordinates(model.laplacian.boundary.location)):
             np.testing.assert_allclose(found[name], np.ravel(x))
         assert found.u.sel(x=1.3, method="nearest").shape == (3, 4)
+    bare = sciml.simulate(model, jnp.ones(grid.shape), **(options | {"store": None, "output": None})).to_xarray()
+    assert bare.u.dims == ("time", "x", "y")  # a state of one array, named y, is no axis
 
 
 @pytest.mark.x64

@@ -158,6 +158,8 @@ def test_fields_to_start_from():
     "error, message, fn",
     [
         (ValueError, "Neumann and Dirichlet", lambda: Spectral(Grid(4), {"x-": Neumann(), "x+": Dirichlet()})),
+        (ValueError, "along x the conditions have other values", lambda: Spectral(Grid(4), Neumann(1.0))),
+        (ValueError, "along x the conditions have", lambda: Spectral(Grid(4), Dirichlet(lambda t, args: t))),
         (ValueError, "must end with the axes", lambda: Spectral(Grid(4), Periodic()).transform(jnp.ones(5))),
         (
             TypeError,

@@ -135,7 +135,7 @@ class Vorticity(AbstractSemilinear):
         r"""Returns the mean enstrophy, $\tfrac12 \langle (\omega - \langle \omega \rangle)^2 \rangle$."""
         return jnp.mean((y - jnp.mean(y)) ** 2) / 2
 
-    def spectrum(self, y: Float[Array, "nx ny"]) -> tuple[Float[Array, " shells"], Float[Array, " shells"]]:
+    def energy_spectrum(self, y: Float[Array, "nx ny"]) -> tuple[Float[Array, " shells"], Float[Array, " shells"]]:
         r"""Returns wavenumbers $k$ and the energy per wavenumber, $E(k)$, of a state.
 
         The shells have the width $\Delta k$ of one mode along the shortest side of the box, and

@@ -41,7 +41,10 @@ def to_dataset(
             support = indexing.IndexingSupport.BASIC
             return indexing.explicit_indexing_adapter(key, self.shape, support, self.leaf.__getitem__)
 
-    space = {} if space is None or set(space) & set(leaves) else space  # a leaf of the name of an axis
+    space = {} if space is None else space
+    if len(leaves) == 1 and set(space) & set(leaves):  # the one array of a state is called y, as an axis may be
+        leaves = {"u": leaf for leaf in leaves.values()}
+    space = {} if set(space) & set(leaves) else space
     extents = tuple(map(len, space.values()))
     variables: dict[str, Any] = {}
     coordinates = {"time": ts} if members is None else {"time": ts, "member": np.arange(members)}

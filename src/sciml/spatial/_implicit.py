@@ -14,6 +14,7 @@ from ._boundaries import Boundaries
 from ._conditions import Extrapolate, Neumann
 from ._diffusion import AnisotropicLaplacian, VariableLaplacian, arithmetic_mean
 from ._laplacian import Laplacian
+from .elliptic._from_zero import FromZero
 from .elliptic._lines import factorise, solve_lines
 from .elliptic._multigrid import Multigrid
 from .elliptic._operator import EllipticOperator
@@ -123,22 +124,32 @@ class ImplicitDiffusion(eqx.Module):
             scales = [shift * d] * self.laplacian.grid.ndim
             moves = eigenvalues(self._axes, scales, not jnp.iscomplexobj(right))
             # What is added to r, not y as a whole, passes through the transforms: they would make the mean drift.
-            rise = moves / (1 - moves) * to_coefficients(self._axes, right)
-            return right + from_coefficients(self._axes, rise, right)
-        operator = diffuse(self.laplacian, d)
+            modes = to_coefficients(self._axes, right)
+            gain = (moves / (1 - moves)).astype(modes.dtype).reshape((1,) * (right.ndim - moves.ndim) + moves.shape)
+            return right + from_coefficients(self._axes, gain * modes, right)
         if not isinstance(boundary, Boundaries):  # one that knows the other devices
+            operator = diffuse(self.laplacian, d)
             return boundary.cg(lambda u: u - shift * operator(u), right, rtol=_small(dtype)).value
         n = boundary.grid.ndim
-        if d.ndim == n + 2 or (d.ndim == 2 and d.shape == (n, n)):
-            axes = tuple(d[i, i] for i in range(n))
-        else:
-            axes = d
-        near = _elliptic(boundary, jax.tree.map(lambda k: shift * k, axes), dtype)
-        exact = self.laplacian.order == 2 and not isinstance(axes, tuple) and near.boundary is boundary
-        fn = (lambda r: _solve_near(near, r)) if exact else (lambda r: _iterate(operator, near, shift, r))
-        for _ in range(right.ndim - n):
-            fn = jax.vmap(fn)
-        return fn(right)
+        fn = lambda laplacian, r: _solve_one(laplacian, d, shift, r)  # noqa: E731
+        # Components may have conditions of their own: arrays with an axis in front of those of the side.
+        own = jax.tree.map(lambda x: 0 if eqx.is_array(x) and x.ndim > n - 1 else None, self.laplacian)
+        for number in range(right.ndim - n):
+            fn = eqx.filter_vmap(fn, in_axes=(own if number == 0 else None, 0))
+        return fn(self.laplacian, right)
+
+
+def _solve_one(laplacian: Laplacian, d: Array, shift: Array, right: Array) -> Array:
+    """The solution for one component."""
+    boundary, dtype, n = laplacian.boundary, shift.dtype, right.ndim
+    operator = diffuse(laplacian, d)
+    if d.ndim == n + 2 or (d.ndim == 2 and d.shape == (n, n)):
+        axes = tuple(d[i, i] for i in range(n))
+    else:
+        axes = d
+    near = _elliptic(boundary, jax.tree.map(lambda k: shift * k, axes), dtype)
+    exact = laplacian.order == 2 and not isinstance(axes, tuple) and near.boundary is boundary
+    return _solve_near(near, right) if exact else _iterate(operator, near, shift, right)
 
 
 def _elliptic(boundary: Boundaries, k: Any, dtype: Any) -> EllipticOperator:
@@ -170,7 +181,7 @@ def _iterate(operator: Any, near: EllipticOperator, shift: Array, right: Array) 
     matrix = lx.FunctionLinearOperator(lambda u: u - shift.astype(u.dtype) * operator(u), structure)
     options = {"preconditioner": lx.FunctionLinearOperator(precondition, structure, lx.positive_semidefinite_tag)}
     small = _small(right.dtype)
-    solver = lx.BiCGStab(rtol=small, atol=small * 1e-6, max_steps=200)
+    solver = FromZero(lx.BiCGStab(rtol=small, atol=small * 1e-6, max_steps=200))
     found = lx.linear_solve(matrix, right, solver, options=options, throw=False)
     return jnp.where(found.result == lx.RESULTS.successful, found.value, jnp.nan)
 

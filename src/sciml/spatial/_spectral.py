@@ -25,7 +25,7 @@ class Spectral(eqx.Module):
     r"""A field as a sum of modes, each an eigenfunction of the Laplacian that satisfies the boundary conditions.
 
     Along a periodic axis the modes are $e^{i k x}$, between two `Dirichlet` sides $\sin k (x - l)$ and between two
-    `Neumann` sides $\cos k (x - l)$; values at the sides count as zero. In every mode a derivative is a product:
+    `Neumann` sides $\cos k (x - l)$; values at the sides must be zero. In every mode a derivative is a product:
     $\nabla^2$ is `laplacian`, $-\sum k^2$, and an equation $\dot u = L u$ is solved exactly by $e^{L t}$.
 
     The transforms act on the last axes, so that components and members may stand in front and `jax.vmap` works. On
@@ -44,7 +44,7 @@ class Spectral(eqx.Module):
         field: Whether fields are real or complex.
 
     Raises:
-        ValueError: If an axis has other conditions than these.
+        ValueError: If an axis has other conditions than these, or a value at a side that is not zero.
 
     Example:
         ```python
@@ -79,6 +79,11 @@ class Spectral(eqx.Module):
                 raise ValueError(
                     f"`Spectral` has modes for two Periodic, two Dirichlet or two Neumann sides, but along {name} they "
                     f"are {kinds[0].__name__} and {kinds[1].__name__}."
+                )
+            if any(_moves(side) for side in pair):
+                raise ValueError(
+                    f"`Spectral` has modes that are zero at the walls, or have no slope there, but along {name} the "
+                    "conditions have other values: give 0, or put the values into the equation."
                 )
             if kinds == (Periodic, Periodic) and at not in ("center", "lower"):
                 raise ValueError(f"`Spectral` needs unknowns of a periodic axis at 'center' or 'lower', not {at!r}.")
@@ -256,6 +261,12 @@ class Spectral(eqx.Module):
             raise ValueError(f"the field must end with the axes {self.shape}, but has shape {u.shape}.")
         if jnp.iscomplexobj(u) and self.field == "real":
             raise TypeError("the field is complex: write `Spectral(..., field='complex')`.")
+
+
+def _moves(side: Any) -> bool:
+    """Whether a condition has a value that is known not to be zero, or that is a function."""
+    values = [x for x in jax.tree.leaves(side) if not isinstance(x, jax.core.Tracer)]
+    return any(callable(x) or np.any(np.asarray(x) != 0) for x in values)
 
 
 def _spread(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
-from .._model import AbstractModel
+from .._model import AbstractModel, AbstractSplit
 from .._types import Args, RealScalarLike, VectorField, Y
 from ..spatial import Boundaries, Dirichlet, Grid, Neumann, Robin
 from ._common import floating
@@ -72,7 +72,8 @@ def manufactured(
     For the equation $\partial_t u = F(u)$ that a model discretises and a chosen $u^*$ the source is
     $s = \partial_t u^* - F(u^*)$, with exact derivatives. The problem's model is the model plus $s$, and its solution
     is $u^*$ but for the error of the discretisation, whose order `order_in_space` measures. Give the walls the
-    values of $u^*$ by `matching_conditions`.
+    values of $u^*$ by `matching_conditions`. The model of a `sciml.AbstractSplit` is one, too, with the source in
+    its rest.
 
     Args:
         model: The model, with its boundary conditions.
@@ -116,9 +117,10 @@ def manufactured(
         ```
     """
     points = tuple(jnp.asarray(x, floating(dtype)) for x in coordinates)
-    forced = _Forced(model, points, solution, equation)
+    source = _Source(points, solution, equation)
+    forced = _ForcedSplit(model, source) if isinstance(model, AbstractSplit) else _Forced(model, source)
     return Problem(
-        model=forced, y0=forced.at(t0), t0=t0, t1=t1, exact=_exact, name="manufactured solution", source="exact"
+        model=forced, y0=source.at(t0), t0=t0, t1=t1, exact=_exact, name="manufactured solution", source="exact"
     )
 
 
@@ -199,29 +201,66 @@ class _AtWall(eqx.Module):
         return a * value + b * change
 
 
-class _Forced(AbstractModel):
-    """A model and the source of a chosen solution."""
+class _Source(eqx.Module):
+    """What makes a chosen field the solution."""
 
-    model: VectorField
     points: tuple[Array, ...]
     solution: Field = eqx.field(static=True)
     equation: Callable[[Field], Field] = eqx.field(static=True)
 
-    def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
+    def added(self, rate: Y, t: RealScalarLike) -> Y:
+        """Returns a rate of change with the source at a time."""
+
         def source(t, *x):
             change = jax.jacfwd(self.solution)(t, *x)
             return jax.tree.map(jnp.subtract, change, self.equation(self.solution)(t, *x))
 
-        rate = self.model(t, y, args)
         return jax.tree.map(lambda r, s: r + s.astype(r.dtype), rate, _over(source, t, self.points))
 
     def at(self, t: RealScalarLike) -> Y:
+        """Returns the chosen field at a time."""
         return _over(self.solution, t, self.points)
 
 
+class _Forced(AbstractModel):
+    """A model and a source; it says the eigenvalues of the model, where that does."""
+
+    model: VectorField
+    forcing: _Source
+
+    def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
+        return self.forcing.added(self.model(t, y, args), t)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("spectrum", "spectral_radius"):
+            return getattr(self.model, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class _ForcedSplit(AbstractSplit):
+    """A model with a stiff part; the source belongs to the rest."""
+
+    model: AbstractSplit
+    forcing: _Source
+
+    def stiff(self, y: Y, args: Args) -> Y:
+        return self.model.stiff(y, args)
+
+    def rest(self, t: RealScalarLike, y: Y, args: Args) -> Y:
+        return self.forcing.added(self.model.rest(t, y, args), t)
+
+    def solve_shifted(self, shift: RealScalarLike, right: Y, args: Args) -> Y:
+        return self.model.solve_shifted(shift, right, args)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("spectrum", "spectral_radius"):
+            return getattr(self.model, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
 def _exact(problem: Problem, t: RealScalarLike) -> Y:
-    assert isinstance(problem.model, _Forced)
-    return jax.tree.map(lambda x, y: x.astype(y.dtype), problem.model.at(t), problem.y0)
+    assert isinstance(problem.model, _Forced | _ForcedSplit)
+    return jax.tree.map(lambda x, y: x.astype(y.dtype), problem.model.forcing.at(t), problem.y0)
 
 
 def _over(fn: Field, t: RealScalarLike, points: Sequence[Array]) -> Any:
