@@ -19,13 +19,10 @@ import time
 CEILING = 64
 """Registers for each thread of a stencil kernel; 65536 / 128 / 64 leaves room for eight blocks."""
 
-<<<<<<< HEAD
 CEILING_3D = 192
 """Those of a kernel that holds tiles of several planes in registers; it leaves room for two blocks."""
-=======
 CEILING_OF_ENSEMBLES = 112
 """The same for a kernel of an ensemble, which has a member's state and stages in registers."""
->>>>>>> ensemble
 
 # The numbers of an H200 that the compiler asks for, from NVIDIA's data sheet.
 H200 = """
@@ -215,14 +212,11 @@ def check(kernel: str) -> bool:
 
             ptxas = pathlib.Path(next(iter(nvidia.__path__))) / "cu13" / "bin" / "ptxas"
             kernels = registers(text, ptxas)
-            ceiling = CEILING_OF_ENSEMBLES if name.startswith("ensemble") else CEILING
+            ceiling = CEILING_3D if "3-D" in name else CEILING
+            ceiling = CEILING_OF_ENSEMBLES if name.startswith("ensemble") else ceiling
             for used, spilled in kernels:
                 line += f", {used} registers, {spilled} bytes spilled"
-<<<<<<< HEAD
-                well = well and used <= (CEILING_3D if "3-D" in name else CEILING) and spilled == 0
-=======
                 well = well and used <= ceiling and spilled == 0
->>>>>>> ensemble
             if not kernels:
                 line += ", no PTX seen"
                 well = False

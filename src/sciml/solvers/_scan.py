@@ -41,11 +41,8 @@ class Steps(eqx.Module):
         count: The number of steps of length `dt`.
         tail: Whether a shorter step follows, which ends at the end time.
         counts: How many states each level of the gradient keeps; with one level, all of them.
-<<<<<<< HEAD
         passes: How a kernel takes the steps between two states that are kept; None where XLA takes them.
-=======
         impl: What runs many members: XLA, or a kernel.
->>>>>>> ensemble
     """
 
     march: March
@@ -53,11 +50,8 @@ class Steps(eqx.Module):
     count: int = eqx.field(static=True)
     tail: bool = eqx.field(static=True)
     counts: tuple[int, ...] = eqx.field(static=True, default=())
-<<<<<<< HEAD
     passes: Passes | None = eqx.field(static=True, default=None)
-=======
     impl: str = eqx.field(static=True, default="xla")
->>>>>>> ensemble
 
     def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Steps":
         """Returns the loop over other lanes, with the fewest levels that there is room for; see `Loop.over`.
@@ -73,25 +67,19 @@ class Steps(eqx.Module):
         else:
             most = room.memory // max(1, state_bytes * (lanes.count or 1))
             counts = _levels.fit(self.count, most) or _levels.deepest(self.count)
-<<<<<<< HEAD
             if self.passes is not None and len(counts) == 1:  # a kernel keeps no state between its steps
                 counts = _levels.split(self.count, 2)
-        return Steps(self.march, lanes, self.count, self.tail, counts, self.passes)
+        return Steps(self.march, lanes, self.count, self.tail, counts, self.passes, self.impl)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
-        return self._forward(y0, operands, lambda y: None, self.passes is not None)[0]
-=======
-        return Steps(self.march, lanes, self.count, self.tail, counts, self.impl)
-
-    def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
-        """Takes all steps; `y0` and `operands` are lane values."""
+        if self.passes is not None:
+            return self._forward(y0, operands, lambda y: None, True)[0]
 
         def by_xla(y0, operands, saves):
-            return self._forward(y0, operands, lambda y: None)[0]
+            return self._forward(y0, operands, lambda y: None, False)[0]
 
         return in_kernel(self.impl, self.lanes, self._one_member, by_xla, y0, operands, saves)
->>>>>>> ensemble
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None

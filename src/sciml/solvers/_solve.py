@@ -19,7 +19,7 @@ from . import _through_diffrax
 from ._control import Tolerances
 from ._cuts import cuts_of, run as run_cut
 from ._field import arrays_of, check_signature
-from ._in_kernel import way_of
+from ._in_kernel import way_of as way_of_members
 from ._loop import Loop
 from ._march import March, Operands, known
 from ._parts import Parts, bind
@@ -141,14 +141,14 @@ def solve(
     )
     if schedule not in ("lockstep", "refill"):
         raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {schedule!r}.')
-    impl = way_of(impl, plan.stepper, adjoint, schedule)
+    impl = way_of_members(impl, plan.stepper, adjoint, schedule)
     times = dataclasses.replace(times, longest=longest)
-    impl, cuts = way_of(model), None
-    if impl is not None:  # else nobody asks for a kernel
+    of_cells, cuts = way_of(model), None
+    if of_cells is not None:  # else nobody asks for a kernel
         if plan.stepper is not None and times.saves is not None:
             cuts = cuts_of(saveat, t0, t1, dt, plan, times.t0.dtype)
         if (plan.steps is None and cuts is None) or not isinstance(adjoint, Checkpointed | Direct):
-            impl = turn_down(model, impl, _reason(plan, times, cuts, adjoint))
+            of_cells = turn_down(model, of_cells, _reason(plan, times, cuts, adjoint))
     if plan.stepper is None:
         sol = _through_diffrax.solve(
             model, y0, args, times, tolerances, plan.max_steps, solver, controller, saveat, adjoint
@@ -156,11 +156,7 @@ def solve(
     else:
         # what is known now is no variable of a derivative
         constant = all(map(concrete, jax.tree.leaves((model, args))))
-<<<<<<< HEAD
-        sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule, constant, impl, cuts)
-=======
-        sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule, impl, constant)
->>>>>>> ensemble
+        sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule, constant, impl, of_cells, cuts)
     sol = dataclasses.replace(sol, solver=type(solver).__name__)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, reached=sol.t_reached)
@@ -177,9 +173,9 @@ def _solve(
     plan: Plan,
     adjoint: AbstractAdjoint,
     schedule: str,
-    impl: str,
     constant: bool,
-    impl: str | None,
+    impl: str,
+    of_cells: str | None,
     cuts: tuple[int, ...] | None,
 ) -> Solution:
     assert plan.stepper is not None  # else diffrax runs the solve
@@ -223,14 +219,10 @@ def _solve(
         check_apart(lambda t, y, held: field(t, y, held), times.t0, y0, operands)
     march = March(field, plan.stepper, plan.control, saves is not None, together, constant)
     passes = None
-    if impl is not None:
-        passes = make_passes(plan.stepper, model, y0, args, direction * dt, impl)
+    if of_cells is not None:
+        passes = make_passes(plan.stepper, model, y0, args, direction * dt, of_cells)
     if plan.steps is not None:
-<<<<<<< HEAD
-        loop = Steps(march, Lanes(None), plan.steps, plan.tail, passes=passes)
-=======
-        loop = Steps(march, Lanes(None), plan.steps, plan.tail, impl=impl)
->>>>>>> ensemble
+        loop = Steps(march, Lanes(None), plan.steps, plan.tail, passes=passes, impl=impl)
     else:
         times_differ = plan.differentiable_times
         loop = Loop(march, Lanes(None), plan.max_steps, times_differ, count=plan.count, tail=plan.tail, impl=impl)

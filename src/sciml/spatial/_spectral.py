@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Inexact
 
+from .._checks import concrete
 from ._boundaries import Boundaries, as_boundary
 from ._conditions import Dirichlet, Neumann, Periodic
 from ._grid import Grid
@@ -265,7 +266,7 @@ class Spectral(eqx.Module):
 
 def _moves(side: Any) -> bool:
     """Whether a condition has a value that is known not to be zero, or that is a function."""
-    values = [x for x in jax.tree.leaves(side) if not isinstance(x, jax.core.Tracer)]
+    values = [x for x in jax.tree.leaves(side) if callable(x) or concrete(x)]
     return any(callable(x) or np.any(np.asarray(x) != 0) for x in values)
 
 
