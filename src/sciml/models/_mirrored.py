@@ -24,8 +24,13 @@ def read_sides(grid: Grid, boundary: str | Mapping[str, str], name: str) -> Side
     """Returns the walls at the sides, from one kind for all or kinds by the names of axes and sides.
 
     Raises:
+        TypeError: If the kinds are no words.
         ValueError: If a side has none, or a kind is unknown, or one end of an axis is periodic and the other is not.
     """
+    if not isinstance(boundary, str | Mapping):
+        raise TypeError(
+            f"`{name}(boundary=...)` must be one of {KINDS}, or a mapping of sides to these, but is {boundary}."
+        )
     kinds = dict.fromkeys(grid.names, boundary) if isinstance(boundary, str) else dict(boundary)
     known = {side for axis in grid.names for side in (axis, f"{axis}-", f"{axis}+")}
     found = []

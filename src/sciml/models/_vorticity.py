@@ -68,8 +68,11 @@ class Vorticity(AbstractSemilinear):
 
     def __check_init__(self):
         """Refuses a box of other than two dimensions, and a forcing on another grid."""
-        if len(self.shape) != 2:
-            raise ValueError(f"`Vorticity(shape=...)` must be two numbers of points, but is {self.shape}.")
+        if not isinstance(self.shape, tuple) or len(self.shape) != 2:
+            raise ValueError(
+                f"`Vorticity(shape=...)` must be two numbers of points, such as (128, 128), but is {self.shape!r}; "
+                "`length` gives the box."
+            )
         if self.forcing.shape not in ((), self.shape):
             raise ValueError(
                 f"`Vorticity(forcing=...)` must be an array of the shape {self.shape} or 0, but has the shape "

@@ -76,5 +76,6 @@ def frames(
     for ax, i in zip(axes[0], chosen, strict=True):
         ax.set_title(f"t = {fields.ts[i]:.4g}", fontsize="medium")
     for ax in axes[-1]:
+        ax.locator_params(axis="x", nbins=3)  # labels of neighbours would meet
         ax.set_xlabel(fields.names[0])
     return axes

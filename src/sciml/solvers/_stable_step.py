@@ -114,8 +114,8 @@ def settle_step(
         name = getattr(model, "__name__", type(model).__name__)
         raise ValueError(
             f"`dt`={float(dt):.6g} is longer than `solver={type(solver).__name__}()` is stable for: with the "
-            f"eigenvalues of {name} at the start at most {limit:.4g}. Take a shorter step, or an implicit or "
-            "stabilised method, see `sciml.solvers`."
+            f"eigenvalues of {name} at the start at most {limit:.4g}. Take a shorter step, or for what diffuses an "
+            "implicit or stabilised method, see `sciml.solvers`."
         )
     return dt, None
 

@@ -66,6 +66,8 @@ class Grid(eqx.Module):
     upper: tuple[float, ...] = eqx.field(static=True)
 
     def __init__(self, shape: int | Sequence[int], lower: Any = 0.0, upper: Any = 1.0):
+        if not isinstance(shape, int | np.integer) and not np.ndim(shape):
+            raise TypeError(f"`Grid(shape=...)` must be whole numbers of cells, one for each axis, but is {shape!r}.")
         cells = tuple([shape] if isinstance(shape, int | np.integer) else shape)
         if not 1 <= len(cells) <= 3:
             raise ValueError(f"`Grid(shape=...)` must have one to three axes, but has {len(cells)}: {cells}.")

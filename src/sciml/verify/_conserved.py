@@ -18,10 +18,11 @@ def conserved(
         quantity: What should be constant, a function of one state, such as `Kepler().energy`. For a
             vector the largest elements count.
         trajectory: States, time first on every leaf, such as `sol.ys`.
-        scale: What to divide by instead of $|Q(y_0)|$, for a quantity that may be zero.
+        scale: What to divide by instead of $|Q(y_0)|$, for a quantity that is nearly zero at the start, such as the
+            mass of a field of mean zero.
 
     Returns:
-        The drift; NaN if a state has a NaN.
+        The drift; zero where nothing changes, infinite if what was zero changes, NaN if a state has a NaN.
 
     Example:
         ```python
@@ -36,4 +37,5 @@ def conserved(
     """
     values = jax.vmap(quantity)(trajectory)
     size = jnp.max(jnp.abs(values[0])) if scale is None else jnp.asarray(scale, values.dtype)
-    return jnp.max(jnp.abs(values - values[:1])) / size
+    drift = jnp.max(jnp.abs(values - values[:1]))
+    return jnp.where(drift == 0, drift, drift / size)

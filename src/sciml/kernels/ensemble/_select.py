@@ -102,6 +102,8 @@ def choose(build: Callable[[str], Any], impl: str) -> Selection:
     """Returns the way for a kernel that `build(name)` makes, or refuses by a `NotHeldError`; see `select`."""
     kernel, reason = kernel_for(impl)
     if kernel is None:
+        if impl == "auto" and jax.default_backend() in KERNEL_OF:
+            _log_once(reason, logging.INFO)
         return Selection("xla", reason)
     try:
         body = build(kernel)
@@ -130,9 +132,7 @@ def kernel_for(impl: str) -> tuple[str | None, str]:
         device = jax.devices()[0].device_kind
         versions = TESTED.get((platform, device))
         if versions is None or not versions[0] <= jax_version() <= versions[1]:
-            reason = f"kernels are not tested on {device} with JAX {'.'.join(map(str, jax_version()))}"
-            _log_once(reason, logging.INFO)
-            return None, reason
+            return None, f"kernels are not tested on {device} with JAX {'.'.join(map(str, jax_version()))}"
         return KERNEL_OF[platform], f"it is tested on {device}"
     if impl == "pallas" and platform not in KERNEL_OF:
         raise ValueError(

@@ -78,10 +78,10 @@ class EllipticOperator(lx.AbstractLinearOperator):
         dtype: Any = None,
         mean: Callable[[Array, Array], Array] = harmonic_mean,
     ):
+        _check_boundary(boundary)
         self.boundary = boundary
         self.k = tuple(map(parameter, k)) if isinstance(k, tuple) else parameter(k)
         self.c = None if c is None else parameter(c)
-        _check_boundary(boundary)
         _check_coefficients(boundary, self.k, self.c)
         if dtype is None:
             strong = [x.dtype for x in jax.tree.leaves((self.k, self.c)) if not x.weak_type]

@@ -19,6 +19,8 @@ def _solve(
     laplacian: Laplacian, constant: Array | None, f: Array, t: RealScalarLike | None, args: Args
 ) -> Inexact[Array, "..."]:
     boundary = laplacian.boundary
+    if not hasattr(f, "dtype") or not jnp.issubdtype(f.dtype, jnp.inexact):
+        raise TypeError(f"`f` must be an array of floating-point numbers over the grid, but is {f!r}.")
     if f.shape[f.ndim - boundary.grid.ndim :] != boundary.shape:
         raise ValueError(
             f"`f` must end with the axes {boundary.shape} of {boundary.grid} at {boundary.location}, but has shape "
