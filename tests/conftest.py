@@ -3,6 +3,7 @@
 import gc
 import os
 import pathlib
+import resource
 import zlib
 
 # A collective that some device never reaches would hang; XLA ends the process instead.
@@ -78,9 +79,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
+_grown = 0.0
+
+
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Forgets what JAX compiled for a file of tests, by which a worker would grow to gigabytes and slow down."""
-    if nextitem is None or nextitem.path != item.path:
+    """Forgets what JAX compiled after a file of tests, each time that a worker has grown by 2 GB."""
+    global _grown
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # of kilobytes
+    if peak > _grown + 2 and (nextitem is None or nextitem.path != item.path):
+        _grown = peak
         jax.clear_caches()
 
 
