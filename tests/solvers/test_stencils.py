@@ -231,6 +231,8 @@ def test_what_no_kernel_runs_is_refused_where_one_is_asked_for(reason, options):
     model, y0, _, _ = cases("diffusion")
     with stencil.use("interpret"), pytest.raises(ValueError, match=reason):
         sciml.solve(model, y0, t0=0.0, t1=0.2, **options)
+    with pytest.raises(ValueError, match=reason):
+        sciml.solve(model, y0, t0=0.0, t1=0.2, impl="interpret", **options)
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,11 @@ def solve(
             ends with the slowest. With "refill" there are fewer lanes, and a lane whose member is done
             takes up the next: faster where a few members take many times the steps of the others.
             A gradient is always computed in lockstep.
-        impl: What runs the members of a `jax.vmap`, see `sciml.kernels.ensemble.select`: "auto" takes a kernel on
-            machines where that is tested, else XLA; "xla", "pallas", "interpret" and others ask for one. A kernel
-            integrates a block of members as a whole, with their states in registers; XLA computes derivatives, and
-            solves of one member.
+        impl: What runs the solve: "auto" takes a kernel on machines where that is tested, else XLA; "xla", "pallas",
+            "interpret" and others ask for one. The members of a `jax.vmap` have a kernel that integrates a block of
+            them as a whole, with their states in registers (`sciml.kernels.ensemble.select`); XLA computes
+            derivatives, and solves of one member. Models that are stencils have kernels of their own for fixed steps
+            (`sciml.kernels.stencil.use`, which says the same for a block of code).
         throw: Whether to raise an error if the solve fails. Under a transformation nothing can be
             raised; there, look at `Solution.status` or call `Solution.raise_if_failed` afterwards.
 
@@ -141,14 +142,14 @@ def solve(
     )
     if schedule not in ("lockstep", "refill"):
         raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {schedule!r}.')
-    impl = way_of_members(impl, plan.stepper, adjoint, schedule)
     times = dataclasses.replace(times, longest=longest)
-    of_cells, cuts = way_of(model), None
+    of_cells, cuts = way_of(model, impl), None
     if of_cells is not None:  # else nobody asks for a kernel
         if plan.stepper is not None and times.saves is not None:
             cuts = cuts_of(saveat, t0, t1, dt, plan, times.t0.dtype)
         if (plan.steps is None and cuts is None) or not isinstance(adjoint, Checkpointed | Direct):
             of_cells = turn_down(model, of_cells, _reason(plan, times, cuts, adjoint))
+    impl = way_of_members(impl, plan.stepper, adjoint, schedule) if of_cells is None else "xla"
     if plan.stepper is None:
         sol = _through_diffrax.solve(
             model, y0, args, times, tolerances, plan.max_steps, solver, controller, saveat, adjoint
