@@ -279,6 +279,7 @@ def test_lorenz96_needs_four_sites():
         models.Lorenz96()(0.0, jnp.ones(3), None)
 
 
+@pytest.mark.x64  # annotations are checked there
 def test_wrong_state_is_refused():
     with pytest.raises(Exception, match="y"):
         models.Lorenz63()(0.0, jnp.ones(4), None)
