@@ -182,3 +182,13 @@ def test_order_in_space():
         verify.order_in_space(lambda n: 1.0, (8,))
     with pytest.raises(ValueError, match="must be positive and finite"):
         verify.order_in_space(lambda n: 0.0)
+
+
+def test_errors_that_do_not_fall_are_no_order():
+    with pytest.warns(UserWarning, match="hardly fall"):
+        assert abs(verify.order_in_space(lambda n: 0.3 + 1e-3 / n, (8, 16)).order) < 0.1
+
+
+def test_what_stays_zero_is_conserved():
+    assert verify.conserved(jnp.sum, jnp.zeros((3, 4))) == 0
+    assert verify.conserved(jnp.sum, jnp.arange(3.0)[:, None]) == jnp.inf

@@ -1,5 +1,6 @@
 """The order of convergence that a solver shows."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ def observed_order(
         steps: Numbers of steps from `t0` to `t1`, at least two; `dt = (t1 - t0) / n`.
 
     Returns:
-        The order, and the errors and step sizes it was measured from.
+        The order, and the errors and step sizes it was measured from. Where errors hardly fall, a warning says so.
 
     Raises:
         ValueError: If there are fewer than two numbers of steps, or if an error is not finite, or
@@ -82,5 +83,17 @@ def observed_order(
     if not np.all(np.isfinite(errors)):
         raise ValueError(f"the errors {errors} for {tuple(steps)} steps must be finite: take more.")
     sizes = np.abs(np.asarray(dts))
+    return fitted(sizes, errors)
+
+
+def fitted(sizes: np.ndarray, errors: np.ndarray) -> ObservedOrder:
+    """Returns the order that errors show; warns where they hardly fall."""
+    if errors[np.argmin(sizes)] > 0.9 * errors[np.argmax(sizes)]:
+        warnings.warn(
+            f"the errors {errors} hardly fall with the sizes {sizes}, so something else than these decides them: of a "
+            "field under smaller steps the error of its grid, in float32 often rounding. Compare with a fine solution "
+            "on the same grid, or in float64.",
+            stacklevel=3,
+        )
     slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
     return ObservedOrder(order=float(slope), errors=errors, dts=sizes)

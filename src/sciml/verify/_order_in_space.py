@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ._order import ObservedOrder
+from ._order import ObservedOrder, fitted
 
 
 def order_in_space(error: Callable[[int], object], cells: Sequence[int] = (16, 32, 64)) -> ObservedOrder:
@@ -18,7 +18,7 @@ def order_in_space(error: Callable[[int], object], cells: Sequence[int] = (16, 3
         cells: Numbers of cells, at least two; `dts` of the result holds their inverses.
 
     Returns:
-        The order, the errors and the inverse numbers of cells.
+        The order, the errors and the inverse numbers of cells. Where errors hardly fall, a warning says so.
 
     Raises:
         ValueError: If there are fewer than two numbers of cells, or an error is zero or not finite.
@@ -49,4 +49,4 @@ def order_in_space(error: Callable[[int], object], cells: Sequence[int] = (16, 3
     if not np.all(np.isfinite(errors) & (errors > 0)):
         raise ValueError(f"the errors {errors} on {tuple(cells)} cells must be positive and finite.")
     sizes = 1 / np.array(cells, np.float64)
-    return ObservedOrder(order=float(np.polyfit(np.log(sizes), np.log(errors), 1)[0]), errors=errors, dts=sizes)
+    return fitted(sizes, errors)
