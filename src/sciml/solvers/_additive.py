@@ -13,6 +13,7 @@ from jaxtyping import Array, PyTree
 from .._loops import scan
 from .._model import AbstractSemilinear, AbstractSplit
 from .._types import Args, BoolScalarLike, RealScalarLike, Y
+from .._vma import match
 from ._control import Norm, Tolerances, initial_step
 from ._modal import dtype_in, measured, modal_functions, modes_of, needs, starting_step, times
 from ._parts import Bound, Functions, close_parts
@@ -202,7 +203,7 @@ class ImplicitExplicit(AbstractStructuredStepper):
             return (slopes, pulls, point), None
 
         def stacked(first):
-            return jax.tree.map(lambda x: jnp.zeros((looped, *x.shape), x.dtype).at[0].set(x), first)
+            return jax.tree.map(lambda x: jnp.concatenate([x[None], jnp.zeros((looped - 1, *x.shape), x.dtype)]), first)
 
         first = field["explicit"](t, y), field["stiff"](y)
         carry = (*map(stacked, first), y)
@@ -215,7 +216,8 @@ class ImplicitExplicit(AbstractStructuredStepper):
             square(tableau.implicit),
         )
         like = (t, h, y, first, constant)
-        (slopes, pulls, point), _ = scan(stage, carry, jax.tree.map(jnp.asarray, xs), like=like)
+        xs = match(jax.tree.map(jnp.asarray, xs), like)
+        (slopes, pulls, point), _ = scan(stage, carry, xs, like=like)
         slopes, pulls = ([jax.tree.map(lambda x, i=i: x[i], stack) for i in range(looped)] for stack in (slopes, pulls))
         if looped < count:
             right = _sum(y, h, tableau.explicit[-1], slopes, tableau.implicit[-1], pulls)
