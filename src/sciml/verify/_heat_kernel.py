@@ -1,6 +1,7 @@
 """The Green's function of advection and diffusion."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -11,8 +12,8 @@ from .._types import RealScalarLike
 def heat_kernel(
     coordinates: Sequence[Float[Array, "..."]],
     t: RealScalarLike,
-    diffusivity: RealScalarLike | Sequence[RealScalarLike] = 1.0,
-    velocity: RealScalarLike | Sequence[RealScalarLike] = 0.0,
+    diffusivity: RealScalarLike | Sequence[RealScalarLike] | Float[Array, " ndim"] = 1.0,
+    velocity: RealScalarLike | Sequence[RealScalarLike] | Float[Array, " ndim"] = 0.0,
 ) -> Float[Array, "..."]:
     r"""Returns what has become of one unit at the origin: the Green's function of $u_t + v \cdot \nabla u = D \nabla^2 u$.
 
@@ -57,7 +58,7 @@ def heat_kernel(
     return result
 
 
-def _one_each(value: RealScalarLike | Sequence[RealScalarLike], ndim: int, name: str) -> Array:
+def _one_each(value: Any, ndim: int, name: str) -> Array:
     found = jnp.asarray(value)
     if found.shape not in ((), (ndim,)):
         raise ValueError(f"`{name}` must be a number or one for each of {ndim} axes, but has shape {found.shape}.")
