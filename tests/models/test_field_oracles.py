@@ -257,7 +257,7 @@ def test_a_pulse_spreads_as_the_heat_kernel(name):
         return jnp.max(jnp.abs(sol.ys[-1] - end))
 
     nominal = 2.0 if name == "diffusion" else 3.0
-    found = verify.order_in_space(error, (48, 64)).order
+    found = verify.order_in_space(error, (64, 96)).order
     assert found > nominal - 0.2, found  # of the flow; diffusion has one more
 
 
@@ -375,7 +375,8 @@ def test_the_speeds_of_fronts_of_fisher():
     np.testing.assert_allclose(exact, 5 / 6**0.5, rtol=5e-4)
     pulled = speeds(jnp.where(x < 10, 1.0, 0.0), np.array([30.0, 40.0]))
     expected = float(verify.fisher_kpp_speed(35.0))
-    assert abs(pulled[0] - expected) < 0.01 and pulled[0] < 1.98, (pulled, expected)
+    # the next terms are of the order of 1 / t**2
+    assert abs(pulled[0] - expected) < 20 / 35**2 and pulled[0] < 1.98, (pulled, expected)
 
 
 @pytest.mark.slow
