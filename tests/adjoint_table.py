@@ -120,7 +120,7 @@ def cell(adjoint: str, loop: str, mode: str) -> str:
 
 def sampled(said: str, *key: str) -> bool:
     """Whether the tests compute a cell: all that are refused, and a quarter of the others, which are dear."""
-    return said.startswith("no") or zlib.crc32("/".join(key).encode()) % 4 == 0
+    return "no (" in said or zlib.crc32("/".join(key).encode()) % 4 == 0
 
 
 def first_sentence(text: str) -> str:

@@ -14,6 +14,8 @@ import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
 
+from ._jaxprs import is_literal, run_equation
+
 _T = TypeVar("_T")
 
 
@@ -99,7 +101,7 @@ def as_promoted_function(closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args)))
 
         def read(v):
-            return v.val if isinstance(v, jex.core.Literal) else known[v]
+            return v.val if is_literal(v) else known[v]
 
         for eqn in jaxpr.eqns:
             if eqn.primitive.name in ("pvary", "pcast"):
@@ -107,9 +109,7 @@ def as_promoted_function(closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
             elif eqn.primitive.name in ("jit", "pjit"):
                 out = as_promoted_function(eqn.params["jaxpr"])(*map(read, eqn.invars))
             else:
-                inputs = {v: known[v] for v in eqn.invars if not isinstance(v, jex.core.Literal)}
-                one = jex.core.Jaxpr((), list(inputs), list(eqn.outvars), [eqn], eqn.effects, jaxpr.debug_info)
-                out = jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(one, ()))(*inputs.values())
+                out = run_equation(jaxpr, eqn, known)
             known.update(zip(eqn.outvars, out))
         return [read(v) for v in jaxpr.outvars]
 

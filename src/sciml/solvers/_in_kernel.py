@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 from .._vma import promote
 from ..kernels.ensemble._member import Counted, Members, UntilDone
 from ..kernels.ensemble._run import build, run
-from ..kernels.ensemble._select import HOLDS, choose, kernel_for
+from ..kernels.ensemble._select import HOLDS, choose, wanted
 from ..kernels.lanes import Lanes, is_value
 from ..kernels.lanes._values import gather
 from ._march import March, Operands, known
@@ -32,8 +32,7 @@ def way_of(impl: str, stepper: Any, adjoint: Any, schedule: str) -> str:
     Raises:
         ValueError: If a kernel was asked for that cannot run such a solve.
     """
-    kernel, _ = kernel_for(impl)
-    if kernel is None:
+    if not wanted(impl):
         return "xla"
     refused = None
     if stepper is None:

@@ -14,8 +14,8 @@ import jax
 from jaxtyping import Array
 
 from .._types import Args, Y
+from ..kernels._ways import KERNEL_OF, check_way, log_once
 from ..kernels.stencil import NotForKernelsError, evolve, select
-from ..kernels.stencil._select import KERNEL_OF, check_way, log_once
 from ..kernels.stencil._use import used
 from ._field import parameters_of
 from ._stepper import AbstractStepper
@@ -113,4 +113,4 @@ def turn_down(model: Any, impl: str | None, reason: str, level: int = logging.IN
             "Kernels take fixed steps whose number is known, of explicit Runge-Kutta methods or `VelocityVerlet`, with "
             "`adjoint=Checkpointed()` or `Direct()`. Elsewhere let XLA run it: leave `use(...)` or give it 'xla'."
         )
-    log_once(f"{name}: {reason}", level)
+    log_once("a stencil", f"{name}: {reason}", level)

@@ -275,7 +275,7 @@ def _reason(plan: Plan, times: Times, cuts: tuple[int, ...] | None, adjoint: Abs
     if plan.count is None:
         return "the number of its steps is traced"
     if plan.steps is None and cuts is None:
-        return "it saves between steps, or after ever other numbers of them"
+        return "it saves between steps, or at too many different distances"
     return f"`adjoint={type(adjoint).__name__}()` has steps of its own"
 
 

@@ -222,14 +222,10 @@ class _Source(eqx.Module):
         return _over(self.solution, t, self.points)
 
 
-class _Forced(AbstractModel):
-    """A model and a source; it says the eigenvalues of the model, where that does."""
+class _AbstractForced(AbstractModel):
+    """A model around another, which says the eigenvalues of that where it does."""
 
-    model: VectorField
-    forcing: _Source
-
-    def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
-        return self.forcing.added(self.model(t, y, args), t)
+    model: eqx.AbstractVar[Any]
 
     def __getattr__(self, name: str) -> Any:
         if name in ("spectrum", "spectral_radius"):
@@ -237,7 +233,17 @@ class _Forced(AbstractModel):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-class _ForcedSplit(AbstractSplit):
+class _Forced(_AbstractForced):
+    """A model and a source."""
+
+    model: VectorField
+    forcing: _Source
+
+    def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
+        return self.forcing.added(self.model(t, y, args), t)
+
+
+class _ForcedSplit(_AbstractForced, AbstractSplit):
     """A model with a stiff part; the source belongs to the rest."""
 
     model: AbstractSplit
@@ -251,11 +257,6 @@ class _ForcedSplit(AbstractSplit):
 
     def solve_shifted(self, shift: RealScalarLike, right: Y, args: Args) -> Y:
         return self.model.solve_shifted(shift, right, args)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("spectrum", "spectral_radius"):
-            return getattr(self.model, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 def _exact(problem: Problem, t: RealScalarLike) -> Y:

@@ -17,9 +17,10 @@ import numpy as np
 from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree
 
+from ..._jaxprs import is_literal
+from .._lowered import LOWERED
 from ..lanes._interpret import evaluate, is_value, trace
 from ..lanes._values import Scattered, boxed
-from ..stencil._primitives import LOWERED
 from ._polyfills import POLYFILLS
 
 _COUNT = 128  # lanes to trace with; the program is then rewritten for the shape that a kernel has
@@ -54,7 +55,7 @@ class Flat(NamedTuple):
         known = dict(zip(self.jaxpr.jaxpr.invars, elements, strict=True))
 
         def read(atom: Any) -> Any:
-            return np.asarray(atom.val, atom.aval.dtype)[()] if _is_literal(atom) else known[atom]
+            return np.asarray(atom.val, atom.aval.dtype)[()] if is_literal(atom) else known[atom]
 
         for eqn in self.jaxpr.jaxpr.eqns:
             out = eqn.primitive.bind(*map(read, eqn.invars), **eqn.params)
@@ -117,10 +118,6 @@ def dtype_in(kernel: str, dtype: Any) -> np.dtype | None:
     return np.dtype(np.int32) if np.issubdtype(dtype, np.signedinteger) else None
 
 
-def _is_literal(atom: Any) -> bool:
-    return isinstance(atom, jex.core.Literal)
-
-
 class _Rewriting:
     """Runs a program over lanes by what one kind of machine can do."""
 
@@ -150,7 +147,7 @@ class _Rewriting:
         known.update(zip(jaxpr.invars, args))
 
         def read(atom: Any) -> Any:
-            return self._constant(np.asarray(atom.val, atom.aval.dtype)) if _is_literal(atom) else known[atom]
+            return self._constant(np.asarray(atom.val, atom.aval.dtype)) if is_literal(atom) else known[atom]
 
         for eqn in jaxpr.eqns:
             known.update(zip(eqn.outvars, self._equation(eqn, [read(v) for v in eqn.invars])))

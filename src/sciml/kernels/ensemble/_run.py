@@ -1,4 +1,4 @@
-"""`integrate`: the loop of one member, run for many in one kernel."""
+"""`build` and `run`: the loop of one member, run for many in one kernel."""
 
 from typing import Any
 

@@ -1,6 +1,5 @@
 """`select`: which way an ensemble runs, and why."""
 
-import functools
 import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,20 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..._vma import jax_version
-from ..stencil._select import KERNEL_OF, WAYS
+from .._ways import INTERPRETED, Tested, kernel_for, log_once, log_untested
 from ._flat import NotHeldError, flatten
 from ._run import launcher_of
 
-TESTED: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {}
-"""Where kernels run without being asked: from platform and kind of device to the first and the last version of JAX.
+TESTED: Tested = {}
+"""Where kernels run without being asked; empty as long as no table of `python -m benchmarks.gpu` stands beside it."""
 
-It is empty as long as no table of `python -m benchmarks.gpu` stands beside it.
-"""
-
-_INTERPRETED = {"interpret": "mosaic_gpu", "interpret_gpu": "mosaic_gpu", "interpret_tpu": "mosaic_tpu"}
-
-_LOG = logging.getLogger("sciml.kernels")
+_WHAT = "an ensemble"
 
 HOLDS = (
     "The kernel takes models that act element by element on small real states, float32 and on GPUs float64, with "
@@ -100,52 +93,27 @@ def select(model: Callable[..., PyTree], *args: PyTree, impl: str = "auto") -> S
 
 def choose(build: Callable[[str], Any], impl: str) -> Selection:
     """Returns the way for a kernel that `build(name)` makes, or refuses by a `NotHeldError`; see `select`."""
-    kernel, reason = kernel_for(impl)
+    kernel, reason = kernel_for(impl, TESTED)
     if kernel is None:
-        if impl == "auto" and jax.default_backend() in KERNEL_OF:
-            _log_once(reason, logging.INFO)
+        log_untested(_WHAT, impl, reason)
         return Selection("xla", reason)
     try:
         body = build(kernel)
     except NotHeldError as error:
         if impl != "auto":
             raise ValueError(f"`impl={impl!r}` cannot run this ensemble: {error}. {HOLDS}") from error
-        _log_once(str(error), logging.WARNING)
+        log_once(_WHAT, str(error), logging.WARNING)
         return Selection("xla", str(error))
-    return Selection(kernel, reason, impl in _INTERPRETED, body)
+    return Selection(kernel, reason, impl in INTERPRETED, body)
 
 
-def kernel_for(impl: str) -> tuple[str | None, str]:
-    """Returns the kernel to try, or None for XLA, and why.
+def wanted(impl: str) -> bool:
+    """Returns whether a kernel is asked for, or taken on this machine.
 
     Raises:
         ValueError: If there is no such `impl`, or none for this machine.
     """
-    if impl not in WAYS:
-        raise ValueError(f"`impl` must be one of {', '.join(map(repr, WAYS))}, but is {impl!r}.")
-    if impl == "xla":
-        return None, "`impl='xla'` asks for it"
-    platform = jax.default_backend()
-    if impl == "auto":
-        if platform not in KERNEL_OF:
-            return None, f"there is no kernel for {platform!r}"
-        device = jax.devices()[0].device_kind
-        versions = TESTED.get((platform, device))
-        if versions is None or not versions[0] <= jax_version() <= versions[1]:
-            return None, f"kernels are not tested on {device} with JAX {'.'.join(map(str, jax_version()))}"
-        return KERNEL_OF[platform], f"it is tested on {device}"
-    if impl == "pallas" and platform not in KERNEL_OF:
-        raise ValueError(
-            f"`impl='pallas'` needs a GPU or a TPU, but JAX runs on {platform!r} here: `impl='interpret'` runs the "
-            "body of the kernel anywhere, `impl='mosaic_gpu'` and `'mosaic_tpu'` compile it for another machine."
-        )
-    kernel = _INTERPRETED.get(impl) or (KERNEL_OF[platform] if impl == "pallas" else impl)
-    return kernel, f"`impl={impl!r}` asks for it"
-
-
-@functools.cache
-def _log_once(reason: str, level: int) -> None:
-    _LOG.log(level, "an ensemble runs by XLA, without a kernel: %s", reason)
+    return kernel_for(impl, TESTED)[0] is not None
 
 
 def _is_number(x: Any) -> bool:

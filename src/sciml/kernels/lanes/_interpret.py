@@ -20,6 +20,7 @@ from jaxtyping import PyTree
 
 from ..._barrier import behind_a_branch
 from ..._checks import concrete
+from ..._jaxprs import is_literal
 from ..._vma import promote, struct, vma_of
 from . import _elementwise as elementwise
 from ._movement import MOVEMENTS, moved_by_index
@@ -139,11 +140,7 @@ def _evaluate(jaxpr: jex.core.Jaxpr, consts: Sequence[Any], args: Sequence[Value
 
 
 def _read(env: dict[Any, Value], atoms: Sequence[Any]) -> list[Value]:
-    return [scattered_constant(np.asarray(v.val, dtype=v.aval.dtype)) if _is_literal(v) else env[v] for v in atoms]
-
-
-def _is_literal(atom: Any) -> bool:
-    return isinstance(atom, jex.core.Literal)
+    return [scattered_constant(np.asarray(v.val, dtype=v.aval.dtype)) if is_literal(v) else env[v] for v in atoms]
 
 
 def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
@@ -187,7 +184,7 @@ def _all_scattered(values: Sequence[Value]) -> TypeGuard[Sequence[Scattered]]:
 
 def _bind(eqn, ev: _Evaluation, *arrays):
     """Evaluates one equation on arrays, as a program of that equation alone."""
-    variables = {v: x for v, x in zip(eqn.invars, arrays) if not _is_literal(v)}
+    variables = {v: x for v, x in zip(eqn.invars, arrays) if not is_literal(v)}
     jaxpr = jex.core.Jaxpr((), list(variables), list(eqn.outvars), [eqn], eqn.effects, ev.debug_info)
     return jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(jaxpr, ()))(*variables.values())
 

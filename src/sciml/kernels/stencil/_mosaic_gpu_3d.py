@@ -33,6 +33,9 @@ from ._numbers import Numbers
 from ._update import Fields, StencilUpdate
 from ._walls import NotForKernelsError, Rule, Sides, rules_of
 
+TAKES_TURNS = False
+"""It runs no updates whose functions take turns."""
+
 LANES = 128
 """Cells of a row of a tile."""
 
@@ -200,17 +203,7 @@ def advance(
     plan: Plan,
     interpret: Any = False,
 ) -> Fields:
-    """Returns the state after a number of steps.
-
-    Args:
-        update: The update.
-        params: The parameters.
-        state: The fields.
-        coefficients: The coefficients.
-        n_steps: The number of steps.
-        plan: What `plan` returned.
-        interpret: False; True to run the body without a GPU; or JAX's parameters of its interpreter of GPUs.
-    """
+    """Returns the state after a number of steps; see `_mosaic_gpu.advance`."""
     passes, rest = divmod(n_steps, plan.steps)
     more = [(b, size - b - n, 0) for b, size, n in zip(plan.before, plan.physical, plan.shape)]
     state, coefficients = (
@@ -321,9 +314,7 @@ class _Body:
     def _at(self, f: int, s: int, z: Any) -> Any:
         """Where the tile of plane `z` of an array after `s` steps stands."""
         first, count = self.slots[f][s]
-        ahead = (
-            -(-(self.steps + 2) * self.plan.radius // count) * count
-        )  # planes before the first have numbers below zero
+        ahead = -(-(self.steps + 2) * self.plan.radius // count) * count  # planes before the first are below zero
         slot = jax.lax.rem(z + ahead, jnp.asarray(count, z.dtype))
         return self.end + (first + slot) * self.tile
 

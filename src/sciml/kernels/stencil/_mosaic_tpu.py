@@ -101,17 +101,7 @@ def advance(
     plan: Plan,
     interpret: Any = False,
 ) -> Fields:
-    """Returns the state after a number of steps.
-
-    Args:
-        update: The update.
-        params: The parameters.
-        state: The fields.
-        coefficients: The coefficients.
-        n_steps: The number of steps.
-        plan: What `plan` returned.
-        interpret: False; True to run the body without a TPU; or JAX's parameters of its interpreter of TPUs.
-    """
+    """Returns the state after a number of steps; see `_mosaic_gpu.advance`."""
     passes, rest = divmod(n_steps, plan.steps)
     rules = rules_of(update, state[0].ndim, state[0].dtype)
     numbers = Numbers(((update.fn, params), rules), state[0].dtype, LANES)

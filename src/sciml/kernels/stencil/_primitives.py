@@ -1,4 +1,4 @@
-"""What a kernel can hold: the operations of an update's function, by name, that each backend lowers."""
+"""What a kernel can hold of the operations of an update's function."""
 
 from typing import Any
 
@@ -7,24 +7,11 @@ import jax.extend as jex
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from .._lowered import LOWERED
 from ._update import StencilUpdate
-
-_COMMON = frozenset(
-    """
-    abs add and atan2 broadcast_in_dim clamp convert_element_type copy cos custom_jvp_call div eq exp exp2 ge gt
-    integer_pow jit le log logistic lt max min mul ne neg not or pjit rsqrt select_n sign sin square stop_gradient sub
-    tanh
-    """.split()
-)
 
 _TYPES = frozenset({"pcast", "pvary"})
 """What promotes arrays within `jax.shard_map`; inside of a kernel all vary alike."""
-
-LOWERED = {
-    "mosaic_gpu": _COMMON | {"erf"},
-    "mosaic_tpu": _COMMON | {"add_any", "ceil", "erf", "floor", "is_finite", "log1p", "pow", "sqrt", "tan"},
-}
-"""For each kernel the primitives that it lowers in every supported version of JAX."""
 
 
 def missing(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree, kernel: str) -> list[str]:

@@ -1,6 +1,5 @@
 """`select`: which way an update runs, and why."""
 
-import functools
 import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,28 +8,15 @@ import jax
 from jaxtyping import PyTree
 
 from ..._checks import check_count
-from ..._vma import jax_version
+from .._ways import INTERPRETED, Tested, check_way, kernel_for, log_once, log_untested
 from ._divided import is_divided
 from ._update import StencilUpdate, as_params
 from ._walls import NotForKernelsError
 
-KERNELS = ("mosaic_gpu", "mosaic_tpu")
-"""The kernels by name."""
+TESTED: Tested = {}
+"""Where kernels run without being asked; empty as long as no table of `python -m benchmarks.gpu` stands beside it."""
 
-KERNEL_OF = {"gpu": "mosaic_gpu", "cuda": "mosaic_gpu", "tpu": "mosaic_tpu"}
-"""The kernel for a platform."""
-
-TESTED: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {}
-"""Where kernels run without being asked: from platform and kind of device to the first and the last version of JAX.
-
-It is empty as long as no table of `python -m benchmarks.gpu` stands beside it.
-"""
-
-WAYS = ("auto", "xla", "pallas", *KERNELS, "interpret", "interpret_gpu", "interpret_tpu")
-
-_INTERPRETED = {"interpret": "mosaic_gpu", "interpret_gpu": "mosaic_gpu", "interpret_tpu": "mosaic_tpu"}
-
-_LOG = logging.getLogger("sciml.kernels")
+_WHAT = "a stencil"
 
 
 class Selection(NamedTuple):
@@ -100,47 +86,30 @@ def select(
     if steps_per_pass is not None:
         steps_per_pass = check_count(steps_per_pass, "steps_per_pass", "evolve")
     deep = steps_per_pass if steps_per_pass and update.turns == 1 and is_divided(update) else 1
-    if impl == "xla":
-        return Selection("xla", "`impl='xla'` asks for it", deep)
-    fields, rest = jax.eval_shape(lambda s, c: update.arrays_of(s, c), state, dict(coefficients or {}))
-    platform = jax.default_backend()
-    if impl == "auto":
-        found = _automatic(update, as_params(params, fields[0].dtype), fields, platform, steps_per_pass)
-        return found._replace(steps_per_pass=deep) if found.way == "xla" else found
-    if impl == "pallas" and platform not in KERNEL_OF:
-        raise ValueError(
-            f"`impl='pallas'` needs a GPU or a TPU, but JAX runs on {platform!r} here: `impl='interpret'` runs the "
-            "body of the kernel anywhere, `impl='mosaic_gpu'` and `'mosaic_tpu'` compile it for another machine."
-        )
-    kernel = _INTERPRETED.get(impl) or (KERNEL_OF[platform] if impl == "pallas" else impl)
+    fields, _ = jax.eval_shape(lambda s, c: update.arrays_of(s, c), state, dict(coefficients or {}))
+    kernel, reason = kernel_for(impl, TESTED)
+    if kernel is None:
+        log_untested(_WHAT, impl, reason)
+        return Selection("xla", reason, deep)
     try:
         plan = _plan(kernel, update, as_params(params, fields[0].dtype), fields, steps_per_pass)
     except NotForKernelsError as error:
+        if impl == "auto":
+            log_once(_WHAT, str(error), logging.WARNING)
+            return Selection("xla", str(error), deep)
         raise ValueError(
             f"`impl={impl!r}` cannot run this update: {error}. The kernel takes fields with two or three axes, float32 "
             "(on GPUs float64 too), numbers as parameters, and conditions at walls that are the same all along a side; "
             "`impl='auto'` and `'xla'` take every update."
         ) from error
-    steps = plan.steps // update.turns
-    return Selection(kernel, f"`impl={impl!r}` asks for it", steps, impl in _INTERPRETED, plan)
-
-
-def check_way(impl: Any) -> str:
-    """Returns a way of running.
-
-    Raises:
-        ValueError: If there is no such way.
-    """
-    if impl not in WAYS:
-        raise ValueError(f"`impl` must be one of {', '.join(map(repr, WAYS))}, but is {impl!r}.")
-    return impl
+    return Selection(kernel, reason, plan.steps // update.turns, impl in INTERPRETED, plan)
 
 
 def _plan(kernel: str, update: StencilUpdate, params: PyTree, fields: Any, steps_per_pass: int | None) -> Any:
     """The kernel's plan; its steps are single functions, of which a pass runs all that take turns."""
     steps, module = steps_per_pass, kernel_of(kernel, fields[0].ndim)
     if update.turns > 1:
-        if not getattr(module, "TAKES_TURNS", False):
+        if not module.TAKES_TURNS:
             raise NotForKernelsError("its functions take turns, as the stages of a method do")
         steps = max(1, 4 // (update.turns * update.radius)) if steps is None else steps
         steps = steps * update.turns
@@ -160,32 +129,3 @@ def kernel_of(name: str, ndim: int) -> Any:
     from . import _mosaic_tpu
 
     return _mosaic_tpu
-
-
-def _automatic(
-    update: StencilUpdate, params: PyTree, fields: Any, platform: str, steps_per_pass: int | None
-) -> Selection:
-    if platform not in KERNEL_OF:
-        return Selection("xla", f"there is no kernel for {platform!r}")
-    device = jax.devices()[0].device_kind
-    versions = TESTED.get((platform, device))
-    if versions is None or not versions[0] <= jax_version() <= versions[1]:
-        version = ".".join(map(str, jax_version()))
-        return _declined(f"kernels are not tested on {device} with JAX {version}", logging.INFO)
-    kernel = KERNEL_OF[platform]
-    try:
-        plan = _plan(kernel, update, params, fields, steps_per_pass)
-    except NotForKernelsError as error:
-        return _declined(str(error), logging.WARNING)
-    return Selection(kernel, f"it is tested on {device}", plan.steps // update.turns, False, plan)
-
-
-def _declined(reason: str, level: int) -> Selection:
-    log_once(reason, level)
-    return Selection("xla", reason)
-
-
-@functools.cache
-def log_once(reason: str, level: int) -> None:
-    """Says once why a stencil runs without a kernel."""
-    _LOG.log(level, "a stencil runs by XLA, without a kernel: %s", reason)

@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.extend as jex
 
+from ..._jaxprs import is_literal, run_equation
+
 
 def with_plain_sums(fn: Callable[..., Any], *args: Any) -> Any:
     """Returns `fn(*args)`, with every `add_any` of it an addition; arguments are PyTrees of arrays."""
@@ -21,7 +23,7 @@ def _run(closed: jex.core.ClosedJaxpr, args: list) -> list:
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *args)))
 
     def read(v: Any) -> Any:
-        return v.val if isinstance(v, jex.core.Literal) else known[v]
+        return v.val if is_literal(v) else known[v]
 
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "add_any":
@@ -29,8 +31,6 @@ def _run(closed: jex.core.ClosedJaxpr, args: list) -> list:
         elif eqn.primitive.name in ("jit", "pjit"):
             out = _run(eqn.params["jaxpr"], list(map(read, eqn.invars)))
         else:
-            inputs = {v: known[v] for v in eqn.invars if not isinstance(v, jex.core.Literal)}
-            one = jex.core.Jaxpr((), list(inputs), list(eqn.outvars), [eqn], eqn.effects, jaxpr.debug_info)
-            out = jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(one, ()))(*inputs.values())
+            out = run_equation(jaxpr, eqn, known)
         known.update(zip(eqn.outvars, out))
     return [read(v) for v in jaxpr.outvars]

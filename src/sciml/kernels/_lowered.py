@@ -1,0 +1,16 @@
+"""What the compilers of kernels know."""
+
+COMMON = frozenset(
+    """
+    abs add and atan2 broadcast_in_dim clamp convert_element_type copy cos custom_jvp_call div eq exp exp2 ge gt
+    integer_pow jit le log logistic lt max min mul ne neg not or pjit rsqrt select_n sign sin square stop_gradient sub
+    tanh
+    """.split()
+)
+"""The primitives that all of them lower."""
+
+LOWERED = {
+    "mosaic_gpu": COMMON | {"erf"},
+    "mosaic_tpu": COMMON | {"add_any", "ceil", "erf", "floor", "is_finite", "log1p", "pow", "sqrt", "tan"},
+}
+"""For each kernel the primitives that it lowers in every supported version of JAX."""
