@@ -55,9 +55,9 @@ test: $(VENV)/.installed-test ## the tests, with x64 on and then off
 	$(RUN_PYTEST) -m "not slow"
 	SCIML_X64=0 $(RUN_PYTEST) -m "not slow and not wide"
 
-test-all: $(VENV)/.installed-test ## all tests with x64 on, and all but the slow ones with x64 off
-	$(RUN_PYTEST)
-	SCIML_X64=0 $(RUN_PYTEST) -m "not slow"
+test-all: test ## these, the slow ones with x64 on, and with x64 off those that depend little on it
+	SCIML_CHECK_TYPES=0 $(RUN_PYTEST) -m slow
+	SCIML_X64=0 $(RUN_PYTEST) -m "wide and not slow"
 
 tables: $(VENV)/.installed-test ## compute the tables of adjoints and of sharding in the documentation anew
 	$(PY) -m tests.adjoint_table

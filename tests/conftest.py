@@ -26,13 +26,14 @@ import pytest
 gc.set_threshold(50_000, 20, 50)
 
 X64 = os.environ.get("SCIML_X64", "1") != "0"
+CHECK_TYPES = X64 and os.environ.get("SCIML_CHECK_TYPES", "1") != "0"
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SRC = ROOT / "src" / "sciml"
 
-# Annotations are checked on the float64 leg; on the float32 leg the code runs as it does for its users. Two packages
-# are left to pyright: the evaluation of jaxprs calls itself half a million times in one file of tests.
+# Annotations are checked on the float64 leg of the quick suite; elsewhere the code runs as it does for its users. Two
+# packages are left to pyright: the evaluation of jaxprs calls itself half a million times in one file of tests.
 UNCHECKED = {"sciml.kernels", "sciml.kernels.lanes"}
-if X64:
+if CHECK_TYPES:
     jaxtyping.install_import_hook(
         [
             module
@@ -55,7 +56,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def pytest_report_header() -> str:
-    return f"jax {jax.__version__}, x64 {'on' if X64 else 'off'}"
+    return f"jax {jax.__version__}, x64 {'on' if X64 else 'off'}, annotations {'' if CHECK_TYPES else 'not '}checked"
 
 
 DEAR = {line for line in (ROOT / "tests" / "dear.txt").read_text().splitlines() if not line.startswith("#")}
