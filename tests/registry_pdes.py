@@ -93,7 +93,29 @@ def pendulums() -> Case:
     return Case("KleinGordon", make, lambda dtype: (one.y0(GRID, dtype), 0.3 * one.y0(GRID, dtype)))
 
 
-OTHERS = (darcy(walls), pendulums())
+def sound() -> Case:
+    """Its state is pressures at centres and velocities at faces; with a layer at one side and a source."""
+    rough = np.exp(0.3 * np.sin(np.arange(35.0))).reshape(5, 7)
+
+    def make():
+        return models.Acoustic(
+            GRID,
+            jnp.asarray(rough),
+            jnp.asarray(rough[::-1].copy()),
+            boundary={"x": "rigid", "y-": "free", "y+": "rigid"},
+            layers={"x-": 1},
+            source=models.PointSources(GRID, [0.4, 0.6], models.Ricker(2.0, 0.1)),
+        )
+
+    def state(dtype):
+        like = make().rest(dtype=jnp.dtype(dtype))
+        draw = np.random.default_rng(0)
+        return jax.tree.map(lambda x: jnp.asarray(draw.normal(size=x.shape)).astype(x.dtype), like)
+
+    return Case("Acoustic", make, state)
+
+
+OTHERS = (darcy(walls), pendulums(), sound())
 
 CASES = (*map(on_grids, registry_fields.CASES), *map(on_circles, periodic.FORMULAS), *OTHERS)
 

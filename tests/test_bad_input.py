@@ -209,9 +209,14 @@ def test_fixed_steps_without_their_size():
 
 
 def test_method_without_error_estimate_under_tolerances():
-    message = "`solver=Euler.*` estimates no error, so it cannot run with tolerances. Give `dt`"
-    refused(ValueError, message, solver=diffrax.Euler())
-    refused(ValueError, message, solver=diffrax.Euler(), dt=0.1, rtol=1e-3)
+    refused(ValueError, r"`solver=Euler\(\)` estimates no error.*: give `dt`, or .*Tsit5", solver=diffrax.Euler())
+    refused(ValueError, r"fixed: leave out `rtol`, or .*Tsit5", solver=diffrax.Euler(), dt=0.1, rtol=1e-3)
+    implicit = sciml.solvers.CrankNicolson()
+    refused(
+        ValueError, r"leave out `rtol` and `atol` and give `dt`, or .*`sciml.solvers.ARK324\(\)`.$",
+        solver=implicit, rtol=1e-3, atol=1e-3,
+    )  # fmt: skip
+    refused(ValueError, r"leave out `rtol`, or .*ETDRK4", solver=sciml.solvers.ETD1(), dt=0.1, rtol=1e-3)
 
 
 def test_little_memory_for_an_adjoint():

@@ -1,5 +1,6 @@
 """The pictures of the gallery are drawn as a user draws them, and say what is kept."""
 
+import importlib.util
 import os
 import pathlib
 import re
@@ -33,3 +34,21 @@ def test_every_picture_is_committed_and_shown():
     names = {name.strip() for name in drawn[1].split(",") if name.strip()}
     assert set(re.findall(r"\(figures/(\w+)\.png\)", page)) == names
     assert all((ROOT / f"docs/guides/figures/{name}.png").is_file() for name in names)
+
+
+@pytest.mark.x64
+def test_the_numbers_of_neighbouring_axes_do_not_meet():
+    pytest.importorskip("matplotlib")
+    spec = importlib.util.spec_from_file_location("pde_gallery", ROOT / "docs/guides/pde_gallery.py")
+    assert spec is not None and spec.loader is not None
+    gallery = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(gallery)
+    for ends, size in (((-8, 8), (9.0, 4.0)), ((-20, 20), (9.0, 4.0))):
+        figure, axes = gallery.panels(2, size, sharey=True)
+        for ax in axes:
+            ax.set_xlim(*ends)
+        figure.canvas.draw()
+        left, right = axes[0].get_xticklabels()[-1], axes[1].get_xticklabels()[0]
+        gap = right.get_window_extent().x0 - left.get_window_extent().x1
+        gallery.plt.close(figure)
+        assert gap > 10  # pixels

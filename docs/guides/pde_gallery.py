@@ -27,9 +27,16 @@ import matplotlib.pyplot as plt
 KEY = jax.random.key(0)
 
 
+def panels(count, size, **options):
+    """Axes side by side, with room for the numbers where they meet."""
+    figure, axes = plt.subplots(1, count, figsize=size, layout="constrained", **options)
+    figure.get_layout_engine().set(w_pad=0.15)
+    return figure, axes
+
+
 def images(rows, grid, titles, label, limits=None):
     """Fields of two dimensions side by side, with one scale of colours."""
-    figure, axes = plt.subplots(1, len(rows), figsize=(3.0 * len(rows) + 0.8, 3.2), layout="constrained", sharey=True)
+    figure, axes = panels(len(rows), (3.2 * len(rows) + 0.8, 3.2), sharey=True)
     extent = (grid.lower[0], grid.upper[0], grid.lower[1], grid.upper[1])
     low, high = limits or (float(np.min(rows)), float(np.max(rows)))
     for ax, field, title in zip(axes, rows, titles, strict=True):
@@ -52,14 +59,17 @@ def cahn_hilliard():
     drift = float(jnp.max(jnp.abs(mass - mass[0])))
     falls = bool(jnp.all(jnp.diff(energy) < 0))
     print(f"Cahn-Hilliard: energy falls at every step: {falls}; mass drifts by {drift:.0e}")
-    figure, axes = plt.subplots(1, 4, figsize=(13.2, 3.2), layout="constrained")
+    figure, axes = panels(4, (13.6, 3.2))
     for ax, at in zip(axes, (20, 60, 300)):
         ax.imshow(np.asarray(sol.ys[at]).T, origin="lower", extent=(0, 1, 0, 1), cmap="cividis", vmin=-1, vmax=1)
         ax.set_title(f"t = {times[at]:g}", loc="left", fontsize="medium")
-        ax.set(xlabel="x", ylabel="y")
+        ax.set(xlabel="x", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+    axes[0].set_ylabel("y")
     axes[3].loglog(times[1:], energy[1:], color="#0072B2")
     axes[3].set_title("energy", loc="left", fontsize="medium")
     axes[3].set_xlabel("t")
+    axes[3].set_yticks([0.12, 0.16, 0.2, 0.24], labels=["0.12", "0.16", "0.20", "0.24"])
+    axes[3].minorticks_off()
     axes[3].grid(color="0.9")
     return figure
 
@@ -81,7 +91,7 @@ def gross_pitaevskii():
     grid = Grid(128, -8.0, 8.0)
     (x,) = grid.centers
     start = verify.coherent_state(2.0 * x, 0.0, 4.0) * 2**0.5
-    figure, axes = plt.subplots(1, 2, figsize=(9.0, 4.0), layout="constrained", sharey=True)
+    figure, axes = panels(2, (9.0, 4.0), sharey=True)
     for ax, coupling in zip(axes, (0.0, 10.0)):
         model = GrossPitaevskii(grid, Periodic(), potential=x**2 / 2, coupling=coupling)
         sol = sciml.solve(model, start, t0=0.0, t1=12.5, dt=0.005, saveat=np.linspace(0.0, 12.5, 126))
@@ -111,7 +121,7 @@ def klein_gordon():
     def meeting(t):
         return verify.sine_gordon_kink(x + 8.0, t, 0.6) - verify.sine_gordon_kink(x - 8.0, t, -0.6)
 
-    figure, axes = plt.subplots(1, 2, figsize=(9.0, 4.0), layout="constrained", sharey=True)
+    figure, axes = panels(2, (9.0, 4.0), sharey=True)
     for ax, exact, title in zip(axes, (breather, meeting), ("a breather", "a kink and an antikink")):
         sol = sciml.solve(
             model, jax.jvp(exact, (0.0,), (1.0,)), t0=0.0, t1=30.0, dt=0.05, saveat=np.linspace(0.0, 30.0, 121)
@@ -145,15 +155,16 @@ def brusselator():
     )
     k = jnp.linspace(0.0, 1.3, 200)
     rates = verify.turing_growth(reaction, rest, diffusivities, k)[:, 0].real
-    figure, axes = plt.subplots(1, 3, figsize=(10.4, 3.2), layout="constrained")
+    figure, axes = panels(3, (11.2, 3.2))
     axes[0].plot(k, rates, color="#0072B2")
     axes[0].axhline(0.0, color="0.6", linewidth=0.8)
     axes[0].set_title("growth of small waves", loc="left", fontsize="medium")
     axes[0].set(xlabel="k", ylim=(-1.0, None))
+    axes[1].set_ylabel("y")
     for ax, at in zip(axes[1:], (1, 2)):
         image = ax.imshow(np.asarray(sol.ys[at, 0]).T, origin="lower", extent=(0, 80, 0, 80), cmap="cividis")
         ax.set_title(f"u, t = {float(sol.ts[at]):g}", loc="left", fontsize="medium")
-        ax.set(xlabel="x", ylabel="y")
+        ax.set(xlabel="x", xticks=[0, 40, 80], yticks=[0, 40, 80])
         figure.colorbar(image, ax=ax)
     return figure
 

@@ -22,14 +22,14 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 POINTS, VISCOSITY = 128, 2e-3
+GRID = Grid((POINTS, POINTS), 0.0, 2 * np.pi)
 TIMES = (0.0, 5.0, 20.0)
 
 
 def start() -> jax.Array:
     """Random vortices of about an eighth of the box, with a root mean square velocity of one."""
-    grid = Grid((POINTS, POINTS), 0.0, 2 * np.pi)
-    vorticity = gaussian_random_field(grid, lambda k: (k / 6) ** 6 / (1 + (k / 6) ** 18), key=jax.random.key(3))
-    model = Vorticity((POINTS, POINTS))
+    vorticity = gaussian_random_field(GRID, lambda k: (k / 6) ** 6 / (1 + (k / 6) ** 18), key=jax.random.key(3))
+    model = Vorticity(GRID)
     return vorticity / jnp.sqrt(2 * model.energy(vorticity))
 
 
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    model = Vorticity((POINTS, POINTS), viscosity=VISCOSITY)
+    model = Vorticity(GRID, viscosity=VISCOSITY)
     begin = time.perf_counter()
     sol = jax.block_until_ready(run(model))
     print(f"{sol.solver}, {int(sol.stats.accepted)} steps: {time.perf_counter() - begin:.1f} s")

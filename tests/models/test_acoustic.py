@@ -12,6 +12,7 @@ import sciml
 from sciml import verify
 from sciml.models import Acoustic, PointSources, Ricker, Sampled, Sound
 from sciml.spatial import Grid, Points
+from tests.conftest import X64
 
 SIDES = ("rigid", "free", {"x": "periodic", "y-": "free", "y+": "rigid"})
 SOLVER = diffrax.Bosh3()
@@ -276,7 +277,14 @@ def test_adjoints_agree_and_so_do_members():
         ("numbers of cells, by the names", lambda: Acoustic(Grid(8), layers={"z": 2})),
         ("periodic at both or at neither", lambda: Acoustic(Grid(8), boundary={"x-": "periodic", "x+": "free"})),
         ("names sides \\['y'\\]", lambda: Acoustic(Grid(8), boundary={"x": "free", "y": "free"})),
-        ("the state's `parts` must have", lambda: Acoustic(Grid(8))(0.0, Acoustic(Grid(9)).rest(), None)),
+        (
+            r"a `Sound` with `parts` of shape \(1, 8\).*\(9,\).*`parts` have the shape \(1, 9\) and `velocity` \(10,\)",
+            lambda: Acoustic(Grid(8))(0.0, Acoustic(Grid(9)).rest(), None),
+        ),
+        (
+            "takes an array over the grid, of shape \\(8,\\), but it has shape \\(9,\\)",
+            lambda: Acoustic(Grid(8)).rest(jnp.ones(9)),
+        ),
         ("must have the shape \\(points, 2\\)", lambda: Points(Grid((8, 8)), [0.1, 0.2, 0.3])),
         ("must lie within", lambda: Points(Grid(8), [1.5])),
         ("\\(times,\\) or \\(times, points\\)", lambda: Sampled(jnp.ones((2, 2, 2)), 0.1)),
@@ -286,3 +294,10 @@ def test_adjoints_agree_and_so_do_members():
 def test_bad_input(message, fn):
     with pytest.raises(ValueError, match=message):
         fn()
+
+
+@pytest.mark.skipif(X64, reason="there the annotations refuse it, which users do not check")
+def test_an_array_is_no_state():
+    right = r"`parts` of shape \(2, 8, 6\) and a tuple `velocity` of arrays of shapes \(9, 6\), \(8, 7\)"
+    with pytest.raises(TypeError, match=right + r".*model.rest\(pressure\).*shape \(8, 6\), but is an array of shape"):
+        sciml.solve(Acoustic(Grid((8, 6))), jnp.ones((8, 6)), t0=0.0, t1=0.1)

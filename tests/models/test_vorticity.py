@@ -136,7 +136,27 @@ def test_gradients_by_forcing_and_start_in_members():
     np.testing.assert_allclose(apart[1], jax.grad(of)(values[1]), rtol=1e-9)
 
 
+def test_a_grid_is_a_box_with_coordinates():
+    grid = Grid(SHAPE, (1.0, -1.0), (8.0, 4.0))
+    forcing = kolmogorov_forcing(grid, waves=1)
+    model, other = Vorticity(grid, forcing=forcing), Vorticity(SHAPE, jnp.array(LENGTHS), forcing=forcing)
+    k = 2 * np.pi / 5
+    np.testing.assert_allclose(forcing[3], -k * np.cos(k * (-1.0 + 0.25 * (np.arange(20) + 0.5))), atol=1e-5)
+    y0 = vortices()
+    np.testing.assert_array_equal(model(0.0, y0, None), other(0.0, y0, None))
+    pytest.importorskip("xarray")
+    options = dict(t0=0.0, t1=0.1, dt=0.05, save_every=0.1, progress=False)
+    frames = sciml.simulate(model, y0, **options).to_xarray()
+    np.testing.assert_allclose(frames.x, np.ravel(grid.centers[0]), rtol=1e-6)
+    np.testing.assert_allclose(frames.y, np.ravel(grid.centers[1]), rtol=1e-6)
+    assert "x" not in sciml.simulate(other, y0, **options).to_xarray().coords
+
+
 def test_bad_input():
+    with pytest.raises(ValueError, match=r"`Vorticity\(length=...\)` belongs to numbers of points"):
+        Vorticity(Grid(SHAPE), 7.0)
+    with pytest.raises(ValueError, match="a `Grid` of two axes, or two numbers of points"):
+        Vorticity(Grid(4))
     with pytest.raises(ValueError, match="two numbers of points"):
         Vorticity((4, 4, 4))
     with pytest.raises(ValueError, match=r"`Vorticity\(forcing=...\)` must be an array of the shape \(8, 6\)"):

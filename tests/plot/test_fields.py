@@ -93,7 +93,9 @@ def test_arrows():
 def test_films_have_a_frame_for_each_time(grid, tmp_path):
     from PIL import Image
 
-    path = plot.animate(solution(values_on(grid, 2)), grid, tmp_path / "film.gif", dpi=30)
+    path = plot.animate(
+        solution(values_on(grid, 2)), grid, tmp_path / "film.gif", dpi=30, cmap="magma", vmax=1.0, title="film"
+    )
     with Image.open(path) as film:
         assert film.n_frames == TIMES.size
     assert plt.get_fignums() == []
@@ -107,6 +109,52 @@ def test_a_solution_draws_itself(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "draw",
+    [
+        lambda **options: plot.space_time(solution(values_on(LINE, 2)), LINE, **options)[0],
+        lambda **options: plot.frames(solution(values_on(PLANE, 2)), PLANE, times=2, **options)[0, 0],
+        lambda **options: plot.slices(solution(values_on(BOX, 2)), BOX, **options)[0, 0],
+        lambda **options: plot.field(values_on(PLANE, 2)[0], PLANE, **options)[0],
+        lambda **options: plot.field(values_on(BOX, 2)[0], BOX, **options)[0, 0],
+    ],
+    ids=["space_time", "frames", "slices", "field", "field in space"],
+)
+def test_colours_labels_and_title_are_the_same_options_everywhere(draw):
+    ax = draw(labels=["T [K]", "p [Pa]"], title="steam", cmap="magma", vmin=[-0.1, 0.0], vmax=0.2)
+    assert image(ax).get_cmap().name == "magma"
+    assert image(ax).get_clim() == (-0.1, 0.2)
+    assert ax.figure.get_suptitle().startswith("steam")
+    bars = [other for other in ax.figure.axes if other.get_label() == "<colorbar>"]
+    assert [bar.get_ylabel() for bar in bars] == ["T [K]", "p [Pa]"]
+    assert {bar._colorbar.extend for bar in bars} == {"both"}  # what lies beyond the limits is not hidden
+
+
+def test_limits_that_are_not_given_are_those_of_the_field():
+    ys = values_on(PLANE)
+    (ax,) = plot.field(ys[0], PLANE, vmin=-9.0)
+    assert image(ax).get_clim() == (-9.0, ys[0].max())
+    assert image(ax).get_cmap().name == "viridis"  # white would not be at zero
+    (ax,) = plot.field(ys[0], PLANE, vmin=-1.0, vmax=1.0)
+    assert image(ax).get_cmap().name == "RdBu_r"
+    (ax,) = plot.field(np.ones(PLANE.shape), PLANE)
+    low, high = image(ax).get_clim()
+    assert low < 1.0 < high
+
+
+def test_a_field_without_time():
+    u = values_on(PLANE)[0]
+    _, ax = plt.subplots()
+    (found,) = plot.field(jnp.asarray(u), PLANE, ax=ax, title="a plate")
+    assert found is ax and ax.get_title() == "a plate"
+    np.testing.assert_array_equal(image(ax).get_array().reshape(8, 12), u.T)
+    (ax,) = plot.field({"u": np.arange(20.0), "v": np.ones(20)}, LINE, cmap="magma", vmin=-3.0)
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), np.arange(20.0))
+    assert ax.get_ylim()[0] == -3.0 and ax.lines[1].get_color() == plt.get_cmap("magma")(1.0)
+    axes = plot.field(values_on(BOX)[0], BOX, through=(0.1, 0.9, 0.4))
+    np.testing.assert_array_equal(image(axes[0, 0]).get_array().reshape(5, 6), values_on(BOX)[0][:, :, 1].T)
+
+
+@pytest.mark.parametrize(
     "draw, match",
     [
         (lambda path: plot.space_time(solution(values_on(PLANE)), PLANE), r"grid must have 1 axes.*`frames`"),
@@ -117,6 +165,11 @@ def test_a_solution_draws_itself(tmp_path):
         (lambda path: plot.frames(solution(values_on(PLANE)), PLANE, times=0), r"times must be"),
         (lambda path: plot.slices(solution(values_on(BOX)), BOX, through=(0.5, 0.5)), r"three coordinates"),
         (lambda path: plot.quiver(np.ones(3), np.ones(3), PLANE), r"shape \(12, 8\)"),
+        (lambda path: plot.field(np.ones((2, 12, 8)), PLANE, ax=plt.figure().gca()), r"ax holds one.*has 2"),
+        (lambda path: plot.field(np.ones((12, 8)), PLANE, vmin=2.0, vmax=1.0), r"vmin must be below vmax, got 2 and 1"),
+        (lambda path: plot.field(np.ones((12, 8)), PLANE, vmin=[0.0, 1.0]), r"vmin must be a number.*1 components"),
+        (lambda path: plot.field(np.ones((2, 20)), LINE, vmin=[0.0, 1.0]), r"vmin must be one number"),
+        (lambda path: plot.field(np.ones((12, 8)), PLANE, labels=["a", "b"]), r"each of the 1 components, got 2"),
         (lambda path: plot.animate(solution(values_on(LINE)), LINE, path / "film.avi"), r"\.gif or \.mp4.*film\.avi"),
     ],
 )

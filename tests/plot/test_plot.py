@@ -69,6 +69,38 @@ def test_many_components(count):
     assert ("40 components" in ax.get_ylabel()) == (count == 40)
 
 
+def test_very_many_components_are_an_image_over_time_and_index():
+    ys = {"a": np.random.default_rng(0).normal(size=(21, 30, 5)), "b": np.zeros((21, 10))}
+    ax = plot.trajectory(solution(ys), labels="T [K]", title="all of them", cmap="magma", vmin=-9.0)
+    assert not ax.lines
+    (picture,) = ax.collections
+    flat = np.concatenate([ys["a"].reshape(21, 150), ys["b"]], axis=1)
+    np.testing.assert_array_equal(picture.get_array().reshape(160, 21), flat.T)
+    assert picture.get_cmap().name == "magma" and picture.get_clim()[0] == -9.0
+    assert (ax.get_title(loc="left"), picture.colorbar.ax.get_ylabel()) == ("all of them", "T [K]")
+    huge = plot.trajectory(solution(np.zeros((21, 5000))))
+    assert len(huge.collections[0].get_array().reshape(-1, 21)) <= 2048
+
+
+def test_very_many_components_of_a_batch_are_the_image_of_their_median():
+    sol = batch(5, [0, 2, 0, 0, 0])
+    sol.ys = np.arange(5.0)[:, None, None] ** 2 + np.zeros((5, 21, 70))
+    assert set(np.unique(plot.trajectory(sol).collections[0].get_array())) == {4.0}
+    ax = plot.trajectory(sol, members=[3])
+    assert set(np.unique(ax.collections[0].get_array())) == {9.0}
+    assert ax.get_title(loc="right") == "1 of 5 members failed"
+
+
+def test_lines_take_limits_a_title_and_colours_from_a_map():
+    ax = plot.trajectory(solution(TIMES[:, None] * np.ones(2)), title="two", vmin=-1.0, cmap="magma")
+    assert ax.get_ylim()[0] == -1.0 and ax.get_title(loc="left") == "two"
+    assert ax.lines[1].get_color() == plt.get_cmap("magma")(1.0)
+    top, bottom = plot.rows(solution(TIMES[:, None] * np.ones(2)), vmin=[-1.0, None], vmax=5.0, title="two")
+    assert top.get_ylim() == (-1.0, 5.0) and bottom.get_ylim()[0] > -1.0
+    ax = plot.surface([0, 1], [0, 1], np.eye(2), vmin=0.5, cmap="magma", title="S")
+    assert ax.collections[0].get_clim() == (0.5, 1.0) and ax.get_title(loc="left") == "S"
+
+
 def test_a_failed_solution_stops_and_says_so():
     values = np.where(TIMES > 1.0, np.nan, TIMES)
     ax = plot.trajectory(solution(values, status=2))
@@ -199,6 +231,10 @@ def test_order_states_the_observed_order():
         (lambda: plot.surface([0, 1, 2], [0, 1], np.ones((2, 3))), "transposed"),
         (lambda: plot.surface([0, 2, 1], [0, 1], np.ones((3, 2))), "x must be one-dimensional and go one way"),
         (lambda: plot.surface([0, 1], [0, 1], -np.ones((2, 2)), log=True), "positive and finite"),
+        (lambda: plot.surface([0, 1], [0, 1], np.ones((2, 2)), log=True, vmin=0.0), "vmin must be positive"),
+        (lambda: plot.rows(solution(np.zeros((21, 65)))), "`rows` draws at most 64 components, got 65"),
+        (lambda: plot.ensemble(TIMES, np.zeros((3, 21, 65))), "`ensemble` draws at most 64"),
+        (lambda: plot.trajectory(solution(np.zeros((21, 65))), labels=["a", "b"]), "labels must be one name"),
         (lambda: plot.order([0.1, 0.0], [1, 1]), "steps must be positive"),
         (lambda: plot.order([0.1, 0.2], [1, 1, 1]), "shape of steps"),
     ],

@@ -190,6 +190,8 @@ U = np.ones((4, 3), np.float32)
             lambda: Boundaries(GRID, Neumann()).pad(jnp.asarray(U), 1, accuracy=8),
         ),
         (ValueError, "at a Periodic side need at least 5", lambda: Boundaries(GRID, Periodic()).pad(jnp.asarray(U), 5)),
+        (TypeError, r"`Dirichlet\(value=...\)`.*`\(t, args\)`.*takes \(t\)", lambda: Dirichlet(lambda t: t)),
+        (TypeError, r"`Robin\(c=...\)`.*takes \(\)", lambda: Robin(1.0, 1.0, lambda: 1.0)),
         (ValueError, "no `t` was given", lambda: Boundaries(GRID, Neumann(lambda t, args: t)).pad(jnp.asarray(U), 1)),
         (
             ValueError,

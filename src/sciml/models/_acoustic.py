@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._checks import check_real
 from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
@@ -157,8 +158,13 @@ class Acoustic(AbstractModel):
         """
         grid = self.grid
         pressure = jnp.zeros(grid.shape, jnp.result_type(float)) if pressure is None else pressure
+        if pressure.shape != grid.shape:
+            raise ValueError(
+                f"`Acoustic.rest(pressure)` takes an array over the grid, of shape {grid.shape}, but it has shape "
+                f"{pressure.shape}."
+            )
         pressure = pressure if dtype is None else pressure.astype(dtype)
-        shapes = [grid.shape_at(mirrored.face_names(self.sides, axis)) for axis in range(grid.ndim)]
+        shapes = self._face_shapes()
         parts = jnp.broadcast_to(pressure / grid.ndim, (grid.ndim, *grid.shape))
         return Sound(parts, tuple(jnp.zeros(shape, pressure.dtype) for shape in shapes))
 
@@ -180,12 +186,8 @@ class Acoustic(AbstractModel):
 
     def __call__(self, t: RealScalarLike, y: Sound, args: Args) -> Sound:
         """Returns the time derivative; `t` and `args` go to the source."""
+        self._check(y)
         grid = self.grid
-        if y.parts.shape != (grid.ndim, *grid.shape):
-            raise ValueError(
-                f"the state's `parts` must have the shape {(grid.ndim, *grid.shape)}, but have {y.parts.shape}; "
-                "`Acoustic.rest` makes a state."
-            )
         p = with_dtype(self, y.parts.dtype)
         pressure, stiffness = self.pressure(y), p.density * p.speed**2
         given = None if p.source is None else p.source(t, args).astype(pressure.dtype) / grid.ndim
@@ -200,6 +202,7 @@ class Acoustic(AbstractModel):
 
     def stencil(self, y: Sound) -> StencilRates:
         """Returns the same for one cell, for kernels; not with a source, which is a function of time."""
+        self._check(y)
         if self.source is not None:
             raise NotForKernelsError("its source is a function of time")
         p, dtype, axes = with_dtype(self, y.parts.dtype), y.parts.dtype, range(self.grid.ndim)
@@ -210,6 +213,28 @@ class Acoustic(AbstractModel):
                 damping[f"v{a}"] = p._damping(a, mirrored.face_names(p.sides, a)[a], dtype)
         density = [p._face_density(a) for a in axes]
         return _sound_cells.rates(p.grid, p.sides, p.order, p.density * p.speed**2, density, damping)
+
+    def _face_shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the velocities."""
+        return [self.grid.shape_at(mirrored.face_names(self.sides, axis)) for axis in range(self.grid.ndim)]
+
+    def _check(self, y: Any) -> None:
+        """Refuses what is no state on the grid."""
+        parts, faces = (self.grid.ndim, *self.grid.shape), self._face_shapes()
+        right = (
+            f"a `Sound` with `parts` of shape {parts} and a tuple `velocity` of arrays of shapes "
+            f"{', '.join(map(str, faces))}, as `model.rest(pressure)` makes it from an array of shape {self.grid.shape}"
+        )
+        if not isinstance(y, Sound):
+            got = f"an array of shape {y.shape}" if hasattr(y, "shape") else f"a {type(y).__name__}"
+            raise TypeError(f"the state of `Acoustic` must be {right}, but is {got}.")
+        check_real(y.parts, self)
+        found = tuple(v.shape for v in y.velocity)
+        if y.parts.shape != parts or found != tuple(faces):
+            raise ValueError(
+                f"the state of `Acoustic` must be {right}, but `parts` have the shape {y.parts.shape} and `velocity` "
+                f"{', '.join(map(str, found))}."
+            )
 
     def _face_density(self, axis: int) -> Array:
         """The density at the faces across an axis."""
@@ -243,6 +268,7 @@ class Acoustic(AbstractModel):
     def spectrum(self, t: RealScalarLike, y: Sound, args: Args) -> Array:
         """Returns bounds on the eigenvalues, outside of the layers and in them, by which `sciml.solve` knows steps."""
         del t, args
+        self._check(y)
         p = with_dtype(self, y.parts.dtype)
         fastest = jnp.sqrt(jnp.max(p.density * p.speed**2) / jnp.min(p.density))
         frequency = fastest * mirrored.largest(p.order) * math.sqrt(sum(1 / h**2 for h in p.grid.spacing))

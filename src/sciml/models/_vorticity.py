@@ -13,6 +13,7 @@ from .._checks import check_real
 from .._model import AbstractSemilinear
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
+from ..spatial import Grid
 from . import _fourier as fourier
 
 
@@ -22,25 +23,34 @@ class Vorticity(AbstractSemilinear):
     $$\omega_t = -u \cdot \nabla \omega + \nu \nabla^2 \omega - \mu\, \omega + f, \qquad
       \omega = \partial_x u_y - \partial_y u_x, \qquad \nabla \cdot u = 0$$
 
-    with the velocity $u$ of mean zero. The state is $\omega$ on a grid of the given shape, $x$ along the first axis.
+    with the velocity $u$ of mean zero. The state is $\omega$ on the grid, $x$ along the first axis.
     The term of transport takes the lower two thirds of the modes of $u$ and gives the same ones, for which the products
     on the grid are exact. Without viscosity, drag and forcing it keeps the energy and the enstrophy of these modes to
     rounding. It takes four transforms, as $-(\partial_{xx} - \partial_{yy})(u_x u_y) -
     \partial_{xy}(u_y^2 - u_x^2)$.
 
-    Good values: `shape=(128, 128)`, `viscosity=1e-3`, $\omega$ from `sciml.spatial.random_vortices`, `ETDRK4` with
-    `dt=0.01`, for turbulence that decays; `viscosity=1e-2`, `drag=0.1` and `kolmogorov_forcing((128, 128), waves=4)`
-    for Kolmogorov flow.
+    Good values: `Grid((128, 128), 0.0, 2 * math.pi)`, `viscosity=1e-3`, $\omega$ from `sciml.spatial.random_vortices`,
+    `ETDRK4` with `dt=0.01`, for turbulence that decays; `viscosity=1e-2`, `drag=0.1` and
+    `kolmogorov_forcing(grid, waves=4)` for Kolmogorov flow.
 
     Attributes:
         shape: The numbers of points along x and y.
+        grid: The grid, at whose centres the unknowns stand; None where only the shape was given.
         length: The length of the box along the axes: one number, or an array of one for each.
         viscosity: $\nu$, a length squared over time.
         drag: $\mu$, 1/time, of a fluid over a rough bottom.
-        forcing: $f$, the curl of the force over the density, 1/time squared: an array of the given shape, or 0.
+        forcing: $f$, the curl of the force over the density, 1/time squared: an array over the grid, or 0.
+
+    Args:
+        grid: The grid, whose box is periodic. Or, for a box whose sides are parameters, the numbers of points along x
+            and y; the frames of a run then have no coordinates.
+        length: The sides of the box where `grid` gives the numbers of points alone; by default $2 \pi$.
+        viscosity: $\nu$.
+        drag: $\mu$.
+        forcing: $f$.
 
     Raises:
-        ValueError: If `shape` has not two axes, or `forcing` another shape.
+        ValueError: If the grid has not two axes, `length` is given beside a grid, or `forcing` has another shape.
 
     Source:
         C. Basdevant, J. Comput. Phys. 50:209, 1983, for the form of the term of transport; S. A. Orszag, J. Atmos. Sci.
@@ -53,31 +63,43 @@ class Vorticity(AbstractSemilinear):
         from sciml.models import Vorticity
         from sciml.spatial import Grid, random_vortices
 
-        model = Vorticity((32, 32), length=1.0, viscosity=1e-3)
-        y0 = random_vortices(Grid((32, 32)), key=jax.random.key(0))
+        grid = Grid((32, 32))
+        model = Vorticity(grid, viscosity=1e-3)
+        y0 = random_vortices(grid, key=jax.random.key(0))
         sol = sciml.solve(model, y0, t0=0.0, t1=0.5, dt=0.05)
         assert sol.solver == "ETDRK4" and model.energy(sol.ys[-1]) < model.energy(y0)
         ```
     """
 
     shape: tuple[int, ...] = eqx.field(static=True)
-    length: Parameter = eqx.field(default=2 * math.pi, converter=parameter)
-    viscosity: Parameter = eqx.field(default=1e-3, converter=parameter)
-    drag: Parameter = eqx.field(default=0.0, converter=parameter)
-    forcing: Parameter = eqx.field(default=0.0, converter=parameter)
+    length: Parameter
+    viscosity: Parameter
+    drag: Parameter
+    forcing: Parameter
+    grid: Grid | None = eqx.field(static=True)
 
-    def __check_init__(self):
-        """Refuses a box of other than two dimensions, and a forcing on another grid."""
-        if not isinstance(self.shape, tuple) or len(self.shape) != 2:
-            raise ValueError(
-                f"`Vorticity(shape=...)` must be two numbers of points, such as (128, 128), but is {self.shape!r}; "
-                "`length` gives the box."
-            )
+    def __init__(
+        self,
+        grid: Grid | tuple[int, ...],
+        length: Any = None,
+        viscosity: Any = 1e-3,
+        drag: Any = 0.0,
+        forcing: Any = 0.0,
+    ):
+        shape, length = _box(grid, length, "Vorticity")
+        self.grid = grid if isinstance(grid, Grid) else None
+        self.shape, self.length = shape, parameter(length)
+        self.viscosity, self.drag, self.forcing = parameter(viscosity), parameter(drag), parameter(forcing)
         if self.forcing.shape not in ((), self.shape):
             raise ValueError(
                 f"`Vorticity(forcing=...)` must be an array of the shape {self.shape} or 0, but has the shape "
                 f"{self.forcing.shape}."
             )
+
+    @property
+    def location(self) -> tuple[str, str]:
+        """Where the unknowns stand on the grid."""
+        return "center", "center"
 
     def transform(self, y: Float[Array, "nx ny"]) -> Complex[Array, "nx modes"]:
         """Returns the Fourier coefficients, half of them."""
@@ -163,8 +185,8 @@ class Vorticity(AbstractSemilinear):
 
 
 def kolmogorov_forcing(
-    shape: tuple[int, int],
-    length: RealScalarLike | Float[Array, "2"] = 2 * math.pi,
+    grid: Grid | tuple[int, int],
+    length: RealScalarLike | Float[Array, "2"] | None = None,
     *,
     waves: int = 4,
     amplitude: RealScalarLike = 1.0,
@@ -175,8 +197,9 @@ def kolmogorov_forcing(
     where the Reynolds number $A / (\nu^2 k^3)$ exceeds $\sqrt 2$.
 
     Args:
-        shape: The numbers of points along x and y.
-        length: The length of the box along the axes, as for `Vorticity`.
+        grid: The grid, with $y$ at its centres, or the numbers of points along x and y from $y = 0$, as for
+            `Vorticity`.
+        length: The sides of the box where `grid` gives the numbers of points alone; by default $2 \pi$.
         waves: How many waves $k L_y / 2 \pi$ the box holds.
         amplitude: $A$, the largest force over the density, an acceleration.
 
@@ -190,17 +213,38 @@ def kolmogorov_forcing(
         ```python
         import jax.numpy as jnp
         from sciml.models import Vorticity, kolmogorov_forcing
+        from sciml.spatial import Grid
 
-        model = Vorticity((16, 16), viscosity=0.5, forcing=kolmogorov_forcing((16, 16), waves=2))
+        grid = Grid((16, 16), 0.0, 2 * jnp.pi)
+        model = Vorticity(grid, viscosity=0.5, forcing=kolmogorov_forcing(grid, waves=2))
         laminar = model.forcing / (0.5 * 2**2)
         assert jnp.max(jnp.abs(model(0.0, laminar, None))) < 1e-5
         ```
     """
+    shape, length = _box(grid, length, "kolmogorov_forcing")
     dtype = jnp.result_type(float)
-    side = jnp.broadcast_to(jnp.asarray(length, dtype), (2,))[1]
-    k = 2 * math.pi * waves / side
-    phase = 2 * math.pi * waves / shape[1] * jnp.arange(shape[1], dtype=dtype)
+    k = 2 * math.pi * waves / jnp.broadcast_to(jnp.asarray(length, dtype), (2,))[1]
+    if isinstance(grid, Grid):
+        phase = k * grid.centers[1][0]
+    else:
+        phase = 2 * math.pi * waves / shape[1] * jnp.arange(shape[1], dtype=dtype)
     return jnp.broadcast_to(-jnp.asarray(amplitude, dtype) * k * jnp.cos(phase), shape)
+
+
+def _box(grid: Any, length: Any, name: str) -> tuple[tuple[int, ...], Any]:
+    """The numbers of points and the sides of a periodic box in the plane."""
+    if isinstance(grid, Grid):
+        if length is not None:
+            raise ValueError(f"`{name}(length=...)` belongs to numbers of points; {grid} has its sides.")
+        shape, length = grid.shape, jnp.asarray(grid.extent, jnp.result_type(float))
+    else:
+        shape, length = grid, 2 * math.pi if length is None else length
+    if not isinstance(shape, tuple) or len(shape) != 2:
+        raise ValueError(
+            f"`{name}(grid)` must be a `Grid` of two axes, or two numbers of points, such as (128, 128), with the "
+            f"sides of the box as `length`, but is {grid!r}."
+        )
+    return shape, length
 
 
 def _times(factor: Float[Array, "..."], modes: Complex[Array, "..."]) -> Complex[Array, "..."]:

@@ -19,10 +19,14 @@ Of solutions on a `sciml.spatial.Grid`:
 - `slices`: three dimensions, on planes through a point.
 - `quiver`: a vector field in the plane.
 - `animate`: a film, as GIF or MP4.
+- `field`: a field that has no time, in one to three dimensions.
+
+What draws values takes `cmap`, `vmin` and `vmax`, `labels` that name the components with their units, and a `title`.
 """
 
 from ._animate import animate as animate
 from ._ensemble import ensemble as ensemble
+from ._field import field as field
 from ._frames import frames as frames
 from ._order import order as order
 from ._phase import phase as phase

@@ -1,13 +1,15 @@
 """A solution on a grid as a film."""
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ._fields import Fields, colours_of, draw_image, read_fields
-from ._style import colours, new_axes, pyplot
+from ._colours import colours_of
+from ._field import draw_images, draw_lines
+from ._fields import Fields, read_fields
+from ._style import limit_lines, new_axes, pyplot
 
 
 def animate(
@@ -19,6 +21,11 @@ def animate(
     at: Any = "center",
     fps: int = 20,
     dpi: float = 100.0,
+    labels: str | Sequence[str] | None = None,
+    title: str | None = None,
+    cmap: Any = None,
+    vmin: Any = None,
+    vmax: Any = None,
 ) -> pathlib.Path:
     """Write a film of a solution on a one- or two-dimensional grid, a frame for each saved time.
 
@@ -30,6 +37,12 @@ def animate(
         at: Where the unknowns stand on the grid.
         fps: Frames per second.
         dpi: Dots per inch; a picture is 4 inches high.
+        labels: What the bars of colours say, or the legend of lines: a name for each component, such as `"T [K]"`.
+        title: A title before the time.
+        cmap: A colour map of Matplotlib, or its name; see `frames`. Lines take their colours from it.
+        vmin: The value at the lower end of the colours, a number or one for each component, or of the axis of lines;
+            that of all times if None.
+        vmax: The value at the upper end.
 
     Returns:
         The path.
@@ -65,8 +78,15 @@ def animate(
         writer = animation.FFMpegWriter(fps=fps)
     else:
         raise ValueError(f"path must end with .gif or .mp4, got {path.name!r}.")
-    fields = read_fields(sol, grid, of, at, (1, 2))
-    figure, update = (_lines if grid.ndim == 1 else _images)(fields)
+    fields = read_fields(sol, grid, of, at, (1, 2), labels)
+    figure, draw = (_lines if grid.ndim == 1 else _images)(fields, cmap, vmin, vmax)
+    text = figure.suptitle("", fontsize="medium")
+    before = "" if title is None else f"{title}, "
+
+    def update(i: int) -> list[Any]:
+        text.set_text(f"{before}t = {fields.ts[i]:.4g}")
+        return draw(i)
+
     try:
         film = animation.FuncAnimation(figure, update, frames=fields.ts.size, blit=False)
         film.save(path, writer=writer, dpi=dpi)
@@ -75,25 +95,17 @@ def animate(
     return path
 
 
-def _lines(fields: Fields) -> tuple[Any, Callable[[int], list[Any]]]:
+def _lines(fields: Fields, cmap: Any, vmin: Any, vmax: Any) -> tuple[Any, Callable[[int], list[Any]]]:
     figure, ax = pyplot().subplots(layout="constrained", figsize=(6.4, 4.0))
     new_axes(ax)
-    (x,) = fields.coordinates
-    drawn = [
-        ax.plot(x, component.values[0], color=colour, label=component.name)[0]
-        for component, colour in zip(fields.components, colours(len(fields.components)), strict=True)
-    ]
+    drawn = draw_lines(ax, fields, 0, cmap)
     stacked = np.stack([component.values for component in fields.components])
     low, high = np.nanmin(stacked), np.nanmax(stacked)
     margin = 0.05 * (high - low) or 1.0
     ax.set_ylim(low - margin, high + margin)
-    ax.set_xlabel(fields.names[0])
-    if len(drawn) > 1:
-        ax.legend(loc="upper right")
-    title = ax.set_title("")
+    limit_lines(ax, vmin, vmax)
 
     def update(i: int) -> list[Any]:
-        title.set_text(f"t = {fields.ts[i]:.4g}")
         for line, component in zip(drawn, fields.components, strict=True):
             line.set_ydata(component.values[i])
         return drawn
@@ -101,21 +113,13 @@ def _lines(fields: Fields) -> tuple[Any, Callable[[int], list[Any]]]:
     return figure, update
 
 
-def _images(fields: Fields) -> tuple[Any, Callable[[int], list[Any]]]:
+def _images(fields: Fields, cmap: Any, vmin: Any, vmax: Any) -> tuple[Any, Callable[[int], list[Any]]]:
+    shades = colours_of([component.values for component in fields.components], cmap, vmin, vmax)
     count = len(fields.components)
     figure, axes = pyplot().subplots(1, count, squeeze=False, layout="constrained", figsize=(0.6 + 4.6 * count, 4.0))
-    x, y = fields.coordinates
-    drawn = []
-    for ax, component in zip(axes[0], fields.components, strict=True):
-        drawn.append(draw_image(ax, x, y, component.values[0], **colours_of(component.values)))
-        figure.colorbar(drawn[-1], ax=ax, label=component.name)
-        ax.set_aspect("equal")
-        ax.set_xlabel(fields.names[0])
-    axes[0, 0].set_ylabel(fields.names[1])
-    title = figure.suptitle("")
+    drawn = draw_images(figure, axes[0], fields, 0, shades)
 
     def update(i: int) -> list[Any]:
-        title.set_text(f"t = {fields.ts[i]:.4g}")
         for picture, component in zip(drawn, fields.components, strict=True):
             picture.set_array(np.ma.masked_invalid(component.values[i]).T)
         return drawn

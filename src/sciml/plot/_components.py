@@ -1,10 +1,13 @@
 """Read a solution into plain NumPy: times, and one named array per scalar component."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+
+MOST = 64  # so many components are lines; more of them nobody tells apart
 
 
 class Component(NamedTuple):
@@ -39,7 +42,21 @@ def finite(values: Any) -> np.ndarray:
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def split(ys: Any, batch: tuple[int, ...], times: int, labels: Sequence[str] | None) -> list[Component]:
+def count_components(ys: Any, lead: int) -> int:
+    """The number of scalar components behind `lead` axes, before anything is read."""
+    return sum(math.prod(np.shape(leaf)[lead:]) for leaf in jax.tree.leaves(ys))
+
+
+def check_few(count: int, what: str) -> None:
+    """Refuses what would be more lines than can be told apart."""
+    if count > MOST:
+        raise ValueError(
+            f"`{what}` draws at most {MOST} components, got {count}; choose some of them, or give the grid of a field "
+            "(`sol.plot(grid)`), or let `trajectory` draw all as an image."
+        )
+
+
+def split(ys: Any, batch: tuple[int, ...], times: int, labels: str | Sequence[str] | None) -> list[Component]:
     """Cut a PyTree with leaves (*batch, times, ...) into components."""
     found = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(ys):
@@ -55,22 +72,34 @@ def split(ys: Any, batch: tuple[int, ...], times: int, labels: Sequence[str] | N
             found.append(Component(name + suffix, flat[:, :, at]))
     if not found:
         raise ValueError("ys must have at least one array leaf, got none.")
-    if labels is not None:
-        if len(labels) != len(found):
-            raise ValueError(f"labels must name each of the {len(found)} components, got {len(labels)} labels.")
-        found = [Component(str(label), component.values) for label, component in zip(labels, found, strict=True)]
-    return found
+    return rename(found, labels)
 
 
-def read(sol: Any, labels: Sequence[str] | None = None) -> Paths:
-    """Read anything with `ts`, `ys` and `status`."""
-    status = np.asarray(sol.status)
+def rename(components: list[Component], labels: str | Sequence[str] | None) -> list[Component]:
+    """The components with names of their own."""
+    if labels is None:
+        return components
+    labels = [labels] if isinstance(labels, str) else labels
+    if len(labels) != len(components):
+        raise ValueError(f"labels must name each of the {len(components)} components, got {len(labels)} labels.")
+    return [Component(str(label), component.values) for label, component in zip(labels, components, strict=True)]
+
+
+def times_of(sol: Any) -> np.ndarray:
+    """The saved times, (*batch, times), of which there are two at least."""
     ts = finite(sol.ts)
     if ts.ndim == 0 or ts.shape[-1] < 2:
         raise ValueError(
             f"sol must hold at least two saved times to be drawn, got ts of shape {ts.shape}; "
             "solve with saveat=jnp.linspace(t0, t1, 100), for instance."
         )
+    return ts
+
+
+def read(sol: Any, labels: str | Sequence[str] | None = None) -> Paths:
+    """Read anything with `ts`, `ys` and `status`."""
+    status = np.asarray(sol.status)
+    ts = times_of(sol)
     times = ts.shape[-1]
     components = split(sol.ys, status.shape, times, labels)
     ts = np.broadcast_to(ts, (*status.shape, times)).reshape(-1, times)

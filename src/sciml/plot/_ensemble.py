@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ._components import split
-from ._style import colours, name_components, new_axes
+from ._components import check_few, count_components, split
+from ._style import colours, limit_lines, name_components, new_axes
 
 
 def quantile_lines(values: np.ndarray, quantiles: Sequence[float]) -> np.ndarray:
@@ -47,7 +47,11 @@ def ensemble(
     quantiles: Sequence[float] = (0.05, 0.5, 0.95),
     *,
     ax: Any = None,
-    labels: Sequence[str] | None = None,
+    labels: str | Sequence[str] | None = None,
+    title: str | None = None,
+    cmap: Any = None,
+    vmin: Any = None,
+    vmax: Any = None,
 ) -> Any:
     """Draw an ensemble as bands of quantiles over time.
 
@@ -60,13 +64,18 @@ def ensemble(
         quantiles: Increasing numbers within [0, 1].
         ax: The `matplotlib.axes.Axes` to draw on; a new figure if None.
         labels: A name for each component.
+        title: A title above the picture.
+        cmap: A colour map of Matplotlib, or its name, to take the colours of the bands from.
+        vmin: The lower end of the axis; that of the data if None.
+        vmax: The upper end.
 
     Returns:
         The `matplotlib.axes.Axes`.
 
     Raises:
         ImportError: If Matplotlib is not installed.
-        ValueError: If the shapes do not fit together or the quantiles do not increase.
+        ValueError: If the shapes do not fit together or the quantiles do not increase, or there are more than
+            64 components.
 
     Example:
         ```python
@@ -84,10 +93,14 @@ def ensemble(
     if times.ndim != 1:
         raise ValueError(f"ts must have shape (times,), got {times.shape}.")
     members = next((np.shape(leaf)[0] for leaf in jax.tree.leaves(ys) if np.ndim(leaf)), 0)
+    check_few(count_components(ys, 2), "ensemble")
     components = split(ys, (members,), times.size, labels)
     ax = new_axes(ax)
-    for component, colour in zip(components, colours(len(components)), strict=True):
+    for component, colour in zip(components, colours(len(components), cmap), strict=True):
         draw_fan(ax, times, component.values, quantiles, colour, component.name)
     ax.set_xlabel("t")
+    limit_lines(ax, vmin, vmax)
+    if title is not None:
+        ax.set_title(title, loc="left", fontsize="medium")
     name_components(ax, [component.name for component in components])
     return ax

@@ -1,13 +1,13 @@
 """Read a solution on a grid into plain NumPy: times, coordinates, and one field per component."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from ._components import Component, finite
-from ._style import pyplot
+from ._colours import BAD, Colours
+from ._components import Component, finite, rename
 
 
 class Fields(NamedTuple):
@@ -26,7 +26,14 @@ class Fields(NamedTuple):
     names: tuple[str, ...]
 
 
-def read_fields(sol: Any, grid: Any, of: Callable[[Any], Any] | None, at: Any, ndim: tuple[int, ...]) -> Fields:
+def read_fields(
+    sol: Any,
+    grid: Any,
+    of: Callable[[Any], Any] | None,
+    at: Any,
+    ndim: tuple[int, ...],
+    labels: str | Sequence[str] | None = None,
+) -> Fields:
     """Read anything with `ts`, `ys` and `status` whose leaves end with the axes of a grid."""
     if grid.ndim not in ndim:
         dimensions = " or ".join(map(str, ndim))
@@ -41,9 +48,14 @@ def read_fields(sol: Any, grid: Any, of: Callable[[Any], Any] | None, at: Any, n
         )
     ts = np.asarray(sol.ts, np.float64)
     ys = sol.ys if of is None else _each_time(of, sol.ys, ts.size)
-    shape = tuple(grid.shape_at(at))
+    return fields_of(ts, ys, grid, at, labels)
+
+
+def fields_of(ts: np.ndarray, ys: Any, grid: Any, at: Any, labels: str | Sequence[str] | None) -> Fields:
+    """The fields of a PyTree whose leaves have times first and end with the axes of a grid."""
     coordinates = [np.asarray(x, np.float64).ravel() for x in grid.coordinates(at)]
-    return Fields(ts, _components(ys, shape), coordinates, tuple(grid.names))
+    components = _components(ys, tuple(grid.shape_at(at)))
+    return Fields(ts, rename(components, labels), coordinates, tuple(grid.names))
 
 
 def _each_time(of: Callable[[Any], Any], ys: Any, times: int) -> Any:
@@ -80,21 +92,15 @@ def choose_times(ts: np.ndarray, times: int | Any) -> np.ndarray:
     return np.array([np.argmin(np.abs(ts - t)) for t in np.asarray(times, np.float64)])
 
 
-def colours_of(values: np.ndarray) -> dict[str, Any]:
-    """A map and its limits: one that grows in lightness, or one with white at zero where the sign changes."""
-    finite = values[np.isfinite(values)]
-    if not finite.size:
-        raise ValueError("the field must hold something finite to draw, got none.")
-    low, high = float(finite.min()), float(finite.max())
-    bad = {"bad": "0.8"}
-    if low < 0 < high and min(-low, high) > 0.05 * max(-low, high):
-        size = max(-low, high)
-        return {"cmap": pyplot().get_cmap("RdBu_r").with_extremes(**bad), "vmin": -size, "vmax": size}
-    return {"cmap": pyplot().get_cmap("viridis").with_extremes(**bad), "vmin": low, "vmax": high}
-
-
-def draw_image(ax: Any, x: np.ndarray, y: np.ndarray, values: np.ndarray, **colours: Any) -> Any:
+def draw_image(ax: Any, x: np.ndarray, y: np.ndarray, values: np.ndarray, colours: Colours) -> Any:
     """A field over two axes, `values[i, j]` at `x[i]`, `y[j]`; what is not finite stays grey."""
-    picture = ax.pcolormesh(x, y, np.ma.masked_invalid(values).T, shading="nearest", rasterized=True, **colours)
-    ax.patch.set_facecolor("0.8")
+    shown = np.ma.masked_invalid(values).T
+    picture = ax.pcolormesh(x, y, shown, shading="nearest", rasterized=True, **colours.options)
+    ax.patch.set_facecolor(BAD)
     return picture
+
+
+def set_aspect(ax: Any, x: np.ndarray, y: np.ndarray) -> None:
+    """Lengths along both axes look alike, but for boxes so long and thin that nothing would be seen."""
+    aspect = np.ptp(y) / np.ptp(x) if x.size > 1 and y.size > 1 else 0.0
+    ax.set_aspect("equal" if 0.2 <= aspect <= 3 else "auto")

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ._fields import choose_times, colours_of, draw_image, read_fields
+from ._colours import colours_of
+from ._fields import choose_times, draw_image, read_fields, set_aspect
 from ._style import pyplot
 
 
@@ -16,6 +17,11 @@ def frames(
     times: int | Sequence[float] = 4,
     of: Callable[[Any], Any] | None = None,
     at: Any = "center",
+    labels: str | Sequence[str] | None = None,
+    title: str | None = None,
+    cmap: Any = None,
+    vmin: Any = None,
+    vmax: Any = None,
 ) -> np.ndarray:
     """Draw a solution on a two-dimensional grid at some of its saved times, one row for each component.
 
@@ -29,6 +35,12 @@ def frames(
             which the nearest saved ones are drawn.
         of: A function of one state that returns the field to draw; the state itself if None.
         at: Where the unknowns stand on the grid.
+        labels: What the bars of colours say, a name for each component, such as `"T [K]"`.
+        title: A title above the picture.
+        cmap: A colour map of Matplotlib, or its name; by default one with white at zero where the sign changes, else
+            one that grows in lightness.
+        vmin: The value at the lower end of the colours, a number or one for each component; that of the data if None.
+        vmax: The value at the upper end. A bar ends in a point where values lie beyond.
 
     Returns:
         The `matplotlib.axes.Axes`, an array of shape (components, frames).
@@ -52,7 +64,7 @@ def frames(
         assert plot.frames(sol, grid, times=[0.0, 0.5, 1.0]).shape == (1, 3)
         ```
     """
-    fields = read_fields(sol, grid, of, at, (2,))
+    fields = read_fields(sol, grid, of, at, (2,), labels)
     chosen = choose_times(fields.ts, times)
     aspect = (grid.upper[1] - grid.lower[1]) / (grid.upper[0] - grid.lower[0])
     width, height = 2.4, 2.4 * float(np.clip(aspect, 0.25, 2.0))
@@ -66,16 +78,18 @@ def frames(
         figsize=(1.4 + width * shape[1], 0.6 + (height + 0.3) * shape[0]),
     )
     x, y = fields.coordinates
-    for row, component in zip(axes, fields.components, strict=True):
-        colours = colours_of(component.values[chosen])
+    shades = colours_of([component.values[chosen] for component in fields.components], cmap, vmin, vmax)
+    for row, component, colours in zip(axes, fields.components, shades, strict=True):
         for ax, i in zip(row, chosen, strict=True):
-            draw_image(ax, x, y, component.values[i], **colours)
-            ax.set_aspect("equal" if 0.25 <= aspect <= 2 else "auto")
-        figure.colorbar(row[0].collections[0], ax=row.tolist(), label=component.name, shrink=0.9)
+            draw_image(ax, x, y, component.values[i], colours)
+            set_aspect(ax, x, y)
+        colours.bar(figure, row[0].collections[0], row.tolist(), component.name, shrink=0.9)
         row[0].set_ylabel(fields.names[1])
     for ax, i in zip(axes[0], chosen, strict=True):
         ax.set_title(f"t = {fields.ts[i]:.4g}", fontsize="medium")
     for ax in axes[-1]:
         ax.locator_params(axis="x", nbins=3)  # labels of neighbours would meet
         ax.set_xlabel(fields.names[0])
+    if title is not None:
+        figure.suptitle(title, fontsize="medium")
     return axes

@@ -27,8 +27,9 @@ def phase(
     y: int | str = 1,
     *,
     ax: Any = None,
-    labels: Sequence[str] | None = None,
+    labels: str | Sequence[str] | None = None,
     members: int | Sequence[int] | None = None,
+    title: str | None = None,
 ) -> Any:
     """Draw one component of a solution against another.
 
@@ -42,6 +43,7 @@ def phase(
         labels: A name for each component.
         members: Of a batch, how many members to draw, evenly spaced, or the indices of those to draw; by default
             at most 20.
+        title: A title above the picture.
 
     Returns:
         The `matplotlib.axes.Axes`.
@@ -80,5 +82,7 @@ def phase(
                 ax.plot(a[last], b[last], marker="s", markersize=5, markerfacecolor="white", color=colour)
     ax.set_xlabel(along.name)
     ax.set_ylabel(up.name)
-    say_failed(ax, paths)
+    if title is not None:
+        ax.set_title(title, loc="left", fontsize="medium")
+    say_failed(ax, paths.failed, paths.batched)
     return ax

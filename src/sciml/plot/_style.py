@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 # Okabe and Ito (2008), "Color Universal Design", without yellow (too faint for a line) and with black last.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 FAINT = "0.85"
@@ -28,12 +30,12 @@ def new_axes(ax: Any) -> Any:
     return ax
 
 
-def colours(count: int) -> list[Any]:
+def colours(count: int, cmap: Any = None) -> list[Any]:
     """`count` colours: the palette where it suffices, else an even cut through one that grows in lightness."""
-    if count <= len(PALETTE):
+    if cmap is None and count <= len(PALETTE):
         return list(PALETTE[:count])
-    cividis = pyplot().get_cmap("cividis")
-    return [cividis(i / (count - 1)) for i in range(count)]
+    found = pyplot().get_cmap("cividis" if cmap is None else cmap)
+    return [found(i / max(count - 1, 1)) for i in range(count)]
 
 
 def name_components(ax: Any, names: Sequence[str]) -> None:
@@ -46,3 +48,12 @@ def name_components(ax: Any, names: Sequence[str]) -> None:
         ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small")
     else:
         ax.set_ylabel(f"{len(names)} components, {names[0]} (dark) to {names[-1]} (light)")
+
+
+def limit_lines(ax: Any, vmin: Any, vmax: Any) -> None:
+    """Limits of the axis of lines, which all share."""
+    for name, limit in (("vmin", vmin), ("vmax", vmax)):
+        if limit is not None and np.ndim(limit):
+            raise ValueError(f"{name} must be one number where lines share an axis, got {limit}.")
+    if vmin is not None or vmax is not None:
+        ax.set_ylim(vmin, vmax)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ._colours import BAD, colours_between
 from ._style import new_axes, pyplot
 
 
@@ -26,6 +27,10 @@ def surface(
     log: bool = False,
     levels: int | Sequence[float] | None = None,
     mark: tuple[Any, Any] | None = None,
+    title: str | None = None,
+    cmap: Any = None,
+    vmin: Any = None,
+    vmax: Any = None,
 ) -> Any:
     """Draw a quantity over a grid of two parameters, as a sweep returns it.
 
@@ -41,6 +46,10 @@ def surface(
         log: Whether the colours are logarithmic in the quantity.
         levels: Number of contour lines, or the values to draw them at; none if None.
         mark: A point (x, y) to mark, such as the best fit.
+        title: A title above the picture.
+        cmap: A colour map of Matplotlib, or its name; by default one that grows in lightness.
+        vmin: The value at the lower end of the colours; that of the data if None.
+        vmax: The value at the upper end. The bar ends in a point where values lie beyond.
 
     Returns:
         The `matplotlib.axes.Axes`.
@@ -71,17 +80,19 @@ def surface(
     if hidden.all():
         raise ValueError(f"values must hold something {'positive and ' if log else ''}finite to draw, got none.")
     shown = np.ma.masked_array(values, hidden)
-    plt = pyplot()
-    from matplotlib.colors import LogNorm
+    pyplot()
+    from matplotlib.colors import LogNorm, Normalize
 
     ax = new_axes(ax)
     ax.grid(False)
-    low, high = float(shown.min()), float(shown.max())
-    norm = LogNorm(low, high if high > low else 2 * low) if log else None
-    colours = plt.get_cmap("viridis").with_extremes(bad="0.8")
-    picture = ax.pcolormesh(x, y, shown.T, cmap=colours, norm=norm, shading="nearest", rasterized=True)
-    ax.figure.colorbar(picture, ax=ax, label=labels[2])
-    ax.patch.set_facecolor("0.8")
+    colours = colours_between(shown.compressed(), cmap or "viridis", vmin, vmax)
+    low, high = colours.options["vmin"], colours.options["vmax"]
+    if log and not low > 0:
+        raise ValueError(f"vmin must be positive where the colours are logarithmic, got {vmin}.")
+    norm = LogNorm(low, high if high > low else 2 * low) if log else Normalize(low, high)
+    picture = ax.pcolormesh(x, y, shown.T, cmap=colours.options["cmap"], norm=norm, shading="nearest", rasterized=True)
+    colours.bar(ax.figure, picture, ax, labels[2])
+    ax.patch.set_facecolor(BAD)
     if levels is not None and high > low:
         if isinstance(levels, int):
             space = np.geomspace if log else np.linspace
@@ -92,4 +103,6 @@ def surface(
         ax.plot(*mark, marker="o", markersize=9, markerfacecolor="none", markeredgecolor="white", markeredgewidth=1.5)
     ax.set_xlabel(labels[0])
     ax.set_ylabel(labels[1])
+    if title is not None:
+        ax.set_title(title, loc="left", fontsize="medium")
     return ax

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from ._components import Paths, choose, read
+from ._components import MOST, Paths, choose, count_components, read
 from ._ensemble import draw_fan
-from ._style import colours, name_components, new_axes
+from ._many import image
+from ._style import colours, limit_lines, name_components, new_axes
 
 FEW = 10  # up to so many members, each is drawn
 QUANTILES = (0.05, 0.5, 0.95)
@@ -51,8 +52,12 @@ def trajectory(
     sol: Any,
     *,
     ax: Any = None,
-    labels: Sequence[str] | None = None,
+    labels: str | Sequence[str] | None = None,
     members: int | Sequence[int] | None = None,
+    title: str | None = None,
+    cmap: Any = None,
+    vmin: Any = None,
+    vmax: Any = None,
 ) -> Any:
     """Draw the components of a solution over time.
 
@@ -61,13 +66,20 @@ def trajectory(
     the fan goes on with those that are left, and the title says how many failed. Components of very different
     size are better drawn by `rows`.
 
+    More than 64 components are an image over time and their index, of a batch the median of the members. A field is
+    better drawn with its grid, by `space_time`, `frames` or `slices`.
+
     Args:
         sol: A `sciml.Solution`, or anything with `ts` (times,), `ys` (a PyTree with leaves (times, ...)) and
             `status`; in a batch, each with the same leading axes.
         ax: The `matplotlib.axes.Axes` to draw on; a new figure if None.
-        labels: A name for each component, in the order of the leaves.
+        labels: A name for each component, in the order of the leaves, such as `"T [K]"`; one for an image.
         members: Of a batch, how many members to draw as lines, evenly spaced, or the indices of those to draw; over
-            the fan if there is one.
+            the fan if there is one. Of an image, the members whose median is drawn.
+        title: A title above the picture.
+        cmap: A colour map of Matplotlib, or its name, for the image, or to take the colours of the lines from.
+        vmin: The lower end of the axis, or of the colours of the image; that of the data if None.
+        vmax: The upper end.
 
     Returns:
         The `matplotlib.axes.Axes`.
@@ -89,18 +101,25 @@ def trajectory(
         assert [text.get_text() for text in ax.get_legend().get_texts()] == ["v", "x"]
         ```
     """
-    paths = read(sol, labels)
-    ax = new_axes(ax)
-    draw_paths(ax, paths, members, colours(len(paths.components)))
-    ax.set_xlabel("t")
-    name_components(ax, [component.name for component in paths.components])
-    say_failed(ax, paths)
+    if count_components(sol.ys, np.ndim(sol.status) + 1) > MOST:
+        ax, failed = image(sol, ax, labels, members, cmap, vmin, vmax)
+    else:
+        paths = read(sol, labels)
+        failed = paths.failed
+        ax = new_axes(ax)
+        draw_paths(ax, paths, members, colours(len(paths.components), cmap))
+        ax.set_xlabel("t")
+        limit_lines(ax, vmin, vmax)
+        name_components(ax, [component.name for component in paths.components])
+    if title is not None:
+        ax.set_title(title, loc="left", fontsize="medium")
+    say_failed(ax, failed, np.ndim(sol.status) > 0)
     return ax
 
 
-def say_failed(ax: Any, paths: Paths) -> None:
+def say_failed(ax: Any, failed: np.ndarray, batched: bool) -> None:
     """Name the failures above the axes."""
-    failed, count = int(paths.failed.sum()), len(paths.failed)
-    if failed:
-        text = f"{failed} of {count} members failed" if paths.batched else "failed where the line ends"
+    number, count = int(failed.sum()), len(failed)
+    if number:
+        text = f"{number} of {count} members failed" if batched else "failed where what is drawn ends"
         ax.set_title(text, loc="right", fontsize="small", color="0.3")

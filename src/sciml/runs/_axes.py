@@ -6,7 +6,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
+
+from ..solvers._stable_step import longest_step
 
 
 class Inputs(eqx.Module):
@@ -110,3 +112,14 @@ def read_axes(model: Any, y0: PyTree, args: PyTree, in_axes: Any) -> Inputs:
         own = (own[0], jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), shared[1]), own[2])
         shared = (shared[0], jax.tree.map(lambda x: None, shared[1]), shared[2])
     return Inputs(own, shared, _Static(static), count)
+
+
+@eqx.filter_jit
+def shared_limit(inputs: Inputs, start: Any, end: Any, stepper: Any, stability: Any) -> tuple[Array, Array]:
+    """Returns the longest step that is stable for all members, and which of them it is that limits it.
+
+    Members whose eigenvalues are not finite do not count: they fail by themselves.
+    """
+    found = jax.vmap(lambda own: longest_step(*inputs.whole(own), start, end, stepper, stability))(inputs.own)
+    found = jnp.where(jnp.isnan(found), jnp.inf, found)
+    return jnp.min(found), jnp.argmin(found)

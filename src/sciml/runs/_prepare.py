@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 
 from .._checks import check_saved_times, check_time, concrete
 from ..solvers._control import Tolerances
-from ..solvers._plan import Plan, Times, make_plan
+from ..solvers._plan import Plan, Times, make_plan, no_error
 from ._axes import Inputs
 from ._blocks import size_of
 from ._diffrax_stepper import from_any
@@ -60,9 +60,8 @@ def plan_of(y0: PyTree, *, max_steps: Any, solver: Any, **options: Any) -> tuple
     plan, times, tolerances = make_plan(y0, solver=diffrax.Tsit5(), saveat=None, max_steps=limit, **options)
     stepper = from_any(solver, tolerances)
     if plan.control is not None and not stepper.has_error:
-        raise ValueError(
-            f"`solver={type(solver).__name__}()` estimates no error, so it cannot run with tolerances. Give `dt`."
-        )
+        given = [name for name in ("rtol", "atol", "controller") if options[name] is not None]
+        raise ValueError(no_error(solver, stepper, given, options["dt"]))
     return dataclasses.replace(plan, stepper=stepper), times, tolerances
 
 

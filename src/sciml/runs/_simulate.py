@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from ..solvers._passes import turn_down, way_of
 from ..solvers._plan import default_solver
 from ..solvers._stable_step import settle_step
 from . import _prepare
-from ._axes import read_axes
+from ._axes import read_axes, shared_limit
 from ._execute import execute
 from ._progress import check_progress
 from ._run import Run
@@ -67,7 +68,8 @@ def simulate(
         t0: The start time.
         t1: The end time; before `t0` to go backwards.
         args: What the model takes beside time and state, any PyTree.
-        dt: The size of fixed steps, or of the first step where there are tolerances; as for `solve`.
+        dt: The size of fixed steps, or of the first step where there are tolerances; as for `solve`. Members share
+            it, so it is stable where it is for all of them.
         rtol: Relative tolerance; as for `solve`.
         atol: Absolute tolerance; as for `solve`.
         solver: Any solver that `solve` takes, and by default the same. Those that `solve` leaves to diffrax run here in
@@ -127,8 +129,8 @@ def simulate(
     one = inputs.one()
     solver = default_solver(model, controller, dt, rtol, atol) if solver is None else solver
     given = dict(t0=t0, t1=t1, rtol=rtol, atol=atol, solver=solver, controller=controller)
-    if inputs.members is None:
-        dt, _ = settle_step(*one, dt=dt, **given)
+    limits = None if inputs.members is None else partial(shared_limit, inputs)
+    dt, _ = settle_step(*one, dt=dt, limits=limits, **given)
     plan, times, tolerances = _prepare.plan_of(one[1], dt=dt, max_steps=max_steps, **given)
     times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
     stops = read_stops(stop, elapsed is not None)

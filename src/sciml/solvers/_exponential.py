@@ -91,6 +91,15 @@ class Exponential(AbstractStructuredStepper):
         """Returns what the steps need of a model."""
         if isinstance(model, AbstractSplit) and model.modal(y) is not None:
             return modal_functions(model, t, y, args, lambda model: model.modal(y))
+        if isinstance(model, AbstractSplit):
+            name = type(model).__name__
+            raise TypeError(
+                f"`solver={self.name}()` needs a diagonal linear part, but the stiff part of this {name} has no modes: "
+                "diffusion has them where its coefficient is a number and every side is Periodic, or with `order=2` "
+                "Dirichlet or Neumann. Methods that solve with the stiff part run here: `sciml.solvers.ARK324()`, "
+                "which `solve` takes by default, `ARK436`, `ARS222`, `ARS443`, `CrankNicolson`; and `RKC2` or `RKL2` "
+                "without solves, where the model says its `spectral_radius`."
+            )
         if not isinstance(model, AbstractSemilinear):
             raise needs(self.name, AbstractSemilinear, model, "a model with a diagonal linear part")
         return modal_functions(model, t, y, args)

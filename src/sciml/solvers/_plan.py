@@ -14,8 +14,8 @@ from jaxtyping import PyTree
 from .._checks import check_max_steps, check_saved_times, check_step, check_time, check_tolerance, concrete, time_dtype
 from .._model import AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from ._control import Control, Norm, Tolerances
-from ._etdrk import ETDRK4
-from ._imex import ARK324
+from ._etdrk import ETDRK4, AbstractExponentialSolver
+from ._imex import ARK324, AbstractAdditiveSolver
 from ._runge_kutta import from_diffrax
 from ._stepper import AbstractStepper
 from ._stepping_solver import AbstractSteppingSolver
@@ -111,12 +111,8 @@ def make_plan(
     if ts is not None:
         ts = check_saved_times(ts, t0, t1, dtype)
     if stepper is not None and control is not None and not stepper.has_error:
-        name = type(solver).__name__
-        raise ValueError(
-            f"`solver={name}()` estimates no error, so it cannot run with tolerances. Give `dt` and no `rtol` or "
-            "`atol` for fixed steps, or use a method with an error estimate such as `diffrax.Tsit5()`. An explicit "
-            "method takes a stable step by itself where the model has a method `spectrum(t, y, args)`."
-        )
+        given = [name for name, x in (("rtol", rtol), ("atol", atol), ("controller", controller)) if x is not None]
+        raise ValueError(no_error(solver, stepper, given, dt))
     limit = DEFAULT_MAX_STEPS if max_steps is None else check_max_steps(max_steps)
     steps, count, tail, equal = None, None, False, False
     if control is None and stepper is not None and forwards is not None and concrete(dt):
@@ -138,6 +134,28 @@ def make_plan(
         raise ValueError("`norm` is for solves that run in sciml's own loops, and diffrax runs this one.")
     plan = Plan(stepper, control, steps, count, tail, equal, forwards, traced, unchecked, limit, norm)
     return plan, times, tolerances
+
+
+def no_error(solver: Any, stepper: AbstractStepper, given: list[str], dt: Any) -> str:
+    """Returns what to do where a method estimates no error and would have to choose its steps.
+
+    Args:
+        solver: The solver.
+        stepper: Its method.
+        given: The names of the arguments that ask for steps chosen by the error.
+        dt: The size of the steps, or None.
+    """
+    stiff = isinstance(solver, AbstractAdditiveSolver), isinstance(solver, AbstractExponentialSolver)
+    other = "sciml.solvers.ARK324()" if stiff[0] else "sciml.solvers.ETDRK4()" if stiff[1] else "diffrax.Tsit5()"
+    leave = f"leave out {' and '.join(f'`{name}`' for name in given)}" if given else ""
+    give = "" if dt is not None else "give `dt`"
+    said = (
+        f"`solver={type(solver).__name__}()` estimates no error, so its steps are fixed: "
+        f"{' and '.join(x for x in (leave, give) if x)}, or take a method that chooses them, such as `{other}`."
+    )
+    if dt is None and stepper.stability is not None:
+        said += " Without these an explicit method takes a stable step where the model has `spectrum(t, y, args)`."
+    return said
 
 
 def default_solver(model: Any, controller: Any, dt: Any, rtol: Any, atol: Any) -> diffrax.AbstractSolver:

@@ -101,8 +101,8 @@ class Solution(eqx.Module):
         Args:
             grid: The `sciml.spatial.Grid` of a state that is a field. One dimension is drawn over space and time, two
                 at some times, three on planes; see `sciml.plot.space_time`, `frames` and `slices`. Without one, the
-                components are drawn over time, see `sciml.plot.trajectory`.
-            options: What that function takes.
+                components are drawn over time, see `sciml.plot.trajectory`: as lines, or very many as an image.
+            options: What that function takes; all of them take `labels`, `title`, `cmap`, `vmin` and `vmax`.
         """
         from .. import plot  # a way up: a convenience for people at a prompt
 

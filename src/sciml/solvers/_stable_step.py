@@ -70,11 +70,27 @@ def settle_step(
     solver: Any,
     controller: Any,
     norm: Any = None,
+    limits: Callable[..., tuple[Array, Array]] | None = None,
 ) -> tuple[Any, Any]:
     """Returns the size of fixed steps, and the longest stable one where it is not known yet; None for none.
 
     Where the steps are fixed and `dt` is None it is 0.9 times the longest that is stable, or a little less, so that
     all are equal. `dt` remains None where the model does not say its eigenvalues or the method has no limit.
+
+    Args:
+        model: The model.
+        y0: The initial state.
+        args: What the model takes beside time and state.
+        t0: The start time.
+        t1: The end time.
+        dt: The step that was given, or None.
+        rtol: As for `solve`, and so are the following.
+        atol: Absolute tolerance.
+        solver: The method.
+        controller: The controller.
+        norm: The norm.
+        limits: For members that share their steps, where all is known, a function `(start, end, stepper, stability)`
+            that returns the shortest `longest_step` among them and whose it is.
 
     Raises:
         ValueError: If `dt` is longer than the longest stable step, and all is known.
@@ -94,7 +110,12 @@ def settle_step(
     start, end = (np.asarray(t, dtype) if concrete(t) else x for t, x in ((t0, start), (t1, end)))
     step = None if dt is None else check_step(dt, None, dtype)
 
-    limit = _limit(model, y0, args, start, end, stepper, stability)
+    whose = ""
+    if limits is None:
+        limit = _limit(model, y0, args, start, end, stepper, stability)
+    else:
+        limit, member = limits(start, end, stepper, stability)
+        whose = f" for member {int(member)}"
     if not all(map(concrete, (start, end, limit))):
         limit = jax.lax.stop_gradient(limit)
         if norm is not None:
@@ -114,8 +135,8 @@ def settle_step(
         name = getattr(model, "__name__", type(model).__name__)
         raise ValueError(
             f"`dt`={float(dt):.6g} is longer than `solver={type(solver).__name__}()` is stable for: with the "
-            f"eigenvalues of {name} at the start at most {limit:.4g}. Take a shorter step, or for what diffuses an "
-            "implicit or stabilised method, see `sciml.solvers`."
+            f"eigenvalues of {name} at the start at most {limit:.4g}{whose}. Take a shorter step, or for what "
+            "diffuses an implicit or stabilised method, see `sciml.solvers`."
         )
     return dt, None
 
@@ -124,7 +145,7 @@ def _limit(*given: Any) -> Array:
     """The longest stable step, known where what it depends on is."""
     if concrete(jnp.add(0, 0)) and all(map(concrete, jax.tree.leaves(given))):
         return _compiled(*given)
-    closed = jax.make_jaxpr(lambda: _longest(*given))()  # in a trace: what it depends on are its constants
+    closed = jax.make_jaxpr(lambda: longest_step(*given))()  # in a trace: what it depends on are its constants
     evaluate = jex.core.jaxpr_as_fun(closed)
     if not all(map(concrete, closed.consts)):
         return evaluate()[0]
@@ -132,9 +153,10 @@ def _limit(*given: Any) -> Array:
         return evaluate()[0]
 
 
-def _longest(
+def longest_step(
     model: Callable, y0: Y, args: Args, start: Any, end: Any, stepper: AbstractStepper, stability: Stability
 ) -> Array:
+    """Returns the longest step of a method that is stable for a model at the start."""
     start = jnp.asarray(start)
     if isinstance(stepper, AbstractStructuredStepper):
         stepper.functions(model, start, y0, args)  # what the method refuses it says itself
@@ -143,4 +165,4 @@ def _longest(
     return stability.longest_step(jnp.where(jnp.asarray(end) < start, -found, found)).astype(start.dtype)
 
 
-_compiled = eqx.filter_jit(_longest)
+_compiled = eqx.filter_jit(longest_step)

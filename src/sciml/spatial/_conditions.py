@@ -1,6 +1,7 @@
 """What holds at one side of the box, and the ghost values that follow from it."""
 
 import abc
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -18,8 +19,26 @@ SideValue: TypeAlias = ArrayLike | Callable[[RealScalarLike, Args], Array]
 """A value at a side: a number, an array over the side, or a function `(t, args)` that returns one."""
 
 
-def _side_value(value: Any) -> Any:
-    return value if callable(value) else parameter(value)
+def _side_value(name: str) -> Callable[[Any], Any]:
+    """The converter of a value at a side, the argument that is named."""
+
+    def convert(value: Any) -> Any:
+        if not callable(value):
+            return parameter(value)
+        try:
+            signature = inspect.signature(value)
+        except (TypeError, ValueError):  # some builtins have none
+            return value
+        try:
+            signature.bind(0.0, None)
+        except TypeError as error:
+            raise TypeError(
+                f"`{name}` must be a number, an array or a function `(t, args)`, such as `lambda t, args: 2 * t`, but "
+                f"the function takes {signature}."
+            ) from error
+        return value
+
+    return convert
 
 
 def _evaluate(value: Any, t: RealScalarLike | None, args: Args) -> Any:
@@ -141,7 +160,7 @@ class Dirichlet(AbstractWall):
         ```
     """
 
-    value: SideValue = eqx.field(default=0.0, converter=_side_value)
+    value: SideValue = eqx.field(default=0.0, converter=_side_value("Dirichlet(value=...)"))
 
     @staticmethod
     def linear(width: int, offset: float, accuracy: int) -> np.ndarray:
@@ -190,7 +209,7 @@ class Neumann(AbstractWall):
         ```
     """
 
-    slope: SideValue = eqx.field(default=0.0, converter=_side_value)
+    slope: SideValue = eqx.field(default=0.0, converter=_side_value("Neumann(slope=...)"))
 
     @staticmethod
     def linear(width: int, offset: float, accuracy: int) -> np.ndarray:
@@ -239,9 +258,9 @@ class Robin(AbstractWall):
         ```
     """
 
-    a: SideValue = eqx.field(converter=_side_value)
-    b: SideValue = eqx.field(converter=_side_value)
-    c: SideValue = eqx.field(default=0.0, converter=_side_value)
+    a: SideValue = eqx.field(converter=_side_value("Robin(a=...)"))
+    b: SideValue = eqx.field(converter=_side_value("Robin(b=...)"))
+    c: SideValue = eqx.field(default=0.0, converter=_side_value("Robin(c=...)"))
 
     def points(self, offset: float, accuracy: int) -> int:
         """Returns `accuracy`, or one less halfway between unknowns."""
