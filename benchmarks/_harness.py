@@ -111,6 +111,17 @@ def _prepare(candidate: Candidate, compiled: bool) -> tuple[Measured, Callable[[
     return row, run, max(1, math.ceil(SAMPLE / max(time.perf_counter() - start, 1e-7)))
 
 
+def median_seconds(run: Callable[[Any], Any], argument: Any, repeats: int) -> float:
+    """The median time of a call that is compiled already."""
+    jax.block_until_ready(run(argument))
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(run(argument))
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
 def measure(group: Group) -> list[Measured]:
     """Run one group; every repeat goes round all candidates, so that a busy machine disturbs them alike."""
     prepared = [_prepare(candidate, group.compiled) for candidate in group.candidates]
@@ -124,7 +135,8 @@ def measure(group: Group) -> list[Measured]:
     return [row for row, _, _ in prepared]
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time as text, in seconds, milliseconds or microseconds."""
     if math.isnan(seconds):
         return ""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
@@ -137,11 +149,11 @@ def _duration(seconds: float) -> str:
 def _cells(row: Measured, rows: dict[str, Measured]) -> list[str]:
     if row.failure:
         return [row.label, "failed", row.failure, "", "", ""]
-    spread = f"{_duration(min(row.times))} - {_duration(max(row.times))}" if len(row.times) > 1 else "one run"
+    spread = f"{duration(min(row.times))} - {duration(max(row.times))}" if len(row.times) > 1 else "one run"
     base = rows.get(row.against or "")
     ratio = f"{row.median / base.median:.2f} x {base.label}" if base is not None and base.times else ""
     error = "" if math.isnan(row.error) else f"{row.error:.1e}"
-    return [row.label, _duration(row.median), spread, ratio, _duration(row.compile), error]
+    return [row.label, duration(row.median), spread, ratio, duration(row.compile), error]
 
 
 def table(group: Group, measured: list[Measured]) -> str:

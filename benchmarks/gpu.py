@@ -1,13 +1,13 @@
 """Kernels on a GPU beside XLA: `python -m benchmarks.gpu`, on any machine with one, in minutes.
 
-Correctness comes first: every row is compared with the reference, and a row that is wrong is not timed. Then come the
-bandwidth of a copy, which is what the rates are measured against, and for every update and size the rate of XLA and of
-the kernel with 1, 2, 4 and 8 steps for each pass over memory. Nothing of it has been claimed anywhere until it was run.
+Correctness comes first: every row is compared with the reference, and a row that is wrong is not timed. Then come
+ensembles, then the bandwidth of a copy, which is what the rates of stencils are measured against, and for every update
+and size the rate of XLA and of the kernel with 1, 2, 4 and 8 steps for each pass over memory. Rows for which no time is
+left say so. Nothing of it has been claimed anywhere until it was run.
 """
 
 import argparse
 import functools
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -19,8 +19,10 @@ import numpy as np
 
 from sciml.kernels.stencil import StencilUpdate, evolve, select
 
-from ._harness import environment
+from . import _gpu_ensembles as ensembles
+from ._harness import environment, median_seconds, report
 
+PARTS = ("stencils", "ensembles")
 SIZES = (512, 1024, 2048, 4096, 8192)
 CHECKED = 1e-5  # of the largest value, after the steps of a check
 
@@ -89,21 +91,10 @@ def _steps_of(name: str) -> tuple[int, ...]:
     return tuple(k for k in CHECKED_STEPS if ndim == 2 or k * update.radius <= 4)
 
 
-def _seconds(run: Callable[[Any], Any], argument: Any, repeats: int) -> float:
-    """The median time of a call that is compiled already."""
-    jax.block_until_ready(run(argument))
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(run(argument))
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
 def copy_bandwidth(repeats: int, n: int = 8192) -> float:
     """Bytes a second of reading and writing an array that fits in no cache."""
     x = jnp.ones((n, n), jnp.float32)
-    return 2 * x.nbytes / _seconds(jax.jit(lambda x: x + 1), x, repeats)
+    return 2 * x.nbytes / median_seconds(jax.jit(lambda x: x + 1), x, repeats)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4, 5))
@@ -122,39 +113,31 @@ def _error(name: str, impl: str, k: int) -> float:
     )
 
 
-def main() -> int:
-    """Prints the tables; returns 1 if a kernel was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("--impl", default="pallas", help="which kernel to run beside XLA (pallas)")
-    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="cells along an axis of a plane")
-    parser.add_argument("--boxes", type=int, nargs="*", default=BOXES, help="cells along an axis in three dimensions")
-    parser.add_argument("--steps", type=int, default=0, help="steps of a timed run (about 2e9 cells a run)")
-    parser.add_argument("--repeats", type=int, default=5, help="timed runs of each row")
-    options = parser.parse_args()
-    device = jax.devices()[0]
-    print(f"## Kernels on {device.device_kind}\n\n{environment()}\n", flush=True)
-    if options.impl == "pallas" and jax.default_backend() not in ("gpu", "tpu"):
-        print(f"JAX runs on {jax.default_backend()!r} here; this needs a GPU or a TPU.")
-        return 1
-
-    print("### Correct\n\n| update | steps a pass | error |\n|---|---|---|", flush=True)
+def _check(impl: str) -> set[tuple[str, int]]:
+    """Prints how stencils compare with XLA, and returns those that are right."""
+    report("| update | steps a pass | error |\n|---|---|---|")
     right = set()
     for name in CASES:
         for k in _steps_of(name):
             try:
-                error = _error(name, options.impl, k)
+                error = _error(name, impl, k)
                 right |= {(name, k)} if error <= CHECKED else set()
-                print(f"| {name} | {k} | {error:.1e}{'' if error <= CHECKED else ', wrong'} |", flush=True)
+                row = f"{error:.1e}{'' if error <= CHECKED else ', wrong'}"
             except Exception as failure:
-                print(f"| {name} | {k} | {type(failure).__name__}: {str(failure).splitlines()[0][:80]} |", flush=True)
+                row = f"{type(failure).__name__}: {str(failure).splitlines()[0][:80]}"
+            report(f"| {name} | {k} | {row} |")
+    return right
 
+
+def _rates(options: argparse.Namespace, right: set[tuple[str, int]], late: Callable[[], bool]) -> None:
+    """Prints how fast stencils run, by XLA and by the kernel."""
     bandwidth = copy_bandwidth(options.repeats)
-    print(f"\nA copy moves {bandwidth / 1e9:.0f} GB/s, read and written.\n", flush=True)
-    print(
+    report(f"A copy moves {bandwidth / 1e9:.0f} GB/s, read and written.\n")
+    report(
         "The rate is in 10^9 cells a second for one step; the share is that of the rate at which every field is read "
         "and written once for each step at the speed of a copy, which more steps for each pass may exceed.\n"
     )
-    print("| update | cells | way | rate | share | to XLA |\n|---|---|---|---|---|---|", flush=True)
+    report("| update | cells | way | rate | share | to XLA |\n|---|---|---|---|---|---|")
     for name, (update, params, ndim) in CASES.items():
         for n in options.sizes if ndim == 2 else options.boxes:
             state = _start(update, (n,) * ndim)
@@ -162,15 +145,60 @@ def main() -> int:
             limit = bandwidth / (2 * 4 * len(update.fields))
             by_xla = None
             for way, k in (("xla", None), *((options.impl, k) for k in _steps_of(name) if (name, k) in right)):
-                run = functools.partial(lambda s, way, k: _run(name, s, params, steps, way, k), way=way, k=k)  # noqa: B023
-                seconds = _seconds(run, state, options.repeats)
-                rate = n**ndim * steps / seconds
-                by_xla = by_xla or seconds
                 label = "XLA" if k is None else f"{k} step{'s' if k > 1 else ''} a pass"
-                numbers = f"{rate / 1e9:.1f} | {rate / limit:.2f} | {by_xla / seconds:.2f}"
-                print(f"| {name} | {n}^{ndim} | {label} | {numbers} |", flush=True)
-    print(f"\n`auto` would run: {select(CASES['heat'][0], _start(CASES['heat'][0], (512, 512)), 0.1).reason}.")
-    return 0 if len(right) == sum(len(_steps_of(name)) for name in CASES) else 1
+                if late():
+                    report(f"| {name} | {n}^{ndim} | {label} | out of time | | |")
+                    continue
+                run = functools.partial(lambda s, way, k: _run(name, s, params, steps, way, k), way=way, k=k)  # noqa: B023
+                seconds = median_seconds(run, state, options.repeats)
+                rate = n**ndim * steps / seconds
+                by_xla = seconds if way == "xla" else by_xla
+                ratio = "" if by_xla is None else f"{by_xla / seconds:.2f}"
+                report(f"| {name} | {n}^{ndim} | {label} | {rate / 1e9:.1f} | {rate / limit:.2f} | {ratio} |")
+
+
+def main() -> int:
+    """Prints the tables; returns 1 if a kernel was wrong."""
+    start = time.perf_counter()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("--impl", default="pallas", help="which kernel to run beside XLA (pallas)")
+    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS, help="what to run (both)")
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="cells along an axis of a plane")
+    parser.add_argument("--boxes", type=int, nargs="*", default=BOXES, help="cells along an axis in three dimensions")
+    parser.add_argument("--steps", type=int, default=0, help="steps of a timed run (about 2e9 cells a run)")
+    parser.add_argument("--members", type=int, nargs="*", default=ensembles.ADAPTIVE, help="with adaptive steps")
+    parser.add_argument("--fixed", type=int, nargs="*", default=ensembles.FIXED, help="members with fixed steps")
+    parser.add_argument("--checked", type=int, default=1000, help="members of an ensemble that is checked")
+    parser.add_argument("--repeats", type=int, default=5, help="timed runs of each row")
+    parser.add_argument("--minutes", type=float, default=9.0, help="after which no further row is timed (9)")
+    options = parser.parse_args()
+    device = jax.devices()[0]
+    report(f"## Kernels on {device.device_kind}\n\n{environment()}\n")
+    if options.impl == "pallas" and jax.default_backend() not in ("gpu", "tpu"):
+        report(f"JAX runs on {jax.default_backend()!r} here; this needs a GPU or a TPU.")
+        return 1
+
+    def late() -> bool:
+        return time.perf_counter() - start > 60 * options.minutes
+
+    report("### Correct\n")
+    well, right, right_ensembles = True, set(), set()
+    if "stencils" in options.parts:
+        right = _check(options.impl)
+        well = len(right) == sum(len(_steps_of(name)) for name in CASES)
+        report("")
+    if "ensembles" in options.parts:
+        right_ensembles = ensembles.check(options.impl, options.checked, report)
+        well = well and len(right_ensembles) == len(ensembles.CHECKS)
+        report("\n### Ensembles\n")
+        ensembles.rates(options.impl, right_ensembles, options.members, options.fixed, options.repeats, late, report)
+    if "stencils" in options.parts:
+        report("\n### Stencils\n")
+        _rates(options, right, late)
+        heat, rate, _ = CASES["heat"]
+        report(f"\n`auto` would run: {select(heat, _start(heat, (512, 512)), rate).reason}.")
+    report(f"\nAll of it took {(time.perf_counter() - start) / 60:.1f} minutes.")
+    return 0 if well else 1
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import sciml
 from sciml.kernels import ensemble
 from sciml.kernels.ensemble import _polyfills, _run, _select
 from sciml.kernels.ensemble._member import Members, UntilDone
+from sciml.solvers import _in_kernel
 
 slow = pytest.mark.slow
 COUNT = 150  # no block divides it
@@ -179,6 +180,91 @@ def test_gradients_are_those_of_xla(adjoint):
         jax.jit(jax.grad(lambda p, impl=impl: total(p, impl)))(rates(20)) for impl in ("interpret", "xla")
     )
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.fixture
+def bodies(monkeypatch):
+    """The kernels that are launched."""
+    found = []
+    launch = _in_kernel.run
+
+    def seen(body, *args):
+        found.append(body)
+        return launch(body, *args)
+
+    monkeypatch.setattr(_in_kernel, "run", seen)
+    return found
+
+
+FORWARDS = {
+    "fixed": dict(dt=0.25, solver=diffrax.Heun()),
+    "adaptive": dict(rtol=1e-3, atol=1e-5, solver=diffrax.Bosh3()),
+    "saves": dict(rtol=1e-3, atol=1e-5, solver=diffrax.Bosh3(), saveat=np.array([0.0, 0.3, 1.0])),
+}
+
+
+def sum_of_squares(p, y0, impl, how):
+    def end(p, y0):
+        return sciml.solve(
+            lotka_volterra, y0, t0=0.0, t1=1.0, args=p, impl=impl, adjoint=sciml.Forward(), **FORWARDS[how]
+        ).ys
+
+    return jnp.sum(jax.vmap(end, (0, None))(p, y0) ** 2)
+
+
+@pytest.mark.parametrize(
+    "how, machine", [("fixed", "tpu"), *(pytest.param(*x, marks=slow) for x in (("adaptive", "gpu"), ("saves", "tpu")))]
+)
+@pytest.mark.x64
+def test_columns_of_forward_run_in_the_same_kernel(how, machine, bodies):
+    given = rates(20), jnp.array([1.0, 2.0], jnp.float32)
+    found, expected = (
+        jax.jit(jax.grad(lambda p, y0, impl=impl: sum_of_squares(p, y0, impl, how), argnums=(0, 1)))(*given)
+        for impl in (f"interpret_{machine}", "xla")
+    )
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+    assert bodies[-1].kernel == f"mosaic_{machine}"
+    # states of two numbers and three columns, and the time reached
+    written = bodies[-1].saved if how == "saves" else bodies[-1].results
+    assert written.count(np.dtype(np.float32)) == 2 + 3 * 2 + (how != "saves")
+
+
+@pytest.mark.slow
+@pytest.mark.x64
+def test_second_derivatives_with_columns_in_a_kernel(bodies):
+    given = rates(5), jnp.array([1.0, 2.0], jnp.float32)
+    found, expected = (
+        jax.jit(jax.hessian(lambda p, impl=impl: sum_of_squares(p, given[1], impl, "fixed")))(given[0])
+        for impl in ("interpret_tpu", "xla")
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernel, platform, call", [("gpu", "cuda", "mosaic_gpu"), ("tpu", "tpu", "tpu_custom_call")])
+@pytest.mark.slow
+@pytest.mark.x64
+def test_columns_lower_without_their_machine(kernel, platform, call):
+    run = jax.jit(jax.grad(lambda p: sum_of_squares(p, jnp.ones(2, jnp.float32), f"mosaic_{kernel}", "adaptive")))
+    text = run.trace(rates()).lower(lowering_platforms=(platform,)).as_text()
+    assert text.count(f"@{call}") == 1
+
+
+@pytest.mark.x64
+def test_columns_that_a_kernel_cannot_hold_are_xlas(caplog, bodies):
+    """The solution is the kernel's all the same."""
+
+    def field(t, y, p):
+        return -p[:8] * y
+
+    def end(p):
+        how = dict(t0=0.0, t1=1.0, dt=0.5, solver=diffrax.Heun(), adjoint=sciml.Forward(), impl="interpret_tpu")
+        return sciml.solve(field, jnp.ones(8, jnp.float32), args=p, **how).ys.sum()
+
+    with caplog.at_level(logging.INFO, "sciml.kernels"):
+        jax.eval_shape(jax.grad(lambda p: jnp.sum(jax.vmap(end)(p))), jnp.ones((3, 40), jnp.float32))
+    assert "a derivative of an ensemble runs by XLA, without a kernel: " in caplog.text
+    assert "the loop carries" in caplog.text and all(len(body.results) == 8 + 6 for body in bodies)
 
 
 def decay() -> UntilDone:

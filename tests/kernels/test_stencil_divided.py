@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec
 
 from sciml import parallel
 from sciml.inspect import collectives
-from sciml.kernels.stencil import StencilUpdate, evolve
+from sciml.kernels.stencil import StencilUpdate, evolve, select
 from sciml.spatial import Boundaries, Dirichlet, Grid, Neumann, Periodic
 
 from .stencil_cases import PEARSON, acoustic, field, gray_scott
@@ -110,3 +110,45 @@ def test_gradients_through_several_steps_for_each_exchange():
         )(state, params)
         for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "name, kind, axes, machine",
+    [
+        ("acoustic", "along", ("x", None), "tpu"),
+        pytest.param("acoustic", "periodic", ("x", "y"), "gpu", marks=slow),
+        pytest.param("gray_scott", "along", ("x", None), "gpu", marks=slow),
+        pytest.param("gray_scott", "periodic", ("x", None), "tpu", marks=slow),
+    ],
+)
+@pytest.mark.x64
+def test_kernels_on_blocks_with_the_layers_of_their_neighbours(name, kind, axes, machine):
+    """Interpreted, and so without the checks that JAX's interpreter does not pass."""
+    domain, whole, split, state, params, rest = setting(name, kind, axes, dtype=jnp.float32)
+    expected = jax.jit(lambda s: evolve(whole, s, 5, params, coefficients=rest, impl="xla"))(state)
+
+    def local(state, rest):
+        return evolve(split, state, 5, params, coefficients=rest, impl=f"interpret_{machine}", steps_per_pass=2)
+
+    spec = PartitionSpec(*axes)
+    run = jax.shard_map(local, mesh=domain.mesh, in_specs=(spec, spec), out_specs=spec, check_vma=False)
+    for a, b in zip(jax.jit(run)(state, rest), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-6 * jnp.max(jnp.abs(b)))
+
+
+@pytest.mark.parametrize("kernel, platform, call", [("gpu", "cuda", "mosaic_gpu"), ("tpu", "tpu", "tpu_custom_call")])
+@pytest.mark.x64
+def test_kernels_on_blocks_lower_with_all_checks(kernel, platform, call):
+    domain, _, split, state, params, rest = setting("gray_scott", "along", dtype=jnp.float32)
+    run = divided(domain, split, params, 4, steps_per_pass=4, impl=f"mosaic_{kernel}")
+    text = run.trace(state, rest).lower(lowering_platforms=(platform,)).as_text()
+    assert text.count("collective_permute") >= 4 and call in text
+
+
+@pytest.mark.x64
+def test_walls_at_the_ends_of_a_divided_axis_are_for_xla():
+    domain, _, split, state, params, rest = setting("gray_scott", "across", dtype=jnp.float32)
+    with pytest.raises(ValueError, match="axis 0 is divided over devices and has walls"):
+        jax.eval_shape(divided(domain, split, params, 4, impl="mosaic_tpu"), state, rest)
+    # where the code runs undivided, they are walls as any
+    assert select(split, state, params, impl="mosaic_tpu").way == "mosaic_tpu"

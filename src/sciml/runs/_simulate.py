@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from .._checks import check_count, check_state
 from .._types import Args, IntScalarLike, RealScalarLike, Y
+from ..kernels._use import asked
 from ..solvers._field import arrays_of, check_signature
 from ..solvers._passes import turn_down, way_of
 from ..solvers._plan import default_solver
@@ -49,6 +50,7 @@ def simulate(
     checkpoints: AbstractStore | None = None,
     segment_steps: IntScalarLike | None = None,
     max_steps: IntScalarLike | None = None,
+    impl: str | None = None,
     progress: bool | Callable[[float, float], Any] = True,
     throw: bool = True,
 ) -> Run:
@@ -91,6 +93,8 @@ def simulate(
         segment_steps: The most steps between two looks of the host; by default few thousand for small states, fewer for
             large ones.
         max_steps: The limit on attempted steps of a member; by default there is none.
+        impl: What runs the steps, as for `solve`: here models that are stencils have kernels, with fixed steps and one
+            member, and all else runs by XLA.
         progress: Whether to show a bar with the time left, or a function to call as `progress(elapsed, total)`
             with the model's time since `t0`.
         throw: Whether to raise an error at the end if the run, or a member, failed.
@@ -134,7 +138,7 @@ def simulate(
     plan, times, tolerances = _prepare.plan_of(one[1], dt=dt, max_steps=max_steps, **given)
     times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
     stops = read_stops(stop, elapsed is not None)
-    impl = way_of(model)
+    impl = way_of(model, asked(impl))
     if plan.control is not None or inputs.members is not None:
         impl = turn_down(model, impl, "its steps are chosen by the error" if plan.control else "it has members")
     segment = _prepare.segment_of(

@@ -5,7 +5,7 @@ run the accepted steps again from last to first and carry the cotangents through
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ from .._levels import Room
 from .._loops import scan, while_loop
 from .._vma import to_varying, vma_of
 from ..kernels.lanes import Lanes, Member, is_value
-from ._in_kernel import in_kernel, until_done
+from ._in_kernel import columns_in_kernel, in_kernel, until_done
 from ._march import Dense, March, Operands, Outcome, Restart, State, known
 from ._record import Buffers, Parts, blank, put, room, thin
 
@@ -145,6 +145,11 @@ class Loop(eqx.Module):
             return until_done(self.march, Result, saves is not None)
 
         return in_kernel(self.impl, self.lanes, member, by_xla, y0, operands, saves)
+
+    def forward_with_columns(self, y0: PyTree, operands: Operands, saves: Saves | None, moved: tuple[bool, ...]) -> Any:
+        """Returns how a kernel marches every member with the derivatives by what is moved; see `columns_in_kernel`."""
+        member = until_done(self.march, Result, saves is not None)
+        return columns_in_kernel(self.impl, self.lanes, member, moved, y0, operands, saves)
 
     def forward_sloped(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, PyTree]:
         """Marches every member to the end, and returns the saved states' derivatives by their times, too."""

@@ -14,9 +14,8 @@ import jax
 from jaxtyping import Array
 
 from .._types import Args, Y
-from ..kernels._ways import KERNEL_OF, check_way, log_once
+from ..kernels._ways import KERNEL_OF, log_once
 from ..kernels.stencil import NotForKernelsError, evolve, select
-from ..kernels.stencil._use import used
 from ._field import parameters_of
 from ._stepper import AbstractStepper
 from ._turns import OTHER_METHOD, update_of
@@ -64,14 +63,8 @@ class Passes(NamedTuple):
         return q, jax.tree.map(lambda v, a: v + part.astype(v.dtype) * a, v, field["acceleration"](t, q))
 
 
-def way_of(model: Any, impl: str = "auto") -> str | None:
-    """Returns how a model is to run; None where no kernel is asked for or there is none.
-
-    Args:
-        model: The model.
-        impl: How a call asks for it; with "auto", the block that it stands in says it.
-    """
-    impl = used() if impl == "auto" else check_way(impl)
+def way_of(model: Any, impl: str) -> str | None:
+    """Returns how a model is to run; None where no kernel is asked for or it is no stencil."""
     if not callable(getattr(model, "stencil", None)) or impl == "xla":
         return None
     return None if impl == "auto" and jax.default_backend() not in KERNEL_OF else impl
@@ -111,6 +104,6 @@ def turn_down(model: Any, impl: str | None, reason: str, level: int = logging.IN
         raise ValueError(
             f"`impl={impl!r}` asks for a kernel, but this run of `{name}` cannot have one: {reason}. "
             "Kernels take fixed steps whose number is known, of explicit Runge-Kutta methods or `VelocityVerlet`, with "
-            "`adjoint=Checkpointed()` or `Direct()`. Elsewhere let XLA run it: leave `use(...)` or give it 'xla'."
+            "`adjoint=Checkpointed()` or `Direct()`. Elsewhere let XLA run it: by `impl='xla'`."
         )
     log_once("a stencil", f"{name}: {reason}", level)

@@ -7,7 +7,7 @@ and computes the steps between again, in as many levels as it takes (`_levels`).
 
 import math
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,7 +20,7 @@ from .._loops import scan
 from .._status import Status
 from ..kernels.ensemble._member import Counted
 from ..kernels.lanes import Lanes, Member, is_value
-from ._in_kernel import in_kernel
+from ._in_kernel import columns_in_kernel, in_kernel
 from ._loop import Result, Saves
 from ._march import March, Operands, known
 from ._passes import Passes
@@ -80,6 +80,10 @@ class Steps(eqx.Module):
             return self._forward(y0, operands, lambda y: None, False)[0]
 
         return in_kernel(self.impl, self.lanes, self._one_member, by_xla, y0, operands, saves)
+
+    def forward_with_columns(self, y0: PyTree, operands: Operands, saves: Saves | None, moved: tuple[bool, ...]) -> Any:
+        """Returns how a kernel takes all steps with the derivatives by what is moved; see `columns_in_kernel`."""
+        return columns_in_kernel(self.impl, self.lanes, self._one_member(), moved, y0, operands, saves)
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None

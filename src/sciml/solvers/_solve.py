@@ -14,6 +14,7 @@ from .._checks import check_state, concrete
 from .._status import Status, raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from .._vma import promote
+from ..kernels._use import asked
 from ..kernels.lanes import Lanes
 from . import _through_diffrax
 from ._control import Tolerances
@@ -51,7 +52,7 @@ def solve(
     adjoint: AbstractAdjoint | None = None,
     max_steps: IntScalarLike | None = None,
     schedule: str = "lockstep",
-    impl: str = "auto",
+    impl: str | None = None,
     throw: bool = True,
 ) -> Solution:
     r"""Solves the initial value problem $\dot y = f(t, y, \mathrm{args})$, $y(t_0) = y_0$, up to $t_1$.
@@ -96,10 +97,11 @@ def solve(
             takes up the next: faster where a few members take many times the steps of the others.
             A gradient is always computed in lockstep.
         impl: What runs the solve: "auto" takes a kernel on machines where that is tested, else XLA; "xla", "pallas",
-            "interpret" and others ask for one. The members of a `jax.vmap` have a kernel that integrates a block of
-            them as a whole, with their states in registers (`sciml.kernels.ensemble.select`); XLA computes
-            derivatives, and solves of one member. Models that are stencils have kernels of their own for fixed steps
-            (`sciml.kernels.stencil.use`, which says the same for a block of code).
+            "interpret" and others ask for one. Without it, what the block of `sciml.kernels.use` says that the call
+            stands in, and "auto" outside of any. The members of a `jax.vmap` have a kernel that integrates a block of
+            them as a whole, with their states in registers (`sciml.kernels.ensemble.select`), and with
+            `adjoint=Forward()` its columns too; XLA computes other derivatives, and solves of one member. Models that
+            are stencils have kernels of their own for fixed steps.
         throw: Whether to raise an error if the solve fails. Under a transformation nothing can be
             raised; there, look at `Solution.status` or call `Solution.raise_if_failed` afterwards.
 
@@ -143,6 +145,7 @@ def solve(
     if schedule not in ("lockstep", "refill"):
         raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {schedule!r}.')
     times = dataclasses.replace(times, longest=longest)
+    impl = asked(impl)
     of_cells, cuts = way_of(model, impl), None
     if of_cells is not None:  # else nobody asks for a kernel
         if plan.stepper is not None and times.saves is not None:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from .._use import asked
 from .._ways import INTERPRETED, Tested, kernel_for, log_once, log_untested
 from ._flat import NotHeldError, flatten
 from ._run import launcher_of
@@ -41,7 +42,7 @@ class Selection(NamedTuple):
     body: Any = None
 
 
-def select(model: Callable[..., PyTree], *args: PyTree, impl: str = "auto") -> Selection:
+def select(model: Callable[..., PyTree], *args: PyTree, impl: str | None = None) -> Selection:
     """Says whether a kernel can hold a model of one member, and which way `solve(impl=...)` would run it under `vmap`.
 
     It runs nothing. A kernel holds a member's numbers in registers, one in each, and the whole integration of the
@@ -62,7 +63,7 @@ def select(model: Callable[..., PyTree], *args: PyTree, impl: str = "auto") -> S
     Args:
         model: A function of one member, such as `f(t, y, args)`.
         args: Its arguments, or their shapes and dtypes (`jax.ShapeDtypeStruct`).
-        impl: See the table.
+        impl: See the table; without it, what the block of `kernels.use` says that the call stands in, else "auto".
 
     Raises:
         ValueError: If there is no such `impl`, or a kernel that was asked for cannot hold the model; the message says
@@ -88,7 +89,7 @@ def select(model: Callable[..., PyTree], *args: PyTree, impl: str = "auto") -> S
     def build(kernel: str) -> Any:
         return flatten(function, numbers, lanes=launcher_of(kernel).LANES, kernel=kernel)
 
-    return choose(build, impl)
+    return choose(build, asked(impl))
 
 
 def choose(build: Callable[[str], Any], impl: str) -> Selection:

@@ -3,14 +3,14 @@
 - `StencilUpdate`: one step, written for one cell.
 - `evolve`: many steps, with gradients.
 - `select`: which way they run, XLA or a kernel, and why.
+- `tune`: finds and keeps the tiles that are fastest on a device.
 - `StencilRates`: what a model says of itself so that `sciml.solve` and `sciml.simulate` run it by kernels.
-- `use`: how they do, for a block of code.
 - `NotForKernelsError`: why a model or an update has none.
 """
 
 from ._evolve import evolve as evolve
 from ._rates import StencilRates as StencilRates
 from ._select import Selection as Selection, select as select
+from ._tune import Timing as Timing, tune as tune
 from ._update import StencilUpdate as StencilUpdate
-from ._use import use as use
 from ._walls import NotForKernelsError as NotForKernelsError

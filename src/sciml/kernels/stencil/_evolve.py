@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -13,8 +14,9 @@ from jaxtyping import PyTree
 from ..._checkpointed_scan import checkpointed_scan
 from ..._loops import scan
 from ..._vma import promote
+from .._use import asked
 from ._adjoint import adjoint_step, reads_state, transposed
-from ._divided import several
+from ._divided import is_divided, middle, several, several_by_kernel
 from ._reference import step
 from ._select import Selection, kernel_of, select
 from ._update import Fields, StencilUpdate, as_params
@@ -28,7 +30,7 @@ def evolve(
     params: PyTree = None,
     *,
     coefficients: Mapping[str, Any] | None = None,
-    impl: str = "auto",
+    impl: str | None = None,
     steps_per_pass: int | None = None,
 ) -> PyTree:
     r"""Runs an update over a number of steps.
@@ -47,11 +49,12 @@ def evolve(
         params: What `update.fn` takes beside neighbours, a PyTree. Its floating-point numbers take the dtype of the
             fields.
         coefficients: The fields named in `update.coefficients`, by name.
-        impl: What runs, see `select`. `"xla"` is the reference without a rule of its own: slower in reverse mode, and
-            open to forward mode and to derivatives of higher order.
+        impl: What runs, see `select`; without it, what the block of `kernels.use` says. `"xla"` is the reference
+            without a rule of its own: slower in reverse mode, and open to forward mode and to derivatives of higher
+            order.
         steps_per_pass: How many steps a kernel takes for each pass over memory; without it, the kernel chooses. XLA
             takes one at a time. Where the boundary is a `sciml.parallel.Domain`, so many steps are taken for each
-            exchange between devices; without it, one.
+            exchange between devices; without it, one, or what the kernel chooses.
 
     Returns:
         The state after the steps, in the form it came in.
@@ -91,6 +94,7 @@ def evolve(
         raise TypeError(f"`evolve(n_steps=...)` must be an integer that is known when tracing, but is {n_steps!r}.")
     if n_steps < 0:
         raise ValueError(f"`evolve(n_steps=...)` must not be negative, but is {n_steps}.")
+    impl = asked(impl)
     fields, rest = update.arrays_of(state, coefficients)
     update = _without_periodic(update, fields[0].shape)
     params = as_params(params, fields[0].dtype)
@@ -140,7 +144,7 @@ def _evolution(static: Any, n_steps: int, chosen: Selection) -> Any:
 
     def steps(numbers: Any, state: Fields, rest: Fields, n: int) -> Fields:
         update, params = whole(numbers)
-        if chosen.way != "xla":
+        if chosen.way != "xla" and not is_divided(update):
             advance = kernel_of(chosen.way, state[0].ndim).advance
             return advance(update, params, state, rest, n * update.turns, chosen.plan, chosen.interpreted)
         for passes, k, one in _passes(update, params, rest, n, chosen):
@@ -230,7 +234,13 @@ def _passes(
 ) -> list[tuple[int, int, Any]]:
     """Passes of several steps: their number, their steps, and the function `(state, steps) -> state` of one of them."""
     k = chosen.steps_per_pass
-    if k == 1:
+    if chosen.way != "xla":
+        wide = tuple(middle(update.boundary.extend(c, k * update.radius), chosen.plan.shape) for c in rest)
+        advance = partial(kernel_of(chosen.way, len(chosen.plan.shape)).advance, interpret=chosen.interpreted)
+
+        def one(state: Fields, steps: int) -> Fields:
+            return several_by_kernel(update, state, params, wide, steps, chosen.plan, advance)
+    elif k == 1:
 
         def one(state: Fields, steps: int) -> Fields:
             return step(update, state, params, rest)

@@ -38,6 +38,9 @@ LANES = 128
 PITCH = 192
 """From row to row of what a tile writes; rows then start where bulk copies may."""
 
+SIZES = (32, 16, 8, 64)
+"""The rows that a tile writes, the sizes to try first at the front."""
+
 MARGIN = 32
 """Cells before and after a buffer that windows may touch."""
 
@@ -81,8 +84,23 @@ class Plan(NamedTuple):
         return self.grid[1] - 1 - max(0, min(inside, self.grid[1] - 1))
 
 
-def plan(update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: Any, steps: int | None) -> Plan:
+def plan(
+    update: StencilUpdate,
+    params: PyTree,
+    shape: tuple[int, ...],
+    dtype: Any,
+    steps: int | None,
+    rows: int | None = None,
+) -> Plan:
     """Returns how the kernel would run an update.
+
+    Args:
+        update: The update.
+        params: The parameters.
+        shape: The shape of the fields.
+        dtype: Their dtype.
+        steps: The steps for each pass; None for what should suit.
+        rows: The size of a tile, one of `SIZES`; None for what should suit.
 
     Raises:
         NotForKernelsError: If it cannot.
@@ -93,7 +111,7 @@ def plan(update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: A
     halo = -(-steps * r // 4) * 4
     if halo > MARGIN:
         raise NotForKernelsError(f"{steps} steps of radius {r} for each pass reach further than {MARGIN} cells")
-    for rows in (32, 16, 8, 64):
+    for rows in SIZES if rows is None else (rows,):
         if rows >= steps * r and _bytes(update, rows, steps * r, dtype) <= SHARED_BYTES:
             return Plan((shape[0], shape[1]), r, steps, rows, halo)
     raise NotForKernelsError(f"tiles of {len(update.fields)} fields with {steps} steps for each pass do not fit")

@@ -39,6 +39,9 @@ TAKES_TURNS = False
 LANES = 128
 """Cells of a row of a tile."""
 
+SIZES = (16, 8, 4, 2)
+"""The rows of a plane that a tile writes, the sizes to try first at the front."""
+
 REGISTERS = 160
 """Registers for each thread that the planes of a tile may take, by the estimate of `_registers`."""
 
@@ -159,8 +162,15 @@ def _layout(held: tuple[Held, ...], fields: int, radius: int, steps: int) -> tup
     return found, total
 
 
-def plan(update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: Any, steps: int | None) -> Plan:
-    """Returns how the kernel would run an update.
+def plan(
+    update: StencilUpdate,
+    params: PyTree,
+    shape: tuple[int, ...],
+    dtype: Any,
+    steps: int | None,
+    rows: int | None = None,
+) -> Plan:
+    """Returns how the kernel would run an update; see `_mosaic_gpu.plan`.
 
     Raises:
         NotForKernelsError: If it cannot.
@@ -170,7 +180,7 @@ def plan(update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: A
     steps = (2 if r == 1 else 1) if steps is None else steps
     if steps * r > 8:
         raise NotForKernelsError(f"{steps} steps of radius {r} for each pass reach further than 8 cells")
-    for rows in (16, 8, 4, 2):
+    for rows in SIZES if rows is None else (rows,):
         fits = rows >= steps * r and _bytes(update, held, rows, steps, dtype) <= SHARED_BYTES
         if fits and (rows < 2 * steps * r or _registers(update, held, rows, steps, dtype) <= REGISTERS):
             flat = -(-shape[1] // rows) * -(-shape[2] // (LANES - 2 * (-(-steps * r // 4) * 4)))

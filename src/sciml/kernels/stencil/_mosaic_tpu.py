@@ -38,6 +38,9 @@ TAKES_TURNS = True
 LANES = 128
 """The width of a TPU's tile."""
 
+SIZES = (128, 64, 32, 16, 8, 4, 2, 1)
+"""The rows of a strip."""
+
 VECTOR_BYTES = 8 * 2**20
 """Vector memory that a strip may take, with all its copies; half of the smallest there is."""
 
@@ -62,8 +65,15 @@ class Plan(NamedTuple):
     physical: tuple[int, ...]
 
 
-def plan(update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: Any, steps: int | None) -> Plan:
-    """Returns how the kernel would run an update.
+def plan(
+    update: StencilUpdate,
+    params: PyTree,
+    shape: tuple[int, ...],
+    dtype: Any,
+    steps: int | None,
+    rows: int | None = None,
+) -> Plan:
+    """Returns how the kernel would run an update; see `_mosaic_gpu.plan`, with `rows` those of a strip.
 
     Raises:
         NotForKernelsError: If it cannot.
@@ -83,13 +93,13 @@ def plan(update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: A
 
     rest = tuple(physical(axis, LANES if axis == ndim - 1 else HALO) for axis in range(1, ndim))
     arrays, fit = 4 * (len(update.fields) + len(update.coefficients) + len(update.inner)), []
-    for rows in (128, 64, 32, 16, 8, 4, 2, 1):
+    for rows in SIZES if rows is None else (rows,):
         if rows >= halo and arrays * (rows + 2 * halo) * math.prod(rest) * 4 <= VECTOR_BYTES:
             fit.append((physical(0, rows), rows))
     if not fit:
         raise NotForKernelsError(f"a strip of a field of shape {shape} does not fit into vector memory")
-    height, rows = min(fit, key=lambda pair: (pair[0] * (1 + 2 * halo / pair[1]), -pair[1]))
-    return Plan(shape, update.radius, steps, rows, halo, (height, *rest))
+    height, chosen = min(fit, key=lambda pair: (pair[0] * (1 + 2 * halo / pair[1]), -pair[1]))
+    return Plan(shape, update.radius, steps, chosen, halo, (height, *rest))
 
 
 def advance(

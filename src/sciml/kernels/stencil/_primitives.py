@@ -16,7 +16,17 @@ _TYPES = frozenset({"pcast", "pvary"})
 
 def missing(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree, kernel: str) -> list[str]:
     """Returns the primitives of an update's function that a kernel cannot hold."""
+    closed = _traced(update, ndim, dtype, params)
+    found = sorted(set(_names(closed.jaxpr)) - LOWERED[kernel] - _TYPES)
+    return found + ([f"an array of shape {c.shape}" for c in closed.consts if jnp.ndim(c)])
 
+
+def operations(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> list[str]:
+    """Returns the primitives of an update's function in their order."""
+    return [name for name in _names(_traced(update, ndim, dtype, params).jaxpr) if name not in _TYPES]
+
+
+def _traced(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> jex.core.ClosedJaxpr:
     def cell(value: Array, params: PyTree) -> tuple:
         def nb(name: str, *shift: int) -> Array:
             update.check_shift(name, shift, ndim)
@@ -25,21 +35,19 @@ def missing(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree, kernel
         return update.new_values(nb, params, value)
 
     row = jnp.zeros((8,), dtype)
-    closed = jax.make_jaxpr(cell)(row, _as_rows(params, 8))
-    found = sorted(_names(closed.jaxpr) - LOWERED[kernel] - _TYPES)
-    return found + ([f"an array of shape {c.shape}" for c in closed.consts if jnp.ndim(c)])
+    return jax.make_jaxpr(cell)(row, _as_rows(params, 8))
 
 
 def _as_rows(params: PyTree, width: int) -> PyTree:
     return jax.tree.map(lambda x: jnp.full((width,), x) if isinstance(x, jax.Array) else x, params)
 
 
-def _names(jaxpr: jex.core.Jaxpr) -> set[str]:
-    found = set()
+def _names(jaxpr: jex.core.Jaxpr) -> list[str]:
+    found = []
     for eqn in jaxpr.eqns:
-        found.add(eqn.primitive.name)
+        found.append(eqn.primitive.name)
         for sub in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
             sub = getattr(sub, "jaxpr", sub)
             if isinstance(sub, jex.core.Jaxpr):
-                found |= _names(sub)
+                found += _names(sub)
     return found

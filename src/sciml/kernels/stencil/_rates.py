@@ -54,8 +54,7 @@ class StencilRates(eqx.Module):
         model = Heat(Laplacian(Grid((32, 32)), Periodic()))
         u = jnp.zeros((32, 32)).at[16, 16].set(1.0)
         how = dict(t0=0.0, t1=1e-3, dt=1e-4, solver=diffrax.Euler())
-        with stencil.use("interpret_tpu"):
-            by_kernel = sciml.solve(model, u, **how)
+        by_kernel = sciml.solve(model, u, impl="interpret_tpu", **how)
         assert jnp.allclose(by_kernel.ys, sciml.solve(model, u, **how).ys, atol=1e-6)
         ```
     """

@@ -1,5 +1,6 @@
 """`select`: which way an update runs, and why."""
 
+import importlib
 import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,8 +9,10 @@ import jax
 from jaxtyping import PyTree
 
 from ..._checks import check_count
-from .._ways import INTERPRETED, Tested, check_way, kernel_for, log_once, log_untested
-from ._divided import is_divided
+from .._use import asked
+from .._ways import INTERPRETED, Tested, kernel_for, log_once, log_untested
+from ._divided import divided_axes, is_divided, of_block, with_layers
+from ._tuned import file_of, find, ignore, key_of
 from ._update import StencilUpdate, as_params
 from ._walls import NotForKernelsError
 
@@ -43,7 +46,7 @@ def select(
     params: PyTree = None,
     *,
     coefficients: Mapping[str, Any] | None = None,
-    impl: str = "auto",
+    impl: str | None = None,
     steps_per_pass: int | None = None,
 ) -> Selection:
     """Says which way `evolve` runs an update with the same arguments, and why. It runs nothing.
@@ -65,8 +68,9 @@ def select(
         state: The fields, or their shapes and dtypes (`jax.ShapeDtypeStruct`).
         params: The parameters.
         coefficients: The coefficients by name.
-        impl: See the table.
-        steps_per_pass: How many steps a kernel takes for each pass over memory; without it, the kernel chooses.
+        impl: See the table; without it, what the block of `kernels.use` says that the call stands in, else "auto".
+        steps_per_pass: How many steps a kernel takes for each pass over memory; without it, what `tune` found for such
+            an update, or else the kernel's choice.
 
     Raises:
         ValueError: If there is no such `impl`, or a kernel that was asked for cannot run the update; the message says
@@ -82,7 +86,7 @@ def select(
         print(chosen.way, "because", chosen.reason)
         ```
     """
-    check_way(impl)
+    impl = asked(impl)
     if steps_per_pass is not None:
         steps_per_pass = check_count(steps_per_pass, "steps_per_pass", "evolve")
     deep = steps_per_pass if steps_per_pass and update.turns == 1 and is_divided(update) else 1
@@ -92,17 +96,24 @@ def select(
         log_untested(_WHAT, impl, reason)
         return Selection("xla", reason, deep)
     try:
-        plan = _plan(kernel, update, as_params(params, fields[0].dtype), fields, steps_per_pass)
+        numbers = as_params(params, fields[0].dtype)
+        if is_divided(update):
+            plan = _plan_of_block(kernel, update, numbers, fields, steps_per_pass)
+            return Selection(kernel, reason, plan.steps, impl in INTERPRETED, plan)
+        plan = _plan(kernel, update, numbers, fields, steps_per_pass)
     except NotForKernelsError as error:
         if impl == "auto":
             log_once(_WHAT, str(error), logging.WARNING)
             return Selection("xla", str(error), deep)
         raise ValueError(
-            f"`impl={impl!r}` cannot run this update: {error}. The kernel takes fields with two or three axes, float32 "
-            "(on GPUs float64 too), numbers as parameters, and conditions at walls that are the same all along a side; "
-            "`impl='auto'` and `'xla'` take every update."
+            f"`impl={impl!r}` cannot run this update: {error}. The kernel takes float32 fields (on GPUs float64 too), "
+            "numbers as parameters, and conditions at walls that are the same all along a side; `impl='auto'` and "
+            "`'xla'` take every update."
         ) from error
-    return Selection(kernel, reason, plan.steps // update.turns, impl in INTERPRETED, plan)
+    interpreted = impl in INTERPRETED
+    if steps_per_pass is None and (known := _known(kernel, interpreted, update, numbers, fields)):
+        plan, reason = known, f"{reason}, and its tiles were tuned"
+    return Selection(kernel, reason, plan.steps // update.turns, interpreted, plan)
 
 
 def _plan(kernel: str, update: StencilUpdate, params: PyTree, fields: Any, steps_per_pass: int | None) -> Any:
@@ -116,16 +127,38 @@ def _plan(kernel: str, update: StencilUpdate, params: PyTree, fields: Any, steps
     return module.plan(update, params, fields[0].shape, fields[0].dtype, steps)
 
 
+def _plan_of_block(kernel: str, update: StencilUpdate, params: PyTree, fields: Any, steps: int | None) -> Any:
+    """The kernel's plan for a block with the layers that its steps need."""
+    module, block, like = kernel_of(kernel, fields[0].ndim), of_block(update), fields[0]
+    depth: int = module.plan(block, params, like.shape, like.dtype, None).steps if steps is None else steps
+    shape = with_layers(like.shape, divided_axes(update), depth * update.radius)
+    return module.plan(block, params, shape, like.dtype, depth)
+
+
+def _known(kernel: str, interpreted: bool, update: StencilUpdate, params: PyTree, fields: Any) -> Any:
+    """The plan that `tune` found, or None."""
+    key = key_of(kernel, interpreted, update, params, fields)
+    cut = find(key)
+    if cut is None:
+        return None
+    try:
+        if cut.steps % update.turns:
+            raise NotForKernelsError(f"{cut.steps} steps are no whole number of turns")
+        module = kernel_of(kernel, fields[0].ndim)
+        if cut.rows not in module.SIZES:
+            raise NotForKernelsError(f"there are no tiles of {cut.rows} rows")
+        return module.plan(update, params, fields[0].shape, fields[0].dtype, *cut)
+    except NotForKernelsError as error:
+        ignore(file_of(), f"{key}: {error}")
+        return None
+
+
 def kernel_of(name: str, ndim: int) -> Any:
     """Returns the module of a kernel, with `plan` and `advance`; JAX's Pallas is imported when it is needed."""
-    if name == "mosaic_gpu" and ndim == 3:
-        from . import _mosaic_gpu_3d
-
-        return _mosaic_gpu_3d
-    if name == "mosaic_gpu":
-        from . import _mosaic_gpu
-
-        return _mosaic_gpu
-    from . import _mosaic_tpu
-
-    return _mosaic_tpu
+    file = {
+        ("mosaic_gpu", 1): "_mosaic_gpu_1d",
+        ("mosaic_gpu", 2): "_mosaic_gpu",
+        ("mosaic_gpu", 3): "_mosaic_gpu_3d",
+        ("mosaic_tpu", 1): "_mosaic_tpu_1d",
+    }.get((name, ndim), "_mosaic_tpu")
+    return importlib.import_module(f".{file}", __package__)

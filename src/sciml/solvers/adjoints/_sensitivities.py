@@ -59,11 +59,21 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
         """Returns a function that returns the result, the matrix's columns, and the slopes at the saved times."""
 
         def march(count, flags, leaves):
-            inputs, flags = jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, flags)
-            here, *values = enter(lockstep, Lanes(count), flags, inputs, state_bytes, NOTHING)
+            here, *values = lanes_of(count, flags, leaves)
             return here.forward_sloped(*values) if sloped else (here.forward(*values), None)
 
         def run(count, flags, *leaves):
+            if not any(moved):
+                return march(count, flags, leaves), None
+            if by_kernel and not sloped and count is not None:
+                found = in_one_kernel(count, flags, leaves)
+                if found is not None:
+                    return found
+            return by_columns(count, flags, leaves)
+
+        def by_columns(count, flags, leaves):
+            """Pushes the loop forward along every unit vector."""
+
             def push(number):
                 def of(*xs):
                     xs = iter(xs)
@@ -79,11 +89,38 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
                 (result, slopes), (rates, _) = jax.jvp(of, [x for x, m in zip(leaves, moved) if m], units)
                 return (result, slopes), rates.ys
 
-            if not any(moved):
-                return march(count, flags, leaves), None
             total = sum(_count(shape, x.dtype) for x, shape, m in zip(leaves, shapes, moved) if m)
             return jax.vmap(push, out_axes=(None, 0))(jnp.arange(total))
 
+        def in_one_kernel(count, flags, leaves):
+            """The same, all columns in the kernel that marches; None where there is none."""
+            here, *values = lanes_of(count, flags, leaves)
+            found = here.forward_with_columns(*values, own)
+            if found is None:
+                return None
+
+            @jax.custom_jvp
+            def solved(*leaves):
+                _, *values = lanes_of(count, flags, leaves)
+                return found(*values)
+
+            def reference(*leaves):
+                (result, _), matrix = by_columns(count, flags, leaves)
+                return result, matrix
+
+            solved.defjvp(lambda primals, tangents: jax.jvp(reference, primals, tangents))
+            result, matrix = solved(*leaves)
+            return (result, None), matrix
+
+        def lanes_of(count, flags, leaves):
+            inputs, flags = jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, flags)
+            return enter(lockstep, Lanes(count), flags, inputs, state_bytes, NOTHING)
+
+        y0_moved, operands_moved = jax.tree.unflatten(treedef, moved)
+        own = tuple(jax.tree.leaves((y0_moved, operands_moved._replace(saves=None))))
+        # the kernel holds all that steps are made from beside the state and the vector field's operands
+        others = operands_moved._replace(field=None, saves=None)
+        by_kernel = getattr(lockstep, "impl", "xla") != "xla" and not any(jax.tree.leaves(others))
         return batched(run)
 
     @jax.custom_jvp

@@ -1,0 +1,172 @@
+"""Ensembles in one kernel beside XLA's loop over lanes: the second half of `python -m benchmarks.gpu`."""
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import sciml
+
+from ._harness import duration, median_seconds
+from ._problems import lorenz
+
+ADAPTIVE = (10_000, 1_000_000)
+FIXED = (8_388_608,)  # members of the runs with fixed steps in doi:10.1016/j.cma.2023.116591
+STEPS = 1_000
+CHECKED = 1e-5  # of the largest value
+ALIKE = 0.95  # of the members in float32
+
+
+def _robertson(t: Any, y: jax.Array, k: jax.Array) -> jax.Array:
+    slow, fast, rest = k[0] * y[0], k[1] * y[1] * y[2], k[2] * y[1] ** 2
+    return jnp.stack([-slow + fast, slow - fast - rest, rest])
+
+
+class Ensemble(NamedTuple):
+    """A problem that members differ in by one number.
+
+    Attributes:
+        title: What it is called in tables.
+        model: The vector field of one member.
+        args: Returns a member's `args` from its number.
+        between: The first and the last member's number.
+        dtype: Of everything.
+        how: What `solve` is told.
+    """
+
+    title: str
+    model: Callable[..., jax.Array]
+    args: Callable[[jax.Array], jax.Array]
+    between: tuple[float, float]
+    dtype: Any
+    how: dict[str, Any]
+
+
+_LORENZ = (lorenz, lambda rho: rho, (0.0, 21.0))
+_WITHIN = dict(rtol=1e-6, atol=1e-6)
+ADAPTIVE_LORENZ = Ensemble("Lorenz, Tsit5, rtol = atol = 1e-6", *_LORENZ, jnp.float32, _WITHIN)
+FIXED_LORENZ = Ensemble(f"Lorenz, Tsit5, {STEPS} fixed steps", *_LORENZ, jnp.float32, dict(dt=1 / STEPS))
+CHECKS = (
+    ADAPTIVE_LORENZ,
+    ADAPTIVE_LORENZ._replace(title="the same in float64", dtype=jnp.float64),
+    ADAPTIVE_LORENZ._replace(title="the same, 9 saved times", how=_WITHIN | dict(saveat=np.linspace(0.0, 1.0, 9))),
+    FIXED_LORENZ,
+    Ensemble(
+        "Robertson, Rodas5P, float64",
+        _robertson,
+        lambda k: k * jnp.array([0.04, 1e4, 3e7], jnp.float64),
+        (1.0, 1.5),
+        jnp.float64,
+        dict(solver=sciml.solvers.Rodas5P(), rtol=1e-6, atol=1e-10),
+    ),
+)
+
+
+def solved(ensemble: Ensemble, impl: str) -> Callable[[jax.Array], sciml.Solution]:
+    """The function of all members' numbers that solves them side by side."""
+
+    def member(number: jax.Array) -> sciml.Solution:
+        y0 = jnp.asarray([1.0, 0.0, 0.0], ensemble.dtype)
+        args = ensemble.args(number)
+        return sciml.solve(ensemble.model, y0, t0=0.0, t1=1.0, args=args, impl=impl, throw=False, **ensemble.how)
+
+    return jax.vmap(member)
+
+
+def _numbers(ensemble: Ensemble, members: int) -> jax.Array:
+    return jnp.linspace(*ensemble.between, members, dtype=ensemble.dtype)
+
+
+def _precision(ensemble: Ensemble) -> Any:
+    return jax.enable_x64(True) if ensemble.dtype == jnp.float64 else contextlib.nullcontext()
+
+
+def _compare(ensemble: Ensemble, impl: str, members: int) -> tuple[bool, str]:
+    """Whether a kernel is right, and its row."""
+    with _precision(ensemble):
+        numbers = _numbers(ensemble, members)
+        found, expected = (jax.jit(solved(ensemble, way))(numbers) for way in (impl, "xla"))
+        alike = np.asarray(found.stats.accepted) == np.asarray(expected.stats.accepted)
+        ends = bool(np.all(np.asarray(found.t_reached) == 1) and np.all(np.asarray(found.status) == 0))
+        ys, reference = (np.asarray(sol.ys, np.float64) for sol in (found, expected))
+    error = float(np.max(np.abs(ys - reference)) / np.max(np.abs(reference)))
+    enough = alike.all() if ensemble.dtype == jnp.float64 else alike.mean() >= ALIKE
+    right = bool(enough and ends and error <= CHECKED)
+    return right, f"{members - alike.sum()} of {members} | {error:.1e}{'' if right else ', wrong'}"
+
+
+def check(impl: str, members: int, report: Callable[[str], None]) -> set[str]:
+    """Prints how ensembles compare with XLA, and returns the titles of those that are right."""
+    report(
+        "The members whose number of accepted steps is not XLA's, and the largest deviation over the largest value. "
+        "Compilers round in different ways, and an error estimate near the limit is then on the other side of it: in "
+        f"float32 {1 - ALIKE:.0%} of the members may differ, in float64 none.\n"
+    )
+    report("| ensemble | other steps | error |\n|---|---|---|")
+    right = set()
+    for ensemble in CHECKS:
+        try:
+            well, row = _compare(ensemble, impl, members)
+            right |= {ensemble.title} if well else set()
+        except Exception as failure:
+            row = f" | {type(failure).__name__}: {str(failure).splitlines()[0][:80]}"
+        report(f"| {ensemble.title} | {row} |")
+    return right
+
+
+def _measure(ensemble: Ensemble, impl: str, members: int, repeats: int) -> tuple[float, float, float]:
+    """Seconds to compile, seconds to run, and steps that members attempted in all."""
+    with _precision(ensemble):
+        numbers = _numbers(ensemble, members)
+        start = time.perf_counter()
+        run = jax.jit(solved(ensemble, impl)).lower(numbers).compile()
+        compiled = time.perf_counter() - start
+        stats = run(numbers).stats
+        steps = sum(float(np.sum(np.asarray(x), dtype=np.float64)) for x in (stats.accepted, stats.rejected))
+        return compiled, median_seconds(run, numbers, repeats), steps
+
+
+def rates(
+    impl: str,
+    right: set[str],
+    adaptive: tuple[int, ...],
+    fixed: tuple[int, ...],
+    repeats: int,
+    late: Callable[[], bool],
+    report: Callable[[str], None],
+) -> None:
+    """Prints how fast ensembles run, by XLA and by the kernel.
+
+    Args:
+        impl: The way of the kernel.
+        right: The titles of the ensembles that a kernel runs rightly; others are not timed.
+        adaptive: The numbers of members with steps that the error chooses.
+        fixed: Those with fixed steps.
+        repeats: The number of timed runs of each row.
+        late: Whether there is no more time.
+        report: Prints a line.
+    """
+    report("The rate is in 10^9 steps a second, rejected ones included, of all members together.\n")
+    report("| ensemble | members | way | time | rate | to XLA | compile |\n|---|---|---|---|---|---|---|")
+    for ensemble, members in (*((ADAPTIVE_LORENZ, n) for n in adaptive), *((FIXED_LORENZ, n) for n in fixed)):
+        by_xla = None
+        for way, label in (("xla", "XLA"), (impl, "one kernel")):
+            row = functools.partial("| {} | {} | {} | {} |".format, ensemble.title, f"{members:,}", label)
+            if way != "xla" and ensemble.title not in right:
+                continue
+            if late():
+                report(row("out of time | | |"))
+                continue
+            try:
+                compiled, seconds, steps = _measure(ensemble, way, members, repeats)
+            except Exception as failure:
+                report(row(f"{type(failure).__name__}: {str(failure).splitlines()[0][:80]} | | |"))
+                continue
+            by_xla = seconds if way == "xla" else by_xla
+            ratio = "" if by_xla is None else f"{by_xla / seconds:.2f}"
+            report(row(f"{duration(seconds)} | {steps / seconds / 1e9:.3f} | {ratio} | {duration(compiled)}"))

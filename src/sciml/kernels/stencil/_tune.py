@@ -1,0 +1,166 @@
+"""`tune`: which tiles, and how many steps for each pass over memory, are fastest on the device that is there."""
+
+import os
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ..._checks import check_count, concrete
+from .._use import asked
+from ._select import Selection, kernel_of, select
+from ._tuned import Cut, file_of, keep, key_of
+from ._update import Fields, StencilUpdate, as_params
+from ._walls import NotForKernelsError
+
+
+class Timing(NamedTuple):
+    """How fast one way of cutting fields into tiles was.
+
+    Attributes:
+        steps_per_pass: The steps for each pass over memory.
+        rows: The size of a tile: its rows, or in one dimension on a GPU its cells.
+        seconds: The time of one step; infinite where it did not run.
+        failure: Why it did not run.
+    """
+
+    steps_per_pass: int
+    rows: int
+    seconds: float
+    failure: str = ""
+
+
+def tune(
+    update: StencilUpdate,
+    state: PyTree,
+    params: PyTree = None,
+    *,
+    coefficients: Mapping[str, Any] | None = None,
+    impl: str | None = None,
+    steps_per_pass: Sequence[int] = (1, 2, 4, 8, 16),
+    rows: Sequence[int] | None = None,
+    n_steps: int = 48,
+    repeats: int = 3,
+    cache: str | os.PathLike | None = None,
+) -> tuple[Timing, ...]:
+    """Times the ways in which a kernel can cut these fields into tiles, and keeps the fastest for later runs.
+
+    Wherever no `steps_per_pass` is given, `select`, and so `evolve`, `sciml.solve` and `sciml.simulate`, then take what
+    is kept for the same kind of device, version of JAX, kernel, shape, dtype and structure of the update: what it
+    reads, its conditions and its operations, not their numbers. Programs that are compiled already stay as they are.
+
+    It is kept in a JSON file: the one that the environment variable `SCIML_KERNEL_PLANS` names, else
+    `sciml/stencils.json` in the user's folder of caches (`$XDG_CACHE_HOME` or `~/.cache`; on macOS `~/Library/Caches`,
+    on Windows `%LOCALAPPDATA%`). A file that is missing or damaged counts as empty. One that cannot be written is a
+    warning of the logger `sciml.kernels`.
+
+    Args:
+        update: The update.
+        state: The fields to run it on.
+        params: The parameters.
+        coefficients: The coefficients by name.
+        impl: Which kernel, see `select`; without it, what the block of `kernels.use` says. `"auto"` stands for the
+            kernel of this machine's platform.
+        steps_per_pass: The steps for each pass to try; what does not fit is left out.
+        rows: The sizes of tiles to try; by default all that the kernel has.
+        n_steps: The number of steps of a run that is timed.
+        repeats: How often each is timed; the median counts.
+        cache: Another file to write to. Later runs read it where the environment variable names it.
+
+    Returns:
+        What was tried, the fastest first.
+
+    Raises:
+        ValueError: If there is no kernel for this machine, or it cannot run the update, or nothing is left to try.
+        TypeError: If it is called in a function that JAX transforms.
+        RuntimeError: If nothing of what was tried runs.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.kernels.stencil import StencilUpdate, tune
+
+        update = StencilUpdate(lambda nb, p: nb("u") + p * (nb("u", 1) - 2 * nb("u") + nb("u", -1)))
+        u = jnp.zeros(1000, jnp.float32)
+        few = dict(steps_per_pass=(1, 4), rows=(256,), n_steps=4)
+        tried = tune(update, u, 0.1, impl="interpret", cache="plans.json", **few)
+        assert {timing.steps_per_pass for timing in tried} == {1, 4}
+        ```
+    """
+    n_steps, repeats = check_count(n_steps, "n_steps", "tune"), check_count(repeats, "repeats", "tune")
+    if not all(map(concrete, jax.tree.leaves((state, params, coefficients)))):
+        raise TypeError("`tune` measures time, so it must be called outside of `jax.jit` and other transformations.")
+    impl = asked(impl)
+    impl = "pallas" if impl == "auto" else impl
+    if impl == "xla":
+        raise ValueError("`tune(impl='xla')` has nothing to tune: XLA cuts fields itself.")
+    chosen = select(update, state, params, coefficients=coefficients, impl=impl)  # for its errors
+    fields, rest = update.arrays_of(state, coefficients)
+    numbers = as_params(params, fields[0].dtype)
+    sizes = kernel_of(chosen.way, fields[0].ndim).SIZES
+    cuts = _cuts(chosen, update, numbers, fields, steps_per_pass, rows)
+    if not cuts:
+        raise ValueError(
+            f"`tune` has nothing to try: no tile of `rows`={rows or sizes} takes `steps_per_pass`={steps_per_pass} of "
+            f"radius {update.radius} on fields of shape {fields[0].shape}. There are tiles of {sizes} rows."
+        )
+    found = [_timed(chosen, update, numbers, fields, rest, cut, n_steps, repeats) for cut in cuts]
+    order = sorted(range(len(found)), key=lambda i: found[i].seconds)
+    best = found[order[0]]
+    if best.failure:
+        raise RuntimeError(f"none of the {len(found)} ways that `tune` tried runs; the first says: {found[0].failure}")
+    keep(file_of(cache), key_of(chosen.way, chosen.interpreted, update, numbers, fields), cuts[order[0]], best.seconds)
+    return tuple(found[i] for i in order)
+
+
+def _cuts(
+    chosen: Selection,
+    update: StencilUpdate,
+    params: PyTree,
+    fields: Fields,
+    steps_per_pass: Sequence[int],
+    rows: Sequence[int] | None,
+) -> list[Cut]:
+    module, found = kernel_of(chosen.way, fields[0].ndim), []
+    for k in steps_per_pass:
+        steps = check_count(k, "steps_per_pass", "tune") * update.turns
+        for size in (n for n in module.SIZES if rows is None or n in rows):
+            try:
+                plan = module.plan(update, params, fields[0].shape, fields[0].dtype, steps, size)
+            except NotForKernelsError:
+                continue
+            found.append(Cut(plan.steps, plan.rows))
+    return found
+
+
+def _timed(
+    chosen: Selection,
+    update: StencilUpdate,
+    params: PyTree,
+    fields: Fields,
+    rest: Fields,
+    cut: Cut,
+    n_steps: int,
+    repeats: int,
+) -> Timing:
+    module, shape = kernel_of(chosen.way, fields[0].ndim), fields[0].shape
+    plan = module.plan(update, params, shape, fields[0].dtype, *cut)
+
+    def run(fields: Fields, rest: Fields) -> Fields:
+        return module.advance(update, params, fields, rest, n_steps * update.turns, plan, chosen.interpreted)
+
+    times = []
+    try:
+        compiled = jax.jit(run).lower(fields, rest).compile()
+        jax.block_until_ready(compiled(fields, rest))
+        for _ in range(repeats):
+            start = time.perf_counter()
+            jax.block_until_ready(compiled(fields, rest))
+            times.append(time.perf_counter() - start)
+    except Exception as failure:  # what the device has no room for must not cost the others
+        return Timing(cut.steps // update.turns, cut.rows, float(np.inf), f"{type(failure).__name__}: {failure}")
+    return Timing(cut.steps // update.turns, cut.rows, statistics.median(times) / n_steps)
