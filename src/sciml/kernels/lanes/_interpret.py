@@ -58,7 +58,7 @@ _REDUCTIONS = {
     "reduce_or": jax.lax.bitwise_or,
 }
 _FEW = 5  # one member's values of no more elements are sooner computed twice than fenced
-_MOST_TURNS = 32  # a scan of no more turns than this is written out
+_MOST_WRITTEN_OUT = 2048  # a scan of no more operations on numbers than this is written out
 _MOST_PRODUCTS = 48  # a matrix product with more multiplications than this stays a matrix product
 
 
@@ -157,7 +157,7 @@ def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]
         chosen = _evaluate_cond(eqn, inputs, ev)
         if chosen is not None:
             return chosen
-    if name == "scan" and eqn.params["length"] <= _MOST_TURNS and _all_scattered(inputs):
+    if name == "scan" and _all_scattered(inputs) and _operations(eqn) <= _MOST_WRITTEN_OUT:
         return _evaluate_scan(eqn, inputs, ev)
     if _may_scatter(eqn, inputs):
         outputs = _evaluate_scattered(eqn, cast(list[Scattered], inputs), ev)
@@ -274,6 +274,20 @@ def _evaluate_cond(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value] | N
     if len(branches) == 2:
         which = which.astype(bool)
     return [_select(which, values, ev.count) for values in zip(*results)]
+
+
+def _operations(eqn) -> int:
+    """Returns about how many operations on numbers an equation is, and the programs within it."""
+    inner = [
+        getattr(x, "jaxpr", x)
+        for value in eqn.params.values()
+        for x in (value if isinstance(value, (tuple, list)) else [value])
+        if isinstance(x, (jex.core.Jaxpr, jex.core.ClosedJaxpr))
+    ]
+    own = sum(_operations(e) for jaxpr in inner for e in jaxpr.eqns)
+    if not inner:
+        own = sum(math.prod(v.aval.shape) for v in eqn.outvars if hasattr(v.aval, "shape"))
+    return own * eqn.params["length"] if eqn.primitive.name == "scan" else own
 
 
 def _evaluate_scan(eqn, inputs: Sequence[Scattered], ev: _Evaluation) -> list[Value]:
