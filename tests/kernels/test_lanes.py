@@ -34,6 +34,15 @@ def long_scan(x, a, s):
     return jax.lax.scan(lambda c, w: (c + 0.1 * jnp.sin(w * c), c[0]), x, jnp.linspace(0.0, 1.0, 50).astype(x.dtype))
 
 
+def wide_scan(x, a, s):
+    def turn(c, w):
+        for _ in range(50):
+            c = jnp.sin(w * c)
+        return c, None
+
+    return jax.lax.scan(turn, x, jnp.linspace(0.0, 1.0, 20).astype(x.dtype))[0]
+
+
 def while_loop(x, a, s):
     return jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * s), (0, x))[1]
 
@@ -130,6 +139,7 @@ CASES = (
     Case("checkpoint", lambda x, a, s: jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)) * s)(x)),
     Case("short scan", scan, fallback={"maybe"}),
     Case("long scan", long_scan, fallback={"scan"}),
+    Case("wide scan", wide_scan, fallback={"scan"}),
     Case("while", while_loop, fallback={"while"}, reverse=False),
     Case("varying while", varying_while, fallback={"while"}, reverse=False),
     Case("fori", lambda x, a, s: jax.lax.fori_loop(0, 3, lambda i, x: jnp.sin(x) + s, x), fallback={"maybe"}),

@@ -58,7 +58,7 @@ _REDUCTIONS = {
     "reduce_or": jax.lax.bitwise_or,
 }
 _FEW = 5  # one member's values of no more elements are sooner computed twice than fenced
-_MOST_WRITTEN_OUT = 2048  # a scan of no more operations on numbers than this is written out
+_MOST_TURNS, _MOST_OPERATIONS = 32, 2048  # a scan of no more than both is written out
 _MOST_PRODUCTS = 48  # a matrix product with more multiplications than this stays a matrix product
 
 
@@ -157,8 +157,9 @@ def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]
         chosen = _evaluate_cond(eqn, inputs, ev)
         if chosen is not None:
             return chosen
-    if name == "scan" and _all_scattered(inputs) and _operations(eqn) <= _MOST_WRITTEN_OUT:
-        return _evaluate_scan(eqn, inputs, ev)
+    if name == "scan" and eqn.params["length"] <= _MOST_TURNS and _all_scattered(inputs):
+        if _operations(eqn) <= _MOST_OPERATIONS:
+            return _evaluate_scan(eqn, inputs, ev)
     if _may_scatter(eqn, inputs):
         outputs = _evaluate_scattered(eqn, cast(list[Scattered], inputs), ev)
         if outputs is not None:
