@@ -58,7 +58,7 @@ _REDUCTIONS = {
     "reduce_or": jax.lax.bitwise_or,
 }
 _FEW = 5  # one member's values of no more elements are sooner computed twice than fenced
-_MOST_TURNS, _MOST_OPERATIONS = 32, 2048  # a scan of no more than both is written out
+_MOST_TURNS, _MOST_OPERATIONS = 32, 4096  # a scan of no more than both is written out
 _MOST_PRODUCTS = 48  # a matrix product with more multiplications than this stays a matrix product
 
 
