@@ -56,8 +56,10 @@ def cases() -> dict:
     """Each update with its state's shape, parameters and steps for each pass."""
     from .stencil_cases import PEARSON, acoustic, boundaries, gray_scott, heat
 
-    shape, box = (1024, 1024), (64, 64, 128)
+    line, shape, box = (100_000,), (1024, 1024), (64, 64, 128)
     return {
+        "heat in 1-D, 8 steps": (heat(1), line, 0.1, 8),
+        "acoustic in 1-D, walls": (acoustic(1, 2, boundaries("walls", line)), line, 0.1, 4),
         "heat, 1 step": (heat(2), shape, 0.1, 1),
         "heat, 4 steps": (heat(2), shape, 0.1, 4),
         "heat, 8 steps": (heat(2), shape, 0.1, 8),
@@ -91,12 +93,18 @@ def ensembles() -> dict:
 
         return lambda p, impl: jax.vmap(lambda p: member(p, impl))(p)
 
+    def slopes(p, impl):
+        """The derivatives of the summed end states, by three columns beside the state."""
+        solve = run(lorenz, adjoint=sciml.Forward(), **within)
+        return jax.grad(lambda p: jnp.sum(solve(p, impl).ys))(p)
+
     within = dict(rtol=1e-5, atol=1e-6)
     stiff = dict(solver=sciml.solvers.Rodas5P(), rtol=1e-4, atol=1e-6)
     return {
         "ensemble, Tsit5": run(lorenz, **within),
         "ensemble, Tsit5, 100 saved times": run(lorenz, saveat=jnp.linspace(0.0, 1.0, 100), **within),
         "ensemble, 1000 fixed steps": run(lorenz, dt=1e-3),
+        "ensemble, Tsit5, 3 columns": slopes,
         "ensemble, Rosenbrock23": run(robertson, **(stiff | {"solver": sciml.solvers.Rosenbrock23()})),
         "ensemble, Rodas5P": run(robertson, **stiff),
     }

@@ -10,7 +10,7 @@ import numpy as np
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
-from ..._vma import struct, vma_of
+from ..._vma import struct, to_varying, vma_of
 from ._body import Body, Operands, kinds_of
 from ._flat import Flat
 
@@ -100,5 +100,5 @@ def launch(body: Body, operands: Operands, count: int, interpret: Any = False) -
             compiler_params=plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Warpgroup),
             interpret=interpret or None,
         )(*inputs)
-    found = [x[:, :count] for x in found]
+    found = [x[:, :count] for x in to_varying(found, axes)]  # JAX forgets it
     return found[:kept], found[kept:]
