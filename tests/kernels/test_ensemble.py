@@ -319,7 +319,6 @@ def test_kernels_lower_without_their_machine(kernel, platform, call, method):
 
 
 @pytest.mark.parametrize("kernel, platform, call", [("gpu", "cuda", "mosaic_gpu"), ("tpu", "tpu", "tpu_custom_call")])
-@pytest.mark.slow
 @pytest.mark.x64
 def test_kernels_lower_inside_shard_map_with_all_checks(kernel, platform, call):
     def member(p):
