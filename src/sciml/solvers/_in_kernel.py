@@ -74,13 +74,15 @@ def in_kernel(
         operands: Lane values.
         saves: The saved times, or None.
     """
-    if impl == "xla" or lanes.count is None:
+    if impl == "xla":
         return by_xla(y0, operands, saves)
+    if lanes.count is None:  # whose type must be that of many members' results, all of which a kernel makes
+        return promote(by_xla(y0, operands, saves))
     members, loop = _members(lanes, y0, operands, saves), member()
     inputs, flags, times = members.inputs, members.batched, members.targets
     chosen = choose(lambda kernel: build(loop, members, kernel), impl)
     if chosen.body is None:
-        return by_xla(y0, operands, saves)
+        return promote(by_xla(y0, operands, saves))
 
     @jax.custom_jvp
     def solved(inputs, times):

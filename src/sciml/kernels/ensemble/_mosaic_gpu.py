@@ -10,7 +10,7 @@ import numpy as np
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
-from ..._vma import struct, vma_of
+from ..._vma import struct, to_varying, vma_of
 from ._body import Body, Operands, kinds_of
 from ._flat import Flat
 
@@ -26,10 +26,10 @@ class _Memory:
         self._pin = pin
 
     def own(self, ref: Any, row: Any) -> Array:
-        return ref[row, self._here]
+        return _of_no_mesh(ref[row, self._here])
 
     def shared(self, ref: Any, row: Any) -> Array:
-        return ref[row, pl.ds(0, LANES[0])]
+        return _of_no_mesh(ref[row, pl.ds(0, LANES[0])])
 
     def write(self, ref: Any, row: Any, values: Array) -> None:
         ref[row, self._here] = values
@@ -39,6 +39,11 @@ class _Memory:
 
     def any(self, condition: Array) -> Array:
         return jnp.max(jnp.where(condition, np.int32(1), np.int32(0))) > 0
+
+
+def _of_no_mesh(x: Array) -> Array:
+    """The same without the mesh axes that it varies over, which no result of an operation in a kernel has."""
+    return jax.lax.max(x, x) if vma_of(x) else x
 
 
 def _one_a_thread(x: Array) -> Array:
@@ -100,5 +105,5 @@ def launch(body: Body, operands: Operands, count: int, interpret: Any = False) -
             compiler_params=plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Warpgroup),
             interpret=interpret or None,
         )(*inputs)
-    found = [x[:, :count] for x in found]
+    found = [x[:, :count] for x in to_varying(found, axes)]  # JAX forgets it
     return found[:kept], found[kept:]

@@ -12,7 +12,7 @@ import jax.experimental.pallas as pl
 import jax.numpy as jnp
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from ..._vma import struct, vma_of
+from ..._vma import struct, to_varying, vma_of
 from ._update import Fields
 
 SHARED_BYTES = 227 * 1024
@@ -112,7 +112,8 @@ def launch(
         copies: How many copies a wait at the barrier is for.
     """
     dtype, ndim = inputs[0].dtype, len(grid)
-    out = (struct(shape, dtype, vma_of(inputs)),) * count
+    axes = vma_of(inputs)
+    out = (struct(shape, dtype, axes),) * count
     buffers = [plgpu.SMEM((n,), dtype) for n in scratch]
     if interpret is True:
         anywhere = pl.BlockSpec(memory_space=pl.ANY)
@@ -126,7 +127,7 @@ def launch(
             scratch_shapes=buffers,
             interpret=True,
         )(*inputs)
-    return plgpu.kernel(
+    found = plgpu.kernel(
         lambda *refs: run(Gpu(ndim), refs),
         out_type=out,
         grid=grid,
@@ -135,3 +136,4 @@ def launch(
         compiler_params=plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Warpgroup),
         interpret=interpret or None,
     )(*inputs)
+    return to_varying(found, axes)  # JAX forgets it

@@ -93,13 +93,13 @@ def plan(
 
     rest = tuple(physical(axis, LANES if axis == ndim - 1 else HALO) for axis in range(1, ndim))
     arrays, fit = 4 * (len(update.fields) + len(update.coefficients) + len(update.inner)), []
-    for rows in SIZES if rows is None else (rows,):
-        if rows >= halo and arrays * (rows + 2 * halo) * math.prod(rest) * 4 <= VECTOR_BYTES:
-            fit.append((physical(0, rows), rows))
+    for size in SIZES if rows is None else (rows,):
+        if size >= halo and arrays * (size + 2 * halo) * math.prod(rest) * 4 <= VECTOR_BYTES:
+            fit.append((physical(0, size), size))
     if not fit:
         raise NotForKernelsError(f"a strip of a field of shape {shape} does not fit into vector memory")
-    height, chosen = min(fit, key=lambda pair: (pair[0] * (1 + 2 * halo / pair[1]), -pair[1]))
-    return Plan(shape, update.radius, steps, chosen, halo, (height, *rest))
+    height, size = min(fit, key=lambda pair: (pair[0] * (1 + 2 * halo / pair[1]), -pair[1]))
+    return Plan(shape, update.radius, steps, size, halo, (height, *rest))
 
 
 def advance(

@@ -130,9 +130,9 @@ def _plan(kernel: str, update: StencilUpdate, params: PyTree, fields: Any, steps
 def _plan_of_block(kernel: str, update: StencilUpdate, params: PyTree, fields: Any, steps: int | None) -> Any:
     """The kernel's plan for a block with the layers that its steps need."""
     module, block, like = kernel_of(kernel, fields[0].ndim), of_block(update), fields[0]
-    depth: int = module.plan(block, params, like.shape, like.dtype, None).steps if steps is None else steps
-    shape = with_layers(like.shape, divided_axes(update), depth * update.radius)
-    return module.plan(block, params, shape, like.dtype, depth)
+    alone = module.plan(block, params, like.shape, like.dtype, steps)
+    shape = with_layers(like.shape, divided_axes(update), alone.steps * update.radius)
+    return module.plan(block, params, shape, like.dtype, alone.steps)
 
 
 def _known(kernel: str, interpreted: bool, update: StencilUpdate, params: PyTree, fields: Any) -> Any:
