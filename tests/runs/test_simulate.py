@@ -224,7 +224,7 @@ def test_members_take_a_step_that_is_stable_for_all():
     steps = np.asarray(run.accepted)
     assert steps[0] == steps[1] == np.ceil(0.105 / (0.9 * limit))
     assert run.status[1] == 0 and float(jnp.max(jnp.abs(run.y[1] - 1.0))) < 0.1
-    with pytest.raises(ValueError, match=rf"at most {limit:.4g} for member 1\. Take a shorter step"):
+    with pytest.raises(ValueError, match=r"at most 0.00347\d* for member 1\. Take a shorter step"):
         sciml.simulate(heat([0.1, 1.0]), y0, dt=0.01, **options)
 
 
