@@ -48,8 +48,8 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
     Galerkin product $P^T A P$ would couple the neighbours across corners too, 9 cells in two dimensions and 27 in
     three: at corners of the jumps its energy is larger, so corrections of the network are too large there. Conjugate
     gradients take care of a few such places; of many patches they do not, and then `WCycle`, which solves on the coarse
-    levels better, helps more than further sweeps do. Neither over-relaxation nor sweeps in the same order on the way up
-    change that. `python -m benchmarks multigrid` prints the factors.
+    levels better, helps more than further sweeps do. Over-relaxation and sweeps in the same order on the way up
+    change little. `python -m benchmarks multigrid` prints the factors.
 
     Where the constants are the kernel of the operator, the right-hand side is taken without its mean and the solution
     has the mean zero: the solution of least squares.
