@@ -83,11 +83,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 _grown = 0.0
 
 
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Forgets what JAX compiled after a file of tests, each time that a worker has grown by 2 GB."""
+def pytest_runtest_teardown() -> None:
+    """Forgets what JAX compiled each time that a worker has grown by 2 GB."""
     global _grown
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # of kilobytes
-    if peak > _grown + 2 and (nextitem is None or nextitem.path != item.path):
+    if peak > _grown + 2:
         _grown = peak
         jax.clear_caches()
 
