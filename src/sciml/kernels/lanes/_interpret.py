@@ -157,9 +157,8 @@ def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]
         chosen = _evaluate_cond(eqn, inputs, ev)
         if chosen is not None:
             return chosen
-    if name == "scan" and eqn.params["length"] <= _MOST_TURNS and _all_scattered(inputs):
-        if _operations(eqn) <= _MOST_OPERATIONS:
-            return _evaluate_scan(eqn, inputs, ev)
+    if name == "scan" and _is_short(eqn) and _all_scattered(inputs):
+        return _evaluate_scan(eqn, inputs, ev)
     if _may_scatter(eqn, inputs):
         outputs = _evaluate_scattered(eqn, cast(list[Scattered], inputs), ev)
         if outputs is not None:
@@ -275,6 +274,10 @@ def _evaluate_cond(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value] | N
     if len(branches) == 2:
         which = which.astype(bool)
     return [_select(which, values, ev.count) for values in zip(*results)]
+
+
+def _is_short(scan) -> bool:
+    return scan.params["length"] <= _MOST_TURNS and _operations(scan) <= _MOST_OPERATIONS
 
 
 def _operations(eqn) -> int:
