@@ -46,14 +46,22 @@ def while_loop(
         # the type of a sum over devices proves that they all see the same
         return _any(here, tuple(name for name in together if name in vma_of(here)))
 
-    others = tuple(sorted(set(jax.sharding.get_abstract_mesh().manual_axes) - set(together))) if together else ()
+    others = _axes_of_others(together) if together else ()
     if not others:
         return jax.lax.while_loop(going, body, init)
 
-    def turn(carry):
-        return jax.tree.map(partial(jnp.where, going(carry)), body(carry), carry)
+    def turn(held):
+        here, carry = held
+        carry = jax.tree.map(partial(jnp.where, here), body(carry), carry)
+        return going(carry), carry
 
-    return jax.lax.while_loop(lambda carry: _any(going(carry), others), turn, init)
+    return jax.lax.while_loop(lambda held: _any(held[0], others), turn, (going(init), init))[1]
+
+
+def _axes_of_others(together: tuple[str, ...]) -> tuple[str, ...]:
+    """The mesh axes along which there are devices that this one does not talk to."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return tuple(sorted(name for name in set(mesh.manual_axes) - set(together) if mesh.shape[name] > 1))
 
 
 def _any(going: Bool[Array, ""], names: tuple[str, ...]) -> Bool[Array, ""]:

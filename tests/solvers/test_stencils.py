@@ -69,7 +69,8 @@ def close(found, expected, tolerance):
 
 @pytest.fixture
 def launched(monkeypatch):
-    """How many steps kernels are traced to take."""
+    """How many steps kernels are traced to take, by this test: what another one traced is forgotten."""
+    jax.clear_caches()
     steps = []
     advance = _passes.Passes.advance
 
