@@ -1,8 +1,9 @@
 """Reading programs that JAX has traced."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import jax
 import jax.extend as jex
 
 
@@ -11,14 +12,22 @@ def is_literal(atom: Any) -> bool:
     return isinstance(atom, jex.core.Literal)
 
 
-def run_equation(jaxpr: jex.core.Jaxpr, eqn: Any, known: Mapping[Any, Any]) -> list:
-    """Returns the results of one equation of a program as it stands, whatever its primitive.
+def programs_within(eqn: Any) -> Iterator[jex.core.Jaxpr]:
+    """Returns the programs that an equation runs, such as the branches of a `cond` or the body of a `scan`."""
+    for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+        program = getattr(value, "jaxpr", value)
+        if isinstance(program, jex.core.Jaxpr):
+            yield program
+
+
+def run_equation(eqn: Any, inputs: Iterable[Any], debug_info: Any) -> list:
+    """Returns the results of one equation as it stands, whatever its primitive: as a program of that equation alone.
 
     Args:
-        jaxpr: The program.
         eqn: The equation.
-        known: The values of its variables.
+        inputs: The values of its operands, of which those written into the program do not count.
+        debug_info: That of its program; JAX wants every program to carry one.
     """
-    inputs = {v: known[v] for v in eqn.invars if not is_literal(v)}
-    one = jex.core.Jaxpr((), list(inputs), list(eqn.outvars), [eqn], eqn.effects, jaxpr.debug_info)
-    return jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(one, ()))(*inputs.values())
+    values = {v: x for v, x in zip(eqn.invars, inputs, strict=True) if not is_literal(v)}
+    one = jex.core.Jaxpr((), list(values), list(eqn.outvars), [eqn], eqn.effects, debug_info)
+    return jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(one, ()))(*values.values())

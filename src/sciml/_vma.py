@@ -109,7 +109,7 @@ def as_promoted_function(closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
             elif eqn.primitive.name in ("jit", "pjit"):
                 out = as_promoted_function(eqn.params["jaxpr"])(*map(read, eqn.invars))
             else:
-                out = run_equation(jaxpr, eqn, known)
+                out = run_equation(eqn, map(read, eqn.invars), jaxpr.debug_info)
             known.update(zip(eqn.outvars, out))
         return [read(v) for v in jaxpr.outvars]
 

@@ -145,8 +145,11 @@ def no_error(solver: Any, stepper: AbstractStepper, given: list[str], dt: Any) -
         given: The names of the arguments that ask for steps chosen by the error.
         dt: The size of the steps, or None.
     """
-    stiff = isinstance(solver, AbstractAdditiveSolver), isinstance(solver, AbstractExponentialSolver)
-    other = "sciml.solvers.ARK324()" if stiff[0] else "sciml.solvers.ETDRK4()" if stiff[1] else "diffrax.Tsit5()"
+    other = "diffrax.Tsit5()"
+    if isinstance(solver, AbstractAdditiveSolver):
+        other = "sciml.solvers.ARK324()"
+    elif isinstance(solver, AbstractExponentialSolver):
+        other = "sciml.solvers.ETDRK4()"
     leave = f"leave out {' and '.join(f'`{name}`' for name in given)}" if given else ""
     give = "" if dt is not None else "give `dt`"
     said = (

@@ -14,6 +14,7 @@ import jax.extend as jex
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from .._jaxprs import programs_within
 from .._types import Y
 from .._vma import promote, vma_of
 from ._control import Norm
@@ -100,9 +101,6 @@ def _axes_of_messages(jaxpr: jex.core.Jaxpr) -> set:
                 named = eqn.params.get(key, ())
                 named = named if isinstance(named, tuple | list) else (named,)
                 found |= {axis for axis in named if isinstance(axis, str)}
-        for value in eqn.params.values():
-            for sub in value if isinstance(value, tuple | list) else (value,):
-                sub = getattr(sub, "jaxpr", sub)
-                if isinstance(sub, jex.core.Jaxpr):
-                    found |= _axes_of_messages(sub)
+        for program in programs_within(eqn):
+            found |= _axes_of_messages(program)
     return found

@@ -20,7 +20,7 @@ from jaxtyping import PyTree
 
 from ..._barrier import behind_a_branch
 from ..._checks import concrete
-from ..._jaxprs import is_literal
+from ..._jaxprs import is_literal, programs_within, run_equation
 from ..._vma import promote, struct, vma_of
 from . import _elementwise as elementwise
 from ._movement import MOVEMENTS, moved_by_index
@@ -182,22 +182,15 @@ def _all_scattered(values: Sequence[Value]) -> TypeGuard[Sequence[Scattered]]:
     return all(isinstance(v, Scattered) for v in values)
 
 
-def _bind(eqn, ev: _Evaluation, *arrays):
-    """Evaluates one equation on arrays, as a program of that equation alone."""
-    variables = {v: x for v, x in zip(eqn.invars, arrays) if not is_literal(v)}
-    jaxpr = jex.core.Jaxpr((), list(variables), list(eqn.outvars), [eqn], eqn.effects, ev.debug_info)
-    return jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(jaxpr, ()))(*variables.values())
-
-
 def _evaluate_whole(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
     if eqn.primitive.name in ("pvary", "pcast"):
         return inputs  # lanes vary over all axes from the start
     whole = promote([gather(v, ev.count) for v in inputs])
     if not any(v.batched for v in whole):
-        out = _bind(eqn, ev, *(v.array for v in whole))
+        out = run_equation(eqn, (v.array for v in whole), ev.debug_info)
         return [tidy(Whole(o, o.ndim)) for o in out]
     axes = tuple(-1 if v.batched else None for v in whole)
-    out = jax.vmap(lambda *a: _bind(eqn, ev, *a), in_axes=axes, out_axes=-1, axis_size=ev.count)(
+    out = jax.vmap(lambda *a: run_equation(eqn, a, ev.debug_info), in_axes=axes, out_axes=-1, axis_size=ev.count)(
         *(v.array for v in whole)
     )
     return [tidy(Whole(o, o.ndim - 1)) for o in out]
@@ -282,16 +275,11 @@ def _is_short(scan) -> bool:
 
 def _operations(eqn) -> int:
     """Returns about how many operations on numbers an equation is, and the programs within it."""
-    inner = [
-        getattr(x, "jaxpr", x)
-        for value in eqn.params.values()
-        for x in (value if isinstance(value, (tuple, list)) else [value])
-        if isinstance(x, (jex.core.Jaxpr, jex.core.ClosedJaxpr))
-    ]
-    own = sum(_operations(e) for jaxpr in inner for e in jaxpr.eqns)
+    inner = list(programs_within(eqn))
     if not inner:
-        own = sum(math.prod(v.aval.shape) for v in eqn.outvars if hasattr(v.aval, "shape"))
-    return own * eqn.params["length"] if eqn.primitive.name == "scan" else own
+        return sum(math.prod(v.aval.shape) for v in eqn.outvars if hasattr(v.aval, "shape"))
+    turns = eqn.params["length"] if eqn.primitive.name == "scan" else 1
+    return turns * sum(_operations(e) for jaxpr in inner for e in jaxpr.eqns)
 
 
 def _evaluate_scan(eqn, inputs: Sequence[Scattered], ev: _Evaluation) -> list[Value]:

@@ -27,7 +27,7 @@ from ._gpu import SHARED_BYTES, launch
 from ._held import check_held
 from ._numbers import Numbers
 from ._update import Fields, StencilUpdate
-from ._walls import NotForKernelsError, Rule, Sides, rules_of
+from ._walls import NotForKernelsError, Sides, rules_of
 
 TAKES_TURNS = True
 """It runs updates whose functions take turns."""
@@ -302,22 +302,19 @@ class _Body:
         rows = [(f, side[0]) for f, side in enumerate(rules) if side[0] is not None]
         columns = [(f, side[1]) for f, side in enumerate(rules) if side[1] is not None]
 
-        def ghost(f: int, rule: Rule, q: int, layer: Any) -> Array:
-            return sum((rule.weights[q, m] * layer(f, m) for m in range(rule.weights.shape[1])), rule.constant[q])
-
         if rows:
             above = p.shape[0] + halo - i * p.rows  # where the first row beyond the upper wall stands
 
             def lower() -> None:
                 for f, pair in rows:
                     for q in range(r):
-                        value = ghost(f, pair[0], q, lambda f, m: buffer[self._at(f, halo + m)])
+                        value = pair[0].ghost(q, lambda m: buffer[self._at(f, halo + m)])  # noqa: B023
                         buffer[self._at(f, halo - 1 - q)] = value
 
             def upper() -> None:
                 for f, pair in rows:
                     for q in range(r):
-                        value = ghost(f, pair[1], q, lambda f, m: buffer[self._at(f, above - 1 - m)])
+                        value = pair[1].ghost(q, lambda m: buffer[self._at(f, above - 1 - m)])  # noqa: B023
                         buffer[self._at(f, above + q)] = value
 
             pl.when(i == 0)(lower)
@@ -334,12 +331,7 @@ class _Body:
                     for f, pair in columns:
                         value = buffer[self._at(f, t)]
                         for q in range(r):
-                            new = ghost(
-                                f,
-                                pair[end],
-                                q,
-                                lambda f, m: buffer[self._at(f, t, -sign * (m + q + 1))],  # noqa: B023
-                            )
+                            new = pair[end].ghost(q, lambda m: buffer[self._at(f, t, -sign * (m + q + 1))])  # noqa: B023
                             value = jnp.where(lane == first + sign * q, new, value)
                         buffer[self._at(f, t)] = value
                     return carry

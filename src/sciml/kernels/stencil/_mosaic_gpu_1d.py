@@ -25,7 +25,7 @@ from ._gpu import SHARED_BYTES, launch
 from ._held import check_held
 from ._numbers import Numbers
 from ._update import Fields, StencilUpdate
-from ._walls import NotForKernelsError, Rule, Sides, rules_of
+from ._walls import NotForKernelsError, Sides, rules_of
 
 TAKES_TURNS = True
 """It runs updates whose functions take turns."""
@@ -204,15 +204,10 @@ class _Body:
             for f, pair in walls:
                 value = buffer[self._at(f)]
                 for q in range(self.plan.radius):
-                    made = _ghost(pair[end], q, lambda m: buffer[self._at(f, -sign * (m + q + 1))])  # noqa: B023
+                    made = pair[end].ghost(q, lambda m: buffer[self._at(f, -sign * (m + q + 1))])  # noqa: B023
                     value = jnp.where(cell == first + sign * q, made, value)
                 buffer[self._at(f)] = value
 
         pl.when(tile == 0)(lambda: fill(0, HALO - 1, -1))
         pl.when(beyond < self.size)(lambda: fill(1, beyond, 1))
         machine.sync()
-
-
-def _ghost(rule: Rule, q: int, layer: Any) -> Array:
-    """Ghost cells `q` beyond a wall, of the layers before it."""
-    return sum((rule.weights[q, m] * layer(m) for m in range(rule.weights.shape[1])), rule.constant[q])

@@ -365,14 +365,14 @@ class _Body:
         r, last = self.plan.radius, self.plan.shape[0] - 1
 
         def lower() -> tuple:
-            return tuple(_ghost(pair[0], q, lambda m: planes[r + m]) for q in reversed(range(r))) + planes[r:]
+            return tuple(pair[0].ghost(q, lambda m: planes[r + m]) for q in reversed(range(r))) + planes[r:]
 
         planes = jax.lax.cond(plane == 0, lower, lambda: planes)
         for q in range(r):  # the newest is one beyond the wall
             below = planes[: 2 * r]
 
             def upper(q: int = q, below: tuple = below) -> Array:
-                return _ghost(pair[1], q, lambda m: below[2 * r - 1 - q - m])
+                return pair[1].ghost(q, lambda m: below[2 * r - 1 - q - m])
 
             newest = jax.lax.cond(plane + r == last + 1 + q, upper, lambda newest=planes[-1]: newest)
             planes = (*below, newest)
@@ -395,7 +395,7 @@ class _Body:
                 for q in range(r):
 
                     def make(q: int = q) -> None:
-                        value = _ghost(rule, q, lambda m: ring[pl.ds(at + (first - sign * (m + 1)) * LANES, LANES)])
+                        value = rule.ghost(q, lambda m: ring[pl.ds(at + (first - sign * (m + 1)) * LANES, LANES)])
                         ring[pl.ds(at + (first + sign * q) * LANES, LANES)] = value
 
                     pl.when(first + sign * q < p.high)(make)
@@ -410,7 +410,7 @@ class _Body:
                 column = columns[pl.ds(0, self.tile)]
                 value = ring[pl.ds(at, self.tile)]
                 for q in range(r):
-                    new = _ghost(rule, q, lambda m: ring[pl.ds(at - sign * (m + q + 1), self.tile)])  # noqa: B023
+                    new = rule.ghost(q, lambda m: ring[pl.ds(at - sign * (m + q + 1), self.tile)])  # noqa: B023
                     value = jnp.where(column == first + sign * q, new, value)
                 ring[pl.ds(at, self.tile)] = value
 
@@ -433,7 +433,7 @@ class _Body:
                     return ring[pl.ds(self._at(f, s, to - sign * (m + q + 1)), self.tile)]
 
                 at = self._at(f, s, to)
-                ring[pl.ds(at, self.tile)] = _ghost(rule, q, layer)
+                ring[pl.ds(at, self.tile)] = rule.ghost(q, layer)
                 machine.sync()
                 self._fill_plane(machine, place, ring, columns, (None, *sides[1:]), at)
 
@@ -466,8 +466,3 @@ class _Body:
             return carry
 
         pl.when(z >= reach)(lambda: jax.lax.fori_loop(0, p.rows, row, None))
-
-
-def _ghost(rule: Rule, q: int, layer: Any) -> Array:
-    """Ghost cells `q` beyond a wall, of the layers before it."""
-    return sum((rule.weights[q, m] * layer(m) for m in range(rule.weights.shape[1])), rule.constant[q])

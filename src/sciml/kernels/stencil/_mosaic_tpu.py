@@ -220,10 +220,8 @@ class _Walls:
     def _beyond(self, x: Array, axis: int, rule: Rule, place: Any, inwards: int) -> Any:
         def fill(out: Array) -> Array:
             for q in range(self.plan.radius):
-                terms = [
-                    rule.weights[q, m] * self.turn(x, inwards * (m + q + 1), axis) for m in range(rule.weights.shape[1])
-                ]
-                out = jnp.where(self.place[axis] == place(q), sum(terms, rule.constant[q]), out)
+                made = rule.ghost(q, lambda m: self.turn(x, inwards * (m + q + 1), axis))  # noqa: B023
+                out = jnp.where(self.place[axis] == place(q), made, out)
             return out
 
         return fill

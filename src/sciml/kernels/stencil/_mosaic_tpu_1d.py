@@ -175,8 +175,8 @@ def _body(update: StencilUpdate, plan: Plan, numbers: Numbers, interpreted: bool
         cell = row * LANES + lane
         out, n = x, plan.shape[0]
         for q in range(plan.radius):
-            lower = _ghost(pair[0], q, lambda m: turn(x, m + q + 1))  # noqa: B023
-            upper = _ghost(pair[1], q, lambda m: turn(x, -(m + q + 1)))  # noqa: B023
+            lower = pair[0].ghost(q, lambda m: turn(x, m + q + 1))  # noqa: B023
+            upper = pair[1].ghost(q, lambda m: turn(x, -(m + q + 1)))  # noqa: B023
             out = jnp.where(cell == -1 - q, lower, jnp.where(cell == n + q, upper, out))
         return out
 
@@ -192,8 +192,3 @@ def _body(update: StencilUpdate, plan: Plan, numbers: Numbers, interpreted: bool
         values = [*new[:count], *kept, *new[count:]]
     for f in range(count):
         outs[f][...] = values[f][HALO : HALO + plan.rows]
-
-
-def _ghost(rule: Rule, q: int, layer: Any) -> Array:
-    """Ghost cells `q` beyond a wall, of the layers before it."""
-    return sum((rule.weights[q, m] * layer(m) for m in range(rule.weights.shape[1])), rule.constant[q])

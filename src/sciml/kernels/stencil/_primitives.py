@@ -7,6 +7,7 @@ import jax.extend as jex
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ..._jaxprs import programs_within
 from .._lowered import LOWERED
 from ._update import StencilUpdate
 
@@ -46,8 +47,6 @@ def _names(jaxpr: jex.core.Jaxpr) -> list[str]:
     found = []
     for eqn in jaxpr.eqns:
         found.append(eqn.primitive.name)
-        for sub in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
-            sub = getattr(sub, "jaxpr", sub)
-            if isinstance(sub, jex.core.Jaxpr):
-                found += _names(sub)
+        for program in programs_within(eqn):
+            found += _names(program)
     return found

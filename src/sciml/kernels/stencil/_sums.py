@@ -31,6 +31,6 @@ def _run(closed: jex.core.ClosedJaxpr, args: list) -> list:
         elif eqn.primitive.name in ("jit", "pjit"):
             out = _run(eqn.params["jaxpr"], list(map(read, eqn.invars)))
         else:
-            out = run_equation(jaxpr, eqn, known)
+            out = run_equation(eqn, map(read, eqn.invars), jaxpr.debug_info)
         known.update(zip(eqn.outvars, out))
     return [read(v) for v in jaxpr.outvars]

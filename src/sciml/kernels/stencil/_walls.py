@@ -5,6 +5,7 @@ the condition itself: `ghosts` of a single layer that is one, for every layer. T
 `offsets` and `grid.spacing` as those of `sciml.spatial.Boundaries`; others are for the reference.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +26,10 @@ class Rule(NamedTuple):
 
     weights: Array
     constant: Array
+
+    def ghost(self, q: int, layer: Callable[[int], Array]) -> Array:
+        """Returns ghost cells `q` beyond the wall, of the layers before it."""
+        return sum((self.weights[q, m] * layer(m) for m in range(self.weights.shape[1])), self.constant[q])
 
 
 Sides = tuple[tuple[Rule, Rule] | None, ...]
