@@ -16,13 +16,14 @@ from sciml import spatial
 class Case(NamedTuple):
     """An operator; `solved` says that its order is that of solutions, because its ghost cells reflect.
 
-    `inner` is the operator whose result has conditions of its own, `nodes` says that it takes unknowns at nodes, and
-    `walls` which of its orders are for walls.
+    `derivatives` is the order of the derivatives that it takes, `inner` is the operator whose result has conditions of
+    its own, `nodes` says that it takes unknowns at nodes, and `walls` which of its orders are for walls.
     """
 
     name: str
     make: Callable[[spatial.Grid, Any, int], Any]
     exact: Callable[[Callable], Callable]
+    derivatives: int = 1
     orders: tuple[int, ...] = (2, 4, 6, 8)
     vector: bool = False
     solved: tuple[int, ...] = ()
@@ -125,11 +126,12 @@ def there_and_back(grid, boundary, order):
 
 
 CASES = (
-    Case("Laplacian", spatial.Laplacian, laplacian, solved=(2,), conserves=(2,), nodes=True),
+    Case("Laplacian", spatial.Laplacian, laplacian, 2, solved=(2,), conserves=(2,), nodes=True),
     Case(
         "Biharmonic",
         plate,
         lambda f: laplacian(laplacian(f)),
+        4,
         solved=(2,),
         conserves=(2,),
         inner=laplacian,
@@ -140,6 +142,7 @@ CASES = (
         "VariableLaplacian",
         lambda grid, boundary, order: spatial.VariableLaplacian(grid, boundary, over(grid, coefficient), order),
         lambda f: flux(f, isotropic),
+        2,
         solved=(2,),
         conserves=(2,),
     ),
@@ -147,6 +150,7 @@ CASES = (
         "AnisotropicLaplacian",
         lambda grid, boundary, order: spatial.AnisotropicLaplacian(grid, boundary, over(grid, tensor)),
         lambda f: flux(f, tensor),
+        2,
         orders=(2,),
         solved=(2,),
     ),
@@ -160,6 +164,7 @@ CASES = (
         "third Derivative",
         lambda grid, boundary, order: spatial.Derivative(grid, boundary, "x", 3, order),
         lambda f: d(d(d(f, 0), 0), 0),
+        3,
         nodes=True,
     ),
     Case("Gradient", spatial.Gradient, lambda f: lambda x, y: jnp.stack([d(f, 0)(x, y), d(f, 1)(x, y)]), nodes=True),
@@ -171,5 +176,5 @@ CASES = (
         advected,
         orders=(1, 3, 5, 7),
     ),
-    Case("staggered", there_and_back, laplacian, orders=(2, 4), solved=(2, 4), conserves=(2,)),
+    Case("staggered", there_and_back, laplacian, 2, orders=(2, 4), solved=(2, 4), conserves=(2,)),
 )

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Inexact
 from .._model import AbstractSemilinear, AbstractSplit
 from .._types import Args, RealScalarLike
 from ..spatial import ImplicitDiffusion, Laplacian
+from ..spatial._implicit import of_component
 
 
 class AbstractDiffusing(AbstractSplit):
@@ -46,7 +47,8 @@ class AbstractDiffusing(AbstractSplit):
         d = self.diffusions()
         if not isinstance(d, tuple):
             return ImplicitDiffusion(self.laplacian, d).solve(shift, right)
-        return jnp.stack([ImplicitDiffusion(self.laplacian, x).solve(shift, r) for x, r in zip(d, right)])
+        own = [of_component(self.laplacian, number) for number in range(len(d))]
+        return jnp.stack([ImplicitDiffusion(*one).solve(shift, r) for *one, r in zip(own, d, right)])
 
     def modal(self, y: Float[Array, "..."]) -> AbstractSemilinear | None:
         """Returns the model in the modes of diffusion; None where these have no transform."""

@@ -19,7 +19,7 @@ Fields to start from
 
 Elliptic problems
     `Poisson` and `Helmholtz` by transforms; `EllipticOperator` with `solve_elliptic`, and the solvers `FastTransform`
-    and `Multigrid` (`VCycle`, `WCycle`, `FCycle`; `RedBlack`, `Lines`,
+    and `Multigrid` (`VCycle`, `WCycle`, `FCycle`; `Galerkin`, `Resistors`; `RedBlack`, `Lines`,
     `ChebyshevSmoother`); `ImplicitDiffusion` for the implicit part of a time step
 
 Every operator is a module, made of a grid and its boundary and called with a field. It knows its `radius`,
@@ -80,17 +80,20 @@ from ._staggered import (
 from ._stencil import AbstractStencil as AbstractStencil
 from ._upwind import Upwind as Upwind
 from .elliptic import (
+    AbstractCoarsening as AbstractCoarsening,
     AbstractCycle as AbstractCycle,
     AbstractSmoother as AbstractSmoother,
     ChebyshevSmoother as ChebyshevSmoother,
     EllipticOperator as EllipticOperator,
     FastTransform as FastTransform,
     FCycle as FCycle,
+    Galerkin as Galerkin,
     Helmholtz as Helmholtz,
     Lines as Lines,
     Multigrid as Multigrid,
     Poisson as Poisson,
     RedBlack as RedBlack,
+    Resistors as Resistors,
     VCycle as VCycle,
     WCycle as WCycle,
     default_solver as default_solver,

@@ -130,13 +130,22 @@ class ImplicitDiffusion(eqx.Module):
         if not isinstance(boundary, Boundaries):  # one that knows the other devices
             operator = diffuse(self.laplacian, d)
             return boundary.cg(lambda u: u - shift * operator(u), right, rtol=_small(dtype)).value
-        n = boundary.grid.ndim
         fn = lambda laplacian, r: _solve_one(laplacian, d, shift, r)  # noqa: E731
-        # Components may have conditions of their own: arrays with an axis in front of those of the side.
-        own = jax.tree.map(lambda x: 0 if eqx.is_array(x) and x.ndim > n - 1 else None, self.laplacian)
-        for number in range(right.ndim - n):
+        own = jax.tree.map(lambda x: 0 if _of_components(x, boundary.grid.ndim) else None, self.laplacian)
+        for number in range(right.ndim - boundary.grid.ndim):
             fn = eqx.filter_vmap(fn, in_axes=(own if number == 0 else None, 0))
         return fn(self.laplacian, right)
+
+
+def of_component(laplacian: Laplacian, number: int) -> Laplacian:
+    """Returns the operator of one component, with the conditions that it has for its own."""
+    take = lambda x: x[number % x.shape[0]] if _of_components(x, laplacian.grid.ndim) else x  # noqa: E731
+    return jax.tree.map(take, laplacian)
+
+
+def _of_components(x: Any, ndim: int) -> bool:
+    """Whether values of a condition differ between components: they have an axis in front of those of the side."""
+    return eqx.is_array(x) and x.ndim > ndim - 1
 
 
 def _solve_one(laplacian: Laplacian, d: Array, shift: Array, right: Array) -> Array:

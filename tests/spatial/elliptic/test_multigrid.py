@@ -17,18 +17,21 @@ from sciml.spatial import (
     Extrapolate,
     FastTransform,
     FCycle,
+    Galerkin,
     Grid,
     Lines,
     Multigrid,
     Neumann,
     Periodic,
     RedBlack,
+    Resistors,
     Robin,
     VCycle,
     WCycle,
     default_solver,
     solve_elliptic,
 )
+from sciml.spatial.elliptic._coarsening import axes_to_coarsen, prolong, restrict
 
 DTYPE = jnp.result_type(float)
 MIXED = {"x-": Dirichlet(0.4), "x+": Robin(2.0, 1.0, 0.3), "y": Neumann(-0.2)}
@@ -89,19 +92,19 @@ def test_the_solution_holds_in_one_and_three_dimensions():
 
 @pytest.mark.x64
 @pytest.mark.parametrize(
-    "conditions, kind, limit",
+    "conditions, kind",
     [
-        pytest.param(Periodic(), "smooth", 0.1, marks=pytest.mark.slow),
-        pytest.param(Dirichlet(0.0), "smooth", 0.1, marks=pytest.mark.slow),
-        (Neumann(0.0), "smooth", 0.1),
-        pytest.param(Dirichlet(0.0), "jumping", 0.2, marks=pytest.mark.slow),
+        pytest.param(Periodic(), "smooth", marks=pytest.mark.slow),
+        pytest.param(Dirichlet(0.0), "smooth", marks=pytest.mark.slow),
+        (Neumann(0.0), "smooth"),
+        (Dirichlet(0.0), "jumping"),
     ],
 )
-def test_a_cycle_divides_the_residual_by_ten(conditions, kind, limit):
+def test_a_cycle_divides_the_residual_by_ten(conditions, kind):
     boundary = Boundaries(Grid((24, 20)), conditions)
     f = random((24, 20))
     operator = EllipticOperator(boundary, 1.0 if kind == "smooth" else jumping((24, 20)))
-    assert factor(operator, f - jnp.mean(f)) < limit
+    assert factor(operator, f - jnp.mean(f)) < 0.1
 
 
 @pytest.mark.x64
@@ -112,9 +115,55 @@ def test_the_factor_does_not_depend_on_the_size(shape):
     f = f - jnp.mean(f)
     for conditions in (Periodic(), Dirichlet(0.0), Neumann(0.0)):
         assert factor(EllipticOperator(Boundaries(Grid(shape), conditions)), f) < 0.1
-    jumps = EllipticOperator(Boundaries(Grid(shape), Dirichlet(0.0)), jumping(shape))
-    assert factor(jumps, f, Multigrid(WCycle())) < 0.15
-    assert factor(jumps, f) < 0.25
+    assert factor(EllipticOperator(Boundaries(Grid(shape), Dirichlet(0.0)), jumping(shape)), f) < 0.1
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "shape, conditions",
+    [
+        ((9, 12), {"x": Periodic(), "y": Robin(2.0, 1.0)}),
+        pytest.param((13, 8), Periodic(), marks=pytest.mark.slow),
+        pytest.param((5, 6, 7), {"x": Dirichlet(), "y": Neumann(), "z": Periodic()}, marks=pytest.mark.slow),
+    ],
+    ids=["mixed", "periodic", "three dimensions"],
+)
+def test_galerkin_levels_are_products_of_their_transfers(shape, conditions):
+    """On odd and even numbers of cells, twice in a row; and a sweep updates one colour after the other."""
+    operator = EllipticOperator(Boundaries(Grid(shape), conditions), jnp.exp(2 * random(shape)), c=0.1)
+    fine, spacing = operator.faces(), operator.boundary.grid.spacing
+    for _ in range(2):
+        coarse, transfers = Galerkin().coarsen(fine, axes_to_coarsen(fine.shape, spacing))
+        units = jnp.eye(int(np.prod(coarse.shape))).reshape(-1, *coarse.shape)
+        expected = jax.vmap(lambda u: restrict(fine(prolong(u, transfers)), transfers))(units)
+        assert jnp.allclose(jax.vmap(coarse)(units), expected, rtol=0, atol=1e-12 * float(jnp.max(expected)))
+        matrix = coarse.matrix()
+        assert jnp.allclose(matrix, matrix.T) and float(jnp.linalg.eigvalsh(matrix)[0]) > 0
+
+        colour, colours = coarse.colours(tuple(range(coarse.ndim)))
+        u, f = random(coarse.shape), random(coarse.shape, 1)
+        swept = coarse.relax(coarse.relaxation(), u, f, 1.2, 1, False)
+        for turn in range(colours):
+            u = jnp.where(colour == turn, u + 1.2 * (f - coarse(u)) / coarse.diagonal(), u)
+        assert jnp.allclose(swept, u, rtol=0, atol=1e-12 * float(jnp.max(jnp.abs(u))))
+        fine = coarse
+
+
+@pytest.mark.x64
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(96, 96), (24, 24, 24)])
+def test_channels_and_inclusions_need_galerkin_levels(shape):
+    """Five decades in thin layers, and in one cell of ten."""
+    f = random(shape)
+    layers = np.ones(shape)
+    for axis, start in enumerate((5, 11, 17)[: len(shape)]):
+        layers[(slice(None),) * axis + (slice(start, start + 2),)] = 1e5
+    scattered = np.where(np.random.default_rng(1).random(shape) < 0.1, 1e-5, 1.0)
+    for k in (layers, scattered):
+        operator = EllipticOperator(Boundaries(Grid(shape), Dirichlet(0.0)), jnp.asarray(k))
+        assert factor(operator, f) < 0.2
+    operator = EllipticOperator(Boundaries(Grid(shape), Dirichlet(0.0)), jnp.asarray(layers))
+    assert factor(operator, f, Multigrid(coarsening=Resistors())) > 0.4
 
 
 @pytest.mark.x64
@@ -134,7 +183,8 @@ def test_the_factor_does_not_depend_on_the_size(shape):
 def test_every_cycle_and_smoother_converges(cycle):
     boundary = Boundaries(Grid((37, 24)), {"x": Periodic(), "y": Dirichlet(0.0)})
     operator = EllipticOperator(boundary, jnp.exp(0.3 * random((37, 24))))
-    assert factor(operator, random((37, 24)), Multigrid(cycle)) < 0.2
+    for coarsening in (Galerkin(), Resistors()):
+        assert factor(operator, random((37, 24)), Multigrid(cycle, coarsening)) < 0.2
 
 
 @pytest.mark.x64

@@ -10,7 +10,8 @@ from jaxtyping import Array
 
 from ..._checks import check_count
 from ..._loops import scan
-from ._coarsening import Transfer, axes_to_coarsen, coarsen, prolong, restrict
+from ._coarsening import AbstractCoarsening, AbstractTransfer, axes_to_coarsen, prolong, restrict
+from ._couplings import AbstractCouplings
 from ._faces import Faces
 from ._smoothers import AbstractSmoother, RedBlack
 
@@ -24,14 +25,12 @@ class Level(eqx.Module):
     Attributes:
         operator: The operator.
         smoother: What the smoother prepared.
-        transfers: The interpolation from the next level, for each of `axes`.
-        axes: The axes along which the next level is coarser.
+        transfers: The interpolation from the next level, for each axis along which it is coarser.
     """
 
-    operator: Faces
+    operator: AbstractCouplings
     smoother: Any
-    transfers: tuple[Transfer, ...]
-    axes: tuple[int, ...] = eqx.field(static=True)
+    transfers: tuple[AbstractTransfer, ...]
 
 
 class Hierarchy(eqx.Module):
@@ -45,29 +44,36 @@ class Hierarchy(eqx.Module):
     """
 
     levels: tuple[Level, ...]
-    coarsest: Faces
+    coarsest: AbstractCouplings
     inverse: Array
 
     @property
-    def finest(self) -> Faces:
+    def finest(self) -> AbstractCouplings:
         """The finest operator."""
         return self.levels[0].operator if self.levels else self.coarsest
 
 
 @eqx.filter_jit
-def build(operator: Faces, spacing: tuple[float, ...], smoother: AbstractSmoother, singular: bool) -> Hierarchy:
+def build(
+    finest: Faces,
+    spacing: tuple[float, ...],
+    coarsening: AbstractCoarsening,
+    smoother: AbstractSmoother,
+    singular: bool,
+) -> Hierarchy:
     """Returns the hierarchy below an operator.
 
     Args:
-        operator: The finest operator.
+        finest: The finest operator.
         spacing: The distance between its unknowns along each axis.
+        coarsening: How the next level is made.
         smoother: The smoother of all levels.
         singular: Whether the constants are its kernel.
     """
-    levels = []
+    levels, operator = [], finest
     while _size(operator.shape) > DIRECT and (axes := axes_to_coarsen(operator.shape, spacing)):
-        coarse, transfers = coarsen(operator, axes)
-        levels.append(Level(operator, smoother.prepare(operator), transfers, axes))
+        coarse, transfers = coarsening.coarsen(operator, axes)
+        levels.append(Level(operator, smoother.prepare(operator), transfers))
         spacing = tuple(2 * h if axis in axes else h for axis, h in enumerate(spacing))
         operator = coarse
     matrix = operator.matrix()
@@ -106,8 +112,8 @@ class AbstractCycle(eqx.Module):
             return (hierarchy.inverse @ f.reshape(-1)).reshape(f.shape)
         level = levels[0]
         u = self.smoother.smooth(level.operator, level.smoother, jnp.zeros_like(f), f, self.pre, False)
-        residual = restrict(f - level.operator(u), level.operator, level.axes, level.transfers)
-        u = u + prolong(self.below(levels[1:], hierarchy, residual), level.operator, level.axes, level.transfers)
+        residual = restrict(f - level.operator(u), level.transfers)
+        u = u + prolong(self.below(levels[1:], hierarchy, residual), level.transfers)
         return self.smoother.smooth(level.operator, level.smoother, u, f, self.post, True)
 
     def __call__(self, hierarchy: Hierarchy, f: Array) -> Array:
@@ -152,7 +158,7 @@ class VCycle(AbstractCycle):
 class WCycle(AbstractCycle):
     """Every level visits the next one twice: dearer than `VCycle`, and nearer to a solution on the coarse levels.
 
-    It is worth its price where coefficients jump. The program is no longer: the two visits are turns of a loop.
+    It is worth its price where `VCycle` converges slowly. The program is no longer: the two visits are turns of a loop.
 
     Attributes:
         smoother: The smoother.

@@ -1,34 +1,45 @@
 """A symmetric operator between neighbours on a box: what couples two unknowns stands on the face between them."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
+from ..._loops import scan
+from ..._types import RealScalarLike
+from ._couplings import (
+    AbstractCouplings,
+    cut,
+    inverse,
+    order_of_colours,
+    padded,
+    parities,
+    relaxed,
+    shifted,
+)
 
-class Faces(eqx.Module):
+
+class Faces(AbstractCouplings):
     r"""The operator $(A u)_i = c_i u_i + \sum_f w_f (u_i - u_{j(f)})$ over the faces of the cell $i$.
 
     Beyond a wall $u$ is zero. Axes along which a coefficient does not change may have the length 1.
 
     Attributes:
+        shape: The number of unknowns along each axis.
+        periodic: Which axes are periodic.
         couplings: For each axis $w$ on its faces, one more than cells; along a periodic axis the first and the
             last are the same face.
         reaction: $c$.
-        shape: The number of unknowns along each axis.
-        periodic: Which axes are periodic.
     """
 
-    couplings: tuple[Array, ...]
-    reaction: Array
     shape: tuple[int, ...] = eqx.field(static=True)
     periodic: tuple[bool, ...] = eqx.field(static=True)
+    couplings: tuple[Array, ...]
+    reaction: Array
 
     @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
+    def uniform(self) -> bool:
+        """Whether no coupling changes across its axis: the coefficients are numbers."""
+        return all(w.size == w.shape[axis] for axis, w in enumerate(self.couplings))
 
     def diagonal(self) -> Array:
         """Returns the diagonal, of the full shape."""
@@ -45,49 +56,32 @@ class Faces(eqx.Module):
         """Returns what couples every unknown with the one after it along an axis."""
         return cut(self.couplings[axis], axis, 1, self.shape[axis] + 1)
 
-    def neighbours(self, u: Array, axes: tuple[int, ...] | None = None) -> Array:
-        """Returns the sum of the neighbours of every unknown times what couples them, along some axes or all."""
-        padded = u
-        for axis, periodic in enumerate(self.periodic):
-            ends = behind(padded, axis, periodic), ahead(padded, axis, periodic)
-            padded = jnp.concatenate([ends[0], padded, ends[1]], axis)
-        padded = jax.lax.optimization_barrier(padded)
-        total = None
-        for axis in range(self.ndim) if axes is None else axes:
+    def neighbours(self, u: Array, line: int | None = None) -> Array:
+        """Returns the sum of the neighbours of every unknown, all or those off a line, times what couples them."""
+        within, total = padded(u, self.periodic), None
+        for axis in range(self.ndim):
+            if axis == line:
+                continue
             for step, w in ((-1, self.lower(axis)), (1, self.upper(axis))):
-                term = w * _inside(padded, axis, step)
+                offset = tuple(step if a == axis else 0 for a in range(self.ndim))
+                term = w * shifted(within, offset)
                 total = term if total is None else total + term
         return jnp.zeros_like(u) if total is None else total
 
-    def __call__(self, u: Array) -> Array:
-        """Returns the operator applied to a field."""
-        return self.diagonal() * u - self.neighbours(u)
+    def relaxation(self) -> Array:
+        """Returns the reciprocal of the diagonal."""
+        return inverse(self.diagonal())
 
-    def matrix(self) -> Array:
-        """Returns the operator as a dense matrix."""
-        size = int(np.prod(self.shape))
-        units = jnp.eye(size, dtype=self.reaction.dtype).reshape(size, *self.shape)
-        return jax.vmap(self)(units).reshape(size, size)
+    def relax(self, state: Array, u: Array, f: Array, factor: RealScalarLike, sweeps: int, backwards: bool) -> Array:
+        """Returns the field after red and black are updated in turn."""
+        colour, colours = self.colours(tuple(range(self.ndim)))
 
+        def update(u: Array, turn: Array) -> tuple[Array, None]:
+            new = relaxed(u, (f + self.neighbours(u)) * state, factor)
+            return jnp.where(colour == turn, new, u), None
 
-def cut(x: Array, axis: int, start: int, stop: int, stride: int = 1) -> Array:
-    """Returns a slice along one axis."""
-    return jax.lax.slice_in_dim(x, start, stop, stride, axis)
+        return scan(update, u, order_of_colours(colours, sweeps, backwards), like=(self, state, f))[0]
 
-
-def _inside(padded: Array, axis: int, step: int) -> Array:
-    """The field inside of one ghost layer, shifted along an axis."""
-    start = [1 + step * (a == axis) for a in range(padded.ndim)]
-    return jax.lax.slice(padded, start, [first + n - 2 for first, n in zip(start, padded.shape)])
-
-
-def behind(x: Array, axis: int, periodic: bool) -> Array:
-    """Returns the layer before the first: the last one along a periodic axis, zero at a wall."""
-    n = x.shape[axis]
-    return cut(x, axis, n - 1, n) if periodic else jnp.zeros_like(cut(x, axis, 0, 1))
-
-
-def ahead(x: Array, axis: int, periodic: bool) -> Array:
-    """Returns the layer after the last: the first one along a periodic axis, zero at a wall."""
-    first = cut(x, axis, 0, 1)
-    return first if periodic else jnp.zeros_like(first)
+    def colours(self, axes: tuple[int, ...]) -> tuple[Array, int]:
+        """Returns the two colours of a chessboard."""
+        return sum(parities(self.shape, axes), jnp.int32(0)) % 2, 2

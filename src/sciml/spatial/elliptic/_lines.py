@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._loops import scan
-from ._faces import Faces
+from ._couplings import AbstractCouplings
 
 
 class LineFactors(NamedTuple):
@@ -30,7 +30,7 @@ class LineFactors(NamedTuple):
     closing: tuple[Array, Array] | None
 
 
-def factorise(operator: Faces, axis: int) -> LineFactors:
+def factorise(operator: AbstractCouplings, axis: int) -> LineFactors:
     """Returns the factors of the lines along an axis."""
     shape = operator.shape
     diagonal = jnp.moveaxis(operator.diagonal(), axis, 0)

@@ -11,8 +11,11 @@ from jaxtyping import Array
 from ..._checks import check_max_steps
 from ..._loops import while_loop
 from ..._types import RealScalarLike
+from ._coarsening import AbstractCoarsening
 from ._cycles import AbstractCycle, FCycle, Hierarchy, VCycle, build
+from ._galerkin import Galerkin
 from ._operator import as_elliptic
+from ._resistors import Resistors
 
 
 class MultigridState(eqx.Module):
@@ -43,13 +46,8 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
     with the cycle as the preconditioner. Coefficients may jump, spacings and coefficients may differ between axes, and
     the number of unknowns need not be a power of two.
 
-    Where coefficients jump a cycle reduces the residual less than where they are smooth, and the reason is the coarse
-    operator. It couples neighbours alone, as the finest does, a network of resistances in series and in parallel. The
-    Galerkin product $P^T A P$ would couple the neighbours across corners too, 9 cells in two dimensions and 27 in
-    three: at corners of the jumps its energy is larger, so corrections of the network are too large there. Conjugate
-    gradients take care of a few such places; of many patches they do not, and then `WCycle`, which solves on the coarse
-    levels better, helps more than further sweeps do. Over-relaxation and sweeps in the same order on the way up
-    change little. `python -m benchmarks multigrid` prints the factors.
+    A cycle reduces the residual as much where coefficients jump as where they are the same everywhere, because the
+    coarse levels are made from the coefficients: `python -m benchmarks multigrid` prints the factors.
 
     Where the constants are the kernel of the operator, the right-hand side is taken without its mean and the solution
     has the mean zero: the solution of least squares.
@@ -60,6 +58,8 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
 
     Attributes:
         cycle: The cycle.
+        coarsening: How the coarse levels are made; None for `Resistors` where the coefficients $k$ are numbers, and
+            `Galerkin` where they are fields.
         rtol: The norm of the residual that ends the solve, relative to that of the right-hand side; None for 1e-10
             in float64 and 1e-5 in float32.
         atol: The norm of the residual that ends it in any case.
@@ -85,6 +85,7 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
     """
 
     cycle: AbstractCycle = VCycle()
+    coarsening: AbstractCoarsening | None = None
     rtol: RealScalarLike | None = None
     atol: RealScalarLike = 0.0
     max_steps: int = eqx.field(static=True, default=100, converter=check_max_steps)
@@ -97,7 +98,11 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         """
         del options
         elliptic = as_elliptic(operator)
-        hierarchy = build(elliptic.faces(), elliptic.boundary.grid.spacing, self.cycle.smoother, elliptic.singular)
+        faces, spacing = elliptic.faces(), elliptic.boundary.grid.spacing
+        coarsening = self.coarsening
+        if coarsening is None:
+            coarsening = Resistors() if faces.uniform else Galerkin()
+        hierarchy = build(faces, spacing, coarsening, self.cycle.smoother, elliptic.singular)
         return MultigridState(jax.lax.stop_gradient(hierarchy), elliptic.singular)
 
     def compute(

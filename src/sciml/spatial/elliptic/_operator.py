@@ -16,7 +16,8 @@ from ..._types import Args, RealScalarLike
 from .._boundaries import Boundaries
 from .._conditions import Dirichlet, Neumann, Periodic, Robin
 from .._diffusion import harmonic_mean, positive_beyond
-from ._faces import Faces, cut
+from ._couplings import cut
+from ._faces import Faces
 
 
 class EllipticOperator(lx.AbstractLinearOperator):
@@ -109,7 +110,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
             couplings.append(jnp.concatenate([low, inner, high], axis) / h**2)
         reaction = jnp.zeros((), self.dtype) if self.c is None else jnp.asarray(self.c, self.dtype)
         reaction = reaction.reshape((1,) * len(shape)) if reaction.ndim == 0 else reaction
-        return Faces(tuple(couplings), reaction, shape, boundary.periodic)
+        return Faces(shape, boundary.periodic, tuple(couplings), reaction)
 
     def source(self, *, t: RealScalarLike | None = None, args: Args = None) -> Float[Array, "..."]:
         """Returns what the values at the walls add to the right-hand side.

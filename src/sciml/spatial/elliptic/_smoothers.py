@@ -4,14 +4,13 @@ import abc
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._checks import check_count
 from ..._loops import scan
 from ..._types import RealScalarLike
-from ._faces import Faces
+from ._couplings import AbstractCouplings, inverse, order_of_colours
 from ._lines import LineFactors, factorise, solve_lines
 
 
@@ -22,11 +21,13 @@ class AbstractSmoother(eqx.Module):
     """
 
     @abc.abstractmethod
-    def prepare(self, operator: Faces) -> Any:
+    def prepare(self, operator: AbstractCouplings) -> Any:
         """Returns what can be computed from the operator alone."""
 
     @abc.abstractmethod
-    def smooth(self, operator: Faces, state: Any, u: Array, f: Array, sweeps: int, backwards: bool) -> Array:
+    def smooth(
+        self, operator: AbstractCouplings, state: Any, u: Array, f: Array, sweeps: int, backwards: bool
+    ) -> Array:
         """Returns the field after some sweeps. They are turns of a loop, so that the program stays short.
 
         Args:
@@ -39,25 +40,10 @@ class AbstractSmoother(eqx.Module):
         """
 
 
-def _parity(shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
-    """Whether the sum of the indices along some axes is odd. Computed: a constant would be stored in the program."""
-    indices = [jax.lax.broadcasted_iota(jnp.int32, shape, axis) for axis in axes]
-    return sum(indices[1:], indices[0]) % 2 == 1
-
-
-def _alternating(count: int, first: bool) -> Array:
-    """Truth values that alternate; computed, for `shard_map` refuses constants in a solve that is differentiated."""
-    odd = jax.lax.iota(jnp.int32, count) % 2 == 1
-    return ~odd if first else odd
-
-
-def _inverse(diagonal: Array) -> Array:
-    """The reciprocal of a diagonal, zero where nothing is coupled."""
-    return jnp.where(diagonal == 0, 0.0, 1 / jnp.where(diagonal == 0, 1.0, diagonal))
-
-
 class RedBlack(AbstractSmoother):
     """Gauss-Seidel on the cells of a chessboard: all red ones at once, then all black ones.
+
+    Levels that couple cells across their corners need more than two colours, four in two dimensions and eight in three.
 
     The best smoother for equal coefficients. It is a point smoother: where the coupling along one axis is much weaker
     than along another it works only if the grid is coarsened along the strong ones alone, which happens by itself
@@ -76,22 +62,15 @@ class RedBlack(AbstractSmoother):
 
     relaxation: RealScalarLike = 1.0
 
-    def prepare(self, operator: Faces) -> Array:
-        """Returns the reciprocal of the diagonal."""
-        return _inverse(operator.diagonal())
+    def prepare(self, operator: AbstractCouplings) -> Any:
+        """Returns the reciprocal of the diagonal, ordered as the operator likes it."""
+        return operator.relaxation()
 
-    def smooth(self, operator: Faces, state: Array, u: Array, f: Array, sweeps: int, backwards: bool) -> Array:
-        """Returns the field after red and black, or black and red, are updated in turn."""
-        odd = _parity(operator.shape, tuple(range(operator.ndim)))
-        turns = _alternating(2 * sweeps, backwards)
-
-        def update(u: Array, turn: Array) -> tuple[Array, None]:
-            new = (f + operator.neighbours(u)) * state
-            if not (isinstance(self.relaxation, int | float) and self.relaxation == 1):
-                new = u + jnp.asarray(self.relaxation, u.dtype) * (new - u)
-            return jnp.where(odd == turn, new, u), None
-
-        return scan(update, u, turns, like=(operator, state, f))[0]
+    def smooth(
+        self, operator: AbstractCouplings, state: Any, u: Array, f: Array, sweeps: int, backwards: bool
+    ) -> Array:
+        """Returns the field after the colours are updated in turn, or in the opposite order."""
+        return operator.relax(state, u, f, self.relaxation, sweeps, backwards)
 
 
 class ChebyshevSmoother(AbstractSmoother):
@@ -123,30 +102,30 @@ class ChebyshevSmoother(AbstractSmoother):
         if not 0 < self.lowest < 1:
             raise ValueError(f"`ChebyshevSmoother(lowest=...)` must lie between 0 and 1, but is {self.lowest}.")
 
-    def prepare(self, operator: Faces) -> tuple[Array, Array]:
+    def prepare(self, operator: AbstractCouplings) -> tuple[Array, Array]:
         """Returns the diagonal and its reciprocal."""
         diagonal = operator.diagonal()
-        return diagonal, _inverse(diagonal)
+        return diagonal, inverse(diagonal)
 
     def smooth(
-        self, operator: Faces, state: tuple[Array, Array], u: Array, f: Array, sweeps: int, backwards: bool
+        self, operator: AbstractCouplings, state: tuple[Array, Array], u: Array, f: Array, sweeps: int, backwards: bool
     ) -> Array:
         """Returns the field after some polynomials, each of which is its own transpose."""
         del backwards
         sweep = lambda u, _: (self._sweep(operator, state, u, f), None)  # noqa: E731
         return scan(sweep, u, length=sweeps, like=(operator, state, f))[0]
 
-    def _sweep(self, operator: Faces, state: tuple[Array, Array], u: Array, f: Array) -> Array:
-        diagonal, inverse = state
+    def _sweep(self, operator: AbstractCouplings, state: tuple[Array, Array], u: Array, f: Array) -> Array:
+        diagonal, reciprocal = state
         middle, half = 1.0 + self.lowest, 1.0 - self.lowest  # of the range from 2 * lowest to 2
         ratio = half / middle
         residual = f - diagonal * u + operator.neighbours(u)
-        step = inverse * residual / middle
+        step = reciprocal * residual / middle
         u = u + step
         for _ in range(self.degree - 1):
             following = 1 / (2 * middle / half - ratio)
             residual = f - diagonal * u + operator.neighbours(u)
-            step = following * ratio * step + (2 * following / half) * (inverse * residual)
+            step = following * ratio * step + (2 * following / half) * (reciprocal * residual)
             u, ratio = u + step, following
         return u
 
@@ -169,7 +148,7 @@ class Lines(AbstractSmoother):
 
     axes: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
-    def _axes(self, operator: Faces) -> tuple[int, ...]:
+    def _axes(self, operator: AbstractCouplings) -> tuple[int, ...]:
         axes = tuple(range(operator.ndim)) if self.axes is None else self.axes
         if not all(0 <= axis < operator.ndim for axis in axes) or not axes:
             raise ValueError(f"`Lines(axes=...)` must be among the {operator.ndim} axes of the grid, but is {axes}.")
@@ -177,27 +156,32 @@ class Lines(AbstractSmoother):
             raise ValueError("`Lines` needs a grid of two or three axes; a grid of one axis is a single line.")
         return axes
 
-    def prepare(self, operator: Faces) -> tuple[LineFactors, ...]:
+    def prepare(self, operator: AbstractCouplings) -> tuple[LineFactors, ...]:
         """Returns the factors of the tridiagonal systems along each axis."""
         return tuple(factorise(operator, axis) for axis in self._axes(operator))
 
     def smooth(
-        self, operator: Faces, state: tuple[LineFactors, ...], u: Array, f: Array, sweeps: int, backwards: bool
+        self,
+        operator: AbstractCouplings,
+        state: tuple[LineFactors, ...],
+        u: Array,
+        f: Array,
+        sweeps: int,
+        backwards: bool,
     ) -> Array:
         """Returns the field after the lines along every axis are solved, every second one at once."""
         turns = list(zip(self._axes(operator), state))
-        colours = _alternating(2, backwards)
 
         def sweep(u: Array, _: None) -> tuple[Array, None]:
             for axis, factors in reversed(turns) if backwards else turns:
                 others = tuple(a for a in range(operator.ndim) if a != axis)
-                odd = _parity(operator.shape, others)
+                colour, colours = operator.colours(others)
 
-                def update(u: Array, colour: Array) -> tuple[Array, None]:
-                    new = solve_lines(factors, axis, f + operator.neighbours(u, others))
-                    return jnp.where(odd == colour, new, u), None
+                def update(u: Array, turn: Array) -> tuple[Array, None]:
+                    new = solve_lines(factors, axis, f + operator.neighbours(u, axis))
+                    return jnp.where(colour == turn, new, u), None
 
-                u, _ = scan(update, u, colours, like=(operator, state, f))
+                u, _ = scan(update, u, order_of_colours(colours, 1, backwards), like=(operator, state, f))
             return u, None
 
         return scan(sweep, u, length=sweeps, like=(operator, state, f))[0]

@@ -1,0 +1,138 @@
+"""A symmetric operator on a box that couples every unknown with those around it."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..._types import RealScalarLike
+
+
+class AbstractCouplings(eqx.Module):
+    r"""The operator $(A u)_i = a_i u_i - \sum_j w_{ij} u_j$ with $w_{ij} = w_{ji}$. Beyond a wall $u$ is zero.
+
+    Attributes:
+        shape: The number of unknowns along each axis.
+        periodic: Which axes are periodic.
+    """
+
+    shape: eqx.AbstractVar[tuple[int, ...]]
+    periodic: eqx.AbstractVar[tuple[bool, ...]]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @abc.abstractmethod
+    def diagonal(self) -> Array:
+        """Returns the diagonal, of the full shape."""
+
+    @abc.abstractmethod
+    def lower(self, axis: int) -> Array:
+        """Returns what couples every unknown with the one before it along an axis."""
+
+    @abc.abstractmethod
+    def upper(self, axis: int) -> Array:
+        """Returns what couples every unknown with the one after it along an axis."""
+
+    @abc.abstractmethod
+    def neighbours(self, u: Array, line: int | None = None) -> Array:
+        """Returns the sum of the neighbours of every unknown times what couples them.
+
+        Args:
+            u: The field.
+            line: The axis along which neighbours are left out, those on the same line; None for all neighbours.
+        """
+
+    @abc.abstractmethod
+    def relaxation(self) -> Any:
+        """Returns what `relax` needs, from the operator alone."""
+
+    @abc.abstractmethod
+    def relax(self, state: Any, u: Array, f: Array, factor: RealScalarLike, sweeps: int, backwards: bool) -> Array:
+        """Returns the field after sweeps of Gauss-Seidel, all unknowns of a colour at once.
+
+        Args:
+            state: What `relaxation` returned.
+            u: The field.
+            f: The right-hand side.
+            factor: The factor on every update.
+            sweeps: How many sweeps.
+            backwards: Whether to take the colours in the opposite order.
+        """
+
+    @abc.abstractmethod
+    def colours(self, axes: tuple[int, ...]) -> tuple[Array, int]:
+        """Returns colours such that neighbours have different ones, and how many there are.
+
+        Args:
+            axes: The axes that count; cells that differ along others alone have the same colour.
+        """
+
+    def __call__(self, u: Array) -> Array:
+        """Returns the operator applied to a field."""
+        return self.diagonal() * u - self.neighbours(u)
+
+    def matrix(self) -> Array:
+        """Returns the operator as a dense matrix."""
+        size = int(np.prod(self.shape))
+        units = jnp.eye(size, dtype=self.diagonal().dtype).reshape(size, *self.shape)
+        return jax.vmap(self)(units).reshape(size, size)
+
+
+def cut(x: Array, axis: int, start: int, stop: int, stride: int = 1) -> Array:
+    """Returns a slice along one axis."""
+    return jax.lax.slice_in_dim(x, start, stop, stride, axis)
+
+
+def behind(x: Array, axis: int, periodic: bool) -> Array:
+    """Returns the layer before the first: the last one along a periodic axis, zero at a wall."""
+    n = x.shape[axis]
+    return cut(x, axis, n - 1, n) if periodic else jnp.zeros_like(cut(x, axis, 0, 1))
+
+
+def ahead(x: Array, axis: int, periodic: bool) -> Array:
+    """Returns the layer after the last: the first one along a periodic axis, zero at a wall."""
+    first = cut(x, axis, 0, 1)
+    return first if periodic else jnp.zeros_like(first)
+
+
+def padded(u: Array, periodic: tuple[bool, ...]) -> Array:
+    """Returns a field inside of one layer of what lies beyond its ends."""
+    for axis, closed in enumerate(periodic):
+        u = jnp.concatenate([behind(u, axis, closed), u, ahead(u, axis, closed)], axis)
+    return jax.lax.optimization_barrier(u)
+
+
+def shifted(within: Array, offset: tuple[int, ...]) -> Array:
+    """Returns the field inside of one layer, from cells at an offset."""
+    start = [1 + step for step in offset]
+    return jax.lax.slice(within, start, [first + n - 2 for first, n in zip(start, within.shape)])
+
+
+def parities(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[Array]:
+    """Whether the indices along some axes are odd. Computed: a constant would be stored in the program."""
+    return [jax.lax.broadcasted_iota(jnp.int32, shape, axis) % 2 for axis in axes]
+
+
+def order_of_colours(colours: int, sweeps: int, backwards: bool) -> Array:
+    """Returns the colours by turns; computed, for `shard_map` refuses constants in a solve that is differentiated."""
+    turns = jax.lax.iota(jnp.int32, colours * sweeps) % colours
+    return colours - 1 - turns if backwards else turns
+
+
+def inverse(diagonal: Array) -> Array:
+    """Returns the reciprocal of a diagonal, zero where nothing is coupled."""
+    return jnp.where(diagonal == 0, 0.0, 1 / jnp.where(diagonal == 0, 1.0, diagonal))
+
+
+def relaxed(old: Array, new: Array, factor: RealScalarLike) -> Array:
+    """Returns what a factor makes of an update."""
+    if isinstance(factor, int | float) and factor == 1:
+        return new
+    return old + jnp.asarray(factor, old.dtype) * (new - old)
