@@ -58,7 +58,7 @@ def test_a_pattern_grows_at_its_rate():
     reaction, rest = Brusselator(3.0, 9.0), jnp.array([3.0, 3.0])
     model = ReactionDiffusion(reaction, grid, Periodic(), RATES, order=6)
     k = 4 * 2 * np.pi / grid.extent[0]
-    start = rest[:, None] + 1e-6 * jnp.cos(k * x)
+    start = rest[:, None] + 1e-6 * jnp.cos(k * x)[None]
     times = np.array([2.0, 3.0])
     ys = sciml.solve(model, start, t0=0.0, t1=3.0, dt=0.01, saveat=times, solver=sciml.solvers.RKC2()).ys
     sizes = jnp.abs(jnp.fft.rfft(ys[:, 0])[:, 4])
