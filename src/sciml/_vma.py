@@ -14,7 +14,7 @@ import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
 
-from ._jaxprs import is_literal, run_equation
+from ._jaxprs import is_literal, programs_within, run_equation
 
 _T = TypeVar("_T")
 
@@ -101,15 +101,19 @@ def as_promoted_function(closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args)))
 
         def read(v):
-            return v.val if is_literal(v) else known[v]
+            return jnp.asarray(v.val, v.aval.dtype) if is_literal(v) else known[v]
 
         for eqn in jaxpr.eqns:
             if eqn.primitive.name in ("pvary", "pcast"):
-                out = [to_varying(jnp.asarray(read(v), v.aval.dtype), axes) for v in eqn.invars]
+                out = [to_varying(read(v), axes) for v in eqn.invars]
             elif eqn.primitive.name in ("jit", "pjit"):
                 out = as_promoted_function(eqn.params["jaxpr"])(*map(read, eqn.invars))
-            else:
+            elif any(programs_within(eqn)):
                 out = run_equation(eqn, map(read, eqn.invars), jaxpr.debug_info)
+            else:
+                # literals, and what `axis_index` makes anew, vary over fewer axes than what was promoted
+                made = eqn.primitive.bind(*promote(list(map(read, eqn.invars))), **eqn.params)
+                out = made if eqn.primitive.multiple_results else [made]
             known.update(zip(eqn.outvars, out))
         return [read(v) for v in jaxpr.outvars]
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec as P
 
+import sciml
 from sciml import inspect, parallel
 from sciml.spatial import Boundaries, Dirichlet, Extrapolate, Grid, Neumann, Periodic, Robin
 
@@ -161,6 +162,41 @@ def test_wave_equation(mesh, kind, dtype):
     found, expected = (jax.jit(jax.grad(ft.partial(loss, split=s), argnums=(0, 1)))(u, courant) for s in (True, False))
     for a, b in zip(found, expected):
         assert np.abs(a - b).max() <= 1e-6 * np.abs(b).max()
+
+
+STEPS = {"fixed": {"dt": 0.05}, "adaptive": {"rtol": 1e-4, "atol": 1e-4}}
+
+
+def end_of_a_solve(domain, steps):
+    """The end state of a reaction-diffusion equation: `solve` traces the model once, and each device runs the program."""
+
+    def end(u, rate):
+        def model(t, u, rate):
+            return rate * laplacian(domain.pad(u, 1, t=t)) + u - u**3
+
+        return sciml.solve(model, u, t0=0.0, t1=0.2, args=rate, norm=domain.rms, **STEPS[steps]).ys[-1]
+
+    return end
+
+
+def test_a_solve_split_over_both_axes(mesh):
+    domain = parallel.Domain(("x", "y"), boundaries=boundaries("all"), mesh=mesh)
+    end = end_of_a_solve(domain, "fixed")
+    u, rate = field(), jnp.asarray(0.3)
+    np.testing.assert_allclose(domain.run(end, u, rate), end(u, rate), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["all", "periodic"])
+@pytest.mark.parametrize("steps", STEPS)
+def test_the_gradient_of_a_solve_split_over_both_axes(mesh, kind, steps):
+    domain = parallel.Domain(("x", "y"), boundaries=boundaries(kind), mesh=mesh)
+    end = end_of_a_solve(domain, steps)
+    u, rate = field(), jnp.asarray(0.3)
+    found = jax.grad(lambda u, rate: jnp.sum(domain.run(end, u, rate) ** 3), (0, 1))(u, rate)
+    expected = jax.grad(lambda u, rate: jnp.sum(end(u, rate) ** 3), (0, 1))(u, rate)
+    for a, b in zip(found, expected):
+        assert np.abs(a - b).max() <= 1e-9 * np.abs(b).max()
 
 
 @pytest.mark.slow

@@ -47,8 +47,8 @@ class AbstractDiffusing(AbstractSplit):
         d = self.diffusions()
         if not isinstance(d, tuple):
             return ImplicitDiffusion(self.laplacian, d).solve(shift, right)
-        own = [of_component(self.laplacian, number) for number in range(len(d))]
-        return jnp.stack([ImplicitDiffusion(*one).solve(shift, r) for *one, r in zip(own, d, right)])
+        own = [ImplicitDiffusion(of_component(self.laplacian, i), x) for i, x in enumerate(d)]
+        return jnp.stack([one.solve(shift, r) for one, r in zip(own, right)])
 
     def modal(self, y: Float[Array, "..."]) -> AbstractSemilinear | None:
         """Returns the model in the modes of diffusion; None where these have no transform."""
