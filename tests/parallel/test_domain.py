@@ -168,7 +168,7 @@ STEPS = {"fixed": {"dt": 0.05}, "adaptive": {"rtol": 1e-4, "atol": 1e-4}}
 
 
 def end_of_a_solve(domain, steps):
-    """The end state of a reaction-diffusion equation: `solve` traces the model once, and each device runs the program."""
+    """The end of a reaction-diffusion equation: `solve` traces the model once, and each device runs the program."""
 
     def end(u, rate):
         def model(t, u, rate):
