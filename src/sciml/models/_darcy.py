@@ -104,7 +104,12 @@ class Darcy(AbstractSplit):
         return 2 * jnp.max(diagonal) / jnp.min(jnp.asarray(self.storage, diagonal.dtype))
 
     def steady(
-        self, solver: lx.AbstractLinearSolver | None = None, *, t: RealScalarLike | None = None, args: Args = None
+        self,
+        solver: lx.AbstractLinearSolver | None = None,
+        *,
+        t: RealScalarLike | None = None,
+        args: Args = None,
+        throw: bool = True,
     ) -> Float[Array, "..."]:
         """Returns the pressure at which nothing changes.
 
@@ -112,10 +117,14 @@ class Darcy(AbstractSplit):
             solver: As `sciml.spatial.solve_elliptic` takes it.
             t: The time, for values at the walls that are functions.
             args: Their second argument.
+            throw: Whether to raise an error if no solution is found, outside of transformations.
+
+        Raises:
+            SolveError: If no solution is found and `throw` is set.
         """
         operator = self._operator(None)
         q = jnp.broadcast_to(jnp.asarray(self.q, operator.dtype), self.boundary.shape)
-        return solve_elliptic(operator, q, solver, t=t, args=args)
+        return solve_elliptic(operator, q, solver, t=t, args=args, throw=throw)
 
     def _operator(self, dtype: Any) -> EllipticOperator:
         return EllipticOperator(self.boundary, self.k, dtype=dtype)

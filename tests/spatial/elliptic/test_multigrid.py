@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import sciml
+from sciml import SolveError, Status
 from sciml.spatial import (
     Boundaries,
     ChebyshevSmoother,
@@ -343,11 +344,36 @@ def test_solutions_across_a_jump_are_of_second_order():
 
 
 @pytest.mark.x64
-def test_a_solution_that_is_not_found_is_nan():
+def test_a_solution_that_is_not_found_is_an_error_or_nan():
     boundary = Boundaries(Grid((9, 8)), Dirichlet(0.0))
     operator = EllipticOperator(boundary, jnp.ones((9, 8), DTYPE))
-    u = solve_elliptic(operator, random((9, 8)), Multigrid(max_steps=1))
-    assert jnp.all(jnp.isnan(u))
+    solver, f = Multigrid(max_steps=1), random((9, 8))
+    with pytest.raises(SolveError, match="Multigrid did not converge within max_steps=1") as caught:
+        solve_elliptic(operator, f, solver)
+    assert caught.value.status == Status.diverged
+    assert jnp.all(jnp.isnan(solve_elliptic(operator, f, solver, throw=False)))
+    assert jnp.all(jnp.isnan(jax.jit(lambda f: solve_elliptic(operator, f, solver))(f)))
+
+
+@pytest.mark.x64
+def test_the_error_of_a_solution_that_is_not_found_says_why():
+    boundary = Boundaries(Grid((9, 8)), Dirichlet(0.0))
+    k, f = jnp.ones((9, 8), DTYPE), random((9, 8))
+    several = jnp.stack([f, f.at[3, 4].set(jnp.nan), 2 * f])
+    with pytest.raises(SolveError, match="for 1 of 3 right-hand sides. The right-hand side, or a value") as caught:
+        solve_elliptic(EllipticOperator(boundary, k), several)
+    assert caught.value.status.tolist() == [0, Status.nonfinite, 0]
+    found = solve_elliptic(EllipticOperator(boundary, k), several, throw=False)
+    assert jnp.all(jnp.isfinite(found[0])) and jnp.all(jnp.isnan(found[1]))
+    with pytest.raises(SolveError, match="`k` is negative or NaN in places"):
+        solve_elliptic(EllipticOperator(boundary, k.at[4, 4].set(jnp.nan)), f)
+
+
+@pytest.mark.parametrize("given", [{"coarsening": "galerkin"}, {"coarsening": Galerkin}, {"cycle": VCycle}])
+def test_parts_that_are_not_made_are_refused(given):
+    (name,) = given
+    with pytest.raises(TypeError, match=rf"`Multigrid\({name}=...\)` must be a {name} such as|parameter '{name}'"):
+        Multigrid(**given)
 
 
 def test_the_solver_is_chosen_by_the_operator():

@@ -47,7 +47,9 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
     the number of unknowns need not be a power of two.
 
     A cycle reduces the residual as much where coefficients jump as where they are the same everywhere, because the
-    coarse levels are made from the coefficients: `python -m benchmarks multigrid` prints the factors.
+    coarse levels are made from the coefficients: `python -m benchmarks multigrid` prints the factors. That holds for
+    regions, layers and channels, which some coarser grid still shows. Coefficients that jump from cell to cell without
+    order take tens of cycles, and more on finer grids: raise `max_steps`.
 
     Where the constants are the kernel of the operator, the right-hand side is taken without its mean and the solution
     has the mean zero: the solution of least squares.
@@ -61,7 +63,8 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         coarsening: How the coarse levels are made; None for `Resistors` where the coefficients $k$ are numbers, and
             `Galerkin` where they are fields.
         rtol: The norm of the residual that ends the solve, relative to that of the right-hand side; None for 1e-10
-            in float64 and 1e-5 in float32.
+            in float64 and 1e-5 in float32. The residual is followed from cycle to cycle; that of the solution
+            cannot be less than rounding, about $k\, u / h^2$ times 1e-7 in float32.
         atol: The norm of the residual that ends it in any case.
         max_steps: The largest number of cycles.
 
@@ -89,6 +92,12 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
     rtol: RealScalarLike | None = None
     atol: RealScalarLike = 0.0
     max_steps: int = eqx.field(static=True, default=100, converter=check_max_steps)
+
+    def __check_init__(self):
+        kinds = (("cycle", AbstractCycle, "VCycle()"), ("coarsening", AbstractCoarsening | None, "Galerkin()"))
+        for name, kind, right in kinds:
+            if not isinstance(value := getattr(self, name), kind):
+                raise TypeError(f"`Multigrid({name}=...)` must be a {name} such as `{right}`, but is {value!r}.")
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> MultigridState:
         """Returns the levels below an operator.

@@ -11,8 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
+import numpy as np
 from jaxtyping import Array, Inexact
 
+from ..._checks import concrete
+from ..._status import SolveError, Status
 from ..._types import Args, RealScalarLike
 from ..._vma import promote
 from ._compatible import without_mean
@@ -52,11 +55,12 @@ def solve_elliptic(
     *,
     t: RealScalarLike | None = None,
     args: Args = None,
+    throw: bool = True,
 ) -> Inexact[Array, "..."]:
     r"""Returns the solution of $c\, u - \nabla \cdot (k \nabla u) = f$ with the values at the walls.
 
     It can be differentiated by everything, forwards and backwards: `f`, the coefficients, the values at the walls. Each
-    derivative takes one more solve. A solution that is not found is NaN.
+    derivative takes one more solve. Where no solution is found, it is NaN, under a transformation without a word.
 
     Where no side gives a value and `c` is zero, the mean of the solution is zero, and the data must balance; see
     `Poisson`.
@@ -68,9 +72,11 @@ def solve_elliptic(
             what `default_solver` chooses.
         t: The time, for values at the walls that are functions.
         args: Their second argument.
+        throw: Whether to raise an error if no solution is found; under a transformation look for NaN.
 
     Raises:
         ValueError: If `f` has the wrong shape, or known data is incompatible.
+        SolveError: If no solution is found and `throw` is set.
 
     Example:
         ```python
@@ -101,7 +107,37 @@ def solve_elliptic(
     fn = functools.partial(_solve, operator, solver)
     for _ in range(f.ndim - len(shape)):
         fn = jax.vmap(fn)
-    return fn(right)
+    u = fn(right)
+    if throw and concrete(u):
+        _raise_if_nan(operator, u, right, solver)
+    return u
+
+
+def _raise_if_nan(operator: EllipticOperator, u: Array, right: Array, solver: lx.AbstractLinearSolver) -> None:
+    """Says how many right-hand sides have no solution, and why."""
+    axes = tuple(range(-len(operator.boundary.shape), 0))
+    failed = np.asarray(jnp.any(jnp.isnan(u), axes))
+    if not failed.any():
+        return
+    given = np.asarray(jnp.all(jnp.isfinite(right), axes))
+    codes = np.where(failed, np.where(given, Status.diverged, Status.nonfinite), Status.successful)
+    of = f" for {np.sum(failed)} of {failed.size} right-hand sides" if failed.ndim else ""
+    if not np.any(failed & given):
+        why = "The right-hand side, or a value at a wall, is NaN or infinite."
+    elif bad := [name for name, x in (("k", operator.k), ("c", operator.c)) if not _nowhere_negative(x)]:
+        why = f"The coefficient `{bad[0]}` is negative or NaN in places: it must be positive, or zero, everywhere."
+    else:
+        limit = getattr(solver, "max_steps", None)
+        within = "" if limit is None else f" within max_steps={limit}"
+        why = (
+            f"{type(solver).__name__} did not converge{within}. Give a solver more steps or a looser tolerance, as in "
+            "`solver=Multigrid(max_steps=1000)` or `solver=Multigrid(rtol=1e-4)`."
+        )
+    raise SolveError(f"`solve_elliptic` found no solution{of}. {why}", codes)
+
+
+def _nowhere_negative(coefficient: Array | tuple[Array, ...] | None) -> bool:
+    return all(np.all(np.asarray(x) >= 0) for x in jax.tree.leaves(coefficient) if concrete(x))
 
 
 @eqx.filter_jit
