@@ -111,13 +111,14 @@ S = np.float32(1.0)
         (line, X + 1, S, {}, "members"),
         (line, X, S + 1, {}, "shared"),
         (line, X, S, {"block": 3}, "block"),
-        (line, X, S, {"schedule": "sorted", "cost": X}, "order"),
-        (line, X, S, {"output": jnp.negative}, "function"),
+        (line, X, S, {"schedule": "sorted", "cost": X}, "schedule"),
+        (line, X, S, {"output": jnp.negative}, "output"),
     ],
 )
 def test_another_sweep_is_refused(tmp_path, fn, params, shared, options, differs):
+    """The message names what differs, and not the program that follows from it."""
     quiet(line, X, S, block=2, store=tmp_path)
-    with pytest.raises(StoreError, match=f"(?s)another run.*`{differs}`"):
+    with pytest.raises(StoreError, match=f"another run .* cannot be resumed:\n  `{differs}"):
         quiet(fn, params, shared, **{"block": 2} | options, store=tmp_path)
     np.testing.assert_array_equal(quiet(line, X, S, block=2, store=tmp_path).values, X + 1)  # it is as it was
 

@@ -246,6 +246,21 @@ def test_fields_have_the_coordinates_of_their_grid(tmp_path):
 
 
 @pytest.mark.x64
+def test_a_run_that_is_being_written_can_be_read(tmp_path):
+    seen = []
+
+    def look(done, total):
+        found = load(tmp_path)
+        assert not found.finished and (len(found) == 0 or found.values.shape == (len(found), 2))
+        seen.append(len(found))
+
+    options = dict(dt=0.01, save_every=0.1, segment_steps=50, checkpoint_every=0.0, store=tmp_path)
+    run = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), t0=0.0, t1=5.0, **options, progress=look)
+    assert any(0 < n < len(run) for n in seen) and seen == sorted(seen)
+    np.testing.assert_array_equal(load(tmp_path).values, run.values)
+
+
+@pytest.mark.x64
 def test_another_run_is_refused(tmp_path):
     def call(rate=1.0, **options):
         given = dict(t0=0.0, t1=1.0, dt=0.1, save_every=0.5, store=tmp_path, **QUIET)
@@ -259,6 +274,8 @@ def test_another_run_is_refused(tmp_path):
         call(rate=2.0)
     with pytest.raises(StoreError, match=r"`t1`: 1.0 before, 2.0 now"):
         call(t1=2.0)
+    with pytest.raises(StoreError, match=r"cannot be resumed:\n  `segment_steps`: None before, 7 now\nGive"):
+        call(segment_steps=7)
     with pytest.raises(StoreError, match="holds no run"):
         load(tmp_path / "nothing")
     assert call(stop=WallTime(100.0)).finished  # a limit of time does not make it another run

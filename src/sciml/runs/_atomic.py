@@ -126,10 +126,12 @@ def read_npz(path: str | os.PathLike, wanted: Callable[[str], bool] = lambda nam
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files if wanted(name)}
+    except OSError as error:
+        raise StoreError(f"{str(path)!r} cannot be read: {_cause(error)}.") from error
     except Exception as error:  # a damaged zip raises errors of many kinds
         raise StoreError(
-            f"{str(path)!r} cannot be read: {error}. If the file was damaged, delete it: what is missing is computed "
-            "again where the run allows it."
+            f"{str(path)!r} cannot be read: it is not a whole npz file of arrays. If it was damaged or cut short, "
+            "delete it: what is missing is computed again where the run allows it."
         ) from error
 
 

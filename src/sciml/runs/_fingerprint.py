@@ -45,11 +45,13 @@ class Part(NamedTuple):
         digest: Of all that belongs to it.
         text: What it is, in a line, for people.
         leaves: What it holds, by the way to it, if that is not too much: a digest and a line each.
+        follows: Whether it depends on other parts, and so says nothing new where these differ.
     """
 
     digest: str
     text: str
     leaves: Mapping[str, Sequence[str]] = types.MappingProxyType({})
+    follows: bool = False
 
 
 class Fingerprint(NamedTuple):
@@ -77,8 +79,13 @@ class Fingerprint(NamedTuple):
 
     def differences(self, other: "Fingerprint") -> list[str]:
         """Returns a line for each part, or each leaf of it, that differs: its name, what it was and is in `other`."""
+        names = dict.fromkeys((*self.parts, *other.parts))
+        follow = {name for name in names if any(name in f.parts and f.parts[name].follows for f in (self, other))}
+        return self._lines(other, [n for n in names if n not in follow]) or self._lines(other, sorted(follow))
+
+    def _lines(self, other: "Fingerprint", names: Sequence[str]) -> list[str]:
         lines = []
-        for name in dict.fromkeys((*self.parts, *other.parts)):
+        for name in names:
             mine, theirs = self.parts.get(name), other.parts.get(name)
             if mine is None or theirs is None:
                 lines.append(
@@ -93,7 +100,7 @@ class Fingerprint(NamedTuple):
 def fingerprint(**parts: Any) -> Fingerprint:
     """Returns the fingerprint of named values, and of versions and platform.
 
-    Arrays count by dtype, shape and bytes, random keys by their data, functions by name, compiled code,
+    Arrays count by dtype, shape and bytes, random keys by their data, functions by compiled code,
     defaults, what they close over and the globals they read, classes by their functions, modules and other objects
     by what they hold. Code of installed packages counts by its name: their versions stand for it.
 
@@ -149,8 +156,10 @@ def describe(value: Any) -> str:
 
 
 def _to_json(part: Part) -> dict[str, Any]:
-    found = {"digest": part.digest, "text": part.text}
-    return {**found, "leaves": dict(part.leaves)} if part.leaves else found
+    found: dict[str, Any] = {"digest": part.digest, "text": part.text}
+    if part.leaves:
+        found["leaves"] = dict(part.leaves)
+    return {**found, "follows": True} if part.follows else found
 
 
 def leaves_of(name: str, value: Any) -> dict[str, tuple[str, str]]:
@@ -311,7 +320,6 @@ class _Hasher:
         return _digest("code", code.co_code, repr(names), self._many("consts", code.co_consts, path, False))
 
     def _function(self, fn: types.FunctionType, path: str, strict: bool) -> str:
-        name = _digest("name", str(fn.__module__), fn.__qualname__)
         cells = [cell.cell_contents for cell in fn.__closure__ or () if _filled(cell)]
         free = dict(zip(fn.__code__.co_freevars, cells))
         held = (
@@ -320,11 +328,9 @@ class _Hasher:
             self.digest(fn.__kwdefaults__, path, strict),
         )
         if _is_foreign(fn.__module__):
-            return _digest("function", name, *held)
+            return _digest("function", _digest("name", str(fn.__module__), fn.__qualname__), *held)
         reads = {n: fn.__globals__[n] for n in _globals_of(fn.__code__) if n in fn.__globals__}
-        return _digest(
-            "function", name, *held, self._code(fn.__code__, path), self._named("globals", reads, path, False)
-        )
+        return _digest("function", *held, self._code(fn.__code__, path), self._named("globals", reads, path, False))
 
     def _class(self, cls: type, path: str) -> str:
         name = _digest("class", str(cls.__module__), cls.__qualname__)

@@ -121,7 +121,8 @@ def iterate(
         segment, read_axes(step, (), key, None), segment.start(state), saved,
         name="iterate",
         depends_on=dict(
-            step=step, state=state, steps=steps, key=key, save_every=every, output=output, stop=stops.traced
+            step=step, state=state, steps=steps, key=key, save_every=every, output=output, stop=stops.traced,
+            segment_steps=segment_steps,
         ),
         store=store, resume=resume, checkpoint_every=checkpoint_every, checkpoints=checkpoints, progress=progress,
         throw=throw,

@@ -154,7 +154,7 @@ def simulate(
         depends_on=dict(
             model=model, y0=y0, args=args, t0=t0, t1=t1, dt=dt, save_every=save_every, saveat=saveat, output=output,
             stop=stops.traced, solver=solver, controller=controller, rtol=rtol, atol=atol, max_steps=max_steps,
-            in_axes=in_axes,
+            in_axes=in_axes, segment_steps=segment_steps,
         ),
         store=store, resume=resume, checkpoint_every=checkpoint_every, checkpoints=checkpoints, progress=progress,
         throw=throw,

@@ -18,7 +18,8 @@ class FrameWriter:
     """Collects frames into blocks of a fixed number and writes these, and checkpoints, in the order they come.
 
     What belongs into a block that is not full yet is part of every checkpoint, so that a run that goes on from one
-    writes the same blocks as one that was never interrupted.
+    writes the same blocks as one that was never interrupted. The store gets it with each checkpoint as well, for readers
+    of a run that is under way.
 
     Args:
         store: Where blocks go.
@@ -151,6 +152,7 @@ class FrameWriter:
 
     def _save(self, number: int, carried: PyTree) -> None:
         assert self._checkpoints is not None
+        self._flush()
         held = {str(i): x for i, x in enumerate(jax.tree.leaves(_joined(self._pieces)))} if self._pieces else {}
         counts = {"frames": np.int64(self.frames), "leaves": np.int64(len(held))}
         self._checkpoints.put(number, {"carried": carried, "held": held, **counts})
