@@ -6,7 +6,7 @@ what they take to the axes that any of it varies over. This file alone knows JAX
 that, which is young and has changed its names.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -66,6 +66,13 @@ def promote(tree: _T) -> _T:
 def match(tree: _T, like: Any) -> _T:
     """Returns `tree` with every array leaf varying over the axes that `like` varies over."""
     return to_varying(tree, vma_of(like))
+
+
+def as_traced(values: Iterable[Any], atoms: Sequence[Any]) -> list:
+    """Returns values that vary over at least the axes over which the operands of an equation do."""
+    if not jax.sharding.get_abstract_mesh().manual_axes:
+        return list(values)
+    return [to_varying(x, _axes_of_type(v.aval)) for x, v in zip(values, atoms, strict=True)]
 
 
 def closed_over(fn: Callable, *args: Any) -> list:

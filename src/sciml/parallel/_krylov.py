@@ -9,8 +9,9 @@ by the implicit function theorem; no iteration is recorded.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.extend as jex
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from jaxtyping import Array, Int, PyTree, Real
 from .._loops import while_loop
 from .._status import Status
 from .._types import RealScalarLike
-from .._vma import match, to_varying, vma_of
+from .._vma import as_promoted_function, match, to_varying, vma_of
 
 
 class LinearSolution(NamedTuple):
@@ -66,16 +67,30 @@ def cg(operator: Callable[[PyTree], PyTree], b: PyTree, rule: Rule) -> LinearSol
 
     def forward(consts, b):
         found = _iterate(lambda x: program(consts, x), b, rule)
-        return found, (consts, found.value)
+        return found, _Kept(consts, found.value, tuple(map(vma_of, consts)))
 
     def backward(kept, cotangent):
-        consts, x = kept
+        consts, x = kept.consts, kept.x
         b_bar = _iterate(lambda x: program(consts, x), cotangent.value, rule).value
         _, pull = jax.vjp(lambda consts: jax.tree.map(jnp.negative, program(consts, x)), consts)
-        return pull(b_bar)[0], b_bar
+        return list(map(_summed, pull(b_bar)[0], kept.axes)), b_bar
 
     solve.defvjp(forward, backward)
     return solve(consts, b)
+
+
+class _Kept(eqx.Module):
+    """What the pullback needs; a loop around it may have promoted what was the same on all devices."""
+
+    consts: list[Any]
+    x: PyTree
+    axes: tuple[frozenset, ...] = eqx.field(static=True)
+
+
+def _summed(cotangent: Array, axes: frozenset) -> Array:
+    """Returns the cotangent of what varied over fewer axes before it was promoted."""
+    more = tuple(sorted(vma_of(cotangent) - axes))
+    return jax.lax.psum(cotangent, more) if more else cotangent
 
 
 def _as_program(operator: Callable, b: PyTree, together: tuple[str, ...]) -> tuple[Callable, list, PyTree]:
@@ -92,7 +107,7 @@ def _as_program(operator: Callable, b: PyTree, together: tuple[str, ...]) -> tup
         raise ValueError(f"`Domain.cg`: `operator` must return what is like `b`, of {shapes}, but returned {out}.")
 
     def program(consts, x):
-        run = jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(closed.jaxpr, consts))
+        run = as_promoted_function(jex.core.ClosedJaxpr(closed.jaxpr, consts))  # backwards more may vary than forwards
         return jax.tree.unflatten(structure, run(*jax.tree.leaves(x)))
 
     return program, closed.consts, b

@@ -18,8 +18,8 @@ class FrameWriter:
     """Collects frames into blocks of a fixed number and writes these, and checkpoints, in the order they come.
 
     What belongs into a block that is not full yet is part of every checkpoint, so that a run that goes on from one
-    writes the same blocks as one that was never interrupted. The store gets it with each checkpoint as well, for readers
-    of a run that is under way.
+    writes the same blocks as one that was never interrupted. The store gets it with each checkpoint as well, for who
+    reads a run that is under way.
 
     Args:
         store: Where blocks go.

@@ -69,7 +69,13 @@ class Spectral(eqx.Module):
     field: str = eqx.field(static=True)
 
     def __init__(self, grid: Grid, boundary: Any, field: Literal["real", "complex"] = "real"):
-        boundaries: Boundaries = as_boundary(grid, boundary)
+        boundaries = as_boundary(grid, boundary)
+        if not isinstance(boundaries, Boundaries):
+            raise TypeError(
+                f"`Spectral(boundary=...)` must be Boundaries(grid, conditions), or conditions, but is a "
+                f"{type(boundaries).__name__}: its transforms go along whole axes. For a field that is split over "
+                "devices there are `Domain.fftn` and models of finite differences."
+            )
         if field not in ("real", "complex"):
             raise ValueError(f"`Spectral(field=...)` must be 'real' or 'complex', but is {field!r}.")
         self.grid, self.location, self.field = grid, boundaries.location, field

@@ -21,7 +21,7 @@ from jaxtyping import PyTree
 from ..._barrier import behind_a_branch
 from ..._checks import concrete
 from ..._jaxprs import is_literal, programs_within, run_equation
-from ..._vma import promote, struct, vma_of
+from ..._vma import as_traced, promote, struct, vma_of
 from . import _elementwise as elementwise
 from ._movement import MOVEMENTS, moved_by_index
 from ._values import (
@@ -186,12 +186,13 @@ def _evaluate_whole(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
     if eqn.primitive.name in ("pvary", "pcast"):
         return inputs  # lanes vary over all axes from the start
     whole = promote([gather(v, ev.count) for v in inputs])
+    arrays = as_traced((v.array for v in whole), eqn.invars)  # a promotion before may have been left out
     if not any(v.batched for v in whole):
-        out = run_equation(eqn, (v.array for v in whole), ev.debug_info)
+        out = run_equation(eqn, arrays, ev.debug_info)
         return [tidy(Whole(o, o.ndim)) for o in out]
     axes = tuple(-1 if v.batched else None for v in whole)
     out = jax.vmap(lambda *a: run_equation(eqn, a, ev.debug_info), in_axes=axes, out_axes=-1, axis_size=ev.count)(
-        *(v.array for v in whole)
+        *arrays
     )
     return [tidy(Whole(o, o.ndim - 1)) for o in out]
 

@@ -203,7 +203,10 @@ def _harmonic(a: Array, b: Array) -> Array:
 
 def _check_boundary(boundary: Boundaries) -> None:
     if not isinstance(boundary, Boundaries):
-        raise TypeError(f"`EllipticOperator(boundary=...)` must be Boundaries(grid, conditions), but is {boundary!r}.")
+        raise TypeError(
+            f"`EllipticOperator(boundary=...)` must be Boundaries(grid, conditions), but is a "
+            f"{type(boundary).__name__}."
+        )
     for axis, name in enumerate(boundary.grid.names):
         for side, offset in zip(boundary.sides[axis], boundary.offsets(axis)):
             if not isinstance(side, Periodic | Dirichlet | Neumann | Robin):
