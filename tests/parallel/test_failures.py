@@ -94,7 +94,7 @@ def check(n, count, **options):
     expected = good.values[kinds["singular"]]
     np.testing.assert_allclose(again.values[kinds["singular"]], expected, rtol=0.05, atol=0.05)
     steps, singular = kinds["steps"].size, kinds["singular"].size
-    assert f"{count} retried, {steps + singular} recovered: {steps} by attempt 2, {singular} by attempt 3" in str(again)
+    assert f"{count} retried, {steps + singular} recovered: {steps} by retry 1, {singular} by retry 2" in str(again)
     return bad, retry, again
 
 
@@ -150,6 +150,11 @@ def test_retries_keep_the_members_keys():
     found = quiet(noisy, X, key=key, on_fail=parallel.Retry([{"limit": 9.0}]), block=3)
     plain = quiet(ft.partial(noisy, limit=9.0), X, key=key, block=3)
     np.testing.assert_allclose(found.values, plain.values, rtol=1e-6)
+
+
+def test_one_retry_may_stand_alone():
+    assert parallel.Retry({"max_steps": 5}) == parallel.Retry([{"max_steps": 5}])
+    assert parallel.Retry(jnp.sin).attempts == (jnp.sin,)
 
 
 def test_bad_retries():

@@ -143,6 +143,8 @@ def test_xarray():
     assert dict(found.sizes) == {"a": 4, "b": 3, "u_0": 5}
     np.testing.assert_allclose(found["u"].sel(a=1.0, b=2), np.ones(5))
     assert found["b_value"].dims == ("a", "b") and int(found["status"].sum()) == 0
+    assert found["status"].attrs["flag_meanings"].split()[int(found["status"][0, 0])] == "successful"
+    assert found["attempts"].dims == ("a", "b") and int(found["attempts"].min()) == 1
     plain = quiet(lambda p: jnp.stack([p, p]), RHO).to_xarray()
     assert plain["value"].dims == ("member", "value_0") and np.array_equal(plain["parameter"], RHO)
     named = quiet(lambda p: p["x"], {"x": RHO, "w": np.ones((101, 2))}).to_xarray()

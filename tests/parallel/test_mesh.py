@@ -44,6 +44,8 @@ def test_bad_sizes(sizes, message):
 def test_bad_devices():
     with pytest.raises(ValueError, match="got no devices"):
         parallel.mesh(devices=[])
+    with pytest.raises(TypeError, match=r"`mesh\(devices=...\)` must be devices, .* is \[0, 1\]"):
+        parallel.mesh(devices=[0, 1])
     with pytest.raises(ValueError, match="same device twice"):
         parallel.mesh(devices=[jax.devices()[0]] * 2)
 

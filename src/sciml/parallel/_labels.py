@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._status import Status
 from ._grid import Grid
 from ._members import expand, is_array
 
 
 def to_dataset(result: Any) -> Any:
-    """Returns the values and the status of a `SweepResult` as an `xarray.Dataset`.
+    """Returns the values of a `SweepResult`, its status and attempts as an `xarray.Dataset`.
 
     Raises:
         ImportError: If xarray is not installed.
@@ -23,7 +24,8 @@ def to_dataset(result: Any) -> Any:
         raise ImportError("`to_xarray` needs xarray: `pip install sciml[io]`, or `pip install xarray`.") from error
     if result.values is None:
         raise ValueError("`to_xarray`: this sweep kept no values of its members: see `reduced`.")
-    variables = {name: x for name, x in _named(result.values, "value").items()} | {"status": result.status}
+    variables = {name: x for name, x in _named(result.values, "value").items()}
+    variables |= {"status": result.status, "attempts": result.attempts}
     members = result.members
     if isinstance(members, Grid) and all(np.ndim(x) == 1 for x in members.axes.values()):
         dims = list(members.axes)
@@ -38,7 +40,13 @@ def to_dataset(result: Any) -> Any:
     for name, x in variables.items():
         name = f"{name}_value" if name in coords else name
         found[name] = (dims + [f"{name}_{i}" for i in range(x.ndim - len(dims))], x)
-    return xarray.Dataset(found, coords=coords)
+    dataset = xarray.Dataset(found, coords=coords)
+    # the names of the codes, as the CF conventions have them
+    dataset["status_value" if "status" in coords else "status"].attrs |= {
+        "flag_values": np.array([int(code) for code in Status], np.int32),
+        "flag_meanings": " ".join(code.name for code in Status),
+    }
+    return dataset
 
 
 def _named(tree: Any, alone: str) -> dict[str, np.ndarray]:

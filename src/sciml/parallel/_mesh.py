@@ -30,7 +30,7 @@ def mesh(*, member: int = -1, devices: Sequence[Any] | np.ndarray | None = None,
 
     Raises:
         ValueError: If the sizes do not use all the devices, if more than one is -1, or if there is no device.
-        TypeError: If a size is not an integer.
+        TypeError: If a size is not an integer, or something in `devices` is no device.
 
     Example:
         ```python
@@ -43,6 +43,8 @@ def mesh(*, member: int = -1, devices: Sequence[Any] | np.ndarray | None = None,
     """
     grid = np.asarray(jax.devices() if devices is None else devices, dtype=object).reshape(-1)
     sizes = {name: _size(name, size) for name, size in {MEMBER: member, **axes}.items()}
+    if any(not isinstance(device, jax.Device) for device in grid):
+        raise TypeError(f"`mesh(devices=...)` must be devices, such as `jax.devices()[:2]`, but is {devices!r}.")
     if grid.size == 0:
         raise ValueError("`mesh` got no devices. Leave `devices` out to use all of `jax.devices()`.")
     if len(set(grid)) != grid.size:

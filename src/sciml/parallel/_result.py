@@ -122,7 +122,7 @@ class SweepResult(eqx.Module):
         return surface(x, y, leaves[0], **options)
 
     def to_xarray(self) -> Any:
-        """Returns an `xarray.Dataset` of values and status, labelled by the parameters. Needs xarray.
+        """Returns an `xarray.Dataset` of values, status and attempts, labelled by the parameters. Needs xarray.
 
         The members of a grid have a dimension for each axis; others have one dimension, "member", along which every
         parameter that is a number is a coordinate. Further axes of a value named `y` are called `y_0`, `y_1` and so on.

@@ -8,6 +8,10 @@ import equinox as eqx
 from ._program import takes, takes_any
 
 
+def _as_attempts(given: Any) -> tuple[Any, ...]:
+    return (given,) if isinstance(given, Mapping) or callable(given) else tuple(given)
+
+
 class Retry(eqx.Module):
     """Runs members that failed again, with other options; for `sweep(..., on_fail=...)`.
 
@@ -17,7 +21,7 @@ class Retry(eqx.Module):
 
     Attributes:
         attempts: For each attempt, a mapping of keyword arguments that the sweep's function gets in addition,
-            or a function to run in its place, with the same arguments.
+            or a function to run in its place, with the same arguments. One attempt may stand alone.
 
     Raises:
         ValueError: If there is no attempt.
@@ -42,7 +46,7 @@ class Retry(eqx.Module):
         ```
     """
 
-    attempts: tuple[Any, ...] = eqx.field(converter=tuple)
+    attempts: tuple[Any, ...] = eqx.field(converter=_as_attempts)
 
     def __check_init__(self):
         if not self.attempts:

@@ -22,7 +22,7 @@ def summarise(result: Any) -> str:
     if again.any():
         good = result.status == 0
         each = [np.count_nonzero(good & (result.attempts == i)) for i in range(2, result.attempts.max() + 1)]
-        by = ", ".join(f"{count} by attempt {i}" for i, count in enumerate(each, 2) if count)
+        by = ", ".join(f"{count} by retry {i}" for i, count in enumerate(each, 1) if count)
         lines.append(f"  {np.count_nonzero(again)} retried, {sum(each)} recovered" + (f": {by}" if by else ""))
     params = expand(result.members) if result.failed.size else None
     for code in np.unique(result.status[result.failed]):
