@@ -183,6 +183,7 @@ def test_frames_are_read_when_they_are_asked_for(tmp_path, monkeypatch):
         np.testing.assert_allclose(found.values["t"], found.ts)
         assert found[-1]["t"] == 6.0 and found[3:40:2]["t"].shape == (19,) and found[::-1]["t"][0] == 6.0
         assert found[5]["big"].dtype == bool and found.reason == "reached t1 = 6" and len(list(found)) == 61
+        assert same(found[[0, 5, -1]], jax.tree.map(lambda x: x[np.array([0, 5, 60])], found.values))
         with pytest.raises(IndexError, match="61 frames"):
             found[61]
     counted = []

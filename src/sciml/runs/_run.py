@@ -1,6 +1,6 @@
 """What `simulate` returns."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from ._store import AbstractStore
 class Run:
     """The result of `simulate` and `iterate`: frames that are read when they are asked for, and how the run ended.
 
-    `len(run)` is the number of frames, `run[i]` one of them, `run[i:j]` some with times first, `run.values` all. A
+    `len(run)` is the number of frames, `run[i]` one of them, `run[i:j]` and `run[[i, j]]` some with times first, `run.values` all. A
     frame is what `output` returned or the state, as NumPy arrays, with members first where there are members.
 
     Attributes:
@@ -74,7 +74,7 @@ class Run:
     def __len__(self) -> int:
         return len(self._frames)
 
-    def __getitem__(self, at: int | slice) -> PyTree:
+    def __getitem__(self, at: int | slice | Sequence[int] | np.ndarray) -> PyTree:
         return self._frames[at]
 
     def __iter__(self) -> Iterator[PyTree]:
