@@ -16,8 +16,9 @@ from ._store import AbstractStore
 class Run:
     """The result of `simulate` and `iterate`: frames that are read when they are asked for, and how the run ended.
 
-    `len(run)` is the number of frames, `run[i]` one of them, `run[i:j]` and `run[[i, j]]` some with times first, `run.values` all. A
-    frame is what `output` returned or the state, as NumPy arrays, with members first where there are members.
+    `len(run)` is the number of frames, `run[i]` one of them, `run[i:j]` and `run[[i, j]]` some with times first,
+    `run.values` all. A frame is what `output` returned or the state, as NumPy arrays, with members first where there
+    are members.
 
     Attributes:
         ts: The times of the frames.
