@@ -294,7 +294,11 @@ def test_a_full_disk_and_an_unwritable_folder(tmp_path, monkeypatch):
     store = NpzStore(tmp_path / "full")
     written = store.numbers()
     assert 0 < len(written) < len(whole.store.numbers())
-    assert all(same(store.get(n), whole.store.get(n)) for n in written)
+    for n in written:  # the last one as far as it was filled at a checkpoint
+        found, expected = store.get(n), whole.store.get(n)
+        count = len(found["time"])
+        assert count == len(expected["time"]) or (n == written[-1] and count > 0)
+        assert same(found, {name: x[:count] for name, x in expected.items()})
     again = sciml.simulate(decay, jnp.ones(2), store=tmp_path / "full", **options)
     assert same(again.values, whole.values)
 
