@@ -147,6 +147,8 @@ def test_xarray():
     assert found["attempts"].dims == ("a", "b") and int(found["attempts"].min()) == 1
     plain = quiet(lambda p: jnp.stack([p, p]), RHO).to_xarray()
     assert plain["value"].dims == ("member", "value_0") and np.array_equal(plain["parameter"], RHO)
+    own = quiet(lambda p: {"attempts": 7 * p}, RHO).to_xarray()
+    np.testing.assert_array_equal(own["attempts"], 7 * RHO)  # a value of that name is not replaced
     named = quiet(lambda p: p["x"], {"x": RHO, "w": np.ones((101, 2))}).to_xarray()
     assert list(named.coords) == ["member", "x"]
     with pytest.raises(ValueError, match="kept no values"):

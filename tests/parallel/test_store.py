@@ -112,7 +112,7 @@ S = np.float32(1.0)
         (line, X, S + 1, {}, "shared"),
         (line, X, S, {"block": 3}, "block"),
         (line, X, S, {"schedule": "sorted", "cost": X}, "schedule"),
-        (line, X, S, {"output": jnp.negative}, "output"),
+        (line, X, S, {"output": jnp.negative}, "function`: .* with output="),
     ],
 )
 def test_another_sweep_is_refused(tmp_path, fn, params, shared, options, differs):
@@ -121,6 +121,17 @@ def test_another_sweep_is_refused(tmp_path, fn, params, shared, options, differs
     with pytest.raises(StoreError, match=f"another run .* cannot be resumed:\n  `{differs}"):
         quiet(fn, params, shared, **{"block": 2} | options, store=tmp_path)
     np.testing.assert_array_equal(quiet(line, X, S, block=2, store=tmp_path).values, X + 1)  # it is as it was
+
+
+def test_functions_of_other_names_are_the_same(tmp_path):
+    """They count by their program: a sweep that began in a script goes on where its functions are imported."""
+
+    def renamed(x, s, slope=1.0):
+        return slope * x + s
+
+    first = quiet(line, X, S, block=2, output=lambda y: -y, store=tmp_path)
+    again = quiet(renamed, X, S, block=2, output=jnp.negative, store=tmp_path)
+    np.testing.assert_array_equal(first.values, again.values)
 
 
 def test_keys_and_generators_are_told_apart(tmp_path):

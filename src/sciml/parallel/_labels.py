@@ -24,8 +24,7 @@ def to_dataset(result: Any) -> Any:
         raise ImportError("`to_xarray` needs xarray: `pip install sciml[io]`, or `pip install xarray`.") from error
     if result.values is None:
         raise ValueError("`to_xarray`: this sweep kept no values of its members: see `reduced`.")
-    variables = {name: x for name, x in _named(result.values, "value").items()}
-    variables |= {"status": result.status, "attempts": result.attempts}
+    variables = {"attempts": result.attempts, **_named(result.values, "value"), "status": result.status}
     members = result.members
     if isinstance(members, Grid) and all(np.ndim(x) == 1 for x in members.axes.values()):
         dims = list(members.axes)

@@ -97,7 +97,6 @@ def open_sweep(
         key=task.key,
         block=plan.block,
         schedule=schedule,
-        output=None if task.output is None else describe(task.output),
         order=None if np.array_equal(plan.order, np.arange(plan.order.size)) else plan.order,
     )
     if isinstance(members, Generated):
@@ -107,8 +106,9 @@ def open_sweep(
     for name, tree in (("members", members), ("shared", task.shared)):  # by arrays alone, but named as the caller does
         named = eqx.filter(tree, is_array)
         found.parts[name] = Part(found.parts[name].digest, describe(named), leaves_of(name, named))
-    # the program is also that of the members' shapes, the block and the output
-    found = Fingerprint({"function": Part(code, describe(_named(task.fn)), follows=True), **found.parts})
+    text = describe(_named(task.fn)) + ("" if task.output is None else f" with output={describe(task.output)}")
+    # the program is also that of the members' shapes and the block
+    found = Fingerprint({"function": Part(code, text, follows=True), **found.parts})
     info = {"members": int(plan.order.size), "block": plan.block, "blocks": plan.blocks, "schedule": schedule}
     open_run(store, found, info, kind="sweep", resume=resume)
 

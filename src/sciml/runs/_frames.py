@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -33,8 +33,8 @@ class Frames:
     def __getitem__(self, at: Any) -> PyTree:
         if isinstance(at, slice):
             return self._some(np.arange(*at.indices(self._count)))
-        if isinstance(at, Sequence | np.ndarray) and np.ndim(at) == 1:
-            return self._some(np.arange(self._count)[np.asarray(at)])
+        if np.ndim(at) == 1:
+            return self._some(np.arange(self._count)[list(at)])
         i = operator.index(at)
         if not -self._count <= i < self._count:
             raise IndexError(f"this run has {self._count} frames, so there is no frame {i}.")

@@ -36,7 +36,7 @@ def finite_difference_gradient(fn: Callable[[PyTree], Array], x: PyTree, *, step
         import numpy as np
         from sciml import verify
 
-        if jax.config.jax_enable_x64:
+        with jax.enable_x64(True):
             gradient = verify.finite_difference_gradient(lambda x: (x["a"] ** 3).sum(), {"a": np.arange(3.0)})
             assert np.allclose(gradient["a"], [0.0, 3.0, 12.0], atol=1e-8)
         ```
@@ -111,7 +111,7 @@ def check_gradient(
         def height(model):
             return model(0.0, jnp.array([1.0, 0.0]), None)[1]
 
-        if jax.config.jax_enable_x64:
+        with jax.enable_x64(True):
             assert verify.check_gradient(height, Pendulum()) <= 1.0
         ```
     """

@@ -55,8 +55,9 @@ class Galerkin(AbstractCoarsening):
     r"""Coarse levels are $P^T A P$, with an interpolation $P$ that follows the coefficients.
 
     Coarse cells are coupled across their corners too, with 9 cells in two dimensions and 27 in three. A cycle reduces
-    the residual as much where coefficients jump as where they are smooth, and somewhat more than with `Resistors`; it
-    takes more memory and time, the more the fewer coefficients the finest level has.
+    the residual as much where coefficients jump between regions that coarser grids still show as where they are smooth,
+    and somewhat more than with `Resistors`; it takes more memory and time, the more the fewer coefficients the finest
+    level has.
 
     Source:
         R. Alcouffe, A. Brandt, J. Dendy and J. Painter, SIAM J. Sci. Stat. Comput. 2:430, 1981; J. Dendy, J. Comput.

@@ -49,7 +49,7 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
     A cycle reduces the residual as much where coefficients jump as where they are the same everywhere, because the
     coarse levels are made from the coefficients: `python -m benchmarks multigrid` prints the factors. That holds for
     regions, layers and channels, which some coarser grid still shows. Coefficients that jump from cell to cell without
-    order take tens of cycles, and more on finer grids: raise `max_steps`.
+    order take many cycles, and more on finer grids: raise `max_steps`.
 
     Where the constants are the kernel of the operator, the right-hand side is taken without its mean and the solution
     has the mean zero: the solution of least squares.
