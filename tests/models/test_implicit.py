@@ -1,5 +1,7 @@
 """Models with diffusion under implicit-explicit and exponential methods, against tight explicit solutions."""
 
+import functools as ft
+
 import diffrax
 import jax
 import jax.numpy as jnp
@@ -29,8 +31,8 @@ MODELS["Diffusion-tensor"] = (
 MODELS["Darcy"] = (_darcy, CASES[0].y0)
 MODAL = [n for n in MODELS if n not in ("Diffusion-variable", "Diffusion-tensor", "Darcy")]
 QUICK = (("AllenCahn", "CrankNicolson"),)
-PAIRS = [(n, "ARK324") for n in MODELS] + [(n, "ETDRK4") for n in MODAL] + [(n, "CrankNicolson") for n in MODELS]
-PAIRS += [("AllenCahn", s) for s in STEPS if ("AllenCahn", s) not in PAIRS]
+METHODS = {n: ["ARK324", "CrankNicolson", *["ETDRK4"] * (n in MODAL)] for n in MODELS} | {"AllenCahn": list(STEPS)}
+PAIRS = [(n, s) for n, methods in METHODS.items() for s in methods]
 
 
 def by_small_steps(model, y0, t1=0.02, steps=4000):
@@ -50,6 +52,24 @@ def by_small_steps(model, y0, t1=0.02, steps=4000):
     return jax.lax.scan(step, y0, jnp.arange(steps, dtype=y0.dtype))[0]
 
 
+def value_and_gradient(name, periodic, end):
+    """Of a weighted sum of the state at the end, by all that the model holds."""
+    make, start = MODELS[name]
+    model, y0 = make(GRID, Periodic() if periodic else WALLS), start(GRID)
+    weights = jax.random.normal(jax.random.key(0), y0.shape)
+
+    def loss(model):
+        y = end(model, y0)
+        return jnp.sum(weights * y), y
+
+    return jax.jit(jax.value_and_grad(loss, has_aux=True, allow_int=True))(model)
+
+
+@ft.cache
+def reference(name, periodic):
+    return value_and_gradient(name, periodic, by_small_steps)
+
+
 def final(model, y0, solver, dt=None, t1=0.02, **options):
     return sciml.solve(model, y0, t0=0.0, t1=t1, dt=dt, solver=solver, **options).ys[-1]
 
@@ -59,21 +79,10 @@ def final(model, y0, solver, dt=None, t1=0.02, **options):
     "name, method", [pytest.param(*p, marks=[] if p in QUICK else pytest.mark.slow) for p in PAIRS]
 )
 def test_solution_and_gradient_are_those_of_a_tight_explicit_solve(name, method):
-    make, start = MODELS[name]
     transformed = method.startswith("ETD") and name in ("Burgers", "AdvectionDiffusion")  # of order four
-    model, y0 = make(GRID, Periodic() if transformed else WALLS), start(GRID)
-    weights = jax.random.normal(jax.random.key(0), y0.shape)
-
-    def value_and_gradient(end):
-        def loss(model):
-            y = end(model)
-            return jnp.sum(weights * y), y
-
-        return jax.jit(jax.value_and_grad(loss, has_aux=True, allow_int=True))(model)
-
-    (_, exact), by = value_and_gradient(lambda model: by_small_steps(model, y0))
+    (_, exact), by = reference(name, transformed)
     solver, dt = getattr(solvers, method)(), 0.02 / STEPS[method]
-    (_, found), found_by = value_and_gradient(lambda model: final(model, y0, solver, dt))
+    (_, found), found_by = value_and_gradient(name, transformed, lambda model, y0: final(model, y0, solver, dt))
     assert jnp.max(jnp.abs(found - exact)) < 1e-5
     for a, b in zip(jax.tree.leaves(found_by), jax.tree.leaves(by), strict=True):
         assert jnp.max(jnp.abs(a - b)) < 1e-4 * (1 + jnp.max(jnp.abs(b)))
@@ -93,9 +102,11 @@ def test_members_and_dtypes(dtype):
 
     for solver in (solvers.CrankNicolson(), solvers.ETDRK4(), solvers.ARK324()):
         values = jnp.array([0.5, 1.5], dtype)
-        together = jax.vmap(jax.grad(lambda d, solver=solver: loss(d, solver)))(values)
-        other = jax.grad(lambda d, solver=solver: jnp.sum(jax.vmap(lambda d: loss(d, solver))(d)))(values)
-        assert jnp.allclose(together, other, rtol=1e-4) and bool(jnp.all(jnp.isfinite(together)))
+        slopes = jax.vmap(jax.grad(lambda d, solver=solver: loss(d, solver)))(values)
+        assert slopes.dtype == dtype and bool(jnp.all(jnp.isfinite(slopes)))
+        if dtype == jnp.float64:
+            other = jax.grad(lambda d, solver=solver: jnp.sum(jax.vmap(lambda d: loss(d, solver))(d)))(values)
+            assert jnp.allclose(slopes, other, rtol=1e-4)
 
 
 def test_the_type_chooses_the_method():

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from ..._vma import promote
-from ._values import Constant
+from ._values import Constant, as_operand
 
 ELEMENTWISE = frozenset(
     """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp complex conj
@@ -90,6 +90,6 @@ def apply(name: str, bind: Callable[..., Any], entries: list[Any], dtypes: list[
                 return np.dtype(out_dtype).type(_FOLD[name](*entries))
         if name == "convert_element_type":
             return entries[0].astype(out_dtype)
-    lanes = max((np.shape(x) for x in entries), key=len)
-    arrays = [jnp.asarray(x, d) for x, d in zip(entries, dtypes)]
-    return bind(*promote([jnp.broadcast_to(x, lanes) if x.shape != lanes else x for x in arrays]))
+    lanes = max((x.shape for x in entries), key=len)
+    arrays = [as_operand(x, d) for x, d in zip(entries, dtypes)]
+    return bind(*promote([x if x.shape == lanes else jax.lax.broadcast(x, lanes) for x in arrays]))

@@ -97,7 +97,21 @@ def scatter(value: Value) -> Scattered:
         return value
     shape = value.shape
     flat = value.array.reshape((math.prod(shape),) + value.array.shape[len(shape) :])
-    return Scattered(boxed([flat[i] for i in range(flat.shape[0])], shape), value.dtype)
+    return Scattered(
+        boxed([jax.lax.index_in_dim(flat, i, keepdims=False) for i in range(flat.shape[0])], shape), value.dtype
+    )
+
+
+def as_operand(entry: Any, dtype: Any) -> Any:
+    """Returns an entry as primitives take it: NumPy scalars as they are, which costs a tenth of making them arrays.
+
+    Inside `shard_map` they have to be arrays, which can be promoted.
+    """
+    if isinstance(entry, Constant):
+        if jax.sharding.get_abstract_mesh().manual_axes:
+            return jnp.asarray(entry, dtype)
+        return entry if entry.dtype == dtype else entry.astype(dtype)
+    return entry if entry.dtype == dtype else jnp.asarray(entry, dtype)
 
 
 def gather(value: Value, count: int | None) -> Whole:
@@ -109,10 +123,10 @@ def gather(value: Value, count: int | None) -> Whole:
         return Whole(jnp.zeros((*value.shape, count), value.dtype), len(value.shape))
     if all(isinstance(x, Constant) for x in entries):
         return Whole(jnp.asarray(np.array(entries, dtype=value.dtype).reshape(value.shape)), len(value.shape))
-    batched = any(np.ndim(x) for x in entries)
-    entries = [jnp.asarray(x, value.dtype) for x in entries]
+    batched = any(x.ndim for x in entries)
+    entries = [as_operand(x, value.dtype) for x in entries]
     if batched:
-        entries = [jnp.broadcast_to(x, (count,)) for x in entries]
+        entries = [x if x.ndim else jax.lax.broadcast(x, (count,)) for x in entries]
     lanes = (count,) if batched else ()
     return Whole(jnp.stack(entries).reshape(value.shape + lanes), len(value.shape))
 
@@ -126,7 +140,10 @@ def filled(value: Value, count: int | None) -> Value:
         shape = value.shape + (count,)
         return Whole(jnp.broadcast_to(value.array[..., None], shape), value.ndim)
     lanes = () if count is None else (count,)
-    entries = [jnp.broadcast_to(jnp.asarray(x, value.dtype), lanes) for x in value.elements.reshape(-1)]
+    entries = [
+        x if isinstance(x, jax.Array) and x.shape == lanes else jnp.broadcast_to(jnp.asarray(x, value.dtype), lanes)
+        for x in value.elements.reshape(-1)
+    ]
     return Scattered(boxed(entries, value.shape), value.dtype)
 
 
