@@ -9,7 +9,7 @@ A member's array of shape `s` takes one of two forms over `n` lanes:
 """
 
 import math
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -97,9 +97,7 @@ def scatter(value: Value) -> Scattered:
         return value
     shape = value.shape
     flat = value.array.reshape((math.prod(shape),) + value.array.shape[len(shape) :])
-    return Scattered(
-        boxed([jax.lax.index_in_dim(flat, i, keepdims=False) for i in range(flat.shape[0])], shape), value.dtype
-    )
+    return Scattered(boxed([flat[i] for i in range(flat.shape[0])], shape), value.dtype)
 
 
 def as_operand(entry: Any, dtype: Any) -> Any:
@@ -111,7 +109,7 @@ def as_operand(entry: Any, dtype: Any) -> Any:
         if jax.sharding.get_abstract_mesh().manual_axes:
             return jnp.asarray(entry, dtype)
         return entry if entry.dtype == dtype else entry.astype(dtype)
-    return entry if entry.dtype == dtype else jnp.asarray(entry, dtype)
+    return entry if entry.dtype == dtype and not entry.weak_type else jnp.asarray(entry, dtype)
 
 
 def gather(value: Value, count: int | None) -> Whole:
@@ -125,9 +123,8 @@ def gather(value: Value, count: int | None) -> Whole:
         return Whole(jnp.asarray(np.array(entries, dtype=value.dtype).reshape(value.shape)), len(value.shape))
     batched = any(x.ndim for x in entries)
     entries = [as_operand(x, value.dtype) for x in entries]
-    if batched:
-        entries = [x if x.ndim else jax.lax.broadcast(x, (count,)) for x in entries]
-    lanes = (count,) if batched else ()
+    lanes = (cast(int, count),) if batched else ()
+    entries = [x if x.shape == lanes else jax.lax.broadcast(x, lanes) for x in entries]
     return Whole(jnp.stack(entries).reshape(value.shape + lanes), len(value.shape))
 
 
@@ -140,10 +137,8 @@ def filled(value: Value, count: int | None) -> Value:
         shape = value.shape + (count,)
         return Whole(jnp.broadcast_to(value.array[..., None], shape), value.ndim)
     lanes = () if count is None else (count,)
-    entries = [
-        x if isinstance(x, jax.Array) and x.shape == lanes else jnp.broadcast_to(jnp.asarray(x, value.dtype), lanes)
-        for x in value.elements.reshape(-1)
-    ]
+    entries = [as_operand(x, value.dtype) for x in value.elements.reshape(-1)]
+    entries = [jnp.broadcast_to(x, lanes) if isinstance(x, Constant) or x.shape != lanes else x for x in entries]
     return Scattered(boxed(entries, value.shape), value.dtype)
 
 
