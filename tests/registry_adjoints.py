@@ -68,6 +68,12 @@ def _pairs(mode: str, wanted: bool = True):
 each_reverse = pytest.mark.parametrize("case, kind", _pairs("reverse"))
 """Every pair of adjoint and loop that has reverse mode; slow where adjoints differ by memory, or between two loops."""
 
+each_reverse_with_saves = pytest.mark.parametrize(
+    "case, kind",
+    [p for p in _pairs("reverse") if p.values[0].name == "checkpointed" or p.values[1] not in ("fixed", "adaptive")],
+)
+"""These, without the loops that save the end alone but for one adjoint: what is dear runs those that save more."""
+
 each_forward = pytest.mark.parametrize("case, kind", _pairs("forward"))
 each_not_forward = pytest.mark.parametrize(
     "case, kind", [pytest.param(*p.values, id=p.id) for p in _pairs("forward", False)]
