@@ -29,8 +29,6 @@ VENV ?= .venv-$(VERSION)
 endif
 PY := $(VENV)/bin/python
 RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
-# Most of the time of a test is the compiler's, and it is done sooner without LLVM's optimisations.
-COMPILE_FAST = JAX_DISABLE_MOST_OPTIMIZATIONS=1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all tables kernels compile-kernels bench bench-gpu docs serve lint format clean
@@ -58,8 +56,8 @@ test: $(VENV)/.installed-test ## the tests, with x64 on and then off
 	SCIML_X64=0 $(RUN_PYTEST) -m "not slow and not wide"
 
 test-all: test ## these, the slow ones with x64 on, and with x64 off those that depend little on it
-	$(COMPILE_FAST) SCIML_CHECK_TYPES=0 $(RUN_PYTEST) -m slow
-	$(COMPILE_FAST) SCIML_X64=0 $(RUN_PYTEST) -m "wide and not slow"
+	SCIML_CHECK_TYPES=0 $(RUN_PYTEST) -m slow
+	SCIML_X64=0 $(RUN_PYTEST) -m "wide and not slow"
 
 tables: $(VENV)/.installed-test ## compute the tables of adjoints and of sharding in the documentation anew
 	$(PY) -m tests.adjoint_table
