@@ -101,7 +101,7 @@ def scatter(value: Value) -> Scattered:
 
 
 def as_operand(entry: Any, dtype: Any) -> Any:
-    """Returns an entry as primitives take it: NumPy scalars as they are, which costs a tenth of making them arrays.
+    """Returns an entry as primitives take it: NumPy scalars as they are, sooner than arrays are made of them.
 
     Inside `shard_map` they have to be arrays, which can be promoted.
     """
