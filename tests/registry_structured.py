@@ -152,7 +152,9 @@ CASES = (
     Case(solvers.VelocityVerlet, Pair, _swinging, 2, False, leads=True),
     Case(solvers.Yoshida4, Pair, _swinging, 4, False),
     # A gradient takes as many turns for each step as there may be stages.
-    Case(ft.partial(solvers.RKC2, max_stages=20), Diffusion, _eight, 2, True, (64, 128, 256), True, structure=False),
+    Case(
+        ft.partial(solvers.RKC2, max_stages=20), Diffusion, _eight, 2, True, (64, 128, 256), leads=True, structure=False
+    ),
     Case(ft.partial(solvers.RKL2, max_stages=20), Diffusion, _eight, 2, True, (64, 128, 256), structure=False),
 )
 

@@ -51,8 +51,8 @@ def weights(shape):
 def functional(case, steps=2):
     """A number made of the solution after some steps, a function of model and state.
 
-    Where any method serves, steps of two evaluations: their programs compile in a third of the time of the
-    model's own method, whose gradients `test_implicit.py` compares with a reference.
+    Where any method serves, steps of two evaluations, whose programs are small. `test_implicit.py` compares the
+    gradients of the methods that models with diffusion have by default.
     """
     model, y = case.make(), case.state(jnp.result_type(float))
     dt = case.step(model, y)

@@ -114,8 +114,7 @@ def test_a_cycle_divides_the_residual_by_ten(conditions, kind):
 def test_the_factor_does_not_depend_on_the_size(shape):
     f = random(shape)
     f = f - jnp.mean(f)
-    every = (Periodic(), Dirichlet(0.0), Neumann(0.0))
-    for conditions in every if shape in ((256, 256), (32, 32, 32)) else (Dirichlet(0.0),):
+    for conditions in (Periodic(), Dirichlet(0.0), Neumann(0.0)):
         assert factor(EllipticOperator(Boundaries(Grid(shape), conditions)), f) < 0.1
     assert factor(EllipticOperator(Boundaries(Grid(shape), Dirichlet(0.0)), jumping(shape)), f) < 0.1
 
