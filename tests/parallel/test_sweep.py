@@ -145,7 +145,8 @@ def test_progress(capsys):
     assert captured.out == captured.err == ""
     parallel.sweep(lambda x: x, np.array([np.nan] * 7))
     text = capsys.readouterr().err
-    assert "7/7" in text and "failed=7" in text
+    *earlier, last = text.split("\r")
+    assert "compiling" in "".join(earlier) and "7/7" in last and "failed=7" in last and "compiling" not in last
 
 
 def test_one_compilation():

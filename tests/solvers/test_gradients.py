@@ -73,6 +73,20 @@ def test_memory_does_not_change_the_gradient(kind):
     close(*found, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("steps, states", [(97, 97), (400, 100)])
+def test_a_batch_may_have_other_levels_than_one_member(steps, states):
+    """The memory is there for all members, so that what is kept of each lies in other pieces of the loop."""
+
+    def end(rate):
+        field, y0 = lambda t, y, rate: -rate * y, jnp.ones(3)
+        options = dict(solver=diffrax.Heun(), adjoint=sciml.Checkpointed(memory=24 * states))
+        return jnp.sum(sciml.solve(field, y0, t0=0.0, t1=1.0, dt=1 / steps, args=rate, **options).ys)
+
+    rates = jnp.linspace(0.5, 2.0, 8)
+    found = jax.jit(jax.grad(lambda rates: jnp.sum(jax.vmap(end)(rates))))(rates)
+    np.testing.assert_allclose(found, -3 * np.exp(-rates), rtol=1e-3)
+
+
 @pytest.mark.parametrize("kind", ["scan", pytest.param("fixed_saves", marks=pytest.mark.slow), "adaptive_saves"])
 def test_reverse_mode_agrees_with_diffrax(kind):
     def reference(p):

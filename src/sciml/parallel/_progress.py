@@ -22,10 +22,10 @@ def reporting(progress: bool | Callable[[int, int], Any], total: int) -> Iterato
         from tqdm.auto import tqdm
 
         with tqdm(total=total, unit="member") as bar:
+            bar.set_postfix_str("compiling")  # until the first block is back
 
             def show(done: int, failed: int) -> None:
-                if failed:
-                    bar.set_postfix(failed=failed, refresh=False)
+                bar.set_postfix_str(f"failed={failed}" if failed else "", refresh=False)
                 bar.update(done - bar.n)
 
             yield show

@@ -20,10 +20,10 @@ from ..kernels.lanes import Lanes, Member as OneMember
 from ..solvers._control import Tolerances
 from ..solvers._loop import Loop
 from ..solvers._march import March, Operands, State, known
+from ..solvers._members import members_of
 from ..solvers._passes import make_passes
 from ..solvers._plan import Plan, Times
 from ..solvers._stepper import AbstractStepper
-from ..solvers.adjoints._replay import members_of
 from ._axes import Inputs
 from ._blocks import Blocks
 from ._segment import AbstractSegment, Carry, Frames, Info, masked
@@ -155,8 +155,8 @@ class MarchSegment(AbstractSegment):
             y0 = known(y0, consistent)
 
         @members_of(march.stepper)
-        def start(count, flags, tree):
-            lanes = Lanes(count)
+        def start(crowd, flags, tree):
+            lanes = Lanes(crowd.lanes)
             values = lanes.enter(tree, jax.tree.leaves(flags))
             return lanes.leave(self._loop(march, lanes).start(*values))
 
@@ -178,13 +178,13 @@ class MarchSegment(AbstractSegment):
         blocks = self._blocks(march, model, y0, args)
 
         @members_of(march.stepper)
-        def run(count, flags, tree):
-            targets, lanes = tree[3], Lanes(count) if blocks is None else OneMember()
+        def run(crowd, flags, tree):
+            targets, lanes = tree[3], Lanes(crowd.lanes) if blocks is None else OneMember()
             state, cause, operands = lanes.enter(tree[:3], jax.tree.leaves(flags[:3]))
             state = lanes.carry(state)
             loop = self._loop(march, lanes)
             state, ys, arrived = _march(loop, self.steps, state, cause, operands, targets, self.saves > 0, blocks)
-            arrived = arrived if count is None else jnp.broadcast_to(arrived, (count,))
+            arrived = arrived if crowd.lanes is None else jnp.broadcast_to(arrived, (crowd.lanes,))
             return lanes.leave(state), ys, arrived
 
         state, ys, count = run((member.state, member.cause, operands, targets))

@@ -40,6 +40,8 @@ def reporting(
         from tqdm.auto import tqdm
 
         with tqdm(total=total, initial=done, desc=name, bar_format=_BAR) as bar:
+            if done < total:
+                bar.set_postfix_str("compiling")  # until the first segment is back
 
             def show(elapsed: float, info: Info) -> None:
                 steps = int(np.sum(info.accepted)) + int(np.sum(info.rejected))

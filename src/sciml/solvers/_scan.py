@@ -128,6 +128,8 @@ class Steps(eqx.Module):
         for numbers in _numbers(self.count, self.counts):
             carry, here = scan(block, carry, numbers, like=operands)
             kept.append(here)
+        # one member alone has more room, and other pieces: what it keeps must have the structure of what many keep
+        kept += [jax.tree.map(lambda x: x[:0], here) for here in kept[-1:]] * (_levels.MOST - len(kept))
         if self.tail:
             kept_tail = keep(carry.y)
             if by_kernel:

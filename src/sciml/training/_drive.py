@@ -134,6 +134,7 @@ def drive(
     # A solver that runs until it converges has no known end to count towards.
     total = None if method.unfinished_is_failure else max_steps
     with tqdm(total=total, disable=not progress, desc=f"fit ({method.name})", unit="step") as bar:
+        bar.set_postfix_str("compiling")  # until the first segment is back
         while taken < max_steps:
             count = min(count, max_steps - taken)
             begin = time.perf_counter()

@@ -12,12 +12,13 @@ from ..._vma import match, promote
 from ...kernels.lanes import Lanes, Member
 from .._loop import Loop, Result
 from .._march import March, Operands
+from .._members import Crowd, members_of
 from .._parts import Parts
 from .._refill import Refill
 from .._rosenbrock import Rosenbrock
 from .._scan import Steps
 from ._continuous import Backward, Kind, Task, dense_loop
-from ._replay import REVERSE_TWICE, differentiable_parts, enter, over_lanes, without_lost
+from ._replay import REVERSE_TWICE, differentiable_parts, enter, without_lost
 
 
 def run(
@@ -53,16 +54,19 @@ def run(
     member = jax.eval_shape(lambda: (y0, operands))
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(member[0]))
 
-    @over_lanes
-    def plain(count, flags, tree):
-        here, y0, operands, saves = enter(loop, _engine(count), flags, tree, state_bytes, NOTHING)
+    members = members_of(march.stepper, y0)
+
+    @members
+    def plain(crowd, flags, tree):
+        here, y0, operands, saves = enter(loop, _engine(crowd), flags, tree, state_bytes, NOTHING)
         # over lanes everything varies by device, and one member must not differ from that
         return match(here.forward(y0, operands, saves), tree)
 
-    @over_lanes
-    def reverse(count, flags, task):
-        engine = _engine(count)
-        back = Backward(dense_loop(march, engine, most), kind, (spec.field, spec.t0), rtol, atol, memory)
+    @members
+    def reverse(crowd, flags, task):
+        engine = _engine(crowd)
+        room = memory // crowd.turns
+        back = Backward(dense_loop(march, engine, most), kind, (spec.field, spec.t0), rtol, atol, room)
         like = Task(None, None, None, None, member[0], None)  # pyright: ignore[reportArgumentType]
         return back.run(engine.enter(task, jax.tree.leaves(flags)), like)
 
@@ -97,9 +101,9 @@ def run(
     return solve(promote((y0, operands)))
 
 
-def _engine(count: int | None) -> Lanes | Member:
+def _engine(crowd: Crowd) -> Lanes | Member:
     """Returns lanes, or for one member functions as they are, which compile faster than scattered ones."""
-    return Lanes(count) if count else Member()
+    return Lanes(crowd.lanes) if crowd.lanes else Member()
 
 
 def _along(march: March, bars: PyTree, ys: PyTree, saves: Array, operands: Operands) -> Array:

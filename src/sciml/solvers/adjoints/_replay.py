@@ -15,7 +15,6 @@ Both passes are plain loops, which forward mode goes through once more: the resu
 this gradient, with the step sizes held there too. Reverse mode would have to record these loops.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -26,11 +25,11 @@ from jaxtyping import PyTree
 from ..._forward_only import forward_only
 from ..._levels import Room
 from ..._vma import promote
-from ...kernels.lanes import Lanes, Member, batched
+from ...kernels.lanes import Lanes, Member
 from .._loop import Result, Saves
 from .._march import Operands
+from .._members import Crowd, members_of, one_by_one
 from .._refill import Refill
-from .._stepper import AbstractStepper
 
 
 def differentiable_parts(operands: Operands, times: bool) -> Operands:
@@ -62,34 +61,38 @@ def run(
         times: Whether t0, t1 and saved times are differentiated.
         room: How much may be recorded.
     """
-    march = (loop.loop if isinstance(loop, Refill) else loop).march
+    inner = loop.loop if isinstance(loop, Refill) else loop
+    march = inner.march
     spec = differentiable_parts(operands, times)._replace(saves=None)
     if march.constant:
         spec = spec._replace(field=[False for _ in operands.field])
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
     by_kernel = getattr(loop, "passes", None) is not None
-    members = _one_by_one if by_kernel else members_of(march.stepper)
+    by_xla = getattr(inner, "impl", "xla") == "xla"
+    members = one_by_one if by_kernel else members_of(march.stepper, y0 if by_xla else None)
 
-    def unpack(count: int | None, flags: Any, tree: PyTree) -> tuple:
+    def unpack(crowd: Crowd, flags: Any, tree: PyTree) -> tuple:
         # what JAX is to see as it is, a kernel, stays out of lanes
-        return enter(loop, Member() if by_kernel else Lanes(count), flags, tree, state_bytes, room)
+        engine = Member() if by_kernel else Lanes(crowd.lanes)
+        return enter(loop, engine, flags, tree, state_bytes, crowd.share(room))
 
     @members
-    def plain(count, flags, tree):
-        here, y0, operands, saves = unpack(count, flags, tree)
+    def plain(crowd, flags, tree):
+        here, y0, operands, saves = unpack(crowd, flags, tree)
         return here.forward(y0, operands, saves)
 
     @members
-    def recorded(count, flags, tree):
-        here, y0, operands, saves = unpack(count, flags, tree)
+    def recorded(crowd, flags, tree):
+        here, y0, operands, saves = unpack(crowd, flags, tree)
         result, residuals, numbers = here.forward_recorded(y0, operands, saves)
-        return result, residuals, jax.tree.map(lambda x: _with_lanes(x, count), numbers)
+        return result, residuals, jax.tree.map(lambda x: _with_lanes(x, crowd.lanes), numbers)
 
     @members
-    def reverse(count, flags, tree):
+    def reverse(crowd, flags, tree):
         *_, inputs = tree
-        here, _, operands, saves = unpack(count, flags[-1], inputs)
+        count = crowd.lanes
+        here, _, operands, saves = unpack(crowd, flags[-1], inputs)
         # what no member has of its own, every member gets
         arrays, flags = jax.tree.flatten(tree[:-1])[0], jax.tree.leaves(flags[:-1])
         arrays = [x if flag else _with_lanes(x, count) for x, flag in zip(arrays, flags)]
@@ -122,35 +125,6 @@ def run(
     solve.defvjp(forward, backward)
     # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
     return solve(promote((y0, operands)))
-
-
-def members_of(stepper: AbstractStepper) -> Callable:
-    """Returns how the members of a batch run by a method: over lanes, or batched by JAX."""
-    return over_lanes if stepper.scatters else _one_by_one
-
-
-def over_lanes(fn: Callable) -> Callable:
-    """Makes `fn(count, flags, tree)` a function of one member's tree; `flags` says which leaves have lanes."""
-
-    def member(tree: PyTree) -> PyTree:
-        leaves, treedef = jax.tree.flatten(tree)
-
-        def flat(count, flags, *leaves):
-            return fn(count, jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
-
-        return batched(flat)(*leaves)
-
-    return member
-
-
-def _one_by_one(fn: Callable) -> Callable:
-    """Makes `fn(count, flags, tree)` a function of one member's tree that `jax.vmap` batches as it does any other."""
-
-    def member(tree: PyTree) -> PyTree:
-        tree = jax.tree.map(lambda x: x if isinstance(x, jax.Array) else jnp.asarray(x), tree)
-        return fn(None, jax.tree.map(lambda _: False, tree), tree)
-
-    return member
 
 
 def enter(loop: Any, engine: Lanes | Member, flags: Any, tree: PyTree, state_bytes: int, room: Room) -> tuple:

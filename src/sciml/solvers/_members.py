@@ -1,0 +1,100 @@
+"""How the members of a batch run: over lanes, one after another, or batched by JAX.
+
+Over lanes the members stand in the last axis of every array. Small states gain most by that; a large field loses on a
+CPU: nothing of it stays in the cache while all members take their turn, and loops over few members are short. There
+each member runs to its end before the next begins, with as many steps as it needs itself.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from .._levels import Room
+from ..kernels.lanes import batched
+from ._stepper import AbstractStepper
+
+_LARGE = 1024
+"""The number of elements of a state from which on members run one after another on a CPU."""
+
+
+class Crowd(NamedTuple):
+    """Who runs together.
+
+    Attributes:
+        lanes: The number of members in the last axis of arrays; None for one member without that axis.
+        turns: The number of members that run one after another; what they keep for a gradient adds up.
+    """
+
+    lanes: int | None
+    turns: int = 1
+
+    def share(self, room: Room) -> Room:
+        """Returns how much of what all members may keep is there for one."""
+        return room._replace(memory=room.memory // self.turns)
+
+
+Function = Callable[[Crowd, Any, PyTree], PyTree]
+"""`fn(crowd, flags, tree)`: `flags` says which leaves of `tree` have lanes, and all leaves of the result have them."""
+
+
+def members_of(stepper: AbstractStepper, y0: PyTree = None) -> Callable[[Function], Callable[[PyTree], PyTree]]:
+    """Returns how the members of a batch run, which makes a function of one member's tree of a `Function`.
+
+    Args:
+        stepper: The method.
+        y0: One member's state, where members may run one after another.
+    """
+    if not stepper.scatters:
+        return one_by_one
+    large = sum(math.prod(x.shape) for x in jax.tree.leaves(y0)) >= _LARGE
+    return in_turn if large and jax.default_backend() == "cpu" else over_lanes
+
+
+def over_lanes(fn: Function) -> Callable[[PyTree], PyTree]:
+    """Runs members over lanes."""
+
+    def member(tree: PyTree) -> PyTree:
+        leaves, treedef = jax.tree.flatten(tree)
+
+        def flat(count, flags, *leaves):
+            return fn(Crowd(count), jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
+
+        return batched(flat)(*leaves)
+
+    return member
+
+
+def in_turn(fn: Function) -> Callable[[PyTree], PyTree]:
+    """Runs one member after another."""
+
+    def run(crowd: Crowd, flags: Any, tree: PyTree) -> PyTree:
+        count = crowd.lanes
+        if count is None:
+            return fn(crowd, flags, tree)
+        leaves, treedef = jax.tree.flatten(tree)
+        has_lanes = jax.tree.leaves(flags)
+        none = jax.tree.unflatten(treedef, [False] * len(leaves))
+
+        def one(own):
+            rest = iter(own)
+            mine = [next(rest) if has else x for x, has in zip(leaves, has_lanes)]
+            return fn(Crowd(None, count), none, jax.tree.unflatten(treedef, mine))
+
+        own = [jnp.moveaxis(x, -1, 0) for x, has in zip(leaves, has_lanes) if has]
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), jax.lax.map(one, own))
+
+    return over_lanes(run)
+
+
+def one_by_one(fn: Function) -> Callable[[PyTree], PyTree]:
+    """Leaves members to JAX, which batches a member's program as it does any other."""
+
+    def member(tree: PyTree) -> PyTree:
+        tree = jax.tree.map(lambda x: x if isinstance(x, jax.Array) else jnp.asarray(x), tree)
+        return fn(Crowd(None), jax.tree.map(lambda _: False, tree), tree)
+
+    return member
