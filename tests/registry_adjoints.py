@@ -70,9 +70,9 @@ each_reverse = pytest.mark.parametrize("case, kind", _pairs("reverse"))
 
 each_reverse_with_saves = pytest.mark.parametrize(
     "case, kind",
-    [p for p in _pairs("reverse") if p.values[0].name == "checkpointed" or p.values[1] not in ("fixed", "adaptive")],
+    [p for p in _pairs("reverse") if p.values[0].name == "checkpointed" or p.values[1] in ("scan", "adaptive_saves")],
 )
-"""These, without the loops that save the end alone but for one adjoint: what is dear runs those that save more."""
+"""These, but for one adjoint without the loops that have less in them: what is dear runs those that have most."""
 
 each_forward = pytest.mark.parametrize("case, kind", _pairs("forward"))
 each_not_forward = pytest.mark.parametrize(

@@ -130,7 +130,8 @@ def test_members_of_a_batch(case):
     close(jax.jit(jax.grad(lambda r: jnp.sum(jax.vmap(loss)(r))))(rates), each_own, rtol=1e-10)
 
 
-@each_case_slow
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [c for c in CASES if c.leads], ids=lambda case: case.name)
 def test_shard_map_with_checked_types(case):
     mesh = jax.make_mesh((2,), ("members",), devices=jax.devices()[:2], axis_types=(jax.sharding.AxisType.Auto,))
     rates = jnp.array([0.7, 1.3])

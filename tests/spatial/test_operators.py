@@ -119,6 +119,8 @@ KINDS = ("periodic", "DNRD", "RDNR", "NNNN", "EEEE")
 
 def meaningful(case, order, kinds):
     """Not an order that is refused between walls, nor a solution of an equation without conditions."""
+    if kinds == "NNNN" and order not in (case.orders[0], *case.solved):
+        return False  # each side has the condition among others, too
     return kinds == "periodic" or (order in case.walls and not (kinds == "EEEE" and order in case.solved))
 
 
