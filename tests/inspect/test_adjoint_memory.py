@@ -144,15 +144,37 @@ def test_the_prediction_of_a_pde_for_adjoints_that_keep_no_states(adjoint):
 
 @pytest.mark.slow
 def test_members_take_their_multiple():
-    y0 = jax.ShapeDtypeStruct((4096,), jnp.float32)
+    y0 = jax.ShapeDtypeStruct((768,), jnp.float32)  # not so large that members run one after another
     one, many = (
-        inspect.adjoint_memory(lambda t, y, args: -y, y0, t0=0.0, t1=1.0, dt=0.01, solver=diffrax.Euler(), members=n)
+        inspect.adjoint_memory(
+            lambda t, y, args: -y * y, y0, t0=0.0, t1=1.0, dt=0.01, solver=diffrax.Euler(), members=n
+        )
         for n in (1, 5)
     )
     for row, rows in zip(one.rows, many.rows):
         assert row.adjoint == rows.adjoint
         if isinstance(row.adjoint, (sciml.Direct, sciml.Checkpointed, sciml.Reversible)):
             assert 4 < rows.bytes / row.bytes < 6.5  # besides the states there is what a step works with
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_the_prediction_for_members(levels):
+    """Of states so large that a CPU runs members one after another: but the first, levels are kept of one at a time."""
+    members, steps = 6, 1_000
+    times = {"t0": 0.0, "t1": float(steps)}
+    found = inspect.adjoint_memory(
+        reaction, GRID, args=ARGS, **times, **EULER, adjoints=[sciml.Checkpointed], members=members
+    ).rows[levels - 1]
+    assert found.adjoint == sciml.Checkpointed(levels=levels)
+
+    def loss(y0, args):
+        run = lambda y0: sciml.solve(reaction, y0, args=args, **times, **EULER, throw=False, adjoint=found.adjoint).ys  # noqa: E731
+        return sum(jnp.sum(y**2) for y in jax.tree.leaves(jax.vmap(run)(y0)))
+
+    batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((members, *x.shape), x.dtype), GRID)
+    planned = inspect.memory(jax.grad(loss, argnums=(0, 1)), batch, ARGS).temporaries
+    assert 0.85 < found.bytes / planned < 1.15
 
 
 def test_the_recommendation_is_the_cheapest_that_fits():

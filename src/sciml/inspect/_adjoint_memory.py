@@ -12,6 +12,7 @@ from .._checkpointed_scan import bytes_of
 from .._checks import check_count, check_state
 from .._types import Args, IntScalarLike, RealScalarLike
 from ..solvers import AbstractAdjoint, solve
+from ..solvers._members import in_turn, members_of
 from ..solvers._plan import default_solver, make_plan
 from ..solvers.adjoints._checkpointed import DEFAULT_MEMORY
 from ._adjoint_rows import KINDS, AdjointRow, Setting, rows_of
@@ -175,9 +176,9 @@ def adjoint_memory(
 
     numbers = [x for x in jax.tree.leaves((model, y0, args)) if hasattr(x, "dtype")]
     columns = sum(x.size * (1 + jnp.issubdtype(x.dtype, jnp.complexfloating)) for x in numbers if _is_inexact(x))
-    return AdjointMemory(
-        rows_of(Setting(plan, members * bytes_of(y0), eps, columns, temporaries), tuple(adjoints)), budget
-    )
+    at_once = 1 / members if members_of(plan.stepper, y0) is in_turn else 1.0
+    setting = Setting(plan, members * bytes_of(y0), eps, columns, temporaries, at_once)
+    return AdjointMemory(rows_of(setting, tuple(adjoints)), budget)
 
 
 def _is_inexact(x: Any) -> bool:

@@ -71,6 +71,7 @@ class Setting(NamedTuple):
         columns: How many real numbers one member's gradient is by.
         temporaries: Bytes that the compiler plans for the gradient through an adjoint, of the whole solve, or of
             the given number of steps.
+        at_once: The share of the members that run at once: all, or one where they run one after another.
     """
 
     plan: Plan
@@ -78,6 +79,15 @@ class Setting(NamedTuple):
     eps: float
     columns: int
     temporaries: Callable[[AbstractAdjoint, int | None], int]
+    at_once: float = 1.0
+
+    def kept(self, steps: int, counts: tuple[int, ...]) -> int:
+        """Returns the bytes of the states kept at once: the first level of all members, the others of those that run.
+
+        Where all states are kept, a segment's stand aside until it ends.
+        """
+        first, inner = (counts[0], sum(counts[1:])) if len(counts) > 1 else (steps, _levels.split(steps, 2)[-1])
+        return round((first + self.at_once * inner) * self.state)
 
 
 def rows_of(setting: Setting, kinds: tuple[type[AbstractAdjoint], ...]) -> tuple[AdjointRow, ...]:
@@ -97,13 +107,13 @@ def _levels_of_steps(setting: Setting) -> Iterator[AdjointRow]:
     found = [_levels.split(steps, levels) for levels in range(1, _levels.MOST + 1)]
     for shortest, some in ((1, found[:1]), (2, found[1:])):
         few = _levels.split(_FEW, shortest)
-        working = setting.temporaries(Checkpointed(levels=shortest), _FEW) - _kept(_FEW, few) * setting.state
+        working = setting.temporaries(Checkpointed(levels=shortest), _FEW) - setting.kept(_FEW, few)
         for levels, counts in enumerate(some, shortest):
             kept = _kept(steps, counts)
             if levels > 2 and kept > 0.9 * _kept(steps, found[levels - 2]):
                 return  # a level that saves no tenth is not worth a solve
             states = f"{kept} states of {steps + setting.plan.tail}"
-            yield AdjointRow(Checkpointed(levels=levels), kept * setting.state + working, levels, states)
+            yield AdjointRow(Checkpointed(levels=levels), setting.kept(steps, counts) + working, levels, states)
 
 
 def _direct_through_steps(setting: Setting) -> Iterator[AdjointRow]:
