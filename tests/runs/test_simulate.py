@@ -311,7 +311,7 @@ def test_a_full_disk_and_an_unwritable_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.x64
-def test_progress(capsys):
+def test_progress(capsys, tmp_path):
     seen = []
     options = dict(t0=0.0, t1=1.0, dt=0.01, segment_steps=10)
     sciml.simulate(decay, jnp.ones(1), progress=lambda done, total: seen.append((done, total)), **options)
@@ -319,6 +319,9 @@ def test_progress(capsys):
     sciml.simulate(decay, jnp.ones(1), **options)
     *earlier, last = capsys.readouterr().err.split("\r")
     assert "compiling" in "".join(earlier) and "simulate: 100%" in last and "compiling" not in last
+    for _ in range(2):  # the second call finds that nothing is left to do
+        sciml.simulate(lambda t, y, args: jnp.nan * y, jnp.ones(1), throw=False, store=tmp_path, **options)
+        assert "compiling" not in capsys.readouterr().err.split("\r")[-1]
 
 
 @pytest.mark.x64

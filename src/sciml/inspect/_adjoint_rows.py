@@ -79,14 +79,11 @@ class Setting(NamedTuple):
     eps: float
     columns: int
     temporaries: Callable[[AbstractAdjoint, int | None], int]
-    at_once: float = 1.0
+    at_once: float
 
     def kept(self, steps: int, counts: tuple[int, ...]) -> int:
-        """Returns the bytes of the states kept at once: the first level of all members, the others of those that run.
-
-        Where all states are kept, a segment's stand aside until it ends.
-        """
-        first, inner = (counts[0], sum(counts[1:])) if len(counts) > 1 else (steps, _levels.split(steps, 2)[-1])
+        """Returns the bytes of states kept at once: the first level of all members, the others of those that run."""
+        first, inner = _kept(steps, counts)
         return round((first + self.at_once * inner) * self.state)
 
 
@@ -96,9 +93,12 @@ def rows_of(setting: Setting, kinds: tuple[type[AbstractAdjoint], ...]) -> tuple
     return tuple(row for kind in kinds for row in rules[kind](setting))
 
 
-def _kept(steps: int, counts: tuple[int, ...]) -> int:
-    """Returns how many states are kept at once; where all are, a segment's stand aside until it ends."""
-    return sum(counts) if len(counts) > 1 else steps + _levels.split(steps, 2)[-1]
+def _kept(steps: int, counts: tuple[int, ...]) -> tuple[int, int]:
+    """Returns how many states are kept at once, in the first level and in the others.
+
+    Where all are kept, a segment's stand aside until it ends.
+    """
+    return (counts[0], sum(counts[1:])) if len(counts) > 1 else (steps, _levels.split(steps, 2)[-1])
 
 
 def _levels_of_steps(setting: Setting) -> Iterator[AdjointRow]:
@@ -109,8 +109,8 @@ def _levels_of_steps(setting: Setting) -> Iterator[AdjointRow]:
         few = _levels.split(_FEW, shortest)
         working = setting.temporaries(Checkpointed(levels=shortest), _FEW) - setting.kept(_FEW, few)
         for levels, counts in enumerate(some, shortest):
-            kept = _kept(steps, counts)
-            if levels > 2 and kept > 0.9 * _kept(steps, found[levels - 2]):
+            kept = sum(_kept(steps, counts))
+            if levels > 2 and kept > 0.9 * sum(_kept(steps, found[levels - 2])):
                 return  # a level that saves no tenth is not worth a solve
             states = f"{kept} states of {steps + setting.plan.tail}"
             yield AdjointRow(Checkpointed(levels=levels), setting.kept(steps, counts) + working, levels, states)
@@ -121,7 +121,7 @@ def _direct_through_steps(setting: Setting) -> Iterator[AdjointRow]:
     steps = setting.plan.steps
     assert steps is not None
     few, more = (setting.temporaries(Direct(), n) for n in (_FEW, _MORE))
-    kept = [_kept(n, (n,)) for n in (_FEW, _MORE, steps)]
+    kept = [sum(_kept(n, (n,))) for n in (_FEW, _MORE, steps)]
     each = (more - few) / (kept[1] - kept[0])
     yield AdjointRow(Direct(), round(few + each * (kept[2] - kept[0])), 1, "what every step computes")
 

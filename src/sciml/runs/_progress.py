@@ -9,6 +9,7 @@ import numpy as np
 from ._segment import AbstractSegment, Carry, Info
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
+_COMPILING = "compiling"
 
 
 def check_progress(progress: Any, *, where: str) -> None:
@@ -40,8 +41,7 @@ def reporting(
         from tqdm.auto import tqdm
 
         with tqdm(total=total, initial=done, desc=name, bar_format=_BAR) as bar:
-            if done < total:
-                bar.set_postfix_str("compiling")  # until the first segment is back
+            bar.set_postfix_str(_COMPILING)  # until the first segment is back
 
             def show(elapsed: float, info: Info) -> None:
                 steps = int(np.sum(info.accepted)) + int(np.sum(info.rejected))
@@ -51,5 +51,7 @@ def reporting(
                 bar.update(elapsed - bar.n)
 
             yield show
+            if bar.postfix == _COMPILING:  # there was nothing left to do
+                bar.set_postfix_str("")
     else:
         yield lambda elapsed, info: progress(elapsed, total)

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from .._levels import Room
 from ..kernels.lanes import batched
 from ._stepper import AbstractStepper
 
@@ -32,9 +31,9 @@ class Crowd(NamedTuple):
     lanes: int | None
     turns: int = 1
 
-    def share(self, room: Room) -> Room:
-        """Returns how much of what all members may keep is there for one."""
-        return room._replace(memory=room.memory // self.turns)
+    def share(self, memory: int) -> int:
+        """Returns how many of the bytes that all members may keep are there for these."""
+        return memory // self.turns
 
 
 Function = Callable[[Crowd, Any, PyTree], PyTree]

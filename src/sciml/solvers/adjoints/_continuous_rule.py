@@ -12,13 +12,13 @@ from ..._vma import match, promote
 from ...kernels.lanes import Lanes, Member
 from .._loop import Loop, Result
 from .._march import March, Operands
-from .._members import Crowd, members_of
+from .._members import Crowd
 from .._parts import Parts
 from .._refill import Refill
 from .._rosenbrock import Rosenbrock
 from .._scan import Steps
 from ._continuous import Backward, Kind, Task, dense_loop
-from ._replay import REVERSE_TWICE, differentiable_parts, enter, without_lost
+from ._replay import REVERSE_TWICE, differentiable_parts, enter, members_of_loop, without_lost
 
 
 def run(
@@ -54,7 +54,7 @@ def run(
     member = jax.eval_shape(lambda: (y0, operands))
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(member[0]))
 
-    members = members_of(march.stepper, y0)
+    members = members_of_loop(loop, y0)
 
     @members
     def plain(crowd, flags, tree):
@@ -65,8 +65,8 @@ def run(
     @members
     def reverse(crowd, flags, task):
         engine = _engine(crowd)
-        room = memory // crowd.turns
-        back = Backward(dense_loop(march, engine, most), kind, (spec.field, spec.t0), rtol, atol, room)
+        here = dense_loop(march, engine, most)
+        back = Backward(here, kind, (spec.field, spec.t0), rtol, atol, crowd.share(memory))
         like = Task(None, None, None, None, member[0], None)  # pyright: ignore[reportArgumentType]
         return back.run(engine.enter(task, jax.tree.leaves(flags)), like)
 

@@ -15,6 +15,7 @@ Both passes are plain loops, which forward mode goes through once more: the resu
 this gradient, with the step sizes held there too. Reverse mode would have to record these loops.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -61,21 +62,19 @@ def run(
         times: Whether t0, t1 and saved times are differentiated.
         room: How much may be recorded.
     """
-    inner = loop.loop if isinstance(loop, Refill) else loop
-    march = inner.march
+    march = (loop.loop if isinstance(loop, Refill) else loop).march
     spec = differentiable_parts(operands, times)._replace(saves=None)
     if march.constant:
         spec = spec._replace(field=[False for _ in operands.field])
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
     by_kernel = getattr(loop, "passes", None) is not None
-    by_xla = getattr(inner, "impl", "xla") == "xla"
-    members = one_by_one if by_kernel else members_of(march.stepper, y0 if by_xla else None)
+    members = one_by_one if by_kernel else members_of_loop(loop, y0)
 
     def unpack(crowd: Crowd, flags: Any, tree: PyTree) -> tuple:
         # what JAX is to see as it is, a kernel, stays out of lanes
         engine = Member() if by_kernel else Lanes(crowd.lanes)
-        return enter(loop, engine, flags, tree, state_bytes, crowd.share(room))
+        return enter(loop, engine, flags, tree, state_bytes, room._replace(memory=crowd.share(room.memory)))
 
     @members
     def plain(crowd, flags, tree):
@@ -125,6 +124,12 @@ def run(
     solve.defvjp(forward, backward)
     # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
     return solve(promote((y0, operands)))
+
+
+def members_of_loop(loop: Any, y0: PyTree) -> Callable:
+    """Returns how the members of a batch run a loop; those for which a kernel is asked do not run one after another."""
+    loop = loop.loop if isinstance(loop, Refill) else loop
+    return members_of(loop.march.stepper, y0 if getattr(loop, "impl", "xla") == "xla" else None)
 
 
 def enter(loop: Any, engine: Lanes | Member, flags: Any, tree: PyTree, state_bytes: int, room: Room) -> tuple:
