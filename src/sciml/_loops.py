@@ -92,3 +92,47 @@ def scan(
     """
     init = to_varying(init, vma_of((init, xs, like)))
     return jax.lax.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)
+
+
+def scan_to_end(
+    advance: Callable[[_Carry, PyTree, Bool[Array, ""]], _Carry],
+    emit: Callable[[_Carry, PyTree], PyTree],
+    init: _Carry,
+    xs: PyTree,
+    *,
+    reverse: bool = False,
+    like: Any = (),
+) -> tuple[_Carry, PyTree]:
+    """`scan` over `xs` and one turn beyond them, which emits nothing: a loop to every stop and on to the end.
+
+    The body is compiled once, which would else stand in the program twice, with all the loops in it.
+
+    Args:
+        advance: `(carry, x, beyond) -> carry`; in the turn beyond, `x` is that of the turn before.
+        emit: What is kept of a turn, `(carry, x) -> y`.
+        init: The carry, a PyTree of arrays.
+        xs: Inputs with the loop's axis first, one at least.
+        reverse: Whether to run from the last input to the first.
+        like: Values that `advance` and `emit` close over.
+    """
+    init = to_varying(init, vma_of((init, xs, like)))
+    count = jax.tree.leaves(xs)[0].shape[0]
+
+    def read(tree, number):
+        return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, number, 0, False), tree)
+
+    def turn(held, number):
+        carry, ys = held
+        beyond = (number < 0) | (number >= count)
+        number = jnp.clip(number, 0, count - 1)
+        x = read(xs, number)
+        carry = advance(carry, x, beyond)
+        rows = jax.tree.map(lambda y, old: jnp.where(beyond, old, y), emit(carry, x), read(ys, number))
+        ys = jax.tree.map(lambda all, y: jax.lax.dynamic_update_index_in_dim(all, y, number, 0), ys, rows)
+        return (carry, ys), None
+
+    item = jax.eval_shape(emit, init, read(xs, 0))
+    blank = jax.tree.map(lambda y: jnp.zeros((count, *y.shape), y.dtype), item)
+    numbers = jnp.arange(-1, count) if reverse else jnp.arange(count + 1)
+    (carry, ys), _ = scan(turn, (init, blank), numbers.astype(jnp.int32), reverse=reverse, like=(xs, like))
+    return carry, ys

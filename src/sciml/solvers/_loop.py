@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree
 
 from .._levels import Room
-from .._loops import scan, while_loop
+from .._loops import scan_to_end, while_loop
 from .._vma import to_varying, vma_of
 from ..kernels.lanes import Lanes, Member, is_value
 from ._in_kernel import columns_in_kernel, in_kernel, until_done
@@ -170,14 +170,15 @@ class Loop(eqx.Module):
             turns, state = until(carry, operands.span)
             return self.result(state, self.end(state, operands), turns), None
 
+        def advance(carry, time, beyond):
+            return until(carry, self.stop(time, saves, operands, beyond))
+
         def save(carry, time):
             target = self._target(time, saves)
-            turns, state = until(carry, target)
-            slope = self._slope(state, operands, target) if slopes else None
-            return (turns, state), (self.saved(state, operands, target), slope)
+            slope = self._slope(carry[1], operands, target) if slopes else None
+            return self.saved(carry[1], operands, target), slope
 
-        carry, (ys, slopes) = scan(save, carry, saves.times, like=operands)
-        turns, state = until(carry, operands.span)
+        (turns, state), (ys, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
         return self.result(state, ys, turns), slopes
 
     def forward_recorded(
@@ -219,15 +220,18 @@ class Loop(eqx.Module):
                 numbers,
             )
 
+        def advance(carry, time, beyond):
+            return until(carry, self.stop(time, saves, operands, beyond))
+
         def save(carry, time):
+            number, state, _ = carry
             target = self._target(time, saves)
-            number, state, record = carry = until(carry, target)
             inside = (state.dense.elapsed, state.dense.h)
             slope = self._slope(state, operands, target) if self.slopes else None
-            return carry, (self.saved(state, operands, target), number, inside, slope)
+            return self.saved(state, operands, target), number, inside, slope
 
-        carry, (ys, after, inside, slopes) = scan(save, carry, saves.times, like=operands)
-        number, state, record = until(carry, operands.span)
+        carry, (ys, after, inside, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
+        number, state, record = carry
         return (
             self.result(state, ys, number),
             Residuals(record.slots.parts(), state.restart.elapsed, inside, slopes),
@@ -285,8 +289,9 @@ class Loop(eqx.Module):
             _, (y_bar, _, diff_bar), _ = retreat_to((numbers.turns, (y_bar, None, zeros), cache), 0)
             return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), None
 
-        def unsave(carry, save):
+        def unsave(carry, save, beyond):
             after, time, (start, length), cotangent = save
+            after = jnp.where(beyond, 0, after)
             _, (y_bar, dense_bar, diff_bar), cache = retreat_to(carry, after)
             y_bar, dense_bar = self.lanes.carry(
                 self.lanes.call(
@@ -296,9 +301,10 @@ class Loop(eqx.Module):
                     (start, length),
                     held,
                     self._target(time, saves),
+                    self._shared(~beyond),
                 )
             )
-            return (after, (y_bar, dense_bar, diff_bar), cache), None
+            return after, (y_bar, dense_bar, diff_bar), cache
 
         y_bar = self.lanes.call(
             lambda c: jax.tree.map(lambda x: jnp.zeros_like(x), c), self._enter(jax.tree.map(lambda c: c[0], cotangent))
@@ -306,8 +312,8 @@ class Loop(eqx.Module):
         dense_bar = self.lanes.call(lambda y: (y, self.march.stepper.blank_dense(y)), y_bar)
         carry = (numbers.turns, self.lanes.carry((y_bar, dense_bar, zeros)), cache)
         xs = (numbers.saved_after, saves.times, residuals.saved_in, cotangent)
-        carry, _ = scan(unsave, carry, xs, reverse=True, like=like)
-        _, (y_bar, dense_bar, diff_bar), _ = retreat_to(carry, 0)
+        carry, _ = scan_to_end(unsave, lambda carry, save: None, carry, xs, reverse=True, like=like)
+        _, (y_bar, dense_bar, diff_bar), _ = carry
         # times saved at the very start were read from the blank step, whose start is the initial state
         y_bar = self.lanes.call(lambda a, b: jax.tree.map(jnp.add, a, b), y_bar, dense_bar[0])
         times_bar = None
@@ -340,16 +346,14 @@ class Loop(eqx.Module):
 
         blank = Buffers.blank(jax.eval_shape(slots.read, numbers.turns), room)
         blank = to_varying(blank, vma_of((operands, residuals)))
-        cache = _Cache(blank, jnp.where(flat, 0, -1), length)
+        cache = _Cache(blank, jnp.where(flat, 0, -1).astype(jnp.int32), length)
 
         def target_of(number):
             if saves is None:
                 return operands.span
             index = jnp.searchsorted(numbers.saved_after, number, side="right")
             time = jax.lax.dynamic_index_in_dim(saves.times, jnp.minimum(index, saves.times.shape[0] - 1), 0, False)
-            beyond = index >= saves.times.shape[0]
-            saved, span = self.lanes.carry((self._target(time, saves), operands.span))
-            return jax.tree.map(lambda a, b: jnp.where(beyond, b, a), saved, span)
+            return self.stop(time, saves, operands, index >= saves.times.shape[0])
 
         def load(number, cache):
             stretch = jax.lax.div(number, length)
@@ -401,15 +405,16 @@ class Loop(eqx.Module):
             dense_bar = jax.tree.map(lambda x: choose(jnp.zeros_like(x), x), dense_bar)
         return y_bar, dense_bar, diff_bar
 
-    def _unsave(self, bar, cotangent, inside, held, target):
-        """Transposes `March.saved`, which is linear in the state and the step's stages."""
+    def _unsave(self, bar, cotangent, inside, held, target, used):
+        """Transposes `March.saved`, which is linear in the state and the step's stages, where that is to be used."""
 
         def saved(y, dense):
             return self.march.saved(y, Dense(*inside, *dense), held, target)
 
         zeros = jax.tree.map(jnp.zeros_like, bar)
         _, pull = jax.vjp(saved, *zeros)
-        return jax.tree.map(jnp.add, bar, pull(cotangent))
+        more = pull(cotangent)
+        return jax.tree.map(lambda x, m: x + jnp.where(used, m, jnp.zeros_like(m)), bar, more)
 
     def _enter(self, tree):
         return self.lanes.enter(tree, self.lanes.count is not None)
@@ -419,6 +424,11 @@ class Loop(eqx.Module):
 
     def _target(self, time: Array, saves: Saves):
         return self.lanes.enter(time, saves.batched)
+
+    def stop(self, time: Array, saves: Saves, operands: Operands, beyond: Bool[Array, ""]) -> PyTree:
+        """Returns the next time to march to: a saved one, or the end beyond the last of them."""
+        saved, span = self.lanes.carry((self._target(time, saves), operands.span))
+        return jax.tree.map(lambda a, b: jnp.where(beyond, b, a), saved, span)
 
     def start(self, y0: PyTree, operands: Operands) -> State:
         """Returns the lanes' march before its first step."""

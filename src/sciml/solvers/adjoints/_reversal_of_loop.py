@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..._levels import Room
-from ..._loops import scan, while_loop
+from ..._loops import scan_to_end, while_loop
 from ...kernels.lanes import Lanes, Member, is_value
 from .._control import Tolerances
 from .._loop import Loop, Result, Saves
@@ -107,21 +107,25 @@ class ReversalOfLoop(eqx.Module):
         record = jnp.broadcast_to(blank, (rows, *blank.shape))
         carry = (jnp.zeros((), jnp.int32), state, record)
 
-        def save(carry, time):
+        def advance(carry, time, beyond):
             carry, last = carry
-            target = lanes.enter(time, saves.batched)
+            target = loop.stop(time, saves, operands, beyond)
             carry = until(carry, target)
-            state = carry[1]
-            last = lanes.carry(lanes.call(_last_reached, state, target, last))
-            inside = lanes.leave(lanes.call(lambda n: jnp.maximum(n - 1, 0), state.accepted))
-            return (carry, last), (loop.saved(state, operands, target).y, inside)
+            last = lanes.carry(lanes.call(_last_reached, carry[1], target, last, lanes.enter(~beyond, False)))
+            return carry, last
 
-        ys, saved_in, last = None, None, (state.restart.y, state.accepted)
-        if saves is not None:
-            (carry, last), (ys, saved_in) = scan(save, (carry, last), saves.times, like=operands)
-        turns, state, record = until(carry, operands.span)
+        def save(carry, time):
+            (_, state, _), _ = carry
+            inside = lanes.leave(lanes.call(lambda n: jnp.maximum(n - 1, 0), state.accepted))
+            return loop.saved(state, operands, lanes.enter(time, saves.batched)).y, inside
+
         if saves is None:
-            ys, last = loop.end(state, operands).y, (state.restart.y, state.accepted)
+            turns, state, record = until(carry, operands.span)
+            ys, saved_in, last = loop.end(state, operands).y, None, (state.restart.y, state.accepted)
+        else:
+            carry = (carry, (state.restart.y, state.accepted))
+            carry, (ys, saved_in) = scan_to_end(advance, save, carry, saves.times, like=operands)
+            (turns, state, record), last = carry
         end, number, y0 = lanes.leave((*last, lanes.carry(y0)))
         return loop.result(state, ys, turns), Way(end, number, y0, saved_in, record)
 
@@ -147,10 +151,10 @@ class ReversalOfLoop(eqx.Module):
         return State(restart, None, dense, state.accepted, state.rejected)
 
 
-def _last_reached(state: State, target: Array, last: tuple) -> tuple:
+def _last_reached(state: State, target: Array, last: tuple, saved: Array) -> tuple:
     """Returns where a member is if it has reached a saved time, or where it was at the last that it reached."""
-    here = (state.restart.y, state.accepted)
-    return jax.tree.map(lambda a, b: jnp.where(state.restart.elapsed >= target, a, b), here, last)
+    here, there = (state.restart.y, state.accepted), saved & (state.restart.elapsed >= target)
+    return jax.tree.map(lambda a, b: jnp.where(there, a, b), here, last)
 
 
 def _for_pairs(tolerances: Tolerances | None) -> Tolerances | None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..._levels import Room
-from ..._loops import scan, while_loop
+from ..._loops import scan_to_end, while_loop
 from ...kernels.lanes import Lanes, Member
 from .._loop import Result, Saves
 from .._march import March, Operands, known
@@ -88,30 +88,35 @@ class ReversalWithSaves(eqx.Module):
 
             return while_loop(pending, turn, progress, like=(operands, target))
 
-        def save(carry, time):
+        def step_with(time, beyond):
+            return lanes.carry(lanes.call(self._step_with, lanes.enter(time, saves.batched), operands, beyond))
+
+        def advance(carry, time, beyond):
             progress, last = carry
-            time = lanes.enter(time, saves.batched)
-            inside = lanes.carry(lanes.call(self._step_with, time, operands))
-            progress = until(progress, inside)
-            last = lanes.carry(lanes.call(_last_reached, progress, inside, last))
-            y = lanes.call(self._saved, progress, inside, time, operands)
-            return (progress, last), (lanes.leave(y), lanes.leave(inside))
+            beyond = lanes.enter(beyond, False)
+            number = step_with(time, beyond)
+            progress = until(progress, number)
+            return progress, lanes.carry(lanes.call(_last_reached, progress, number, last, beyond))
+
+        def save(carry, time):
+            inside = step_with(time, lanes.enter(jnp.zeros((), bool), False))
+            y = lanes.call(self._saved, carry[0], inside, lanes.enter(time, saves.batched), operands)
+            return lanes.leave(y), lanes.leave(inside)
 
         progress = lanes.carry(lanes.call(_begin, y0))
-        (progress, last), (ys, saved_in) = scan(save, (progress, progress), saves.times, like=operands)
-        total = lanes.enter(jnp.full((), self.count + self.tail, jnp.int32), False)
-        progress = until(progress, lanes.carry(total))
+        carry, (ys, saved_in) = scan_to_end(advance, save, (progress, progress), saves.times, like=operands)
+        progress, last = carry
         result = Result(*lanes.leave(lanes.call(self._result, progress, operands)))
         end, number, y0 = lanes.leave((last.pair, last.number, lanes.carry(y0)))
         return result._replace(ys=ys), Way(end, number, y0, saved_in, None)
 
     # what follows is of one member
 
-    def _step_with(self, time, operands):
-        """Returns the number of the step that a saved time lies in, or ends."""
-        eps = jnp.finfo(time.dtype).eps
+    def _step_with(self, time, operands, beyond):
+        """Returns the number of the step that a saved time lies in, or ends; beyond, the number of all steps."""
+        eps, total = jnp.finfo(time.dtype).eps, self.count + self.tail
         number = jnp.ceil(time / operands.dt * (1 - 4 * eps)).astype(jnp.int32) - 1
-        return jnp.clip(number, 0, self.count + self.tail - 1)
+        return jnp.where(beyond, total, jnp.clip(number, 0, total - 1))
 
     def _advance(self, progress, target, operands):
         """Takes a step of a member that is to take one."""
@@ -145,9 +150,10 @@ def _begin(y0: PyTree) -> _Progress:
     return _Progress(jnp.zeros((), jnp.int32), Pair(y0, y0), jnp.zeros((), bool))
 
 
-def _last_reached(progress: _Progress, inside: Array, last: _Progress) -> _Progress:
+def _last_reached(progress: _Progress, inside: Array, last: _Progress, beyond: Array) -> _Progress:
     """Returns where a member is if it has come to the step of a saved time, or where it was at the last it came to."""
-    return jax.tree.map(lambda a, b: jnp.where(progress.number == inside, a, b), progress, last)
+    there = (progress.number == inside) & ~beyond
+    return jax.tree.map(lambda a, b: jnp.where(there, a, b), progress, last)
 
 
 def _is_pending(progress: _Progress, target: Array) -> Array:

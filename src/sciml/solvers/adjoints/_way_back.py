@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ..._loops import scan, while_loop
+from ..._loops import scan_to_end, while_loop
 from ...kernels.lanes import Lanes, Member, is_value
 from .._loop import Saves
 from .._march import March, Operands, up_to
@@ -92,20 +92,27 @@ class WayBack(eqx.Module):
         bar = cotangent if saves is None else jax.tree.map(lambda c: jnp.zeros_like(c[0]), cotangent)
         carry = lanes.call(start_of_way_back, end, self._enter(bar), diff)
         carry, slopes = lanes.carry((number, *carry)), None
-        if saves is not None:
+        if saves is None:
+            begin = lanes.enter(jnp.zeros((), jnp.int32), False)
+            carry = self._until(carry, begin, operands, diff, held, look_up, like)
+        else:
 
-            def unsave(carry, save):
+            def enter(save):
                 time, inside, bar = save
-                time, inside, bar = lanes.enter(time, saves.batched), self._enter(inside), self._enter(bar)
-                carry = self._until(carry, inside, operands, diff, held, look_up, like)
-                instant = look_up(inside, operands)
-                carry, slope = lanes.call(self._unsave, carry, bar, time, inside, instant, diff, held)
-                return lanes.carry(carry), lanes.leave(slope) if self.slopes else None
+                inside = self._enter(inside)
+                return lanes.enter(time, saves.batched), inside, look_up(inside, operands), self._enter(bar)
+
+            def unsave(carry, save, beyond):
+                stop = self._enter(jnp.where(beyond, jnp.zeros_like(save[1]), save[1]))
+                carry = self._until(carry, stop, operands, diff, held, look_up, like)
+                saved = lanes.enter(~beyond, False)
+                return lanes.carry(lanes.call(self._unsave, carry, *enter(save), diff, held, saved))
+
+            def slope(carry, save):
+                return lanes.leave(lanes.call(self._slope, carry, *enter(save), operands)) if self.slopes else None
 
             xs = (saves.times, kept.saved_in, cotangent)
-            carry, slopes = scan(unsave, carry, xs, reverse=True, like=like)
-        begin = lanes.enter(jnp.zeros((), jnp.int32), False)
-        carry = self._until(carry, begin, operands, diff, held, look_up, like)
+            carry, slopes = scan_to_end(unsave, slope, carry, xs, reverse=True, like=like)
         return *lanes.leave(lanes.call(_finish, carry, y0, self._enter(used))), slopes
 
     def errors(self, kept: Way, operands: Operands, look_up: LookUp) -> PyTree[Array]:
@@ -162,10 +169,10 @@ class WayBack(eqx.Module):
         scale = jax.tree.map(lambda s, y: jnp.maximum(s, jnp.max(jnp.abs(y), initial=0)), scale, pair.y)
         return number - back.astype(jnp.int32), pair, bar, diff_bar, scale
 
-    def _unsave(self, carry, bar, time, inside, instant, diff, held):
-        """Adds what a saved state's cotangent brings; returns the product with the derivative by its time, too."""
+    def _unsave(self, carry, time, inside, instant, bar, diff, held, saved):
+        """Adds what a saved state's cotangent brings."""
         number, pair, pair_bar, diff_bar, scale = carry
-        there = number == inside  # a member that failed before has nothing saved here
+        there = saved & (number == inside)  # a member that failed before has nothing saved here
 
         def at(pair, diff):
             return saved_in_step(self.march, pair, time, instant, eqx.combine(diff, held))
@@ -173,16 +180,18 @@ class WayBack(eqx.Module):
         _, pull = jax.vjp(at, pair, diff)
         more = jax.tree.map(lambda x: jnp.where(there, x, jnp.zeros_like(x)), pull(bar))
         pair_bar, diff_bar = jax.tree.map(jnp.add, (pair_bar, diff_bar), more)
-        carry = (number, pair, pair_bar, diff_bar, scale)
-        if not self.slopes:
-            return carry, None
+        return number, pair, pair_bar, diff_bar, scale
+
+    def _slope(self, carry, time, inside, instant, bar, operands):
+        """Returns the product of a saved state's cotangent with the derivative by its time."""
+        number, pair, *_ = carry
 
         def along(time):
-            return saved_in_step(self.march, pair, time, instant, eqx.combine(diff, held))
+            return saved_in_step(self.march, pair, time, instant, operands)
 
         _, rate = jax.jvp(along, (time,), (jnp.ones_like(time),))
         slope = sum(jnp.sum(jnp.real(b * r)).astype(time.dtype) for b, r in zip(*map(jax.tree.leaves, (bar, rate))))
-        return carry, jnp.where(there, slope, jnp.zeros_like(slope))
+        return jnp.where(number == inside, slope, jnp.zeros_like(slope))
 
 
 def step_of(march: March, instant: Instant, operands: Operands) -> tuple[Any, Array, Array]:
