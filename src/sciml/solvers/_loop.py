@@ -427,8 +427,8 @@ class Loop(eqx.Module):
 
     def stop(self, time: Array, saves: Saves, operands: Operands, beyond: Bool[Array, ""]) -> PyTree:
         """Returns the next time to march to: a saved one, or the end beyond the last of them."""
-        saved, span = self.lanes.carry((self._target(time, saves), operands.span))
-        return jax.tree.map(lambda a, b: jnp.where(beyond, b, a), saved, span)
+        beyond, time = self._shared(beyond), self._target(time, saves)
+        return self.lanes.call(lambda beyond, time, span: jnp.where(beyond, span, time), beyond, time, operands.span)
 
     def start(self, y0: PyTree, operands: Operands) -> State:
         """Returns the lanes' march before its first step."""
