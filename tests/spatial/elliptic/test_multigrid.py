@@ -110,21 +110,11 @@ def test_a_cycle_divides_the_residual_by_ten(conditions, kind):
 
 @pytest.mark.x64
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "shape, all_conditions",
-    [
-        ((256, 256), [Dirichlet(0.0)]),
-        ((1024, 1024), [Neumann(0.0)]),
-        ((300, 77), [Periodic(), Dirichlet(0.0), Neumann(0.0)]),
-        ((32, 32, 32), [Periodic(), Dirichlet(0.0), Neumann(0.0)]),
-        ((128, 128, 128), [Periodic()]),
-    ],
-    ids=lambda x: "x".join(map(str, x)) if isinstance(x, tuple) else "",
-)
-def test_the_factor_does_not_depend_on_the_size(shape, all_conditions):
+@pytest.mark.parametrize("shape", [(32, 32), (1024, 1024), (300, 77), (32, 32, 32), (128, 128, 128)])
+def test_the_factor_does_not_depend_on_the_size(shape):
     f = random(shape)
     f = f - jnp.mean(f)
-    for conditions in all_conditions:
+    for conditions in (Periodic(), Dirichlet(0.0), Neumann(0.0)):
         assert factor(EllipticOperator(Boundaries(Grid(shape), conditions)), f) < 0.1
     assert factor(EllipticOperator(Boundaries(Grid(shape), Dirichlet(0.0)), jumping(shape)), f) < 0.1
 
