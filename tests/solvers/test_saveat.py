@@ -94,3 +94,18 @@ def test_what_was_not_reached_is_nan_and_what_was_is_good(steps):
     assert sol.status == sciml.Status.nonfinite and 0.9 <= float(sol.t_reached) <= 1.0
     np.testing.assert_allclose(sol.ys[:2], np.exp([[-0.5], [-0.9]]) * Y0, rtol=1e-3)
     assert np.isnan(sol.ys[2:]).all()
+
+
+@each_steps
+@pytest.mark.parametrize("adjoint", [sciml.Checkpointed(), sciml.Forward(), sciml.Reversible()], ids=str)
+def test_saving_adds_no_step_to_the_program(steps, adjoint):
+    """The loop to the saved times is the loop to the end, so that compiling does not take twice as long."""
+
+    def evaluations(saveat):
+        def loss(y0):
+            return jnp.sum(solve(steps, saveat, adjoint=adjoint, max_steps=100, dt=jnp.asarray(0.05)).ys)
+
+        return jax.jit(jax.value_and_grad(loss)).lower(Y0).as_text().count("stablehlo.cosine")
+
+    saved, alone = evaluations([0.3, 0.9]), evaluations(None)
+    assert saved <= alone + 2, (saved, alone)
