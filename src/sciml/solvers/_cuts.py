@@ -16,9 +16,9 @@ from jaxtyping import PyTree
 
 from .._checks import concrete
 from .._loops import scan
-from ._loop import Result
 from ._march import Operands
 from ._plan import Plan
+from ._result import Result
 from ._scan import Steps
 
 _MOST = 8

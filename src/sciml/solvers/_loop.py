@@ -19,37 +19,11 @@ from ..kernels.lanes import Lanes, Member, is_value
 from ._in_kernel import columns_in_kernel, in_kernel, until_done
 from ._march import Dense, March, Operands, Outcome, Restart, State, known
 from ._record import Buffers, Parts, blank, put, room, thin
+from ._result import Result, Saves
 
 ZEROED_AT_MOST = 2**24
 """How many bytes a record may take. It is filled beforehand, whether it is used or not, and what exceeds about twice
 as much in all comes from the system anew at every call, which costs more time than the steps kept in it."""
-
-
-class Result(NamedTuple):
-    """What a march returns, arrays with members last.
-
-    Attributes:
-        ys: The state at the saved times, time first, or the end state.
-        status: A code of `Status`.
-        elapsed: The time reached, as time elapsed since t0.
-        accepted: The number of accepted steps.
-        rejected: The number of rejected steps.
-        executed: The number of steps that the member's lane executed, waiting for other members included.
-    """
-
-    ys: PyTree
-    status: Array
-    elapsed: Array
-    accepted: Array
-    rejected: Array
-    executed: Array
-
-
-class Saves(NamedTuple):
-    """Saved times as elapsed times, `(saves,)` or `(saves, lanes)`, and whether they have lanes."""
-
-    times: Array
-    batched: bool
 
 
 class Residuals(NamedTuple):

@@ -20,8 +20,9 @@ from .._levels import Room
 from .._loops import while_loop
 from .._vma import to_varying, vma_of
 from ..kernels.lanes import Lanes, Member
-from ._loop import Loop, Numbers, Residuals, Result, Saves
+from ._loop import Loop, Numbers, Residuals
 from ._march import Operands
+from ._result import Result, Saves
 
 _CACHE = 2**18
 """About how many bytes the lanes' states and stages may take, so that a step stays in a core's own cache."""

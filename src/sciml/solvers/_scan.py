@@ -21,9 +21,9 @@ from .._status import Status
 from ..kernels.ensemble._member import Counted
 from ..kernels.lanes import Lanes, Member, is_value
 from ._in_kernel import columns_in_kernel, in_kernel
-from ._loop import Result, Saves
 from ._march import March, Operands, known
 from ._passes import Passes
+from ._result import Result, Saves
 
 
 class _Carry(NamedTuple):

@@ -3,9 +3,10 @@
 import equinox as eqx
 from jaxtyping import PyTree
 
-from .._loop import Loop, Result
+from .._loop import Loop
 from .._march import Operands
 from .._refill import Refill
+from .._result import Result
 from .._scan import Steps
 from . import _continuous_rule
 from ._abstract import AbstractAdjoint

@@ -10,11 +10,12 @@ from ..._forward_only import forward_only
 from ..._levels import NOTHING
 from ..._vma import match, promote
 from ...kernels.lanes import Lanes, Member
-from .._loop import Loop, Result
+from .._loop import Loop
 from .._march import March, Operands
 from .._members import Crowd
 from .._parts import Parts
 from .._refill import Refill
+from .._result import Result
 from .._rosenbrock import Rosenbrock
 from .._scan import Steps
 from ._continuous import Backward, Kind, Task, dense_loop

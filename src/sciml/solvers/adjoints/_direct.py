@@ -6,9 +6,10 @@ from ..._forward_only import not_transposed
 from ..._levels import NOTHING
 from ..._vma import promote
 from ...kernels.lanes import Member
-from .._loop import Loop, Result, Saves
+from .._loop import Loop
 from .._march import Operands
 from .._refill import Refill
+from .._result import Result, Saves
 from .._scan import Steps
 from ._abstract import AbstractAdjoint
 

@@ -8,9 +8,10 @@ from jaxtyping import PyTree
 from ..._levels import NOTHING
 from ..._vma import promote
 from .._control import Tolerances
-from .._loop import Loop, Result
+from .._loop import Loop
 from .._march import Operands
 from .._refill import Refill
+from .._result import Result
 from .._root import implicit_root
 from .._scan import Steps
 from . import _replay

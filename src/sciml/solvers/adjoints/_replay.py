@@ -27,10 +27,10 @@ from ..._forward_only import forward_only
 from ..._levels import Room
 from ..._vma import promote
 from ...kernels.lanes import Lanes, Member
-from .._loop import Result, Saves
 from .._march import Operands
 from .._members import Crowd, members_of, one_by_one
 from .._refill import Refill
+from .._result import Result, Saves
 
 
 def differentiable_parts(operands: Operands, times: bool) -> Operands:

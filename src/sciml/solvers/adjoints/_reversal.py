@@ -12,8 +12,8 @@ from jaxtyping import Array, PyTree
 from ..._levels import Room
 from ..._loops import scan
 from ...kernels.lanes import Lanes, Member, is_value
-from .._loop import Result, Saves
 from .._march import March, Operands
+from .._result import Result, Saves
 from .._scan import count_finite, result_of_steps
 from ._pairs import Pair
 from ._reversible_method import ReversibleMethod

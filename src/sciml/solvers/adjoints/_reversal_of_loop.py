@@ -15,8 +15,9 @@ from ..._levels import Room
 from ..._loops import scan_to_end, while_loop
 from ...kernels.lanes import Lanes, Member, is_value
 from .._control import Tolerances
-from .._loop import Loop, Result, Saves
+from .._loop import Loop
 from .._march import Dense, March, Operands, State
+from .._result import Result, Saves
 from ._pairs import Pair
 from ._reversible_method import ReversibleMethod
 from ._way_back import Instant, Way, WayBack

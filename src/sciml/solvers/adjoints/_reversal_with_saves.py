@@ -10,8 +10,8 @@ from jaxtyping import Array, PyTree
 from ..._levels import Room
 from ..._loops import scan_to_end, while_loop
 from ...kernels.lanes import Lanes, Member
-from .._loop import Result, Saves
 from .._march import March, Operands, known
+from .._result import Result, Saves
 from .._scan import result_of_steps
 from ._pairs import Pair
 from ._reversal import warn_of_coupling

@@ -6,9 +6,10 @@ from jaxtyping import PyTree
 from ..._levels import NOTHING
 from ..._vma import promote
 from ...kernels.lanes import Member
-from .._loop import Loop, Result
+from .._loop import Loop
 from .._march import Operands
 from .._refill import Refill
+from .._result import Result
 from .._runge_kutta import RungeKutta
 from .._scan import Steps
 from .._stepper import AbstractStepper

@@ -21,9 +21,10 @@ from ..._forward_only import forward_only
 from ..._levels import NOTHING
 from ..._vma import match, promote
 from ...kernels.lanes import Lanes, batched
-from .._loop import Loop, Result
+from .._loop import Loop
 from .._march import Operands
 from .._refill import Refill
+from .._result import Result
 from .._scan import Steps
 from ._replay import differentiable_parts, enter
 

@@ -24,8 +24,8 @@ from jaxtyping import Array, PyTree
 
 from ..._loops import scan_to_end, while_loop
 from ...kernels.lanes import Lanes, Member, is_value
-from .._loop import Saves
 from .._march import March, Operands, up_to
+from .._result import Saves
 from ._pairs import Pair
 from ._reversal import came_back, relative_error, start_of_way_back
 from ._reversible_method import ReversibleMethod
