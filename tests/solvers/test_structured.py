@@ -76,9 +76,8 @@ KINDS = {
 
 
 def kinds(case):
-    """In which ways to solve for a gradient: all that there are, or the one that has most in it."""
-    possible = [kind for kind in KINDS if case.adaptive or kind != "adaptive"]
-    return possible if case.leads else possible[-1:]
+    """In which ways to solve for a gradient: whole steps and the one that has most in it, or this one alone."""
+    return (["scan"] if case.leads else []) + ["adaptive" if case.adaptive else "tail_saves"]
 
 
 @pytest.mark.x64
