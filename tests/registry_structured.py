@@ -101,7 +101,7 @@ class Case(NamedTuple):
     """A solver, what it is tried on, its order, and whether it has an error estimate.
 
     One of each family of methods, which differ in their coefficients alone, leads: what is dear and the same code for
-    all is tried on this one in every way that a solve is run, and on the others in the way that has most in it.
+    all is tried on this one in more of the ways that a solve is run, and on the others in the way that has most in it.
     """
 
     solver: Callable[[], Any]
