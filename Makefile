@@ -51,8 +51,8 @@ $(VENV)/.installed-%: $(VENV)/.created pyproject.toml
 demo: $(VENV)/.installed-plot ## fit a model to measured data, run its uncertainty, sweep its parameters
 	JAX_COMPILATION_CACHE_DIR="$(CURDIR)/.cache/jax-demo" JAX_NUM_CPU_DEVICES=$(CORES) $(PY) docs/tutorials/lynx_hare.py --out build/lynx_hare
 
-# The float32 leg of the quick tests compiles as users do. The other legs take XLA's older emitters of loops, which compile
-# in less time what has to give the same numbers, where this jaxlib has them: it stops at a flag that it does not know.
+# The float32 leg of `make test` compiles as users do. The other legs take XLA's older emitters of loops, which compile in
+# less time what has to give the same numbers, where this jaxlib has them: it stops at a flag that it does not know.
 OLDER = --xla_cpu_use_fusion_emitters=false
 COMPILE_SOON = $(if $(shell XLA_FLAGS=$(OLDER) $(PY) -c "import jax; print(jax.devices())" 2>/dev/null),XLA_FLAGS="$$XLA_FLAGS $(OLDER)")
 
@@ -60,9 +60,10 @@ test: $(VENV)/.installed-test ## the tests, with x64 on and then off
 	$(COMPILE_SOON) $(RUN_PYTEST) -m "not slow"
 	SCIML_X64=0 $(RUN_PYTEST) -m "not slow and not wide"
 
-test-all: test ## these, the slow ones with x64 on, and with x64 off those that depend little on it
+test-all: $(VENV)/.installed-test ## every test with x64 on, and all but the slow ones with x64 off
+	$(COMPILE_SOON) $(RUN_PYTEST) -m "not slow"
 	$(COMPILE_SOON) SCIML_CHECK_TYPES=0 $(RUN_PYTEST) -m slow
-	$(COMPILE_SOON) SCIML_X64=0 $(RUN_PYTEST) -m "wide and not slow"
+	$(COMPILE_SOON) SCIML_X64=0 $(RUN_PYTEST) -m "not slow"
 
 tables: $(VENV)/.installed-test ## compute the tables of adjoints and of sharding in the documentation anew
 	$(PY) -m tests.adjoint_table

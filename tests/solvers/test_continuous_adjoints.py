@@ -167,8 +167,9 @@ def test_gauss_follows_a_stiff_system_that_backsolve_cannot(name):
         expected = exact(jax.tree.unflatten(treedef, along))
         products = [jnp.vdot(a, b) for a, b in zip(jax.tree.leaves(found), along)]
         np.testing.assert_allclose(sum(products), expected, rtol=1e-6, atol=1e-7 * float(max(map(abs, products))))
-    lost = jax.jit(jax.grad(ft.partial(end, adjoint=sciml.Backsolve(), tolerance=1e-8)))(p)
-    assert all(np.isnan(x).all() for x in jax.tree.leaves(lost))
+    if name == "Robertson":  # one is enough to see it lost, and a program of eight components written out is large
+        lost = jax.jit(jax.grad(ft.partial(end, adjoint=sciml.Backsolve(), tolerance=1e-8)))(p)
+        assert all(np.isnan(x).all() for x in jax.tree.leaves(lost))
 
 
 @pytest.mark.x64

@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -134,16 +135,17 @@ def test_galerkin_levels_are_products_of_their_transfers(shape, conditions):
     operator = EllipticOperator(Boundaries(Grid(shape), conditions), jnp.exp(2 * random(shape)), c=0.1)
     fine, spacing = operator.faces(), operator.boundary.grid.spacing
     for _ in range(2):
-        coarse, transfers = Galerkin().coarsen(fine, axes_to_coarsen(fine.shape, spacing))
+        coarse, transfers = eqx.filter_jit(Galerkin().coarsen)(fine, axes_to_coarsen(fine.shape, spacing))
         units = jnp.eye(int(np.prod(coarse.shape))).reshape(-1, *coarse.shape)
-        expected = jax.vmap(lambda u: restrict(fine(prolong(u, transfers)), transfers))(units)
-        assert jnp.allclose(jax.vmap(coarse)(units), expected, rtol=0, atol=1e-12 * float(jnp.max(expected)))
+        product = lambda u: restrict(fine(prolong(u, transfers)), transfers)  # noqa: B023, E731
+        found, expected = (jax.jit(jax.vmap(f))(units) for f in (coarse, product))
+        assert jnp.allclose(found, expected, rtol=0, atol=1e-12 * float(jnp.max(expected)))
         matrix = coarse.matrix()
         assert jnp.allclose(matrix, matrix.T) and float(jnp.linalg.eigvalsh(matrix)[0]) > 0
 
         colour, colours = coarse.colours(tuple(range(coarse.ndim)))
         u, f = random(coarse.shape), random(coarse.shape, 1)
-        swept = coarse.relax(coarse.relaxation(), u, f, 1.2, 1, False)
+        swept = jax.jit(lambda u, f: coarse.relax(coarse.relaxation(), u, f, 1.2, 1, False))(u, f)  # noqa: B023
         for turn in range(colours):
             u = jnp.where(colour == turn, u + 1.2 * (f - coarse(u)) / coarse.diagonal(), u)
         assert jnp.allclose(swept, u, rtol=0, atol=1e-12 * float(jnp.max(jnp.abs(u))))
