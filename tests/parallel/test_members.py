@@ -153,3 +153,29 @@ def test_xarray():
     assert list(named.coords) == ["member", "x"]
     with pytest.raises(ValueError, match="kept no values"):
         quiet(lambda p: p, RHO, reduce=parallel.Mean()).to_xarray()
+
+
+@pytest.mark.x64
+def test_xarray_with_further_axes():
+    pytest.importorskip("xarray")
+    ts = np.linspace(0.0, 2.0, 5)
+    result = quiet(
+        lambda p: {"y": jnp.outer(p["a"] * ts, np.arange(2.0)), "e": p["a"] * ts}, parallel.grid(a=np.arange(1.0, 4.0))
+    )
+    components = ["position", "speed"]
+    found = result.to_xarray(axes={"y": {"time": ts, "component": components}, "e": {"time": ts}})
+    assert found["y"].dims == ("a", "time", "component") and found["e"].dims == ("a", "time")
+    assert float(found["y"].sel(a=3.0, time=1.5, component="speed")) == 4.5
+    some = result.to_xarray(axes={"y": {"time": ts}})
+    assert some["y"].dims == ("a", "time", "y_1") and some["e"].dims == ("a", "e_0")
+    plain = quiet(lambda p: p * jnp.ones(5, p.dtype), RHO).to_xarray(axes={"value": {"time": ts}})
+    assert plain["value"].dims == ("member", "time") and np.array_equal(plain["time"], ts)
+    for axes, match in (
+        ({"u": {"time": ts}}, r"`axes=\{'e': \{'time': ts\}\}`; the values are \['e', 'y'\], got 'u'"),
+        ({"y": ts}, "takes the axes of a value by the value's name"),
+        ({"y": {"time": ts[1:]}}, r"has the shape \(5, 2\), but its axes \['time'\] were given \[4\] coordinates"),
+        ({"y": {"a": ts}}, "the axis 'a' of 'y' has the name of a parameter"),
+        ({"y": {"time": ts}, "e": {"time": 2 * ts}}, "an axis with other coordinates"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            result.to_xarray(axes=axes)

@@ -121,13 +121,21 @@ class SweepResult(eqx.Module):
         options = {"labels": (x_name, y_name, "value")} | options
         return surface(x, y, leaves[0], **options)
 
-    def to_xarray(self) -> Any:
+    def to_xarray(self, *, axes: Mapping[str, Any] | None = None) -> Any:
         """Returns an `xarray.Dataset` of values, status and attempts, labelled by the parameters. Needs xarray.
 
         The members of a grid have a dimension for each axis; others have one dimension, "member", along which every
         parameter that is a number is a coordinate. Further axes of a value named `y` are called `y_0`, `y_1` and so on.
+
+        Args:
+            axes: Names and coordinates of further axes in order, by the name of the value, which is "value" where there
+                is one array: `{"y": {"time": ts, "component": ["position", "speed"]}}`.
+
+        Raises:
+            ImportError: If xarray is not installed.
+            ValueError: If the sweep kept no values, or `axes` do not fit them.
         """
-        return to_dataset(self)
+        return to_dataset(self, {} if axes is None else axes)
 
     def summary(self) -> str:
         """Says how many members failed, from which cause, where in the parameters they lie, and what retries did."""
