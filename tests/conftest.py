@@ -26,6 +26,7 @@ import pytest
 gc.set_threshold(50_000, 20, 50)
 
 X64 = os.environ.get("SCIML_X64", "1") != "0"
+SPARING = os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS", "") not in ("", "0")
 CHECK_TYPES = X64 and os.environ.get("SCIML_CHECK_TYPES", "1") != "0"
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SRC = ROOT / "src" / "sciml"
@@ -79,6 +80,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.wide)
         if not X64 and item.get_closest_marker("x64"):
             item.add_marker(skip)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item):
+    """Compiles with all optimisations what is marked so; see the Makefile."""
+    if not SPARING or item.get_closest_marker("optimised") is None:
+        return (yield)
+    jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", False)
+    try:
+        return (yield)
+    finally:
+        jax.config.update("jax_disable_most_optimizations", True)
 
 
 _grown = 0.0

@@ -84,6 +84,7 @@ def test_fixed_steps_with_a_shorter_last_one(machine):
 
 
 @pytest.mark.parametrize("machine, saves", [("gpu", None), ("tpu", 5)])
+@pytest.mark.optimised
 @pytest.mark.slow
 @pytest.mark.x64
 def test_tsit5(machine, saves):

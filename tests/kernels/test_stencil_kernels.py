@@ -99,6 +99,7 @@ def test_every_boundary_in_three_dimensions(kind):
 
 
 @pytest.mark.parametrize("machine", ["gpu", "tpu"])
+@pytest.mark.optimised
 @pytest.mark.slow
 @pytest.mark.x64
 def test_each_field_has_its_own_boundary(machine):

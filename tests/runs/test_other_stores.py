@@ -1,7 +1,9 @@
 """Stores that need packages of their own."""
 
 import errno
+import logging
 import os
+import re
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +63,17 @@ def test_zarr(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match="Block 6 of .* No space left on device. What was written before is intact"):
         store.put(6, {"a": np.arange(3)})
     assert store.numbers() == [2, 3] and store.get(2)["a"].tolist() == [0, 1, 2]
+
+
+def test_a_spread_state_takes_every_segment_by_one_program(caplog):
+    """Two programs, for the layout of the start and for that of what a segment leaves, may round differently."""
+    layout = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("x",)), P("x"))
+    field = lambda t, y, args: jnp.roll(y, 1) - y  # noqa: E731
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        y0 = jax.device_put(jnp.arange(8.0), layout)
+        run = sciml.simulate(field, y0, t0=0.0, t1=3.0, rtol=1e-5, save_every=0.1, segment_steps=10, progress=False)
+    assert run.reason == "reached t1 = 3" and run.y.sharding.is_equivalent_to(layout, 1)
+    assert sum(bool(re.match(r"Compiling (jit\()?advance", record.getMessage())) for record in caplog.records) == 1
 
 
 @pytest.mark.slow

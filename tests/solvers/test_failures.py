@@ -76,6 +76,7 @@ def test_others_keep_their_bits(loop, failure):
 
 @each_loop
 @each_failure
+@pytest.mark.optimised
 def test_gradients_of_others_are_kept_and_the_own_is_nan(loop, failure):
     good, bad = np.asarray(gradients(loop)(GOOD)), np.asarray(gradients(loop)(spoil(failure)))
     # the blow-up takes all of its 16384 steps, more than there are slots: turns are run again and may round otherwise

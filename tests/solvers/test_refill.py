@@ -72,6 +72,7 @@ def test_saved_times():
     np.testing.assert_allclose(refill.ys["x"][:, 0], 1.0)
 
 
+@pytest.mark.optimised
 def test_members_that_differ_in_every_input():
     numbers = jnp.linspace(0.0, 1.0, MEMBERS)
 

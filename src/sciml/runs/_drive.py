@@ -9,6 +9,7 @@ import numpy as np
 from ._atomic import StoreError
 from ._crowd import Crowd
 from ._hosts import Hosts
+from ._layout import laid_out_like
 from ._resume import payload
 from ._segment import AbstractSegment, Carry, Info
 from ._writer import FrameWriter
@@ -98,6 +99,7 @@ def drive(
 
 def _launch(segment: AbstractSegment, crowd: Crowd, hosts: Hosts) -> tuple[Carry, _Flight]:
     carry, frames, info = segment.advance(crowd.inputs, crowd.carry)
+    carry = laid_out_like(carry, crowd.carry)
     frames, info = hosts.whole((frames, info))
     return carry, _Flight(frames, info, crowd.ids)
 

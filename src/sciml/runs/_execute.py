@@ -14,6 +14,7 @@ from ._ending import ending, summary
 from ._fingerprint import fingerprint
 from ._frames import Frames
 from ._hosts import hosts_of
+from ._layout import settle
 from ._manifest import open_run
 from ._memory_store import MemoryStore
 from ._prepare import frame_of, frames_per_block
@@ -66,6 +67,7 @@ def execute(
             f"`{name}` with `in_axes` runs within one process, but the arrays of these members span several. Members "
             "are independent: let every process run its own, on `jax.local_devices()`."
         )
+    start = settle(start)
     frame = frame_of(segment, inputs, start)
     block = frames_per_block(frame)
     store, checkpoints = _stores(store, checkpoints)

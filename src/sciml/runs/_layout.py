@@ -1,0 +1,34 @@
+"""Where the arrays of a run lie that is spread over devices: the same before every segment.
+
+XLA compiles a program for each layout of its arguments, and two programs may round differently. A run that goes on from
+a checkpoint has the bits of one that was not interrupted only where both take every segment by the same program.
+"""
+
+from typing import TypeVar
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+_T = TypeVar("_T")
+
+
+def settle(tree: _T) -> _T:
+    """Returns arrays of which all lie on the mesh of the first one that is spread, whole where they lay elsewhere."""
+    spread = [x.sharding for x in jax.tree.leaves(tree) if _is_spread(x) and isinstance(x.sharding, NamedSharding)]
+    if not spread:
+        return tree
+    everywhere = NamedSharding(spread[0].mesh, PartitionSpec())
+    return jax.tree.map(lambda x: x if _is_spread(x) else jax.device_put(x, everywhere), tree)
+
+
+def laid_out_like(tree: _T, like: _T) -> _T:
+    """Returns arrays that lie as those of `like`, where these are spread."""
+
+    def place(x: jax.Array, like: jax.Array) -> jax.Array:
+        return jax.device_put(x, like.sharding) if _is_spread(like) and x.sharding != like.sharding else x
+
+    return jax.tree.map(place, tree, like)
+
+
+def _is_spread(x: jax.Array) -> bool:
+    return len(x.sharding.device_set) > 1
