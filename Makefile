@@ -67,8 +67,8 @@ test-all: $(VENV)/.installed-test ## every test with x64 on, and all but the slo
 	$(COMPILE_SOON) SCIML_X64=0 $(RUN_PYTEST) -m "not slow"
 
 tables: $(VENV)/.installed-test ## compute the tables of adjoints and of sharding in the documentation anew
-	$(PY) -m tests.adjoint_table
-	$(PY) -m tests.sharding_table
+	$(COMPILE_SOON) $(PY) -m tests.adjoint_table
+	$(COMPILE_SOON) $(PY) -m tests.sharding_table
 
 # In an environment of its own: with the CUDA plugin installed, JAX looks for a GPU wherever it starts.
 kernels: ## compile the kernels for a TPU and for a GPU (sm_90a) without either; a download of over a gigabyte
