@@ -4,9 +4,11 @@ XLA compiles a program for each layout of its arguments, and two programs may ro
 a checkpoint has the bits of one that was not interrupted only where both take every segment by the same program.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 _T = TypeVar("_T")
@@ -26,6 +28,19 @@ def laid_out_like(tree: _T, like: _T) -> _T:
 
     def place(x: jax.Array, like: jax.Array) -> jax.Array:
         return jax.device_put(x, like.sharding) if _is_spread(like) and x.sharding != like.sharding else x
+
+    return jax.tree.map(place, tree, like)
+
+
+def read_like(tree: Any, like: _T) -> _T:
+    """Returns what was read from a checkpoint, on the devices of `like`."""
+
+    def place(x: Any, like: jax.Array) -> jax.Array:
+        if not _is_spread(like):
+            return jnp.asarray(x)
+        if isinstance(x, jax.Array) and x.sharding == like.sharding:
+            return x
+        return jax.make_array_from_callback(like.shape, like.sharding, lambda index: np.asarray(x)[index])
 
     return jax.tree.map(place, tree, like)
 

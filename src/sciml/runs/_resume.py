@@ -1,13 +1,13 @@
 """Where a run goes on: from its start, or from the last whole checkpoint."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from ._atomic import StoreError
+from ._layout import read_like
 from ._segment import Carry
 from ._store import AbstractStore
 
@@ -62,15 +62,6 @@ def last_point(
     return None
 
 
-def _placed(x: Any, like: Any) -> Any:
-    """Returns an array on the devices of another."""
-    if len(like.sharding.device_set) == 1:
-        return jnp.asarray(x)
-    if isinstance(x, jax.Array) and x.sharding == like.sharding:
-        return x
-    return jax.make_array_from_callback(like.shape, like.sharding, lambda index: np.asarray(x)[index])
-
-
 def _read(checkpoints: AbstractStore, number: int, like: Carry, frame: PyTree | None, members: int | None) -> Point:
     any_array = object()
     counts = checkpoints.get(number, {"frames": any_array, "leaves": any_array})
@@ -82,7 +73,7 @@ def _read(checkpoints: AbstractStore, number: int, like: Carry, frame: PyTree | 
     held = [np.asarray(found["held"][i]) for i in leaves]
     return Point(
         number,
-        jax.tree.map(_placed, found["carried"]["carry"], like),
+        read_like(found["carried"]["carry"], like),
         None if members is None else np.asarray(found["carried"]["ids"]),
         int(counts["frames"]),
         jax.tree.unflatten(jax.tree.structure(frame), held) if held else None,
