@@ -1,14 +1,17 @@
 """Stencils on fields that are divided over devices: one exchange for several steps, and the undivided answer."""
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
+import sciml
 from sciml import parallel
 from sciml.inspect import collectives
 from sciml.kernels.stencil import StencilUpdate, evolve, select
+from sciml.models import GrayScott, Wave
 from sciml.spatial import Boundaries, Dirichlet, Grid, Neumann, Periodic
 
 from .stencil_cases import PEARSON, acoustic, field, gray_scott
@@ -19,6 +22,7 @@ SIDES = {
     "periodic": Periodic(),
     "along": {"x": Periodic(), "y-": Dirichlet(0.3), "y+": Neumann(0.1)},
     "across": {"x-": Dirichlet(0.3), "x+": Neumann(0.1), "y": Periodic()},
+    "around": {"x-": Dirichlet(0.3), "x+": Neumann(0.1), "y-": Neumann(-0.2), "y+": Dirichlet(0.2)},
 }
 
 
@@ -116,6 +120,10 @@ def test_gradients_through_several_steps_for_each_exchange():
     "name, kind, axes, machine",
     [
         ("acoustic", "along", ("x", None), "tpu"),
+        ("gray_scott", "across", ("x", None), "gpu"),
+        ("gray_scott", "around", ("x", "y"), "tpu"),
+        pytest.param("acoustic", "across", ("x", None), "tpu", marks=slow),
+        pytest.param("acoustic", "around", ("x", "y"), "gpu", marks=slow),
         pytest.param("acoustic", "periodic", ("x", "y"), "gpu", marks=slow),
         pytest.param("gray_scott", "along", ("x", None), "gpu", marks=slow),
         pytest.param("gray_scott", "periodic", ("x", None), "tpu", marks=slow),
@@ -139,16 +147,66 @@ def test_kernels_on_blocks_with_the_layers_of_their_neighbours(name, kind, axes,
 @pytest.mark.parametrize("kernel, platform, call", [("gpu", "cuda", "mosaic_gpu"), ("tpu", "tpu", "tpu_custom_call")])
 @pytest.mark.x64
 def test_kernels_on_blocks_lower_with_all_checks(kernel, platform, call):
-    domain, _, split, state, params, rest = setting("gray_scott", "along", dtype=jnp.float32)
+    domain, _, split, state, params, rest = setting("gray_scott", "around", dtype=jnp.float32)
     run = divided(domain, split, params, 4, steps_per_pass=4, impl=f"mosaic_{kernel}")
     text = run.trace(state, rest).lower(lowering_platforms=(platform,)).as_text()
     assert text.count("collective_permute") >= 4 and call in text
 
 
+@pytest.mark.parametrize(
+    "name, sides, axes, machine",
+    [
+        ("gray_scott", "across", ("x", None), "tpu"),
+        pytest.param("gray_scott", "around", ("x", "y"), "gpu", marks=slow),
+        pytest.param("wave", "around", ("x", "y"), "tpu", marks=slow),
+    ],
+)
 @pytest.mark.x64
-def test_walls_at_the_ends_of_a_divided_axis_are_for_xla():
+def test_models_on_a_field_that_is_divided(name, sides, axes, machine):
+    """Methods of several stages, with as many layers as all of them read."""
+    domain, _, _, (u, v), _, _ = setting("gray_scott", sides, axes, jnp.float32)
+    grid = domain.boundaries.grid
+
+    def run(boundary, impl):
+        def end(rate, y):
+            if name == "wave":
+                model, solver = Wave(grid, boundary, speed=rate), None
+            else:
+                model, solver = GrayScott(grid, boundary, diffusivity_u=rate, diffusivity_v=0.01), diffrax.Heun()
+            return sciml.solve(model, y, t0=0.0, t1=0.04, dt=0.01, solver=solver, impl=impl).ys[-1]
+
+        return end
+
+    def of_blocks(rate, y):
+        spec = PartitionSpec(None, *axes)
+        specs = dict(in_specs=(PartitionSpec(), spec), out_specs=spec, check_vma=False)
+        return jax.shard_map(run(domain, f"interpret_{machine}"), mesh=domain.mesh, **specs)(rate, y)
+
+    rate, y = jnp.float32(0.02), jnp.stack((u, v))
+    expected = jax.jit(run(domain.boundaries, "xla"))(rate, y)
+    found = jax.jit(of_blocks)(rate, y)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * jnp.max(jnp.abs(expected)))
+
+
+@pytest.mark.x64
+def test_a_pass_has_as_many_steps_as_one_neighbour_has_layers_for():
+    """Blocks of four cells: four steps by default where eight would be the kernel's choice, and never five."""
     domain, _, split, state, params, rest = setting("gray_scott", "across", dtype=jnp.float32)
-    with pytest.raises(ValueError, match="axis 0 is divided over devices and has walls"):
-        jax.eval_shape(divided(domain, split, params, 4, impl="mosaic_tpu"), state, rest)
-    # where the code runs undivided, they are walls as any
-    assert select(split, state, params, impl="mosaic_tpu").way == "mosaic_tpu"
+    found = []
+
+    def look(state):
+        found.append(select(split, state, params, impl="mosaic_tpu"))
+        with pytest.raises(ValueError, match="a pass needs 5 layers of its neighbours, and a device holds 4"):
+            select(split, state, params, impl="mosaic_tpu", steps_per_pass=5)
+        return state
+
+    jax.eval_shape(lambda state: domain.run(look, state), state)
+    assert found[0].steps_per_pass == 4
+    assert select(split, state, params, impl="mosaic_tpu").steps_per_pass == 8  # undivided
+
+
+@pytest.mark.x64
+def test_the_interpreter_says_where_it_cannot_run():
+    domain, _, split, state, params, rest = setting("gray_scott", "along", dtype=jnp.float32)
+    with pytest.raises(ValueError, match=r"call `jax.shard_map\(..., check_vma=False\)`"):
+        jax.eval_shape(divided(domain, split, params, 4, impl="interpret_tpu"), state, rest)

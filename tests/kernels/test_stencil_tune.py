@@ -3,13 +3,18 @@
 import json
 import logging
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sciml import kernels
-from sciml.kernels.stencil import StencilUpdate, _tune, _tuned, evolve, select, tune
+from sciml import kernels, parallel
+from sciml.kernels.stencil import StencilUpdate, _mosaic_gpu_1d, _tune, _tuned, evolve, select, tune
+from sciml.models import Diffusion, Lorenz63
+from sciml.solvers import RKC2, tune_stencil
+from sciml.solvers._passes import step_of
+from sciml.solvers._runge_kutta import from_diffrax
 from sciml.spatial import Boundaries, Dirichlet, Grid, Periodic
 
 from .stencil_cases import heat
@@ -76,6 +81,54 @@ def test_what_is_kept_holds_for_updates_that_are_alike(cache, timed, tmp_path):
     tune(heat(1, 2), U, 0.1, impl="interpret", **FEW)  # beside the first
     assert chosen() == chosen(heat(1, 2)) == (3, 512)
     assert [p.name for p in cache.parent.iterdir()] == ["plans.json"]
+
+
+def test_the_steps_of_a_model(cache, timed):
+    model = Diffusion(Grid((300,)), Dirichlet(0.0), diffusivity=0.1)
+    rates, update, rest = step_of(from_diffrax(diffrax.Euler()), model, U, jnp.float32(1e-3))
+    assert (before := select(update, rates.fields_of(U), impl="interpret", **rest).plan[-2:]) != (3, 512)
+    tried = tune_stencil(model, U, solver=diffrax.Euler(), impl="interpret", **FEW)
+    assert tried[0][:2] == (3, 512)
+    plan = select(update, rates.fields_of(U), impl="interpret", **rest).plan
+    assert (plan.steps, plan.rows) == (3, 512) != before
+    with pytest.raises(TypeError, match=r"`model` must be one with a method `stencil\(y\)`, which `Lorenz63` has not"):
+        tune_stencil(Lorenz63(), U)
+    with pytest.raises(ValueError, match="no kernel takes these steps of `Diffusion`: its method is not an explicit"):
+        tune_stencil(model, U, solver=RKC2())
+    with pytest.raises(ValueError, match="no kernel takes these steps of `Diffusion`: its method is not an explicit"):
+        tune_stencil(model, U, solver=diffrax.Kvaerno5())
+
+
+def test_the_transpose_takes_what_was_tuned(cache, timed, monkeypatch):
+    plans = []
+    advance = _mosaic_gpu_1d.advance
+    monkeypatch.setattr(_mosaic_gpu_1d, "advance", lambda *args: plans.append(args[5]) or advance(*args))
+    tune(heat(1), U, 0.1, impl="interpret", **FEW)
+
+    def slope(impl):
+        return jax.grad(lambda u: jnp.sum(evolve(heat(1), u, 4, 0.1, impl=impl) ** 2))(U)
+
+    np.testing.assert_allclose(slope("interpret"), slope("xla"), rtol=1e-5)
+    assert {(plan.steps, plan.rows) for plan in plans} == {(3, 512)} and len(plans) == 2
+
+
+def test_blocks_of_a_field_that_is_divided_take_what_was_tuned_for_their_size(cache, timed):
+    mesh = parallel.mesh(member=1, x=2, devices=jax.devices()[:2])
+    domain = parallel.Domain(("x",), boundaries=Boundaries(Grid((600,)), Dirichlet(0.0)), mesh=mesh)
+
+    def chosen_for_blocks():
+        def look(u):  # anew each time, since JAX knows again what it has traced
+            found.append(select(heat(1, 1, domain), u, 0.1, impl="mosaic_gpu"))
+            return u
+
+        found = []
+        jax.eval_shape(lambda u: domain.run(look, u), jnp.zeros(600, jnp.float32))
+        return found[0]
+
+    assert "tuned" not in chosen_for_blocks().reason
+    tune(heat(1, 1, Boundaries(Grid((300,)), Dirichlet(0.0))), U, 0.1, impl="mosaic_gpu", **FEW)
+    found = chosen_for_blocks()
+    assert (found.plan.steps, found.plan.rows) == (3, 512) and "tuned" in found.reason
 
 
 def change(entry, **values):

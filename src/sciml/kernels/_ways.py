@@ -2,10 +2,11 @@
 
 import functools
 import logging
+from typing import Any
 
 import jax
 
-from .._vma import jax_version
+from .._vma import jax_version, vma_of
 
 KERNELS = ("mosaic_gpu", "mosaic_tpu")
 """The kernels by name."""
@@ -63,6 +64,20 @@ def kernel_for(impl: str, tested: Tested) -> tuple[str | None, str]:
         )
     kernel = INTERPRETED.get(impl) or (KERNEL_OF[platform] if impl == "pallas" else impl)
     return kernel, f"`impl={impl!r}` asks for it"
+
+
+def check_interpreter(operands: Any) -> None:
+    """Checks that JAX's interpreter can run a kernel on arrays: it stops at types that say where they vary.
+
+    Raises:
+        ValueError: If it cannot.
+    """
+    if vma_of(operands):
+        raise ValueError(
+            "a kernel cannot be interpreted where `jax.shard_map` checks what varies over devices, as it does in "
+            "`Domain.run`: to interpret it there, call `jax.shard_map(..., check_vma=False)`. `impl='xla'` and "
+            "kernels that are compiled pass the checks."
+        )
 
 
 def log_untested(what: str, impl: str, reason: str) -> None:

@@ -11,6 +11,7 @@
 - `RKC2`, `RKL2`: explicit methods for diffusion, with as many stages as that takes.
 - `VelocityVerlet`, `Yoshida4`: symplectic methods for equations of second order.
 - `stability`: for which steps a method is stable, a `Stability`.
+- `tune_stencil`: in which tiles a kernel runs the steps of a model fastest.
 """
 
 from ._etdrk import (
@@ -36,6 +37,7 @@ from ._solve import solve as solve
 from ._stability import Stability as Stability
 from ._stable_step import stability as stability
 from ._steady_state import steady_state as steady_state
+from ._tune_stencil import tune_stencil as tune_stencil
 from ._verlet import VelocityVerlet as VelocityVerlet, Yoshida4 as Yoshida4
 from .adjoints import (
     AbstractAdjoint as AbstractAdjoint,

@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from .._types import Args, Y
 from ..kernels._ways import KERNEL_OF, log_once
-from ..kernels.stencil import NotForKernelsError, evolve, select
+from ..kernels.stencil import NotForKernelsError, StencilRates, StencilUpdate, evolve, select
 from ._field import parameters_of
 from ._stepper import AbstractStepper
 from ._turns import OTHER_METHOD, update_of
@@ -49,10 +49,9 @@ class Passes(NamedTuple):
             steps: The number of steps.
         """
         model, _ = self.rebuild(operands[: self.parameters])
-        rates = model.stencil(y)
+        rates, update, rest = step_of(self.stepper, model, y, h)
         y = self._half_a_kick(field, t, -h, y)
-        rest = {"params": (h, rates.params), "coefficients": rates.coefficients}
-        fields = evolve(update_of(self.stepper, rates), rates.fields_of(y), steps, impl=self.impl, **rest)
+        fields = evolve(update, rates.fields_of(y), steps, impl=self.impl, **rest)
         return self._half_a_kick(field, t, h, rates.state_of(fields, y))
 
     def _half_a_kick(self, field: Any, t: Array, h: Array, y: Y) -> Y:
@@ -70,6 +69,18 @@ def way_of(model: Any, impl: str) -> str | None:
     return None if impl == "auto" and jax.default_backend() not in KERNEL_OF else impl
 
 
+def step_of(stepper: AbstractStepper, model: Any, y: Y, h: Array) -> tuple[StencilRates, StencilUpdate, dict[str, Any]]:
+    """Returns the rates of a model, and one step of the signed length `h` as an update with its arguments.
+
+    Raises:
+        NotForKernelsError: If the model or the method has no such form.
+    """
+    rates = model.stencil(y)
+    if any(map(callable, jax.tree.leaves(rates.boundary))):
+        raise NotForKernelsError("a value at a wall is a function of time")
+    return rates, update_of(stepper, rates), {"params": (h, rates.params), "coefficients": rates.coefficients}
+
+
 def make_passes(stepper: AbstractStepper, model: Any, y0: Y, args: Args, h: Array, impl: str) -> Passes | None:
     """Returns how a kernel runs the steps of a model, or None where XLA does.
 
@@ -77,14 +88,10 @@ def make_passes(stepper: AbstractStepper, model: Any, y0: Y, args: Args, h: Arra
         ValueError: If a way was asked for that cannot run them.
     """
     try:
-        rates = model.stencil(y0)
-        if any(map(callable, jax.tree.leaves(rates.boundary))):
-            raise NotForKernelsError("a value at a wall is a function of time")
-        update = update_of(stepper, rates)
+        rates, update, rest = step_of(stepper, model, y0, h)
     except NotForKernelsError as error:
         level = logging.INFO if str(error) == OTHER_METHOD else logging.WARNING  # that the user has chosen
         return turn_down(model, impl, str(error), level)
-    rest = {"params": (h, rates.params), "coefficients": rates.coefficients}
     if select(update, rates.fields_of(y0), impl=impl, **rest).way == "xla":
         return None  # and the reason is in the log
     parameters, rebuild = parameters_of(model, args)

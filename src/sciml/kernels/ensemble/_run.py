@@ -4,6 +4,7 @@ from typing import Any
 
 from jaxtyping import Array, PyTree
 
+from .._ways import check_interpreter
 from ._body import Body
 from ._member import Members
 
@@ -28,7 +29,10 @@ def run(body: Body, members: Members, interpret: Any = False) -> tuple[PyTree, P
     Returns:
         The results, what was saved, and the number of turns that each member's lane executed, members last.
     """
-    launched = launcher_of(body.kernel).launch(body, body.operands(members), members.size, interpret)
+    operands = body.operands(members)
+    if interpret:
+        check_interpreter(operands)
+    launched = launcher_of(body.kernel).launch(body, operands, members.size, interpret)
     return body.collect(*launched)
 
 

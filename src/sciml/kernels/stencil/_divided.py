@@ -4,20 +4,21 @@ The boundary is then a `sciml.parallel.Domain`, or an object with the same metho
 device fetches the $k r$ outermost layers of its neighbours, and computes what they become as well, a layer of width $r$
 less after each step. Results are those of an exchange before every step.
 
-A kernel takes these steps on the block with its layers as it does on a field: along the axes that are divided as on a
-periodic one, so that what is wrong at the ends of the block moves inwards by $r$ cells a step, through the layers that
-are then cut off. A wall at the end of a divided axis would be in the blocks of some devices alone, so it is for XLA.
+A kernel takes these steps on the block with its layers as it does on a field, with the conditions of the whole field at
+the ends of the block. What is wrong there moves inwards by $r$ cells a step, through the layers that are then cut off.
+One program serves all devices, so the block of one that has a wall is moved to that end of the array: there the
+condition is right, and at the other end are as many layers more that are cut off.
 """
 
 from typing import Any
 
 import equinox as eqx
 import jax
-from jaxtyping import PyTree
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
 
 from ._reference import behind_barriers, named, reader, window
 from ._update import Fields, StencilUpdate
-from ._walls import NotForKernelsError
 
 
 def is_divided(update: StencilUpdate) -> bool:
@@ -48,51 +49,16 @@ def several(update: StencilUpdate, state: Fields, params: PyTree, wide: Fields, 
     return update.boundary.map(stencil, width=r, steps_per_exchange=steps, accuracy=update.accuracy)(state)
 
 
-class _OfBlock(eqx.Module):
-    """The conditions of a block with layers from its neighbours: none at its ends along the axes that are divided."""
-
-    boundaries: Any
-    divided: tuple[bool, ...] = eqx.field(static=True)
-
-    @property
-    def sides(self) -> Any:
-        return self.boundaries.sides
-
-    @property
-    def grid(self) -> Any:
-        return self.boundaries.grid
-
-    @property
-    def periodic(self) -> tuple[bool, ...]:
-        return tuple(d or p for d, p in zip(self.divided, self.boundaries.periodic))
-
-    def offsets(self, axis: int) -> Any:
-        return self.boundaries.offsets(axis)
-
-
 def divided_axes(update: StencilUpdate) -> tuple[bool, ...]:
-    """Returns which axes are divided where the code runs that is traced."""
+    """Returns which axes are divided, over more than one device, where the code runs that is traced."""
     domain = update.boundary
-    return tuple(bool(name) and domain.inside for name in domain.axes)
+    return tuple(bool(name) and domain.inside and jax.lax.axis_size(name) > 1 for name in domain.axes)
 
 
 def of_block(update: StencilUpdate) -> StencilUpdate:
-    """Returns the update of a block with the layers of its neighbours.
-
-    Raises:
-        NotForKernelsError: If the block of some devices has a wall that those of others have not.
-    """
-    domain, divided = update.boundary, divided_axes(update)
-    if update.turns > 1:
-        raise NotForKernelsError("its functions take turns on a field that is divided")
-    if domain.boundaries is None:
-        boundary = None
-    else:
-        for axis, (cut, periodic) in enumerate(zip(divided, domain.boundaries.periodic)):
-            if cut and not periodic:
-                raise NotForKernelsError(f"axis {axis} is divided over devices and has walls")
-        boundary = _OfBlock(domain.boundaries, divided)
-        boundary = None if all(boundary.periodic) else boundary
+    """Returns the update of a block with the layers of its neighbours."""
+    boundary = update.boundary.boundaries
+    boundary = None if boundary is None or all(boundary.periodic) else boundary
     return eqx.tree_at(lambda u: u.boundary, update, boundary, is_leaf=lambda x: x is None)
 
 
@@ -101,9 +67,55 @@ def with_layers(shape: tuple[int, ...], divided: tuple[bool, ...], width: int) -
     return tuple(n + 2 * width * cut for n, cut in zip(shape, divided))
 
 
-def middle(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Returns the middle of an array."""
-    return window(x, tuple((m - n) // 2 for m, n in zip(x.shape, shape)), shape)
+class Blocks:
+    """Where the block of this device stands among its layers.
+
+    Along an axis that is divided it has `width` layers at either end; where it ends at a wall, twice as many at the
+    other end and none there.
+    """
+
+    def __init__(self, update: StencilUpdate, shape: tuple[int, ...], width: int):
+        """Finds the place of this device.
+
+        Args:
+            update: The update, of a field that is divided.
+            shape: The shape of the block.
+            width: The number of layers.
+        """
+        self.domain = update.boundary
+        self.shape = shape
+        self.width = width
+        self.divided = divided_axes(update)
+        walls = self.domain.boundaries
+        self.starts: list[Any] = [width * cut for cut in self.divided]
+        self.moves = [cut and walls is not None and not walls.periodic[axis] for axis, cut in enumerate(self.divided)]
+        for axis, moves in enumerate(self.moves):
+            if moves:
+                name = self.domain.axes[axis]
+                place, last = jax.lax.axis_index(name), jax.lax.axis_size(name) - 1
+                self.starts[axis] = jnp.where(place == 0, 0, jnp.where(place == last, 2 * width, width))
+
+    def padded(self, u: Array) -> Array:
+        """Returns the block with its layers, from the neighbours; beyond walls they are of no meaning, but finite."""
+        u = self.domain.extend(u, self.width)
+        u = window(u, tuple(self.width * (not cut) for cut in self.divided), self._whole())
+        for axis, moves in enumerate(self.moves):
+            if moves:
+                first, last = (jax.lax.slice_in_dim(u, *ends, axis=axis) for ends in self._ends(u.shape[axis]))
+                u = jnp.concatenate([last, u, first], axis)
+                size = u.shape[axis] - 2 * self.width
+                u = jax.lax.dynamic_slice_in_dim(u, 2 * self.width - self.starts[axis], size, axis)
+        return u
+
+    def inner(self, u: Array) -> Array:
+        """Returns the block without its layers."""
+        return jax.lax.dynamic_slice(u, self.starts, self.shape)
+
+    def _whole(self) -> tuple[int, ...]:
+        return with_layers(self.shape, self.divided, self.width)
+
+    def _ends(self, n: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        return (0, self.width), (n - self.width, n)
 
 
 def several_by_kernel(
@@ -115,12 +127,12 @@ def several_by_kernel(
         update: The update.
         state: The fields.
         params: The parameters.
-        wide: The coefficients with the layers of the neighbours, of the plan's shape.
+        wide: The coefficients with the layers of the neighbours.
         steps: The number of steps.
         plan: The kernel's plan for the block with its layers.
         advance: The kernel.
     """
-    width = plan.steps * update.radius
-    padded = tuple(middle(update.boundary.pad(u, width, accuracy=update.accuracy), plan.shape) for u in state)
-    found = advance(of_block(update), params, padded, wide, steps, plan)
-    return tuple(middle(x, state[0].shape) for x in found)
+    blocks = Blocks(update, state[0].shape, plan.steps * update.radius)
+    padded = tuple(map(blocks.padded, state))
+    found = advance(of_block(update), params, padded, wide, steps * update.turns, plan)
+    return tuple(map(blocks.inner, found))

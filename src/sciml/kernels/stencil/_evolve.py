@@ -9,14 +9,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from ..._checkpointed_scan import checkpointed_scan
 from ..._loops import scan
 from ..._vma import promote
 from .._use import asked
 from ._adjoint import adjoint_step, reads_state, transposed
-from ._divided import is_divided, middle, several, several_by_kernel
+from ._divided import Blocks, is_divided, several, several_by_kernel
 from ._reference import step
 from ._select import Selection, kernel_of, select
 from ._update import Fields, StencilUpdate, as_params
@@ -102,7 +102,7 @@ def evolve(
     chosen = select(update, fields, params, coefficients=coefficients, impl=impl, steps_per_pass=steps_per_pass)
     if impl == "xla":
         found = fields
-        for passes, k, one in _passes(update, params, rest, int(n_steps), chosen):
+        for passes, k, one in _passes(update, params, fields[0], rest, int(n_steps), chosen):
             found, _ = checkpointed_scan(lambda s, _, one=one, k=k: (one(s, k), None), found, length=passes)
         return update.as_state(found, state)
     numbers, static = eqx.partition((update, params), eqx.is_inexact_array)
@@ -147,7 +147,7 @@ def _evolution(static: Any, n_steps: int, chosen: Selection) -> Any:
         if chosen.way != "xla" and not is_divided(update):
             advance = kernel_of(chosen.way, state[0].ndim).advance
             return advance(update, params, state, rest, n * update.turns, chosen.plan, chosen.interpreted)
-        for passes, k, one in _passes(update, params, rest, n, chosen):
+        for passes, k, one in _passes(update, params, state[0], rest, n, chosen):
             state, _ = scan(lambda s, _, one=one, k=k: (one(s, k), None), state, length=passes, like=(numbers, rest))
         return state
 
@@ -222,20 +222,23 @@ def _by_kernel(
     if chosen.plan is None or any(b is not None for b in update.boundaries):
         return None
     back = transposed(update, like.ndim, like.dtype, params)
-    try:
-        plan = kernel_of(chosen.way, like.ndim).plan(back, params, like.shape, like.dtype, None)
-    except NotForKernelsError:
-        return None
-    return kernel_of(chosen.way, like.ndim).advance(back, params, cotangent, rest, n_steps, plan, chosen.interpreted)
+    module, forwards = kernel_of(chosen.way, like.ndim), (chosen.plan.steps, chosen.plan.rows)
+    for cut in (forwards, (None,)):  # what suits one way suits the other, where it fits
+        try:
+            plan = module.plan(back, params, like.shape, like.dtype, *cut)
+        except NotForKernelsError:
+            continue
+        return module.advance(back, params, cotangent, rest, n_steps, plan, chosen.interpreted)
+    return None
 
 
 def _passes(
-    update: StencilUpdate, params: PyTree, rest: Fields, n_steps: int, chosen: Selection
+    update: StencilUpdate, params: PyTree, like: Array, rest: Fields, n_steps: int, chosen: Selection
 ) -> list[tuple[int, int, Any]]:
     """Passes of several steps: their number, their steps, and the function `(state, steps) -> state` of one of them."""
     k = chosen.steps_per_pass
     if chosen.way != "xla":
-        wide = tuple(middle(update.boundary.extend(c, k * update.radius), chosen.plan.shape) for c in rest)
+        wide = tuple(map(Blocks(update, like.shape, chosen.plan.steps * update.radius).padded, rest))
         advance = partial(kernel_of(chosen.way, len(chosen.plan.shape)).advance, interpret=chosen.interpreted)
 
         def one(state: Fields, steps: int) -> Fields:

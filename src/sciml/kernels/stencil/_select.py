@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from ..._checks import check_count
 from .._use import asked
-from .._ways import INTERPRETED, Tested, kernel_for, log_once, log_untested
+from .._ways import INTERPRETED, Tested, check_interpreter, kernel_for, log_once, log_untested
 from ._divided import divided_axes, is_divided, of_block, with_layers
 from ._tuned import file_of, find, ignore, key_of
 from ._update import StencilUpdate, as_params
@@ -95,12 +95,13 @@ def select(
     if kernel is None:
         log_untested(_WHAT, impl, reason)
         return Selection("xla", reason, deep)
+    interpreted = impl in INTERPRETED
+    if interpreted:
+        check_interpreter(fields)
     try:
         numbers = as_params(params, fields[0].dtype)
-        if is_divided(update):
-            plan = _plan_of_block(kernel, update, numbers, fields, steps_per_pass)
-            return Selection(kernel, reason, plan.steps, impl in INTERPRETED, plan)
-        plan = _plan(kernel, update, numbers, fields, steps_per_pass)
+        make = _plan_of_block if is_divided(update) else _plan
+        plan, tuned = make(kernel, interpreted, update, numbers, fields, steps_per_pass)
     except NotForKernelsError as error:
         if impl == "auto":
             log_once(_WHAT, str(error), logging.WARNING)
@@ -110,29 +111,39 @@ def select(
             "numbers as parameters, and conditions at walls that are the same all along a side; `impl='auto'` and "
             "`'xla'` take every update."
         ) from error
-    interpreted = impl in INTERPRETED
-    if steps_per_pass is None and (known := _known(kernel, interpreted, update, numbers, fields)):
-        plan, reason = known, f"{reason}, and its tiles were tuned"
+    reason = f"{reason}, and its tiles were tuned" if tuned else reason
     return Selection(kernel, reason, plan.steps // update.turns, interpreted, plan)
 
 
-def _plan(kernel: str, update: StencilUpdate, params: PyTree, fields: Any, steps_per_pass: int | None) -> Any:
-    """The kernel's plan; its steps are single functions, of which a pass runs all that take turns."""
-    steps, module = steps_per_pass, kernel_of(kernel, fields[0].ndim)
+def _plan(
+    kernel: str, interpreted: bool, update: StencilUpdate, params: PyTree, fields: Any, steps: int | None
+) -> tuple[Any, bool]:
+    """The kernel's plan, whose steps count every function that takes turns, and whether `tune` found it."""
+    module, functions = kernel_of(kernel, fields[0].ndim), steps
     if update.turns > 1:
         if not module.TAKES_TURNS:
             raise NotForKernelsError("its functions take turns, as the stages of a method do")
-        steps = max(1, 4 // (update.turns * update.radius)) if steps is None else steps
-        steps = steps * update.turns
-    return module.plan(update, params, fields[0].shape, fields[0].dtype, steps)
+        functions = update.turns * (max(1, 4 // (update.turns * update.radius)) if steps is None else steps)
+    plan = module.plan(update, params, fields[0].shape, fields[0].dtype, functions)
+    known = _known(kernel, interpreted, update, params, fields) if steps is None else None
+    return (plan, False) if known is None else (known, True)
 
 
-def _plan_of_block(kernel: str, update: StencilUpdate, params: PyTree, fields: Any, steps: int | None) -> Any:
-    """The kernel's plan for a block with the layers that its steps need."""
-    module, block, like = kernel_of(kernel, fields[0].ndim), of_block(update), fields[0]
-    alone = module.plan(block, params, like.shape, like.dtype, steps)
-    shape = with_layers(like.shape, divided_axes(update), alone.steps * update.radius)
-    return module.plan(block, params, shape, like.dtype, alone.steps)
+def _plan_of_block(
+    kernel: str, interpreted: bool, update: StencilUpdate, params: PyTree, fields: Any, steps: int | None
+) -> tuple[Any, bool]:
+    """The plan for a block with the layers that its steps need; tuned if it is for a field as large as the block."""
+    block, like, divided = of_block(update), fields[0], divided_axes(update)
+    alone, tuned = _plan(kernel, interpreted, block, params, fields, steps)
+    least = min((n for n, cut in zip(like.shape, divided) if cut), default=alone.steps * update.radius)
+    if steps is None and least < alone.steps * update.radius:
+        steps, tuned = max(1, least // (update.turns * update.radius)), False
+        alone, _ = _plan(kernel, interpreted, block, params, fields, steps)
+    width = alone.steps * update.radius
+    if least < width:
+        raise NotForKernelsError(f"a pass needs {width} layers of its neighbours, and a device holds {least}")
+    shape, rows = with_layers(like.shape, divided, width), (alone.rows,) if tuned else ()
+    return kernel_of(kernel, like.ndim).plan(block, params, shape, like.dtype, alone.steps, *rows), tuned
 
 
 def _known(kernel: str, interpreted: bool, update: StencilUpdate, params: PyTree, fields: Any) -> Any:

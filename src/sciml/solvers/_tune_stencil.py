@@ -1,0 +1,64 @@
+"""`tune_stencil`: the tiles in which a kernel runs the steps of a model fastest."""
+
+from typing import Any
+
+import diffrax
+import jax.numpy as jnp
+
+from .._types import Y
+from ..kernels.stencil import NotForKernelsError, Timing, tune
+from ._passes import step_of
+from ._plan import default_solver
+from ._runge_kutta import from_diffrax
+from ._stepping_solver import AbstractSteppingSolver
+from ._turns import OTHER_METHOD
+
+
+def tune_stencil(
+    model: Any, y0: Y, *, solver: diffrax.AbstractSolver | None = None, **options: Any
+) -> tuple[Timing, ...]:
+    """Times the ways in which a kernel can cut the fields of a model into tiles, and keeps the fastest for later runs.
+
+    It runs the steps that `sciml.solve` and `sciml.simulate` take with a fixed `dt`. Their length is zero here, which
+    takes as long as any other. See `sciml.kernels.stencil.tune` for what is kept, and where.
+
+    Args:
+        model: A model that is a stencil: one with a method `stencil(y)`.
+        y0: A state of it.
+        solver: The method; by default the one that `sciml.solve` takes for such a model and a fixed `dt`.
+        options: The keyword arguments `impl`, `steps_per_pass`, `rows`, `n_steps`, `repeats` and `cache` of
+            `sciml.kernels.stencil.tune`.
+
+    Returns:
+        What was tried, the fastest first.
+
+    Raises:
+        TypeError: If the model is no stencil, or this is called in a function that JAX transforms.
+        ValueError: If the method has no kernel, or the kernel cannot run the model, or nothing is left to try.
+        RuntimeError: If nothing of what was tried runs.
+
+    Example:
+        ```python
+        import diffrax
+        import jax.numpy as jnp
+        import sciml
+        from sciml.spatial import Grid, Periodic
+
+        model = sciml.models.Diffusion(Grid((16, 16)), Periodic(), diffusivity=0.1)
+        few = dict(steps_per_pass=(1, 2), rows=(8,), n_steps=2, cache="plans.json")
+        u = jnp.ones((16, 16), jnp.float32)
+        tried = sciml.solvers.tune_stencil(model, u, solver=diffrax.Euler(), impl="interpret", **few)
+        assert {timing.steps_per_pass for timing in tried} == {1, 2}
+        ```
+    """
+    if not callable(getattr(model, "stencil", None)):
+        raise TypeError(f"`model` must be one with a method `stencil(y)`, which `{type(model).__name__}` has not.")
+    solver = default_solver(model, None, 1.0, None, None) if solver is None else solver
+    stepper = solver.stepper(y0) if isinstance(solver, AbstractSteppingSolver) else from_diffrax(solver)
+    try:
+        if stepper is None:
+            raise NotForKernelsError(OTHER_METHOD)
+        rates, update, rest = step_of(stepper, model, y0, jnp.zeros(()))
+    except NotForKernelsError as error:
+        raise ValueError(f"no kernel takes these steps of `{type(model).__name__}`: {error}.") from error
+    return tune(update, rates.fields_of(y0), **rest, **options)
