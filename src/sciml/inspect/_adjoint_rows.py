@@ -133,7 +133,7 @@ def _direct_through_loops(setting: Setting) -> Iterator[AdjointRow]:
 def _slots_of_loops(setting: Setting) -> Iterator[AdjointRow]:
     """The record's size does not depend on the number of steps, so the compiler's plan is read as it is."""
     least = Checkpointed(segments=16)
-    yield AdjointRow(Checkpointed(), setting.temporaries(Checkpointed(), None), 1, "all steps, as far as 16 MiB go")
+    yield AdjointRow(Checkpointed(), setting.temporaries(Checkpointed(), None), 1, "all steps, as far as the record")
     yield AdjointRow(least, setting.temporaries(least, None), 2, "16 steps")
 
 

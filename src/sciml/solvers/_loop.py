@@ -4,8 +4,7 @@
 run the accepted steps again from last to first and carry the cotangents through them.
 """
 
-import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,49 +16,15 @@ from .._loops import scan_to_end, while_loop
 from .._vma import to_varying, vma_of
 from ..kernels.lanes import Lanes, Member, is_value
 from ._in_kernel import columns_in_kernel, in_kernel, until_done
+from ._in_sequence import in_sequence
 from ._march import Dense, March, Operands, Outcome, Restart, State, known
-from ._record import Buffers, Parts, blank, put, room, thin
+from ._record import blank, power_of_two, put, room, thin
 from ._result import Result, Saves
+from ._stretches import Numbers, Residuals, close, outcomes
 
 ZEROED_AT_MOST = 2**24
 """How many bytes a record may take. It is filled beforehand, whether it is used or not, and what exceeds about twice
-as much in all comes from the system anew at every call, which costs more time than the steps kept in it."""
-
-
-class Residuals(NamedTuple):
-    """What the backward loop needs of every member, lanes last on every array.
-
-    Attributes:
-        slots: Outcomes of turns.
-        elapsed: The time that the member reached.
-        saved_in: For each saved time, start and length of the step that it lies in.
-        slopes: For each saved time, the derivative of the saved state with respect to it, or None.
-    """
-
-    slots: Parts
-    elapsed: PyTree
-    saved_in: tuple[Array, Array] | None
-    slopes: PyTree | None
-
-
-class Numbers(NamedTuple):
-    """What the backward loop needs to know of the loop itself.
-
-    Attributes:
-        stride: The number of turns between two slots.
-        turns: The number of turns of the loop.
-        saved_after: For each saved time, the number of turns before it was saved.
-    """
-
-    stride: Int[Array, ""]
-    turns: Int[Array, ""]
-    saved_after: Int[Array, " saves"] | None
-
-
-class _Cache(NamedTuple):
-    outcomes: Buffers
-    stretch: Int[Array, ""]  # the number of the stretch of turns whose outcomes these are
-    length: Int[Array, ""]  # the number of turns in a stretch
+as much in all comes from the system anew at every call, which costs more time than most steps kept in it."""
 
 
 class Loop(eqx.Module):
@@ -102,11 +67,12 @@ class Loop(eqx.Module):
                 "number, no tolerances and no `saveat`. Elsewhere choose with `memory` or `segments`."
             )
         if room.segments is not None:
-            slots = max(16, _power_of_two(room.segments))
+            slots = max(16, power_of_two(room.segments))
             return Loop(self.march, lanes, self.max_steps, self.slopes, slots, impl=self.impl)
-        slots = _power_of_two(min(room.memory, ZEROED_AT_MOST) / (2 * state_bytes * (lanes.count or 1))) // 2
+        memory = room.memory if self.march.stepper.outlasts_record(state_bytes) else min(room.memory, ZEROED_AT_MOST)
+        slots = power_of_two(memory / (2 * state_bytes * (lanes.count or 1))) // 2
         most = 4096 if lanes.count is None else 1024
-        slots = max(16, min(most, slots, _power_of_two(self.max_steps)))
+        slots = max(16, min(most, slots, power_of_two(self.max_steps)))
         return Loop(self.march, lanes, self.max_steps, self.slopes, slots, impl=self.impl)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
@@ -164,7 +130,7 @@ class Loop(eqx.Module):
         def until(carry, target):
             def turn(carry):
                 number, state, record = carry
-                state, outcome = self.attempt(state, operands, target)
+                state, outcome = self.packed_attempt(state, operands, target, record.slots)
                 return number + 1, state, put(record, number, outcome)
 
             def fill(carry):
@@ -237,7 +203,7 @@ class Loop(eqx.Module):
         """
         diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
         zeros = self.lanes.carry(self.lanes.call(lambda d: jax.tree.map(jnp.zeros_like, d), diff))
-        load, read, cache = self._outcomes(residuals, numbers, operands, saves)
+        load, read, cache = outcomes(self, residuals, numbers, operands, saves)
         like, together = (operands, residuals, cotangent), self.march.together.axes
 
         def retreat_to(carry, first):
@@ -248,7 +214,7 @@ class Loop(eqx.Module):
                 def turn(carry):
                     number, bar = carry
                     outcome = read(cache, number - 1)
-                    return number - 1, self.lanes.carry(self.lanes.call(self._retreat, bar, diff, held, outcome))
+                    return number - 1, self._packed_retreat(bar, diff, held, outcome, cache.outcomes)
 
                 stop = jnp.maximum(first, begin)
                 number, bar = while_loop(
@@ -275,7 +241,7 @@ class Loop(eqx.Module):
                     (start, length),
                     held,
                     self._target(time, saves),
-                    self._shared(~beyond),
+                    self.shared(~beyond),
                 )
             )
             return after, (y_bar, dense_bar, diff_bar), cache
@@ -299,65 +265,6 @@ class Loop(eqx.Module):
     def _inner(self, cotangent: Array, slope: Array) -> Array:
         axes = tuple(range(1, cotangent.ndim - (self.lanes.count is not None)))
         return jnp.sum(jnp.real(cotangent * slope), axis=axes)
-
-    def _outcomes(self, residuals, numbers, operands, saves):
-        """Returns what brings the outcomes of a stretch of turns into a cache, what reads one, and an empty cache.
-
-        Where every turn was recorded they are read from the record. Otherwise the turns of a stretch are
-        run again, from the last slot before it. Rounding may then choose other steps, so the last
-        turn before the next slot is made to end where that slot begins.
-        """
-        slots, stride = Buffers.of(residuals.slots), numbers.stride
-        flat = stride == 1
-        room = max(16, min(self.slots // 4, _power_of_two(self.max_steps) // self.slots))
-        length = jnp.where(flat, self.slots, jnp.minimum(stride, room))
-
-        def read(cache, number):
-            if self.lanes.count is None:  # a few scalars are sooner read twice than branched over
-                both = slots.read(jnp.minimum(number, self.slots)), cache.outcomes.read(jax.lax.rem(number, length))
-                return jax.tree.map(lambda a, b: jnp.where(flat, a, b), *both)
-            return jax.lax.cond(flat, slots.read, lambda n: cache.outcomes.read(jax.lax.rem(n, length)), number)
-
-        blank = Buffers.blank(jax.eval_shape(slots.read, numbers.turns), room)
-        blank = to_varying(blank, vma_of((operands, residuals)))
-        cache = _Cache(blank, jnp.where(flat, 0, -1).astype(jnp.int32), length)
-
-        def target_of(number):
-            if saves is None:
-                return operands.span
-            index = jnp.searchsorted(numbers.saved_after, number, side="right")
-            time = jax.lax.dynamic_index_in_dim(saves.times, jnp.minimum(index, saves.times.shape[0] - 1), 0, False)
-            return self.stop(time, saves, operands, index >= saves.times.shape[0])
-
-        def load(number, cache):
-            stretch = jax.lax.div(number, length)
-            slot = jax.lax.div(number, stride)
-            first, stop = slot * stride, (stretch + 1) * length
-
-            def turn(carry):
-                number, state, outcomes = carry
-                state, outcome = self.attempt(state, operands, target_of(number))
-                closing = (number + 1 == jnp.minimum((slot + 1) * stride, numbers.turns)) & ~flat
-                outcome = self.lanes.carry(self.lanes.call(_close, outcome, end, self._shared(closing)))
-                return number + 1, state, outcomes.write(jax.lax.rem(number, length), outcome)
-
-            is_last = (slot + 1) * stride >= numbers.turns
-            following = slots.read(slot + 1).start.elapsed
-            end = jax.tree.map(lambda a, b: jnp.where(is_last, a, b), residuals.elapsed, following)
-            restart = slots.read(slot).start
-            state = self.lanes.carry(self.lanes.call(self.march.resume, restart, operands))
-            # a loop of no turns instead of a conditional, which would copy the cache
-            first = jnp.where(cache.stretch == stretch, stop, first)
-            _, _, outcomes = while_loop(
-                lambda c: c[0] < stop,
-                turn,
-                (first, state, cache.outcomes),
-                like=(operands, residuals),
-                together=self.march.together.axes,
-            )
-            return stretch * length, _Cache(outcomes, stretch, length)
-
-        return load, read, cache
 
     def _retreat(self, bar, diff, held, outcome: Outcome):
         """Carries the cotangents of one member back through one step, if it was accepted."""
@@ -393,7 +300,8 @@ class Loop(eqx.Module):
     def _enter(self, tree):
         return self.lanes.enter(tree, self.lanes.count is not None)
 
-    def _shared(self, value: Array):
+    def shared(self, value: Array) -> Any:
+        """Returns what all members share as a lane value."""
         return self.lanes.enter(value, False)
 
     def _target(self, time: Array, saves: Saves):
@@ -401,7 +309,7 @@ class Loop(eqx.Module):
 
     def stop(self, time: Array, saves: Saves, operands: Operands, beyond: Bool[Array, ""]) -> PyTree:
         """Returns the next time to march to: a saved one, or the end beyond the last of them."""
-        beyond, time = self._shared(beyond), self._target(time, saves)
+        beyond, time = self.shared(beyond), self._target(time, saves)
         return self.lanes.call(lambda beyond, time, span: jnp.where(beyond, span, time), beyond, time, operands.span)
 
     def start(self, y0: PyTree, operands: Operands) -> State:
@@ -412,6 +320,35 @@ class Loop(eqx.Module):
         """Tries a step on every lane whose member has yet to reach `target`."""
         state, outcome = self.lanes.carry(self.lanes.call(self.march.attempt, state, operands, target))
         return _hold(state), outcome
+
+    def packed_attempt(self, state, operands, target, buffers, closing=None):
+        """Returns the state after an attempt, and its outcome as it stands in buffers; `closing` is for `close`."""
+
+        def attempt(state, operands, target, closing):
+            state, outcome = self.attempt(state, operands, target)
+            if closing is not None:
+                outcome = self.lanes.carry(self.lanes.call(close, outcome, *closing))
+            return state, buffers.pack(outcome)
+
+        def wait(state, operands, target, closing):
+            outcome = self.lanes.call(lambda s: Outcome(s.restart, jnp.zeros_like(s.restart.status, bool)), state)
+            return state, buffers.pack(self.lanes.carry(outcome))
+
+        return self._in_sequence(self._pending(state, target), attempt, wait, state, operands, target, closing)
+
+    def _packed_retreat(self, bar, diff, held, outcome, buffers):
+        """Carries the cotangents back through one step, whose outcome is as it stands in buffers."""
+
+        def retreat(bar, diff, held, outcome):
+            return self.lanes.carry(self.lanes.call(self._retreat, bar, diff, held, buffers.unpack(outcome)))
+
+        accepted = self.lanes.any(buffers.unpack(outcome).accepted)
+        return self._in_sequence(accepted, retreat, lambda bar, *_: bar, bar, diff, held, outcome)
+
+    def _in_sequence(self, holds, work, otherwise, *inputs):
+        if self.march.together.axes:  # devices that talk to each other cannot branch
+            return work(*inputs)
+        return in_sequence(holds, work, otherwise, *inputs)
 
     def end(self, state: State, operands: Operands) -> PyTree[Array]:
         """Returns the end states as arrays, NaN where the end was not reached."""
@@ -467,15 +404,3 @@ def _hold(state: State) -> State:
     """Returns a state whose step sizes no derivative sees, of whatever mode and order."""
     h, errors = jax.tree.map(jax.lax.stop_gradient, (state.restart.h, state.restart.errors))
     return state._replace(restart=state.restart._replace(h=h, errors=errors))
-
-
-def _close(outcome: Outcome, end: Array, closing: Array) -> Outcome:
-    """Returns an outcome that ends at a given time, where `closing`."""
-    h = end - outcome.start.elapsed
-    moves = jnp.abs(h) > 1e-3 * outcome.start.h  # otherwise the member waited or failed, and rounding is all there is
-    closed = Outcome(outcome.start._replace(h=h), moves)
-    return jax.tree.map(lambda a, b: jnp.where(closing, a, b), closed, outcome)
-
-
-def _power_of_two(x: float) -> int:
-    return 2 ** max(0, math.ceil(math.log2(max(x, 1))))

@@ -5,6 +5,7 @@ every second slot being given up, whenever the slots are full. So a short loop i
 turn, and a long one at evenly spread turns from which the others are computed again.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -69,29 +70,47 @@ class Buffers:
         leaves = [next(columns).astype(d) if p else x for x, p, d in zip(leaves, packed, dtypes)]
         return cls(None, leaves, (treedef, (False,) * len(leaves), dtypes))
 
-    def write(self, slot: Int[Array, ""], item: PyTree[Array]) -> "Buffers":
-        """Returns the buffers with `item` in `slot`."""
+    def pack(self, item: PyTree[Array]) -> "Packed":
+        """Returns an item as it stands in a slot."""
         _, packed, _ = self.like
         leaves = jax.tree.leaves(item)
-        rest = [x for x, p in zip(leaves, packed) if not p]
-        arrays = [_put(b, slot, x) for b, x in zip(self.arrays, rest)]
-        scalars = self.scalars
-        if scalars is not None:
-            row = jnp.stack([x.astype(scalars.dtype) for x, p in zip(leaves, packed) if p])
-            scalars = _put(scalars, slot, row)
-        return Buffers(scalars, arrays, self.like)
+        row = None
+        if self.scalars is not None:
+            row = jnp.stack([x.astype(self.scalars.dtype) for x, p in zip(leaves, packed) if p])
+        return Packed(row, [x for x, p in zip(leaves, packed) if not p])
 
-    def read(self, slot: Int[Array, ""]) -> PyTree[Array]:
-        """Returns the item in `slot`."""
+    def unpack(self, found: "Packed") -> PyTree[Array]:
+        """Returns the item that was packed."""
         treedef, packed, dtypes = self.like
-        rest = iter([_get(b, slot) for b in self.arrays])
-        row = iter(()) if self.scalars is None else iter(list(_get(self.scalars, slot)))
+        rest, row = iter(found.arrays), iter(() if found.row is None else list(found.row))
         leaves = [next(row).astype(d) if p else next(rest) for p, d in zip(packed, dtypes)]
         return jax.tree.unflatten(treedef, leaves)
+
+    def write(self, slot: Int[Array, ""], item: "Packed") -> "Buffers":
+        """Returns the buffers with a packed item in `slot`."""
+        scalars = None if item.row is None else _put(self.scalars, slot, item.row)
+        return Buffers(scalars, [_put(b, slot, x) for b, x in zip(self.arrays, item.arrays)], self.like)
+
+    def read(self, slot: Int[Array, ""]) -> "Packed":
+        """Returns the item in `slot`, packed."""
+        row = None if self.scalars is None else _get(self.scalars, slot)
+        return Packed(row, [_get(b, slot) for b in self.arrays])
 
     def move(self, source: Int[Array, ""], target: Int[Array, ""]) -> "Buffers":
         """Returns the buffers with the item of one slot in another."""
         return jax.tree.map(lambda b: _put(b, target, _get(b, source)), self)
+
+
+class Packed(NamedTuple):
+    """An item as it stands in a slot.
+
+    Attributes:
+        row: Its scalars; None where there are none.
+        arrays: Its other arrays.
+    """
+
+    row: Array | None
+    arrays: list[Array]
 
 
 class Parts(NamedTuple):
@@ -143,8 +162,8 @@ def room(record: Record) -> Int[Array, ""]:
     return capacity(record) * record.stride
 
 
-def put(record: Record, turn: Int[Array, ""], item: PyTree[Array]) -> Record:
-    """Returns the record with the item of a turn, if that is a turn to be kept; there must be room."""
+def put(record: Record, turn: Int[Array, ""], item: Packed) -> Record:
+    """Returns the record with the packed item of a turn, if that is a turn to be kept; there must be room."""
     kept = jax.lax.rem(turn, record.stride) == 0
     slot = jnp.where(kept, jax.lax.div(turn, record.stride), capacity(record))
     return record._replace(slots=record.slots.write(slot, item))
@@ -163,3 +182,8 @@ def thin(record: Record, turn: Int[Array, ""]) -> Record:
     first = jnp.where(full, 0, half)
     _, slots = while_loop(lambda c: c[0] < half, move, (first, record.slots))
     return Record(slots, jnp.where(full, 2 * record.stride, record.stride))
+
+
+def power_of_two(x: float) -> int:
+    """Returns the power of two that is no less."""
+    return 2 ** max(0, math.ceil(math.log2(max(x, 1))))

@@ -90,6 +90,10 @@ class Rosenbrock(AbstractStepper):
         """Evaluations of the vector field per step, beside its linearisation."""
         return len(self.tableau.nodes)
 
+    def outlasts_record(self, state_bytes: int) -> bool:
+        """Whether a step takes far longer than to set up its record: from some eight unknowns on."""
+        return state_bytes >= 64
+
     def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
         """Solves the algebraic equations of a singular mass matrix; see `consistent_state`."""
         if self.mass is None or self.mass.null_spaces[0].shape[1] == 0:

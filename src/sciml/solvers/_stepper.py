@@ -61,6 +61,11 @@ class AbstractStepper(eqx.Module):
         """For which steps times eigenvalues it is stable; None where none is too long."""
         return None
 
+    def outlasts_record(self, state_bytes: int) -> bool:
+        """Whether a step takes far longer than to set up the memory that it is recorded in."""
+        del state_bytes
+        return False
+
     @property
     def says_spectrum(self) -> bool:
         """Whether it knows the eigenvalues of any model."""

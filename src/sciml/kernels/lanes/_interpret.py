@@ -215,6 +215,11 @@ def _behind_a_branch(*arrays):
     first = next((x for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)), None)
     if first is None:
         return arrays
+    if len(arrays) > 1 and all(x.ndim == 0 for x in arrays):  # a branch copies each of its results
+        kinds = dict.fromkeys(x.dtype for x in arrays)
+        rows = _behind_a_branch(*(jnp.stack([x for x in arrays if x.dtype == kind]) for kind in kinds))
+        entries = {kind: iter(list(row)) for kind, row in zip(kinds, rows)}
+        return tuple(next(entries[x.dtype]) for x in arrays)
     return behind_a_branch(~(first.reshape(-1)[0] < -jnp.inf), *arrays)  # holds for NaN too
 
 

@@ -161,7 +161,8 @@ class Recorder(NamedTuple):
 
         def stretch(carry):
             count, _, _, state, restarts = carry
-            restarts = put(thin(restarts, count), count, state.restart)
+            restarts = thin(restarts, count)
+            restarts = put(restarts, count, restarts.slots.pack(state.restart))
             begin = state.restart.elapsed
             state, table = self._fill(state, operands, until, carry[2], jnp.asarray(self.turns, jnp.int32))
             return count + 1, begin, table, state, restarts
@@ -189,7 +190,7 @@ class Recorder(NamedTuple):
         """
         lanes, restarts = self.loop.lanes, stretches.restarts
         first = jax.lax.div(number, restarts.stride)
-        state = lanes.carry(lanes.call(self._resume, restarts.slots.read(first), operands))
+        state = lanes.carry(lanes.call(self._resume, restarts.slots.unpack(restarts.slots.read(first)), operands))
         is_last = number + 1 == stretches.number
         span = lanes.carry(operands.span)
 
