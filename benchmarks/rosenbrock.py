@@ -1,4 +1,7 @@
-"""Robertson's reaction: one member and a thousand, their gradient, beside SciPy's LSODA and diffrax's Kvaerno5."""
+"""Robertson's reaction: one member and a thousand, their gradients, beside SciPy's LSODA and diffrax's Kvaerno5.
+
+And HIRES: what its gradients cost beside its solves. The accuracy of these is in `work_precision`.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +21,7 @@ N = 1_000
 T1 = 1e5
 RTOL, ATOL = 1e-8, 1e-11
 RATES = np.array([0.04, 3e7, 1e4])
+HIRES_T1 = 321.8122
 
 
 def robertson(t: Any, y: jax.Array, k: jax.Array) -> jax.Array:
@@ -69,12 +73,16 @@ def groups() -> list[Group]:
         one = jnp.asarray(RATES)
         many = jnp.asarray(RATES * (1 + 0.1 * np.random.default_rng(0).uniform(-1, 1, (N, 3))))
 
+    def weighted_one(k: jax.Array) -> jax.Array:
+        return jnp.sum(ours(k) * jnp.asarray([1.0, 1e4, 1.0], k.dtype))
+
     def weighted(k: jax.Array) -> jax.Array:
-        return jnp.sum(jax.vmap(ours)(k) * jnp.asarray([1.0, 1e4, 1.0], k.dtype))
+        return jnp.sum(jax.vmap(weighted_one)(k))
 
     setting = f"Robertson, t in [0, {T1:g}], float64, rtol {RTOL:g}, atol {ATOL:g}, end state"
     single = [
         Candidate("sciml Rodas5P", in_float64(jitted(ours, one)), error=_error(RATES[None])),
+        Candidate("its gradient by all rates", in_float64(jitted(jax.grad(weighted_one), one)), "sciml Rodas5P"),
         Candidate(
             "SciPy LSODA", lambda: lambda: _scipy(RATES, "LSODA", RTOL, ATOL), "sciml Rodas5P", _error(RATES[None])
         ),
@@ -91,4 +99,37 @@ def groups() -> list[Group]:
     return [
         Group(f"One member: {setting}", single),
         Group(f"{N} members, rates within 10 %: {setting}", ensemble, repeats=3),
+        *_of_hires(),
+    ]
+
+
+def _of_hires() -> list[Group]:
+    """HIRES by its ten parameters: eight unknowns, whose steps take far longer than those of three."""
+    with jax.enable_x64(True):
+        y0 = jnp.zeros(8).at[0].set(1.0).at[7].set(0.0057)
+        model = sciml.models.HIRES()
+        leaves, treedef = jax.tree.flatten(model)
+        one = jnp.stack(leaves)
+        many = one * (1 + 0.1 * np.random.default_rng(0).uniform(-1, 1, (N, len(leaves))))
+
+    def end(k: jax.Array) -> jax.Array:
+        model = jax.tree.unflatten(treedef, list(k))
+        return sciml.solve(model, y0, t0=0.0, t1=HIRES_T1, rtol=RTOL, atol=ATOL, solver=sciml.solvers.Rodas5P()).ys[-1]
+
+    def loss(k: jax.Array) -> jax.Array:
+        return jnp.sum(end(k))
+
+    def rows(name: str, solve: Callable, gradient: Callable, k: jax.Array) -> list[Candidate]:
+        return [
+            Candidate(name, in_float64(jitted(solve, k))),
+            Candidate("its gradient by all rates", in_float64(jitted(gradient, k)), name),
+        ]
+
+    setting = f"HIRES, t in [0, {HIRES_T1:g}], float64, rtol {RTOL:g}, atol {ATOL:g}, end state"
+    ends, total = jax.vmap(end), jax.grad(lambda k: jnp.sum(jax.vmap(loss)(k)))
+    return [
+        Group(f"One member: {setting}", rows("sciml Rodas5P", end, jax.grad(loss), one)),
+        Group(
+            f"{N} members, rates within 10 %: {setting}", rows("Rodas5P, vmap", jax.vmap(end), total, many), repeats=3
+        ),
     ]
