@@ -126,7 +126,7 @@ def _of_hires() -> list[Group]:
         ]
 
     setting = f"HIRES, t in [0, {HIRES_T1:g}], float64, rtol {RTOL:g}, atol {ATOL:g}, end state"
-    ends, total = jax.vmap(end), jax.grad(lambda k: jnp.sum(jax.vmap(loss)(k)))
+    total = jax.grad(lambda k: jnp.sum(jax.vmap(loss)(k)))
     return [
         Group(f"One member: {setting}", rows("sciml Rodas5P", end, jax.grad(loss), one)),
         Group(
