@@ -324,15 +324,17 @@ class Loop(eqx.Module):
     def packed_attempt(self, state, operands, target, buffers, closing=None):
         """Returns the state after an attempt, and its outcome as it stands in buffers; `closing` is for `close`."""
 
+        def packed(outcome, closing):
+            outcome = outcome if closing is None else self.lanes.call(close, outcome, *closing)
+            return buffers.pack(self.lanes.carry(outcome))
+
         def attempt(state, operands, target, closing):
             state, outcome = self.attempt(state, operands, target)
-            if closing is not None:
-                outcome = self.lanes.carry(self.lanes.call(close, outcome, *closing))
-            return state, buffers.pack(outcome)
+            return state, packed(outcome, closing)
 
         def wait(state, operands, target, closing):
             outcome = self.lanes.call(lambda s: Outcome(s.restart, jnp.zeros_like(s.restart.status, bool)), state)
-            return state, buffers.pack(self.lanes.carry(outcome))
+            return state, packed(outcome, closing)
 
         return self._in_sequence(self._pending(state, target), attempt, wait, state, operands, target, closing)
 

@@ -10,6 +10,7 @@ One program serves all devices, so the block of one that has a wall is moved to 
 condition is right, and at the other end are as many layers more that are cut off.
 """
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -97,25 +98,19 @@ class Blocks:
 
     def padded(self, u: Array) -> Array:
         """Returns the block with its layers, from the neighbours; beyond walls they are of no meaning, but finite."""
-        u = self.domain.extend(u, self.width)
-        u = window(u, tuple(self.width * (not cut) for cut in self.divided), self._whole())
+        w = self.width
+        u = self.domain.extend(u, w)
+        u = window(u, tuple(0 if cut else w for cut in self.divided), with_layers(self.shape, self.divided, w))
         for axis, moves in enumerate(self.moves):
             if moves:
-                first, last = (jax.lax.slice_in_dim(u, *ends, axis=axis) for ends in self._ends(u.shape[axis]))
-                u = jnp.concatenate([last, u, first], axis)
-                size = u.shape[axis] - 2 * self.width
-                u = jax.lax.dynamic_slice_in_dim(u, 2 * self.width - self.starts[axis], size, axis)
+                n, cut = u.shape[axis], partial(jax.lax.slice_in_dim, u, axis=axis)
+                turned = jnp.concatenate([cut(n - w, n), u, cut(0, w)], axis)
+                u = jax.lax.dynamic_slice_in_dim(turned, 2 * w - self.starts[axis], n, axis)
         return u
 
     def inner(self, u: Array) -> Array:
         """Returns the block without its layers."""
         return jax.lax.dynamic_slice(u, self.starts, self.shape)
-
-    def _whole(self) -> tuple[int, ...]:
-        return with_layers(self.shape, self.divided, self.width)
-
-    def _ends(self, n: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        return (0, self.width), (n - self.width, n)
 
 
 def several_by_kernel(
