@@ -1,6 +1,6 @@
 """Robertson's reaction: one member and a thousand, their gradients, beside SciPy's LSODA and diffrax's Kvaerno5.
 
-And HIRES: what its gradients cost beside its solves. The accuracy of these is in `work_precision`.
+And HIRES: what its gradients cost beside its solves.
 """
 
 from collections.abc import Callable
@@ -14,14 +14,13 @@ from scipy.integrate import solve_ivp
 
 import sciml
 
-from ._harness import Candidate, Group, in_float64, jitted
+from ._harness import Candidate, Group, in_float64, jitted, max_error
 from ._problems import diffrax_end
 
 N = 1_000
 T1 = 1e5
 RTOL, ATOL = 1e-8, 1e-11
 RATES = np.array([0.04, 3e7, 1e4])
-HIRES_T1 = 321.8122
 
 
 def robertson(t: Any, y: jax.Array, k: jax.Array) -> jax.Array:
@@ -106,29 +105,30 @@ def groups() -> list[Group]:
 def _of_hires() -> list[Group]:
     """HIRES by its ten parameters: eight unknowns, whose steps take far longer than those of three."""
     with jax.enable_x64(True):
-        y0 = jnp.zeros(8).at[0].set(1.0).at[7].set(0.0057)
-        model = sciml.models.HIRES()
-        leaves, treedef = jax.tree.flatten(model)
+        problem = sciml.verify.hires()
+        leaves, treedef = jax.tree.flatten(problem.model)
         one = jnp.stack(leaves)
         many = one * (1 + 0.1 * np.random.default_rng(0).uniform(-1, 1, (N, len(leaves))))
 
     def end(k: jax.Array) -> jax.Array:
         model = jax.tree.unflatten(treedef, list(k))
-        return sciml.solve(model, y0, t0=0.0, t1=HIRES_T1, rtol=RTOL, atol=ATOL, solver=sciml.solvers.Rodas5P()).ys[-1]
+        options: dict[str, Any] = {"t0": problem.t0, "t1": problem.t1, "rtol": RTOL, "atol": ATOL}
+        return sciml.solve(model, problem.y0, solver=sciml.solvers.Rodas5P(), **options).ys[-1]
 
     def loss(k: jax.Array) -> jax.Array:
         return jnp.sum(end(k))
 
-    def rows(name: str, solve: Callable, gradient: Callable, k: jax.Array) -> list[Candidate]:
+    def rows(name: str, solve: Callable, gradient: Callable, k: jax.Array, error: Any = None) -> list[Candidate]:
         return [
-            Candidate(name, in_float64(jitted(solve, k))),
+            Candidate(name, in_float64(jitted(solve, k)), error=error),
             Candidate("its gradient by all rates", in_float64(jitted(gradient, k)), name),
         ]
 
-    setting = f"HIRES, t in [0, {HIRES_T1:g}], float64, rtol {RTOL:g}, atol {ATOL:g}, end state"
+    setting = f"HIRES, t in [0, {problem.t1:g}], float64, rtol {RTOL:g}, atol {ATOL:g}, end state"
+    error = max_error(np.asarray(problem.reference), relative=True)
     total = jax.grad(lambda k: jnp.sum(jax.vmap(loss)(k)))
     return [
-        Group(f"One member: {setting}", rows("sciml Rodas5P", end, jax.grad(loss), one)),
+        Group(f"One member: {setting}", rows("sciml Rodas5P", end, jax.grad(loss), one, error)),
         Group(
             f"{N} members, rates within 10 %: {setting}", rows("Rodas5P, vmap", jax.vmap(end), total, many), repeats=3
         ),

@@ -11,6 +11,7 @@ import pytest
 
 from sciml import kernels, parallel
 from sciml.kernels.stencil import StencilUpdate, _mosaic_gpu_1d, _tune, _tuned, evolve, select, tune
+from sciml.kernels.stencil._adjoint import transposed
 from sciml.models import Diffusion, Lorenz63
 from sciml.solvers import RKC2, tune_stencil
 from sciml.solvers._passes import step_of
@@ -86,11 +87,11 @@ def test_what_is_kept_holds_for_updates_that_are_alike(cache, timed, tmp_path):
 def test_the_steps_of_a_model(cache, timed):
     model = Diffusion(Grid((300,)), Dirichlet(0.0), diffusivity=0.1)
     rates, update, rest = step_of(from_diffrax(diffrax.Euler()), model, U, jnp.float32(1e-3))
-    assert (before := select(update, rates.fields_of(U), impl="interpret", **rest).plan[-2:]) != (3, 512)
+    assert rates.fields_of(U) == (U,) and not rest["coefficients"]
+    assert chosen(update, params=rest["params"]) != (3, 512)
     tried = tune_stencil(model, U, solver=diffrax.Euler(), impl="interpret", **FEW)
     assert tried[0][:2] == (3, 512)
-    plan = select(update, rates.fields_of(U), impl="interpret", **rest).plan
-    assert (plan.steps, plan.rows) == (3, 512) != before
+    assert chosen(update, params=rest["params"]) == (3, 512)
     with pytest.raises(TypeError, match=r"`model` must be one with a method `stencil\(y\)`, which `Lorenz63` has not"):
         tune_stencil(Lorenz63(), U)
     with pytest.raises(ValueError, match="no kernel takes these steps of `Diffusion`: its method is not an explicit"):
@@ -104,6 +105,8 @@ def test_the_transpose_takes_what_was_tuned(cache, timed, monkeypatch):
     advance = _mosaic_gpu_1d.advance
     monkeypatch.setattr(_mosaic_gpu_1d, "advance", lambda *args: plans.append(args[5]) or advance(*args))
     tune(heat(1), U, 0.1, impl="interpret", **FEW)
+
+    assert (default := chosen(transposed(heat(1), 1, U.dtype, jnp.float32(0.1)))) != (3, 512), default
 
     def slope(impl):
         return jax.grad(lambda u: jnp.sum(evolve(heat(1), u, 4, 0.1, impl=impl) ** 2))(U)

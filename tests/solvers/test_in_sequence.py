@@ -1,4 +1,4 @@
-"""Work on small arrays stays out of programs that touch large ones."""
+"""Work on small arrays stays out of programs that touch large ones, such as the record, and how large that may be."""
 
 import jax
 import jax.numpy as jnp
@@ -7,8 +7,12 @@ import pytest
 
 import sciml
 from sciml._jaxprs import programs_within
+from sciml._levels import Room
+from sciml.kernels.lanes import Lanes
 from sciml.solvers import _in_sequence
 from sciml.solvers._in_sequence import MANY, SMALL, in_sequence
+from sciml.solvers._loop import Loop
+from sciml.solvers._march import March
 
 
 def long(x):
@@ -33,6 +37,18 @@ def test_only_much_work_on_small_arrays_branches_and_only_on_cpus(monkeypatch):
 def test_what_is_returned(fn):
     x = jnp.arange(3.0)
     np.testing.assert_allclose(jax.jit(in_sequence, static_argnums=(1, 2))(True, fn, jnp.cos, x), fn(x), rtol=1e-6)
+
+
+def test_records_of_dear_steps_may_be_large():
+    """A thousand members: as many slots as there may be for eight unknowns, and 16 MiB of them for fewer."""
+
+    def slots(solver, n, memory=2**28):
+        march = March(lambda t, y, operands: y, solver.stepper(jnp.zeros(n)), None, False)
+        return Loop(march, Lanes(None), 2**14, False).over(Lanes(1000), 8 * n, Room(memory)).slots
+
+    assert slots(sciml.solvers.Rodas5P(), 8) == 1024
+    assert slots(sciml.solvers.Rodas5P(), 7) == slots(sciml.solvers.Rodas5P(), 7, 2**24) < 256
+    assert slots(sciml.solvers.Rodas5P(), 8, 2**24) < 256
 
 
 def sizes_of_loops(jaxpr):

@@ -20,7 +20,7 @@ from ._in_sequence import in_sequence
 from ._march import Dense, March, Operands, Outcome, Restart, State, known
 from ._record import blank, power_of_two, put, room, thin
 from ._result import Result, Saves
-from ._stretches import Numbers, Residuals, close, outcomes
+from ._stretches import Numbers, Residuals, close, outcomes_of
 
 ZEROED_AT_MOST = 2**24
 """How many bytes a record may take. It is filled beforehand, whether it is used or not, and what exceeds about twice
@@ -203,7 +203,7 @@ class Loop(eqx.Module):
         """
         diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
         zeros = self.lanes.carry(self.lanes.call(lambda d: jax.tree.map(jnp.zeros_like, d), diff))
-        load, read, cache = outcomes(self, residuals, numbers, operands, saves)
+        load, read, cache = outcomes_of(self, residuals, numbers, operands, saves)
         like, together = (operands, residuals, cotangent), self.march.together.axes
 
         def retreat_to(carry, first):

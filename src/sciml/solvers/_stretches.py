@@ -54,7 +54,7 @@ class _Cache(NamedTuple):
     length: Int[Array, ""]  # the number of turns in a stretch
 
 
-def outcomes(loop: Any, residuals: Residuals, numbers: Numbers, operands: Operands, saves: Saves | None) -> tuple:
+def outcomes_of(loop: Any, residuals: Residuals, numbers: Numbers, operands: Operands, saves: Saves | None) -> tuple:
     """Returns what brings the outcomes of a stretch of turns into a cache, what reads one, and an empty cache.
 
     Args:

@@ -18,7 +18,7 @@ from .._use import asked
 from ._adjoint import adjoint_step, reads_state, transposed
 from ._divided import Blocks, is_divided, several, several_by_kernel
 from ._reference import step
-from ._select import Selection, kernel_of, select
+from ._select import Selection, first_plan, kernel_of, select
 from ._update import Fields, StencilUpdate, as_params
 from ._walls import NotForKernelsError
 
@@ -222,14 +222,11 @@ def _by_kernel(
     if chosen.plan is None or any(b is not None for b in update.boundaries):
         return None
     back = transposed(update, like.ndim, like.dtype, params)
-    module, forwards = kernel_of(chosen.way, like.ndim), (chosen.plan.steps, chosen.plan.rows)
-    for cut in (forwards, (None,)):  # what suits one way suits the other, where it fits
-        try:
-            plan = module.plan(back, params, like.shape, like.dtype, *cut)
-        except NotForKernelsError:
-            continue
-        return module.advance(back, params, cotangent, rest, n_steps, plan, chosen.interpreted)
-    return None
+    try:  # what suits one way suits the other, where it fits
+        plan = first_plan(chosen.way, back, params, like, (chosen.plan.steps, chosen.plan.rows), (None,))
+    except NotForKernelsError:
+        return None
+    return kernel_of(chosen.way, like.ndim).advance(back, params, cotangent, rest, n_steps, plan, chosen.interpreted)
 
 
 def _passes(

@@ -142,8 +142,24 @@ def _plan_of_block(
     width = alone.steps * update.radius
     if least < width:
         raise NotForKernelsError(f"a pass needs {width} layers of its neighbours, and a device holds {least}")
-    shape, rows = with_layers(like.shape, divided, width), (alone.rows,) if tuned else ()
-    return kernel_of(kernel, like.ndim).plan(block, params, shape, like.dtype, alone.steps, *rows), tuned
+    wide = jax.ShapeDtypeStruct(with_layers(like.shape, divided, width), like.dtype)
+    cuts = ((alone.steps, alone.rows), (alone.steps,)) if tuned else ((alone.steps,),)
+    return first_plan(kernel, block, params, wide, *cuts), tuned
+
+
+def first_plan(kernel: str, update: StencilUpdate, params: PyTree, like: Any, *cuts: tuple) -> Any:
+    """Returns the first of the plans with the given steps for each pass, and rows, that a kernel has.
+
+    Raises:
+        NotForKernelsError: If it has none.
+    """
+    module = kernel_of(kernel, like.ndim)
+    for cut in cuts[:-1]:
+        try:
+            return module.plan(update, params, like.shape, like.dtype, *cut)
+        except NotForKernelsError:
+            continue
+    return module.plan(update, params, like.shape, like.dtype, *cuts[-1])
 
 
 def _known(kernel: str, interpreted: bool, update: StencilUpdate, params: PyTree, fields: Any) -> Any:
