@@ -5,11 +5,39 @@ from typing import Any
 
 import jax
 import jax.extend as jex
+import jax.numpy as jnp
+
+_CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "remat": "jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+}
+"""Primitives that run a program as it stands, and the parameter that has it."""
 
 
 def is_literal(atom: Any) -> bool:
     """Returns whether an operand is written into the program."""
     return isinstance(atom, jex.core.Literal)
+
+
+def from_outside(arrays: Iterable[Any]) -> list[bool]:
+    """Returns which arrays are none of the program that is being traced: to the body of a loop, what it closes over."""
+    here = getattr(jnp.zeros(()), "_trace", None)
+    return [here is not None and getattr(x, "_trace", None) is not here for x in arrays]
+
+
+def program_called(eqn: Any) -> tuple[jex.core.Jaxpr, list] | None:
+    """Returns the program that an equation stands for, and its constants; None where it stands for an operation."""
+    if eqn.primitive.name not in _CALLS:
+        return None
+    inner = eqn.params[_CALLS[eqn.primitive.name]]
+    return (inner.jaxpr, list(inner.consts)) if isinstance(inner, jex.core.ClosedJaxpr) else (inner, [])
 
 
 def programs_within(eqn: Any) -> Iterator[jex.core.Jaxpr]:

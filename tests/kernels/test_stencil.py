@@ -317,9 +317,16 @@ def good(nb, p):
         (lambda u: evolve(StencilUpdate(lambda nb, p: (nb("u"), 0.0)), u, 1), "one new value for each"),
         (lambda u: evolve(StencilUpdate(lambda nb, p: {"w": nb("u")}), u, 1), "must return all of"),
         (lambda u: evolve(StencilUpdate(lambda nb, p: nb("u").astype(complex)), u, 1), "must keep the dtype"),
-        (
-            lambda u: evolve(StencilUpdate(good, boundary=Boundaries(Grid((4, 4)), Periodic())), u, 1, 0.0),
-            "one of a grid of",
+        (lambda u: evolve(good, u, 1, 0.0), "StencilUpdate`, but is a function|Expected type: .*StencilUpdate"),
+        *(
+            (
+                lambda u, walls=walls, impl=impl: evolve(
+                    StencilUpdate(good, boundary=Boundaries(Grid((4, 4)), walls)), u, 1, 0.0, impl=impl
+                ),
+                "one of a grid of",
+            )
+            for walls in (Periodic(), Dirichlet(1.0))
+            for impl in ("xla", "interpret_gpu", "interpret_tpu")
         ),
         (
             lambda u: evolve(

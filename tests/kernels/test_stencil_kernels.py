@@ -91,6 +91,14 @@ def test_interpreted_kernels_of_three_dimensions(machine, name, steps, k, radius
     check(name, f"interpret_{machine}", steps, k, radius=radius, kind=kind, shape=shape)
 
 
+@pytest.mark.parametrize("kind", ["periodic", "walls"])
+@pytest.mark.parametrize("shape", [(40,), (9, 20), (5, 6, 7)])
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.x64
+def test_a_last_pass_of_several_steps_that_is_shorter_than_the_others(machine, shape, kind):
+    check("heat", f"interpret_{machine}", 7, 4, kind=kind, shape=shape)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.slow
 @pytest.mark.x64

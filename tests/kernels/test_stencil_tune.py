@@ -167,7 +167,7 @@ def test_what_is_damaged_is_ignored_with_one_line(damage, cache, timed, caplog):
     (record,) = caplog.records
     assert record.levelname == "WARNING" and str(cache) in record.getMessage()
     tune(heat(1), U, 0.1, impl="interpret", **FEW)
-    assert chosen() == (3, 512) or "a" in json.loads(cache.read_text())["plans"]
+    assert chosen() == (3, 512)
 
 
 def test_a_file_that_cannot_be_written_is_a_warning(cache, timed, caplog, tmp_path):

@@ -16,11 +16,10 @@ from .._loops import scan_to_end, while_loop
 from .._vma import to_varying, vma_of
 from ..kernels.lanes import Lanes, Member, is_value
 from ._in_kernel import columns_in_kernel, in_kernel, until_done
-from ._in_sequence import in_sequence
 from ._march import Dense, March, Operands, Outcome, Restart, State, known
 from ._record import blank, power_of_two, put, room, thin
 from ._result import Result, Saves
-from ._stretches import Numbers, Residuals, close, outcomes_of
+from ._stretches import Numbers, Residuals, outcomes_of
 
 ZEROED_AT_MOST = 2**24
 """How many bytes a record may take. It is filled beforehand, whether it is used or not, and what exceeds about twice
@@ -130,8 +129,8 @@ class Loop(eqx.Module):
         def until(carry, target):
             def turn(carry):
                 number, state, record = carry
-                state, outcome = self.packed_attempt(state, operands, target, record.slots)
-                return number + 1, state, put(record, number, outcome)
+                state, outcome = self.attempt(state, operands, target)
+                return number + 1, state, put(record, number, record.slots.pack(outcome))
 
             def fill(carry):
                 number, state, record = carry
@@ -213,8 +212,8 @@ class Loop(eqx.Module):
 
                 def turn(carry):
                     number, bar = carry
-                    outcome = read(cache, number - 1)
-                    return number - 1, self._packed_retreat(bar, diff, held, outcome, cache.outcomes)
+                    outcome = cache.outcomes.unpack(read(cache, number - 1))
+                    return number - 1, self.lanes.carry(self.lanes.call(self._retreat, bar, diff, held, outcome))
 
                 stop = jnp.maximum(first, begin)
                 number, bar = while_loop(
@@ -320,37 +319,6 @@ class Loop(eqx.Module):
         """Tries a step on every lane whose member has yet to reach `target`."""
         state, outcome = self.lanes.carry(self.lanes.call(self.march.attempt, state, operands, target))
         return _hold(state), outcome
-
-    def packed_attempt(self, state, operands, target, buffers, closing=None):
-        """Returns the state after an attempt, and its outcome as it stands in buffers; `closing` is for `close`."""
-
-        def packed(outcome, closing):
-            outcome = outcome if closing is None else self.lanes.call(close, outcome, *closing)
-            return buffers.pack(self.lanes.carry(outcome))
-
-        def attempt(state, operands, target, closing):
-            state, outcome = self.attempt(state, operands, target)
-            return state, packed(outcome, closing)
-
-        def wait(state, operands, target, closing):
-            outcome = self.lanes.call(lambda s: Outcome(s.restart, jnp.zeros_like(s.restart.status, bool)), state)
-            return state, packed(outcome, closing)
-
-        return self._in_sequence(self._pending(state, target), attempt, wait, state, operands, target, closing)
-
-    def _packed_retreat(self, bar, diff, held, outcome, buffers):
-        """Carries the cotangents back through one step, whose outcome is as it stands in buffers."""
-
-        def retreat(bar, diff, held, outcome):
-            return self.lanes.carry(self.lanes.call(self._retreat, bar, diff, held, buffers.unpack(outcome)))
-
-        accepted = self.lanes.any(buffers.unpack(outcome).accepted)
-        return self._in_sequence(accepted, retreat, lambda bar, *_: bar, bar, diff, held, outcome)
-
-    def _in_sequence(self, holds, work, otherwise, *inputs):
-        if self.march.together.axes:  # devices that talk to each other cannot branch
-            return work(*inputs)
-        return in_sequence(holds, work, otherwise, *inputs)
 
     def end(self, state: State, operands: Operands) -> PyTree[Array]:
         """Returns the end states as arrays, NaN where the end was not reached."""

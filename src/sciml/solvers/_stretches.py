@@ -102,8 +102,9 @@ def outcomes_of(loop: Any, residuals: Residuals, numbers: Numbers, operands: Ope
             number, state, outcomes = carry
             closing = (number + 1 == jnp.minimum((slot + 1) * stride, numbers.turns)) & ~flat
             closing = end, loop.shared(closing)
-            state, outcome = loop.packed_attempt(state, operands, target_of(number), outcomes, closing)
-            return number + 1, state, outcomes.write(jax.lax.rem(number, length), outcome)
+            state, outcome = loop.attempt(state, operands, target_of(number))
+            outcome = loop.lanes.carry(loop.lanes.call(close, outcome, *closing))
+            return number + 1, state, outcomes.write(jax.lax.rem(number, length), outcomes.pack(outcome))
 
         is_last = (slot + 1) * stride >= numbers.turns
         following = slots.unpack(slots.read(slot + 1)).start.elapsed

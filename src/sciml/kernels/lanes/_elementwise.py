@@ -18,7 +18,15 @@ ELEMENTWISE = frozenset(
 )
 """Names of the primitives with one output whose every element depends on that element of the inputs."""
 
-_IDENTITIES = frozenset(("copy", "copy_p", "pvary", "pcast"))
+CHEAP = frozenset(
+    """abs add add_any and ceil clamp complex conj convert_element_type copy copy_p eq eq_to floor ge gt imag is_finite
+    le le_to lt lt_to max min mul ne neg not or population_count real reduce_precision round select_n shift_left
+    shift_right_arithmetic shift_right_logical sign square stop_gradient sub xor""".split()
+)
+"""Those of them that XLA computes again sooner than it keeps their results."""
+
+IDENTITIES = frozenset(("copy", "copy_p", "pvary", "pcast"))
+"""Those that return what they are given, and those that only change what JAX knows of it."""
 
 _FOLD: dict[str, Callable[..., Any]] = {
     "add": np.add,
@@ -77,7 +85,7 @@ def apply(name: str, bind: Callable[..., Any], entries: list[Any], dtypes: list[
         dtypes: The entries' dtypes.
         out_dtype: The result's dtype.
     """
-    if name in _IDENTITIES:
+    if name in IDENTITIES:
         return entries[0]
     constants = [isinstance(x, Constant) for x in entries]
     if any(constants):

@@ -18,9 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..._barrier import behind_a_branch
 from ..._checks import concrete
-from ..._jaxprs import is_literal, programs_within, run_equation
+from ..._jaxprs import is_literal, program_called, programs_within, run_equation
 from ..._vma import as_traced, promote, struct, vma_of
 from . import _elementwise as elementwise
 from ._movement import MOVEMENTS, moved_by_index
@@ -38,17 +37,6 @@ from ._values import (
     scatters,
 )
 
-_INLINED = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "remat": "jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
-}
 _REDUCTIONS = {
     "reduce_sum": jax.lax.add,
     "reduce_prod": jax.lax.mul,
@@ -145,10 +133,9 @@ def _read(env: dict[Any, Value], atoms: Sequence[Any]) -> list[Value]:
 
 def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
     name = eqn.primitive.name
-    if name in _INLINED:
-        inner = eqn.params[_INLINED[name]]
-        closed = isinstance(inner, jex.core.ClosedJaxpr)
-        return _evaluate(inner.jaxpr if closed else inner, inner.consts if closed else (), inputs, ev)
+    called = program_called(eqn)
+    if called is not None:
+        return _evaluate(*called, inputs, ev)
     if name == "custom_linear_solve":
         return _evaluate_linear_solve(eqn, inputs, ev)
     if name == "optimization_barrier":
@@ -203,24 +190,8 @@ def _evaluate_barrier(inputs: list[Value], count: int | None) -> list[Value]:
     few = count is None and all(math.prod(v.shape) <= _FEW for v in inputs)
     if not traced or few:
         return inputs
-    held = iter(
-        jax.lax.platform_dependent(
-            *traced, cpu=_behind_a_branch, default=lambda *xs: tuple(jax.lax.optimization_barrier(xs))
-        )
-    )
+    held = iter(jax.lax.optimization_barrier(tuple(traced)))
     return jax.tree.unflatten(treedef, [x if isinstance(x, Constant) else next(held) for x in entries])
-
-
-def _behind_a_branch(*arrays):
-    first = next((x for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)), None)
-    if first is None:
-        return arrays
-    if len(arrays) > 1 and all(x.ndim == 0 for x in arrays):  # a branch copies each of its results
-        kinds = dict.fromkeys(x.dtype for x in arrays)
-        rows = _behind_a_branch(*(jnp.stack([x for x in arrays if x.dtype == kind]) for kind in kinds))
-        entries = {kind: iter(list(row)) for kind, row in zip(kinds, rows)}
-        return tuple(next(entries[x.dtype]) for x in arrays)
-    return behind_a_branch(~(first.reshape(-1)[0] < -jnp.inf), *arrays)  # holds for NaN too
 
 
 def _evaluate_linear_solve(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:

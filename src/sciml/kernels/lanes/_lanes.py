@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
 from ._interpret import constant, evaluate, is_value, tidy, trace
+from ._passes import in_passes
 from ._values import Whole, filled, gather, take
 
 
@@ -67,7 +68,8 @@ class Lanes(eqx.Module):
         """
         closed, out_structure = trace(fn, *trees)
         values = jax.tree.leaves(trees, is_leaf=is_value)
-        out = evaluate(closed, values, self.count)
+        lanes = () if self.count is None else (self.count,)
+        out = in_passes(lambda values: evaluate(closed, values, self.count), values, lanes)
         return jax.tree.unflatten(out_structure, out)
 
     def take(self, tree: PyTree, members: Int[Array, " lanes"]) -> PyTree:

@@ -62,7 +62,7 @@ def evolve(
     Raises:
         ValueError: If the state does not fit the update, or a number of steps is negative, or the
             kernel that `impl` asks for cannot run the update.
-        TypeError: If the number of steps is no integer known now.
+        TypeError: If the number of steps is no integer known now, or `update` no `StencilUpdate`.
 
     Example:
         ```python
@@ -94,6 +94,8 @@ def evolve(
         raise TypeError(f"`evolve(n_steps=...)` must be an integer that is known when tracing, but is {n_steps!r}.")
     if n_steps < 0:
         raise ValueError(f"`evolve(n_steps=...)` must not be negative, but is {n_steps}.")
+    if not isinstance(update, StencilUpdate):
+        raise TypeError(f"`evolve(update=...)` must be a `StencilUpdate`, but is a {type(update).__name__}.")
     impl = asked(impl)
     fields, rest = update.arrays_of(state, coefficients)
     update = _without_periodic(update, fields[0].shape)
@@ -120,11 +122,9 @@ def _without_periodic(update: StencilUpdate, shape: tuple[int, ...]) -> StencilU
                 "a value of `StencilUpdate(boundary=...)` is a function of time, but `evolve` counts steps and knows "
                 "no time: give numbers or arrays, or run a model with the same boundary by `sciml.solve`."
             )
-        if boundary is None or not all(getattr(boundary, "periodic", (False,))):
-            return boundary
-        if boundary.shape != shape:
+        if boundary is not None and hasattr(boundary, "sides") and boundary.shape != shape:
             raise ValueError(f"the fields have shape {shape}, but their boundary is one of a grid of {boundary.shape}.")
-        return None
+        return None if all(getattr(boundary, "periodic", (False,))) else boundary
 
     boundaries = tuple(map(plain, update.boundaries))
     same = not isinstance(update.boundary, Mapping)

@@ -306,7 +306,7 @@ class _Body:
                 kept.append(tuple(x[1:] for x in window))
                 if s < self.steps:
                     for f, value in enumerate(new):
-                        ring[pl.ds(self._at(f, s, z) + s * r * LANES, value.size)] = value
+                        ring[pl.ds(self._at(f, s, z) + self._rows(s)[0], value.size)] = value
                     machine.sync()
                 else:
                     self._store(machine, place, new, written, outs, z, reach, spare)

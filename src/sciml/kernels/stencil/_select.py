@@ -122,7 +122,10 @@ def _plan(
     module, functions = kernel_of(kernel, fields[0].ndim), steps
     if update.turns > 1:
         if not module.TAKES_TURNS:
-            raise NotForKernelsError("its functions take turns, as the stages of a method do")
+            raise NotForKernelsError(
+                f"its functions take turns, as the stages of a method do, which in {fields[0].ndim} dimensions this "
+                "kernel's do not"
+            )
         functions = update.turns * (max(1, 4 // (update.turns * update.radius)) if steps is None else steps)
     plan = module.plan(update, params, fields[0].shape, fields[0].dtype, functions)
     known = _known(kernel, interpreted, update, params, fields) if steps is None else None

@@ -126,14 +126,16 @@ def _read(path: pathlib.Path, changed: int, size: int) -> dict[str, Cut]:
     del changed, size
     found = {}
     try:
-        for key, entry in _plans_in(path.read_text(encoding="utf-8")).items():
-            cut = Cut(entry["steps"], entry["rows"])
-            if not all(type(n) is int and n > 0 for n in cut):
-                raise ValueError(f"{key!r} has {entry}")
-            found[key] = cut
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        plans = _plans_in(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         ignore(path, f"{type(error).__name__}: {error}")
         return {}
+    for key, entry in plans.items():
+        cut = Cut(*(entry.get(name) for name in Cut._fields)) if isinstance(entry, dict) else Cut(0, 0)
+        if all(type(n) is int and n > 0 for n in cut):
+            found[key] = cut
+        else:
+            ignore(path, f"{key!r} has {entry}")
     return found
 
 

@@ -35,7 +35,9 @@ class StencilUpdate(eqx.Module):
         radius: How many cells away along each axis `fn` reads.
         boundary: What gives the ghost cells: None for periodic axes, a `sciml.spatial.Boundaries` or any object with
             its methods `pad` and `extend`, or a mapping from every field to one of these. Its values are leaves.
-        coefficients: The names of fields that `fn` reads and that do not change.
+        coefficients: The names of fields that `fn` reads and that do not change. Beyond walls, where they have no
+            condition, the two nearest cells are extrapolated: with a coefficient that jumps there, read it at the cell
+            itself, or give means of neighbours as coefficients of their own.
         accuracy: The order of the error of the ghost values at walls.
         inner: Where functions take turns, the names of what they hand on within a step, which `fn` reads at the cell
             itself alone. New values of these follow those of the fields. They are no part of the state.
