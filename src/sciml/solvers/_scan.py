@@ -113,7 +113,9 @@ class Steps(eqx.Module):
                 y = self.lanes.call(partial(self._pass, numbers.shape[0]), carry.y, self._uniform(numbers[0]), operands)
                 carry, kept = self.lanes.carry(carry._replace(y=y)), None
             else:
-                carry, kept = scan(step, carry, numbers, like=operands)
+                # XLA copies what one turn reads and replaces; of two turns, each writes where the other has read
+                turns = 1 if self.lanes.count is None else 2
+                carry, kept = scan(step, carry, numbers, like=operands, unroll=turns)
             finite = self.lanes.call(count_finite, carry.finite, carry.y, self._uniform(numbers[-1] + 1))
             return self.lanes.carry(carry._replace(finite=finite)), kept
 
