@@ -40,9 +40,16 @@ class _Symbol:
         self.shape = shape
 
 
+class _Literal(NamedTuple):
+    """A number that is written into the program, or an array full of it."""
+
+    value: np.generic
+    shape: tuple[int, ...] = ()
+
+
 class _Operation(NamedTuple):
     eqn: Any
-    inputs: list  # symbols, and arrays that are known when traced
+    inputs: list[_Symbol | _Literal | Array]
     outputs: list[_Symbol]
 
 
@@ -112,11 +119,13 @@ def _listed(jaxpr: jex.core.Jaxpr, inputs: Sequence[Any], operations: list[_Oper
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), inputs))
 
     def read(atom):
-        return np.asarray(atom.val, atom.aval.dtype)[()] if is_literal(atom) else known[atom]
+        return _Literal(np.asarray(atom.val, atom.aval.dtype)[()]) if is_literal(atom) else known[atom]
 
     for eqn in jaxpr.eqns:
         given, called = list(map(read, eqn.invars)), program_called(eqn)
-        if called is None:
+        if eqn.primitive.name == "broadcast_in_dim" and isinstance(given[0], _Literal):
+            outputs = [given[0]._replace(shape=eqn.outvars[0].aval.shape)]
+        elif called is None:
             outputs = [_Symbol(getattr(v.aval, "shape", ())) for v in eqn.outvars]
             operations.append(_Operation(eqn, given, outputs))
         else:
@@ -177,6 +186,8 @@ def _read_later(parts: list[_Part], results: list) -> list[set]:
 
 
 def _read(known: dict, x: Any) -> Any:
+    if isinstance(x, _Literal):
+        return jnp.full(x.shape, x.value)
     return known[x] if isinstance(x, _Symbol) else x
 
 
@@ -204,11 +215,11 @@ def _run_pass(part: _Part, known: dict, later: set, lanes: tuple[int, ...]) -> N
     rows: dict[Any, Array] = dict(zip(inputs, _in_rows([known[x] for x in inputs], lanes)))
 
     def row(x):
-        if isinstance(x, _Symbol):
-            return rows[x]
-        key = (x.dtype, x.tobytes())
+        if isinstance(x, jax.Array):
+            return _in_rows([x], lanes)[0]
+        key = x if isinstance(x, _Symbol) else (x.value.dtype, x.value.tobytes(), x.shape)
         if key not in rows:
-            rows[key] = jnp.broadcast_to(x, (2, *lanes)) if x.shape == lanes else jnp.asarray(x)
+            rows[key] = jnp.full((2, *lanes) if x.shape == lanes else x.shape, x.value)
         return rows[key]
 
     for operation in part:
