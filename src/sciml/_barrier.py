@@ -19,3 +19,24 @@ def behind_a_branch(holds: Bool[Array, ""], *arrays: Array, otherwise: float = 0
         otherwise: What they would be filled with where it does not hold.
     """
     return jax.lax.cond(holds, lambda *xs: xs, lambda *xs: tuple(jnp.full_like(x, otherwise) for x in xs), *arrays)
+
+
+def computed_once(*arrays: Array) -> tuple[Array, ...]:
+    """Returns arrays as they are, from a conditional; not where none of them is of real numbers."""
+    first = next((x for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)), None)
+    if first is None:
+        return arrays
+    if len(arrays) > 1 and all(x.ndim == 0 for x in arrays):  # a branch copies each of its results
+        kinds = dict.fromkeys(x.dtype for x in arrays)
+        rows = computed_once(*(jnp.stack([x for x in arrays if x.dtype == kind]) for kind in kinds))
+        entries = {kind: iter(list(row)) for kind, row in zip(kinds, rows)}
+        return tuple(next(entries[x.dtype]) for x in arrays)
+    return behind_a_branch(~(first.reshape(-1)[0] < -jnp.inf), *arrays)  # holds for NaN too
+
+
+@jax.jit
+def held_back(*arrays: Array) -> tuple[Array, ...]:
+    """Returns arrays as they are, such that XLA fuses nothing across them; programs show it by its name."""
+    return jax.lax.platform_dependent(
+        *arrays, cpu=computed_once, default=lambda *xs: tuple(jax.lax.optimization_barrier(xs))
+    )

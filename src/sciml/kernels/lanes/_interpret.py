@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ..._barrier import held_back
 from ..._checks import concrete
 from ..._jaxprs import is_literal, program_called, programs_within, run_equation
 from ..._vma import as_traced, promote, struct, vma_of
@@ -190,7 +191,7 @@ def _evaluate_barrier(inputs: list[Value], count: int | None) -> list[Value]:
     few = count is None and all(math.prod(v.shape) <= _FEW for v in inputs)
     if not traced or few:
         return inputs
-    held = iter(jax.lax.optimization_barrier(tuple(traced)))
+    held = iter(held_back(*traced))
     return jax.tree.unflatten(treedef, [x if isinstance(x, Constant) else next(held) for x in entries])
 
 

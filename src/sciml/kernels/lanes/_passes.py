@@ -5,8 +5,8 @@ times there, and once more for each number that the controller makes of it. A re
 results, though, and XLA fuses into it what leads to them. So the work is done on two equal rows, and a reduction over
 the rows keeps one of them. When code is made of it, one row remains.
 
-A program over lanes is elementwise but for few operations, such as matrix products. It is cut there, and where it has
-an `optimization_barrier`; what lies between two cuts is one pass.
+A program over lanes is elementwise but for few operations, such as matrix products. It is cut there, and after much
+work where it is `held_back`; what lies between two cuts is one pass.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._barrier import behind_a_branch
+from ..._barrier import computed_once, held_back
 from ..._jaxprs import from_outside, is_literal, program_called, run_equation
 from ..._vma import promote, to_varying, vma_of
 from ._elementwise import CHEAP, ELEMENTWISE, IDENTITIES
@@ -122,7 +122,7 @@ def _listed(jaxpr: jex.core.Jaxpr, inputs: Sequence[Any], operations: list[_Oper
         return _Literal(np.asarray(atom.val, atom.aval.dtype)[()]) if is_literal(atom) else known[atom]
 
     for eqn in jaxpr.eqns:
-        given, called = list(map(read, eqn.invars)), program_called(eqn)
+        given, called = list(map(read, eqn.invars)), None if _holds_back(eqn) else program_called(eqn)
         if eqn.primitive.name == "broadcast_in_dim" and isinstance(given[0], _Literal):
             outputs = [given[0]._replace(shape=eqn.outvars[0].aval.shape)]
         elif called is None:
@@ -163,7 +163,11 @@ def _parts(operations: list[_Operation], lanes: tuple[int, ...], fixed: set[_Sym
 
 
 def _is_barrier(operation: _Operation) -> bool:
-    return operation.eqn.primitive.name == "optimization_barrier"
+    return _holds_back(operation.eqn)
+
+
+def _holds_back(eqn: Any) -> bool:
+    return eqn.params.get("name") == held_back.__name__ and eqn.primitive.name in ("jit", "pjit")
 
 
 def _is_elementwise(operation: _Operation, lanes: tuple[int, ...]) -> bool:
@@ -199,11 +203,7 @@ def _run_operation(operation: _Operation, known: dict, lanes: tuple[int, ...], d
 
 def _held(arrays: list, lanes: tuple[int, ...]) -> list:
     """Returns arrays such that XLA does not compute them again for each of their uses; those of a pass it does not."""
-    large = [x for x in arrays if jnp.shape(x) != lanes]
-    first = next((x for x in large if jnp.issubdtype(x.dtype, jnp.floating)), None)
-    if first is None:
-        return arrays
-    held = iter(behind_a_branch(~(first.reshape(-1)[0] < -jnp.inf), *promote(large)))  # holds for NaN too
+    held = iter(computed_once(*promote([x for x in arrays if jnp.shape(x) != lanes])))
     return [next(held) if jnp.shape(x) != lanes else x for x in arrays]
 
 
@@ -259,7 +259,7 @@ def _apply(eqn: Any, rows: list[Array], lanes: tuple[int, ...]) -> list[Array]:
     name = eqn.primitive.name
     if name == "broadcast_in_dim":
         return [jax.lax.broadcast(*rows, (2, *lanes))] if lanes else rows
-    if name in IDENTITIES or name == "optimization_barrier":
+    if name in IDENTITIES or _holds_back(eqn):
         return rows
     params = {**eqn.params, "sharding": None} if "sharding" in eqn.params else eqn.params
     result = eqn.primitive.bind(*promote(rows), **params)
