@@ -26,6 +26,7 @@ from ..._loops import scan
 from ._gpu import SHARED_BYTES, launch
 from ._held import check_held
 from ._numbers import Numbers
+from ._sums import new_values
 from ._update import Fields, StencilUpdate
 from ._walls import NotForKernelsError, Sides, rules_of
 
@@ -278,7 +279,7 @@ class _Body:
                 return known[f][dy + r] if dx == 0 and f in known else row(f, t + dy, dx)
 
             like = row(0, t)
-            for f, value in enumerate(update.new_values(nb, params, like)):
+            for f, value in enumerate(new_values(update, nb, params, like)):
                 if f >= fields:  # read at the cell itself alone, so it can be written where it was read
                     inner[0][own(f - fields, t)] = value
                 elif last:

@@ -24,6 +24,7 @@ from ..._loops import scan
 from ._gpu import SHARED_BYTES, launch
 from ._held import check_held
 from ._numbers import Numbers
+from ._sums import new_values
 from ._update import Fields, StencilUpdate
 from ._walls import NotForKernelsError, Sides, rules_of
 
@@ -178,7 +179,7 @@ class _Body:
                 return (source if f < fields else rest)[self._at(f, by)]
 
             like = jax.ShapeDtypeStruct((self.size,), source.dtype)
-            new = update.turn(s).new_values(nb, params, like)
+            new = new_values(update.turn(s), nb, params, like)
             for f, value in enumerate(new[:fields]):
                 target[self._at(f)] = value
             inner = list(new[fields:])

@@ -30,6 +30,7 @@ from ..._loops import scan
 from ._gpu import SHARED_BYTES, launch
 from ._held import check_held
 from ._numbers import Numbers
+from ._sums import new_values
 from ._update import Fields, StencilUpdate
 from ._walls import NotForKernelsError, Rule, Sides, rules_of
 
@@ -302,7 +303,7 @@ class _Body:
                 window = self._window(ring, windows[s - 1], rules, s, z, plane)
                 self._mend(machine, place, ring, columns, rules, s - 1, z, plane)
                 like = jax.ShapeDtypeStruct((self._rows(s)[1],), ring.dtype)
-                new = update.new_values(self._reader(update, ring, window, s, z), params, like)
+                new = new_values(update, self._reader(update, ring, window, s, z), params, like)
                 kept.append(tuple(x[1:] for x in window))
                 if s < self.steps:
                     for f, value in enumerate(new):

@@ -14,11 +14,14 @@ from ._update import StencilUpdate
 _TYPES = frozenset({"pcast", "pvary"})
 """What promotes arrays within `jax.shard_map`; inside of a kernel all vary alike."""
 
+_REWRITTEN = frozenset({"add_any"})
+"""What kernels do by other primitives where their machine lacks it; see `_sums`."""
+
 
 def missing(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree, kernel: str) -> list[str]:
     """Returns the primitives of an update's function that a kernel cannot hold."""
     closed = _traced(update, ndim, dtype, params)
-    found = sorted(set(_names(closed.jaxpr)) - LOWERED[kernel] - _TYPES)
+    found = sorted(set(_names(closed.jaxpr)) - LOWERED[kernel] - _TYPES - _REWRITTEN)
     return found + ([f"an array of shape {c.shape}" for c in closed.consts if jnp.ndim(c)])
 
 
