@@ -63,6 +63,7 @@ def test_lanes_wait_less():
     assert int(jnp.sum(refill.stats.executed)) % 64 == 0
 
 
+@pytest.mark.optimised
 def test_saved_times():
     """More than one within a step, at both ends, and none for a while."""
     ts = [0.0, 0.01, 0.02, 1.5, 1.5, 2.99, 3.0]
