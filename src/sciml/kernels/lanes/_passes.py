@@ -20,7 +20,7 @@ from jaxtyping import Array
 
 from ..._barrier import computed_once, held_back
 from ..._jaxprs import from_outside, is_literal, program_called, run_equation
-from ..._vma import promote, to_varying, vma_of
+from ..._vma import as_traced, promote, to_varying, vma_of
 from ._elementwise import CHEAP, ELEMENTWISE, IDENTITIES
 from ._values import Constant
 
@@ -100,7 +100,7 @@ def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int
                 _run_pass(part, known, later, lanes)
             else:
                 _run_operation(*part, known, lanes, jaxpr.debug_info)
-        return [_read(known, x) for x in results]
+        return as_traced([_read(known, x) for x in results], jaxpr.outvars)
 
     @jax.custom_jvp
     def run(*given):
@@ -196,7 +196,7 @@ def _read(known: dict, x: Any) -> Any:
 
 
 def _run_operation(operation: _Operation, known: dict, lanes: tuple[int, ...], debug_info: Any) -> None:
-    given = [_read(known, x) for x in operation.inputs]
+    given = as_traced([_read(known, x) for x in operation.inputs], operation.eqn.invars)
     found = _held(given, lanes) if _is_barrier(operation) else run_equation(operation.eqn, given, debug_info)
     known.update(zip(operation.outputs, found))
 
