@@ -34,6 +34,10 @@ _WAITING = 8
 """One lane in so many may wait before the others do, since to refill costs about as much as a step."""
 
 
+_AT_ONCE = 4
+"""How many steps follow each other before the loop looks who waits, where they cost less than to look."""
+
+
 class _Carry(NamedTuple):
     """What the loop carries.
 
@@ -68,10 +72,12 @@ class Refill(eqx.Module):
     Attributes:
         loop: The same march in lockstep, which runs one member alone and what is differentiated.
         width: The number of lanes.
+        dear: Whether steps cost more than the loop around them.
     """
 
     loop: Loop
     width: int = eqx.field(static=True, default=1)
+    dear: bool = eqx.field(static=True, default=False)
 
     def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Loop | Refill":
         """Returns the loop for a number of members with states of `state_bytes` each."""
@@ -80,7 +86,8 @@ class Refill(eqx.Module):
             return loop
         # so few that every lane takes up many members and the last ones finish together
         width = min(lanes.count // 32, _CACHE // (16 * state_bytes))
-        return Refill(loop, 2 ** int(math.log2(max(width, _FEWEST))))
+        dear = loop.march.stepper.outlasts_record(state_bytes)
+        return Refill(loop, 2 ** int(math.log2(max(width, _FEWEST))), dear)
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None
@@ -100,7 +107,8 @@ class Refill(eqx.Module):
         like = ((y0, operands), saves)
 
         def turns(carry):
-            carry = while_loop(lambda c: _worth_a_turn(narrow, queue, c), lambda c: _turn(narrow, c), carry)
+            attempts = _AT_ONCE if saves is None and not self.dear else 1
+            carry = _work(narrow, queue, carry, attempts)
             # loops of few turns instead of conditionals, which would copy the results
             if saves is not None:
                 carry = while_loop(lambda c: jnp.any(_due(narrow, queue, c)), lambda c: _save(narrow, queue, c), carry)
@@ -158,10 +166,21 @@ def _worth_a_turn(loop: Loop, queue: _Queue, carry: _Carry) -> Array:
     return few & jnp.any(working & (carry.member < queue.members))
 
 
-def _turn(loop: Loop, carry: _Carry) -> _Carry:
-    """Executes a step on every lane."""
-    state, _ = loop.attempt(carry.state, carry.inputs[1], carry.target)
-    return carry._replace(turn=carry.turn + 1, state=state)
+def _work(loop: Loop, queue: _Queue, carry: _Carry, attempts: int) -> _Carry:
+    """Executes steps on every lane, so many at once, as long as that is worth it."""
+
+    def turn(held):
+        number, state = held
+        for _ in range(attempts):
+            state, _ = loop.attempt(state, carry.inputs[1], carry.target)
+        return number + attempts, state
+
+    def goes_on(held):
+        number, state = held
+        return _worth_a_turn(loop, queue, carry._replace(turn=number, state=state))
+
+    number, state = while_loop(goes_on, turn, (carry.turn, carry.state), like=carry)
+    return carry._replace(turn=number, state=state)
 
 
 def _save(loop: Loop, queue: _Queue, carry: _Carry) -> _Carry:
