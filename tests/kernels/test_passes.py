@@ -153,3 +153,12 @@ def test_derivatives(count):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
     ours, theirs = (jax.grad(lambda x, s: jnp.sum(fn(x, s)[1]))(*args) for fn in (run, plain))
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_very_long_work_is_cut_wherever_it_is(monkeypatch):
+    monkeypatch.setattr(_passes, "_LONG", 20)
+    args = arguments(COUNT)
+    text = program(by_lanes(mixed, COUNT), *args)
+    assert times("subtract", text) == 10 and times("reduce", text) == 2
+    for ours, theirs in zip(jax.jit(by_lanes(mixed, COUNT))(*args), jax.vmap(mixed, -1, -1)(*args), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)

@@ -30,7 +30,8 @@ _MANY = 32
 _BITS = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
 
 _LONG = 1500
-"""After how many operations a pass ends at the next barrier: longer ones compile slowly."""
+"""After how many operations a pass ends where work is held back, and after twice as many wherever that is: the time to
+compile it grows with the square."""
 
 
 class _Symbol:
@@ -147,6 +148,8 @@ def _parts(operations: list[_Operation], lanes: tuple[int, ...], fixed: set[_Sym
         made.clear()
 
     for operation in operations:
+        if len(pending) >= 2 * _LONG:
+            cut()
         read = [x for x in operation.inputs if isinstance(x, _Symbol)]
         if read and fixed.issuperset(read):
             fixed.update(operation.outputs)
