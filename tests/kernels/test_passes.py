@@ -162,3 +162,13 @@ def test_very_long_work_is_cut_wherever_it_is(monkeypatch):
     assert times("subtract", text) == 10 and times("reduce", text) == 2
     for ours, theirs in zip(jax.jit(by_lanes(mixed, COUNT))(*args), jax.vmap(mixed, -1, -1)(*args), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [None, COUNT])
+def test_work_that_nobody_wants(count):
+    def fn(x, s):
+        mixed(x, s)
+        return x[0]
+
+    args = arguments(count)
+    np.testing.assert_array_equal(jax.jit(by_lanes(fn, count))(*args), args[0][0])

@@ -212,6 +212,9 @@ def _held(arrays: list, lanes: tuple[int, ...]) -> list:
 
 def _run_pass(part: _Part, known: dict, later: set, lanes: tuple[int, ...]) -> None:
     made = dict.fromkeys(x for operation in part for x in operation.outputs)
+    outputs = [x for x in made if x in later]
+    if not outputs:
+        return
     read = dict.fromkeys(x for operation in part for x in operation.inputs if isinstance(x, _Symbol))
     inputs = [x for x in read if x not in made]
     axes = vma_of([known[x] for x in inputs])
@@ -227,7 +230,6 @@ def _run_pass(part: _Part, known: dict, later: set, lanes: tuple[int, ...]) -> N
 
     for operation in part:
         rows.update(zip(operation.outputs, _apply(operation.eqn, [row(x) for x in operation.inputs], lanes)))
-    outputs = [x for x in made if x in later]
     known.update(zip(outputs, _one_row([to_varying(rows[x], axes) for x in outputs])))
 
 
