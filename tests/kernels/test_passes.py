@@ -51,10 +51,10 @@ def held(x, s):
 CASES = (mixed, kinds, product, held)
 
 
-def arguments(count, dtype=None):
+def arguments(count):
     shape = () if count is None else (count,)
     key = jax.random.key(3)
-    return jax.random.normal(key, (3, *shape), dtype), jax.random.uniform(key, shape, dtype)
+    return jax.random.normal(key, (3, *shape)), jax.random.uniform(key, shape)
 
 
 def by_lanes(fn, count):

@@ -33,7 +33,6 @@ _FEWEST = 64
 _WAITING = 8
 """One lane in so many may wait before the others do, since to refill costs about as much as a step."""
 
-
 _AT_ONCE = 4
 """How many steps follow each other before the loop looks who waits, where they cost less than to look."""
 

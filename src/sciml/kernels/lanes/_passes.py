@@ -28,6 +28,7 @@ _MANY = 32
 """From how many operations on, work is worth a pass of its own."""
 
 _BITS = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
+"""Integers by their size in bytes, which hold the bits of floating-point numbers."""
 
 _LONG = 1500
 """After how many operations a pass ends where work is held back, and after twice as many wherever that is: the time to
