@@ -315,6 +315,7 @@ def good(nb, p):
         (lambda u: evolve(StencilUpdate(lambda nb, p: nb("u", 2, 0)), u, 1), "reads further than `radius=1`"),
         (lambda u: evolve(StencilUpdate(lambda nb, p: nb("u") + u), u, 1), "element by element"),
         (lambda u: evolve(StencilUpdate(lambda nb, p: (nb("u"), 0.0)), u, 1), "one new value for each"),
+        (lambda u: evolve(StencilUpdate(lambda nb, p: None), u, 1), "returned 0 of them"),
         (lambda u: evolve(StencilUpdate(lambda nb, p: {"w": nb("u")}), u, 1), "must return all of"),
         (lambda u: evolve(StencilUpdate(lambda nb, p: nb("u").astype(complex)), u, 1), "must keep the dtype"),
         (lambda u: evolve(good, u, 1, 0.0), "StencilUpdate`, but is a function|Expected type: .*StencilUpdate"),
@@ -356,3 +357,37 @@ def test_leaves_of_the_function_have_gradients():
     u = field((4, 4), jnp.float64)
     found = jax.grad(lambda update: evolve(update, u, 2).sum(), allow_int=True)(update)
     np.testing.assert_allclose(found.fn.args[0], 6 * u.sum())
+
+
+def test_an_error_of_the_function_says_how_it_was_called():
+    with pytest.raises(IndexError) as caught:
+        evolve(StencilUpdate(lambda nb, p: nb("u")[0]), jnp.zeros((4, 4)), 1)
+    assert "act element by element" in caught.value.__notes__[0]
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("impl", ["auto", "xla", *(pytest.param(f"interpret_{m}", id=m) for m in ("gpu", "tpu"))])
+@pytest.mark.parametrize("ndim", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
+def test_what_the_function_closes_over_is_as_a_parameter(impl, ndim):
+    """Numbers, and for XLA arrays of which it takes elements; under `jit`, `grad` and `vmap` they are tracers."""
+    dtype = jnp.float32 if impl == "interpret_tpu" else jnp.float64
+    u, shape = field(SHAPES[ndim], dtype), (1,) + (0,) * (ndim - 1)
+
+    def end(rate, pair, by_parameters):
+        def fn(nb, p):
+            rate_, (low, high) = p if by_parameters else (rate, pair)
+            return jnp.clip(nb("u") + rate_ * (nb("u", *shape) - nb("u")), low, high)
+
+        numbers = rate, (pair[0], pair[1])
+        return jnp.sum(evolve(StencilUpdate(fn), u, 3, numbers if by_parameters else None, impl=impl) ** 2)
+
+    rates, pair = jnp.asarray([0.1, 0.3], dtype), jnp.asarray([-0.5, 0.6], dtype)
+
+    def run(by_parameters):
+        of_one = jax.value_and_grad(lambda rate, pair: end(rate, tuple(pair), by_parameters), argnums=(0, 1))
+        return jax.jit(jax.vmap(of_one, in_axes=(0, None)))(rates, pair)
+
+    for found, expected in zip(jax.tree.leaves(run(False)), jax.tree.leaves(run(True)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=20 * jnp.finfo(dtype).eps)
+    given = tuple(pair) if impl.startswith("interpret") else pair
+    np.testing.assert_allclose(end(rates[0], given, False), end(rates[0], tuple(pair), True), rtol=1e-6)

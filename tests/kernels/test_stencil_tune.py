@@ -94,9 +94,9 @@ def test_the_steps_of_a_model(cache, timed):
     assert chosen(update, params=rest["params"]) == (3, 512)
     with pytest.raises(TypeError, match=r"`model` must be one with a method `stencil\(y\)`, which `Lorenz63` has not"):
         tune_stencil(Lorenz63(), U)
-    with pytest.raises(ValueError, match="no kernel takes these steps of `Diffusion`: its method is not an explicit"):
+    with pytest.raises(ValueError, match="the steps of `Diffusion` by RKC2: its method is not an explicit"):
         tune_stencil(model, U, solver=RKC2())
-    with pytest.raises(ValueError, match="no kernel takes these steps of `Diffusion`: its method is not an explicit"):
+    with pytest.raises(ValueError, match="the steps of `Diffusion` by Kvaerno5: its method is not an explicit"):
         tune_stencil(model, U, solver=diffrax.Kvaerno5())
 
 
@@ -202,3 +202,8 @@ def test_errors(cache, monkeypatch):
     with pytest.raises(RuntimeError, match="none of the 4 ways"):
         tune(update, U, 0.1, impl="mosaic_gpu", **FEW)  # there is no such machine
     assert not cache.exists()
+
+
+def test_one_number_to_try_may_stand_alone(cache, timed):
+    (one,) = tune(heat(1), U, 0.1, impl="interpret", steps_per_pass=4, rows=256)
+    assert (one.steps_per_pass, one.rows) == (4, 256)

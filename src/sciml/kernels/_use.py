@@ -17,8 +17,9 @@ def use(impl: str) -> Iterator[None]:
     is given to a call counts more than its block, an inner block more than an outer one, and outside of any it is
     `"auto"`: a kernel where one is tested, else XLA. With `"xla"` no kernel runs. With any other way of `select` a
     kernel must: models that are stencils and the members of a `jax.vmap` then run by one, or are an error that says why
-    not. What never has a kernel, such as one member of a model that is no stencil, runs by XLA as ever. The way is read
-    when a solve is traced: a function that `jax.jit` has compiled before goes on as it was.
+    not. What never has a kernel, such as one member of a model that is no stencil, runs by XLA as ever; but where a
+    machine has no kernels, `"pallas"` is an error for it too. The way is read when a solve is traced: a function that
+    `jax.jit` has compiled before goes on as it was.
 
     Args:
         impl: One of the ways of `kernels.stencil.select`.

@@ -60,6 +60,9 @@ class Acoustic(AbstractModel):
     than the medium of interest, and continue `speed` into them (`jnp.pad(speed, cells, mode="edge")`). At walls the
     field continues as an image of itself, so that without layers and sources the energy is kept at every order.
 
+    In a start of one's own the velocity through rigid walls is 0: where it is not, it stays what it is, and kernels,
+    for which the field is an image of itself there, do something else.
+
     A layer forgets what it absorbed, so gradients by `Checkpointed` suit. Where nothing is absorbed,
     `sciml.Reversible` serves too.
 

@@ -146,7 +146,7 @@ def simulate(
         None if segment_steps is None else check_count(segment_steps, "segment_steps", "simulate"), impl,
     )  # fmt: skip
     if impl is not None and segment.impl is None:
-        turn_down(model, impl, "it has too few steps between saved times")
+        turn_down(model, impl, "its saved times are not whole steps apart, two or more")
     return execute(
         segment, inputs, segment.start(inputs), ts,
         name="simulate",

@@ -40,7 +40,7 @@ def way_of(impl: str, stepper: Any, adjoint: Any, schedule: str) -> str:
         return "xla"
     refused = None
     if stepper is None:
-        refused = "diffrax runs this solve"
+        refused = "diffrax runs this solve, for its `solver`, `controller` or `saveat`"
     elif not stepper.scatters:
         refused = f"{type(stepper).__name__} transforms whole fields"
     elif schedule != "lockstep":

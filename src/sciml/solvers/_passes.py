@@ -110,7 +110,8 @@ def turn_down(model: Any, impl: str | None, reason: str, level: int = logging.IN
     if impl != "auto":
         raise ValueError(
             f"`impl={impl!r}` asks for a kernel, but this run of `{name}` cannot have one: {reason}. "
-            "Kernels take fixed steps whose number is known, of explicit Runge-Kutta methods or `VelocityVerlet`, with "
-            "`adjoint=Checkpointed()` or `Direct()`. Elsewhere let XLA run it: by `impl='xla'`."
+            "Kernels take fixed steps whose number is known, of explicit Runge-Kutta methods, such as "
+            "`solver=diffrax.Heun()`, or of `VelocityVerlet`, with `adjoint=Checkpointed()` or `Direct()`. Elsewhere "
+            "let XLA run it: by `impl='xla'`."
         )
     log_once("a stencil", f"{name}: {reason}", level)

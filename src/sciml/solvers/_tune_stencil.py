@@ -60,5 +60,8 @@ def tune_stencil(
             raise NotForKernelsError(OTHER_METHOD)
         rates, update, rest = step_of(stepper, model, y0, jnp.zeros(()))
     except NotForKernelsError as error:
-        raise ValueError(f"no kernel takes these steps of `{type(model).__name__}`: {error}.") from error
+        raise ValueError(
+            f"no kernel takes the steps of `{type(model).__name__}` by {type(solver).__name__}: {error}. Such a "
+            "method is `solver=diffrax.Heun()`."
+        ) from error
     return tune(update, rates.fields_of(y0), **rest, **options)

@@ -16,6 +16,7 @@ from ..._loops import scan
 from ..._vma import promote
 from .._use import asked
 from ._adjoint import adjoint_step, reads_state, transposed
+from ._captured import opened
 from ._divided import Blocks, is_divided, several, several_by_kernel
 from ._reference import step
 from ._select import Selection, first_plan, kernel_of, select
@@ -101,6 +102,7 @@ def evolve(
     update = _without_periodic(update, fields[0].shape)
     params = as_params(params, fields[0].dtype)
     update.reads(fields[0].ndim, fields[0].dtype, params)  # for its errors
+    update = opened(update, fields[0].ndim, fields[0].dtype, params)
     chosen = select(update, fields, params, coefficients=coefficients, impl=impl, steps_per_pass=steps_per_pass)
     if impl == "xla":
         found = fields

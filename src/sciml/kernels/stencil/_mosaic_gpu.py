@@ -294,7 +294,8 @@ class _Body:
 
     def _walked(self, update: Any, params: Any, dtype: Any) -> tuple[int, ...]:
         """The fields that are read above or below the cell, whose rows stay in registers."""
-        reads = update.reads(2, dtype, jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, params))
+        fn, params = jax.tree.map(lambda x: jnp.zeros((), dtype) if eqx.is_array(x) else x, (update.fn, params))
+        reads = eqx.tree_at(lambda u: u.fn, update, fn).reads(2, dtype, params)
         names = {name for (dy, dx), read in reads.items() if dy and not dx for name in read}
         return tuple(f for f, name in enumerate(self.names) if name in names)
 

@@ -19,8 +19,7 @@ class StencilRates(eqx.Module):
     `args`. What has no such form is refused by raising `NotForKernelsError` with the reason.
 
     Attributes:
-        fn: `fn(nb, params) -> rates`, written for one cell as that of a `StencilUpdate`; what it closes over is
-            constant and no array.
+        fn: `fn(nb, params) -> rates`, written for one cell as that of a `StencilUpdate`.
         fields: The names of the fields.
         params: What `fn` takes beside neighbours, a PyTree of numbers.
         radius: How many cells away along each axis `fn` reads.

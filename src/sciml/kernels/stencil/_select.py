@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 from ..._checks import check_count
 from .._use import asked
 from .._ways import INTERPRETED, Tested, check_interpreter, kernel_for, log_once, log_untested
+from ._captured import opened
 from ._divided import divided_axes, is_divided, of_block, with_layers
 from ._tuned import file_of, find, ignore, key_of
 from ._update import StencilUpdate, as_params
@@ -100,6 +101,7 @@ def select(
         check_interpreter(fields)
     try:
         numbers = as_params(params, fields[0].dtype)
+        update = opened(update, fields[0].ndim, fields[0].dtype, numbers)
         make = _plan_of_block if is_divided(update) else _plan
         plan, tuned = make(kernel, interpreted, update, numbers, fields, steps_per_pass)
     except NotForKernelsError as error:

@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from ..._checks import check_count, concrete
 from .._use import asked
+from ._captured import opened
 from ._select import Selection, kernel_of, select
 from ._tuned import Cut, file_of, keep, key_of
 from ._update import Fields, StencilUpdate, as_params
@@ -41,8 +42,8 @@ def tune(
     *,
     coefficients: Mapping[str, Any] | None = None,
     impl: str | None = None,
-    steps_per_pass: Sequence[int] = (1, 2, 4, 8, 16),
-    rows: Sequence[int] | None = None,
+    steps_per_pass: int | Sequence[int] = (1, 2, 4, 8, 16),
+    rows: int | Sequence[int] | None = None,
     n_steps: int = 48,
     repeats: int = 3,
     cache: str | os.PathLike | None = None,
@@ -94,6 +95,8 @@ def tune(
     n_steps, repeats = check_count(n_steps, "n_steps", "tune"), check_count(repeats, "repeats", "tune")
     if not all(map(concrete, jax.tree.leaves((state, params, coefficients)))):
         raise TypeError("`tune` measures time, so it must be called outside of `jax.jit` and other transformations.")
+    depths = _counts(steps_per_pass, "steps_per_pass")
+    tiles = None if rows is None else _counts(rows, "rows")
     impl = asked(impl)
     impl = "pallas" if impl == "auto" else impl
     if impl == "xla":
@@ -101,8 +104,9 @@ def tune(
     chosen = select(update, state, params, coefficients=coefficients, impl=impl)  # for its errors
     fields, rest = update.arrays_of(state, coefficients)
     numbers = as_params(params, fields[0].dtype)
+    update = opened(update, fields[0].ndim, fields[0].dtype, numbers)
     sizes = kernel_of(chosen.way, fields[0].ndim).SIZES
-    cuts = _cuts(chosen, update, numbers, fields, steps_per_pass, rows)
+    cuts = _cuts(chosen, update, numbers, fields, depths, tiles)
     if not cuts:
         raise ValueError(
             f"`tune` has nothing to try: no tile of `rows`={rows or sizes} takes `steps_per_pass`={steps_per_pass} of "
@@ -117,6 +121,12 @@ def tune(
     return tuple(found[i] for i in order)
 
 
+def _counts(numbers: Any, name: str) -> tuple[int, ...]:
+    """The numbers to try, of which one may be given alone."""
+    numbers = numbers if isinstance(numbers, Sequence | np.ndarray) else (numbers,)
+    return tuple(check_count(n, name, "tune") for n in numbers)
+
+
 def _cuts(
     chosen: Selection,
     update: StencilUpdate,
@@ -127,7 +137,7 @@ def _cuts(
 ) -> list[Cut]:
     module, found = kernel_of(chosen.way, fields[0].ndim), []
     for k in steps_per_pass:
-        steps = check_count(k, "steps_per_pass", "tune") * update.turns
+        steps = k * update.turns
         for size in (n for n in module.SIZES if rows is None or n in rows):
             try:
                 plan = module.plan(update, params, fields[0].shape, fields[0].dtype, steps, size)

@@ -28,8 +28,8 @@ class StencilUpdate(eqx.Module):
 
     Attributes:
         fn: `fn(nb, params) -> new`: an array where there is one field, else a tuple in the order of `fields` or a
-            mapping by their names. What it closes over is constant; what is differentiated goes through `params`, or
-            is a leaf of `fn`, where that is a PyTree. Or several such functions in a tuple, which take turns: one step
+            mapping by their names. What is differentiated goes through `params`, is a leaf of `fn`, where that is a
+            PyTree, or an array that `fn` closes over. Or several such functions in a tuple, which take turns: one step
             is all of them, one after the other, each with the ghost cells of what the one before returned.
         fields: The names of the fields.
         radius: How many cells away along each axis `fn` reads.
@@ -191,12 +191,21 @@ class StencilUpdate(eqx.Module):
         """
         if isinstance(self.fn, tuple):
             return [self.turn(k).new_values(nb, params, like) for k in range(self.turns)][-1]
-        new, names = self.fn(nb, params), self.fields + self.inner
+        names = self.fields + self.inner
+        try:
+            new = self.fn(nb, params)
+        except Exception as error:
+            error.add_note(
+                f"This comes from `StencilUpdate.fn`, which was called with values of shape {like.shape} in place of "
+                "numbers, of shape () to see what it reads. It must act element by element: `jnp.where` chooses, and "
+                "nothing is taken over an axis."
+            )
+            raise
         if isinstance(new, Mapping):
             if set(new) != set(names):
                 raise ValueError(f"`fn` must return all of {names}, but returned {tuple(new)}.")
             new = [new[name] for name in names]
-        new = list(new) if isinstance(new, tuple | list) else [new]
+        new = list(new) if isinstance(new, tuple | list) else [] if new is None else [new]
         if len(new) != len(names):
             raise ValueError(f"`fn` must return one new value for each of {names}, but returned {len(new)} of them.")
         return tuple(_as_value(x, like, name) for x, name in zip(new, names))
