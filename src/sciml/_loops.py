@@ -58,6 +58,44 @@ def while_loop(
     return jax.lax.while_loop(lambda held: _any(held[0], others), turn, (going(init), init))[1]
 
 
+def packed_while_loop(
+    cond: Callable[[_Carry], Bool[Array, ""]],
+    body: Callable[[_Carry], _Carry],
+    init: _Carry,
+    *,
+    like: Any = (),
+    together: tuple[str, ...] = (),
+) -> _Carry:
+    """`while_loop` that carries scalars of one floating-point dtype in one array.
+
+    On CPUs XLA copies a carry at every turn by a call for each array, which for many scalars takes as long as small
+    steps themselves.
+    """
+    init = to_varying(init, vma_of((init, like)))
+    leaves, treedef = jax.tree.flatten(init)
+    kinds = [x.dtype.name if x.shape == () and jnp.issubdtype(x.dtype, jnp.floating) else None for x in leaves]
+    dtypes = list(dict.fromkeys(kind for kind in kinds if kind is not None))
+
+    def pack(carry):
+        leaves = jax.tree.leaves(carry)
+        rows = [jnp.stack([x for x, kind in zip(leaves, kinds) if kind == dtype]) for dtype in dtypes]
+        return rows, [x for x, kind in zip(leaves, kinds) if kind is None]
+
+    def unpack(packed):
+        rows, rest = packed
+        scalars, rest = {dtype: iter(list(row)) for dtype, row in zip(dtypes, rows)}, iter(rest)
+        return jax.tree.unflatten(treedef, [next(rest) if kind is None else next(scalars[kind]) for kind in kinds])
+
+    found = while_loop(
+        lambda packed: cond(unpack(packed)),
+        lambda packed: pack(body(unpack(packed))),
+        pack(init),
+        like=like,
+        together=together,
+    )
+    return unpack(found)
+
+
 def _axes_of_others(together: tuple[str, ...]) -> tuple[str, ...]:
     """The mesh axes along which there are devices that this one does not talk to."""
     mesh = jax.sharding.get_abstract_mesh()

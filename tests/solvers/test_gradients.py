@@ -11,6 +11,7 @@ import pytest
 
 import sciml
 from sciml import verify
+from sciml._jaxprs import programs_within
 from tests.registry_adjoints import ADJOINTS, KINDS, each_forward, each_not_forward, each_not_reverse, each_reverse
 
 from .common import cheap, close, inputs, loss, run
@@ -71,6 +72,35 @@ def test_memory_does_not_change_the_gradient(kind):
     assert int(jnp.sum(jnp.stack(run(kind, plenty, inputs(), **options).stats[:2]))) > 20  # more than there are slots
     found = [jax.jit(jax.grad(ft.partial(loss, kind, adjoint, **options)))(inputs()) for adjoint in (little, plenty)]
     close(*found, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("checkpointed", "scan"),
+        ("checkpointed", "adaptive_saves"),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("reversible", "fixed"), ("gauss", "adaptive"))),
+        *(pytest.param(name, "adaptive_saves", marks=pytest.mark.slow) for name in ("backsolve", "interpolating")),
+    ],
+)
+def test_the_way_back_carries_what_is_asked_for(name, kind):
+    adjoint, p = next(case.adjoint for case in ADJOINTS if case.name == name), inputs()
+
+    def by_one(force, p):
+        return loss(kind, adjoint, eqx.tree_at(lambda p: p.args["force"], p, force))
+
+    def by_many(many, p):
+        return loss(kind, adjoint, eqx.tree_at(lambda p: (p.model, p.y0, p.args, p.factor), p, many))
+
+    def operations(program):
+        return sum(1 + sum(map(operations, programs_within(eqn))) for eqn in program.eqns)
+
+    def of_gradient(fn, x):
+        return operations(jax.make_jaxpr(jax.grad(fn))(x, p).jaxpr)
+
+    found = jax.jit(jax.grad(by_one))(p.args["force"], p)
+    close(found, gradient(name, kind).args["force"], **tolerances(kind, 3e-7))
+    assert of_gradient(by_one, p.args["force"]) < of_gradient(by_many, (p.model, p.y0, p.args, p.factor)) - 10
 
 
 @pytest.mark.parametrize("steps, states", [(97, 97), (400, 100)])

@@ -12,6 +12,7 @@ from scipy.integrate import solve_ivp
 
 import sciml
 from sciml import verify
+from sciml._jaxprs import programs_within
 from sciml.kernels import lanes
 from sciml.models import HIRES, Robertson
 from sciml.solvers import Rodas5P, Rosenbrock23
@@ -492,3 +493,25 @@ def test_a_step_runs_element_by_element():
     assert lanes.fallbacks(lambda y: step(y, HIRES(), None), jnp.ones(8)) == {}
     assert lanes.fallbacks(lambda y: step(y, Robertson(), np.diag([1.0, 1.0, 0.0])), jnp.ones(3)) == {}
     assert lanes.fallbacks(jax.grad(lambda y: jnp.sum(step(y, Robertson(), None))), jnp.ones(3)) == {}
+
+
+@pytest.mark.parametrize("differentiate", [False, True])
+def test_entries_that_are_always_zero_cost_nothing(differentiate):
+    """The Jacobian of a chain has two diagonals: one twice as long takes twice as many operations, not four times."""
+
+    def decays(t, y, rate):
+        return rate * jnp.concatenate([-y[:1], y[:-1] - y[1:] ** 2])
+
+    def operations(program):
+        return sum(1 + sum(map(operations, programs_within(eqn))) for eqn in program.eqns)
+
+    def of(length):
+        def end(rate):
+            y0 = jnp.ones(length).at[1:].set(0.0)
+            return sciml.solve(decays, y0, t0=0.0, t1=1.0, args=rate, dt=0.1, solver=Rosenbrock23()).ys.sum()
+
+        run = jax.vmap(jax.grad(end) if differentiate else end)
+        return operations(jax.make_jaxpr(run)(jnp.ones(3)).jaxpr)
+
+    few, some, many = map(of, (2, 4, 8))
+    assert many - some < 2.6 * (some - few)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from .._levels import Room
-from .._loops import scan_to_end, while_loop
+from .._loops import packed_while_loop, scan_to_end, while_loop
 from .._vma import to_varying, vma_of
 from ..kernels.lanes import Lanes, Member, is_value
 from ._in_kernel import columns_in_kernel, in_kernel, until_done
@@ -135,7 +135,7 @@ class Loop(eqx.Module):
             def fill(carry):
                 number, state, record = carry
                 carry = number, state, thin(record, number)
-                return while_loop(
+                return self._while_loop(
                     lambda c: self._pending(c[1], target) & (c[0] < room(c[2])),
                     turn,
                     carry,
@@ -144,7 +144,7 @@ class Loop(eqx.Module):
                 )
 
             like = (operands, target)
-            return while_loop(lambda c: self._pending(c[1], target), fill, carry, like=like, together=together)
+            return self._while_loop(lambda c: self._pending(c[1], target), fill, carry, like=like, together=together)
 
         state = self.start(y0, operands)
         outcome = jax.eval_shape(lambda s: self.attempt(s, operands, operands.span)[1], state)
@@ -216,12 +216,12 @@ class Loop(eqx.Module):
                     return number - 1, self.lanes.carry(self.lanes.call(self._retreat, bar, diff, held, outcome))
 
                 stop = jnp.maximum(first, begin)
-                number, bar = while_loop(
+                number, bar = self._while_loop(
                     lambda c: c[0] > stop, turn, (number, bar), like=(like, cache), together=together
                 )
                 return number, bar, cache
 
-            return while_loop(lambda c: c[0] > first, segment, carry, like=like, together=together)
+            return self._while_loop(lambda c: c[0] > first, segment, carry, like=like, together=together)
 
         if saves is None:
             y_bar = self.lanes.carry(self._enter(cotangent))
@@ -260,6 +260,11 @@ class Loop(eqx.Module):
             products = jax.tree.map(self._inner, cotangent, residuals.slopes)
             times_bar = sum(jax.tree.leaves(products))
         return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), times_bar
+
+    @property
+    def _while_loop(self) -> Any:
+        """The loop for what has a gradient, whose carry is large: where there are no lanes, of many scalars."""
+        return packed_while_loop if self.lanes.count is None else while_loop
 
     def _inner(self, cotangent: Array, slope: Array) -> Array:
         axes = tuple(range(1, cotangent.ndim - (self.lanes.count is not None)))

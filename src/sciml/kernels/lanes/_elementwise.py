@@ -29,11 +29,13 @@ IDENTITIES = frozenset(("copy", "copy_p", "pvary", "pcast"))
 """Those that return what they are given, and those that only change what JAX knows of it."""
 
 _FOLD: dict[str, Callable[..., Any]] = {
+    "abs": np.abs,
     "add": np.add,
     "and": np.bitwise_and,
     "eq": np.equal,
     "ge": np.greater_equal,
     "gt": np.greater,
+    "is_finite": np.isfinite,
     "le": np.less_equal,
     "lt": np.less,
     "max": np.maximum,
@@ -43,6 +45,9 @@ _FOLD: dict[str, Callable[..., Any]] = {
     "neg": np.negative,
     "not": np.bitwise_not,
     "or": np.bitwise_or,
+    "sign": np.sign,
+    "square": np.square,
+    "stop_gradient": lambda x: x,
     "sub": np.subtract,
     "xor": np.bitwise_xor,
 }
@@ -65,6 +70,11 @@ def _shortcut(name: str, entries: list[Any]) -> Any:
         return entries[0]
     if name == "mul" and isinstance(entries[1], Constant) and entries[1] == 0:
         return entries[1]
+    if name in ("and", "or") and entries[0].dtype == bool:
+        neutral = name == "and"
+        for known, other in (entries, entries[::-1]):
+            if isinstance(known, Constant) and bool(known) == neutral:
+                return other
     if name in ("add", "add_any", "mul", "sub") and len(entries) == 2:
         a, b = entries
         neutral = 1 if name == "mul" else 0

@@ -131,7 +131,7 @@ def _read(path: pathlib.Path, changed: int, size: int) -> dict[str, Cut]:
         ignore(path, f"{type(error).__name__}: {error}")
         return {}
     for key, entry in plans.items():
-        cut = Cut(*(entry.get(name) for name in Cut._fields)) if isinstance(entry, dict) else Cut(0, 0)
+        cut = Cut(*(entry.get(name, 0) for name in Cut._fields)) if isinstance(entry, dict) else Cut(0, 0)
         if all(type(n) is int and n > 0 for n in cut):
             found[key] = cut
         else:

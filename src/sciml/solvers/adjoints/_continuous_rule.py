@@ -1,5 +1,6 @@
 """The rule of reverse mode of the continuous adjoints, over one member or many."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from .._result import Result
 from .._rosenbrock import Rosenbrock
 from .._scan import Steps
 from ._continuous import Backward, Kind, Task, dense_loop
-from ._replay import REVERSE_TWICE, differentiable_parts, enter, members_of_loop, without_lost
+from ._replay import REVERSE_TWICE, Asked, differentiable_parts, enter, instantiated, members_of_loop, without_lost
 
 
 def run(
@@ -51,7 +52,7 @@ def run(
     """
     march, most = _march_of(loop)
     _check(march, operands, kind, rtol, atol, name)
-    spec = differentiable_parts(operands, times)
+    possible = differentiable_parts(operands, times)
     member = jax.eval_shape(lambda: (y0, operands))
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(member[0]))
 
@@ -63,8 +64,7 @@ def run(
         # over lanes everything varies by device, and one member must not differ from that
         return match(here.forward(y0, operands, saves), tree)
 
-    @members
-    def reverse(crowd, flags, task):
+    def reverse(spec, crowd, flags, task):
         engine = _engine(crowd)
         here = dense_loop(march, engine, most)
         back = Backward(here, kind, (spec.field, spec.t0), rtol, atol, crowd.share(memory))
@@ -76,11 +76,14 @@ def run(
         return plain(inputs)
 
     def forward(inputs):
+        inputs, asked = Asked.of(inputs, possible)
         result = plain(forward_only(inputs, REVERSE_TWICE))
-        return result, (result, inputs)
+        return result, (result, inputs, asked)
 
     def backward(kept, cotangent):
-        (result, inputs), ys_bar = forward_only((kept, cotangent.ys), REVERSE_TWICE)
+        *kept, asked = kept
+        ys_bar = instantiated(cotangent.ys, kept[0].ys)
+        (result, inputs), ys_bar = forward_only((kept, ys_bar), REVERSE_TWICE)
         y0, operands = inputs
         ys_bar, lost = without_lost(ys_bar, result)
         single = operands.saves is None
@@ -89,7 +92,8 @@ def run(
         if single:
             ys, bars = jax.tree.map(lambda x: x[None], (ys, bars))
         task = Task(bars, saves, ys, result.elapsed, y0, operands._replace(saves=None))
-        y_bar, (field_bar, t0_bar) = reverse(promote(task))
+        back = members(partial(reverse, asked.parts(possible)))
+        y_bar, (field_bar, t0_bar) = back(promote(task))
         bar = jax.tree.map(lambda x: None, operands)._replace(field=field_bar, t0=t0_bar)
         if times:
             along = _along(march, bars, ys, saves, operands)
@@ -97,7 +101,7 @@ def run(
         y_bar, bar = jax.tree.map(lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), (y_bar, bar))
         return ((y_bar, bar),)
 
-    solve.defvjp(forward, backward)
+    solve.defvjp(forward, backward, symbolic_zeros=True)
     # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
     return solve(promote((y0, operands)))
 

@@ -16,6 +16,7 @@ this gradient, with the step sizes held there too. Reverse mode would have to re
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -46,6 +47,48 @@ def differentiable_parts(operands: Operands, times: bool) -> Operands:
     return spec._replace(field=inexact, t0=times, span=times and operands.saves is None)
 
 
+class Asked(eqx.Module):
+    """Which of the operands a gradient is asked for by, as a forward pass tells the way back: it holds no array.
+
+    Attributes:
+        flags: A truth value for each leaf of the operands that are not saved times.
+    """
+
+    flags: tuple[bool, ...] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, inputs: tuple, possible: Operands) -> tuple[tuple, "Asked"]:
+        """Returns the values of what a rule with symbolic zeros is given, and what of it is differentiated.
+
+        Args:
+            inputs: The initial state and the operands, every leaf with the mark that JAX puts on it.
+            possible: `Operands` of booleans: by which a gradient can be asked for.
+        """
+
+        def marked(x: Any) -> bool:
+            return hasattr(x, "perturbed")
+
+        values = jax.tree.map(lambda x: x.value, inputs, is_leaf=marked)
+        found = jax.tree.map(lambda x: x.perturbed, inputs[1]._replace(saves=None), is_leaf=marked)
+        flags = jax.tree.map(lambda a, b: a and b, possible._replace(saves=None), found)
+        return values, cls(tuple(jax.tree.leaves(flags)))
+
+    def parts(self, possible: Operands) -> Operands:
+        """Returns them as `Operands` of booleans."""
+        return jax.tree.unflatten(jax.tree.structure(possible._replace(saves=None)), self.flags)
+
+
+def instantiated(cotangent: PyTree, like: PyTree) -> PyTree[jax.Array]:
+    """Returns cotangents as arrays, those too that JAX knows to be zero."""
+
+    def symbolic(x: Any) -> bool:
+        return isinstance(x, jax.custom_derivatives.SymbolicZero)
+
+    leaves = jax.tree.leaves(cotangent, is_leaf=symbolic)
+    arrays = [jnp.zeros_like(x) if symbolic(c) else c for c, x in zip(leaves, jax.tree.leaves(like), strict=True)]
+    return jax.tree.unflatten(jax.tree.structure(like), arrays)
+
+
 def run(
     loop: Any,
     y0: PyTree,
@@ -63,9 +106,9 @@ def run(
         room: How much may be recorded.
     """
     march = (loop.loop if isinstance(loop, Refill) else loop).march
-    spec = differentiable_parts(operands, times)._replace(saves=None)
+    possible = differentiable_parts(operands, times)
     if march.constant:
-        spec = spec._replace(field=[False for _ in operands.field])
+        possible = possible._replace(field=[False for _ in operands.field])
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
     by_kernel = getattr(loop, "passes", None) is not None
@@ -87,8 +130,7 @@ def run(
         result, residuals, numbers = here.forward_recorded(y0, operands, saves)
         return result, residuals, jax.tree.map(lambda x: _with_lanes(x, crowd.lanes), numbers)
 
-    @members
-    def reverse(crowd, flags, tree):
+    def reverse(spec, crowd, flags, tree):
         *_, inputs = tree
         count = crowd.lanes
         here, _, operands, saves = unpack(crowd, flags[-1], inputs)
@@ -104,13 +146,17 @@ def run(
         return plain(inputs)
 
     def forward(inputs):
+        inputs, asked = Asked.of(inputs, possible)
         result, residuals, numbers = recorded(forward_only(inputs, REVERSE_TWICE))
-        return result, (residuals, numbers, result, inputs)
+        return result, (residuals, numbers, result, inputs, asked)
 
     def backward(kept, cotangent):
-        (residuals, numbers, result, inputs), ys_bar = forward_only((kept, cotangent.ys), REVERSE_TWICE)
+        *kept, asked = kept
+        ys_bar = instantiated(cotangent.ys, kept[2].ys)
+        (residuals, numbers, result, inputs), ys_bar = forward_only((kept, ys_bar), REVERSE_TWICE)
         ys_bar, lost = without_lost(ys_bar, result)
-        y_bar, diff_bar, saves_bar = reverse(promote((ys_bar, residuals, numbers, inputs)))
+        back = members(partial(reverse, asked.parts(possible)))
+        y_bar, diff_bar, saves_bar = back(promote((ys_bar, residuals, numbers, inputs)))
         y_bar, diff_bar, saves_bar = jax.tree.map(
             lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), (y_bar, diff_bar, saves_bar)
         )
@@ -121,7 +167,7 @@ def run(
             operands_bar = operands_bar._replace(saves=saves_bar)
         return ((y_bar, operands_bar),)
 
-    solve.defvjp(forward, backward)
+    solve.defvjp(forward, backward, symbolic_zeros=True)
     # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
     return solve(promote((y0, operands)))
 
