@@ -157,6 +157,7 @@ def test_derivatives(count):
 
 def test_very_long_work_is_cut_wherever_it_is(monkeypatch):
     monkeypatch.setattr(_passes, "_LONG", 20)
+    monkeypatch.setattr(_passes, "_LONGEST", 40)
     args = arguments(COUNT)
     text = program(by_lanes(mixed, COUNT), *args)
     assert times("subtract", text) == 10 and times("reduce", text) == 2

@@ -30,9 +30,9 @@ _MANY = 32
 _BITS = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
 """Integers by their size in bytes, which hold the bits of floating-point numbers."""
 
-_LONG = 1500
-"""After how many operations a pass ends where work is held back, and after twice as many wherever that is: the time to
-compile it grows with the square."""
+_LONG, _LONGEST = 2200, 2500
+"""After how many operations a pass ends where work is held back, and after how many wherever that is: the time to
+compile it grows with the square, and what it hands on to the next goes through memory."""
 
 
 class _Symbol:
@@ -149,7 +149,7 @@ def _parts(operations: list[_Operation], lanes: tuple[int, ...], fixed: set[_Sym
         made.clear()
 
     for operation in operations:
-        if len(pending) >= 2 * _LONG:
+        if len(pending) >= _LONGEST:
             cut()
         read = [x for x in operation.inputs if isinstance(x, _Symbol)]
         if read and fixed.issuperset(read):
