@@ -99,6 +99,9 @@ def groups() -> list[Group]:
             Candidate("sciml", jitted(jax.vmap(solve), rho), error=error),
             Candidate("sciml, gradient", jitted(total(solve), rho), "sciml", slope_error),
         ]
+        if fixed:
+            twice = functools.partial(solve, adjoint=sciml.Checkpointed(levels=2))
+            backward.append(Candidate("sciml, gradient, two levels", jitted(total(twice), rho), "sciml", slope_error))
         backward += [
             Candidate(
                 f"{label}, gradient",

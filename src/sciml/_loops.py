@@ -132,6 +132,35 @@ def scan(
     return jax.lax.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)
 
 
+def count(
+    body: Callable[[Array, _Carry], _Carry],
+    init: _Carry,
+    length: int,
+    *,
+    reverse: bool = False,
+    unroll: int = 1,
+    like: Any = (),
+) -> _Carry:
+    """`jax.lax.fori_loop` from zero, a `scan` that carries its number: XLA reads by that as fast as by none.
+
+    Args:
+        body: One turn of the loop, `(number, carry) -> carry`.
+        init: The carry, a PyTree of arrays.
+        length: The number of turns.
+        reverse: Whether to count down.
+        unroll: How many turns to write out per turn of the compiled loop.
+        like: Values that `body` closes over.
+    """
+
+    def turn(held, _):
+        number, carry = held
+        return (number - 1 if reverse else number + 1, body(number, carry)), None
+
+    first = jnp.full((), length - 1 if reverse else 0, jnp.int32)
+    init = to_varying(init, vma_of((init, like)))
+    return jax.lax.scan(turn, (first, init), None, length=length, unroll=unroll)[0][1]
+
+
 def scan_to_end(
     advance: Callable[[_Carry, PyTree, Bool[Array, ""]], _Carry],
     emit: Callable[[_Carry, PyTree], PyTree],

@@ -96,9 +96,10 @@ def rows_of(setting: Setting, kinds: tuple[type[AbstractAdjoint], ...]) -> tuple
 def _kept(steps: int, counts: tuple[int, ...]) -> tuple[int, int]:
     """Returns how many states are kept at once, in the first level and in the others.
 
-    Where all are kept, a segment's stand aside until it ends.
+    Steps that the counts leave over start from a state of their own, one for each level they run in.
     """
-    return (counts[0], sum(counts[1:])) if len(counts) > 1 else (steps, _levels.split(steps, 2)[-1])
+    left_over = len(_levels.pieces(steps, counts)) - 1
+    return counts[0] + left_over, sum(counts[1:])
 
 
 def _levels_of_steps(setting: Setting) -> Iterator[AdjointRow]:

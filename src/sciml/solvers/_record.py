@@ -133,11 +133,11 @@ def _packs(leaf: Any, common: Any) -> bool:
 
 
 def _put(buffer: Array, slot: Int[Array, ""], item: Array) -> Array:
-    return jax.lax.dynamic_update_index_in_dim(buffer, item, slot, 0)
+    return jax.lax.dynamic_update_index_in_dim(buffer, item, slot, 0, allow_negative_indices=False)
 
 
 def _get(buffer: Array, slot: Int[Array, ""]) -> Array:
-    return jax.lax.dynamic_index_in_dim(buffer, slot, 0, keepdims=False)
+    return jax.lax.dynamic_index_in_dim(buffer, slot, 0, keepdims=False, allow_negative_indices=False)
 
 
 class Record(NamedTuple):

@@ -6,6 +6,7 @@ and computes the steps between again, in as many levels as it takes (`_levels`).
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,13 +17,14 @@ from jaxtyping import Array, Bool, PyTree
 
 from .. import _levels
 from .._levels import Room
-from .._loops import scan
+from .._loops import count, scan
 from .._status import Status
 from ..kernels.ensemble._member import Counted
 from ..kernels.lanes import Lanes, Member, is_value
 from ._in_kernel import columns_in_kernel, in_kernel
 from ._march import March, Operands, known
 from ._passes import Passes
+from ._record import Buffers
 from ._result import Result, Saves
 
 
@@ -74,10 +76,10 @@ class Steps(eqx.Module):
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
         if self.passes is not None:
-            return self._forward(y0, operands, lambda y: None, True)[0]
+            return self._forward(y0, operands, False, True)[0]
 
         def by_xla(y0, operands, saves):
-            return self._forward(y0, operands, lambda y: None, False)[0]
+            return self._forward(y0, operands, False, False)[0]
 
         return in_kernel(self.impl, self.lanes, self._one_member, by_xla, y0, operands, saves)
 
@@ -93,53 +95,62 @@ class Steps(eqx.Module):
         The levels are the shape of an array without elements, since the lanes may be others on the way
         back, and then as many states would be kept in other levels.
         """
-        result, kept = self._forward(y0, operands, lambda y: y, self.passes is not None and len(self.counts) > 1)
+        by_kernel = self.passes is not None and len(self.counts) > 1
+        result, kept = self._forward(y0, operands, True, by_kernel)
         return result, kept, jnp.zeros((0, *self.counts), bool)
 
-    def _forward(self, y0, operands, keep, by_kernel):
-        # keep says what of a state is recorded
+    def _forward(self, y0, operands, recorded, by_kernel):
+        # what is carried beside the state: the states that are kept
         all_kept = len(self.counts) == 1
-        every, first = (keep, lambda y: None) if all_kept else (lambda y: None, keep)
 
-        def step(carry, number):
-            kept = every(carry.y)
+        def step(number, held):
+            carry, kept = held
+            kept = _put(kept, number, carry.y)
             y, memory = self.lanes.call(self._step, carry.y, carry.memory, self._uniform(number), operands)
             return self.lanes.carry(_Carry(y, memory, carry.finite)), kept
 
-        def advance(carry, numbers):
-            if numbers.ndim > 1:
-                return scan(advance, carry, numbers, like=operands)
+        def advance(start, shape, held):
+            """Takes the steps of a block of such a shape."""
+            if len(shape) > 1:
+                size = math.prod(shape[1:])
+                return count(
+                    lambda i, held: advance(start + i * size, shape[1:], held), held, *shape[:1], like=operands
+                )
             if by_kernel:
-                y = self.lanes.call(partial(self._pass, numbers.shape[0]), carry.y, self._uniform(numbers[0]), operands)
-                carry, kept = self.lanes.carry(carry._replace(y=y)), None
+                carry, kept = held
+                y = self.lanes.call(partial(self._pass, *shape), carry.y, self._uniform(start), operands)
+                carry = self.lanes.carry(carry._replace(y=y))
             else:
-                # XLA copies what one turn reads and replaces; of two turns, each writes where the other has read
-                turns = 1 if self.lanes.count is None else 2
-                carry, kept = scan(step, carry, numbers, like=operands, unroll=turns)
-            finite = self.lanes.call(count_finite, carry.finite, carry.y, self._uniform(numbers[-1] + 1))
+                carry, kept = count(
+                    lambda i, held: step(start + i, held), held, *shape, unroll=self._turns, like=operands
+                )
+            finite = self.lanes.call(count_finite, carry.finite, carry.y, self._uniform(start + shape[0]))
             return self.lanes.carry(carry._replace(finite=finite)), kept
 
-        def block(carry, numbers):
-            kept = first(carry.y)
-            carry, inner = advance(carry, numbers)
-            return carry, inner if all_kept else kept
+        def block(row, start, shape, held):
+            if all_kept:
+                return advance(start, shape, held)
+            carry, kept = held
+            kept = _put(kept, row, carry.y)
+            return advance(start, shape, (carry, None))[0], kept
 
         carry = self.lanes.carry(self.lanes.call(self._start, y0, operands))
         carry = carry._replace(memory=None) if by_kernel else carry
-        kept, kept_tail = [], None
-        for numbers in _numbers(self.count, self.counts):
-            carry, here = scan(block, carry, numbers, like=operands)
-            kept.append(here)
-        # one member alone has more room, and other pieces: what it keeps must have the structure of what many keep
-        kept += [jax.tree.map(lambda x: x[:0], here) for here in kept[-1:]] * (_levels.MOST - len(kept))
+        pieces = _pieces(self.count, self.counts)
+        rows = self.count if all_kept else sum(shape[0] for _, _, shape in pieces)
+        kept, kept_tail = Buffers.blank(carry.y, rows) if recorded else None, None
+        for row, start, shape in pieces:
+            run = _by_blocks(block, row, start, shape)
+            carry, kept = count(run, (carry, kept), shape[0], like=operands)
         if self.tail:
-            kept_tail = keep(carry.y)
+            kept_tail = carry.y if recorded else None
             if by_kernel:
                 memory = self.lanes.call(
                     self._first, carry.y, self._uniform(jnp.asarray(self.count, jnp.int32)), operands
                 )
                 carry = carry._replace(memory=memory)
             carry = self.lanes.carry(self.lanes.call(self._last, carry, operands))
+        kept = None if kept is None else kept.parts()
         return self._result(carry, operands), (kept, kept_tail, carry.finite)
 
     def backward(
@@ -153,17 +164,29 @@ class Steps(eqx.Module):
     ) -> tuple[PyTree, PyTree, None]:
         """Carries the cotangent of the end state back; see `Loop.backward`."""
         diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
-        kept, kept_tail, finite = residuals
+        parts, kept_tail, finite = residuals
+        kept = Buffers.of(parts)
         counts = levels.shape[1:]
 
-        def retreat(bar, x):
-            number, y = x
-            return self.lanes.carry(self.lanes.call(self._retreat, bar, self._uniform(number), y, diff, held)), None
+        def retreat(number, y, bar):
+            return self.lanes.carry(self.lanes.call(self._retreat, bar, self._uniform(number), y, diff, held))
 
-        def unwind(bar, x):
-            numbers, y = x
-            states = y if len(counts) == 1 else self._states(y, numbers, operands)
-            return scan(retreat if numbers.ndim == 1 else unwind, bar, (numbers, states), reverse=True, like=operands)
+        def unwind(start, shape, y, carry):
+            """Takes the steps of a block of such a shape, which starts at a state, back."""
+            bar, (between, *deeper) = carry
+            size = math.prod(shape[1:])
+            between = self._states(between, y, start, shape, operands)
+
+            def turn(i, carry):
+                y = _get(between, i)
+                if len(shape) > 1:
+                    return unwind(start + i * size, shape[1:], y, carry)
+                bar, deeper = carry
+                return retreat(start + i, y, bar), deeper
+
+            turns = self._turns if len(shape) == 1 else 1
+            bar, deeper = count(turn, (bar, deeper), shape[0], reverse=True, unroll=turns, like=(operands, between))
+            return bar, [between, *deeper]
 
         y_bar = self.lanes.carry(self.lanes.enter(cotangent, self.lanes.count is not None))
         zeros = self.lanes.carry(self.lanes.call(lambda d: jax.tree.map(jnp.zeros_like, d), diff))
@@ -171,10 +194,30 @@ class Steps(eqx.Module):
         if self.tail:
             number = self._uniform(jnp.full((), self.count, jnp.int32))
             bar = self.lanes.carry(self.lanes.call(self._retreat_last, bar, number, kept_tail, diff, held))
-        for numbers, here in reversed(list(zip(_numbers(self.count, counts), kept))):
-            bar, _ = scan(unwind, bar, (numbers, here), reverse=True, like=operands)
+        if len(counts) == 1:
+            bar = count(
+                lambda number, bar: retreat(number, _get(kept, number), bar),
+                bar,
+                self.count,
+                reverse=True,
+                unroll=self._turns,
+                like=(operands, kept),
+            )
+        else:
+            between = [Buffers.blank(y_bar, size) for size in counts[1:]]
+            for row, start, shape in reversed(_pieces(self.count, counts)):
+                inner = slice(1 - len(shape), None)
+                run = _by_blocks(
+                    lambda row, start, shape, carry: unwind(start, shape, _get(kept, row), carry), row, start, shape
+                )
+                bar, between[inner] = count(run, (bar, between[inner]), shape[0], reverse=True, like=(operands, kept))
         y_bar, diff_bar = self.lanes.call(self._unless_failed, bar, finite)
         return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), None
+
+    @property
+    def _turns(self) -> int:
+        # XLA copies what one turn reads and replaces; of two turns, each writes where the other has read
+        return 1 if self.lanes.count is None else 2
 
     def _one_member(self) -> Counted:
         def step(carry, inputs, number):
@@ -193,22 +236,26 @@ class Steps(eqx.Module):
         stretches = tuple((first, math.prod(shape[:-1]), shape[-1]) for first, shape in pieces)
         return Counted(lambda inputs: self._start(*inputs), step, look, result, stretches)
 
-    def _states(self, y, numbers, operands):
-        """Returns the states before each of the steps, or blocks of steps, along the first axis of `numbers`."""
+    def _states(self, rows, y, start, shape, operands):
+        """Returns rows of the states before each step, or block of steps, of a block of such a shape."""
 
-        def step(carry, number):
-            y, memory = carry
-            return self.lanes.carry(self.lanes.call(self._step, y, memory, self._uniform(number), operands)), None
+        def step(number, carry):
+            return self.lanes.carry(self.lanes.call(self._step, *carry, self._uniform(number), operands))
 
-        def advance(carry, numbers):
-            run = step if numbers.ndim == 0 else lambda carry, numbers: scan(advance, carry, numbers, like=operands)
-            return run(carry, numbers)[0], None
+        def advance(start, shape, carry):
+            if not shape:
+                return step(start, carry)
+            size = math.prod(shape[1:])
+            return count(lambda i, carry: advance(start + i * size, shape[1:], carry), carry, shape[0], like=operands)
 
-        first = numbers[(0,) * numbers.ndim]
-        memory = self.lanes.call(self._first, y, self._uniform(first), operands)
-        start = self.lanes.carry((y, memory))
-        _, states = scan(lambda carry, n: (advance(carry, n)[0], carry[0]), start, numbers, like=operands)
-        return states
+        def turn(i, held):
+            carry, rows = held
+            return advance(start + i * size, shape[1:], carry), _put(rows, i, carry[0])
+
+        size = math.prod(shape[1:])
+        memory = self.lanes.call(self._first, y, self._uniform(start), operands)
+        turns = self._turns if len(shape) == 1 else 1
+        return count(turn, (self.lanes.carry((y, memory)), rows), shape[0], unroll=turns, like=operands)[1]
 
     def _uniform(self, number: Array):
         return self.lanes.enter(number, False)
@@ -287,16 +334,30 @@ class Steps(eqx.Module):
         return Result(*self.lanes.leave(self.lanes.call(result, carry.y, carry.finite, operands)))
 
 
-def _numbers(count: int, counts: tuple[int, ...]) -> list[Array]:
-    """Returns the numbers of the steps, in blocks along the first axis, whose states are kept, and blocks within."""
+def _pieces(steps: int, counts: tuple[int, ...]) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Returns the first row that is kept of each piece of the scan, its first step and its blocks within blocks."""
     if len(counts) == 1:
-        counts = _levels.split(count, 2)  # every state is kept; the loops look at them now and then
-    counts = counts if len(counts) > 1 else (1, count)
-    found = []
-    for start, shape in _levels.pieces(count, counts):
+        counts = _levels.split(steps, 2)  # every state is kept; the loops look at them now and then
+    counts = counts if len(counts) > 1 else (1, steps)
+    found, row = [], 0
+    for start, shape in _levels.pieces(steps, counts):
         shape = shape if len(shape) == len(counts) else (1, *shape)
-        found.append((start + jnp.arange(math.prod(shape), dtype=jnp.int32)).reshape(shape))
+        found.append((row, start, shape))
+        row += shape[0]
     return found
+
+
+def _by_blocks(block: Callable, row: int, start: int, shape: tuple[int, ...]) -> Callable:
+    """Returns `(i, held) -> held`, which runs a piece's block of this number."""
+    return lambda i, held: block(row + i, start + i * math.prod(shape[1:]), shape[1:], held)
+
+
+def _put(rows: Buffers | None, row: Array, y: PyTree) -> Buffers | None:
+    return None if rows is None else rows.write(row, rows.pack(y))
+
+
+def _get(rows: Buffers, row: Array) -> PyTree:
+    return rows.unpack(rows.read(row))
 
 
 def result_of_steps(y: PyTree, finite: Array, total: int, operands: Operands) -> Result:

@@ -45,7 +45,7 @@ class _Symbol:
 class _Literal(NamedTuple):
     """A number that is written into the program, or an array full of it."""
 
-    value: np.generic
+    value: Any  # of NumPy's, with its dtype
     shape: tuple[int, ...] = ()
 
 
@@ -126,7 +126,7 @@ def _listed(jaxpr: jex.core.Jaxpr, inputs: Sequence[Any], operations: list[_Oper
     for eqn in jaxpr.eqns:
         given, called = list(map(read, eqn.invars)), None if _holds_back(eqn) else program_called(eqn)
         if eqn.primitive.name == "broadcast_in_dim" and isinstance(given[0], _Literal):
-            outputs = [given[0]._replace(shape=eqn.outvars[0].aval.shape)]
+            outputs = [given[0]._replace(shape=getattr(eqn.outvars[0].aval, "shape", ()))]
         elif called is None:
             outputs = [_Symbol(getattr(v.aval, "shape", ())) for v in eqn.outvars]
             operations.append(_Operation(eqn, given, outputs))
@@ -171,7 +171,7 @@ def _is_barrier(operation: _Operation) -> bool:
 
 
 def _holds_back(eqn: Any) -> bool:
-    return eqn.params.get("name") == held_back.__name__ and eqn.primitive.name in ("jit", "pjit")
+    return eqn.params.get("name") == getattr(held_back, "__name__", None) and eqn.primitive.name in ("jit", "pjit")
 
 
 def _is_elementwise(operation: _Operation, lanes: tuple[int, ...]) -> bool:
@@ -224,7 +224,7 @@ def _run_pass(part: _Part, known: dict, later: set, lanes: tuple[int, ...]) -> N
     def row(x):
         if isinstance(x, jax.Array):
             return _in_rows([x], lanes)[0]
-        key = x if isinstance(x, _Symbol) else (x.value.dtype, x.value.tobytes(), x.shape)
+        key = (x.value.dtype, x.value.tobytes(), x.shape) if isinstance(x, _Literal) else x
         if key not in rows:
             rows[key] = jnp.full((2, *lanes) if x.shape == lanes else x.shape, x.value)
         return rows[key]
