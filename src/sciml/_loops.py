@@ -132,7 +132,7 @@ def scan(
     return jax.lax.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)
 
 
-def count(
+def for_loop(
     body: Callable[[Array, _Carry], _Carry],
     init: _Carry,
     length: int,

@@ -155,7 +155,7 @@ class Loop(eqx.Module):
             numbers = Numbers(record.stride, number, None)
             return (
                 self.result(state, self.end(state, operands), number),
-                Residuals(record.slots.parts(), state.restart.elapsed, None, None),
+                Residuals(record.slots.parts(self.lanes.count), state.restart.elapsed, None, None),
                 numbers,
             )
 
@@ -173,7 +173,7 @@ class Loop(eqx.Module):
         number, state, record = carry
         return (
             self.result(state, ys, number),
-            Residuals(record.slots.parts(), state.restart.elapsed, inside, slopes),
+            Residuals(record.slots.parts(self.lanes.count), state.restart.elapsed, inside, slopes),
             Numbers(record.stride, number, after),
         )
 

@@ -49,13 +49,14 @@ class Buffers:
         arrays = [jnp.full((count,) + x.shape, number, x.dtype) for number, x in enumerate(unpacked)]
         return cls(scalars, arrays, (treedef, packed, tuple(x.dtype for x in leaves)))
 
-    def parts(self) -> "Parts":
-        """Returns the buffers as arrays that are the same PyTree for one member and for many."""
+    def parts(self, count: int | None) -> "Parts":
+        """Returns the buffers, which have lanes last unless `count` is None, in a form that does not depend on that."""
         treedef, packed, dtypes = self.like
         rest = iter(self.arrays)
         columns = [jnp.zeros((0,), d) if p else next(rest) for p, d in zip(packed, dtypes)]
-        lanes = self.arrays[0].shape[1:] if self.scalars is None else ()
-        table = jnp.zeros((0, 0) + lanes[-1:]) if self.scalars is None else self.scalars
+        table = self.scalars
+        if table is None:
+            table = jnp.zeros((0, 0) if count is None else (0, 0, count))
         return Parts(table, jax.tree.unflatten(treedef, columns))
 
     @classmethod

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, PyTree
 
 from .. import _levels
 from .._levels import Room
-from .._loops import count, scan
+from .._loops import for_loop, scan
 from .._status import Status
 from ..kernels.ensemble._member import Counted
 from ..kernels.lanes import Lanes, Member, is_value
@@ -113,7 +113,7 @@ class Steps(eqx.Module):
             """Takes the steps of a block of such a shape."""
             if len(shape) > 1:
                 size = math.prod(shape[1:])
-                return count(
+                return for_loop(
                     lambda i, held: advance(start + i * size, shape[1:], held), held, *shape[:1], like=operands
                 )
             if by_kernel:
@@ -121,7 +121,7 @@ class Steps(eqx.Module):
                 y = self.lanes.call(partial(self._pass, *shape), carry.y, self._uniform(start), operands)
                 carry = self.lanes.carry(carry._replace(y=y))
             else:
-                carry, kept = count(
+                carry, kept = for_loop(
                     lambda i, held: step(start + i, held), held, *shape, unroll=self._turns, like=operands
                 )
             finite = self.lanes.call(count_finite, carry.finite, carry.y, self._uniform(start + shape[0]))
@@ -138,10 +138,10 @@ class Steps(eqx.Module):
         carry = carry._replace(memory=None) if by_kernel else carry
         pieces = _pieces(self.count, self.counts)
         rows = self.count if all_kept else sum(shape[0] for _, _, shape in pieces)
-        kept, kept_tail = Buffers.blank(carry.y, rows) if recorded else None, None
+        kept, kept_tail = Buffers.blank(carry.y, max(1, rows)) if recorded else None, None
         for row, start, shape in pieces:
             run = _by_blocks(block, row, start, shape)
-            carry, kept = count(run, (carry, kept), shape[0], like=operands)
+            carry, kept = for_loop(run, (carry, kept), shape[0], like=operands)
         if self.tail:
             kept_tail = carry.y if recorded else None
             if by_kernel:
@@ -150,7 +150,7 @@ class Steps(eqx.Module):
                 )
                 carry = carry._replace(memory=memory)
             carry = self.lanes.carry(self.lanes.call(self._last, carry, operands))
-        kept = None if kept is None else kept.parts()
+        kept = None if kept is None else kept.parts(self.lanes.count)
         return self._result(carry, operands), (kept, kept_tail, carry.finite)
 
     def backward(
@@ -185,7 +185,7 @@ class Steps(eqx.Module):
                 return retreat(start + i, y, bar), deeper
 
             turns = self._turns if len(shape) == 1 else 1
-            bar, deeper = count(turn, (bar, deeper), shape[0], reverse=True, unroll=turns, like=(operands, between))
+            bar, deeper = for_loop(turn, (bar, deeper), shape[0], reverse=True, unroll=turns, like=(operands, between))
             return bar, [between, *deeper]
 
         y_bar = self.lanes.carry(self.lanes.enter(cotangent, self.lanes.count is not None))
@@ -195,7 +195,7 @@ class Steps(eqx.Module):
             number = self._uniform(jnp.full((), self.count, jnp.int32))
             bar = self.lanes.carry(self.lanes.call(self._retreat_last, bar, number, kept_tail, diff, held))
         if len(counts) == 1:
-            bar = count(
+            bar = for_loop(
                 lambda number, bar: retreat(number, _get(kept, number), bar),
                 bar,
                 self.count,
@@ -210,7 +210,9 @@ class Steps(eqx.Module):
                 run = _by_blocks(
                     lambda row, start, shape, carry: unwind(start, shape, _get(kept, row), carry), row, start, shape
                 )
-                bar, between[inner] = count(run, (bar, between[inner]), shape[0], reverse=True, like=(operands, kept))
+                bar, between[inner] = for_loop(
+                    run, (bar, between[inner]), shape[0], reverse=True, like=(operands, kept)
+                )
         y_bar, diff_bar = self.lanes.call(self._unless_failed, bar, finite)
         return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), None
 
@@ -246,7 +248,9 @@ class Steps(eqx.Module):
             if not shape:
                 return step(start, carry)
             size = math.prod(shape[1:])
-            return count(lambda i, carry: advance(start + i * size, shape[1:], carry), carry, shape[0], like=operands)
+            return for_loop(
+                lambda i, carry: advance(start + i * size, shape[1:], carry), carry, shape[0], like=operands
+            )
 
         def turn(i, held):
             carry, rows = held
@@ -255,7 +259,7 @@ class Steps(eqx.Module):
         size = math.prod(shape[1:])
         memory = self.lanes.call(self._first, y, self._uniform(start), operands)
         turns = self._turns if len(shape) == 1 else 1
-        return count(turn, (self.lanes.carry((y, memory)), rows), shape[0], unroll=turns, like=operands)[1]
+        return for_loop(turn, (self.lanes.carry((y, memory)), rows), shape[0], unroll=turns, like=operands)[1]
 
     def _uniform(self, number: Array):
         return self.lanes.enter(number, False)
