@@ -155,6 +155,33 @@ def test_derivatives(count):
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("fn", [mixed, held])
+@pytest.mark.parametrize("count", [None, COUNT])
+def test_forward_mode_in_passes(fn, count, monkeypatch):
+    """Where no reverse mode goes, tangents are computed in passes too, and many of them share the results."""
+    monkeypatch.setattr(_passes, "_SHORT", 0)
+    args = arguments(count)
+    engine = lanes.Lanes(count, reverse=False)
+    tangents = jax.tree.map(lambda x: jnp.stack([jnp.ones_like(x), jnp.cos(x)]), args)
+
+    def run(*args):
+        return engine.leave(engine.call(fn, *engine.enter(args, count is not None)))
+
+    def twice(run):
+        def moved(args, tangents):
+            return jax.jvp(lambda *x: jax.lax.scan(lambda x, _: (run(*x)[:2], None), x, length=2)[0], args, tangents)
+
+        return moved
+
+    ours, plain = twice(run), twice(fn if count is None else jax.vmap(fn, -1, -1))
+    # the results are not batched, as they are the same for each tangent
+    found, expected = (jax.vmap(f, (None, 0), (None, 0))(args, tangents) for f in (ours, plain))
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+    text, without = (program(f, args, jax.tree.map(lambda x: x[0], tangents)) for f in (ours, plain))
+    assert times("reduce", text) == 2 and times("subtract", text) < times("subtract", without)
+
+
 def test_very_long_work_is_cut_wherever_it_is(monkeypatch):
     monkeypatch.setattr(_passes, "_LONG", 20)
     monkeypatch.setattr(_passes, "_LONGEST", 40)

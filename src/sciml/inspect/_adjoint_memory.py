@@ -83,7 +83,7 @@ def adjoint_memory(
     max_steps: IntScalarLike | None = None,
     members: int = 1,
     budget: int | None = None,
-    adjoints: Sequence[type[AbstractAdjoint]] = KINDS,
+    adjoints: Sequence[type[AbstractAdjoint]] | type[AbstractAdjoint] = KINDS,
 ) -> AdjointMemory:
     """The memory that the gradient of a `solve` takes under each adjoint, without running it.
 
@@ -135,6 +135,7 @@ def adjoint_memory(
     """
     check_count(members, "members", "adjoint_memory")
     budget = DEFAULT_MEMORY if budget is None else check_count(budget, "budget", "adjoint_memory")
+    adjoints = (adjoints,) if isinstance(adjoints, type) else adjoints
     for kind in adjoints:
         if kind not in KINDS:
             known = ", ".join(f"`{x.__name__}`" for x in KINDS)

@@ -98,7 +98,8 @@ def make_plan(
     if solver is None:
         solver = diffrax.Tsit5()
     if not isinstance(solver, diffrax.AbstractSolver):
-        raise TypeError(f"`solver` must be a diffrax solver such as `diffrax.Tsit5()`, but is {solver!r}.")
+        what = f"{solver.__name__} is a class: make an instance" if isinstance(solver, type) else f"is {solver!r}"
+        raise TypeError(f"`solver` must be a diffrax solver such as `diffrax.Tsit5()`, but {what}.")
     stepper = solver.stepper(y0) if isinstance(solver, AbstractSteppingSolver) else from_diffrax(solver)
     control, tolerances = _read_controller(controller, rtol, atol, dt, y0, dtype)
     norm = _read_norm(norm, controller)

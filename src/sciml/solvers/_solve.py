@@ -127,7 +127,8 @@ def solve(
     y0 = check_state(y0)
     adjoint = Checkpointed() if adjoint is None else adjoint
     if not isinstance(adjoint, AbstractAdjoint):
-        raise TypeError(f"`adjoint` must be an adjoint such as `sciml.Checkpointed()`, but is {adjoint!r}.")
+        what = f"{adjoint.__name__} is a class: make an instance" if isinstance(adjoint, type) else f"is {adjoint!r}"
+        raise TypeError(f"`adjoint` must be an adjoint such as `sciml.Checkpointed()`, but {what}.")
     if not callable(model):
         raise TypeError(f"`model` must be callable as `model(t, y, args)`, but is {model!r}.")
     check_signature(model)

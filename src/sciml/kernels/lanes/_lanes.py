@@ -21,6 +21,7 @@ class Lanes(eqx.Module):
 
     Attributes:
         count: The number of lanes, or None for one member.
+        reverse: Whether reverse mode may go through what is called; where not, forward mode is faster.
 
     Example:
         ```python
@@ -35,6 +36,7 @@ class Lanes(eqx.Module):
     """
 
     count: int | None = eqx.field(static=True)
+    reverse: bool = eqx.field(static=True, default=True)
 
     def enter(self, tree: PyTree[Array], batched: bool | Sequence[bool]) -> PyTree:
         """Returns arrays as lane values.
@@ -69,7 +71,7 @@ class Lanes(eqx.Module):
         closed, out_structure = trace(fn, *trees)
         values = jax.tree.leaves(trees, is_leaf=is_value)
         lanes = () if self.count is None else (self.count,)
-        out = in_passes(lambda values: evaluate(closed, values, self.count), values, lanes)
+        out = in_passes(lambda values: evaluate(closed, values, self.count), values, lanes, reverse=self.reverse)
         return jax.tree.unflatten(out_structure, out)
 
     def take(self, tree: PyTree, members: Int[Array, " lanes"]) -> PyTree:

@@ -35,6 +35,10 @@ _LONG, _LONGEST = 2200, 2500
 compile it grows with the square, and what it hands on to the next goes through memory."""
 
 
+_SHORT = 200
+"""Up to how many operations a program's derivative in forward mode needs no passes: XLA copes with it as it is."""
+
+
 class _Symbol:
     """A value of the program, before it is computed."""
 
@@ -59,13 +63,16 @@ _Part: TypeAlias = list[_Operation]
 """What is run as one: a pass, of elementwise operations between two cuts, or an operation in no pass."""
 
 
-def in_passes(work: Callable[[Any], Any], values: Any, lanes: tuple[int, ...]) -> Any:
+def in_passes(work: Callable[[Any], Any], values: Any, lanes: tuple[int, ...], *, reverse: bool) -> Any:
     """Returns what `work` makes of lane values, computed pass by pass on a CPU.
+
+    Passes cannot be transposed. Derivatives are computed in passes where only forward mode may go through them.
 
     Args:
         work: A function of lane values.
         values: Its arguments.
         lanes: The shape of an entry over all lanes.
+        reverse: Whether reverse mode may go through it.
     """
     entries, treedef = jax.tree.flatten(values)
     found: list = []
@@ -79,12 +86,12 @@ def in_passes(work: Callable[[Any], Any], values: Any, lanes: tuple[int, ...]) -
 
     arrays = [x for x in entries if not isinstance(x, Constant)]
     closed = jax.make_jaxpr(program)(*arrays)
-    results = iter(_run(closed, arrays, lanes))
+    results = iter(_run(closed, arrays, lanes, reverse))
     leaves, structure = found
     return jax.tree.unflatten(structure, [x if isinstance(x, Constant) else next(results) for x in leaves])
 
 
-def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int, ...]) -> list[Array]:
+def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int, ...], reverse: bool) -> list[Array]:
     jaxpr, consts = closed.jaxpr, len(closed.consts)
     inputs = [_Symbol(v.aval.shape) for v in (*jaxpr.constvars, *jaxpr.invars)]
     operations: list[_Operation] = []
@@ -104,16 +111,44 @@ def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int
                 _run_operation(*part, known, lanes, jaxpr.debug_info)
         return as_traced([_read(known, x) for x in results], jaxpr.outvars)
 
+    def unheld(*given):
+        known = dict(zip((*jaxpr.constvars, *jaxpr.invars), given))
+        for eqn in jaxpr.eqns:  # with the rules of those that have rules
+            read = [jnp.asarray(x.val, x.aval.dtype) if is_literal(x) else known[x] for x in eqn.invars]
+            known.update(zip(eqn.outvars, read if _holds_back(eqn) else run_equation(eqn, read, jaxpr.debug_info)))
+        return as_traced([x.val if is_literal(x) else known[x] for x in jaxpr.outvars], jaxpr.outvars)
+
     @jax.custom_jvp
     def run(*given):
         return jax.lax.platform_dependent(*given, cpu=by_passes, default=plain)
 
     @run.defjvp
     def _(primals, tangents):
-        return jax.jvp(plain, primals, tangents)
+        if reverse or len(operations) <= _SHORT:
+            return jax.jvp(plain, primals, tangents)
+        return run(*primals), _tangents(
+            unheld, primals, tangents, lanes
+        )  # barriers would mix tangents, and passes need none
 
     as_it_stands = jaxpr.effects or all(len(part) == 1 and not _is_barrier(*part) for part in parts)
     return (plain if as_it_stands else run)(*closed.consts, *arrays)
+
+
+def _tangents(fn: Callable, primals: Sequence[Array], tangents: Sequence[Any], lanes: tuple[int, ...]) -> list:
+    """Returns the tangents of a function's results in passes of their own, so that many tangents share the results."""
+    moved = [x.dtype != jax.dtypes.float0 for x in tangents]
+
+    def program(*given):
+        rest = iter(given[len(primals) :])
+        along = [next(rest) if m else x for x, m in zip(tangents, moved)]
+        return [x for x in jax.jvp(fn, list(given[: len(primals)]), along)[1] if x.dtype != jax.dtypes.float0]
+
+    given = [*primals, *(x for x, m in zip(tangents, moved) if m)]
+    found = iter(_run(jax.make_jaxpr(program)(*given), given, lanes, False))
+    results = jax.eval_shape(fn, *primals)
+    return [
+        next(found) if jnp.issubdtype(x.dtype, jnp.inexact) else np.zeros(x.shape, jax.dtypes.float0) for x in results
+    ]
 
 
 def _listed(jaxpr: jex.core.Jaxpr, inputs: Sequence[Any], operations: list[_Operation]) -> list:
@@ -171,7 +206,9 @@ def _is_barrier(operation: _Operation) -> bool:
 
 
 def _holds_back(eqn: Any) -> bool:
-    return eqn.params.get("name") == getattr(held_back, "__name__", None) and eqn.primitive.name in ("jit", "pjit")
+    called = eqn.primitive.name in ("jit", "pjit") and eqn.params.get("name") == getattr(held_back, "__name__", None)
+    # a derivative's returns more tangents than it takes, where some are known to be zero
+    return called and len(eqn.invars) == len(eqn.outvars)
 
 
 def _is_elementwise(operation: _Operation, lanes: tuple[int, ...]) -> bool:

@@ -116,7 +116,7 @@ def run(
 
     def unpack(crowd: Crowd, flags: Any, tree: PyTree) -> tuple:
         # what JAX is to see as it is, a kernel, stays out of lanes
-        engine = Member() if by_kernel else Lanes(crowd.lanes)
+        engine = Member() if by_kernel else Lanes(crowd.lanes, reverse=False)
         return enter(loop, engine, flags, tree, state_bytes, room._replace(memory=crowd.share(room.memory)))
 
     @members

@@ -54,7 +54,12 @@ class Reversible(AbstractAdjoint):
     With fixed steps, `t0` and `t1` known when traced, nothing is recorded. Any other loop, such as one with error
     control, has room for three numbers for each of `max_steps` steps: when it started, what rounding took from that,
     and its length. A smaller `max_steps` takes less. With `schedule="refill"` the solve runs in lockstep, as
-    gradients always do. Implicit methods are refused when traced. Forward mode needs `Direct`.
+    gradients always do. Implicit methods are refused when traced. Forward mode needs `Forward` or
+    `Direct`.
+
+    **Forwards, too, it is another method than its base.** Error control sees the base method's error and not what the
+    difference between the copies adds, which may be many times the tolerances where they are loose or solutions are
+    damped, and `reversal_error` does not show it: compare the end state with that of a solve by `Checkpointed`.
 
     Attributes:
         coupling: $\lambda$, between 0 and 1. Closer to 1 the reversal is more accurate over many steps, and
