@@ -236,6 +236,20 @@ def test_levels_of_a_loop_whose_steps_are_not_counted(options):
     refused(ValueError, message, adjoint=sciml.Checkpointed(levels=2), **options)
 
 
+def test_levels_of_a_solve_that_diffrax_runs():
+    message = r"`Checkpointed\(levels=2\)` needs one of sciml's own loops"
+    refused(ValueError, message, adjoint=sciml.Checkpointed(levels=2), solver=diffrax.Kvaerno5())
+
+
+@pytest.mark.parametrize("value", [(1e-6,), {"x": 1e-6}])
+def test_tolerances_that_are_one_leaf_of_another_structure(value):
+    refused(ValueError, r"`atol` must be a number, an array, or a PyTree with the structure of `y0`", atol=value)
+
+
+def test_a_tolerance_that_is_no_number():
+    refused(TypeError, r"`rtol` must be a number, an array, or a PyTree of them, but is '1e-3'", rtol="1e-3")
+
+
 # --- wrong types, as users without the type checker of these tests meet them
 
 

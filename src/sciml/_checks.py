@@ -109,13 +109,16 @@ def check_tolerance(value: Any, name: str, y0: PyTree[Array], dtype: Any) -> PyT
     """
     leaves = jax.tree.leaves(value)
     states = jax.tree.leaves(y0)
-    if len(leaves) != 1 and jax.tree.structure(value) != jax.tree.structure(y0):
+    one = jax.tree_util.all_leaves([value])
+    if not one and jax.tree.structure(value) != jax.tree.structure(y0):
         raise ValueError(
             f"`{name}` must be a number, an array, or a PyTree with the structure of `y0`, "
             f"{jax.tree.structure(y0)}, but has the structure {jax.tree.structure(value)}."
         )
-    for tolerance, state in zip(leaves * len(states) if len(leaves) == 1 else leaves, states):
+    for tolerance, state in zip(leaves * len(states) if one else leaves, states):
         shape = np.shape(tolerance)
+        if not hasattr(tolerance, "dtype") and not isinstance(tolerance, int | float):
+            raise TypeError(f"`{name}` must be a number, an array, or a PyTree of them, but is {tolerance!r}.")
         if shape != () and shape != state.shape:
             raise ValueError(
                 f"`{name}` must be a scalar or have the state's shape {state.shape}, but has shape {shape}."
@@ -126,10 +129,11 @@ def check_tolerance(value: Any, name: str, y0: PyTree[Array], dtype: Any) -> PyT
         if not np.all(np.isfinite(tolerance)) or smallest < 0:
             raise ValueError(f"`{name}` must be finite and not negative, but is {tolerance}.")
         finfo = jnp.finfo(state.dtype)
+        wider = ", or compute in float64 (`jax.config.update('jax_enable_x64', True)`)" if smallest > 5e-16 else ""
         if name == "rtol" and smallest < 2 * float(finfo.eps):
             raise ValueError(
                 f"`rtol` is {smallest:.3g}, below what {state.dtype} can resolve: at least {2 * float(finfo.eps):.2g}. "
-                "Loosen it, or compute in float64 (`jax.config.update('jax_enable_x64', True)`)."
+                f"Loosen it{wider}."
             )
         if name == "atol" and 0 < smallest < float(finfo.tiny):
             raise ValueError(

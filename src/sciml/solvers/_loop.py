@@ -62,8 +62,8 @@ class Loop(eqx.Module):
         """
         if room.levels is not None:
             raise ValueError(
-                f"`Checkpointed(levels={room.levels})` needs a number of steps that is known when traced: `dt` as a "
-                "number, no tolerances and no `saveat`. Elsewhere choose with `memory` or `segments`."
+                f"`Checkpointed(levels={room.levels})` needs a number of steps that is known when traced: `dt`, "
+                "`t0` and `t1` as numbers, no tolerances and no `saveat`. Elsewhere choose with `memory` or `segments`."
             )
         if room.segments is not None:
             slots = max(16, power_of_two(room.segments))

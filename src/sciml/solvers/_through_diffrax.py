@@ -37,12 +37,18 @@ def solve(
 
     Raises:
         TypeError: If the adjoint is none that diffrax has.
-        ValueError: If its inputs differ between the devices of a `jax.shard_map`.
+        ValueError: If the adjoint has levels, or its inputs differ between the devices of a `jax.shard_map`.
     """
     if type(adjoint) not in _ADJOINTS:
         raise TypeError(
             f"`adjoint={type(adjoint).__name__}()` needs one of sciml's own loops, but diffrax runs this solve, for "
             "its `solver`, `controller` or `saveat`. Use `sciml.Checkpointed()` or `sciml.Direct()`."
+        )
+    if isinstance(adjoint, Checkpointed) and adjoint.levels is not None:
+        raise ValueError(
+            f"`Checkpointed(levels={adjoint.levels})` needs one of sciml's own loops, with a number of steps that is "
+            "known when traced, but diffrax runs this solve, for its `solver`, `controller` or `saveat`, and chooses "
+            "its checkpoints itself: leave `levels` out."
         )
     if vma_of((eqx.filter(model, eqx.is_array), y0, args, times)):
         raise ValueError(
