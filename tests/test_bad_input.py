@@ -263,7 +263,8 @@ def unchecked(**options):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"solver": diffrax.Tsit5}, "`solver` must be a diffrax solver such as"),
+        ({"solver": diffrax.Tsit5}, "`solver` must be a diffrax solver such as .* Tsit5 is a class: make an instance"),
+        ({"adjoint": sciml.Gauss}, "`adjoint` must be an adjoint such as .* Gauss is a class: make an instance"),
         ({"solver": "tsit5"}, "`solver` must be a diffrax solver such as"),
         ({"model": 3}, "`model` must be callable as `model\\(t, y, args\\)`, but is 3"),
         ({"adjoint": diffrax.DirectAdjoint()}, "`adjoint` must be an adjoint such as `sciml.Checkpointed\\(\\)`"),

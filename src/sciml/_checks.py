@@ -100,12 +100,18 @@ def check_step(dt: Any, forwards: bool | None, dtype: Any) -> Array:
     return step
 
 
+def no_instance(value: Any) -> str:
+    """Returns what a value is that should be an instance of something else, as refusals end."""
+    return f"{value.__name__} is a class: make an instance" if isinstance(value, type) else f"is {value!r}"
+
+
 def check_tolerance(value: Any, name: str, y0: PyTree[Array], dtype: Any) -> PyTree[Array]:
     """Returns a tolerance as arrays: one that serves all leaves of the state, or one for each.
 
     Raises:
         ValueError: If it is known and negative or not finite, or below what the dtype can resolve, or
             of a structure or shape that does not fit the state.
+        TypeError: If it holds what is no number.
     """
     leaves = jax.tree.leaves(value)
     states = jax.tree.leaves(y0)
@@ -129,11 +135,12 @@ def check_tolerance(value: Any, name: str, y0: PyTree[Array], dtype: Any) -> PyT
         if not np.all(np.isfinite(tolerance)) or smallest < 0:
             raise ValueError(f"`{name}` must be finite and not negative, but is {tolerance}.")
         finfo = jnp.finfo(state.dtype)
-        wider = ", or compute in float64 (`jax.config.update('jax_enable_x64', True)`)" if smallest > 5e-16 else ""
         if name == "rtol" and smallest < 2 * float(finfo.eps):
+            wider = ", or compute in float64 (`jax.config.update('jax_enable_x64', True)`)"
+            helps = smallest >= 2 * float(jnp.finfo(jnp.float64).eps)
             raise ValueError(
                 f"`rtol` is {smallest:.3g}, below what {state.dtype} can resolve: at least {2 * float(finfo.eps):.2g}. "
-                f"Loosen it{wider}."
+                f"Loosen it{wider if helps else ''}."
             )
         if name == "atol" and 0 < smallest < float(finfo.tiny):
             raise ValueError(

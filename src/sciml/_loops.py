@@ -141,7 +141,9 @@ def for_loop(
     unroll: int = 1,
     like: Any = (),
 ) -> _Carry:
-    """`jax.lax.fori_loop` from zero, a `scan` that carries its number: XLA reads by that as fast as by none.
+    """`jax.lax.fori_loop` from zero or down to it, whose carry is promoted to the axes that it or `like` varies over.
+
+    It carries its number. By one of an array of numbers, which `scan` would take, XLA reads other arrays more slowly.
 
     Args:
         body: One turn of the loop, `(number, carry) -> carry`.

@@ -223,3 +223,10 @@ def test_errors(options, message):
 def test_adjoints_are_classes_that_have_rows(adjoint):
     with pytest.raises(Exception, match="adjoints"):
         inspect.adjoint_memory(reaction, GRID, t0=0.0, t1=1.0, adjoints=[adjoint])
+
+
+def test_one_class():
+    table = inspect.adjoint_memory(
+        lambda t, y, args: -y, jnp.ones(3), t0=0.0, t1=1.0, dt=0.1, adjoints=sciml.Reversible
+    )
+    assert [type(row.adjoint) for row in table.rows] == [sciml.Reversible]

@@ -107,7 +107,7 @@ def adjoint_memory(
         max_steps: As for `solve`.
         members: The number of members of a `jax.vmap` over initial states.
         budget: The bytes that the gradient may take; by default 256 MiB.
-        adjoints: The classes to look at, such as `(sciml.Checkpointed, sciml.Reversible)`; fewer take less time.
+        adjoints: Classes to look at, such as `(sciml.Checkpointed, sciml.Reversible)`, or one; fewer take less time.
 
     Returns:
         An `AdjointMemory`: a table to print, whose `recommended` goes to `solve(adjoint=...)`.

@@ -11,7 +11,16 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import PyTree
 
-from .._checks import check_max_steps, check_saved_times, check_step, check_time, check_tolerance, concrete, time_dtype
+from .._checks import (
+    check_max_steps,
+    check_saved_times,
+    check_step,
+    check_time,
+    check_tolerance,
+    concrete,
+    no_instance,
+    time_dtype,
+)
 from .._model import AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from ._control import Control, Norm, Tolerances
 from ._etdrk import ETDRK4, AbstractExponentialSolver
@@ -98,8 +107,7 @@ def make_plan(
     if solver is None:
         solver = diffrax.Tsit5()
     if not isinstance(solver, diffrax.AbstractSolver):
-        what = f"{solver.__name__} is a class: make an instance" if isinstance(solver, type) else f"is {solver!r}"
-        raise TypeError(f"`solver` must be a diffrax solver such as `diffrax.Tsit5()`, but {what}.")
+        raise TypeError(f"`solver` must be a diffrax solver such as `diffrax.Tsit5()`, but {no_instance(solver)}.")
     stepper = solver.stepper(y0) if isinstance(solver, AbstractSteppingSolver) else from_diffrax(solver)
     control, tolerances = _read_controller(controller, rtol, atol, dt, y0, dtype)
     norm = _read_norm(norm, controller)

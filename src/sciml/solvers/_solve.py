@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from .._checks import check_state, concrete
+from .._checks import check_state, concrete, no_instance
 from .._status import Status, raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from .._vma import promote
@@ -127,8 +127,7 @@ def solve(
     y0 = check_state(y0)
     adjoint = Checkpointed() if adjoint is None else adjoint
     if not isinstance(adjoint, AbstractAdjoint):
-        what = f"{adjoint.__name__} is a class: make an instance" if isinstance(adjoint, type) else f"is {adjoint!r}"
-        raise TypeError(f"`adjoint` must be an adjoint such as `sciml.Checkpointed()`, but {what}.")
+        raise TypeError(f"`adjoint` must be an adjoint such as `sciml.Checkpointed()`, but {no_instance(adjoint)}.")
     if not callable(model):
         raise TypeError(f"`model` must be callable as `model(t, y, args)`, but is {model!r}.")
     check_signature(model)

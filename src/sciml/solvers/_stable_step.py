@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from .._checks import check_step, check_time, concrete, time_dtype
+from .._checks import check_step, check_time, concrete, no_instance, time_dtype
 from .._types import Args, Y
 from ._plan import fixed_steps
 from ._runge_kutta import from_diffrax
@@ -48,7 +48,7 @@ def stability(solver: diffrax.AbstractSolver) -> Stability | None:
         ```
     """
     if not isinstance(solver, diffrax.AbstractSolver):
-        raise TypeError(f"`solver` must be a diffrax solver such as `diffrax.Tsit5()`, but is {solver!r}.")
+        raise TypeError(f"`solver` must be a diffrax solver such as `diffrax.Tsit5()`, but {no_instance(solver)}.")
     stepper = _stepper(solver, None)
     return None if stepper is None else stepper.stability
 

@@ -34,7 +34,6 @@ _LONG, _LONGEST = 2200, 2500
 """After how many operations a pass ends where work is held back, and after how many wherever that is: the time to
 compile it grows with the square, and what it hands on to the next goes through memory."""
 
-
 _SHORT = 200
 """Up to how many operations a program's derivative in forward mode needs no passes: XLA copes with it as it is."""
 
