@@ -107,6 +107,43 @@ def test_traced_step_of_the_wrong_sign(options):
     assert run(0.1).status == 0 and wrong.status == int(sciml.Status.invalid_argument) and np.isnan(wrong.ys).all()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [dict(rtol=-1e-3), dict(rtol=1e-9), dict(rtol=np.nan), dict(atol=-1e-6), dict(atol=np.inf), dict(dt=0.0)]
+    + [
+        dict(t1=np.nan),
+        dict(t1=np.inf),
+        dict(t0=-np.inf),
+        dict(dt=np.nan, rtol=1e-3),
+        dict(rtol=np.float32([1e-3, -1])),
+    ],
+    ids=str,
+)
+def test_traced_values_that_are_out_of_range(options):
+    """A status where nobody can raise; and of the members of an ensemble, that one alone."""
+    right = dict(rtol=1e-3, atol=1e-6, dt=0.1, t0=0.0, t1=1.0)
+    run = jax.jit(jax.vmap(lambda options: solve(**options)))
+    members = jax.tree.map(
+        lambda a, b: jnp.asarray(np.stack([np.broadcast_to(a, np.shape(b)), b])),
+        {n: right[n] for n in options},
+        options,
+    )
+    sol = run(jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), members))
+    assert sol.status.tolist() == [0, int(sciml.Status.invalid_argument)]
+    assert np.all(np.isnan(sol.ys[1])) and sol.stats.accepted[0] > 1 and sol.stats.executed[1] < 100
+    np.testing.assert_allclose(sol.ys[0, 0], np.exp(-1), rtol=1e-3)
+
+
+def test_a_traced_tolerance_of_zero():
+    """As where it is known: an element that is zero and stays so has no error."""
+    sol = jax.jit(lambda atol: solve(y0=np.float32([1, 0]), atol=atol))(0.0)
+    assert sol.status == 0 and sol.ys[0, 1] == 0
+
+
+def test_more_steps_than_can_be_counted():
+    refused(ValueError, r"`dt`=1e-12 takes 1e\+12 steps, more than can be counted", dt=1e-12)
+
+
 def test_saveat_unsorted():
     refused(ValueError, "`saveat` must be sorted, ascending", saveat=[0.5, 0.2])
     refused(ValueError, "`saveat` must be sorted, descending, because t1 < t0", t1=-1.0, saveat=[-0.5, -0.2])

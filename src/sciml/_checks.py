@@ -154,7 +154,7 @@ def check_tolerance(value: Any, name: str, y0: PyTree[Array], dtype: Any) -> PyT
 
 
 def _at_least(x: Any, least: float) -> Any:
-    return np.where(np.asarray(x) == 0, least, x) if concrete(x) else x
+    return np.where(np.asarray(x) == 0, least, x) if concrete(x) else jnp.where(x == 0, least, x)
 
 
 def check_saved_times(ts: Any, t0: Any, t1: Any, dtype: Any) -> Array:

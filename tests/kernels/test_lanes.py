@@ -260,6 +260,35 @@ def test_networks():
     agree(over_lanes(fn, x, *leaves), jax.vmap(fn)(x, *leaves), rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, a, w, s: w @ x + w[0],
+        lambda x, a, w, s: x @ w - w[0],
+        lambda x, a, w, s: jnp.where(x > 0, jnp.sin(x), w[0]) * s,
+        lambda x, a, w, s: jnp.clip(x, -s * s, 2.0) / w[1],
+        lambda x, a, w, s: x.reshape(8, 5) * w[:1, :5] + a.T * w[:8, :1],
+        lambda x, a, w, s: jnp.where(s > 0, x, w[2]),
+        lambda x, a, w, s: (x[:, None] * w[:1] + w[1][:, None] * x[None]).astype(jnp.float32),
+        lambda x, a, w, s: jnp.tensordot(w, x, ((0,), (0,))) + 2 * x,
+    ],
+    ids=lambda fn: str(fn.__code__.co_firstlineno),
+)
+def test_members_stay_last(fn):
+    """What is too large to scatter is computed with members last throughout: nothing is moved, nor multiplied so."""
+    rng = np.random.default_rng(0)
+    x, a, w, s = (jnp.asarray(rng.normal(size=shape)) for shape in ((COUNT, 40), (COUNT, 5, 8), (40, 40), (COUNT,)))
+    run = ft.partial(over_lanes, fn, batched=(True, True, False, True))
+    expected = jax.vmap(fn, in_axes=(0, 0, None, 0))
+    agree(run(x, a, w, s), expected(x, a, w, s), rtol=2e-5)
+    argnums = (0, 1, 2, 3)
+    agree(*(jax.grad(lambda *v, f=f: total(f(*v)), argnums)(x, a, w, s) for f in (run, expected)), rtol=1e-4)
+    inner = jax.make_jaxpr(lambda *v: lanes.Lanes(COUNT).call(fn, *v))
+    values = [lanes.Lanes(COUNT).enter(jnp.moveaxis(v, 0, -1) if v is not w else v, v is not w) for v in (x, a, w, s)]
+    moved = [e for e in inner(*values).eqns if e.primitive.name == "transpose" and COUNT in e.outvars[0].aval.shape]
+    assert not moved or all(e.params["permutation"][-1] == len(e.params["permutation"]) - 1 for e in moved)
+
+
 @pytest.mark.parametrize("predicate", [np.bool_(False), jnp.array(True)], ids=["constant", "uniform"])
 def test_only_the_branch_that_all_members_take_is_run(predicate):
     """NaN from the other branch would show in the gradient."""

@@ -31,6 +31,7 @@ from ._stepping_solver import AbstractSteppingSolver
 from ._verlet import VelocityVerlet
 
 DEFAULT_MAX_STEPS = 2**14
+_MOST_STEPS = 2**31 - 2  # steps are counted in 32 bits
 
 
 class Times(eqx.Module):
@@ -63,7 +64,7 @@ class Plan(eqx.Module):
         equal: Whether all steps, or all but that, are known to have the length `dt`.
         forwards: Whether t1 > t0; None where that is known only at run time.
         differentiable_times: Whether a time is traced and may be differentiated.
-        dt_unchecked: Whether the sign of `dt` is known only at run time.
+        traced: The names of the times, the step and the tolerances whose values are known only at run time.
         max_steps: The limit on attempted steps.
     """
 
@@ -75,7 +76,7 @@ class Plan(eqx.Module):
     equal: bool = eqx.field(static=True)
     forwards: bool | None = eqx.field(static=True)
     differentiable_times: bool = eqx.field(static=True)
-    dt_unchecked: bool = eqx.field(static=True)
+    traced: tuple[str, ...] = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
     norm: Norm | None = eqx.field(static=True)
 
@@ -130,6 +131,11 @@ def make_plan(
         needed, tail = _count_steps(span, abs(float(dt)), dtype)
         if max_steps is not None and needed + tail > limit:
             raise ValueError(f"`dt`={float(dt)} takes {needed + tail} steps, more than `max_steps`={limit}.")
+        if needed + tail > _MOST_STEPS:
+            raise ValueError(
+                f"`dt`={float(dt)} takes {float(needed):.3g} steps, more than can be counted, {_MOST_STEPS}: take "
+                "a longer one, or a method of higher order."
+            )
         limit = max(limit, needed + 1)
         if not tail:
             signed = span if forwards else -span
@@ -138,7 +144,10 @@ def make_plan(
         steps = count if ts is None else None
         equal = steps is not None or (not tail and _between_steps(ts, t0, span / needed, stepper))
     times = Times(start, end, ts, step)
-    unchecked = dt is not None and (forwards is None or not concrete(dt))
+    given = dict(t0=t0, t1=t1, dt=dt, rtol=rtol, atol=atol)
+    if isinstance(controller, diffrax.PIDController):
+        given |= dict(rtol=controller.rtol, atol=controller.atol)
+    unchecked = tuple(name for name, x in given.items() if not all(map(concrete, jax.tree.leaves(x))))
     if norm is not None and stepper is None:
         raise ValueError("`norm` is for solves that run in sciml's own loops, and diffrax runs this one.")
     plan = Plan(stepper, control, steps, count, tail, equal, forwards, traced, unchecked, limit, norm)

@@ -17,8 +17,8 @@ class Stats(NamedTuple):
     Attributes:
         accepted: The number of accepted steps.
         rejected: The number of rejected steps.
-        evaluations: The number of evaluations of the vector field; -1 where the library that ran
-            the solve does not say.
+        evaluations: The number of evaluations of the vector field, at most the largest 32-bit integer; -1 where
+            the library that ran the solve does not say.
         executed: The number of steps that the loop executed on the member's lane. Under `jax.vmap` these
             are more than its own, since members wait for one another; see `lane_efficiency`. Those with
             large states on a CPU do not, which run one after another.

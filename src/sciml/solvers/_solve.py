@@ -32,6 +32,7 @@ from ._solution import Solution, Stats
 from ._stable_step import settle_step
 from ._stepper import AbstractStepper
 from ._together import check_adjoint, check_apart, make_together
+from ._traced_arguments import out_of_range, outside
 from .adjoints import AbstractAdjoint, Checkpointed, Direct
 
 
@@ -193,12 +194,12 @@ def _solve(
     field, operands = plan.stepper.close(model, times.t0, y0, args, length)
     # cotangents of tables cost as much as what the tables save
     constant = constant and isinstance(field, Parts) and not field.captures
-    saves, outside = None, None
+    refused = out_of_range(y0, times, tolerances, plan)
+    saves, beyond = None, None
     if times.saves is not None:
         saves = direction * (times.saves - times.t0)
         if plan.differentiable_times:  # traced, so nobody has looked yet
-            slack = 4 * jnp.finfo(span.dtype).eps * jnp.maximum(jnp.abs(times.t0), jnp.abs(times.t1))
-            outside = ~((saves >= -slack) & (saves <= span + slack))
+            beyond = outside(saves, times, span)
         saves = saves + jax.lax.stop_gradient(jnp.clip(saves, 0, span) - saves)  # rounding alone moves them
     inputs = Operands(
         field=operands,
@@ -208,7 +209,7 @@ def _solve(
         direction=direction,
         tolerances=tolerances,
         dt=dt,
-        max_steps=jnp.asarray(plan.max_steps, jnp.int32),
+        max_steps=jnp.asarray(plan.max_steps if refused is None else jnp.where(refused, 0, plan.max_steps), jnp.int32),
     )
     # before the loops, so that JAX differentiates it and they never see it
     start, y0, held = promote((times.t0, y0, operands))
@@ -244,25 +245,16 @@ def _solve(
         status = jnp.where(consistent, status, int(Status.inconsistent_start)).astype(status.dtype)
     method = adjoint.method(plan.stepper)
     started = int(method.fsal) + (2 if times.dt is None else 0)
-    evaluations = started + method.evaluations * (result.accepted + result.rejected)
-    if method.evaluations < 0:
-        evaluations = jnp.full_like(evaluations, -1)
+    evaluations = _evaluations(method.evaluations, started, result.accepted + result.rejected)
     ts, finish = times.saves, partial(plan.stepper.finish, bound)
     if type(plan.stepper).finish is not AbstractStepper.finish:  # the loop's variables are other ones
         ys = finish(ys) if ts is None else jax.vmap(finish)(ys)
-    if outside is not None:
-        ys = jax.tree.map(lambda x: jnp.where(_over(outside, x), jnp.full_like(x, jnp.nan), x), ys)
-        status = _or_invalid(status, jnp.any(outside))
-    if plan.dt_unchecked:
-        assert times.dt is not None
-        wrong_way = times.dt * direction < 0
-        ys = known(ys, ~wrong_way)
-        status = _or_invalid(status, wrong_way)
-    if times.longest is not None:
-        assert times.dt is not None
-        too_long = jnp.abs(times.dt) > times.longest.astype(times.dt.dtype)
-        ys = known(ys, ~too_long)
-        status = jnp.where(too_long, int(Status.invalid_argument), status).astype(status.dtype)
+    if beyond is not None:
+        ys = jax.tree.map(lambda x: jnp.where(_over(beyond, x), jnp.full_like(x, jnp.nan), x), ys)
+        status = _or_invalid(status, jnp.any(beyond))
+    if refused is not None:
+        ys = known(ys, ~refused)
+        status = jnp.where(refused, int(Status.invalid_argument), status).astype(status.dtype)
     if ts is None:
         ys, ts = jax.tree.map(lambda x: x[None], ys), times.t1[None]
     reached = jnp.where(result.elapsed >= span, times.t1, times.t0 + direction * result.elapsed)
@@ -280,6 +272,15 @@ def _reason(plan: Plan, times: Times, cuts: tuple[int, ...] | None, adjoint: Abs
     if plan.steps is None and cuts is None:
         return "it saves between steps, or at too many different distances"
     return f"`adjoint={type(adjoint).__name__}()` has steps of its own"
+
+
+def _evaluations(each: int, started: int, steps: Any) -> Any:
+    """How often the field was evaluated in so many steps; what is too large for the dtype is its largest number."""
+    if each < 0:
+        return jnp.full_like(steps, -1)
+    largest = int(jnp.iinfo(steps.dtype).max)
+    most = (largest - started) // max(each, 1)
+    return jnp.where(steps > most, largest, started + each * steps)
 
 
 def _over(mask: Any, x: Any) -> Any:

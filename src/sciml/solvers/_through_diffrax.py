@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from .._modes import reverse_only
 from .._status import Status
 from .._types import Args, Y
 from .._vma import vma_of
@@ -16,6 +17,7 @@ from ._march import known
 from ._plan import Times
 from ._solution import Solution, Stats
 from .adjoints import AbstractAdjoint, Checkpointed, Direct
+from .adjoints._replay import IN_FORWARD_MODE
 
 _ADJOINTS = {Checkpointed: diffrax.RecursiveCheckpointAdjoint, Direct: diffrax.DirectAdjoint}
 
@@ -63,6 +65,9 @@ def solve(
             controller = diffrax.PIDController(rtol=tolerances.rtol, atol=tolerances.atol)
     if not isinstance(saveat, diffrax.SaveAt):
         saveat = diffrax.SaveAt(t1=True) if times.saves is None else diffrax.SaveAt(ts=times.saves)
+    if isinstance(adjoint, Checkpointed):
+        inexact, rest = eqx.partition((model, y0, args, times), eqx.is_inexact_array)
+        model, y0, args, times = eqx.combine(reverse_only(inexact, IN_FORWARD_MODE), rest)
     direction = jnp.where(times.t1 >= times.t0, 1, -1).astype(times.t0.dtype)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(model),

@@ -22,7 +22,7 @@ from ..._barrier import held_back
 from ..._checks import concrete
 from ..._jaxprs import is_literal, program_called, programs_within, run_equation
 from ..._vma import as_traced, promote, struct, vma_of
-from . import _elementwise as elementwise
+from . import _elementwise as elementwise, _whole as whole_arrays
 from ._movement import MOVEMENTS, moved_by_index
 from ._values import (
     STAY_SCATTERED_UP_TO,
@@ -178,6 +178,10 @@ def _evaluate_whole(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
     if not any(v.batched for v in whole):
         out = run_equation(eqn, arrays, ev.debug_info)
         return [tidy(Whole(o, o.ndim)) for o in out]
+    assert ev.count is not None  # else nothing is batched
+    out = whole_arrays.run(eqn, whole, arrays, ev.count)
+    if out is not None:
+        return [tidy(Whole(o, o.ndim - 1)) for o in out]
     axes = tuple(-1 if v.batched else None for v in whole)
     out = jax.vmap(lambda *a: run_equation(eqn, a, ev.debug_info), in_axes=axes, out_axes=-1, axis_size=ev.count)(
         *arrays

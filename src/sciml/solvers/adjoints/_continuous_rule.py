@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ..._forward_only import forward_only
 from ..._levels import NOTHING
+from ..._modes import forward_only, reverse_only
 from ..._vma import match, promote
 from ...kernels.lanes import Lanes, Member
 from .._loop import Loop
@@ -20,7 +20,16 @@ from .._result import Result
 from .._rosenbrock import Rosenbrock
 from .._scan import Steps
 from ._continuous import Backward, Kind, Task, dense_loop
-from ._replay import REVERSE_TWICE, Asked, differentiable_parts, enter, instantiated, members_of_loop, without_lost
+from ._replay import (
+    IN_FORWARD_MODE,
+    REVERSE_TWICE,
+    Asked,
+    differentiable_parts,
+    enter,
+    instantiated,
+    members_of_loop,
+    without_lost,
+)
 
 
 def run(
@@ -103,7 +112,7 @@ def run(
 
     solve.defvjp(forward, backward, symbolic_zeros=True)
     # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
-    return solve(promote((y0, operands)))
+    return solve(promote(reverse_only((y0, operands), IN_FORWARD_MODE)))
 
 
 def _engine(crowd: Crowd) -> Lanes | Member:

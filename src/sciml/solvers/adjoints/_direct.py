@@ -2,8 +2,8 @@
 
 from jaxtyping import PyTree
 
-from ..._forward_only import not_transposed
 from ..._levels import NOTHING
+from ..._modes import not_transposed
 from ..._vma import promote
 from ...kernels.lanes import Member
 from .._loop import Loop
@@ -14,9 +14,9 @@ from .._scan import Steps
 from ._abstract import AbstractAdjoint
 
 _MESSAGE = (
-    "reverse mode (`jax.grad`, `jax.jacrev`) does not go through `adjoint=Direct()` with error control or saved times, "
-    "where JAX differentiates a loop of unknown length: use `adjoint=sciml.Checkpointed()`, or forward mode "
-    "(`jax.jacfwd`, `jax.jvp`)."
+    "reverse mode (`jax.grad`, `jax.jacrev`) does not go through `adjoint=Direct()` with error control, saved times or "
+    "a traced end, where JAX differentiates a loop of unknown length: use `adjoint=sciml.Checkpointed()`, or forward "
+    "mode (`jax.jacfwd`, `jax.jvp`)."
 )
 
 
@@ -26,7 +26,7 @@ class Direct(AbstractAdjoint):
     Forward mode and its compositions (`jax.jvp`, `jax.jacfwd`, `jax.hessian`) work for any solve.
     The step sizes are held, as in every adjoint: no derivative goes through the controller.
     Reverse mode works with fixed steps to the end state, where the memory grows with their number;
-    with error control or saved times it is refused. Under `jax.vmap` the loop is JAX's own
+    with error control, saved times or a traced end it is refused. Under `jax.vmap` the loop is JAX's own
     batched loop, slower than the lanes that `Checkpointed` runs over.
 
     Example:

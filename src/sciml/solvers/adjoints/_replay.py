@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..._forward_only import forward_only
 from ..._levels import Room
+from ..._modes import forward_only, reverse_only
 from ..._vma import promote
 from ...kernels.lanes import Lanes, Member
 from .._march import Operands
@@ -169,7 +169,7 @@ def run(
 
     solve.defvjp(forward, backward, symbolic_zeros=True)
     # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
-    return solve(promote((y0, operands)))
+    return solve(promote(reverse_only((y0, operands), IN_FORWARD_MODE)))
 
 
 def members_of_loop(loop: Any, y0: PyTree) -> Callable:
@@ -221,6 +221,11 @@ def without_lost(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
     kept = [jnp.where(m, jnp.zeros_like(c), c) for c, m in zip(leaves, missing)]
     return jax.tree.unflatten(treedef, kept), lost
 
+
+IN_FORWARD_MODE = (
+    "forward mode (`jax.jvp`, `jax.jacfwd`) does not go through `adjoint=sciml.Checkpointed()`, the default, nor "
+    "through others with a rule of reverse mode: use `adjoint=sciml.Direct()`, or `sciml.Forward()` for many members."
+)
 
 REVERSE_TWICE = (
     "A gradient through `adjoint=sciml.Checkpointed()`, the default, and through others with a rule of reverse mode, "

@@ -17,8 +17,8 @@ from jax.custom_derivatives import SymbolicZero, zero_from_primal
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, PyTree
 
-from ..._forward_only import forward_only
 from ..._levels import NOTHING
+from ..._modes import forward_only
 from ..._vma import match, promote
 from ...kernels.lanes import Lanes, batched
 from .._loop import Loop

@@ -1,6 +1,7 @@
-"""Marks on values that forward mode may go through, and reverse mode may not.
+"""Marks on values that one mode of differentiation may go through, and the other may not.
 
-JAX refuses reverse mode through loops of unknown length too, but in words that do not help.
+JAX refuses reverse mode through loops of unknown length too, and forward mode through rules of reverse mode, but in
+words that do not help.
 """
 
 from typing import Any
@@ -40,6 +41,20 @@ def not_transposed(tree: PyTree, message: str) -> PyTree:
     return jax.tree.map(mark, tree)
 
 
+def reverse_only(tree: PyTree, message: str) -> PyTree:
+    """Returns a PyTree of arrays as they are, to be differentiated in reverse mode only.
+
+    Args:
+        tree: The arrays.
+        message: The `TypeError` that forward mode raises: when it runs, and under `jax.jit` when it is compiled.
+    """
+
+    def mark(x: Any) -> Any:
+        return _reverse.bind(x, message=message) if jnp.issubdtype(x.dtype, jnp.inexact) else x
+
+    return jax.tree.map(mark, tree)
+
+
 def _refuse_transpose(cotangent: Any, x: Any, *, message: str) -> Any:
     del cotangent, x
     raise TypeError(message)
@@ -67,3 +82,24 @@ _mark, _mark_of_tangent = _primitive("forward_only"), _primitive("forward_only_t
 ad.defjvp(_mark, lambda tangent, x, message: _mark_of_tangent.bind(tangent, message=message))
 partial_eval.custom_partial_eval_rules[_mark_of_tangent] = _refuse_unknown  # pyright: ignore[reportArgumentType]
 _lenient = _primitive("not_transposed")
+
+
+def _refuse(*operands: Any, message: str, **options: Any) -> Any:
+    del operands, options
+    raise TypeError(message)
+
+
+def _leave_mark(primals: Any, tangents: Any, *, message: str) -> Any:
+    (x,), (tangent,) = primals, tangents
+    # the value goes on without the mark: forward mode may go through what reverse mode makes of it
+    return x, tangent if isinstance(tangent, ad.Zero) else _reverse_tangent.bind(tangent, message=message)
+
+
+# Reverse mode transposes the tangent's mark away. Whoever computes the tangent itself is forward mode.
+_reverse, _reverse_tangent = _primitive("reverse_only"), _primitive("reverse_only_tangent")
+ad.primitive_jvps[_reverse] = _leave_mark
+ad.deflinear2(_reverse_tangent, lambda cotangent, x, message: [cotangent])
+ad.primitive_jvps[_reverse_tangent] = _refuse
+_reverse_tangent.def_impl(_refuse)
+batching.primitive_batchers[_reverse_tangent] = _refuse
+mlir.register_lowering(_reverse_tangent, _refuse)
