@@ -16,6 +16,7 @@ import jax
 import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import zero_from_primal
 from jaxtyping import Array
 
 from ..._barrier import computed_once, held_back
@@ -125,15 +126,16 @@ def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int
     def _(primals, tangents):
         if reverse or len(operations) <= _SHORT:
             return jax.jvp(plain, primals, tangents)
-        return run(*primals), _tangents(
-            unheld, primals, tangents, lanes
-        )  # barriers would mix tangents, and passes need none
+        out = run(*primals)
+        return out, _tangents(unheld, primals, tangents, out, lanes)  # barriers would mix tangents, passes need none
 
     as_it_stands = jaxpr.effects or all(len(part) == 1 and not _is_barrier(*part) for part in parts)
     return (plain if as_it_stands else run)(*closed.consts, *arrays)
 
 
-def _tangents(fn: Callable, primals: Sequence[Array], tangents: Sequence[Any], lanes: tuple[int, ...]) -> list:
+def _tangents(
+    fn: Callable, primals: Sequence[Array], tangents: Sequence[Any], results: Sequence[Array], lanes: tuple[int, ...]
+) -> list:
     """Returns the tangents of a function's results in passes of their own, so that many tangents share the results."""
     moved = [x.dtype != jax.dtypes.float0 for x in tangents]
 
@@ -144,10 +146,8 @@ def _tangents(fn: Callable, primals: Sequence[Array], tangents: Sequence[Any], l
 
     given = [*primals, *(x for x, m in zip(tangents, moved) if m)]
     found = iter(_run(jax.make_jaxpr(program)(*given), given, lanes, False))
-    results = jax.eval_shape(fn, *primals)
-    return [
-        next(found) if jnp.issubdtype(x.dtype, jnp.inexact) else np.zeros(x.shape, jax.dtypes.float0) for x in results
-    ]
+    inexact = [jnp.issubdtype(x.dtype, jnp.inexact) for x in results]
+    return [next(found) if i else zero_from_primal(x, symbolic_zeros=True) for x, i in zip(results, inexact)]
 
 
 def _listed(jaxpr: jex.core.Jaxpr, inputs: Sequence[Any], operations: list[_Operation]) -> list:
