@@ -20,6 +20,7 @@ from ._march import Dense, March, Operands, Outcome, Restart, State, known
 from ._record import blank, power_of_two, put, room, thin
 from ._result import Result, Saves
 from ._stretches import Numbers, Residuals, outcomes_of
+from ._totals import has_totals, pull_back
 
 ZEROED_AT_MOST = 2**24
 """How many bytes a record may take. It is filled beforehand, whether it is used or not, and what exceeds about twice
@@ -198,11 +199,16 @@ class Loop(eqx.Module):
 
         Returns:
             Cotangents with members last of the initial state, of the differentiable operands (the others
-            None), and of the saved times, which are None unless they are differentiated.
+            None; where the engine has `totals`, what members share may have one in all), and of the saved times,
+            which are None unless they are differentiated.
         """
         diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
-        zeros = self.lanes.carry(self.lanes.call(lambda d: jax.tree.map(jnp.zeros_like, d), diff))
+        totals = has_totals(self.lanes, self.march.stepper, diff)
+        zeros = jax.tree.map(jnp.zeros_like, diff)
+        zeros = zeros if totals else self.lanes.carry(zeros)
+        retreat = self._retreat_lanes if totals else self._retreat_each
         load, read, cache = outcomes_of(self, residuals, numbers, operands, saves)
+        leave = self.lanes.leave_totals if totals and isinstance(self.lanes, Lanes) else self.lanes.leave
         like, together = (operands, residuals, cotangent), self.march.together.axes
 
         def retreat_to(carry, first):
@@ -213,7 +219,7 @@ class Loop(eqx.Module):
                 def turn(carry):
                     number, bar = carry
                     outcome = cache.outcomes.unpack(read(cache, number - 1))
-                    return number - 1, self.lanes.carry(self.lanes.call(self._retreat, bar, diff, held, outcome))
+                    return number - 1, retreat(bar, diff, held, outcome)
 
                 stop = jnp.maximum(first, begin)
                 number, bar = self._while_loop(
@@ -226,7 +232,7 @@ class Loop(eqx.Module):
         if saves is None:
             y_bar = self.lanes.carry(self._enter(cotangent))
             _, (y_bar, _, diff_bar), _ = retreat_to((numbers.turns, (y_bar, None, zeros), cache), 0)
-            return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), None
+            return self.lanes.leave(y_bar), leave(diff_bar), None
 
         def unsave(carry, save, beyond):
             after, time, (start, length), cotangent = save
@@ -249,7 +255,7 @@ class Loop(eqx.Module):
             lambda c: jax.tree.map(lambda x: jnp.zeros_like(x), c), self._enter(jax.tree.map(lambda c: c[0], cotangent))
         )
         dense_bar = self.lanes.call(lambda y: (y, self.march.stepper.blank_dense(y)), y_bar)
-        carry = (numbers.turns, self.lanes.carry((y_bar, dense_bar, zeros)), cache)
+        carry = (numbers.turns, (*self.lanes.carry((y_bar, dense_bar)), zeros), cache)
         xs = (numbers.saved_after, saves.times, residuals.saved_in, cotangent)
         carry, _ = scan_to_end(unsave, lambda carry, save: None, carry, xs, reverse=True, like=like)
         _, (y_bar, dense_bar, diff_bar), _ = carry
@@ -259,7 +265,7 @@ class Loop(eqx.Module):
         if self.slopes:
             products = jax.tree.map(self._inner, cotangent, residuals.slopes)
             times_bar = sum(jax.tree.leaves(products))
-        return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), times_bar
+        return self.lanes.leave(y_bar), leave(diff_bar), times_bar
 
     @property
     def _while_loop(self) -> Any:
@@ -270,13 +276,40 @@ class Loop(eqx.Module):
         axes = tuple(range(1, cotangent.ndim - (self.lanes.count is not None)))
         return jnp.sum(jnp.real(cotangent * slope), axis=axes)
 
+    def _retreat_each(self, bar, diff, held, outcome: Outcome):
+        """Carries the cotangents of every member back through one step, its own."""
+        return self.lanes.carry(self.lanes.call(self._retreat, bar, diff, held, outcome))
+
+    def _retreat_lanes(self, bar, diff, held, outcome: Outcome):
+        """The same with one cotangent in all of what members share."""
+        y_bar, dense_bar, diff_bar = bar
+        lanes, with_dense = self.lanes, dense_bar is not None
+        assert isinstance(lanes, Lanes)
+
+        def step(y, diff, held, outcome):
+            return self._step_again(y, diff, held, outcome, with_dense)
+
+        accepted = lanes.leave(outcome.accepted)
+        of_step = (y_bar, dense_bar) if with_dense else y_bar
+        new_y, more = pull_back(lanes, step, accepted, of_step, outcome.start.y, diff, held, outcome)
+
+        def choose(accepted, y_bar, dense_bar, new_y):
+            y_bar = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), new_y, y_bar)
+            return y_bar, jax.tree.map(lambda x: jnp.where(accepted, jnp.zeros_like(x), x), dense_bar)
+
+        y_bar, dense_bar = lanes.carry(lanes.call(choose, outcome.accepted, y_bar, dense_bar, new_y))
+        return y_bar, dense_bar, jax.tree.map(jnp.add, diff_bar, more)
+
+    def _step_again(self, y, diff, held, outcome: Outcome, with_dense: bool):
+        y1, dense = self.march.replay(y, eqx.combine(diff, held), outcome)
+        return (y1, (dense.y0, dense.stages)) if with_dense else y1
+
     def _retreat(self, bar, diff, held, outcome: Outcome):
         """Carries the cotangents of one member back through one step, if it was accepted."""
         y_bar, dense_bar, diff_bar = bar
 
         def step(y, diff):
-            y1, dense = self.march.replay(y, eqx.combine(diff, held), outcome)
-            return y1 if dense_bar is None else (y1, (dense.y0, dense.stages))
+            return self._step_again(y, diff, held, outcome, dense_bar is not None)
 
         _, pull = jax.vjp(step, outcome.start.y, diff)
         new_y, new_diff = pull(y_bar if dense_bar is None else (y_bar, dense_bar))

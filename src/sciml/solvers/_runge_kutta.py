@@ -1,7 +1,7 @@
 """Explicit Runge-Kutta methods, from any diffrax solver that has a tableau."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import diffrax
 import equinox as eqx
@@ -37,6 +37,7 @@ class RungeKutta(AbstractStepper):
     fsal: bool = eqx.field(static=True)
     interpolation: Any = eqx.field(static=True)
     order: int = eqx.field(static=True)
+    transposes: ClassVar[bool] = True
 
     @property
     def error_order(self) -> int:

@@ -26,6 +26,7 @@ from ._march import March, Operands, known
 from ._passes import Passes
 from ._record import Buffers
 from ._result import Result, Saves
+from ._totals import has_totals, pull_back
 
 
 class _Carry(NamedTuple):
@@ -168,8 +169,11 @@ class Steps(eqx.Module):
         kept = Buffers.of(parts)
         counts = levels.shape[1:]
 
-        def retreat(number, y, bar):
-            return self.lanes.carry(self.lanes.call(self._retreat, bar, self._uniform(number), y, diff, held))
+        totals = has_totals(self.lanes, self.march.stepper, diff)
+        pull = partial(self._pull_lanes, finite) if totals else self._pull_each
+
+        def retreat(number, y, bar, tail=False):
+            return pull(bar, self._uniform(number), y, diff, held, tail)
 
         def unwind(start, shape, y, carry):
             """Takes the steps of a block of such a shape, which starts at a state, back."""
@@ -189,11 +193,10 @@ class Steps(eqx.Module):
             return bar, [between, *deeper]
 
         y_bar = self.lanes.carry(self.lanes.enter(cotangent, self.lanes.count is not None))
-        zeros = self.lanes.carry(self.lanes.call(lambda d: jax.tree.map(jnp.zeros_like, d), diff))
-        bar = (y_bar, zeros)
+        zeros = jax.tree.map(jnp.zeros_like, diff)
+        bar = (y_bar, zeros if totals else self.lanes.carry(zeros))
         if self.tail:
-            number = self._uniform(jnp.full((), self.count, jnp.int32))
-            bar = self.lanes.carry(self.lanes.call(self._retreat_last, bar, number, kept_tail, diff, held))
+            bar = retreat(jnp.full((), self.count, jnp.int32), kept_tail, bar, tail=True)
         if len(counts) == 1:
             bar = for_loop(
                 lambda number, bar: retreat(number, _get(kept, number), bar),
@@ -213,6 +216,8 @@ class Steps(eqx.Module):
                 bar, between[inner] = for_loop(
                     run, (bar, between[inner]), shape[0], reverse=True, like=(operands, kept)
                 )
+        if totals and isinstance(self.lanes, Lanes):
+            return self.lanes.leave(bar[0]), self.lanes.leave_totals(bar[1]), None
         y_bar, diff_bar = self.lanes.call(self._unless_failed, bar, finite)
         return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), None
 
@@ -311,20 +316,25 @@ class Steps(eqx.Module):
         time = self.march.time(number.astype(operands.dt.dtype) * operands.dt, operands)
         return self.march.stepper.first(self.march.bound(operands), time, y)
 
-    def _retreat(self, bar, number, y, diff, held):
-        return self._pull(bar, number, y, diff, held, False)
+    def _again(self, tail, y, diff, number, held):
+        return self.march.stepper.retraced(*self._place(number, eqx.combine(diff, held), tail), y).y1
 
-    def _retreat_last(self, bar, number, y, diff, held):
-        return self._pull(bar, number, y, diff, held, True)
+    def _pull_each(self, bar, number, y, diff, held, tail):
+        """Carries the cotangents of every member back through a step, its own."""
+        return self.lanes.carry(self.lanes.call(partial(self._pull, tail), bar, number, y, diff, held))
 
-    def _pull(self, bar, number, y, diff, held, tail):
-        def replay(y, diff):
-            return self.march.stepper.retraced(*self._place(number, eqx.combine(diff, held), tail), y).y1
-
+    def _pull(self, tail, bar, number, y, diff, held):
         y_bar, diff_bar = bar
-        _, pull = jax.vjp(replay, y, diff)
+        _, pull = jax.vjp(lambda y, diff: self._again(tail, y, diff, number, held), y, diff)
         y_bar, more = pull(y_bar)
         return y_bar, jax.tree.map(jnp.add, diff_bar, more)
+
+    def _pull_lanes(self, finite, bar, number, y, diff, held, tail):
+        """The same with one cotangent in all of what members share; of members that failed, zero."""
+        assert isinstance(self.lanes, Lanes)
+        good = self.lanes.leave(self.lanes.call(lambda finite: finite == self.count + self.tail, finite))
+        y_bar, more = pull_back(self.lanes, partial(self._again, tail), good, bar[0], y, diff, number, held)
+        return y_bar, jax.tree.map(jnp.add, bar[1], more)
 
     def _unless_failed(self, bar, finite):
         """Makes a failed member's cotangents zero, as those of its result are: its steps would make them NaN."""

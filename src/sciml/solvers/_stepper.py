@@ -45,6 +45,8 @@ class AbstractStepper(eqx.Module):
         lands: Whether steps end at saved times, for a method that has nothing to interpolate by.
         scatters: Whether small states of many members run element by element; not where steps transform fields.
         reverses: Whether a step back from the end of a step returns to its start.
+        transposes: Whether a step of many members is transposed as a whole where they share what is large; not where
+            it solves systems or loops, which takes minutes to compile.
     """
 
     order: eqx.AbstractVar[int]
@@ -55,6 +57,7 @@ class AbstractStepper(eqx.Module):
     lands: ClassVar[bool] = False
     scatters: ClassVar[bool] = True
     reverses: ClassVar[bool] = False
+    transposes: ClassVar[bool] = False
 
     @property
     def stability(self) -> Stability | None:

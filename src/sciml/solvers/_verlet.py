@@ -41,6 +41,7 @@ class Verlet(AbstractStructuredStepper):
     has_error: bool = eqx.field(static=True, default=False)
     fsal: bool = eqx.field(static=True, default=True)
     reverses: ClassVar[bool] = True
+    transposes: ClassVar[bool] = True
 
     @property
     def error_order(self) -> int:

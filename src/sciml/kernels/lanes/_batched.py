@@ -38,7 +38,7 @@ def batched(fn: Callable[..., Any]) -> Callable[..., Any]:
         assert out.shape == (4, 5, 3) and seen[-1] == (20, (3, 20))
         ```
     """
-    return _batched(fn, lambda flags, out: jax.tree.map(lambda _: True, out))
+    return _batched(fn, _all)
 
 
 def _batched(fn, lanes_of: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,6 +71,23 @@ def _batched(fn, lanes_of: Callable[..., Any]) -> Callable[..., Any]:
     return member
 
 
+def over_lanes(fn: Callable[..., Any], count: int, flags: tuple[bool, ...]) -> Callable[..., Any]:
+    """Returns a function over lanes, members first in its results, into whose lanes another `jax.vmap` merges.
+
+    Args:
+        fn: As for `batched`.
+        count: The number of lanes.
+        flags: Which of the arrays have lanes.
+    """
+    return _over_lanes(fn, _all, count, flags)
+
+
+def _all(flags: Any, out: Any) -> Any:
+    """Says that every result has lanes."""
+    del flags
+    return jax.tree.map(lambda _: True, out)
+
+
 def _over_lanes(fn, lanes_of, count: int, flags: tuple[bool, ...]) -> Callable[..., Any]:
     @custom_vmap
     def run(*arrays):
@@ -79,7 +96,7 @@ def _over_lanes(fn, lanes_of, count: int, flags: tuple[bool, ...]) -> Callable[.
 
     @run.def_vmap
     def _(size, in_batched, *arrays):
-        merged = [_merge(x, old, new, count, size) for x, old, new in zip(arrays, flags, in_batched)]
+        merged = [merge(x, old, new, count, size) for x, old, new in zip(arrays, flags, in_batched)]
         both = tuple(old or new for old, new in zip(flags, in_batched))
         out = _over_lanes(fn, lanes_of, count * size, both)(*merged)
 
@@ -157,7 +174,7 @@ def _inexact(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
-def _merge(x: Any, old: bool, new: bool, count: int, size: int) -> Any:
+def merge(x: Any, old: bool, new: bool, count: int, size: int) -> Any:
     """Joins an outer batch axis (first, where `new`) to the lanes (last, where `old`)."""
     if not old and not new:
         return x

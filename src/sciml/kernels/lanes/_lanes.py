@@ -6,11 +6,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree
 
 from ._interpret import constant, evaluate, is_value, tidy, trace
 from ._passes import in_passes
-from ._values import Whole, filled, gather, take
+from ._values import Value, Whole, filled, gather, of_lanes, shared, take
 
 
 class Lanes(eqx.Module):
@@ -22,6 +22,7 @@ class Lanes(eqx.Module):
     Attributes:
         count: The number of lanes, or None for one member.
         reverse: Whether reverse mode may go through what is called; where not, forward mode is faster.
+        totals: Whether a way back over these lanes returns one cotangent in all of what members share, where it can.
 
     Example:
         ```python
@@ -37,6 +38,7 @@ class Lanes(eqx.Module):
 
     count: int | None = eqx.field(static=True)
     reverse: bool = eqx.field(static=True, default=True)
+    totals: bool = eqx.field(static=True, default=False)
 
     def enter(self, tree: PyTree[Array], batched: bool | Sequence[bool]) -> PyTree:
         """Returns arrays as lane values.
@@ -82,6 +84,29 @@ class Lanes(eqx.Module):
             members: The numbers of the members, in any order; one out of range stands for the nearest.
         """
         return jax.tree.map(lambda v: take(v, members), tree, is_leaf=is_value)
+
+    def leave_totals(self, tree: PyTree) -> PyTree[Array]:
+        """Returns lane values as arrays, members last on every leaf but those that all members share."""
+
+        def array(value: Value) -> Array:
+            count = None if shared(value) else self.count
+            return gather(filled(value, count), count).array
+
+        return jax.tree.map(array, tree, is_leaf=is_value)
+
+    def where(self, mask: Bool[Array, " lanes"], tree: PyTree, otherwise: Callable[[Array], Array]) -> PyTree:
+        """Returns lane values that are others on some lanes.
+
+        Args:
+            mask: On which lanes they stay as they are.
+            tree: Lane values.
+            otherwise: What is put in the place of an array with members last; its result broadcasts to that array.
+        """
+
+        def choose(x: Array) -> Array:
+            return jnp.where(jnp.broadcast_to(mask, x.shape), x, otherwise(x))
+
+        return jax.tree.map(lambda v: of_lanes(choose, v), tree, is_leaf=is_value)
 
     def any(self, condition: PyTree) -> Array:
         """Returns whether a member's truth value, a lane value of shape `()`, holds for any member."""

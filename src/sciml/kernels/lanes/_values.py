@@ -9,6 +9,7 @@ A member's array of shape `s` takes one of two forms over `n` lanes:
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 import jax
@@ -155,3 +156,21 @@ def take(value: Value, members: Any) -> Value:
         return Whole(array, value.ndim)
     entries = [jnp.take(x, members, mode="clip") if np.ndim(x) else x for x in value.elements.reshape(-1)]
     return Scattered(boxed(entries, value.shape), value.dtype)
+
+
+def of_lanes(fn: Callable[[Any], Any], value: Value) -> Value:
+    """Returns a value whose arrays over lanes a function has replaced; what all members share stays."""
+    if isinstance(value, Whole):
+        return Whole(fn(value.array), value.ndim) if value.batched else value
+    entries = [fn(x) if np.ndim(x) else x for x in value.elements.reshape(-1)]
+    return Scattered(boxed(entries, value.shape), value.dtype)
+
+
+def shared_and_large(value: Value) -> bool:
+    """Whether all members share a value that is too large to be scattered."""
+    return isinstance(value, Whole) and not value.batched
+
+
+def shared(value: Value) -> bool:
+    """Whether all members share a value."""
+    return not value.batched if isinstance(value, Whole) else all(np.ndim(x) == 0 for x in value.elements.reshape(-1))

@@ -27,9 +27,10 @@ from jaxtyping import PyTree
 from ..._levels import Room
 from ..._modes import forward_only, reverse_only
 from ..._vma import promote
-from ...kernels.lanes import Lanes, Member
+from ...kernels.lanes import Lanes, Member, differentiable
+from ...kernels.lanes._differentiable import adding_up, merging
 from .._march import Operands
-from .._members import Crowd, members_of, one_by_one
+from .._members import Crowd, Function, members_of, one_by_one, over_lanes
 from .._refill import Refill
 from .._result import Result, Saves
 
@@ -113,33 +114,127 @@ def run(
 
     by_kernel = getattr(loop, "passes", None) is not None
     members = one_by_one if by_kernel else members_of_loop(loop, y0)
+    leaves, treedef = jax.tree.flatten((y0, operands))
 
-    def unpack(crowd: Crowd, flags: Any, tree: PyTree) -> tuple:
+    def unpack(crowd: Crowd, flags: Any, tree: PyTree, totals: bool = False) -> tuple:
         # what JAX is to see as it is, a kernel, stays out of lanes
-        engine = Member() if by_kernel else Lanes(crowd.lanes, reverse=False)
+        engine = Member() if by_kernel else Lanes(crowd.lanes, reverse=False, totals=totals)
         return enter(loop, engine, flags, tree, state_bytes, room._replace(memory=crowd.share(room.memory)))
 
-    @members
     def plain(crowd, flags, tree):
         here, y0, operands, saves = unpack(crowd, flags, tree)
         return here.forward(y0, operands, saves)
 
-    @members
     def recorded(crowd, flags, tree):
         here, y0, operands, saves = unpack(crowd, flags, tree)
         result, residuals, numbers = here.forward_recorded(y0, operands, saves)
         return result, residuals, jax.tree.map(lambda x: _with_lanes(x, crowd.lanes), numbers)
 
-    def reverse(spec, crowd, flags, tree):
+    def reverse(spec, totals, crowd, flags, tree):
         *_, inputs = tree
         count = crowd.lanes
-        here, _, operands, saves = unpack(crowd, flags[-1], inputs)
+        here, _, operands, saves = unpack(crowd, flags[-1], inputs, totals)
         # what no member has of its own, every member gets
         arrays, flags = jax.tree.flatten(tree[:-1])[0], jax.tree.leaves(flags[:-1])
         arrays = [x if flag else _with_lanes(x, count) for x, flag in zip(arrays, flags)]
         cotangent, residuals, numbers = jax.tree.unflatten(jax.tree.structure(tree[:-1]), arrays)
         numbers = numbers if count is None else jax.tree.map(lambda x: x[..., 0], numbers)
         return here.backward(cotangent, residuals, numbers, operands, saves, spec)
+
+    def make(count: int | None, flags: tuple[bool, ...]) -> Callable[..., Result]:
+        run = _Over(count, jax.tree.unflatten(treedef, flags), members)
+        solve = _rule(run.of(plain), run.of(recorded), partial(run.way_back, reverse), possible, run.lost)
+        return lambda *leaves: solve(jax.tree.unflatten(treedef, leaves))
+
+    # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
+    leaves = promote(reverse_only(leaves, IN_FORWARD_MODE))
+    return differentiable(make)(*leaves) if members is over_lanes else make(None, (False,) * len(leaves))(*leaves)
+
+
+class _Over:
+    """How the parts of a rule run: as those of one member, or over lanes.
+
+    Attributes:
+        count: The number of lanes, or None for one member.
+        flags: Which leaves of the inputs have lanes.
+        members: How the members of a batch run that JAX makes of the parts of one member's rule.
+    """
+
+    def __init__(self, count: int | None, flags: PyTree[bool], members: Callable):
+        self.count, self.flags, self.members = count, flags, members
+
+    def of(self, fn: Function) -> Callable[[PyTree], PyTree]:
+        """Returns a function of the inputs."""
+        if self.count is None:
+            return self.members(fn)
+        return lambda inputs: self._merging(fn, self.flags, inputs)
+
+    def lost(self, ys_bar: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
+        """Removes the cotangents of what was not reached; see `without_lost`."""
+        if self.count is None:
+            return without_lost(ys_bar, result)
+        return jax.vmap(without_lost, in_axes=-1, out_axes=-1)(ys_bar, result)
+
+    def way_back(self, reverse: Callable, spec: Operands, tree: tuple, lost: jax.Array) -> tuple:
+        """Returns the cotangents of initial state, operands and saved times; one for all members of what they share.
+
+        Args:
+            reverse: `reverse(spec, totals, crowd, flags, tree)`.
+            spec: By what a gradient is asked for.
+            tree: What the rule has kept, of which the inputs come last.
+            lost: Where a loss looks at what was not reached: there they are NaN.
+        """
+        if self.count is None:
+            bars = self.members(partial(reverse, spec, False))(promote(tree))
+            return jax.tree.map(lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), bars)
+        *kept, inputs = promote(tree)
+        flags = (*jax.tree.map(lambda _: True, tuple(kept)), self.flags)
+        leaves, treedef = jax.tree.flatten((*kept, inputs))
+        asked = (self.flags[0], eqx.filter(self.flags[1]._replace(saves=None), spec), self.flags[1].saves)
+
+        def whole(x: jax.Array, like: jax.Array, has_lanes: bool) -> jax.Array:
+            return x if has_lanes or x.ndim == like.ndim else jnp.sum(x, axis=-1)
+
+        def added_up(out: tuple, inputs: tuple) -> tuple:
+            y0, operands = inputs
+            like = (y0, eqx.filter(operands._replace(saves=None), spec), operands.saves)
+            return tuple(None if x is None else jax.tree.map(whole, x, *more) for x, *more in zip(out, like, asked))
+
+        def at_once(*leaves):
+            tree = jax.tree.unflatten(treedef, leaves)
+            return added_up(reverse(spec, True, Crowd(self.count), flags, tree), tree[-1])
+
+        def apart(*leaves):
+            tree = jax.tree.unflatten(treedef, leaves)
+            return added_up(self._merging(partial(reverse, spec, False), flags, tree), tree[-1])
+
+        def without(x: jax.Array, has_lanes: bool) -> jax.Array:
+            where = jnp.broadcast_to(lost, x.shape) if has_lanes else jnp.any(lost)
+            return jnp.where(where, jnp.full_like(x, jnp.nan), x)
+
+        bars = adding_up(at_once, apart)(*leaves)
+        return tuple(None if x is None else jax.tree.map(without, x, flag) for x, flag in zip(bars, asked))
+
+    def _merging(self, fn: Function, flags: PyTree[bool], tree: PyTree) -> PyTree:
+        assert self.count is not None
+        leaves, treedef = jax.tree.flatten(tree)
+
+        def flat(count, flags, *leaves):
+            return fn(Crowd(count), jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
+
+        return merging(flat, self.count, tuple(jax.tree.leaves(flags)))(*leaves)
+
+
+def _rule(plain: Callable, recorded: Callable, way_back: Callable, possible: Operands, without: Callable) -> Callable:
+    """Returns the solve `inputs -> Result` with its rule of reverse mode.
+
+    Args:
+        plain: `inputs -> Result`.
+        recorded: `inputs -> (Result, residuals, numbers)`.
+        way_back: `(spec, tree, lost) -> cotangents`.
+        possible: `Operands` of booleans: by which a gradient can be asked for.
+        without: As `without_lost`.
+    """
 
     @jax.custom_vjp
     def solve(inputs):
@@ -154,12 +249,9 @@ def run(
         *kept, asked = kept
         ys_bar = instantiated(cotangent.ys, kept[2].ys)
         (residuals, numbers, result, inputs), ys_bar = forward_only((kept, ys_bar), REVERSE_TWICE)
-        ys_bar, lost = without_lost(ys_bar, result)
-        back = members(partial(reverse, asked.parts(possible)))
-        y_bar, diff_bar, saves_bar = back(promote((ys_bar, residuals, numbers, inputs)))
-        y_bar, diff_bar, saves_bar = jax.tree.map(
-            lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), (y_bar, diff_bar, saves_bar)
-        )
+        ys_bar, lost = without(ys_bar, result)
+        tree = (ys_bar, residuals, numbers, inputs)
+        y_bar, diff_bar, saves_bar = way_back(asked.parts(possible), tree, lost)
         operands = inputs[1]
         zeros = jax.tree.map(lambda x: None, operands)
         operands_bar = eqx.combine(diff_bar, zeros)
@@ -168,8 +260,7 @@ def run(
         return ((y_bar, operands_bar),)
 
     solve.defvjp(forward, backward, symbolic_zeros=True)
-    # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
-    return solve(promote(reverse_only((y0, operands), IN_FORWARD_MODE)))
+    return solve
 
 
 def members_of_loop(loop: Any, y0: PyTree) -> Callable:
