@@ -68,4 +68,4 @@ def groups() -> list[Group]:
         Candidate("diffrax, gradient", jitted(by_weights(reverse_mode), weights, starts), "sciml, gradient"),
     ]
     setting = f"t in [0, 1], float32, Tsit5, rtol = atol = {TOL:g}, end state"
-    return [Group(f"Neural ODE, perceptron 3-32-32-3, {N} members, {setting}", rows, repeats=5)]
+    return [Group(f"Neural ODE, perceptron 3-32-32-3, {N} members, {setting}", rows, repeats=15)]

@@ -22,9 +22,8 @@ _T = TypeVar("_T")
 def _axes(x: Any) -> frozenset:
     if not hasattr(x, "dtype"):  # Python scalars vary over nothing
         return frozenset()
-    if isinstance(x, jax.ShapeDtypeStruct):
-        return _axes_of_type(x)
-    return _axes_of_type(jax.typeof(x))
+    is_array = isinstance(x, jax.Array | np.ndarray | np.generic)
+    return _axes_of_type(jax.typeof(x) if is_array else x)  # or the type of one
 
 
 def _axes_of_type(kind: Any) -> frozenset:

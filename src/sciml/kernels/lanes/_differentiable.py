@@ -123,20 +123,23 @@ class _Call:
 
 
 def _bind(call: _Call, arrays: Any) -> PyTree[Array]:
-    out = _members.bind(*arrays, call=call)
+    out = _members.bind(*arrays, call=call, jaxpr=call.program(arrays))  # the program is for who reads it
     return jax.tree.unflatten(call.structure, out)
 
 
-def _abstract(*avals: Any, call: _Call) -> tuple[list, Any]:
+def _abstract(*avals: Any, call: _Call, jaxpr: Any) -> tuple[list, Any]:
+    del jaxpr  # inputs may vary over other axes by now
     closed = call.program(avals)
     return closed.out_avals, closed.effects
 
 
-def _run(*arrays: Array, call: _Call) -> list[Array]:
+def _run(*arrays: Array, call: _Call, jaxpr: Any) -> list[Array]:
+    del jaxpr
     return jex.core.jaxpr_as_fun(call.program(arrays))(*arrays)
 
 
-def _batch(arrays: Any, axes: Any, *, call: _Call) -> tuple[list[Array], list[int]]:
+def _batch(arrays: Any, axes: Any, *, call: _Call, jaxpr: Any) -> tuple[list[Array], list[int]]:
+    del jaxpr
     new = tuple(axis is not None for axis in axes)
     size = next(x.shape[axis] for x, axis in zip(arrays, axes) if axis is not None)
     first = [x if axis is None else jnp.moveaxis(x, axis, 0) for x, axis in zip(arrays, axes)]
@@ -153,10 +156,10 @@ def _batch(arrays: Any, axes: Any, *, call: _Call) -> tuple[list[Array], list[in
     return out, axes_out
 
 
-def _push(primals: Any, tangents: Any, *, call: _Call) -> tuple[list[Array], list]:
+def _push(primals: Any, tangents: Any, *, call: _Call, jaxpr: Any) -> tuple[list[Array], list]:
     moved = [not isinstance(t, ad.Zero) and t.dtype != jax.dtypes.float0 for t in tangents]
     if not any(moved):
-        out = _members.bind(*primals, call=call)
+        out = _members.bind(*primals, call=call, jaxpr=jaxpr)
         return out, [_zero(x) for x in out]
 
     def run(*free: Array) -> list[Array]:
