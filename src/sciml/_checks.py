@@ -105,6 +105,11 @@ def no_instance(value: Any) -> str:
     return f"{value.__name__} is a class: make an instance" if isinstance(value, type) else f"is {value!r}"
 
 
+def least_rtol(dtype: Any) -> float:
+    """Returns the smallest relative tolerance that a dtype can resolve."""
+    return 2 * float(jnp.finfo(dtype).eps)
+
+
 def check_tolerance(value: Any, name: str, y0: PyTree[Array], dtype: Any) -> PyTree[Array]:
     """Returns a tolerance as arrays: one that serves all leaves of the state, or one for each.
 
@@ -135,11 +140,12 @@ def check_tolerance(value: Any, name: str, y0: PyTree[Array], dtype: Any) -> PyT
         if not np.all(np.isfinite(tolerance)) or smallest < 0:
             raise ValueError(f"`{name}` must be finite and not negative, but is {tolerance}.")
         finfo = jnp.finfo(state.dtype)
-        if name == "rtol" and smallest < 2 * float(finfo.eps):
+        least = least_rtol(state.dtype)
+        if name == "rtol" and smallest < least:
             wider = ", or compute in float64 (`jax.config.update('jax_enable_x64', True)`)"
-            helps = smallest >= 2 * float(jnp.finfo(jnp.float64).eps)
+            helps = smallest >= least_rtol(jnp.float64)
             raise ValueError(
-                f"`rtol` is {smallest:.3g}, below what {state.dtype} can resolve: at least {2 * float(finfo.eps):.2g}. "
+                f"`rtol` is {smallest:.3g}, below what {state.dtype} can resolve: at least {least:.2g}. "
                 f"Loosen it{wider if helps else ''}."
             )
         if name == "atol" and 0 < smallest < float(finfo.tiny):

@@ -20,11 +20,7 @@ def forward_only(tree: PyTree, message: str) -> PyTree:
         tree: The arrays.
         message: The `TypeError` that reverse mode raises when it is traced.
     """
-
-    def mark(x: Any) -> Any:
-        return _mark.bind(x, message=message) if jnp.issubdtype(x.dtype, jnp.inexact) else x
-
-    return jax.tree.map(mark, tree)
+    return _marked(_mark, tree, message)
 
 
 def not_transposed(tree: PyTree, message: str) -> PyTree:
@@ -34,11 +30,7 @@ def not_transposed(tree: PyTree, message: str) -> PyTree:
         tree: The arrays.
         message: The `TypeError` that the reverse pass raises.
     """
-
-    def mark(x: Any) -> Any:
-        return _lenient.bind(x, message=message) if jnp.issubdtype(x.dtype, jnp.inexact) else x
-
-    return jax.tree.map(mark, tree)
+    return _marked(_lenient, tree, message)
 
 
 def reverse_only(tree: PyTree, message: str) -> PyTree:
@@ -48,9 +40,12 @@ def reverse_only(tree: PyTree, message: str) -> PyTree:
         tree: The arrays.
         message: The `TypeError` that forward mode raises: when it runs, and under `jax.jit` when it is compiled.
     """
+    return _marked(_reverse, tree, message)
 
+
+def _marked(primitive: Any, tree: PyTree, message: str) -> PyTree:
     def mark(x: Any) -> Any:
-        return _reverse.bind(x, message=message) if jnp.issubdtype(x.dtype, jnp.inexact) else x
+        return primitive.bind(x, message=message) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
     return jax.tree.map(mark, tree)
 

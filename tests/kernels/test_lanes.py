@@ -280,13 +280,18 @@ def test_members_stay_last(fn):
     x, a, w, s = (jnp.asarray(rng.normal(size=shape)) for shape in ((COUNT, 40), (COUNT, 5, 8), (40, 40), (COUNT,)))
     run = ft.partial(over_lanes, fn, batched=(True, True, False, True))
     expected = jax.vmap(fn, in_axes=(0, 0, None, 0))
-    agree(run(x, a, w, s), expected(x, a, w, s), rtol=2e-5)
+    out = expected(x, a, w, s)
+    agree(run(x, a, w, s), out)
+    narrow = out.dtype == jnp.float32
     argnums = (0, 1, 2, 3)
-    agree(*(jax.grad(lambda *v, f=f: total(f(*v)), argnums)(x, a, w, s) for f in (run, expected)), rtol=1e-4)
+    agree(
+        *(jax.grad(lambda *v, f=f: total(f(*v)), argnums)(x, a, w, s) for f in (run, expected)),
+        rtol=1e-4 if narrow else None,
+    )
     inner = jax.make_jaxpr(lambda *v: lanes.Lanes(COUNT).call(fn, *v))
     values = [lanes.Lanes(COUNT).enter(jnp.moveaxis(v, 0, -1) if v is not w else v, v is not w) for v in (x, a, w, s)]
     moved = [e for e in inner(*values).eqns if e.primitive.name == "transpose" and COUNT in e.outvars[0].aval.shape]
-    assert not moved or all(e.params["permutation"][-1] == len(e.params["permutation"]) - 1 for e in moved)
+    assert all(e.params["permutation"][-1] == len(e.params["permutation"]) - 1 for e in moved)
 
 
 @pytest.mark.parametrize("predicate", [np.bool_(False), jnp.array(True)], ids=["constant", "uniform"])

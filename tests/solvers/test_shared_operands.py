@@ -27,10 +27,10 @@ each_kind = pytest.mark.parametrize(
 pytestmark = pytest.mark.wide
 
 
-def inputs(dtype=jnp.float64):
+def inputs():
     keys = jax.random.split(jax.random.key(1), 2)
-    weights = jax.tree.map(lambda w: w.astype(dtype), WEIGHTS)
-    return weights, jax.random.normal(keys[0], (COUNT, 2), dtype), jnp.linspace(0.5, 1.5, COUNT, dtype=dtype)
+    weights = jax.tree.map(lambda w: w.astype(jnp.float64), WEIGHTS)
+    return weights, jax.random.normal(keys[0], (COUNT, 2), jnp.float64), jnp.linspace(0.5, 1.5, COUNT)
 
 
 def member(kind, weights, y, rate, **options):

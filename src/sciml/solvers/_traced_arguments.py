@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from .._checks import least_rtol
 from ._control import Tolerances
 from ._plan import Plan, Times
 
@@ -28,7 +29,7 @@ def out_of_range(y0: PyTree[Array], times: Times, tolerances: Tolerances | None,
         assert times.dt is not None
         wrong.append(jnp.abs(times.dt) > times.longest.astype(times.dt.dtype))
     if tolerances is not None and "rtol" in plan.traced:
-        wrong.append(_any_below(tolerances.rtol, y0, [2 * float(jnp.finfo(x.dtype).eps) for x in jax.tree.leaves(y0)]))
+        wrong.append(_any_below(tolerances.rtol, y0, [least_rtol(x.dtype) for x in jax.tree.leaves(y0)]))
     if tolerances is not None and "atol" in plan.traced:
         wrong.append(_any_below(tolerances.atol, y0, [0.0] * len(jax.tree.leaves(y0))))
     return jnp.any(jnp.stack(wrong)) if wrong else None

@@ -59,7 +59,7 @@ def _batched(fn, lanes_of: Callable[..., Any]) -> Callable[..., Any]:
     member = jax.custom_jvp(single)
 
     def jvp(primals, tangents):
-        moved = tuple(_moves(t) for t in tangents)
+        moved = tuple(moves(t) for t in tangents)
         arrays = primals + tuple(t for t, m in zip(tangents, moved) if m)
         out, rates = _batched(*_with_tangents(fn, lanes_of, moved))(*arrays)
         rates = iter(rates)
@@ -71,15 +71,37 @@ def _batched(fn, lanes_of: Callable[..., Any]) -> Callable[..., Any]:
     return member
 
 
-def over_lanes(fn: Callable[..., Any], count: int, flags: tuple[bool, ...]) -> Callable[..., Any]:
-    """Returns a function over lanes, members first in its results, into whose lanes another `jax.vmap` merges.
+def merging(fn: Callable[..., Any], count: int, flags: tuple[bool, ...]) -> Callable[..., Any]:
+    """Returns a function over lanes into whose lanes another `jax.vmap` merges.
 
     Args:
         fn: As for `batched`.
         count: The number of lanes.
         flags: Which of the arrays have lanes.
     """
-    return _over_lanes(fn, _all, count, flags)
+
+    def run(*arrays):
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), _over_lanes(fn, _all, count, flags)(*arrays))
+
+    return run
+
+
+def along(fn: Callable[..., Any], primals: Any, tangents: Any, moved: Any) -> tuple[Any, Any]:
+    """Returns a function's results and their tangents, where some of its arrays alone have a tangent that counts.
+
+    Args:
+        fn: The function.
+        primals: Its arrays.
+        tangents: A tangent for each.
+        moved: Whether it counts.
+    """
+
+    def run(*free):
+        rest = iter(free)
+        return fn(*(next(rest) if m else x for x, m in zip(primals, moved)))
+
+    own, rates = ([x for x, m in zip(xs, moved) if m] for xs in (primals, tangents))
+    return jax.jvp(run, own, rates)
 
 
 def _all(flags: Any, out: Any) -> Any:
@@ -166,7 +188,8 @@ def _spread(x: Any, count: int | None) -> Any:
     return jnp.broadcast_to(x[..., None], (*x.shape, count))
 
 
-def _moves(tangent: Any) -> bool:
+def moves(tangent: Any) -> bool:
+    """Whether a tangent that a rule with symbolic zeros is given may differ from zero."""
     return type(tangent) is not SymbolicZero and tangent.dtype != jax.dtypes.float0
 
 

@@ -13,12 +13,12 @@ import jax
 import jax.extend as jex
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
-from jax.custom_derivatives import SymbolicZero, zero_from_primal
+from jax.custom_derivatives import zero_from_primal
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, PyTree
 
 from ..._vma import struct, vma_of
-from ._batched import merge, over_lanes
+from ._batched import along, merge, moves
 
 Make = Callable[[int | None, tuple[bool, ...]], Callable[..., PyTree[Array]]]
 """`make(count, flags)`: a function of arrays, those with a flag with `count` members last, as all of its results."""
@@ -55,21 +55,6 @@ def differentiable(make: Make) -> Callable[..., PyTree[Array]]:
     return member
 
 
-def merging(fn: Callable[..., PyTree[Array]], count: int, flags: tuple[bool, ...]) -> Callable[..., PyTree[Array]]:
-    """Returns a function over lanes into whose lanes another `jax.vmap` merges.
-
-    Args:
-        fn: As for `batched`.
-        count: The number of lanes.
-        flags: Which of the arrays have lanes.
-    """
-
-    def run(*arrays: Array) -> PyTree[Array]:
-        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), over_lanes(fn, count, flags)(*arrays))
-
-    return run
-
-
 def adding_up(fn: Callable[..., PyTree[Array]], apart: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Array]]:
     """Returns a function of arrays that adds up over its members, and runs as another one where it is transformed.
 
@@ -88,14 +73,7 @@ def adding_up(fn: Callable[..., PyTree[Array]], apart: Callable[..., PyTree[Arra
     whole = jax.custom_jvp(run)
 
     def jvp(primals, tangents):
-        moved = [type(t) is not SymbolicZero and t.dtype != jax.dtypes.float0 for t in tangents]
-
-        def along(*free):
-            rest = iter(free)
-            return apart(*(next(rest) if m else x for x, m in zip(primals, moved)))
-
-        own, rates = ([x for x, m in zip(xs, moved) if m] for xs in (primals, tangents))
-        return jax.jvp(along, own, rates)
+        return along(apart, primals, tangents, [moves(t) for t in tangents])
 
     whole.defjvp(jvp, symbolic_zeros=True)
     return whole
@@ -146,14 +124,12 @@ def _batch(arrays: Any, axes: Any, *, call: _Call, jaxpr: Any) -> tuple[list[Arr
     if call.count is None:
         whole = _Call(call.make, size, new)
         out = jax.tree.leaves(_bind(whole, [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(first, new)]))
-        axes_out = [x.ndim - 1 for x in out]
     else:
         whole = _Call(call.make, call.count * size, tuple(a or b for a, b in zip(call.flags, new)))
         merged = [merge(x, a, b, call.count, size) for x, a, b in zip(first, call.flags, new)]
         out = [x.reshape((*x.shape[:-1], call.count, size)) for x in jax.tree.leaves(_bind(whole, merged))]
-        axes_out = [x.ndim - 1 for x in out]
     call.structure = whole.structure
-    return out, axes_out
+    return out, [x.ndim - 1 for x in out]
 
 
 def _push(primals: Any, tangents: Any, *, call: _Call, jaxpr: Any) -> tuple[list[Array], list]:
@@ -162,12 +138,7 @@ def _push(primals: Any, tangents: Any, *, call: _Call, jaxpr: Any) -> tuple[list
         out = _members.bind(*primals, call=call, jaxpr=jaxpr)
         return out, [_zero(x) for x in out]
 
-    def run(*free: Array) -> list[Array]:
-        rest = iter(free)
-        return call.run(*(next(rest) if m else x for x, m in zip(primals, moved)))
-
-    own, along = ([x for x, m in zip(xs, moved) if m] for xs in (primals, tangents))
-    out, rates = jax.jvp(run, own, along)
+    out, rates = along(call.run, primals, tangents, moved)
     inexact = [jnp.issubdtype(x.dtype, jnp.inexact) for x in out]
     return out, [rate if i else _zero(x) for x, rate, i in zip(out, rates, inexact)]
 

@@ -168,7 +168,7 @@ def of_lanes(fn: Callable[[Any], Any], value: Value) -> Value:
 
 def shared_and_large(value: Value) -> bool:
     """Whether all members share a value that is too large to be scattered."""
-    return isinstance(value, Whole) and not value.batched
+    return isinstance(value, Whole) and shared(value)
 
 
 def shared(value: Value) -> bool:

@@ -28,7 +28,8 @@ from ..._levels import Room
 from ..._modes import forward_only, reverse_only
 from ..._vma import promote
 from ...kernels.lanes import Lanes, Member, differentiable
-from ...kernels.lanes._differentiable import adding_up, merging
+from ...kernels.lanes._batched import merging
+from ...kernels.lanes._differentiable import adding_up
 from .._march import Operands
 from .._members import Crowd, Function, members_of, one_by_one, over_lanes
 from .._refill import Refill
