@@ -19,7 +19,7 @@ from ._in_kernel import columns_in_kernel, in_kernel, until_done
 from ._march import Dense, March, Operands, Outcome, Restart, State, known
 from ._record import blank, power_of_two, put, room, thin
 from ._result import Result, Saves
-from ._stretches import Numbers, Residuals, outcomes_of
+from ._stretches import Numbers, Residuals, outcomes_of, spare_slots
 from ._totals import has_totals, pull_back
 
 ZEROED_AT_MOST = 2**24
@@ -149,7 +149,7 @@ class Loop(eqx.Module):
 
         state = self.start(y0, operands)
         outcome = jax.eval_shape(lambda s: self.attempt(s, operands, operands.span)[1], state)
-        record = blank(outcome, self.slots)
+        record = blank(outcome, self.slots, spare_slots(self.slots, self.max_steps))
         carry = to_varying((jnp.zeros((), jnp.int32), state, record), vma_of((state, operands)))
         if saves is None:
             number, state, record = until(carry, operands.span)
@@ -218,8 +218,7 @@ class Loop(eqx.Module):
 
                 def turn(carry):
                     number, bar = carry
-                    outcome = cache.outcomes.unpack(read(cache, number - 1))
-                    return number - 1, retreat(bar, diff, held, outcome)
+                    return number - 1, retreat(bar, diff, held, read(cache, number - 1))
 
                 stop = jnp.maximum(first, begin)
                 number, bar = self._while_loop(

@@ -5,6 +5,7 @@ every second slot being given up, whenever the slots are full. So a short loop i
 turn, and a long one at evenly spread turns from which the others are computed again.
 """
 
+import dataclasses
 import math
 from typing import Any, NamedTuple
 
@@ -141,38 +142,42 @@ def _get(buffer: Array, slot: Int[Array, ""]) -> Array:
     return jax.lax.dynamic_index_in_dim(buffer, slot, 0, keepdims=False, allow_negative_indices=False)
 
 
-class Record(NamedTuple):
-    """The slots, one more than there are, as a bin, and the stride between their turns."""
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """The slots, and the stride between their turns.
+
+    Attributes:
+        slots: The slots, after them one as a bin, and then those that are spare.
+        stride: The number of turns between two slots.
+        capacity: The number of slots.
+    """
 
     slots: Buffers
     stride: Int[Array, ""]
+    capacity: int = dataclasses.field(metadata={"static": True})
 
 
-def blank(item: PyTree[jax.ShapeDtypeStruct | Array], count: int) -> Record:
-    """Returns an empty record of `count` slots for items like `item`, arrays or their shapes."""
-    return Record(Buffers.blank(item, count + 1), jnp.ones((), jnp.int32))
-
-
-def capacity(record: Record) -> int:
-    """Returns the number of slots."""
-    return jax.tree.leaves(record.slots)[0].shape[0] - 1
+def blank(item: PyTree[jax.ShapeDtypeStruct | Array], count: int, spare: int = 0) -> Record:
+    """Returns an empty record of `count` slots and some spare ones for items like `item`, arrays or their shapes."""
+    return Record(Buffers.blank(item, count + 1 + spare), jnp.ones((), jnp.int32), count)
 
 
 def room(record: Record) -> Int[Array, ""]:
     """Returns the turn at which the record will be full."""
-    return capacity(record) * record.stride
+    return record.capacity * record.stride
 
 
 def put(record: Record, turn: Int[Array, ""], item: Packed) -> Record:
     """Returns the record with the packed item of a turn, if that is a turn to be kept; there must be room."""
     kept = jax.lax.rem(turn, record.stride) == 0
-    slot = jnp.where(kept, jax.lax.div(turn, record.stride), capacity(record))
-    return record._replace(slots=record.slots.write(slot, item))
+    slot = jnp.where(kept, jax.lax.div(turn, record.stride), record.capacity)
+    return dataclasses.replace(record, slots=record.slots.write(slot, item))
 
 
 def thin(record: Record, turn: Int[Array, ""]) -> Record:
     """Returns the record with room for `turn`: unchanged, or every second slot given up."""
-    half = capacity(record) // 2
+    half = record.capacity // 2
     full = turn >= room(record)
 
     def move(carry):
@@ -182,7 +187,7 @@ def thin(record: Record, turn: Int[Array, ""]) -> Record:
     # a loop of no turns instead of a conditional, which would copy the slots
     first = jnp.where(full, 0, half)
     _, slots = while_loop(lambda c: c[0] < half, move, (first, record.slots))
-    return Record(slots, jnp.where(full, 2 * record.stride, record.stride))
+    return Record(slots, jnp.where(full, 2 * record.stride, record.stride), record.capacity)
 
 
 def power_of_two(x: float) -> int:

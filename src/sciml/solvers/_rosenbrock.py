@@ -134,7 +134,7 @@ class Rosenbrock(AbstractStepper):
                 slope = slope_at(t + node * h, point)
             right = scale * (slope + (d * length) * drift if d else slope)
             if any(history):
-                right = right + tableau.gamma * self._times_mass(_combined(history, stages))
+                right = right + self._times_mass(_combined(tuple(tableau.gamma * c for c in history), stages))
             stages.append(solve(rows, factors, right))
             previous = row
         y1 = _advanced(x, point, previous, tableau.weights, stages)

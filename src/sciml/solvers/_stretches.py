@@ -48,14 +48,27 @@ class Numbers(NamedTuple):
     saved_after: Int[Array, " saves"] | None
 
 
-class _Cache(NamedTuple):
+class Cache(NamedTuple):
+    """The outcomes that are at hand.
+
+    Attributes:
+        outcomes: The slots of the record, and after them those of a stretch of turns that was run again.
+        stretch: The number of that stretch.
+        length: The number of turns in a stretch.
+    """
+
     outcomes: Buffers
-    stretch: Int[Array, ""]  # the number of the stretch of turns whose outcomes these are
-    length: Int[Array, ""]  # the number of turns in a stretch
+    stretch: Int[Array, ""]
+    length: Int[Array, ""]
+
+
+def spare_slots(slots: int, max_steps: int) -> int:
+    """Returns how many slots there are for the turns of a stretch, beside those of the record."""
+    return max(16, min(slots // 4, power_of_two(max_steps) // slots))
 
 
 def outcomes_of(loop: Any, residuals: Residuals, numbers: Numbers, operands: Operands, saves: Saves | None) -> tuple:
-    """Returns what brings the outcomes of a stretch of turns into a cache, what reads one, and an empty cache.
+    """Returns what brings the outcomes of a stretch of turns into a cache, what reads one, and the first cache.
 
     Args:
         loop: The `Loop` over the lanes of the way back.
@@ -64,26 +77,15 @@ def outcomes_of(loop: Any, residuals: Residuals, numbers: Numbers, operands: Ope
         operands: Lane values.
         saves: The saved times.
     """
-    slots, stride = Buffers.of(residuals.slots), numbers.stride
+    stride, spare = numbers.stride, loop.slots + 1
     flat = stride == 1
-    room = max(16, min(loop.slots // 4, power_of_two(loop.max_steps) // loop.slots))
-    length = jnp.where(flat, loop.slots, jnp.minimum(stride, room))
-
-    blank = Buffers.blank(jax.eval_shape(lambda n: slots.unpack(slots.read(n)), numbers.turns), room)
-    blank = to_varying(blank, vma_of((operands, residuals)))
-
-    def recorded(number):
-        found = slots.read(number)
-        # one member's record is kept in another form than that of many
-        return found if slots.like == blank.like else blank.pack(slots.unpack(found))
+    length = jnp.where(flat, loop.slots, jnp.minimum(stride, spare_slots(loop.slots, loop.max_steps)))
+    slots = to_varying(Buffers.of(residuals.slots), vma_of((operands, residuals)))
+    cache = Cache(slots, jnp.where(flat, 0, -1).astype(jnp.int32), length)
 
     def read(cache, number):
-        if loop.lanes.count is None:  # a few scalars are sooner read twice than branched over
-            both = recorded(jnp.minimum(number, loop.slots)), cache.outcomes.read(jax.lax.rem(number, length))
-            return jax.tree.map(lambda a, b: jnp.where(flat, a, b), *both)
-        return jax.lax.cond(flat, recorded, lambda n: cache.outcomes.read(jax.lax.rem(n, length)), number)
-
-    cache = _Cache(blank, jnp.where(flat, 0, -1).astype(jnp.int32), length)
+        row = jnp.where(flat, number, spare + jax.lax.rem(number, length))
+        return cache.outcomes.unpack(cache.outcomes.read(row))
 
     def target_of(number):
         if saves is None:
@@ -104,8 +106,10 @@ def outcomes_of(loop: Any, residuals: Residuals, numbers: Numbers, operands: Ope
             closing = end, loop.shared(closing)
             state, outcome = loop.attempt(state, operands, target_of(number))
             outcome = loop.lanes.carry(loop.lanes.call(close, outcome, *closing))
-            return number + 1, state, outcomes.write(jax.lax.rem(number, length), outcomes.pack(outcome))
+            row = spare + jax.lax.rem(number, length)
+            return number + 1, state, outcomes.write(row, outcomes.pack(outcome))
 
+        slots = cache.outcomes
         is_last = (slot + 1) * stride >= numbers.turns
         following = slots.unpack(slots.read(slot + 1)).start.elapsed
         end = jax.tree.map(lambda a, b: jnp.where(is_last, a, b), residuals.elapsed, following)
@@ -116,11 +120,11 @@ def outcomes_of(loop: Any, residuals: Residuals, numbers: Numbers, operands: Ope
         _, _, outcomes = while_loop(
             lambda c: c[0] < stop,
             turn,
-            (first, state, cache.outcomes),
+            (first, state, slots),
             like=(operands, residuals),
             together=loop.march.together.axes,
         )
-        return stretch * length, _Cache(outcomes, stretch, length)
+        return stretch * length, Cache(outcomes, stretch, length)
 
     return load, read, cache
 

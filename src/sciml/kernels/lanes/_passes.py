@@ -161,6 +161,8 @@ def _listed(jaxpr: jex.core.Jaxpr, inputs: Sequence[Any], operations: list[_Oper
         given, called = list(map(read, eqn.invars)), None if _holds_back(eqn) else program_called(eqn)
         if eqn.primitive.name == "broadcast_in_dim" and isinstance(given[0], _Literal):
             outputs = [given[0]._replace(shape=getattr(eqn.outvars[0].aval, "shape", ()))]
+        elif _changes_nothing(eqn):
+            outputs = given
         elif called is None:
             outputs = [_Symbol(getattr(v.aval, "shape", ())) for v in eqn.outvars]
             operations.append(_Operation(eqn, given, outputs))
@@ -198,6 +200,11 @@ def _parts(operations: list[_Operation], lanes: tuple[int, ...], fixed: set[_Sym
             parts.append([operation])
     cut()
     return parts
+
+
+def _changes_nothing(eqn: Any) -> bool:
+    """Whether it converts to the dtype that is there, as of weakly typed numbers."""
+    return eqn.primitive.name == "convert_element_type" and eqn.invars[0].aval.dtype == eqn.outvars[0].aval.dtype
 
 
 def _is_barrier(operation: _Operation) -> bool:
