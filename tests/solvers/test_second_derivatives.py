@@ -94,6 +94,18 @@ def test_members(loop):
     np.testing.assert_allclose(total, expected @ V, rtol=1e-6, atol=1e-7)
 
 
+@each_loop
+def test_hessian_through_a_scan_of_solves(loop):
+    """There forward mode meets the program of a solve that is batched already, by the gradient's own `jax.vmap`."""
+
+    def cycles(adjoint, x):
+        return jnp.sum(jax.lax.scan(lambda x, _: (x + 0.1 * fn(loop, adjoint, x), None), x, None, length=2)[0] ** 2)
+
+    found = jax.jit(jax.hessian(ft.partial(cycles, sciml.Checkpointed())))(X)
+    expected = jax.jit(jax.jacfwd(jax.jacfwd(ft.partial(cycles, sciml.Direct()))))(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
 def test_tangents_share_one_solve():
     """The loop of a Hessian of one member carries one primal, whatever the number of tangents."""
     f = ft.partial(fn, "scan", sciml.Checkpointed())

@@ -44,12 +44,15 @@ def batched(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _batched(fn, lanes_of: Callable[..., Any]) -> Callable[..., Any]:
     """See `batched`; `lanes_of(flags, out)` says which of the results have lanes where these of the arrays have."""
 
-    @custom_vmap
-    def single(*arrays):
+    def alone(*arrays):
         return fn(None, (False,) * len(arrays), *arrays)
+
+    single = custom_vmap(alone)
 
     @single.def_vmap
     def _(size, in_batched, *arrays):
+        if not any(in_batched):
+            return _of_no_batch(alone(*arrays))
         arrays = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(arrays, in_batched)]
         flags = tuple(in_batched)
         out = _over_lanes(fn, lanes_of, size, flags)(*arrays)
@@ -111,13 +114,16 @@ def _all(flags: Any, out: Any) -> Any:
 
 
 def _over_lanes(fn, lanes_of, count: int, flags: tuple[bool, ...]) -> Callable[..., Any]:
-    @custom_vmap
-    def run(*arrays):
+    def plain(*arrays):
         out = fn(count, flags, *arrays)
         return jax.tree.map(lambda x, has: jnp.moveaxis(x, -1, 0) if has else x, out, lanes_of(flags, out))
 
+    run = custom_vmap(plain)
+
     @run.def_vmap
     def _(size, in_batched, *arrays):
+        if not any(in_batched):
+            return _of_no_batch(plain(*arrays))
         merged = [merge(x, old, new, count, size) for x, old, new in zip(arrays, flags, in_batched)]
         both = tuple(old or new for old, new in zip(flags, in_batched))
         out = _over_lanes(fn, lanes_of, count * size, both)(*merged)
@@ -133,6 +139,11 @@ def _over_lanes(fn, lanes_of, count: int, flags: tuple[bool, ...]) -> Callable[.
         return jax.tree.map(split, out, lanes_of(both, out), lanes_of(flags, out), outer), outer
 
     return run
+
+
+def _of_no_batch(out: Any) -> tuple[Any, Any]:
+    """Returns what a rule returns where nothing is batched: `custom_vmap` in forward mode, if tangents alone are."""
+    return out, jax.tree.map(lambda _: False, out)
 
 
 def _with_tangents(fn, lanes_of, moved: tuple[bool, ...]) -> tuple[Callable[..., Any], Callable[..., Any]]:
