@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import sciml
+from sciml.solvers._members import spaced
 
 pytestmark = pytest.mark.x64
 
@@ -120,3 +121,21 @@ def test_max_steps_of_one_member():
     assert int(sol.stats.accepted[1] + sol.stats.rejected[1]) == 50 and 0 < sol.t_reached[1] < 1
     gradient = jax.vmap(jax.grad(lambda rate: jnp.sum(end(rate).ys)))(rates)
     assert np.isnan(gradient).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    "loop", [x if x in ("scan", "adaptive") else pytest.param(x, marks=pytest.mark.slow) for x in LOOPS]
+)
+@pytest.mark.parametrize("last", [1.0, 8.0], ids=["good", "failed"])
+def test_gradients_where_lanes_are_added(loop, last):
+    """Over 256 numbers of eight bytes; the lanes that are added repeat the last member and count for nothing."""
+    assert spaced(256, 8) > 256 and spaced(255, 8) == 255
+    rates, scale = jnp.linspace(0.1, 0.5, 256).at[-1].multiply(last), jnp.array(1.1)
+
+    def of(rates):
+        return masked_gradient(loop)(scale, jnp.ones(rates.size), rates, jnp.ones(rates.size, bool))
+
+    found, first, other = of(rates), of(rates[:-1]), of(rates[-1:])
+    np.testing.assert_allclose(found[0], first[0] + other[0], rtol=1e-12)
+    np.testing.assert_allclose(found[1], np.concatenate([first[1], other[1]]), rtol=1e-12)
+    assert (other[0] == 0) == (last == 8)

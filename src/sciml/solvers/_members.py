@@ -20,6 +20,10 @@ _LARGE = 1024
 """The number of elements of a state from which on members run one after another on a CPU."""
 
 
+_STRIDE, _LINE = 2048, 64
+"""At which distance in bytes two numbers share a place in a cache, or nearly so, and the size of a line."""
+
+
 class Crowd(NamedTuple):
     """Who runs together.
 
@@ -51,6 +55,18 @@ def members_of(stepper: AbstractStepper, y0: PyTree = None) -> Callable[[Functio
         return one_by_one
     large = sum(math.prod(x.shape) for x in jax.tree.leaves(y0)) >= _LARGE
     return in_turn if large and jax.default_backend() == "cpu" else over_lanes
+
+
+def spaced(count: int, itemsize: int) -> int:
+    """Returns a number of lanes, no less, at which hundreds of arrays over them, one behind the other, fit a cache.
+
+    Where their size is a multiple of a large power of two, the entries of one lane all fall on the same few lines.
+
+    Args:
+        count: The number of members.
+        itemsize: The size of a number in bytes.
+    """
+    return count if count * itemsize % _STRIDE else count + _LINE // itemsize
 
 
 def over_lanes(fn: Function) -> Callable[[PyTree], PyTree]:

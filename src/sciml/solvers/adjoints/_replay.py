@@ -31,7 +31,7 @@ from ...kernels.lanes import Lanes, Member, differentiable
 from ...kernels.lanes._batched import merging
 from ...kernels.lanes._differentiable import adding_up
 from .._march import Operands
-from .._members import Crowd, Function, members_of, one_by_one, over_lanes
+from .._members import Crowd, Function, members_of, one_by_one, over_lanes, spaced
 from .._refill import Refill
 from .._result import Result, Saves
 
@@ -142,9 +142,11 @@ def run(
         numbers = numbers if count is None else jax.tree.map(lambda x: x[..., 0], numbers)
         return here.backward(cotangent, residuals, numbers, operands, saves, spec)
 
+    itemsize = max(x.dtype.itemsize for x in jax.tree.leaves(y0))
+
     def make(count: int | None, flags: tuple[bool, ...]) -> Callable[..., Result]:
-        run = _Over(count, jax.tree.unflatten(treedef, flags), members)
-        solve = _rule(run.of(plain), run.of(recorded), partial(run.way_back, reverse), possible, run.lost)
+        run = _Alone(members) if count is None else _Over(count, jax.tree.unflatten(treedef, flags), itemsize)
+        solve = _rule(run.of(plain), run.recorded(recorded), partial(run.way_back, reverse), possible, run.lost)
         return lambda *leaves: solve(jax.tree.unflatten(treedef, leaves))
 
     # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
@@ -152,28 +154,53 @@ def run(
     return differentiable(make)(*leaves) if members is over_lanes else make(None, (False,) * len(leaves))(*leaves)
 
 
-class _Over:
-    """How the parts of a rule run: as those of one member, or over lanes.
+class _Alone:
+    """How the parts of a rule run for one member.
 
     Attributes:
-        count: The number of lanes, or None for one member.
-        flags: Which leaves of the inputs have lanes.
-        members: How the members of a batch run that JAX makes of the parts of one member's rule.
+        members: How the members of a batch run that JAX makes of these parts.
     """
 
-    def __init__(self, count: int | None, flags: PyTree[bool], members: Callable):
-        self.count, self.flags, self.members = count, flags, members
-
-    def of(self, fn: Function) -> Callable[[PyTree], PyTree]:
-        """Returns a function of the inputs."""
-        if self.count is None:
-            return self.members(fn)
-        return lambda inputs: self._merging(fn, self.flags, inputs)
+    def __init__(self, members: Callable):
+        self.of = self.recorded = self.members = members
 
     def lost(self, ys_bar: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
         """Removes the cotangents of what was not reached; see `without_lost`."""
-        if self.count is None:
-            return without_lost(ys_bar, result)
+        return without_lost(ys_bar, result)
+
+    def way_back(self, reverse: Callable, spec: Operands, tree: tuple, lost: jax.Array) -> tuple:
+        """Returns the cotangents of initial state, operands and saved times; see `_Over.way_back`."""
+        bars = self.members(partial(reverse, spec, False))(promote(tree))
+        return jax.tree.map(lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), bars)
+
+
+class _Over:
+    """How the parts of a rule run over lanes.
+
+    Attributes:
+        count: The number of members.
+        flags: Which leaves of the inputs have lanes.
+        lanes: The number of lanes where much is kept of every step; see `spaced`.
+    """
+
+    def __init__(self, count: int, flags: PyTree[bool], itemsize: int):
+        self.count, self.flags, self.lanes = count, flags, spaced(count, itemsize)
+
+    def of(self, fn: Function) -> Callable[[PyTree], PyTree]:
+        """Returns a function of the inputs."""
+        return lambda inputs: self._merging(fn, self.count, self.flags, inputs)
+
+    def recorded(self, fn: Function) -> Callable[[PyTree], PyTree]:
+        """Returns a function of the inputs; of its results the first is the members', the rest is for `way_back`."""
+
+        def run(inputs):
+            result, *kept = self._merging(fn, self.lanes, self.flags, self._repeated(inputs))
+            return jax.tree.map(self._members, result), *kept
+
+        return run
+
+    def lost(self, ys_bar: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
+        """Removes the cotangents of what was not reached; see `without_lost`."""
         return jax.vmap(without_lost, in_axes=-1, out_axes=-1)(ys_bar, result)
 
     def way_back(self, reverse: Callable, spec: Operands, tree: tuple, lost: jax.Array) -> tuple:
@@ -182,14 +209,14 @@ class _Over:
         Args:
             reverse: `reverse(spec, totals, crowd, flags, tree)`.
             spec: By what a gradient is asked for.
-            tree: What the rule has kept, of which the inputs come last.
+            tree: The cotangent of the states and what the rule has kept, of which the inputs come last.
             lost: Where a loss looks at what was not reached: there they are NaN.
         """
-        if self.count is None:
-            bars = self.members(partial(reverse, spec, False))(promote(tree))
-            return jax.tree.map(lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), bars)
-        *kept, inputs = promote(tree)
-        flags = (*jax.tree.map(lambda _: True, tuple(kept)), self.flags)
+        ys_bar, *kept, inputs = promote(tree)
+        width = self.lanes - self.count
+        ys_bar = jax.tree.map(lambda x: jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, width)]), ys_bar)
+        kept, inputs = (ys_bar, *kept), self._repeated(inputs)
+        flags = (*jax.tree.map(lambda _: True, kept), self.flags)
         leaves, treedef = jax.tree.flatten((*kept, inputs))
         asked = (self.flags[0], eqx.filter(self.flags[1]._replace(saves=None), spec), self.flags[1].saves)
 
@@ -203,27 +230,41 @@ class _Over:
 
         def at_once(*leaves):
             tree = jax.tree.unflatten(treedef, leaves)
-            return added_up(reverse(spec, True, Crowd(self.count), flags, tree), tree[-1])
+            return added_up(reverse(spec, True, Crowd(self.lanes), flags, tree), tree[-1])
 
         def apart(*leaves):
             tree = jax.tree.unflatten(treedef, leaves)
-            return added_up(self._merging(partial(reverse, spec, False), flags, tree), tree[-1])
+            return added_up(self._merging(partial(reverse, spec, False), self.lanes, flags, tree), tree[-1])
 
         def without(x: jax.Array, has_lanes: bool) -> jax.Array:
+            x = self._members(x) if has_lanes else x
             where = jnp.broadcast_to(lost, x.shape) if has_lanes else jnp.any(lost)
             return jnp.where(where, jnp.full_like(x, jnp.nan), x)
 
         bars = adding_up(at_once, apart)(*leaves)
         return tuple(None if x is None else jax.tree.map(without, x, flag) for x, flag in zip(bars, asked))
 
-    def _merging(self, fn: Function, flags: PyTree[bool], tree: PyTree) -> PyTree:
-        assert self.count is not None
+    def _repeated(self, inputs: PyTree) -> PyTree:
+        """Fills the lanes that no member has with the last one's."""
+
+        def fill(x: Any, has_lanes: bool) -> Any:
+            if not has_lanes or self.lanes == self.count:
+                return x
+            last = jnp.repeat(x[..., -1:], self.lanes - self.count, axis=-1)
+            return jnp.concatenate([x, last], axis=-1)
+
+        return jax.tree.map(fill, inputs, self.flags)
+
+    def _members(self, x: jax.Array) -> jax.Array:
+        return x[..., : self.count]
+
+    def _merging(self, fn: Function, lanes: int, flags: PyTree[bool], tree: PyTree) -> PyTree:
         leaves, treedef = jax.tree.flatten(tree)
 
         def flat(count, flags, *leaves):
             return fn(Crowd(count), jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
 
-        return merging(flat, self.count, tuple(jax.tree.leaves(flags)))(*leaves)
+        return merging(flat, lanes, tuple(jax.tree.leaves(flags)))(*leaves)
 
 
 def _rule(plain: Callable, recorded: Callable, way_back: Callable, possible: Operands, without: Callable) -> Callable:
