@@ -16,6 +16,7 @@ from .._loops import packed_while_loop, scan_to_end, while_loop
 from .._vma import to_varying, vma_of
 from ..kernels.lanes import Lanes, Member, is_value
 from ._in_kernel import columns_in_kernel, in_kernel, until_done
+from ._last_members import lanes_of_last, march_last
 from ._march import Dense, March, Operands, Outcome, Restart, State, known
 from ._record import blank, power_of_two, put, room, thin
 from ._result import Result, Saves
@@ -96,9 +97,9 @@ class Loop(eqx.Module):
         return self._forward(y0, operands, saves, True)
 
     def _forward(self, y0, operands, saves, slopes):
-        def until(carry, target):
+        def until(carry, target, left=0):
             return while_loop(
-                lambda carry: self._pending(carry[1], target),
+                lambda carry: self._pending(carry[1], target, left),
                 lambda carry: (carry[0] + 1, self.attempt(carry[1], operands, target)[0]),
                 carry,
                 like=(operands, target),
@@ -107,7 +108,10 @@ class Loop(eqx.Module):
 
         carry = (jnp.zeros((), jnp.int32), self.start(y0, operands))
         if saves is None:
-            turns, state = until(carry, operands.span)
+            left = 0 if self.march.together.axes else lanes_of_last(self.lanes, operands)
+            turns, state = until(carry, operands.span, left)
+            if left:
+                return march_last(self, left, turns, state, operands), None
             return self.result(state, self.end(state, operands), turns), None
 
         def advance(carry, time, beyond):
@@ -379,8 +383,14 @@ class Loop(eqx.Module):
         status, *numbers = self.lanes.leave((restart.status, restart.elapsed, state.accepted, state.rejected))
         return Result(ys, status.astype(jnp.int32), *numbers, executed=jnp.broadcast_to(turns, status.shape))
 
-    def _pending(self, state, target):
-        return self.lanes.any(self.lanes.call(self.march.pending, state, target))
+    def pending(self, state: State, target: PyTree) -> Bool[Array, "*lanes"]:
+        """Returns which members have yet to reach `target`."""
+        return self.lanes.leave(self.lanes.call(self.march.pending, state, target))
+
+    def _pending(self, state, target, left=0):
+        """Whether more members than so many have yet to reach `target`."""
+        pending = self.pending(state, target)
+        return jnp.sum(pending, dtype=jnp.int32) > left if left else jnp.any(pending)
 
     def _slope(self, state, operands, target):
         def slope(restart: Restart, dense, operands, target):

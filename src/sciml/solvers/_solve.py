@@ -94,8 +94,9 @@ def solve(
             a steady state).
         max_steps: The limit on attempted steps; by default 16384 with error control.
         schedule: How the members of a `jax.vmap` share the loop. In "lockstep" each has a lane and the loop
-            ends with the slowest. With "refill" there are fewer lanes, and a lane whose member is done
-            takes up the next: faster where a few members take many times the steps of the others.
+            ends with the slowest; the last of thousands may go on over fewer lanes on a CPU where the vector field
+            is a network. With "refill" there are fewer lanes, and a lane whose member is done takes up the next:
+            faster where a few members take many times the steps of the others.
             A gradient is always computed in lockstep.
         impl: What runs the solve: "auto" takes a kernel on machines where that is tested, else XLA; "xla", "pallas",
             "interpret" and others ask for one. Without it, what the block of `sciml.kernels.use` says that the call
