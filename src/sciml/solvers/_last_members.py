@@ -35,7 +35,7 @@ def lanes_of_last(lanes: Lanes | Member, operands: Operands) -> int:
     if not isinstance(lanes, Lanes) or lanes.count is None or lanes.count < _FEWEST:
         return 0
     dear = any(map(shared_and_large, jax.tree.leaves(operands.field, is_leaf=is_value)))
-    return lanes.count // _SHARE if dear and jax.default_backend() == "cpu" else 0
+    return -(-lanes.count // _SHARE // 16) * 16 if dear and jax.default_backend() == "cpu" else 0
 
 
 def march_last(loop: Any, width: int, turns: Int[Array, ""], state: State, operands: Operands) -> Result:

@@ -31,7 +31,7 @@ from ...kernels.lanes import Lanes, Member, differentiable
 from ...kernels.lanes._batched import merging
 from ...kernels.lanes._differentiable import adding_up
 from .._march import Operands
-from .._members import Crowd, Function, members_of, one_by_one, over_lanes, spaced
+from .._members import Crowd, Function, aligned, members_of, one_by_one, over_lanes, repeated, spaced
 from .._refill import Refill
 from .._result import Result, Saves
 
@@ -181,20 +181,27 @@ class _Over:
         count: The number of members.
         flags: Which leaves of the inputs have lanes.
         lanes: The number of lanes where much is kept of every step; see `spaced`.
+        fewer: The number of lanes where nothing is; see `aligned`.
     """
 
     def __init__(self, count: int, flags: PyTree[bool], itemsize: int):
-        self.count, self.flags, self.lanes = count, flags, spaced(count, itemsize)
+        self.count, self.flags = count, flags
+        self.lanes, self.fewer = spaced(count, itemsize), aligned(count, itemsize)
 
     def of(self, fn: Function) -> Callable[[PyTree], PyTree]:
         """Returns a function of the inputs."""
-        return lambda inputs: self._merging(fn, self.count, self.flags, inputs)
+
+        def run(inputs):
+            inputs = repeated(inputs, self.flags, self.fewer)
+            return jax.tree.map(self._members, self._merging(fn, self.fewer, self.flags, inputs))
+
+        return run
 
     def recorded(self, fn: Function) -> Callable[[PyTree], PyTree]:
         """Returns a function of the inputs; of its results the first is the members', the rest is for `way_back`."""
 
         def run(inputs):
-            result, *kept = self._merging(fn, self.lanes, self.flags, self._repeated(inputs))
+            result, *kept = self._merging(fn, self.lanes, self.flags, repeated(inputs, self.flags, self.lanes))
             return jax.tree.map(self._members, result), *kept
 
         return run
@@ -215,7 +222,7 @@ class _Over:
         ys_bar, *kept, inputs = promote(tree)
         width = self.lanes - self.count
         ys_bar = jax.tree.map(lambda x: jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, width)]), ys_bar)
-        kept, inputs = (ys_bar, *kept), self._repeated(inputs)
+        kept, inputs = (ys_bar, *kept), repeated(inputs, self.flags, self.lanes)
         flags = (*jax.tree.map(lambda _: True, kept), self.flags)
         leaves, treedef = jax.tree.flatten((*kept, inputs))
         asked = (self.flags[0], eqx.filter(self.flags[1]._replace(saves=None), spec), self.flags[1].saves)
@@ -243,17 +250,6 @@ class _Over:
 
         bars = adding_up(at_once, apart)(*leaves)
         return tuple(None if x is None else jax.tree.map(without, x, flag) for x, flag in zip(bars, asked))
-
-    def _repeated(self, inputs: PyTree) -> PyTree:
-        """Fills the lanes that no member has with the last one's."""
-
-        def fill(x: Any, has_lanes: bool) -> Any:
-            if not has_lanes or self.lanes == self.count:
-                return x
-            last = jnp.repeat(x[..., -1:], self.lanes - self.count, axis=-1)
-            return jnp.concatenate([x, last], axis=-1)
-
-        return jax.tree.map(fill, inputs, self.flags)
 
     def _members(self, x: jax.Array) -> jax.Array:
         return x[..., : self.count]

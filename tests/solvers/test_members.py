@@ -1,0 +1,102 @@
+"""How many lanes an ensemble gets, and that those which no member has count for nothing."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from sciml.solvers._members import aligned, repeated, spaced
+
+COUNT = 25  # gets 26 lanes
+ADJOINTS = {
+    "checkpointed": sciml.Checkpointed(),
+    "levels": sciml.Checkpointed(levels=2),
+    "forward": sciml.Forward(),
+    "reversible": sciml.Reversible(),
+    "gauss": sciml.Gauss(),
+}
+OPTIONS = {
+    "fixed": dict(dt=0.05),
+    "adaptive": dict(rtol=1e-7, atol=1e-9),
+    "saves": dict(rtol=1e-7, atol=1e-9, saveat=np.array([0.4, 1.0])),
+    "stiff": dict(rtol=1e-6, atol=1e-8, solver=sciml.solvers.Rodas5P()),
+    "refill": dict(rtol=1e-7, atol=1e-9, schedule="refill"),
+}
+pytestmark = pytest.mark.x64
+
+
+def rates(count=COUNT):
+    return jnp.linspace(0.5, 2.0, count)
+
+
+def solve(rate, **options):
+    def field(t, y, rate):
+        return jnp.stack([y[1], -rate * jnp.sin(y[0])])
+
+    return sciml.solve(field, jnp.stack([rate, 1.0 / rate]), t0=0.0, t1=1.0, args=rate, throw=False, **options)
+
+
+def parts(fn, inputs):
+    """What the first members give together, and the last one alone."""
+    found = [jax.jit(jax.vmap(fn))(x) for x in (inputs[:-1], inputs[-1:])]
+    return jax.tree.map(lambda *x: np.concatenate(x), *found)
+
+
+def agree(found, expected):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12), found, expected)
+
+
+def test_numbers_of_lanes():
+    for itemsize in (2, 4, 8, 16):
+        for count in range(1, 3000):
+            lanes = aligned(count, itemsize)
+            assert count <= lanes <= count * 13 / 12
+            assert count < 12 or lanes % 2 == 0
+            assert spaced(count, itemsize) * itemsize % 2048
+    assert [aligned(n, 8) for n in (1, 3, 13, 101, 999, 1000, 1001)] == [1, 3, 14, 104, 1000, 1000, 1008]
+
+
+def test_lanes_that_no_member_has():
+    tree, flags = (jnp.arange(6.0).reshape(2, 3), jnp.ones(3)), (True, False)
+    many, shared = repeated(tree, flags, 5)
+    np.testing.assert_array_equal(many[:, 3:], np.broadcast_to(tree[0][:, 2:], (2, 2)))
+    assert shared is tree[1] and repeated(tree, flags, 3)[0] is tree[0]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_solutions(options):
+    def fn(rate):
+        found = solve(rate, **OPTIONS[options])
+        return found.ys, found.ts, found.status, found.stats.accepted, found.stats.rejected, found.t_reached
+
+    agree(jax.jit(jax.vmap(fn))(rates()), parts(fn, rates()))
+
+
+@pytest.mark.parametrize(
+    "adjoint", [a if a == "checkpointed" else pytest.param(a, marks=pytest.mark.slow) for a in ADJOINTS]
+)
+def test_gradients(adjoint):
+    options = OPTIONS["fixed" if adjoint == "levels" else "adaptive"]
+    fn = jax.grad(lambda rate: jnp.sum(solve(rate, adjoint=ADJOINTS[adjoint], **options).ys ** 2))
+    agree(jax.jit(jax.vmap(fn))(rates()), parts(fn, rates()))
+
+    def loss(scale):
+        return jnp.sum(
+            jax.vmap(lambda rate: solve(rate, adjoint=ADJOINTS[adjoint], **options).ys)(scale * rates()) ** 2
+        )
+
+    expected = jnp.sum(jax.jit(jax.vmap(fn))(rates()) * rates())
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(jnp.ones(())), expected, rtol=1e-10)
+
+
+def test_forward_mode():
+    fn = lambda rate: jax.jvp(lambda r: solve(r, adjoint=sciml.Direct(), dt=0.05).ys, (rate,), (1.0,))  # noqa: E731
+    agree(jax.jit(jax.vmap(fn))(rates()), parts(fn, rates()))
+
+
+def test_a_last_member_that_fails():
+    """Its copies fail, too, and no other member sees them; `test_failures` has the same of gradients."""
+    found = jax.jit(jax.vmap(lambda r: solve(r, dt=0.05)))(rates().at[-1].set(jnp.nan))
+    np.testing.assert_array_equal(found.status != 0, np.arange(COUNT) == COUNT - 1)
+    agree(found.ys[:-1], jax.jit(jax.vmap(lambda r: solve(r, dt=0.05).ys))(rates()[:-1]))
