@@ -1,5 +1,7 @@
 """How many lanes an ensemble gets, and that those which no member has count for nothing."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,6 +64,17 @@ def test_lanes_that_no_member_has():
     many, shared = repeated(tree, flags, 5)
     np.testing.assert_array_equal(many[:, 3:], np.broadcast_to(tree[0][:, 2:], (2, 2)))
     assert shared is tree[1] and repeated(tree, flags, 3)[0] is tree[0]
+
+
+@pytest.mark.parametrize("options", ["adaptive", "stiff"])
+def test_loops_run_over_them(options):
+    """Which is what no number shows."""
+    fn = lambda rate: jnp.sum(solve(rate, **OPTIONS[options]).ys)  # noqa: E731
+    for member in (fn, jax.grad(fn)):
+        program = jax.jit(jax.vmap(member)).lower(rates()).as_text()
+        loops = [line for line in program.splitlines() if "stablehlo.while" in line]
+        sizes = [re.findall(r"\d+", shape) for line in loops for shape in re.findall(r"tensor<([\dx]+)x[a-z]", line)]
+        assert any("26" in size for size in sizes) and not any("25" in size for size in sizes)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
