@@ -6,6 +6,7 @@ Traced code cannot raise. It returns a code per member instead, and the host rai
 import enum
 
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import ArrayLike, Int, Real
 
 
@@ -132,7 +133,9 @@ def raise_for_status(
         return
     if codes.ndim == 0:
         code = Status(int(codes))
-        at = "" if reached is None or not np.isfinite(reached) else f" at t = {float(np.asarray(reached)):.6g}"
+        # under `jax.grad` outside of `jax.jit` the status is a number, and the time alone is traced
+        known = reached is not None and not isinstance(reached, Tracer) and np.isfinite(reached)
+        at = f" at t = {float(np.asarray(reached)):.6g}" if known else ""
         raise SolveError(f"`{where}` failed{at} with status `{code.name}`. {code.message}", codes)
     flat = codes.reshape(-1)
     failed = np.flatnonzero(flat)

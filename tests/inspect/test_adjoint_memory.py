@@ -76,6 +76,19 @@ def test_a_step_that_ends_early_and_direct():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("steps", [8, 1_000])
+def test_direct_of_a_small_state(steps):
+    """What few steps take is no measure of many: other buffers are larger than what they keep."""
+
+    def swing(t, y, rate):
+        return jnp.stack([y[1], -rate * jnp.sin(y[0])])
+
+    y0 = jax.ShapeDtypeStruct((2,), jnp.float32)
+    options = dict(t1=1.0, dt=1.0 / steps)
+    (row,) = inspect.adjoint_memory(swing, y0, args=ARGS, t0=0.0, adjoints=sciml.Direct, **options).rows
+    assert row.bytes == pytest.approx(planned(swing, y0, adjoint=sciml.Direct(), **options), rel=0.15)
+
+
 def test_the_record_of_a_loop_with_error_control():
     y0 = jax.ShapeDtypeStruct((40_000,), jnp.float32)
 

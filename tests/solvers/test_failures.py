@@ -139,3 +139,16 @@ def test_gradients_where_lanes_are_added(loop, last):
     np.testing.assert_allclose(found[0], first[0] + other[0], rtol=1e-12)
     np.testing.assert_allclose(found[1], np.concatenate([first[1], other[1]]), rtol=1e-12)
     assert (other[0] == 0) == (last == 8)
+
+
+@pytest.mark.parametrize(
+    "adjoint", [sciml.Checkpointed(), sciml.Reversible(), sciml.Direct()], ids=lambda a: type(a).__name__
+)
+def test_a_failure_under_grad_alone(adjoint):
+    """Where the status is known, the error is that of a solve without a gradient."""
+
+    def end(rate):
+        return sciml.solve(lambda t, y, a: a * y**2, 1.0, t0=0.0, t1=2.0, dt=0.1, args=rate, adjoint=adjoint).ys[-1]
+
+    with pytest.raises(sciml.SolveError, match="nonfinite"):
+        jax.grad(end)(jnp.array(1.0))

@@ -6,9 +6,9 @@ gradient of a solve of few steps is compiled, and what it keeps is subtracted. S
 
 $$\text{bytes}(n) = \text{kept}(n) + \text{temporaries}(n_0) - \text{kept}(n_0).$$
 
-The memory of all other gradients does not depend on the number of steps: a reversible method and sensitivities keep
-nothing of the way, and records and tables have a fixed size. The gradient itself is compiled, and the compiler's plan
-read as it is.
+The memory of other gradients does not depend on the number of steps: a reversible method and sensitivities keep
+nothing of the way, and records and tables have a fixed size. With `Direct` the compiler says what a step keeps. There
+the gradient itself is compiled, and the compiler's plan read as it is.
 """
 
 import re
@@ -30,7 +30,6 @@ from ..solvers._plan import Plan
 from ..solvers.adjoints._reversal import needed_coupling
 
 _FEW = 9  # steps: three blocks of three
-_MORE = 16
 
 
 class AdjointRow(NamedTuple):
@@ -117,17 +116,8 @@ def _levels_of_steps(setting: Setting) -> Iterator[AdjointRow]:
             yield AdjointRow(Checkpointed(levels=levels), setting.kept(steps, counts) + working, levels, states)
 
 
-def _direct_through_steps(setting: Setting) -> Iterator[AdjointRow]:
-    """What a step keeps is the compiler's, and grows with the states that are kept."""
-    steps = setting.plan.steps
-    assert steps is not None
-    few, more = (setting.temporaries(Direct(), n) for n in (_FEW, _MORE))
-    kept = [sum(_kept(n, (n,))) for n in (_FEW, _MORE, steps)]
-    each = (more - few) / (kept[1] - kept[0])
-    yield AdjointRow(Direct(), round(few + each * (kept[2] - kept[0])), 1, "what every step computes")
-
-
-def _direct_through_loops(setting: Setting) -> Iterator[AdjointRow]:
+def _direct(setting: Setting) -> Iterator[AdjointRow]:
+    """What a step keeps is the compiler's, so the gradient through all steps is compiled."""
     yield _compiled(setting, Direct(), 1, "what every step computes")
 
 
@@ -196,14 +186,14 @@ _THROUGH_BOTH: dict[type[AbstractAdjoint], _Rule] = {
 """Adjoints whose memory does not depend on the number of steps, so that it need not be known; the more exact first."""
 
 _THROUGH_STEPS: dict[type[AbstractAdjoint], _Rule] = {
-    Direct: _direct_through_steps,
+    Direct: _direct,
     Checkpointed: _levels_of_steps,
     **_THROUGH_BOTH,
 }
 """The rows of each adjoint for a known number of steps; adding an adjoint is adding a function."""
 
 _THROUGH_LOOPS: dict[type[AbstractAdjoint], _Rule] = {
-    Direct: _direct_through_loops,
+    Direct: _direct,
     Checkpointed: _slots_of_loops,
     **_THROUGH_BOTH,
 }

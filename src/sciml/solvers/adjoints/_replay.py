@@ -352,12 +352,12 @@ def without_lost(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
 
 
 IN_FORWARD_MODE = (
-    "forward mode (`jax.jvp`, `jax.jacfwd`) does not go through `adjoint=sciml.Checkpointed()`, the default, nor "
-    "through others with a rule of reverse mode: use `adjoint=sciml.Direct()`, or `sciml.Forward()` for many members."
+    "forward mode (`jax.jvp`, `jax.jacfwd`) does not go through this `adjoint`, which has a rule of reverse mode, as "
+    "`sciml.Checkpointed()`, the default, has: use `adjoint=sciml.Direct()`, or `sciml.Forward()` for many members."
 )
 
 REVERSE_TWICE = (
-    "A gradient through `adjoint=sciml.Checkpointed()`, the default, and through others with a rule of reverse mode, "
-    "cannot be differentiated in reverse mode again, but in forward mode it can: take `jax.jacfwd(jax.grad(f))` or "
+    "A gradient through an `adjoint` with a rule of reverse mode, as `sciml.Checkpointed()`, the default, has, cannot "
+    "be differentiated in reverse mode again, but in forward mode it can: take `jax.jacfwd(jax.grad(f))` or "
     "`jax.hessian(f)`, and `jax.jvp(jax.grad(f), (x,), (v,))` for a product with a vector."
 )
