@@ -136,5 +136,5 @@ def test_over_devices():
     batch = starts(2 * COUNT), rates(count=2 * COUNT)
     fn = jax.vmap(lambda y0, rate: solve(y0, rate).ys)
     sharded = jax.jit(jax.shard_map(fn, mesh=mesh, in_specs=P("members"), out_specs=P("members")))
-    np.testing.assert_allclose(sharded(*batch), jax.jit(fn)(*batch), rtol=1e-12)
+    np.testing.assert_allclose(sharded(*batch), jax.jit(fn)(*batch), rtol=1e-10, atol=1e-10)
     assert sciml.inspect.collectives(sharded, *batch) == []
