@@ -49,7 +49,8 @@ def steps(solution):
 
 
 def rounding():
-    return 1e4 * float(jnp.finfo(jnp.result_type(float)).eps)
+    """Of programs with other numbers of lanes; the fast members enlarge it on their way."""
+    return 1e-8 if jax.config.jax_enable_x64 else 2e-3
 
 
 def agree(found, expected):
