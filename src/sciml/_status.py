@@ -6,8 +6,9 @@ Traced code cannot raise. It returns a code per member instead, and the host rai
 import enum
 
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import ArrayLike, Int, Real
+
+from ._checks import concrete
 
 
 class Status(enum.IntEnum):
@@ -134,7 +135,7 @@ def raise_for_status(
     if codes.ndim == 0:
         code = Status(int(codes))
         # under `jax.grad` outside of `jax.jit` the status is a number, and the time alone is traced
-        known = reached is not None and not isinstance(reached, Tracer) and np.isfinite(reached)
+        known = reached is not None and concrete(reached) and np.isfinite(reached)
         at = f" at t = {float(np.asarray(reached)):.6g}" if known else ""
         raise SolveError(f"`{where}` failed{at} with status `{code.name}`. {code.message}", codes)
     flat = codes.reshape(-1)

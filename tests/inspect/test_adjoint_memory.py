@@ -75,7 +75,6 @@ def test_a_step_that_ends_early_and_direct():
         assert abs(found[adjoint] - expected) < 0.15 * expected
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("steps", [8, 1_000])
 def test_direct_of_a_small_state(steps):
     """What few steps take is no measure of many: other buffers are larger than what they keep."""
@@ -89,6 +88,7 @@ def test_direct_of_a_small_state(steps):
     assert row.bytes == pytest.approx(planned(swing, y0, adjoint=sciml.Direct(), **options), rel=0.15)
 
 
+@pytest.mark.slow
 def test_the_record_of_a_loop_with_error_control():
     y0 = jax.ShapeDtypeStruct((40_000,), jnp.float32)
 

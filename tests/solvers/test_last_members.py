@@ -49,7 +49,7 @@ def steps(solution):
 
 
 def rounding():
-    """Of programs with other numbers of lanes; the fast members enlarge it on their way."""
+    """By how much two programs differ: where a step is smooth its error is rounding, and so is its next size."""
     return 1e-8 if jax.config.jax_enable_x64 else 2e-3
 
 
@@ -68,8 +68,8 @@ def test_the_same_solutions(slow):
     agree(found, lockstep)
     executed = np.asarray(found.stats.executed)
     assert np.all(executed >= steps(found)) and executed.max() == steps(found).max()
-    waited = executed < executed.max()  # members that were done when the others moved
-    assert waited.sum() >= COUNT - COUNT // 4 if slow == COUNT // 8 else True
+    if slow == COUNT // 8:  # the others were done when these moved
+        assert np.sum(executed < executed.max()) >= COUNT - COUNT // 4
     assert float(found.stats.lane_efficiency) >= float(lockstep.stats.lane_efficiency)
 
 

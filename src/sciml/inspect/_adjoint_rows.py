@@ -163,7 +163,7 @@ _TOLERANCES = "right to the tolerances"
 
 
 def _compiled(setting: Setting, adjoint: AbstractAdjoint, solves: int, keeps: str, caveat: str = "") -> AdjointRow:
-    """Returns a row whose memory does not depend on the number of steps, or why there is none."""
+    """Returns a row whose memory is the compiler's plan of the whole gradient, or why there is none."""
     try:
         return AdjointRow(adjoint, setting.temporaries(adjoint, None), solves, keeps, caveat)
     except (TypeError, ValueError) as error:  # the adjoint's own refusal, when it is traced

@@ -1,11 +1,12 @@
 """The last members of an ensemble: where a step is dear, they go on over fewer lanes.
 
-In lockstep every lane executes the steps of the slowest member. With a network as vector field a step is hundreds of
-times the work of looking who is done. So once no more than a quarter of the members are left, these are moved to as
-many lanes, and march to their end there. Their steps are the same.
+In lockstep every lane executes the steps of the slowest member. With a network as vector field a step is far more work
+than to look who is done. So once no more than a quarter of the members are left, these are moved to as many lanes, and
+march to their end there. Their steps are the same.
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -13,16 +14,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from .._loops import while_loop
-from ..kernels.lanes import Lanes, Member, is_value
-from ..kernels.lanes._values import shared_and_large
+from ..kernels.lanes import Lanes, Member
 from ._march import Operands, State
 from ._result import Result
+from ._totals import share_much
 
 _SHARE = 4
 """One member in so many is moved."""
 
+_MULTIPLE = 16
+"""The number of lanes is a multiple of it, which is whole vectors of every dtype."""
+
 _FEWEST = 2048
-"""With fewer members the move costs more than the steps it saves."""
+"""With fewer members the move costs about as much as the steps it saves."""
 
 
 def lanes_of_last(lanes: Lanes | Member, operands: Operands) -> int:
@@ -34,8 +38,9 @@ def lanes_of_last(lanes: Lanes | Member, operands: Operands) -> int:
     """
     if not isinstance(lanes, Lanes) or lanes.count is None or lanes.count < _FEWEST:
         return 0
-    dear = any(map(shared_and_large, jax.tree.leaves(operands.field, is_leaf=is_value)))
-    return -(-lanes.count // _SHARE // 16) * 16 if dear and jax.default_backend() == "cpu" else 0
+    if jax.default_backend() != "cpu" or not share_much(operands.field):
+        return 0
+    return math.ceil(lanes.count / _SHARE / _MULTIPLE) * _MULTIPLE
 
 
 def march_last(loop: Any, width: int, turns: Int[Array, ""], state: State, operands: Operands) -> Result:

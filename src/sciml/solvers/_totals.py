@@ -28,7 +28,12 @@ def has_totals(lanes: Lanes | Member, stepper: AbstractStepper, diff: PyTree) ->
     """
     if not isinstance(lanes, Lanes) or not lanes.totals or lanes.count is None or not stepper.transposes:
         return False
-    return any(map(shared_and_large, jax.tree.leaves(diff, is_leaf=is_value)))
+    return share_much(diff)
+
+
+def share_much(values: PyTree) -> bool:
+    """Returns whether some of the lane values is large and the same for all members, as a network's weights are."""
+    return any(map(shared_and_large, jax.tree.leaves(values, is_leaf=is_value)))
 
 
 def pull_back(
