@@ -121,7 +121,7 @@ def _direct(setting: Setting) -> Iterator[AdjointRow]:
     yield _compiled(setting, Direct(), 1, "what every step computes")
 
 
-def _slots_of_loops(setting: Setting) -> Iterator[AdjointRow]:
+def _last_steps(setting: Setting) -> Iterator[AdjointRow]:
     """The record's size does not depend on the number of steps, so the compiler's plan is read as it is."""
     least = Checkpointed(segments=16)
     yield AdjointRow(Checkpointed(), setting.temporaries(Checkpointed(), None), 1, "all steps, as far as the record")
@@ -194,7 +194,7 @@ _THROUGH_STEPS: dict[type[AbstractAdjoint], _Rule] = {
 
 _THROUGH_LOOPS: dict[type[AbstractAdjoint], _Rule] = {
     Direct: _direct,
-    Checkpointed: _slots_of_loops,
+    Checkpointed: _last_steps,
     **_THROUGH_BOTH,
 }
 """The same where a loop finds the end."""

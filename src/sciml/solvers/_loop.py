@@ -18,9 +18,9 @@ from ..kernels.lanes import Lanes, Member, is_value
 from ._in_kernel import columns_in_kernel, in_kernel, until_done
 from ._last_members import lanes_of_last, march_last
 from ._march import Dense, March, Operands, Outcome, Restart, State, known
-from ._record import blank, power_of_two, put, room, thin
+from ._record import power_of_two, put, thin
 from ._result import Result, Saves
-from ._stretches import Numbers, Residuals, outcomes_of, spare_slots
+from ._stretches import Numbers, Outcomes, Residuals, blank_restarts, outcomes_of
 from ._totals import has_totals, pull_back
 
 ZEROED_AT_MOST = 2**24
@@ -36,7 +36,7 @@ class Loop(eqx.Module):
         lanes: The engine.
         max_steps: The limit on attempted steps of a member.
         slopes: Whether saved times are differentiated.
-        slots: The number of slots of the record, a power of two.
+        slots: How many of the last turns' outcomes are kept for the way back, a power of two.
         count: The number of fixed steps before the last shorter one, where that is known when traced.
         tail: Whether there is such a shorter one.
         impl: What runs many members: XLA, or a kernel.
@@ -52,12 +52,12 @@ class Loop(eqx.Module):
     impl: str = eqx.field(static=True, default="xla")
 
     def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Loop":
-        """Returns the loop over other lanes, with as many slots as there is room for.
+        """Returns the loop over other lanes, which keeps as many outcomes as there is room for.
 
         Args:
             lanes: The engine.
             state_bytes: The size of one member's state.
-            room: How much may be recorded; its `segments` are slots.
+            room: How much may be recorded; its `segments` are outcomes.
 
         Raises:
             ValueError: If levels are asked for: the number of steps is not known.
@@ -133,54 +133,56 @@ class Loop(eqx.Module):
 
         def until(carry, target):
             def turn(carry):
-                number, state, record = carry
+                number, state, kept = carry
                 state, outcome = self.attempt(state, operands, target)
-                return number + 1, state, put(record, number, record.slots.pack(outcome))
+                return number + 1, state, kept.write(number, outcome)
 
-            def fill(carry):
-                number, state, record = carry
-                carry = number, state, thin(record, number)
-                return self._while_loop(
-                    lambda c: self._pending(c[1], target) & (c[0] < room(c[2])),
+            def stretch(carry):
+                number, state, kept, restarts = carry
+                restarts = put(thin(restarts, number), number, state.restart)
+                stop = (jax.lax.div(number, restarts.stride) + 1) * restarts.stride
+                carry = self._while_loop(
+                    lambda c: self._pending(c[1], target) & (c[0] < stop),
                     turn,
-                    carry,
+                    (number, state, kept),
                     like=like,
                     together=together,
                 )
+                return *carry, restarts
 
             like = (operands, target)
-            return self._while_loop(lambda c: self._pending(c[1], target), fill, carry, like=like, together=together)
+            return self._while_loop(lambda c: self._pending(c[1], target), stretch, carry, like=like, together=together)
+
+        def residuals(carry, inside, slopes):
+            _, _, kept, restarts = carry
+            count = self.lanes.count
+            return Residuals(kept.rows.parts(count), restarts.slots.parts(count), inside, slopes)
 
         state = self.start(y0, operands)
         outcome = jax.eval_shape(lambda s: self.attempt(s, operands, operands.span)[1], state)
-        record = blank(outcome, self.slots, spare_slots(self.slots, self.max_steps))
-        carry = to_varying((jnp.zeros((), jnp.int32), state, record), vma_of((state, operands)))
+        kept = Outcomes.blank(outcome, self.slots)
+        restarts = blank_restarts(state.restart, self.slots, self.max_steps)
+        carry = to_varying((jnp.zeros((), jnp.int32), state, kept, restarts), vma_of((state, operands)))
         if saves is None:
-            number, state, record = until(carry, operands.span)
-            numbers = Numbers(record.stride, number, None)
-            return (
-                self.result(state, self.end(state, operands), number),
-                Residuals(record.slots.parts(self.lanes.count), state.restart.elapsed, None, None),
-                numbers,
-            )
+            carry = until(carry, operands.span)
+            number, state, _, restarts = carry
+            numbers = Numbers(restarts.stride, number, None)
+            return self.result(state, self.end(state, operands), number), residuals(carry, None, None), numbers
 
         def advance(carry, time, beyond):
             return until(carry, self.stop(time, saves, operands, beyond))
 
         def save(carry, time):
-            number, state, _ = carry
+            number, state, *_ = carry
             target = self._target(time, saves)
             inside = (state.dense.elapsed, state.dense.h)
             slope = self._slope(state, operands, target) if self.slopes else None
             return self.saved(state, operands, target), number, inside, slope
 
         carry, (ys, after, inside, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
-        number, state, record = carry
-        return (
-            self.result(state, ys, number),
-            Residuals(record.slots.parts(self.lanes.count), state.restart.elapsed, inside, slopes),
-            Numbers(record.stride, number, after),
-        )
+        number, state, _, restarts = carry
+        numbers = Numbers(restarts.stride, number, after)
+        return self.result(state, ys, number), residuals(carry, inside, slopes), numbers
 
     def backward(
         self,
@@ -294,7 +296,7 @@ class Loop(eqx.Module):
 
         accepted = lanes.leave(outcome.accepted)
         of_step = (y_bar, dense_bar) if with_dense else y_bar
-        new_y, more = pull_back(lanes, step, accepted, of_step, outcome.start.y, diff, held, outcome)
+        new_y, more = pull_back(lanes, step, accepted, of_step, outcome.y, diff, held, outcome)
 
         def choose(accepted, y_bar, dense_bar, new_y):
             y_bar = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), new_y, y_bar)
@@ -314,7 +316,7 @@ class Loop(eqx.Module):
         def step(y, diff):
             return self._step_again(y, diff, held, outcome, dense_bar is not None)
 
-        _, pull = jax.vjp(step, outcome.start.y, diff)
+        _, pull = jax.vjp(step, outcome.y, diff)
         new_y, new_diff = pull(y_bar if dense_bar is None else (y_bar, dense_bar))
 
         def choose(new, old):

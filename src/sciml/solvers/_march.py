@@ -93,14 +93,18 @@ class State(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What an attempted step did, enough to replay it and to go on from it.
+    """What an attempted step did, enough to repeat it.
 
     Attributes:
-        start: Where it started; its `h` is the length that was tried.
+        elapsed: The time since t0 at its start.
+        h: The length that was tried.
+        y: The state at its start.
         accepted: Whether it was accepted.
     """
 
-    start: Restart
+    elapsed: Array
+    h: Array
+    y: Y
     accepted: Array
 
 
@@ -224,15 +228,16 @@ class March(eqx.Module):
         if state.dense is not None:
             dense = _where(accepted, Dense(elapsed, h, y, step.dense), state.dense)
         memory = _where(accepted, step.memory, state.memory)
-        return State(restart, memory, dense, *counts), Outcome(state.restart._replace(h=h), accepted)
+        return State(restart, memory, dense, *counts), Outcome(elapsed, h, y, accepted)
 
     def replay(self, y: Y, operands: Operands, outcome: Outcome) -> tuple[Y, Dense]:
         """Repeats an accepted step; only the last step's length depends on the end time."""
-        elapsed = outcome.start.elapsed
-        h, _ = up_to(operands.span, elapsed, outcome.start.lost, outcome.start.h, operands.span)
+        elapsed, h = outcome.elapsed, jax.lax.stop_gradient(outcome.h)
+        _, last = up_to(operands.span, elapsed, jnp.zeros_like(elapsed), h, operands.span)
+        h = jnp.where(last, h + (operands.span - jax.lax.stop_gradient(operands.span)), h)
         field, time = self.bound(operands), self.time(elapsed, operands)
         step = self.stepper.retraced(field, time, operands.direction * h, y)
-        return step.y1, Dense(elapsed, outcome.start.h, y, step.dense)
+        return step.y1, Dense(elapsed, outcome.h, y, step.dense)
 
     def saved(self, y: Y, dense: Dense, operands: Operands, elapsed: Array) -> Y:
         """Returns the state at an elapsed time within the last step; linear in `y` and `dense`."""

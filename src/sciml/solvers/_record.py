@@ -1,8 +1,7 @@
 """A record of a loop of unknown length in a fixed number of slots.
 
-Slot `k` holds what the loop carried before turn `k * stride`. The stride starts at one and doubles,
-every second slot being given up, whenever the slots are full. So a short loop is recorded turn by
-turn, and a long one at evenly spread turns from which the others are computed again.
+Slot `k` holds what the loop carried before turn `k * stride`. The stride doubles, every second slot being given up,
+whenever the slots are full. So turns are evenly spread from which the others can be computed again.
 """
 
 import dataclasses
@@ -148,7 +147,7 @@ class Record:
     """The slots, and the stride between their turns.
 
     Attributes:
-        slots: The slots, after them one as a bin, and then those that are spare.
+        slots: The slots, and after them one as a bin.
         stride: The number of turns between two slots.
         capacity: The number of slots.
     """
@@ -158,9 +157,9 @@ class Record:
     capacity: int = dataclasses.field(metadata={"static": True})
 
 
-def blank(item: PyTree[jax.ShapeDtypeStruct | Array], count: int, spare: int = 0) -> Record:
-    """Returns an empty record of `count` slots and some spare ones for items like `item`, arrays or their shapes."""
-    return Record(Buffers.blank(item, count + 1 + spare), jnp.ones((), jnp.int32), count)
+def blank(item: PyTree[jax.ShapeDtypeStruct | Array], count: int, stride: int = 1) -> Record:
+    """Returns an empty record of each `stride`-th turn: `count` slots for items like `item`, arrays or their shapes."""
+    return Record(Buffers.blank(item, count + 1), jnp.full((), stride, jnp.int32), count)
 
 
 def room(record: Record) -> Int[Array, ""]:
@@ -168,11 +167,17 @@ def room(record: Record) -> Int[Array, ""]:
     return record.capacity * record.stride
 
 
-def put(record: Record, turn: Int[Array, ""], item: Packed) -> Record:
-    """Returns the record with the packed item of a turn, if that is a turn to be kept; there must be room."""
+def put(record: Record, turn: Int[Array, ""], item: PyTree[Array]) -> Record:
+    """Returns the record with the item of a turn, if that is a turn to be kept; there must be room."""
     kept = jax.lax.rem(turn, record.stride) == 0
     slot = jnp.where(kept, jax.lax.div(turn, record.stride), record.capacity)
-    return dataclasses.replace(record, slots=record.slots.write(slot, item))
+    return dataclasses.replace(record, slots=record.slots.write(slot, record.slots.pack(item)))
+
+
+def get(slots: Buffers, stride: Int[Array, ""], turn: Int[Array, ""]) -> tuple[Int[Array, ""], PyTree[Array]]:
+    """Returns the last turn up to a given one that a record has kept, and its item."""
+    slot = jax.lax.div(turn, stride)
+    return slot * stride, slots.unpack(slots.read(slot))
 
 
 def thin(record: Record, turn: Int[Array, ""]) -> Record:

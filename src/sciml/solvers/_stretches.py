@@ -1,10 +1,10 @@
 """The outcomes of a loop's turns, which the way back asks for from last to first.
 
-Where every turn was recorded they are read from the record. Otherwise the turns of a stretch are run again, from the
-last slot before it. Rounding may then choose other steps, so the last turn before the next slot is made to end where
-that slot begins.
+Those of the last turns are kept. Turns before them are run again a stretch at a time, from the last restart point that
+was kept. Rounding may then choose other steps, so the last turn of a stretch is made to end where the next one begins.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -13,23 +13,61 @@ from jaxtyping import Array, Int, PyTree
 
 from .._loops import while_loop
 from .._vma import to_varying, vma_of
-from ._march import Operands, Outcome
-from ._record import Buffers, Parts, power_of_two
+from ._march import Operands, Outcome, Restart
+from ._record import Buffers, Parts, Record, blank, get, power_of_two
 from ._result import Saves
+
+_SHORTEST = 16
+"""How many turns a stretch has at least: a loop over fewer would spend more on beginning than on keeping them all."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Outcomes:
+    """The outcomes of the last turns: that of turn `n` in row `n` modulo their number.
+
+    Attributes:
+        rows: The rows.
+        count: Their number.
+    """
+
+    rows: Buffers
+    count: int = dataclasses.field(metadata={"static": True})
+
+    @classmethod
+    def blank(cls, outcome: Outcome, count: int) -> "Outcomes":
+        """Returns room for `count` outcomes like a given one, of arrays or their shapes."""
+        return cls(Buffers.blank(outcome, count), count)
+
+    def write(self, number: Int[Array, ""], outcome: Outcome) -> "Outcomes":
+        """Returns them with the outcome of a turn in place of the oldest."""
+        return dataclasses.replace(self, rows=self.rows.write(self._row(number), self.rows.pack(outcome)))
+
+    def read(self, number: Int[Array, ""]) -> Outcome:
+        """Returns the outcome of a turn, one of the last."""
+        return self.rows.unpack(self.rows.read(self._row(number)))
+
+    def _row(self, number: Int[Array, ""]) -> Int[Array, ""]:
+        return jax.lax.rem(number, jnp.asarray(self.count, number.dtype))
+
+
+def blank_restarts(restart: Restart, outcomes: int, max_steps: int) -> Record:
+    """Returns a record for restart points: enough for stretches of so many outcomes up to the limit on steps."""
+    return blank(restart, max(16, min(outcomes // 4, power_of_two(max_steps) // outcomes)), _SHORTEST)
 
 
 class Residuals(NamedTuple):
     """What the backward loop needs of every member, lanes last on every array.
 
     Attributes:
-        slots: Outcomes of turns.
-        elapsed: The time that the member reached.
+        outcomes: Outcomes of the last turns.
+        restarts: Restart points.
         saved_in: For each saved time, start and length of the step that it lies in.
         slopes: For each saved time, the derivative of the saved state with respect to it, or None.
     """
 
-    slots: Parts
-    elapsed: PyTree
+    outcomes: Parts
+    restarts: Parts
     saved_in: tuple[Array, Array] | None
     slopes: PyTree | None
 
@@ -38,7 +76,7 @@ class Numbers(NamedTuple):
     """What the backward loop needs to know of the loop itself.
 
     Attributes:
-        stride: The number of turns between two slots.
+        stride: The number of turns between two restart points.
         turns: The number of turns of the loop.
         saved_after: For each saved time, the number of turns before it was saved.
     """
@@ -52,23 +90,16 @@ class Cache(NamedTuple):
     """The outcomes that are at hand.
 
     Attributes:
-        outcomes: The slots of the record, and after them those of a stretch of turns that was run again.
-        stretch: The number of that stretch.
-        length: The number of turns in a stretch.
+        outcomes: Those of the turns that were kept or run again last.
+        first: The first of these turns.
     """
 
-    outcomes: Buffers
-    stretch: Int[Array, ""]
-    length: Int[Array, ""]
-
-
-def spare_slots(slots: int, max_steps: int) -> int:
-    """Returns how many slots there are for the turns of a stretch, beside those of the record."""
-    return max(16, min(slots // 4, power_of_two(max_steps) // slots))
+    outcomes: Outcomes
+    first: Int[Array, ""]
 
 
 def outcomes_of(loop: Any, residuals: Residuals, numbers: Numbers, operands: Operands, saves: Saves | None) -> tuple:
-    """Returns what brings the outcomes of a stretch of turns into a cache, what reads one, and the first cache.
+    """Returns what brings the outcomes up to a turn into a cache, what reads one, and the first cache.
 
     Args:
         loop: The `Loop` over the lanes of the way back.
@@ -77,15 +108,12 @@ def outcomes_of(loop: Any, residuals: Residuals, numbers: Numbers, operands: Ope
         operands: Lane values.
         saves: The saved times.
     """
-    stride, spare = numbers.stride, loop.slots + 1
-    flat = stride == 1
-    length = jnp.where(flat, loop.slots, jnp.minimum(stride, spare_slots(loop.slots, loop.max_steps)))
-    slots = to_varying(Buffers.of(residuals.slots), vma_of((operands, residuals)))
-    cache = Cache(slots, jnp.where(flat, 0, -1).astype(jnp.int32), length)
+    restarts = Buffers.of(residuals.restarts)
+    rows = to_varying(Buffers.of(residuals.outcomes), vma_of((operands, residuals)))
+    cache = Cache(Outcomes(rows, loop.slots), jnp.maximum(numbers.turns - loop.slots, 0))
 
     def read(cache, number):
-        row = jnp.where(flat, number, spare + jax.lax.rem(number, length))
-        return cache.outcomes.unpack(cache.outcomes.read(row))
+        return cache.outcomes.read(number)
 
     def target_of(number):
         if saves is None:
@@ -96,42 +124,34 @@ def outcomes_of(loop: Any, residuals: Residuals, numbers: Numbers, operands: Ope
         return loop.stop(time, saves, operands, index >= saves.times.shape[0])
 
     def load(number, cache):
-        stretch = jax.lax.div(number, length)
-        slot = jax.lax.div(number, stride)
-        first, stop = slot * stride, (stretch + 1) * length
+        end = cache.outcomes.read(number + 1).elapsed  # of the turn before in time, which the way back comes from
 
         def turn(carry):
-            number, state, outcomes = carry
-            closing = (number + 1 == jnp.minimum((slot + 1) * stride, numbers.turns)) & ~flat
-            closing = end, loop.shared(closing)
-            state, outcome = loop.attempt(state, operands, target_of(number))
-            outcome = loop.lanes.carry(loop.lanes.call(close, outcome, *closing))
-            row = spare + jax.lax.rem(number, length)
-            return number + 1, state, outcomes.write(row, outcomes.pack(outcome))
+            current, state, outcomes = carry
+            state, outcome = loop.attempt(state, operands, target_of(current))
+            outcome = loop.lanes.carry(loop.lanes.call(close, outcome, end, loop.shared(current == number)))
+            return current + 1, state, outcomes.write(current, outcome)
 
-        slots = cache.outcomes
-        is_last = (slot + 1) * stride >= numbers.turns
-        following = slots.unpack(slots.read(slot + 1)).start.elapsed
-        end = jax.tree.map(lambda a, b: jnp.where(is_last, a, b), residuals.elapsed, following)
-        restart = slots.unpack(slots.read(slot)).start
+        first, restart = get(restarts, numbers.stride, number)
         state = loop.lanes.carry(loop.lanes.call(loop.march.resume, restart, operands))
         # a loop of no turns instead of a conditional, which would copy the cache
-        first = jnp.where(cache.stretch == stretch, stop, first)
+        there = number >= cache.first
         _, _, outcomes = while_loop(
-            lambda c: c[0] < stop,
+            lambda c: c[0] <= number,
             turn,
-            (first, state, slots),
+            (jnp.where(there, number + 1, first), state, cache.outcomes),
             like=(operands, residuals),
             together=loop.march.together.axes,
         )
-        return stretch * length, Cache(outcomes, stretch, length)
+        first = jnp.where(there, cache.first, jnp.maximum(first, number + 1 - loop.slots))
+        return first, Cache(outcomes, first)
 
     return load, read, cache
 
 
 def close(outcome: Outcome, end: Array, closing: Array) -> Outcome:
     """Returns an outcome that ends at a given time, where `closing`."""
-    h = end - outcome.start.elapsed
-    moves = jnp.abs(h) > 1e-3 * outcome.start.h  # otherwise the member waited or failed, and rounding is all there is
-    closed = Outcome(outcome.start._replace(h=h), moves)
+    h = end - outcome.elapsed
+    moves = jnp.abs(h) > 1e-3 * outcome.h  # otherwise the member waited or failed, and rounding is all there is
+    closed = outcome._replace(h=h, accepted=moves)
     return jax.tree.map(lambda a, b: jnp.where(closing, a, b), closed, outcome)

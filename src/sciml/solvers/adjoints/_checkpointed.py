@@ -25,9 +25,8 @@ class Checkpointed(AbstractAdjoint):
     With fixed steps to the end state, whose number is known, states are kept in levels as by
     `sciml.checkpointed_scan`: all of them where `memory` holds them, otherwise $c_1$ of them evenly spread,
     $c_2$ of those between two of these when the gradient comes to them, and so on, at the cost of one more
-    solve for each level after the first. Any other loop records steps in a fixed number of slots; with
-    more steps than slots it keeps evenly spread ones and computes those between again, at the cost of one
-    more solve.
+    solve for each level after the first. Any other loop keeps a fixed number of steps, its last ones, and
+    evenly spread states from which the steps before are computed again, at the cost of one more solve.
 
     At most one of the three is given. `sciml.inspect.adjoint_memory` says what each would take.
 
@@ -38,8 +37,8 @@ class Checkpointed(AbstractAdjoint):
             steps is known; Rosenbrock methods use all for states of 64 bytes or more, whose steps take longer
             than that.
         levels: The number of levels, for fixed steps to the end state; 1 keeps all states.
-        segments: The number of segments of two levels; with error control or saved times, of slots, rounded
-            up to a power of two and to at least 16.
+        segments: The number of segments of two levels; with error control or saved times, of steps that are
+            kept, rounded up to a power of two and to at least 16.
 
     Raises:
         ValueError: If more than one is given or one is not positive; in the solve, if `levels` are asked of a loop

@@ -94,8 +94,7 @@ class ReversalOfLoop(eqx.Module):
             def turn(carry):
                 turns, state, record = carry
                 new, outcome = loop.attempt(state, operands, target)
-                start = outcome.start
-                return turns + 1, new, self._write(record, state.accepted, outcome.accepted, start)
+                return turns + 1, new, self._write(record, state, outcome)
 
             def pending(carry):
                 return lanes.any(lanes.call(self.march.pending, carry[1], target))
@@ -130,11 +129,13 @@ class ReversalOfLoop(eqx.Module):
         end, number, y0 = lanes.leave((*last, lanes.carry(y0)))
         return loop.result(state, ys, turns), Way(end, number, y0, saved_in, record)
 
-    def _write(self, record, number, accepted, start):
+    def _write(self, record, state, outcome):
         """Writes each member's step into its own next row, if it was accepted."""
         lanes = self.lanes
-        elapsed, lost, h, number, accepted = lanes.leave((start.elapsed, start.lost, start.h, number, accepted))
-        row = jnp.stack([elapsed, lost, h])
+        *row, number, accepted = lanes.leave(
+            (outcome.elapsed, state.restart.lost, outcome.h, state.accepted, outcome.accepted)
+        )
+        row = jnp.stack(row)
         index = jnp.where(accepted, number, record.shape[0])
         if lanes.count is None:
             return record.at[index].set(row, mode="drop")

@@ -22,7 +22,7 @@ from ..._types import RealScalarLike, Y
 from ..._vma import match, to_varying, vma_of
 from .._loop import ZEROED_AT_MOST, Loop
 from .._march import Dense, Operands, State
-from .._record import Record, blank, put, thin
+from .._record import Record, blank, get, put, thin
 from .._stepper import AbstractStepper
 
 _RESTARTS = 32
@@ -162,7 +162,7 @@ class Recorder(NamedTuple):
         def stretch(carry):
             count, _, _, state, restarts = carry
             restarts = thin(restarts, count)
-            restarts = put(restarts, count, restarts.slots.pack(state.restart))
+            restarts = put(restarts, count, state.restart)
             begin = state.restart.elapsed
             state, table = self._fill(state, operands, until, carry[2], jnp.asarray(self.turns, jnp.int32))
             return count + 1, begin, table, state, restarts
@@ -189,8 +189,8 @@ class Recorder(NamedTuple):
             The stretches, and the elapsed time up to which the march came, a lane value.
         """
         lanes, restarts = self.loop.lanes, stretches.restarts
-        first = jax.lax.div(number, restarts.stride)
-        state = lanes.carry(lanes.call(self._resume, restarts.slots.unpack(restarts.slots.read(first)), operands))
+        first, restart = get(restarts.slots, restarts.stride, number)
+        state = lanes.carry(lanes.call(self._resume, restart, operands))
         is_last = number + 1 == stretches.number
         span = lanes.carry(operands.span)
 
@@ -203,7 +203,7 @@ class Recorder(NamedTuple):
             state, table = self._fill(state, operands, target, table, most)
             return current + 1, begin, table, state
 
-        current = jnp.where(is_last, number + 1, first * restarts.stride)
+        current = jnp.where(is_last, number + 1, first)
         carry = (current, stretches.begin, stretches.table, state)
         like = (operands, until, stretches)
         _, begin, table, state = while_loop(lambda c: c[0] <= number, fill, carry, like=like)
