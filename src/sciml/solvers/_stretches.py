@@ -124,7 +124,8 @@ def outcomes_of(loop: Any, residuals: Residuals, numbers: Numbers, operands: Ope
         return loop.stop(time, saves, operands, index >= saves.times.shape[0])
 
     def load(number, cache):
-        end = cache.outcomes.read(number + 1).elapsed  # of the turn before in time, which the way back comes from
+        # the way back has just been at the next turn, so that its outcome is at hand
+        end = cache.outcomes.read(number + 1).elapsed
 
         def turn(carry):
             current, state, outcomes = carry
