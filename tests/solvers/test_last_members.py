@@ -49,7 +49,10 @@ def steps(solution):
 
 
 def rounding():
-    """By how much two programs differ: where a step is smooth its error is rounding, and so is its next size."""
+    """By how much two programs differ: where a step is smooth its error is rounding, and so is its next size.
+
+    In float32 a few members in a thousand differ by a step, or by more than that.
+    """
     return 1e-8 if jax.config.jax_enable_x64 else 2e-3
 
 
@@ -61,6 +64,7 @@ def agree(found, expected):
     np.testing.assert_array_equal(steps(found), steps(expected))
 
 
+@pytest.mark.x64
 @pytest.mark.parametrize("slow", [0, 1, COUNT // 8, COUNT // 2, COUNT])
 def test_the_same_solutions(slow):
     found = jax.jit(jax.vmap(solve))(starts(), rates(slow))
@@ -87,6 +91,7 @@ def test_one_member_alone():
         np.testing.assert_allclose(ys[member], alone, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.x64
 def test_members_that_fail():
     """Some fail before the move, some after it, and none disturbs the others."""
     start = starts().at[5].set(jnp.nan)
@@ -105,6 +110,7 @@ def test_members_that_fail():
     np.testing.assert_array_equal(np.flatnonzero(bad), sorted((5, late)))
 
 
+@pytest.mark.x64
 def test_own_end_times_and_backwards():
     ends = jnp.linspace(-0.2, -1.0, COUNT)
     found = jax.jit(jax.vmap(solve))(starts(), rates(), ends)

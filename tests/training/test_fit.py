@@ -279,7 +279,7 @@ def test_many_starts_escape_a_bad_one():
     def residuals(model, data):
         return jnp.sin(model["frequency"] * t) - data
 
-    start = {"frequency": jnp.array(0.9)}
+    start = {"frequency": jnp.array(1.2)}  # in the valley of 1.26, and not on a ridge where rounding decides
     data = np.sin(2.0 * t)
     one = quiet(start, residuals, data, positive=True)
     many = quiet(start, residuals, data, positive=True, starts=12, key=jax.random.key(0))
