@@ -100,6 +100,19 @@ def test_traced_saved_times_outside_the_span(options):
     assert np.isfinite(jax.jit(jax.grad(loss, 1))(0.5, jnp.float32(1.0)))
 
 
+@pytest.mark.parametrize("backwards", [False, True], ids=["forwards", "backwards"])
+@pytest.mark.parametrize("options", [{"dt": 0.1}, {}], ids=["fixed", "adaptive"])
+def test_traced_saved_times_out_of_order(options, backwards):
+    """The solve has gone on when it comes to a time before another: that state is NaN, the others as they are."""
+    ends = dict(t0=1.0, t1=0.0) if backwards else dict(t0=0.0, t1=1.0)
+    options = jax.tree.map(lambda dt: -dt if backwards else dt, options)
+    run = jax.jit(lambda ts: solve(saveat=1.0 - ts if backwards else ts, **ends, **options))
+    right, wrong = run(jnp.array([0.25, 0.75, 0.75, 1.0])), run(jnp.array([0.25, 0.75, 0.5, 1.0]))
+    assert right.status == 0 and wrong.status == int(sciml.Status.invalid_argument)
+    np.testing.assert_array_equal(np.isnan(wrong.ys[:, 0]), [False, False, True, False])
+    np.testing.assert_array_equal(wrong.ys[jnp.array([0, 1, 3])], right.ys[jnp.array([0, 1, 3])])
+
+
 @pytest.mark.parametrize("options", [{}, {"rtol": 1e-3}, {"saveat": [0.5, 1.0]}], ids=["scan", "adaptive", "saves"])
 def test_traced_step_of_the_wrong_sign(options):
     run = jax.jit(lambda dt: solve(dt=dt, **options))

@@ -32,7 +32,7 @@ from ._solution import Solution, Stats
 from ._stable_step import settle_step
 from ._stepper import AbstractStepper
 from ._together import check_adjoint, check_apart, make_together
-from ._traced_arguments import out_of_range, outside
+from ._traced_arguments import misplaced, out_of_range
 from .adjoints import AbstractAdjoint, Checkpointed, Direct
 
 
@@ -87,7 +87,7 @@ def solve(
             that all devices take the same steps.
         saveat: Where to save: None for the end, an array of times within `[t0, t1]` in the
             direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates. Where times are traced, a
-            state outside the interval is NaN, and the status `invalid_argument`.
+            state outside the interval or out of order is NaN, and the status `invalid_argument`.
         adjoint: How derivatives are computed: `Checkpointed()` (reverse mode, the default), `Direct()`
             (forward mode), `Forward()` (both, by few parameters), `Reversible()` (reverse mode in constant
             memory), a continuous adjoint, `Gauss()`, `Interpolating()` or `Backsolve()`, or `Implicit()` (of
@@ -196,11 +196,11 @@ def _solve(
     # cotangents of tables cost as much as what the tables save
     constant = constant and isinstance(field, Parts) and not field.captures
     refused = out_of_range(y0, times, tolerances, plan)
-    saves, beyond = None, None
+    saves, missed = None, None
     if times.saves is not None:
         saves = direction * (times.saves - times.t0)
         if plan.differentiable_times:  # traced, so nobody has looked yet
-            beyond = outside(saves, times, span)
+            missed = misplaced(saves, times, span)
         saves = saves + jax.lax.stop_gradient(jnp.clip(saves, 0, span) - saves)  # rounding alone moves them
     inputs = Operands(
         field=operands,
@@ -250,9 +250,9 @@ def _solve(
     ts, finish = times.saves, partial(plan.stepper.finish, bound)
     if type(plan.stepper).finish is not AbstractStepper.finish:  # the loop's variables are other ones
         ys = finish(ys) if ts is None else jax.vmap(finish)(ys)
-    if beyond is not None:
-        ys = jax.tree.map(lambda x: jnp.where(_over(beyond, x), jnp.full_like(x, jnp.nan), x), ys)
-        status = _or_invalid(status, jnp.any(beyond))
+    if missed is not None:
+        ys = jax.tree.map(lambda x: jnp.where(_over(missed, x), jnp.full_like(x, jnp.nan), x), ys)
+        status = _or_invalid(status, jnp.any(missed))
     if refused is not None:
         ys = known(ys, ~refused)
         status = jnp.where(refused, int(Status.invalid_argument), status).astype(status.dtype)

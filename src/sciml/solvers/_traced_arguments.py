@@ -35,8 +35,8 @@ def out_of_range(y0: PyTree[Array], times: Times, tolerances: Tolerances | None,
     return jnp.any(jnp.stack(wrong)) if wrong else None
 
 
-def outside(saves: Array, times: Times, span: Array) -> Bool[Array, " times"]:
-    """Returns which saved times lie outside the interval.
+def misplaced(saves: Array, times: Times, span: Array) -> Bool[Array, " times"]:
+    """Returns which saved times lie outside the interval, or come after a later one, when the solve has gone on.
 
     Args:
         saves: The saved times from the start, in the direction of time.
@@ -44,7 +44,8 @@ def outside(saves: Array, times: Times, span: Array) -> Bool[Array, " times"]:
         span: The length of the interval.
     """
     slack = 4 * jnp.finfo(span.dtype).eps * jnp.maximum(jnp.abs(times.t0), jnp.abs(times.t1))
-    return ~((saves >= -slack) & (saves <= span + slack))
+    latest = jax.lax.cummax(jnp.where(jnp.isnan(saves), -jnp.inf, saves))
+    return ~((saves >= -slack) & (saves <= span + slack) & (saves >= latest))
 
 
 def _any_below(tolerance: PyTree[Array], y0: PyTree[Array], least: list[float]) -> Bool[Array, ""]:
