@@ -1,5 +1,6 @@
 """States of every form: scalars, PyTrees, complex numbers, both precisions."""
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,6 +60,25 @@ def test_real_and_complex_leaves_together(loop):
     sol = solve(field, y0, loop)
     ts = np.asarray(sol.ts)[:, None]
     np.testing.assert_allclose(sol.ys["z"], np.exp(1j * (1 - np.exp(-ts))), atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("solver", [diffrax.Tsit5(), sciml.solvers.Rosenbrock23()], ids=["tsit5", "rosenbrock23"])
+@pytest.mark.parametrize("loop", ["adaptive", "saves"])
+def test_half_precision(loop, solver, dtype):
+    """With tolerances by default. An element of zero is scaled by `atol` alone, whose inverse squared overflows."""
+
+    def end(y0, rate):
+        sol = solve(lambda t, y, rate: jnp.stack([y[1], -rate * y[0]]), y0, loop, args=rate, solver=solver)
+        return sol.ys[-1], sol.status
+
+    y0, rates = jnp.array([[1, 0], [0, 1]], dtype), jnp.ones(2, dtype)
+    ends, status = jax.vmap(end)(y0, rates)
+    gradient = jax.grad(lambda rates: jnp.sum(jax.vmap(end)(y0, rates)[0][:, 0]))(rates)
+    c, s, bound = np.cos(1), np.sin(1), 8 * float(jnp.finfo(dtype).eps)
+    assert ends.dtype == gradient.dtype == dtype and status.tolist() == [0, 0]
+    np.testing.assert_allclose(np.asarray(ends, float), [[c, -s], [s, c]], atol=bound)
+    np.testing.assert_allclose(np.asarray(gradient, float), [-s / 2, (c - s) / 2], atol=bound)
 
 
 @pytest.mark.x64

@@ -90,7 +90,8 @@ def scaled_error(error: Y, y0: Y, y1: Y, tolerances: Tolerances, norm: Norm | No
 
     By default the root mean square over all elements.
     """
-    return _size(error, jax.tree.map(lambda a, b: jnp.maximum(jnp.abs(a), jnp.abs(b)), y0, y1), tolerances, norm)
+    magnitudes = jax.tree.map(lambda a, b: jnp.maximum(jnp.abs(a), jnp.abs(b)), y0, y1)
+    return _size(error, magnitudes, tolerances, norm).astype(_widest(magnitudes))
 
 
 def _size(values: Y, magnitudes: Y, tolerances: Tolerances, norm: Norm | None) -> Real[Array, ""]:
@@ -111,13 +112,20 @@ def _mean_square(values: Y, magnitudes: Y, tolerances: Tolerances) -> Real[Array
     sizes = jax.tree.leaves(magnitudes)
     rtols, atols = (spread(tol, treedef) for tol in tolerances)
     count = sum(leaf.size for leaf in leaves)
-    dtype = max((size.dtype for size in sizes), key=lambda dtype: jnp.finfo(dtype).bits)
+    dtype = _widest(magnitudes)
+    if jnp.finfo(dtype).bits < 32:  # the square of what is a thousand times too large overflows in float16
+        dtype = jnp.float32
     total = 0.0
     for value, size, rtol, atol in zip(leaves, sizes, rtols, atols):
         scale = jnp.asarray(atol, size.dtype) + jnp.asarray(rtol, size.dtype) * size
         ratio = jnp.abs(value) / scale
+        ratio = ratio.astype(dtype) if jnp.finfo(ratio.dtype).bits < 32 else ratio
         total = total + jnp.sum(ratio * ratio).astype(dtype)
     return cast(Array, total / count)
+
+
+def _widest(tree: PyTree) -> Any:
+    return max((leaf.dtype for leaf in jax.tree.leaves(tree)), key=lambda dtype: jnp.finfo(dtype).bits)
 
 
 def spread(tolerance: PyTree, treedef: Any) -> list:
@@ -143,11 +151,12 @@ def initial_step(
     f0 = field(t, y)
     sizes = jax.tree.map(jnp.abs, y)
     d0 = _size(y, sizes, tolerances, norm)
+    dtype, span = span.dtype, span.astype(d0.dtype)  # sizes may have more bits than time
     d1 = _size(f0, sizes, tolerances, norm)
     small = (d0 < 1e-5) | (d1 < 1e-5)
     h0 = jnp.where(small, 1e-6 * span, 0.01 * d0 / jnp.where(small, jnp.ones_like(d1), d1))
     h0 = jnp.minimum(h0, span)
-    signed = direction * h0
+    signed = direction * h0.astype(dtype)
     y1 = jax.tree.map(lambda a, b: a + signed.astype(a.dtype) * b, y, f0)
     f1 = field(t + signed, y1)
     d2 = _size(jax.tree.map(jnp.subtract, f1, f0), sizes, tolerances, norm) / h0
@@ -158,4 +167,4 @@ def initial_step(
         jnp.maximum(1e-6 * span, h0 * 1e-3),
         jnp.exp(jnp.log(0.01 / jnp.where(flat, jnp.ones_like(largest), largest)) / order),
     )
-    return jnp.minimum(jnp.minimum(100 * h0, h1), span)
+    return jnp.minimum(jnp.minimum(100 * h0, h1), span).astype(dtype)

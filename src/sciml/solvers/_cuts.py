@@ -44,7 +44,7 @@ def cuts_of(saveat: Any, t0: Any, t1: Any, dt: Any, plan: Plan, dtype: Any) -> t
     length = abs(float(dt)) if plan.tail else abs(float(t1) - start) / plan.count
     ratios = np.abs(ts - start) / length
     steps = np.round(ratios).astype(int)
-    slack = 4 * float(np.finfo(dtype).eps) * (np.maximum(np.abs(ts), abs(start)) / length + 1)
+    slack = 4 * float(jnp.finfo(dtype).eps) * (np.maximum(np.abs(ts), abs(start)) / length + 1)
     if np.any(np.abs(ratios - steps) > slack) or np.any(steps > plan.count):
         return None
     found = tuple(steps.tolist())

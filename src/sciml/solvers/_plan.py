@@ -198,14 +198,17 @@ def fixed_steps(controller: Any, dt: Any, rtol: Any, atol: Any) -> bool:
 
 def default_tolerances(dtype: Any) -> tuple[float, float]:
     """Returns relative and absolute tolerance for times of a dtype."""
-    return (1e-4, 1e-6) if float(np.finfo(dtype).eps) > 1e-10 else (1e-6, 1e-9)
+    eps = float(jnp.finfo(dtype).eps)
+    if eps > 1e-4:
+        return max(1e-2, 4 * eps), 1e-3
+    return (1e-4, 1e-6) if eps > 1e-10 else (1e-6, 1e-9)
 
 
 def _count_steps(span: float, dt: float, dtype: Any) -> tuple[int, bool]:
     """Returns the number of whole steps and whether a shorter one follows; one no longer than rounding is none."""
     ratio = span / dt
     nearest = round(ratio)
-    if nearest > 0 and abs(ratio - nearest) <= 4 * float(np.finfo(dtype).eps) * ratio:
+    if nearest > 0 and abs(ratio - nearest) <= 4 * float(jnp.finfo(dtype).eps) * ratio:
         return nearest, False
     return math.floor(ratio), True
 
@@ -217,7 +220,7 @@ def _between_steps(ts: Any, t0: Any, dt: float, stepper: AbstractStepper) -> boo
     if not concrete(ts):
         return False
     ratios = np.abs(np.asarray(ts, np.float64) - float(t0)) / dt
-    eps = float(np.finfo(np.asarray(ts).dtype).eps)
+    eps = float(jnp.finfo(np.asarray(ts).dtype).eps)
     return bool(np.all(np.abs(ratios - np.round(ratios)) <= 4 * eps * np.maximum(ratios, 1)))
 
 

@@ -73,9 +73,9 @@ def solve(
             the model says its eigenvalues (a method `spectrum(t, y, args)` or `spectral_radius(t, y, args)`), fixed
             steps that are too long to be stable at the start are an error, or `invalid_argument` where they are
             traced; and None is a stable step for a method without tolerances or `diffrax.ConstantStepSize()`.
-        rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32. A scalar, an array of the
-            state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
-        atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32.
+        rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32, 1e-2 in float16. A scalar, an array of
+            the state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
+        atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32, 1e-3 in float16.
         solver: A diffrax solver. By default it follows from the model's type, and `Solution.solver` says which it
             was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`, `VelocityVerlet` for an
             `AbstractSecondOrder` with fixed steps, otherwise `diffrax.Tsit5()`. Explicit Runge-Kutta methods and the
