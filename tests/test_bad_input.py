@@ -181,6 +181,9 @@ def test_integer_state(y0):
 
 def test_empty_state():
     refused(ValueError, "`y0` must hold at least one array", y0={})
+    refused(ValueError, r"`y0` must hold at least one number, but its shapes are \(0,\)", y0=np.zeros(0))
+    solver = sciml.solvers.Rosenbrock23()
+    refused(TypeError, "more than 16 unknowns, but `y0` has 20 of float16", y0=np.ones(20, np.float16), solver=solver)
 
 
 def test_state_that_is_no_array():

@@ -22,8 +22,8 @@ def behind_a_branch(holds: Bool[Array, ""], *arrays: Array, otherwise: float = 0
 
 
 def computed_once(*arrays: Array) -> tuple[Array, ...]:
-    """Returns arrays as they are, from a conditional; not where none of them is of real numbers."""
-    first = next((x for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)), None)
+    """Returns arrays as they are, from a conditional; not where none of them holds a real number."""
+    first = next((x for x in arrays if jnp.issubdtype(x.dtype, jnp.floating) and x.size), None)
     if first is None:
         return arrays
     if len(arrays) > 1 and all(x.ndim == 0 for x in arrays):  # a branch copies each of its results

@@ -18,7 +18,7 @@ def check_state(y0: PyTree, name: str = "y0") -> PyTree[Array]:
     """Returns a state as arrays.
 
     Raises:
-        ValueError: If it has no leaves.
+        ValueError: If it has no leaves, or no numbers in them.
         TypeError: If a leaf is not a floating-point or complex array.
     """
     if not jax.tree.leaves(y0):
@@ -40,7 +40,12 @@ def check_state(y0: PyTree, name: str = "y0") -> PyTree[Array]:
             )
         return jax.lax.convert_element_type(x, x.dtype)  # strongly typed
 
-    return jax.tree_util.tree_map_with_path(convert, y0)
+    state = jax.tree_util.tree_map_with_path(convert, y0)
+    if not any(x.size for x in jax.tree.leaves(state)):
+        raise ValueError(
+            f"`{name}` must hold at least one number, but its shapes are {jax.tree.map(jnp.shape, state)}."
+        )
+    return state
 
 
 def check_real(y: Any, model: Any) -> None:

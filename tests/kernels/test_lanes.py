@@ -76,6 +76,18 @@ CASES = (
     Case("fancy index", lambda x, a, s: (x[INDEX], a[INDEX[:2]], a[jnp.array([0, 2]), jnp.array([1, 0])])),
     Case("negative index", lambda x, a, s: x[np.array([-1, -3])]),
     Case("traced index", lambda x, a, s: x[(jnp.abs(s) * 10).astype(jnp.int32) % 3], fallback={"dynamic_slice"}),
+    Case(
+        "index outside",
+        lambda x, a, s: (
+            x.at[INDEX + 1].get(mode="fill", fill_value=0.0),
+            jnp.take(x, jnp.array([0, 9, 2]), mode="fill", fill_value=2.0),
+            jnp.isnan(jnp.take(a, jnp.array([1, 3]), axis=0)).astype(x.dtype) * s,
+            x.at[jnp.array([-4, 0])].get(mode="fill", fill_value=1.0),
+            jnp.take(jnp.array([5, 6]), INDEX, mode="fill", fill_value=1).astype(x.dtype) * s,
+            x.at[np.array([3, 1, 2])].set(x, mode="drop"),
+            x.at[INDEX + 1].get(mode="clip"),
+        ),
+    ),
     Case("boolean mask", lambda x, a, s: a[np.array([True, False, True])]),
     Case("set", lambda x, a, s: (x.at[1].set(s), a.at[:, 0].set(x), x.at[INDEX[:2]].set(0.0))),
     Case(
@@ -109,6 +121,16 @@ CASES = (
     Case("split", lambda x, a, s: jnp.split(jnp.concatenate([x, x]), 3)),
     Case("sum", lambda x, a, s: (jnp.sum(x), a.sum(0), a.mean(1), jnp.var(a), jnp.linalg.norm(x))),
     Case("prod", lambda x, a, s: (jnp.prod(x), jnp.prod(a, axis=1))),
+    Case(
+        "nothing",
+        lambda x, a, s: (
+            x + x[:0].sum() + jnp.prod(x[3:]) + jnp.max(a[:0], initial=2.0),
+            x[:0],
+            jnp.where(jnp.all(x[:0] > 0), s, -s),
+            jax.lax.scan(lambda c, _: (c + 1, c), x, None, length=0),
+        ),
+        fallback={"maybe"},
+    ),
     Case("max", lambda x, a, s: (jnp.max(x), a.min(axis=0), jnp.max(jnp.abs(a)))),
     Case("any", lambda x, a, s: (jnp.any(x > 0), jnp.all(a > -1, axis=0)), reverse=False),
     Case(

@@ -233,6 +233,32 @@ def test_an_inconsistent_start_is_reported():
         run(solver=Rodas5P(mass=np.diag([1.0, 0.0])))
 
 
+@pytest.mark.x64
+@each_solver
+@pytest.mark.parametrize("mass", [None, np.diag([1.0, 0.0])], ids=["ode", "dae"])
+def test_steps_are_those_of_the_system_with_time_as_an_unknown(solver, mass):
+    """The estimate of the error, too, knows how the equations depend on time."""
+
+    def field(t, y, args):
+        return jnp.stack([jnp.cos(t) - y[0], jnp.sin(2 * t) + 2 * y[0] - y[1]])
+
+    def with_time(t, y, args):
+        return jnp.concatenate([field(y[2], y[:2], args), jnp.ones_like(y[2:])])
+
+    y0, options = jnp.array([1.0, 2.0]), dict(t0=0.0, t1=3.0, rtol=1e-5, atol=1e-6)
+    wide = None if mass is None else np.diag([*np.diagonal(mass), 1.0])
+    found = sciml.solve(field, y0, solver=solver(mass=mass), **options)
+    unknowns = jnp.append(y0, 0.0)
+    norm = _rms_without_last
+    expected = sciml.solve(with_time, unknowns, solver=solver(mass=wide), norm=norm, **options)
+    assert found.stats.accepted == expected.stats.accepted and found.stats.rejected == expected.stats.rejected
+    np.testing.assert_allclose(found.ys, expected.ys[:, :2], rtol=1e-9)
+
+
+def _rms_without_last(ratios):
+    return jnp.sqrt(jnp.mean(ratios[:-1] ** 2))
+
+
 def test_equations_that_do_not_determine_the_algebraic_variables_are_reported():
     sol = sciml.solve(
         lambda t, y, args: jnp.stack([y[1], y[0] - 1]),

@@ -40,8 +40,8 @@ def inputs(members):
 
 
 def agree(found, expected):
-    """A step that is computed again may be another one by rounding, and so its derivative with the steps held."""
-    tol = 1e-7 if jax.config.jax_enable_x64 else 1e-2
+    """Steps that are computed again may be other ones by rounding, and so their derivatives with the steps held."""
+    tol = 1e-7 if jax.config.jax_enable_x64 else 1e-3
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=tol, atol=tol * float(jnp.max(jnp.abs(b))))
 
@@ -72,3 +72,28 @@ def test_saved_times(members):
     expected, _ = jax.jit(jax.vmap(gradient(ALL, saveat)))(*inputs(members))
     found, _ = jax.jit(jax.vmap(gradient(16, saveat)))(*inputs(members))
     agree(found, expected)
+
+
+@pytest.mark.parametrize("members", [None, 40])
+def test_many_saved_times_in_single_precision(members):
+    """In float32 the estimate of an error is known to a few digits, so that other steps are chosen the second time."""
+
+    def gradient(segments):
+        def loss(args):
+            def field(t, y, args):
+                return jnp.stack([y[1], -args[0] * y[0] - args[1] * y[1] + args[2] * jnp.sin(3 * t)])
+
+            adjoint, y0 = sciml.Checkpointed(segments=segments), jnp.array([1.0, 0.3], jnp.float32)
+            saveat = jnp.linspace(0.0, 30.0, 161)
+            sol = sciml.solve(field, y0, t0=0.0, t1=30.0, args=args, rtol=1e-4, saveat=saveat, adjoint=adjoint)
+            return jnp.mean(jnp.sin(sol.ys)), sol.stats.accepted + sol.stats.rejected
+
+        return jax.grad(loss, has_aux=True)
+
+    rng = np.random.default_rng(0)
+    args = np.float32(rng.uniform([0.5, 0.02, 0.0], [3.0, 0.3, 1.0], (members or 1, 3)))
+    run = (lambda fn: jax.jit(jax.vmap(fn))(args)) if members else (lambda fn: jax.jit(fn)(args[0]))
+    expected, steps = run(gradient(512))
+    assert 32 < np.min(steps) and np.max(steps) < 512
+    found, _ = run(gradient(16))
+    np.testing.assert_allclose(found, expected, atol=2e-4 * np.max(np.abs(expected)))

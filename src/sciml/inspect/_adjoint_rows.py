@@ -125,7 +125,7 @@ def _last_steps(setting: Setting) -> Iterator[AdjointRow]:
     """The record's size does not depend on the number of steps, so the compiler's plan is read as it is."""
     least = Checkpointed(segments=16)
     yield AdjointRow(Checkpointed(), setting.temporaries(Checkpointed(), None), 1, "all steps, as far as the record")
-    yield AdjointRow(least, setting.temporaries(least, None), 2, "16 steps")
+    yield AdjointRow(least, setting.temporaries(least, None), 3, "16 steps")
 
 
 def _forward(setting: Setting) -> Iterator[AdjointRow]:

@@ -18,9 +18,9 @@ from ..kernels.lanes import Lanes, Member, is_value
 from ._in_kernel import columns_in_kernel, in_kernel, until_done
 from ._last_members import lanes_of_last, march_last
 from ._march import Dense, March, Operands, Outcome, Restart, State, known
-from ._record import power_of_two, put, thin
+from ._record import power_of_two
 from ._result import Result, Saves
-from ._stretches import Numbers, Outcomes, Residuals, blank_restarts, outcomes_of
+from ._stretches import Numbers, Outcomes, Rerun, Residuals, way_back
 from ._totals import has_totals, pull_back
 
 ZEROED_AT_MOST = 2**24
@@ -137,52 +137,37 @@ class Loop(eqx.Module):
                 state, outcome = self.attempt(state, operands, target)
                 return number + 1, state, kept.write(number, outcome)
 
-            def stretch(carry):
-                number, state, kept, restarts = carry
-                restarts = put(thin(restarts, number), number, state.restart)
-                stop = (jax.lax.div(number, restarts.stride) + 1) * restarts.stride
-                carry = self._while_loop(
-                    lambda c: self._pending(c[1], target) & (c[0] < stop),
-                    turn,
-                    (number, state, kept),
-                    like=like,
-                    together=together,
-                )
-                return *carry, restarts
+            return self.while_loop(
+                lambda c: self._pending(c[1], target), turn, carry, like=(operands, target), together=together
+            )
 
-            like = (operands, target)
-            return self._while_loop(lambda c: self._pending(c[1], target), stretch, carry, like=like, together=together)
+        start = self.lanes.leave(y0)
 
-        def residuals(carry, inside, slopes):
-            _, _, kept, restarts = carry
-            count = self.lanes.count
-            return Residuals(kept.rows.parts(count), restarts.slots.parts(count), inside, slopes)
+        def residuals(kept, inside, slopes):
+            return Residuals(kept.rows.parts(self.lanes.count), start, inside, slopes)
 
         state = self.start(y0, operands)
         outcome = jax.eval_shape(lambda s: self.attempt(s, operands, operands.span)[1], state)
-        kept = Outcomes.blank(outcome, self.slots)
-        restarts = blank_restarts(state.restart, self.slots, self.max_steps)
-        carry = to_varying((jnp.zeros((), jnp.int32), state, kept, restarts), vma_of((state, operands)))
+        carry = (jnp.zeros((), jnp.int32), state, Outcomes.blank(outcome, self.slots))
+        carry = to_varying(carry, vma_of((state, operands)))
         if saves is None:
-            carry = until(carry, operands.span)
-            number, state, _, restarts = carry
-            numbers = Numbers(restarts.stride, number, None)
-            return self.result(state, self.end(state, operands), number), residuals(carry, None, None), numbers
+            number, state, kept = until(carry, operands.span)
+            result = self.result(state, self.end(state, operands), number)
+            return result, residuals(kept, None, None), Numbers(number, None)
 
         def advance(carry, time, beyond):
             return until(carry, self.stop(time, saves, operands, beyond))
 
         def save(carry, time):
-            number, state, *_ = carry
+            number, state, _ = carry
             target = self._target(time, saves)
             inside = (state.dense.elapsed, state.dense.h)
             slope = self._slope(state, operands, target) if self.slopes else None
             return self.saved(state, operands, target), number, inside, slope
 
         carry, (ys, after, inside, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
-        number, state, _, restarts = carry
-        numbers = Numbers(restarts.stride, number, after)
-        return self.result(state, ys, number), residuals(carry, inside, slopes), numbers
+        number, state, kept = carry
+        return self.result(state, ys, number), residuals(kept, inside, slopes), Numbers(number, after)
 
     def backward(
         self,
@@ -213,57 +198,36 @@ class Loop(eqx.Module):
         zeros = jax.tree.map(jnp.zeros_like, diff)
         zeros = zeros if totals else self.lanes.carry(zeros)
         retreat = self._retreat_lanes if totals else self._retreat_each
-        load, read, cache = outcomes_of(self, residuals, numbers, operands, saves)
         leave = self.lanes.leave_totals if totals and isinstance(self.lanes, Lanes) else self.lanes.leave
-        like, together = (operands, residuals, cotangent), self.march.together.axes
+        rerun, y0 = Rerun(self, operands, saves), self._enter(residuals.y0)
 
-        def retreat_to(carry, first):
-            def segment(carry):
-                number, bar, cache = carry
-                begin, cache = load(number - 1, cache)
-
-                def turn(carry):
-                    number, bar = carry
-                    return number - 1, retreat(bar, diff, held, read(cache, number - 1))
-
-                stop = jnp.maximum(first, begin)
-                number, bar = self._while_loop(
-                    lambda c: c[0] > stop, turn, (number, bar), like=(like, cache), together=together
-                )
-                return number, bar, cache
-
-            return self._while_loop(lambda c: c[0] > first, segment, carry, like=like, together=together)
+        def before(bar, outcome):
+            return retreat(bar, diff, held, outcome)
 
         if saves is None:
             y_bar = self.lanes.carry(self._enter(cotangent))
-            _, (y_bar, _, diff_bar), _ = retreat_to((numbers.turns, (y_bar, None, zeros), cache), 0)
+            y_bar, _, diff_bar = way_back(rerun, residuals, numbers, y0, (y_bar, None, zeros), before, None)
             return self.lanes.leave(y_bar), leave(diff_bar), None
 
-        def unsave(carry, save, beyond):
-            after, time, (start, length), cotangent = save
-            after = jnp.where(beyond, 0, after)
-            _, (y_bar, dense_bar, diff_bar), cache = retreat_to(carry, after)
+        def unsave(bar, index, inside, used):
+            y_bar, dense_bar, diff_bar = bar
+            time, here = jax.tree.map(
+                lambda x: jax.lax.dynamic_index_in_dim(x, index, 0, False), (saves.times, cotangent)
+            )
+            target = self._target(time, saves)
             y_bar, dense_bar = self.lanes.carry(
                 self.lanes.call(
-                    self._unsave,
-                    (y_bar, dense_bar),
-                    self._enter(cotangent),
-                    (start, length),
-                    held,
-                    self._target(time, saves),
-                    self.shared(~beyond),
+                    self._unsave, (y_bar, dense_bar), self._enter(here), inside, held, target, self.shared(used)
                 )
             )
-            return after, (y_bar, dense_bar, diff_bar), cache
+            return y_bar, dense_bar, diff_bar
 
         y_bar = self.lanes.call(
             lambda c: jax.tree.map(lambda x: jnp.zeros_like(x), c), self._enter(jax.tree.map(lambda c: c[0], cotangent))
         )
         dense_bar = self.lanes.call(lambda y: (y, self.march.stepper.blank_dense(y)), y_bar)
-        carry = (numbers.turns, (*self.lanes.carry((y_bar, dense_bar)), zeros), cache)
-        xs = (numbers.saved_after, saves.times, residuals.saved_in, cotangent)
-        carry, _ = scan_to_end(unsave, lambda carry, save: None, carry, xs, reverse=True, like=like)
-        _, (y_bar, dense_bar, diff_bar), _ = carry
+        bar = (*self.lanes.carry((y_bar, dense_bar)), zeros)
+        y_bar, dense_bar, diff_bar = way_back(rerun, residuals, numbers, y0, bar, before, unsave)
         # times saved at the very start were read from the blank step, whose start is the initial state
         y_bar = self.lanes.call(lambda a, b: jax.tree.map(jnp.add, a, b), y_bar, dense_bar[0])
         times_bar = None
@@ -273,7 +237,7 @@ class Loop(eqx.Module):
         return self.lanes.leave(y_bar), leave(diff_bar), times_bar
 
     @property
-    def _while_loop(self) -> Any:
+    def while_loop(self) -> Any:
         """The loop for what has a gradient, whose carry is large: where there are no lanes, of many scalars."""
         return packed_while_loop if self.lanes.count is None else while_loop
 

@@ -9,7 +9,8 @@ from ._rosenbrock import Tableau
 from ._rosenbrock_solver import AbstractRosenbrockSolver
 
 # Published as k1 = W \ (F0 + h d T), k2 = W \ (F1 - M k1) + k1, y1 = y + h k2,
-# k3 = W \ (F2 - e (M k2 - F1) - 2 (M k1 - F0) + h T), error h/6 (k1 - 2 k2 + k3).
+# k3 = W \ (F2 - e (M k2 - F1) - 2 (M k1 - F0) + h d T), error h/6 (k1 - 2 k2 + k3), as for the system with time as
+# one more unknown. With another weight of the last T the estimate would be of first order where f depends on time.
 # Here h d (k1, k2 - k1, k3 - e (k2 - k1) - 2 k1) are the stages, so that no slope meets another's.
 _D = 1 / (2 + math.sqrt(2))
 _E = 6 + math.sqrt(2)
@@ -18,7 +19,7 @@ _TABLEAU = Tableau(
     a=((), (1 / (2 * _D),), (1 / _D, 1 / _D)),
     c=((), (-1 / _D,), (-2 / _D, -_E / _D)),
     nodes=(0.0, 0.5, 1.0),
-    d=(_D, 0.0, 1 - 2 * _D),
+    d=(_D, 0.0, -_D),
     weights=(1 / _D, 1 / _D, 0.0),
     error_weights=(1 / (6 * _D), (_E - 2) / (6 * _D), 1 / (6 * _D)),
     dense=((0.0, -1 / (_D * (1 - 2 * _D)), 0.0),),

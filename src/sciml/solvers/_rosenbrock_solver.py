@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 from .._types import Args, BoolScalarLike, RealScalarLike, Y
 from ._mass import Mass
 from ._rosenbrock import Rosenbrock, Tableau, interpolated
+from ._small_lu import SMALL
 from ._stepping_solver import AbstractSteppingSolver
 
 
@@ -62,7 +63,7 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
 
         Raises:
             ValueError: If the mass matrix does not fit the state.
-            TypeError: If the state is complex.
+            TypeError: If the state is complex, or large and of half precision.
         """
         name, leaves = type(self).__name__, jax.tree.leaves(y0)
         if any(jnp.iscomplexobj(x) for x in leaves):
@@ -71,6 +72,12 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
                 "imaginary parts."
             )
         size = sum(jnp.size(x) for x in leaves)
+        half = [x.dtype.name for x in leaves if jnp.finfo(x.dtype).bits < 32]
+        if half and size > SMALL:
+            raise TypeError(
+                f"`solver={name}()` needs a state of float32 or float64 for more than {SMALL} unknowns, but `y0` has "
+                f"{size} of {half[0]}, in which no library solves linear systems."
+            )
         if self.mass is not None and self.mass.size != size:
             raise ValueError(
                 f"`{name}(mass=...)` must have shape {(size, size)}, since the state has {size} elements, but has "

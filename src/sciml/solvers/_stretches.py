@@ -1,20 +1,24 @@
 """The outcomes of a loop's turns, which the way back asks for from last to first.
 
-Those of the last turns are kept. Turns before them are run again a stretch at a time, from the last restart point that
-was kept. Rounding may then choose other steps, so the last turn of a stretch is made to end where the next one begins.
+Those of the last turns are kept. Where a loop had more, the way back begins with running it again, keeps restart points
+evenly spread, and comes to the outcomes between two of these by running that stretch once more. Rounding may choose
+other steps than the loop did the first time: in float32 the estimate of an error is known to a few digits only. So
+nothing of the first time is used but where it started, and both other times are turns of one loop, which XLA compiles
+once and which therefore chooses the same steps.
 """
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree
 
-from .._loops import while_loop
 from .._vma import to_varying, vma_of
-from ._march import Operands, Outcome, Restart
-from ._record import Buffers, Parts, Record, blank, get, power_of_two
+from ._march import Operands, Outcome, State
+from ._record import Buffers, Parts, Record, blank, get, power_of_two, put, thin
 from ._result import Saves
 
 _SHORTEST = 16
@@ -51,23 +55,18 @@ class Outcomes:
         return jax.lax.rem(number, jnp.asarray(self.count, number.dtype))
 
 
-def blank_restarts(restart: Restart, outcomes: int, max_steps: int) -> Record:
-    """Returns a record for restart points: enough for stretches of so many outcomes up to the limit on steps."""
-    return blank(restart, max(16, min(outcomes // 4, power_of_two(max_steps) // outcomes)), _SHORTEST)
-
-
 class Residuals(NamedTuple):
     """What the backward loop needs of every member, lanes last on every array.
 
     Attributes:
         outcomes: Outcomes of the last turns.
-        restarts: Restart points.
+        y0: The initial state.
         saved_in: For each saved time, start and length of the step that it lies in.
         slopes: For each saved time, the derivative of the saved state with respect to it, or None.
     """
 
     outcomes: Parts
-    restarts: Parts
+    y0: PyTree
     saved_in: tuple[Array, Array] | None
     slopes: PyTree | None
 
@@ -76,83 +75,226 @@ class Numbers(NamedTuple):
     """What the backward loop needs to know of the loop itself.
 
     Attributes:
-        stride: The number of turns between two restart points.
         turns: The number of turns of the loop.
         saved_after: For each saved time, the number of turns before it was saved.
     """
 
-    stride: Int[Array, ""]
     turns: Int[Array, ""]
     saved_after: Int[Array, " saves"] | None
 
 
-class Cache(NamedTuple):
-    """The outcomes that are at hand.
+class Point(NamedTuple):
+    """From where a loop goes on.
 
     Attributes:
-        outcomes: Those of the turns that were kept or run again last.
-        first: The first of these turns.
+        state: The march, without its last step.
+        inside: Start and length of that step, or None without saved times.
+        index: How many saved times have been reached.
+    """
+
+    state: State
+    inside: tuple[Array, Array] | None
+    index: Int[Array, ""]
+
+
+class Kept(NamedTuple):
+    """What is kept of the turns.
+
+    Attributes:
+        outcomes: Outcomes of the last of them.
+        saved_after: As in `Numbers`.
+        saved_in: As in `Residuals`.
     """
 
     outcomes: Outcomes
-    first: Int[Array, ""]
+    saved_after: Int[Array, " saves"] | None
+    saved_in: tuple[Array, Array] | None
 
 
-def outcomes_of(loop: Any, residuals: Residuals, numbers: Numbers, operands: Operands, saves: Saves | None) -> tuple:
-    """Returns what brings the outcomes up to a turn into a cache, what reads one, and the first cache.
+class Rerun(NamedTuple):
+    """Runs a loop again.
 
-    Args:
+    Attributes:
         loop: The `Loop` over the lanes of the way back.
-        residuals: What it recorded.
-        numbers: Its numbers.
         operands: Lane values.
         saves: The saved times.
     """
-    restarts = Buffers.of(residuals.restarts)
-    rows = to_varying(Buffers.of(residuals.outcomes), vma_of((operands, residuals)))
-    cache = Cache(Outcomes(rows, loop.slots), jnp.maximum(numbers.turns - loop.slots, 0))
 
-    def read(cache, number):
-        return cache.outcomes.read(number)
+    loop: Any
+    operands: Operands
+    saves: Saves | None
 
-    def target_of(number):
-        if saves is None:
-            return operands.span
-        assert numbers.saved_after is not None  # as there are saved times
-        index = jnp.searchsorted(numbers.saved_after, number, side="right")
-        time = jax.lax.dynamic_index_in_dim(saves.times, jnp.minimum(index, saves.times.shape[0] - 1), 0, False)
-        return loop.stop(time, saves, operands, index >= saves.times.shape[0])
+    def start(self, y0: PyTree) -> Point:
+        """Returns where the loop begins; `y0` is a lane value."""
+        state = self.loop.start(y0, self.operands)
+        inside = None if self.saves is None else (state.dense.elapsed, state.dense.h)
+        return Point(state._replace(dense=None), inside, jnp.zeros((), jnp.int32))
 
-    def load(number, cache):
-        # the way back has just been at the next turn, so that its outcome is at hand
-        end = cache.outcomes.read(number + 1).elapsed
+    def pending(self, point: Point) -> Bool[Array, ""]:
+        """Returns whether a member has yet to reach the next saved time, or the end where none is saved."""
+        pending = jnp.any(self.loop.pending(point.state, self._target(point.index)))
+        pending = self.loop.march.together.agreed(pending.astype(jnp.int32)) > 0
+        return pending if self.saves is None else pending & (point.index < self.count)
+
+    def until(self, number: Int[Array, ""], point: Point, kept: Kept, stop: Int[Array, ""]) -> tuple:
+        """Runs the turns from `number` up to `stop` or to the end; returns number, point and what is kept."""
+        loop = self.loop
 
         def turn(carry):
-            current, state, outcomes = carry
-            state, outcome = loop.attempt(state, operands, target_of(current))
-            outcome = loop.lanes.carry(loop.lanes.call(close, outcome, end, loop.shared(current == number)))
-            return current + 1, state, outcomes.write(current, outcome)
+            number, point, kept = carry
+            state, outcome = loop.attempt(point.state, self.operands, self._target(point.index))
+            inside = loop.lanes.carry(loop.lanes.call(_inside, outcome, point.inside))
+            kept = kept._replace(outcomes=kept.outcomes.write(number, outcome))
+            number += 1
+            return number, *self.pass_saved(number, Point(state, inside, point.index), kept)
 
-        first, restart = get(restarts, numbers.stride, number)
-        state = loop.lanes.carry(loop.lanes.call(loop.march.resume, restart, operands))
-        # a loop of no turns instead of a conditional, which would copy the cache
-        there = number >= cache.first
-        _, _, outcomes = while_loop(
-            lambda c: c[0] <= number,
-            turn,
-            (jnp.where(there, number + 1, first), state, cache.outcomes),
-            like=(operands, residuals),
-            together=loop.march.together.axes,
+        return self._while_loop(lambda c: (c[0] < stop) & self.pending(c[1]), turn, (number, point, kept))
+
+    def pass_saved(self, number: Int[Array, ""], point: Point, kept: Kept) -> tuple[Point, Kept]:
+        """Returns them with the saved times that have been reached, all that lie in one step."""
+        if self.saves is None:
+            return point, kept
+
+        def write(carry):
+            index, after, inside = carry
+            at = partial(jax.lax.dynamic_update_index_in_dim, index=index, axis=0)
+            return index + 1, at(after, number), jax.tree.map(lambda all, x: at(all, x), inside, point.inside)
+
+        def reached(carry):
+            return (carry[0] < self.count) & ~self.pending(point._replace(index=carry[0]))
+
+        carry = self._while_loop(reached, write, (point.index, kept.saved_after, kept.saved_in))
+        return point._replace(index=carry[0]), Kept(kept.outcomes, *carry[1:])
+
+    @property
+    def count(self) -> int:
+        """The number of saved times."""
+        return 0 if self.saves is None else self.saves.times.shape[0]
+
+    def _target(self, index: Int[Array, ""]) -> PyTree:
+        if self.saves is None:
+            return self.operands.span
+        time = jax.lax.dynamic_index_in_dim(self.saves.times, jnp.minimum(index, self.count - 1), 0, False)
+        return self.loop.stop(time, self.saves, self.operands, jnp.zeros((), bool))
+
+    def _while_loop(self, cond: Callable, body: Callable, init: tuple) -> tuple:
+        together = self.loop.march.together.axes
+        return self.loop.while_loop(cond, body, init, like=(self.operands, self.saves), together=together)
+
+
+class Way(NamedTuple):
+    """What the way back carries.
+
+    Attributes:
+        number: The number of turns still to go back through.
+        index: The number of saved times still to come to.
+        bar: Cotangents.
+        kept: The outcomes at hand, with where saved times lie.
+        first: The first turn whose outcome is at hand.
+        rerunning: Whether the loop is still being run again.
+        at: How many turns of that have been run.
+        point: Where it is.
+        restarts: A record of such points.
+    """
+
+    number: Int[Array, ""]
+    index: Int[Array, ""]
+    bar: PyTree
+    kept: Kept
+    first: Int[Array, ""]
+    rerunning: Bool[Array, ""]
+    at: Int[Array, ""]
+    point: Point
+    restarts: Record
+
+
+def way_back(
+    rerun: Rerun,
+    residuals: Residuals,
+    numbers: Numbers,
+    y0: PyTree,
+    bar: PyTree,
+    retreat: Callable[[PyTree, Outcome], PyTree],
+    unsave: Callable[[PyTree, Int[Array, ""], Any, Bool[Array, ""]], PyTree] | None,
+) -> PyTree:
+    """Carries cotangents back through all turns of a loop.
+
+    Args:
+        rerun: Runs the loop again.
+        residuals: What it recorded.
+        numbers: Its numbers.
+        y0: Its initial state, a lane value.
+        bar: The cotangents after its last turn.
+        retreat: Returns the cotangents before a turn, `(bar, outcome)`.
+        unsave: Returns the cotangents with that of a saved state, `(bar, index, saved_in, used)`: as they are where it
+            is not `used`. None without saved times.
+    """
+    loop, slots = rerun.loop, rerun.loop.slots
+
+    def last_of(kept, turns):
+        return turns if kept.saved_after is None else kept.saved_after[-1]
+
+    def stretch(way):
+        """Runs a stretch if none is at hand, then goes back through what is, or to the next saved time."""
+        # a loop of no turns instead of a conditional, which would copy what is kept
+        there = ~way.rerunning & ((way.number == 0) | (way.number > way.first))
+        restarts = thin(way.restarts, jnp.where(way.rerunning, way.at, 0))
+        restarts = put(restarts, jnp.where(way.rerunning, way.at, 1), way.point)  # the first turn is never kept
+        begin, point = get(restarts.slots, restarts.stride, jnp.where(way.rerunning, way.at, way.number - 1))
+        stop = jnp.where(way.rerunning, begin + restarts.stride, jnp.where(there, begin, way.number))
+        at, point, kept = rerun.until(begin, point, way.kept, stop)
+
+        rerunning = way.rerunning & rerun.pending(point)
+        number = jnp.where(way.rerunning, last_of(kept, at), way.number)
+        loaded = jnp.maximum(jnp.where(way.rerunning, 0, begin), at - slots)
+        first = jnp.where(there, way.first, loaded)
+
+        index, after = way.index, jnp.zeros((), jnp.int32)
+        if kept.saved_after is not None:
+            after = jnp.where(index > 0, kept.saved_after[jnp.maximum(index - 1, 0)], 0)
+        end = jnp.where(rerunning, number, jnp.maximum(first, after))
+        number, bar = loop.while_loop(
+            lambda c: c[0] > end,
+            lambda c: (c[0] - 1, retreat(c[1], kept.outcomes.read(c[0] - 1))),
+            (number, way.bar),
+            like=(like, kept),
+            together=together,
         )
-        first = jnp.where(there, cache.first, jnp.maximum(first, number + 1 - loop.slots))
-        return first, Cache(outcomes, first)
+        if unsave is not None:
+            used = ~rerunning & (index > 0) & (number == after)
+            row = jnp.maximum(index - 1, 0)
+            inside = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, row, 0, False), kept.saved_in)
+            bar = unsave(bar, row, inside, used)
+            index = index - used.astype(index.dtype)
+        return Way(number, index, bar, kept, first, rerunning, at, point, restarts)
 
-    return load, read, cache
+    like, together = (rerun.operands, rerun.saves, residuals, bar), loop.march.together.axes
+    rows = Outcomes(Buffers.of(residuals.outcomes), slots)
+    kept = Kept(rows, numbers.saved_after, residuals.saved_in)
+    zero = jnp.zeros((), jnp.int32)
+    point = rerun.start(y0)
+    point, kept = rerun.pass_saved(zero, point, kept)
+    way = Way(
+        number=last_of(kept, numbers.turns),
+        index=jnp.full((), rerun.count, jnp.int32),
+        bar=bar,
+        kept=kept,
+        first=jnp.maximum(numbers.turns - slots, 0),
+        rerunning=numbers.turns > slots,
+        at=zero,
+        point=point,
+        restarts=blank(point, max(16, min(slots // 4, power_of_two(loop.max_steps) // slots)), _SHORTEST),
+    )
+    way = to_varying(way, vma_of(like))
+    way = loop.while_loop(
+        lambda way: way.rerunning | (way.number > 0) | (way.index > 0), stretch, way, like=like, together=together
+    )
+    return way.bar
 
 
-def close(outcome: Outcome, end: Array, closing: Array) -> Outcome:
-    """Returns an outcome that ends at a given time, where `closing`."""
-    h = end - outcome.elapsed
-    moves = jnp.abs(h) > 1e-3 * outcome.h  # otherwise the member waited or failed, and rounding is all there is
-    closed = outcome._replace(h=h, accepted=moves)
-    return jax.tree.map(lambda a, b: jnp.where(closing, a, b), closed, outcome)
+def _inside(outcome: Outcome, before: tuple[Array, Array] | None) -> tuple[Array, Array] | None:
+    """Returns start and length of a member's last step."""
+    if before is None:
+        return None
+    here = (outcome.elapsed, outcome.h)
+    return jax.tree.map(lambda a, b: jnp.where(outcome.accepted, a, b), here, before)

@@ -23,7 +23,7 @@ from ..._checks import concrete
 from ..._jaxprs import is_literal, program_called, programs_within, run_equation
 from ..._vma import as_traced, promote, struct, vma_of
 from . import _elementwise as elementwise, _whole as whole_arrays
-from ._movement import MOVEMENTS, moved_by_index
+from ._movement import MOVEMENTS, OUTSIDE, moved_by_index
 from ._values import (
     STAY_SCATTERED_UP_TO,
     Constant,
@@ -252,7 +252,7 @@ def _evaluate_cond(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value] | N
 
 
 def _is_short(scan) -> bool:
-    return scan.params["length"] <= _MOST_TURNS and _operations(scan) <= _MOST_OPERATIONS
+    return 0 < scan.params["length"] <= _MOST_TURNS and _operations(scan) <= _MOST_OPERATIONS
 
 
 def _operations(eqn) -> int:
@@ -321,14 +321,16 @@ def _evaluate_scattered(eqn, inputs: list[Scattered], ev: _Evaluation) -> Sequen
     if name in MOVEMENTS:
         return MOVEMENTS[name](*elements, **eqn.params)
     if name == "gather":
-        moved = moved_by_index(lambda x, i: eqn.primitive.bind(x, i, **eqn.params), elements[:1], elements[1])
+        params = eqn.params | {"fill_value": OUTSIDE}
+        fill = _fill(eqn)
+        moved = moved_by_index(lambda x, i: eqn.primitive.bind(x, i, **params), elements[:1], elements[1], fill)
         return None if moved is None else [moved]
     if name == "scatter":
         moved = moved_by_index(
             lambda x, u, i: eqn.primitive.bind(x, i, u, **eqn.params), [elements[0], elements[2]], elements[1]
         )
         return None if moved is None else [moved]
-    if name in _REDUCTIONS:
+    if name in _REDUCTIONS and elements[0].size:
         return [_reduce(_REDUCTIONS[name], inputs[0], tuple(map(int, eqn.params["axes"])))]  # JAX makes some of NumPy's
     if name == "dot_general":
         return _dot_general(eqn, *inputs)
@@ -338,6 +340,14 @@ def _evaluate_scattered(eqn, inputs: list[Scattered], ev: _Evaluation) -> Sequen
         numbers = np.broadcast_to(np.arange(shape[dimension]).reshape(kept), shape)
         return [scattered_constant(numbers.astype(eqn.params["dtype"])).elements]
     return None
+
+
+def _fill(gather) -> Constant | None:
+    """What a gather returns where its indices lie outside; None where JAX says so for the dtype."""
+    value, dtype = gather.params["fill_value"], gather.outvars[0].aval.dtype
+    if value is None and jnp.issubdtype(dtype, jnp.inexact):
+        value = np.nan
+    return None if value is None else np.asarray(value, dtype)[()]
 
 
 def _elementwise(eqn, inputs: list[Scattered]) -> Sequence[np.ndarray] | None:

@@ -126,13 +126,20 @@ def _(x, update, *starts):
     return [out]
 
 
-def moved_by_index(bind: Callable[..., Any], operands: Sequence[np.ndarray], indices: np.ndarray):
+OUTSIDE = -1
+"""The number of what stands in no operand."""
+
+
+def moved_by_index(
+    bind: Callable[..., Any], operands: Sequence[np.ndarray], indices: np.ndarray, fill: Any = None
+) -> np.ndarray | None:
     """Runs a gather or scatter on the numbers of its elements to learn where each comes from.
 
     Args:
         bind: The primitive as a function of the operands' element numbers and the indices.
         operands: The element arrays that are moved.
         indices: The primitive's indices, which must be constant.
+        fill: What stands where `bind` gives `OUTSIDE`, or None where a rule of its own says so.
 
     Returns:
         The element array of the result, or None where the indices are not constant or an element of
@@ -145,7 +152,8 @@ def moved_by_index(bind: Callable[..., Any], operands: Sequence[np.ndarray], ind
     numbers = [np.arange(o, o + x.size, dtype=np.int32).reshape(x.shape) for o, x in zip(offsets, operands)]
     with jax.ensure_compile_time_eval():
         source = np.asarray(bind(*map(jnp.asarray, numbers), jnp.asarray(constant[0], np.int32)))
-    if source.size and (source.min() < 0 or source.max() >= offsets[-1]):
+    source, inside = source.reshape(-1), source != OUTSIDE
+    if fill is None and not inside.all():
         return None
     pool = [entry for x in operands for entry in x.reshape(-1)]
-    return boxed([pool[i] for i in source.reshape(-1)], source.shape)
+    return boxed([pool[i] if i != OUTSIDE else fill for i in source], inside.shape)

@@ -25,8 +25,10 @@ class Checkpointed(AbstractAdjoint):
     With fixed steps to the end state, whose number is known, states are kept in levels as by
     `sciml.checkpointed_scan`: all of them where `memory` holds them, otherwise $c_1$ of them evenly spread,
     $c_2$ of those between two of these when the gradient comes to them, and so on, at the cost of one more
-    solve for each level after the first. Any other loop keeps a fixed number of steps, its last ones, and
-    evenly spread states from which the steps before are computed again, at the cost of one more solve.
+    solve for each level after the first. Any other loop keeps a fixed number of steps, its last ones. Where it takes
+    more, the way back runs it again and keeps evenly spread states, between two of which it is run once more: two more
+    solves, and others where there are hundreds of times as many steps as are kept. The gradient is then that of the
+    second run, in which rounding may have chosen other steps.
 
     At most one of the three is given. `sciml.inspect.adjoint_memory` says what each would take.
 
