@@ -89,12 +89,12 @@ class Point(NamedTuple):
     Attributes:
         state: The march, without its last step.
         inside: Start and length of that step, or None without saved times.
-        index: How many saved times have been reached.
+        reached: How many saved times have been reached.
     """
 
     state: State
     inside: tuple[Array, Array] | None
-    index: Int[Array, ""]
+    reached: Int[Array, ""]
 
 
 class Kept(NamedTuple):
@@ -132,9 +132,9 @@ class Rerun(NamedTuple):
 
     def pending(self, point: Point) -> Bool[Array, ""]:
         """Returns whether a member has yet to reach the next saved time, or the end where none is saved."""
-        pending = jnp.any(self.loop.pending(point.state, self._target(point.index)))
+        pending = jnp.any(self.loop.pending(point.state, self._target(point.reached)))
         pending = self.loop.march.together.agreed(pending.astype(jnp.int32)) > 0
-        return pending if self.saves is None else pending & (point.index < self.count)
+        return pending if self.saves is None else pending & (point.reached < self.saved)
 
     def until(self, number: Int[Array, ""], point: Point, kept: Kept, stop: Int[Array, ""]) -> tuple:
         """Runs the turns from `number` up to `stop` or to the end; returns number, point and what is kept."""
@@ -142,11 +142,11 @@ class Rerun(NamedTuple):
 
         def turn(carry):
             number, point, kept = carry
-            state, outcome = loop.attempt(point.state, self.operands, self._target(point.index))
+            state, outcome = loop.attempt(point.state, self.operands, self._target(point.reached))
             inside = loop.lanes.carry(loop.lanes.call(_inside, outcome, point.inside))
             kept = kept._replace(outcomes=kept.outcomes.write(number, outcome))
             number += 1
-            return number, *self.pass_saved(number, Point(state, inside, point.index), kept)
+            return number, *self.pass_saved(number, Point(state, inside, point.reached), kept)
 
         return self._while_loop(lambda c: (c[0] < stop) & self.pending(c[1]), turn, (number, point, kept))
 
@@ -161,20 +161,20 @@ class Rerun(NamedTuple):
             return index + 1, at(after, number), jax.tree.map(lambda all, x: at(all, x), inside, point.inside)
 
         def reached(carry):
-            return (carry[0] < self.count) & ~self.pending(point._replace(index=carry[0]))
+            return (carry[0] < self.saved) & ~self.pending(point._replace(reached=carry[0]))
 
-        carry = self._while_loop(reached, write, (point.index, kept.saved_after, kept.saved_in))
-        return point._replace(index=carry[0]), Kept(kept.outcomes, *carry[1:])
+        carry = self._while_loop(reached, write, (point.reached, kept.saved_after, kept.saved_in))
+        return point._replace(reached=carry[0]), Kept(kept.outcomes, *carry[1:])
 
     @property
-    def count(self) -> int:
+    def saved(self) -> int:
         """The number of saved times."""
         return 0 if self.saves is None else self.saves.times.shape[0]
 
     def _target(self, index: Int[Array, ""]) -> PyTree:
         if self.saves is None:
             return self.operands.span
-        time = jax.lax.dynamic_index_in_dim(self.saves.times, jnp.minimum(index, self.count - 1), 0, False)
+        time = jax.lax.dynamic_index_in_dim(self.saves.times, jnp.minimum(index, self.saved - 1), 0, False)
         return self.loop.stop(time, self.saves, self.operands, jnp.zeros((), bool))
 
     def _while_loop(self, cond: Callable, body: Callable, init: tuple) -> tuple:
@@ -187,7 +187,7 @@ class Way(NamedTuple):
 
     Attributes:
         number: The number of turns still to go back through.
-        index: The number of saved times still to come to.
+        left: The number of saved times still to come to.
         bar: Cotangents.
         kept: The outcomes at hand, with where saved times lie.
         first: The first turn whose outcome is at hand.
@@ -198,7 +198,7 @@ class Way(NamedTuple):
     """
 
     number: Int[Array, ""]
-    index: Int[Array, ""]
+    left: Int[Array, ""]
     bar: PyTree
     kept: Kept
     first: Int[Array, ""]
@@ -249,9 +249,9 @@ def way_back(
         loaded = jnp.maximum(jnp.where(way.rerunning, 0, begin), at - slots)
         first = jnp.where(there, way.first, loaded)
 
-        index, after = way.index, jnp.zeros((), jnp.int32)
+        left, after = way.left, jnp.zeros((), jnp.int32)
         if kept.saved_after is not None:
-            after = jnp.where(index > 0, kept.saved_after[jnp.maximum(index - 1, 0)], 0)
+            after = jnp.where(left > 0, kept.saved_after[jnp.maximum(left - 1, 0)], 0)
         end = jnp.where(rerunning, number, jnp.maximum(first, after))
         number, bar = loop.while_loop(
             lambda c: c[0] > end,
@@ -261,12 +261,12 @@ def way_back(
             together=together,
         )
         if unsave is not None:
-            used = ~rerunning & (index > 0) & (number == after)
-            row = jnp.maximum(index - 1, 0)
+            used = ~rerunning & (left > 0) & (number == after)
+            row = jnp.maximum(left - 1, 0)
             inside = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, row, 0, False), kept.saved_in)
             bar = unsave(bar, row, inside, used)
-            index = index - used.astype(index.dtype)
-        return Way(number, index, bar, kept, first, rerunning, at, point, restarts)
+            left = left - used.astype(left.dtype)
+        return Way(number, left, bar, kept, first, rerunning, at, point, restarts)
 
     like, together = (rerun.operands, rerun.saves, residuals, bar), loop.march.together.axes
     rows = Outcomes(Buffers.of(residuals.outcomes), slots)
@@ -276,7 +276,7 @@ def way_back(
     point, kept = rerun.pass_saved(zero, point, kept)
     way = Way(
         number=last_of(kept, numbers.turns),
-        index=jnp.full((), rerun.count, jnp.int32),
+        left=jnp.full((), rerun.saved, jnp.int32),
         bar=bar,
         kept=kept,
         first=jnp.maximum(numbers.turns - slots, 0),
@@ -287,7 +287,7 @@ def way_back(
     )
     way = to_varying(way, vma_of(like))
     way = loop.while_loop(
-        lambda way: way.rerunning | (way.number > 0) | (way.index > 0), stretch, way, like=like, together=together
+        lambda way: way.rerunning | (way.number > 0) | (way.left > 0), stretch, way, like=like, together=together
     )
     return way.bar
 

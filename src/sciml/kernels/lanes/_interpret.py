@@ -347,7 +347,7 @@ def _fill(gather) -> Constant | None:
     value, dtype = gather.params["fill_value"], gather.outvars[0].aval.dtype
     if value is None and jnp.issubdtype(dtype, jnp.inexact):
         value = np.nan
-    return None if value is None else np.asarray(value, dtype)[()]
+    return None if value is None else cast(Constant, np.asarray(value, dtype)[()])
 
 
 def _elementwise(eqn, inputs: list[Scattered]) -> Sequence[np.ndarray] | None:
