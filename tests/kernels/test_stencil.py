@@ -189,6 +189,23 @@ def test_the_gradient_is_that_of_the_reference(name, ndim, kind):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.x64
+def test_what_was_asked_for_before_does_not_matter():
+    """By the rate states are kept, by the state none is."""
+    update = heat(2)
+
+    @jax.jit
+    def loss(rate, u):
+        return jnp.sum(evolve(update, {"u": u}, 7, rate)["u"] ** 2)
+
+    rate, u = jnp.array(0.1), field(SHAPES[2], jnp.float64, 0)
+    members = jax.grad(lambda rate: jnp.sum(jax.vmap(loss, in_axes=(None, 0))(rate, jnp.stack([u, u]))))(rate)
+    by_state = jax.jit(jax.grad(loss, argnums=1))(rate, u)
+    by_rate = jax.jit(jax.grad(loss))(rate, u)
+    np.testing.assert_allclose(members, 2 * by_rate, rtol=1e-10)
+    np.testing.assert_allclose(jnp.vdot(by_state, u), 2 * loss(rate, u), rtol=1e-10)
+
+
 @pytest.mark.slow
 @pytest.mark.x64
 def test_the_gradient_is_that_of_finite_differences():

@@ -205,3 +205,29 @@ def test_gradients_of_solves_within_a_scan(adjoint):
         np.testing.assert_allclose(a, b, rtol=1e-6, err_msg=str(i))
     found = jax.jit(jax.grad(lambda r: jnp.sum(jax.lax.map(lambda r: end(y0, r), r))))(rates)
     np.testing.assert_allclose(found, -np.exp(-rates / 2), rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "adjoint, size",
+    [
+        pytest.param(sciml.Gauss(), 2, id="gauss"),
+        pytest.param(sciml.Backsolve(), 2, id="backsolve"),
+        pytest.param(sciml.Checkpointed(), 2, id="over_lanes"),
+        pytest.param(sciml.Checkpointed(), 1024, id="one_after_another"),
+    ],
+)
+def test_what_was_asked_for_before_does_not_matter(adjoint, size):
+    """One function under `jit`, differentiated by one argument, then by another, then by the first again."""
+
+    @jax.jit
+    def total(rate, y0):
+        sol = sciml.solve(lambda t, y, k: -k * y, y0, t0=0.0, t1=1.0, args=rate, dt=0.25, adjoint=adjoint, throw=False)
+        return jnp.sum(sol.ys)
+
+    rate, y0 = jnp.array(0.5), jnp.ones(size)
+    members = jax.grad(lambda rate: jnp.sum(jax.vmap(total, in_axes=(None, 0))(rate, jnp.stack([y0, y0]))))(rate)
+    by_state = jax.jit(jax.grad(total, argnums=1))(rate, y0)
+    by_rate = jax.jit(jax.grad(total))(rate, y0)
+    np.testing.assert_allclose(by_state, np.exp(-0.5), rtol=1e-4)
+    np.testing.assert_allclose(by_rate, -size * np.exp(-0.5), rtol=1e-4)
+    np.testing.assert_allclose(members, 2 * by_rate, rtol=1e-10)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._checkpointed_scan import checkpointed_scan
+from ..._flags import as_shapes, of_shapes
 from ..._loops import scan
 from ..._vma import promote
 from .._use import asked
@@ -163,8 +164,9 @@ def _evolution(static: Any, n_steps: int, chosen: Selection) -> Any:
         update, params = whole(numbers)
         frozen = not any(flags) and not reads_state(update, state[0].ndim, state[0].dtype, params)
         if frozen:
-            return run(numbers, state, rest), (numbers, None, state, rest, _Static((False, False, True)))
-        starts = []
+            none = [jax.tree.map(lambda x: x[None][:0], state) for _ in _segments(n_steps)]
+            return run(numbers, state, rest), (numbers, none, state, rest, as_shapes((False, False, True)))
+        starts, first = [], state
         for count, size in _segments(n_steps):
 
             def segment(s: Fields, _: None, size: int = size) -> tuple[Fields, Fields]:
@@ -172,11 +174,11 @@ def _evolution(static: Any, n_steps: int, chosen: Selection) -> Any:
 
             state, start = scan(segment, state, length=count, like=(numbers, rest))
             starts.append(start)
-        return state, (numbers, starts, state, rest, _Static((*flags, False)))
+        return state, (numbers, starts, first, rest, as_shapes((*flags, False)))
 
     def backward(kept: Any, cotangent: Any) -> Any:
-        numbers, starts, like, rest, static_flags = kept
-        of_parameters, of_coefficients, frozen = static_flags.value
+        numbers, starts, like, rest, flags = kept
+        of_parameters, of_coefficients, frozen = of_shapes(flags)
         update, params = whole(numbers)
         cotangent = tuple(
             jnp.zeros_like(x) if isinstance(c, jax.custom_derivatives.SymbolicZero) else c
@@ -258,12 +260,6 @@ def _passes(
 
 def _is_primal(x: Any) -> bool:
     return hasattr(x, "perturbed")
-
-
-class _Static(eqx.Module):
-    """What a forward pass tells the backward pass that is no array."""
-
-    value: Any = eqx.field(static=True)
 
 
 def _segments(n_steps: int) -> list[tuple[int, int]]:

@@ -23,7 +23,8 @@ from ._continuous import Backward, Kind, Task, dense_loop
 from ._replay import (
     IN_FORWARD_MODE,
     REVERSE_TWICE,
-    Asked,
+    asked_for,
+    asked_parts,
     differentiable_parts,
     enter,
     instantiated,
@@ -85,7 +86,7 @@ def run(
         return plain(inputs)
 
     def forward(inputs):
-        inputs, asked = Asked.of(inputs, possible)
+        inputs, asked = asked_for(inputs, possible)
         result = plain(forward_only(inputs, REVERSE_TWICE))
         return result, (result, inputs, asked)
 
@@ -101,7 +102,7 @@ def run(
         if single:
             ys, bars = jax.tree.map(lambda x: x[None], (ys, bars))
         task = Task(bars, saves, ys, result.elapsed, y0, operands._replace(saves=None))
-        back = members(partial(reverse, asked.parts(possible)))
+        back = members(partial(reverse, asked_parts(asked, possible)))
         y_bar, (field_bar, t0_bar) = back(promote(task))
         bar = jax.tree.map(lambda x: None, operands)._replace(field=field_bar, t0=t0_bar)
         if times:

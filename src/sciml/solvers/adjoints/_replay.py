@@ -22,8 +22,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
+from ..._flags import as_shapes, of_shapes
 from ..._levels import Room
 from ..._modes import forward_only, reverse_only
 from ..._vma import promote
@@ -49,35 +50,29 @@ def differentiable_parts(operands: Operands, times: bool) -> Operands:
     return spec._replace(field=inexact, t0=times, span=times and operands.saves is None)
 
 
-class Asked(eqx.Module):
-    """Which of the operands a gradient is asked for by, as a forward pass tells the way back: it holds no array.
+def asked_for(inputs: tuple, possible: Operands) -> tuple[tuple, tuple[Array, ...]]:
+    """Returns the values of what a rule with symbolic zeros is given, and by what a gradient is asked for.
 
-    Attributes:
-        flags: A truth value for each leaf of the operands that are not saved times.
+    Args:
+        inputs: The initial state and the operands, every leaf with the mark that JAX puts on it.
+        possible: `Operands` of booleans: by which a gradient can be asked for.
+
+    Returns:
+        The values, and a truth value for each leaf of the operands that are not saved times; see `as_shapes`.
     """
 
-    flags: tuple[bool, ...] = eqx.field(static=True)
+    def marked(x: Any) -> bool:
+        return hasattr(x, "perturbed")
 
-    @classmethod
-    def of(cls, inputs: tuple, possible: Operands) -> tuple[tuple, "Asked"]:
-        """Returns the values of what a rule with symbolic zeros is given, and what of it is differentiated.
+    values = jax.tree.map(lambda x: x.value, inputs, is_leaf=marked)
+    found = jax.tree.map(lambda x: x.perturbed, inputs[1]._replace(saves=None), is_leaf=marked)
+    flags = jax.tree.map(lambda a, b: a and b, possible._replace(saves=None), found)
+    return values, as_shapes(jax.tree.leaves(flags))
 
-        Args:
-            inputs: The initial state and the operands, every leaf with the mark that JAX puts on it.
-            possible: `Operands` of booleans: by which a gradient can be asked for.
-        """
 
-        def marked(x: Any) -> bool:
-            return hasattr(x, "perturbed")
-
-        values = jax.tree.map(lambda x: x.value, inputs, is_leaf=marked)
-        found = jax.tree.map(lambda x: x.perturbed, inputs[1]._replace(saves=None), is_leaf=marked)
-        flags = jax.tree.map(lambda a, b: a and b, possible._replace(saves=None), found)
-        return values, cls(tuple(jax.tree.leaves(flags)))
-
-    def parts(self, possible: Operands) -> Operands:
-        """Returns them as `Operands` of booleans."""
-        return jax.tree.unflatten(jax.tree.structure(possible._replace(saves=None)), self.flags)
+def asked_parts(asked: tuple[Array, ...], possible: Operands) -> Operands:
+    """Returns by what a gradient is asked for as `Operands` of booleans."""
+    return jax.tree.unflatten(jax.tree.structure(possible._replace(saves=None)), of_shapes(asked))
 
 
 def instantiated(cotangent: PyTree, like: PyTree) -> PyTree[jax.Array]:
@@ -279,7 +274,7 @@ def _rule(plain: Callable, recorded: Callable, way_back: Callable, possible: Ope
         return plain(inputs)
 
     def forward(inputs):
-        inputs, asked = Asked.of(inputs, possible)
+        inputs, asked = asked_for(inputs, possible)
         result, residuals, numbers = recorded(forward_only(inputs, REVERSE_TWICE))
         return result, (residuals, numbers, result, inputs, asked)
 
@@ -289,7 +284,7 @@ def _rule(plain: Callable, recorded: Callable, way_back: Callable, possible: Ope
         (residuals, numbers, result, inputs), ys_bar = forward_only((kept, ys_bar), REVERSE_TWICE)
         ys_bar, lost = without(ys_bar, result)
         tree = (ys_bar, residuals, numbers, inputs)
-        y_bar, diff_bar, saves_bar = way_back(asked.parts(possible), tree, lost)
+        y_bar, diff_bar, saves_bar = way_back(asked_parts(asked, possible), tree, lost)
         operands = inputs[1]
         zeros = jax.tree.map(lambda x: None, operands)
         operands_bar = eqx.combine(diff_bar, zeros)
