@@ -9,7 +9,8 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec as P
 
 import sciml
-from sciml import _levels, inspect, verify
+from sciml import inspect, verify
+from sciml._jax import _checkpoint_levels
 
 pytestmark = pytest.mark.wide
 
@@ -318,8 +319,8 @@ def test_inputs_are_not_copied_for_the_gradient():
 @pytest.mark.parametrize("steps", [*range(1, 70), 97, 1000, 9973, 10_000, 1_000_003])
 @pytest.mark.parametrize("levels", [1, 2, 3, 5, 8])
 def test_pieces_cover_every_step_within_the_states_kept(steps, levels):
-    for counts in (_levels.split(steps, levels), _levels.split(steps, levels, 1)):
-        pieces = _levels.pieces(steps, counts)
+    for counts in (_checkpoint_levels.split(steps, levels), _checkpoint_levels.split(steps, levels, 1)):
+        pieces = _checkpoint_levels.pieces(steps, counts)
         ends = [start + int(np.prod(piece, dtype=np.int64)) for start, piece in pieces]
         assert [start for start, _ in pieces] == [0, *ends[:-1]] and ends[-1] == steps
         # what earlier pieces keep is there while a later one is differentiated
@@ -331,11 +332,11 @@ def test_pieces_cover_every_step_within_the_states_kept(steps, levels):
 
 @pytest.mark.parametrize("steps", [1, 2, 10, 97, 1000, 1_000_003])
 def test_memory_takes_the_fewest_levels_that_fit(steps):
-    least = sum(_levels.deepest(steps))
-    assert _levels.fit(steps, least - 1) is None
+    least = sum(_checkpoint_levels.deepest(steps))
+    assert _checkpoint_levels.fit(steps, least - 1) is None
     before = None
     for most in sorted({least, 2 * least, 3 * least, round(2.2 * steps**0.5) + 1, steps}):
-        counts = _levels.fit(steps, most)
+        counts = _checkpoint_levels.fit(steps, most)
         assert counts is not None and sum(counts) <= most
         assert before is None or len(counts) <= before
         before = len(counts)
@@ -368,7 +369,7 @@ def test_errors(options, error, message):
 @pytest.mark.parametrize("value", [2.0, True, "2"])
 def test_a_policy_that_is_no_integer(value):
     with pytest.raises(TypeError, match=rf"`somewhere\(levels=...\)` must be a positive integer, but is {value!r}"):
-        _levels.check_policy(None, value, None, "somewhere")
+        _checkpoint_levels.check_policy(None, value, None, "somewhere")
 
 
 def test_too_little_memory_says_how_much_would_do():

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sciml._loops import scan_to_end, while_loop
+from sciml._jax._loops import scan_to_end, while_loop
 
 
 def to_every_stop(stops, end, reverse=False):

@@ -56,8 +56,8 @@ def kill(folder: pathlib.Path) -> int:
         while process.poll() is None and not list(checkpoints.glob("checkpoint_*[3-9].npz")):
             time.sleep(0.01)
         process.kill()
-    number = max(sciml.runs.NpzStore(checkpoints, prefix="checkpoint").numbers())
-    return int(sciml.runs.NpzStore(checkpoints, prefix="checkpoint").get(number)["frames"])
+    number = max(sciml.stores.NpzStore(checkpoints, prefix="checkpoint").numbers())
+    return int(sciml.stores.NpzStore(checkpoints, prefix="checkpoint").get(number)["frames"])
 
 
 def main(out: pathlib.Path) -> None:

@@ -126,7 +126,7 @@ def main() -> None:
 
     try:
         parallel.sweep(**{**arguments(), "output": lambda sol: sol.ys[-1, 0]}, store=store, progress=False)
-    except sciml.runs.StoreError as error:
+    except sciml.stores.StoreError as error:
         print(f"\nanother sweep in the same store is refused:\n{error}\n")
     draw(left, result.on_grid(), given.out / "killed_sweep.png")
 

@@ -10,7 +10,8 @@ The face of the library: what most programs need, and the packages that hold the
 - `models`: vector fields; `AbstractModel` and `parameter` to write your own.
 - `spatial`: grids, boundary conditions and operators on fields.
 - `solvers`: methods and adjoints (`Checkpointed`, `Direct`, `Gauss`, ...).
-- `runs`: long runs, and stores for what they make.
+- `runs`: long runs.
+- `stores`: where runs and sweeps keep what they make.
 - `parallel`: ensembles and sweeps over devices.
 - `training`: fitting.
 - `verify`: exact solutions and reference problems.
@@ -24,7 +25,7 @@ A package is imported when it is first used, so that `import sciml` costs little
 import importlib
 from typing import TYPE_CHECKING
 
-from ._checkpointed_scan import checkpointed_scan as checkpointed_scan
+from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._model import (
     AbstractModel as AbstractModel,
     AbstractSecondOrder as AbstractSecondOrder,
@@ -57,13 +58,26 @@ if TYPE_CHECKING:
         runs as runs,
         solvers as solvers,
         spatial as spatial,
+        stores as stores,
         training as training,
         verify as verify,
     )
     from .runs import simulate as simulate
     from .training import fit as fit
 
-_PACKAGES = ("inspect", "kernels", "models", "parallel", "plot", "runs", "solvers", "spatial", "training", "verify")
+_PACKAGES = (
+    "inspect",
+    "kernels",
+    "models",
+    "parallel",
+    "plot",
+    "runs",
+    "solvers",
+    "spatial",
+    "stores",
+    "training",
+    "verify",
+)
 _FROM = {"fit": "training", "simulate": "runs"}
 
 

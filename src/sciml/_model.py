@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
+from ._jax._vma import promote
 from ._types import Args, RealScalarLike, Y
-from ._vma import promote
 
 
 class AbstractModel(eqx.Module):

@@ -15,7 +15,7 @@ import sciml
 from sciml.kernels import ensemble
 from sciml.kernels.ensemble import _polyfills, _run, _select
 from sciml.kernels.ensemble._member import Members, UntilDone
-from sciml.solvers import _in_kernel
+from sciml.solvers.integrate import _ensemble_kernel
 
 slow = pytest.mark.slow
 COUNT = 150  # no block divides it
@@ -188,13 +188,13 @@ def test_gradients_are_those_of_xla(adjoint):
 def bodies(monkeypatch):
     """The kernels that are launched."""
     found = []
-    launch = _in_kernel.run
+    launch = _ensemble_kernel.run
 
     def seen(body, *args):
         found.append(body)
         return launch(body, *args)
 
-    monkeypatch.setattr(_in_kernel, "run", seen)
+    monkeypatch.setattr(_ensemble_kernel, "run", seen)
     return found
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sciml.kernels import lanes
-from sciml.kernels.lanes import _passes
+from sciml.kernels.lanes import _fusion
 from sciml.kernels.lanes._interpret import evaluate, trace
 
 COUNT = 48
@@ -96,7 +96,7 @@ def test_results_are_those_of_the_function(fn, count):
 def test_what_is_not_finite_and_signed_zeros_pass(count):
     def fn(x, s):
         y = [-x[0], x[1] / s, jnp.sqrt(x[2])]
-        for _ in range(_passes._MANY):
+        for _ in range(_fusion._MANY):
             y = [-y[1], -y[2], -y[0]]
         return jnp.stack(y)
 
@@ -139,7 +139,7 @@ def test_what_a_loop_does_not_change_is_computed_before_it_and_in_one_row():
 
 @pytest.mark.parametrize("longest", [1500, 50])
 def test_long_work_is_cut_at_barriers(longest, monkeypatch):
-    monkeypatch.setattr(_passes, "_LONG", longest)
+    monkeypatch.setattr(_fusion, "_LONG", longest)
     text = program(by_lanes(held, COUNT), *arguments(COUNT))
     assert times("subtract", text) == 20 and times("reduce", text) == (2 if longest == 50 else 1)
 
@@ -159,7 +159,7 @@ def test_derivatives(count):
 @pytest.mark.parametrize("count", [None, COUNT])
 def test_forward_mode_in_passes(fn, count, monkeypatch):
     """Where no reverse mode goes, tangents are computed in passes too, and many of them share the results."""
-    monkeypatch.setattr(_passes, "_SHORT", 0)
+    monkeypatch.setattr(_fusion, "_SHORT", 0)
     args = arguments(count)
     engine = lanes.Lanes(count, reverse=False)
     tangents = jax.tree.map(lambda x: jnp.stack([jnp.ones_like(x), jnp.cos(x)]), args)
@@ -183,8 +183,8 @@ def test_forward_mode_in_passes(fn, count, monkeypatch):
 
 
 def test_very_long_work_is_cut_wherever_it_is(monkeypatch):
-    monkeypatch.setattr(_passes, "_LONG", 20)
-    monkeypatch.setattr(_passes, "_LONGEST", 40)
+    monkeypatch.setattr(_fusion, "_LONG", 20)
+    monkeypatch.setattr(_fusion, "_LONGEST", 40)
     args = arguments(COUNT)
     text = program(by_lanes(mixed, COUNT), *args)
     assert times("subtract", text) == 10 and times("reduce", text) == 2

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from sciml import kernels, parallel
-from sciml.kernels.stencil import StencilUpdate, _mosaic_gpu_1d, _tune, _tuned, evolve, select, tune
+from sciml.kernels.stencil import StencilUpdate, _tune, _tuning_cache, evolve, select, tune
 from sciml.kernels.stencil._adjoint import transposed
+from sciml.kernels.stencil.mosaic import _gpu_1d
 from sciml.models import Diffusion, Lorenz63
 from sciml.solvers import RKC2, tune_stencil
-from sciml.solvers._passes import step_of
-from sciml.solvers._runge_kutta import from_diffrax
+from sciml.solvers.integrate._stencil_kernel import step_of
+from sciml.solvers.methods._runge_kutta import from_diffrax
 from sciml.spatial import Boundaries, Dirichlet, Grid, Periodic
 
 from .stencil_cases import heat
@@ -29,8 +30,8 @@ FEW = dict(steps_per_pass=(1, 3), rows=(256, 512), n_steps=3, repeats=1)
 def cache(tmp_path, monkeypatch):
     """The file that plans are kept in."""
     path = tmp_path / "folder" / "plans.json"
-    monkeypatch.setenv(_tuned.VARIABLE, str(path))
-    _tuned.ignore.cache_clear()
+    monkeypatch.setenv(_tuning_cache.VARIABLE, str(path))
+    _tuning_cache.ignore.cache_clear()
     return path
 
 
@@ -102,8 +103,8 @@ def test_the_steps_of_a_model(cache, timed):
 
 def test_the_transpose_takes_what_was_tuned(cache, timed, monkeypatch):
     plans = []
-    advance = _mosaic_gpu_1d.advance
-    monkeypatch.setattr(_mosaic_gpu_1d, "advance", lambda *args: plans.append(args[5]) or advance(*args))
+    advance = _gpu_1d.advance
+    monkeypatch.setattr(_gpu_1d, "advance", lambda *args: plans.append(args[5]) or advance(*args))
     tune(heat(1), U, 0.1, impl="interpret", **FEW)
 
     assert (default := chosen(transposed(heat(1), 1, U.dtype, jnp.float32(0.1)))) != (3, 512), default
@@ -178,13 +179,13 @@ def test_a_file_that_cannot_be_written_is_a_warning(cache, timed, caplog, tmp_pa
 
 
 def test_where_plans_are_kept(monkeypatch, tmp_path):
-    monkeypatch.delenv(_tuned.VARIABLE, raising=False)
-    monkeypatch.setattr(_tuned.sys, "platform", "linux")
+    monkeypatch.delenv(_tuning_cache.VARIABLE, raising=False)
+    monkeypatch.setattr(_tuning_cache.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert _tuned.file_of() == tmp_path / "sciml" / "stencils.json"
-    monkeypatch.setenv(_tuned.VARIABLE, str(tmp_path / "mine.json"))
-    assert _tuned.file_of() == tmp_path / "mine.json"
-    assert _tuned.file_of(tmp_path / "this.json") == tmp_path / "this.json"
+    assert _tuning_cache.file_of() == tmp_path / "sciml" / "stencils.json"
+    monkeypatch.setenv(_tuning_cache.VARIABLE, str(tmp_path / "mine.json"))
+    assert _tuning_cache.file_of() == tmp_path / "mine.json"
+    assert _tuning_cache.file_of(tmp_path / "this.json") == tmp_path / "this.json"
 
 
 def test_errors(cache, monkeypatch):

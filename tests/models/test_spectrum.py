@@ -8,7 +8,7 @@ import pytest
 
 import sciml
 from sciml import models, solvers
-from sciml.solvers._stability import says_spectrum, spectrum_of
+from sciml.solvers.control._stability import says_spectrum, spectrum_of
 from sciml.spatial import Dirichlet, Grid, Neumann, Periodic
 from tests.registry_fields import CASES
 from tests.registry_pdes import CASES as ALL

@@ -9,7 +9,7 @@ import pytest
 import sciml
 from sciml import verify
 from sciml.models import Vorticity, kolmogorov_forcing
-from sciml.runs._space import space_of
+from sciml.runs._coordinates import space_of
 from sciml.spatial import Grid, random_vortices
 
 SHAPE, LENGTHS = (24, 20), (7.0, 5.0)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sciml import parallel
-from sciml.parallel._command import main
+from sciml.parallel.sweeps._cli import main
 
 from . import sweep_spec
 from .common import RHO, devices, lorenz, same_bits

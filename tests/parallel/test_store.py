@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from sciml import SolveError, parallel
-from sciml.runs import StoreError
+from sciml.stores import StoreError
 
 from . import sweep_spec
 from .common import RHO, devices, lorenz, same_bits
@@ -76,7 +76,7 @@ def test_nothing_runs_where_all_is_there(tmp_path, monkeypatch):
         }
 
     first = quiet(fn, members, key=key, block=3, store=tmp_path)
-    monkeypatch.setattr("sciml.parallel._program.Machine.run", None)
+    monkeypatch.setattr("sciml.parallel.sweeps._executable.Machine.run", None)
     second = quiet(fn, members, key=key, block=3, store=tmp_path)
     assert second.values["text"] == "label" and second.values["h"].dtype == jnp.bfloat16
     for name in ("x", "n", "h"):
@@ -147,7 +147,7 @@ def test_keys_and_generators_are_told_apart(tmp_path):
 
 def test_versions_are_told_apart(tmp_path, monkeypatch):
     quiet(line, X, S, store=tmp_path)
-    from sciml.runs import _fingerprint
+    from sciml.stores import _fingerprint
 
     monkeypatch.setattr(_fingerprint, "_versions", lambda: {"jax": "0.1"})
     with pytest.raises(StoreError, match="`versions`"):
@@ -269,7 +269,7 @@ def test_damaged_files_are_named(tmp_path):
 
 def test_zarr(tmp_path):
     zarr = pytest.importorskip("zarr")
-    from sciml.runs import ZarrStore
+    from sciml.stores import ZarrStore
 
     members = {"x": X, "w": np.ones((6, 2), np.float32)}
 

@@ -169,7 +169,7 @@ def test_one_compilation():
 
 
 def test_next_block_is_dispatched_first(monkeypatch):
-    from sciml.parallel._program import Machine
+    from sciml.parallel.sweeps._executable import Machine
 
     log = []
     run = Machine.run

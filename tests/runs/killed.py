@@ -44,7 +44,7 @@ if __name__ == "__main__":
         layout = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), P(None, "x"))
         y0 = jax.device_put(1 + jnp.arange(24, dtype=jnp.float32).reshape(3, 8) / 100, layout)
         rho = jnp.float32(28.0)
-        options |= dict(t1=10.0, segment_steps=40, checkpoints=sciml.runs.OrbaxStore(f"{folder}/checkpoints"))
+        options |= dict(t1=10.0, segment_steps=40, checkpoints=sciml.stores.OrbaxStore(f"{folder}/checkpoints"))
     else:
         y0, rho = jnp.ones((40, 3), jnp.float32), jnp.linspace(20.0, 40.0, 40, dtype=jnp.float32)
         options |= dict(in_axes=(None, 0, 0), stop=out, segment_steps=40)

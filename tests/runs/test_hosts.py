@@ -19,8 +19,8 @@ _prepare._BYTES = 2**10  # many blocks
 folder = pathlib.Path("FOLDER")
 domain = parallel.Domain(("x", None), mesh=parallel.mesh(member=1, x=4))
 wrote = []
-put = runs.NpzStore.put
-runs.NpzStore.put = lambda self, number, tree: (wrote.append((str(self.path), number)), put(self, number, tree))[1]
+put = stores.NpzStore.put
+stores.NpzStore.put = lambda self, number, tree: (wrote.append((str(self.path), number)), put(self, number, tree))[1]
 
 def field(t, u, rate):
     def local(u, rate):
@@ -33,7 +33,7 @@ def run(name, rate=0.3, **options):
     return sciml.simulate(field, y0, args=jnp.asarray(rate), store=folder / name, **(given | options))
 
 y0 = domain.split(np.random.default_rng(0).normal(size=(8, 4)))
-checkpoints = lambda: runs.OrbaxStore(folder / "orbax" / "checkpoints")
+checkpoints = lambda: stores.OrbaxStore(folder / "orbax" / "checkpoints")
 made = {"whole": run("whole")}
 for name, options in {"npz": lambda: {}, "orbax": lambda: {"checkpoints": checkpoints()}}.items():
     calls = 1
@@ -43,7 +43,7 @@ for name, options in {"npz": lambda: {}, "orbax": lambda: {"checkpoints": checkp
 try:
     run("whole", rate=0.4)
     refused = ""
-except runs.StoreError as error:
+except stores.StoreError as error:
     refused = str(error)
 means = run("means", output=lambda t, u, args: {"mean": u.mean()})
 say(

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.runs import NpzStore, SteadyState, StoreError, WallTime, _prepare, iterate, load
+from sciml.runs import SteadyState, WallTime, _prepare, iterate, load
+from sciml.stores import NpzStore, StoreError
 
 pytestmark = pytest.mark.x64
 

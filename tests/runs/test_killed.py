@@ -10,7 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from sciml.runs import NpzStore, load
+from sciml.runs import load
+from sciml.stores import NpzStore
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 

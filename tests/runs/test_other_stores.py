@@ -12,7 +12,8 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import sciml
-from sciml.runs import OrbaxStore, StoreError, WallTime, ZarrStore, _prepare, load
+from sciml.runs import WallTime, _prepare, load
+from sciml.stores import OrbaxStore, StoreError, ZarrStore
 
 pytestmark = pytest.mark.x64
 

@@ -13,8 +13,9 @@ import pytest
 
 import sciml
 from sciml import SolveError, Status
-from sciml.runs import NpzStore, SteadyState, StoreError, WallTime, _atomic, _prepare, load
+from sciml.runs import SteadyState, WallTime, _prepare, load
 from sciml.spatial import Grid, Laplacian, Neumann
+from sciml.stores import NpzStore, StoreError, _atomic
 
 from .test_stores import FullDisk
 
@@ -122,13 +123,13 @@ def test_interrupted_again_and_again(tmp_path, monkeypatch):
     monkeypatch.setattr(_prepare, "_BYTES", 2**12)  # several blocks
     whole = ensemble(tmp_path / "whole")
     sizes = []
-    take = sciml.runs._crowd.Crowd._choose
+    take = sciml.runs._active_members.Crowd._choose
 
     def choose(self, ids, index):
         sizes.append(len(ids))
         take(self, ids, index)
 
-    monkeypatch.setattr(sciml.runs._crowd.Crowd, "_choose", choose)
+    monkeypatch.setattr(sciml.runs._active_members.Crowd, "_choose", choose)
     calls = 0
     while not (run := ensemble(tmp_path / "parts", stop=[low, WallTime(0.0)])).finished:
         assert "wall time" in run.reason

@@ -9,7 +9,7 @@ import pytest
 import sciml
 from sciml import kernels
 from sciml.models import Diffusion, FisherKPP, GrayScott, KleinGordon, Wave
-from sciml.runs import _blocks
+from sciml.runs.segments import _stencil_blocks
 from sciml.spatial import Dirichlet, Grid, Neumann, Periodic
 
 GRID = Grid((12, 21), 0.0, (12.0, 21.0))
@@ -38,13 +38,13 @@ def cases(name):
 def blocks(monkeypatch):
     """The sizes of the blocks that are traced."""
     found = []
-    take = _blocks.Blocks.take
+    take = _stencil_blocks.Blocks.take
 
     def seen(self, *args):
         found.append(self.size)
         return take(self, *args)
 
-    monkeypatch.setattr(_blocks.Blocks, "take", seen)
+    monkeypatch.setattr(_stencil_blocks.Blocks, "take", seen)
     return found
 
 

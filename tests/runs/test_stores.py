@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sciml.runs import NpzStore, StoreError, _atomic
-from sciml.runs._fingerprint import Fingerprint, fingerprint
-from sciml.runs._manifest import open_run
+from sciml.stores import NpzStore, StoreError, _atomic
+from sciml.stores._fingerprint import Fingerprint, fingerprint
+from sciml.stores._manifest import open_run
 
 pytestmark = pytest.mark.x64
 
@@ -279,7 +279,7 @@ def test_a_fingerprint_is_the_same_in_another_process(tmp_path):
     script.write_text(
         textwrap.dedent("""
         import functools, sys, diffrax, equinox as eqx, jax, jax.numpy as jnp, numpy as np, sciml
-        from sciml.runs._fingerprint import fingerprint
+        from sciml.stores._fingerprint import fingerprint
         table = {"a": np.arange(3), "b": {1, 2, "three"}}
         class Model(eqx.Module):
             net: eqx.nn.MLP

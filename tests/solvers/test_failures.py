@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.solvers._members import spaced
+from sciml.solvers.integrate._batching import spaced
 
 pytestmark = pytest.mark.x64
 

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, PartitionSpec as P
 
 import sciml
 from sciml import inspect
-from sciml.solvers._fence import fence, reads_neighbours
+from sciml.solvers.terms._barrier import fence, reads_neighbours
 
 
 def diffusion(t, u, args):
@@ -47,7 +47,7 @@ def test_fences_change_nothing(options, monkeypatch):
         return jax.jit(vmapped)(jnp.stack([u, 0.5 * u]), jnp.array([0.2, 0.3]))
 
     fenced = gradient()
-    monkeypatch.setattr("sciml.solvers._field.reads_neighbours", lambda jaxpr: False)
+    monkeypatch.setattr("sciml.solvers.terms._field.reads_neighbours", lambda jaxpr: False)
     plain = gradient()
     eps = float(jnp.finfo(u.dtype).eps)
     jax.tree.map(ft.partial(np.testing.assert_allclose, rtol=1e3 * eps, atol=1e3 * eps), fenced, plain)

@@ -11,7 +11,7 @@ import pytest
 
 import sciml
 from sciml import verify
-from sciml._jaxprs import programs_within
+from sciml._jax._jaxprs import programs_within
 from tests.registry_adjoints import ADJOINTS, KINDS, each_forward, each_not_forward, each_not_reverse, each_reverse
 
 from .common import cheap, close, inputs, loss, run

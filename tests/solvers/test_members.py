@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.solvers._members import aligned, repeated, spaced
+from sciml.solvers.integrate._batching import aligned, repeated, spaced
 
 COUNT = 25  # gets 26 lanes
 ADJOINTS = {

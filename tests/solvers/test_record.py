@@ -3,10 +3,10 @@
 import jax.numpy as jnp
 
 import sciml
-from sciml._levels import Room
+from sciml._jax._checkpoint_levels import Room
 from sciml.kernels.lanes import Lanes
-from sciml.solvers._loop import Loop
-from sciml.solvers._march import March
+from sciml.solvers.integrate._integrator import March
+from sciml.solvers.integrate._while_loop import Loop
 
 
 def test_records_of_dear_steps_may_be_large():

@@ -14,7 +14,8 @@ import sciml
 from sciml import kernels
 from sciml.kernels.stencil import _select
 from sciml.models import Acoustic, AllenCahn, Diffusion, FisherKPP, GrayScott, KleinGordon, Wave
-from sciml.solvers import VelocityVerlet, _passes
+from sciml.solvers import VelocityVerlet
+from sciml.solvers.integrate import _stencil_kernel
 from sciml.spatial import Dirichlet, Extrapolate, Grid, Neumann, Periodic, Robin
 
 SHAPE = (12, 21)
@@ -73,13 +74,13 @@ def launched(monkeypatch):
     """How many steps kernels are traced to take, by this test: what another one traced is forgotten."""
     jax.clear_caches()
     steps = []
-    advance = _passes.Passes.advance
+    advance = _stencil_kernel.Passes.advance
 
     def seen(self, *args):
         steps.append(args[-1])
         return advance(self, *args)
 
-    monkeypatch.setattr(_passes.Passes, "advance", seen)
+    monkeypatch.setattr(_stencil_kernel.Passes, "advance", seen)
     return steps
 
 

@@ -10,7 +10,7 @@ import sciml
 from sciml import verify
 from sciml.models import IntegralKuramotoSivashinsky, KortewegDeVries, KuramotoSivashinsky
 from sciml.solvers import ETDRK4, RKC2, RKL2, VelocityVerlet
-from sciml.solvers._phi import phi
+from sciml.solvers.methods._phi_functions import phi
 
 
 @pytest.mark.x64

@@ -17,11 +17,7 @@ traced, and compiled where the answer needs it.
 """
 
 from ..kernels.lanes import fallbacks as fallbacks
-from ._adjoint_memory import (
-    AdjointMemory as AdjointMemory,
-    AdjointRow as AdjointRow,
-    adjoint_memory as adjoint_memory,
-)
+from ._adjoint_memory import AdjointMemory as AdjointMemory, AdjointRow as AdjointRow, adjoint_memory as adjoint_memory
 from ._collectives import Collective as Collective, collectives as collectives
 from ._cost import Cost as Cost, cost as cost
 from ._hlo import hlo as hlo

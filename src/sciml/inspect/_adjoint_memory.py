@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from .._checkpointed_scan import bytes_of
 from .._checks import check_count, check_state
+from .._jax._checkpointed_scan import bytes_of
 from .._types import Args, IntScalarLike, RealScalarLike
 from ..solvers import AbstractAdjoint, solve
-from ..solvers._members import in_turn, members_of
 from ..solvers._plan import default_solver, make_plan
 from ..solvers.adjoints._checkpointed import DEFAULT_MEMORY
+from ..solvers.integrate._batching import in_turn, members_of
 from ._adjoint_rows import KINDS, AdjointRow, Setting, rows_of
 from ._memory import _human, memory
 

@@ -15,19 +15,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .. import _levels
-from ..solvers import (
-    AbstractAdjoint,
-    Backsolve,
-    Checkpointed,
-    Direct,
-    Forward,
-    Gauss,
-    Interpolating,
-    Reversible,
-)
+from .._jax import _checkpoint_levels
+from ..solvers import AbstractAdjoint, Backsolve, Checkpointed, Direct, Forward, Gauss, Interpolating, Reversible
 from ..solvers._plan import Plan
-from ..solvers.adjoints._reversal import needed_coupling
+from ..solvers.adjoints.reversible._fixed_steps import needed_coupling
 
 _FEW = 9  # steps: three blocks of three
 
@@ -97,16 +88,16 @@ def _kept(steps: int, counts: tuple[int, ...]) -> tuple[int, int]:
 
     Steps that the counts leave over start from a state of their own, one for each level they run in.
     """
-    left_over = len(_levels.pieces(steps, counts)) - 1
+    left_over = len(_checkpoint_levels.pieces(steps, counts)) - 1
     return counts[0] + left_over, sum(counts[1:])
 
 
 def _levels_of_steps(setting: Setting) -> Iterator[AdjointRow]:
     steps = setting.plan.steps
     assert steps is not None
-    found = [_levels.split(steps, levels) for levels in range(1, _levels.MOST + 1)]
+    found = [_checkpoint_levels.split(steps, levels) for levels in range(1, _checkpoint_levels.MOST + 1)]
     for shortest, some in ((1, found[:1]), (2, found[1:])):
-        few = _levels.split(_FEW, shortest)
+        few = _checkpoint_levels.split(_FEW, shortest)
         working = setting.temporaries(Checkpointed(levels=shortest), _FEW) - setting.kept(_FEW, few)
         for levels, counts in enumerate(some, shortest):
             kept = sum(_kept(steps, counts))

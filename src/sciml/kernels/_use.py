@@ -4,7 +4,7 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 
-from ._ways import check_way
+from ._backends import check_way
 
 _USED = contextvars.ContextVar("sciml.kernels.use", default="auto")
 

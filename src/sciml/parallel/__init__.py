@@ -17,17 +17,17 @@ do not communicate between devices while members run, and one that fails leaves 
 A member that is too large for one device is a `Domain`, whose devices talk to their neighbours.
 """
 
-from ._domain import Domain as Domain
 from ._ensemble import ensemble as ensemble
-from ._generated import Generated as Generated, generate as generate
-from ._grid import Grid as Grid, grid as grid
-from ._histogram import Counts as Counts, Histogram as Histogram
 from ._initialize import initialize as initialize
 from ._mesh import mesh as mesh
-from ._quantiles import Quantiles as Quantiles
-from ._reduction import AbstractReduction as AbstractReduction, Mean as Mean, Variance as Variance
-from ._result import SweepResult as SweepResult
-from ._retry import Retry as Retry
-from ._samples import latin_hypercube as latin_hypercube, sobol as sobol
-from ._sweep import sweep as sweep
-from ._top import TopK as TopK, TopMembers as TopMembers
+from .domain._domain import Domain as Domain
+from .members._generated import Generated as Generated, generate as generate
+from .members._grid import Grid as Grid, grid as grid
+from .members._qmc import latin_hypercube as latin_hypercube, sobol as sobol
+from .reductions._histogram import Counts as Counts, Histogram as Histogram
+from .reductions._moments import AbstractReduction as AbstractReduction, Mean as Mean, Variance as Variance
+from .reductions._quantiles import Quantiles as Quantiles
+from .reductions._top_k import TopK as TopK, TopMembers as TopMembers
+from .sweeps._result import SweepResult as SweepResult
+from .sweeps._retry import Retry as Retry
+from .sweeps._sweep import sweep as sweep

@@ -1,8 +1,8 @@
-"""`python -m sciml.parallel`; see _command.py."""
+"""`python -m sciml.parallel`; see sweeps/_cli.py."""
 
 import sys
 
-from ._command import main
+from .sweeps._cli import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -8,7 +8,7 @@ there are.
 
 XLA adds an exception: it compiles a program for several devices through more passes than one for a
 single device, and may then, say, divide by a number in one and multiply by its reciprocal in the other.
-So `sweep`, and `ensemble` called from Python, run a program for a single device on each (_apart.py);
+So `sweep`, and `ensemble` called from Python, run a program for a single device on each (_per_device.py);
 `run_blocks`, for an ensemble inside a larger program, cannot.
 """
 

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh
 from jaxtyping import PyTree
 
-from ._apart import can_run_apart, run_apart
 from ._blocks import check_block, run_blocks, split_static
-from ._members import count_members, expand, is_array
 from ._mesh import MEMBER, choose_mesh
+from ._per_device import can_run_apart, run_apart
+from .members._pytree import count_members, expand, is_array
 
 
 def ensemble(

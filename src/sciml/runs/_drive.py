@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._atomic import StoreError
-from ._crowd import Crowd
-from ._hosts import Hosts
-from ._layout import laid_out_like
+from ..stores._atomic import StoreError
+from ..stores._hosts import Hosts
+from ._active_members import Crowd
 from ._resume import payload
-from ._segment import AbstractSegment, Carry, Info
+from ._sharding import laid_out_like
 from ._writer import FrameWriter
+from .segments._abstract import AbstractSegment, Carry, Info
 
 
 class Outcome(NamedTuple):

@@ -7,23 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from ._axes import Inputs
-from ._crowd import Crowd
+from ..stores._abstract import AbstractStore
+from ..stores._fingerprint import fingerprint
+from ..stores._hosts import hosts_of
+from ..stores._manifest import open_run
+from ..stores._memory_store import MemoryStore
+from ..stores._npz_store import NpzStore
+from ._active_members import Crowd
 from ._drive import drive
-from ._ending import ending, summary
-from ._fingerprint import fingerprint
 from ._frames import Frames
-from ._hosts import hosts_of
-from ._layout import settle
-from ._manifest import open_run
-from ._memory_store import MemoryStore
 from ._prepare import frame_of, frames_per_block
 from ._progress import reporting
 from ._resume import Point, last_point
 from ._run import Run
-from ._segment import AbstractSegment, Carry
-from ._store import AbstractStore, NpzStore
+from ._sharding import settle
+from ._summary import ending, summary
 from ._writer import FrameWriter
+from .segments._abstract import AbstractSegment, Carry
+from .segments._in_axes import Inputs
 
 
 def execute(
@@ -102,13 +103,13 @@ def execute(
 
 def _stores(store: Any, checkpoints: Any) -> tuple[AbstractStore, AbstractStore | None]:
     if checkpoints is not None and not isinstance(checkpoints, AbstractStore):
-        raise TypeError(f"`checkpoints` must be a store such as `sciml.runs.NpzStore(path)`, but is {checkpoints!r}.")
+        raise TypeError(f"`checkpoints` must be a store such as `sciml.stores.NpzStore(path)`, but is {checkpoints!r}.")
     if store is None:
         return MemoryStore(), None
     if isinstance(store, str | os.PathLike):
         store = NpzStore(store)
     if not isinstance(store, AbstractStore):
-        raise TypeError(f"`store` must be a path or a store such as `sciml.runs.NpzStore(path)`, but is {store!r}.")
+        raise TypeError(f"`store` must be a path or a store such as `sciml.stores.NpzStore(path)`, but is {store!r}.")
     if checkpoints is None:
         checkpoints = NpzStore(pathlib.Path(store.path) / "checkpoints", prefix="checkpoint")
     return store, checkpoints

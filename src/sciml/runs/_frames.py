@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ._store import AbstractStore
+from ..stores._abstract import AbstractStore
 
 
 class Frames:

@@ -11,14 +11,14 @@ from jaxtyping import PyTree
 
 from .._checks import check_count, check_key
 from .._types import IntScalarLike, Key
-from ._axes import read_axes
+from ..stores._abstract import AbstractStore
 from ._execute import execute
 from ._prepare import check_concrete, sizes_of
 from ._progress import check_progress
 from ._run import Run
-from ._step_segment import StepSegment
-from ._stops import SteadyState, read_stops
-from ._store import AbstractStore
+from .segments._in_axes import read_axes
+from .segments._iterate_segment import StepSegment
+from .segments._stops import SteadyState, read_stops
 
 
 def iterate(

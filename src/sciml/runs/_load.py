@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from ._atomic import StoreError
+from ..stores._abstract import AbstractStore
+from ..stores._atomic import StoreError
+from ..stores._manifest import check_kind
+from ..stores._npz_store import NpzStore
 from ._frames import Frames
-from ._manifest import check_kind
 from ._run import Run
-from ._store import AbstractStore, NpzStore
 
 
 def load(store: str | os.PathLike | AbstractStore) -> Run:

@@ -13,14 +13,14 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._checks import check_saved_times, check_time, concrete
-from ..solvers._control import Tolerances
 from ..solvers._plan import Plan, Times, make_plan, no_error
-from ._axes import Inputs
-from ._blocks import size_of
-from ._diffrax_stepper import from_any
-from ._march_segment import MarchSegment
-from ._segment import AbstractSegment, Carry
-from ._stops import Stops
+from ..solvers.control._pid import Tolerances
+from .segments._abstract import AbstractSegment, Carry
+from .segments._diffrax_stepper import from_any
+from .segments._in_axes import Inputs
+from .segments._solve_segment import MarchSegment
+from .segments._stencil_blocks import size_of
+from .segments._stops import Stops
 
 _NO_LIMIT = 2**31 - 1  # counters are 32-bit integers
 _BYTES = 2**24  # of saved states on the device, of a block on disk

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ._segment import AbstractSegment, Carry, Info
+from .segments._abstract import AbstractSegment, Carry, Info
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
 _COMPILING = "compiling"

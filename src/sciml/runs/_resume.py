@@ -6,10 +6,10 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ._atomic import StoreError
-from ._layout import read_like
-from ._segment import Carry
-from ._store import AbstractStore
+from ..stores._abstract import AbstractStore
+from ..stores._atomic import StoreError
+from ._sharding import read_like
+from .segments._abstract import Carry
 
 
 class Point(NamedTuple):

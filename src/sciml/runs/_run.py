@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Int, PyTree, Real
 
 from .._status import raise_for_status
+from ..stores._abstract import AbstractStore
+from ..stores._pytree_names import name_of
 from ._frames import Frames
-from ._names import name_of
-from ._store import AbstractStore
 
 
 class Run:

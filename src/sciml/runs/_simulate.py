@@ -13,18 +13,18 @@ from jaxtyping import PyTree
 from .._checks import check_count, check_state
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..kernels._use import asked
-from ..solvers._field import arrays_of, check_signature
-from ..solvers._passes import turn_down, way_of
 from ..solvers._plan import default_solver
 from ..solvers._stable_step import settle_step
+from ..solvers.integrate._stencil_kernel import turn_down, way_of
+from ..solvers.terms._field import arrays_of, check_signature
+from ..stores._abstract import AbstractStore
 from . import _prepare
-from ._axes import read_axes, shared_limit
+from ._coordinates import space_of
 from ._execute import execute
 from ._progress import check_progress
 from ._run import Run
-from ._space import space_of
-from ._stops import read_stops
-from ._store import AbstractStore
+from .segments._in_axes import read_axes, shared_limit
+from .segments._stops import read_stops
 
 
 def simulate(

@@ -9,9 +9,9 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ._hosts import Hosts
-from ._memory_store import MemoryStore
-from ._store import AbstractStore
+from ..stores._abstract import AbstractStore
+from ..stores._hosts import Hosts
+from ..stores._memory_store import MemoryStore
 
 
 class FrameWriter:

@@ -14,31 +14,12 @@
 - `tune_stencil`: in which tiles a kernel runs the steps of a model fastest.
 """
 
-from ._etdrk import (
-    ETD1 as ETD1,
-    ETDRK2 as ETDRK2,
-    ETDRK3 as ETDRK3,
-    ETDRK4 as ETDRK4,
-    Krogstad4 as Krogstad4,
-)
-from ._imex import (
-    ARK324 as ARK324,
-    ARK436 as ARK436,
-    ARS222 as ARS222,
-    ARS443 as ARS443,
-    CrankNicolson as CrankNicolson,
-)
 from ._reversal_error import reversal_error as reversal_error
-from ._rkc import RKC2 as RKC2, RKL2 as RKL2
-from ._rodas5p import Rodas5P as Rodas5P
-from ._rosenbrock23 import Rosenbrock23 as Rosenbrock23
 from ._solution import Solution as Solution, Stats as Stats
 from ._solve import solve as solve
-from ._stability import Stability as Stability
 from ._stable_step import stability as stability
 from ._steady_state import steady_state as steady_state
 from ._tune_stencil import tune_stencil as tune_stencil
-from ._verlet import VelocityVerlet as VelocityVerlet, Yoshida4 as Yoshida4
 from .adjoints import (
     AbstractAdjoint as AbstractAdjoint,
     Backsolve as Backsolve,
@@ -50,3 +31,16 @@ from .adjoints import (
     Interpolating as Interpolating,
     Reversible as Reversible,
 )
+from .control._stability import Stability as Stability
+from .methods._etdrk import ETD1 as ETD1, ETDRK2 as ETDRK2, ETDRK3 as ETDRK3, ETDRK4 as ETDRK4, Krogstad4 as Krogstad4
+from .methods._imex import (
+    ARK324 as ARK324,
+    ARK436 as ARK436,
+    ARS222 as ARS222,
+    ARS443 as ARS443,
+    CrankNicolson as CrankNicolson,
+)
+from .methods._rkc import RKC2 as RKC2, RKL2 as RKL2
+from .methods._rodas5p import Rodas5P as Rodas5P
+from .methods._rosenbrock23 import Rosenbrock23 as Rosenbrock23
+from .methods._verlet import VelocityVerlet as VelocityVerlet, Yoshida4 as Yoshida4

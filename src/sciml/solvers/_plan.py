@@ -22,13 +22,13 @@ from .._checks import (
     time_dtype,
 )
 from .._model import AbstractSecondOrder, AbstractSemilinear, AbstractSplit
-from ._control import Control, Norm, Tolerances
-from ._etdrk import ETDRK4, AbstractExponentialSolver
-from ._imex import ARK324, AbstractAdditiveSolver
-from ._runge_kutta import from_diffrax
-from ._stepper import AbstractStepper
-from ._stepping_solver import AbstractSteppingSolver
-from ._verlet import VelocityVerlet
+from .control._pid import Control, Norm, Tolerances
+from .methods._etdrk import ETDRK4, AbstractExponentialSolver
+from .methods._imex import ARK324, AbstractAdditiveSolver
+from .methods._runge_kutta import from_diffrax
+from .methods._solver import AbstractSteppingSolver
+from .methods._stepper import AbstractStepper
+from .methods._verlet import VelocityVerlet
 
 DEFAULT_MAX_STEPS = 2**14
 _MOST_STEPS = 2**31 - 2  # steps are counted in 32 bits

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .._types import Y
 from ._solve import solve
-from .adjoints._reversible import Retraced
+from .adjoints.reversible._adjoint import Retraced
 
 
 def reversal_error(model: Callable, y0: Y, *, coupling: float = 0.999, **options: Any) -> Float[Array, ""]:

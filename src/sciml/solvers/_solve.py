@@ -11,29 +11,29 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete, no_instance
+from .._jax._vma import promote
 from .._status import Status, raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
-from .._vma import promote
 from ..kernels._use import asked
 from ..kernels.lanes import Lanes
-from . import _through_diffrax
-from ._control import Tolerances
-from ._cuts import cuts_of, run as run_cut
-from ._field import arrays_of, check_signature
-from ._in_kernel import way_of as way_of_members
-from ._loop import Loop
-from ._march import March, Operands, known
-from ._parts import Parts, bind
-from ._passes import make_passes, turn_down, way_of
+from . import _diffrax_fallback
 from ._plan import Plan, Times, default_solver, make_plan
-from ._refill import Refill
-from ._scan import Steps
+from ._runtime_checks import misplaced, out_of_range
+from ._save_intervals import cuts_of, run as run_cut
 from ._solution import Solution, Stats
 from ._stable_step import settle_step
-from ._stepper import AbstractStepper
-from ._together import check_adjoint, check_apart, make_together
-from ._traced_arguments import misplaced, out_of_range
 from .adjoints import AbstractAdjoint, Checkpointed, Direct
+from .control._collective import check_adjoint, check_apart, make_together
+from .control._pid import Tolerances
+from .integrate._ensemble_kernel import way_of as way_of_members
+from .integrate._fixed_steps import Steps
+from .integrate._integrator import March, Operands, known
+from .integrate._refill import Refill
+from .integrate._stencil_kernel import make_passes, turn_down, way_of
+from .integrate._while_loop import Loop
+from .methods._stepper import AbstractStepper
+from .terms._field import arrays_of, check_signature
+from .terms._split_field import Parts, bind
 
 
 def solve(
@@ -156,7 +156,7 @@ def solve(
             of_cells = turn_down(model, of_cells, _reason(plan, times, cuts, adjoint))
     impl = way_of_members(impl, plan.stepper, adjoint, schedule) if of_cells is None else "xla"
     if plan.stepper is None:
-        sol = _through_diffrax.solve(
+        sol = _diffrax_fallback.solve(
             model, y0, args, times, tolerances, plan.max_steps, solver, controller, saveat, adjoint
         )
     else:

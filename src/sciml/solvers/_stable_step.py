@@ -15,12 +15,12 @@ from jaxtyping import Array, PyTree
 from .._checks import check_step, check_time, concrete, no_instance, time_dtype
 from .._types import Args, Y
 from ._plan import fixed_steps
-from ._runge_kutta import from_diffrax
-from ._stability import Stability, says_spectrum
-from ._stepper import AbstractStepper
-from ._stepping_solver import AbstractSteppingSolver
-from ._structured_solver import AbstractStructuredStepper
-from ._together import make_together
+from .control._collective import make_together
+from .control._stability import Stability, says_spectrum
+from .methods._runge_kutta import from_diffrax
+from .methods._solver import AbstractSteppingSolver
+from .methods._stepper import AbstractStepper
+from .methods._structured_solver import AbstractStructuredStepper
 
 _SAFETY = 0.9
 

@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import optimistix as optx
 
 from .._checks import check_max_steps, check_state, check_time, concrete, time_dtype
+from .._jax._vma import promote
 from .._status import Status, raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
-from .._vma import promote
-from ._control import Tolerances
-from ._field import arrays_of, check_signature, close_field
-from ._march import known
 from ._plan import default_tolerances
-from ._root import implicit_root
 from ._solution import Solution, Stats
+from .control._pid import Tolerances
+from .integrate._integrator import known
+from .methods._implicit_root import implicit_root
+from .terms._field import arrays_of, check_signature, close_field
 
 
 def steady_state(

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 
 from .._types import Y
 from ..kernels.stencil import NotForKernelsError, Timing, tune
-from ._passes import step_of
 from ._plan import default_solver
-from ._runge_kutta import from_diffrax
-from ._stepping_solver import AbstractSteppingSolver
-from ._turns import OTHER_METHOD
+from .integrate._stencil_kernel import step_of
+from .integrate._stencil_stages import OTHER_METHOD
+from .methods._runge_kutta import from_diffrax
+from .methods._solver import AbstractSteppingSolver
 
 
 def tune_stencil(

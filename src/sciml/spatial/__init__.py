@@ -48,12 +48,7 @@ from ._conditions import (
     Periodic as Periodic,
     Robin as Robin,
 )
-from ._derivatives import (
-    Curl as Curl,
-    Derivative as Derivative,
-    Divergence as Divergence,
-    Gradient as Gradient,
-)
+from ._derivatives import Curl as Curl, Derivative as Derivative, Divergence as Divergence, Gradient as Gradient
 from ._diffusion import (
     AnisotropicLaplacian as AnisotropicLaplacian,
     VariableLaplacian as VariableLaplacian,

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from tqdm import tqdm
 
-from .._loops import while_loop
+from .._jax._loops import while_loop
 from .._status import Status
 from ._methods import AbstractMethod
 from ._problem import Problem, evaluate

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from ..._loops import while_loop
+from ..._jax._loops import while_loop
 from ..lanes._values import STAY_SCATTERED_UP_TO
 from ._flat import Flat, NotHeldError, dtype_in, elements_of, flatten
 from ._member import Counted, Members, UntilDone

@@ -17,7 +17,7 @@ import numpy as np
 from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree
 
-from ..._jaxprs import is_literal
+from ..._jax._jaxprs import is_literal
 from .._lowered import LOWERED
 from ..lanes._interpret import evaluate, is_value, trace
 from ..lanes._values import Scattered, boxed

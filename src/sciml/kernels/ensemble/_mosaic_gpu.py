@@ -10,7 +10,7 @@ import numpy as np
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
-from ..._vma import struct, to_varying, vma_of
+from ..._jax._vma import struct, to_varying, vma_of
 from ._body import Body, Operands, kinds_of
 from ._flat import Flat
 

@@ -8,7 +8,7 @@ import numpy as np
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array
 
-from ..._vma import struct, vma_of
+from ..._jax._vma import struct, vma_of
 from ._body import Body, Operands, kinds_of
 from ._flat import Flat
 

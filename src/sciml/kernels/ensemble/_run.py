@@ -4,7 +4,7 @@ from typing import Any
 
 from jaxtyping import Array, PyTree
 
-from .._ways import check_interpreter
+from .._backends import check_interpreter
 from ._body import Body
 from ._member import Members
 

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from .._backends import INTERPRETED, Tested, kernel_for, log_once, log_untested
 from .._use import asked
-from .._ways import INTERPRETED, Tested, kernel_for, log_once, log_untested
 from ._flat import NotHeldError, flatten
 from ._run import launcher_of
 

@@ -17,7 +17,7 @@ from jax.custom_derivatives import zero_from_primal
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, PyTree
 
-from ..._vma import struct, vma_of
+from ..._jax._vma import struct, vma_of
 from ._batched import along, merge, moves
 
 Make = Callable[[int | None, tuple[bool, ...]], Callable[..., PyTree[Array]]]

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..._vma import promote
+from ..._jax._vma import promote
 from ._values import Constant, as_operand
 
 ELEMENTWISE = frozenset(

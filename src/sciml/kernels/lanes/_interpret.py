@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..._barrier import held_back
 from ..._checks import concrete
-from ..._jaxprs import is_literal, program_called, programs_within, run_equation
-from ..._vma import as_traced, promote, struct, vma_of
-from . import _elementwise as elementwise, _whole as whole_arrays
-from ._movement import MOVEMENTS, OUTSIDE, moved_by_index
+from ..._jax._barrier import held_back
+from ..._jax._jaxprs import is_literal, program_called, programs_within, run_equation
+from ..._jax._vma import as_traced, promote, struct, vma_of
+from . import _batched_primitives as whole_arrays, _elementwise as elementwise
+from ._data_movement import MOVEMENTS, OUTSIDE, moved_by_index
 from ._values import (
     STAY_SCATTERED_UP_TO,
     Constant,

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
+from ._fusion import in_passes
 from ._interpret import constant, evaluate, is_value, tidy, trace
-from ._passes import in_passes
 from ._values import Value, Whole, filled, gather, of_lanes, shared, take
 
 

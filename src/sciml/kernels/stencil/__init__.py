@@ -9,8 +9,8 @@
 """
 
 from ._evolve import evolve as evolve
+from ._ghost_weights import NotForKernelsError as NotForKernelsError
 from ._rates import StencilRates as StencilRates
 from ._select import Selection as Selection, select as select
 from ._tune import Timing as Timing, tune as tune
 from ._update import StencilUpdate as StencilUpdate
-from ._walls import NotForKernelsError as NotForKernelsError

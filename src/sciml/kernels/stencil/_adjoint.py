@@ -23,8 +23,8 @@ from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree
 
 from ._reference import behind_barriers, named, padded, reader, step, window
-from ._sums import with_plain_sums
 from ._update import Fields, StencilUpdate, wrap
+from .mosaic._sums import with_plain_sums
 
 
 def adjoint_step(

@@ -11,18 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from ..._checkpointed_scan import checkpointed_scan
-from ..._flags import as_shapes, of_shapes
-from ..._loops import scan
-from ..._vma import promote
+from ..._jax._checkpointed_scan import checkpointed_scan
+from ..._jax._loops import scan
+from ..._jax._static_flags import as_shapes, of_shapes
+from ..._jax._vma import promote
 from .._use import asked
 from ._adjoint import adjoint_step, reads_state, transposed
-from ._captured import opened
-from ._divided import Blocks, is_divided, several, several_by_kernel
+from ._closure import opened
+from ._ghost_weights import NotForKernelsError
 from ._reference import step
 from ._select import Selection, first_plan, kernel_of, select
+from ._sharded import Blocks, is_divided, several, several_by_kernel
 from ._update import Fields, StencilUpdate, as_params
-from ._walls import NotForKernelsError
 
 
 def evolve(

@@ -9,13 +9,13 @@ import jax
 from jaxtyping import PyTree
 
 from ..._checks import check_count
+from .._backends import INTERPRETED, Tested, check_interpreter, kernel_for, log_once, log_untested
 from .._use import asked
-from .._ways import INTERPRETED, Tested, check_interpreter, kernel_for, log_once, log_untested
-from ._captured import opened
-from ._divided import divided_axes, is_divided, of_block, with_layers
-from ._tuned import file_of, find, ignore, key_of
+from ._closure import opened
+from ._ghost_weights import NotForKernelsError
+from ._sharded import divided_axes, is_divided, of_block, with_layers
+from ._tuning_cache import file_of, find, ignore, key_of
 from ._update import StencilUpdate, as_params
-from ._walls import NotForKernelsError
 
 TESTED: Tested = {}
 """Where kernels run without being asked; empty as long as no table of `python -m benchmarks.gpu` stands beside it."""
@@ -188,9 +188,9 @@ def _known(kernel: str, interpreted: bool, update: StencilUpdate, params: PyTree
 def kernel_of(name: str, ndim: int) -> Any:
     """Returns the module of a kernel, with `plan` and `advance`; JAX's Pallas is imported when it is needed."""
     file = {
-        ("mosaic_gpu", 1): "_mosaic_gpu_1d",
-        ("mosaic_gpu", 2): "_mosaic_gpu",
-        ("mosaic_gpu", 3): "_mosaic_gpu_3d",
-        ("mosaic_tpu", 1): "_mosaic_tpu_1d",
-    }.get((name, ndim), "_mosaic_tpu")
-    return importlib.import_module(f".{file}", __package__)
+        ("mosaic_gpu", 1): "_gpu_1d",
+        ("mosaic_gpu", 2): "_gpu_2d",
+        ("mosaic_gpu", 3): "_gpu_3d",
+        ("mosaic_tpu", 1): "_tpu_1d",
+    }.get((name, ndim), "_tpu")
+    return importlib.import_module(f".mosaic.{file}", __package__)

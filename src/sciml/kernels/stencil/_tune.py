@@ -12,11 +12,11 @@ from jaxtyping import PyTree
 
 from ..._checks import check_count, concrete
 from .._use import asked
-from ._captured import opened
+from ._closure import opened
+from ._ghost_weights import NotForKernelsError
 from ._select import Selection, kernel_of, select
-from ._tuned import Cut, file_of, keep, key_of
+from ._tuning_cache import Cut, file_of, keep, key_of
 from ._update import Fields, StencilUpdate, as_params
-from ._walls import NotForKernelsError
 
 
 class Timing(NamedTuple):

@@ -5,12 +5,12 @@ import abc
 import equinox as eqx
 from jaxtyping import PyTree
 
-from .._loop import Loop
-from .._march import Operands
-from .._refill import Refill
-from .._result import Result
-from .._scan import Steps
-from .._stepper import AbstractStepper
+from ..integrate._fixed_steps import Steps
+from ..integrate._integrator import Operands
+from ..integrate._refill import Refill
+from ..integrate._result import Result
+from ..integrate._while_loop import Loop
+from ..methods._stepper import AbstractStepper
 
 
 class AbstractAdjoint(eqx.Module):

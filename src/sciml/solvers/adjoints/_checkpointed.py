@@ -3,13 +3,13 @@
 import equinox as eqx
 from jaxtyping import PyTree
 
-from ..._levels import Room, check_policy
-from .._loop import Loop
-from .._march import Operands
-from .._refill import Refill
-from .._result import Result
-from .._scan import Steps
-from . import _replay
+from ..._jax._checkpoint_levels import Room, check_policy
+from ..integrate._fixed_steps import Steps
+from ..integrate._integrator import Operands
+from ..integrate._refill import Refill
+from ..integrate._result import Result
+from ..integrate._while_loop import Loop
+from . import _discrete_rule
 from ._abstract import AbstractAdjoint
 
 DEFAULT_MEMORY = 2**28
@@ -72,4 +72,4 @@ class Checkpointed(AbstractAdjoint):
     def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
         room = Room(self.memory or DEFAULT_MEMORY, self.levels, self.segments)
-        return _replay.run(loop, y0, operands, times, room)
+        return _discrete_rule.run(loop, y0, operands, times, room)

@@ -2,15 +2,15 @@
 
 from jaxtyping import PyTree
 
-from ..._levels import NOTHING
-from ..._modes import not_transposed
-from ..._vma import promote
+from ..._jax._ad_modes import not_transposed
+from ..._jax._checkpoint_levels import NOTHING
+from ..._jax._vma import promote
 from ...kernels.lanes import Member
-from .._loop import Loop
-from .._march import Operands
-from .._refill import Refill
-from .._result import Result, Saves
-from .._scan import Steps
+from ..integrate._fixed_steps import Steps
+from ..integrate._integrator import Operands
+from ..integrate._refill import Refill
+from ..integrate._result import Result, Saves
+from ..integrate._while_loop import Loop
 from ._abstract import AbstractAdjoint
 
 _MESSAGE = (

@@ -4,12 +4,12 @@ import equinox as eqx
 from jaxtyping import PyTree
 
 from ..._checks import check_count
-from .._loop import Loop
-from .._march import Operands
-from .._refill import Refill
-from .._result import Result
-from .._scan import Steps
-from . import _sensitivities
+from ..integrate._fixed_steps import Steps
+from ..integrate._integrator import Operands
+from ..integrate._refill import Refill
+from ..integrate._result import Result
+from ..integrate._while_loop import Loop
+from . import _forward_sensitivities
 from ._abstract import AbstractAdjoint
 
 
@@ -55,4 +55,4 @@ class Forward(AbstractAdjoint):
 
     def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop, and with it the columns that are asked for."""
-        return _sensitivities.run(loop, y0, operands, times, self.limit)
+        return _forward_sensitivities.run(loop, y0, operands, times, self.limit)

@@ -5,16 +5,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..._levels import NOTHING
-from ..._vma import promote
-from .._control import Tolerances
-from .._loop import Loop
-from .._march import Operands
-from .._refill import Refill
-from .._result import Result
-from .._root import implicit_root
-from .._scan import Steps
-from . import _replay
+from ..._jax._checkpoint_levels import NOTHING
+from ..._jax._vma import promote
+from ..control._pid import Tolerances
+from ..integrate._fixed_steps import Steps
+from ..integrate._integrator import Operands
+from ..integrate._refill import Refill
+from ..integrate._result import Result
+from ..integrate._while_loop import Loop
+from ..methods._implicit_root import implicit_root
+from . import _discrete_rule
 from ._abstract import AbstractAdjoint
 
 
@@ -72,7 +72,7 @@ class Implicit(AbstractAdjoint):
                 "imaginary parts."
             )
         y0, operands = promote((y0, operands))
-        result = _replay.run(loop, *jax.lax.stop_gradient((y0, operands)), times, NOTHING)
+        result = _discrete_rule.run(loop, *jax.lax.stop_gradient((y0, operands)), times, NOTHING)
         march = loop.loop.march if isinstance(loop, Refill) else loop.march
         field, end = march.bound(operands), jax.lax.stop_gradient(march.time(operands.span, operands))
         tolerances = Tolerances(*(jnp.asarray(x, operands.t0.dtype) for x in (self.rtol, self.atol)))

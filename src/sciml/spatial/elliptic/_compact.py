@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._loops import scan
+from ..._jax._loops import scan
 from ..._types import RealScalarLike
 from ._couplings import AbstractCouplings, cut, inverse, order_of_colours, padded, parities, relaxed, shifted
 

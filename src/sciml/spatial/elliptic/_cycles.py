@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._checks import check_count
-from ..._loops import scan
+from ..._jax._loops import scan
 from ._coarsening import AbstractCoarsening, AbstractTransfer, axes_to_coarsen, prolong, restrict
 from ._couplings import AbstractCouplings
 from ._faces import Faces

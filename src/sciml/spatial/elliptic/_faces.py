@@ -4,18 +4,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._loops import scan
+from ..._jax._loops import scan
 from ..._types import RealScalarLike
-from ._couplings import (
-    AbstractCouplings,
-    cut,
-    inverse,
-    order_of_colours,
-    padded,
-    parities,
-    relaxed,
-    shifted,
-)
+from ._couplings import AbstractCouplings, cut, inverse, order_of_colours, padded, parities, relaxed, shifted
 
 
 class Faces(AbstractCouplings):

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..._loops import scan
+from ..._jax._loops import scan
 from ._coarsening import AbstractCoarsening, AbstractTransfer, merge, split
 from ._compact import Compact, Offset
 from ._couplings import AbstractCouplings, behind, cut, padded

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._loops import scan
+from ..._jax._loops import scan
 from ._couplings import AbstractCouplings
 
 

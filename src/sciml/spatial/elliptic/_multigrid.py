@@ -9,7 +9,7 @@ import lineax as lx
 from jaxtyping import Array
 
 from ..._checks import check_max_steps
-from ..._loops import while_loop
+from ..._jax._loops import while_loop
 from ..._types import RealScalarLike
 from ._coarsening import AbstractCoarsening
 from ._cycles import AbstractCycle, FCycle, Hierarchy, VCycle, build

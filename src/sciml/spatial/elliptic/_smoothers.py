@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._checks import check_count
-from ..._loops import scan
+from ..._jax._loops import scan
 from ..._types import RealScalarLike
 from ._couplings import AbstractCouplings, inverse, order_of_colours
 from ._lines import LineFactors, factorise, solve_lines

@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Array, Inexact
 
 from ..._checks import concrete
+from ..._jax._vma import promote
 from ..._status import SolveError, Status
 from ..._types import Args, RealScalarLike
-from ..._vma import promote
 from ._compatible import without_mean
 from ._multigrid import Multigrid
 from ._operator import EllipticOperator

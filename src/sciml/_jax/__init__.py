@@ -1,0 +1,1 @@
+"""What JAX lacks or changes between versions: varying axes, loops, barriers, marks on values, checkpoint levels."""

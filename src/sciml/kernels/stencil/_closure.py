@@ -1,0 +1,90 @@
+"""What an update's function closes over, as leaves of it: kernels are given them, and gradients reach them.
+
+The function is traced once, for one cell, which shows what it closes over; the program is then run over arrays by
+`jax.vmap`, with these arrays as operands.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.extend as jex
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ..._jax._vma import as_promoted_function
+from ._update import StencilUpdate
+
+
+class _Opened(eqx.Module):
+    """A function of neighbours as the program that it is for one cell.
+
+    Attributes:
+        fn: The function, for its own leaves.
+        captured: What it closes over.
+        program: `(values, leaves of function and parameters, captured) -> new values`.
+        reads: What it reads, in the order of the values.
+        form: The structure of what it returns.
+    """
+
+    fn: Callable
+    captured: tuple[Array, ...]
+    program: jex.core.ClosedJaxpr = eqx.field(static=True)
+    reads: tuple = eqx.field(static=True)
+    form: Any = eqx.field(static=True)
+
+    def __call__(self, nb: Callable[..., Array], params: PyTree) -> Any:
+        operands = [*(nb(*read) for read in self.reads), *_leaves(self.fn, params), *self.captured]
+        extra = [x.ndim - aval.ndim for x, aval in zip(operands, self.program.in_avals)]
+        run = as_promoted_function(self.program)
+        for level in range(1, max(extra, default=0) + 1):
+            run = jax.vmap(run, in_axes=[0 if more >= level else None for more in extra], out_axes=0)
+        return jax.tree.unflatten(self.form, run(*operands))
+
+
+def opened(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> StencilUpdate:
+    """Returns an update whose functions close over no floating-point array: such arrays are leaves.
+
+    Raises:
+        ValueError: If a function does not act element by element.
+    """
+    turns = update.fn if isinstance(update.fn, tuple) else (update.fn,)
+    found = tuple(_opened(update, fn, ndim, dtype, params) for fn in turns)
+    if all(new is old for new, old in zip(found, turns)):
+        return update
+    return eqx.tree_at(lambda u: u.fn, update, found if isinstance(update.fn, tuple) else found[0])
+
+
+def _opened(update: StencilUpdate, fn: Callable, ndim: int, dtype: Any, params: PyTree) -> Callable:
+    cell, reads = jnp.zeros((), dtype), {}
+    numbers, static = eqx.partition((fn, params), eqx.is_array)
+
+    def trace(read: Callable[..., Array], numbers: PyTree) -> Any:
+        fn, params = eqx.combine(numbers, static)
+        return jax.tree.map(jnp.asarray, fn(read, params))
+
+    def note(*read: Any) -> Array:
+        update.check_shift(read[0], read[1:], ndim)
+        reads.setdefault(read, len(reads))
+        return cell
+
+    jax.eval_shape(lambda numbers: trace(note, numbers), numbers)
+
+    def by_values(values: list[Array], numbers: PyTree) -> Any:
+        return trace(lambda *read: values[reads[read]], numbers)
+
+    closed, form = jax.make_jaxpr(by_values, return_shape=True)([cell] * len(reads), numbers)
+    jaxpr, which = closed.jaxpr, [eqx.is_inexact_array(c) for c in closed.consts]
+    if not any(which):
+        return fn
+    variables, consts = zip(*((v, c) for v, c, mine in zip(jaxpr.constvars, closed.consts, which) if mine))
+    kept = [(v, c) for v, c, mine in zip(jaxpr.constvars, closed.consts, which) if not mine]
+    operands = [*jaxpr.invars, *variables]
+    whole = jex.core.Jaxpr([v for v, _ in kept], operands, jaxpr.outvars, jaxpr.eqns, jaxpr.effects, jaxpr.debug_info)
+    program = jex.core.ClosedJaxpr(whole, [c for _, c in kept])
+    return _Opened(fn, consts, program, tuple(reads), jax.tree.structure(form))
+
+
+def _leaves(fn: Callable, params: PyTree) -> list[Array]:
+    return jax.tree.leaves(eqx.filter((fn, params), eqx.is_array))

@@ -1,0 +1,139 @@
+"""What runs the body of a kernel for GPUs: a GPU, or XLA one tile after the other on any machine.
+
+A body is given references to memory and a machine that says which tile it runs, when threads wait for each other, and
+how pieces of memory are copied.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.experimental.pallas as pl
+import jax.numpy as jnp
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from ...._jax._vma import struct, to_varying, vma_of
+from .._update import Fields
+
+SHARED_BYTES = 227 * 1024
+"""Shared memory that one block may ask for (Hopper)."""
+
+_AXES = ("plane", "row", "column")
+
+
+class Gpu:
+    """The machine that kernels are for."""
+
+    def __init__(self, ndim: int):
+        self._names = _AXES[-ndim:]
+
+    def place(self) -> tuple[Any, ...]:
+        """Which tile this is, along each axis."""
+        return tuple(map(jax.lax.axis_index, self._names))
+
+    def sync(self) -> None:
+        """Waits until all threads have written to shared memory what they write."""
+        plgpu.commit_smem()
+
+    def load(self, source: Any, part: Any, target: Any, where: Any, barrier: Any) -> None:
+        """Starts to copy from global to shared memory."""
+        plgpu.copy_gmem_to_smem(source.at[part], target.at[where], barrier)
+
+    def wait(self, barrier: Any) -> None:
+        """Waits for the copies that were started."""
+        plgpu.barrier_wait(barrier)
+        plgpu.commit_smem()
+
+    def store(self, source: Any, part: Any, target: Any, where: Any) -> None:
+        """Starts to copy from shared to global memory."""
+        plgpu.copy_smem_to_gmem(source.at[part], target.at[where])
+
+    def free(self) -> None:
+        """Waits until what is copied to global memory has been read."""
+        plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+
+    def finish(self) -> None:
+        """Waits until it has been written."""
+        plgpu.wait_smem_to_gmem(0)
+
+
+class Interpreted:
+    """One tile after the other, each statement at once for all lanes."""
+
+    def __init__(self, ndim: int):
+        self._ndim = ndim
+
+    def place(self) -> tuple[Any, ...]:
+        """Which tile this is, along each axis."""
+        return tuple(jnp.asarray(pl.program_id(axis), jnp.int32) for axis in range(self._ndim))
+
+    def sync(self) -> None:
+        """Nothing: there is one thread."""
+
+    def load(self, source: Any, part: Any, target: Any, where: Any, barrier: Any) -> None:
+        """Copies at once."""
+        target[where] = source[part]
+
+    def wait(self, barrier: Any) -> None:
+        """Nothing: copies are done."""
+
+    def store(self, source: Any, part: Any, target: Any, where: Any) -> None:
+        """Copies at once."""
+        target[where] = source[part]
+
+    def free(self) -> None:
+        """Nothing: copies are done."""
+
+    def finish(self) -> None:
+        """Nothing: copies are done."""
+
+
+def launch(
+    run: Callable[[Any, tuple], None],
+    inputs: tuple,
+    shape: tuple[int, ...],
+    count: int,
+    grid: tuple[int, ...],
+    scratch: list[int],
+    interpret: Any,
+    copies: int | None = None,
+) -> Fields:
+    """Runs a body for every tile.
+
+    Args:
+        run: `run(machine, refs)`, given references to the inputs, the outputs and the buffers in shared memory, and,
+            where there are `copies`, to a barrier or None.
+        inputs: Arrays in global memory.
+        shape: The shape of every output.
+        count: The number of outputs.
+        grid: The number of tiles along each axis.
+        scratch: The sizes of the buffers.
+        interpret: False; True to run the body without a GPU; or JAX's parameters of its interpreter of GPUs.
+        copies: How many copies a wait at the barrier is for.
+    """
+    dtype, ndim = inputs[0].dtype, len(grid)
+    axes = vma_of(inputs)
+    out = (struct(shape, dtype, axes),) * count
+    buffers = [plgpu.SMEM((n,), dtype) for n in scratch]
+    if interpret is True:
+        anywhere = pl.BlockSpec(memory_space=pl.ANY)
+        barrier = () if copies is None else (None,)
+        return pl.pallas_call(
+            lambda *refs: run(Interpreted(ndim), (*refs, *barrier)),
+            out_shape=out,
+            grid=grid,
+            in_specs=[anywhere] * len(inputs),
+            out_specs=(anywhere,) * len(out),
+            scratch_shapes=buffers,
+            interpret=True,
+        )(*inputs)
+    found = plgpu.kernel(
+        lambda *refs: run(Gpu(ndim), refs),
+        out_type=out,
+        grid=grid,
+        grid_names=_AXES[-ndim:],
+        scratch_types=[*buffers, *([] if copies is None else [plgpu.Barrier(num_arrivals=copies)])],
+        compiler_params=plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Warpgroup),
+        interpret=interpret or None,
+    )(*inputs)
+    return to_varying(found, axes)  # JAX forgets it

@@ -1,0 +1,54 @@
+"""The numbers that a kernel is given: parameters, leaves of the function, weights at walls; one row of lanes each."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from .._ghost_weights import NotForKernelsError
+from .._update import StencilUpdate
+
+
+class Numbers:
+    """A PyTree of numbers, packed into rows of equal lanes for a kernel and unpacked inside of it.
+
+    Attributes:
+        rows: The rows, of shape `(count, lanes)`.
+    """
+
+    def __init__(self, tree: PyTree, dtype: Any, lanes: int):
+        numbers, self._static = eqx.partition(tree, eqx.is_array)
+        self._leaves, self._treedef = jax.tree.flatten(numbers)
+        flat = [jnp.asarray(x, dtype).reshape(-1) for x in self._leaves] or [jnp.zeros(1, dtype)]
+        self.rows: Array = jnp.tile(jnp.concatenate(flat)[:, None], (1, lanes))
+
+    def unpack(self, read: Callable[[int], Any]) -> PyTree:
+        """Returns the PyTree with what `read(row)` gives in place of each number."""
+        found, at = [], 0
+        for leaf in self._leaves:
+            size = math.prod(leaf.shape)
+            values = np.empty(size, dtype=object)
+            for k in range(size):
+                values[k] = read(at + k)
+            found.append(values.reshape(leaf.shape) if leaf.ndim else values[0])
+            at += size
+        return eqx.combine(jax.tree.unflatten(self._treedef, found), self._static)
+
+
+def check_numbers(update: StencilUpdate, params: PyTree, dtype: Any) -> None:
+    """Checks that a kernel can be given all parameters: each is one number.
+
+    Raises:
+        NotForKernelsError: If not.
+    """
+    for x in jax.tree.leaves(eqx.filter((update.fn, params), eqx.is_array)):
+        if x.ndim or x.dtype != dtype:
+            raise NotForKernelsError(
+                f"a parameter has dtype {x.dtype} and shape {x.shape}, and the kernel takes numbers of dtype "
+                f"{jnp.dtype(dtype)}"
+            )

@@ -1,0 +1,1 @@
+"""Fields that are split over devices: halos, sums over devices, transforms and linear solves."""

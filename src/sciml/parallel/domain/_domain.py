@@ -1,0 +1,411 @@
+"""`Domain`: a field of which every device holds a part."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
+from jaxtyping import Array, Inexact, PyTree, Real
+
+from ..._checks import check_count
+from ..._types import Args, RealScalarLike
+from ...spatial import Boundaries
+from . import _cg, _collectives, _fft, _halo
+from ._shard_map import run_split
+from ._sharding import Axes, check_field, choose_domain_mesh, manual_axes, spec_of
+
+
+class Domain(eqx.Module):
+    r"""A field split over devices: each holds a block and a few layers of its neighbours' cells.
+
+    What is written with a `Domain` runs on one device and on many. Called plainly, `pad` puts ghost cells
+    around the whole field, `sum` adds it up, `fftn` transforms it. Inside `run` the same calls are made on
+    every device with the block that it holds: `pad` asks the neighbouring devices for their outermost
+    layers, axis by axis, and applies the boundary conditions at the edges of the field alone; `sum`
+    adds up all blocks; `fftn` hands blocks round. Derivatives go through all of it.
+
+    A field's last dimensions are those of space; dimensions before them (components, times) are not split.
+
+    Attributes:
+        boundaries: The conditions at the edges of the field; None for a periodic field.
+        axes: For each dimension of space the mesh axis that splits it, or None.
+        mesh: The devices, from `sciml.parallel.mesh`; None for the mesh set by `jax.set_mesh`.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        from sciml import parallel
+
+        n = len(jax.devices())
+        domain = parallel.Domain(("x", None), mesh=parallel.mesh(member=1, x=n))
+
+
+        def heat(u, rate):
+            p = domain.pad(u, 1)
+            u = u + rate * (p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2] - 4 * u)
+            return u, domain.sum(u)
+
+
+        u0 = jnp.zeros((8 * n, 8)).at[3, 3].set(1.0)
+        u, total = domain.run(heat, u0, 0.1)
+        assert jnp.allclose(u, heat(u0, 0.1)[0]) and jnp.allclose(total, 1.0)
+        ```
+    """
+
+    boundaries: Boundaries | None
+    axes: Axes = eqx.field(static=True)
+    mesh: Mesh | AbstractMesh | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        axes: Sequence[str | None],
+        *,
+        boundaries: Boundaries | None = None,
+        mesh: Mesh | AbstractMesh | None = None,
+    ):
+        """Describes how fields lie on a mesh.
+
+        Args:
+            axes: For each dimension of space the name of the mesh axis that splits it, or None.
+            boundaries: The conditions at the edges; None for a periodic field.
+            mesh: The devices; None for the mesh set by `jax.set_mesh`.
+
+        Raises:
+            ValueError: If there is no dimension, their number is not that of `boundaries`, or a mesh axis is named
+                twice or missing in the mesh.
+        """
+        self.boundaries = boundaries
+        self.axes = tuple(axes)
+        self.mesh = mesh
+        if not self.axes:
+            raise ValueError("`Domain`: `axes` must name a mesh axis, or None, for each dimension of space; got none.")
+        if len(set(self.names)) != len(self.names):
+            raise ValueError(f"`Domain`: `axes={self.axes}` names a mesh axis twice.")
+        if boundaries is not None and len(boundaries.shape) != len(self.axes):
+            raise ValueError(
+                f"`Domain`: `axes={self.axes}` must name a mesh axis, or None, for each of the {len(boundaries.shape)} "
+                "dimensions of `boundaries`."
+            )
+        if mesh is not None:
+            choose_domain_mesh(mesh, self.axes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The mesh axes that split the field."""
+        return tuple(axis for axis in self.axes if axis)
+
+    @property
+    def inside(self) -> bool:
+        """Whether code is being traced that runs once per device, with that device's block."""
+        found = manual_axes() & set(self.names)
+        if found and found != set(self.names):
+            missing = sorted(set(self.names) - found)
+            raise ValueError(f"`Domain`: inside a `jax.shard_map` over {sorted(found)}, but not over {missing}.")
+        return bool(found)
+
+    # Running
+
+    def run(
+        self, fn: Callable[..., PyTree], fields: PyTree, shared: PyTree = None, *, out_specs: PyTree = None
+    ) -> PyTree:
+        """Runs `fn` once on every device, with the blocks that the device holds.
+
+        Works in `jax.jit`, `jax.grad` and inside a member of `ensemble`, and can be called directly. `fn` is
+        run by `jax.shard_map` with all its checks: what `fn` returns is known to be the same on all
+        devices, or is a field.
+
+        Args:
+            fn: What to run: `fn(fields)`, or `fn(fields, shared)` where `shared` is given.
+            fields: A PyTree of fields, arrays whose last dimensions are those of space.
+            shared: What every device needs whole, a PyTree: parameters, a model.
+            out_specs: Where the results lie, as for `jax.shard_map`. By default results that differ
+                between devices are fields, and the others are the same everywhere. A spectrum needs it, see
+                `spectral_axes`.
+
+        Returns:
+            What `fn` returns, as whole arrays.
+
+        Raises:
+            ValueError: If a field cannot be split evenly, `fn` returns what is neither, or there is no mesh.
+        """
+        if not callable(fn):
+            raise TypeError(f"`Domain.run`: `fn` must be callable, got {type(fn).__name__}.")
+        if self.inside:
+            return fn(fields) if shared is None else fn(fields, shared)
+        mesh = choose_domain_mesh(self.mesh, self.axes)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(fields):
+            if eqx.is_array_like(leaf):
+                check_field(np.shape(leaf), self.axes, mesh, name="fields" + jax.tree_util.keystr(path))
+        return run_split(fn, fields, shared, axes=self.axes, mesh=mesh, out_specs=out_specs)
+
+    def split(self, fields: PyTree) -> PyTree:
+        """Returns whole fields as arrays of which every device holds its block.
+
+        From Python; with several processes each gives the whole field and keeps its part.
+
+        Args:
+            fields: A PyTree of arrays, JAX's or NumPy's.
+        """
+        mesh = choose_domain_mesh(self.mesh, self.axes)
+        mesh = mesh if isinstance(mesh, Mesh) else jax.sharding.get_mesh()
+
+        def put(path, x):
+            check_field(x.shape, self.axes, mesh, name="fields" + jax.tree_util.keystr(path))
+            sharding = NamedSharding(mesh, spec_of(self.axes, x.ndim))
+            if sharding.is_fully_addressable:
+                return jax.device_put(x, sharding)
+            whole = np.asarray(x)
+            return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+        return jax.tree_util.tree_map_with_path(put, fields)
+
+    def gather(self, fields: PyTree) -> PyTree:
+        """Returns split fields as whole NumPy arrays, in every process."""
+        from jax.experimental import multihost_utils  # only needed here, and not quick to import
+
+        def fetch(x):
+            if isinstance(x, jax.Array) and not x.is_fully_addressable:
+                return np.asarray(multihost_utils.process_allgather(x, tiled=True))
+            return np.asarray(x)
+
+        return jax.tree.map(fetch, fields)
+
+    # Neighbours
+
+    def pad(
+        self, u: PyTree, width: int, *, accuracy: int = 2, t: RealScalarLike | None = None, args: Args = None
+    ) -> PyTree:
+        """Returns fields with `width` ghost layers on every side of every dimension of space.
+
+        In a device's block these are the neighbours' outermost layers, and beyond the edges of the field
+        what the boundary conditions say. Operators of `sciml.spatial` take a `Domain` as their boundary
+        for the sake of this method.
+
+        Args:
+            u: A field, or a PyTree of fields.
+            width: The number of layers.
+            accuracy: The order of the error of the ghost values at walls.
+            t: The time, for values at walls that are functions.
+            args: Their second argument.
+
+        Raises:
+            ValueError: If a device holds fewer layers than are needed, or a value needs `t`.
+        """
+        halo = self._halo(accuracy)._replace(t=t, args=args)
+        return jax.tree.map(lambda x: _halo.pad(x, width, halo), u)
+
+    def extend(self, u: PyTree, width: int, *, accuracy: int = 2) -> PyTree:
+        """Returns fields that are subject to no condition, such as coefficients, with ghost layers.
+
+        Args:
+            u: A field, or a PyTree of fields.
+            width: The number of layers.
+            accuracy: The order of the error of the values extrapolated beyond walls.
+        """
+        halo = self._halo(accuracy)._replace(free=True)
+        return jax.tree.map(lambda x: _halo.pad(x, width, halo), u)
+
+    def homogeneous(self) -> "Domain":
+        """Returns the domain with conditions whose values are zero, those of the linear part of an operator."""
+        boundaries = None if self.boundaries is None else self.boundaries.homogeneous()
+        return Domain(self.axes, boundaries=boundaries, mesh=self.mesh)
+
+    def map(
+        self, stencil: Callable[..., PyTree], *, width: int = 1, steps_per_exchange: int = 1, accuracy: int = 2
+    ) -> Callable[..., PyTree]:
+        """Makes a function that advances fields by a stencil, several times for each exchange with the neighbours.
+
+        One exchange of `width * steps_per_exchange` layers serves that many steps: fewer and larger messages,
+        for some work that two devices do alike. The results are the same.
+
+        Args:
+            stencil: `stencil(padded, *args)` takes fields with `width` ghost layers on all sides and returns
+                them advanced, without.
+            width: The number of layers that the stencil reads on every side.
+            steps_per_exchange: How often the stencil is applied.
+            accuracy: The order of the error of the ghost values at walls.
+
+        Returns:
+            `advance(u, *args, t=None)`, which applies the stencil `steps_per_exchange` times; `t` is the time
+            of the boundary conditions, or one time for each step.
+        """
+        check_count(width, "width", "Domain.map")
+        check_count(steps_per_exchange, "steps_per_exchange", "Domain.map")
+
+        def advance(u: PyTree, *args: Any, t: Any = None) -> PyTree:
+            times = [t] * steps_per_exchange if t is None or np.ndim(t) == 0 else [t[i] for i in range(len(t))]
+            if len(times) != steps_per_exchange:
+                raise ValueError(f"`t` must be one time, or {steps_per_exchange}, one for each step; got {len(times)}.")
+            return _halo.advance(lambda p: stencil(p, *args), u, width, self._halo(accuracy), times)
+
+        return advance
+
+    def local(self, values: Array, dim: int) -> Array:
+        """Returns the part of a whole array that belongs to this device's block.
+
+        For what depends on the place: coordinates, coefficients. Outside of `run` it is all of it.
+
+        Args:
+            values: An array of any number of dimensions, the same on all devices, whose axis `dim - d` (counted
+                from the end like the `d` dimensions of space) runs along dimension `dim`; a vector is taken
+                to run along it.
+            dim: The dimension of space, from 0.
+        """
+        axis = self.axes[dim]
+        along = 0 if values.ndim == 1 else values.ndim - len(self.axes) + dim
+        if axis is None or not self.inside:
+            return values
+        size = values.shape[along] // jax.lax.axis_size(axis)
+        return jax.lax.dynamic_slice_in_dim(values, jax.lax.axis_index(axis) * size, size, along)
+
+    # The whole field
+
+    def sum(self, u: PyTree) -> Array:
+        """Returns the sum of all elements of all fields in `u`."""
+        names = self._together()
+        return _add([_collectives.total(x, names) for x in jax.tree.leaves(u)])
+
+    def mean(self, u: PyTree) -> Array:
+        """Returns the mean of all elements of all fields in `u`."""
+        return self.sum(u) / sum(_collectives.count(x, self._together()) for x in jax.tree.leaves(u))
+
+    def max(self, u: PyTree) -> Real[Array, ""]:
+        """Returns the largest of all elements of all fields in `u`, NaN if one is."""
+        names = self._together()
+        return jnp.max(jnp.stack([_collectives.largest(x, names) for x in jax.tree.leaves(u)]))
+
+    def min(self, u: PyTree) -> Real[Array, ""]:
+        """Returns the smallest of all elements of all fields in `u`, NaN if one is."""
+        return -self.max(jax.tree.map(jnp.negative, u))
+
+    def dot(self, a: PyTree, b: PyTree) -> Inexact[Array, ""]:
+        r"""Returns $\sum \bar a b$ over all elements of all fields."""
+        return self.sum(jax.tree.map(lambda x, y: jnp.conj(x) * y, a, b))
+
+    def norm(self, u: PyTree) -> Real[Array, ""]:
+        r"""Returns $\sqrt{\sum |u|^2}$ over all elements of all fields."""
+        return jnp.sqrt(self.sum(jax.tree.map(_square, u)))
+
+    @property
+    def rms(self) -> "Rms":
+        r"""The function $u \mapsto \sqrt{\mathrm{mean} |u|^2}$, over all elements of all fields.
+
+        It is the norm that `sciml.solve` uses, over all devices: `sciml.solve(..., norm=domain.rms)`. With
+        it all devices take the same steps.
+        """
+        return Rms(self.names)
+
+    def cg(
+        self,
+        operator: Callable[[PyTree], PyTree],
+        b: PyTree,
+        *,
+        rtol: RealScalarLike,
+        atol: RealScalarLike = 0.0,
+        max_steps: int = 1000,
+    ) -> _cg.LinearSolution:
+        r"""Solves $A x = b$ for a symmetric positive definite $A$ by conjugate gradients, over all devices.
+
+        Derivatives in reverse mode, by `b` and by what `operator` closes over, take one more solve.
+
+        Args:
+            operator: $x \mapsto A x$ for fields like `b`. With values at walls it is linear only if they are zero: see
+                `homogeneous`.
+            b: The right-hand side, a PyTree of fields.
+            rtol: How small the norm of the residual must become, over that of `b`.
+            atol: How small it must become at least.
+            max_steps: The limit on iterations.
+
+        Returns:
+            A `LinearSolution`, with `value`, `status`, `steps` and `residual`.
+        """
+        check_count(max_steps, "max_steps", "Domain.cg")
+        return _cg.cg(operator, b, _cg.Rule(self.dot, rtol, atol, max_steps, self._together()))
+
+    # Fourier transforms
+
+    @property
+    def spectral_axes(self) -> tuple[str | tuple[str, ...] | None, ...]:
+        """Which mesh axes split the dimensions of a spectrum, as `axes` does for a field.
+
+        To return spectra from `run`, give `out_specs=PartitionSpec(*domain.spectral_axes)`.
+        """
+        return tuple(names if len(names) > 1 else (names or (None,))[0] for names in _fft.plan(self.axes)[1])
+
+    def fftn(self, u: Array) -> Array:
+        """Returns the discrete Fourier transform of a field over the dimensions of space, as `jnp.fft.fftn`.
+
+        Inside `run` the spectrum lies as `spectral_axes` says. A field split along one dimension takes one
+        all-to-all, a field of three dimensions split along two takes two.
+
+        Raises:
+            ValueError: If the number of devices does not divide the extents.
+        """
+        steps, _ = _fft.plan(self.axes if self.inside else (None,) * len(self.axes))
+        return _fft.run(steps, u, lambda x, dim: jnp.fft.fft(x, axis=dim))
+
+    def ifftn(self, spectrum: Array) -> Array:
+        """Returns the field of a spectrum, as `jnp.fft.ifftn`: the inverse of `fftn`, complex."""
+        steps, _ = _fft.plan(self.axes if self.inside else (None,) * len(self.axes))
+        return _fft.run(_fft.reverse(steps), spectrum, lambda x, dim: jnp.fft.ifft(x, axis=dim))
+
+    def wavenumbers(
+        self, shape: Sequence[int], spacing: RealScalarLike | Sequence[RealScalarLike] = 1.0
+    ) -> tuple[Array, ...]:
+        r"""Returns $2\pi m / (n h)$ for each dimension, in the order and the place of the spectrum.
+
+        Args:
+            shape: The extents of the whole field.
+            spacing: The distance $h$ between grid points, for all dimensions or for each.
+
+        Returns:
+            An array for each dimension that broadcasts against the spectrum, inside `run` its part on this device.
+        """
+        if len(shape) != len(self.axes):
+            raise ValueError(f"`shape` must have the {len(self.axes)} extents of space, got {tuple(shape)}.")
+        spacings = tuple(spacing) if isinstance(spacing, Sequence) else (spacing,) * len(shape)
+        found = []
+        for dim, (n, h, axes) in enumerate(zip(shape, spacings, self.spectral_axes, strict=True)):
+            k = _fft.wavenumbers(n, jnp.asarray(h, jnp.result_type(float)), dim, len(shape))
+            if self.inside and axes:
+                size = n // jax.lax.axis_size(axes)
+                k = jax.lax.dynamic_slice_in_dim(k, jax.lax.axis_index(axes) * size, size, dim)
+            found.append(k)
+        return tuple(found)
+
+    def _halo(self, accuracy: int) -> _halo.Halo:
+        return _halo.Halo(self.axes if self.inside else (None,) * len(self.axes), self.boundaries, accuracy)
+
+    def _together(self) -> tuple[str, ...]:
+        return self.names if self.inside else ()
+
+
+def _add(parts: list[Array]) -> Array:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+@dataclasses.dataclass(frozen=True)
+class Rms:
+    """The root of the mean of squares over all devices that hold parts of a field; equal if the names are.
+
+    Attributes:
+        names: The mesh axes that split the field.
+    """
+
+    names: tuple[str, ...]
+
+    def __call__(self, u: PyTree) -> Real[Array, ""]:
+        """Returns the root mean square."""
+        return jnp.sqrt(Domain(self.names or (None,)).mean(jax.tree.map(_square, u)))
+
+
+def _square(x: Array) -> Array:
+    return jnp.real(jnp.conj(x) * x)

@@ -1,0 +1,246 @@
+"""Ghost layers around a device's block: from its neighbours, and at the edges from the boundary conditions.
+
+Dimensions are padded one after another, each with what the ones before have added, so that corners hold
+what they hold in the whole field. Along a dimension that is split there are two messages, one each way,
+and then every device makes the ghost layers of a wall, which only those at the edge use: the same
+function of the same layers as in a whole field, and so the same bits.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ...spatial import AbstractWall, Boundaries, Extrapolate, Periodic
+from ._sharding import Axes, halo_error
+
+
+class Halo(NamedTuple):
+    """How ghost layers are made.
+
+    Attributes:
+        axes: For each dimension of space the mesh axis that splits it; None where it is whole.
+        boundaries: The conditions at the edges; None for a periodic field.
+        accuracy: The order of the error of the ghost values at walls.
+        t: The time.
+        args: What conditions that are functions take beside it.
+        free: Whether the field is subject to no condition, and extrapolated beyond walls.
+    """
+
+    axes: Axes
+    boundaries: Boundaries | None
+    accuracy: int = 2
+    t: Any = None
+    args: Any = None
+    free: bool = False
+
+    def devices(self, axis: int) -> int:
+        """Returns over how many devices a dimension of space is split."""
+        name = self.axes[axis]
+        return 1 if name is None else jax.lax.axis_size(name)
+
+    def has_walls(self, axis: int) -> bool:
+        """Returns whether a dimension of space is not periodic."""
+        return self.boundaries is not None and not isinstance(self.boundaries.sides[axis][0], Periodic)
+
+
+def pad(u: Array, width: int, halo: Halo) -> Array:
+    """Returns a device's block with `width` ghost layers on all sides."""
+    _check_block(u, halo)
+    layers = [0] * len(halo.axes)
+    for axis in range(len(halo.axes)):
+        u = _pad_axis(u, width, axis, _walls(u, axis, layers, halo), halo)
+        layers[axis] = width
+    return u
+
+
+def advance(stencil: Callable[[PyTree], PyTree], u: PyTree, width: int, halo: Halo, times: Sequence[Any]) -> PyTree:
+    """Applies a stencil once for each time, with one exchange.
+
+    Along dimensions that are split, the layers of all steps are fetched at first, and every step uses up
+    `width` of them. At walls the ghost layers are made anew before every step. Other dimensions are
+    padded before every step, which takes no message.
+    """
+    if len(times) == 1:
+        halo = halo._replace(t=times[0])
+        return _apply(stencil, jax.tree.map(lambda x: pad(x, width, halo), u), width, halo)
+    split = [halo.devices(axis) > 1 for axis in range(len(halo.axes))]
+
+    def fetch(x):
+        _check_block(x, halo)
+        for axis in range(len(split)):
+            if split[axis]:
+                x = _join(x, *_neighbours(x, width * len(times), axis, halo), axis, halo)
+        return x
+
+    def surround(x, left, halo):
+        layers = [left if wide else 0 for wide in split]
+        for axis, wide in enumerate(split):
+            walls = _walls(x, axis, layers, halo)
+            if not wide:
+                x = _pad_axis(x, width, axis, walls, halo)
+                layers[axis] = width
+            elif walls is not None:
+                x = _renew(x, left, axis, walls, halo)
+        return x
+
+    u = jax.tree.map(fetch, u)
+    for number, t in enumerate(times):
+        now = halo._replace(t=t)
+        left = width * (len(times) - number)
+        u = _apply(stencil, jax.tree.map(lambda x, left=left, now=now: surround(x, left, now), u), width, halo)
+    return u
+
+
+def _apply(stencil: Callable[[PyTree], PyTree], padded: PyTree, width: int, halo: Halo) -> PyTree:
+    out = stencil(padded)
+    d = len(halo.axes)
+    if jax.tree.structure(out) != jax.tree.structure(padded):
+        raise ValueError(
+            f"`Domain.map`: `stencil` must return fields in the structure it takes, {jax.tree.structure(padded)}, but "
+            f"returned {jax.tree.structure(out)}."
+        )
+    for before, after in zip(jax.tree.leaves(padded), jax.tree.leaves(out)):
+        expected = before.shape[: before.ndim - d] + tuple(n - 2 * width for n in before.shape[before.ndim - d :])
+        if jnp.shape(after) != expected:
+            raise ValueError(
+                f"`Domain.map`: `stencil` took a field of shape {before.shape}, with {width} ghost layers on every "
+                f"side, and must return it without them, of shape {expected}, but returned {jnp.shape(after)}."
+            )
+    return out
+
+
+def _at(u: Array, axis: int, halo: Halo) -> int:
+    return u.ndim - len(halo.axes) + axis
+
+
+def _check_block(u: Array, halo: Halo) -> None:
+    d = len(halo.axes)
+    if u.ndim < d:
+        raise ValueError(f"`Domain`: a field has at least the {d} dimensions of space, but got shape {u.shape}.")
+    if halo.boundaries is None:
+        return
+    whole = tuple(n * halo.devices(axis) for axis, n in enumerate(u.shape[u.ndim - d :]))
+    if whole != halo.boundaries.shape:
+        raise ValueError(
+            f"`Domain`: the boundary conditions are those of a field that ends with the axes {halo.boundaries.shape}, "
+            f"but got one with {whole}. Pass fields that are to be split through `Domain.run`."
+        )
+
+
+def _slice(u: Array, start: int, stop: int, at: int) -> Array:
+    return jax.lax.slice_in_dim(u, start, stop, axis=at)
+
+
+def _join(u: Array, low: Array, high: Array, axis: int, halo: Halo) -> Array:
+    return jnp.concatenate([low, u, high], axis=_at(u, axis, halo))
+
+
+def _pad_axis(u: Array, width: int, axis: int, walls: tuple | None, halo: Halo) -> Array:
+    split = halo.devices(axis) > 1
+    if walls is None:
+        return _join(u, *_neighbours(u, width, axis, halo), axis, halo)
+    ghosts = _ghosts(u, width, axis, walls, halo)
+    if split:
+        ghosts = _at_edges(ghosts, _neighbours(u, width, axis, halo), axis, halo)
+    return _join(u, *ghosts, axis, halo)
+
+
+def _renew(u: Array, width: int, axis: int, walls: tuple, halo: Halo) -> Array:
+    """Makes the ghost layers of walls anew, around what is there."""
+    at = _at(u, axis, halo)
+    n = u.shape[at]
+    inner = _slice(u, width, n - width, at)
+    there = _slice(u, 0, width, at), _slice(u, n - width, n, at)
+    ghosts = _at_edges(_ghosts(inner, width, axis, walls, halo), there, axis, halo)
+    return _join(inner, *ghosts, axis, halo)
+
+
+def _neighbours(u: Array, width: int, axis: int, halo: Halo) -> tuple[Array, Array]:
+    """Returns the layers below and above a block; zeros beyond walls."""
+    at = _at(u, axis, halo)
+    n, devices, name = u.shape[at], halo.devices(axis), halo.axes[axis]
+    if width > n:
+        raise halo_error(width, n, axis, name, devices)
+    first, last = _slice(u, 0, width, at), _slice(u, n - width, n, at)
+    if devices == 1:
+        return last, first
+    pairs = [(i, i + 1) for i in range(devices - 1)]
+    if not halo.has_walls(axis):
+        pairs.append((devices - 1, 0))
+    below = jax.lax.ppermute(last, name, pairs)
+    above = jax.lax.ppermute(first, name, [(j, i) for i, j in pairs])
+    return below, above
+
+
+def _at_edges(ghosts: tuple[Array, Array], others: tuple[Array, Array], axis: int, halo: Halo) -> tuple[Array, Array]:
+    """Takes ghost layers at the two edges of the field, and the others elsewhere."""
+    name = halo.axes[axis]
+    place = jax.lax.axis_index(name)
+    at_edge = place == 0, place == halo.devices(axis) - 1
+    low, high = (jnp.where(edge, a, b) for edge, a, b in zip(at_edge, ghosts, others))
+    return low, high
+
+
+def _ghosts(u: Array, width: int, axis: int, walls: tuple, halo: Halo) -> tuple[Array, Array]:
+    boundaries, at = halo.boundaries, _at(u, axis, halo)
+    assert boundaries is not None  # a periodic field has no walls
+    n = u.shape[at]
+    below, above = boundaries.offsets(axis)
+    accuracy = min(halo.accuracy, boundaries.shape[axis]) if halo.free else halo.accuracy
+    near = walls[0].points(below, accuracy), walls[1].points(above, accuracy)
+    if max(near) > n:
+        raise halo_error(max(near), n, axis, halo.axes[axis], halo.devices(axis))
+    rest = {"axis": at, "spacing": boundaries.grid.spacing[axis], "accuracy": accuracy}
+    low = walls[0].ghosts(_slice(u, 0, near[0], at), width, offset=below, **rest)
+    high = walls[1].ghosts(jnp.flip(_slice(u, n - near[1], n, at), at), width, offset=above, **rest)
+    return jnp.flip(low, at), high
+
+
+def _walls(u: Array, axis: int, layers: Sequence[int], halo: Halo) -> tuple[AbstractWall, AbstractWall] | None:
+    """Returns the conditions across a dimension, their values those along this device's block; None if periodic.
+
+    Args:
+        u: The block with the ghost layers that it has by now.
+        axis: The dimension.
+        layers: How many ghost layers the block has along each dimension of space.
+        halo: How ghost layers are made.
+    """
+    if not halo.has_walls(axis):
+        return None
+    if halo.free:
+        return Extrapolate(), Extrapolate()
+    assert halo.boundaries is not None  # a periodic field has no walls
+
+    def here(value):
+        return value if jnp.ndim(value) == 0 else _along(value, u, axis, layers, halo)
+
+    low, high = cast(tuple[AbstractWall, AbstractWall], halo.boundaries.sides[axis])
+    return jax.tree.map(here, (low.at(halo.t, halo.args), high.at(halo.t, halo.args)))
+
+
+def _along(value: Array, u: Array, axis: int, layers: Sequence[int], halo: Halo) -> Array:
+    """Returns the part of a value over a side that lies along this device's block, in the shape of ghost layers."""
+    assert halo.boundaries is not None  # a periodic field has no walls
+    shape, at = halo.boundaries.shape, _at(u, axis, halo)
+    full = (*u.shape[: u.ndim - len(shape)], *shape)
+    side = full[:at] + full[at + 1 :]
+    sizes = (1,) * (len(side) - value.ndim) + value.shape
+    if len(sizes) != len(side) or any(n not in (1, m) for n, m in zip(sizes, side)):
+        name = halo.boundaries.grid.names[axis]
+        raise ValueError(f"a value at a side across {name} must broadcast to {side}, but has shape {value.shape}.")
+    value = value.reshape(sizes[:at] + (1,) + sizes[at:])
+    whole = halo._replace(axes=(None,) * len(shape), free=True)  # every device holds all of it: no message
+    for other, width in enumerate(layers):
+        where = _at(u, other, halo)
+        if other == axis or value.shape[where] == 1:
+            continue
+        n = value.shape[where] // halo.devices(other)
+        if width:
+            value = _pad_axis(value, width, other, _walls(value, other, (), whole), whole)
+        if halo.devices(other) > 1:
+            start = jax.lax.axis_index(halo.axes[other]) * n
+            value = jax.lax.dynamic_slice_in_dim(value, start, n + 2 * width, where)
+    return value

@@ -1,0 +1,120 @@
+"""How a field lies on a mesh: which mesh axis splits which of its dimensions, and what cannot be split."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from .._mesh import describe, without_explicit_axes
+
+Axes = tuple[str | None, ...]
+"""For each of a field's last dimensions the mesh axis that splits it, or None."""
+
+
+def spec_of(axes: Axes, ndim: int) -> PartitionSpec:
+    """Returns where a field of `ndim` dimensions lies; `axes` name the last of them."""
+    return PartitionSpec(*(None,) * (ndim - len(axes)), *axes)
+
+
+def manual_axes() -> frozenset:
+    """Returns the mesh axes over which the code being traced runs once per device."""
+    return frozenset(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def choose_domain_mesh(given: Mesh | AbstractMesh | None, axes: Axes) -> Mesh | AbstractMesh:
+    """Returns the mesh of the context (`jax.set_mesh`), or else the one given.
+
+    Raises:
+        ValueError: If there is none, it lacks an axis, or the two differ.
+    """
+    ambient = jax.sharding.get_abstract_mesh()
+    chosen = without_explicit_axes(given) if ambient.empty else ambient
+    if chosen is None:
+        sizes = ", ".join(f"{name}=..." for name in axes if name)
+        raise ValueError(
+            f"`Domain` has no mesh: give `mesh=parallel.mesh(member=1, {sizes})`, or set one with `jax.set_mesh`."
+        )
+    missing = [name for name in axes if name and name not in chosen.axis_names]
+    if missing:
+        raise ValueError(f'`Domain`: the mesh has no axis named "{missing[0]}"; its axes are {describe(chosen)}.')
+    if given is not None and dict(given.shape) != dict(chosen.shape):
+        raise ValueError(
+            f"`Domain`: `mesh` has axes {describe(given)}, but the mesh of the context has {describe(chosen)}, and JAX "
+            "allows no other inside it. Leave `mesh` out, or call outside of it."
+        )
+    return chosen
+
+
+def check_field(shape: tuple[int, ...], axes: Axes, mesh: Mesh | AbstractMesh, *, name: str) -> None:
+    """Checks that a field can be split evenly.
+
+    Raises:
+        ValueError: If it has too few dimensions, or an extent that the mesh does not divide.
+    """
+    if len(shape) < len(axes):
+        raise ValueError(
+            f"`Domain.run`: `{name}` has shape {shape}, but a field has at least the {len(axes)} dimensions that "
+            f"`axes={axes}` name. Pass what every device needs whole as `shared`."
+        )
+    extents = shape[len(shape) - len(axes) :]
+    for dim, (extent, axis) in enumerate(zip(extents, axes)):
+        if axis is None or extent % mesh.shape[axis] == 0:
+            continue
+        at = len(shape) - len(axes) + dim
+        raise ValueError(
+            f"`Domain.run`: `{name}` has {extent} cells along dimension {at}, which mesh axis "
+            f'"{axis}" cannot divide into {mesh.shape[axis]} equal parts. {suggestion(extents, axes, mesh, 1)}'
+        )
+
+
+def halo_error(width: int, local: int, dim: int, axis: str | None, devices: int) -> ValueError:
+    """Returns the error of a halo wider than what a device holds."""
+    extent = local * devices
+    if axis is None:
+        return ValueError(f"A halo needs {width} layers of dimension {dim}, but the field has {extent}.")
+    most = max((k for k in range(1, devices) if extent % k == 0 and extent // k >= width), default=0)
+    advice = f"split it over at most {most} devices" if most else f"no split of {extent} cells has room for it"
+    return ValueError(
+        f"A halo of width {width} is wider than the {local} cells of dimension {dim} that each device holds ({extent} "
+        f'cells over the {devices} devices of mesh axis "{axis}"): {advice}, or exchange more often '
+        "(`steps_per_exchange`)."
+    )
+
+
+def suggestion(extents: Sequence[int], axes: Axes, mesh: Mesh | AbstractMesh, halo: int) -> str:
+    """Names the mesh of at most as many devices that divides the extents, with the least to exchange."""
+    names = [axis for axis in axes if axis]
+    budget = math.prod(mesh.shape[name] for name in names)
+    sizes = [extent for extent, axis in zip(extents, axes) if axis]
+
+    def meshes(sizes, budget):
+        if not sizes:
+            yield ()
+            return
+        for k in range(1, budget + 1):
+            if sizes[0] % k == 0 and sizes[0] // k >= halo:
+                for rest in meshes(sizes[1:], budget // k):
+                    yield (k, *rest)
+
+    def surface(counts):
+        local = [n / k for n, k in zip(sizes, counts)]
+        return sum(math.prod(local) / n for n, k in zip(local, counts) if k > 1)
+
+    found = list(meshes(sizes, budget))
+    if not found:
+        return f"Make every extent a multiple of its axis, and at least {halo} times as large."
+    best = min(found, key=lambda counts: (-math.prod(counts), surface(counts)))
+    shape = ", ".join(f"{name}={k}" for name, k in zip(names, best))
+    used = math.prod(best)
+    few = "" if used == budget else f", devices=jax.devices()[:{used}]"
+    return f"`parallel.mesh(member=1, {shape}{few})` would divide it, and so would extents that are multiples."
+
+
+def place(tree: PyTree, mesh: Mesh | AbstractMesh, axes: Axes) -> PyTree:
+    """Says in a traced program that fields are to lie on the mesh."""
+    explicit = any(kind == AxisType.Explicit for kind in mesh.axis_types)
+    put: Any = jax.sharding.reshard if explicit else jax.lax.with_sharding_constraint
+    return jax.tree.map(lambda x: put(x, NamedSharding(mesh, spec_of(axes, x.ndim))), tree)

@@ -1,0 +1,1 @@
+"""Who takes part: grids, samples and generators of members."""

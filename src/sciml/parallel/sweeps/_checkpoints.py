@@ -1,0 +1,146 @@
+"""The blocks of a sweep on disk, and what tells one sweep from another."""
+
+import hashlib
+import os
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ...stores._abstract import AbstractStore
+from ...stores._fingerprint import Fingerprint, Part, describe, fingerprint, leaves_of
+from ...stores._manifest import open_run
+from ...stores._npz_store import NpzStore
+from ...stores._zarr_store import ZarrStore
+from ..members._generated import Generated, lowered_text
+from ..members._pytree import is_array
+from ._batches import Plan
+from ._executable import Outcome, Task
+
+_FIRST = np.zeros(16, np.uint8)
+
+
+def open_store(store: Any, *, rows_only: bool) -> AbstractStore:
+    """Returns the store that `store`, a folder or a store, stands for.
+
+    Args:
+        store: The argument of `sweep`.
+        rows_only: Whether all that is written has a row for each member, and every member one.
+
+    Raises:
+        TypeError: If it is neither.
+        ValueError: If it cannot hold the blocks of this sweep.
+    """
+    if isinstance(store, (str, os.PathLike)):
+        return NpzStore(store)
+    if not isinstance(store, AbstractStore):
+        raise TypeError(f"`sweep`: `store` must be a folder or a store of `sciml.runs`, got {type(store).__name__}.")
+    if isinstance(store, ZarrStore) and not rows_only:
+        raise ValueError(
+            "`sweep`: a `ZarrStore` holds a row for each member, and neither reductions nor retries. Give a folder as "
+            "`store`; `SweepResult.to_xarray().to_zarr(...)` writes the results as zarr."
+        )
+    return store
+
+
+class Blocks:
+    """The blocks of one sweep in a store.
+
+    The manifest vouches for the blocks of the first pass. Those of retries, which may be changed later, carry a
+    digest of what they were made from, and count as missing where it is another.
+    """
+
+    def __init__(self, store: AbstractStore, like: Outcome):
+        self._store = store
+        self._like = like
+        self._there = set(store.numbers())
+
+    def read(self, number: int, ids: np.ndarray, origin: np.ndarray = _FIRST) -> Outcome | None:
+        """Returns a block, or None if it is not there."""
+        if number not in self._there:
+            return None
+        shapes, static = eqx.partition(self._tree(self._like, ids, origin), _has_shape)
+        found = eqx.combine(self._store.get(number, shapes), static)
+        if not np.array_equal(found["origin"][0], origin) or not np.array_equal(found["members"], ids):
+            return None
+        return Outcome(found["values"], found["status"], found["work"], found["summaries"])
+
+    def write(self, number: int, ids: np.ndarray, outcome: Outcome, origin: np.ndarray = _FIRST) -> None:
+        """Writes a block, without the copies that fill it up."""
+        self._store.put(number, eqx.filter(self._tree(outcome, ids, origin), _has_shape))
+
+    def _tree(self, outcome: Outcome, ids: np.ndarray, origin: np.ndarray) -> dict[str, Any]:
+        def cut(x):
+            if isinstance(x, jax.ShapeDtypeStruct):
+                return jax.ShapeDtypeStruct((ids.size, *x.shape[1:]), x.dtype)
+            return x[: ids.size] if is_array(x) else x
+
+        members = jax.tree.map(cut, (outcome.values, outcome.status, outcome.work))
+        values, status, work = members
+        tree = {"values": values, "status": status, "work": work, "summaries": outcome.summaries}
+        # one row for each member in every array, as a store that lays the blocks end to end needs it
+        return {**tree, "members": ids, "origin": np.tile(origin, (ids.size, 1))}
+
+
+def open_sweep(
+    store: AbstractStore, task: Task, members: Any, plan: Plan, program: str, *, schedule: str, resume: bool
+) -> None:
+    """Checks that a store is that of this sweep, or makes it so.
+
+    Raises:
+        StoreError: If it is another's, or holds any and `resume` is not set, or cannot be written to.
+    """
+    code = hashlib.blake2b(program.encode() + _arrays_digest((task.fn, task.output)), digest_size=16).hexdigest()
+    found = fingerprint(
+        members=_arrays(members),
+        shared=_arrays(task.shared),
+        key=task.key,
+        block=plan.block,
+        schedule=schedule,
+        order=None if np.array_equal(plan.order, np.arange(plan.order.size)) else plan.order,
+    )
+    if isinstance(members, Generated):
+        text = lowered_text(members)
+        generator = Part(hashlib.blake2b(text.encode(), digest_size=16).hexdigest(), f"{len(members)} generated")
+        found = Fingerprint({**found.parts, "generator": generator})
+    for name, tree in (("members", members), ("shared", task.shared)):  # by arrays alone, but named as the caller does
+        named = eqx.filter(tree, is_array)
+        found.parts[name] = Part(found.parts[name].digest, describe(named), leaves_of(name, named))
+    text = describe(_named(task.fn)) + ("" if task.output is None else f" with output={describe(task.output)}")
+    # the program is also that of the members' shapes and the block
+    found = Fingerprint({"function": Part(code, text, follows=True), **found.parts})
+    info = {"members": int(plan.order.size), "block": plan.block, "blocks": plan.blocks, "schedule": schedule}
+    open_run(store, found, info, kind="sweep", resume=resume)
+
+
+def stored_block(store: AbstractStore) -> int | None:
+    """Returns the block size of the sweep that a store holds, if it holds any."""
+    block = (store.read_manifest() or {}).get("block")
+    return block if isinstance(block, int) else None
+
+
+def origin_of(program: str, task: Task, ids: np.ndarray) -> np.ndarray:
+    """Returns a digest of what a retry is made from."""
+    found = hashlib.blake2b(program.encode(), digest_size=16)
+    found.update(_arrays_digest(task))
+    found.update(np.ascontiguousarray(ids).tobytes())
+    return np.frombuffer(found.digest(), np.uint8)
+
+
+def _arrays(tree: Any) -> list[Any]:
+    return [x for x in jax.tree.leaves(tree) if is_array(x)]
+
+
+def _arrays_digest(tree: Any) -> bytes:
+    return fingerprint(arrays=_arrays(tree)).parts["arrays"].digest.encode()
+
+
+def _has_shape(x: Any) -> bool:
+    return hasattr(x, "shape")
+
+
+def _named(fn: Any) -> Any:
+    while not hasattr(fn, "__qualname__") and hasattr(fn, "func"):
+        fn = fn.func
+    return fn

@@ -1,0 +1,171 @@
+"""A sweep at work: all members once, and those that failed again."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from ..._status import SolveError, raise_for_status
+from .._blocks import check_block
+from .._mesh import member_groups
+from ._batches import Plan, choose_block
+from ._checkpoints import Blocks, open_store, open_sweep, origin_of, stored_block
+from ._collect import Collected
+from ._executable import Machine, Outcome, Task
+from ._executors import run_elsewhere, run_here
+from ._result import SweepResult
+
+Report = Callable[[int, int], None]
+"""Called with the number of members done and of those failed."""
+
+
+class Sweep:
+    """The state of a sweep.
+
+    Attributes:
+        members: The members, with NumPy arrays.
+        n: Their number.
+        plan: Which of them run in which block.
+        collected: The results so far.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        members: Any,
+        order: np.ndarray,
+        chosen: Mesh,
+        *,
+        block: int | None,
+        memory: int | None,
+        schedule: str,
+        store: Any,
+        resume: bool,
+        stop: bool,
+        attempts: Sequence[Any],
+        executor: Any,
+    ):
+        self.members = members
+        self.n = order.size
+        self._machine = machine = Machine(member_groups(chosen), task)
+        self._stop = stop
+        self._attempts = attempts
+        self._executor = executor
+        opened = None if store is None else open_store(store, rows_only=task.reduce is None and not attempts)
+        if block is None and opened is not None:
+            block = stored_block(opened)
+        if block is None:
+
+            def measure(block: int) -> int:
+                return machine.measure(Plan(order, block).batch(members, 0))
+
+            block = choose_block(self.n, chosen, schedule, memory, measure)
+        self.plan = Plan(order, check_block(block, where="sweep"))
+        first = self.plan.batch(members, 0)
+        self._like = machine.shapes(first)
+        if task.reduce is None and not any(hasattr(x, "shape") for x in jax.tree.leaves(self._like.values)):
+            raise TypeError(
+                f"`sweep`: a member has no values, since `fn` or `output` returned {self._like.values!r}. Does the "
+                "function end with `return`?"
+            )
+        self.collected = Collected(self.n, self._like, task.reduce)
+        self._blocks = None
+        if opened is not None:
+            program = machine.lower(first).as_text()
+            open_sweep(opened, task, members, self.plan, program, schedule=schedule, resume=resume)
+            self._blocks = Blocks(opened, self._like)
+
+    def first_pass(self, numbers: Sequence[int], report: Report) -> None:
+        """Runs the blocks `numbers`, of all members, where they are not in the store.
+
+        Raises:
+            SolveError: If a member failed and the sweep is to stop then.
+        """
+        missing = []
+        for number in numbers:
+            stored = None if self._blocks is None else self._blocks.read(number, self.plan.ids(number))
+            if stored is None:
+                missing.append(number)
+            else:
+                self._add(number, stored, report)
+        for number, outcome in self._run(self._machine, self.plan, missing):
+            if self._blocks is not None:
+                self._blocks.write(number, self.plan.ids(number), outcome)
+            self._add(number, outcome, report)
+
+    def retry(self, report: Report) -> None:
+        """Runs the members that failed again, as often as there are attempts."""
+        at = self.plan.blocks
+        for change in self._attempts:
+            failed = np.flatnonzero(self.collected.status)
+            if not failed.size:
+                return
+            task, plan = self._machine.task.changed(change), Plan(failed, self.plan.block)
+            machine, first = Machine(self._machine.groups, task), plan.batch(self.members, 0)
+            _check_like(machine.shapes(first), self._like)
+            missing, origin = list(range(plan.blocks)), np.zeros(16, np.uint8)
+            if self._blocks is not None:
+                origin = origin_of(machine.lower(first).as_text(), task, failed)
+                found = {number: self._blocks.read(at + number, plan.ids(number), origin) for number in missing}
+                missing = [number for number in missing if found[number] is None]
+                for number, outcome in found.items():
+                    if outcome is not None:
+                        self.collected.add_again(at + number, plan.ids(number), outcome)
+            for number, outcome in self._run(machine, plan, missing):
+                if self._blocks is not None:
+                    self._blocks.write(at + number, plan.ids(number), outcome, origin)
+                self.collected.add_again(at + number, plan.ids(number), outcome)
+                report(self.n, self.collected.failed)
+            at += plan.blocks
+
+    def result(self, seconds: float) -> SweepResult:
+        """Returns the results so far."""
+        found = self.collected
+        return SweepResult(
+            values=found.values,
+            status=found.status,
+            members=self.members,
+            seconds=seconds,
+            reduced=found.reduced,
+            attempts=found.attempts,
+            steps=found.work,
+            block=self.plan.block,
+        )
+
+    def _run(self, machine: Machine, plan: Plan, numbers: list[int]) -> Iterator[tuple[int, Outcome]]:
+        def batch(number):
+            return plan.batch(self.members, number)
+
+        if self._executor is None:
+            return run_here(machine, numbers, batch)
+        return run_elsewhere(self._executor, machine.task, numbers, batch, self._like)
+
+    def _add(self, number: int, outcome: Outcome, report: Report) -> None:
+        self.collected.add(number, self.plan.ids(number), outcome)
+        if self._stop and self.collected.failed:
+            self._raise()
+        report(self.collected.done, self.collected.failed)
+
+    def _raise(self) -> None:
+        """Raises an error about the members that failed."""
+        try:
+            raise_for_status(self.collected.status, where="sweep")
+        except SolveError as error:
+            seen = f"The sweep stopped there: {self.collected.done} of {self.n} members had run."
+            raise SolveError(f"{error}\n{seen}", error.status) from None
+
+
+def _check_like(found: Outcome, expected: Outcome) -> None:
+    """Checks that what a retry returns can take the place of what failed."""
+    if _shapes(found) != _shapes(expected):
+        raise ValueError(
+            "`sweep`: an attempt of `on_fail` returns something else than `fn`: "
+            f"{_shapes(found)} in place of {_shapes(expected)}. Both must return arrays of the same shapes and dtypes."
+        )
+
+
+def _shapes(outcome: Outcome) -> list[str]:
+    leaves = jax.tree_util.tree_leaves_with_path((outcome.values, outcome.work))
+    return [f"{jax.tree_util.keystr(path)} {x.dtype}{list(x.shape[1:])}" for path, x in leaves if hasattr(x, "shape")]

@@ -1,0 +1,191 @@
+"""The program of one block of members: traced once, and compiled for each device that runs it."""
+
+import concurrent.futures
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import PyTree
+
+from .._blocks import split_static
+from .._per_device import put
+from ..members._pytree import is_array
+from ._status import status_of, work_of
+
+
+class Task(eqx.Module):
+    """What is done with each member, and with the members of a block.
+
+    Attributes:
+        fn: The function.
+        output: What is kept of what it returned; None for all.
+        reduce: A PyTree of reductions; None to keep the members' values.
+        shared: What all members have in common.
+        key: The random key, if there is one.
+        by_name: Whether `fn` takes its key by name.
+    """
+
+    fn: Any
+    output: Any
+    reduce: Any
+    shared: Any
+    key: Any
+    by_name: bool = eqx.field(static=True)
+
+    def changed(self, change: Callable | Mapping[str, Any]) -> "Task":
+        """Returns the task with another function, or with the same one and further keyword arguments."""
+        fn = change if callable(change) else eqx.Partial(self.fn, **change)
+        by_name = self.key is not None and takes(change, "key") if callable(change) else self.by_name
+        return Task(fn, self.output, self.reduce, self.shared, self.key, by_name)
+
+
+class Batch(NamedTuple):
+    """The members of a block.
+
+    Attributes:
+        params: Their parameters, with a leading axis.
+        ids: Their numbers.
+        real: Which of them are no copies that fill up the last block.
+    """
+
+    params: PyTree
+    ids: Any
+    real: Any
+
+
+class Outcome(NamedTuple):
+    """What a block's program returns.
+
+    Attributes:
+        values: What is kept of each member, with a leading axis; None where it is reduced.
+        status: A code for each member.
+        work: Each member's own steps and those executed on its lane, of shape `(block, 2)`; None where the function
+            returns no solution that says.
+        summaries: What each reduction makes of the block.
+    """
+
+    values: PyTree
+    status: Any
+    work: Any
+    summaries: PyTree
+
+
+def _run_block(batch: Batch, task: Task) -> Outcome:
+    """Runs one block.
+
+    A program for one device, or for the devices that one member spans: XLA compiles a program for
+    many devices through other passes than a program for one, and the last bits of the two can differ.
+    """
+    params, params_static = eqx.partition(batch.params, is_array)
+    static = None
+
+    def member(params, i):
+        nonlocal static
+        returned = _call(task, eqx.combine(params, params_static), i)
+        kept, static = split_static(returned if task.output is None else task.output(returned))
+        return jax.tree.map(_plain, kept), status_of(returned, kept), work_of(returned)
+
+    kept, status, work = jax.vmap(member)(params, batch.ids)
+    if task.reduce is None:
+        return Outcome(eqx.combine(kept, static), status, work, None)
+    good = (status == 0) & batch.real
+    summaries = jax.tree.map(lambda r: r.of_block(kept, good, batch.ids), task.reduce, is_leaf=is_reduction)
+    return Outcome(None, status, work, summaries)
+
+
+run_block: Any = eqx.filter_jit(_run_block)
+
+
+class Machine:
+    """The devices of this process, each group of which runs one block at a time."""
+
+    def __init__(self, groups: list[Mesh], task: Task):
+        self.groups = groups
+        self.task = task
+        self._ready: dict[int, tuple[Task, Any]] = {}
+
+    def lower(self, batch: Batch) -> Any:
+        """Returns the program of a block of that size, not yet compiled."""
+        with jax.set_mesh(self.groups[0]):
+            return run_block.lower(put(batch, self.groups[0]), put(self.task, self.groups[0]))
+
+    def shapes(self, batch: Batch) -> Outcome:
+        """Returns what a block of that size returns, with shapes for arrays; nothing is compiled."""
+        with jax.set_mesh(self.groups[0]):
+            return eqx.filter_eval_shape(run_block, put(batch, self.groups[0]), put(self.task, self.groups[0]))
+
+    def measure(self, batch: Batch) -> int:
+        """Returns the bytes that one block of that size needs on a device; nothing runs."""
+        with jax.set_mesh(self.groups[0]):
+            found = self.lower(batch).compile().compiled.memory_analysis()
+        if found is None:  # not every backend says
+            return 0
+        return found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes
+
+    def compile(self, batch: Batch, blocks: int) -> None:
+        """Compiles for the devices that so many blocks use, side by side."""
+        used = min(blocks, len(self.groups))
+        with concurrent.futures.ThreadPoolExecutor(used) as threads:
+            list(threads.map(lambda at: self._executable(at, put(batch, self.groups[at])), range(used)))
+
+    def run(self, at: int, batch: Batch) -> Outcome:
+        """Dispatches a block to group `at`; the arrays that it returns may not be there yet."""
+        batch = put(batch, self.groups[at])
+        task, compiled = self._executable(at, batch)
+        with jax.set_mesh(self.groups[at]):
+            return compiled(batch, task)
+
+    def _executable(self, at: int, batch: Batch) -> tuple[Task, Any]:
+        if at not in self._ready:
+            with jax.set_mesh(self.groups[at]):
+                task = put(self.task, self.groups[at])
+                self._ready[at] = task, run_block.lower(batch, task).compile()
+        return self._ready[at]
+
+
+def is_reduction(x: Any) -> bool:
+    """Whether `x` is a reduction, by what it can do."""
+    return callable(getattr(x, "of_block", None)) and callable(getattr(x, "merge", None))
+
+
+def takes(fn: Any, name: str) -> bool:
+    """Whether a function has a parameter of that name, to be given by name."""
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # some builtins have no signature
+        return False
+    found = parameters.get(name)
+    if found is None:
+        return False
+    return found.kind not in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
+
+
+def takes_any(fn: Any) -> bool:
+    """Whether a function takes keyword arguments of any name."""
+    try:
+        return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return True
+
+
+def to_numpy(outcome: Outcome) -> Outcome:
+    """Returns the outcome with NumPy arrays; waits for them."""
+    return jax.tree.map(lambda x: np.asarray(x) if is_array(x) else x, outcome)
+
+
+def _call(task: Task, params: PyTree, i: Any) -> PyTree:
+    args = (params,) if task.shared is None else (params, task.shared)
+    if task.key is None:
+        return task.fn(*args)
+    key = jax.random.fold_in(task.key, i)
+    return task.fn(*args, key=key) if task.by_name else task.fn(*args, key)
+
+
+def _plain(x: Any) -> Any:
+    # NumPy cannot hold typed random keys; their data can be wrapped again.
+    return jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x

@@ -1,0 +1,153 @@
+"""What a sweep returns."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Int, PyTree
+
+from ..members._grid import Grid
+from ..members._pytree import expand, is_array, take
+from ._summary import summarise
+from ._to_xarray import to_dataset
+
+
+class SweepResult(eqx.Module):
+    """The results of a `sweep`, on the host.
+
+    Attributes:
+        values: What the function returned, NumPy arrays with a leading axis of members; None where it was reduced.
+        status: One `Status` code per member, int32.
+        members: The members as they were given: a PyTree with a leading axis, a `Grid` or made by `generate`.
+        seconds: How long this call took, compilation included.
+        reduced: What the reductions made of the values, where there were any.
+        attempts: How often each member ran, int32; more than once where it was retried.
+        steps: Each member's own steps and those executed on its lane, of shape `(members, 2)`; None where the function
+            returned no solution that says.
+        block: How many members ran together.
+    """
+
+    values: PyTree
+    status: Int[np.ndarray, " members"]
+    members: PyTree
+    seconds: float
+    reduced: PyTree
+    attempts: Int[np.ndarray, " members"]
+    steps: Int[np.ndarray, "members 2"] | None
+    block: int
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    @property
+    def n(self) -> int:
+        """The number of members."""
+        return self.status.shape[0]
+
+    @property
+    def failed(self) -> Int[np.ndarray, " failed"]:
+        """The ids of the members that failed."""
+        return np.flatnonzero(self.status)
+
+    @property
+    def efficiency(self) -> float | None:
+        """The members' own steps over those executed on all lanes: 1 where no member waited for another."""
+        return None if self.steps is None else float(self.steps[:, 0].sum() / max(self.steps[:, 1].sum(), 1))
+
+    @property
+    def params(self) -> PyTree:
+        """The parameters of all members, with a leading axis of `n`."""
+        return expand(self.members)
+
+    @property
+    def grid(self) -> Grid | None:
+        """The grid that the members came from, if they did."""
+        return self.members if isinstance(self.members, Grid) else None
+
+    def member(self, i: int) -> PyTree:
+        """Returns the result of member `i`, without the leading axis."""
+        i = self._check_id(i)
+        return jax.tree.map(lambda x: x[i] if is_array(x) else x, self.values)
+
+    def member_params(self, i: int) -> PyTree:
+        """Returns the parameters of member `i`, to run it alone."""
+        one = take(self.members, np.asarray([self._check_id(i)]))
+        return jax.tree.map(lambda x: x[0] if is_array(x) else x, one)
+
+    def on_grid(self, values: PyTree = None) -> PyTree:
+        """Gives `values` the axes of the grid that was swept in place of the axis of members.
+
+        Args:
+            values: A PyTree of arrays with a leading axis of members, such as `result.status`;
+                the sweep's own `values` by default.
+
+        Raises:
+            ValueError: If the members did not come from a grid, or a leading axis does not fit.
+        """
+        if self.grid is None:
+            raise ValueError("`on_grid`: this sweep ran over plain members; only one over `parallel.grid` has a grid.")
+        return self.grid.on_grid(self.values if values is None else values)
+
+    def plot(self, values: PyTree = None, **options: Any) -> Any:
+        """Draws one number per member over a grid of two parameters; see `sciml.plot.surface`. Needs matplotlib.
+
+        Args:
+            values: An array with a leading axis of members, or the name of one in the sweep's `values`; by default
+                those, where they are one array.
+            options: What `sciml.plot.surface` takes, such as `log=True`.
+
+        Raises:
+            ValueError: If the members did not come from a grid of two axes of numbers, or there is more than one
+                number per member.
+        """
+        from ...plot import surface  # a convenience for people at a prompt, as `Solution.plot` is
+
+        if isinstance(values, str):
+            values = self._named(values)
+        leaves = jax.tree.leaves(self.on_grid(values))
+        assert self.grid is not None  # `on_grid` has refused
+        axes = self.grid.axes
+        if len(axes) != 2 or len(leaves) != 1 or leaves[0].ndim != 2:
+            shapes = [tuple(x.shape) for x in leaves]
+            several = isinstance(self.values, Mapping) and values is None
+            choice = f"plot({next(iter(self.values))!r})" if several else "plot(result.values[:, 0])"
+            raise ValueError(
+                f"`plot` draws one number per member over a grid of two axes, but this grid has the axes {list(axes)} "
+                f"and the values the shapes {shapes}. Choose a number, such as `result.{choice}`."
+            )
+        (x_name, x), (y_name, y) = axes.items()
+        options = {"labels": (x_name, y_name, "value")} | options
+        return surface(x, y, leaves[0], **options)
+
+    def to_xarray(self, *, axes: Mapping[str, Any] | None = None) -> Any:
+        """Returns an `xarray.Dataset` of values, status and attempts, labelled by the parameters. Needs xarray.
+
+        The members of a grid have a dimension for each axis; others have one dimension, "member", along which every
+        parameter that is a number is a coordinate. Further axes of a value named `y` are called `y_0`, `y_1` and so on.
+
+        Args:
+            axes: Names and coordinates of further axes in order, by the name of the value, which is "value" where there
+                is one array: `{"y": {"time": ts, "component": ["position", "speed"]}}`.
+
+        Raises:
+            ImportError: If xarray is not installed.
+            ValueError: If the sweep kept no values, or `axes` do not fit them.
+        """
+        return to_dataset(self, {} if axes is None else axes)
+
+    def summary(self) -> str:
+        """Says how many members failed, from which cause, where in the parameters they lie, and what retries did."""
+        return summarise(self)
+
+    def _named(self, name: str) -> Any:
+        if not isinstance(self.values, Mapping) or name not in self.values:
+            known = f"are {list(self.values)}" if isinstance(self.values, Mapping) else "have no names"
+            raise ValueError(f"`plot`: there are no values {name!r}; those of this sweep {known}.")
+        return self.values[name]
+
+    def _check_id(self, i: int) -> int:
+        if not -self.n <= i < self.n:
+            raise IndexError(f"this sweep has members 0 to {self.n - 1}, got {i}.")
+        return int(i)

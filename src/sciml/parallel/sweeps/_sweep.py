@@ -1,0 +1,213 @@
+"""One function over any number of members, driven from Python."""
+
+import concurrent.futures
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+from jaxtyping import ArrayLike, PyTree
+
+from ..._checks import check_key
+from ..._types import Key
+from ...stores._abstract import AbstractStore
+from .._blocks import check_block
+from .._mesh import concrete_mesh, mesh as make_mesh
+from .._per_device import is_tracing
+from ..members._pytree import count_members, to_host
+from ._batches import make_order
+from ._driver import Sweep
+from ._executable import Task, is_reduction, takes
+from ._progress import check_progress, reporting
+from ._result import SweepResult
+from ._retry import Retry, check_on_fail
+
+
+def sweep(
+    fn: Callable[..., PyTree],
+    params: PyTree,
+    shared: PyTree = None,
+    *,
+    key: Key | None = None,
+    mesh: Mesh | None = None,
+    block: int | None = None,
+    memory: int | None = None,
+    schedule: str = "lockstep",
+    cost: Callable[[PyTree], Any] | ArrayLike | None = None,
+    output: Callable[[PyTree], PyTree] | None = None,
+    reduce: PyTree = None,
+    store: str | os.PathLike | AbstractStore | None = None,
+    resume: bool = True,
+    on_fail: str | Retry = "keep",
+    executor: concurrent.futures.Executor | None = None,
+    progress: bool | Callable[[int, int], Any] = True,
+) -> SweepResult:
+    """Runs `fn` for every member, block by block, and collects the results on the host.
+
+    Every device runs one block of exactly `block` members at a time, at its own pace, and has the next
+    one waiting while the host fetches the last. The results do not depend on the number of
+    devices, to the last bit: the function is traced once, and the same program compiled for each
+    device that is used. A member that fails is marked in `status`, and changes no other. `sweep` runs
+    from Python; inside `jax.jit`, or for gradients, use `ensemble`.
+
+    With `store`, every block is written to disk when it is done, whole or not at all. The same call made
+    again after the process was killed reads what is there and runs the rest, on any number of devices,
+    and returns the same bits as if nothing had happened. A store knows which sweep it belongs to: it refuses one whose
+    members, function, solver, shared values, key, block, dtypes or versions differ, and says what differs.
+
+    Args:
+        fn: What to run: `fn(one_members_params)`, with `shared` as the next argument if it is given,
+            and a random key if `key` is given: as the keyword `key` where `fn` has a parameter of that
+            name, else as the last argument. May return any PyTree, a `sciml.Solution` for example. As by `jax.jit`,
+            what it reads from outside is read when it is traced first: pass what changes as `shared`.
+        params: The members: a PyTree of arrays with a leading axis of length `n`, such as `sobol` and
+            `latin_hypercube` make, a `grid`, or members made from their number by `generate`.
+        shared: What all members have in common, a PyTree.
+        key: A random key; member `i` gets `jax.random.fold_in(key, i)`.
+        mesh: The devices, from `sciml.parallel.mesh`; by default the mesh set by `jax.set_mesh`, or
+            else all devices of this process.
+        block: How many members run together on a device. By default that of the store, or a number that depends on
+            `n`, the platform and `memory` alone. The last bit of a result may depend on it.
+        memory: How many bytes a block may take on a device, where `block` is not given; by default 1 GiB on a CPU and a
+            quarter of an accelerator's memory. XLA says what a block takes before anything runs.
+        schedule: How members of unequal length share a loop. "lockstep": in the order given, where a block takes
+            as long as its slowest member. "sorted": by falling `cost`, so that members of one block take about as long.
+            "refill": lanes whose member is done take up the next; `fn` must have a parameter `schedule`, gets "refill"
+            for it and hands it on to `sciml.solve`.
+        cost: With `schedule="sorted"`, what each member is expected to take: one number per member, or a function
+            of one member's parameters.
+        output: Applied to what `fn` returned, on the device, to keep less of it.
+        reduce: A reduction, or a PyTree of them: `Mean`, `Variance`, `Quantiles`, `Histogram`, `TopK`, or your own.
+            They replace the members' values, which then reach neither the host nor the store.
+        store: A folder for the blocks, one npz file each, or a store of `sciml.runs`. A `ZarrStore` makes one data
+            set of them, where there are neither reductions nor retries.
+        resume: Whether to go on with a sweep that the store holds; if not, one that holds any is an error.
+        on_fail: "keep" to go on when members fail, "raise" to stop with an error after their block, or a
+            `Retry` to run those that failed again with other options.
+        executor: Runs the blocks in place of this process: any `concurrent.futures` executor, such as
+            `ProcessPoolExecutor` with the start method "spawn", or `dask.distributed.Client().get_executor()`. Each
+            worker uses its first device.
+        progress: Whether to show a progress bar, or a function to call as `progress(done, total)`.
+
+    Returns:
+        A `SweepResult`. A member's status is that of the solution it returned. Where it returned none,
+        or `output` kept none, members with NaN or infinite numbers have `Status.nonfinite`.
+
+    Raises:
+        ValueError: If `params` is empty or its leaves' leading axes differ, or an argument cannot be used.
+        TypeError: If an argument has the wrong type, a function is being traced, or `fn` returns no array.
+        SolveError: If a member failed and `on_fail` is "raise".
+        StoreError: If the store is another sweep's, or cannot be read or written.
+        RuntimeError: If the executor cannot run a block.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import numpy as np
+        from sciml import Status, parallel
+
+        result = parallel.sweep(lambda x: jnp.log(x), np.array([-1.0, 1.0, 2.0]), store="logs", progress=False)
+        assert result.failed.tolist() == [0]
+        assert result.status[0] == Status.nonfinite
+        np.testing.assert_allclose(result.values[1:], np.log([1.0, 2.0]), rtol=1e-6)
+        print(result)
+        ```
+    """
+    start = time.perf_counter()
+    check_progress(progress, where="sweep")
+    work = prepare(
+        fn, params, shared, key=key, mesh=mesh, block=block, memory=memory, schedule=schedule, cost=cost, output=output,
+        reduce=reduce, store=store, resume=resume, on_fail=on_fail, executor=executor,
+    )  # fmt: skip
+    with reporting(progress, work.n) as report:
+        work.first_pass(range(work.plan.blocks), report)
+        work.retry(report)
+    return work.result(time.perf_counter() - start)
+
+
+def prepare(
+    fn: Any,
+    params: Any,
+    shared: Any = None,
+    *,
+    key: Any = None,
+    mesh: Any = None,
+    block: Any = None,
+    memory: Any = None,
+    schedule: Any = "lockstep",
+    cost: Any = None,
+    output: Any = None,
+    reduce: Any = None,
+    store: Any = None,
+    resume: bool = True,
+    on_fail: Any = "keep",
+    executor: Any = None,
+) -> Sweep:
+    """Checks the arguments of `sweep` and makes it ready; nothing runs."""
+    _check_callables(fn, output)
+    if key is not None:
+        key = check_key(key, "sweep")
+    _check_reduce(reduce)
+    attempts = check_on_fail(on_fail, fn)
+    if is_tracing():
+        raise TypeError("`sweep` runs from Python. Inside `jax.jit`, `jax.grad` or `jax.vmap` use `ensemble`.")
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise TypeError(f"`sweep`: `executor` must be a `concurrent.futures` executor, got {type(executor).__name__}.")
+    if memory is not None and memory <= 0:
+        raise ValueError(f"`sweep`: `memory`, the bytes that a block may take, must be positive, got {memory}.")
+    n = count_members(params, where="sweep")
+    chosen = _local_mesh(mesh)
+    members = to_host(params)
+    order = make_order(members, n, schedule, cost)
+    task = Task(fn, output, reduce, shared, key, key is not None and takes(fn, "key"))
+    if schedule == "refill":
+        if not takes(fn, "schedule"):
+            raise ValueError(
+                '`sweep`: with `schedule="refill"`, `fn` gets the keyword `schedule` to hand on to `sciml.solve`, but '
+                "has no such parameter. Add it: `def run(p, *, schedule): ... solve(..., schedule=schedule)`."
+            )
+        task = task.changed({"schedule": "refill"})
+    return Sweep(
+        task,
+        members,
+        order,
+        chosen,
+        block=None if block is None else check_block(block, where="sweep"),
+        memory=memory,
+        schedule=schedule,
+        store=store,
+        resume=resume,
+        stop=on_fail == "raise",
+        attempts=attempts,
+        executor=executor,
+    )
+
+
+def _local_mesh(mesh: Mesh | None) -> Mesh:
+    if mesh is None and jax.sharding.get_abstract_mesh().empty:
+        mesh = make_mesh(devices=jax.local_devices())
+    chosen = concrete_mesh(mesh, where="sweep")
+    if any(device.process_index != jax.process_index() for device in chosen.devices.flat):
+        raise ValueError(
+            "`sweep`: `mesh` holds devices of other processes. Members are independent: let every process "
+            "sweep over its own part of them, with `mesh(devices=jax.local_devices())`."
+        )
+    return chosen
+
+
+def _check_callables(fn: Any, output: Any) -> None:
+    if not callable(fn):
+        raise TypeError(f"`sweep`: `fn` must be callable, got {type(fn).__name__}.")
+    if output is not None and not callable(output):
+        raise TypeError(f"`sweep`: `output` must be callable or None, got {type(output).__name__}.")
+
+
+def _check_reduce(reduce: Any) -> None:
+    for x in jax.tree.leaves(reduce, is_leaf=is_reduction):
+        if not is_reduction(x):
+            raise TypeError(
+                f"`sweep`: `reduce` must hold reductions such as `parallel.Mean()`, got {type(x).__name__}. What is "
+                "applied to each member alone is `output`."
+            )

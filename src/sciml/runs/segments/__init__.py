@@ -1,0 +1,1 @@
+"""What one compiled call of a long run does."""

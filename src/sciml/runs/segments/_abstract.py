@@ -1,0 +1,116 @@
+"""A segment of a run: so much of it as one call of a compiled function does, and what the host gets to see of it."""
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from ._in_axes import Inputs
+from ._stops import Stops
+
+
+class Carry(NamedTuple):
+    """What a run goes on from.
+
+    Attributes:
+        member: Of each member.
+        reached: The number of saved times that have been reached.
+    """
+
+    member: Any
+    reached: Array
+
+
+class Info(NamedTuple):
+    """What the host looks at after a segment; per member, but for `reached`.
+
+    Attributes:
+        reached: The number of saved times that have been reached.
+        status: A code of `Status`.
+        elapsed: How far the run got, in the units of `AbstractSegment.elapsed`.
+        cause: The number of the condition that stopped it, or 0.
+        accepted: The number of accepted steps.
+        rejected: The number of rejected steps.
+    """
+
+    reached: Any
+    status: Any
+    elapsed: Any
+    cause: Any
+    accepted: Any
+    rejected: Any
+
+
+class Frames(NamedTuple):
+    """The saved times of a segment.
+
+    Attributes:
+        values: What is kept, members first where there are any, then times.
+        valid: Which of the times a member reached.
+    """
+
+    values: PyTree
+    valid: Array
+
+
+class AbstractSegment(eqx.Module):
+    """What does not change from one segment to the next.
+
+    Attributes:
+        elapsed: The saved times, as what has passed since the start, and the end for as many as a segment has slots.
+        stops: What ends a member.
+        saves: The number of saved times.
+        slots: How many saved times a segment reaches at most.
+        steps: How many steps a segment takes at most.
+        clock: What to call what passes.
+        end: What to call where it ends.
+    """
+
+    elapsed: eqx.AbstractVar[Array]
+    stops: eqx.AbstractVar[Stops]
+    saves: eqx.AbstractVar[int]
+    slots: eqx.AbstractVar[int]
+    steps: eqx.AbstractVar[int]
+    clock: eqx.AbstractClassVar[str]
+    end: eqx.AbstractClassVar[str]
+
+    @abc.abstractmethod
+    def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, Frames, Info]:
+        """Takes the steps of one segment."""
+
+    @abc.abstractmethod
+    def states(self, inputs: Inputs, carry: Carry) -> PyTree:
+        """Returns the state of every member."""
+
+    @abc.abstractmethod
+    def info(self, carry: Carry) -> Info:
+        """Returns what the host looks at, as NumPy arrays."""
+
+    @abc.abstractmethod
+    def time_at(self, elapsed: np.ndarray) -> np.ndarray:
+        """Returns the times, of the model, at which so much has passed."""
+
+    @property
+    def host_span(self) -> np.generic:
+        """All that is to pass, as the host knows it."""
+        return np.asarray(self.elapsed)[-1]
+
+    @property
+    def host_elapsed(self) -> np.ndarray:
+        """`elapsed` as the host knows it."""
+        return np.asarray(self.elapsed)
+
+
+def masked(frames: PyTree, valid: Array) -> PyTree:
+    """Returns frames with NaN where they are not valid, where their dtype has one."""
+
+    def mask(x):
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            return x
+        return jnp.where(valid.reshape(valid.shape + (1,) * (x.ndim - 1)), x, jnp.full_like(x, jnp.nan))
+
+    return jax.tree.map(mask, frames)

@@ -1,0 +1,105 @@
+"""Fixed steps by a kernel with states saved on the way: runs of equal steps, one after the other.
+
+A kernel holds no state between its steps, so what is saved must stand at the end of one. From one saved time to the
+next it is a solve of its own, with its derivatives; equal distances share one program.
+"""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from .._checks import concrete
+from .._jax._loops import scan
+from ._plan import Plan
+from .integrate._fixed_steps import Steps
+from .integrate._integrator import Operands
+from .integrate._result import Result
+
+_MOST = 8
+"""So many stretches of different lengths make programs that are too large to compile."""
+
+
+def cuts_of(saveat: Any, t0: Any, t1: Any, dt: Any, plan: Plan, dtype: Any) -> tuple[int, ...] | None:
+    """Returns the numbers of steps after which states are saved; None where saved times are not at the ends of steps.
+
+    Args:
+        saveat: As for `solve`: times.
+        t0: The start.
+        t1: The end.
+        dt: The length of a step.
+        plan: How the solve runs.
+        dtype: The dtype of time.
+    """
+    if plan.count is None or plan.control is not None or isinstance(saveat, diffrax.SaveAt):
+        return None
+    if not all(map(concrete, jax.tree.leaves(saveat))):
+        return None
+    ts, start = np.asarray(saveat, np.float64), float(t0)
+    length = abs(float(dt)) if plan.tail else abs(float(t1) - start) / plan.count
+    ratios = np.abs(ts - start) / length
+    steps = np.round(ratios).astype(int)
+    slack = 4 * float(jnp.finfo(dtype).eps) * (np.maximum(np.abs(ts), abs(start)) / length + 1)
+    if np.any(np.abs(ratios - steps) > slack) or np.any(steps > plan.count):
+        return None
+    found = tuple(steps.tolist())
+    return found if len(list(itertools.groupby(np.diff([0, *found])))) <= _MOST else None
+
+
+def run(loop: Steps, adjoint: Any, y0: PyTree, operands: Operands, cuts: tuple[int, ...]) -> Result:
+    """Runs all steps of a loop and returns the states after some of them.
+
+    Args:
+        loop: The loop over all steps.
+        adjoint: How it is differentiated.
+        y0: The initial state.
+        operands: What it depends on.
+        cuts: The numbers of steps after which states are saved, in order.
+    """
+    assert operands.dt is not None  # equal steps have their size
+    dt, none = operands.dt, jnp.zeros((), jnp.int32)
+    before = Result(None, none, jnp.zeros_like(operands.span), none, none, none)
+
+    def stretch(carry: tuple, count: int, tail: bool) -> tuple:
+        y, before = carry
+        rest = operands.span - cuts[-1] * dt if tail else count * dt
+        here = dataclasses.replace(loop, count=count, tail=tail)
+        result = adjoint.run(here, y, operands._replace(saves=None, span=rest), False)
+        return result.ys, _after(before, result)
+
+    carry, saved = (y0, before), []
+    for gap, group in itertools.groupby(np.diff([0, *cuts]).tolist()):
+        repeats = len(list(group))
+        if gap == 0:
+            saved += [jax.tree.map(lambda x: x[None], carry[0])] * repeats
+            continue
+
+        def save(carry: tuple, _: None, gap: int = gap) -> tuple:
+            carry = stretch(carry, gap, False)
+            return carry, carry[0]
+
+        carry, ys = scan(save, carry, length=repeats, like=operands)
+        saved.append(ys)
+    if loop.count > cuts[-1] or loop.tail:
+        carry = stretch(carry, loop.count - cuts[-1], loop.tail)
+    result = carry[1]
+    elapsed = jnp.where(result.status == 0, operands.span, result.elapsed)
+    return result._replace(ys=jax.tree.map(lambda *xs: jnp.concatenate(xs), *saved), elapsed=elapsed)
+
+
+def _after(before: Result, result: Result) -> Result:
+    """The counts of both stretches, and the status of the first that failed."""
+    good = before.status == 0
+    return Result(
+        None,
+        jnp.where(good, result.status, before.status),
+        before.elapsed + jnp.where(good, result.elapsed, jnp.zeros_like(result.elapsed)),
+        before.accepted + result.accepted,
+        before.rejected + result.rejected,
+        before.executed + result.executed,
+    )

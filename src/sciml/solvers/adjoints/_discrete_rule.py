@@ -1,0 +1,358 @@
+r"""The custom rules: derivatives of a march by running its steps again, over one member or many.
+
+A march is a composition of steps $y_{n+1} = \Phi_{h_n}(t_n, y_n, p)$ whose sizes $h_n$ the controller
+chose. With the sizes held, the derivative of a function $L$ of the result follows from the chain rule
+from last step to first,
+
+$$\bar y_n = \Big(\frac{\partial \Phi_{h_n}}{\partial y}\Big)^{*} \bar y_{n+1}, \qquad
+  \bar p \mathrel{+}= \Big(\frac{\partial \Phi_{h_n}}{\partial p}\Big)^{*} \bar y_{n+1},$$
+
+exactly, to rounding: it is the derivative of what was computed and not of the differential equation.
+Only the last step's size depends on the end time. A state saved within a step is linear in the
+step's two states and its stages, and its cotangent joins theirs.
+
+Both passes are plain loops, which forward mode goes through once more: the result is the derivative of
+this gradient, with the step sizes held there too. Reverse mode would have to record these loops.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ..._jax._ad_modes import forward_only, reverse_only
+from ..._jax._checkpoint_levels import Room
+from ..._jax._static_flags import as_shapes, of_shapes
+from ..._jax._vma import promote
+from ...kernels.lanes import Lanes, Member, differentiable
+from ...kernels.lanes._batched import merging
+from ...kernels.lanes._differentiable import adding_up
+from ..integrate._batching import Crowd, Function, aligned, members_of, one_by_one, over_lanes, repeated, spaced
+from ..integrate._integrator import Operands
+from ..integrate._refill import Refill
+from ..integrate._result import Result, Saves
+
+
+def differentiable_parts(operands: Operands, times: bool) -> Operands:
+    """Returns which of the operands are differentiated, as `Operands` of booleans.
+
+    Args:
+        operands: The operands, as arrays.
+        times: Whether t0, t1 and the saved times are. A saved state depends on its own time, also at the
+            end, and so not on the end time.
+    """
+    inexact = [jax.dtypes.issubdtype(x.dtype, jnp.inexact) for x in operands.field]
+    spec = jax.tree.map(lambda _: False, operands)
+    return spec._replace(field=inexact, t0=times, span=times and operands.saves is None)
+
+
+def asked_for(inputs: tuple, possible: Operands) -> tuple[tuple, tuple[Array, ...]]:
+    """Returns the values of what a rule with symbolic zeros is given, and by what a gradient is asked for.
+
+    Args:
+        inputs: The initial state and the operands, every leaf with the mark that JAX puts on it.
+        possible: `Operands` of booleans: by which a gradient can be asked for.
+
+    Returns:
+        The values, and a truth value for each leaf of the operands that are not saved times; see `as_shapes`.
+    """
+
+    def marked(x: Any) -> bool:
+        return hasattr(x, "perturbed")
+
+    values = jax.tree.map(lambda x: x.value, inputs, is_leaf=marked)
+    found = jax.tree.map(lambda x: x.perturbed, inputs[1]._replace(saves=None), is_leaf=marked)
+    flags = jax.tree.map(lambda a, b: a and b, possible._replace(saves=None), found)
+    return values, as_shapes(jax.tree.leaves(flags))
+
+
+def asked_parts(asked: tuple[Array, ...], possible: Operands) -> Operands:
+    """Returns by what a gradient is asked for as `Operands` of booleans."""
+    return jax.tree.unflatten(jax.tree.structure(possible._replace(saves=None)), of_shapes(asked))
+
+
+def instantiated(cotangent: PyTree, like: PyTree) -> PyTree[jax.Array]:
+    """Returns cotangents as arrays, those too that JAX knows to be zero."""
+
+    def symbolic(x: Any) -> bool:
+        return isinstance(x, jax.custom_derivatives.SymbolicZero)
+
+    leaves = jax.tree.leaves(cotangent, is_leaf=symbolic)
+    arrays = [jnp.zeros_like(x) if symbolic(c) else c for c, x in zip(leaves, jax.tree.leaves(like), strict=True)]
+    return jax.tree.unflatten(jax.tree.structure(like), arrays)
+
+
+def run(
+    loop: Any,
+    y0: PyTree,
+    operands: Operands,
+    times: bool,
+    room: Room,
+) -> Result:
+    """Runs a march with a reverse-mode rule; under `jax.vmap`, over lanes.
+
+    Args:
+        loop: What to run, with the methods of `Loop`; its `lanes` are replaced by the number of members.
+        y0: The initial state.
+        operands: What the march depends on.
+        times: Whether t0, t1 and saved times are differentiated.
+        room: How much may be recorded.
+    """
+    march = (loop.loop if isinstance(loop, Refill) else loop).march
+    possible = differentiable_parts(operands, times)
+    if march.constant:
+        possible = possible._replace(field=[False for _ in operands.field])
+    state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
+
+    by_kernel = getattr(loop, "passes", None) is not None
+    members = one_by_one if by_kernel else members_of_loop(loop, y0)
+    leaves, treedef = jax.tree.flatten((y0, operands))
+
+    def unpack(crowd: Crowd, flags: Any, tree: PyTree, totals: bool = False) -> tuple:
+        # what JAX is to see as it is, a kernel, stays out of lanes
+        engine = Member() if by_kernel else Lanes(crowd.lanes, reverse=False, totals=totals)
+        return enter(loop, engine, flags, tree, state_bytes, room._replace(memory=crowd.share(room.memory)))
+
+    def plain(crowd, flags, tree):
+        here, y0, operands, saves = unpack(crowd, flags, tree)
+        return here.forward(y0, operands, saves)
+
+    def recorded(crowd, flags, tree):
+        here, y0, operands, saves = unpack(crowd, flags, tree)
+        result, residuals, numbers = here.forward_recorded(y0, operands, saves)
+        return result, residuals, jax.tree.map(lambda x: _with_lanes(x, crowd.lanes), numbers)
+
+    def reverse(spec, totals, crowd, flags, tree):
+        *_, inputs = tree
+        count = crowd.lanes
+        here, _, operands, saves = unpack(crowd, flags[-1], inputs, totals)
+        # what no member has of its own, every member gets
+        arrays, flags = jax.tree.flatten(tree[:-1])[0], jax.tree.leaves(flags[:-1])
+        arrays = [x if flag else _with_lanes(x, count) for x, flag in zip(arrays, flags)]
+        cotangent, residuals, numbers = jax.tree.unflatten(jax.tree.structure(tree[:-1]), arrays)
+        numbers = numbers if count is None else jax.tree.map(lambda x: x[..., 0], numbers)
+        return here.backward(cotangent, residuals, numbers, operands, saves, spec)
+
+    itemsize = max(x.dtype.itemsize for x in jax.tree.leaves(y0))
+
+    def make(count: int | None, flags: tuple[bool, ...]) -> Callable[..., Result]:
+        run = _Alone(members) if count is None else _Over(count, jax.tree.unflatten(treedef, flags), itemsize)
+        solve = _rule(run.of(plain), run.recorded(recorded), partial(run.way_back, reverse), possible, run.lost)
+        return lambda *leaves: solve(jax.tree.unflatten(treedef, leaves))
+
+    # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
+    leaves = promote(reverse_only(leaves, IN_FORWARD_MODE))
+    return differentiable(make)(*leaves) if members is over_lanes else make(None, (False,) * len(leaves))(*leaves)
+
+
+class _Alone:
+    """How the parts of a rule run for one member.
+
+    Attributes:
+        members: How the members of a batch run that JAX makes of these parts.
+    """
+
+    def __init__(self, members: Callable):
+        self.of = self.recorded = self.members = members
+
+    def lost(self, ys_bar: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
+        """Removes the cotangents of what was not reached; see `without_lost`."""
+        return without_lost(ys_bar, result)
+
+    def way_back(self, reverse: Callable, spec: Operands, tree: tuple, lost: jax.Array) -> tuple:
+        """Returns the cotangents of initial state, operands and saved times; see `_Over.way_back`."""
+        bars = self.members(partial(reverse, spec, False))(promote(tree))
+        return jax.tree.map(lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), bars)
+
+
+class _Over:
+    """How the parts of a rule run over lanes.
+
+    Attributes:
+        count: The number of members.
+        flags: Which leaves of the inputs have lanes.
+        lanes: The number of lanes where much is kept of every step; see `spaced`.
+        fewer: The number of lanes where nothing is; see `aligned`.
+    """
+
+    def __init__(self, count: int, flags: PyTree[bool], itemsize: int):
+        self.count, self.flags = count, flags
+        self.lanes, self.fewer = spaced(count, itemsize), aligned(count, itemsize)
+
+    def of(self, fn: Function) -> Callable[[PyTree], PyTree]:
+        """Returns a function of the inputs."""
+
+        def run(inputs):
+            inputs = repeated(inputs, self.flags, self.fewer)
+            return jax.tree.map(self._members, self._merging(fn, self.fewer, self.flags, inputs))
+
+        return run
+
+    def recorded(self, fn: Function) -> Callable[[PyTree], PyTree]:
+        """Returns a function of the inputs; of its results the first is the members', the rest is for `way_back`."""
+
+        def run(inputs):
+            result, *kept = self._merging(fn, self.lanes, self.flags, repeated(inputs, self.flags, self.lanes))
+            return jax.tree.map(self._members, result), *kept
+
+        return run
+
+    def lost(self, ys_bar: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
+        """Removes the cotangents of what was not reached; see `without_lost`."""
+        return jax.vmap(without_lost, in_axes=-1, out_axes=-1)(ys_bar, result)
+
+    def way_back(self, reverse: Callable, spec: Operands, tree: tuple, lost: jax.Array) -> tuple:
+        """Returns the cotangents of initial state, operands and saved times; one for all members of what they share.
+
+        Args:
+            reverse: `reverse(spec, totals, crowd, flags, tree)`.
+            spec: By what a gradient is asked for.
+            tree: The cotangent of the states and what the rule has kept, of which the inputs come last.
+            lost: Where a loss looks at what was not reached: there they are NaN.
+        """
+        ys_bar, *kept, inputs = promote(tree)
+        width = self.lanes - self.count
+        ys_bar = jax.tree.map(lambda x: jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, width)]), ys_bar)
+        kept, inputs = (ys_bar, *kept), repeated(inputs, self.flags, self.lanes)
+        flags = (*jax.tree.map(lambda _: True, kept), self.flags)
+        leaves, treedef = jax.tree.flatten((*kept, inputs))
+        asked = (self.flags[0], eqx.filter(self.flags[1]._replace(saves=None), spec), self.flags[1].saves)
+
+        def whole(x: jax.Array, like: jax.Array, has_lanes: bool) -> jax.Array:
+            return x if has_lanes or x.ndim == like.ndim else jnp.sum(x, axis=-1)
+
+        def added_up(out: tuple, inputs: tuple) -> tuple:
+            y0, operands = inputs
+            like = (y0, eqx.filter(operands._replace(saves=None), spec), operands.saves)
+            return tuple(None if x is None else jax.tree.map(whole, x, *more) for x, *more in zip(out, like, asked))
+
+        def at_once(*leaves):
+            tree = jax.tree.unflatten(treedef, leaves)
+            return added_up(reverse(spec, True, Crowd(self.lanes), flags, tree), tree[-1])
+
+        def apart(*leaves):
+            tree = jax.tree.unflatten(treedef, leaves)
+            return added_up(self._merging(partial(reverse, spec, False), self.lanes, flags, tree), tree[-1])
+
+        def without(x: jax.Array, has_lanes: bool) -> jax.Array:
+            x = self._members(x) if has_lanes else x
+            where = jnp.broadcast_to(lost, x.shape) if has_lanes else jnp.any(lost)
+            return jnp.where(where, jnp.full_like(x, jnp.nan), x)
+
+        bars = adding_up(at_once, apart)(*leaves)
+        return tuple(None if x is None else jax.tree.map(without, x, flag) for x, flag in zip(bars, asked))
+
+    def _members(self, x: jax.Array) -> jax.Array:
+        return x[..., : self.count]
+
+    def _merging(self, fn: Function, lanes: int, flags: PyTree[bool], tree: PyTree) -> PyTree:
+        leaves, treedef = jax.tree.flatten(tree)
+
+        def flat(count, flags, *leaves):
+            return fn(Crowd(count), jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
+
+        return merging(flat, lanes, tuple(jax.tree.leaves(flags)))(*leaves)
+
+
+def _rule(plain: Callable, recorded: Callable, way_back: Callable, possible: Operands, without: Callable) -> Callable:
+    """Returns the solve `inputs -> Result` with its rule of reverse mode.
+
+    Args:
+        plain: `inputs -> Result`.
+        recorded: `inputs -> (Result, residuals, numbers)`.
+        way_back: `(spec, tree, lost) -> cotangents`.
+        possible: `Operands` of booleans: by which a gradient can be asked for.
+        without: As `without_lost`.
+    """
+
+    @jax.custom_vjp
+    def solve(inputs):
+        return plain(inputs)
+
+    def forward(inputs):
+        inputs, asked = asked_for(inputs, possible)
+        result, residuals, numbers = recorded(forward_only(inputs, REVERSE_TWICE))
+        return result, (residuals, numbers, result, inputs, asked)
+
+    def backward(kept, cotangent):
+        *kept, asked = kept
+        ys_bar = instantiated(cotangent.ys, kept[2].ys)
+        (residuals, numbers, result, inputs), ys_bar = forward_only((kept, ys_bar), REVERSE_TWICE)
+        ys_bar, lost = without(ys_bar, result)
+        tree = (ys_bar, residuals, numbers, inputs)
+        y_bar, diff_bar, saves_bar = way_back(asked_parts(asked, possible), tree, lost)
+        operands = inputs[1]
+        zeros = jax.tree.map(lambda x: None, operands)
+        operands_bar = eqx.combine(diff_bar, zeros)
+        if operands.saves is not None:
+            operands_bar = operands_bar._replace(saves=saves_bar)
+        return ((y_bar, operands_bar),)
+
+    solve.defvjp(forward, backward, symbolic_zeros=True)
+    return solve
+
+
+def members_of_loop(loop: Any, y0: PyTree) -> Callable:
+    """Returns how the members of a batch run a loop; those for which a kernel is asked do not run one after another."""
+    loop = loop.loop if isinstance(loop, Refill) else loop
+    return members_of(loop.march.stepper, y0 if getattr(loop, "impl", "xla") == "xla" else None)
+
+
+def enter(loop: Any, engine: Lanes | Member, flags: Any, tree: PyTree, state_bytes: int, room: Room) -> tuple:
+    """Returns the loop over the lanes of an engine, and what it runs from.
+
+    Args:
+        loop: The loop.
+        engine: The lanes.
+        flags: Which leaves of `tree` have lanes.
+        tree: The initial state and the operands, as arrays.
+        state_bytes: The size of one member's state.
+        room: How much may be recorded.
+
+    Returns:
+        The loop, and initial state, operands and saves as lane values.
+    """
+    y0, operands = tree
+    y0_flags, operand_flags = flags
+    saves = None
+    if operands.saves is not None:
+        saves = Saves(operands.saves, operand_flags.saves)
+    operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
+    values = engine.enter(operands, jax.tree.leaves(operand_flags))
+    here = loop.over(engine, state_bytes, room)
+    return here, engine.enter(y0, jax.tree.leaves(y0_flags)), values, saves
+
+
+def _with_lanes(x: jax.Array, count: int | None) -> jax.Array:
+    """Gives an array a lane axis, last."""
+    return x if count is None else jnp.broadcast_to(x[..., None], x.shape + (count,))
+
+
+def without_lost(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
+    """Removes the cotangents of states that a failed member did not reach.
+
+    Returns:
+        The other cotangents, and whether the loss looks at such a state: then the gradient is NaN. A
+        loss that leaves them out has the gradient of the rest.
+    """
+    leaves, treedef = jax.tree.flatten(cotangent)
+    missing = [jnp.isnan(y) & (result.status != 0) for y in jax.tree.leaves(result.ys)]
+    lost = jnp.stack([jnp.any(m & (c != 0)) for c, m in zip(leaves, missing)]).any()
+    kept = [jnp.where(m, jnp.zeros_like(c), c) for c, m in zip(leaves, missing)]
+    return jax.tree.unflatten(treedef, kept), lost
+
+
+IN_FORWARD_MODE = (
+    "forward mode (`jax.jvp`, `jax.jacfwd`) does not go through this `adjoint`, which has a rule of reverse mode, as "
+    "`sciml.Checkpointed()`, the default, has: use `adjoint=sciml.Direct()`, or `sciml.Forward()` for many members."
+)
+
+REVERSE_TWICE = (
+    "A gradient through an `adjoint` with a rule of reverse mode, as `sciml.Checkpointed()`, the default, has, cannot "
+    "be differentiated in reverse mode again, but in forward mode it can: take `jax.jacfwd(jax.grad(f))` or "
+    "`jax.hessian(f)`, and `jax.jvp(jax.grad(f), (x,), (v,))` for a product with a vector."
+)

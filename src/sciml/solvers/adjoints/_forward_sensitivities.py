@@ -1,0 +1,238 @@
+r"""The rule of `Forward`: the Jacobian of a march, column by column, and its products.
+
+Let $S = \partial y / \partial x$ hold the derivatives of all saved states by the numbers $x$ that have a
+tangent. Its columns are tangents of the loop itself, pushed along unit vectors while the loop runs
+once; those of saved times are the solution's slopes there. JAX then sees a linear map $\dot y = S \dot x$
+with a known matrix, whose transpose $\bar x = S^T \bar y$ it finds itself. Rows of states that a failed
+member did not reach are special: $\dot y$ is NaN there, and $\bar x$ is NaN only where $\bar y$ is not zero.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.extend as jex
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero, zero_from_primal
+from jax.interpreters import ad, batching, mlir
+from jaxtyping import Array, PyTree
+
+from ..._jax._ad_modes import forward_only
+from ..._jax._checkpoint_levels import NOTHING
+from ..._jax._vma import match, promote
+from ...kernels.lanes import Lanes, batched
+from ..integrate._fixed_steps import Steps
+from ..integrate._integrator import Operands
+from ..integrate._refill import Refill
+from ..integrate._result import Result
+from ..integrate._while_loop import Loop
+from ._discrete_rule import differentiable_parts, enter
+
+
+def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool, limit: int) -> Result:
+    """Runs a march whose derivatives are computed alongside; under `jax.vmap`, over lanes.
+
+    Args:
+        loop: What to run.
+        y0: The initial state.
+        operands: What the march depends on.
+        times: Whether t0, t1 and saved times are differentiated.
+        limit: The most columns.
+
+    Raises:
+        ValueError: If more numbers than that are differentiated.
+    """
+    spec = differentiable_parts(operands, times)
+    leaves, treedef = jax.tree.flatten((y0, operands))
+    free = jax.tree.leaves((jax.tree.map(lambda _: True, y0), spec))
+    nothing = jax.tree.map(lambda _: False, (y0, operands))
+    is_saves = jax.tree.leaves((nothing[0], nothing[1]._replace(saves=None if operands.saves is None else True)))
+    shapes = [x.shape for x in leaves]
+    lockstep = loop.loop if isinstance(loop, Refill) else loop
+    state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
+
+    def plain(count, flags, *leaves):
+        inputs, flags = jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, flags)
+        here, *values = enter(loop, Lanes(count), flags, inputs, state_bytes, NOTHING)
+        return here.forward(*values)
+
+    def columns(moved, sloped):
+        """Returns a function that returns the result, the matrix's columns, and the slopes at the saved times."""
+
+        def march(count, flags, leaves):
+            here, *values = lanes_of(count, flags, leaves)
+            return here.forward_sloped(*values) if sloped else (here.forward(*values), None)
+
+        def run(count, flags, *leaves):
+            if not any(moved):
+                return march(count, flags, leaves), None
+            if by_kernel and not sloped and count is not None:
+                found = in_one_kernel(count, flags, leaves)
+                if found is not None:
+                    return found
+            return by_columns(count, flags, leaves)
+
+        def by_columns(count, flags, leaves):
+            """Pushes the loop forward along every unit vector."""
+
+            def push(number):
+                def of(*xs):
+                    xs = iter(xs)
+                    return march(count, flags, [next(xs) if m else x for x, m in zip(leaves, moved)])
+
+                units, first = [], 0
+                for leaf, flag in ((x, f) for x, f, m in zip(leaves, flags, moved) if m):
+                    shape = leaf.shape[:-1] if flag else leaf.shape
+                    unit = _unit(number - first, shape, leaf.dtype)
+                    unit = jnp.broadcast_to(unit[..., None], leaf.shape) if flag else unit
+                    units.append(match(unit, leaf))
+                    first += _count(shape, leaf.dtype)
+                (result, slopes), (rates, _) = jax.jvp(of, [x for x, m in zip(leaves, moved) if m], units)
+                return (result, slopes), rates.ys
+
+            total = sum(_count(shape, x.dtype) for x, shape, m in zip(leaves, shapes, moved) if m)
+            return jax.vmap(push, out_axes=(None, 0))(jnp.arange(total))
+
+        def in_one_kernel(count, flags, leaves):
+            """The same, all columns in the kernel that marches; None where there is none."""
+            here, *values = lanes_of(count, flags, leaves)
+            found = here.forward_with_columns(*values, own)
+            if found is None:
+                return None
+
+            @jax.custom_jvp
+            def solved(*leaves):
+                _, *values = lanes_of(count, flags, leaves)
+                return found(*values)
+
+            def reference(*leaves):
+                (result, _), matrix = by_columns(count, flags, leaves)
+                return result, matrix
+
+            solved.defjvp(lambda primals, tangents: jax.jvp(reference, primals, tangents))
+            result, matrix = solved(*leaves)
+            return (result, None), matrix
+
+        def lanes_of(count, flags, leaves):
+            inputs, flags = jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, flags)
+            return enter(lockstep, Lanes(count), flags, inputs, state_bytes, NOTHING)
+
+        y0_moved, operands_moved = jax.tree.unflatten(treedef, moved)
+        own = tuple(jax.tree.leaves((y0_moved, operands_moved._replace(saves=None))))
+        # the kernel holds all that steps are made from beside the state and the vector field's operands
+        others = operands_moved._replace(field=None, saves=None)
+        by_kernel = getattr(lockstep, "impl", "xla") != "xla" and not any(jax.tree.leaves(others))
+        return batched(run)
+
+    @jax.custom_jvp
+    def solve(*leaves):
+        return batched(plain)(*leaves)
+
+    def jvp(leaves, tangents):
+        given = tuple(type(t) is not SymbolicZero for t in tangents)
+        moved = tuple(f and g for f, g in zip(free, given))
+        total = sum(_count(x.shape, x.dtype) for x, m in zip(leaves, moved) if m)
+        if total > limit:
+            raise ValueError(
+                f"`adjoint=Forward()` carries a column for each number by which the solution is differentiated, "
+                f"and these are {total}, more than `limit`={limit}. Use `sciml.Checkpointed()` for so many."
+            )
+        sloped = times and any(s and g for s, g in zip(is_saves, given))
+        (result, slopes), matrix = columns(moved, sloped)(*forward_only(leaves, _REVERSE_TWICE))
+        rates = jax.tree.map(jnp.zeros_like, result.ys)
+        if total:
+            v = [_reals(t) for t, m in zip(tangents, moved) if m]
+            rates = jax.tree.map(lambda s: _product(v, s), matrix)
+        lost = jax.tree.map(lambda y: jnp.isnan(y) & (result.status != 0), result.ys)
+        if sloped:
+            (time,) = (t for t, s in zip(tangents, is_saves) if s)
+            slopes = jax.tree.map(lambda s, lost: jnp.where(lost, jnp.zeros_like(s), s), slopes, lost)
+            rates = jax.tree.map(lambda r, s: r + _along(time, s), *promote((rates, slopes)))
+        rates = jax.tree.map(_without, rates, lost)
+        zeros = jax.tree.map(lambda x: zero_from_primal(x, symbolic_zeros=True), result)
+        return result, zeros._replace(ys=rates)
+
+    solve.defjvp(jvp, symbolic_zeros=True)
+    return solve(*promote(leaves))
+
+
+_REVERSE_TWICE = (
+    "A gradient through `adjoint=sciml.Forward()` cannot be differentiated in reverse mode again, but in forward mode "
+    "it can: take `jax.hessian(f)` or `jax.jacfwd(jax.grad(f))`."
+)
+
+
+def _count(shape: tuple[int, ...], dtype: Any) -> int:
+    """Returns how many real numbers an array holds."""
+    return math.prod(shape) * (2 if jnp.issubdtype(dtype, jnp.complexfloating) else 1)
+
+
+def _unit(number: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Returns an array whose real number of this number is one and the others zero, or all where there is none."""
+    is_one = (jnp.arange(_count(shape, dtype)) == number).astype(jnp.finfo(dtype).dtype)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        real, imag = is_one.reshape(2, *shape)
+        return jax.lax.complex(real, imag)
+    return is_one.reshape(shape)
+
+
+def _reals(x: Array) -> Array:
+    """Returns the real numbers of an array in the order of `_unit`."""
+    parts = [x.real, x.imag] if jnp.iscomplexobj(x) else [x]
+    return jnp.concatenate([part.reshape(-1) for part in parts])
+
+
+def _product(v: list[Array], matrix: Array) -> Array:
+    """Returns the sum of the matrix's columns, in its first axis, weighted by the numbers of `v` in turn."""
+    total, first = [], 0
+    for part in v:
+        block = jax.lax.slice_in_dim(matrix, first, first + part.size)
+        weights, block = promote((part.astype(matrix.dtype), block))
+        total.append(jnp.tensordot(weights, block, axes=1, precision="highest"))
+        first += part.size
+    return sum(total[1:], total[0])
+
+
+def _along(time: Array, slopes: Array) -> Array:
+    """Returns slopes, the saved times first, each times the tangent of its time."""
+    time, slopes = promote((time.reshape(-1, *[1] * (slopes.ndim - 1)).astype(slopes.dtype), slopes))
+    return time * slopes
+
+
+def _without(rate: Array, lost: Array) -> Array:
+    """Returns a tangent, NaN where lost, whose transpose is NaN where what is lost was used and zero elsewhere."""
+    rate, lost = promote((rate, lost))
+    return _without_lost.bind(rate, lost)
+
+
+def _nan_where(rate, lost):
+    return jnp.where(lost, jnp.full_like(rate, jnp.nan), rate)
+
+
+def _jvp_without(primals, tangents):
+    rate, lost = primals
+    rate_dot, _ = tangents
+    zero = type(rate_dot) is ad.Zero
+    return _without_lost.bind(rate, lost), rate_dot if zero else _without_lost.bind(rate_dot, lost)
+
+
+def _transpose_without(cotangent, rate, lost):
+    if type(cotangent) is ad.Zero:
+        return [None, None]
+    used = jnp.where(cotangent != 0, jnp.full_like(cotangent, jnp.nan), jnp.zeros_like(cotangent))
+    return [jnp.where(lost, used, cotangent), None]
+
+
+def _batch_without(args, dims):
+    size = next(x.shape[d] for x, d in zip(args, dims) if d is not None)
+    first = [jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(args, dims)]
+    return _without_lost.bind(*promote(first)), 0
+
+
+_without_lost = jex.core.Primitive("without_lost")
+_without_lost.def_impl(_nan_where)
+_without_lost.def_abstract_eval(lambda rate, lost: rate)
+ad.primitive_jvps[_without_lost] = _jvp_without
+ad.primitive_transposes[_without_lost] = _transpose_without
+batching.primitive_batchers[_without_lost] = _batch_without
+mlir.register_lowering(_without_lost, mlir.lower_fun(_nan_where, multiple_results=False))

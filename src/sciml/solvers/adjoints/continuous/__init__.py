@@ -1,0 +1,1 @@
+"""Adjoints that integrate the adjoint equation backwards."""

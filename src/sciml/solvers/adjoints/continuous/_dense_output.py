@@ -1,0 +1,256 @@
+"""The solution as a function of time, for the way back: the accepted steps with their dense output.
+
+Within a step the method's own dense output is a polynomial. It is kept as the coefficients of
+Chebyshev polynomials, which take less room than the stages it is made of, and less work to evaluate.
+
+A table has room for a stretch of turns of the loop. A longer solve is marched once more with a
+restart point kept at the start of each stretch (of every second, fourth, ... where they are many:
+see `_checkpoint_buffers`), and on the way back the table of each stretch is filled again from there. So memory is
+bounded whatever the number of steps.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PyTree
+
+from ...._jax._loops import while_loop
+from ...._jax._vma import match, to_varying, vma_of
+from ...._types import RealScalarLike, Y
+from ...integrate._checkpoint_buffers import Record, blank, get, put, thin
+from ...integrate._integrator import Dense, Operands, State
+from ...integrate._while_loop import ZEROED_AT_MOST, Loop
+from ...methods._stepper import AbstractStepper
+
+_RESTARTS = 32
+
+
+class Row(NamedTuple):
+    """A step.
+
+    Attributes:
+        elapsed: The elapsed time at its start.
+        h: Its length.
+        y: The Chebyshev coefficients of the state within it, first axis.
+    """
+
+    elapsed: Array
+    h: Array
+    y: PyTree
+
+
+class Table(NamedTuple):
+    """Steps in the order of time, each turn of a loop a row; a turn that moved nothing repeats the last step.
+
+    Attributes:
+        ends: The times at which the steps end; infinite where there is no row.
+        rows: The steps, first axis.
+        used: The number of rows.
+    """
+
+    ends: Array
+    rows: Row
+    used: Int[Array, ""]
+
+
+def state_at(table: Table, s: RealScalarLike) -> Y:
+    """Returns the state at elapsed time `s`, by the dense output of the step that it lies in."""
+    row = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, _index(table, s), 0, False), table.rows)
+    x = 2 * (s - row.elapsed) / row.h - 1
+    values = [jnp.ones_like(x), x]
+    for _ in range(jax.tree.leaves(row.y)[0].shape[0] - 2):
+        values.append(2 * x * values[-1] - values[-2])
+    basis = jnp.stack(values)
+
+    def combined(rows):
+        weights = basis.astype(rows.dtype).reshape((-1,) + (1,) * (rows.ndim - 1))
+        return jnp.sum(weights * rows, axis=0)
+
+    return jax.tree.map(combined, row.y)
+
+
+def row_of(stepper: AbstractStepper, dense: Dense, y1: Y, direction: Array) -> Row:
+    """Returns a step of the march forwards as a row."""
+    degree = max(stepper.order, 3)  # no method here has a dense output of a higher one
+    angles = (np.arange(degree + 1) + 0.5) * np.pi / (degree + 1)
+    matrix = 2 / (degree + 1) * np.cos(np.outer(np.arange(degree + 1), angles))
+    matrix[0] /= 2
+
+    def at(theta):
+        return stepper.interpolate(theta, direction * dense.h, dense.y0, y1, dense.stages)
+
+    thetas = match(jnp.asarray((np.cos(angles) + 1) / 2, dense.h.dtype), (dense, y1))
+    values = jax.vmap(at)(thetas)
+
+    def coefficients(x):
+        return jnp.tensordot(jnp.asarray(matrix, x.dtype), x, axes=1, precision="highest")
+
+    return Row(dense.elapsed, dense.h, jax.tree.map(coefficients, values))
+
+
+def _index(table: Table, s: RealScalarLike) -> Int[Array, ""]:
+    """Returns the number of the first step that ends no earlier than `s`: the block of steps, then the step."""
+    size = table.ends.shape[0]
+    block = 2 ** (int(math.log2(size)) // 2)
+    blocks = table.ends.reshape(-1, block)
+    first = jnp.minimum(jnp.sum(blocks[:, -1] < s, dtype=jnp.int32), size // block - 1)
+    inner = jax.lax.dynamic_index_in_dim(blocks, first, 0, False)
+    index = first * block + jnp.sum(inner < s, dtype=jnp.int32)
+    return jnp.clip(index, 0, table.used - 1)
+
+
+class Stretches(NamedTuple):
+    """A march forwards, cut into stretches.
+
+    Attributes:
+        number: How many stretches there are.
+        begin: The elapsed time at which the stretch in the table begins, a lane value.
+        table: The table of the last stretch, arrays with lanes last.
+        restarts: A restart point for the stretches whose number divides by the stride.
+    """
+
+    number: Int[Array, ""]
+    begin: PyTree
+    table: Table
+    restarts: Record
+
+
+class Recorder(NamedTuple):
+    """Fills tables.
+
+    Attributes:
+        loop: The march forwards, over lanes, with dense output.
+        rows: The number of rows of a table, a power of two.
+    """
+
+    loop: Loop
+    rows: int
+
+    @classmethod
+    def of(cls, loop: Loop, y0: PyTree, memory: int) -> "Recorder":
+        """Returns a recorder of `loop` whose table takes about `memory` bytes for all members together.
+
+        Args:
+            loop: The march, over lanes.
+            y0: One member's state, arrays or their shapes.
+            memory: How many bytes; few rows that are large may take all of them, but since
+                a table is filled beforehand, many small ones take no more than costs no time.
+        """
+        coefficients = max(loop.march.stepper.order, 3) + 1
+        size = sum(24 + coefficients * x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
+        size = (loop.lanes.count or 1) * size
+        rows = max(min(memory, ZEROED_AT_MOST) // size, min(memory // size, 64), 16)
+        rows = min(rows, 1024, max(16, 2 * loop.max_steps))
+        return cls(loop, 2 ** int(math.log2(rows)))
+
+    @property
+    def turns(self) -> int:
+        """The number of turns of a stretch: with room for some more, since rounding may choose other steps."""
+        return self.rows - max(4, self.rows // 16)
+
+    def record(self, y0: PyTree, operands: Operands, until: PyTree) -> Stretches:
+        """Marches every member until the elapsed time `until`; all are lane values."""
+        state = self.loop.start(y0, operands)
+        table = self._blank(state, operands)
+        like = (operands, until, state)
+        count = jnp.zeros((), jnp.int32)
+        restarts = blank(jax.eval_shape(lambda s: s.restart, state), _RESTARTS)
+
+        def stretch(carry):
+            count, _, _, state, restarts = carry
+            restarts = thin(restarts, count)
+            restarts = put(restarts, count, state.restart)
+            begin = state.restart.elapsed
+            state, table = self._fill(state, operands, until, carry[2], jnp.asarray(self.turns, jnp.int32))
+            return count + 1, begin, table, state, restarts
+
+        # the first stretch always, so that the table is one
+        carry = to_varying((count, state.restart.elapsed, table, state, restarts), vma_of(like))
+        count, begin, table, state, restarts = while_loop(
+            lambda c: (c[0] == 0) | self._pending(c[3], until), stretch, carry, like=like
+        )
+        return Stretches(count, begin, table, restarts)
+
+    def reload(
+        self, stretches: Stretches, number: Int[Array, ""], operands: Operands, until: PyTree
+    ) -> tuple[Stretches, PyTree]:
+        """Returns `stretches` with the table of an earlier stretch, or as they are if it is the last one's.
+
+        Args:
+            stretches: From `record`; their table may be of any stretch.
+            number: The number of the stretch.
+            operands: Lane values.
+            until: The elapsed time up to which the table is needed, a lane value.
+
+        Returns:
+            The stretches, and the elapsed time up to which the march came, a lane value.
+        """
+        lanes, restarts = self.loop.lanes, stretches.restarts
+        first, restart = get(restarts.slots, restarts.stride, number)
+        state = lanes.carry(lanes.call(self._resume, restart, operands))
+        is_last = number + 1 == stretches.number
+        span = lanes.carry(operands.span)
+
+        def fill(carry):
+            current, _, table, state = carry
+            there = current == number
+            target = jax.tree.map(lambda a, b: jnp.where(there, a, b), lanes.carry(until), span)
+            begin = state.restart.elapsed
+            most = jnp.where(there, self.rows - 1, self.turns)
+            state, table = self._fill(state, operands, target, table, most)
+            return current + 1, begin, table, state
+
+        current = jnp.where(is_last, number + 1, first)
+        carry = (current, stretches.begin, stretches.table, state)
+        like = (operands, until, stretches)
+        _, begin, table, state = while_loop(lambda c: c[0] <= number, fill, carry, like=like)
+        reached = jax.tree.map(lambda a, b: jnp.where(is_last, a, b), lanes.carry(until), state.restart.elapsed)
+        return stretches._replace(begin=begin, table=table), reached
+
+    def _fill(self, state: State, operands: Operands, until: PyTree, table: Table, most: Array) -> tuple[State, Table]:
+        """Marches until `until`, for at most so many turns; the first row stands for the start."""
+        table = table._replace(ends=jnp.full_like(table.ends, jnp.inf))
+        table = self._write(table, jnp.zeros((), jnp.int32), state, operands)
+
+        def turn(carry):
+            state, table = carry
+            state, _ = self.loop.attempt(state, operands, until)
+            return state, self._write(table, table.used, state, operands)
+
+        def more(carry):
+            state, table = carry
+            return self._pending(state, until) & (table.used <= most)
+
+        return while_loop(more, turn, (state, table), like=(operands, until))
+
+    def _write(self, table: Table, number: Array, state: State, operands: Operands) -> Table:
+        end, row = self._row(state, operands)
+        ends, rows = jax.tree.map(
+            lambda b, x: jax.lax.dynamic_update_index_in_dim(b, x, number, 0), (table.ends, table.rows), (end, row)
+        )
+        return Table(ends, rows, number + 1)
+
+    def _blank(self, state: State, operands: Operands) -> Table:
+        item = jax.eval_shape(self._row, state, operands)
+        ends, rows = jax.tree.map(lambda x: jnp.zeros((self.rows, *x.shape), x.dtype), item)
+        return Table(ends, rows, jnp.ones((), jnp.int32))
+
+    def _row(self, state: State, operands: Operands) -> tuple[Array, Row]:
+        """Returns where the last step ended, and the step, as arrays."""
+        lanes, stepper = self.loop.lanes, self.loop.march.stepper
+
+        def of_member(state, direction):
+            return state.restart.elapsed, row_of(stepper, state.dense, state.restart.y, direction)
+
+        return lanes.leave(lanes.call(of_member, state, operands.direction))
+
+    def _resume(self, restart, operands: Operands) -> State:
+        y = restart.y
+        dense = Dense(restart.elapsed, jnp.ones_like(restart.h), y, self.loop.march.stepper.blank_dense(y))
+        return self.loop.march.resume(restart, operands)._replace(dense=dense)
+
+    def _pending(self, state: State, target: PyTree) -> Array:
+        return self.loop.lanes.any(self.loop.lanes.call(self.loop.march.pending, state, target))

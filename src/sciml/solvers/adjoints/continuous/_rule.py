@@ -1,0 +1,169 @@
+"""The rule of reverse mode of the continuous adjoints, over one member or many."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ...._jax._ad_modes import forward_only, reverse_only
+from ...._jax._checkpoint_levels import NOTHING
+from ...._jax._vma import match, promote
+from ....kernels.lanes import Lanes, Member
+from ...integrate._batching import Crowd
+from ...integrate._fixed_steps import Steps
+from ...integrate._integrator import March, Operands
+from ...integrate._refill import Refill
+from ...integrate._result import Result
+from ...integrate._while_loop import Loop
+from ...methods._rosenbrock import Rosenbrock
+from ...terms._split_field import Parts
+from .._discrete_rule import (
+    IN_FORWARD_MODE,
+    REVERSE_TWICE,
+    asked_for,
+    asked_parts,
+    differentiable_parts,
+    enter,
+    instantiated,
+    members_of_loop,
+    without_lost,
+)
+from ._backward import Backward, Kind, Task, dense_loop
+
+
+def run(
+    loop: Loop | Steps | Refill,
+    y0: PyTree,
+    operands: Operands,
+    times: bool,
+    kind: Kind,
+    rtol: float | None,
+    atol: float | None,
+    memory: int,
+    name: str,
+) -> Result:
+    """Runs a march with the rule of a continuous adjoint.
+
+    Args:
+        loop: What to run; its `lanes` are replaced by the number of members.
+        y0: The initial state.
+        operands: What the march depends on.
+        times: Whether t0, t1 and saved times are differentiated.
+        kind: What is integrated backwards.
+        rtol: The relative tolerance of the way back; None for that of the solve.
+        atol: The absolute tolerance, likewise.
+        memory: About how many bytes a record of all members together may take.
+        name: The adjoint, for messages.
+
+    Raises:
+        ValueError: If the adjoint does not fit the solve.
+    """
+    march, most = _march_of(loop)
+    _check(march, operands, kind, rtol, atol, name)
+    possible = differentiable_parts(operands, times)
+    member = jax.eval_shape(lambda: (y0, operands))
+    state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(member[0]))
+
+    members = members_of_loop(loop, y0)
+
+    @members
+    def plain(crowd, flags, tree):
+        here, y0, operands, saves = enter(loop, _engine(crowd), flags, tree, state_bytes, NOTHING)
+        # over lanes everything varies by device, and one member must not differ from that
+        return match(here.forward(y0, operands, saves), tree)
+
+    def reverse(spec, crowd, flags, task):
+        engine = _engine(crowd)
+        here = dense_loop(march, engine, most)
+        back = Backward(here, kind, (spec.field, spec.t0), rtol, atol, crowd.share(memory))
+        like = Task(None, None, None, None, member[0], None)  # pyright: ignore[reportArgumentType]
+        return back.run(engine.enter(task, jax.tree.leaves(flags)), like)
+
+    @jax.custom_vjp
+    def solve(inputs):
+        return plain(inputs)
+
+    def forward(inputs):
+        inputs, asked = asked_for(inputs, possible)
+        result = plain(forward_only(inputs, REVERSE_TWICE))
+        return result, (result, inputs, asked)
+
+    def backward(kept, cotangent):
+        *kept, asked = kept
+        ys_bar = instantiated(cotangent.ys, kept[0].ys)
+        (result, inputs), ys_bar = forward_only((kept, ys_bar), REVERSE_TWICE)
+        y0, operands = inputs
+        ys_bar, lost = without_lost(ys_bar, result)
+        single = operands.saves is None
+        saves = operands.span[None] if single else operands.saves
+        ys, bars = result.ys, ys_bar
+        if single:
+            ys, bars = jax.tree.map(lambda x: x[None], (ys, bars))
+        task = Task(bars, saves, ys, result.elapsed, y0, operands._replace(saves=None))
+        back = members(partial(reverse, asked_parts(asked, possible)))
+        y_bar, (field_bar, t0_bar) = back(promote(task))
+        bar = jax.tree.map(lambda x: None, operands)._replace(field=field_bar, t0=t0_bar)
+        if times:
+            along = _along(march, bars, ys, saves, operands)
+            bar = bar._replace(span=along[0]) if single else bar._replace(saves=along)
+        y_bar, bar = jax.tree.map(lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), (y_bar, bar))
+        return ((y_bar, bar),)
+
+    solve.defvjp(forward, backward, symbolic_zeros=True)
+    # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
+    return solve(promote(reverse_only((y0, operands), IN_FORWARD_MODE)))
+
+
+def _engine(crowd: Crowd) -> Lanes | Member:
+    """Returns lanes, or for one member functions as they are, which compile faster than scattered ones."""
+    return Lanes(crowd.lanes) if crowd.lanes else Member()
+
+
+def _along(march: March, bars: PyTree, ys: PyTree, saves: Array, operands: Operands) -> Array:
+    """Returns the cotangents of the saved times: the product of each state's with the vector field there."""
+
+    def one(bar, y, s):
+        slope = march.field(operands.t0 + operands.direction * s, y, operands.field)
+        zero = jnp.zeros_like(s)  # a state that is missing has no cotangent
+        products = [
+            jnp.sum(jnp.where(b == 0, zero.astype(b.real.dtype), jnp.real(b * k))).astype(s.dtype)
+            for b, k in zip(jax.tree.leaves(bar), jax.tree.leaves(slope))
+        ]
+        return operands.direction * sum(products, zero)
+
+    return jax.vmap(one)(bars, ys, saves)
+
+
+def _march_of(loop: Loop | Steps | Refill) -> tuple[March, int]:
+    """Returns the march of any loop, and the limit on its steps."""
+    if isinstance(loop, Refill):
+        loop = loop.loop
+    return loop.march, loop.count + 1 if isinstance(loop, Steps) else loop.max_steps
+
+
+def _check(march: March, operands: Operands, kind: Kind, rtol: Any, atol: Any, name: str) -> None:
+    if march.control is None and (rtol is not None or atol is not None):
+        raise ValueError(
+            f"`{name}(rtol=..., atol=...)` needs a solve with error control, but this one has fixed steps, which are "
+            "taken backwards too. Give `rtol` or `atol` to `solve`, or leave them out here."
+        )
+    if isinstance(march.field, Parts):
+        raise TypeError(
+            f"`adjoint={name}()` integrates an adjoint equation, which has not the structure that the solver needs. "
+            "Take `adjoint=sciml.Checkpointed()`, or a Runge-Kutta method."
+        )
+    if not isinstance(march.stepper, Rosenbrock):
+        return
+    if march.stepper.mass is not None:
+        raise ValueError(
+            f"`adjoint={name}()` does not know the adjoint equation of a mass matrix, which the solver has. "
+            "Take `adjoint=sciml.Checkpointed()`."
+        )
+    moved = [x for x in operands.field if jnp.iscomplexobj(x)]
+    if kind.parameters and moved:
+        raise ValueError(
+            f"`adjoint={name}()` integrates the cotangents of the parameters, which Rosenbrock methods cannot where "
+            "these are complex. Take `adjoint=sciml.Gauss()`, or hold their real and imaginary parts."
+        )

@@ -1,0 +1,1 @@
+"""The adjoint that runs the steps of a reversible method backwards."""

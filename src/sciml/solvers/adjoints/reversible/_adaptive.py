@@ -1,0 +1,167 @@
+"""Any loop of a reversible method: forwards with a record of the accepted steps' lengths; back, see `_backward`.
+
+What the controller chose cannot be found out on the way back, and so three numbers are kept for each accepted step,
+but no state: where it starts, what rounding took from that, and how long it is.
+"""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ...._jax._checkpoint_levels import Room
+from ...._jax._loops import scan_to_end, while_loop
+from ....kernels.lanes import Lanes, Member, is_value
+from ...control._pid import Tolerances
+from ...integrate._integrator import Dense, March, Operands, State
+from ...integrate._result import Result, Saves
+from ...integrate._while_loop import Loop
+from ._backward import Instant, Way, WayBack
+from ._pair_state import Pair
+from ._stepper import ReversibleMethod
+
+
+class ReversalOfLoop(eqx.Module):
+    """A march with a reversible method over lanes.
+
+    Attributes:
+        march: How one member is advanced; its method is a `ReversibleMethod`.
+        lanes: The engine.
+        max_steps: The limit on attempted steps of a member, and so on recorded ones.
+        slopes: Whether saved times are differentiated.
+    """
+
+    march: March
+    lanes: Lanes | Member
+    max_steps: int = eqx.field(static=True)
+    slopes: bool = eqx.field(static=True)
+
+    def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "ReversalOfLoop":
+        """Returns the loop over other lanes; its memory is what it is."""
+        del state_bytes, room
+        return ReversalOfLoop(self.march, lanes, self.max_steps, self.slopes)
+
+    def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
+        """Marches every member to the end; `y0` and `operands` are lane values."""
+        return self._forward(y0, operands, saves, 1)[0]
+
+    def forward_recorded(self, y0: PyTree, operands: Operands, saves: Saves | None) -> tuple[Result, Way, None]:
+        """Marches every member to the end and keeps what `backward` needs."""
+        return *self._forward(y0, operands, saves, self.max_steps), None
+
+    def backward(
+        self,
+        cotangent: PyTree,
+        kept: Way,
+        numbers: None,
+        operands: Operands,
+        saves: Saves | None,
+        differentiable: PyTree,
+    ) -> tuple[PyTree, PyTree, PyTree]:
+        """Carries the cotangents back; see `Loop.backward`."""
+        del numbers
+        back = WayBack(self.march, self.lanes, self.slopes)
+        return back.run(cotangent, kept, operands, saves, differentiable, self._look_up_in(kept))
+
+    def errors(self, y0: PyTree, operands: Operands) -> tuple[Result, PyTree[Array]]:
+        """Returns the result, and how far the way back misses the initial state, in each leaf relatively."""
+        result, kept, _ = self.forward_recorded(y0, operands, None)
+        return result, WayBack(self.march, self.lanes, False).errors(kept, operands, self._look_up_in(kept))
+
+    def _look_up_in(self, kept: Way):
+        lanes, record = self.lanes, kept.record
+        assert record is not None
+
+        def look_up(number, operands):
+            del operands
+            (index,) = lanes.leave((number,))
+            if lanes.count is None:
+                row = jax.lax.dynamic_index_in_dim(record, index, 0, False)
+            else:
+                row = record[index, :, jnp.arange(lanes.count)].T
+            return lanes.enter(Instant(*row), lanes.count is not None)
+
+        return look_up
+
+    def _forward(self, y0, operands, saves, rows):
+        """Returns the result, and what the way back starts from, with a record of so many rows."""
+        lanes, loop = self.lanes, Loop(self.march, self.lanes, self.max_steps, False)
+        operands = operands._replace(tolerances=_for_pairs(operands.tolerances))
+
+        def until(carry, target):
+            def turn(carry):
+                turns, state, record = carry
+                new, outcome = loop.attempt(state, operands, target)
+                return turns + 1, new, self._write(record, state, outcome)
+
+            def pending(carry):
+                return lanes.any(lanes.call(self.march.pending, carry[1], target))
+
+            return while_loop(pending, turn, carry, like=(operands, target))
+
+        state = lanes.carry(lanes.call(self._start, y0, operands))
+        (span,) = lanes.leave((operands.span,))
+        blank = jnp.stack([jnp.zeros_like(span), jnp.zeros_like(span), jnp.ones_like(span)])
+        record = jnp.broadcast_to(blank, (rows, *blank.shape))
+        carry = (jnp.zeros((), jnp.int32), state, record)
+
+        def advance(carry, time, beyond):
+            carry, last = carry
+            target = loop.stop(time, saves, operands, beyond)
+            carry = until(carry, target)
+            last = lanes.carry(lanes.call(_last_reached, carry[1], target, last, lanes.enter(~beyond, False)))
+            return carry, last
+
+        def save(carry, time):
+            (_, state, _), _ = carry
+            inside = lanes.leave(lanes.call(lambda n: jnp.maximum(n - 1, 0), state.accepted))
+            return loop.saved(state, operands, lanes.enter(time, saves.batched)).y, inside
+
+        if saves is None:
+            turns, state, record = until(carry, operands.span)
+            ys, saved_in, last = loop.end(state, operands).y, None, (state.restart.y, state.accepted)
+        else:
+            carry = (carry, (state.restart.y, state.accepted))
+            carry, (ys, saved_in) = scan_to_end(advance, save, carry, saves.times, like=operands)
+            (turns, state, record), last = carry
+        end, number, y0 = lanes.leave((*last, lanes.carry(y0)))
+        return loop.result(state, ys, turns), Way(end, number, y0, saved_in, record)
+
+    def _write(self, record, state, outcome):
+        """Writes each member's step into its own next row, if it was accepted."""
+        lanes = self.lanes
+        *row, number, accepted = lanes.leave(
+            (outcome.elapsed, state.restart.lost, outcome.h, state.accepted, outcome.accepted)
+        )
+        row = jnp.stack(row)
+        index = jnp.where(accepted, number, record.shape[0])
+        if lanes.count is None:
+            return record.at[index].set(row, mode="drop")
+        return record.at[index, :, jnp.arange(lanes.count)].set(row.T, mode="drop")
+
+    def _start(self, y0, operands):
+        """Returns one member's carry before the first step, which is chosen as for the method itself."""
+        method = self.march.stepper
+        assert isinstance(method, ReversibleMethod)
+        state = dataclasses.replace(self.march, stepper=method.base).start(y0, operands)
+        dense = state.dense
+        if dense is not None:
+            dense = Dense(dense.elapsed, dense.h, Pair(y0, y0), dense.stages)
+        restart = state.restart._replace(y=Pair(y0, y0))
+        return State(restart, None, dense, state.accepted, state.rejected)
+
+
+def _last_reached(state: State, target: Array, last: tuple, saved: Array) -> tuple:
+    """Returns where a member is if it has reached a saved time, or where it was at the last that it reached."""
+    here, there = (state.restart.y, state.accepted), saved & (state.restart.elapsed >= target)
+    return jax.tree.map(lambda a, b: jnp.where(there, a, b), here, last)
+
+
+def _for_pairs(tolerances: Tolerances | None) -> Tolerances | None:
+    """Returns tolerances for both copies of a state, where they differ between its leaves."""
+    if tolerances is None:
+        return None
+    several = (len(jax.tree.leaves(x, is_leaf=is_value)) > 1 for x in tolerances)
+    return Tolerances(*(Pair(x, x) if s else x for x, s in zip(tolerances, several)))

@@ -1,0 +1,135 @@
+"""`Reversible`: reverse mode in constant memory, by a method that runs backwards."""
+
+import equinox as eqx
+from jaxtyping import PyTree
+
+from ...._jax._checkpoint_levels import NOTHING
+from ...._jax._vma import promote
+from ....kernels.lanes import Member
+from ...integrate._fixed_steps import Steps
+from ...integrate._integrator import Operands
+from ...integrate._refill import Refill
+from ...integrate._result import Result
+from ...integrate._while_loop import Loop
+from ...methods._runge_kutta import RungeKutta
+from ...methods._stepper import AbstractStepper
+from .. import _discrete_rule
+from .._abstract import AbstractAdjoint
+from ._adaptive import ReversalOfLoop
+from ._fixed_steps import Reversal
+from ._fixed_steps_with_saves import ReversalWithSaves
+from ._stepper import ReversibleMethod
+from ._symmetric_stepper import SelfReversible
+
+
+class Reversible(AbstractAdjoint):
+    r"""Reverse mode in memory that does not depend on the number of steps.
+
+    The explicit Runge-Kutta method $y_{n+1} = y_n + \Psi_h(t_n, y_n)$ becomes a reversible one of the
+    same order (McCallum and Foster 2024): two copies of the state take turns,
+
+    $$y_{n+1} = \lambda y_n + (1 - \lambda) z_n + \Psi_h(t_n, z_n), \qquad
+      z_{n+1} = z_n - \Psi_{-h}(t_{n+1}, y_{n+1}).$$
+
+    The gradient runs this backwards from the end state and recomputes every state on the way, so
+    that none is recorded. A step costs two of the base method, forwards and backwards. The gradient is
+    exact for what was computed, as far as rounding lets the states be recomputed.
+
+    **Where it loses accuracy.** With $N$ steps the way back multiplies rounding errors by
+    $\lambda^{-N}$, and by $e^{\mu T}$ where the solution forgets its past at a rate $\mu$: what was
+    damped away cannot be recomputed. Forwards, the difference between the copies grows by
+    $\lambda^N e^{\mu T}$. So it suits many steps over few time constants, waves and oscillations, and not
+    stiff or strongly damped systems. `sciml.solvers.reversal_error` measures the loss. A gradient
+    warns while it is traced if $\lambda^{-N}$ alone is too large, and is NaN where the recomputed initial
+    state differs from the known one by more than the cube root of the dtype's precision (6e-6 of
+    the largest value of its leaf in float64, 5e-3 in float32): `reversal_error` says what it was. Below that bound a
+    gradient may be wrong by some tens of times this error where the solution is sensitive.
+
+    A symmetric method, `sciml.solvers.VelocityVerlet` or `Yoshida4`, is its own reverse: one copy of the state, and
+    nothing is lost but to rounding.
+
+    Saved states cost an evaluation of the method each, and no more memory than they take themselves: their
+    cotangents are added where the way back passes by.
+
+    With fixed steps, `t0` and `t1` known when traced, nothing is recorded. Any other loop, such as one with error
+    control, has room for three numbers for each of `max_steps` steps: when it started, what rounding took from that,
+    and its length. A smaller `max_steps` takes less. With `schedule="refill"` the solve runs in lockstep, as
+    gradients always do. Implicit methods are refused when traced. Forward mode needs `Forward` or
+    `Direct`.
+
+    **Forwards, too, it is another method than its base.** Error control sees the base method's error and not what the
+    difference between the copies adds, which may be many times the tolerances where they are loose or solutions are
+    damped, and `reversal_error` does not show it: compare the end state with that of a solve by `Checkpointed`.
+
+    Attributes:
+        coupling: $\lambda$, between 0 and 1. Closer to 1 the reversal is more accurate over many steps, and
+            less damping is tolerated: $h \mu < 1 - \lambda$ is stable over any time.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        def end(stiffness, adjoint):
+            swing = lambda t, y, args: jnp.stack([y[1], -stiffness * jnp.sin(y[0])])
+            return sciml.solve(swing, jnp.array([1.0, 0.0]), t0=0.0, t1=5.0, dt=0.01, adjoint=adjoint).ys[-1, 0]
+
+        reversible = jax.grad(end)(jnp.array(2.0), sciml.Reversible())
+        checkpointed = jax.grad(end)(jnp.array(2.0), sciml.Checkpointed())
+        assert abs(float(reversible - checkpointed)) < 1e-4
+        ```
+    """
+
+    coupling: float = eqx.field(static=True, default=0.999)
+
+    def __check_init__(self):
+        if not isinstance(self.coupling, float) or not 0 < self.coupling < 1:
+            raise ValueError(f"`Reversible(coupling=...)` must be between 0 and 1, but is {self.coupling!r}.")
+
+    def method(self, stepper: AbstractStepper) -> AbstractStepper:
+        """Returns the reversible method of a Runge-Kutta method; a symmetric method is its own."""
+        if stepper.reverses:
+            return SelfReversible(stepper)
+        if not isinstance(stepper, RungeKutta):
+            raise TypeError(
+                "`adjoint=Reversible()` makes explicit Runge-Kutta methods reversible, and `solver` is none of "
+                "them. Use `sciml.Checkpointed()`, or a method such as `diffrax.Tsit5()`."
+            )
+        return ReversibleMethod(stepper, self.coupling)
+
+    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
+        """Runs a loop with the reversible method and its custom rule of reverse mode."""
+        return _discrete_rule.run(reversible_loop(self, loop), y0, operands, times, NOTHING)
+
+
+class Retraced(AbstractAdjoint):
+    """Runs a reversible solve to its end and back, and returns by how much it misses the start in place of the end."""
+
+    coupling: float = eqx.field(static=True)
+
+    def method(self, stepper: AbstractStepper) -> AbstractStepper:
+        """Returns the reversible method of a Runge-Kutta method."""
+        return Reversible(self.coupling).method(stepper)
+
+    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
+        """Runs a loop forwards and backwards; a number for each leaf of the state takes the place of the state."""
+        del times
+        y0, operands = promote((y0, operands))
+        operands = operands._replace(saves=None)  # saved times change no step
+        there = reversible_loop(Reversible(self.coupling), loop).over(Member(), 1, NOTHING)
+        if isinstance(there, ReversalWithSaves):
+            there = Reversal(there.march, there.lanes, there.count, there.tail)
+        result, errors = there.errors(y0, operands)
+        return result._replace(ys=errors)
+
+
+def reversible_loop(adjoint: Reversible, loop: Loop | Steps | Refill) -> Reversal | ReversalWithSaves | ReversalOfLoop:
+    """Returns a loop that steps with the reversible method."""
+    loop = loop.loop if isinstance(loop, Refill) else loop
+    march = eqx.tree_at(lambda m: m.stepper, loop.march, adjoint.method(loop.march.stepper))
+    if isinstance(loop, Steps):
+        return Reversal(march, loop.lanes, loop.count, loop.tail)
+    if loop.count is not None and march.control is None and march.dense:
+        return ReversalWithSaves(march, loop.lanes, loop.count, loop.tail, loop.slopes)
+    return ReversalOfLoop(march, loop.lanes, loop.max_steps, loop.slopes)

@@ -1,0 +1,106 @@
+"""Devices that hold parts of one state and take the same steps.
+
+Inside `jax.shard_map` each device runs the solve with its part. Where the vector field asks other
+devices for theirs, all must take the same steps, or one waits for a message that no other sends.
+A norm over all parts makes them: every device sees the same error. The loops turn on all of them as long
+as one has to, which the types of `shard_map` prove, and the counters come out as one number.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.extend as jex
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ..._jax._jaxprs import programs_within
+from ..._jax._vma import promote, vma_of
+from ..._types import Y
+from ._pid import Norm
+
+_T = TypeVar("_T")
+
+_SILENT = {"axis_index", "pvary", "pcast"}
+"""Primitives that name mesh axes and send no message."""
+
+
+class Together(NamedTuple):
+    """How devices take the same steps.
+
+    Attributes:
+        norm: The norm over all parts of the state; None for the root mean square over this device's.
+        axes: The mesh axes that split the state, along which the norm is the same.
+    """
+
+    norm: Norm | None = None
+    axes: tuple[str, ...] = ()
+
+    def finite(self, tree: PyTree[Array]) -> Array:
+        """Returns whether all elements are finite, of all parts."""
+        here = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]).all()
+        names = tuple(name for name in self.axes if name in vma_of(here))
+        return jax.lax.psum((~here).astype(jnp.int32), names) == 0 if names else here
+
+    def agreed(self, tree: _T) -> _T:
+        """Returns numbers that are the same on all devices, as such; the largest where they are not."""
+
+        def agree(x):
+            names = tuple(name for name in self.axes if name in vma_of(x))
+            return jax.lax.pmax(jax.lax.stop_gradient(x), names) if names else x
+
+        return jax.tree.map(agree, tree)
+
+
+def make_together(norm: Norm | None, y0: Y) -> Together:
+    """Returns how devices take the same steps under a norm."""
+    if norm is None:
+        return Together()
+    found = jax.eval_shape(norm, jax.tree.map(jnp.abs, promote(y0)))
+    axes = vma_of(y0) - vma_of(found)
+    return Together(norm, tuple(sorted(axes)))
+
+
+def check_apart(field: Callable, t: Array, y: Y, operands: Any) -> None:
+    """Checks that a vector field sends no messages to devices that may take other steps.
+
+    Raises:
+        ValueError: If it does.
+    """
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    if not manual:
+        return
+    closed = jax.make_jaxpr(field)(*promote((t, y, operands)))
+    talks = sorted(_axes_of_messages(closed.jaxpr) & set(manual))
+    if talks:
+        raise ValueError(
+            f"the model sends messages along the mesh axes {talks}, but each device would choose its own steps, and "
+            "some would wait for ever. Give a norm over all devices, `solve(..., norm=domain.rms)`."
+        )
+
+
+def check_adjoint(adjoint: Any) -> None:
+    """Checks that an adjoint runs where devices hold parts of one state.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    name = type(adjoint).__name__
+    if name not in ("Checkpointed", "Direct"):
+        raise ValueError(
+            f"`adjoint=sciml.{name}()` does not run on a state that is split over devices (`norm` combines them): use "
+            "`sciml.Checkpointed()`, or `sciml.Direct()` for forward mode."
+        )
+
+
+def _axes_of_messages(jaxpr: jex.core.Jaxpr) -> set:
+    found = set()
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name not in _SILENT:
+            for key in ("axes", "axis_name"):
+                named = eqn.params.get(key, ())
+                named = named if isinstance(named, tuple | list) else (named,)
+                found |= {axis for axis in named if isinstance(axis, str)}
+        for program in programs_within(eqn):
+            found |= _axes_of_messages(program)
+    return found

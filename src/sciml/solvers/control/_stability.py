@@ -1,0 +1,144 @@
+r"""For which steps an explicit method is stable, from the eigenvalues of a vector field's derivative.
+
+A step of length $h$ multiplies a mode with the eigenvalue $\lambda$ by $R(h \lambda)$. A method's `Stability` says how
+far from zero $h \lambda$ may lie, in each direction of the left half-plane.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Inexact, Real
+
+from ..._model import AbstractSecondOrder, AbstractSemilinear
+from ..._types import Args, RealScalarLike, Y
+
+TOLERATED = 1e-3
+"""What a step may add to a mode beside the method's own damping: many methods let waves grow by less than that."""
+
+_ANGLES = np.linspace(np.pi / 2, np.pi, 181)
+_SAMPLES = 4000
+
+
+class Stability(eqx.Module):
+    r"""For which steps times eigenvalues an explicit method is stable.
+
+    Attributes:
+        real: Up to where on the negative real axis, as for diffusion: $|R(x)| \le 1$ for $-$`real` $\le x \le 0$.
+        imaginary: Up to where on the imaginary axis, as for waves.
+        reach: How far from zero in directions from the imaginary to the negative real axis, where a mode that
+            grows by less than a thousandth a step counts as stable.
+
+    Example:
+        ```python
+        import diffrax
+        import sciml
+
+        stability = sciml.solvers.stability(diffrax.Bosh3())
+        assert abs(stability.real - 2.5127) < 1e-4 and abs(stability.imaginary - 3**0.5) < 1e-6
+        ```
+    """
+
+    real: float = eqx.field(static=True)
+    imaginary: float = eqx.field(static=True)
+    reach: tuple[float, ...] = eqx.field(static=True)
+
+    def longest_step(self, eigenvalues: Inexact[Array, "..."]) -> Real[Array, ""]:
+        """Returns the longest step that is stable; infinite where none is too long.
+
+        Args:
+            eigenvalues: Those that limit the step, real or complex. Others may lie between zero and these. Those
+                with a positive real part grow by themselves and do not count.
+        """
+        values = jnp.ravel(eigenvalues)
+        real, size = jnp.real(values), jnp.abs(values)
+        slack = jnp.asarray(1e-6, size.dtype) * size
+        angle = jnp.clip(jnp.arctan2(jnp.abs(jnp.imag(values)), real), *map(float, (_ANGLES[0], _ANGLES[-1])))
+        reach = jnp.interp(angle, jnp.asarray(_ANGLES, size.dtype), jnp.asarray(self.reach, size.dtype))
+        counts = (size > 0) & (real <= slack)
+        steps = jnp.where(counts, reach / jnp.where(counts, size, jnp.ones_like(size)), jnp.inf)
+        return jnp.min(jnp.where(jnp.isnan(size), size, steps))
+
+
+def says_spectrum(model: Callable) -> bool:
+    """Returns whether a model says its eigenvalues; see `spectrum_of`."""
+    return isinstance(model, AbstractSemilinear) or hasattr(model, "spectrum") or hasattr(model, "spectral_radius")
+
+
+def spectrum_of(model: Callable, t: RealScalarLike, y: Y, args: Args) -> Inexact[Array, " eigenvalues"]:
+    """Returns the eigenvalues that limit a step, as a model says them.
+
+    They come from its method `spectrum`; or are the linear part of a semilinear model; or follow from its method
+    `spectral_radius`, as those of a diffusion, or of waves where the model is one of second order.
+    """
+    said: Any = getattr(model, "spectrum", None)
+    if said is not None:
+        return jnp.ravel(jnp.asarray(said(t, y, args)))
+    if isinstance(model, AbstractSemilinear):
+        linear = [jnp.ravel(x) for x in jax.tree.leaves(model.linear(args))]
+        return jnp.concatenate([x.astype(jnp.result_type(*linear)) for x in linear])
+    radius = jnp.ravel(jnp.asarray(model.spectral_radius(t, y, args)))  # type: ignore[attr-defined]
+    if isinstance(model, AbstractSecondOrder):
+        return jax.lax.complex(jnp.zeros_like(radius), radius)
+    return -radius
+
+
+@functools.cache
+def of_polynomial(coefficients: tuple[float, ...]) -> Stability:
+    """Returns the stability of a one-step method from the coefficients of $R$, that of $z^0$ first."""
+    values = np.array(coefficients)
+    powers = np.arange(len(values))
+    size = 2.0 * len(values) + 2.0
+    squared = np.polynomial.polynomial.polymul(values * 1j**powers, values * (-1j) ** powers).real
+    below = np.polynomial.polynomial.polymul(values * (-1.0) ** powers, values * (-1.0) ** powers)
+    reach = _reach(lambda z: np.abs(np.polynomial.polynomial.polyval(z, values)), size)
+    return Stability(_first_excess(below), _first_excess(squared), reach)
+
+
+def of_growth(growth: Callable[[np.ndarray], np.ndarray], size: float) -> Stability:
+    """Returns the stability of a method from by how much a step multiplies a mode at most."""
+    axes = [_exits(growth, size, angle, 1e-9) for angle in (np.pi, np.pi / 2)]
+    real, imaginary = (0.0 if x < 1e-3 else round(x, 7) for x in axes)
+    return Stability(real, imaginary, _reach(growth, size))
+
+
+def of_real_interval(length: float) -> Stability:
+    """Returns the stability of a method for modes that decay, whatever their direction."""
+    return Stability(length, 0.0, (length,) * len(_ANGLES))
+
+
+def _first_excess(polynomial: np.ndarray) -> float:
+    """Up to where a polynomial with the value 1 at 0 stays at most 1, for positive arguments."""
+    rest = polynomial.astype(float)
+    rest[0] -= 1.0
+    rest[np.abs(rest) < 1e-13] = 0.0
+    nonzero = np.flatnonzero(rest)
+    if not nonzero.size or rest[nonzero[0]] > 0:
+        return 0.0 if nonzero.size else math.inf
+    roots = np.polynomial.polynomial.polyroots(np.trim_zeros(rest[nonzero[0] :], "b"))
+    found = sorted(z.real for z in roots if abs(z.imag) < 1e-9 * max(1.0, abs(z)) and z.real > 1e-9)
+    return float(found[0]) if found else math.inf
+
+
+def _exits(growth: Callable, size: float, angle: float, tolerated: float) -> float:
+    """How far one can go from zero in a direction before a mode grows."""
+    direction = np.exp(1j * angle)
+    steps = np.linspace(0.0, size, _SAMPLES)
+    over = growth(steps * direction) > 1 + tolerated
+    if not np.any(over):
+        return size
+    high = float(steps[int(np.argmax(over))])
+    low = max(high - size / (_SAMPLES - 1), 0.0)
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if growth(np.array(middle * direction)) > 1 + tolerated else (middle, high)
+    return low
+
+
+def _reach(growth: Callable, size: float) -> tuple[float, ...]:
+    return tuple(_exits(growth, size, angle, TOLERATED) for angle in _ANGLES)

@@ -1,0 +1,169 @@
+"""How the members of a batch run: over lanes, one after another, or batched by JAX.
+
+Over lanes the members stand in the last axis of every array. Small states gain most by that; a large field loses on a
+CPU: nothing of it stays in the cache while all members take their turn, and loops over few members are short. There
+each member runs to its end before the next begins, with as many steps as it needs itself.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from ...kernels.lanes import batched
+from ..methods._stepper import AbstractStepper
+
+_LARGE = 1024
+"""The number of elements of a state from which on members run one after another on a CPU."""
+
+
+_STRIDE, _LINE = 2048, 64
+"""At which distance in bytes two numbers share a place in a cache, or nearly so, and the size of a line."""
+
+_SPARE = 12
+"""One lane in so many may be added for the sake of alignment."""
+
+
+class Crowd(NamedTuple):
+    """Who runs together.
+
+    Attributes:
+        lanes: The number of members in the last axis of arrays; None for one member without that axis.
+        turns: The number of members that run one after another; what they keep for a gradient adds up.
+    """
+
+    lanes: int | None
+    turns: int = 1
+
+    def share(self, memory: int) -> int:
+        """Returns how many of the bytes that all members may keep are there for these."""
+        return memory // self.turns
+
+
+Function = Callable[[Crowd, Any, PyTree], PyTree]
+"""`fn(crowd, flags, tree)`: `flags` says which leaves of `tree` have lanes, and all leaves of the result have them."""
+
+
+def members_of(stepper: AbstractStepper, y0: PyTree = None) -> Callable[[Function], Callable[[PyTree], PyTree]]:
+    """Returns how the members of a batch run, which makes a function of one member's tree of a `Function`.
+
+    Args:
+        stepper: The method.
+        y0: One member's state, where members may run one after another.
+    """
+    if not stepper.scatters:
+        return one_by_one
+    large = sum(math.prod(x.shape) for x in jax.tree.leaves(y0)) >= _LARGE
+    return in_turn if large and jax.default_backend() == "cpu" else over_lanes
+
+
+def aligned(count: int, itemsize: int) -> int:
+    """Returns a number of lanes, no less, over which a CPU works with vectors from the first lane to the last.
+
+    LLVM makes vectors of the long loops that steps are where it can unroll them, and does not where their number of
+    turns is odd: a stiff step for 999 members takes several times as long as one for 1000.
+
+    Args:
+        count: The number of members.
+        itemsize: The size of a number in bytes.
+    """
+    if jax.default_backend() != "cpu":
+        return count
+    multiple = _LINE // itemsize
+    while (added := -count % multiple) * _SPARE > count:
+        multiple //= 2
+    return count + added
+
+
+def spaced(count: int, itemsize: int) -> int:
+    """Returns an aligned number of lanes at which hundreds of arrays over them, one behind the other, fit a cache.
+
+    Where their size is a multiple of a large power of two, the entries of one lane all fall on the same few lines.
+
+    Args:
+        count: The number of members.
+        itemsize: The size of a number in bytes.
+    """
+    lanes = aligned(count, itemsize)
+    return lanes if jax.default_backend() != "cpu" or lanes * itemsize % _STRIDE else lanes + _LINE // itemsize
+
+
+def repeated(tree: PyTree, flags: PyTree[bool], lanes: int) -> PyTree:
+    """Returns arrays over so many lanes: those that no member has get the last one's.
+
+    Args:
+        tree: Arrays.
+        flags: Which of them have lanes.
+        lanes: How many to fill.
+    """
+
+    def fill(x: Any, has_lanes: bool) -> Any:
+        if not has_lanes or x.shape[-1] == lanes:
+            return x
+        last = jnp.repeat(x[..., -1:], lanes - x.shape[-1], axis=-1)
+        return jnp.concatenate([x, last], axis=-1)
+
+    return jax.tree.map(fill, tree, flags)
+
+
+def over_lanes(fn: Function) -> Callable[[PyTree], PyTree]:
+    """Runs members over lanes, of which a few may be added; see `aligned`."""
+
+    def run(crowd: Crowd, flags: Any, tree: PyTree) -> PyTree:
+        sizes = [x.dtype.itemsize for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
+        if crowd.lanes is None or not sizes:
+            return fn(crowd, flags, tree)
+        lanes = aligned(crowd.lanes, max(sizes))
+        out = fn(Crowd(lanes, crowd.turns), flags, repeated(tree, flags, lanes))
+        return jax.tree.map(lambda x: x[..., : crowd.lanes], out)
+
+    return _merged(run)
+
+
+def _merged(fn: Function) -> Callable[[PyTree], PyTree]:
+    """Merges nested `jax.vmap`s into one axis of members."""
+
+    def member(tree: PyTree) -> PyTree:
+        leaves, treedef = jax.tree.flatten(tree)
+
+        def flat(count, flags, *leaves):
+            return fn(Crowd(count), jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
+
+        return batched(flat)(*leaves)
+
+    return member
+
+
+def in_turn(fn: Function) -> Callable[[PyTree], PyTree]:
+    """Runs one member after another."""
+
+    def run(crowd: Crowd, flags: Any, tree: PyTree) -> PyTree:
+        count = crowd.lanes
+        if count is None:
+            return fn(crowd, flags, tree)
+        leaves, treedef = jax.tree.flatten(tree)
+        has_lanes = jax.tree.leaves(flags)
+        none = jax.tree.unflatten(treedef, [False] * len(leaves))
+
+        def one(own):
+            rest = iter(own)
+            mine = [next(rest) if has else x for x, has in zip(leaves, has_lanes)]
+            return fn(Crowd(None, count), none, jax.tree.unflatten(treedef, mine))
+
+        own = [jnp.moveaxis(x, -1, 0) for x, has in zip(leaves, has_lanes) if has]
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), jax.lax.map(one, own))
+
+    return _merged(run)
+
+
+def one_by_one(fn: Function) -> Callable[[PyTree], PyTree]:
+    """Leaves members to JAX, which batches a member's program as it does any other."""
+
+    def member(tree: PyTree) -> PyTree:
+        tree = jax.tree.map(lambda x: x if isinstance(x, jax.Array) else jnp.asarray(x), tree)
+        return fn(Crowd(None), jax.tree.map(lambda _: False, tree), tree)
+
+    return member

@@ -1,0 +1,200 @@
+"""A record of a loop of unknown length in a fixed number of slots.
+
+Slot `k` holds what the loop carried before turn `k * stride`. The stride doubles, every second slot being given up,
+whenever the slots are full. So turns are evenly spread from which the others can be computed again.
+"""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PyTree
+
+from ..._jax._loops import while_loop
+
+
+@jax.tree_util.register_pytree_node_class
+class Buffers:
+    """Arrays that hold one item in each slot (first axis).
+
+    Scalars share one array, since a loop spends more on a write than on what it writes: integers and
+    truth values stand in it as floating-point numbers, which hold them exactly.
+    """
+
+    def __init__(self, scalars: PyTree, arrays: list, like: tuple):
+        self.scalars = scalars
+        self.arrays = arrays
+        self.like = like
+
+    def tree_flatten(self):
+        return (self.scalars, self.arrays), self.like
+
+    @classmethod
+    def tree_unflatten(cls, aux, children):
+        scalars, arrays = children
+        return cls(scalars, arrays, aux)
+
+    @classmethod
+    def blank(cls, item: PyTree[jax.ShapeDtypeStruct | Array], count: int) -> "Buffers":
+        """Returns `count` slots for items like `item`, arrays or their shapes; what is in them is unspecified."""
+        leaves, treedef = jax.tree.flatten(item)
+        floats = [x.dtype for x in leaves if x.shape == () and jnp.issubdtype(x.dtype, jnp.floating)]
+        common = max(floats, key=lambda d: d.itemsize, default=None)
+        packed = tuple(_packs(x, common) for x in leaves)
+        scalars = jnp.zeros((count, sum(packed)), common) if any(packed) else None
+        # XLA would make equal fillings once and copy them, one core at a time: twice the work and more
+        unpacked = [x for x, p in zip(leaves, packed) if not p]
+        arrays = [jnp.full((count,) + x.shape, number, x.dtype) for number, x in enumerate(unpacked)]
+        return cls(scalars, arrays, (treedef, packed, tuple(x.dtype for x in leaves)))
+
+    def parts(self, count: int | None) -> "Parts":
+        """Returns the buffers, which have lanes last unless `count` is None, in a form that does not depend on that."""
+        treedef, packed, dtypes = self.like
+        rest = iter(self.arrays)
+        columns = [jnp.zeros((0,), d) if p else next(rest) for p, d in zip(packed, dtypes)]
+        table = self.scalars
+        if table is None:
+            table = jnp.zeros((0, 0) if count is None else (0, 0, count))
+        return Parts(table, jax.tree.unflatten(treedef, columns))
+
+    @classmethod
+    def of(cls, parts: "Parts") -> "Buffers":
+        """Returns the buffers that `parts` came from, or those with lanes if it has got lanes since."""
+        leaves, treedef = jax.tree.flatten(parts.columns)
+        dtypes = tuple(x.dtype for x in leaves)
+        packed = tuple(x.shape[0] == 0 for x in leaves)
+        if parts.table.ndim == 2 and parts.table.size:
+            return cls(parts.table, [x for x, p in zip(leaves, packed) if not p], (treedef, packed, dtypes))
+        columns = iter([parts.table[:, number] for number in range(sum(packed))])
+        leaves = [next(columns).astype(d) if p else x for x, p, d in zip(leaves, packed, dtypes)]
+        return cls(None, leaves, (treedef, (False,) * len(leaves), dtypes))
+
+    def pack(self, item: PyTree[Array]) -> "Packed":
+        """Returns an item as it stands in a slot."""
+        _, packed, _ = self.like
+        leaves = jax.tree.leaves(item)
+        row = None
+        if self.scalars is not None:
+            row = jnp.stack([x.astype(self.scalars.dtype) for x, p in zip(leaves, packed) if p])
+        return Packed(row, [x for x, p in zip(leaves, packed) if not p])
+
+    def unpack(self, found: "Packed") -> PyTree[Array]:
+        """Returns the item that was packed."""
+        treedef, packed, dtypes = self.like
+        rest, row = iter(found.arrays), iter(() if found.row is None else list(found.row))
+        leaves = [next(row).astype(d) if p else next(rest) for p, d in zip(packed, dtypes)]
+        return jax.tree.unflatten(treedef, leaves)
+
+    def write(self, slot: Int[Array, ""], item: "Packed") -> "Buffers":
+        """Returns the buffers with a packed item in `slot`."""
+        scalars = None if item.row is None else _put(self.scalars, slot, item.row)
+        return Buffers(scalars, [_put(b, slot, x) for b, x in zip(self.arrays, item.arrays)], self.like)
+
+    def read(self, slot: Int[Array, ""]) -> "Packed":
+        """Returns the item in `slot`, packed."""
+        row = None if self.scalars is None else _get(self.scalars, slot)
+        return Packed(row, [_get(b, slot) for b in self.arrays])
+
+    def move(self, source: Int[Array, ""], target: Int[Array, ""]) -> "Buffers":
+        """Returns the buffers with the item of one slot in another."""
+        return jax.tree.map(lambda b: _put(b, target, _get(b, source)), self)
+
+
+class Packed(NamedTuple):
+    """An item as it stands in a slot.
+
+    Attributes:
+        row: Its scalars; None where there are none.
+        arrays: Its other arrays.
+    """
+
+    row: Array | None
+    arrays: list[Array]
+
+
+class Parts(NamedTuple):
+    """Buffers as arrays, with lanes last where there are lanes.
+
+    Attributes:
+        table: The scalars of one member, a row for each slot; empty where every scalar has a column.
+        columns: An array with the slots first for each part of the item; empty where it stands in the table.
+    """
+
+    table: Array
+    columns: PyTree
+
+
+def _packs(leaf: Any, common: Any) -> bool:
+    if common is None or leaf.shape != ():
+        return False
+    small = jnp.issubdtype(leaf.dtype, jnp.integer) or leaf.dtype == jnp.bool_
+    return small or leaf.dtype == common
+
+
+def _put(buffer: Array, slot: Int[Array, ""], item: Array) -> Array:
+    return jax.lax.dynamic_update_index_in_dim(buffer, item, slot, 0, allow_negative_indices=False)
+
+
+def _get(buffer: Array, slot: Int[Array, ""]) -> Array:
+    return jax.lax.dynamic_index_in_dim(buffer, slot, 0, keepdims=False, allow_negative_indices=False)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """The slots, and the stride between their turns.
+
+    Attributes:
+        slots: The slots, and after them one as a bin.
+        stride: The number of turns between two slots.
+        capacity: The number of slots.
+    """
+
+    slots: Buffers
+    stride: Int[Array, ""]
+    capacity: int = dataclasses.field(metadata={"static": True})
+
+
+def blank(item: PyTree[jax.ShapeDtypeStruct | Array], count: int, stride: int = 1) -> Record:
+    """Returns an empty record of each `stride`-th turn: `count` slots for items like `item`, arrays or their shapes."""
+    return Record(Buffers.blank(item, count + 1), jnp.full((), stride, jnp.int32), count)
+
+
+def room(record: Record) -> Int[Array, ""]:
+    """Returns the turn at which the record will be full."""
+    return record.capacity * record.stride
+
+
+def put(record: Record, turn: Int[Array, ""], item: PyTree[Array]) -> Record:
+    """Returns the record with the item of a turn, if that is a turn to be kept; there must be room."""
+    kept = jax.lax.rem(turn, record.stride) == 0
+    slot = jnp.where(kept, jax.lax.div(turn, record.stride), record.capacity)
+    return dataclasses.replace(record, slots=record.slots.write(slot, record.slots.pack(item)))
+
+
+def get(slots: Buffers, stride: Int[Array, ""], turn: Int[Array, ""]) -> tuple[Int[Array, ""], PyTree[Array]]:
+    """Returns the last turn up to a given one that a record has kept, and its item."""
+    slot = jax.lax.div(turn, stride)
+    return slot * stride, slots.unpack(slots.read(slot))
+
+
+def thin(record: Record, turn: Int[Array, ""]) -> Record:
+    """Returns the record with room for `turn`: unchanged, or every second slot given up."""
+    half = record.capacity // 2
+    full = turn >= room(record)
+
+    def move(carry):
+        slot, slots = carry
+        return slot + 1, slots.move(2 * slot, slot)
+
+    # a loop of no turns instead of a conditional, which would copy the slots
+    first = jnp.where(full, 0, half)
+    _, slots = while_loop(lambda c: c[0] < half, move, (first, record.slots))
+    return Record(slots, jnp.where(full, 2 * record.stride, record.stride), record.capacity)
+
+
+def power_of_two(x: float) -> int:
+    """Returns the power of two that is no less."""
+    return 2 ** max(0, math.ceil(math.log2(max(x, 1))))

@@ -1,0 +1,203 @@
+"""A march over lanes in one kernel: `kernels.ensemble` runs it, the same functions of one member that XLA runs.
+
+So the steps are the same, and nothing of a method, of its controller or of an interpolation is written twice. The
+kernel computes solutions, and the columns that `Forward` carries along with them. Any other derivative is computed as
+without it, from the loop that XLA runs over lanes.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from ..._jax._vma import promote
+from ...kernels._backends import log_once
+from ...kernels.ensemble._columns import with_columns
+from ...kernels.ensemble._member import Counted, Members, UntilDone
+from ...kernels.ensemble._run import build, run
+from ...kernels.ensemble._select import HOLDS, choose, wanted
+from ...kernels.lanes import Lanes, is_value
+from ...kernels.lanes._values import gather
+from ._integrator import March, Operands, State, known
+
+
+def way_of(impl: str, stepper: Any, adjoint: Any, schedule: str) -> str:
+    """Returns the `impl` of a solve: "xla" where a kernel is neither asked for nor to be taken.
+
+    Args:
+        impl: What was asked for.
+        stepper: The method, or None where diffrax runs the solve.
+        adjoint: How derivatives are computed.
+        schedule: How members share a loop.
+
+    Raises:
+        ValueError: If a kernel was asked for that cannot run such a solve.
+    """
+    if not wanted(impl):
+        return "xla"
+    refused = None
+    if stepper is None:
+        refused = "diffrax runs this solve, for its `solver`, `controller` or `saveat`"
+    elif not stepper.scatters:
+        refused = f"{type(stepper).__name__} transforms whole fields"
+    elif schedule != "lockstep":
+        refused = f"`schedule={schedule!r}` runs by XLA"
+    elif type(adjoint).__name__ not in ("Checkpointed", "Forward"):
+        refused = f"`adjoint={type(adjoint).__name__}()` runs by XLA"
+    if refused is None:
+        return impl
+    if impl == "auto":
+        return "xla"
+    raise ValueError(f"`impl={impl!r}` cannot run this ensemble: {refused}. {HOLDS}")
+
+
+def in_kernel(
+    impl: str,
+    lanes: Any,
+    member: Callable[[], UntilDone | Counted],
+    by_xla: Callable[[PyTree, Operands, Any], Any],
+    y0: PyTree,
+    operands: Operands,
+    saves: Any,
+) -> Any:
+    """Runs every member to the end, by a kernel or by XLA.
+
+    Args:
+        impl: Which way, see `kernels.ensemble.select`.
+        lanes: The engine; one member alone has no kernel.
+        member: Returns the loop of one member, whose result has the result's own form, less `executed`.
+        by_xla: The same loop over lanes.
+        y0: The initial state, lane values.
+        operands: Lane values.
+        saves: The saved times, or None.
+    """
+    if impl == "xla":
+        return by_xla(y0, operands, saves)
+    if lanes.count is None:  # whose type must be that of many members' results, all of which a kernel makes
+        return promote(by_xla(y0, operands, saves))
+    members, loop = _members(lanes, y0, operands, saves), member()
+    inputs, flags, times = members.inputs, members.batched, members.targets
+    chosen = choose(lambda kernel: build(loop, members, kernel), impl)
+    if chosen.body is None:
+        return promote(by_xla(y0, operands, saves))
+
+    @jax.custom_jvp
+    def solved(inputs, times):
+        given = members._replace(inputs=inputs, targets=times)
+        result, saved, turns = run(chosen.body, given, chosen.interpreted)
+        return _finished(loop, result, saved, turns)
+
+    def reference(inputs, times):
+        values = Lanes(lanes.count).enter(inputs, flags)
+        return by_xla(*values, None if saves is None else saves._replace(times=times))
+
+    solved.defjvp(lambda primals, tangents: jax.jvp(reference, primals, tangents))
+    return solved(inputs, times)
+
+
+def columns_in_kernel(
+    impl: str,
+    lanes: Any,
+    loop: UntilDone | Counted,
+    moved: tuple[bool, ...],
+    y0: PyTree,
+    operands: Operands,
+    saves: Any,
+) -> Callable[[PyTree, Operands, Any], tuple[Any, PyTree]] | None:
+    """Returns how one kernel runs every member together with its derivatives, or None where it does not.
+
+    Args:
+        impl: Which way, see `kernels.ensemble.select`.
+        lanes: The engine.
+        loop: The loop of one member.
+        moved: Which leaves of `(y0, operands)` are differentiated, by each of their numbers.
+        y0: The initial state, lane values.
+        operands: Lane values.
+        saves: The saved times, or None.
+
+    Returns:
+        A function of initial state, operands and saves, lane values like these, that returns the result and the
+        derivatives of its `ys`, columns first.
+    """
+    if impl == "xla" or lanes.count is None:
+        return None
+    members = _members(lanes, y0, operands, saves)
+    one, _ = members.of_one()
+
+    moving = _of_steps if isinstance(loop, Counted) else _of_march
+    both = with_columns(loop, one, moved, moving, lambda result: result.ys)
+    try:
+        chosen = choose(lambda kernel: build(both, members, kernel), impl)
+    except ValueError as error:  # the solution has its kernel all the same
+        log_once("a derivative of an ensemble", str(error), logging.INFO)
+        return None
+    if chosen.body is None:
+        return None
+
+    def solved(y0: PyTree, operands: Operands, saves: Any) -> tuple[Any, PyTree]:
+        given = _members(lanes, y0, operands, saves)
+        (result, columns), saved, turns = run(chosen.body, given, chosen.interpreted)
+        if saves is not None:
+            saved, columns = saved[0], jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), saved[1])
+        return _finished(loop, result, saved, turns), columns
+
+    return solved
+
+
+def _of_march(state: State) -> PyTree:
+    """What of a march depends on what is differentiated; step sizes are held."""
+    dense = None if state.dense is None else (state.dense.y0, state.dense.stages)
+    return state.restart.y, state.memory, dense
+
+
+def _of_steps(carry: Any) -> PyTree:
+    return carry.y, carry.memory
+
+
+def _members(lanes: Any, y0: PyTree, operands: Operands, saves: Any) -> Members:
+    """What members read, as arrays with members last."""
+    whole = jax.tree.map(lambda v: gather(v, lanes.count), (y0, operands), is_leaf=is_value)
+    flags = tuple(w.batched for w in jax.tree.leaves(whole, is_leaf=_is_whole))
+    inputs = promote(jax.tree.map(lambda w: w.array, whole, is_leaf=_is_whole))
+    times, batched = (None, False) if saves is None else (promote((saves.times, inputs))[0], saves.batched)
+    return Members(inputs, flags, lanes.count, times, batched)
+
+
+def _finished(loop: UntilDone | Counted, result: Any, saved: PyTree, turns: Any) -> Any:
+    turns = result.accepted if isinstance(loop, Counted) else turns  # a shorter last step is no turn of the loop
+    return result._replace(ys=result.ys if saved is None else saved, executed=turns)
+
+
+def _is_whole(x: Any) -> bool:
+    return hasattr(x, "batched")
+
+
+def until_done(march: March, result: Callable[..., Any], saving: bool) -> UntilDone:
+    """Returns the loop of a march whose number of steps is not known.
+
+    Args:
+        march: The march.
+        result: What results are made by: states, status, time elapsed, counts of accepted and rejected steps, None.
+        saving: Whether states are saved on the way.
+    """
+
+    def end(state, inputs):
+        restart = state.restart
+        y = None if saving else known(restart.y, (restart.status == 0) & (restart.elapsed >= inputs[1].span))
+        status = restart.status.astype(jnp.int32)
+        return result(y, status, restart.elapsed, state.accepted, state.rejected, None)
+
+    def saved(state, inputs, target):
+        return known(march.saved(state.restart.y, state.dense, inputs[1], target), target <= state.restart.elapsed)
+
+    return UntilDone(
+        start=lambda inputs: march.start(*inputs),
+        end=lambda inputs: inputs[1].span,
+        pending=march.pending,
+        advance=lambda state, inputs, target: march.attempt(state, inputs[1], target)[0],
+        saved=saved,
+        result=end,
+    )

@@ -1,0 +1,390 @@
+"""A fixed number of equal steps to the end state: one `scan`, as fast as the same loop written by hand.
+
+Steps run in segments. The state is looked at between segments only, for whether it is still finite;
+and where memory does not hold the state at every step, the gradient keeps the state at some of them
+and computes the steps between again, in as many levels as it takes (`_checkpoint_levels`).
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PyTree
+
+from ..._jax import _checkpoint_levels
+from ..._jax._checkpoint_levels import Room
+from ..._jax._loops import for_loop, scan
+from ..._status import Status
+from ...kernels.ensemble._member import Counted
+from ...kernels.lanes import Lanes, Member, is_value
+from ._checkpoint_buffers import Buffers
+from ._ensemble_kernel import columns_in_kernel, in_kernel
+from ._integrator import March, Operands, known
+from ._result import Result, Saves
+from ._shared_cotangents import has_totals, pull_back
+from ._stencil_kernel import Passes
+
+
+class _Carry(NamedTuple):
+    y: PyTree
+    memory: PyTree
+    finite: Array  # the number of steps after which the state was still finite
+
+
+class Steps(eqx.Module):
+    """A fixed number of steps over lanes.
+
+    Attributes:
+        march: How one member is advanced; without a controller.
+        lanes: The engine.
+        count: The number of steps of length `dt`.
+        tail: Whether a shorter step follows, which ends at the end time.
+        counts: How many states each level of the gradient keeps; with one level, all of them.
+        passes: How a kernel takes the steps between two states that are kept; None where XLA takes them.
+        impl: What runs many members: XLA, or a kernel.
+    """
+
+    march: March
+    lanes: Lanes | Member
+    count: int = eqx.field(static=True)
+    tail: bool = eqx.field(static=True)
+    counts: tuple[int, ...] = eqx.field(static=True, default=())
+    passes: Passes | None = eqx.field(static=True, default=None)
+    impl: str = eqx.field(static=True, default="xla")
+
+    def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Steps":
+        """Returns the loop over other lanes, with the fewest levels that there is room for; see `Loop.over`.
+
+        Where none fit, it has those that keep the fewest states.
+        """
+        if room.levels is not None:
+            counts = _checkpoint_levels.split(self.count, room.levels)
+        elif room.segments is not None:
+            counts = _checkpoint_levels.segmented(self.count, room.segments)
+        elif room == _checkpoint_levels.NOTHING:
+            counts = (self.count,)
+        else:
+            most = room.memory // max(1, state_bytes * (lanes.count or 1))
+            counts = _checkpoint_levels.fit(self.count, most) or _checkpoint_levels.deepest(self.count)
+            if self.passes is not None and len(counts) == 1:  # a kernel keeps no state between its steps
+                counts = _checkpoint_levels.split(self.count, 2)
+        return Steps(self.march, lanes, self.count, self.tail, counts, self.passes, self.impl)
+
+    def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
+        """Takes all steps; `y0` and `operands` are lane values."""
+        if self.passes is not None:
+            return self._forward(y0, operands, False, True)[0]
+
+        def by_xla(y0, operands, saves):
+            return self._forward(y0, operands, False, False)[0]
+
+        return in_kernel(self.impl, self.lanes, self._one_member, by_xla, y0, operands, saves)
+
+    def forward_with_columns(self, y0: PyTree, operands: Operands, saves: Saves | None, moved: tuple[bool, ...]) -> Any:
+        """Returns how a kernel takes all steps with the derivatives by what is moved; see `columns_in_kernel`."""
+        return columns_in_kernel(self.impl, self.lanes, self._one_member(), moved, y0, operands, saves)
+
+    def forward_recorded(
+        self, y0: PyTree, operands: Operands, saves: Saves | None
+    ) -> tuple[Result, PyTree, Bool[Array, "..."]]:
+        """Takes all steps and returns what `backward` needs: states, the steps' axis first, and the levels.
+
+        The levels are the shape of an array without elements, since the lanes may be others on the way
+        back, and then as many states would be kept in other levels.
+        """
+        by_kernel = self.passes is not None and len(self.counts) > 1
+        result, kept = self._forward(y0, operands, True, by_kernel)
+        return result, kept, jnp.zeros((0, *self.counts), bool)
+
+    def _forward(self, y0, operands, recorded, by_kernel):
+        # what is carried beside the state: the states that are kept
+        all_kept = len(self.counts) == 1
+
+        def step(number, held):
+            carry, kept = held
+            kept = _put(kept, number, carry.y)
+            y, memory = self.lanes.call(self._step, carry.y, carry.memory, self._uniform(number), operands)
+            return self.lanes.carry(_Carry(y, memory, carry.finite)), kept
+
+        def advance(start, shape, held):
+            """Takes the steps of a block of such a shape."""
+            if len(shape) > 1:
+                size = math.prod(shape[1:])
+                return for_loop(
+                    lambda i, held: advance(start + i * size, shape[1:], held), held, *shape[:1], like=operands
+                )
+            if by_kernel:
+                carry, kept = held
+                y = self.lanes.call(partial(self._pass, *shape), carry.y, self._uniform(start), operands)
+                carry = self.lanes.carry(carry._replace(y=y))
+            else:
+                carry, kept = for_loop(
+                    lambda i, held: step(start + i, held), held, *shape, unroll=self._turns, like=operands
+                )
+            finite = self.lanes.call(count_finite, carry.finite, carry.y, self._uniform(start + shape[0]))
+            return self.lanes.carry(carry._replace(finite=finite)), kept
+
+        def block(row, start, shape, held):
+            if all_kept:
+                return advance(start, shape, held)
+            carry, kept = held
+            kept = _put(kept, row, carry.y)
+            return advance(start, shape, (carry, None))[0], kept
+
+        carry = self.lanes.carry(self.lanes.call(self._start, y0, operands))
+        carry = carry._replace(memory=None) if by_kernel else carry
+        pieces = _pieces(self.count, self.counts)
+        rows = self.count if all_kept else sum(shape[0] for _, _, shape in pieces)
+        kept, kept_tail = Buffers.blank(carry.y, max(1, rows)) if recorded else None, None
+        for row, start, shape in pieces:
+            run = _by_blocks(block, row, start, shape)
+            carry, kept = for_loop(run, (carry, kept), shape[0], like=operands)
+        if self.tail:
+            kept_tail = carry.y if recorded else None
+            if by_kernel:
+                memory = self.lanes.call(
+                    self._first, carry.y, self._uniform(jnp.asarray(self.count, jnp.int32)), operands
+                )
+                carry = carry._replace(memory=memory)
+            carry = self.lanes.carry(self.lanes.call(self._last, carry, operands))
+        kept = None if kept is None else kept.parts(self.lanes.count)
+        return self._result(carry, operands), (kept, kept_tail, carry.finite)
+
+    def backward(
+        self,
+        cotangent: PyTree,
+        residuals: PyTree,
+        levels: Bool[Array, "..."],
+        operands: Operands,
+        saves: None,
+        differentiable: PyTree,
+    ) -> tuple[PyTree, PyTree, None]:
+        """Carries the cotangent of the end state back; see `Loop.backward`."""
+        diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
+        parts, kept_tail, finite = residuals
+        kept = Buffers.of(parts)
+        counts = levels.shape[1:]
+
+        totals = has_totals(self.lanes, self.march.stepper, diff)
+        pull = partial(self._pull_lanes, finite) if totals else self._pull_each
+
+        def retreat(number, y, bar, tail=False):
+            return pull(bar, self._uniform(number), y, diff, held, tail)
+
+        def unwind(start, shape, y, carry):
+            """Takes the steps of a block of such a shape, which starts at a state, back."""
+            bar, (between, *deeper) = carry
+            size = math.prod(shape[1:])
+            between = self._states(between, y, start, shape, operands)
+
+            def turn(i, carry):
+                y = _get(between, i)
+                if len(shape) > 1:
+                    return unwind(start + i * size, shape[1:], y, carry)
+                bar, deeper = carry
+                return retreat(start + i, y, bar), deeper
+
+            turns = self._turns if len(shape) == 1 else 1
+            bar, deeper = for_loop(turn, (bar, deeper), shape[0], reverse=True, unroll=turns, like=(operands, between))
+            return bar, [between, *deeper]
+
+        y_bar = self.lanes.carry(self.lanes.enter(cotangent, self.lanes.count is not None))
+        zeros = jax.tree.map(jnp.zeros_like, diff)
+        bar = (y_bar, zeros if totals else self.lanes.carry(zeros))
+        if self.tail:
+            bar = retreat(jnp.full((), self.count, jnp.int32), kept_tail, bar, tail=True)
+        if len(counts) == 1:
+            bar = for_loop(
+                lambda number, bar: retreat(number, _get(kept, number), bar),
+                bar,
+                self.count,
+                reverse=True,
+                unroll=self._turns,
+                like=(operands, kept),
+            )
+        else:
+            between = [Buffers.blank(y_bar, size) for size in counts[1:]]
+            for row, start, shape in reversed(_pieces(self.count, counts)):
+                inner = slice(1 - len(shape), None)
+                run = _by_blocks(
+                    lambda row, start, shape, carry: unwind(start, shape, _get(kept, row), carry), row, start, shape
+                )
+                bar, between[inner] = for_loop(
+                    run, (bar, between[inner]), shape[0], reverse=True, like=(operands, kept)
+                )
+        if totals and isinstance(self.lanes, Lanes):
+            return self.lanes.leave(bar[0]), self.lanes.leave_totals(bar[1]), None
+        y_bar, diff_bar = self.lanes.call(self._unless_failed, bar, finite)
+        return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), None
+
+    @property
+    def _turns(self) -> int:
+        # XLA copies what one turn reads and replaces; of two turns, each writes where the other has read
+        return 1 if self.lanes.count is None else 2
+
+    def _one_member(self) -> Counted:
+        def step(carry, inputs, number):
+            y, memory = self._step(carry.y, carry.memory, number, inputs[1])
+            return carry._replace(y=y, memory=memory)
+
+        def look(carry, number):
+            return carry._replace(finite=count_finite(carry.finite, carry.y, number))
+
+        def result(carry, inputs):
+            carry = self._last(carry, inputs[1]) if self.tail else carry
+            return result_of_steps(carry.y, carry.finite, self.count + self.tail, inputs[1])._replace(executed=None)
+
+        counts = _checkpoint_levels.split(self.count, 2)
+        pieces = _checkpoint_levels.pieces(self.count, counts if len(counts) > 1 else (1, self.count))
+        stretches = tuple((first, math.prod(shape[:-1]), shape[-1]) for first, shape in pieces)
+        return Counted(lambda inputs: self._start(*inputs), step, look, result, stretches)
+
+    def _states(self, rows, y, start, shape, operands):
+        """Returns rows of the states before each step, or block of steps, of a block of such a shape."""
+
+        def step(number, carry):
+            return self.lanes.carry(self.lanes.call(self._step, *carry, self._uniform(number), operands))
+
+        def advance(start, shape, carry):
+            if not shape:
+                return step(start, carry)
+            size = math.prod(shape[1:])
+            return for_loop(
+                lambda i, carry: advance(start + i * size, shape[1:], carry), carry, shape[0], like=operands
+            )
+
+        def turn(i, held):
+            carry, rows = held
+            return advance(start + i * size, shape[1:], carry), _put(rows, i, carry[0])
+
+        size = math.prod(shape[1:])
+        memory = self.lanes.call(self._first, y, self._uniform(start), operands)
+        turns = self._turns if len(shape) == 1 else 1
+        return for_loop(turn, (self.lanes.carry((y, memory)), rows), shape[0], unroll=turns, like=operands)[1]
+
+    def _uniform(self, number: Array):
+        return self.lanes.enter(number, False)
+
+    def _start(self, y0, operands):
+        memory = self.march.stepper.first(self.march.bound(operands), operands.t0, y0)
+        return _Carry(y0, memory, jnp.zeros((), jnp.int32))
+
+    def _last(self, carry, operands):
+        y = self._advance(carry.y, carry.memory, jnp.full((), self.count, jnp.int32), operands, True)[0]
+        return _Carry(y, carry.memory, count_finite(carry.finite, y, jnp.full((), self.count + 1, jnp.int32)))
+
+    def _place(self, number, operands, tail):
+        """Returns vector field, time and signed length of a step."""
+        elapsed = number.astype(operands.dt.dtype) * operands.dt  # from the number, so that time does not drift
+        h = operands.span - elapsed if tail else operands.dt
+        return self.march.bound(operands, not tail), self.march.time(elapsed, operands), operands.direction * h
+
+    def _advance(self, y, memory, number, operands, tail):
+        step = self.march.stepper.step(*self._place(number, operands, tail), y, memory)
+        return step.y1, step.memory
+
+    def _step(self, y, memory, number, operands):
+        return self._advance(y, memory, number, operands, False)
+
+    def _pass(self, length, y, number, operands):
+        """Takes so many steps by a kernel; derivatives by JAX go through the same steps one by one."""
+
+        @jax.custom_jvp
+        def run(y, number, operands):
+            field, time, h = self._place(number, operands, False)
+            assert self.passes is not None
+            return self.passes.advance(field, operands.field, time, h, y, length)
+
+        @run.defjvp
+        def _(primals, tangents):
+            return jax.jvp(partial(self._one_by_one, length), primals, tangents)
+
+        return run(y, number, operands)
+
+    def _one_by_one(self, length, y, number, operands):
+        def step(carry, number):
+            return self._advance(*carry, number, operands, False), None
+
+        numbers = number + jnp.arange(length, dtype=jnp.int32)
+        return scan(step, (y, self._first(y, number, operands)), numbers, like=operands)[0][0]
+
+    def _first(self, y, number, operands):
+        time = self.march.time(number.astype(operands.dt.dtype) * operands.dt, operands)
+        return self.march.stepper.first(self.march.bound(operands), time, y)
+
+    def _again(self, tail, y, diff, number, held):
+        return self.march.stepper.retraced(*self._place(number, eqx.combine(diff, held), tail), y).y1
+
+    def _pull_each(self, bar, number, y, diff, held, tail):
+        """Carries the cotangents of every member back through a step, its own."""
+        return self.lanes.carry(self.lanes.call(partial(self._pull, tail), bar, number, y, diff, held))
+
+    def _pull(self, tail, bar, number, y, diff, held):
+        y_bar, diff_bar = bar
+        _, pull = jax.vjp(lambda y, diff: self._again(tail, y, diff, number, held), y, diff)
+        y_bar, more = pull(y_bar)
+        return y_bar, jax.tree.map(jnp.add, diff_bar, more)
+
+    def _pull_lanes(self, finite, bar, number, y, diff, held, tail):
+        """The same with one cotangent in all of what members share; of members that failed, zero."""
+        assert isinstance(self.lanes, Lanes)
+        good = self.lanes.leave(self.lanes.call(lambda finite: finite == self.count + self.tail, finite))
+        y_bar, more = pull_back(self.lanes, partial(self._again, tail), good, bar[0], y, diff, number, held)
+        return y_bar, jax.tree.map(jnp.add, bar[1], more)
+
+    def _unless_failed(self, bar, finite):
+        """Makes a failed member's cotangents zero, as those of its result are: its steps would make them NaN."""
+        good = finite == self.count + self.tail
+        return jax.tree.map(lambda x: jnp.where(good, x, jnp.zeros_like(x)), bar)
+
+    def _result(self, carry: _Carry, operands) -> Result:
+        def result(y, finite, operands):
+            return result_of_steps(y, finite, self.count + self.tail, operands)
+
+        return Result(*self.lanes.leave(self.lanes.call(result, carry.y, carry.finite, operands)))
+
+
+def _pieces(steps: int, counts: tuple[int, ...]) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Returns the first row that is kept of each piece of the scan, its first step and its blocks within blocks."""
+    if len(counts) == 1:
+        counts = _checkpoint_levels.split(steps, 2)  # every state is kept; the loops look at them now and then
+    counts = counts if len(counts) > 1 else (1, steps)
+    found, row = [], 0
+    for start, shape in _checkpoint_levels.pieces(steps, counts):
+        shape = shape if len(shape) == len(counts) else (1, *shape)
+        found.append((row, start, shape))
+        row += shape[0]
+    return found
+
+
+def _by_blocks(block: Callable, row: int, start: int, shape: tuple[int, ...]) -> Callable:
+    """Returns `(i, held) -> held`, which runs a piece's block of this number."""
+    return lambda i, held: block(row + i, start + i * math.prod(shape[1:]), shape[1:], held)
+
+
+def _put(rows: Buffers | None, row: Array, y: PyTree) -> Buffers | None:
+    return None if rows is None else rows.write(row, rows.pack(y))
+
+
+def _get(rows: Buffers, row: Array) -> PyTree:
+    return rows.unpack(rows.read(row))
+
+
+def result_of_steps(y: PyTree, finite: Array, total: int, operands: Operands) -> Result:
+    """Returns the result of a member's equal steps, of which so many ended with a finite state."""
+    assert operands.dt is not None  # equal steps have their size
+    good = finite == total
+    status = jnp.where(good, int(Status.successful), int(Status.nonfinite)).astype(jnp.int32)
+    elapsed = jnp.where(good, operands.span, finite.astype(operands.span.dtype) * operands.dt)
+    taken = jnp.full_like(finite, total)
+    return Result(known(y, good), status, elapsed, taken, jnp.zeros_like(finite), taken)
+
+
+def count_finite(finite: Array, y: PyTree, number: Array) -> Array:
+    """Returns the number of steps after which the state was still finite, given that before and the last step's."""
+    ok = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(y)]).all()
+    return jnp.where(ok, number, finite)

@@ -1,0 +1,276 @@
+"""The march: steps of one member from t0 to t1, as functions of that member.
+
+Everything here speaks of one member and closes over no traced value, so that the loops can run it
+over lanes. Time is kept as the time elapsed since t0, always positive, in compensated form: a
+million small steps do not drift, and the end is hit exactly. The step is signed only where it meets
+the vector field.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ..._status import Status
+from ..._types import BoolScalarLike, Y
+from ..control._collective import Together
+from ..control._pid import Control, Tolerances, scaled_error
+from ..methods._stepper import AbstractStepper, Step
+from ..terms._field import Field
+from ..terms._split_field import bind
+
+
+class Operands(NamedTuple):
+    """What a march depends on and may be differentiated by, beside the initial state.
+
+    Attributes:
+        field: The vector field's operands.
+        t0: The start time.
+        span: The time from start to end, positive.
+        saves: The saved times as elapsed times, of shape `(saves,)`, or None for the end alone.
+        direction: 1 forwards in time, -1 backwards.
+        tolerances: Relative and absolute tolerance; None with fixed steps.
+        dt: The first or the fixed step size, positive; None to choose the first step.
+        max_steps: The limit on attempted steps.
+    """
+
+    field: list[Array]
+    t0: Array
+    span: Array
+    saves: Array | None
+    direction: Array
+    tolerances: Tolerances | None
+    dt: Array | None
+    max_steps: Array
+
+
+class Dense(NamedTuple):
+    """The last accepted step, for interpolation.
+
+    Attributes:
+        elapsed: The time at its start.
+        h: Its length, positive.
+        y0: The state at its start.
+        stages: What the stepper's `interpolate` needs.
+    """
+
+    elapsed: Array
+    h: Array
+    y0: Y
+    stages: PyTree
+
+
+class Restart(NamedTuple):
+    """From what a march can be taken up again.
+
+    Attributes:
+        elapsed: The time since t0, and
+        lost: what rounding has taken from it.
+        h: The size of the step to try next.
+        errors: The scaled errors of the last accepted steps.
+        y: The state.
+        status: A code of `Status`, in a byte.
+    """
+
+    elapsed: Array
+    lost: Array
+    h: Array
+    errors: tuple
+    y: Y
+    status: Array
+
+
+class State(NamedTuple):
+    """The carry of a march: a restart point, what the next step reuses, the last step, and counters."""
+
+    restart: Restart
+    memory: PyTree
+    dense: Dense | None
+    accepted: Array
+    rejected: Array
+
+
+class Outcome(NamedTuple):
+    """What an attempted step did, enough to repeat it.
+
+    Attributes:
+        elapsed: The time since t0 at its start.
+        h: The length that was tried.
+        y: The state at its start.
+        accepted: Whether it was accepted.
+    """
+
+    elapsed: Array
+    h: Array
+    y: Y
+    accepted: Array
+
+
+class March(eqx.Module):
+    """How one member is advanced.
+
+    Attributes:
+        field: The vector field.
+        stepper: The method.
+        control: The controller, or None for fixed steps.
+        dense: Whether the last step is kept for interpolation.
+        together: How steps are taken alike by devices that hold parts of one state.
+        constant: Whether no derivative by the vector field's operands can be asked for.
+    """
+
+    field: Field = eqx.field(static=True)
+    stepper: AbstractStepper
+    control: Control | None
+    dense: bool = eqx.field(static=True)
+    together: Together = eqx.field(static=True, default=Together())
+    constant: bool = eqx.field(static=True, default=False)
+
+    def bound(self, operands: Operands, whole: bool = True) -> Any:
+        """Returns the vector field as a function of time and state, for a step of full length or not."""
+        return bind(self.field, operands.field, whole)
+
+    def time(self, elapsed: Array, operands: Operands) -> Array:
+        """Returns the time that belongs to an elapsed time."""
+        return operands.t0 + operands.direction * elapsed
+
+    def start(self, y0: Y, operands: Operands) -> State:
+        """Returns the carry before the first step."""
+        field = self.bound(operands)
+        zero = jnp.zeros_like(operands.span)
+        if operands.dt is not None:
+            h = operands.dt
+        else:
+            assert operands.tolerances is not None  # fixed steps have their size
+            h = self.stepper.starting_step(
+                field, operands.t0, y0, operands.direction, operands.span, operands.tolerances, self.together.norm
+            )
+        if self.control is not None and self.control.dtmax is not None:
+            h = jnp.minimum(h, self.control.dtmax)
+        memory = self.stepper.first(field, operands.t0, y0)
+        status = jnp.where(self.together.finite((y0, memory, h)), int(Status.successful), int(Status.nonfinite)).astype(
+            jnp.int8
+        )
+        errors = () if self.control is None else (jnp.ones_like(h),) * self.control.memory_size
+        dense = Dense(zero, jnp.ones_like(zero), y0, self.stepper.blank_dense(y0)) if self.dense else None
+        none = jnp.zeros((), jnp.int32)
+        return State(Restart(zero, zero, h, errors, y0, status), memory, dense, none, none)
+
+    def resume(self, restart: Restart, operands: Operands) -> State:
+        """Returns a carry from which the steps after a restart point come out again."""
+        memory = self.stepper.first(self.bound(operands), self.time(restart.elapsed, operands), restart.y)
+        none = jnp.zeros((), jnp.int32)
+        return State(restart, memory, None, none, none)
+
+    def pending(self, state: State, target: Array) -> Array:
+        """Returns whether the member has yet to reach `target`."""
+        return (state.restart.elapsed < target) & (state.restart.status == int(Status.successful))
+
+    def attempt(self, state: State, operands: Operands, target: Array) -> tuple[State, Outcome]:
+        """Tries one step of a member that has yet to reach `target`; leaves any other as it is."""
+        active = self.pending(state, target)
+        elapsed, lost, h, errors, y, status = state.restart
+        eps = jnp.finfo(elapsed.dtype).eps
+        field, time = self.bound(operands), self.time(elapsed, operands)
+        end = jnp.minimum(target, operands.span) if self.stepper.lands else operands.span
+        longest = None if self.control is None else self.stepper.longest(state.memory)
+        if longest is not None:
+            h = jnp.minimum(h, longest)
+        h, last = up_to(end, elapsed, lost, h, operands.span)
+        step = self.stepper.step(field, time, operands.direction * h, y, state.memory)
+
+        if self.control is None:
+            finite = self.together.finite(step.y1)
+            accepted, next_h = active & finite, state.restart.h
+            cause = _cause(jnp.asarray(int(Status.nonfinite), jnp.int8), step)
+            status = jnp.where(active & ~finite, cause, status)
+        else:
+            assert operands.tolerances is not None
+            norm = self.together.norm
+            if step.measured is None:
+                error = scaled_error(step.error, y, step.y1, operands.tolerances, norm)
+            else:
+                measured, there = step.measured
+                error = scaled_error(measured, there, there, operands.tolerances, norm)
+            good = error <= 1
+            accepted = active & good
+            next_h = h * self.control.factor(error, errors, good, self.stepper.error_order)
+            if self.stepper.lands:  # a step cut short at a saved time says nothing against the one it was cut from
+                next_h = jnp.where(good & last, jnp.maximum(next_h, state.restart.h), next_h)
+            if self.control.dtmax is not None:
+                next_h = jnp.minimum(next_h, self.control.dtmax)
+            errors = self.control.remember(error, errors, accepted)
+            smallest = eps * jnp.maximum(jnp.abs(time), 1e-6 * operands.span)
+            if self.control.dtmin is not None:
+                smallest = jnp.maximum(smallest, self.control.dtmin)
+            cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))
+            cause = _cause(cause.astype(jnp.int8), step)
+            status = jnp.where(active & ~good & (next_h < smallest), cause, status)
+        moved = h - lost
+        reached = elapsed + moved
+        counts = (
+            state.accepted + accepted.astype(jnp.int32),
+            state.rejected + (active & ~accepted).astype(jnp.int32),
+        )
+        ended = accepted & last & (end >= operands.span)
+        spent = (sum(counts) >= operands.max_steps) & ~ended & active & (status == 0)
+        status = jnp.where(spent, int(Status.max_steps_reached), status).astype(jnp.int8)
+        restart = Restart(
+            elapsed=jnp.where(accepted, jnp.where(last, end, reached), elapsed),
+            lost=jnp.where(accepted, jnp.where(last, jnp.zeros_like(lost), (reached - elapsed) - moved), lost),
+            h=jnp.where(active, next_h, state.restart.h),
+            errors=errors,
+            y=_where(accepted, step.y1, y),
+            status=status,
+        )
+        dense = None
+        if state.dense is not None:
+            dense = _where(accepted, Dense(elapsed, h, y, step.dense), state.dense)
+        memory = _where(accepted, step.memory, state.memory)
+        return State(restart, memory, dense, *counts), Outcome(elapsed, h, y, accepted)
+
+    def replay(self, y: Y, operands: Operands, outcome: Outcome) -> tuple[Y, Dense]:
+        """Repeats an accepted step; only the last step's length depends on the end time."""
+        elapsed, h = outcome.elapsed, jax.lax.stop_gradient(outcome.h)
+        _, last = up_to(operands.span, elapsed, jnp.zeros_like(elapsed), h, operands.span)
+        h = jnp.where(last, h + (operands.span - jax.lax.stop_gradient(operands.span)), h)
+        field, time = self.bound(operands), self.time(elapsed, operands)
+        step = self.stepper.retraced(field, time, operands.direction * h, y)
+        return step.y1, Dense(elapsed, outcome.h, y, step.dense)
+
+    def saved(self, y: Y, dense: Dense, operands: Operands, elapsed: Array) -> Y:
+        """Returns the state at an elapsed time within the last step; linear in `y` and `dense`."""
+        theta = (elapsed - dense.elapsed) / dense.h
+        inside = self.stepper.interpolate(theta, operands.direction * dense.h, dense.y0, y, dense.stages)
+        at_end = elapsed >= dense.elapsed + dense.h
+        return _where(at_end, y, inside)
+
+
+def up_to(end: Array, elapsed: Array, lost: Array, h: Array, span: Array) -> tuple[Array, Array]:
+    """Returns the length of the step to try and whether it is one that ends exactly at the given time.
+
+    Args:
+        end: The elapsed time not to go beyond.
+        elapsed: The elapsed time at the start of the step.
+        lost: What rounding has taken from it.
+        h: The length that the controller chose.
+        span: The elapsed time of the end of the solve, for the size of rounding errors.
+    """
+    remaining = (end - elapsed) + lost
+    last = h + 2 * jnp.finfo(remaining.dtype).eps * span >= remaining
+    return jnp.where(last, remaining, h), last
+
+
+def _cause(other: Array, step: Step) -> Array:
+    """Returns the status of a step that failed: that its system was singular, or another cause."""
+    return other if step.solvable is None else jnp.where(step.solvable, other, int(Status.singular)).astype(other.dtype)
+
+
+def known(y: Y, condition: BoolScalarLike) -> Y:
+    """Returns `y` where the condition holds, NaN where not."""
+    return jax.tree.map(lambda x: jnp.where(condition, x, jnp.full_like(x, jnp.nan)), y)
+
+
+def _where(condition: Array, a: PyTree, b: PyTree) -> PyTree:
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)

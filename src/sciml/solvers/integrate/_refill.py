@@ -1,0 +1,284 @@
+"""A loop over fewer lanes than members: a lane whose member is done takes up the next one.
+
+In lockstep a loop turns until its slowest member is done. Where a few members take a hundred times
+as many steps as the others, nearly all that it does is waiting. Here the lanes stay busy until the last
+members are being worked on. A member's own steps are the same. Results are written by the number of
+the member into arrays that the loop carries, so this loop records nothing for a gradient: where one
+is asked, the members run in lockstep.
+"""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PyTree
+
+from ..._jax._checkpoint_levels import Room
+from ..._jax._loops import while_loop
+from ..._jax._vma import to_varying, vma_of
+from ...kernels.lanes import Lanes, Member
+from ._integrator import Operands
+from ._result import Result, Saves
+from ._while_loop import Loop, Numbers, Residuals
+
+_CACHE = 2**18
+"""About how many bytes the lanes' states and stages may take, so that a step stays in a core's own cache."""
+
+_FEWEST = 64
+"""With fewer lanes the loop itself costs more than their steps."""
+
+_WAITING = 8
+"""One lane in so many may wait before the others do, since to refill costs about as much as a step."""
+
+_AT_ONCE = 4
+"""How many steps follow each other before the loop looks who waits, where they cost less than to look."""
+
+
+class _Carry(NamedTuple):
+    """What the loop carries.
+
+    Attributes:
+        turn: The number of steps that every lane has executed.
+        following: The number of the next member to be taken up.
+        member: The number of each lane's member; the count of all members where there was no other.
+        last: The number of the last member that each lane has taken up.
+        since: The turn at which the lane took it up, or was done with it if no other was left.
+        state: The lanes' march.
+        inputs: Initial state and operands of the lanes' members.
+        target: The time at which each lane waits: the next saved time, or the end.
+        passed: The number of saved times that each lane's member has passed.
+        results: A `Result` of all members, and a bin after the last.
+    """
+
+    turn: Int[Array, ""]
+    following: Int[Array, ""]
+    member: Int[Array, " lanes"]
+    last: Int[Array, " lanes"]
+    since: Int[Array, " lanes"]
+    state: PyTree
+    inputs: PyTree
+    target: PyTree
+    passed: Int[Array, " lanes"]
+    results: Result
+
+
+class Refill(eqx.Module):
+    """A march of many members over fewer lanes.
+
+    Attributes:
+        loop: The same march in lockstep, which runs one member alone and what is differentiated.
+        width: The number of lanes.
+        dear: Whether steps cost more than the loop around them.
+    """
+
+    loop: Loop
+    width: int = eqx.field(static=True, default=1)
+    dear: bool = eqx.field(static=True, default=False)
+
+    def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Loop | Refill":
+        """Returns the loop for a number of members with states of `state_bytes` each."""
+        loop = self.loop.over(lanes, state_bytes, room)
+        if lanes.count is None or lanes.count <= _FEWEST:
+            return loop
+        # so few that every lane takes up many members and the last ones finish together
+        width = min(lanes.count // 32, _CACHE // (16 * state_bytes))
+        dear = loop.march.stepper.outlasts_record(state_bytes)
+        return Refill(loop, 2 ** int(math.log2(max(width, _FEWEST))), dear)
+
+    def forward_recorded(
+        self, y0: PyTree, operands: Operands, saves: Saves | None
+    ) -> tuple[Result, Residuals, Numbers]:
+        """See `Loop.forward_recorded`."""
+        return self.loop.forward_recorded(y0, operands, saves)
+
+    def backward(self, *args: Any) -> tuple[PyTree, PyTree, PyTree]:
+        """See `Loop.backward`."""
+        return self.loop.backward(*args)
+
+    def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
+        """Marches every member to the end; `y0` and `operands` are lane values over all members."""
+        assert isinstance(self.loop.lanes, Lanes)  # one member alone runs in the plain loop
+        queue = _Queue(self.loop.lanes, (y0, operands), saves)
+        narrow = dataclasses.replace(self.loop, lanes=Lanes(self.width))
+        like = ((y0, operands), saves)
+
+        def turns(carry):
+            attempts = _AT_ONCE if saves is None and not self.dear else 1
+            carry = _work(narrow, queue, carry, attempts)
+            # loops of few turns instead of conditionals, which would copy the results
+            if saves is not None:
+                carry = while_loop(lambda c: jnp.any(_due(narrow, queue, c)), lambda c: _save(narrow, queue, c), carry)
+            return while_loop(lambda c: jnp.any(_done(narrow, queue, c)), lambda c: _refill(narrow, queue, c), carry)
+
+        carry = _start(narrow, queue)
+        carry = to_varying(carry, vma_of((carry, like)))
+        carry = while_loop(lambda c: jnp.any(c.member < queue.members), turns, carry)
+        idle = carry.results.executed.at[carry.last].add(carry.turn - carry.since)
+        results = carry.results._replace(executed=idle)
+        return jax.tree.map(lambda x: x[..., : queue.members], results)
+
+
+class _Queue(NamedTuple):
+    """All members: their engine, their initial states and operands as lane values, and their saved times."""
+
+    lanes: Lanes
+    inputs: PyTree
+    saves: Saves | None
+
+    @property
+    def members(self) -> int:
+        """How many members there are."""
+        assert self.lanes.count is not None
+        return self.lanes.count
+
+
+def _start(loop: Loop, queue: _Queue) -> _Carry:
+    """Returns the carry with the first members taken up."""
+    member = jnp.arange(loop.lanes.count, dtype=jnp.int32)
+    zeros, zero = jnp.zeros_like(member), jnp.zeros((), jnp.int32)
+    inputs, state = _take_up(loop, queue, member)
+    target = _target(loop, queue, inputs, member, zeros)
+    if queue.saves is None:
+        ys = loop.end(state, inputs[1])
+    else:
+        ys = loop.saved(state, inputs[1], target)
+        saves = queue.saves.times.shape[0]
+        ys = jax.tree.map(lambda y: jnp.broadcast_to(y, (saves, *y.shape)), ys)
+    results = jax.tree.map(
+        lambda x: jnp.full((*x.shape[:-1], queue.members + 1), jnp.nan if _inexact(x) else 0, x.dtype),
+        loop.result(state, ys, zero),
+    )
+    return _Carry(zero, zero + member.size, member, member, zeros, state, inputs, target, zeros, results)
+
+
+def _worth_a_turn(loop: Loop, queue: _Queue, carry: _Carry) -> Array:
+    """Whether some lanes are at work and few wait to be served."""
+    working = _working(loop, carry)
+    waiting = ~working & (carry.member < queue.members)
+    served = carry.following < queue.members  # lanes that are done wait for nothing when no member is left
+    if queue.saves is not None:
+        served = served | _due(loop, queue, carry)
+    few = jnp.sum(waiting & served, dtype=jnp.int32) < max(carry.member.size // _WAITING, 1)
+    return few & jnp.any(working & (carry.member < queue.members))
+
+
+def _work(loop: Loop, queue: _Queue, carry: _Carry, attempts: int) -> _Carry:
+    """Executes steps on every lane, so many at once, as long as that is worth it."""
+
+    def turn(held):
+        number, state = held
+        for _ in range(attempts):
+            state, _ = loop.attempt(state, carry.inputs[1], carry.target)
+        return number + attempts, state
+
+    def goes_on(held):
+        number, state = held
+        return _worth_a_turn(loop, queue, carry._replace(turn=number, state=state))
+
+    number, state = while_loop(goes_on, turn, (carry.turn, carry.state), like=carry)
+    return carry._replace(turn=number, state=state)
+
+
+def _save(loop: Loop, queue: _Queue, carry: _Carry) -> _Carry:
+    """Saves the time that a lane waits at, for each that does."""
+    due = _due(loop, queue, carry)
+    column, row = jnp.where(due, carry.member, queue.members), _next_save(queue, carry.passed)
+    ys = jax.tree.map(
+        lambda all, new: all.at[row, ..., column].set(jnp.moveaxis(new, -1, 0)),
+        carry.results.ys,
+        loop.saved(carry.state, carry.inputs[1], carry.target),
+    )
+    passed = carry.passed + due.astype(jnp.int32)
+    target = _target(loop, queue, carry.inputs, carry.member, passed)
+    return carry._replace(passed=passed, target=target, results=carry.results._replace(ys=ys))
+
+
+def _refill(loop: Loop, queue: _Queue, carry: _Carry) -> _Carry:
+    """Writes the results of the lanes that are done and has them take up the members that follow."""
+    done = _done(loop, queue, carry)
+    following = carry.following + jnp.cumsum(done, dtype=jnp.int32) - 1
+    member = jnp.where(done, jnp.minimum(following, queue.members), carry.member)
+    fresh = done & (member < queue.members)
+    inputs, started = _take_up(loop, queue, member)
+    state = loop.lanes.call(_where, loop.lanes.enter(fresh, True), started, carry.state)
+    passed = jnp.where(fresh, 0, carry.passed)
+    return _Carry(
+        turn=carry.turn,
+        following=jnp.minimum(carry.following + jnp.sum(done, dtype=jnp.int32), queue.members),
+        member=member,
+        last=jnp.where(fresh, member, carry.last),
+        since=jnp.where(done, carry.turn, carry.since),
+        state=loop.lanes.carry(state),
+        inputs=inputs,
+        target=_target(loop, queue, inputs, member, passed),
+        passed=passed,
+        results=_write(loop, queue, carry, done),
+    )
+
+
+def _take_up(loop: Loop, queue: _Queue, member: Array) -> tuple[PyTree, PyTree]:
+    """Returns the members' inputs as lane values, and their march before its first step."""
+    inputs = loop.lanes.carry(queue.lanes.take(queue.inputs, member))
+    return inputs, loop.start(*inputs)
+
+
+def _target(loop: Loop, queue: _Queue, inputs: PyTree, member: Array, passed: Array) -> PyTree:
+    """Returns the time at which each lane is to wait."""
+    _, operands = inputs
+    if queue.saves is None:
+        return loop.lanes.carry(operands.span)
+    times, batched = queue.saves
+    row = _next_save(queue, passed)
+    time = times[row, jnp.minimum(member, queue.members - 1)] if batched else times[row]
+    return loop.lanes.carry(
+        loop.lanes.call(
+            lambda all_saved, time, span: jnp.where(all_saved, span, time),
+            loop.lanes.enter(passed >= times.shape[0], True),
+            loop.lanes.enter(time, True),
+            operands.span,
+        )
+    )
+
+
+def _next_save(queue: _Queue, passed: Array) -> Array:
+    assert queue.saves is not None
+    return jnp.minimum(passed, queue.saves.times.shape[0] - 1)
+
+
+def _working(loop: Loop, carry: _Carry) -> Array:
+    """Which lanes have yet to reach the time at which they wait."""
+    return loop.lanes.leave(loop.lanes.call(loop.march.pending, carry.state, carry.target))
+
+
+def _due(loop: Loop, queue: _Queue, carry: _Carry) -> Array:
+    """Which lanes have reached a saved time that is yet to be saved."""
+    assert queue.saves is not None
+    reached = loop.lanes.call(lambda restart, target: target <= restart.elapsed, carry.state.restart, carry.target)
+    return loop.lanes.leave(reached) & (carry.passed < queue.saves.times.shape[0]) & (carry.member < queue.members)
+
+
+def _done(loop: Loop, queue: _Queue, carry: _Carry) -> Array:
+    """Which lanes have a member that needs nothing more."""
+    done = ~_working(loop, carry) & (carry.member < queue.members)
+    return done if queue.saves is None else done & ~_due(loop, queue, carry)
+
+
+def _write(loop: Loop, queue: _Queue, carry: _Carry, done: Array) -> Result:
+    """Returns the results with those of the lanes that are done."""
+    target = jnp.where(done, carry.member, queue.members)
+    ys = loop.end(carry.state, carry.inputs[1]) if queue.saves is None else None
+    found = loop.result(carry.state, ys, carry.turn)._replace(executed=carry.turn - carry.since)
+    results = carry.results if queue.saves is None else carry.results._replace(ys=None)
+    written = jax.tree.map(lambda all, new: all.at[..., target].set(new), results, found)
+    return written if queue.saves is None else written._replace(ys=carry.results.ys)
+
+
+def _inexact(x: Array) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+def _where(condition: Array, a: PyTree, b: PyTree) -> PyTree:
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)

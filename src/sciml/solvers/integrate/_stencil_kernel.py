@@ -1,0 +1,117 @@
+"""Fixed steps on a model that is a stencil, by a kernel that takes several for each pass over memory.
+
+A model says that it is one by a method `stencil(y)`; see `sciml.kernels.stencil.StencilRates`. `_stencil_stages`
+makes of that and of a method the update of a step, and `kernels.stencil.select` says whether a kernel runs it here. The
+loops then take whole runs of steps by the kernel, and all else as before: the last shorter step, the steps that a gradient runs
+again and transposes, and those that a derivative in forward mode goes through.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from jaxtyping import Array
+
+from ..._types import Args, Y
+from ...kernels._backends import KERNEL_OF, log_once
+from ...kernels.stencil import NotForKernelsError, StencilRates, StencilUpdate, evolve, select
+from ..methods._stepper import AbstractStepper
+from ..methods._verlet import Verlet
+from ..terms._field import parameters_of
+from ._stencil_stages import OTHER_METHOD, update_of
+
+
+class Passes(NamedTuple):
+    """How steps of full length run by a kernel; it holds no arrays.
+
+    Attributes:
+        stepper: The method.
+        parameters: How many of the vector field's operands are the model's parameters.
+        rebuild: Returns model and args from these.
+        impl: The way for `kernels.stencil.evolve`.
+    """
+
+    stepper: AbstractStepper
+    parameters: int
+    rebuild: Callable[[list[Array]], tuple[Any, Args]]
+    impl: str
+
+    def advance(self, field: Any, operands: list[Array], t: Array, h: Array, y: Y, steps: int) -> Y:
+        """Returns the state after a number of steps of the signed length `h`.
+
+        Args:
+            field: The bound vector field.
+            operands: The vector field's operands.
+            t: The time.
+            h: The length of a step.
+            y: The state.
+            steps: The number of steps.
+        """
+        model, _ = self.rebuild(operands[: self.parameters])
+        rates, update, rest = step_of(self.stepper, model, y, h)
+        y = self._half_a_kick(field, t, -h, y)
+        fields = evolve(update, rates.fields_of(y), steps, impl=self.impl, **rest)
+        return self._half_a_kick(field, t, h, rates.state_of(fields, y))
+
+    def _half_a_kick(self, field: Any, t: Array, h: Array, y: Y) -> Y:
+        if not isinstance(self.stepper, Verlet):
+            return y
+        q, v = y
+        part = self.stepper.fractions[-1] / 2 * h
+        return q, jax.tree.map(lambda v, a: v + part.astype(v.dtype) * a, v, field["acceleration"](t, q))
+
+
+def way_of(model: Any, impl: str) -> str | None:
+    """Returns how a model is to run; None where no kernel is asked for or it is no stencil."""
+    if not callable(getattr(model, "stencil", None)) or impl == "xla":
+        return None
+    return None if impl == "auto" and jax.default_backend() not in KERNEL_OF else impl
+
+
+def step_of(stepper: AbstractStepper, model: Any, y: Y, h: Array) -> tuple[StencilRates, StencilUpdate, dict[str, Any]]:
+    """Returns the rates of a model, and one step of the signed length `h` as an update with its arguments.
+
+    Raises:
+        NotForKernelsError: If the model or the method has no such form.
+    """
+    rates = model.stencil(y)
+    if any(map(callable, jax.tree.leaves(rates.boundary))):
+        raise NotForKernelsError("a value at a wall is a function of time")
+    return rates, update_of(stepper, rates), {"params": (h, rates.params), "coefficients": rates.coefficients}
+
+
+def make_passes(stepper: AbstractStepper, model: Any, y0: Y, args: Args, h: Array, impl: str) -> Passes | None:
+    """Returns how a kernel runs the steps of a model, or None where XLA does.
+
+    Raises:
+        ValueError: If a way was asked for that cannot run them.
+    """
+    try:
+        rates, update, rest = step_of(stepper, model, y0, h)
+    except NotForKernelsError as error:
+        level = logging.INFO if str(error) == OTHER_METHOD else logging.WARNING  # that the user has chosen
+        return turn_down(model, impl, str(error), level)
+    if select(update, rates.fields_of(y0), impl=impl, **rest).way == "xla":
+        return None  # and the reason is in the log
+    parameters, rebuild = parameters_of(model, args)
+    return Passes(stepper, len(parameters), rebuild, impl)
+
+
+def turn_down(model: Any, impl: str | None, reason: str, level: int = logging.INFO) -> None:
+    """Says why a model that is a stencil runs without a kernel, in one line of the log.
+
+    Raises:
+        ValueError: If a kernel was asked for.
+    """
+    if impl is None:
+        return
+    name = type(model).__name__
+    if impl != "auto":
+        raise ValueError(
+            f"`impl={impl!r}` asks for a kernel, but this run of `{name}` cannot have one: {reason}. "
+            "Kernels take fixed steps whose number is known, of explicit Runge-Kutta methods, such as "
+            "`solver=diffrax.Heun()`, or of `VelocityVerlet`, with `adjoint=Checkpointed()` or `Direct()`. Elsewhere "
+            "let XLA run it: by `impl='xla'`."
+        )
+    log_once("a stencil", f"{name}: {reason}", level)

@@ -1,0 +1,1 @@
+"""One-step methods, each with the diffrax solver that names it."""

@@ -1,0 +1,125 @@
+"""Rosenbrock methods as diffrax solvers."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from ..._types import Args, BoolScalarLike, RealScalarLike, Y
+from ._mass_matrix import Mass
+from ._rosenbrock import Rosenbrock, Tableau, interpolated
+from ._small_lu import SMALL
+from ._solver import AbstractSteppingSolver
+
+
+class RosenbrockInterpolation(diffrax.AbstractLocalInterpolation):
+    """The dense output of a Rosenbrock method within one step.
+
+    Attributes:
+        t0: The start of the step.
+        t1: Its end.
+        y0: The state at its start.
+        y1: The state at its end.
+        dense: What lies between; see `Rosenbrock`.
+    """
+
+    t0: RealScalarLike
+    t1: RealScalarLike
+    y0: Y
+    y1: Y
+    dense: tuple[Y, ...]
+
+    def evaluate(self, t0: RealScalarLike, t1: RealScalarLike | None = None, left: bool = True) -> PyTree:
+        """Returns the state at `t0`, or its increment from `t0` to `t1`."""
+        if t1 is not None:
+            return jax.tree.map(jnp.subtract, self.evaluate(t1), self.evaluate(t0))
+        del left
+        length = self.t1 - self.t0
+        still = length == 0  # as diffrax makes of a solve of no steps
+        theta = jnp.where(still, 0, (t0 - self.t0) / jnp.where(still, 1, length))
+        return interpolated(theta, self.y0, self.y1, self.dense)
+
+
+class AbstractRosenbrockSolver(AbstractSteppingSolver):
+    """A Rosenbrock method, for `sciml.solve` and for `diffrax.diffeqsolve`.
+
+    Attributes:
+        mass: The mass matrix, or None for the identity.
+        tableau: The coefficients.
+    """
+
+    mass: eqx.AbstractVar[Mass | None]
+    tableau: eqx.AbstractVar[Tableau]
+
+    term_structure: ClassVar = diffrax.AbstractTerm
+    interpolation_cls: ClassVar[Callable[..., RosenbrockInterpolation]] = RosenbrockInterpolation
+
+    def stepper(self, y0: Y) -> Rosenbrock:
+        """Returns the one-step method for states like `y0`.
+
+        Raises:
+            ValueError: If the mass matrix does not fit the state.
+            TypeError: If the state is complex, or large and of half precision.
+        """
+        name, leaves = type(self).__name__, jax.tree.leaves(y0)
+        if any(jnp.iscomplexobj(x) for x in leaves):
+            raise TypeError(
+                f"`solver={name}()` needs a real state, but `y0` has a complex leaf. Solve for its real and "
+                "imaginary parts."
+            )
+        size = sum(jnp.size(x) for x in leaves)
+        half = [x.dtype.name for x in leaves if jnp.finfo(x.dtype).bits < 32]
+        if half and size > SMALL:
+            raise TypeError(
+                f"`solver={name}()` needs a state of float32 or float64 for more than {SMALL} unknowns, but `y0` has "
+                f"{size} of {half[0]}, in which no library solves linear systems."
+            )
+        if self.mass is not None and self.mass.size != size:
+            raise ValueError(
+                f"`{name}(mass=...)` must have shape {(size, size)}, since the state has {size} elements, but has "
+                f"shape {(self.mass.size, self.mass.size)}."
+            )
+        return Rosenbrock(self.tableau, self.mass)
+
+    def order(self, terms: PyTree) -> int:
+        """Returns the order of the method."""
+        del terms
+        return self.tableau.order
+
+    def error_order(self, terms: PyTree) -> int:
+        """Returns the power of the step size that the error estimate goes with."""
+        del terms
+        return self.tableau.error_order
+
+    def init(self, terms: PyTree, t0: RealScalarLike, t1: RealScalarLike, y0: Y, args: Args) -> None:
+        """Returns no state."""
+        del terms, t0, t1, y0, args
+
+    def step(
+        self,
+        terms: PyTree,
+        t0: RealScalarLike,
+        t1: RealScalarLike,
+        y0: Y,
+        args: Args,
+        solver_state: None,
+        made_jump: BoolScalarLike,
+    ) -> tuple[Y, Y, dict[str, Any], None, diffrax.RESULTS]:
+        """Makes a step, as `diffrax.diffeqsolve` asks for it."""
+        del solver_state, made_jump
+        h = t1 - t0
+        unit = jax.tree.map(lambda control: control / h, terms.contr(t0, t1))  # -1 where diffrax turns time round
+
+        def field(t, y):
+            return terms.vf_prod(t, y, args, unit)
+
+        step = self.stepper(y0).step(field, t0, h, y0, None)
+        return step.y1, step.error, dict(y0=y0, y1=step.y1, dense=step.dense), None, diffrax.RESULTS.successful
+
+    def func(self, terms: PyTree, t0: RealScalarLike, y0: Y, args: Args) -> PyTree:
+        """Returns the vector field."""
+        return terms.vf(t0, y0, args)

@@ -1,0 +1,95 @@
+"""Methods that need structure of a model as diffrax solvers."""
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import diffrax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from ..._types import Args, BoolScalarLike, RealScalarLike, Y
+from ..terms._split_field import Functions, open_parts
+from ._solver import AbstractSteppingSolver
+from ._stepper import AbstractStepper
+
+
+class AbstractStructuredStepper(AbstractStepper):
+    """A one-step method that reads more of a model than its vector field."""
+
+    @abc.abstractmethod
+    def functions(self, model: Callable, t: RealScalarLike, y: Y, args: Args) -> Functions:
+        """Returns what the steps need of a model.
+
+        Raises:
+            TypeError: If the model has not got it.
+        """
+
+
+class AbstractStructuredSolver(AbstractSteppingSolver):
+    """A method that reads more of a model than its vector field, for `sciml.solve` and `diffrax.diffeqsolve`.
+
+    In `diffrax.diffeqsolve` the term is `diffrax.ODETerm(model)`, every step enters and leaves the variables in which
+    the method works, and between steps the solution is interpolated linearly.
+    """
+
+    term_structure: ClassVar = diffrax.AbstractTerm
+
+    @abc.abstractmethod
+    def stepper(self, y0: Y) -> AbstractStructuredStepper:
+        """Returns the one-step method for states like `y0`."""
+
+    interpolation_cls: ClassVar[Callable[..., Any]] = diffrax.LocalLinearInterpolation
+
+    def order(self, terms: PyTree) -> int:
+        """Returns the order of the method."""
+        del terms
+        return self.stepper(None).order
+
+    def error_order(self, terms: PyTree) -> int:
+        """Returns the power of the step size that the error estimate goes with."""
+        del terms
+        return self.stepper(None).error_order
+
+    def init(self, terms: PyTree, t0: RealScalarLike, t1: RealScalarLike, y0: Y, args: Args) -> None:
+        """Returns no state."""
+        del terms, t0, t1, y0, args
+
+    def step(
+        self,
+        terms: PyTree,
+        t0: RealScalarLike,
+        t1: RealScalarLike,
+        y0: Y,
+        args: Args,
+        solver_state: None,
+        made_jump: BoolScalarLike,
+    ) -> tuple[Y, Y | None, dict[str, Any], None, diffrax.RESULTS]:
+        """Makes a step, as `diffrax.diffeqsolve` asks for it."""
+        del solver_state, made_jump
+        model, direction = _model_of(terms)
+        t0, t1 = jnp.asarray(t0), jnp.asarray(t1)
+        direction = jnp.asarray(direction, t0.dtype)
+        t, h = direction * t0, direction * (t1 - t0)
+        stepper = self.stepper(y0)
+        field = open_parts(model, args, stepper.functions(model, t, y0, args))
+        y, _ = stepper.prepare(field, t, y0)
+        step = stepper.step(field, t, h, y, stepper.first(field, t, y))
+        y1 = stepper.finish(field, step.y1)
+        error = step.error if step.measured is None else step.measured[0]
+        return y1, error, dict(y0=y0, y1=y1), None, diffrax.RESULTS.successful
+
+    def func(self, terms: PyTree, t0: RealScalarLike, y0: Y, args: Args) -> PyTree:
+        """Returns the vector field."""
+        return terms.vf(t0, y0, args)
+
+
+def _model_of(terms: Any) -> tuple[Callable, Any]:
+    """Returns the model within diffrax's terms, and the direction of time that it is wrapped in."""
+    direction = 1
+    while hasattr(terms, "term"):
+        direction = direction * getattr(terms, "direction", 1)
+        terms = terms.term
+    if not isinstance(terms, diffrax.ODETerm):
+        raise TypeError(f"this solver needs `diffrax.ODETerm(model)`, but the term is {type(terms).__name__}.")
+    return terms.vector_field, direction

@@ -1,0 +1,195 @@
+"""Velocity Verlet and what is composed of it: explicit symplectic methods for equations of second order."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from ..._model import AbstractSecondOrder
+from ..._types import Args, RealScalarLike, Y
+from ..control._stability import Stability, of_growth
+from ..terms._split_field import Functions, close_parts
+from ._modal import needs
+from ._stepper import Step
+from ._structured_solver import AbstractStructuredSolver, AbstractStructuredStepper
+
+
+class Verlet(AbstractStructuredStepper):
+    r"""A symmetric composition of velocity Verlet steps for $\ddot q = a(t, q)$.
+
+    With fractions $\gamma_i$ of the step that add up to one, each part of length $\tau = \gamma_i h$ is
+
+    $$v_{1/2} = v + \tfrac{\tau}{2} a(t, q), \qquad q_1 = q + \tau v_{1/2}, \qquad
+      v_1 = v_{1/2} + \tfrac{\tau}{2} a(t + \tau, q_1).$$
+
+    A step back from its end returns to its start, to rounding.
+
+    Attributes:
+        fractions: $\gamma_i$.
+        order: The order of the method.
+        name: The solver's name, for messages.
+    """
+
+    fractions: tuple[float, ...] = eqx.field(static=True)
+    order: int = eqx.field(static=True)
+    name: str = eqx.field(static=True)
+    has_error: bool = eqx.field(static=True, default=False)
+    fsal: bool = eqx.field(static=True, default=True)
+    reverses: ClassVar[bool] = True
+    transposes: ClassVar[bool] = True
+
+    @property
+    def error_order(self) -> int:
+        """The order: there is no error estimate."""
+        return self.order
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of the acceleration per step."""
+        return len(self.fractions)
+
+    @property
+    def stability(self) -> Stability:
+        """For which steps times frequencies it is stable."""
+        return _stability(self.fractions)
+
+    def functions(self, model: Callable, t: RealScalarLike, y: Y, args: Args) -> Functions:
+        """Returns acceleration and vector field."""
+        if not isinstance(model, AbstractSecondOrder):
+            raise needs(self.name, AbstractSecondOrder, model, "a model with accelerations")
+        if not (isinstance(y, tuple) and len(y) == 2 and jax.tree.structure(y[0]) == jax.tree.structure(y[1])):
+            raise ValueError(
+                f"`solver={self.name}()` needs a state `(q, v)` of position and velocity, two PyTrees alike, but `y0` "
+                f"has the structure {jax.tree.structure(y)}."
+            )
+        return {
+            "field": (lambda model, args, t, y: model(t, y, args), (t, y)),
+            "acceleration": (lambda model, args, t, q: model.acceleration(t, q, args), (t, y[0])),
+        }
+
+    def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
+        """Returns acceleration and vector field with their operands."""
+        del h
+        return close_parts(model, args, self.functions(model, t, y, args))
+
+    def first(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
+        """Returns the acceleration at the start."""
+        return field["acceleration"](t, y[0])
+
+    def blank_dense(self, y: Y) -> PyTree:
+        """Returns accelerations of zero."""
+        return (jax.tree.map(jnp.zeros_like, y[1]),) * 2
+
+    def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
+        """Advances position and velocity from `t` to `t + h`."""
+        (q, v), acceleration, done = y, memory, 0.0
+        for fraction in self.fractions:
+            part = fraction * jnp.asarray(h)
+            v = _moved(v, part / 2, acceleration)
+            q = _moved(q, part, v)
+            done = done + fraction
+            acceleration = field["acceleration"](t + done * h, q)
+            v = _moved(v, part / 2, acceleration)
+        return Step((q, v), None, (memory, acceleration), acceleration)
+
+    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
+        """Returns the state at `t + theta * h`, by the cubic polynomials of both ends' states and slopes."""
+
+        def between(y0, y1, k0, k1):
+            s, length = jnp.asarray(theta, y0.dtype), jnp.asarray(h, y0.dtype)
+            bend = (1 - 2 * s) * (y1 - y0) + (s - 1) * length * k0 + s * length * k1
+            return (1 - s) * y0 + s * y1 + s * (s - 1) * bend
+
+        (q0, v0), (q1, v1) = y0, y1
+        return jax.tree.map(between, q0, q1, v0, v1), jax.tree.map(between, v0, v1, *dense)
+
+
+@functools.cache
+def _stability(fractions: tuple[float, ...]) -> Stability:
+    def growth(z: np.ndarray) -> np.ndarray:
+        (a, b), (c, d) = (1.0, 0.0), (0.0, 1.0)  # what a step makes of q and v, for q'' = z**2 q
+        for part in fractions:
+            c, d = c + part / 2 * z**2 * a, d + part / 2 * z**2 * b
+            a, b = a + part * c, b + part * d
+            c, d = c + part / 2 * z**2 * a, d + part / 2 * z**2 * b
+        half = (a + d) / 2  # and the determinant is one
+        root = np.sqrt(half**2 - 1 + 0j)
+        return np.asarray(np.maximum(np.abs(half + root), np.abs(half - root)))
+
+    return of_growth(growth, 4.0)
+
+
+def _moved(y: Y, h: Array, rate: Y) -> Y:
+    return jax.tree.map(lambda x, r: x + h.astype(x.dtype) * r, y, rate)
+
+
+class VelocityVerlet(AbstractStructuredSolver):
+    r"""Velocity Verlet, also known as leapfrog or Stoermer's method: explicit, symplectic, of order two.
+
+    For models of second order without friction, `sciml.AbstractSecondOrder`; a state is a pair $(q, v)$. One evaluation
+    of the acceleration a step. The energy does not drift but swings by $O(h^2)$, over any number of steps.
+    Fixed steps, since these make the method symplectic; stable for $h \omega < 2$ of the highest frequency. A step
+    back undoes a step, so `adjoint=sciml.Reversible()` needs no second copy of the state and loses nothing by damping.
+
+    Source:
+        L. Verlet, Phys. Rev. 159 (1967); E. Hairer, C. Lubich, G. Wanner, Acta Numerica 12 (2003).
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        class Pendulum(sciml.AbstractSecondOrder):
+            def acceleration(self, t, q, args):
+                return -jnp.sin(q)
+
+        start = (jnp.array([2.0]), jnp.array([0.0]))
+        solver = sciml.solvers.VelocityVerlet()
+        sol = sciml.solve(Pendulum(), start, t0=0.0, t1=1000.0, dt=0.1, solver=solver)
+        q, v = sol.ys
+        assert abs(float(v[0, 0] ** 2 / 2 - jnp.cos(q[0, 0]) + jnp.cos(2.0))) < 0.01
+        ```
+    """
+
+    def stepper(self, y0: Y) -> Verlet:
+        """Returns the one-step method."""
+        del y0
+        return Verlet((1.0,), 2, "VelocityVerlet")
+
+
+_OUTER = 1 / (2 - 2 ** (1 / 3))
+
+
+class Yoshida4(AbstractStructuredSolver):
+    r"""Velocity Verlet steps of lengths $\gamma h, (1 - 2\gamma) h, \gamma h$ with $\gamma = 1/(2 - 2^{1/3})$.
+
+    Explicit, symplectic and of order four, three evaluations of the acceleration a step, one of them backwards
+    in time; the method of Forest and Ruth. All that is said of `VelocityVerlet` holds.
+
+    Source:
+        E. Forest, R. D. Ruth, Physica D 43 (1990); H. Yoshida, Phys. Lett. A 150 (1990).
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        class Spring(sciml.AbstractSecondOrder):
+            def acceleration(self, t, q, args):
+                return -q
+
+        start = (jnp.ones(1), jnp.zeros(1))
+        sol = sciml.solve(Spring(), start, t0=0.0, t1=2 * jnp.pi, dt=jnp.pi / 20, solver=sciml.solvers.Yoshida4())
+        assert abs(float(sol.ys[1][-1, 0])) < 1e-3
+        ```
+    """
+
+    def stepper(self, y0: Y) -> Verlet:
+        """Returns the one-step method."""
+        del y0
+        return Verlet((_OUTER, 1 - 2 * _OUTER, _OUTER), 4, "Yoshida4")

@@ -1,0 +1,178 @@
+"""A vector field as a program with its parameters made explicit.
+
+Custom derivative and batching rules must not close over traced values, but a user's function may: it
+may be a lambda around a parameter that is being differentiated. So the function is traced once, and
+everything traced that it needs becomes an operand.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.extend as jex
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from ..._checks import concrete
+from ..._jax._vma import as_promoted_function, promote, to_varying, vma_of
+from ..._types import Args, RealScalarLike, Y
+from ._barrier import fence, reads_neighbours
+
+Field = Callable[[RealScalarLike, Y, list[Array]], Y]
+"""`field(t, y, operands)`, which closes over no traced value."""
+
+BoundField: TypeAlias = Callable[[RealScalarLike, Y], Y]
+"""A vector field with its parameters bound, `f(t, y)`."""
+
+_NOTE = (
+    "sciml: this was raised by `model(t, y, args)`, which JAX traces: compute with `jax.numpy` in place of `numpy`, "
+    "choose with `jnp.where` in place of `if`, and expect `y` with the structure of `y0`."
+)
+
+
+def check_signature(model: Callable) -> None:
+    """Checks that a model can be called as `model(t, y, args)`.
+
+    Raises:
+        TypeError: If it takes another number of arguments.
+    """
+    if isinstance(model, type):
+        raise TypeError(
+            f"`model` must be callable as `model(t, y, args)`, but {model.__name__} is a class: make an instance."
+        )
+    try:
+        signature = inspect.signature(model)
+    except (TypeError, ValueError):  # some builtins have none
+        return
+    try:
+        signature.bind(0.0, None, None)
+    except TypeError as error:
+        raise TypeError(
+            f"`model` must be callable as `model(t, y, args)`, but its signature is {signature}."
+        ) from error
+
+
+def arrays_of(args: Args) -> Args:
+    """Returns `args` with floating-point and NumPy leaves as JAX arrays, so that new values need no new trace."""
+
+    def convert(x: Any) -> Any:
+        return jnp.asarray(x) if isinstance(x, float | complex | np.ndarray | np.generic) else x
+
+    return jax.tree.map(convert, args)
+
+
+def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) -> tuple[Field, list[Array]]:
+    """Traces a model once and returns it as a field with its operands.
+
+    Args:
+        model: `model(t, y, args) -> dy/dt`.
+        t: A time, for its dtype.
+        y: A state, for its structure, shapes and dtypes.
+        args: What the model takes beside time and state.
+        stages: How often a step evaluates the model; between several evaluations there may be fences.
+
+    Raises:
+        ValueError: If the model returns another structure, shape or dtype than the state's.
+    """
+    parameters, rebuild = parameters_of(model, args)
+
+    def flat(t, y, parameters):
+        model, args = rebuild(parameters)
+        return model(t, y, args)
+
+    program, out, consts = close(flat, (t, y), parameters)
+    check_like(y, out)
+    fenced = fence if stages > 1 and program.reads_neighbours else lambda tree, t: tree
+    count = len(parameters)
+
+    def field(t, y, operands):
+        return fenced(program(operands[:count], operands[count:], t, fenced(y, t)), t)
+
+    return field, parameters + consts
+
+
+def parameters_of(model: Callable, args: Args) -> tuple[list[Array], Callable[[list[Array]], tuple[Callable, Args]]]:
+    """Returns the arrays of a model and its args, and what puts them together again."""
+    parameters, static = eqx.partition((model, args), eqx.is_array)
+    parameters, structure = jax.tree.flatten(parameters)
+    return parameters, lambda parameters: eqx.combine(jax.tree.unflatten(structure, parameters), static)
+
+
+class Program:
+    """A traced function whose every traced value is an argument: `program(parameters, consts, *inputs)`."""
+
+    def __init__(self, closed: jex.core.ClosedJaxpr, hoisted: list[bool], promoted: bool, structure: Any):
+        self.jaxpr = closed.jaxpr
+        self.kept = [None if h else c for c, h in zip(closed.consts, hoisted)]
+        self.hoisted = hoisted
+        self.promoted = promoted
+        self.structure = structure
+        self.captures = not all(map(concrete, closed.consts))  # whether it closes over a traced value
+
+    @property
+    def reads_neighbours(self) -> bool:
+        """Whether it moves elements of large arrays to other places."""
+        return reads_neighbours(self.jaxpr)
+
+    def __call__(self, parameters: list[Array], consts: list[Array], *inputs: PyTree) -> PyTree:
+        """Runs the program."""
+        moved = iter(consts)
+        every = [next(moved) if h else c for c, h in zip(self.kept, self.hoisted)]
+        leaves = jax.tree.leaves((*inputs, parameters))
+        leaves = [jnp.asarray(x, v.aval.dtype) if _plain(v) else x for x, v in zip(leaves, self.jaxpr.invars)]
+        program = jex.core.ClosedJaxpr(self.jaxpr, every)
+        run = as_promoted_function(program) if self.promoted else jex.core.jaxpr_as_fun(program)
+        return jax.tree.unflatten(self.structure, run(*leaves))
+
+
+def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Program, PyTree, list[Array]]:
+    """Traces `flat(*inputs, parameters)` once.
+
+    Returns:
+        The program, the shapes that it returns, and what it closes over and is better not a constant.
+    """
+    arguments = promote((*inputs, parameters))
+    try:
+        closed, out = jax.make_jaxpr(flat, return_shape=True)(*arguments)
+    except Exception as error:
+        error.add_note(_NOTE)
+        raise
+    if not vma_of(closed.consts) <= vma_of(arguments):
+        arguments = to_varying(arguments, vma_of(closed.consts))
+        closed = jax.make_jaxpr(flat)(*arguments)
+    hoisted = [not concrete(c) or np.size(c) > 128 for c in closed.consts]
+    # what the model closes over and the same on all devices is promoted with the other operands
+    promoted = any(vma_of(c) != vma_of((arguments, closed.consts)) for c in closed.consts)
+    consts = [jnp.asarray(c) for c, h in zip(closed.consts, hoisted) if h]
+    return Program(closed, hoisted, promoted, jax.tree.structure(out)), out, consts
+
+
+def _plain(v: Any) -> bool:
+    return not jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended)
+
+
+def check_like(y: Y, out: PyTree) -> None:
+    """Checks that a vector field returned the like of its state."""
+    expected, got = jax.tree.structure(y), jax.tree.structure(out)
+    if expected != got:
+        hint = ""
+        if jax.tree_util.treedef_is_leaf(expected) and isinstance(out, list | tuple):
+            hint = " Join the components with `jnp.stack([...])`."
+        raise ValueError(
+            f"The vector field must return the structure of `y0`, {expected}, but it returned {got}.{hint}"
+        )
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(y), jax.tree.leaves(out)):
+        where = jax.tree_util.keystr(path) or "the state"
+        if jnp.shape(a) != b.shape:
+            raise ValueError(
+                f"The vector field must return the shapes of `y0`: for {where} that is {jnp.shape(a)}, "
+                f"but it returned {b.shape}."
+            )
+        if a.dtype != b.dtype:
+            raise ValueError(
+                f"The vector field must return the dtypes of `y0`: for {where} that is {a.dtype}, but it returned "
+                f"{b.dtype}. Convert `y0` or the model's parameters so that both have the same dtype."
+            )

@@ -1,0 +1,125 @@
+"""A model with structure as the functions that a method needs of it, over one list of operands.
+
+A semilinear model is not one vector field but a linear part, the rest and transforms. Each function is
+traced once, as `_field` does it for one, and they share the model's parameters. What a step of known
+length needs of these, and no step changes, is computed once before the loops: the tables.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jaxtyping import Array, PyTree
+
+from ..._types import Args, RealScalarLike, Y
+from ._barrier import fence
+from ._field import Field, Program, close, parameters_of
+
+
+class Bound:
+    """The functions of a model with their operands bound; called as the vector field of the loop's state."""
+
+    def __init__(self, functions: dict[str, Callable], tables: PyTree = None):
+        self.functions = functions
+        self.tables = tables
+
+    def __call__(self, t: RealScalarLike, y: Y) -> Y:
+        """Returns the vector field."""
+        return self.functions["field"](t, y)
+
+    def __getitem__(self, name: str) -> Callable:
+        """Returns a function by its name."""
+        return self.functions[name]
+
+    def without_tables(self) -> "Bound":
+        """Returns the same for a step of another length."""
+        return Bound(self.functions)
+
+
+class Parts:
+    """The functions of a model, closed: a vector field with more of them."""
+
+    def __init__(self, programs: dict[str, tuple[Program, slice, bool]], count: int, tables: tuple[int, Any] | None):
+        self.programs = programs
+        self.count = count
+        self.tables = tables
+
+    @property
+    def captures(self) -> bool:
+        """Whether a function closes over a traced value, by which it may be differentiated."""
+        return any(program.captures for program, _, _ in self.programs.values())
+
+    def __call__(self, t: RealScalarLike, y: Y, operands: list[Array]) -> Y:
+        """Returns the vector field."""
+        return self.bind(operands)(t, y)
+
+    def bind(self, operands: list[Array]) -> Bound:
+        """Returns the functions with their operands."""
+
+        def bound(program: Program, consts: slice, fenced: bool) -> Callable:
+            def run(*inputs):
+                if not fenced:
+                    return program(operands[: self.count], operands[consts], *inputs)
+                t, y = inputs
+                return fence(program(operands[: self.count], operands[consts], t, fence(y, t)), t)
+
+            return run
+
+        tables = None
+        if self.tables is not None:
+            first, structure = self.tables
+            tables = jax.tree.unflatten(structure, operands[first:])
+        return Bound({name: bound(*entry) for name, entry in self.programs.items()}, tables)
+
+
+_FENCED = ("field", "explicit", "acceleration")
+"""The functions of time and state that a step evaluates more than once."""
+
+Functions = dict[str, tuple[Callable, tuple]]
+"""By name, `function(model, args, *inputs)` and inputs to trace it with; "field" is the vector field."""
+
+
+def close_parts(model: Callable, args: Args, functions: Functions) -> tuple[Parts, list[Array]]:
+    """Traces each of the functions of a model once, and returns them with their operands."""
+    parameters, rebuild = parameters_of(model, args)
+    operands, programs = list(parameters), {}
+    for name, (function, inputs) in functions.items():
+
+        def flat(*arguments, function=function):
+            *inputs, parameters = arguments
+            return function(*rebuild(parameters), *inputs)
+
+        program, _, consts = close(flat, inputs, parameters)
+        fenced = name in _FENCED and program.reads_neighbours
+        programs[name] = program, slice(len(operands), len(operands) + len(consts)), fenced
+        operands += consts
+    return Parts(programs, len(parameters), None), operands
+
+
+def with_tables(parts: Parts, operands: list[Array], tables: PyTree) -> tuple[Parts, list[Array]]:
+    """Returns the functions with tables beside them."""
+    leaves, structure = jax.tree.flatten(tables)
+    return Parts(parts.programs, parts.count, (len(operands), structure)), operands + leaves
+
+
+def open_parts(model: Callable, args: Args, functions: Functions) -> Bound:
+    """Returns the functions of a model without tracing them beforehand."""
+
+    def bound(function: Callable) -> Callable:
+        return lambda *inputs: function(model, args, *inputs)
+
+    return Bound({name: bound(function) for name, (function, _) in functions.items()})
+
+
+def bind(field: Field, operands: list, whole: bool = True) -> Any:
+    """Returns a field, or the functions of a model, with its operands.
+
+    Args:
+        field: The field.
+        operands: Its operands, arrays or PyTrees of them.
+        whole: Whether for a step of the length that the tables are for, if there are any.
+    """
+    if not isinstance(field, Parts):
+        return lambda t, y: field(t, y, operands)
+    bound = field.bind(operands)
+    return bound if whole else bound.without_tables()

@@ -1,0 +1,14 @@
+"""Stores: numbered blocks of arrays on disk, each whole or absent.
+
+- `AbstractStore`: the interface.
+- `NpzStore`: a file for each block.
+- `ZarrStore`: one data set of all blocks.
+- `OrbaxStore`: arrays that span hosts.
+- `StoreError`: what is wrong with a store.
+"""
+
+from ._abstract import AbstractStore as AbstractStore
+from ._atomic import StoreError as StoreError
+from ._npz_store import NpzStore as NpzStore
+from ._orbax_store import OrbaxStore as OrbaxStore
+from ._zarr_store import ZarrStore as ZarrStore

@@ -1,0 +1,61 @@
+"""The manifest: what run a store belongs to. Opened by one run, and by another only if it is the same."""
+
+from typing import Any
+
+from ._abstract import AbstractStore
+from ._atomic import StoreError
+from ._fingerprint import Fingerprint, check_same
+
+FORMAT = 1
+
+
+def open_run(
+    store: AbstractStore, found: Fingerprint, info: dict[str, Any], *, kind: str, resume: bool
+) -> dict[str, Any]:
+    """Makes a store ready for a run: a new one, or one that goes on.
+
+    Args:
+        store: The store.
+        found: What the run depends on.
+        info: What else the manifest shall hold, for readers of the results.
+        kind: What kind of run it is, such as "simulate" or "sweep".
+        resume: Whether to go on with the run that the store holds.
+
+    Returns:
+        The manifest; its "fingerprint" and "kind" are those of the run.
+
+    Raises:
+        StoreError: If the store holds another run, or any where `resume` is not set, or cannot be written to.
+    """
+    manifest = store.read_manifest()
+    if manifest is None:
+        if store.numbers():
+            raise StoreError(
+                f"{store} holds blocks but no manifest, so they cannot be told from others. Give another path."
+            )
+        manifest = {"format": FORMAT, "kind": kind, "fingerprint": found.to_json(), **info}
+        store.write_manifest(manifest)
+        return manifest
+    if not resume:
+        raise StoreError(
+            f"{store} holds a run already. Give another path, delete the folder, or go on with that run by "
+            "`resume=True`."
+        )
+    check_kind(manifest, (kind,), store)
+    check_same(Fingerprint.from_json(manifest["fingerprint"]), found, where=str(store))
+    return manifest
+
+
+def check_kind(manifest: dict[str, Any], kinds: tuple[str, ...], store: AbstractStore) -> None:
+    """Checks that a manifest was written by one of some kinds of run, in a format that this version reads.
+
+    Raises:
+        StoreError: If not.
+    """
+    if manifest.get("format") != FORMAT:
+        raise StoreError(
+            f"{store} was written in format {manifest.get('format')}, but this version of sciml reads format {FORMAT}."
+        )
+    if manifest.get("kind") not in kinds:
+        wanted = " or ".join(f"`{kind}`" for kind in kinds)
+        raise StoreError(f"{store} was written by `{manifest.get('kind')}`, not by {wanted}. Give another path.")

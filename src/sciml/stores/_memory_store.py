@@ -1,0 +1,56 @@
+"""Blocks in the host's memory, for runs that are not stored."""
+
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ._abstract import AbstractStore
+from ._atomic import StoreError
+from ._pytree_names import from_named, to_named
+
+
+class MemoryStore(AbstractStore):
+    """Blocks in the host's memory."""
+
+    def __init__(self):
+        self._blocks: dict[int, PyTree] = {}
+        self._manifest: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return "MemoryStore()"
+
+    @property
+    def path(self) -> pathlib.Path:
+        """There is none.
+
+        Raises:
+            StoreError: Always.
+        """
+        raise StoreError("These results are in memory, not in a folder; give `store` a path to have them on disk.")
+
+    def put(self, number: int, tree: PyTree) -> None:
+        """Keeps a block."""
+        self._blocks[number] = jax.tree.map(np.asarray, tree)
+
+    def get(self, number: int, like: PyTree = None) -> PyTree:
+        """Returns a block."""
+        return self._blocks[number] if like is not None else from_named(to_named(self._blocks[number]))
+
+    def numbers(self) -> list[int]:
+        """Returns the numbers of the blocks."""
+        return sorted(self._blocks)
+
+    def remove(self, number: int) -> None:
+        """Removes a block."""
+        self._blocks.pop(number, None)
+
+    def read_manifest(self) -> dict[str, Any] | None:
+        """Returns the manifest."""
+        return self._manifest
+
+    def write_manifest(self, manifest: dict[str, Any]) -> None:
+        """Keeps the manifest."""
+        self._manifest = manifest
