@@ -258,7 +258,7 @@ def test_one_member_without_a_lane_axis():
 
 def test_member_calls_functions_as_they_are():
     x, a, s = (value[0] for value in arguments())
-    engine = lanes.Member()
+    engine = lanes.Unbatched()
     agree(engine.leave(engine.call(stacked, *engine.enter((x, a, s), False))), stacked(x, a, s))
 
 

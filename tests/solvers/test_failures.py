@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.solvers.integrate._batching import spaced
+from sciml.solvers.integrate._batching import pad_against_aliasing
 
 pytestmark = pytest.mark.x64
 
@@ -129,7 +129,7 @@ def test_max_steps_of_one_member():
 @pytest.mark.parametrize("last", [1.0, 8.0], ids=["good", "failed"])
 def test_gradients_where_lanes_are_added(loop, last):
     """Over 256 numbers of eight bytes; the lanes that are added repeat the last member and count for nothing."""
-    assert spaced(256, 8) > 256
+    assert pad_against_aliasing(256, 8) > 256
     rates, scale = jnp.linspace(0.1, 0.5, 256).at[-1].multiply(last), jnp.array(1.1)
 
     def of(rates):

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, PartitionSpec as P
 
 import sciml
 from sciml import inspect
-from sciml.solvers.terms._barrier import fence, reads_neighbours
+from sciml.solvers.terms._barrier import reads_neighbours, stage_barrier
 
 
 def diffusion(t, u, args):
@@ -46,22 +46,22 @@ def test_fences_change_nothing(options, monkeypatch):
         vmapped = jax.vmap(jax.value_and_grad(loss, argnums=(0, 1)))
         return jax.jit(vmapped)(jnp.stack([u, 0.5 * u]), jnp.array([0.2, 0.3]))
 
-    fenced = gradient()
+    with_barriers = gradient()
     monkeypatch.setattr("sciml.solvers.terms._field.reads_neighbours", lambda jaxpr: False)
     plain = gradient()
     eps = float(jnp.finfo(u.dtype).eps)
-    jax.tree.map(ft.partial(np.testing.assert_allclose, rtol=1e3 * eps, atol=1e3 * eps), fenced, plain)
+    jax.tree.map(ft.partial(np.testing.assert_allclose, rtol=1e3 * eps, atol=1e3 * eps), with_barriers, plain)
 
 
 def test_derivatives_through_a_fence():
     x = jnp.arange(3.0)
 
     def fn(x):
-        return jnp.sum(fence({"x": jnp.sin(x)}, x[0])["x"] ** 2)
+        return jnp.sum(stage_barrier({"x": jnp.sin(x)}, x[0])["x"] ** 2)
 
     expected = jax.hessian(lambda x: jnp.sum(jnp.sin(x) ** 2))(x)
     np.testing.assert_allclose(jax.hessian(fn)(x), expected, rtol=1e-6, atol=1e-6)
-    assert np.isnan(fence(x, jnp.array(jnp.nan))).all()
+    assert np.isnan(stage_barrier(x, jnp.array(jnp.nan))).all()
 
 
 def test_a_stencil_is_not_repeated_in_every_stage():

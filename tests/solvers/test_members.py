@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.solvers.integrate._batching import aligned, repeated, spaced
+from sciml.solvers.integrate._batching import pad_against_aliasing, pad_to_vector, repeated
 
 COUNT = 25  # gets 26 lanes
 ADJOINTS = {
@@ -52,11 +52,11 @@ def agree(found, expected):
 def test_numbers_of_lanes():
     for itemsize in (2, 4, 8, 16):
         for count in range(1, 3000):
-            lanes = aligned(count, itemsize)
+            lanes = pad_to_vector(count, itemsize)
             assert count <= lanes <= count * 13 / 12
             assert count < 12 or lanes % 2 == 0
-            assert spaced(count, itemsize) * itemsize % 2048
-    assert [aligned(n, 8) for n in (1, 3, 13, 101, 999, 1000, 1001)] == [1, 3, 14, 104, 1000, 1000, 1008]
+            assert pad_against_aliasing(count, itemsize) * itemsize % 2048
+    assert [pad_to_vector(n, 8) for n in (1, 3, 13, 101, 999, 1000, 1001)] == [1, 3, 14, 104, 1000, 1000, 1008]
 
 
 def test_lanes_that_no_member_has():

@@ -162,11 +162,11 @@ def test_shared_network_is_trained_as_by_a_python_loop(options):
         net = eqx.combine(arrays, static)
         return jnp.sum(sciml.solve(lambda t, y, args: net(y) - y, y0, t0=0.0, t1=1.0, **options).ys ** 2)
 
-    together = jax.jit(jax.grad(lambda arrays: jnp.sum(jax.vmap(loss, in_axes=(None, 0))(arrays, STATES))))(arrays)
+    collective = jax.jit(jax.grad(lambda arrays: jnp.sum(jax.vmap(loss, in_axes=(None, 0))(arrays, STATES))))(arrays)
     one = jax.jit(jax.grad(loss))
     each = [one(arrays, y0) for y0 in STATES]
     expected = jax.tree.map(lambda *xs: sum(xs), *each)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9), together, expected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9), collective, expected)
 
 
 def test_a_network_is_a_model_through_filter_grad():

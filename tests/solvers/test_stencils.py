@@ -74,13 +74,13 @@ def launched(monkeypatch):
     """How many steps kernels are traced to take, by this test: what another one traced is forgotten."""
     jax.clear_caches()
     steps = []
-    advance = _stencil_kernel.Passes.advance
+    advance = _stencil_kernel.StencilSteps.advance
 
     def seen(self, *args):
         steps.append(args[-1])
         return advance(self, *args)
 
-    monkeypatch.setattr(_stencil_kernel.Passes, "advance", seen)
+    monkeypatch.setattr(_stencil_kernel.StencilSteps, "advance", seen)
     return steps
 
 

@@ -18,7 +18,7 @@ MOST = 8
 """The largest number of levels: more would save next to nothing, and a program grows with each."""
 
 
-class Room(NamedTuple):
+class Budget(NamedTuple):
     """How much the gradient of a loop may keep; `levels` or `segments` stand in place of `memory`.
 
     Attributes:
@@ -32,7 +32,7 @@ class Room(NamedTuple):
     segments: int | None = None
 
 
-NOTHING = Room(0)
+NOTHING = Budget(0)
 """For a loop that is not recorded."""
 
 

@@ -24,7 +24,7 @@ def while_loop(
     init: _Carry,
     *,
     like: Any = (),
-    together: tuple[str, ...] = (),
+    collective: tuple[str, ...] = (),
 ) -> _Carry:
     """`jax.lax.while_loop` whose carry is promoted to the axes that it or `like` varies over.
 
@@ -33,7 +33,7 @@ def while_loop(
         body: One turn of the loop.
         init: The carry, a PyTree of arrays.
         like: Values that `cond` and `body` close over.
-        together: Mesh axes along which devices must turn equally often, because they talk to each other in
+        collective: Mesh axes along which devices must turn equally often, because they talk to each other in
             `body`. The loop goes on as long as any of them has to. Devices along other axes turn as often, though
             they do not talk to these: XLA has them all meet at some messages. They keep what they had when they
             were done.
@@ -44,18 +44,18 @@ def while_loop(
         """Whether those that this device talks to go on."""
         here = cond(carry)
         # the type of a sum over devices proves that they all see the same
-        return _any(here, tuple(name for name in together if name in vma_of(here)))
+        return _any(here, tuple(name for name in collective if name in vma_of(here)))
 
-    others = _axes_of_others(together) if together else ()
+    others = _axes_of_others(collective) if collective else ()
     if not others:
         return jax.lax.while_loop(going, body, init)
 
-    def turn(held):
+    def iterate(held):
         here, carry = held
         carry = jax.tree.map(partial(jnp.where, here), body(carry), carry)
         return going(carry), carry
 
-    return jax.lax.while_loop(lambda held: _any(held[0], others), turn, (going(init), init))[1]
+    return jax.lax.while_loop(lambda held: _any(held[0], others), iterate, (going(init), init))[1]
 
 
 def packed_while_loop(
@@ -64,11 +64,11 @@ def packed_while_loop(
     init: _Carry,
     *,
     like: Any = (),
-    together: tuple[str, ...] = (),
+    collective: tuple[str, ...] = (),
 ) -> _Carry:
     """`while_loop` that carries scalars of one floating-point dtype in one array.
 
-    On CPUs XLA copies a carry at every turn by a call for each array, which for many scalars takes as long as small
+    On CPUs XLA copies a carry at every iteration by a call for each array, which for many scalars takes as long as small
     steps themselves.
     """
     init = to_varying(init, vma_of((init, like)))
@@ -91,15 +91,15 @@ def packed_while_loop(
         lambda packed: pack(body(unpack(packed))),
         pack(init),
         like=like,
-        together=together,
+        collective=collective,
     )
     return unpack(found)
 
 
-def _axes_of_others(together: tuple[str, ...]) -> tuple[str, ...]:
+def _axes_of_others(collective: tuple[str, ...]) -> tuple[str, ...]:
     """The mesh axes along which there are devices that this one does not talk to."""
     mesh = jax.sharding.get_abstract_mesh()
-    return tuple(sorted(name for name in set(mesh.manual_axes) - set(together) if mesh.shape[name] > 1))
+    return tuple(sorted(name for name in set(mesh.manual_axes) - set(collective) if mesh.shape[name] > 1))
 
 
 def _any(going: Bool[Array, ""], names: tuple[str, ...]) -> Bool[Array, ""]:
@@ -123,9 +123,9 @@ def scan(
         body: One turn of the loop, `(carry, x) -> (carry, y)`.
         init: The carry, a PyTree of arrays.
         xs: Inputs with the loop's axis first, or None.
-        length: The number of turns, where `xs` is None.
+        length: The number of iterations, where `xs` is None.
         reverse: Whether to run from the last input to the first.
-        unroll: How many turns to write out per turn of the compiled loop.
+        unroll: How many iterations to write out per turn of the compiled loop.
         like: Values that `body` closes over.
     """
     init = to_varying(init, vma_of((init, xs, like)))
@@ -148,19 +148,19 @@ def for_loop(
     Args:
         body: One turn of the loop, `(number, carry) -> carry`.
         init: The carry, a PyTree of arrays.
-        length: The number of turns.
+        length: The number of iterations.
         reverse: Whether to count down.
-        unroll: How many turns to write out per turn of the compiled loop.
+        unroll: How many iterations to write out per turn of the compiled loop.
         like: Values that `body` closes over.
     """
 
-    def turn(held, _):
+    def iterate(held, _):
         number, carry = held
         return (number - 1 if reverse else number + 1, body(number, carry)), None
 
     first = jnp.full((), length - 1 if reverse else 0, jnp.int32)
     init = to_varying(init, vma_of((init, like)))
-    return jax.lax.scan(turn, (first, init), None, length=length, unroll=unroll)[0][1]
+    return jax.lax.scan(iterate, (first, init), None, length=length, unroll=unroll)[0][1]
 
 
 def scan_to_end(
@@ -172,13 +172,13 @@ def scan_to_end(
     reverse: bool = False,
     like: Any = (),
 ) -> tuple[_Carry, PyTree]:
-    """`scan` over `xs` and one turn beyond them, which emits nothing: a loop to every stop and on to the end.
+    """`scan` over `xs` and one iteration beyond them, which emits nothing: a loop to every stop and on to the end.
 
     The body is compiled once, which would else stand in the program twice, with all the loops in it.
 
     Args:
-        advance: `(carry, x, beyond) -> carry`; in the turn beyond, `x` is that of the turn before.
-        emit: What is kept of a turn, `(carry, x) -> y`.
+        advance: `(carry, x, beyond) -> carry`; in the iteration beyond, `x` is that of the iteration before.
+        emit: What is kept of an iteration, `(carry, x) -> y`.
         init: The carry, a PyTree of arrays.
         xs: Inputs with the loop's axis first, one at least.
         reverse: Whether to run from the last input to the first.
@@ -190,7 +190,7 @@ def scan_to_end(
     def read(tree, number):
         return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, number, 0, False), tree)
 
-    def turn(held, number):
+    def iterate(held, number):
         carry, ys = held
         beyond = (number < 0) | (number >= count)
         number = jnp.clip(number, 0, count - 1)
@@ -203,5 +203,5 @@ def scan_to_end(
     item = jax.eval_shape(emit, init, read(xs, 0))
     blank = jax.tree.map(lambda y: jnp.zeros((count, *y.shape), y.dtype), item)
     numbers = jnp.arange(-1, count) if reverse else jnp.arange(count + 1)
-    (carry, ys), _ = scan(turn, (init, blank), numbers.astype(jnp.int32), reverse=reverse, like=(xs, like))
+    (carry, ys), _ = scan(iterate, (init, blank), numbers.astype(jnp.int32), reverse=reverse, like=(xs, like))
     return carry, ys

@@ -1,4 +1,4 @@
-"""Truth values that the forward pass of a rule of reverse mode leaves for the way back.
+"""Truth values that the forward pass of a rule of reverse mode leaves for the backward pass.
 
 Under `jax.jit`, JAX keeps the program of a forward pass for each set of arguments that are differentiated, but the
 structure of what it leaves once for all, that of the pass traced last. A truth value in that structure would be another

@@ -14,7 +14,7 @@ from .._types import Args, IntScalarLike, RealScalarLike
 from ..solvers import AbstractAdjoint, solve
 from ..solvers._plan import default_solver, make_plan
 from ..solvers.adjoints._checkpointed import DEFAULT_MEMORY
-from ..solvers.integrate._batching import in_turn, members_of
+from ..solvers.integrate._batching import members_of, sequential
 from ._adjoint_rows import KINDS, AdjointRow, Setting, rows_of
 from ._memory import _human, memory
 
@@ -177,7 +177,7 @@ def adjoint_memory(
 
     numbers = [x for x in jax.tree.leaves((model, y0, args)) if hasattr(x, "dtype")]
     columns = sum(x.size * (1 + jnp.issubdtype(x.dtype, jnp.complexfloating)) for x in numbers if _is_inexact(x))
-    at_once = 1 / members if members_of(plan.stepper, y0) is in_turn else 1.0
+    at_once = 1 / members if members_of(plan.stepper, y0) is sequential else 1.0
     setting = Setting(plan, members * bytes_of(y0), eps, columns, temporaries, at_once)
     return AdjointMemory(rows_of(setting, tuple(adjoints)), budget)
 

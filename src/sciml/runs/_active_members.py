@@ -11,7 +11,7 @@ from .segments._in_axes import Inputs
 _FEWEST = 16  # lanes; fewer are not worth another compilation
 
 
-class Crowd:
+class ActiveMembers:
     """Which members are in the lanes, in the order of their numbers, and the last state of all.
 
     When at most half of the lanes hold a member that still runs, these members move together into fewer lanes.

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..stores._atomic import StoreError
 from ..stores._hosts import Hosts
-from ._active_members import Crowd
+from ._active_members import ActiveMembers
 from ._resume import payload
 from ._sharding import laid_out_like
 from ._writer import FrameWriter
@@ -39,7 +39,7 @@ class _Flight(NamedTuple):
 
 def drive(
     segment: AbstractSegment,
-    crowd: Crowd,
+    active_members: ActiveMembers,
     writer: FrameWriter,
     hosts: Hosts,
     *,
@@ -51,7 +51,7 @@ def drive(
 
     Args:
         segment: What to run.
-        crowd: The members, and what they go on from.
+        active_members: The members, and what they go on from.
         writer: Takes frames and checkpoints.
         hosts: The processes that the run spans.
         number: Of the checkpoint that the run goes on from.
@@ -60,7 +60,7 @@ def drive(
     """
     began = saved = time.perf_counter()
     flight, safe = None, True
-    here, ids = crowd.carry, crowd.ids
+    here, ids = active_members.carry, active_members.ids
     info = segment.info(here)
     done = _done(segment, info)
     try:
@@ -70,38 +70,38 @@ def drive(
             ending, due, broken = hosts.agree(ending, now - saved >= checkpoint_every, writer.failed)
             if broken and not hosts.leads:
                 raise StoreError("Process 0, which writes the frames, could not; its error says why.")
-            launched = None if ending else _launch(segment, crowd, hosts)
+            launched = None if ending else _launch(segment, active_members, hosts)
             if flight is not None:
                 safe = False
                 info = Info(*map(np.asarray, flight.info))
                 writer.put(flight.frames.values, flight.frames.valid, flight.ids)
                 done = _done(segment, info)
                 report(_slowest(info, done), info)
-                if flight.ids is not None and crowd.ids is not None:
-                    done = done[np.searchsorted(flight.ids, crowd.ids)]
-                number, here, ids, safe = number + 1, crowd.carry, crowd.ids, True
+                if flight.ids is not None and active_members.ids is not None:
+                    done = done[np.searchsorted(flight.ids, active_members.ids)]
+                number, here, ids, safe = number + 1, active_members.carry, active_members.ids, True
                 if ending or np.all(done) or due:
                     saved = time.perf_counter()
-                    writer.checkpoint(number, payload(crowd.all(here, ids), ids))
+                    writer.checkpoint(number, payload(active_members.all(here, ids), ids))
                 if ending or np.all(done):
                     break
             assert launched is not None  # the loop ends otherwise
-            crowd.carry, flight = launched
-            crowd.compact(done)
+            active_members.carry, flight = launched
+            active_members.compact(done)
     except KeyboardInterrupt:
         if safe and not hosts.several:  # the processes may be at different places
-            writer.checkpoint(number, payload(crowd.all(here, ids), ids))
+            writer.checkpoint(number, payload(active_members.all(here, ids), ids))
         raise
     finally:
         writer.close()
-    return Outcome(crowd.all(here, ids), bool(np.all(done)), time.perf_counter() - began)
+    return Outcome(active_members.all(here, ids), bool(np.all(done)), time.perf_counter() - began)
 
 
-def _launch(segment: AbstractSegment, crowd: Crowd, hosts: Hosts) -> tuple[Carry, _Flight]:
-    carry, frames, info = segment.advance(crowd.inputs, crowd.carry)
-    carry = laid_out_like(carry, crowd.carry)
+def _launch(segment: AbstractSegment, active_members: ActiveMembers, hosts: Hosts) -> tuple[Carry, _Flight]:
+    carry, frames, info = segment.advance(active_members.inputs, active_members.carry)
+    carry = laid_out_like(carry, active_members.carry)
     frames, info = hosts.whole((frames, info))
-    return carry, _Flight(frames, info, crowd.ids)
+    return carry, _Flight(frames, info, active_members.ids)
 
 
 def _done(segment: AbstractSegment, info: Info) -> np.ndarray:

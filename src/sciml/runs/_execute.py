@@ -13,7 +13,7 @@ from ..stores._hosts import hosts_of
 from ..stores._manifest import open_run
 from ..stores._memory_store import MemoryStore
 from ..stores._npz_store import NpzStore
-from ._active_members import Crowd
+from ._active_members import ActiveMembers
 from ._drive import drive
 from ._frames import Frames
 from ._prepare import frame_of, frames_per_block
@@ -84,15 +84,21 @@ def execute(
         point = last_point(checkpoints, start, frame, inputs.members)
     if point is None:
         point = Point(0, start, None, 0, None)
-    crowd = Crowd(inputs, point.carry, point.ids)
+    active_members = ActiveMembers(inputs, point.carry, point.ids)
     writer = FrameWriter(
         store, checkpoints, block=block, ts=ts, members=inputs.members, done=point.frames, pending=point.held,
         hosts=hosts,
     )  # fmt: skip
     shown = progress if hosts.leads or callable(progress) else False
-    with reporting(shown, segment, crowd.carry, name=name) as report:
+    with reporting(shown, segment, active_members.carry, name=name) as report:
         outcome = drive(
-            segment, crowd, writer, hosts, number=point.number, checkpoint_every=float(checkpoint_every), report=report
+            segment,
+            active_members,
+            writer,
+            hosts,
+            number=point.number,
+            checkpoint_every=float(checkpoint_every),
+            report=report,
         )
     frames = Frames(store, writer.frames, block, frame)
     run = Run(frames, store, inputs.members, space=space, ts=ts[: writer.frames], **ending(segment, inputs, outcome))

@@ -18,7 +18,7 @@ from ..solvers.control._pid import Tolerances
 from .segments._abstract import AbstractSegment, Carry
 from .segments._diffrax_stepper import from_any
 from .segments._in_axes import Inputs
-from .segments._solve_segment import MarchSegment
+from .segments._solve_segment import SolveSegment
 from .segments._stencil_blocks import size_of
 from .segments._stops import Stops
 
@@ -40,7 +40,7 @@ def check_concrete(arrays: PyTree, *, where: str = "simulate", **times: Any) -> 
 
 
 def plan_of(y0: PyTree, *, max_steps: Any, solver: Any, **options: Any) -> tuple[Plan, Times, Tolerances | None]:
-    """Returns how to run a march with the arguments of `solve`, in sciml's own loop whatever the solver.
+    """Returns how to run an integration with the arguments of `solve`, in sciml's own loop whatever the solver.
 
     Raises:
         ValueError: If an argument is out of range, or a solver or controller cannot run in segments.
@@ -114,7 +114,7 @@ def segment_of(
     members: int | None,
     steps: int | None,
     impl: str | None = None,
-) -> MarchSegment:
+) -> SolveSegment:
     """Returns the segment; its size depends on that of the states, so that a run that goes on has the same one."""
     saves = 0 if elapsed is None else len(elapsed)
     slots, most = sizes_of(sum(x.nbytes for x in jax.tree.leaves(y0)) * (members or 1), saves)
@@ -122,7 +122,7 @@ def segment_of(
     span = abs(times.t1 - times.t0)
     block = 0 if impl is None else size_of(elapsed, float(span), abs(float(times.dt)), steps)
     held = jnp.concatenate([jnp.asarray([] if elapsed is None else elapsed, span.dtype), jnp.full(slots, span)])
-    return MarchSegment(
+    return SolveSegment(
         times=times,
         elapsed=held,
         tolerances=tolerances,

@@ -15,7 +15,7 @@ from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..kernels._use import asked
 from ..solvers._plan import default_solver
 from ..solvers._stable_step import settle_step
-from ..solvers.integrate._stencil_kernel import turn_down, way_of
+from ..solvers.integrate._stencil_kernel import backend_of, decline
 from ..solvers.terms._field import arrays_of, check_signature
 from ..stores._abstract import AbstractStore
 from . import _prepare
@@ -138,15 +138,15 @@ def simulate(
     plan, times, tolerances = _prepare.plan_of(one[1], dt=dt, max_steps=max_steps, **given)
     times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
     stops = read_stops(stop, elapsed is not None)
-    impl = way_of(model, asked(impl))
+    impl = backend_of(model, asked(impl))
     if plan.control is not None or inputs.members is not None:
-        impl = turn_down(model, impl, "its steps are chosen by the error" if plan.control else "it has members")
+        impl = decline(model, impl, "its steps are chosen by the error" if plan.control else "it has members")
     segment = _prepare.segment_of(
         one[1], times, elapsed, tolerances, plan, output, stops, inputs.members,
         None if segment_steps is None else check_count(segment_steps, "segment_steps", "simulate"), impl,
     )  # fmt: skip
     if impl is not None and segment.impl is None:
-        turn_down(model, impl, "its saved times are not whole steps apart, two or more")
+        decline(model, impl, "its saved times are not whole steps apart, two or more")
     return execute(
         segment, inputs, segment.start(inputs), ts,
         name="simulate",

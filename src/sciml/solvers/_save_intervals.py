@@ -17,15 +17,15 @@ from jaxtyping import PyTree
 from .._checks import concrete
 from .._jax._loops import scan
 from ._plan import Plan
-from .integrate._fixed_steps import Steps
+from .integrate._fixed_steps import FixedLoop
 from .integrate._integrator import Operands
 from .integrate._result import Result
 
 _MOST = 8
-"""So many stretches of different lengths make programs that are too large to compile."""
+"""So many segments of different lengths make programs that are too large to compile."""
 
 
-def cuts_of(saveat: Any, t0: Any, t1: Any, dt: Any, plan: Plan, dtype: Any) -> tuple[int, ...] | None:
+def intervals_of(saveat: Any, t0: Any, t1: Any, dt: Any, plan: Plan, dtype: Any) -> tuple[int, ...] | None:
     """Returns the numbers of steps after which states are saved; None where saved times are not at the ends of steps.
 
     Args:
@@ -51,7 +51,7 @@ def cuts_of(saveat: Any, t0: Any, t1: Any, dt: Any, plan: Plan, dtype: Any) -> t
     return found if len(list(itertools.groupby(np.diff([0, *found])))) <= _MOST else None
 
 
-def run(loop: Steps, adjoint: Any, y0: PyTree, operands: Operands, cuts: tuple[int, ...]) -> Result:
+def run(loop: FixedLoop, adjoint: Any, y0: PyTree, operands: Operands, intervals: tuple[int, ...]) -> Result:
     """Runs all steps of a loop and returns the states after some of them.
 
     Args:
@@ -59,7 +59,7 @@ def run(loop: Steps, adjoint: Any, y0: PyTree, operands: Operands, cuts: tuple[i
         adjoint: How it is differentiated.
         y0: The initial state.
         operands: What it depends on.
-        cuts: The numbers of steps after which states are saved, in order.
+        intervals: The numbers of steps after which states are saved, in order.
     """
     assert operands.dt is not None  # equal steps have their size
     dt, none = operands.dt, jnp.zeros((), jnp.int32)
@@ -67,13 +67,13 @@ def run(loop: Steps, adjoint: Any, y0: PyTree, operands: Operands, cuts: tuple[i
 
     def stretch(carry: tuple, count: int, tail: bool) -> tuple:
         y, before = carry
-        rest = operands.span - cuts[-1] * dt if tail else count * dt
+        rest = operands.span - intervals[-1] * dt if tail else count * dt
         here = dataclasses.replace(loop, count=count, tail=tail)
         result = adjoint.run(here, y, operands._replace(saves=None, span=rest), False)
         return result.ys, _after(before, result)
 
     carry, saved = (y0, before), []
-    for gap, group in itertools.groupby(np.diff([0, *cuts]).tolist()):
+    for gap, group in itertools.groupby(np.diff([0, *intervals]).tolist()):
         repeats = len(list(group))
         if gap == 0:
             saved += [jax.tree.map(lambda x: x[None], carry[0])] * repeats
@@ -85,15 +85,15 @@ def run(loop: Steps, adjoint: Any, y0: PyTree, operands: Operands, cuts: tuple[i
 
         carry, ys = scan(save, carry, length=repeats, like=operands)
         saved.append(ys)
-    if loop.count > cuts[-1] or loop.tail:
-        carry = stretch(carry, loop.count - cuts[-1], loop.tail)
+    if loop.count > intervals[-1] or loop.tail:
+        carry = stretch(carry, loop.count - intervals[-1], loop.tail)
     result = carry[1]
     elapsed = jnp.where(result.status == 0, operands.span, result.elapsed)
     return result._replace(ys=jax.tree.map(lambda *xs: jnp.concatenate(xs), *saved), elapsed=elapsed)
 
 
 def _after(before: Result, result: Result) -> Result:
-    """The counts of both stretches, and the status of the first that failed."""
+    """The counts of both segments, and the status of the first that failed."""
     good = before.status == 0
     return Result(
         None,

@@ -19,21 +19,21 @@ from ..kernels.lanes import Lanes
 from . import _diffrax_fallback
 from ._plan import Plan, Times, default_solver, make_plan
 from ._runtime_checks import misplaced, out_of_range
-from ._save_intervals import cuts_of, run as run_cut
+from ._save_intervals import intervals_of, run as run_intervals
 from ._solution import Solution, Stats
 from ._stable_step import settle_step
 from .adjoints import AbstractAdjoint, Checkpointed, Direct
-from .control._collective import check_adjoint, check_apart, make_together
+from .control._collective import check_adjoint, check_independent, make_collective
 from .control._pid import Tolerances
-from .integrate._ensemble_kernel import way_of as way_of_members
-from .integrate._fixed_steps import Steps
-from .integrate._integrator import March, Operands, known
-from .integrate._refill import Refill
-from .integrate._stencil_kernel import make_passes, turn_down, way_of
-from .integrate._while_loop import Loop
+from .integrate._ensemble_kernel import backend_of as backend_of_members
+from .integrate._fixed_steps import FixedLoop
+from .integrate._integrator import Integrator, Operands, known
+from .integrate._refill import RefillLoop
+from .integrate._stencil_kernel import backend_of, decline, make_stencil_steps
+from .integrate._while_loop import AdaptiveLoop
 from .methods._stepper import AbstractStepper
 from .terms._field import arrays_of, check_signature
-from .terms._split_field import Parts, bind
+from .terms._split_field import SplitField, bind
 
 
 def solve(
@@ -148,13 +148,13 @@ def solve(
         raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {schedule!r}.')
     times = dataclasses.replace(times, longest=longest)
     impl = asked(impl)
-    of_cells, cuts = way_of(model, impl), None
-    if of_cells is not None:  # else nobody asks for a kernel
+    cell_backend, intervals = backend_of(model, impl), None
+    if cell_backend is not None:  # else nobody asks for a kernel
         if plan.stepper is not None and times.saves is not None:
-            cuts = cuts_of(saveat, t0, t1, dt, plan, times.t0.dtype)
-        if (plan.steps is None and cuts is None) or not isinstance(adjoint, Checkpointed | Direct):
-            of_cells = turn_down(model, of_cells, _reason(plan, times, cuts, adjoint))
-    impl = way_of_members(impl, plan.stepper, adjoint, schedule) if of_cells is None else "xla"
+            intervals = intervals_of(saveat, t0, t1, dt, plan, times.t0.dtype)
+        if (plan.steps is None and intervals is None) or not isinstance(adjoint, Checkpointed | Direct):
+            cell_backend = decline(model, cell_backend, _reason(plan, times, intervals, adjoint))
+    impl = backend_of_members(impl, plan.stepper, adjoint, schedule) if cell_backend is None else "xla"
     if plan.stepper is None:
         sol = _diffrax_fallback.solve(
             model, y0, args, times, tolerances, plan.max_steps, solver, controller, saveat, adjoint
@@ -162,7 +162,9 @@ def solve(
     else:
         # what is known now is no variable of a derivative
         constant = all(map(concrete, jax.tree.leaves((model, args))))
-        sol = _solve(model, y0, args, times, tolerances, plan, adjoint, schedule, constant, impl, of_cells, cuts)
+        sol = _solve(
+            model, y0, args, times, tolerances, plan, adjoint, schedule, constant, impl, cell_backend, intervals
+        )
     sol = dataclasses.replace(sol, solver=type(solver).__name__)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, reached=sol.t_reached)
@@ -181,8 +183,8 @@ def _solve(
     schedule: str,
     constant: bool,
     impl: str,
-    of_cells: str | None,
-    cuts: tuple[int, ...] | None,
+    cell_backend: str | None,
+    intervals: tuple[int, ...] | None,
 ) -> Solution:
     assert plan.stepper is not None  # else diffrax runs the solve
     if plan.forwards is None:
@@ -194,7 +196,7 @@ def _solve(
     length = direction * dt if plan.equal else None
     field, operands = plan.stepper.close(model, times.t0, y0, args, length)
     # cotangents of tables cost as much as what the tables save
-    constant = constant and isinstance(field, Parts) and not field.captures
+    constant = constant and isinstance(field, SplitField) and not field.captures
     refused = out_of_range(y0, times, tolerances, plan)
     saves, missed = None, None
     if times.saves is not None:
@@ -218,29 +220,37 @@ def _solve(
     y0, consistent = plan.stepper.prepare(bound, start, y0)
     if consistent is not None:
         y0 = known(y0, consistent)
-    together = make_together(plan.norm, y0)
-    if together.axes:
+    collective = make_collective(plan.norm, y0)
+    if collective.axes:
         check_adjoint(adjoint)
     elif plan.norm is None and plan.steps is None:
-        check_apart(lambda t, y, held: field(t, y, held), times.t0, y0, operands)
-    march = March(field, plan.stepper, plan.control, saves is not None, together, constant)
-    passes = None
-    if of_cells is not None:
-        passes = make_passes(plan.stepper, model, y0, args, direction * dt, of_cells)
+        check_independent(lambda t, y, held: field(t, y, held), times.t0, y0, operands)
+    integrator = Integrator(field, plan.stepper, plan.control, saves is not None, collective, constant)
+    stencil_steps = None
+    if cell_backend is not None:
+        stencil_steps = make_stencil_steps(plan.stepper, model, y0, args, direction * dt, cell_backend)
     if plan.steps is not None:
-        loop = Steps(march, Lanes(None), plan.steps, plan.tail, passes=passes, impl=impl)
+        loop = FixedLoop(integrator, Lanes(None), plan.steps, plan.tail, stencil_steps=stencil_steps, impl=impl)
     else:
         times_differ = plan.differentiable_times
-        loop = Loop(march, Lanes(None), plan.max_steps, times_differ, count=plan.count, tail=plan.tail, impl=impl)
-        loop = Refill(loop) if schedule == "refill" else loop
-    if passes is not None and cuts is not None and plan.count is not None:
-        whole = Steps(dataclasses.replace(march, dense=False), Lanes(None), plan.count, plan.tail, passes=passes)
-        result = run_cut(whole, adjoint, y0, inputs, cuts)
+        loop = AdaptiveLoop(
+            integrator, Lanes(None), plan.max_steps, times_differ, count=plan.count, tail=plan.tail, impl=impl
+        )
+        loop = RefillLoop(loop) if schedule == "refill" else loop
+    if stencil_steps is not None and intervals is not None and plan.count is not None:
+        whole = FixedLoop(
+            dataclasses.replace(integrator, dense=False),
+            Lanes(None),
+            plan.count,
+            plan.tail,
+            stencil_steps=stencil_steps,
+        )
+        result = run_intervals(whole, adjoint, y0, inputs, intervals)
     else:
         result = adjoint.run(loop, y0, inputs, plan.differentiable_times)
 
     ys = result.ys
-    result = together.agreed(result._replace(ys=None))
+    result = collective.replicated(result._replace(ys=None))
     status = result.status
     if consistent is not None:
         status = jnp.where(consistent, status, int(Status.inconsistent_start)).astype(status.dtype)
@@ -262,7 +272,7 @@ def _solve(
     return Solution(ts, ys, status, reached, Stats(result.accepted, result.rejected, evaluations, result.executed))
 
 
-def _reason(plan: Plan, times: Times, cuts: tuple[int, ...] | None, adjoint: AbstractAdjoint) -> str:
+def _reason(plan: Plan, times: Times, intervals: tuple[int, ...] | None, adjoint: AbstractAdjoint) -> str:
     """Why no kernel runs a solve, whatever the model."""
     if plan.stepper is None:
         return "diffrax runs it"
@@ -270,7 +280,7 @@ def _reason(plan: Plan, times: Times, cuts: tuple[int, ...] | None, adjoint: Abs
         return "its steps are chosen by the error"
     if plan.count is None:
         return "the number of its steps is traced"
-    if plan.steps is None and cuts is None:
+    if plan.steps is None and intervals is None:
         return "it saves between steps, or at too many different distances"
     return f"`adjoint={type(adjoint).__name__}()` has steps of its own"
 

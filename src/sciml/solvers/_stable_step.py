@@ -15,7 +15,7 @@ from jaxtyping import Array, PyTree
 from .._checks import check_step, check_time, concrete, no_instance, time_dtype
 from .._types import Args, Y
 from ._plan import fixed_steps
-from .control._collective import make_together
+from .control._collective import make_collective
 from .control._stability import Stability, says_spectrum
 from .methods._runge_kutta import from_diffrax
 from .methods._solver import AbstractSteppingSolver
@@ -119,7 +119,7 @@ def settle_step(
     if not all(map(concrete, (start, end, limit))):
         limit = jax.lax.stop_gradient(limit)
         if norm is not None:
-            limit = -make_together(norm, y0).agreed(-limit)
+            limit = -make_collective(norm, y0).replicated(-limit)
         if step is not None:
             return dt, limit
         span = end - start

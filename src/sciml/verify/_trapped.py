@@ -43,7 +43,7 @@ def oscillator_state(
         from sciml.verify import oscillator_state
 
         x = jnp.linspace(-8.0, 8.0, 161)
-        psi = oscillator_state(x, jnp.pi / 5, level=2)  # a turn by pi / 2
+        psi = oscillator_state(x, jnp.pi / 5, level=2)  # an iteration by pi / 2
         assert jnp.max(jnp.abs(psi.real)) < 1e-5
         assert abs(0.1 * jnp.sum(jnp.abs(psi) ** 2) - 1) < 1e-5
         ```

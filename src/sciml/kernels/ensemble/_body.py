@@ -42,7 +42,7 @@ class Body:
     """A kernel of one loop.
 
     Attributes:
-        results: The dtypes of the results' elements, in order; the last is the number of turns.
+        results: The dtypes of the results' elements, in order; the last is the number of iterations.
         saved: The dtypes of the elements that are saved at each target.
         saves: The number of targets.
 
@@ -147,7 +147,7 @@ class Body:
         }
 
         def inputs() -> list[Array]:
-            """What members share is read anew at every turn, so that it takes no registers."""
+            """What members share is read anew at every iteration, so that it takes no registers."""
             found = []
             for k, (leaf, (number, first)) in enumerate(zip(self._inputs, self._places)):
                 rows = range(first, first + math.prod(leaf.shape))
@@ -155,42 +155,42 @@ class Body:
             return found
 
         state = self._pack(machine.call(self.start, *inputs()))
-        turns = jnp.zeros((), jnp.int32)
+        iterations = jnp.zeros((), jnp.int32)
         if isinstance(self.loop, UntilDone):
-            turns, state = self._until_done(machine, inputs, turns, state, targets, saved)
+            iterations, state = self._until_done(machine, inputs, iterations, state, targets, saved)
         else:
-            turns, state = self._counted(machine, inputs, state)
+            iterations, state = self._counted(machine, inputs, state)
         values = self._pack(machine.call(self.result, *self._unpack(state), *inputs()))
-        values.append(jnp.broadcast_to(turns, self.lanes))
+        values.append(jnp.broadcast_to(iterations, self.lanes))
         self._write(machine, outs, 0, self.results, values)
 
-    def _until_done(self, machine, inputs, turns, state, targets, saved) -> tuple[Array, list[Array]]:
-        def until(turns, state, target):
+    def _until_done(self, machine, inputs, iterations, state, targets, saved) -> tuple[Array, list[Array]]:
+        def until(iterations, state, target):
             def going(carry):
                 return machine.any(machine.call(self.pending, *self._unpack(carry[1]), target)[0])
 
-            def turn(carry):
-                turns, state = carry
-                return turns + 1, self._pack(machine.call(self.advance, *self._unpack(state), *inputs(), target))
+            def iterate(carry):
+                iterations, state = carry
+                return iterations + 1, self._pack(machine.call(self.advance, *self._unpack(state), *inputs(), target))
 
-            return while_loop(going, turn, (turns, state))
+            return while_loop(going, iterate, (iterations, state))
 
         end = machine.call(self.end, *inputs())[0]
         if not self.saves:
-            return until(turns, state, end)
+            return until(iterations, state, end)
 
         def save(number, carry):
-            turns, state = carry
+            iterations, state = carry
             read = machine.own if self._targets_batched else machine.shared
             target = read(targets, jnp.minimum(number, np.int32(self.saves - 1)))
             target = jnp.where(jnp.broadcast_to(number == self.saves, self.lanes), end, target)
-            turns, state = until(turns, state, target)
+            iterations, state = until(iterations, state, target)
             values = self._pack(machine.call(self.save, *self._unpack(state), *inputs(), target))
             self._write(machine, saved, number, self.saved, values)
-            return turns, state
+            return iterations, state
 
         # the end is one more target, so that the program has one loop, and what is saved there goes to waste
-        return _repeat(self.saves + 1, save, (turns, state))
+        return _repeat(self.saves + 1, save, (iterations, state))
 
     def _counted(self, machine, inputs, state) -> tuple[Array, list[Array]]:
         assert isinstance(self.loop, Counted)
@@ -229,20 +229,20 @@ class Body:
             rows[dtype] += 1
 
     def collect(self, outs: list[Array], saved: list[Array]) -> tuple[PyTree, PyTree, Array]:
-        """Returns the results, what was saved, targets first, and the number of turns, members last.
+        """Returns the results, what was saved, targets first, and the number of iterations, members last.
 
         Args:
             outs: The results for each dtype, of shape `(elements, members)`.
             saved: What was saved for each dtype, `(saves * elements, members)`.
         """
         of_members = [x.reshape(1, *x.shape) for x in outs]
-        (*values, turns) = self._rows(of_members, self.results)
+        (*values, iterations) = self._rows(of_members, self.results)
         result = self._shaped(self.result.out, [x[0] for x in values], 0)
         found = None
         if self.saves:
             split = [x.reshape(self.saves + 1, -1, x.shape[-1])[: self.saves] for x in saved]
             found = self._shaped(self.saved_out, self._rows(split, self.saved), 1)
-        return result, found, turns[0]
+        return result, found, iterations[0]
 
     def _rows(self, arrays: list[Array], dtypes: list) -> list[Array]:
         kinds = kinds_of(dtypes)
@@ -264,13 +264,13 @@ class Body:
 
 
 def _repeat(times: int, body: Callable[[Array, Any], Any], carry: Any) -> Any:
-    """Returns the carry after some turns; `fori_loop` counts them in 64 bits, where these are enabled."""
+    """Returns the carry after some iterations; `fori_loop` counts them in 64 bits, where these are enabled."""
 
-    def turn(counted):
+    def iterate(counted):
         number, carry = counted
         return number + 1, body(number, carry)
 
-    return while_loop(lambda counted: counted[0] < times, turn, (jnp.zeros((), jnp.int32), carry))[1]
+    return while_loop(lambda counted: counted[0] < times, iterate, (jnp.zeros((), jnp.int32), carry))[1]
 
 
 def kinds_of(dtypes: list) -> list:

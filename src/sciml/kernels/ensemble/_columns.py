@@ -1,6 +1,6 @@
 r"""A loop of one member together with its tangents along single numbers of its inputs: the columns of a Jacobian.
 
-With a state $s$ and inputs $x$, a turn $s' = \Phi(s, x)$ takes every column $c$ along,
+With a state $s$ and inputs $x$, an iteration $s' = \Phi(s, x)$ takes every column $c$ along,
 
 $$\dot s_c' = \frac{\partial \Phi}{\partial s} \dot s_c + \frac{\partial \Phi}{\partial x} e_c.$$
 

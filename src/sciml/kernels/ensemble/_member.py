@@ -8,15 +8,15 @@ from jaxtyping import Array, PyTree
 
 
 class UntilDone(NamedTuple):
-    """A loop whose number of turns no one knows, as with error control; saves on the way.
+    """A loop whose number of iterations no one knows, as with error control; saves on the way.
 
     `inputs` is a PyTree of arrays; `state` one of the loop's own, which keeps its shapes and dtypes.
 
     Attributes:
-        start: `start(inputs)` returns the state before the first turn.
+        start: `start(inputs)` returns the state before the first iteration.
         end: `end(inputs)` returns the last target.
         pending: `pending(state, target)` says whether the member has yet to come to a target.
-        advance: `advance(state, inputs, target)` takes a turn; leaves a member that has come there as it is.
+        advance: `advance(state, inputs, target)` takes an iteration; leaves a member that has come there as it is.
         saved: `saved(state, inputs, target)` returns what is saved at a target.
         result: `result(state, inputs)` returns what is left at the end.
     """
@@ -37,7 +37,7 @@ class Counted(NamedTuple):
         step: `step(state, inputs, number)` takes the step of a number, an int32.
         look: `look(state, number)` looks at the state after so many steps.
         result: `result(state, inputs)` returns what is left at the end.
-        stretches: The numbers of the first step, of stretches and of steps in each: the state is looked at after each.
+        segments: The numbers of the first step, of segments and of steps in each: the state is looked at after each.
     """
 
     start: Callable[[PyTree], PyTree]

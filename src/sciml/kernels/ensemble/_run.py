@@ -27,7 +27,7 @@ def run(body: Body, members: Members, interpret: Any = False) -> tuple[PyTree, P
         interpret: False; True to run the body without its machine; or JAX's parameters of its interpreter.
 
     Returns:
-        The results, what was saved, and the number of turns that each member's lane executed, members last.
+        The results, what was saved, and the number of iterations that each member's lane executed, members last.
     """
     operands = body.operands(members)
     if interpret:

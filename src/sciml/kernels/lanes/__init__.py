@@ -1,7 +1,7 @@
 """A model written for one member, evaluated over many members in a last axis.
 
 - `Lanes`: runs a member's function over lanes.
-- `Member`: the same interface for one member as it is.
+- `Unbatched`: the same interface for one member as it is.
 - `batched`: makes `jax.vmap` of a function one call over lanes.
 - `differentiable`: the same for a function with a rule of reverse mode.
 - `is_value`: tells lane values, which are leaves as far as a member's PyTrees are concerned.
@@ -11,4 +11,4 @@
 from ._batched import batched as batched
 from ._differentiable import differentiable as differentiable
 from ._interpret import is_value as is_value
-from ._lanes import Lanes as Lanes, Member as Member, fallbacks as fallbacks
+from ._lanes import Lanes as Lanes, Unbatched as Unbatched, fallbacks as fallbacks

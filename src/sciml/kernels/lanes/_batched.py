@@ -1,4 +1,4 @@
-"""Turns `jax.vmap` of a function into one call over lanes, however many `vmap`s are nested."""
+"""Iterations `jax.vmap` of a function into one call over lanes, however many `vmap`s are nested."""
 
 from collections.abc import Callable
 from typing import Any

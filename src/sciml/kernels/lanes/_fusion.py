@@ -314,5 +314,5 @@ def _apply(eqn: Any, rows: list[Array], lanes: tuple[int, ...]) -> list[Array]:
     result = eqn.primitive.bind(*promote(rows), **params)
     if name in CHEAP or not jnp.issubdtype(result.dtype, jnp.floating):
         return [result]
-    # XLA fuses no dear operation with several uses. This is one use, and no operation to LLVM
+    # XLA fuses no slow operation with several uses. This is one use, and no operation to LLVM
     return [jax.lax.clamp(np.asarray(-np.inf, result.dtype), result, np.asarray(np.inf, result.dtype))]

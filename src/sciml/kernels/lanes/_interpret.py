@@ -260,8 +260,8 @@ def _operations(eqn) -> int:
     inner = list(programs_within(eqn))
     if not inner:
         return sum(math.prod(v.aval.shape) for v in eqn.outvars if hasattr(v.aval, "shape"))
-    turns = eqn.params["length"] if eqn.primitive.name == "scan" else 1
-    return turns * sum(_operations(e) for jaxpr in inner for e in jaxpr.eqns)
+    iterations = eqn.params["length"] if eqn.primitive.name == "scan" else 1
+    return iterations * sum(_operations(e) for jaxpr in inner for e in jaxpr.eqns)
 
 
 def _evaluate_scan(eqn, inputs: Sequence[Scattered], ev: _Evaluation) -> list[Value]:
@@ -272,8 +272,8 @@ def _evaluate_scan(eqn, inputs: Sequence[Scattered], ev: _Evaluation) -> list[Va
     carry: list[Value] = list(inputs[consts_count : consts_count + carry_count])
     xs = inputs[consts_count + carry_count :]
     ys = []
-    for turn in reversed(range(length)) if reverse else range(length):
-        x = [Scattered(v.elements[turn : turn + 1].reshape(v.shape[1:]), v.dtype) for v in xs]
+    for iteration in reversed(range(length)) if reverse else range(length):
+        x = [Scattered(v.elements[iteration : iteration + 1].reshape(v.shape[1:]), v.dtype) for v in xs]
         out = _evaluate(closed.jaxpr, closed.consts, [*consts, *carry, *x], ev)
         carry = out[:carry_count]
         ys.append(out[carry_count:])

@@ -22,7 +22,7 @@ class Lanes(eqx.Module):
     Attributes:
         count: The number of lanes, or None for one member.
         reverse: Whether reverse mode may go through what is called; where not, forward mode is faster.
-        totals: Whether a way back over these lanes returns one cotangent in all of what members share, where it can.
+        shared_cotangents: Whether a backward pass over these lanes returns one cotangent in all of what members share, where it can.
 
     Example:
         ```python
@@ -38,7 +38,7 @@ class Lanes(eqx.Module):
 
     count: int | None = eqx.field(static=True)
     reverse: bool = eqx.field(static=True, default=True)
-    totals: bool = eqx.field(static=True, default=False)
+    shared_cotangents: bool = eqx.field(static=True, default=False)
 
     def enter(self, tree: PyTree[Array], batched: bool | Sequence[bool]) -> PyTree:
         """Returns arrays as lane values.
@@ -85,7 +85,7 @@ class Lanes(eqx.Module):
         """
         return jax.tree.map(lambda v: take(v, members), tree, is_leaf=is_value)
 
-    def leave_totals(self, tree: PyTree) -> PyTree[Array]:
+    def leave_shared(self, tree: PyTree) -> PyTree[Array]:
         """Returns lane values as arrays, members last on every leaf but those that all members share."""
 
         def array(value: Value) -> Array:
@@ -113,7 +113,7 @@ class Lanes(eqx.Module):
         return jnp.any(gather(condition, self.count).array)
 
 
-class Member(eqx.Module):
+class Unbatched(eqx.Module):
     """The interface of `Lanes` for one member as it is: functions run unchanged, open to every transformation.
 
     Example:

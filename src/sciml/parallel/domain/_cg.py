@@ -47,19 +47,19 @@ class Rule(NamedTuple):
         rtol: How small the residual must become, over the norm of the right-hand side.
         atol: How small it must become at least.
         max_steps: The limit on iterations.
-        together: The mesh axes along which devices iterate together.
+        collective: The mesh axes along which devices iterate together.
     """
 
     dot: Callable[[PyTree, PyTree], Array]
     rtol: RealScalarLike
     atol: RealScalarLike
     max_steps: int
-    together: tuple[str, ...]
+    collective: tuple[str, ...]
 
 
 def cg(operator: Callable[[PyTree], PyTree], b: PyTree, rule: Rule) -> LinearSolution:
     """Solves `operator(x) = b`; see `Domain.cg`."""
-    program, consts, b = _as_program(operator, b, rule.together)
+    program, consts, b = _as_program(operator, b, rule.collective)
 
     @jax.custom_vjp
     def solve(consts, b):
@@ -93,13 +93,13 @@ def _summed(cotangent: Array, axes: frozenset) -> Array:
     return jax.lax.psum(cotangent, more) if more else cotangent
 
 
-def _as_program(operator: Callable, b: PyTree, together: tuple[str, ...]) -> tuple[Callable, list, PyTree]:
+def _as_program(operator: Callable, b: PyTree, collective: tuple[str, ...]) -> tuple[Callable, list, PyTree]:
     """Returns the operator as a function of what it closes over and of a field; the rule may close over nothing.
 
     What it closes over keeps its type. Where it is the same on all devices, its cotangent is then the
     sum over them by JAX's own rules.
     """
-    b = to_varying(b, vma_of(b) | frozenset(together))
+    b = to_varying(b, vma_of(b) | frozenset(collective))
     closed, out = jax.make_jaxpr(operator, return_shape=True)(b)
     structure = jax.tree.structure(b)
     shapes = [jnp.shape(x) for x in jax.tree.leaves(b)]
@@ -137,15 +137,15 @@ def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, rule: Rule) -> Lin
 
     zero = jax.tree.map(jnp.zeros_like, b)
     carry = (zero, b, b, start, jnp.zeros((), jnp.int32))
-    x, _, _, square, number = while_loop(going, turn, carry, together=rule.together)
-    square, number = _same(square, rule.together), _same(number, rule.together)
+    x, _, _, square, number = while_loop(going, turn, carry, collective=rule.collective)
+    square, number = _same(square, rule.collective), _same(number, rule.collective)
     status = jnp.where(jnp.isfinite(square), int(Status.diverged), int(Status.nonfinite))
     status = jnp.where(square <= limit, int(Status.successful), status).astype(jnp.int32)
     value = jax.tree.map(lambda x: jnp.where(status == 0, x, jnp.full_like(x, jnp.nan)), x)
     return LinearSolution(value, status, number, jnp.sqrt(square))
 
 
-def _same(x: Array, together: tuple[str, ...]) -> Array:
+def _same(x: Array, collective: tuple[str, ...]) -> Array:
     """Returns a number that is the same on all devices as such."""
-    names = tuple(name for name in together if name in vma_of(x))
+    names = tuple(name for name in collective if name in vma_of(x))
     return jax.lax.pmax(x, names) if names else x

@@ -267,16 +267,16 @@ class Domain(eqx.Module):
 
     def sum(self, u: PyTree) -> Array:
         """Returns the sum of all elements of all fields in `u`."""
-        names = self._together()
+        names = self._collective()
         return _add([_collectives.total(x, names) for x in jax.tree.leaves(u)])
 
     def mean(self, u: PyTree) -> Array:
         """Returns the mean of all elements of all fields in `u`."""
-        return self.sum(u) / sum(_collectives.count(x, self._together()) for x in jax.tree.leaves(u))
+        return self.sum(u) / sum(_collectives.count(x, self._collective()) for x in jax.tree.leaves(u))
 
     def max(self, u: PyTree) -> Real[Array, ""]:
         """Returns the largest of all elements of all fields in `u`, NaN if one is."""
-        names = self._together()
+        names = self._collective()
         return jnp.max(jnp.stack([_collectives.largest(x, names) for x in jax.tree.leaves(u)]))
 
     def min(self, u: PyTree) -> Real[Array, ""]:
@@ -325,7 +325,7 @@ class Domain(eqx.Module):
             A `LinearSolution`, with `value`, `status`, `steps` and `residual`.
         """
         check_count(max_steps, "max_steps", "Domain.cg")
-        return _cg.cg(operator, b, _cg.Rule(self.dot, rtol, atol, max_steps, self._together()))
+        return _cg.cg(operator, b, _cg.Rule(self.dot, rtol, atol, max_steps, self._collective()))
 
     # Fourier transforms
 
@@ -381,7 +381,7 @@ class Domain(eqx.Module):
     def _halo(self, accuracy: int) -> _halo.Halo:
         return _halo.Halo(self.axes if self.inside else (None,) * len(self.axes), self.boundaries, accuracy)
 
-    def _together(self) -> tuple[str, ...]:
+    def _collective(self) -> tuple[str, ...]:
         return self.names if self.inside else ()
 
 

@@ -46,7 +46,7 @@ class Plan(NamedTuple):
 
 
 def make_order(members: Any, n: int, schedule: str, cost: Any) -> np.ndarray:
-    """Returns the members' numbers in the order in which they run: the dear ones first where `cost` is given.
+    """Returns the members' numbers in the order in which they run: the slow ones first where `cost` is given.
 
     Raises:
         ValueError: If schedule and cost do not go together, or the costs are not one number per member.

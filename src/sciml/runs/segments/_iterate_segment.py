@@ -66,13 +66,13 @@ class StepSegment(AbstractSegment):
         step, _, key = inputs.whole(inputs.own)
         targets = jax.lax.dynamic_slice(self.elapsed, (carry.reached,), (self.slots,))
 
-        def one(turn):
-            number, now = turn
+        def one(iteration):
+            number, now = iteration
             keys = (jax.random.fold_in(key, now.taken),) if self.keyed else ()
             return number + 1, now._replace(state=step(now.state, *keys), taken=now.taken + 1)
 
-        def reach(turn, target):
-            number, now = turn
+        def reach(iteration, target):
+            number, now = iteration
             goal = jnp.where(now.runs, target, -jnp.ones_like(target))
             number, now = while_loop(
                 lambda c: (c[1].taken < goal) & (c[0] < self.steps), one, (number, now), like=(key, goal)
@@ -88,9 +88,9 @@ class StepSegment(AbstractSegment):
                 kept = jax.tree.map(jnp.asarray, now.state if self.output is None else self.output(now.state))
             return (number, now), (kept, valid, arrived)
 
-        turn, (kept, valid, arrived) = scan(reach, (jnp.zeros((), jnp.int32), carry.member), targets, like=key)
+        iteration, (kept, valid, arrived) = scan(reach, (jnp.zeros((), jnp.int32), carry.member), targets, like=key)
         valid = valid & (carry.reached + jnp.arange(self.slots, dtype=jnp.int32) < self.saves)
-        after = Carry(turn[1], carry.reached + jnp.sum(arrived, dtype=jnp.int32))
+        after = Carry(iteration[1], carry.reached + jnp.sum(arrived, dtype=jnp.int32))
         return after, Frames(kept, valid), _info(after)
 
     def states(self, inputs: Inputs, carry: Carry) -> PyTree:

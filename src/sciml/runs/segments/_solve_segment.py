@@ -1,6 +1,6 @@
 """A segment of a solve: so many steps, the states at the saved times among them, and where to go on.
 
-The steps are those of `solve`: its march, over lanes for many members, taken up exactly where the segment before left
+The steps are those of `solve`: its integration, over lanes for many members, taken up exactly where the segment before left
 it, with the step size, the controller's memory and the last step, within which the next saved time may lie.
 """
 
@@ -16,13 +16,13 @@ from jaxtyping import Array, PyTree
 
 from ..._jax._loops import scan, while_loop
 from ..._status import Status
-from ...kernels.lanes import Lanes, Member as OneMember
+from ...kernels.lanes import Lanes, Unbatched
 from ...solvers._plan import Plan, Times
 from ...solvers.control._pid import Tolerances
 from ...solvers.integrate._batching import members_of
-from ...solvers.integrate._integrator import March, Operands, State, known
-from ...solvers.integrate._stencil_kernel import make_passes
-from ...solvers.integrate._while_loop import Loop
+from ...solvers.integrate._integrator import Integrator, Operands, State, known
+from ...solvers.integrate._stencil_kernel import make_stencil_steps
+from ...solvers.integrate._while_loop import AdaptiveLoop
 from ...solvers.methods._stepper import AbstractStepper
 from ._abstract import AbstractSegment, Carry, Frames, Info, masked
 from ._in_axes import Inputs
@@ -30,11 +30,11 @@ from ._stencil_blocks import Blocks
 from ._stops import Stops
 
 
-class Member(NamedTuple):
+class MemberState(NamedTuple):
     """What a member goes on from.
 
     Attributes:
-        state: The march's state.
+        state: The integration's state.
         cause: The number of the condition that stopped it, or 0.
         inconsistent: Whether no consistent initial values were found.
     """
@@ -44,7 +44,7 @@ class Member(NamedTuple):
     inconsistent: Array
 
 
-class MarchSegment(AbstractSegment):
+class SolveSegment(AbstractSegment):
     """What does not change from one segment to the next.
 
     Attributes:
@@ -96,26 +96,26 @@ class MarchSegment(AbstractSegment):
 
     def states(self, inputs: Inputs, carry: Carry) -> PyTree:
         """Returns the state of every member, which a method may hold in other variables between its steps."""
-        y = carry.member.state.restart.y
+        y = carry.member.state.checkpoint.y
         if getattr(type(self.plan.stepper), "finish", None) is AbstractStepper.finish:
             return y
         return self._finish(inputs, carry.member)
 
     @eqx.filter_jit
-    def _finish(self, inputs: Inputs, member: Member) -> PyTree:
+    def _finish(self, inputs: Inputs, member: MemberState) -> PyTree:
         def run(model, y0, args, member):
-            march, operands = self._close(model, y0, args)
-            return march.stepper.finish(march.bound(operands), member.state.restart.y)
+            integrator, operands = self._close(model, y0, args)
+            return integrator.stepper.finish(integrator.bound(operands), member.state.checkpoint.y)
 
         return self._over(inputs, run, member)
 
     def info(self, carry: Carry) -> Info:
         """Returns what the host looks at, as NumPy arrays."""
         state = carry.member.state
-        restart = state.restart
+        checkpoint = state.checkpoint
         inconsistent = np.asarray(carry.member.inconsistent)
-        status = np.where(inconsistent, int(Status.inconsistent_start), np.asarray(restart.status)).astype(np.int32)
-        values = (carry.reached, status, restart.elapsed, carry.member.cause, state.accepted, state.rejected)
+        status = np.where(inconsistent, int(Status.inconsistent_start), np.asarray(checkpoint.status)).astype(np.int32)
+        values = (carry.reached, status, checkpoint.elapsed, carry.member.cause, state.accepted, state.rejected)
         return Info(*map(np.asarray, values))
 
     def time_at(self, elapsed: np.ndarray) -> np.ndarray:
@@ -137,87 +137,87 @@ class MarchSegment(AbstractSegment):
 
         return (member if inputs.members is None else jax.vmap(member))(inputs.own, *carried)
 
-    def _close(self, model: Callable, y0: PyTree, args: PyTree) -> tuple[March, Operands]:
+    def _close(self, model: Callable, y0: PyTree, args: PyTree) -> tuple[Integrator, Operands]:
         stepper = self.plan.stepper
         assert stepper is not None  # `simulate` has found one
         times, dt = self.times, jax.tree.map(jnp.abs, self.times.dt)
         equal = self.plan.equal and not (self.saves and stepper.lands)  # a saved time may cut a step short
         length = self._direction() * dt if equal else None
         field, operands = stepper.close(model, times.t0, y0, args, length)
-        march = March(field, stepper, self.plan.control, self.saves > 0)
+        integrator = Integrator(field, stepper, self.plan.control, self.saves > 0)
         limit = jnp.asarray(self.plan.max_steps, jnp.int32)
-        return march, Operands(operands, times.t0, self.span, None, self._direction(), self.tolerances, dt, limit)
+        return integrator, Operands(operands, times.t0, self.span, None, self._direction(), self.tolerances, dt, limit)
 
-    def _start(self, model: Callable, y0: PyTree, args: PyTree) -> Member:
-        march, operands = self._close(model, y0, args)
-        y0, consistent = march.stepper.prepare(march.bound(operands), operands.t0, y0)
+    def _start(self, model: Callable, y0: PyTree, args: PyTree) -> MemberState:
+        integrator, operands = self._close(model, y0, args)
+        y0, consistent = integrator.stepper.prepare(integrator.bound(operands), operands.t0, y0)
         if consistent is not None:
             y0 = known(y0, consistent)
 
-        @members_of(march.stepper)
-        def start(crowd, flags, tree):
-            lanes = Lanes(crowd.lanes)
+        @members_of(integrator.stepper)
+        def start(batch, flags, tree):
+            lanes = Lanes(batch.lanes)
             values = lanes.enter(tree, jax.tree.leaves(flags))
-            return lanes.leave(self._loop(march, lanes).start(*values))
+            return lanes.leave(self._loop(integrator, lanes).start(*values))
 
         inconsistent = jnp.asarray(False) if consistent is None else ~jnp.asarray(consistent)
-        return Member(start((y0, operands)), jnp.zeros((), jnp.int8), inconsistent)
+        return MemberState(start((y0, operands)), jnp.zeros((), jnp.int8), inconsistent)
 
-    def _loop(self, march: March, lanes: Lanes | OneMember) -> Loop:
-        return Loop(march, lanes, self.plan.max_steps, False)
+    def _loop(self, integrator: Integrator, lanes: Lanes | Unbatched) -> AdaptiveLoop:
+        return AdaptiveLoop(integrator, lanes, self.plan.max_steps, False)
 
-    def _blocks(self, march: March, model: Callable, y0: PyTree, args: PyTree) -> Blocks | None:
+    def _blocks(self, integrator: Integrator, model: Callable, y0: PyTree, args: PyTree) -> Blocks | None:
         if self.impl is None:
             return None
         h = self._direction() * jnp.abs(self.times.dt)
-        passes = make_passes(march.stepper, model, y0, args, h, self.impl)
-        return None if passes is None else Blocks(march, passes, self.block)
+        stencil_steps = make_stencil_steps(integrator.stepper, model, y0, args, h, self.impl)
+        return None if stencil_steps is None else Blocks(integrator, stencil_steps, self.block)
 
-    def _advance(self, model, y0, args, member: Member, targets: Array, index: Array) -> tuple:
-        march, operands = self._close(model, y0, args)
-        blocks = self._blocks(march, model, y0, args)
+    def _advance(self, model, y0, args, member: MemberState, targets: Array, index: Array) -> tuple:
+        integrator, operands = self._close(model, y0, args)
+        blocks = self._blocks(integrator, model, y0, args)
 
-        @members_of(march.stepper)
-        def run(crowd, flags, tree):
-            targets, lanes = tree[3], Lanes(crowd.lanes) if blocks is None else OneMember()
+        @members_of(integrator.stepper)
+        def run(batch, flags, tree):
+            targets, lanes = tree[3], Lanes(batch.lanes) if blocks is None else Unbatched()
             state, cause, operands = lanes.enter(tree[:3], jax.tree.leaves(flags[:3]))
             state = lanes.carry(state)
-            loop = self._loop(march, lanes)
-            state, ys, arrived = _march(loop, self.steps, state, cause, operands, targets, self.saves > 0, blocks)
-            arrived = arrived if crowd.lanes is None else jnp.broadcast_to(arrived, (crowd.lanes,))
+            loop = self._loop(integrator, lanes)
+            state, ys, arrived = _integrate(loop, self.steps, state, cause, operands, targets, self.saves > 0, blocks)
+            arrived = arrived if batch.lanes is None else jnp.broadcast_to(arrived, (batch.lanes,))
             return lanes.leave(state), ys, arrived
 
         state, ys, count = run((member.state, member.cause, operands, targets))
-        restart, cause, held = state.restart, member.cause, ys
+        checkpoint, cause, held = state.checkpoint, member.cause, ys
         frames = Frames(None, jnp.zeros((targets.shape[0],), bool))
         if self.saves:
             numbers = jnp.arange(targets.shape[0], dtype=jnp.int32)
             assert self.times.saves is not None  # there are saved times
-            ys = jax.vmap(partial(march.stepper.finish, march.bound(operands)))(held)
+            ys = jax.vmap(partial(integrator.stepper.finish, integrator.bound(operands)))(held)
             ts = self.times.saves[jnp.minimum(index + numbers, self.saves - 1)]
-            valid = (numbers < count) & (index + numbers < self.saves) & (targets <= restart.elapsed) & (cause == 0)
+            valid = (numbers < count) & (index + numbers < self.saves) & (targets <= checkpoint.elapsed) & (cause == 0)
             if self.stops.traced:
                 causes = jax.vmap(lambda t, y: self.stops(model, t, y, args))(ts, ys)
                 causes = jnp.where(valid, causes, jnp.zeros_like(causes))
                 hit, first = jnp.any(causes != 0), jnp.argmax(causes != 0).astype(jnp.int32)
                 valid = valid & (~hit | (numbers <= first))
-                y = jax.tree.map(lambda y, saved: jnp.where(hit, saved[first], y), restart.y, held)
-                elapsed = jnp.where(hit, targets[first], restart.elapsed)
-                status = jnp.where(hit, jnp.zeros_like(restart.status), restart.status)
-                restart = restart._replace(y=y, elapsed=elapsed, status=status)
+                y = jax.tree.map(lambda y, saved: jnp.where(hit, saved[first], y), checkpoint.y, held)
+                elapsed = jnp.where(hit, targets[first], checkpoint.elapsed)
+                status = jnp.where(hit, jnp.zeros_like(checkpoint.status), checkpoint.status)
+                checkpoint = checkpoint._replace(y=y, elapsed=elapsed, status=status)
                 cause = jnp.where(hit, causes[first], cause)
             output = self.output
             kept = ys if output is None else jax.vmap(lambda t, y: _arrays(output(t, y, args)))(ts, ys)
             frames = Frames(masked(kept, valid), valid)
-        state = state._replace(restart=restart)
-        status = restart.status.astype(jnp.int32)
+        state = state._replace(checkpoint=checkpoint)
+        status = checkpoint.status.astype(jnp.int32)
         status = jnp.where(member.inconsistent, jnp.full_like(status, int(Status.inconsistent_start)), status)
-        info = (status, restart.elapsed, cause, state.accepted, state.rejected)
-        return Member(state, cause, member.inconsistent), frames, count, info
+        info = (status, checkpoint.elapsed, cause, state.accepted, state.rejected)
+        return MemberState(state, cause, member.inconsistent), frames, count, info
 
 
-def _march(
-    loop: Loop,
+def _integrate(
+    loop: AdaptiveLoop,
     steps: int,
     state: Any,
     cause: Any,
@@ -226,7 +226,7 @@ def _march(
     saving: bool,
     blocks: Blocks | None,
 ) -> tuple:
-    """Marches all lanes to one target after the other, until they are reached or the steps are used up.
+    """Integrates all lanes to one target after the other, until they are reached or the steps are used up.
 
     Returns:
         The state, the states at the targets as arrays, and how many targets were reached.
@@ -234,22 +234,22 @@ def _march(
     lanes = loop.lanes
 
     def pending(state, goal):
-        return lanes.any(lanes.call(loop.march.pending, state, goal))
+        return lanes.any(lanes.call(loop.integrator.pending, state, goal))
 
     def reach(carry, time):
-        turns, state, arrived = carry
+        iterations, state, arrived = carry
         goal = lanes.call(_goal, lanes.enter(time, False), cause)
         if blocks is not None:
-            turns, state = blocks.march_to(goal, turns, state, operands, steps)
-        turns, state = while_loop(
+            iterations, state = blocks.integrate_to(goal, iterations, state, operands, steps)
+        iterations, state = while_loop(
             lambda c: pending(c[1], goal) & (c[0] < steps),
             lambda c: (c[0] + 1, loop.attempt(c[1], operands, goal)[0]),
-            (turns, state),
+            (iterations, state),
             like=(operands, goal),
         )
         saved = loop.saved(state, operands, lanes.enter(time, False)) if saving else None
         arrived = arrived + (~pending(state, goal)).astype(jnp.int32)
-        return (turns, state, arrived), saved
+        return (iterations, state, arrived), saved
 
     none = jnp.zeros((), jnp.int32)
     (_, state, arrived), ys = scan(reach, (none, state, none), targets, like=(operands, cause))

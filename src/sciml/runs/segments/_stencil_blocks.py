@@ -1,8 +1,8 @@
 """Blocks of fixed steps that a stencil kernel takes within a segment of a run.
 
-A block never goes beyond the time that the march is on its way to. Where it ends there, but for rounding, it ends there
-exactly; what is left before a time that lies between steps, the march goes in steps of its own. A block after which the
-state is not finite is not taken, so that the march finds the step that failed.
+A block never goes beyond the time that the integration is on its way to. Where it ends there, but for rounding, it ends there
+exactly; what is left before a time that lies between steps, the integration goes in steps of its own. A block after which the
+state is not finite is not taken, so that the integration finds the step that failed.
 """
 
 import math
@@ -15,71 +15,79 @@ from jaxtyping import Array
 
 from ..._jax._loops import while_loop
 from ..._types import Y
-from ...solvers.integrate._integrator import Dense, March, Operands, State
-from ...solvers.integrate._stencil_kernel import Passes
+from ...solvers.integrate._integrator import Dense, Integrator, Operands, State
+from ...solvers.integrate._stencil_kernel import StencilSteps
 
 MOST = 64
 """The steps of a block at most: more would hardly save launches."""
 
 
 class Blocks(NamedTuple):
-    """How a march takes blocks of steps.
+    """How an integration takes blocks of steps.
 
     Attributes:
-        march: The march.
-        passes: How a kernel takes steps.
+        integrator: The integration.
+        stencil_steps: How a kernel takes steps.
         size: The number of steps of a block.
     """
 
-    march: March
-    passes: Passes
+    integrator: Integrator
+    stencil_steps: StencilSteps
     size: int
 
-    def march_to(self, goal: Array, turns: Array, state: State, operands: Operands, steps: int) -> tuple[Array, State]:
+    def integrate_to(
+        self, goal: Array, iterations: Array, state: State, operands: Operands, steps: int
+    ) -> tuple[Array, State]:
         """Returns the number of steps and the state after as many blocks as fit in before a time.
 
         Args:
             goal: The time, as elapsed time.
-            turns: The number of steps before.
-            state: The state of the march.
-            operands: What the march depends on.
+            iterations: The number of steps before.
+            state: The state of the integration.
+            operands: What the integration depends on.
             steps: The most steps.
         """
-        turns, state, _ = while_loop(
+        iterations, state, _ = while_loop(
             lambda c: self.room(c[1], goal, operands) & (c[0] + self.size <= steps) & c[2],
             lambda c: (c[0] + self.size, *self.take(c[1], goal, operands)),
-            (turns, state, jnp.asarray(True)),
+            (iterations, state, jnp.asarray(True)),
             like=(operands, goal),
         )
-        return turns, state
+        return iterations, state
 
     def room(self, state: State, goal: Array, operands: Operands) -> Array:
         """Returns whether a block fits in before the goal."""
         few = state.accepted + state.rejected + self.size < operands.max_steps
-        return few & self.march.pending(state, goal) & (self._reached(state) <= goal + _slack(operands))
+        return few & self.integrator.pending(state, goal) & (self._reached(state) <= goal + _slack(operands))
 
     def take(self, state: State, goal: Array, operands: Operands) -> tuple[State, Array]:
         """Returns the state after a block, and whether it was taken."""
-        restart, reached = state.restart, self._reached(state)
-        field, direction = self.march.bound(operands), operands.direction
-        time = self.march.time(restart.elapsed, operands)
-        y = self.passes.advance(field, operands.field, time, direction * restart.h, restart.y, self.size)
-        good, there = self.march.together.finite(y), reached >= goal - _slack(operands)
+        checkpoint, reached = state.checkpoint, self._reached(state)
+        field, direction = self.integrator.bound(operands), operands.direction
+        time = self.integrator.time(checkpoint.elapsed, operands)
+        y = self.stencil_steps.advance(field, operands.field, time, direction * checkpoint.h, checkpoint.y, self.size)
+        good, there = self.integrator.collective.finite(y), reached >= goal - _slack(operands)
         elapsed = jnp.where(there, goal, reached)
-        moved = self.size * restart.h - restart.lost
-        lost = jnp.where(there, jnp.zeros_like(goal), (reached - restart.elapsed) - moved)
-        memory = self.march.stepper.first(field, self.march.time(elapsed, operands), y)
-        dense = None if state.dense is None else _blank(self.march, elapsed, y)
+        moved = self.size * checkpoint.h - checkpoint.compensation
+        compensation = jnp.where(there, jnp.zeros_like(goal), (reached - checkpoint.elapsed) - moved)
+        memory = self.integrator.stepper.first(field, self.integrator.time(elapsed, operands), y)
+        dense = None if state.dense is None else _blank(self.integrator, elapsed, y)
         accepted = state.accepted + jnp.asarray(self.size, state.accepted.dtype)
-        after = State(restart._replace(elapsed=elapsed, lost=lost, y=y), memory, dense, accepted, state.rejected)
+        after = State(
+            checkpoint._replace(elapsed=elapsed, compensation=compensation, y=y),
+            memory,
+            dense,
+            accepted,
+            state.rejected,
+        )
         return jax.tree.map(lambda new, old: jnp.where(good, new, old), after, state), good
 
     def _reached(self, state: State) -> Array:
-        return state.restart.elapsed + (self.size * state.restart.h - state.restart.lost)
+        return state.checkpoint.elapsed + (self.size * state.checkpoint.h - state.checkpoint.compensation)
 
 
-def _blank(march: March, elapsed: Array, y: Y) -> Dense:
-    return Dense(elapsed, jnp.ones_like(elapsed), y, march.stepper.blank_dense(y))
+def _blank(integrator: Integrator, elapsed: Array, y: Y) -> Dense:
+    return Dense(elapsed, jnp.ones_like(elapsed), y, integrator.stepper.blank_dense(y))
 
 
 def _slack(operands: Operands) -> Array:

@@ -3,12 +3,12 @@
 import equinox as eqx
 from jaxtyping import PyTree
 
-from ..._jax._checkpoint_levels import Room, check_policy
-from ..integrate._fixed_steps import Steps
+from ..._jax._checkpoint_levels import Budget, check_policy
+from ..integrate._fixed_steps import FixedLoop
 from ..integrate._integrator import Operands
-from ..integrate._refill import Refill
+from ..integrate._refill import RefillLoop
 from ..integrate._result import Result
-from ..integrate._while_loop import Loop
+from ..integrate._while_loop import AdaptiveLoop
 from . import _discrete_rule
 from ._abstract import AbstractAdjoint
 
@@ -26,7 +26,7 @@ class Checkpointed(AbstractAdjoint):
     `sciml.checkpointed_scan`: all of them where `memory` holds them, otherwise $c_1$ of them evenly spread,
     $c_2$ of those between two of these when the gradient comes to them, and so on, at the cost of one more
     solve for each level after the first. Any other loop keeps a fixed number of steps, its last ones. Where it takes
-    more, the way back runs it again and keeps evenly spread states, between two of which it is run once more: two more
+    more, the backward pass runs it again and keeps evenly spread states, between two of which it is run once more: two more
     solves, and others where there are hundreds of times as many steps as are kept. The gradient is then that of the
     second run, in which rounding may have chosen other steps.
 
@@ -69,7 +69,7 @@ class Checkpointed(AbstractAdjoint):
     def __check_init__(self):
         check_policy(self.memory, self.levels, self.segments, "Checkpointed")
 
-    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
-        room = Room(self.memory or DEFAULT_MEMORY, self.levels, self.segments)
-        return _discrete_rule.run(loop, y0, operands, times, room)
+        budget = Budget(self.memory or DEFAULT_MEMORY, self.levels, self.segments)
+        return _discrete_rule.run(loop, y0, operands, times, budget)

@@ -5,12 +5,12 @@ from jaxtyping import PyTree
 from ..._jax._ad_modes import not_transposed
 from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._vma import promote
-from ...kernels.lanes import Member
-from ..integrate._fixed_steps import Steps
+from ...kernels.lanes import Unbatched
+from ..integrate._fixed_steps import FixedLoop
 from ..integrate._integrator import Operands
-from ..integrate._refill import Refill
+from ..integrate._refill import RefillLoop
 from ..integrate._result import Result, Saves
-from ..integrate._while_loop import Loop
+from ..integrate._while_loop import AdaptiveLoop
 from ._abstract import AbstractAdjoint
 
 _MESSAGE = (
@@ -44,11 +44,11 @@ class Direct(AbstractAdjoint):
         ```
     """
 
-    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop as it is."""
         del times
         y0, operands = promote((y0, operands))
         saves = None if operands.saves is None else Saves(operands.saves, False)
-        loop = loop.over(Member(), 1, NOTHING)
+        loop = loop.over(Unbatched(), 1, NOTHING)
         result = loop.forward(y0, operands._replace(saves=None), saves)
-        return result if isinstance(loop, Steps) else not_transposed(result, _MESSAGE)
+        return result if isinstance(loop, FixedLoop) else not_transposed(result, _MESSAGE)

@@ -1,6 +1,6 @@
-r"""The custom rules: derivatives of a march by running its steps again, over one member or many.
+r"""The custom rules: derivatives of an integration by running its steps again, over one member or many.
 
-A march is a composition of steps $y_{n+1} = \Phi_{h_n}(t_n, y_n, p)$ whose sizes $h_n$ the controller
+An integration is a composition of steps $y_{n+1} = \Phi_{h_n}(t_n, y_n, p)$ whose sizes $h_n$ the controller
 chose. With the sizes held, the derivative of a function $L$ of the result follows from the chain rule
 from last step to first,
 
@@ -25,15 +25,24 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..._jax._ad_modes import forward_only, reverse_only
-from ..._jax._checkpoint_levels import Room
+from ..._jax._checkpoint_levels import Budget
 from ..._jax._static_flags import as_shapes, of_shapes
 from ..._jax._vma import promote
-from ...kernels.lanes import Lanes, Member, differentiable
+from ...kernels.lanes import Lanes, Unbatched, differentiable
 from ...kernels.lanes._batched import merging
 from ...kernels.lanes._differentiable import adding_up
-from ..integrate._batching import Crowd, Function, aligned, members_of, one_by_one, over_lanes, repeated, spaced
+from ..integrate._batching import (
+    Batch,
+    Function,
+    members_of,
+    one_by_one,
+    over_lanes,
+    pad_against_aliasing,
+    pad_to_vector,
+    repeated,
+)
 from ..integrate._integrator import Operands
-from ..integrate._refill import Refill
+from ..integrate._refill import RefillLoop
 from ..integrate._result import Result, Saves
 
 
@@ -91,20 +100,20 @@ def run(
     y0: PyTree,
     operands: Operands,
     times: bool,
-    room: Room,
+    budget: Budget,
 ) -> Result:
-    """Runs a march with a reverse-mode rule; under `jax.vmap`, over lanes.
+    """Runs an integration with a reverse-mode rule; under `jax.vmap`, over lanes.
 
     Args:
-        loop: What to run, with the methods of `Loop`; its `lanes` are replaced by the number of members.
+        loop: What to run, with the methods of `AdaptiveLoop`; its `lanes` are replaced by the number of members.
         y0: The initial state.
-        operands: What the march depends on.
+        operands: What the integration depends on.
         times: Whether t0, t1 and saved times are differentiated.
-        room: How much may be recorded.
+        budget: How much may be recorded.
     """
-    march = (loop.loop if isinstance(loop, Refill) else loop).march
+    integrator = (loop.loop if isinstance(loop, RefillLoop) else loop).integrator
     possible = differentiable_parts(operands, times)
-    if march.constant:
+    if integrator.constant:
         possible = possible._replace(field=[False for _ in operands.field])
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
@@ -112,24 +121,24 @@ def run(
     members = one_by_one if by_kernel else members_of_loop(loop, y0)
     leaves, treedef = jax.tree.flatten((y0, operands))
 
-    def unpack(crowd: Crowd, flags: Any, tree: PyTree, totals: bool = False) -> tuple:
+    def unpack(batch: Batch, flags: Any, tree: PyTree, shared_cotangents: bool = False) -> tuple:
         # what JAX is to see as it is, a kernel, stays out of lanes
-        engine = Member() if by_kernel else Lanes(crowd.lanes, reverse=False, totals=totals)
-        return enter(loop, engine, flags, tree, state_bytes, room._replace(memory=crowd.share(room.memory)))
+        engine = Unbatched() if by_kernel else Lanes(batch.lanes, reverse=False, shared_cotangents=shared_cotangents)
+        return enter(loop, engine, flags, tree, state_bytes, budget._replace(memory=batch.share(budget.memory)))
 
-    def plain(crowd, flags, tree):
-        here, y0, operands, saves = unpack(crowd, flags, tree)
+    def plain(batch, flags, tree):
+        here, y0, operands, saves = unpack(batch, flags, tree)
         return here.forward(y0, operands, saves)
 
-    def recorded(crowd, flags, tree):
-        here, y0, operands, saves = unpack(crowd, flags, tree)
+    def recorded(batch, flags, tree):
+        here, y0, operands, saves = unpack(batch, flags, tree)
         result, residuals, numbers = here.forward_recorded(y0, operands, saves)
-        return result, residuals, jax.tree.map(lambda x: _with_lanes(x, crowd.lanes), numbers)
+        return result, residuals, jax.tree.map(lambda x: _with_lanes(x, batch.lanes), numbers)
 
-    def reverse(spec, totals, crowd, flags, tree):
+    def reverse(spec, shared_cotangents, batch, flags, tree):
         *_, inputs = tree
-        count = crowd.lanes
-        here, _, operands, saves = unpack(crowd, flags[-1], inputs, totals)
+        count = batch.lanes
+        here, _, operands, saves = unpack(batch, flags[-1], inputs, shared_cotangents)
         # what no member has of its own, every member gets
         arrays, flags = jax.tree.flatten(tree[:-1])[0], jax.tree.leaves(flags[:-1])
         arrays = [x if flag else _with_lanes(x, count) for x, flag in zip(arrays, flags)]
@@ -140,8 +149,10 @@ def run(
     itemsize = max(x.dtype.itemsize for x in jax.tree.leaves(y0))
 
     def make(count: int | None, flags: tuple[bool, ...]) -> Callable[..., Result]:
-        run = _Alone(members) if count is None else _Over(count, jax.tree.unflatten(treedef, flags), itemsize)
-        solve = _rule(run.of(plain), run.recorded(recorded), partial(run.way_back, reverse), possible, run.lost)
+        run = _OneMember(members) if count is None else _OverLanes(count, jax.tree.unflatten(treedef, flags), itemsize)
+        solve = _rule(
+            run.of(plain), run.recorded(recorded), partial(run.backward_pass, reverse), possible, run.unreached
+        )
         return lambda *leaves: solve(jax.tree.unflatten(treedef, leaves))
 
     # promoted outside the rule, so that the promotion's transpose adds up what devices contribute
@@ -149,7 +160,7 @@ def run(
     return differentiable(make)(*leaves) if members is over_lanes else make(None, (False,) * len(leaves))(*leaves)
 
 
-class _Alone:
+class _OneMember:
     """How the parts of a rule run for one member.
 
     Attributes:
@@ -159,29 +170,29 @@ class _Alone:
     def __init__(self, members: Callable):
         self.of = self.recorded = self.members = members
 
-    def lost(self, ys_bar: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
-        """Removes the cotangents of what was not reached; see `without_lost`."""
-        return without_lost(ys_bar, result)
+    def unreached(self, ys_bar: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
+        """Removes the cotangents of what was not reached; see `without_unreached`."""
+        return without_unreached(ys_bar, result)
 
-    def way_back(self, reverse: Callable, spec: Operands, tree: tuple, lost: jax.Array) -> tuple:
-        """Returns the cotangents of initial state, operands and saved times; see `_Over.way_back`."""
+    def backward_pass(self, reverse: Callable, spec: Operands, tree: tuple, unreached: jax.Array) -> tuple:
+        """Returns the cotangents of initial state, operands and saved times; see `_OverLanes.backward_pass`."""
         bars = self.members(partial(reverse, spec, False))(promote(tree))
-        return jax.tree.map(lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), bars)
+        return jax.tree.map(lambda x: jnp.where(unreached, jnp.full_like(x, jnp.nan), x), bars)
 
 
-class _Over:
+class _OverLanes:
     """How the parts of a rule run over lanes.
 
     Attributes:
         count: The number of members.
         flags: Which leaves of the inputs have lanes.
-        lanes: The number of lanes where much is kept of every step; see `spaced`.
-        fewer: The number of lanes where nothing is; see `aligned`.
+        lanes: The number of lanes where much is kept of every step; see `pad_against_aliasing`.
+        fewer: The number of lanes where nothing is; see `pad_to_vector`.
     """
 
     def __init__(self, count: int, flags: PyTree[bool], itemsize: int):
         self.count, self.flags = count, flags
-        self.lanes, self.fewer = spaced(count, itemsize), aligned(count, itemsize)
+        self.lanes, self.fewer = pad_against_aliasing(count, itemsize), pad_to_vector(count, itemsize)
 
     def of(self, fn: Function) -> Callable[[PyTree], PyTree]:
         """Returns a function of the inputs."""
@@ -193,7 +204,7 @@ class _Over:
         return run
 
     def recorded(self, fn: Function) -> Callable[[PyTree], PyTree]:
-        """Returns a function of the inputs; of its results the first is the members', the rest is for `way_back`."""
+        """Returns a function of the inputs; of its results the first is the members', the rest is for `backward_pass`."""
 
         def run(inputs):
             result, *kept = self._merging(fn, self.lanes, self.flags, repeated(inputs, self.flags, self.lanes))
@@ -201,18 +212,18 @@ class _Over:
 
         return run
 
-    def lost(self, ys_bar: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
-        """Removes the cotangents of what was not reached; see `without_lost`."""
-        return jax.vmap(without_lost, in_axes=-1, out_axes=-1)(ys_bar, result)
+    def unreached(self, ys_bar: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
+        """Removes the cotangents of what was not reached; see `without_unreached`."""
+        return jax.vmap(without_unreached, in_axes=-1, out_axes=-1)(ys_bar, result)
 
-    def way_back(self, reverse: Callable, spec: Operands, tree: tuple, lost: jax.Array) -> tuple:
+    def backward_pass(self, reverse: Callable, spec: Operands, tree: tuple, unreached: jax.Array) -> tuple:
         """Returns the cotangents of initial state, operands and saved times; one for all members of what they share.
 
         Args:
-            reverse: `reverse(spec, totals, crowd, flags, tree)`.
+            reverse: `reverse(spec, shared_cotangents, batch, flags, tree)`.
             spec: By what a gradient is asked for.
             tree: The cotangent of the states and what the rule has kept, of which the inputs come last.
-            lost: Where a loss looks at what was not reached: there they are NaN.
+            unreached: Where a loss looks at what was not reached: there they are NaN.
         """
         ys_bar, *kept, inputs = promote(tree)
         width = self.lanes - self.count
@@ -232,7 +243,7 @@ class _Over:
 
         def at_once(*leaves):
             tree = jax.tree.unflatten(treedef, leaves)
-            return added_up(reverse(spec, True, Crowd(self.lanes), flags, tree), tree[-1])
+            return added_up(reverse(spec, True, Batch(self.lanes), flags, tree), tree[-1])
 
         def apart(*leaves):
             tree = jax.tree.unflatten(treedef, leaves)
@@ -240,7 +251,7 @@ class _Over:
 
         def without(x: jax.Array, has_lanes: bool) -> jax.Array:
             x = self._members(x) if has_lanes else x
-            where = jnp.broadcast_to(lost, x.shape) if has_lanes else jnp.any(lost)
+            where = jnp.broadcast_to(unreached, x.shape) if has_lanes else jnp.any(unreached)
             return jnp.where(where, jnp.full_like(x, jnp.nan), x)
 
         bars = adding_up(at_once, apart)(*leaves)
@@ -253,20 +264,22 @@ class _Over:
         leaves, treedef = jax.tree.flatten(tree)
 
         def flat(count, flags, *leaves):
-            return fn(Crowd(count), jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
+            return fn(Batch(count), jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
 
         return merging(flat, lanes, tuple(jax.tree.leaves(flags)))(*leaves)
 
 
-def _rule(plain: Callable, recorded: Callable, way_back: Callable, possible: Operands, without: Callable) -> Callable:
+def _rule(
+    plain: Callable, recorded: Callable, backward_pass: Callable, possible: Operands, without: Callable
+) -> Callable:
     """Returns the solve `inputs -> Result` with its rule of reverse mode.
 
     Args:
         plain: `inputs -> Result`.
         recorded: `inputs -> (Result, residuals, numbers)`.
-        way_back: `(spec, tree, lost) -> cotangents`.
+        backward_pass: `(spec, tree, unreached) -> cotangents`.
         possible: `Operands` of booleans: by which a gradient can be asked for.
-        without: As `without_lost`.
+        without: As `without_unreached`.
     """
 
     @jax.custom_vjp
@@ -282,9 +295,9 @@ def _rule(plain: Callable, recorded: Callable, way_back: Callable, possible: Ope
         *kept, asked = kept
         ys_bar = instantiated(cotangent.ys, kept[2].ys)
         (residuals, numbers, result, inputs), ys_bar = forward_only((kept, ys_bar), REVERSE_TWICE)
-        ys_bar, lost = without(ys_bar, result)
+        ys_bar, unreached = without(ys_bar, result)
         tree = (ys_bar, residuals, numbers, inputs)
-        y_bar, diff_bar, saves_bar = way_back(asked_parts(asked, possible), tree, lost)
+        y_bar, diff_bar, saves_bar = backward_pass(asked_parts(asked, possible), tree, unreached)
         operands = inputs[1]
         zeros = jax.tree.map(lambda x: None, operands)
         operands_bar = eqx.combine(diff_bar, zeros)
@@ -298,11 +311,11 @@ def _rule(plain: Callable, recorded: Callable, way_back: Callable, possible: Ope
 
 def members_of_loop(loop: Any, y0: PyTree) -> Callable:
     """Returns how the members of a batch run a loop; those for which a kernel is asked do not run one after another."""
-    loop = loop.loop if isinstance(loop, Refill) else loop
-    return members_of(loop.march.stepper, y0 if getattr(loop, "impl", "xla") == "xla" else None)
+    loop = loop.loop if isinstance(loop, RefillLoop) else loop
+    return members_of(loop.integrator.stepper, y0 if getattr(loop, "impl", "xla") == "xla" else None)
 
 
-def enter(loop: Any, engine: Lanes | Member, flags: Any, tree: PyTree, state_bytes: int, room: Room) -> tuple:
+def enter(loop: Any, engine: Lanes | Unbatched, flags: Any, tree: PyTree, state_bytes: int, budget: Budget) -> tuple:
     """Returns the loop over the lanes of an engine, and what it runs from.
 
     Args:
@@ -311,7 +324,7 @@ def enter(loop: Any, engine: Lanes | Member, flags: Any, tree: PyTree, state_byt
         flags: Which leaves of `tree` have lanes.
         tree: The initial state and the operands, as arrays.
         state_bytes: The size of one member's state.
-        room: How much may be recorded.
+        budget: How much may be recorded.
 
     Returns:
         The loop, and initial state, operands and saves as lane values.
@@ -323,7 +336,7 @@ def enter(loop: Any, engine: Lanes | Member, flags: Any, tree: PyTree, state_byt
         saves = Saves(operands.saves, operand_flags.saves)
     operands, operand_flags = operands._replace(saves=None), operand_flags._replace(saves=None)
     values = engine.enter(operands, jax.tree.leaves(operand_flags))
-    here = loop.over(engine, state_bytes, room)
+    here = loop.over(engine, state_bytes, budget)
     return here, engine.enter(y0, jax.tree.leaves(y0_flags)), values, saves
 
 
@@ -332,7 +345,7 @@ def _with_lanes(x: jax.Array, count: int | None) -> jax.Array:
     return x if count is None else jnp.broadcast_to(x[..., None], x.shape + (count,))
 
 
-def without_lost(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
+def without_unreached(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
     """Removes the cotangents of states that a failed member did not reach.
 
     Returns:
@@ -341,9 +354,9 @@ def without_lost(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
     """
     leaves, treedef = jax.tree.flatten(cotangent)
     missing = [jnp.isnan(y) & (result.status != 0) for y in jax.tree.leaves(result.ys)]
-    lost = jnp.stack([jnp.any(m & (c != 0)) for c, m in zip(leaves, missing)]).any()
+    unreached = jnp.stack([jnp.any(m & (c != 0)) for c, m in zip(leaves, missing)]).any()
     kept = [jnp.where(m, jnp.zeros_like(c), c) for c, m in zip(leaves, missing)]
-    return jax.tree.unflatten(treedef, kept), lost
+    return jax.tree.unflatten(treedef, kept), unreached
 
 
 IN_FORWARD_MODE = (

@@ -1,4 +1,4 @@
-r"""The rule of `Forward`: the Jacobian of a march, column by column, and its products.
+r"""The rule of `Forward`: the Jacobian of an integration, column by column, and its products.
 
 Let $S = \partial y / \partial x$ hold the derivatives of all saved states by the numbers $x$ that have a
 tangent. Its columns are tangents of the loop itself, pushed along unit vectors while the loop runs
@@ -21,21 +21,21 @@ from ..._jax._ad_modes import forward_only
 from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._vma import match, promote
 from ...kernels.lanes import Lanes, batched
-from ..integrate._fixed_steps import Steps
+from ..integrate._fixed_steps import FixedLoop
 from ..integrate._integrator import Operands
-from ..integrate._refill import Refill
+from ..integrate._refill import RefillLoop
 from ..integrate._result import Result
-from ..integrate._while_loop import Loop
+from ..integrate._while_loop import AdaptiveLoop
 from ._discrete_rule import differentiable_parts, enter
 
 
-def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool, limit: int) -> Result:
-    """Runs a march whose derivatives are computed alongside; under `jax.vmap`, over lanes.
+def run(loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool, limit: int) -> Result:
+    """Runs an integration whose derivatives are computed alongside; under `jax.vmap`, over lanes.
 
     Args:
         loop: What to run.
         y0: The initial state.
-        operands: What the march depends on.
+        operands: What the integration depends on.
         times: Whether t0, t1 and saved times are differentiated.
         limit: The most columns.
 
@@ -48,7 +48,7 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
     nothing = jax.tree.map(lambda _: False, (y0, operands))
     is_saves = jax.tree.leaves((nothing[0], nothing[1]._replace(saves=None if operands.saves is None else True)))
     shapes = [x.shape for x in leaves]
-    lockstep = loop.loop if isinstance(loop, Refill) else loop
+    lockstep = loop.loop if isinstance(loop, RefillLoop) else loop
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
     def plain(count, flags, *leaves):
@@ -59,13 +59,13 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
     def columns(moved, sloped):
         """Returns a function that returns the result, the matrix's columns, and the slopes at the saved times."""
 
-        def march(count, flags, leaves):
+        def integrate(count, flags, leaves):
             here, *values = lanes_of(count, flags, leaves)
             return here.forward_sloped(*values) if sloped else (here.forward(*values), None)
 
         def run(count, flags, *leaves):
             if not any(moved):
-                return march(count, flags, leaves), None
+                return integrate(count, flags, leaves), None
             if by_kernel and not sloped and count is not None:
                 found = in_one_kernel(count, flags, leaves)
                 if found is not None:
@@ -78,7 +78,7 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
             def push(number):
                 def of(*xs):
                     xs = iter(xs)
-                    return march(count, flags, [next(xs) if m else x for x, m in zip(leaves, moved)])
+                    return integrate(count, flags, [next(xs) if m else x for x, m in zip(leaves, moved)])
 
                 units, first = [], 0
                 for leaf, flag in ((x, f) for x, f, m in zip(leaves, flags, moved) if m):
@@ -94,7 +94,7 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
             return jax.vmap(push, out_axes=(None, 0))(jnp.arange(total))
 
         def in_one_kernel(count, flags, leaves):
-            """The same, all columns in the kernel that marches; None where there is none."""
+            """The same, all columns in the kernel that integrates; None where there is none."""
             here, *values = lanes_of(count, flags, leaves)
             found = here.forward_with_columns(*values, own)
             if found is None:
@@ -143,12 +143,12 @@ def run(loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool
         if total:
             v = [_reals(t) for t, m in zip(tangents, moved) if m]
             rates = jax.tree.map(lambda s: _product(v, s), matrix)
-        lost = jax.tree.map(lambda y: jnp.isnan(y) & (result.status != 0), result.ys)
+        unreached = jax.tree.map(lambda y: jnp.isnan(y) & (result.status != 0), result.ys)
         if sloped:
             (time,) = (t for t, s in zip(tangents, is_saves) if s)
-            slopes = jax.tree.map(lambda s, lost: jnp.where(lost, jnp.zeros_like(s), s), slopes, lost)
+            slopes = jax.tree.map(lambda s, unreached: jnp.where(unreached, jnp.zeros_like(s), s), slopes, unreached)
             rates = jax.tree.map(lambda r, s: r + _along(time, s), *promote((rates, slopes)))
-        rates = jax.tree.map(_without, rates, lost)
+        rates = jax.tree.map(_without, rates, unreached)
         zeros = jax.tree.map(lambda x: zero_from_primal(x, symbolic_zeros=True), result)
         return result, zeros._replace(ys=rates)
 
@@ -199,40 +199,40 @@ def _along(time: Array, slopes: Array) -> Array:
     return time * slopes
 
 
-def _without(rate: Array, lost: Array) -> Array:
+def _without(rate: Array, unreached: Array) -> Array:
     """Returns a tangent, NaN where lost, whose transpose is NaN where what is lost was used and zero elsewhere."""
-    rate, lost = promote((rate, lost))
-    return _without_lost.bind(rate, lost)
+    rate, unreached = promote((rate, unreached))
+    return _without_unreached.bind(rate, unreached)
 
 
-def _nan_where(rate, lost):
-    return jnp.where(lost, jnp.full_like(rate, jnp.nan), rate)
+def _nan_where(rate, unreached):
+    return jnp.where(unreached, jnp.full_like(rate, jnp.nan), rate)
 
 
 def _jvp_without(primals, tangents):
-    rate, lost = primals
+    rate, unreached = primals
     rate_dot, _ = tangents
     zero = type(rate_dot) is ad.Zero
-    return _without_lost.bind(rate, lost), rate_dot if zero else _without_lost.bind(rate_dot, lost)
+    return _without_unreached.bind(rate, unreached), rate_dot if zero else _without_unreached.bind(rate_dot, unreached)
 
 
-def _transpose_without(cotangent, rate, lost):
+def _transpose_without(cotangent, rate, unreached):
     if type(cotangent) is ad.Zero:
         return [None, None]
     used = jnp.where(cotangent != 0, jnp.full_like(cotangent, jnp.nan), jnp.zeros_like(cotangent))
-    return [jnp.where(lost, used, cotangent), None]
+    return [jnp.where(unreached, used, cotangent), None]
 
 
 def _batch_without(args, dims):
     size = next(x.shape[d] for x, d in zip(args, dims) if d is not None)
     first = [jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(args, dims)]
-    return _without_lost.bind(*promote(first)), 0
+    return _without_unreached.bind(*promote(first)), 0
 
 
-_without_lost = jex.core.Primitive("without_lost")
-_without_lost.def_impl(_nan_where)
-_without_lost.def_abstract_eval(lambda rate, lost: rate)
-ad.primitive_jvps[_without_lost] = _jvp_without
-ad.primitive_transposes[_without_lost] = _transpose_without
-batching.primitive_batchers[_without_lost] = _batch_without
-mlir.register_lowering(_without_lost, mlir.lower_fun(_nan_where, multiple_results=False))
+_without_unreached = jex.core.Primitive("without_lost")
+_without_unreached.def_impl(_nan_where)
+_without_unreached.def_abstract_eval(lambda rate, unreached: rate)
+ad.primitive_jvps[_without_unreached] = _jvp_without
+ad.primitive_transposes[_without_unreached] = _transpose_without
+batching.primitive_batchers[_without_unreached] = _batch_without
+mlir.register_lowering(_without_unreached, mlir.lower_fun(_nan_where, multiple_results=False))

@@ -25,7 +25,7 @@ _SILENT = {"axis_index", "pvary", "pcast"}
 """Primitives that name mesh axes and send no message."""
 
 
-class Together(NamedTuple):
+class Collective(NamedTuple):
     """How devices take the same steps.
 
     Attributes:
@@ -42,7 +42,7 @@ class Together(NamedTuple):
         names = tuple(name for name in self.axes if name in vma_of(here))
         return jax.lax.psum((~here).astype(jnp.int32), names) == 0 if names else here
 
-    def agreed(self, tree: _T) -> _T:
+    def replicated(self, tree: _T) -> _T:
         """Returns numbers that are the same on all devices, as such; the largest where they are not."""
 
         def agree(x):
@@ -52,16 +52,16 @@ class Together(NamedTuple):
         return jax.tree.map(agree, tree)
 
 
-def make_together(norm: Norm | None, y0: Y) -> Together:
+def make_collective(norm: Norm | None, y0: Y) -> Collective:
     """Returns how devices take the same steps under a norm."""
     if norm is None:
-        return Together()
+        return Collective()
     found = jax.eval_shape(norm, jax.tree.map(jnp.abs, promote(y0)))
     axes = vma_of(y0) - vma_of(found)
-    return Together(norm, tuple(sorted(axes)))
+    return Collective(norm, tuple(sorted(axes)))
 
 
-def check_apart(field: Callable, t: Array, y: Y, operands: Any) -> None:
+def check_independent(field: Callable, t: Array, y: Y, operands: Any) -> None:
     """Checks that a vector field sends no messages to devices that may take other steps.
 
     Raises:

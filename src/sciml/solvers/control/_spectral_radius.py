@@ -10,7 +10,7 @@ from ..._jax._loops import scan
 from ..._jax._vma import match
 from ..._types import Y
 
-_TURNS = 30
+_ITERATIONS = 30
 _SAFETY = 1.2
 
 
@@ -25,7 +25,7 @@ def estimated_radius(field: Callable[[Y], Y], y: Y) -> Real[Array, ""]:
     start = [jax.random.rademacher(k, x.shape, jnp.finfo(x.dtype).dtype).astype(x.dtype) for k, x in zip(keys, leaves)]
     direction = match(jax.tree.unflatten(structure, start), y)
 
-    def turn(carry, _):
+    def iterate(carry, _):
         direction, _ = carry
         _, image = jax.jvp(field, (y,), (direction,))
         size, before = _norm(image), _norm(direction)
@@ -33,7 +33,7 @@ def estimated_radius(field: Callable[[Y], Y], y: Y) -> Real[Array, ""]:
         return (jax.tree.map(lambda x: x / safe.astype(x.dtype), image), size / before), None
 
     zero = match(jnp.zeros((), max((jnp.finfo(x.dtype).dtype for x in leaves), key=lambda d: d.itemsize)), y)
-    (_, radius), _ = scan(turn, (direction, zero), length=_TURNS, like=y)
+    (_, radius), _ = scan(iterate, (direction, zero), length=_ITERATIONS, like=y)
     return _SAFETY * radius
 
 

@@ -27,24 +27,24 @@ _SPARE = 12
 """One lane in so many may be added for the sake of alignment."""
 
 
-class Crowd(NamedTuple):
+class Batch(NamedTuple):
     """Who runs together.
 
     Attributes:
         lanes: The number of members in the last axis of arrays; None for one member without that axis.
-        turns: The number of members that run one after another; what they keep for a gradient adds up.
+        sequential: The number of members that run one after another; what they keep for a gradient adds up.
     """
 
     lanes: int | None
-    turns: int = 1
+    sequential: int = 1
 
     def share(self, memory: int) -> int:
         """Returns how many of the bytes that all members may keep are there for these."""
-        return memory // self.turns
+        return memory // self.sequential
 
 
-Function = Callable[[Crowd, Any, PyTree], PyTree]
-"""`fn(crowd, flags, tree)`: `flags` says which leaves of `tree` have lanes, and all leaves of the result have them."""
+Function = Callable[[Batch, Any, PyTree], PyTree]
+"""`fn(batch, flags, tree)`: `flags` says which leaves of `tree` have lanes, and all leaves of the result have them."""
 
 
 def members_of(stepper: AbstractStepper, y0: PyTree = None) -> Callable[[Function], Callable[[PyTree], PyTree]]:
@@ -54,13 +54,13 @@ def members_of(stepper: AbstractStepper, y0: PyTree = None) -> Callable[[Functio
         stepper: The method.
         y0: One member's state, where members may run one after another.
     """
-    if not stepper.scatters:
+    if not stepper.elementwise:
         return one_by_one
     large = sum(math.prod(x.shape) for x in jax.tree.leaves(y0)) >= _LARGE
-    return in_turn if large and jax.default_backend() == "cpu" else over_lanes
+    return sequential if large and jax.default_backend() == "cpu" else over_lanes
 
 
-def aligned(count: int, itemsize: int) -> int:
+def pad_to_vector(count: int, itemsize: int) -> int:
     """Returns a number of lanes, no less, over which a CPU works with vectors from the first lane to the last.
 
     LLVM makes vectors of the long loops that steps are where it can unroll them, and does not where their number of
@@ -78,7 +78,7 @@ def aligned(count: int, itemsize: int) -> int:
     return count + added
 
 
-def spaced(count: int, itemsize: int) -> int:
+def pad_against_aliasing(count: int, itemsize: int) -> int:
     """Returns an aligned number of lanes at which hundreds of arrays over them, one behind the other, fit a cache.
 
     Where their size is a multiple of a large power of two, the entries of one lane all fall on the same few lines.
@@ -87,7 +87,7 @@ def spaced(count: int, itemsize: int) -> int:
         count: The number of members.
         itemsize: The size of a number in bytes.
     """
-    lanes = aligned(count, itemsize)
+    lanes = pad_to_vector(count, itemsize)
     return lanes if jax.default_backend() != "cpu" or lanes * itemsize % _STRIDE else lanes + _LINE // itemsize
 
 
@@ -110,15 +110,15 @@ def repeated(tree: PyTree, flags: PyTree[bool], lanes: int) -> PyTree:
 
 
 def over_lanes(fn: Function) -> Callable[[PyTree], PyTree]:
-    """Runs members over lanes, of which a few may be added; see `aligned`."""
+    """Runs members over lanes, of which a few may be added; see `pad_to_vector`."""
 
-    def run(crowd: Crowd, flags: Any, tree: PyTree) -> PyTree:
+    def run(batch: Batch, flags: Any, tree: PyTree) -> PyTree:
         sizes = [x.dtype.itemsize for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
-        if crowd.lanes is None or not sizes:
-            return fn(crowd, flags, tree)
-        lanes = aligned(crowd.lanes, max(sizes))
-        out = fn(Crowd(lanes, crowd.turns), flags, repeated(tree, flags, lanes))
-        return jax.tree.map(lambda x: x[..., : crowd.lanes], out)
+        if batch.lanes is None or not sizes:
+            return fn(batch, flags, tree)
+        lanes = pad_to_vector(batch.lanes, max(sizes))
+        out = fn(Batch(lanes, batch.sequential), flags, repeated(tree, flags, lanes))
+        return jax.tree.map(lambda x: x[..., : batch.lanes], out)
 
     return _merged(run)
 
@@ -130,20 +130,20 @@ def _merged(fn: Function) -> Callable[[PyTree], PyTree]:
         leaves, treedef = jax.tree.flatten(tree)
 
         def flat(count, flags, *leaves):
-            return fn(Crowd(count), jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
+            return fn(Batch(count), jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
 
         return batched(flat)(*leaves)
 
     return member
 
 
-def in_turn(fn: Function) -> Callable[[PyTree], PyTree]:
+def sequential(fn: Function) -> Callable[[PyTree], PyTree]:
     """Runs one member after another."""
 
-    def run(crowd: Crowd, flags: Any, tree: PyTree) -> PyTree:
-        count = crowd.lanes
+    def run(batch: Batch, flags: Any, tree: PyTree) -> PyTree:
+        count = batch.lanes
         if count is None:
-            return fn(crowd, flags, tree)
+            return fn(batch, flags, tree)
         leaves, treedef = jax.tree.flatten(tree)
         has_lanes = jax.tree.leaves(flags)
         none = jax.tree.unflatten(treedef, [False] * len(leaves))
@@ -151,7 +151,7 @@ def in_turn(fn: Function) -> Callable[[PyTree], PyTree]:
         def one(own):
             rest = iter(own)
             mine = [next(rest) if has else x for x, has in zip(leaves, has_lanes)]
-            return fn(Crowd(None, count), none, jax.tree.unflatten(treedef, mine))
+            return fn(Batch(None, count), none, jax.tree.unflatten(treedef, mine))
 
         own = [jnp.moveaxis(x, -1, 0) for x, has in zip(leaves, has_lanes) if has]
         return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), jax.lax.map(one, own))
@@ -164,6 +164,6 @@ def one_by_one(fn: Function) -> Callable[[PyTree], PyTree]:
 
     def member(tree: PyTree) -> PyTree:
         tree = jax.tree.map(lambda x: x if isinstance(x, jax.Array) else jnp.asarray(x), tree)
-        return fn(Crowd(None), jax.tree.map(lambda _: False, tree), tree)
+        return fn(Batch(None), jax.tree.map(lambda _: False, tree), tree)
 
     return member

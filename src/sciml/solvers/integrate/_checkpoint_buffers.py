@@ -49,7 +49,7 @@ class Buffers:
         arrays = [jnp.full((count,) + x.shape, number, x.dtype) for number, x in enumerate(unpacked)]
         return cls(scalars, arrays, (treedef, packed, tuple(x.dtype for x in leaves)))
 
-    def parts(self, count: int | None) -> "Parts":
+    def parts(self, count: int | None) -> "BufferArrays":
         """Returns the buffers, which have lanes last unless `count` is None, in a form that does not depend on that."""
         treedef, packed, dtypes = self.like
         rest = iter(self.arrays)
@@ -57,10 +57,10 @@ class Buffers:
         table = self.scalars
         if table is None:
             table = jnp.zeros((0, 0) if count is None else (0, 0, count))
-        return Parts(table, jax.tree.unflatten(treedef, columns))
+        return BufferArrays(table, jax.tree.unflatten(treedef, columns))
 
     @classmethod
-    def of(cls, parts: "Parts") -> "Buffers":
+    def of(cls, parts: "BufferArrays") -> "Buffers":
         """Returns the buffers that `parts` came from, or those with lanes if it has got lanes since."""
         leaves, treedef = jax.tree.flatten(parts.columns)
         dtypes = tuple(x.dtype for x in leaves)
@@ -114,7 +114,7 @@ class Packed(NamedTuple):
     arrays: list[Array]
 
 
-class Parts(NamedTuple):
+class BufferArrays(NamedTuple):
     """Buffers as arrays, with lanes last where there are lanes.
 
     Attributes:
@@ -148,7 +148,7 @@ class Record:
 
     Attributes:
         slots: The slots, and after them one as a bin.
-        stride: The number of turns between two slots.
+        stride: The number of iterations between two slots.
         capacity: The number of slots.
     """
 
@@ -162,34 +162,34 @@ def blank(item: PyTree[jax.ShapeDtypeStruct | Array], count: int, stride: int = 
     return Record(Buffers.blank(item, count + 1), jnp.full((), stride, jnp.int32), count)
 
 
-def room(record: Record) -> Int[Array, ""]:
-    """Returns the turn at which the record will be full."""
+def full_at(record: Record) -> Int[Array, ""]:
+    """Returns the iteration at which the record will be full."""
     return record.capacity * record.stride
 
 
-def put(record: Record, turn: Int[Array, ""], item: PyTree[Array]) -> Record:
-    """Returns the record with the item of a turn, if that is a turn to be kept; there must be room."""
-    kept = jax.lax.rem(turn, record.stride) == 0
-    slot = jnp.where(kept, jax.lax.div(turn, record.stride), record.capacity)
+def put(record: Record, iteration: Int[Array, ""], item: PyTree[Array]) -> Record:
+    """Returns the record with the item of an iteration, if that is an iteration to be kept; there must be room."""
+    kept = jax.lax.rem(iteration, record.stride) == 0
+    slot = jnp.where(kept, jax.lax.div(iteration, record.stride), record.capacity)
     return dataclasses.replace(record, slots=record.slots.write(slot, record.slots.pack(item)))
 
 
-def get(slots: Buffers, stride: Int[Array, ""], turn: Int[Array, ""]) -> tuple[Int[Array, ""], PyTree[Array]]:
-    """Returns the last turn up to a given one that a record has kept, and its item."""
-    slot = jax.lax.div(turn, stride)
+def get(slots: Buffers, stride: Int[Array, ""], iteration: Int[Array, ""]) -> tuple[Int[Array, ""], PyTree[Array]]:
+    """Returns the last iteration up to a given one that a record has kept, and its item."""
+    slot = jax.lax.div(iteration, stride)
     return slot * stride, slots.unpack(slots.read(slot))
 
 
-def thin(record: Record, turn: Int[Array, ""]) -> Record:
-    """Returns the record with room for `turn`: unchanged, or every second slot given up."""
+def thin(record: Record, iteration: Int[Array, ""]) -> Record:
+    """Returns the record with room for `iteration`: unchanged, or every second slot given up."""
     half = record.capacity // 2
-    full = turn >= room(record)
+    full = iteration >= full_at(record)
 
     def move(carry):
         slot, slots = carry
         return slot + 1, slots.move(2 * slot, slot)
 
-    # a loop of no turns instead of a conditional, which would copy the slots
+    # a loop of no iterations instead of a conditional, which would copy the slots
     first = jnp.where(full, 0, half)
     _, slots = while_loop(lambda c: c[0] < half, move, (first, record.slots))
     return Record(slots, jnp.where(full, 2 * record.stride, record.stride), record.capacity)

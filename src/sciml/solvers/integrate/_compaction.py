@@ -1,4 +1,4 @@
-"""The last members of an ensemble: where a step is dear, they go on over fewer lanes.
+"""The last members of an ensemble: where a step is slow, they go on over fewer lanes.
 
 In lockstep every lane executes the steps of the slowest member. With a network as vector field a step is far more work
 than to look who is done. So once no more than a quarter of the members are left, these are moved to as many lanes, and
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ..._jax._loops import while_loop
-from ...kernels.lanes import Lanes, Member
+from ...kernels.lanes import Lanes, Unbatched
 from ._integrator import Operands, State
 from ._result import Result
 from ._shared_cotangents import share_much
@@ -29,12 +29,12 @@ _FEWEST = 2048
 """With fewer members the move costs about as much as the steps it saves."""
 
 
-def lanes_of_last(lanes: Lanes | Member, operands: Operands) -> int:
+def compacted_lanes(lanes: Lanes | Unbatched, operands: Operands) -> int:
     """Returns over how many lanes the last members march; zero where they stay where they are.
 
     Args:
         lanes: The engine.
-        operands: Lane values. What is large and shared by all members, such as a network's weights, makes steps dear.
+        operands: Lane values. What is large and shared by all members, such as a network's weights, makes steps slow.
     """
     if not isinstance(lanes, Lanes) or lanes.count is None or lanes.count < _FEWEST:
         return 0
@@ -43,33 +43,33 @@ def lanes_of_last(lanes: Lanes | Member, operands: Operands) -> int:
     return math.ceil(lanes.count / _SHARE / _MULTIPLE) * _MULTIPLE
 
 
-def march_last(loop: Any, width: int, turns: Int[Array, ""], state: State, operands: Operands) -> Result:
-    """Marches the members that are left to their end.
+def integrate_compacted(loop: Any, width: int, iterations: Int[Array, ""], state: State, operands: Operands) -> Result:
+    """Integrates the members that are left to their end.
 
     Args:
-        loop: The `Loop` over all members.
+        loop: The `AdaptiveLoop` over all members.
         width: The number of lanes, at least that of members that are left.
-        turns: The number of turns of the loop so far.
-        state: The march of all members, lane values.
+        iterations: The number of iterations of the loop so far.
+        state: The integration of all members, lane values.
         operands: Lane values.
 
     Returns:
         The result of all members.
     """
-    results = loop.result(state, loop.end(state, operands), turns)
+    results = loop.result(state, loop.end(state, operands), iterations)
     count = loop.lanes.count
     # a lane that is left over doubles the last member, and what it finds is dropped
     member = jnp.nonzero(loop.pending(state, operands.span), size=width, fill_value=count)[0].astype(jnp.int32)
     few = dataclasses.replace(loop, lanes=dataclasses.replace(loop.lanes, count=width))
     state, operands = few.lanes.carry(loop.lanes.take(state, member)), loop.lanes.take(operands, member)
 
-    def turn(carry: tuple[Array, State]) -> tuple[Array, State]:
+    def iterate(carry: tuple[Array, State]) -> tuple[Array, State]:
         number, state = carry
         return number + 1, few.attempt(state, operands, operands.span)[0]
 
     def going(carry: tuple[Array, State]) -> Array:
         return jnp.any(few.pending(carry[1], operands.span))
 
-    turns, state = while_loop(going, turn, (turns, state), like=operands)
-    found = few.result(state, few.end(state, operands), turns)
+    iterations, state = while_loop(going, iterate, (iterations, state), like=operands)
+    found = few.result(state, few.end(state, operands), iterations)
     return jax.tree.map(lambda all, new: all.at[..., member].set(new, mode="drop"), results, found)

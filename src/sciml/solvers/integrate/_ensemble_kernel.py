@@ -1,4 +1,4 @@
-"""A march over lanes in one kernel: `kernels.ensemble` runs it, the same functions of one member that XLA runs.
+"""An integration over lanes in one kernel: `kernels.ensemble` runs it, the same functions of one member that XLA runs.
 
 So the steps are the same, and nothing of a method, of its controller or of an interpolation is written twice. The
 kernel computes solutions, and the columns that `Forward` carries along with them. Any other derivative is computed as
@@ -21,10 +21,10 @@ from ...kernels.ensemble._run import build, run
 from ...kernels.ensemble._select import HOLDS, choose, wanted
 from ...kernels.lanes import Lanes, is_value
 from ...kernels.lanes._values import gather
-from ._integrator import March, Operands, State, known
+from ._integrator import Integrator, Operands, State, known
 
 
-def way_of(impl: str, stepper: Any, adjoint: Any, schedule: str) -> str:
+def backend_of(impl: str, stepper: Any, adjoint: Any, schedule: str) -> str:
     """Returns the `impl` of a solve: "xla" where a kernel is neither asked for nor to be taken.
 
     Args:
@@ -41,7 +41,7 @@ def way_of(impl: str, stepper: Any, adjoint: Any, schedule: str) -> str:
     refused = None
     if stepper is None:
         refused = "diffrax runs this solve, for its `solver`, `controller` or `saveat`"
-    elif not stepper.scatters:
+    elif not stepper.elementwise:
         refused = f"{type(stepper).__name__} transforms whole fields"
     elif schedule != "lockstep":
         refused = f"`schedule={schedule!r}` runs by XLA"
@@ -54,7 +54,7 @@ def way_of(impl: str, stepper: Any, adjoint: Any, schedule: str) -> str:
     raise ValueError(f"`impl={impl!r}` cannot run this ensemble: {refused}. {HOLDS}")
 
 
-def in_kernel(
+def run_by_kernel(
     impl: str,
     lanes: Any,
     member: Callable[[], UntilDone | Counted],
@@ -87,8 +87,8 @@ def in_kernel(
     @jax.custom_jvp
     def solved(inputs, times):
         given = members._replace(inputs=inputs, targets=times)
-        result, saved, turns = run(chosen.body, given, chosen.interpreted)
-        return _finished(loop, result, saved, turns)
+        result, saved, iterations = run(chosen.body, given, chosen.interpreted)
+        return _finished(loop, result, saved, iterations)
 
     def reference(inputs, times):
         values = Lanes(lanes.count).enter(inputs, flags)
@@ -98,7 +98,7 @@ def in_kernel(
     return solved(inputs, times)
 
 
-def columns_in_kernel(
+def columns_by_kernel(
     impl: str,
     lanes: Any,
     loop: UntilDone | Counted,
@@ -127,7 +127,7 @@ def columns_in_kernel(
     members = _members(lanes, y0, operands, saves)
     one, _ = members.of_one()
 
-    moving = _of_steps if isinstance(loop, Counted) else _of_march
+    moving = _of_steps if isinstance(loop, Counted) else _of_integrator
     both = with_columns(loop, one, moved, moving, lambda result: result.ys)
     try:
         chosen = choose(lambda kernel: build(both, members, kernel), impl)
@@ -139,18 +139,18 @@ def columns_in_kernel(
 
     def solved(y0: PyTree, operands: Operands, saves: Any) -> tuple[Any, PyTree]:
         given = _members(lanes, y0, operands, saves)
-        (result, columns), saved, turns = run(chosen.body, given, chosen.interpreted)
+        (result, columns), saved, iterations = run(chosen.body, given, chosen.interpreted)
         if saves is not None:
             saved, columns = saved[0], jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), saved[1])
-        return _finished(loop, result, saved, turns), columns
+        return _finished(loop, result, saved, iterations), columns
 
     return solved
 
 
-def _of_march(state: State) -> PyTree:
-    """What of a march depends on what is differentiated; step sizes are held."""
+def _of_integrator(state: State) -> PyTree:
+    """What of an integration depends on what is differentiated; step sizes are held."""
     dense = None if state.dense is None else (state.dense.y0, state.dense.stages)
-    return state.restart.y, state.memory, dense
+    return state.checkpoint.y, state.memory, dense
 
 
 def _of_steps(carry: Any) -> PyTree:
@@ -166,38 +166,42 @@ def _members(lanes: Any, y0: PyTree, operands: Operands, saves: Any) -> Members:
     return Members(inputs, flags, lanes.count, times, batched)
 
 
-def _finished(loop: UntilDone | Counted, result: Any, saved: PyTree, turns: Any) -> Any:
-    turns = result.accepted if isinstance(loop, Counted) else turns  # a shorter last step is no turn of the loop
-    return result._replace(ys=result.ys if saved is None else saved, executed=turns)
+def _finished(loop: UntilDone | Counted, result: Any, saved: PyTree, iterations: Any) -> Any:
+    iterations = (
+        result.accepted if isinstance(loop, Counted) else iterations
+    )  # a shorter last step is no turn of the loop
+    return result._replace(ys=result.ys if saved is None else saved, executed=iterations)
 
 
 def _is_whole(x: Any) -> bool:
     return hasattr(x, "batched")
 
 
-def until_done(march: March, result: Callable[..., Any], saving: bool) -> UntilDone:
-    """Returns the loop of a march whose number of steps is not known.
+def until_done(integrator: Integrator, result: Callable[..., Any], saving: bool) -> UntilDone:
+    """Returns the loop of an integration whose number of steps is not known.
 
     Args:
-        march: The march.
+        integrator: The integration.
         result: What results are made by: states, status, time elapsed, counts of accepted and rejected steps, None.
         saving: Whether states are saved on the way.
     """
 
     def end(state, inputs):
-        restart = state.restart
-        y = None if saving else known(restart.y, (restart.status == 0) & (restart.elapsed >= inputs[1].span))
-        status = restart.status.astype(jnp.int32)
-        return result(y, status, restart.elapsed, state.accepted, state.rejected, None)
+        checkpoint = state.checkpoint
+        y = None if saving else known(checkpoint.y, (checkpoint.status == 0) & (checkpoint.elapsed >= inputs[1].span))
+        status = checkpoint.status.astype(jnp.int32)
+        return result(y, status, checkpoint.elapsed, state.accepted, state.rejected, None)
 
     def saved(state, inputs, target):
-        return known(march.saved(state.restart.y, state.dense, inputs[1], target), target <= state.restart.elapsed)
+        return known(
+            integrator.saved(state.checkpoint.y, state.dense, inputs[1], target), target <= state.checkpoint.elapsed
+        )
 
     return UntilDone(
-        start=lambda inputs: march.start(*inputs),
+        start=lambda inputs: integrator.start(*inputs),
         end=lambda inputs: inputs[1].span,
-        pending=march.pending,
-        advance=lambda state, inputs, target: march.attempt(state, inputs[1], target)[0],
+        pending=integrator.pending,
+        advance=lambda state, inputs, target: integrator.attempt(state, inputs[1], target)[0],
         saved=saved,
         result=end,
     )

@@ -16,17 +16,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
 from ..._jax import _checkpoint_levels
-from ..._jax._checkpoint_levels import Room
+from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import for_loop, scan
 from ..._status import Status
 from ...kernels.ensemble._member import Counted
-from ...kernels.lanes import Lanes, Member, is_value
+from ...kernels.lanes import Lanes, Unbatched, is_value
 from ._checkpoint_buffers import Buffers
-from ._ensemble_kernel import columns_in_kernel, in_kernel
-from ._integrator import March, Operands, known
+from ._ensemble_kernel import columns_by_kernel, run_by_kernel
+from ._integrator import Integrator, Operands, known
 from ._result import Result, Saves
-from ._shared_cotangents import has_totals, pull_back
-from ._stencil_kernel import Passes
+from ._shared_cotangents import has_shared_cotangents, pull_back
+from ._stencil_kernel import StencilSteps
 
 
 class _Carry(NamedTuple):
@@ -35,58 +35,58 @@ class _Carry(NamedTuple):
     finite: Array  # the number of steps after which the state was still finite
 
 
-class Steps(eqx.Module):
+class FixedLoop(eqx.Module):
     """A fixed number of steps over lanes.
 
     Attributes:
-        march: How one member is advanced; without a controller.
+        integrator: How one member is advanced; without a controller.
         lanes: The engine.
         count: The number of steps of length `dt`.
         tail: Whether a shorter step follows, which ends at the end time.
         counts: How many states each level of the gradient keeps; with one level, all of them.
-        passes: How a kernel takes the steps between two states that are kept; None where XLA takes them.
+        stencil_steps: How a kernel takes the steps between two states that are kept; None where XLA takes them.
         impl: What runs many members: XLA, or a kernel.
     """
 
-    march: March
-    lanes: Lanes | Member
+    integrator: Integrator
+    lanes: Lanes | Unbatched
     count: int = eqx.field(static=True)
     tail: bool = eqx.field(static=True)
     counts: tuple[int, ...] = eqx.field(static=True, default=())
-    passes: Passes | None = eqx.field(static=True, default=None)
+    stencil_steps: StencilSteps | None = eqx.field(static=True, default=None)
     impl: str = eqx.field(static=True, default="xla")
 
-    def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Steps":
-        """Returns the loop over other lanes, with the fewest levels that there is room for; see `Loop.over`.
+    def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "FixedLoop":
+        """Returns the loop over other lanes, with the fewest levels that there is room for; see `AdaptiveLoop.over`.
 
         Where none fit, it has those that keep the fewest states.
         """
-        if room.levels is not None:
-            counts = _checkpoint_levels.split(self.count, room.levels)
-        elif room.segments is not None:
-            counts = _checkpoint_levels.segmented(self.count, room.segments)
-        elif room == _checkpoint_levels.NOTHING:
+        if budget.levels is not None:
+            counts = _checkpoint_levels.split(self.count, budget.levels)
+        elif budget.segments is not None:
+            counts = _checkpoint_levels.segmented(self.count, budget.segments)
+        elif budget == _checkpoint_levels.NOTHING:
             counts = (self.count,)
         else:
-            most = room.memory // max(1, state_bytes * (lanes.count or 1))
+            most = budget.memory // max(1, state_bytes * (lanes.count or 1))
             counts = _checkpoint_levels.fit(self.count, most) or _checkpoint_levels.deepest(self.count)
-            if self.passes is not None and len(counts) == 1:  # a kernel keeps no state between its steps
+            if self.stencil_steps is not None and len(counts) == 1:  # a kernel keeps no state between its steps
                 counts = _checkpoint_levels.split(self.count, 2)
-        return Steps(self.march, lanes, self.count, self.tail, counts, self.passes, self.impl)
+        return FixedLoop(self.integrator, lanes, self.count, self.tail, counts, self.stencil_steps, self.impl)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
-        if self.passes is not None:
+        if self.stencil_steps is not None:
             return self._forward(y0, operands, False, True)[0]
 
         def by_xla(y0, operands, saves):
             return self._forward(y0, operands, False, False)[0]
 
-        return in_kernel(self.impl, self.lanes, self._one_member, by_xla, y0, operands, saves)
+        return run_by_kernel(self.impl, self.lanes, self._one_member, by_xla, y0, operands, saves)
 
     def forward_with_columns(self, y0: PyTree, operands: Operands, saves: Saves | None, moved: tuple[bool, ...]) -> Any:
-        """Returns how a kernel takes all steps with the derivatives by what is moved; see `columns_in_kernel`."""
-        return columns_in_kernel(self.impl, self.lanes, self._one_member(), moved, y0, operands, saves)
+        """Returns how a kernel takes all steps with the derivatives by what is moved; see `columns_by_kernel`."""
+        return columns_by_kernel(self.impl, self.lanes, self._one_member(), moved, y0, operands, saves)
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None
@@ -96,7 +96,7 @@ class Steps(eqx.Module):
         The levels are the shape of an array without elements, since the lanes may be others on the way
         back, and then as many states would be kept in other levels.
         """
-        by_kernel = self.passes is not None and len(self.counts) > 1
+        by_kernel = self.stencil_steps is not None and len(self.counts) > 1
         result, kept = self._forward(y0, operands, True, by_kernel)
         return result, kept, jnp.zeros((0, *self.counts), bool)
 
@@ -123,7 +123,7 @@ class Steps(eqx.Module):
                 carry = self.lanes.carry(carry._replace(y=y))
             else:
                 carry, kept = for_loop(
-                    lambda i, held: step(start + i, held), held, *shape, unroll=self._turns, like=operands
+                    lambda i, held: step(start + i, held), held, *shape, unroll=self._unroll, like=operands
                 )
             finite = self.lanes.call(count_finite, carry.finite, carry.y, self._uniform(start + shape[0]))
             return self.lanes.carry(carry._replace(finite=finite)), kept
@@ -163,16 +163,16 @@ class Steps(eqx.Module):
         saves: None,
         differentiable: PyTree,
     ) -> tuple[PyTree, PyTree, None]:
-        """Carries the cotangent of the end state back; see `Loop.backward`."""
+        """Carries the cotangent of the end state back; see `AdaptiveLoop.backward`."""
         diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
         parts, kept_tail, finite = residuals
         kept = Buffers.of(parts)
         counts = levels.shape[1:]
 
-        totals = has_totals(self.lanes, self.march.stepper, diff)
-        pull = partial(self._pull_lanes, finite) if totals else self._pull_each
+        shared_cotangents = has_shared_cotangents(self.lanes, self.integrator.stepper, diff)
+        pull = partial(self._pull_lanes, finite) if shared_cotangents else self._pull_each
 
-        def retreat(number, y, bar, tail=False):
+        def step_vjp(number, y, bar, tail=False):
             return pull(bar, self._uniform(number), y, diff, held, tail)
 
         def unwind(start, shape, y, carry):
@@ -181,29 +181,31 @@ class Steps(eqx.Module):
             size = math.prod(shape[1:])
             between = self._states(between, y, start, shape, operands)
 
-            def turn(i, carry):
+            def iterate(i, carry):
                 y = _get(between, i)
                 if len(shape) > 1:
                     return unwind(start + i * size, shape[1:], y, carry)
                 bar, deeper = carry
-                return retreat(start + i, y, bar), deeper
+                return step_vjp(start + i, y, bar), deeper
 
-            turns = self._turns if len(shape) == 1 else 1
-            bar, deeper = for_loop(turn, (bar, deeper), shape[0], reverse=True, unroll=turns, like=(operands, between))
+            iterations = self._unroll if len(shape) == 1 else 1
+            bar, deeper = for_loop(
+                iterate, (bar, deeper), shape[0], reverse=True, unroll=iterations, like=(operands, between)
+            )
             return bar, [between, *deeper]
 
         y_bar = self.lanes.carry(self.lanes.enter(cotangent, self.lanes.count is not None))
         zeros = jax.tree.map(jnp.zeros_like, diff)
-        bar = (y_bar, zeros if totals else self.lanes.carry(zeros))
+        bar = (y_bar, zeros if shared_cotangents else self.lanes.carry(zeros))
         if self.tail:
-            bar = retreat(jnp.full((), self.count, jnp.int32), kept_tail, bar, tail=True)
+            bar = step_vjp(jnp.full((), self.count, jnp.int32), kept_tail, bar, tail=True)
         if len(counts) == 1:
             bar = for_loop(
-                lambda number, bar: retreat(number, _get(kept, number), bar),
+                lambda number, bar: step_vjp(number, _get(kept, number), bar),
                 bar,
                 self.count,
                 reverse=True,
-                unroll=self._turns,
+                unroll=self._unroll,
                 like=(operands, kept),
             )
         else:
@@ -216,14 +218,14 @@ class Steps(eqx.Module):
                 bar, between[inner] = for_loop(
                     run, (bar, between[inner]), shape[0], reverse=True, like=(operands, kept)
                 )
-        if totals and isinstance(self.lanes, Lanes):
-            return self.lanes.leave(bar[0]), self.lanes.leave_totals(bar[1]), None
+        if shared_cotangents and isinstance(self.lanes, Lanes):
+            return self.lanes.leave(bar[0]), self.lanes.leave_shared(bar[1]), None
         y_bar, diff_bar = self.lanes.call(self._unless_failed, bar, finite)
         return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), None
 
     @property
-    def _turns(self) -> int:
-        # XLA copies what one turn reads and replaces; of two turns, each writes where the other has read
+    def _unroll(self) -> int:
+        # XLA copies what one iteration reads and replaces; of two iterations, each writes where the other has read
         return 1 if self.lanes.count is None else 2
 
     def _one_member(self) -> Counted:
@@ -257,20 +259,20 @@ class Steps(eqx.Module):
                 lambda i, carry: advance(start + i * size, shape[1:], carry), carry, shape[0], like=operands
             )
 
-        def turn(i, held):
+        def iterate(i, held):
             carry, rows = held
             return advance(start + i * size, shape[1:], carry), _put(rows, i, carry[0])
 
         size = math.prod(shape[1:])
         memory = self.lanes.call(self._first, y, self._uniform(start), operands)
-        turns = self._turns if len(shape) == 1 else 1
-        return for_loop(turn, (self.lanes.carry((y, memory)), rows), shape[0], unroll=turns, like=operands)[1]
+        iterations = self._unroll if len(shape) == 1 else 1
+        return for_loop(iterate, (self.lanes.carry((y, memory)), rows), shape[0], unroll=iterations, like=operands)[1]
 
     def _uniform(self, number: Array):
         return self.lanes.enter(number, False)
 
     def _start(self, y0, operands):
-        memory = self.march.stepper.first(self.march.bound(operands), operands.t0, y0)
+        memory = self.integrator.stepper.first(self.integrator.bound(operands), operands.t0, y0)
         return _Carry(y0, memory, jnp.zeros((), jnp.int32))
 
     def _last(self, carry, operands):
@@ -281,10 +283,14 @@ class Steps(eqx.Module):
         """Returns vector field, time and signed length of a step."""
         elapsed = number.astype(operands.dt.dtype) * operands.dt  # from the number, so that time does not drift
         h = operands.span - elapsed if tail else operands.dt
-        return self.march.bound(operands, not tail), self.march.time(elapsed, operands), operands.direction * h
+        return (
+            self.integrator.bound(operands, not tail),
+            self.integrator.time(elapsed, operands),
+            operands.direction * h,
+        )
 
     def _advance(self, y, memory, number, operands, tail):
-        step = self.march.stepper.step(*self._place(number, operands, tail), y, memory)
+        step = self.integrator.stepper.step(*self._place(number, operands, tail), y, memory)
         return step.y1, step.memory
 
     def _step(self, y, memory, number, operands):
@@ -296,8 +302,8 @@ class Steps(eqx.Module):
         @jax.custom_jvp
         def run(y, number, operands):
             field, time, h = self._place(number, operands, False)
-            assert self.passes is not None
-            return self.passes.advance(field, operands.field, time, h, y, length)
+            assert self.stencil_steps is not None
+            return self.stencil_steps.advance(field, operands.field, time, h, y, length)
 
         @run.defjvp
         def _(primals, tangents):
@@ -313,11 +319,11 @@ class Steps(eqx.Module):
         return scan(step, (y, self._first(y, number, operands)), numbers, like=operands)[0][0]
 
     def _first(self, y, number, operands):
-        time = self.march.time(number.astype(operands.dt.dtype) * operands.dt, operands)
-        return self.march.stepper.first(self.march.bound(operands), time, y)
+        time = self.integrator.time(number.astype(operands.dt.dtype) * operands.dt, operands)
+        return self.integrator.stepper.first(self.integrator.bound(operands), time, y)
 
     def _again(self, tail, y, diff, number, held):
-        return self.march.stepper.retraced(*self._place(number, eqx.combine(diff, held), tail), y).y1
+        return self.integrator.stepper.retraced(*self._place(number, eqx.combine(diff, held), tail), y).y1
 
     def _pull_each(self, bar, number, y, diff, held, tail):
         """Carries the cotangents of every member back through a step, its own."""

@@ -1,4 +1,4 @@
-"""The march: steps of one member from t0 to t1, as functions of that member.
+"""The integration: steps of one member from t0 to t1, as functions of that member.
 
 Everything here speaks of one member and closes over no traced value, so that the loops can run it
 over lanes. Time is kept as the time elapsed since t0, always positive, in compensated form: a
@@ -15,7 +15,7 @@ from jaxtyping import Array, PyTree
 
 from ..._status import Status
 from ..._types import BoolScalarLike, Y
-from ..control._collective import Together
+from ..control._collective import Collective
 from ..control._pid import Control, Tolerances, scaled_error
 from ..methods._stepper import AbstractStepper, Step
 from ..terms._field import Field
@@ -23,7 +23,7 @@ from ..terms._split_field import bind
 
 
 class Operands(NamedTuple):
-    """What a march depends on and may be differentiated by, beside the initial state.
+    """What an integration depends on and may be differentiated by, beside the initial state.
 
     Attributes:
         field: The vector field's operands.
@@ -62,8 +62,8 @@ class Dense(NamedTuple):
     stages: PyTree
 
 
-class Restart(NamedTuple):
-    """From what a march can be taken up again.
+class Checkpoint(NamedTuple):
+    """From what an integration can be taken up again.
 
     Attributes:
         elapsed: The time since t0, and
@@ -75,7 +75,7 @@ class Restart(NamedTuple):
     """
 
     elapsed: Array
-    lost: Array
+    compensation: Array
     h: Array
     errors: tuple
     y: Y
@@ -83,16 +83,16 @@ class Restart(NamedTuple):
 
 
 class State(NamedTuple):
-    """The carry of a march: a restart point, what the next step reuses, the last step, and counters."""
+    """The carry of an integration: a restart point, what the next step reuses, the last step, and counters."""
 
-    restart: Restart
+    checkpoint: Checkpoint
     memory: PyTree
     dense: Dense | None
     accepted: Array
     rejected: Array
 
 
-class Outcome(NamedTuple):
+class StepRecord(NamedTuple):
     """What an attempted step did, enough to repeat it.
 
     Attributes:
@@ -108,7 +108,7 @@ class Outcome(NamedTuple):
     accepted: Array
 
 
-class March(eqx.Module):
+class Integrator(eqx.Module):
     """How one member is advanced.
 
     Attributes:
@@ -116,7 +116,7 @@ class March(eqx.Module):
         stepper: The method.
         control: The controller, or None for fixed steps.
         dense: Whether the last step is kept for interpolation.
-        together: How steps are taken alike by devices that hold parts of one state.
+        collective: How steps are taken alike by devices that hold parts of one state.
         constant: Whether no derivative by the vector field's operands can be asked for.
     """
 
@@ -124,7 +124,7 @@ class March(eqx.Module):
     stepper: AbstractStepper
     control: Control | None
     dense: bool = eqx.field(static=True)
-    together: Together = eqx.field(static=True, default=Together())
+    collective: Collective = eqx.field(static=True, default=Collective())
     constant: bool = eqx.field(static=True, default=False)
 
     def bound(self, operands: Operands, whole: bool = True) -> Any:
@@ -144,50 +144,50 @@ class March(eqx.Module):
         else:
             assert operands.tolerances is not None  # fixed steps have their size
             h = self.stepper.starting_step(
-                field, operands.t0, y0, operands.direction, operands.span, operands.tolerances, self.together.norm
+                field, operands.t0, y0, operands.direction, operands.span, operands.tolerances, self.collective.norm
             )
         if self.control is not None and self.control.dtmax is not None:
             h = jnp.minimum(h, self.control.dtmax)
         memory = self.stepper.first(field, operands.t0, y0)
-        status = jnp.where(self.together.finite((y0, memory, h)), int(Status.successful), int(Status.nonfinite)).astype(
-            jnp.int8
-        )
+        status = jnp.where(
+            self.collective.finite((y0, memory, h)), int(Status.successful), int(Status.nonfinite)
+        ).astype(jnp.int8)
         errors = () if self.control is None else (jnp.ones_like(h),) * self.control.memory_size
         dense = Dense(zero, jnp.ones_like(zero), y0, self.stepper.blank_dense(y0)) if self.dense else None
         none = jnp.zeros((), jnp.int32)
-        return State(Restart(zero, zero, h, errors, y0, status), memory, dense, none, none)
+        return State(Checkpoint(zero, zero, h, errors, y0, status), memory, dense, none, none)
 
-    def resume(self, restart: Restart, operands: Operands) -> State:
+    def resume(self, checkpoint: Checkpoint, operands: Operands) -> State:
         """Returns a carry from which the steps after a restart point come out again."""
-        memory = self.stepper.first(self.bound(operands), self.time(restart.elapsed, operands), restart.y)
+        memory = self.stepper.first(self.bound(operands), self.time(checkpoint.elapsed, operands), checkpoint.y)
         none = jnp.zeros((), jnp.int32)
-        return State(restart, memory, None, none, none)
+        return State(checkpoint, memory, None, none, none)
 
     def pending(self, state: State, target: Array) -> Array:
         """Returns whether the member has yet to reach `target`."""
-        return (state.restart.elapsed < target) & (state.restart.status == int(Status.successful))
+        return (state.checkpoint.elapsed < target) & (state.checkpoint.status == int(Status.successful))
 
-    def attempt(self, state: State, operands: Operands, target: Array) -> tuple[State, Outcome]:
+    def attempt(self, state: State, operands: Operands, target: Array) -> tuple[State, StepRecord]:
         """Tries one step of a member that has yet to reach `target`; leaves any other as it is."""
         active = self.pending(state, target)
-        elapsed, lost, h, errors, y, status = state.restart
+        elapsed, compensation, h, errors, y, status = state.checkpoint
         eps = jnp.finfo(elapsed.dtype).eps
         field, time = self.bound(operands), self.time(elapsed, operands)
         end = jnp.minimum(target, operands.span) if self.stepper.lands else operands.span
         longest = None if self.control is None else self.stepper.longest(state.memory)
         if longest is not None:
             h = jnp.minimum(h, longest)
-        h, last = up_to(end, elapsed, lost, h, operands.span)
+        h, last = up_to(end, elapsed, compensation, h, operands.span)
         step = self.stepper.step(field, time, operands.direction * h, y, state.memory)
 
         if self.control is None:
-            finite = self.together.finite(step.y1)
-            accepted, next_h = active & finite, state.restart.h
+            finite = self.collective.finite(step.y1)
+            accepted, next_h = active & finite, state.checkpoint.h
             cause = _cause(jnp.asarray(int(Status.nonfinite), jnp.int8), step)
             status = jnp.where(active & ~finite, cause, status)
         else:
             assert operands.tolerances is not None
-            norm = self.together.norm
+            norm = self.collective.norm
             if step.measured is None:
                 error = scaled_error(step.error, y, step.y1, operands.tolerances, norm)
             else:
@@ -197,7 +197,7 @@ class March(eqx.Module):
             accepted = active & good
             next_h = h * self.control.factor(error, errors, good, self.stepper.error_order)
             if self.stepper.lands:  # a step cut short at a saved time says nothing against the one it was cut from
-                next_h = jnp.where(good & last, jnp.maximum(next_h, state.restart.h), next_h)
+                next_h = jnp.where(good & last, jnp.maximum(next_h, state.checkpoint.h), next_h)
             if self.control.dtmax is not None:
                 next_h = jnp.minimum(next_h, self.control.dtmax)
             errors = self.control.remember(error, errors, accepted)
@@ -207,7 +207,7 @@ class March(eqx.Module):
             cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))
             cause = _cause(cause.astype(jnp.int8), step)
             status = jnp.where(active & ~good & (next_h < smallest), cause, status)
-        moved = h - lost
+        moved = h - compensation
         reached = elapsed + moved
         counts = (
             state.accepted + accepted.astype(jnp.int32),
@@ -216,10 +216,12 @@ class March(eqx.Module):
         ended = accepted & last & (end >= operands.span)
         spent = (sum(counts) >= operands.max_steps) & ~ended & active & (status == 0)
         status = jnp.where(spent, int(Status.max_steps_reached), status).astype(jnp.int8)
-        restart = Restart(
+        checkpoint = Checkpoint(
             elapsed=jnp.where(accepted, jnp.where(last, end, reached), elapsed),
-            lost=jnp.where(accepted, jnp.where(last, jnp.zeros_like(lost), (reached - elapsed) - moved), lost),
-            h=jnp.where(active, next_h, state.restart.h),
+            compensation=jnp.where(
+                accepted, jnp.where(last, jnp.zeros_like(compensation), (reached - elapsed) - moved), compensation
+            ),
+            h=jnp.where(active, next_h, state.checkpoint.h),
             errors=errors,
             y=_where(accepted, step.y1, y),
             status=status,
@@ -228,16 +230,16 @@ class March(eqx.Module):
         if state.dense is not None:
             dense = _where(accepted, Dense(elapsed, h, y, step.dense), state.dense)
         memory = _where(accepted, step.memory, state.memory)
-        return State(restart, memory, dense, *counts), Outcome(elapsed, h, y, accepted)
+        return State(checkpoint, memory, dense, *counts), StepRecord(elapsed, h, y, accepted)
 
-    def replay(self, y: Y, operands: Operands, outcome: Outcome) -> tuple[Y, Dense]:
+    def replay(self, y: Y, operands: Operands, step_record: StepRecord) -> tuple[Y, Dense]:
         """Repeats an accepted step; only the last step's length depends on the end time."""
-        elapsed, h = outcome.elapsed, jax.lax.stop_gradient(outcome.h)
+        elapsed, h = step_record.elapsed, jax.lax.stop_gradient(step_record.h)
         _, last = up_to(operands.span, elapsed, jnp.zeros_like(elapsed), h, operands.span)
         h = jnp.where(last, h + (operands.span - jax.lax.stop_gradient(operands.span)), h)
         field, time = self.bound(operands), self.time(elapsed, operands)
         step = self.stepper.retraced(field, time, operands.direction * h, y)
-        return step.y1, Dense(elapsed, outcome.h, y, step.dense)
+        return step.y1, Dense(elapsed, step_record.h, y, step.dense)
 
     def saved(self, y: Y, dense: Dense, operands: Operands, elapsed: Array) -> Y:
         """Returns the state at an elapsed time within the last step; linear in `y` and `dense`."""
@@ -247,17 +249,17 @@ class March(eqx.Module):
         return _where(at_end, y, inside)
 
 
-def up_to(end: Array, elapsed: Array, lost: Array, h: Array, span: Array) -> tuple[Array, Array]:
+def up_to(end: Array, elapsed: Array, compensation: Array, h: Array, span: Array) -> tuple[Array, Array]:
     """Returns the length of the step to try and whether it is one that ends exactly at the given time.
 
     Args:
         end: The elapsed time not to go beyond.
         elapsed: The elapsed time at the start of the step.
-        lost: What rounding has taken from it.
+        compensation: What rounding has taken from it.
         h: The length that the controller chose.
         span: The elapsed time of the end of the solve, for the size of rounding errors.
     """
-    remaining = (end - elapsed) + lost
+    remaining = (end - elapsed) + compensation
     last = h + 2 * jnp.finfo(remaining.dtype).eps * span >= remaining
     return jnp.where(last, remaining, h), last
 

@@ -16,13 +16,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
-from ..._jax._checkpoint_levels import Room
+from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import while_loop
 from ..._jax._vma import to_varying, vma_of
-from ...kernels.lanes import Lanes, Member
+from ...kernels.lanes import Lanes, Unbatched
 from ._integrator import Operands
 from ._result import Result, Saves
-from ._while_loop import Loop, Numbers, Residuals
+from ._while_loop import AdaptiveLoop, LoopCounts, Residuals
 
 _CACHE = 2**18
 """About how many bytes the lanes' states and stages may take, so that a step stays in a core's own cache."""
@@ -41,7 +41,7 @@ class _Carry(NamedTuple):
     """What the loop carries.
 
     Attributes:
-        turn: The number of steps that every lane has executed.
+        iteration: The number of steps that every lane has executed.
         following: The number of the next member to be taken up.
         member: The number of each lane's member; the count of all members where there was no other.
         last: The number of the last member that each lane has taken up.
@@ -53,7 +53,7 @@ class _Carry(NamedTuple):
         results: A `Result` of all members, and a bin after the last.
     """
 
-    turn: Int[Array, ""]
+    iterate: Int[Array, ""]
     following: Int[Array, ""]
     member: Int[Array, " lanes"]
     last: Int[Array, " lanes"]
@@ -65,58 +65,58 @@ class _Carry(NamedTuple):
     results: Result
 
 
-class Refill(eqx.Module):
-    """A march of many members over fewer lanes.
+class RefillLoop(eqx.Module):
+    """An integration of many members over fewer lanes.
 
     Attributes:
         loop: The same march in lockstep, which runs one member alone and what is differentiated.
         width: The number of lanes.
-        dear: Whether steps cost more than the loop around them.
+        slow: Whether steps cost more than the loop around them.
     """
 
-    loop: Loop
+    loop: AdaptiveLoop
     width: int = eqx.field(static=True, default=1)
-    dear: bool = eqx.field(static=True, default=False)
+    expensive: bool = eqx.field(static=True, default=False)
 
-    def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Loop | Refill":
+    def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "AdaptiveLoop | RefillLoop":
         """Returns the loop for a number of members with states of `state_bytes` each."""
-        loop = self.loop.over(lanes, state_bytes, room)
+        loop = self.loop.over(lanes, state_bytes, budget)
         if lanes.count is None or lanes.count <= _FEWEST:
             return loop
         # so few that every lane takes up many members and the last ones finish together
         width = min(lanes.count // 32, _CACHE // (16 * state_bytes))
-        dear = loop.march.stepper.outlasts_record(state_bytes)
-        return Refill(loop, 2 ** int(math.log2(max(width, _FEWEST))), dear)
+        expensive = loop.integrator.stepper.use_full_budget(state_bytes)
+        return RefillLoop(loop, 2 ** int(math.log2(max(width, _FEWEST))), expensive)
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None
-    ) -> tuple[Result, Residuals, Numbers]:
-        """See `Loop.forward_recorded`."""
+    ) -> tuple[Result, Residuals, LoopCounts]:
+        """See `AdaptiveLoop.forward_recorded`."""
         return self.loop.forward_recorded(y0, operands, saves)
 
     def backward(self, *args: Any) -> tuple[PyTree, PyTree, PyTree]:
-        """See `Loop.backward`."""
+        """See `AdaptiveLoop.backward`."""
         return self.loop.backward(*args)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
-        """Marches every member to the end; `y0` and `operands` are lane values over all members."""
+        """Integrates every member to the end; `y0` and `operands` are lane values over all members."""
         assert isinstance(self.loop.lanes, Lanes)  # one member alone runs in the plain loop
         queue = _Queue(self.loop.lanes, (y0, operands), saves)
         narrow = dataclasses.replace(self.loop, lanes=Lanes(self.width))
         like = ((y0, operands), saves)
 
-        def turns(carry):
-            attempts = _AT_ONCE if saves is None and not self.dear else 1
+        def iterations(carry):
+            attempts = _AT_ONCE if saves is None and not self.expensive else 1
             carry = _work(narrow, queue, carry, attempts)
-            # loops of few turns instead of conditionals, which would copy the results
+            # loops of few iterations instead of conditionals, which would copy the results
             if saves is not None:
                 carry = while_loop(lambda c: jnp.any(_due(narrow, queue, c)), lambda c: _save(narrow, queue, c), carry)
             return while_loop(lambda c: jnp.any(_done(narrow, queue, c)), lambda c: _refill(narrow, queue, c), carry)
 
         carry = _start(narrow, queue)
         carry = to_varying(carry, vma_of((carry, like)))
-        carry = while_loop(lambda c: jnp.any(c.member < queue.members), turns, carry)
-        idle = carry.results.executed.at[carry.last].add(carry.turn - carry.since)
+        carry = while_loop(lambda c: jnp.any(c.member < queue.members), iterations, carry)
+        idle = carry.results.executed.at[carry.last].add(carry.iterate - carry.since)
         results = carry.results._replace(executed=idle)
         return jax.tree.map(lambda x: x[..., : queue.members], results)
 
@@ -135,7 +135,7 @@ class _Queue(NamedTuple):
         return self.lanes.count
 
 
-def _start(loop: Loop, queue: _Queue) -> _Carry:
+def _start(loop: AdaptiveLoop, queue: _Queue) -> _Carry:
     """Returns the carry with the first members taken up."""
     member = jnp.arange(loop.lanes.count, dtype=jnp.int32)
     zeros, zero = jnp.zeros_like(member), jnp.zeros((), jnp.int32)
@@ -154,7 +154,7 @@ def _start(loop: Loop, queue: _Queue) -> _Carry:
     return _Carry(zero, zero + member.size, member, member, zeros, state, inputs, target, zeros, results)
 
 
-def _worth_a_turn(loop: Loop, queue: _Queue, carry: _Carry) -> Array:
+def _worth_a_turn(loop: AdaptiveLoop, queue: _Queue, carry: _Carry) -> Array:
     """Whether some lanes are at work and few wait to be served."""
     working = _working(loop, carry)
     waiting = ~working & (carry.member < queue.members)
@@ -165,10 +165,10 @@ def _worth_a_turn(loop: Loop, queue: _Queue, carry: _Carry) -> Array:
     return few & jnp.any(working & (carry.member < queue.members))
 
 
-def _work(loop: Loop, queue: _Queue, carry: _Carry, attempts: int) -> _Carry:
+def _work(loop: AdaptiveLoop, queue: _Queue, carry: _Carry, attempts: int) -> _Carry:
     """Executes steps on every lane, so many at once, as long as that is worth it."""
 
-    def turn(held):
+    def iterate(held):
         number, state = held
         for _ in range(attempts):
             state, _ = loop.attempt(state, carry.inputs[1], carry.target)
@@ -176,13 +176,13 @@ def _work(loop: Loop, queue: _Queue, carry: _Carry, attempts: int) -> _Carry:
 
     def goes_on(held):
         number, state = held
-        return _worth_a_turn(loop, queue, carry._replace(turn=number, state=state))
+        return _worth_a_turn(loop, queue, carry._replace(iterate=number, state=state))
 
-    number, state = while_loop(goes_on, turn, (carry.turn, carry.state), like=carry)
-    return carry._replace(turn=number, state=state)
+    number, state = while_loop(goes_on, iterate, (carry.iterate, carry.state), like=carry)
+    return carry._replace(iterate=number, state=state)
 
 
-def _save(loop: Loop, queue: _Queue, carry: _Carry) -> _Carry:
+def _save(loop: AdaptiveLoop, queue: _Queue, carry: _Carry) -> _Carry:
     """Saves the time that a lane waits at, for each that does."""
     due = _due(loop, queue, carry)
     column, row = jnp.where(due, carry.member, queue.members), _next_save(queue, carry.passed)
@@ -196,7 +196,7 @@ def _save(loop: Loop, queue: _Queue, carry: _Carry) -> _Carry:
     return carry._replace(passed=passed, target=target, results=carry.results._replace(ys=ys))
 
 
-def _refill(loop: Loop, queue: _Queue, carry: _Carry) -> _Carry:
+def _refill(loop: AdaptiveLoop, queue: _Queue, carry: _Carry) -> _Carry:
     """Writes the results of the lanes that are done and has them take up the members that follow."""
     done = _done(loop, queue, carry)
     following = carry.following + jnp.cumsum(done, dtype=jnp.int32) - 1
@@ -206,11 +206,11 @@ def _refill(loop: Loop, queue: _Queue, carry: _Carry) -> _Carry:
     state = loop.lanes.call(_where, loop.lanes.enter(fresh, True), started, carry.state)
     passed = jnp.where(fresh, 0, carry.passed)
     return _Carry(
-        turn=carry.turn,
+        iterate=carry.iterate,
         following=jnp.minimum(carry.following + jnp.sum(done, dtype=jnp.int32), queue.members),
         member=member,
         last=jnp.where(fresh, member, carry.last),
-        since=jnp.where(done, carry.turn, carry.since),
+        since=jnp.where(done, carry.iterate, carry.since),
         state=loop.lanes.carry(state),
         inputs=inputs,
         target=_target(loop, queue, inputs, member, passed),
@@ -219,13 +219,13 @@ def _refill(loop: Loop, queue: _Queue, carry: _Carry) -> _Carry:
     )
 
 
-def _take_up(loop: Loop, queue: _Queue, member: Array) -> tuple[PyTree, PyTree]:
+def _take_up(loop: AdaptiveLoop, queue: _Queue, member: Array) -> tuple[PyTree, PyTree]:
     """Returns the members' inputs as lane values, and their march before its first step."""
     inputs = loop.lanes.carry(queue.lanes.take(queue.inputs, member))
     return inputs, loop.start(*inputs)
 
 
-def _target(loop: Loop, queue: _Queue, inputs: PyTree, member: Array, passed: Array) -> PyTree:
+def _target(loop: AdaptiveLoop, queue: _Queue, inputs: PyTree, member: Array, passed: Array) -> PyTree:
     """Returns the time at which each lane is to wait."""
     _, operands = inputs
     if queue.saves is None:
@@ -248,29 +248,31 @@ def _next_save(queue: _Queue, passed: Array) -> Array:
     return jnp.minimum(passed, queue.saves.times.shape[0] - 1)
 
 
-def _working(loop: Loop, carry: _Carry) -> Array:
+def _working(loop: AdaptiveLoop, carry: _Carry) -> Array:
     """Which lanes have yet to reach the time at which they wait."""
-    return loop.lanes.leave(loop.lanes.call(loop.march.pending, carry.state, carry.target))
+    return loop.lanes.leave(loop.lanes.call(loop.integrator.pending, carry.state, carry.target))
 
 
-def _due(loop: Loop, queue: _Queue, carry: _Carry) -> Array:
+def _due(loop: AdaptiveLoop, queue: _Queue, carry: _Carry) -> Array:
     """Which lanes have reached a saved time that is yet to be saved."""
     assert queue.saves is not None
-    reached = loop.lanes.call(lambda restart, target: target <= restart.elapsed, carry.state.restart, carry.target)
+    reached = loop.lanes.call(
+        lambda checkpoint, target: target <= checkpoint.elapsed, carry.state.checkpoint, carry.target
+    )
     return loop.lanes.leave(reached) & (carry.passed < queue.saves.times.shape[0]) & (carry.member < queue.members)
 
 
-def _done(loop: Loop, queue: _Queue, carry: _Carry) -> Array:
+def _done(loop: AdaptiveLoop, queue: _Queue, carry: _Carry) -> Array:
     """Which lanes have a member that needs nothing more."""
     done = ~_working(loop, carry) & (carry.member < queue.members)
     return done if queue.saves is None else done & ~_due(loop, queue, carry)
 
 
-def _write(loop: Loop, queue: _Queue, carry: _Carry, done: Array) -> Result:
+def _write(loop: AdaptiveLoop, queue: _Queue, carry: _Carry, done: Array) -> Result:
     """Returns the results with those of the lanes that are done."""
     target = jnp.where(done, carry.member, queue.members)
     ys = loop.end(carry.state, carry.inputs[1]) if queue.saves is None else None
-    found = loop.result(carry.state, ys, carry.turn)._replace(executed=carry.turn - carry.since)
+    found = loop.result(carry.state, ys, carry.iterate)._replace(executed=carry.iterate - carry.since)
     results = carry.results if queue.saves is None else carry.results._replace(ys=None)
     written = jax.tree.map(lambda all, new: all.at[..., target].set(new), results, found)
     return written if queue.saves is None else written._replace(ys=carry.results.ys)

@@ -6,7 +6,7 @@ from jaxtyping import Array, PyTree
 
 
 class Result(NamedTuple):
-    """What a march returns, arrays with members last.
+    """What an integration returns, arrays with members last.
 
     Attributes:
         ys: The state at the saved times, time first, or the end state.

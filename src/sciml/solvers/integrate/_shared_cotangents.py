@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
-from ...kernels.lanes import Lanes, Member, is_value
+from ...kernels.lanes import Lanes, Unbatched, is_value
 from ...kernels.lanes._values import shared_and_large
 from ..methods._stepper import AbstractStepper
 
 
-def has_totals(lanes: Lanes | Member, stepper: AbstractStepper, diff: PyTree) -> bool:
+def has_shared_cotangents(lanes: Lanes | Unbatched, stepper: AbstractStepper, diff: PyTree) -> bool:
     """Returns whether a step is pulled back over all lanes at once: where what they share is large and differentiated.
 
     Args:
@@ -26,7 +26,7 @@ def has_totals(lanes: Lanes | Member, stepper: AbstractStepper, diff: PyTree) ->
         stepper: The method.
         diff: The operands that are differentiated, lane values.
     """
-    if not isinstance(lanes, Lanes) or not lanes.totals or lanes.count is None or not stepper.transposes:
+    if not isinstance(lanes, Lanes) or not lanes.shared_cotangents or lanes.count is None or not stepper.batched_vjp:
         return False
     return share_much(diff)
 

@@ -22,7 +22,7 @@ from ..terms._field import parameters_of
 from ._stencil_stages import OTHER_METHOD, update_of
 
 
-class Passes(NamedTuple):
+class StencilSteps(NamedTuple):
     """How steps of full length run by a kernel; it holds no arrays.
 
     Attributes:
@@ -62,7 +62,7 @@ class Passes(NamedTuple):
         return q, jax.tree.map(lambda v, a: v + part.astype(v.dtype) * a, v, field["acceleration"](t, q))
 
 
-def way_of(model: Any, impl: str) -> str | None:
+def backend_of(model: Any, impl: str) -> str | None:
     """Returns how a model is to run; None where no kernel is asked for or it is no stencil."""
     if not callable(getattr(model, "stencil", None)) or impl == "xla":
         return None
@@ -81,7 +81,9 @@ def step_of(stepper: AbstractStepper, model: Any, y: Y, h: Array) -> tuple[Stenc
     return rates, update_of(stepper, rates), {"params": (h, rates.params), "coefficients": rates.coefficients}
 
 
-def make_passes(stepper: AbstractStepper, model: Any, y0: Y, args: Args, h: Array, impl: str) -> Passes | None:
+def make_stencil_steps(
+    stepper: AbstractStepper, model: Any, y0: Y, args: Args, h: Array, impl: str
+) -> StencilSteps | None:
     """Returns how a kernel runs the steps of a model, or None where XLA does.
 
     Raises:
@@ -91,14 +93,14 @@ def make_passes(stepper: AbstractStepper, model: Any, y0: Y, args: Args, h: Arra
         rates, update, rest = step_of(stepper, model, y0, h)
     except NotForKernelsError as error:
         level = logging.INFO if str(error) == OTHER_METHOD else logging.WARNING  # that the user has chosen
-        return turn_down(model, impl, str(error), level)
+        return decline(model, impl, str(error), level)
     if select(update, rates.fields_of(y0), impl=impl, **rest).way == "xla":
         return None  # and the reason is in the log
     parameters, rebuild = parameters_of(model, args)
-    return Passes(stepper, len(parameters), rebuild, impl)
+    return StencilSteps(stepper, len(parameters), rebuild, impl)
 
 
-def turn_down(model: Any, impl: str | None, reason: str, level: int = logging.INFO) -> None:
+def decline(model: Any, impl: str | None, reason: str, level: int = logging.INFO) -> None:
     """Says why a model that is a stencil runs without a kernel, in one line of the log.
 
     Raises:

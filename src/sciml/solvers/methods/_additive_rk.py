@@ -15,7 +15,7 @@ from ..._jax._vma import match
 from ..._model import AbstractSemilinear, AbstractSplit
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..control._pid import Norm, Tolerances, initial_step
-from ..terms._split_field import Bound, Functions, close_parts
+from ..terms._split_field import BoundSplitField, Functions, close_split_field
 from ._modal import dtype_in, measured, modal_functions, modes_of, needs, starting_step, times
 from ._stepper import Step
 from ._structured_solver import AbstractStructuredStepper
@@ -65,7 +65,7 @@ class ImplicitExplicit(AbstractStructuredStepper):
     name: str = eqx.field(static=True)
     fsal: bool = eqx.field(static=True, default=False)
     lands: ClassVar[bool] = True
-    scatters: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = False
 
     @property
     def order(self) -> int:
@@ -109,7 +109,7 @@ class ImplicitExplicit(AbstractStructuredStepper):
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model's functions with their operands."""
         del h
-        return close_parts(model, args, self.functions(model, t, y, args))
+        return close_split_field(model, args, self.functions(model, t, y, args))
 
     def prepare(self, field: Any, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
         """Returns the initial state, or its modes."""
@@ -230,7 +230,7 @@ class ImplicitExplicit(AbstractStructuredStepper):
         return jax.tree.map(lambda a, b: a + jnp.asarray(theta, b.dtype) * (b - a), y0, y1)
 
 
-def _is_modal(field: Bound) -> bool:
+def _is_modal(field: BoundSplitField) -> bool:
     return "inverse" in field.functions
 
 

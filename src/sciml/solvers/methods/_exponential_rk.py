@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 from ..._model import AbstractSemilinear, AbstractSplit
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..control._pid import Norm, Tolerances
-from ..terms._split_field import Bound, Functions, close_parts, with_tables
+from ..terms._split_field import BoundSplitField, Functions, close_split_field, with_tables
 from ._modal import dtype_in, measured, modal_functions, modes_of, needs, starting_step, times
 from ._stepper import Step
 from ._structured_solver import AbstractStructuredStepper
@@ -65,7 +65,7 @@ class Exponential(AbstractStructuredStepper):
     name: str = eqx.field(static=True)
     fsal: bool = eqx.field(static=True, default=True)
     lands: ClassVar[bool] = True
-    scatters: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = False
 
     @property
     def order(self) -> int:
@@ -106,14 +106,14 @@ class Exponential(AbstractStructuredStepper):
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model's functions, and where all steps are alike their coefficients as tables."""
-        parts, operands = close_parts(model, args, self.functions(model, t, y, args))
+        parts, operands = close_split_field(model, args, self.functions(model, t, y, args))
         if h is None:
             return parts, operands
         bound = parts.bind(operands)
         modes = jax.eval_shape(bound["transform"], y)
         return with_tables(parts, operands, self._tables(bound, h, modes, wide=True))
 
-    def _tables(self, field: Bound, h: RealScalarLike, modes: PyTree, wide: bool = False) -> PyTree:
+    def _tables(self, field: BoundSplitField, h: RealScalarLike, modes: PyTree, wide: bool = False) -> PyTree:
         """Returns the coefficients for each leaf of the modes, times h where they stand before the rest."""
 
         def of(linear, mode):

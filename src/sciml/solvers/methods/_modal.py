@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 from ..._model import AbstractSemilinear
 from ..._types import Args, RealScalarLike, Y
 from ..control._pid import Norm, Tolerances, initial_step
-from ..terms._split_field import Bound, Functions
+from ..terms._split_field import BoundSplitField, Functions
 
 
 def modal_functions(
@@ -79,18 +79,18 @@ def _check(what: str, got: PyTree, of: str, wanted: PyTree) -> None:
         raise ValueError(f"`{what}` must have the structure of {of}, {kinds(wanted)}, but has {kinds(got)}.")
 
 
-def modes_of(field: Bound, y: Y) -> PyTree:
+def modes_of(field: BoundSplitField, y: Y) -> PyTree:
     """Returns the modes of a state."""
     return field["transform"](y)
 
 
-def measured(field: Bound, error: PyTree, modes: PyTree) -> tuple[Y, Y]:
+def measured(field: BoundSplitField, error: PyTree, modes: PyTree) -> tuple[Y, Y]:
     """Returns error and state out of the modes."""
     return field["inverse"](error), field["inverse"](modes)
 
 
 def starting_step(
-    field: Bound,
+    field: BoundSplitField,
     t: Array,
     modes: PyTree,
     direction: Array,

@@ -90,7 +90,7 @@ class Rosenbrock(AbstractStepper):
         """Evaluations of the vector field per step, beside its linearisation."""
         return len(self.tableau.nodes)
 
-    def outlasts_record(self, state_bytes: int) -> bool:
+    def use_full_budget(self, state_bytes: int) -> bool:
         """Whether a step takes far longer than to set up its record: from some eight unknowns on."""
         return state_bytes >= 64
 

@@ -37,7 +37,7 @@ class RungeKutta(AbstractStepper):
     fsal: bool = eqx.field(static=True)
     interpolation: Any = eqx.field(static=True)
     order: int = eqx.field(static=True)
-    transposes: ClassVar[bool] = True
+    batched_vjp: ClassVar[bool] = True
 
     @property
     def error_order(self) -> int:

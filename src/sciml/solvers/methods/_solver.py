@@ -9,7 +9,7 @@ from ._stepper import AbstractStepper
 
 
 class AbstractSteppingSolver(diffrax.AbstractAdaptiveSolver):
-    """A diffrax solver with a stepper: `sciml.solve` marches with that, `diffrax.diffeqsolve` with the solver."""
+    """A diffrax solver with a stepper: `sciml.solve` integrates with that, `diffrax.diffeqsolve` with the solver."""
 
     @abc.abstractmethod
     def stepper(self, y0: Y) -> AbstractStepper:

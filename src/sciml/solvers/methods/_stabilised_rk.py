@@ -15,7 +15,7 @@ from ..._jax._vma import match
 from ..._types import Args, RealScalarLike, Y
 from ..control._spectral_radius import estimated_radius
 from ..control._stability import Stability, of_real_interval, spectrum_of
-from ..terms._split_field import Functions, close_parts
+from ..terms._split_field import Functions, close_split_field
 from ._stepper import Step
 from ._structured_solver import AbstractStructuredStepper
 
@@ -118,7 +118,7 @@ class Stabilised(AbstractStructuredStepper):
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns vector field and spectral radius with their operands."""
         del h
-        return close_parts(model, args, self.functions(model, t, y, args))
+        return close_split_field(model, args, self.functions(model, t, y, args))
 
     def longest(self, memory: PyTree) -> Array:
         """Returns the longest step for which the largest number of stages is stable."""
@@ -148,7 +148,7 @@ class Stabilised(AbstractStructuredStepper):
         wanted = self.family.stages(stiffness)
         stages = jnp.clip(wanted, 2, self.most)
 
-        def turn(number, carry):
+        def iterate(number, carry):
             last, before, node = carry
             c = jax.tree.map(jax.lax.stop_gradient, self.family.stage(number.astype(h.dtype), stages.astype(h.dtype)))
             point = jax.tree.map(jnp.add, y, last)
@@ -163,24 +163,24 @@ class Stabilised(AbstractStructuredStepper):
         node = self.family.first(stages.astype(h.dtype))
         last = jax.tree.map(lambda k: (h * node).astype(k.dtype) * k, memory)
         carry = (last, jax.tree.map(jnp.zeros_like, last), node)
-        rise, _, _ = run(turn, carry, stages, (t, h, y, memory))
+        rise, _, _ = run(iterate, carry, stages, (t, h, y, memory))
         # a step that the largest number of stages does not make stable is no step
         y1 = jax.tree.map(lambda y, d: jnp.where(wanted <= self.most, y + d, jnp.full_like(y, jnp.nan)), y, rise)
         slope = field(t + h, y1)
         error = jax.tree.map(lambda d, a, b: h.astype(d.dtype) * (a + b) * 0.4 - 0.8 * d, rise, memory, slope)
         return Step(y1, error, (memory, slope), (slope, field["radius"](t + h, y1)))
 
-    def _until(self, turn, carry, stages, like):
+    def _until(self, iterate, carry, stages, like):
         def body(carry):
             number, carry = carry
-            return number + 1, turn(number, carry)
+            return number + 1, iterate(number, carry)
 
         start = (match(jnp.full_like(stages, 2), (stages, like)), carry)
         return while_loop(lambda c: c[0] <= stages, body, start, like=(stages, like))[1]
 
-    def _up_to_the_most(self, turn, carry, stages, like):
+    def _up_to_the_most(self, iterate, carry, stages, like):
         def body(carry, number):
-            return jax.lax.cond(number <= stages, lambda c: turn(number, c), lambda c: c, carry), None
+            return jax.lax.cond(number <= stages, lambda c: iterate(number, c), lambda c: c, carry), None
 
         carry = match(carry, (stages, like))
         numbers = match(jnp.arange(2, self.most + 1, dtype=stages.dtype), (stages, like))

@@ -43,9 +43,9 @@ class AbstractStepper(eqx.Module):
         evaluations: Evaluations of the vector field per step; -1 where it differs from step to step.
         fsal: Whether `first` evaluates the vector field.
         lands: Whether steps end at saved times, for a method that has nothing to interpolate by.
-        scatters: Whether small states of many members run element by element; not where steps transform fields.
-        reverses: Whether a step back from the end of a step returns to its start.
-        transposes: Whether a step of many members is transposed as a whole where they share what is large; not where
+        elementwise: Whether small states of many members run element by element; not where steps transform fields.
+        symmetric: Whether a step back from the end of a step returns to its start.
+        batched_vjp: Whether a step of many members is transposed as a whole where they share what is large; not where
             it solves systems or loops, which takes minutes to compile.
     """
 
@@ -55,16 +55,16 @@ class AbstractStepper(eqx.Module):
     evaluations: eqx.AbstractVar[int]
     fsal: eqx.AbstractVar[bool]
     lands: ClassVar[bool] = False
-    scatters: ClassVar[bool] = True
-    reverses: ClassVar[bool] = False
-    transposes: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = True
+    symmetric: ClassVar[bool] = False
+    batched_vjp: ClassVar[bool] = False
 
     @property
     def stability(self) -> Stability | None:
         """For which steps times eigenvalues it is stable; None where none is too long."""
         return None
 
-    def outlasts_record(self, state_bytes: int) -> bool:
+    def use_full_budget(self, state_bytes: int) -> bool:
         """Whether a step takes far longer than to set up the memory that it is recorded in."""
         del state_bytes
         return False

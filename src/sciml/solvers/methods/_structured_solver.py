@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
-from ..terms._split_field import Functions, open_parts
+from ..terms._split_field import Functions, open_split_field
 from ._solver import AbstractSteppingSolver
 from ._stepper import AbstractStepper
 
@@ -72,7 +72,7 @@ class AbstractStructuredSolver(AbstractSteppingSolver):
         direction = jnp.asarray(direction, t0.dtype)
         t, h = direction * t0, direction * (t1 - t0)
         stepper = self.stepper(y0)
-        field = open_parts(model, args, stepper.functions(model, t, y0, args))
+        field = open_split_field(model, args, stepper.functions(model, t, y0, args))
         y, _ = stepper.prepare(field, t, y0)
         step = stepper.step(field, t, h, y, stepper.first(field, t, y))
         y1 = stepper.finish(field, step.y1)

@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 from ..._model import AbstractSecondOrder
 from ..._types import Args, RealScalarLike, Y
 from ..control._stability import Stability, of_growth
-from ..terms._split_field import Functions, close_parts
+from ..terms._split_field import Functions, close_split_field
 from ._modal import needs
 from ._stepper import Step
 from ._structured_solver import AbstractStructuredSolver, AbstractStructuredStepper
@@ -40,8 +40,8 @@ class Verlet(AbstractStructuredStepper):
     name: str = eqx.field(static=True)
     has_error: bool = eqx.field(static=True, default=False)
     fsal: bool = eqx.field(static=True, default=True)
-    reverses: ClassVar[bool] = True
-    transposes: ClassVar[bool] = True
+    symmetric: ClassVar[bool] = True
+    batched_vjp: ClassVar[bool] = True
 
     @property
     def error_order(self) -> int:
@@ -75,7 +75,7 @@ class Verlet(AbstractStructuredStepper):
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns acceleration and vector field with their operands."""
         del h
-        return close_parts(model, args, self.functions(model, t, y, args))
+        return close_split_field(model, args, self.functions(model, t, y, args))
 
     def first(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the acceleration at the start."""

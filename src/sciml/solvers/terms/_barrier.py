@@ -34,7 +34,7 @@ def reads_neighbours(jaxpr: jex.core.Jaxpr) -> bool:
     return False
 
 
-def fence(tree: PyTree[Array], t: Array) -> PyTree[Array]:
+def stage_barrier(tree: PyTree[Array], t: Array) -> PyTree[Array]:
     """Returns arrays as they are, but computed once.
 
     Args:

@@ -19,7 +19,7 @@ from jaxtyping import Array, PyTree
 from ..._checks import concrete
 from ..._jax._vma import as_promoted_function, promote, to_varying, vma_of
 from ..._types import Args, RealScalarLike, Y
-from ._barrier import fence, reads_neighbours
+from ._barrier import reads_neighbours, stage_barrier
 
 Field = Callable[[RealScalarLike, Y, list[Array]], Y]
 """`field(t, y, operands)`, which closes over no traced value."""
@@ -85,11 +85,11 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
 
     program, out, consts = close(flat, (t, y), parameters)
     check_like(y, out)
-    fenced = fence if stages > 1 and program.reads_neighbours else lambda tree, t: tree
+    with_barriers = stage_barrier if stages > 1 and program.reads_neighbours else lambda tree, t: tree
     count = len(parameters)
 
     def field(t, y, operands):
-        return fenced(program(operands[:count], operands[count:], t, fenced(y, t)), t)
+        return with_barriers(program(operands[:count], operands[count:], t, with_barriers(y, t)), t)
 
     return field, parameters + consts
 

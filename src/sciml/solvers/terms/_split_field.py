@@ -12,11 +12,11 @@ import jax
 from jaxtyping import Array, PyTree
 
 from ..._types import Args, RealScalarLike, Y
-from ._barrier import fence
+from ._barrier import stage_barrier
 from ._field import Field, Program, close, parameters_of
 
 
-class Bound:
+class BoundSplitField:
     """The functions of a model with their operands bound; called as the vector field of the loop's state."""
 
     def __init__(self, functions: dict[str, Callable], tables: PyTree = None):
@@ -31,12 +31,12 @@ class Bound:
         """Returns a function by its name."""
         return self.functions[name]
 
-    def without_tables(self) -> "Bound":
+    def without_tables(self) -> "BoundSplitField":
         """Returns the same for a step of another length."""
-        return Bound(self.functions)
+        return BoundSplitField(self.functions)
 
 
-class Parts:
+class SplitField:
     """The functions of a model, closed: a vector field with more of them."""
 
     def __init__(self, programs: dict[str, tuple[Program, slice, bool]], count: int, tables: tuple[int, Any] | None):
@@ -53,15 +53,15 @@ class Parts:
         """Returns the vector field."""
         return self.bind(operands)(t, y)
 
-    def bind(self, operands: list[Array]) -> Bound:
+    def bind(self, operands: list[Array]) -> BoundSplitField:
         """Returns the functions with their operands."""
 
-        def bound(program: Program, consts: slice, fenced: bool) -> Callable:
+        def bound(program: Program, consts: slice, with_barriers: bool) -> Callable:
             def run(*inputs):
-                if not fenced:
+                if not with_barriers:
                     return program(operands[: self.count], operands[consts], *inputs)
                 t, y = inputs
-                return fence(program(operands[: self.count], operands[consts], t, fence(y, t)), t)
+                return stage_barrier(program(operands[: self.count], operands[consts], t, stage_barrier(y, t)), t)
 
             return run
 
@@ -69,17 +69,17 @@ class Parts:
         if self.tables is not None:
             first, structure = self.tables
             tables = jax.tree.unflatten(structure, operands[first:])
-        return Bound({name: bound(*entry) for name, entry in self.programs.items()}, tables)
+        return BoundSplitField({name: bound(*entry) for name, entry in self.programs.items()}, tables)
 
 
-_FENCED = ("field", "explicit", "acceleration")
+_WITH_BARRIERS = ("field", "explicit", "acceleration")
 """The functions of time and state that a step evaluates more than once."""
 
 Functions = dict[str, tuple[Callable, tuple]]
 """By name, `function(model, args, *inputs)` and inputs to trace it with; "field" is the vector field."""
 
 
-def close_parts(model: Callable, args: Args, functions: Functions) -> tuple[Parts, list[Array]]:
+def close_split_field(model: Callable, args: Args, functions: Functions) -> tuple[SplitField, list[Array]]:
     """Traces each of the functions of a model once, and returns them with their operands."""
     parameters, rebuild = parameters_of(model, args)
     operands, programs = list(parameters), {}
@@ -90,25 +90,25 @@ def close_parts(model: Callable, args: Args, functions: Functions) -> tuple[Part
             return function(*rebuild(parameters), *inputs)
 
         program, _, consts = close(flat, inputs, parameters)
-        fenced = name in _FENCED and program.reads_neighbours
-        programs[name] = program, slice(len(operands), len(operands) + len(consts)), fenced
+        with_barriers = name in _WITH_BARRIERS and program.reads_neighbours
+        programs[name] = program, slice(len(operands), len(operands) + len(consts)), with_barriers
         operands += consts
-    return Parts(programs, len(parameters), None), operands
+    return SplitField(programs, len(parameters), None), operands
 
 
-def with_tables(parts: Parts, operands: list[Array], tables: PyTree) -> tuple[Parts, list[Array]]:
+def with_tables(parts: SplitField, operands: list[Array], tables: PyTree) -> tuple[SplitField, list[Array]]:
     """Returns the functions with tables beside them."""
     leaves, structure = jax.tree.flatten(tables)
-    return Parts(parts.programs, parts.count, (len(operands), structure)), operands + leaves
+    return SplitField(parts.programs, parts.count, (len(operands), structure)), operands + leaves
 
 
-def open_parts(model: Callable, args: Args, functions: Functions) -> Bound:
+def open_split_field(model: Callable, args: Args, functions: Functions) -> BoundSplitField:
     """Returns the functions of a model without tracing them beforehand."""
 
     def bound(function: Callable) -> Callable:
         return lambda *inputs: function(model, args, *inputs)
 
-    return Bound({name: bound(function) for name, (function, _) in functions.items()})
+    return BoundSplitField({name: bound(function) for name, (function, _) in functions.items()})
 
 
 def bind(field: Field, operands: list, whole: bool = True) -> Any:
@@ -119,7 +119,7 @@ def bind(field: Field, operands: list, whole: bool = True) -> Any:
         operands: Its operands, arrays or PyTrees of them.
         whole: Whether for a step of the length that the tables are for, if there are any.
     """
-    if not isinstance(field, Parts):
+    if not isinstance(field, SplitField):
         return lambda t, y: field(t, y, operands)
     bound = field.bind(operands)
     return bound if whole else bound.without_tables()

@@ -78,8 +78,8 @@ class Compact(AbstractCouplings):
             return self._closed(jax.lax.dynamic_update_slice(classes, new[None], [colour] + [jnp.int32(1)] * d)), None
 
         classes = jnp.pad(_by_colour(u, d), [(0, 0)] + [(1, 1)] * d)
-        turns = order_of_colours(2**d, sweeps, backwards)
-        classes, _ = scan(update, self._closed(classes), turns, like=(self, state, f))
+        iterations = order_of_colours(2**d, sweeps, backwards)
+        classes, _ = scan(update, self._closed(classes), iterations, like=(self, state, f))
         return _from_colours(jax.lax.slice(classes, [0] + [1] * d, [2**d, *(m + 1 for m in half)]), self.shape)
 
     def _closed(self, classes: Array) -> Array:
@@ -122,5 +122,5 @@ def _from_colours(x: Array, shape: tuple[int, ...]) -> Array:
     """The inverse of `_by_colour`, for fields."""
     d, half = len(shape), x.shape[1:]
     apart = x.reshape([2] * d + list(half))
-    together = apart.transpose([axis for k in range(d) for axis in (d + k, d - 1 - k)])
-    return jax.lax.slice(together.reshape([2 * m for m in half]), [0] * d, shape)
+    collective = apart.transpose([axis for k in range(d) for axis in (d + k, d - 1 - k)])
+    return jax.lax.slice(collective.reshape([2 * m for m in half]), [0] * d, shape)

@@ -122,8 +122,8 @@ def parities(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[Array]:
 
 def order_of_colours(colours: int, sweeps: int, backwards: bool) -> Array:
     """Returns the colours by turns; computed, for `shard_map` refuses constants in a solve that is differentiated."""
-    turns = jax.lax.iota(jnp.int32, colours * sweeps) % colours
-    return colours - 1 - turns if backwards else turns
+    iterations = jax.lax.iota(jnp.int32, colours * sweeps) % colours
+    return colours - 1 - iterations if backwards else iterations
 
 
 def inverse(diagonal: Array) -> Array:

@@ -156,9 +156,9 @@ class VCycle(AbstractCycle):
 
 
 class WCycle(AbstractCycle):
-    """Every level visits the next one twice: dearer than `VCycle`, and nearer to a solution on the coarse levels.
+    """Every level visits the next one twice: slower than `VCycle`, and nearer to a solution on the coarse levels.
 
-    It is worth its price where `VCycle` converges slowly. The program is no longer: the two visits are turns of a loop.
+    It is worth its price where `VCycle` converges slowly. The program is no longer: the two visits are iterations of a loop.
 
     Attributes:
         smoother: The smoother.
@@ -185,10 +185,10 @@ class WCycle(AbstractCycle):
         if not levels:
             return self.descend(levels, hierarchy, f)
 
-        def turn(u: Array, _: None) -> tuple[Array, None]:
+        def iterate(u: Array, _: None) -> tuple[Array, None]:
             return _again(self, levels, hierarchy, f, u), None
 
-        return scan(turn, jnp.zeros_like(f), length=2, like=hierarchy)[0]
+        return scan(iterate, jnp.zeros_like(f), length=2, like=hierarchy)[0]
 
 
 class FCycle(AbstractCycle):

@@ -67,9 +67,9 @@ class Faces(AbstractCouplings):
         """Returns the field after red and black are updated in turn."""
         colour, colours = self.colours(tuple(range(self.ndim)))
 
-        def update(u: Array, turn: Array) -> tuple[Array, None]:
+        def update(u: Array, iteration: Array) -> tuple[Array, None]:
             new = relaxed(u, (f + self.neighbours(u)) * state, factor)
-            return jnp.where(colour == turn, new, u), None
+            return jnp.where(colour == iteration, new, u), None
 
         return scan(update, u, order_of_colours(colours, sweeps, backwards), like=(self, state, f))[0]
 

@@ -28,7 +28,7 @@ class AbstractSmoother(eqx.Module):
     def smooth(
         self, operator: AbstractCouplings, state: Any, u: Array, f: Array, sweeps: int, backwards: bool
     ) -> Array:
-        """Returns the field after some sweeps. They are turns of a loop, so that the program stays short.
+        """Returns the field after some sweeps. They are iterations of a loop, so that the program stays short.
 
         Args:
             operator: The operator of the level.
@@ -170,16 +170,16 @@ class Lines(AbstractSmoother):
         backwards: bool,
     ) -> Array:
         """Returns the field after the lines along every axis are solved, every second one at once."""
-        turns = list(zip(self._axes(operator), state))
+        iterations = list(zip(self._axes(operator), state))
 
         def sweep(u: Array, _: None) -> tuple[Array, None]:
-            for axis, factors in reversed(turns) if backwards else turns:
+            for axis, factors in reversed(iterations) if backwards else iterations:
                 others = tuple(a for a in range(operator.ndim) if a != axis)
                 colour, colours = operator.colours(others)
 
-                def update(u: Array, turn: Array) -> tuple[Array, None]:
+                def update(u: Array, iteration: Array) -> tuple[Array, None]:
                     new = solve_lines(factors, axis, f + operator.neighbours(u, axis))
-                    return jnp.where(colour == turn, new, u), None
+                    return jnp.where(colour == iteration, new, u), None
 
                 u, _ = scan(update, u, order_of_colours(colours, 1, backwards), like=(operator, state, f))
             return u, None

@@ -48,7 +48,7 @@ class Costate(NamedTuple):
     mu: PyTree | None
 
 
-class Ground(NamedTuple):
+class AdjointOperands(NamedTuple):
     """What the adjoint equation depends on.
 
     Attributes:
@@ -64,14 +64,14 @@ class Ground(NamedTuple):
     table: Table | None
 
 
-def slope(field: Field, s: RealScalarLike, y: Y, moved: PyTree, ground: Ground) -> Y:
+def slope(field: Field, s: RealScalarLike, y: Y, moved: PyTree, ground: AdjointOperands) -> Y:
     """Returns g: the derivative of the state by the elapsed time."""
     operands, t0 = eqx.combine(moved, ground.held)
     out = field(t0 + ground.direction * s, y, operands)
     return jax.tree.map(lambda k: k * ground.direction.astype(k.dtype), out)
 
 
-def rates(field: Field, s: RealScalarLike, x: Costate, ground: Ground) -> Costate:
+def rates(field: Field, s: RealScalarLike, x: Costate, ground: AdjointOperands) -> Costate:
     """Returns the derivative of the costate by the elapsed time. Without `mu` no product by a parameter is made."""
     if ground.table is None:
         assert x.y is not None  # what is not recorded is integrated
@@ -92,8 +92,8 @@ def blank_mu(moved: PyTree, dtype: Any) -> PyTree:
 
     def zeros(x):
         narrow = jnp.finfo(x.dtype).bits > jnp.finfo(dtype).bits
-        kind = (jnp.complex64 if jnp.finfo(dtype).bits <= 32 else jnp.complex128) if jnp.iscomplexobj(x) else dtype
-        return jnp.zeros(x.shape, kind if narrow else x.dtype)
+        variant = (jnp.complex64 if jnp.finfo(dtype).bits <= 32 else jnp.complex128) if jnp.iscomplexobj(x) else dtype
+        return jnp.zeros(x.shape, variant if narrow else x.dtype)
 
     return jax.tree.map(zeros, moved)
 

@@ -3,14 +3,14 @@
 import equinox as eqx
 from jaxtyping import PyTree
 
-from ...integrate._fixed_steps import Steps
+from ...integrate._fixed_steps import FixedLoop
 from ...integrate._integrator import Operands
-from ...integrate._refill import Refill
+from ...integrate._refill import RefillLoop
 from ...integrate._result import Result
-from ...integrate._while_loop import Loop
+from ...integrate._while_loop import AdaptiveLoop
 from .._abstract import AbstractAdjoint
 from . import _rule
-from ._backward import Kind
+from ._backward import Variant
 from ._tolerance import check_tolerance
 
 
@@ -22,7 +22,7 @@ class Backsolve(AbstractAdjoint):
     from the end to the start. Nothing is recorded: memory does not grow with the number of steps. The
     price is that the state is integrated against the direction in which it is stable. A stiff or
     strongly damped system forgets its past, and backwards that is blow-up: the gradient is then NaN, as it is
-    wherever the state on its way back has lost half of the digits that the tolerances ask for. At
+    wherever the state on its backward pass has lost half of the digits that the tolerances ask for. At
     saved times it is set right. `Gauss` has none of this.
 
     The gradient is that of the differential equation, right to the tolerances, and not that of the
@@ -31,8 +31,8 @@ class Backsolve(AbstractAdjoint):
     plus the parameters. Mass matrices are refused, and so is forward mode.
 
     Attributes:
-        rtol: The relative tolerance of the way back; by default that of the solve.
-        atol: The absolute tolerance of the way back, where cotangents are divided by the largest one
+        rtol: The relative tolerance of the backward pass; by default that of the solve.
+        atol: The absolute tolerance of the backward pass, where cotangents are divided by the largest one
             of the saved states; by default that of the solve.
 
     Raises:
@@ -63,7 +63,7 @@ class Backsolve(AbstractAdjoint):
         check_tolerance(self.rtol, "Backsolve(rtol=...)")
         check_tolerance(self.atol, "Backsolve(atol=...)")
 
-    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
-        kind = Kind(state=True, parameters=True)
-        return _rule.run(loop, y0, operands, times, kind, self.rtol, self.atol, 1, "sciml.Backsolve")
+        variant = Variant(state=True, parameters=True)
+        return _rule.run(loop, y0, operands, times, variant, self.rtol, self.atol, 1, "sciml.Backsolve")

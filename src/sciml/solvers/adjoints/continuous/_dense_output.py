@@ -1,11 +1,11 @@
-"""The solution as a function of time, for the way back: the accepted steps with their dense output.
+"""The solution as a function of time, for the backward pass: the accepted steps with their dense output.
 
 Within a step the method's own dense output is a polynomial. It is kept as the coefficients of
 Chebyshev polynomials, which take less room than the stages it is made of, and less work to evaluate.
 
-A table has room for a stretch of turns of the loop. A longer solve is marched once more with a
-restart point kept at the start of each stretch (of every second, fourth, ... where they are many:
-see `_checkpoint_buffers`), and on the way back the table of each stretch is filled again from there. So memory is
+A table has room for a segment of iterations of the loop. A longer solve is integrated once more with a
+restart point kept at the start of each segment (of every second, fourth, ... where they are many:
+see `_checkpoint_buffers`), and in the backward pass the table of each segment is filled again from there. So memory is
 bounded whatever the number of steps.
 """
 
@@ -22,7 +22,7 @@ from ...._jax._vma import match, to_varying, vma_of
 from ...._types import RealScalarLike, Y
 from ...integrate._checkpoint_buffers import Record, blank, get, put, thin
 from ...integrate._integrator import Dense, Operands, State
-from ...integrate._while_loop import ZEROED_AT_MOST, Loop
+from ...integrate._while_loop import ZEROED_AT_MOST, AdaptiveLoop
 from ...methods._stepper import AbstractStepper
 
 _RESTARTS = 32
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Steps in the order of time, each turn of a loop a row; a turn that moved nothing repeats the last step.
+    """Steps in the order of time, each iteration of a loop a row; an iteration that moved nothing repeats the last step.
 
     Attributes:
         ends: The times at which the steps end; infinite where there is no row.
@@ -73,7 +73,7 @@ def state_at(table: Table, s: RealScalarLike) -> Y:
 
 
 def row_of(stepper: AbstractStepper, dense: Dense, y1: Y, direction: Array) -> Row:
-    """Returns a step of the march forwards as a row."""
+    """Returns a step of the integration forwards as a row."""
     degree = max(stepper.order, 3)  # no method here has a dense output of a higher one
     angles = (np.arange(degree + 1) + 0.5) * np.pi / (degree + 1)
     matrix = 2 / (degree + 1) * np.cos(np.outer(np.arange(degree + 1), angles))
@@ -102,44 +102,44 @@ def _index(table: Table, s: RealScalarLike) -> Int[Array, ""]:
     return jnp.clip(index, 0, table.used - 1)
 
 
-class Stretches(NamedTuple):
-    """A march forwards, cut into stretches.
+class Segments(NamedTuple):
+    """An integration forwards, cut into segments.
 
     Attributes:
-        number: How many stretches there are.
-        begin: The elapsed time at which the stretch in the table begins, a lane value.
-        table: The table of the last stretch, arrays with lanes last.
-        restarts: A restart point for the stretches whose number divides by the stride.
+        number: How many segments there are.
+        begin: The elapsed time at which the segment in the table begins, a lane value.
+        table: The table of the last segment, arrays with lanes last.
+        checkpoints: A restart point for the segments whose number divides by the stride.
     """
 
     number: Int[Array, ""]
     begin: PyTree
     table: Table
-    restarts: Record
+    checkpoints: Record
 
 
 class Recorder(NamedTuple):
     """Fills tables.
 
     Attributes:
-        loop: The march forwards, over lanes, with dense output.
+        loop: The integration forwards, over lanes, with dense output.
         rows: The number of rows of a table, a power of two.
     """
 
-    loop: Loop
+    loop: AdaptiveLoop
     rows: int
 
     @classmethod
-    def of(cls, loop: Loop, y0: PyTree, memory: int) -> "Recorder":
+    def of(cls, loop: AdaptiveLoop, y0: PyTree, memory: int) -> "Recorder":
         """Returns a recorder of `loop` whose table takes about `memory` bytes for all members together.
 
         Args:
-            loop: The march, over lanes.
+            loop: The integration, over lanes.
             y0: One member's state, arrays or their shapes.
             memory: How many bytes; few rows that are large may take all of them, but since
                 a table is filled beforehand, many small ones take no more than costs no time.
         """
-        coefficients = max(loop.march.stepper.order, 3) + 1
+        coefficients = max(loop.integrator.stepper.order, 3) + 1
         size = sum(24 + coefficients * x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
         size = (loop.lanes.count or 1) * size
         rows = max(min(memory, ZEROED_AT_MOST) // size, min(memory // size, 64), 16)
@@ -147,75 +147,75 @@ class Recorder(NamedTuple):
         return cls(loop, 2 ** int(math.log2(rows)))
 
     @property
-    def turns(self) -> int:
-        """The number of turns of a stretch: with room for some more, since rounding may choose other steps."""
+    def iterations(self) -> int:
+        """The number of iterations of a segment: with room for some more, since rounding may choose other steps."""
         return self.rows - max(4, self.rows // 16)
 
-    def record(self, y0: PyTree, operands: Operands, until: PyTree) -> Stretches:
-        """Marches every member until the elapsed time `until`; all are lane values."""
+    def record(self, y0: PyTree, operands: Operands, until: PyTree) -> Segments:
+        """Integrates every member until the elapsed time `until`; all are lane values."""
         state = self.loop.start(y0, operands)
         table = self._blank(state, operands)
         like = (operands, until, state)
         count = jnp.zeros((), jnp.int32)
-        restarts = blank(jax.eval_shape(lambda s: s.restart, state), _RESTARTS)
+        checkpoints = blank(jax.eval_shape(lambda s: s.checkpoint, state), _RESTARTS)
 
-        def stretch(carry):
-            count, _, _, state, restarts = carry
-            restarts = thin(restarts, count)
-            restarts = put(restarts, count, state.restart)
-            begin = state.restart.elapsed
-            state, table = self._fill(state, operands, until, carry[2], jnp.asarray(self.turns, jnp.int32))
-            return count + 1, begin, table, state, restarts
+        def segment(carry):
+            count, _, _, state, checkpoints = carry
+            checkpoints = thin(checkpoints, count)
+            checkpoints = put(checkpoints, count, state.checkpoint)
+            begin = state.checkpoint.elapsed
+            state, table = self._fill(state, operands, until, carry[2], jnp.asarray(self.iterations, jnp.int32))
+            return count + 1, begin, table, state, checkpoints
 
-        # the first stretch always, so that the table is one
-        carry = to_varying((count, state.restart.elapsed, table, state, restarts), vma_of(like))
-        count, begin, table, state, restarts = while_loop(
-            lambda c: (c[0] == 0) | self._pending(c[3], until), stretch, carry, like=like
+        # the first segment always, so that the table is one
+        carry = to_varying((count, state.checkpoint.elapsed, table, state, checkpoints), vma_of(like))
+        count, begin, table, state, checkpoints = while_loop(
+            lambda c: (c[0] == 0) | self._pending(c[3], until), segment, carry, like=like
         )
-        return Stretches(count, begin, table, restarts)
+        return Segments(count, begin, table, checkpoints)
 
-    def reload(
-        self, stretches: Stretches, number: Int[Array, ""], operands: Operands, until: PyTree
-    ) -> tuple[Stretches, PyTree]:
-        """Returns `stretches` with the table of an earlier stretch, or as they are if it is the last one's.
+    def recompute(
+        self, segments: Segments, number: Int[Array, ""], operands: Operands, until: PyTree
+    ) -> tuple[Segments, PyTree]:
+        """Returns `segments` with the table of an earlier segment, or as they are if it is the last one's.
 
         Args:
-            stretches: From `record`; their table may be of any stretch.
-            number: The number of the stretch.
+            segments: From `record`; their table may be of any segment.
+            number: The number of the segment.
             operands: Lane values.
             until: The elapsed time up to which the table is needed, a lane value.
 
         Returns:
-            The stretches, and the elapsed time up to which the march came, a lane value.
+            The segments, and the elapsed time up to which the integration came, a lane value.
         """
-        lanes, restarts = self.loop.lanes, stretches.restarts
-        first, restart = get(restarts.slots, restarts.stride, number)
-        state = lanes.carry(lanes.call(self._resume, restart, operands))
-        is_last = number + 1 == stretches.number
+        lanes, checkpoints = self.loop.lanes, segments.checkpoints
+        first, checkpoint = get(checkpoints.slots, checkpoints.stride, number)
+        state = lanes.carry(lanes.call(self._resume, checkpoint, operands))
+        is_last = number + 1 == segments.number
         span = lanes.carry(operands.span)
 
         def fill(carry):
             current, _, table, state = carry
             there = current == number
             target = jax.tree.map(lambda a, b: jnp.where(there, a, b), lanes.carry(until), span)
-            begin = state.restart.elapsed
-            most = jnp.where(there, self.rows - 1, self.turns)
+            begin = state.checkpoint.elapsed
+            most = jnp.where(there, self.rows - 1, self.iterations)
             state, table = self._fill(state, operands, target, table, most)
             return current + 1, begin, table, state
 
         current = jnp.where(is_last, number + 1, first)
-        carry = (current, stretches.begin, stretches.table, state)
-        like = (operands, until, stretches)
+        carry = (current, segments.begin, segments.table, state)
+        like = (operands, until, segments)
         _, begin, table, state = while_loop(lambda c: c[0] <= number, fill, carry, like=like)
-        reached = jax.tree.map(lambda a, b: jnp.where(is_last, a, b), lanes.carry(until), state.restart.elapsed)
-        return stretches._replace(begin=begin, table=table), reached
+        reached = jax.tree.map(lambda a, b: jnp.where(is_last, a, b), lanes.carry(until), state.checkpoint.elapsed)
+        return segments._replace(begin=begin, table=table), reached
 
     def _fill(self, state: State, operands: Operands, until: PyTree, table: Table, most: Array) -> tuple[State, Table]:
-        """Marches until `until`, for at most so many turns; the first row stands for the start."""
+        """Integrates until `until`, for at most so many iterations; the first row stands for the start."""
         table = table._replace(ends=jnp.full_like(table.ends, jnp.inf))
         table = self._write(table, jnp.zeros((), jnp.int32), state, operands)
 
-        def turn(carry):
+        def iterate(carry):
             state, table = carry
             state, _ = self.loop.attempt(state, operands, until)
             return state, self._write(table, table.used, state, operands)
@@ -224,7 +224,7 @@ class Recorder(NamedTuple):
             state, table = carry
             return self._pending(state, until) & (table.used <= most)
 
-        return while_loop(more, turn, (state, table), like=(operands, until))
+        return while_loop(more, iterate, (state, table), like=(operands, until))
 
     def _write(self, table: Table, number: Array, state: State, operands: Operands) -> Table:
         end, row = self._row(state, operands)
@@ -240,17 +240,17 @@ class Recorder(NamedTuple):
 
     def _row(self, state: State, operands: Operands) -> tuple[Array, Row]:
         """Returns where the last step ended, and the step, as arrays."""
-        lanes, stepper = self.loop.lanes, self.loop.march.stepper
+        lanes, stepper = self.loop.lanes, self.loop.integrator.stepper
 
         def of_member(state, direction):
-            return state.restart.elapsed, row_of(stepper, state.dense, state.restart.y, direction)
+            return state.checkpoint.elapsed, row_of(stepper, state.dense, state.checkpoint.y, direction)
 
         return lanes.leave(lanes.call(of_member, state, operands.direction))
 
-    def _resume(self, restart, operands: Operands) -> State:
-        y = restart.y
-        dense = Dense(restart.elapsed, jnp.ones_like(restart.h), y, self.loop.march.stepper.blank_dense(y))
-        return self.loop.march.resume(restart, operands)._replace(dense=dense)
+    def _resume(self, checkpoint, operands: Operands) -> State:
+        y = checkpoint.y
+        dense = Dense(checkpoint.elapsed, jnp.ones_like(checkpoint.h), y, self.loop.integrator.stepper.blank_dense(y))
+        return self.loop.integrator.resume(checkpoint, operands)._replace(dense=dense)
 
     def _pending(self, state: State, target: PyTree) -> Array:
-        return self.loop.lanes.any(self.loop.lanes.call(self.loop.march.pending, state, target))
+        return self.loop.lanes.any(self.loop.lanes.call(self.loop.integrator.pending, state, target))

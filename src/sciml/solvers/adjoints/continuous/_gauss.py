@@ -4,14 +4,14 @@ import equinox as eqx
 from jaxtyping import PyTree
 
 from ...._checks import check_count
-from ...integrate._fixed_steps import Steps
+from ...integrate._fixed_steps import FixedLoop
 from ...integrate._integrator import Operands
-from ...integrate._refill import Refill
+from ...integrate._refill import RefillLoop
 from ...integrate._result import Result
-from ...integrate._while_loop import Loop
+from ...integrate._while_loop import AdaptiveLoop
 from .._abstract import AbstractAdjoint
 from . import _rule
-from ._backward import Kind
+from ._backward import Variant
 from ._tolerance import check_tolerance
 
 
@@ -27,7 +27,7 @@ class Gauss(AbstractAdjoint):
     taken by Gauss-Legendre quadrature over each step backwards, with $y$ and $\lambda$ from the dense
     output of the two solves. An implicit method factorises matrices of the size of the state
     alone: of $n$ components and $p$ parameters, a step costs $O(n^3 + p)$, where `Backsolve` and `Interpolating`
-    take $O((n + p)^3)$. This is also what other libraries call a quadrature adjoint; there the way back is
+    take $O((n + p)^3)$. This is also what other libraries call a quadrature adjoint; there the backward pass is
     stored and integrated afterwards, here its nodes are summed as they come.
 
     Every saved time that the loss looks at makes $\lambda$ jump, and in a stiff system each jump is followed
@@ -39,8 +39,8 @@ class Gauss(AbstractAdjoint):
     matrices are refused, and so is forward mode.
 
     Attributes:
-        rtol: The relative tolerance of the way back; by default that of the solve.
-        atol: The absolute tolerance of the way back, where cotangents are divided by the largest one
+        rtol: The relative tolerance of the backward pass; by default that of the solve.
+        atol: The absolute tolerance of the backward pass, where cotangents are divided by the largest one
             of the saved states; by default that of the solve.
         memory: About how many bytes the table may take, for all members of a `vmap` together; never fewer
             than 16 rows. Where states are small no more than 16 MiB are used.
@@ -75,8 +75,8 @@ class Gauss(AbstractAdjoint):
         check_tolerance(self.atol, "Gauss(atol=...)")
         check_count(self.memory, "memory", "Gauss")
 
-    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
-        kind = Kind(state=False, parameters=False)
+        variant = Variant(state=False, parameters=False)
         options = (self.rtol, self.atol, self.memory, "sciml.Gauss")
-        return _rule.run(loop, y0, operands, times, kind, *options)
+        return _rule.run(loop, y0, operands, times, variant, *options)

@@ -4,36 +4,36 @@ import equinox as eqx
 from jaxtyping import PyTree
 
 from ...._checks import check_count
-from ...integrate._fixed_steps import Steps
+from ...integrate._fixed_steps import FixedLoop
 from ...integrate._integrator import Operands
-from ...integrate._refill import Refill
+from ...integrate._refill import RefillLoop
 from ...integrate._result import Result
-from ...integrate._while_loop import Loop
+from ...integrate._while_loop import AdaptiveLoop
 from .._abstract import AbstractAdjoint
 from . import _rule
-from ._backward import Kind
+from ._backward import Variant
 from ._tolerance import check_tolerance
 
 
 class Interpolating(AbstractAdjoint):
-    r"""A continuous adjoint that reads the state from the solve's dense output on the way back.
+    r"""A continuous adjoint that reads the state from the solve's dense output in the backward pass.
 
     $$\frac{d}{dt} \big(\lambda, \mu\big) = \big(-f_y^T \lambda, -f_p^T \lambda\big)$$
 
     is integrated from the end to the start, where $y(t)$ stands in $f_y$ and $f_p$ as the method
     interpolates it between the steps it took forwards. So a stiff system, which `Backsolve` cannot
-    follow, is stable on its way back. The error of every parameter's gradient is controlled, which
+    follow, is stable on its backward pass. The error of every parameter's gradient is controlled, which
     costs steps, and an implicit method factorises matrices of the size of state plus parameters: with
     more than a few parameters take `Gauss`.
 
-    The accepted steps are recorded in a table, which the way back marches the solve once more for; a
-    solve of more steps than it holds is recorded stretch by stretch, at the cost of about one more
+    The accepted steps are recorded in a table, which the backward pass integrates the solve once more for; a
+    solve of more steps than it holds is recorded segment by segment, at the cost of about one more
     solve. The gradient is that of the differential equation, right to the tolerances. Mass matrices are
     refused, and so is forward mode.
 
     Attributes:
-        rtol: The relative tolerance of the way back; by default that of the solve.
-        atol: The absolute tolerance of the way back, where cotangents are divided by the largest one
+        rtol: The relative tolerance of the backward pass; by default that of the solve.
+        atol: The absolute tolerance of the backward pass, where cotangents are divided by the largest one
             of the saved states; by default that of the solve.
         memory: About how many bytes the table may take, for all members of a `vmap` together; never fewer
             than 16 rows. Where states are small no more than 16 MiB are used.
@@ -65,8 +65,8 @@ class Interpolating(AbstractAdjoint):
         check_tolerance(self.atol, "Interpolating(atol=...)")
         check_count(self.memory, "memory", "Interpolating")
 
-    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
-        kind = Kind(state=False, parameters=True)
+        variant = Variant(state=False, parameters=True)
         options = (self.rtol, self.atol, self.memory, "sciml.Interpolating")
-        return _rule.run(loop, y0, operands, times, kind, *options)
+        return _rule.run(loop, y0, operands, times, variant, *options)

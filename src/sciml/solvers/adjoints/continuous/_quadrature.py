@@ -1,4 +1,4 @@
-r"""The integral of $\lambda^T g_p$ along the way back, by Gauss-Legendre quadrature over each step.
+r"""The integral of $\lambda^T g_p$ along the backward pass, by Gauss-Legendre quadrature over each step.
 
 A rule of $k$ nodes is exact for polynomials of degree $2k - 1$, so that a method of order $q$ keeps
 its order with $k = \lfloor q/2 \rfloor + 1$. The nodes of many steps are gathered and their products by
@@ -16,7 +16,7 @@ from ...._jax._vma import match
 from ...integrate._integrator import State
 from ...methods._stepper import AbstractStepper
 from ...terms._field import Field
-from ._adjoint_equation import Costate, Ground, slope
+from ._adjoint_equation import AdjointOperands, Costate, slope
 from ._dense_output import state_at
 
 _BYTES = 2**21
@@ -43,32 +43,32 @@ def rule(order: int) -> tuple[np.ndarray, np.ndarray]:
     return (x + 1) / 2, w / 2
 
 
-def room(y: PyTree, members: int, order: int) -> int:
+def capacity(y: PyTree, members: int, order: int) -> int:
     """Returns of how many steps the nodes are gathered, given one member's state as arrays or shapes."""
     size = members * (order // 2 + 1) * sum(8 + 2 * x.size * x.dtype.itemsize for x in jax.tree.leaves(y))
     return max(1, min(_MOST, _BYTES // size))
 
 
 def nodes_of_step(
-    stepper: AbstractStepper, state: State, counts: Array, start: Array, spare: PyTree, ground: Ground
+    stepper: AbstractStepper, state: State, counts: Array, start: Array, spare: PyTree, ground: AdjointOperands
 ) -> Nodes:
     """Returns the nodes of the last step backwards.
 
     Args:
         stepper: The method of both ways.
-        state: The march backwards after the step, with dense output.
+        state: The integration backwards after the step, with dense output.
         counts: Whether there was a step.
-        start: The elapsed time at which the march backwards started.
+        start: The elapsed time at which the integration backwards started.
         spare: A state for nodes that count for nothing.
         ground: What the adjoint equation depends on.
     """
     dense = state.dense
-    assert dense is not None  # the march keeps it
+    assert dense is not None  # the integration keeps it
     table = ground.table
     assert table is not None  # a quadrature needs the solution on record
 
     def node(x, weight):
-        costate: Costate = stepper.interpolate(x, -dense.h, dense.y0, state.restart.y, dense.stages)
+        costate: Costate = stepper.interpolate(x, -dense.h, dense.y0, state.checkpoint.y, dense.stages)
         s = jnp.maximum(start - (dense.elapsed + x * dense.h), jnp.zeros_like(start))
         y = state_at(table, s)
         length = weight * dense.h
@@ -80,7 +80,7 @@ def nodes_of_step(
     return jax.vmap(node)(points, weights)
 
 
-def quadrature(field: Field, nodes: Nodes, mu: PyTree, ground: Ground) -> PyTree:
+def quadrature(field: Field, nodes: Nodes, mu: PyTree, ground: AdjointOperands) -> PyTree:
     """Returns `mu` with the products of the nodes added."""
     flat: Nodes = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), nodes)
 

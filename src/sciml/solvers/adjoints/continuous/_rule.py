@@ -10,15 +10,15 @@ from jaxtyping import Array, PyTree
 from ...._jax._ad_modes import forward_only, reverse_only
 from ...._jax._checkpoint_levels import NOTHING
 from ...._jax._vma import match, promote
-from ....kernels.lanes import Lanes, Member
-from ...integrate._batching import Crowd
-from ...integrate._fixed_steps import Steps
-from ...integrate._integrator import March, Operands
-from ...integrate._refill import Refill
+from ....kernels.lanes import Lanes, Unbatched
+from ...integrate._batching import Batch
+from ...integrate._fixed_steps import FixedLoop
+from ...integrate._integrator import Integrator, Operands
+from ...integrate._refill import RefillLoop
 from ...integrate._result import Result
-from ...integrate._while_loop import Loop
+from ...integrate._while_loop import AdaptiveLoop
 from ...methods._rosenbrock import Rosenbrock
-from ...terms._split_field import Parts
+from ...terms._split_field import SplitField
 from .._discrete_rule import (
     IN_FORWARD_MODE,
     REVERSE_TWICE,
@@ -28,31 +28,31 @@ from .._discrete_rule import (
     enter,
     instantiated,
     members_of_loop,
-    without_lost,
+    without_unreached,
 )
-from ._backward import Backward, Kind, Task, dense_loop
+from ._backward import AdjointProblem, Backward, Variant, dense_loop
 
 
 def run(
-    loop: Loop | Steps | Refill,
+    loop: AdaptiveLoop | FixedLoop | RefillLoop,
     y0: PyTree,
     operands: Operands,
     times: bool,
-    kind: Kind,
+    variant: Variant,
     rtol: float | None,
     atol: float | None,
     memory: int,
     name: str,
 ) -> Result:
-    """Runs a march with the rule of a continuous adjoint.
+    """Runs an integration with the rule of a continuous adjoint.
 
     Args:
         loop: What to run; its `lanes` are replaced by the number of members.
         y0: The initial state.
-        operands: What the march depends on.
+        operands: What the integration depends on.
         times: Whether t0, t1 and saved times are differentiated.
-        kind: What is integrated backwards.
-        rtol: The relative tolerance of the way back; None for that of the solve.
+        variant: What is integrated backwards.
+        rtol: The relative tolerance of the backward pass; None for that of the solve.
         atol: The absolute tolerance, likewise.
         memory: About how many bytes a record of all members together may take.
         name: The adjoint, for messages.
@@ -60,8 +60,8 @@ def run(
     Raises:
         ValueError: If the adjoint does not fit the solve.
     """
-    march, most = _march_of(loop)
-    _check(march, operands, kind, rtol, atol, name)
+    integrator, most = _integrator_of(loop)
+    _check(integrator, operands, variant, rtol, atol, name)
     possible = differentiable_parts(operands, times)
     member = jax.eval_shape(lambda: (y0, operands))
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(member[0]))
@@ -69,17 +69,17 @@ def run(
     members = members_of_loop(loop, y0)
 
     @members
-    def plain(crowd, flags, tree):
-        here, y0, operands, saves = enter(loop, _engine(crowd), flags, tree, state_bytes, NOTHING)
+    def plain(batch, flags, tree):
+        here, y0, operands, saves = enter(loop, _engine(batch), flags, tree, state_bytes, NOTHING)
         # over lanes everything varies by device, and one member must not differ from that
         return match(here.forward(y0, operands, saves), tree)
 
-    def reverse(spec, crowd, flags, task):
-        engine = _engine(crowd)
-        here = dense_loop(march, engine, most)
-        back = Backward(here, kind, (spec.field, spec.t0), rtol, atol, crowd.share(memory))
-        like = Task(None, None, None, None, member[0], None)  # pyright: ignore[reportArgumentType]
-        return back.run(engine.enter(task, jax.tree.leaves(flags)), like)
+    def reverse(spec, batch, flags, problem):
+        engine = _engine(batch)
+        here = dense_loop(integrator, engine, most)
+        back = Backward(here, variant, (spec.field, spec.t0), rtol, atol, batch.share(memory))
+        like = AdjointProblem(None, None, None, None, member[0], None)  # pyright: ignore[reportArgumentType]
+        return back.run(engine.enter(problem, jax.tree.leaves(flags)), like)
 
     @jax.custom_vjp
     def solve(inputs):
@@ -95,20 +95,20 @@ def run(
         ys_bar = instantiated(cotangent.ys, kept[0].ys)
         (result, inputs), ys_bar = forward_only((kept, ys_bar), REVERSE_TWICE)
         y0, operands = inputs
-        ys_bar, lost = without_lost(ys_bar, result)
+        ys_bar, unreached = without_unreached(ys_bar, result)
         single = operands.saves is None
         saves = operands.span[None] if single else operands.saves
         ys, bars = result.ys, ys_bar
         if single:
             ys, bars = jax.tree.map(lambda x: x[None], (ys, bars))
-        task = Task(bars, saves, ys, result.elapsed, y0, operands._replace(saves=None))
+        problem = AdjointProblem(bars, saves, ys, result.elapsed, y0, operands._replace(saves=None))
         back = members(partial(reverse, asked_parts(asked, possible)))
-        y_bar, (field_bar, t0_bar) = back(promote(task))
+        y_bar, (field_bar, t0_bar) = back(promote(problem))
         bar = jax.tree.map(lambda x: None, operands)._replace(field=field_bar, t0=t0_bar)
         if times:
-            along = _along(march, bars, ys, saves, operands)
+            along = _along(integrator, bars, ys, saves, operands)
             bar = bar._replace(span=along[0]) if single else bar._replace(saves=along)
-        y_bar, bar = jax.tree.map(lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), (y_bar, bar))
+        y_bar, bar = jax.tree.map(lambda x: jnp.where(unreached, jnp.full_like(x, jnp.nan), x), (y_bar, bar))
         return ((y_bar, bar),)
 
     solve.defvjp(forward, backward, symbolic_zeros=True)
@@ -116,16 +116,16 @@ def run(
     return solve(promote(reverse_only((y0, operands), IN_FORWARD_MODE)))
 
 
-def _engine(crowd: Crowd) -> Lanes | Member:
+def _engine(batch: Batch) -> Lanes | Unbatched:
     """Returns lanes, or for one member functions as they are, which compile faster than scattered ones."""
-    return Lanes(crowd.lanes) if crowd.lanes else Member()
+    return Lanes(batch.lanes) if batch.lanes else Unbatched()
 
 
-def _along(march: March, bars: PyTree, ys: PyTree, saves: Array, operands: Operands) -> Array:
+def _along(integrator: Integrator, bars: PyTree, ys: PyTree, saves: Array, operands: Operands) -> Array:
     """Returns the cotangents of the saved times: the product of each state's with the vector field there."""
 
     def one(bar, y, s):
-        slope = march.field(operands.t0 + operands.direction * s, y, operands.field)
+        slope = integrator.field(operands.t0 + operands.direction * s, y, operands.field)
         zero = jnp.zeros_like(s)  # a state that is missing has no cotangent
         products = [
             jnp.sum(jnp.where(b == 0, zero.astype(b.real.dtype), jnp.real(b * k))).astype(s.dtype)
@@ -136,33 +136,33 @@ def _along(march: March, bars: PyTree, ys: PyTree, saves: Array, operands: Opera
     return jax.vmap(one)(bars, ys, saves)
 
 
-def _march_of(loop: Loop | Steps | Refill) -> tuple[March, int]:
-    """Returns the march of any loop, and the limit on its steps."""
-    if isinstance(loop, Refill):
+def _integrator_of(loop: AdaptiveLoop | FixedLoop | RefillLoop) -> tuple[Integrator, int]:
+    """Returns the integration of any loop, and the limit on its steps."""
+    if isinstance(loop, RefillLoop):
         loop = loop.loop
-    return loop.march, loop.count + 1 if isinstance(loop, Steps) else loop.max_steps
+    return loop.integrator, loop.count + 1 if isinstance(loop, FixedLoop) else loop.max_steps
 
 
-def _check(march: March, operands: Operands, kind: Kind, rtol: Any, atol: Any, name: str) -> None:
-    if march.control is None and (rtol is not None or atol is not None):
+def _check(integrator: Integrator, operands: Operands, variant: Variant, rtol: Any, atol: Any, name: str) -> None:
+    if integrator.control is None and (rtol is not None or atol is not None):
         raise ValueError(
             f"`{name}(rtol=..., atol=...)` needs a solve with error control, but this one has fixed steps, which are "
             "taken backwards too. Give `rtol` or `atol` to `solve`, or leave them out here."
         )
-    if isinstance(march.field, Parts):
+    if isinstance(integrator.field, SplitField):
         raise TypeError(
             f"`adjoint={name}()` integrates an adjoint equation, which has not the structure that the solver needs. "
             "Take `adjoint=sciml.Checkpointed()`, or a Runge-Kutta method."
         )
-    if not isinstance(march.stepper, Rosenbrock):
+    if not isinstance(integrator.stepper, Rosenbrock):
         return
-    if march.stepper.mass is not None:
+    if integrator.stepper.mass is not None:
         raise ValueError(
             f"`adjoint={name}()` does not know the adjoint equation of a mass matrix, which the solver has. "
             "Take `adjoint=sciml.Checkpointed()`."
         )
     moved = [x for x in operands.field if jnp.iscomplexobj(x)]
-    if kind.parameters and moved:
+    if variant.parameters and moved:
         raise ValueError(
             f"`adjoint={name}()` integrates the cotangents of the parameters, which Rosenbrock methods cannot where "
             "these are complex. Take `adjoint=sciml.Gauss()`, or hold their real and imaginary parts."

@@ -1,6 +1,6 @@
 """Any loop of a reversible method: forwards with a record of the accepted steps' lengths; back, see `_backward`.
 
-What the controller chose cannot be found out on the way back, and so three numbers are kept for each accepted step,
+What the controller chose cannot be found out in the backward pass, and so three numbers are kept for each accepted step,
 but no state: where it starts, what rounding took from that, and how long it is.
 """
 
@@ -11,66 +11,68 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...._jax._checkpoint_levels import Room
+from ...._jax._checkpoint_levels import Budget
 from ...._jax._loops import scan_to_end, while_loop
-from ....kernels.lanes import Lanes, Member, is_value
+from ....kernels.lanes import Lanes, Unbatched, is_value
 from ...control._pid import Tolerances
-from ...integrate._integrator import Dense, March, Operands, State
+from ...integrate._integrator import Dense, Integrator, Operands, State
 from ...integrate._result import Result, Saves
-from ...integrate._while_loop import Loop
-from ._backward import Instant, Way, WayBack
+from ...integrate._while_loop import AdaptiveLoop
+from ._backward import BackwardPass, BackwardStart, Instant
 from ._pair_state import Pair
-from ._stepper import ReversibleMethod
+from ._stepper import ReversibleStepper
 
 
-class ReversalOfLoop(eqx.Module):
-    """A march with a reversible method over lanes.
+class ReversibleAdaptiveLoop(eqx.Module):
+    """An integration with a reversible method over lanes.
 
     Attributes:
-        march: How one member is advanced; its method is a `ReversibleMethod`.
+        integrator: How one member is advanced; its method is a `ReversibleStepper`.
         lanes: The engine.
         max_steps: The limit on attempted steps of a member, and so on recorded ones.
         slopes: Whether saved times are differentiated.
     """
 
-    march: March
-    lanes: Lanes | Member
+    integrator: Integrator
+    lanes: Lanes | Unbatched
     max_steps: int = eqx.field(static=True)
     slopes: bool = eqx.field(static=True)
 
-    def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "ReversalOfLoop":
+    def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "ReversibleAdaptiveLoop":
         """Returns the loop over other lanes; its memory is what it is."""
-        del state_bytes, room
-        return ReversalOfLoop(self.march, lanes, self.max_steps, self.slopes)
+        del state_bytes, budget
+        return ReversibleAdaptiveLoop(self.integrator, lanes, self.max_steps, self.slopes)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
-        """Marches every member to the end; `y0` and `operands` are lane values."""
+        """Integrates every member to the end; `y0` and `operands` are lane values."""
         return self._forward(y0, operands, saves, 1)[0]
 
-    def forward_recorded(self, y0: PyTree, operands: Operands, saves: Saves | None) -> tuple[Result, Way, None]:
-        """Marches every member to the end and keeps what `backward` needs."""
+    def forward_recorded(
+        self, y0: PyTree, operands: Operands, saves: Saves | None
+    ) -> tuple[Result, BackwardStart, None]:
+        """Integrates every member to the end and keeps what `backward` needs."""
         return *self._forward(y0, operands, saves, self.max_steps), None
 
     def backward(
         self,
         cotangent: PyTree,
-        kept: Way,
+        kept: BackwardStart,
         numbers: None,
         operands: Operands,
         saves: Saves | None,
         differentiable: PyTree,
     ) -> tuple[PyTree, PyTree, PyTree]:
-        """Carries the cotangents back; see `Loop.backward`."""
+        """Carries the cotangents back; see `AdaptiveLoop.backward`."""
         del numbers
-        back = WayBack(self.march, self.lanes, self.slopes)
+        back = BackwardPass(self.integrator, self.lanes, self.slopes)
         return back.run(cotangent, kept, operands, saves, differentiable, self._look_up_in(kept))
 
     def errors(self, y0: PyTree, operands: Operands) -> tuple[Result, PyTree[Array]]:
-        """Returns the result, and how far the way back misses the initial state, in each leaf relatively."""
+        """Returns the result, and how far the backward pass misses the initial state, in each leaf relatively."""
         result, kept, _ = self.forward_recorded(y0, operands, None)
-        return result, WayBack(self.march, self.lanes, False).errors(kept, operands, self._look_up_in(kept))
+        return result, BackwardPass(self.integrator, self.lanes, False).errors(kept, operands, self._look_up_in(kept))
 
-    def _look_up_in(self, kept: Way):
+    def _look_up_in(self, kept: BackwardStart):
         lanes, record = self.lanes, kept.record
         assert record is not None
 
@@ -86,20 +88,20 @@ class ReversalOfLoop(eqx.Module):
         return look_up
 
     def _forward(self, y0, operands, saves, rows):
-        """Returns the result, and what the way back starts from, with a record of so many rows."""
-        lanes, loop = self.lanes, Loop(self.march, self.lanes, self.max_steps, False)
+        """Returns the result, and what the backward pass starts from, with a record of so many rows."""
+        lanes, loop = self.lanes, AdaptiveLoop(self.integrator, self.lanes, self.max_steps, False)
         operands = operands._replace(tolerances=_for_pairs(operands.tolerances))
 
         def until(carry, target):
-            def turn(carry):
-                turns, state, record = carry
-                new, outcome = loop.attempt(state, operands, target)
-                return turns + 1, new, self._write(record, state, outcome)
+            def iterate(carry):
+                iterations, state, record = carry
+                new, step_record = loop.attempt(state, operands, target)
+                return iterations + 1, new, self._write(record, state, step_record)
 
             def pending(carry):
-                return lanes.any(lanes.call(self.march.pending, carry[1], target))
+                return lanes.any(lanes.call(self.integrator.pending, carry[1], target))
 
-            return while_loop(pending, turn, carry, like=(operands, target))
+            return while_loop(pending, iterate, carry, like=(operands, target))
 
         state = lanes.carry(lanes.call(self._start, y0, operands))
         (span,) = lanes.leave((operands.span,))
@@ -120,20 +122,20 @@ class ReversalOfLoop(eqx.Module):
             return loop.saved(state, operands, lanes.enter(time, saves.batched)).y, inside
 
         if saves is None:
-            turns, state, record = until(carry, operands.span)
-            ys, saved_in, last = loop.end(state, operands).y, None, (state.restart.y, state.accepted)
+            iterations, state, record = until(carry, operands.span)
+            ys, saved_in, last = loop.end(state, operands).y, None, (state.checkpoint.y, state.accepted)
         else:
-            carry = (carry, (state.restart.y, state.accepted))
+            carry = (carry, (state.checkpoint.y, state.accepted))
             carry, (ys, saved_in) = scan_to_end(advance, save, carry, saves.times, like=operands)
-            (turns, state, record), last = carry
+            (iterations, state, record), last = carry
         end, number, y0 = lanes.leave((*last, lanes.carry(y0)))
-        return loop.result(state, ys, turns), Way(end, number, y0, saved_in, record)
+        return loop.result(state, ys, iterations), BackwardStart(end, number, y0, saved_in, record)
 
-    def _write(self, record, state, outcome):
+    def _write(self, record, state, step_record):
         """Writes each member's step into its own next row, if it was accepted."""
         lanes = self.lanes
         *row, number, accepted = lanes.leave(
-            (outcome.elapsed, state.restart.lost, outcome.h, state.accepted, outcome.accepted)
+            (step_record.elapsed, state.checkpoint.compensation, step_record.h, state.accepted, step_record.accepted)
         )
         row = jnp.stack(row)
         index = jnp.where(accepted, number, record.shape[0])
@@ -143,19 +145,19 @@ class ReversalOfLoop(eqx.Module):
 
     def _start(self, y0, operands):
         """Returns one member's carry before the first step, which is chosen as for the method itself."""
-        method = self.march.stepper
-        assert isinstance(method, ReversibleMethod)
-        state = dataclasses.replace(self.march, stepper=method.base).start(y0, operands)
+        method = self.integrator.stepper
+        assert isinstance(method, ReversibleStepper)
+        state = dataclasses.replace(self.integrator, stepper=method.base).start(y0, operands)
         dense = state.dense
         if dense is not None:
             dense = Dense(dense.elapsed, dense.h, Pair(y0, y0), dense.stages)
-        restart = state.restart._replace(y=Pair(y0, y0))
-        return State(restart, None, dense, state.accepted, state.rejected)
+        checkpoint = state.checkpoint._replace(y=Pair(y0, y0))
+        return State(checkpoint, None, dense, state.accepted, state.rejected)
 
 
 def _last_reached(state: State, target: Array, last: tuple, saved: Array) -> tuple:
     """Returns where a member is if it has reached a saved time, or where it was at the last that it reached."""
-    here, there = (state.restart.y, state.accepted), saved & (state.restart.elapsed >= target)
+    here, there = (state.checkpoint.y, state.accepted), saved & (state.checkpoint.elapsed >= target)
     return jax.tree.map(lambda a, b: jnp.where(there, a, b), here, last)
 
 

@@ -5,21 +5,21 @@ from jaxtyping import PyTree
 
 from ...._jax._checkpoint_levels import NOTHING
 from ...._jax._vma import promote
-from ....kernels.lanes import Member
-from ...integrate._fixed_steps import Steps
+from ....kernels.lanes import Unbatched
+from ...integrate._fixed_steps import FixedLoop
 from ...integrate._integrator import Operands
-from ...integrate._refill import Refill
+from ...integrate._refill import RefillLoop
 from ...integrate._result import Result
-from ...integrate._while_loop import Loop
+from ...integrate._while_loop import AdaptiveLoop
 from ...methods._runge_kutta import RungeKutta
 from ...methods._stepper import AbstractStepper
 from .. import _discrete_rule
 from .._abstract import AbstractAdjoint
-from ._adaptive import ReversalOfLoop
-from ._fixed_steps import Reversal
-from ._fixed_steps_with_saves import ReversalWithSaves
-from ._stepper import ReversibleMethod
-from ._symmetric_stepper import SelfReversible
+from ._adaptive import ReversibleAdaptiveLoop
+from ._fixed_steps import ReversibleLoop
+from ._fixed_steps_with_saves import ReversibleSavingLoop
+from ._stepper import ReversibleStepper
+from ._symmetric_stepper import SymmetricStepper
 
 
 class Reversible(AbstractAdjoint):
@@ -35,7 +35,7 @@ class Reversible(AbstractAdjoint):
     that none is recorded. A step costs two of the base method, forwards and backwards. The gradient is
     exact for what was computed, as far as rounding lets the states be recomputed.
 
-    **Where it loses accuracy.** With $N$ steps the way back multiplies rounding errors by
+    **Where it loses accuracy.** With $N$ steps the backward pass multiplies rounding errors by
     $\lambda^{-N}$, and by $e^{\mu T}$ where the solution forgets its past at a rate $\mu$: what was
     damped away cannot be recomputed. Forwards, the difference between the copies grows by
     $\lambda^N e^{\mu T}$. So it suits many steps over few time constants, waves and oscillations, and not
@@ -49,7 +49,7 @@ class Reversible(AbstractAdjoint):
     nothing is lost but to rounding.
 
     Saved states cost an evaluation of the method each, and no more memory than they take themselves: their
-    cotangents are added where the way back passes by.
+    cotangents are added where the backward pass passes by.
 
     With fixed steps, `t0` and `t1` known when traced, nothing is recorded. Any other loop, such as one with error
     control, has room for three numbers for each of `max_steps` steps: when it started, what rounding took from that,
@@ -89,16 +89,16 @@ class Reversible(AbstractAdjoint):
 
     def method(self, stepper: AbstractStepper) -> AbstractStepper:
         """Returns the reversible method of a Runge-Kutta method; a symmetric method is its own."""
-        if stepper.reverses:
-            return SelfReversible(stepper)
+        if stepper.symmetric:
+            return SymmetricStepper(stepper)
         if not isinstance(stepper, RungeKutta):
             raise TypeError(
                 "`adjoint=Reversible()` makes explicit Runge-Kutta methods reversible, and `solver` is none of "
                 "them. Use `sciml.Checkpointed()`, or a method such as `diffrax.Tsit5()`."
             )
-        return ReversibleMethod(stepper, self.coupling)
+        return ReversibleStepper(stepper, self.coupling)
 
-    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the reversible method and its custom rule of reverse mode."""
         return _discrete_rule.run(reversible_loop(self, loop), y0, operands, times, NOTHING)
 
@@ -112,24 +112,26 @@ class Retraced(AbstractAdjoint):
         """Returns the reversible method of a Runge-Kutta method."""
         return Reversible(self.coupling).method(stepper)
 
-    def run(self, loop: Loop | Steps | Refill, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop forwards and backwards; a number for each leaf of the state takes the place of the state."""
         del times
         y0, operands = promote((y0, operands))
         operands = operands._replace(saves=None)  # saved times change no step
-        there = reversible_loop(Reversible(self.coupling), loop).over(Member(), 1, NOTHING)
-        if isinstance(there, ReversalWithSaves):
-            there = Reversal(there.march, there.lanes, there.count, there.tail)
+        there = reversible_loop(Reversible(self.coupling), loop).over(Unbatched(), 1, NOTHING)
+        if isinstance(there, ReversibleSavingLoop):
+            there = ReversibleLoop(there.integrator, there.lanes, there.count, there.tail)
         result, errors = there.errors(y0, operands)
         return result._replace(ys=errors)
 
 
-def reversible_loop(adjoint: Reversible, loop: Loop | Steps | Refill) -> Reversal | ReversalWithSaves | ReversalOfLoop:
+def reversible_loop(
+    adjoint: Reversible, loop: AdaptiveLoop | FixedLoop | RefillLoop
+) -> ReversibleLoop | ReversibleSavingLoop | ReversibleAdaptiveLoop:
     """Returns a loop that steps with the reversible method."""
-    loop = loop.loop if isinstance(loop, Refill) else loop
-    march = eqx.tree_at(lambda m: m.stepper, loop.march, adjoint.method(loop.march.stepper))
-    if isinstance(loop, Steps):
-        return Reversal(march, loop.lanes, loop.count, loop.tail)
-    if loop.count is not None and march.control is None and march.dense:
-        return ReversalWithSaves(march, loop.lanes, loop.count, loop.tail, loop.slopes)
-    return ReversalOfLoop(march, loop.lanes, loop.max_steps, loop.slopes)
+    loop = loop.loop if isinstance(loop, RefillLoop) else loop
+    integrator = eqx.tree_at(lambda m: m.stepper, loop.integrator, adjoint.method(loop.integrator.stepper))
+    if isinstance(loop, FixedLoop):
+        return ReversibleLoop(integrator, loop.lanes, loop.count, loop.tail)
+    if loop.count is not None and integrator.control is None and integrator.dense:
+        return ReversibleSavingLoop(integrator, loop.lanes, loop.count, loop.tail, loop.slopes)
+    return ReversibleAdaptiveLoop(integrator, loop.lanes, loop.max_steps, loop.slopes)

@@ -1,4 +1,4 @@
-r"""The way back of a reversible method, over steps of any length and past saved states.
+r"""The backward pass of a reversible method, over steps of any length and past saved states.
 
 A saved state at $t_n + \theta h$ is the method's own interpolation within its step, a function of the pair at the
 start of the step,
@@ -6,7 +6,7 @@ start of the step,
 $$s = I_\theta\big(y_n, y_{n+1}, k_1, \dots, k_m\big), \qquad
   y_{n+1} = \lambda y_n + (1 - \lambda) z_n + \Psi_h(t_n, z_n),$$
 
-with the stages $k$ of $\Psi_h(t_n, z_n)$. On the way back the pair at the start of the step comes out again, and what
+with the stages $k$ of $\Psi_h(t_n, z_n)$. In the backward pass the pair at the start of the step comes out again, and what
 $\bar s$ contributes to its cotangent, and to those of parameters and times, is added there. So a saved time costs an
 evaluation of the method and its derivative, and memory for nothing but the saved state itself.
 
@@ -23,16 +23,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ...._jax._loops import scan_to_end, while_loop
-from ....kernels.lanes import Lanes, Member, is_value
-from ...integrate._integrator import March, Operands, up_to
+from ....kernels.lanes import Lanes, Unbatched, is_value
+from ...integrate._integrator import Integrator, Operands, up_to
 from ...integrate._result import Saves
-from ._fixed_steps import came_back, relative_error, start_of_way_back
+from ._fixed_steps import came_back, relative_error, start_of_backward_pass
 from ._pair_state import Pair
-from ._stepper import ReversibleMethod
+from ._stepper import ReversibleStepper
 
 
-class Way(NamedTuple):
-    """What the way back starts from, arrays with members last.
+class BackwardStart(NamedTuple):
+    """What the backward pass starts from, arrays with members last.
 
     Attributes:
         end: The state at the end, or about the last saved time that was reached.
@@ -53,7 +53,7 @@ class Instant(NamedTuple):
     """A step: the elapsed time at its start, what rounding has taken from that, and the length that was tried."""
 
     elapsed: Array
-    lost: Array
+    compensation: Array
     h: Array
 
 
@@ -61,36 +61,36 @@ LookUp = Callable[[PyTree, Operands], Instant]
 """Returns the step of a number, all lane values."""
 
 
-class WayBack(eqx.Module):
+class BackwardPass(eqx.Module):
     """Undoes steps over lanes and carries cotangents along.
 
     Attributes:
-        march: How one member is advanced; its method is a `ReversibleMethod`.
+        integrator: How one member is advanced; its method is a `ReversibleStepper`.
         lanes: The engine.
         slopes: Whether saved times are differentiated.
     """
 
-    march: March
-    lanes: Lanes | Member
+    integrator: Integrator
+    lanes: Lanes | Unbatched
     slopes: bool = eqx.field(static=True)
 
     def run(
         self,
         cotangent: PyTree,
-        kept: Way,
+        kept: BackwardStart,
         operands: Operands,
         saves: Saves | None,
         differentiable: PyTree,
         look_up: LookUp,
     ) -> tuple[PyTree, PyTree, PyTree]:
-        """Carries the cotangents of the saved states, or of the end state, back; see `Loop.backward`."""
+        """Carries the cotangents of the saved states, or of the end state, back; see `AdaptiveLoop.backward`."""
         lanes = self.lanes
         diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
         like = (operands, kept, cotangent, saves)
         end, number, y0 = self._enter((kept.end, kept.number, kept.y0))
         used = jnp.stack([jnp.any(c != 0, axis=self._own_axes(c)) for c in jax.tree.leaves(cotangent)]).any(axis=0)
         bar = cotangent if saves is None else jax.tree.map(lambda c: jnp.zeros_like(c[0]), cotangent)
-        carry = lanes.call(start_of_way_back, end, self._enter(bar), diff)
+        carry = lanes.call(start_of_backward_pass, end, self._enter(bar), diff)
         carry, slopes = lanes.carry((number, *carry)), None
         if saves is None:
             begin = lanes.enter(jnp.zeros((), jnp.int32), False)
@@ -102,26 +102,26 @@ class WayBack(eqx.Module):
                 inside = self._enter(inside)
                 return lanes.enter(time, saves.batched), inside, look_up(inside, operands), self._enter(bar)
 
-            def unsave(carry, save, beyond):
+            def save_vjp(carry, save, beyond):
                 stop = self._enter(jnp.where(beyond, jnp.zeros_like(save[1]), save[1]))
                 carry = self._until(carry, stop, operands, diff, held, look_up, like)
                 saved = lanes.enter(~beyond, False)
-                return lanes.carry(lanes.call(self._unsave, carry, *enter(save), diff, held, saved))
+                return lanes.carry(lanes.call(self._save_vjp, carry, *enter(save), diff, held, saved))
 
             def slope(carry, save):
                 return lanes.leave(lanes.call(self._slope, carry, *enter(save), operands)) if self.slopes else None
 
             xs = (saves.times, kept.saved_in, cotangent)
-            carry, slopes = scan_to_end(unsave, slope, carry, xs, reverse=True, like=like)
+            carry, slopes = scan_to_end(save_vjp, slope, carry, xs, reverse=True, like=like)
         return *lanes.leave(lanes.call(_finish, carry, y0, self._enter(used))), slopes
 
-    def errors(self, kept: Way, operands: Operands, look_up: LookUp) -> PyTree[Array]:
-        """Returns how far the way back misses the initial state, in each leaf relative to its largest value."""
+    def errors(self, kept: BackwardStart, operands: Operands, look_up: LookUp) -> PyTree[Array]:
+        """Returns how far the backward pass misses the initial state, in each leaf relative to its largest value."""
         lanes = self.lanes
         end, number, y0 = self._enter((kept.end, kept.number, kept.y0))
         nothing = jax.tree.map(lambda _: None, operands, is_leaf=is_value)
         zeros = lanes.call(lambda end: jax.tree.map(jnp.zeros_like, end.y), end)
-        carry = lanes.carry((number, *lanes.call(start_of_way_back, end, zeros, nothing)))
+        carry = lanes.carry((number, *lanes.call(start_of_backward_pass, end, zeros, nothing)))
         begin = lanes.enter(jnp.zeros((), jnp.int32), False)
         carry = self._until(carry, begin, operands, nothing, operands, look_up, (operands, kept))
         return lanes.leave(
@@ -135,17 +135,17 @@ class WayBack(eqx.Module):
         def pending(carry):
             return self.lanes.any(self.lanes.call(lambda number, target: number > target, carry[0], target))
 
-        def turn(carry):
+        def iterate(carry):
             previous = self.lanes.call(lambda number: jnp.maximum(number - 1, 0), carry[0])
             instant = look_up(previous, operands)
-            return self.lanes.carry(self.lanes.call(self._retreat, carry, target, instant, diff, held))
+            return self.lanes.carry(self.lanes.call(self._reverse_step, carry, target, instant, diff, held))
 
-        return while_loop(pending, turn, carry, like=(like, target))
+        return while_loop(pending, iterate, carry, like=(like, target))
 
     @property
-    def _method(self) -> ReversibleMethod:
-        assert isinstance(self.march.stepper, ReversibleMethod)
-        return self.march.stepper
+    def _method(self) -> ReversibleStepper:
+        assert isinstance(self.integrator.stepper, ReversibleStepper)
+        return self.integrator.stepper
 
     def _own_axes(self, x: Array) -> tuple[int, ...]:
         return tuple(range(x.ndim - (self.lanes.count is not None)))
@@ -155,27 +155,27 @@ class WayBack(eqx.Module):
 
     # what follows is of one member
 
-    def _retreat(self, carry, target, instant, diff, held):
+    def _reverse_step(self, carry, target, instant, diff, held):
         """Undoes a step of a member that is to come back further."""
         number, pair, bar, diff_bar, scale = carry
         back = number > target
 
         def step(diff):
-            return step_of(self.march, instant, eqx.combine(diff, held))
+            return step_of(self.integrator, instant, eqx.combine(diff, held))
 
-        new_pair, new_bar, more = self._method.retreat(step, pair, bar, diff)
+        new_pair, new_bar, more = self._method.reverse_step(step, pair, bar, diff)
         pair, bar = jax.tree.map(lambda a, b: jnp.where(back, a, b), (new_pair, new_bar), (pair, bar))
         diff_bar = jax.tree.map(lambda a, b: a + jnp.where(back, b, jnp.zeros_like(b)), diff_bar, more)
         scale = jax.tree.map(lambda s, y: jnp.maximum(s, jnp.max(jnp.abs(y), initial=0)), scale, pair.y)
         return number - back.astype(jnp.int32), pair, bar, diff_bar, scale
 
-    def _unsave(self, carry, time, inside, instant, bar, diff, held, saved):
+    def _save_vjp(self, carry, time, inside, instant, bar, diff, held, saved):
         """Adds what a saved state's cotangent brings."""
         number, pair, pair_bar, diff_bar, scale = carry
         there = saved & (number == inside)  # a member that failed before has nothing saved here
 
         def at(pair, diff):
-            return saved_in_step(self.march, pair, time, instant, eqx.combine(diff, held))
+            return saved_in_step(self.integrator, pair, time, instant, eqx.combine(diff, held))
 
         _, pull = jax.vjp(at, pair, diff)
         more = jax.tree.map(lambda x: jnp.where(there, x, jnp.zeros_like(x)), pull(bar))
@@ -187,24 +187,24 @@ class WayBack(eqx.Module):
         number, pair, *_ = carry
 
         def along(time):
-            return saved_in_step(self.march, pair, time, instant, operands)
+            return saved_in_step(self.integrator, pair, time, instant, operands)
 
         _, rate = jax.jvp(along, (time,), (jnp.ones_like(time),))
         slope = sum(jnp.sum(jnp.real(b * r)).astype(time.dtype) for b, r in zip(*map(jax.tree.leaves, (bar, rate))))
         return jnp.where(number == inside, slope, jnp.zeros_like(slope))
 
 
-def step_of(march: March, instant: Instant, operands: Operands) -> tuple[Any, Array, Array]:
+def step_of(integrator: Integrator, instant: Instant, operands: Operands) -> tuple[Any, Array, Array]:
     """Returns vector field, time and signed length of a step; the length of the last one depends on the end time."""
-    h, _ = up_to(operands.span, instant.elapsed, instant.lost, instant.h, operands.span)
-    return march.bound(operands), march.time(instant.elapsed, operands), operands.direction * h
+    h, _ = up_to(operands.span, instant.elapsed, instant.compensation, instant.h, operands.span)
+    return integrator.bound(operands), integrator.time(instant.elapsed, operands), operands.direction * h
 
 
-def saved_in_step(march: March, pair: Pair, time: Array, instant: Instant, operands: Operands) -> PyTree:
+def saved_in_step(integrator: Integrator, pair: Pair, time: Array, instant: Instant, operands: Operands) -> PyTree:
     """Returns the state at an elapsed time within a step from a pair, at the end of the step that of the method."""
-    method = march.stepper
-    assert isinstance(method, ReversibleMethod)
-    field, t, h = step_of(march, instant, operands)
+    method = integrator.stepper
+    assert isinstance(method, ReversibleStepper)
+    field, t, h = step_of(integrator, instant, operands)
     y1, dense = method.half_step(field, t, h, pair)
 
     def inside(time):
@@ -217,7 +217,7 @@ def saved_in_step(march: March, pair: Pair, time: Array, instant: Instant, opera
 
 
 def _finish(carry: Any, y0: PyTree, used: Array) -> tuple[PyTree, PyTree]:
-    """Returns the cotangents, zero where the result was not used, NaN where the way back went astray."""
+    """Returns the cotangents, zero where the result was not used, NaN where the backward pass went astray."""
     _, pair, bar, diff_bar, scale = carry
     back = came_back(jax.tree.map(relative_error, *pair, y0, scale))
 

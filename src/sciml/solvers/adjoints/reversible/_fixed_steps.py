@@ -9,19 +9,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...._jax._checkpoint_levels import Room
+from ...._jax._checkpoint_levels import Budget
 from ...._jax._loops import scan
-from ....kernels.lanes import Lanes, Member, is_value
+from ....kernels.lanes import Lanes, Unbatched, is_value
 from ...integrate._fixed_steps import count_finite, result_of_steps
-from ...integrate._integrator import March, Operands
+from ...integrate._integrator import Integrator, Operands
 from ...integrate._result import Result, Saves
 from ._pair_state import Pair
-from ._stepper import ReversibleMethod
-from ._symmetric_stepper import SelfReversible
+from ._stepper import ReversibleStepper
+from ._symmetric_stepper import SymmetricStepper
 
 
 class Kept(NamedTuple):
-    """What the way back starts from, arrays with members last: the size of a few states.
+    """What the backward pass starts from, arrays with members last: the size of a few states.
 
     Attributes:
         end: The state at the end.
@@ -34,25 +34,25 @@ class Kept(NamedTuple):
     y0: PyTree
 
 
-class Reversal(eqx.Module):
+class ReversibleLoop(eqx.Module):
     """A fixed number of steps of a reversible method over lanes.
 
     Attributes:
-        march: How one member is advanced; its method is a `ReversibleMethod`.
+        integrator: How one member is advanced; its method is a `ReversibleStepper`.
         lanes: The engine.
         count: The number of steps of length `dt`.
         tail: Whether a shorter step follows, which ends at the end time.
     """
 
-    march: March
-    lanes: Lanes | Member
+    integrator: Integrator
+    lanes: Lanes | Unbatched
     count: int = eqx.field(static=True)
     tail: bool = eqx.field(static=True)
 
-    def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "Reversal":
+    def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "ReversibleLoop":
         """Returns the loop over other lanes; its memory is what it is."""
-        del state_bytes, room
-        return Reversal(self.march, lanes, self.count, self.tail)
+        del state_bytes, budget
+        return ReversibleLoop(self.integrator, lanes, self.count, self.tail)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
@@ -65,14 +65,14 @@ class Reversal(eqx.Module):
         return *self.record(y0, operands), None
 
     def record(self, y0: PyTree, operands: Operands) -> tuple[Result, Kept]:
-        """Takes all steps and returns what the way back starts from."""
+        """Takes all steps and returns what the backward pass starts from."""
         result, end, finite = self._forward(y0, operands)
         return result, Kept(*self.lanes.leave((end, finite, self.lanes.carry(y0))))
 
     @property
-    def _method(self) -> ReversibleMethod | SelfReversible:
-        assert isinstance(self.march.stepper, ReversibleMethod | SelfReversible)
-        return self.march.stepper
+    def _method(self) -> ReversibleStepper | SymmetricStepper:
+        assert isinstance(self.integrator.stepper, ReversibleStepper | SymmetricStepper)
+        return self.integrator.stepper
 
     def _forward(self, y0, operands):
         def step(carry, _):
@@ -102,14 +102,14 @@ class Reversal(eqx.Module):
     def backward(
         self, cotangent: PyTree, kept: Kept, numbers: None, operands: Operands, saves: None, differentiable: PyTree
     ) -> tuple[PyTree, PyTree, None]:
-        """Carries the cotangent of the end state back; see `Loop.backward`."""
+        """Carries the cotangent of the end state back; see `AdaptiveLoop.backward`."""
         del numbers, saves
         carry = self._back(kept, cotangent, operands, differentiable)
         finite, y0, cotangent = self._enter((kept.finite, kept.y0, cotangent))
         return *self.lanes.leave(self.lanes.call(self._finish, carry, finite, y0, cotangent)), None
 
     def errors(self, y0: PyTree, operands: Operands) -> tuple[Result, PyTree[Array]]:
-        """Returns the result, and how far the way back misses the initial state, in each leaf relatively."""
+        """Returns the result, and how far the backward pass misses the initial state, in each leaf relatively."""
         result, kept = self.record(y0, operands)
         nothing = jax.tree.map(lambda _: False, operands, is_leaf=is_value)
         carry = self._back(kept, jax.tree.map(jnp.zeros_like, kept.end.y), operands, nothing)
@@ -122,18 +122,20 @@ class Reversal(eqx.Module):
         """Runs all steps back; returns the pair at the start, its cotangent, that of the operands, and the scales."""
         diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
 
-        def retreat(carry, tail):
+        def reverse_step(carry, tail):
             number, carry = carry
-            out = self.lanes.call(lambda *a: self._retreat(*a, tail), carry, self._shared(number), diff, held)
+            out = self.lanes.call(lambda *a: self._reverse_step(*a, tail), carry, self._shared(number), diff, held)
             return number - 1, self.lanes.carry(out)
 
         end, bar = self._enter((kept.end, cotangent))
-        carry = self.lanes.carry(self.lanes.call(start_of_way_back, end, bar, diff))
+        carry = self.lanes.carry(self.lanes.call(start_of_backward_pass, end, bar, diff))
         number = jnp.full((), self.count, jnp.int32)
         if self.tail:
-            _, carry = retreat((number, carry), True)
+            _, carry = reverse_step((number, carry), True)
         like = (operands, kept, cotangent)
-        (_, carry), _ = scan(lambda c, _: (retreat(c, False), None), (number - 1, carry), length=self.count, like=like)
+        (_, carry), _ = scan(
+            lambda c, _: (reverse_step(c, False), None), (number - 1, carry), length=self.count, like=like
+        )
         return carry
 
     def _enter(self, tree):
@@ -146,18 +148,18 @@ class Reversal(eqx.Module):
         """Returns vector field, time and length of a step."""
         elapsed = number.astype(operands.dt.dtype) * operands.dt  # from the number, so that time does not drift
         h = operands.span - elapsed if tail else operands.dt
-        return self.march.bound(operands), self.march.time(elapsed, operands), operands.direction * h
+        return self.integrator.bound(operands), self.integrator.time(elapsed, operands), operands.direction * h
 
     def _step(self, pair, number, operands, tail):
         return self._method.step(*self._step_of(number, operands, tail), pair, None).y1
 
-    def _retreat(self, carry, number, diff, held, tail):
+    def _reverse_step(self, carry, number, diff, held, tail):
         pair, bar, diff_bar, scale = carry
 
         def step(diff):
             return self._step_of(number, eqx.combine(diff, held), tail)
 
-        pair, bar, more = self._method.retreat(step, pair, bar, diff)
+        pair, bar, more = self._method.reverse_step(step, pair, bar, diff)
         scale = jax.tree.map(lambda s, y: jnp.maximum(s, _largest(y)), scale, pair.y)
         return pair, bar, jax.tree.map(jnp.add, diff_bar, more), scale
 
@@ -165,7 +167,7 @@ class Reversal(eqx.Module):
         return result_of_steps(pair.y, finite, self.count + self.tail, operands)
 
     def _finish(self, carry, finite, y0, cotangent):
-        """Returns the cotangents, zero where the result was not used or lost, NaN where the way back went astray."""
+        """Returns the cotangents, zero where the result was not used or lost, NaN where the backward pass went astray."""
         pair, bar, diff_bar, scale = carry
         used = [jnp.any(c != 0) for c in jax.tree.leaves(cotangent)]
         used = (finite == self.count + self.tail) & jnp.stack(used).any()
@@ -204,7 +206,7 @@ def warn_of_coupling(coupling: float, count: int, y0: PyTree) -> None:
 
 
 def came_back(errors: PyTree[Array]) -> Array:
-    """Returns whether a way back with these errors led to the initial state."""
+    """Returns whether a backward pass with these errors led to the initial state."""
     return jnp.stack([e <= _tolerance(float(jnp.finfo(e.dtype).eps)) for e in jax.tree.leaves(errors)]).all()
 
 
@@ -218,7 +220,7 @@ def _largest(x: Array) -> Array:
     return jnp.max(jnp.abs(x), initial=0)
 
 
-def start_of_way_back(end: Pair, cotangent: PyTree, diff: PyTree) -> Any:
-    """Returns the carry of the way back: the pair, its cotangent, that of the operands, and the scales."""
+def start_of_backward_pass(end: Pair, cotangent: PyTree, diff: PyTree) -> Any:
+    """Returns the carry of the backward pass: the pair, its cotangent, that of the operands, and the scales."""
     zeros = jax.tree.map(jnp.zeros_like, (end.z, diff))
     return end, Pair(cotangent, zeros[0]), zeros[1], jax.tree.map(_largest, end.y)

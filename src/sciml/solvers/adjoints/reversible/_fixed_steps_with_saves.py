@@ -7,16 +7,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...._jax._checkpoint_levels import Room
+from ...._jax._checkpoint_levels import Budget
 from ...._jax._loops import scan_to_end, while_loop
-from ....kernels.lanes import Lanes, Member
+from ....kernels.lanes import Lanes, Unbatched
 from ...integrate._fixed_steps import result_of_steps
-from ...integrate._integrator import March, Operands, known
+from ...integrate._integrator import Integrator, Operands, known
 from ...integrate._result import Result, Saves
-from ._backward import Instant, Way, WayBack, saved_in_step, step_of
+from ._backward import BackwardPass, BackwardStart, Instant, saved_in_step, step_of
 from ._fixed_steps import warn_of_coupling
 from ._pair_state import Pair
-from ._stepper import ReversibleMethod
+from ._stepper import ReversibleStepper
 
 
 class _Progress(NamedTuple):
@@ -33,60 +33,66 @@ class _Progress(NamedTuple):
     failed: Array
 
 
-class ReversalWithSaves(eqx.Module):
+class ReversibleSavingLoop(eqx.Module):
     """A fixed number of steps of a reversible method over lanes, with saved times, which may differ between members.
 
     Attributes:
-        march: How one member is advanced; its method is a `ReversibleMethod`.
+        integrator: How one member is advanced; its method is a `ReversibleStepper`.
         lanes: The engine.
         count: The number of steps of length `dt`.
         tail: Whether a shorter step follows, which ends at the end time.
         slopes: Whether saved times are differentiated.
     """
 
-    march: March
-    lanes: Lanes | Member
+    integrator: Integrator
+    lanes: Lanes | Unbatched
     count: int = eqx.field(static=True)
     tail: bool = eqx.field(static=True)
     slopes: bool = eqx.field(static=True)
 
-    def over(self, lanes: Lanes | Member, state_bytes: int, room: Room) -> "ReversalWithSaves":
+    def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "ReversibleSavingLoop":
         """Returns the loop over other lanes; its memory is what it is."""
-        del state_bytes, room
-        return ReversalWithSaves(self.march, lanes, self.count, self.tail, self.slopes)
+        del state_bytes, budget
+        return ReversibleSavingLoop(self.integrator, lanes, self.count, self.tail, self.slopes)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
         return self._forward(y0, operands, saves)[0]
 
-    def forward_recorded(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, Way, None]:
+    def forward_recorded(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, BackwardStart, None]:
         """Takes all steps and returns what `backward` needs; warns if that will not lead back."""
-        assert isinstance(self.march.stepper, ReversibleMethod)
-        warn_of_coupling(self.march.stepper.coupling, self.count, y0)
+        assert isinstance(self.integrator.stepper, ReversibleStepper)
+        warn_of_coupling(self.integrator.stepper.coupling, self.count, y0)
         return *self._forward(y0, operands, saves), None
 
     def backward(
-        self, cotangent: PyTree, kept: Way, numbers: None, operands: Operands, saves: Saves, differentiable: PyTree
+        self,
+        cotangent: PyTree,
+        kept: BackwardStart,
+        numbers: None,
+        operands: Operands,
+        saves: Saves,
+        differentiable: PyTree,
     ) -> tuple[PyTree, PyTree, PyTree]:
-        """Carries the cotangents of the saved states back; see `Loop.backward`."""
+        """Carries the cotangents of the saved states back; see `AdaptiveLoop.backward`."""
         del numbers
-        back = WayBack(self.march, self.lanes, self.slopes)
+        back = BackwardPass(self.integrator, self.lanes, self.slopes)
         return back.run(cotangent, kept, operands, saves, differentiable, self._look_up)
 
     def _look_up(self, number: PyTree, operands: Operands) -> Instant:
         return self.lanes.call(_instant, number, operands)
 
-    def _forward(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, Way]:
+    def _forward(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, BackwardStart]:
         lanes = self.lanes
 
         def until(progress, target):
             def pending(progress):
                 return lanes.any(lanes.call(_is_pending, progress, target))
 
-            def turn(progress):
+            def iterate(progress):
                 return lanes.carry(lanes.call(self._advance, progress, target, operands))
 
-            return while_loop(pending, turn, progress, like=(operands, target))
+            return while_loop(pending, iterate, progress, like=(operands, target))
 
         def step_with(time, beyond):
             return lanes.carry(lanes.call(self._step_with, lanes.enter(time, saves.batched), operands, beyond))
@@ -108,7 +114,7 @@ class ReversalWithSaves(eqx.Module):
         progress, last = carry
         result = Result(*lanes.leave(lanes.call(self._result, progress, operands)))
         end, number, y0 = lanes.leave((last.pair, last.number, lanes.carry(y0)))
-        return result._replace(ys=ys), Way(end, number, y0, saved_in, None)
+        return result._replace(ys=ys), BackwardStart(end, number, y0, saved_in, None)
 
     # what follows is of one member
 
@@ -121,8 +127,8 @@ class ReversalWithSaves(eqx.Module):
     def _advance(self, progress, target, operands):
         """Takes a step of a member that is to take one."""
         number, pair, failed = progress
-        field, t, h = step_of(self.march, _instant(number, operands), operands)
-        new = self.march.stepper.step(field, t, h, pair, None).y1
+        field, t, h = step_of(self.integrator, _instant(number, operands), operands)
+        new = self.integrator.stepper.step(field, t, h, pair, None).y1
         finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(new)]).all()
         active = _is_pending(progress, target)
         moves = active & finite
@@ -131,7 +137,7 @@ class ReversalWithSaves(eqx.Module):
 
     def _saved(self, progress, inside, time, operands):
         number, pair, failed = progress
-        y = saved_in_step(self.march, pair, time, _instant(number, operands), operands)
+        y = saved_in_step(self.integrator, pair, time, _instant(number, operands), operands)
         finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(y)]).all()
         return known(y, ~failed & (number == inside) & finite)
 

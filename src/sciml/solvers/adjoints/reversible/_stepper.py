@@ -37,7 +37,7 @@ from ...methods._stepper import BoundField, Step
 from ._pair_state import AbstractPairStepper, Pair
 
 
-class ReversibleMethod(AbstractPairStepper):
+class ReversibleStepper(AbstractPairStepper):
     r"""The reversible method of a Runge-Kutta method; its state is a `Pair`.
 
     Attributes:
@@ -65,7 +65,7 @@ class ReversibleMethod(AbstractPairStepper):
         """Returns the first copy at `t + h`, and what the base method's interpolation towards it needs."""
         return self._first_half(field, t, h, y)[:2]
 
-    def retreat(
+    def reverse_step(
         self, step: Callable[[PyTree], tuple], pair: Pair, bar: Pair, diff: PyTree
     ) -> tuple[Pair, Pair, PyTree]:
         """Undoes one step and carries the cotangents of its end back to its start.

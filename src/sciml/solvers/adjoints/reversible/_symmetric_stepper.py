@@ -1,6 +1,6 @@
 r"""A symmetric method as its own reverse: a step back from the end of a step returns to its start.
 
-The interface is that of `ReversibleMethod`, whose pair of states here holds one state twice. With
+The interface is that of `ReversibleStepper`, whose pair of states here holds one state twice. With
 $y_1 = \Phi_h(t, y)$ and $y = \Phi_{-h}(t + h, y_1)$ the cotangent goes back by $\bar y = \Phi_h'(t, y)^* \bar y_1$.
 """
 
@@ -16,12 +16,12 @@ from ...methods._stepper import AbstractStepper, BoundField, Step
 from ._pair_state import AbstractPairStepper, Pair
 
 
-class SelfReversible(AbstractPairStepper):
+class SymmetricStepper(AbstractPairStepper):
     """A symmetric method that the reversible loop can run.
 
     Attributes:
         base: The method.
-        coupling: 1: nothing is coupled, and nothing grows on the way back.
+        coupling: 1: nothing is coupled, and nothing grows in the backward pass.
     """
 
     base: AbstractStepper
@@ -38,10 +38,10 @@ class SelfReversible(AbstractPairStepper):
         y1 = self._moved(field, t, h, y.y)
         return Step(Pair(y1, y1), None, (), None)
 
-    def retreat(
+    def reverse_step(
         self, step: Callable[[PyTree], tuple], pair: Pair, bar: Pair, diff: PyTree
     ) -> tuple[Pair, Pair, PyTree]:
-        """Undoes one step and carries the cotangents of its end back to its start; see `ReversibleMethod`."""
+        """Undoes one step and carries the cotangents of its end back to its start; see `ReversibleStepper`."""
         field, t, h = step(diff)
         y = self._moved(field, t + h, -h, pair.y)
 
