@@ -402,7 +402,7 @@ def test_dense_output_is_read_exactly():
     field = lambda t, y: jnp.cos(t) * jnp.stack([y[1], -jnp.sin(y[0])])  # noqa: E731
     for stepper in steppers:
         t, h, sign = 0.4, jnp.array(0.5), -1.0
-        step = stepper.step(field, jnp.array(t), sign * h, y0, stepper.first(field, jnp.array(t), y0))
+        step = stepper.step(field, jnp.array(t), sign * h, y0, stepper.init(field, jnp.array(t), y0))
         dense = Dense(jnp.array(t), h, y0, step.dense)
         row = row_of(stepper, dense, step.y1, jnp.array(sign))
         rows = jax.tree.map(lambda x: jnp.stack([x] * 16), row)

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from .._types import Y
 from ..kernels.stencil import NotForKernelsError, Timing, tune
 from ._plan import default_solver
+from ._read_diffrax import stepper_of
+from ._request import Request
 from .integrate._stencil_kernel import step_of
 from .integrate._stencil_stages import OTHER_METHOD
-from .methods._runge_kutta import from_diffrax
-from .methods._solver import AbstractSteppingSolver
 
 
 def tune_stencil(
@@ -53,8 +53,8 @@ def tune_stencil(
     """
     if not callable(getattr(model, "stencil", None)):
         raise TypeError(f"`model` must be one with a method `stencil(y)`, which `{type(model).__name__}` has not.")
-    solver = default_solver(model, None, 1.0, None, None) if solver is None else solver
-    stepper = solver.stepper(y0) if isinstance(solver, AbstractSteppingSolver) else from_diffrax(solver)
+    solver = default_solver(model, Request(0.0, 1.0, dt=1.0, solver=solver))
+    stepper = stepper_of(solver, y0)
     try:
         if stepper is None:
             raise NotForKernelsError(OTHER_METHOD)

@@ -45,7 +45,7 @@ def backend_of(impl: str, stepper: Any, adjoint: Any, schedule: str) -> str:
         refused = f"{type(stepper).__name__} transforms whole fields"
     elif schedule != "lockstep":
         refused = f"`schedule={schedule!r}` runs by XLA"
-    elif type(adjoint).__name__ not in ("Checkpointed", "Forward"):
+    elif not adjoint.runs_in_kernel:
         refused = f"`adjoint={type(adjoint).__name__}()` runs by XLA"
     if refused is None:
         return impl

@@ -291,7 +291,7 @@ class FixedLoop(AbstractLoop):
         return self.lanes.enter(number, False)
 
     def _start(self, y0, operands):
-        memory = self.integrator.stepper.first(self.integrator.bound(operands), operands.t0, y0)
+        memory = self.integrator.stepper.init(self.integrator.bound(operands), operands.t0, y0)
         return _Carry(y0, memory, jnp.zeros((), jnp.int32))
 
     def _last(self, carry, operands):
@@ -339,10 +339,10 @@ class FixedLoop(AbstractLoop):
 
     def _first(self, y, number, operands):
         time = self.integrator.time(number.astype(operands.dt.dtype) * operands.dt, operands)
-        return self.integrator.stepper.first(self.integrator.bound(operands), time, y)
+        return self.integrator.stepper.init(self.integrator.bound(operands), time, y)
 
     def _again(self, tail, y, diff, number, held):
-        return self.integrator.stepper.retraced(*self._place(number, eqx.combine(diff, held), tail), y).y1
+        return self.integrator.stepper.step_for_vjp(*self._place(number, eqx.combine(diff, held), tail), y).y1
 
     def _pull_each(self, bar, number, y, diff, held, tail):
         """Carries the cotangents of every member back through a step, its own."""

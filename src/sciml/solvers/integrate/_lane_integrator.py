@@ -80,7 +80,7 @@ class LaneIntegrator(eqx.Module):
                 return self.integrator.stepper.interpolate(theta, h, dense.y0, checkpoint.y, dense.stages)
 
             field = self.integrator.bound(operands)
-            if self.integrator.stepper.lands:  # the state saved is the step's end
+            if not self.integrator.stepper.dense:  # the state saved is the step's end
                 here = jnp.clip(target, 0, checkpoint.elapsed)
                 slope = field(self.integrator.time(here, operands), checkpoint.y)
                 return jax.tree.map(lambda x: x * operands.direction.astype(x.dtype), slope)
