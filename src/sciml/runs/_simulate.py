@@ -16,7 +16,7 @@ from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..kernels._use import asked
 from ..solvers._plan import default_solver
 from ..solvers._request import Interval, Request
-from ..solvers._stable_step import settle_step
+from ..solvers._stable_step import limited_stepper, settle_step
 from ..solvers.integrate._stencil_kernel import backend_of, decline
 from ..solvers.terms._field import arrays_of, check_signature
 from ..stores._abstract import AbstractStore
@@ -140,7 +140,7 @@ def simulate(
     request.check_steps()
     request = request._replace(solver=default_solver(model, request))
     limits = None if inputs.members is None else partial(shared_limit, inputs)
-    request, interval, _ = settle_step(*one, request, Interval.of(request, one[1]), limits)
+    request, interval, _ = settle_step(*one, request, Interval.of(request, one[1]), limited_stepper(*one[:2], request), limits)
     plan, times, tolerances = _prepare.plan_of(one[1], request, interval)
     times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
     stops = read_stops(stop, elapsed is not None)

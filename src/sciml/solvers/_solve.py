@@ -8,7 +8,7 @@ import jax
 from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete, no_instance
-from .._jax._compiled import compiled
+from .._jax._compiled import compiled, split
 from .._status import raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..kernels._use import asked
@@ -18,13 +18,15 @@ from ._plan import Plan, default_solver, make_plan
 from ._request import Interval, Request
 from ._save_intervals import intervals_of
 from ._solution import Solution
-from ._stable_step import settle_step
+from ._stable_step import limited_stepper, settle_step
+from ._warm_calls import WarmCall, find, key_of, remember
 from .adjoints import AbstractAdjoint, Checkpointed
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
 from .terms._field import arrays_of, check_signature
 
 _integrate = compiled(integrate)
+_DEFAULT_ADJOINT = Checkpointed()
 
 
 def solve(
@@ -121,20 +123,36 @@ def solve(
     if dt0 is None and (rtol is not None or atol is not None or isinstance(controller, diffrax.PIDController)):
         dt, dt0 = None, dt  # TEMPORARY
     request = Request(t0, t1, dt, dt0, rtol, atol, solver, controller, norm, saveat, max_steps)
-    adjoint = Checkpointed() if adjoint is None else adjoint
-    sol = _solve(model, check_state(y0), arrays_of(args), request, adjoint, schedule, asked(impl))
+    adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
+    args = args if args is None else arrays_of(args)
+    choices = (request, adjoint, schedule, asked(impl))
+    key, arrays = key_of((model, y0, args), choices)
+    call = find(key)
+    if call is not None:
+        sol = _integrate.call(call.static, arrays + call.arrays)
+    else:
+        sol = _solve(model, y0, args, *choices, key)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, reached=sol.t_reached)
     return sol
 
 
 def _solve(
-    model: Callable, y0: Y, args: Args, request: Request, adjoint: AbstractAdjoint, schedule: str, impl: str
+    model: Callable,
+    y0: Y,
+    args: Args,
+    request: Request,
+    adjoint: AbstractAdjoint,
+    schedule: str,
+    impl: str,
+    key: tuple | None,
 ) -> Solution:
-    """Decides how to run a solve, and runs it."""
+    """Decides how to run a solve, runs it, and remembers the decision where it depends on no value of an array."""
+    given, y0 = y0, check_state(y0)
     _check(model, request, adjoint, schedule)
-    request = request._replace(solver=default_solver(model, request))
-    request, interval, longest = settle_step(model, y0, args, request, Interval.of(request, y0))
+    choices, request = (request, adjoint), request._replace(solver=default_solver(model, request))
+    limited = limited_stepper(model, y0, request)
+    request, interval, longest = settle_step(model, y0, args, request, Interval.of(request, y0), limited)
     plan, times, tolerances = make_plan(y0, request, interval)
     times = times._replace(longest=longest)
     if plan.stepper is None:
@@ -150,7 +168,12 @@ def _solve(
         intervals=intervals,
         solver=type(request.solver).__name__,
     )
-    return _integrate(model, y0, args, times, tolerances, settings)
+    static, arrays = split((model, y0, args, times, tolerances, settings))
+    same = all(a is b for a, b in zip(jax.tree.leaves(given), jax.tree.leaves(y0)))
+    if limited is None and same:
+        rest = len(split((times, tolerances))[1])
+        remember(key, WarmCall(static, arrays[len(arrays) - rest :], choices))
+    return _integrate.call(static, arrays)
 
 
 def _check(model: Callable, request: Request, adjoint: AbstractAdjoint, schedule: str) -> None:

@@ -66,6 +66,7 @@ def settle_step(
     args: Args,
     request: Request,
     interval: Interval,
+    stepper: AbstractStepper | None,
     limits: Callable[..., tuple[Array, Array]] | None = None,
 ) -> tuple[Request, Interval, Any]:
     """Returns a request with the size of fixed steps, and the longest stable one where that is not known yet.
@@ -79,13 +80,13 @@ def settle_step(
         args: What the model takes beside time and state.
         request: What was asked for; its solver is known.
         interval: The times and the step.
+        stepper: From `limited_stepper`.
         limits: For members that share their steps, where all is known, a function `(start, end, stepper, stability)`
             that returns the shortest `longest_step` among them and whose it is.
 
     Raises:
         ValueError: If `dt` is longer than the longest stable step, and all is known.
     """
-    stepper = limited_stepper(model, y0, request)
     if stepper is None:
         return request, interval, None
     stability, dt = stepper.stability, request.dt
