@@ -140,7 +140,9 @@ def simulate(
     request.check_steps()
     request = request._replace(solver=default_solver(model, request))
     limits = None if inputs.members is None else partial(shared_limit, inputs)
-    request, interval, _ = settle_step(*one, request, Interval.of(request, one[1]), limited_stepper(*one[:2], request), limits)
+    request, interval, _ = settle_step(
+        *one, request, Interval.of(request, one[1]), limited_stepper(*one[:2], request), limits
+    )
     plan, times, tolerances = _prepare.plan_of(one[1], request, interval)
     times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
     stops = read_stops(stop, elapsed is not None)
