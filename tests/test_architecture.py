@@ -361,8 +361,8 @@ def test_what_is_imported_late_is_all_that_the_face_says():
 
 
 @pytest.mark.x64
-def test_dear_tests_exist():
-    for line in (ROOT / "tests" / "dear.txt").read_text().splitlines():
+def test_slow_tests_exist():
+    for line in (ROOT / "tests" / "slow.txt").read_text().splitlines():
         if not line.startswith("#"):
             path, _, name = line.partition("::")
             text = (ROOT / path).read_text()

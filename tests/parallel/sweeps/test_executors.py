@@ -16,8 +16,8 @@ import pytest
 from sciml import parallel
 from sciml.parallel.sweeps._cli import main
 
+from ..common import RHO, devices, lorenz, same_bits
 from . import sweep_spec
-from .common import RHO, devices, lorenz, same_bits
 
 pytestmark = pytest.mark.x64  # in float32 all the same; once is enough
 
@@ -27,7 +27,7 @@ def quiet(*args, **options):
     return parallel.sweep(*args, **{"progress": False, "mesh": devices(1)} | options)
 
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 class Unruly(concurrent.futures.Executor):

@@ -14,7 +14,7 @@ from sciml import verify
 from sciml._jax._jaxprs import programs_within
 from tests.registry_adjoints import ADJOINTS, KINDS, each_forward, each_not_forward, each_not_reverse, each_reverse
 
-from .common import cheap, close, inputs, loss, run
+from ..common import cheap, close, inputs, loss, run
 
 pytestmark = pytest.mark.x64
 

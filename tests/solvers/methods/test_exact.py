@@ -12,7 +12,7 @@ from sciml import verify
 from tests.registry_models import CASES
 from tests.registry_solvers import each_adaptive_method, each_method
 
-from .common import close, inputs
+from ..common import close, inputs
 
 QUICK = {"FitzHughNagumo", "Lorenz63", "LotkaVolterra", "SIR"}
 NOT_STIFF = [

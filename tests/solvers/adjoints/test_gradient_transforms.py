@@ -12,7 +12,7 @@ import pytest
 import sciml
 from tests.registry_adjoints import KINDS, each_reverse_with_saves
 
-from .common import Inputs, cheap, close, inputs, loss, members, run
+from ..common import Inputs, cheap, close, inputs, loss, members, run
 
 pytestmark = pytest.mark.x64
 

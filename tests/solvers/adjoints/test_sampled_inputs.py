@@ -11,7 +11,7 @@ import sciml
 from sciml import verify
 from tests.registry_adjoints import ADJOINTS
 
-from .common import close
+from ..common import close
 
 pytestmark = pytest.mark.x64
 

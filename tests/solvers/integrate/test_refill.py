@@ -8,7 +8,7 @@ import pytest
 
 import sciml
 
-from .common import close
+from ..common import close
 
 pytestmark = pytest.mark.wide
 

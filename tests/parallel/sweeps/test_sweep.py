@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 from sciml import SolveError, Status, parallel
 
-from .common import RHO, devices, lorenz, same_bits
+from ..common import RHO, devices, lorenz, same_bits
 
 quiet = ft.partial(parallel.sweep, progress=False)
 

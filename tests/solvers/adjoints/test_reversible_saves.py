@@ -13,7 +13,7 @@ import sciml
 from sciml import verify
 from tests.solvers.test_shard_map import mesh as mesh
 
-from .common import close
+from ..common import close
 
 REVERSIBLE = sciml.Reversible()
 # two in one step; on the grid of steps of 0.05 a difference would see the corner between two steps

@@ -10,7 +10,7 @@ import pytest
 import sciml
 from sciml import Status, parallel
 
-from .common import devices, same_bits
+from ..common import devices, same_bits
 
 pytestmark = pytest.mark.x64  # in float32 all the same; once is enough
 

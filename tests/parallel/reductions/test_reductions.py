@@ -7,7 +7,7 @@ import pytest
 
 from sciml import parallel
 
-from .common import RHO, devices, lorenz, same_bits
+from ..common import RHO, devices, lorenz, same_bits
 
 
 def quiet(*args, **options):

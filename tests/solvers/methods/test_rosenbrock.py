@@ -17,7 +17,7 @@ from sciml.kernels import lanes
 from sciml.models import HIRES, Robertson
 from sciml.solvers import Rodas5P, Rosenbrock23
 
-from .common import close, same_bits
+from ..common import close, same_bits
 
 METHODS = {
     "Rodas5P": (Rodas5P, 5, (16, 32, 64)),

@@ -5,7 +5,7 @@ import pytest
 
 from sciml import parallel
 
-from . import processes
+from .. import processes
 
 WAVE = """
 from sciml.spatial import Boundaries, Dirichlet, Grid

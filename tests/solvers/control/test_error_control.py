@@ -8,7 +8,7 @@ import pytest
 
 import sciml
 
-from .common import inputs
+from ..common import inputs
 
 pytestmark = pytest.mark.x64
 

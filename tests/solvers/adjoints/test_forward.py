@@ -13,7 +13,7 @@ import sciml
 from sciml import verify
 from tests.solvers.test_shard_map import mesh as mesh
 
-from .common import cheap, close, inputs, loss, members
+from ..common import cheap, close, inputs, loss, members
 
 FORWARD, CHECKPOINTED = sciml.Forward(), sciml.Checkpointed()
 

@@ -13,7 +13,7 @@ import sciml
 from sciml import verify
 from tests.solvers.test_shard_map import mesh as mesh
 
-from .common import cheap, close, loss, members
+from ..common import cheap, close, loss, members
 
 REVERSIBLE = sciml.Reversible()
 

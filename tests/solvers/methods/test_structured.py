@@ -13,7 +13,7 @@ import sciml
 from sciml import verify
 from tests.registry_structured import CASES, each_adaptive_case, each_case, each_case_slow, each_with_structure
 
-from .common import close, forward_gradient
+from ..common import close, forward_gradient
 
 RATE = 1.3
 

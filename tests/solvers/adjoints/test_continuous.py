@@ -15,7 +15,7 @@ from sciml import inspect, verify
 from sciml.models import HIRES, LotkaVolterra, Robertson, VanDerPol
 from sciml.solvers import Rodas5P, Rosenbrock23
 
-from .common import cheap, close, loss, members
+from ..common import cheap, close, loss, members
 
 ADJOINTS = {
     "backsolve": sciml.Backsolve(),

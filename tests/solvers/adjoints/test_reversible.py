@@ -16,7 +16,7 @@ from tests.conftest import X64
 from tests.registry_adjoints import each_not_run
 from tests.solvers.test_shard_map import mesh as mesh
 
-from .common import cheap, close, inputs, loss, members, run
+from ..common import cheap, close, inputs, loss, members, run
 
 REVERSIBLE = sciml.Reversible()
 

@@ -11,7 +11,7 @@ from scipy import stats
 import sciml
 from sciml import parallel
 
-from .common import RHO, devices, lorenz, same_bits
+from ..common import RHO, devices, lorenz, same_bits
 
 
 def quiet(*args, **options):

@@ -18,8 +18,8 @@ import pytest
 from sciml import SolveError, parallel
 from sciml.stores import StoreError
 
+from ..common import RHO, devices, lorenz, same_bits
 from . import sweep_spec
-from .common import RHO, devices, lorenz, same_bits
 
 pytestmark = pytest.mark.x64  # in float32 all the same; once is enough
 
@@ -29,7 +29,7 @@ def quiet(*args, **options):
     return parallel.sweep(*args, **{"progress": False, "mesh": devices(1)} | options)
 
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 class Stop(Exception):
