@@ -33,7 +33,7 @@ from ._model import (
     AbstractSplit as AbstractSplit,
 )
 from ._parameters import parameter as parameter, with_dtype as with_dtype
-from ._status import SolveError as SolveError, Status as Status, raise_for_status as raise_for_status
+from ._status import SolveError as SolveError, Status as Status
 from .solvers import (
     Backsolve as Backsolve,
     Checkpointed as Checkpointed,
@@ -80,16 +80,32 @@ _PACKAGES = (
 )
 _FROM = {"fit": "training", "simulate": "runs"}
 
+__version__: str  # computed when first used, see `_version`
+
 
 def __getattr__(name: str) -> object:
     if name in _PACKAGES:
         return importlib.import_module(f".{name}", __name__)
     if name in _FROM:
         value = getattr(importlib.import_module(f".{_FROM[name]}", __name__), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    elif name == "__version__":
+        value = _version()
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def _version() -> str:
+    """Returns the version of the installed package; a source tree that is not installed has none."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("sciml")
+    except metadata.PackageNotFoundError:
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PACKAGES, *_FROM})
+    public = {name for name in globals() if not name.startswith("_")} - {"TYPE_CHECKING", "importlib"}
+    return sorted({*public, *_PACKAGES, *_FROM, "__version__"})
