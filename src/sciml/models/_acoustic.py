@@ -196,9 +196,9 @@ class Acoustic(AbstractModel):
         given = None if p.source is None else p.source(t, args).astype(pressure.dtype) / grid.ndim
         parts, velocity = [], []
         for axis, (part, v, pair, h) in enumerate(zip(y.parts, y.velocity, p.sides, grid.spacing)):
-            wider = mirrored.stretch(v, axis, pair, p.order, h)
-            wider = wider if given is None else wider - given
-            parts.append(-stiffness * wider - p._damping(axis, "center", part.dtype) * part)
+            divergence = mirrored.divergence(v, axis, pair, p.order, h)
+            divergence = divergence if given is None else divergence - given
+            parts.append(-stiffness * divergence - p._damping(axis, "center", part.dtype) * part)
             force = -mirrored.slope(pressure, axis, pair, p.order, h) / p._face_density(axis)
             velocity.append(force - p._damping(axis, mirrored.face_names(p.sides, axis)[axis], v.dtype) * v)
         return Sound(jnp.stack(parts), tuple(velocity))

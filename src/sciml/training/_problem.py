@@ -66,7 +66,7 @@ def _with_matrix(fn: Callable, jacobian_of: Callable, z: Float[Array, " p"]) -> 
     """
 
     def value_and_matrix(z):
-        def twice(z):
+        def twice(z):  # with `has_aux` the value comes from the same evaluation as the Jacobian
             value = fn(z)
             return value, value
 

@@ -137,7 +137,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
     def _between(self, axis: int) -> tuple[Array, Array, Array]:
         """The coefficient at the faces across an axis: the first, those inside, the last."""
         k, n = self._coefficient(axis), self.boundary.shape[axis]
-        if k.shape[axis] == 1:
+        if k.shape[axis] == 1:  # the coefficient does not change along the axis
             return k, jnp.broadcast_to(k, tuple(n - 1 if a == axis else m for a, m in enumerate(k.shape))), k
         if self.mean is harmonic_mean:
             first, last = cut(k, axis, 0, 1), cut(k, axis, n - 1, n)
@@ -198,6 +198,7 @@ def _same_shape(axis: int, *parts: Array) -> list[Array]:
 
 def _harmonic(a: Array, b: Array) -> Array:
     total = a + b
+    # the inner `where` keeps 0 / 0 out of the derivative, which would be NaN in spite of the outer one
     return jnp.where(total == 0, 0.0, 2 * a * b / jnp.where(total == 0, 1.0, total))
 
 
