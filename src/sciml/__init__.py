@@ -1,6 +1,6 @@
 """Differentiable simulation in JAX.
 
-The face of the library: what most programs need, and the packages that hold the rest.
+What most programs need, and the packages that hold the rest.
 
 - `solve` an initial value problem; get a `Solution` with a `Status`.
 - `simulate` a long run, in segments that go to disk.
