@@ -17,7 +17,7 @@ class RestrictedThreeBody(AbstractModel):
     \ddot y = y - 2 \dot x - (1 - \mu) \frac{y}{r_1^3} - \mu \frac{y}{r_2^3}$$
 
     with $r_1^2 = (x + \mu)^2 + y^2$ and $r_2^2 = (x - 1 + \mu)^2 + y^2$. The state is
-    $(x, y, \dot x, \dot y)$, shape `(4,)`; the bodies stand at $(-\mu, 0)$ and $(1 - \mu, 0)$ and
+    $(x, y, \dot x, \dot y)$, shape `(4,)`; the bodies are at $(-\mu, 0)$ and $(1 - \mu, 0)$ and
     go round once in $2\pi$.
 
     Good values: the default is earth and moon. `sciml.verify.arenstorf` holds a periodic orbit

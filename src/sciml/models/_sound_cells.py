@@ -1,6 +1,6 @@
 r"""Sound at one cell, for kernels.
 
-Kernels take arrays of one shape, and velocity stands at one face more than there are cells between walls. So along
+Kernels take arrays of one shape, and velocity is known at one face more than there are cells between walls. So along
 these axes every field gets a last cell behind the upper wall. It holds the image of the cell before the wall, and since
 the equations have the same symmetry, it stays that image. Ghost cells are images, too.
 """
@@ -25,8 +25,8 @@ class _Image(AbstractWall):
     """The field goes on as an image of itself, whose first cell is that of a layer.
 
     Attributes:
-        first: The layer: 0 or 1 where the wall stands half a cell or none beyond the array, 2 half a cell before its
-            end; there the last ghost layer, which nobody reads, is a copy.
+        first: The layer: 0 or 1 where the wall is half a cell or none beyond the array, 2 half a cell before its
+            end; there the last ghost layer, which nothing reads, is a copy.
         sign: That of the image.
         width: The number of ghost layers.
     """

@@ -27,12 +27,12 @@ class Boundaries(eqx.Module):
     Attributes:
         grid: The grid.
         sides: A pair of conditions for each axis, lower and upper.
-        location: Where the unknowns stand along each axis, see `Grid`.
+        location: Where the unknowns are along each axis, see `Grid`.
 
     Args:
         grid: The grid.
         conditions: One condition for all sides; or by name, `{"x": Periodic(), "y-": Dirichlet(1.0), "y+": Neumann()}`.
-        at: Where the unknowns stand, `"center"` or `"node"`, or one for each axis. An unknown at a node on the wall is
+        at: Where the unknowns are, `"center"` or `"node"`, or one for each axis. An unknown at a node on the wall is
             left out where `Dirichlet` gives its value, and `location` then says `"inner"`, `"lower"` or `"upper"`.
 
     Raises:
@@ -153,7 +153,7 @@ class Boundaries(eqx.Module):
         if u.shape[-self.grid.ndim :] != self.shape:
             raise ValueError(
                 f"the field must end with the axes {self.shape} of {self.grid} at {self.location}, but has shape "
-                f"{u.shape}. The grid's axes stand last, components in front of them."
+                f"{u.shape}. The grid's axes come last, components in front of them."
             )
 
     def _pad_axis(self, u: Array, width: int, axis: int, pair: Any, accuracy: int) -> Array:

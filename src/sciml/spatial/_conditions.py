@@ -173,7 +173,7 @@ class Dirichlet(AbstractWall):
         """Returns `accuracy - 1`: the value at the wall is one more."""
         if offset == 0:
             raise ValueError(
-                "`Dirichlet` gives the value at the wall, so no unknown may stand there: use the location "
+                "`Dirichlet` gives the value at the wall, so no unknown may lie there: use the location "
                 "'inner', 'lower' or 'upper' (`Boundaries(..., at='node')` chooses it)."
             )
         return max(1, accuracy - 1)

@@ -117,7 +117,7 @@ class Derivative(AbstractStencil):
 class Gradient(AbstractStencil):
     r"""The gradient $\nabla u$ at the places of the unknowns, by central differences.
 
-    A field of shape `(..., *grid)` becomes one of shape `(..., ndim, *grid)`: the axis of vectors stands just before
+    A field of shape `(..., *grid)` becomes one of shape `(..., ndim, *grid)`: the axis of vectors comes just before
     those of the grid, and the gradient of a vector field `[i]` is its Jacobian `[i, j]`.
 
     Attributes:

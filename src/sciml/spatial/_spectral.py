@@ -29,14 +29,14 @@ class Spectral(eqx.Module):
     `Neumann` sides $\cos k (x - l)$; values at the sides must be zero. In every mode a derivative is a product:
     $\nabla^2$ is `laplacian`, $-\sum k^2$, and an equation $\dot u = L u$ is solved exactly by $e^{L t}$.
 
-    The transforms act on the last axes, so that components and members may stand in front and `jax.vmap` works. On
+    The transforms act on the last axes, so that components and members may come in front and `jax.vmap` works. On
     several devices transform inside `jax.shard_map`, where members are local: outside of it XLA gathers the whole
     array on every device.
 
     Attributes:
         grid: The grid.
         bases: The basis along each axis: `"fourier"`, `"sine"` or `"cosine"`.
-        location: Where the unknowns stand along each axis, see `Grid`.
+        location: Where the unknowns are along each axis, see `Grid`.
         field: `"real"` or `"complex"`. Half of the Fourier modes of a real field suffice.
 
     Args:

@@ -108,7 +108,7 @@ class OptaxOptimiser(AbstractOptimiser):
 
 
 class OptimistixOptimiser(AbstractOptimiser):
-    """An optimistix least-squares solver or minimiser, done when the solver says so."""
+    """An optimistix least-squares solver or minimiser, done when the solver terminates."""
 
     solver: Any
 

@@ -1,4 +1,4 @@
-"""A symmetric operator between neighbours on a box: what couples two unknowns stands on the face between them."""
+"""A symmetric operator between neighbours on a box: what couples two unknowns is on the face between them."""
 
 import equinox as eqx
 import jax.numpy as jnp

@@ -43,8 +43,8 @@ class EllipticOperator(lx.AbstractLinearOperator):
     Args:
         boundary: `Boundaries`, with unknowns at centres, or at nodes that do not lie on a wall.
         k: The coefficient inside.
-        c: The coefficient of $u$. Where no side gives a value write None, not a zero: under `jax.jit` nobody can
-            see that a number is zero, and that the constants are the kernel.
+        c: The coefficient of $u$. Where no side gives a value write None, not a zero: under `jax.jit` it is not
+            known that a number is zero, and that the constants are the kernel.
         dtype: The floating type; None for that of `k`, or the default where `k` is a number.
         mean: `harmonic_mean`, or `arithmetic_mean` for the operator of `VariableLaplacian`.
 
@@ -222,7 +222,7 @@ def _check_boundary(boundary: Boundaries) -> None:
                 )
             if offset == 0 and not isinstance(side, Periodic):
                 raise ValueError(
-                    f"along {name} unknowns stand on a wall, where the operator is not symmetric: put the unknowns at "
+                    f"along {name} unknowns are on a wall, where the operator is not symmetric: put the unknowns at "
                     "centres, or use `Poisson` and `Helmholtz`."
                 )
 
