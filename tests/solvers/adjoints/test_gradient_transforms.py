@@ -151,7 +151,7 @@ def test_direct_is_batched_too(kind):
     lanes = jax.jit(jax.vmap(ft.partial(run, kind, sciml.Checkpointed(), **cheap(kind))))(batch)
     own = (
         direct.stats.accepted + direct.stats.rejected
-    )  # under JAX's own batching no iteration of a waiting member counts
+    )  # JAX's own batching counts no iteration of a waiting member
     np.testing.assert_array_equal(direct.stats.executed, own)
     direct = eqx.tree_at(lambda sol: sol.stats.executed, direct, lanes.stats.executed)
     close(direct, lanes, rtol=1e-7, atol=1e-9)
@@ -186,7 +186,7 @@ def test_unequal_work_in_every_member():
 
 @pytest.mark.parametrize("adjoint", [sciml.Checkpointed(), sciml.Gauss()], ids=["Checkpointed", "Gauss"])
 def test_gradients_of_solves_within_a_scan(adjoint):
-    """JAX looks for what does not change from iteration to iteration, and must not take that for a second reverse mode."""
+    """JAX looks for what does not change from iteration to iteration, which is no second reverse mode."""
 
     def end(y, rate):
         field = lambda t, y, rate: -rate * y  # noqa: E731
