@@ -127,6 +127,7 @@ class Boundaries(eqx.Module):
         """
         self._check_field(u)
         self.check(width, accuracy)
+        # Axis by axis, the padded ones included: so the corners are ghosts of ghosts.
         for axis, pair in enumerate(self.sides):
             pair = [side.at(t, args) if isinstance(side, AbstractWall) else side for side in pair]
             pair = [jax.tree.map(lambda v: self._over_side(v, u, axis, width, accuracy), side) for side in pair]
@@ -165,6 +166,8 @@ class Boundaries(eqx.Module):
             return jnp.concatenate([low, u, high], axis=at)
         below, above = self.offsets(axis)
         rest = {"axis": at, "spacing": self.grid.spacing[axis], "accuracy": accuracy}
+        # Layers and ghosts are ordered away from the wall: at the lower end the ghosts, at the upper end the layers run
+        # against the axis.
         near = pair[0].points(below, accuracy), pair[1].points(above, accuracy)
         n = u.shape[at]
         layers = jax.lax.slice_in_dim(u, 0, near[0], axis=at)

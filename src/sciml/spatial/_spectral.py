@@ -143,6 +143,7 @@ class Spectral(eqx.Module):
         """
         self._check(u)
         lead = u.ndim - self.grid.ndim
+        # the axis of which half of the modes is kept comes first, while the field is real
         for axis in sorted(range(self.grid.ndim), key=lambda a: (a != self._halved, -a)):
             at = lead + axis
             if self.bases[axis] == "fourier":
@@ -249,7 +250,7 @@ class Spectral(eqx.Module):
     def _fourier_derivative(self, u: Array, axis: int, where: int, derivative: int) -> Array:
         n, length = self.shape[axis], self.grid.extent[axis]
         numbers = np.fft.fftfreq(n) * n
-        if derivative % 2:
+        if derivative % 2:  # of the highest mode of an even number, see `symbol`
             numbers = np.where(2 * np.abs(numbers) == n, 0.0, numbers)
         factor = (2j * math.pi / length * numbers) ** derivative
         factor = jnp.asarray(_spread(factor, where, u.ndim), complex_dtype(u.dtype))

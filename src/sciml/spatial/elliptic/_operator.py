@@ -104,6 +104,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
         for axis, h in enumerate(boundary.grid.spacing):
             low, inner, high = self._between(axis)
             if not boundary.periodic[axis]:
+                # the ghost cell is a multiple of the first one, so the flux is that to a zero with another coupling
                 low = low * (1 - self._side(ghosts, axis, 0))
                 high = high * (1 - self._side(ghosts, axis, 1))
                 inner, low, high = _same_shape(axis, inner, low, high)
