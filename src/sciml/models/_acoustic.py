@@ -53,7 +53,7 @@ class Acoustic(AbstractModel):
     $$\partial_t v_i = -\tfrac{1}{\rho}\, \partial_i p - \sigma_i v_i, \qquad
       \partial_t p_i = -\rho c^2\, (\partial_i v_i - q / d) - \sigma_i p_i, \qquad p = \sum_{i=1}^d p_i$$
 
-    with $q$ the volume that the sources give off, per volume and time. Pressure is at centres, velocity at faces.
+    with $q$ the volume that the sources emit, per volume and time. Pressure is at centres, velocity at faces.
     Where $\sigma = 0$ the parts of the pressure add up to $\partial_t p = -\rho c^2 (\nabla \cdot v - q)$. In the
     perfectly matched layers along the sides $\sigma_i$ grows with the square of the depth: a wave enters without being
     reflected, at any angle and frequency, and fades. The layers are the outermost cells *of the grid*: make it larger

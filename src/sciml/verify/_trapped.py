@@ -62,7 +62,7 @@ def oscillator_state(
 def coherent_state(
     x: Float[Array, "..."], t: RealScalarLike, amplitude: RealScalarLike = 1.0, frequency: RealScalarLike = 1.0
 ) -> Complex[Array, "..."]:
-    r"""Returns the state at rest of a harmonic trap, displaced by $a$: it swings and keeps its shape.
+    r"""Returns the ground state of a harmonic trap, displaced by $a$: it oscillates and keeps its shape.
 
     $$\psi = \sqrt[4]{\tfrac{\omega}{\pi}} \exp\left(-\tfrac\omega2 (x - x_c)^2 + i p_c (x - \tfrac{x_c}2)
       - \tfrac{i}{2} \omega t\right), \qquad x_c = a \cos \omega t, \quad p_c = -a \omega \sin \omega t$$

@@ -63,7 +63,7 @@ class RedBlack(AbstractSmoother):
     relaxation: RealScalarLike = 1.0
 
     def prepare(self, operator: AbstractCouplings) -> Any:
-        """Returns the reciprocal of the diagonal, ordered as the operator likes it."""
+        """Returns the reciprocal of the diagonal, in the order that the operator's `relax` takes."""
         return operator.relaxation()
 
     def smooth(
