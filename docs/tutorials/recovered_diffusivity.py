@@ -115,7 +115,7 @@ def main() -> None:
     error = np.asarray(found / exact - 1)
     spread = np.asarray(fit.standard_errors.diffusivity)
     within = np.mean(np.abs(np.asarray(found - exact)) < 2 * spread)
-    print(f"{fit.message} {fit.steps} steps")
+    print(f"{fit.message} {fit.n_steps} steps")
     print(f"misfit {float(jnp.sqrt(jnp.mean(misfit**2))):.2f} standard deviations of the noise")
     before = np.asarray(start.diffusivity / exact - 1)
     print(f"relative error: {np.sqrt(np.mean(before**2)):.3f} before, {np.sqrt(np.mean(error**2)):.3f} after")

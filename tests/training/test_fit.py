@@ -183,7 +183,7 @@ def test_fit_through_solve_by_either_adjoint(solver):
 def test_history_of_levenberg_marquardt_never_rises():
     found = quiet(decay(size=30.0, rate=5.0), difference, decay_data(), positive=True)
     history = np.asarray(found.history)
-    assert history.shape == (found.steps + 1,)
+    assert history.shape == (found.n_steps + 1,)
     assert np.isfinite(history).all() and (np.diff(history) <= 0).all()
     assert history[0] > 100 * history[-1]
     np.testing.assert_allclose(history[-1], found.loss, rtol=1e-5)
@@ -354,7 +354,7 @@ def test_reaching_max_steps():
     with pytest.raises(SolveError, match="max_steps=3"):
         quiet(decay(), difference, decay_data(), **kwargs)
     found = quiet(decay(), difference, decay_data(), throw=False, **kwargs)
-    assert found.status == Status.max_steps_reached and not found.converged and found.steps == 3
+    assert found.status == Status.max_steps_reached and not found.converged and found.n_steps == 3
     adam = quiet(decay(), difference, decay_data(), solver=optax.adam(1e-2), **kwargs)
     assert adam.status == Status.max_steps_reached and adam.history.shape == (4,)
 

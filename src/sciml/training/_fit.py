@@ -172,7 +172,7 @@ def fit(
         loss=float(losses[best]),
         message=message,
         status=status,
-        steps=int(outcome.steps[best]),
+        n_steps=int(outcome.steps[best]),
         history=outcome.history[best, : outcome.steps[best] + 1],
         start_losses=losses,
         start_statuses=outcome.codes,

@@ -26,9 +26,9 @@ class Fit(eqx.Module):
             data do not determine a parameter, NaN where $s$ is unknown, None where it was not computed.
         standard_errors: Square roots of the covariance's diagonal, in the structure of the model with
             None at leaves that were not fitted: `fit.standard_errors.alpha`. None where it was not computed.
-        history: The loss before every step, and last the loss at the end, shape `(steps + 1,)`.
+        history: The loss before every step, and last the loss at the end, shape `(n_steps + 1,)`.
         status: How the optimiser ended.
-        steps: The number of steps taken, rejected ones included.
+        n_steps: The number of steps taken, rejected ones included.
         message: The same in words.
         names: The fitted numbers' names, such as `alpha` or `y0[1]`.
         start_losses: The lowest loss of every start, shape `(starts,)`.
@@ -63,7 +63,7 @@ class Fit(eqx.Module):
     standard_errors: PyTree
     history: Float[Array, " steps"]
     status: Status = eqx.field(static=True)
-    steps: int = eqx.field(static=True)
+    n_steps: int = eqx.field(static=True)
     message: str = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
     start_losses: Float[Array, " starts"]
