@@ -25,6 +25,7 @@ A package is imported when it is first used, so that `import sciml` costs little
 import importlib
 from typing import TYPE_CHECKING
 
+from ._installation import warn_of_namesake as _warn_of_namesake
 from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._model import (
     AbstractModel as AbstractModel,
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
     )
     from .runs import simulate as simulate
     from .training import fit as fit
+
+_warn_of_namesake()
 
 _PACKAGES = (
     "inspect",
