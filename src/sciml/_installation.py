@@ -17,7 +17,7 @@ def warn_of_namesake() -> None:
         if any(path.parts[0] == "sciml" for path in other.files or ()):
             warnings.warn(
                 f"The distribution `sciml` {other.version} is installed too, and writes its files where those of "
-                f"`{DISTRIBUTION}` are. Remove both, `pip uninstall sciml {DISTRIBUTION}`, and install one of them again.",
+                f"`{DISTRIBUTION}` are. Remove both, `pip uninstall sciml {DISTRIBUTION}`, and install one again.",
                 stacklevel=3,
             )
             return
