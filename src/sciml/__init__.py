@@ -25,6 +25,7 @@ A package is imported when it is first used, so that `import sciml` costs little
 import importlib
 from typing import TYPE_CHECKING
 
+from ._installation import warn_of_namesake as _warn_of_namesake
 from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._model import (
     AbstractModel as AbstractModel,
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
     from .runs import simulate as simulate
     from .training import fit as fit
 
+_warn_of_namesake()
+
 _PACKAGES = (
     "inspect",
     "kernels",
@@ -100,8 +103,10 @@ def _version() -> str:
     """Returns the version of the installed package; a source tree that is not installed has none."""
     from importlib import metadata
 
+    from ._installation import DISTRIBUTION
+
     try:
-        return metadata.version("sciml")
+        return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return "0+unknown"
 
