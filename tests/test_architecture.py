@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import importlib.metadata
 import inspect
 import pathlib
 import re
@@ -360,19 +359,6 @@ def test_dir_lists_the_public_names():
     assert set(dir(sciml)) == public | {"__version__"}
     with pytest.raises(AttributeError, match="'sciml' has no attribute 'modles'"):
         sciml.modles
-
-
-@pytest.mark.x64
-def test_version(monkeypatch):
-    assert sciml.__version__ == importlib.metadata.version("sciml")
-
-    def not_installed(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", not_installed)
-    monkeypatch.delattr(sciml, "__version__")
-    assert sciml.__version__ == "0+unknown"
-    monkeypatch.delattr(sciml, "__version__")
 
 
 @pytest.mark.x64

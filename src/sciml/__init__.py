@@ -25,7 +25,7 @@ A package is imported when it is first used, so that `import sciml` costs little
 import importlib
 from typing import TYPE_CHECKING
 
-from ._installation import warn_of_namesake as _warn_of_namesake
+from . import _installation as _installation
 from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._model import (
     AbstractModel as AbstractModel,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from .runs import simulate as simulate
     from .training import fit as fit
 
-_warn_of_namesake()
+_installation.warn_of_namesake()
 
 _PACKAGES = (
     "inspect",
@@ -83,7 +83,7 @@ _PACKAGES = (
 )
 _FROM = {"fit": "training", "simulate": "runs"}
 
-__version__: str  # computed when first used, see `_version`
+__version__: str  # by `__getattr__`: to look it up takes time
 
 
 def __getattr__(name: str) -> object:
@@ -91,24 +91,11 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(f".{name}", __name__)
     if name in _FROM:
         value = getattr(importlib.import_module(f".{_FROM[name]}", __name__), name)
-    elif name == "__version__":
-        value = _version()
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def _version() -> str:
-    """Returns the version of the installed package; a source tree that is not installed has none."""
-    from importlib import metadata
-
-    from ._installation import DISTRIBUTION
-
-    try:
-        return metadata.version(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        return "0+unknown"
+        globals()[name] = value
+        return value
+    if name == "__version__":
+        return _installation.version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

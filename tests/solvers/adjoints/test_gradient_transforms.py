@@ -149,9 +149,7 @@ def test_direct_is_batched_too(kind):
     batch = members()
     direct = jax.jit(jax.vmap(ft.partial(run, kind, sciml.Direct(), **cheap(kind))))(batch)
     lanes = jax.jit(jax.vmap(ft.partial(run, kind, sciml.Checkpointed(), **cheap(kind))))(batch)
-    own = (
-        direct.stats.accepted + direct.stats.rejected
-    )  # JAX's own batching counts no iteration of a waiting member
+    own = direct.stats.accepted + direct.stats.rejected  # JAX's own batching counts no iteration of a waiting member
     np.testing.assert_array_equal(direct.stats.executed, own)
     direct = eqx.tree_at(lambda sol: sol.stats.executed, direct, lanes.stats.executed)
     close(direct, lanes, rtol=1e-7, atol=1e-9)
