@@ -23,6 +23,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh
 
+from .._installation import DISTRIBUTION
 from ._atomic import StoreError
 from ._hosts import checksum, is_spread
 
@@ -198,7 +199,7 @@ def _versions() -> dict[str, str]:
     versions = {"python": ".".join(map(str, sys.version_info[:2]))}
     for name in ("jax", "jaxlib", "sciml", "diffrax", "equinox"):
         try:
-            versions[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(DISTRIBUTION if name == "sciml" else name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = "unknown"
     return versions
