@@ -307,6 +307,7 @@ class Domain(eqx.Module):
         *,
         rtol: RealScalarLike,
         atol: RealScalarLike = 0.0,
+        accept: RealScalarLike = 0.0,
         max_steps: int = 1000,
     ) -> _cg.LinearSolution:
         r"""Solves $A x = b$ for a symmetric positive definite $A$ by conjugate gradients, over all devices.
@@ -319,13 +320,18 @@ class Domain(eqx.Module):
             b: The right-hand side, a PyTree of fields.
             rtol: How small the norm of the residual must become, over that of `b`.
             atol: How small it must become at least.
+            accept: How large the norm of the residual may stay, over that of `b`, where rounding allows no smaller one:
+                about the dtype's precision times the condition number of $A$.
             max_steps: The limit on iterations.
 
         Returns:
-            A `LinearSolution`, with `value`, `status`, `steps` and `residual`.
+            A `LinearSolution`, with `value`, `status`, `steps` and `residual`. The residual is computed from the
+            solution: what the iteration keeps of it drifts away by rounding. Where it no longer falls and is too large,
+            the status is `stagnated`; in float32 that happens to systems with a condition number above `rtol` over
+            the precision.
         """
         check_count(max_steps, "max_steps", "Domain.cg")
-        return _cg.cg(operator, b, _cg.Rule(self.dot, rtol, atol, max_steps, self._collective()))
+        return _cg.cg(operator, b, _cg.Rule(self.dot, rtol, atol, accept, max_steps, self._collective()))
 
     # Fourier transforms
 
