@@ -129,7 +129,7 @@ def test_retries_are_stored(tmp_path, monkeypatch):
     # others take the place of the first ones, and the blocks of all members remain
     other = run(on_fail=parallel.Retry([{"limit": 4.0, "power": 2}]))
     assert other.values[:5].tolist() == [0, 1, 4, 9, 16] and other.failed.tolist() == [5, 6, 7]
-    monkeypatch.setattr("sciml.parallel.sweeps._executable.Machine.run", None)
+    monkeypatch.setattr("sciml.parallel.sweeps._executable.Executable.run", None)
     again = run(on_fail=parallel.Retry([{"limit": 4.0, "power": 2}]))
     assert same_bits(again.values, other.values) and same_bits(again.attempts, other.attempts)
 

@@ -14,7 +14,7 @@ from sciml.spatial import Boundaries, Dirichlet, Grid, ImplicitDiffusion, Laplac
 @pytest.fixture(scope="module")
 def domain():
     conditions = Boundaries(Grid((8, 4)), Dirichlet(0.0))
-    return parallel.Domain(("x", "y"), boundaries=conditions, mesh=parallel.mesh(member=1, x=4, y=2))
+    return parallel.Domain(("x", "y"), boundary=conditions, mesh=parallel.mesh(member=1, x=4, y=2))
 
 
 def operator(domain, rate, x):
@@ -85,7 +85,7 @@ def second_difference(domain, x):
 
 
 def poisson(n, kind):
-    domain = parallel.Domain((None,), boundaries=Boundaries(Grid((n,)), Dirichlet(0.0)))
+    domain = parallel.Domain((None,), boundary=Boundaries(Grid((n,)), Dirichlet(0.0)))
     b = jnp.asarray(np.random.default_rng(1).normal(size=n), kind)
     return domain, ft.partial(second_difference, domain), b
 
@@ -164,7 +164,7 @@ def test_members_stop_by_themselves_under_vmap():
 
 def test_devices_agree_where_rounding_ends_the_iteration():
     mesh = parallel.mesh(member=1, x=4, devices=jax.devices()[:4])
-    domain = parallel.Domain(("x",), boundaries=Boundaries(Grid((512,)), Dirichlet(0.0)), mesh=mesh)
+    domain = parallel.Domain(("x",), boundary=Boundaries(Grid((512,)), Dirichlet(0.0)), mesh=mesh)
     b = jnp.asarray(np.random.default_rng(1).normal(size=512), jnp.float32)
 
     def solve(b):
@@ -181,7 +181,7 @@ def test_devices_agree_where_rounding_ends_the_iteration():
 
 def test_a_stiff_implicit_step_in_float32_is_as_exact_as_rounding_allows():
     grid = Grid((256,))
-    domain = parallel.Domain((None,), boundaries=Boundaries(grid, Dirichlet(0.0)))
+    domain = parallel.Domain((None,), boundary=Boundaries(grid, Dirichlet(0.0)))
     diffusion = ImplicitDiffusion(Laplacian(grid, domain), jnp.float32(1.0))
     right = jnp.asarray(np.random.default_rng(2).normal(size=256), jnp.float32)
     found = jax.jit(lambda r: diffusion.solve(1.0, r))(right)

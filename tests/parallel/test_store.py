@@ -76,7 +76,7 @@ def test_nothing_runs_where_all_is_there(tmp_path, monkeypatch):
         }
 
     first = quiet(fn, members, key=key, block=3, store=tmp_path)
-    monkeypatch.setattr("sciml.parallel.sweeps._executable.Machine.run", None)
+    monkeypatch.setattr("sciml.parallel.sweeps._executable.Executable.run", None)
     second = quiet(fn, members, key=key, block=3, store=tmp_path)
     assert second.values["text"] == "label" and second.values["h"].dtype == jnp.bfloat16
     for name in ("x", "n", "h"):
@@ -238,10 +238,10 @@ def test_killed_ten_times(tmp_path, monkeypatch):
     monkeypatch.setenv("SPEC_BLOCK", "2")  # 51 blocks
     chance = random.Random(0)
     expected = resumed(None).values
-    for turn in range(10):
+    for iteration in range(10):
         # after a resumed start the blocks that are there are reported at once
         there = len(list(tmp_path.glob("*.npz")))
-        if turn % 2:
+        if iteration % 2:
             kill_at(tmp_path, min(there + chance.randint(1, 5), 50))
         else:  # at any moment, be it in the middle of a file
             with start(tmp_path) as process:

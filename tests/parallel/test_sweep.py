@@ -169,11 +169,11 @@ def test_one_compilation():
 
 
 def test_next_block_is_dispatched_first(monkeypatch):
-    from sciml.parallel.sweeps._executable import Machine
+    from sciml.parallel.sweeps._executable import Executable
 
     log = []
-    run = Machine.run
-    monkeypatch.setattr(Machine, "run", lambda *a: (log.append("dispatch"), run(*a))[1])
+    run = Executable.run
+    monkeypatch.setattr(Executable, "run", lambda *a: (log.append("dispatch"), run(*a))[1])
     parallel.sweep(lambda x: x, np.ones(6), mesh=devices(1), block=2, progress=lambda d, n: log.append("collect"))
     assert log == ["dispatch", "dispatch", "collect", "dispatch", "collect", "collect"]
 

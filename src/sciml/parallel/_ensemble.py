@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 
 from ._blocks import check_block, run_blocks, split_static
 from ._mesh import MEMBER, choose_mesh
-from ._per_device import can_run_apart, run_apart
+from ._per_device import can_run_per_device, run_per_device
 from .members._pytree import count_members, expand, is_array
 
 
@@ -38,12 +38,12 @@ def ensemble(
         fn: What to run: `fn(one_members_params)`, or `fn(one_members_params, shared)` where `shared`
             is given. May return any PyTree; what is not an array or a number in it (functions,
             strings) is returned as it is.
-        params: The members: a PyTree of arrays with a leading axis of length `n`, or a `Grid`.
+        params: The members: a PyTree of arrays with a leading axis of length `n`, or a `ParameterGrid`.
             Random keys, typed or raw, are arrays too.
         shared: What all members have in common, a PyTree.
         mesh: The devices, from `sciml.parallel.mesh`; the mesh set by `jax.set_mesh`, or else all
             devices by default. Only its axis "member" is used; `fn` may use the others.
-        block: How many members run together. By default `n` over the number of devices, rounded up:
+        block: How many members run side by side. By default `n` over the number of devices, rounded up:
             the fastest, but the last bit of a result then depends on the number of devices. Give a
             number to get the same bits from any number of devices: called from Python, every device
             then runs one program for a single device, block by block. Inside `jax.jit` or `jax.grad`
@@ -79,8 +79,8 @@ def ensemble(
     chosen = choose_mesh(mesh, where="ensemble")
     if block is not None:
         block = check_block(block, where="ensemble")
-        if chosen is not None and can_run_apart(chosen):
-            out = run_apart(fn, params, shared, n=n, block=block, mesh=chosen)
+        if chosen is not None and can_run_per_device(chosen):
+            out = run_per_device(fn, params, shared, n=n, block=block, mesh=chosen)
             if out is not None:
                 return out
     size = -(-n // (1 if chosen is None else chosen.shape[MEMBER])) if block is None else block

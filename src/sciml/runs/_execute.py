@@ -18,10 +18,10 @@ from ._drive import drive
 from ._frames import Frames
 from ._prepare import frame_of, frames_per_block
 from ._progress import reporting
-from ._resume import Point, last_point
+from ._resume import ResumePoint, last_resume_point
 from ._run import Run
 from ._sharding import settle
-from ._summary import ending, summary
+from ._summary import attributes_of, summary
 from ._writer import FrameWriter
 from .segments._abstract import AbstractSegment, Carry
 from .segments._in_axes import Inputs
@@ -81,17 +81,17 @@ def execute(
         found.parts["sizes"] = found.parts["sizes"]._replace(follows=True)
         info = {"block": block, "members": inputs.members, "frames": len(ts), "space": space}
         hosts.lead(lambda: open_run(store, found, info, kind=name, resume=resume))
-        point = last_point(checkpoints, start, frame, inputs.members)
+        point = last_resume_point(checkpoints, start, frame, inputs.members)
     if point is None:
-        point = Point(0, start, None, 0, None)
+        point = ResumePoint(0, start, None, 0, None)
     active_members = ActiveMembers(inputs, point.carry, point.ids)
     writer = FrameWriter(
-        store, checkpoints, block=block, ts=ts, members=inputs.members, done=point.frames, pending=point.held,
+        store, checkpoints, block=block, ts=ts, members=inputs.members, done=point.frames, pending=point.pending,
         hosts=hosts,
     )  # fmt: skip
     shown = progress if hosts.leads or callable(progress) else False
     with reporting(shown, segment, active_members.carry, name=name) as report:
-        outcome = drive(
+        result = drive(
             segment,
             active_members,
             writer,
@@ -101,9 +101,11 @@ def execute(
             report=report,
         )
     frames = Frames(store, writer.frames, block, frame)
-    run = Run(frames, store, inputs.members, space=space, ts=ts[: writer.frames], **ending(segment, inputs, outcome))
+    run = Run(
+        frames, store, inputs.members, space=space, ts=ts[: writer.frames], **attributes_of(segment, inputs, result)
+    )
     if on_disk:
-        hosts.lead(lambda: store.write_manifest({**(store.read_manifest() or {}), "ending": summary(run)}))
+        hosts.lead(lambda: store.write_manifest({**(store.read_manifest() or {}), "summary": summary(run)}))
     return run.raise_if_failed() if throw else run
 
 

@@ -121,10 +121,10 @@ def segment_of(
     steps = most if steps is None else steps
     span = abs(times.t1 - times.t0)
     block = 0 if impl is None else size_of(elapsed, float(span), abs(float(times.dt)), steps)
-    held = jnp.concatenate([jnp.asarray([] if elapsed is None else elapsed, span.dtype), jnp.full(slots, span)])
+    targets = jnp.concatenate([jnp.asarray([] if elapsed is None else elapsed, span.dtype), jnp.full(slots, span)])
     return SolveSegment(
         times=times,
-        elapsed=held,
+        elapsed=targets,
         tolerances=tolerances,
         plan=plan,
         output=output,

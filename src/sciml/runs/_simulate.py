@@ -83,7 +83,7 @@ def simulate(
         output: `output(t, y, args)`: what to keep of a state, computed on the device; by default the state.
         in_axes: For an ensemble, which of `(model, y0, args)` have members in their arrays' first axis, as in
             `jax.vmap`: `(None, 0, None)` for initial states, `(None, 0, 0)` for args too. A member that is done
-            leaves the loop, and when half have left, the others move together.
+            leaves the loop, and when half have left, the others go on over fewer lanes.
         stop: What ends a member before `t1`, looked at at the saved times: a function `stop(t, y, args) -> bool`,
             `sciml.runs.SteadyState()`, `sciml.runs.WallTime(seconds)`, or several in a list. NaN always ends one.
         store: A folder for the frames, an `NpzStore`, or a `ZarrStore`. By default they stay in memory.

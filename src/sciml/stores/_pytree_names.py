@@ -17,7 +17,7 @@ _ROOT = "value"
 def to_named(tree: PyTree) -> dict[str, np.ndarray]:
     """Returns the leaves of a PyTree of arrays and numbers by name, such as "u" or "layers/0/weight".
 
-    Random keys are held as their data, and types that NumPy does not know, such as bfloat16, as bytes; the name says
+    Random keys are stored as their data, and types that NumPy does not know, such as bfloat16, as bytes; the name says
     so after a bar.
 
     Raises:
@@ -38,7 +38,7 @@ def to_named(tree: PyTree) -> dict[str, np.ndarray]:
 
 
 def from_named(named: Mapping[str, np.ndarray | jax.Array], like: PyTree = None, *, where: str = "the store") -> PyTree:
-    """Returns the PyTree that `to_named` took apart.
+    """Returns the PyTree that `to_named` was given.
 
     Args:
         named: Arrays by name.
@@ -75,7 +75,7 @@ def from_named(named: Mapping[str, np.ndarray | jax.Array], like: PyTree = None,
 
 
 def name_of(path: tuple) -> str:
-    """Returns the name of a leaf: the way to it, with slashes between."""
+    """Returns the name of a leaf: its path, with slashes between."""
     return "/".join(str(_entry(key)) for key in path) or _ROOT
 
 

@@ -7,10 +7,10 @@ $$A \bar b = \bar x, \qquad \bar p = -\Big(\frac{\partial A(p)\, x}{\partial p}\
 
 by the implicit function theorem; no iteration is recorded.
 
-The iteration keeps a residual by a recurrence, which rounding lets drift away from $b - A x$: in float32 and with
-many cells by orders of magnitude. So the recurrence alone never says that a solution is found. Where it has become small
-enough, $b - A x$ is computed, for one more product with $A$; where this is still too large, the iteration starts again
-from it, as long as that at least halves its norm.
+The iteration updates its residual by a recurrence, which drifts away from $b - A x$ by rounding: in float32 and with
+many cells by orders of magnitude. So the recurrence alone never decides that a solution is found. Where its residual
+is small enough, $b - A x$ is computed, for one more product with $A$; where this is still too large, the iteration
+starts again from it, as long as that at least halves its norm.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class LinearSolution(NamedTuple):
     residual: Real[Array, ""]
 
 
-class Rule(NamedTuple):
+class CGOptions(NamedTuple):
     """How the iteration runs.
 
     Attributes:
@@ -65,21 +65,21 @@ class Rule(NamedTuple):
     collective: tuple[str, ...]
 
 
-def cg(operator: Callable[[PyTree], PyTree], b: PyTree, rule: Rule) -> LinearSolution:
+def cg(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions) -> LinearSolution:
     """Solves `operator(x) = b`; see `Domain.cg`."""
-    program, consts, b = _as_program(operator, b, rule.collective)
+    program, consts, b = _as_program(operator, b, options.collective)
 
     @jax.custom_vjp
     def solve(consts, b):
-        return _iterate(lambda x: program(consts, x), b, rule)
+        return _iterate(lambda x: program(consts, x), b, options)
 
     def forward(consts, b):
-        found = _iterate(lambda x: program(consts, x), b, rule)
+        found = _iterate(lambda x: program(consts, x), b, options)
         return found, _Kept(consts, found.value, tuple(map(vma_of, consts)))
 
     def backward(kept, cotangent):
         consts, x = kept.consts, kept.x
-        b_bar = _iterate(lambda x: program(consts, x), cotangent.value, rule).value
+        b_bar = _iterate(lambda x: program(consts, x), cotangent.value, options).value
         _, pull = jax.vjp(lambda consts: jax.tree.map(jnp.negative, program(consts, x)), consts)
         return list(map(_summed, pull(b_bar)[0], kept.axes)), b_bar
 
@@ -152,20 +152,20 @@ class _Iterate(NamedTuple):
     flat: Array
 
 
-def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, rule: Rule) -> LinearSolution:
+def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions) -> LinearSolution:
     def size(r):
-        return jnp.real(rule.dot(r, r))
+        return jnp.real(options.dot(r, r))
 
     def combine(x, factor, y):
         return jax.tree.map(lambda x, y: x + factor.astype(x.dtype) * y, x, y)
 
     whole = size(b)
-    atol, rtol, accept = (jnp.asarray(x, whole.dtype) for x in (rule.atol, rule.rtol, rule.accept))
+    atol, rtol, accept = (jnp.asarray(x, whole.dtype) for x in (options.atol, options.rtol, options.accept))
     limit = jnp.maximum(atol, rtol * jnp.sqrt(whole)) ** 2
     accepted = jnp.maximum(limit, accept**2 * whole)
 
     def running(now):
-        return (now.square > limit) & (now.steps < rule.max_steps) & ~now.flat
+        return (now.square > limit) & (now.steps < options.max_steps) & ~now.flat
 
     def again(start):
         # of squares: the norm has at least halved; NaN has not
@@ -173,7 +173,7 @@ def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, rule: Rule) -> Lin
 
     def step(now: _Iterate) -> _Iterate:
         image = operator(now.p)
-        curvature = jnp.real(rule.dot(now.p, image))
+        curvature = jnp.real(options.dot(now.p, image))
         flat = curvature == 0
         length = jnp.where(flat, 0, now.square / jnp.where(flat, 1, curvature))
         x, r = combine(now.x, length, now.p), combine(now.r, -length, image)
@@ -183,15 +183,15 @@ def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, rule: Rule) -> Lin
 
     def run(start: _Start) -> _Start:
         first = _Iterate(start.x, start.r, start.r, start.square, start.steps, start.flat)
-        end = while_loop(running, step, first, collective=rule.collective)
+        end = while_loop(running, step, first, collective=options.collective)
         r = jax.tree.map(jnp.subtract, b, operator(end.x))
         return _Start(end.x, r, match(size(r), start.square), start.square, end.steps, end.flat)
 
     zero, none = jax.tree.map(jnp.zeros_like, b), jnp.zeros((), jnp.int32)
     start = _Start(zero, b, whole, jnp.full_like(whole, jnp.inf), none, jnp.asarray(False))
-    end = while_loop(again, run, start, collective=rule.collective)
-    square, steps, flat = (_same(x, rule.collective) for x in (end.square, end.steps, end.flat.astype(jnp.int32)))
-    unfinished = (steps >= rule.max_steps) | (flat > 0)
+    end = while_loop(again, run, start, collective=options.collective)
+    square, steps, flat = (_same(x, options.collective) for x in (end.square, end.steps, end.flat.astype(jnp.int32)))
+    unfinished = (steps >= options.max_steps) | (flat > 0)
     status = jnp.where(unfinished, int(Status.diverged), int(Status.stagnated))
     status = jnp.where(jnp.isfinite(square), status, int(Status.nonfinite))
     status = jnp.where(square <= accepted, int(Status.successful), status).astype(jnp.int32)

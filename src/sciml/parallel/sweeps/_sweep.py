@@ -19,7 +19,7 @@ from .._per_device import is_tracing
 from ..members._pytree import count_members, to_host
 from ._batches import make_order
 from ._driver import Sweep
-from ._executable import Task, is_reduction, takes
+from ._executable import SweepSpec, is_reduction, takes
 from ._progress import check_progress, reporting
 from ._result import SweepResult
 from ._retry import Retry, check_on_fail
@@ -68,7 +68,7 @@ def sweep(
         key: A random key; member `i` gets `jax.random.fold_in(key, i)`.
         mesh: The devices, from `sciml.parallel.mesh`; by default the mesh set by `jax.set_mesh`, or
             else all devices of this process.
-        block: How many members run together on a device. By default that of the store, or a number that depends on
+        block: How many members run side by side on a device. By default that of the store, or a number that depends on
             `n`, the platform and `memory` alone. The last bit of a result may depend on it.
         memory: How many bytes a block may take on a device, where `block` is not given; by default 1 GiB on a CPU and a
             quarter of an accelerator's memory. XLA says what a block takes before anything runs.
@@ -161,16 +161,16 @@ def prepare(
     chosen = _local_mesh(mesh)
     members = to_host(params)
     order = make_order(members, n, schedule, cost)
-    task = Task(fn, output, reduce, shared, key, key is not None and takes(fn, "key"))
+    spec = SweepSpec(fn, output, reduce, shared, key, key is not None and takes(fn, "key"))
     if schedule == "refill":
         if not takes(fn, "schedule"):
             raise ValueError(
                 '`sweep`: with `schedule="refill"`, `fn` gets the keyword `schedule` to hand on to `sciml.solve`, but '
                 "has no such parameter. Add it: `def run(p, *, schedule): ... solve(..., schedule=schedule)`."
             )
-        task = task.changed({"schedule": "refill"})
+        spec = spec.changed({"schedule": "refill"})
     return Sweep(
-        task,
+        spec,
         members,
         order,
         chosen,

@@ -45,7 +45,7 @@ class Info(NamedTuple):
     rejected: Any
 
 
-class Frames(NamedTuple):
+class SegmentFrames(NamedTuple):
     """The saved times of a segment.
 
     Attributes:
@@ -79,7 +79,7 @@ class AbstractSegment(eqx.Module):
     end: eqx.AbstractClassVar[str]
 
     @abc.abstractmethod
-    def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, Frames, Info]:
+    def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, SegmentFrames, Info]:
         """Takes the steps of one segment."""
 
     @abc.abstractmethod

@@ -11,12 +11,12 @@ from jaxtyping import Array, PyTree
 
 from ..._jax._loops import scan, while_loop
 from ..._status import Status
-from ._abstract import AbstractSegment, Carry, Frames, Info
+from ._abstract import AbstractSegment, Carry, Info, SegmentFrames
 from ._in_axes import Inputs
 from ._stops import Stops
 
 
-class Stepped(NamedTuple):
+class IterateState(NamedTuple):
     """What a run goes on from.
 
     Attributes:
@@ -58,10 +58,10 @@ class StepSegment(AbstractSegment):
     def start(self, state: PyTree) -> Carry:
         """Returns what the first segment starts from."""
         zero = jnp.zeros((), jnp.int32)
-        return Carry(Stepped(state, zero, zero, jnp.zeros((), jnp.int8)), zero)
+        return Carry(IterateState(state, zero, zero, jnp.zeros((), jnp.int8)), zero)
 
     @eqx.filter_jit
-    def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, Frames, Info]:
+    def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, SegmentFrames, Info]:
         """Takes the steps of one segment."""
         step, _, key = inputs.whole(inputs.own)
         targets = jax.lax.dynamic_slice(self.elapsed, (carry.reached,), (self.slots,))
@@ -91,7 +91,7 @@ class StepSegment(AbstractSegment):
         iteration, (kept, valid, arrived) = scan(reach, (jnp.zeros((), jnp.int32), carry.member), targets, like=key)
         valid = valid & (carry.reached + jnp.arange(self.slots, dtype=jnp.int32) < self.saves)
         after = Carry(iteration[1], carry.reached + jnp.sum(arrived, dtype=jnp.int32))
-        return after, Frames(kept, valid), _info(after)
+        return after, SegmentFrames(kept, valid), _info(after)
 
     def states(self, inputs: Inputs, carry: Carry) -> PyTree:
         """Returns the state."""

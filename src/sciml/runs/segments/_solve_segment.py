@@ -1,7 +1,7 @@
 """A segment of a solve: so many steps, the states at the saved times among them, and where to go on.
 
-The steps are those of `solve`: its integration, over lanes for many members, taken up exactly where the segment before left
-it, with the step size, the controller's memory and the last step, within which the next saved time may lie.
+The steps are those of `solve`: its integration, over lanes for many members, taken up exactly where the segment before
+left it, with the step size, the controller's memory and the last step, within which the next saved time may lie.
 """
 
 from collections.abc import Callable
@@ -24,9 +24,9 @@ from ...solvers.integrate._integrator import Integrator, Operands, State, known
 from ...solvers.integrate._stencil_kernel import make_stencil_steps
 from ...solvers.integrate._while_loop import AdaptiveLoop
 from ...solvers.methods._stepper import AbstractStepper
-from ._abstract import AbstractSegment, Carry, Frames, Info, masked
+from ._abstract import AbstractSegment, Carry, Info, SegmentFrames, masked
 from ._in_axes import Inputs
-from ._stencil_blocks import Blocks
+from ._stencil_blocks import StencilBlocks
 from ._stops import Stops
 
 
@@ -57,8 +57,8 @@ class SolveSegment(AbstractSegment):
         saves: The number of saved times.
         slots: How many saved times a segment reaches at most.
         steps: How many steps a segment takes at most.
-        block: How many steps a kernel takes at once, and
-        impl: the way of the kernel; None where none is asked for.
+        block: How many steps a kernel takes at once.
+        impl: The backend of that kernel; None where none is asked for.
     """
 
     times: Times
@@ -82,7 +82,7 @@ class SolveSegment(AbstractSegment):
         return Carry(member, jnp.zeros((), jnp.int32))
 
     @eqx.filter_jit
-    def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, Frames, Info]:
+    def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, SegmentFrames, Info]:
         """Takes the steps of one segment."""
         slots = min(self.slots, self.elapsed.shape[0])
         targets = jax.lax.dynamic_slice(self.elapsed, (carry.reached,), (slots,))
@@ -166,12 +166,12 @@ class SolveSegment(AbstractSegment):
     def _loop(self, integrator: Integrator, lanes: Lanes | Unbatched) -> AdaptiveLoop:
         return AdaptiveLoop(integrator, lanes, self.plan.max_steps, False)
 
-    def _blocks(self, integrator: Integrator, model: Callable, y0: PyTree, args: PyTree) -> Blocks | None:
+    def _blocks(self, integrator: Integrator, model: Callable, y0: PyTree, args: PyTree) -> StencilBlocks | None:
         if self.impl is None:
             return None
         h = self._direction() * jnp.abs(self.times.dt)
         stencil_steps = make_stencil_steps(integrator.stepper, model, y0, args, h, self.impl)
-        return None if stencil_steps is None else Blocks(integrator, stencil_steps, self.block)
+        return None if stencil_steps is None else StencilBlocks(integrator, stencil_steps, self.block)
 
     def _advance(self, model, y0, args, member: MemberState, targets: Array, index: Array) -> tuple:
         integrator, operands = self._close(model, y0, args)
@@ -188,12 +188,12 @@ class SolveSegment(AbstractSegment):
             return lanes.leave(state), ys, arrived
 
         state, ys, count = run((member.state, member.cause, operands, targets))
-        checkpoint, cause, held = state.checkpoint, member.cause, ys
-        frames = Frames(None, jnp.zeros((targets.shape[0],), bool))
+        checkpoint, cause, saved = state.checkpoint, member.cause, ys
+        frames = SegmentFrames(None, jnp.zeros((targets.shape[0],), bool))
         if self.saves:
             numbers = jnp.arange(targets.shape[0], dtype=jnp.int32)
             assert self.times.saves is not None  # there are saved times
-            ys = jax.vmap(partial(integrator.stepper.finish, integrator.bound(operands)))(held)
+            ys = jax.vmap(partial(integrator.stepper.finish, integrator.bound(operands)))(saved)
             ts = self.times.saves[jnp.minimum(index + numbers, self.saves - 1)]
             valid = (numbers < count) & (index + numbers < self.saves) & (targets <= checkpoint.elapsed) & (cause == 0)
             if self.stops.traced:
@@ -201,14 +201,14 @@ class SolveSegment(AbstractSegment):
                 causes = jnp.where(valid, causes, jnp.zeros_like(causes))
                 hit, first = jnp.any(causes != 0), jnp.argmax(causes != 0).astype(jnp.int32)
                 valid = valid & (~hit | (numbers <= first))
-                y = jax.tree.map(lambda y, saved: jnp.where(hit, saved[first], y), checkpoint.y, held)
+                y = jax.tree.map(lambda y, at: jnp.where(hit, at[first], y), checkpoint.y, saved)
                 elapsed = jnp.where(hit, targets[first], checkpoint.elapsed)
                 status = jnp.where(hit, jnp.zeros_like(checkpoint.status), checkpoint.status)
                 checkpoint = checkpoint._replace(y=y, elapsed=elapsed, status=status)
                 cause = jnp.where(hit, causes[first], cause)
             output = self.output
             kept = ys if output is None else jax.vmap(lambda t, y: _arrays(output(t, y, args)))(ts, ys)
-            frames = Frames(masked(kept, valid), valid)
+            frames = SegmentFrames(masked(kept, valid), valid)
         state = state._replace(checkpoint=checkpoint)
         status = checkpoint.status.astype(jnp.int32)
         status = jnp.where(member.inconsistent, jnp.full_like(status, int(Status.inconsistent_start)), status)
@@ -224,7 +224,7 @@ def _integrate(
     operands: Any,
     targets: Array,
     saving: bool,
-    blocks: Blocks | None,
+    blocks: StencilBlocks | None,
 ) -> tuple:
     """Integrates all lanes to one target after the other, until they are reached or the steps are used up.
 
@@ -257,7 +257,7 @@ def _integrate(
 
 
 def _goal(time: Array, cause: Array) -> Array:
-    """Returns the time to march to: for a member that has stopped, one that it has passed."""
+    """Returns the time to integrate to: for a member that has stopped, one that it has passed."""
     return jnp.where(cause == 0, time, -jnp.ones_like(time))
 
 

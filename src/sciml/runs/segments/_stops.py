@@ -46,7 +46,7 @@ class SteadyState(eqx.Module):
 class WallTime(eqx.Module):
     """Ends this call of a run after so many seconds, with a checkpoint: the same call goes on from there.
 
-    For queues that end a job after a time. The current segment is finished first, so leave some room.
+    For queues that end a job after a time. The current segment is finished first, so leave some time for it.
 
     Attributes:
         seconds: The time from the start of the call.
