@@ -124,8 +124,8 @@ def test_the_block_is_chosen_from_what_it_needs():
     def large(p):
         return p * jnp.ones(4096, np.float32)
 
-    def report(done, total):
-        ran.append(done)
+    def report(progress):
+        ran.append(progress.done)
 
     wide = quiet(large, RHO)
     assert wide.block == 32

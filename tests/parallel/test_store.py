@@ -39,8 +39,8 @@ class Stop(Exception):
 def until(members):
     """Progress that stops a sweep once so many members are done."""
 
-    def report(done, total):
-        if done >= members:
+    def report(progress):
+        if progress.done >= members:
             raise Stop
 
     return report
@@ -54,9 +54,7 @@ def test_resumed_on_other_devices_with_the_same_bits(tmp_path, first, then):
     there = len(list(tmp_path.glob("*.npz")))
     assert 5 <= there < 13
     seen = []
-    result = parallel.sweep(
-        lorenz, RHO, mesh=devices(then), store=tmp_path, progress=lambda done, total: seen.append(done)
-    )
+    result = parallel.sweep(lorenz, RHO, mesh=devices(then), store=tmp_path, progress=lambda p: seen.append(p.done))
     assert same_bits(result.values, whole.values) and result.block == 8
     assert len(seen) == 13 and seen[-1] == 101
     again = quiet(lorenz, RHO, store=tmp_path)

@@ -1,11 +1,11 @@
 """The host loop of a run: one segment after another, the next one dispatched before the last is looked at."""
 
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._progress import Report
 from ..stores._atomic import StoreError
 from ..stores._hosts import Hosts
 from ._active_members import ActiveMembers
@@ -45,7 +45,7 @@ def drive(
     *,
     number: int,
     checkpoint_every: float,
-    report: Callable[[float, Info], None],
+    report: Report,
 ) -> DriveResult:
     """Runs until every member is done, or the wall time is used up.
 
@@ -56,7 +56,7 @@ def drive(
         hosts: The processes that the run spans.
         number: Of the checkpoint that the run goes on from.
         checkpoint_every: Seconds between two checkpoints.
-        report: Called after each segment with the time that the slowest member has reached, since the start.
+        report: Called after each segment with what has passed for the slowest member since the start.
     """
     began = saved = time.perf_counter()
     in_flight, safe = None, True
@@ -76,7 +76,7 @@ def drive(
                 info = Info(*map(np.asarray, in_flight.info))
                 writer.put(in_flight.frames.values, in_flight.frames.valid, in_flight.ids)
                 done = _done(segment, info)
-                report(_slowest(info, done), info)
+                _report(report, info, done)
                 if in_flight.ids is not None and active_members.ids is not None:
                     done = done[np.searchsorted(in_flight.ids, active_members.ids)]
                 number, here, ids, safe = number + 1, active_members.carry, active_members.ids, True
@@ -111,6 +111,11 @@ def _done(segment: AbstractSegment, info: Info) -> np.ndarray:
     if index < segment.saves:  # the last step may hold more saved times than a segment has slots
         over = over & (elapsed < segment.host_elapsed[index])
     return np.asarray(over | (np.asarray(info.cause) != 0))
+
+
+def _report(report: Report, info: Info, done: np.ndarray) -> None:
+    steps = int(np.sum(info.accepted)) + int(np.sum(info.rejected))
+    report(_slowest(info, done), failed=int(np.count_nonzero(info.status)), steps=steps)
 
 
 def _slowest(info: Info, done: np.ndarray) -> float:

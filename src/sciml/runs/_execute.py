@@ -2,11 +2,11 @@
 
 import os
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from .._progress import ProgressOption, reporting
 from ..stores._abstract import AbstractStore
 from ..stores._fingerprint import fingerprint
 from ..stores._hosts import hosts_of
@@ -17,7 +17,6 @@ from ._active_members import ActiveMembers
 from ._drive import drive
 from ._frames import Frames
 from ._prepare import frame_of, frames_per_block
-from ._progress import reporting
 from ._resume import ResumePoint, last_resume_point
 from ._run import Run
 from ._sharding import settle
@@ -40,7 +39,7 @@ def execute(
     resume: bool,
     checkpoint_every: float,
     checkpoints: AbstractStore | None,
-    progress: bool | Callable[[float, float], Any],
+    progress: ProgressOption,
     throw: bool,
 ) -> Run:
     """Runs segments from the start, or from the last checkpoint, to the end.
@@ -90,7 +89,8 @@ def execute(
         hosts=hosts,
     )  # fmt: skip
     shown = progress if hosts.leads or callable(progress) else False
-    with reporting(shown, segment, active_members.carry, name=name) as report:
+    span, reached = segment.host_span.item(), float(np.min(segment.info(active_members.carry).elapsed))
+    with reporting(shown, span, unit=segment.unit, name=name, done=reached) as report:
         result = drive(
             segment,
             active_members,

@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._checks import check_count, check_key
+from .._progress import ProgressOption, check_progress
 from .._types import IntScalarLike, Key
 from ..stores._abstract import AbstractStore
 from ._execute import execute
 from ._prepare import check_concrete, sizes_of
-from ._progress import check_progress
 from ._run import Run
 from .segments._in_axes import read_axes
 from .segments._iterate_segment import StepSegment
@@ -35,7 +35,7 @@ def iterate(
     checkpoint_every: float = 60.0,
     checkpoints: AbstractStore | None = None,
     segment_steps: IntScalarLike | None = None,
-    progress: bool | Callable[[float, float], Any] = True,
+    progress: ProgressOption = True,
     throw: bool = True,
 ) -> Run:
     r"""Takes many steps of your own, $s_{n+1} = \mathrm{step}(s_n, k_n)$, as `simulate` takes those of a solver.
@@ -60,7 +60,8 @@ def iterate(
         checkpoints: Where checkpoints go, if not beside the frames.
         segment_steps: The most steps between two looks of the host; by default few thousand for small states, fewer for
             large ones.
-        progress: Whether to show a bar with the time left, or a function to call as `progress(taken, steps)`.
+        progress: Whether to show a bar with the time left, or a function to call with a `sciml.Progress` after every
+            segment.
         throw: Whether to raise an error at the end if the run failed.
 
     Returns:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._checks import check_count, check_state
+from .._progress import ProgressOption, check_progress
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..kernels._use import asked
 from ..solvers._plan import default_solver
@@ -21,7 +22,6 @@ from ..stores._abstract import AbstractStore
 from . import _prepare
 from ._coordinates import space_of
 from ._execute import execute
-from ._progress import check_progress
 from ._run import Run
 from .segments._in_axes import read_axes, shared_limit
 from .segments._stops import read_stops
@@ -51,7 +51,7 @@ def simulate(
     segment_steps: IntScalarLike | None = None,
     max_steps: IntScalarLike | None = None,
     impl: str | None = None,
-    progress: bool | Callable[[float, float], Any] = True,
+    progress: ProgressOption = True,
     throw: bool = True,
 ) -> Run:
     r"""Solves an initial value problem that runs for long or whose solution is large, in segments.
@@ -95,8 +95,8 @@ def simulate(
         max_steps: The limit on attempted steps of a member; by default there is none.
         impl: What runs the steps, as for `solve`: here models that are stencils have kernels, with fixed steps and one
             member, and all else runs by XLA.
-        progress: Whether to show a bar with the time left, or a function to call as `progress(elapsed, total)`
-            with the model's time since `t0`.
+        progress: Whether to show a bar with the time left, or a function to call with a `sciml.Progress` after every
+            segment, which counts the model's time since `t0`.
         throw: Whether to raise an error at the end if the run, or a member, failed.
 
     Returns:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ._progress import reporting
+from ..._progress import reporting
 from ._sweep import prepare, sweep
 
 
@@ -46,7 +46,7 @@ def run_shard(options: dict[str, Any], shard: int, shards: int, *, progress: boo
     start = time.perf_counter()
     work = prepare(**options)
     numbers = range(shard, work.plan.blocks, shards)
-    with reporting(progress, work.n) as report:
+    with reporting(progress, work.n, unit="member", name=f"shard {shard}/{shards}") as report:
         work.first_pass(numbers, report)
     return (
         f"shard {shard}/{shards}: {len(numbers)} of {work.plan.blocks} blocks in {options['store']} after "

@@ -1,12 +1,13 @@
 """A sweep at work: all members once, and those that failed again."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from ..._progress import Report
 from ..._status import SolveError, raise_for_status
 from .._blocks import check_block
 from .._mesh import member_groups
@@ -16,9 +17,6 @@ from ._collect import Collected
 from ._executable import BlockResult, Executable, SweepSpec
 from ._executors import run_elsewhere, run_here
 from ._result import SweepResult
-
-Report = Callable[[int, int], None]
-"""Called with the number of members done and of those failed."""
 
 
 class Sweep:
@@ -117,7 +115,7 @@ class Sweep:
                 if self._blocks is not None:
                     self._blocks.write(at + number, plan.ids(number), result, origin)
                 self.collected.add_again(at + number, plan.ids(number), result)
-                report(self.n, self.collected.failed)
+                report(self.n, failed=self.collected.failed)
             at += plan.blocks
 
     def result(self, seconds: float) -> SweepResult:
@@ -146,7 +144,7 @@ class Sweep:
         self.collected.add(number, self.plan.ids(number), result)
         if self._stop and self.collected.failed:
             self._raise()
-        report(self.collected.done, self.collected.failed)
+        report(self.collected.done, failed=self.collected.failed)
 
     def _raise(self) -> None:
         """Raises an error about the members that failed."""

@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import ArrayLike, PyTree
 
 from ..._checks import check_key
+from ..._progress import ProgressOption, check_progress, reporting
 from ..._types import Key
 from ...stores._abstract import AbstractStore
 from .._blocks import check_block
@@ -20,7 +21,6 @@ from ..members._pytree import count_members, to_host
 from ._batches import make_order
 from ._driver import Sweep
 from ._executable import SweepSpec, is_reduction, takes
-from ._progress import check_progress, reporting
 from ._result import SweepResult
 from ._retry import Retry, check_on_fail
 
@@ -42,7 +42,7 @@ def sweep(
     resume: bool = True,
     on_fail: str | Retry = "keep",
     executor: concurrent.futures.Executor | None = None,
-    progress: bool | Callable[[int, int], Any] = True,
+    progress: ProgressOption = True,
 ) -> SweepResult:
     """Runs `fn` for every member, block by block, and collects the results on the host.
 
@@ -89,7 +89,7 @@ def sweep(
         executor: Runs the blocks in place of this process: any `concurrent.futures` executor, such as
             `ProcessPoolExecutor` with the start method "spawn", or `dask.distributed.Client().get_executor()`. Each
             worker uses its first device.
-        progress: Whether to show a progress bar, or a function to call as `progress(done, total)`.
+        progress: Whether to show a bar, or a function to call with a `sciml.Progress` after every block.
 
     Returns:
         A `SweepResult`. A member's status is that of the solution it returned. Where it returned none,
@@ -121,7 +121,7 @@ def sweep(
         fn, params, shared, key=key, mesh=mesh, block=block, memory=memory, schedule=schedule, cost=cost, output=output,
         reduce=reduce, store=store, resume=resume, on_fail=on_fail, executor=executor,
     )  # fmt: skip
-    with reporting(progress, work.n) as report:
+    with reporting(progress, work.n, unit="member", name="sweep") as report:
         work.first_pass(range(work.plan.blocks), report)
         work.retry(report)
     return work.result(time.perf_counter() - start)

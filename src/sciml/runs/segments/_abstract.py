@@ -67,6 +67,7 @@ class AbstractSegment(eqx.Module):
         slots: How many saved times a segment reaches at most.
         steps: How many steps a segment takes at most.
         clock: What to call what passes.
+        unit: Its unit, for progress.
         end: What to call where it ends.
     """
 
@@ -76,6 +77,7 @@ class AbstractSegment(eqx.Module):
     slots: eqx.AbstractVar[int]
     steps: eqx.AbstractVar[int]
     clock: eqx.AbstractClassVar[str]
+    unit: eqx.AbstractClassVar[str]
     end: eqx.AbstractClassVar[str]
 
     @abc.abstractmethod

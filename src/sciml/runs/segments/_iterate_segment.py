@@ -53,6 +53,7 @@ class StepSegment(AbstractSegment):
     steps: int = eqx.field(static=True)
     keyed: bool = eqx.field(static=True)
     clock: ClassVar[str] = "step"
+    unit: ClassVar[str] = "step"
     end: ClassVar[str] = "step"
 
     def start(self, state: PyTree) -> Carry:

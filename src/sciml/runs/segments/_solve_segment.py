@@ -73,6 +73,7 @@ class SolveSegment(AbstractSegment):
     block: int = eqx.field(static=True, default=0)
     impl: str | None = eqx.field(static=True, default=None)
     clock: ClassVar[str] = "t"
+    unit: ClassVar[str] = "time"
     end: ClassVar[str] = "t1"
 
     @eqx.filter_jit
