@@ -48,7 +48,7 @@ def test_solution_and_gradient(domain):
     found = domain.run(ft.partial(solve, domain), b, rate)
     np.testing.assert_allclose(found.value, exact(b, rate), rtol=1e-9, atol=1e-11)
     alone = solve(domain, b, rate)
-    assert int(found.status) == 0 and 0 < int(found.steps) <= 32 and int(found.steps) == int(alone.steps)
+    assert int(found.status) == 0 and 0 < int(found.n_steps) <= 32 and int(found.n_steps) == int(alone.n_steps)
     assert found.residual <= 1e-12 * np.linalg.norm(b)
     expected = jax.grad(ft.partial(loss, exact), argnums=(0, 1))(b, rate)
     for fn in (split, lambda b, rate: solve(domain, b, rate).value):
@@ -64,7 +64,7 @@ def test_failures_are_codes(domain):
     broken = domain.run(ft.partial(solve, domain), b.at[1, 1].set(jnp.nan), rate)
     assert Status(int(broken.status)) is Status.nonfinite
     nothing = solve(domain, jnp.zeros((8, 4)), rate)
-    assert int(nothing.steps) == 0 and int(nothing.status) == 0
+    assert int(nothing.n_steps) == 0 and int(nothing.status) == 0
     with pytest.raises(ValueError, match="`operator` must return what is like `b`"):
         domain.cg(lambda x: x[1:], b, rtol=1e-6)
 
@@ -75,7 +75,7 @@ def test_solution_over_devices(domain):
     found, alone = domain.run(ft.partial(solve, domain), b, rate), solve(domain, b, rate)
     np.testing.assert_allclose(operator(domain, rate, alone.value), b, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(found.value, alone.value, rtol=1e-9, atol=1e-12)
-    assert int(found.status) == 0 and int(found.steps) == int(alone.steps)
+    assert int(found.status) == 0 and int(found.n_steps) == int(alone.n_steps)
 
 
 def second_difference(domain, x):
@@ -118,7 +118,7 @@ def test_an_easy_system_takes_one_product_more_than_steps(kind):
     b = jnp.ones(16, kind)
     found = domain.cg(counted, b, rtol=1e-5)
     jax.effects_barrier()
-    assert int(found.status) == 0 and int(found.steps) == 8 == len(products) - 1  # by symmetry half of the unknowns
+    assert int(found.status) == 0 and int(found.n_steps) == 8 == len(products) - 1  # by symmetry half of the unknowns
     assert found.residual <= 1e-5 * np.linalg.norm(b)
     true = true_residual(operator, found.value, b)
     assert abs(found.residual - true) <= 1e-6 * np.linalg.norm(b)
@@ -133,7 +133,7 @@ def test_a_restart_reaches_what_the_recurrence_only_claims():
         b
     )  # takes what comes first
     assert single.residual > 2e-7 * jnp.linalg.norm(b)
-    assert found.steps > single.steps and found.residual < single.residual
+    assert found.n_steps > single.n_steps and found.residual < single.residual
 
 
 def test_indefinite_and_inconsistent_systems_are_no_success():
@@ -141,7 +141,7 @@ def test_indefinite_and_inconsistent_systems_are_no_success():
     signs = jnp.asarray([1.0, -1.0] * 8, jnp.float32)
     indefinite = domain.cg(lambda x: signs * x, jnp.ones(16, jnp.float32), rtol=1e-5)
     assert Status(int(indefinite.status)) is Status.diverged and np.isnan(indefinite.value).all()
-    assert int(indefinite.steps) == 1 and indefinite.residual == 4.0  # no step to take, so the residual is that of zero
+    assert int(indefinite.n_steps) == 1 and indefinite.residual == 4.0  # there is no step to take
     # a periodic field, whose constants are the kernel, and a right-hand side with a mean
     wave = jnp.cos(2 * jnp.pi * jnp.arange(16, dtype=jnp.float32) / 16)
     inconsistent = domain.cg(ft.partial(second_difference, domain), 1.0 + wave, rtol=1e-5)
@@ -154,7 +154,7 @@ def test_members_stop_by_themselves_under_vmap():
     b = jnp.stack([jnp.ones(16), jnp.zeros(16), jnp.arange(16.0), jnp.full(16, jnp.nan)]).astype(jnp.float32)
     solve = ft.partial(domain.cg, operator, rtol=1e-5)
     found, alone = jax.vmap(solve)(b), [solve(x) for x in b]
-    assert found.steps.tolist() == [int(x.steps) for x in alone] == [8, 0, 16, 0]
+    assert found.n_steps.tolist() == [int(x.n_steps) for x in alone] == [8, 0, 16, 0]
     assert found.status.tolist() == [0, 0, 0, int(Status.nonfinite)]
     slopes = jax.vmap(jax.grad(lambda b: jnp.sum(solve(b).value ** 2)))(b[:3])
     matrix = jax.jacfwd(operator)(b[0])

@@ -7,9 +7,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
+from .._checks import concrete
+from .._status import raise_for_status
 from ._blocks import check_block, run_blocks, split_static
+from ._member_status import status_of
 from ._mesh import MEMBER, choose_mesh
 from ._per_device import can_run_per_device, run_per_device
 from .members._pytree import count_members, expand, is_array
@@ -22,6 +25,7 @@ def ensemble(
     *,
     mesh: Mesh | AbstractMesh | None = None,
     block: int | None = None,
+    throw: bool = False,
 ) -> PyTree:
     r"""Runs `fn` for every member, spread over the devices: $y_i = f(p_i, s)$.
 
@@ -51,6 +55,8 @@ def ensemble(
             program for one device is compiled through other passes and may differ in the last bit.
             Smaller blocks also take less memory, and so does their gradient: it runs each block once more,
             and keeps what one block needs. Some hundreds of members are a good block on a CPU.
+        throw: Whether to raise an error if a member failed: by the status of the `Solution` that it returned, or where
+            it returned none, by NaN and infinite numbers, as in `sweep`. Under a transformation look at these yourself.
 
     Returns:
         What `fn` returns, every array with a leading axis of length `n`.
@@ -59,6 +65,7 @@ def ensemble(
         ValueError: If `params` is empty or its leaves' leading axes differ, if `block` is not
             positive, or if the mesh has no axis "member" or is not the one in use.
         TypeError: If `fn` cannot be called, or `block` is not an integer.
+        SolveError: If a member failed and `throw` is set.
 
     Example:
         ```python
@@ -75,6 +82,15 @@ def ensemble(
     """
     if not callable(fn):
         raise TypeError(f"`ensemble`: `fn` must be callable, got {type(fn).__name__}.")
+    out = _run(fn, params, shared, mesh, block)
+    if throw:
+        status = _status(*eqx.partition(out, is_array))
+        if concrete(status):
+            raise_for_status(status, where="ensemble")
+    return out
+
+
+def _run(fn: Callable[..., PyTree], params: PyTree, shared: PyTree, mesh: Any, block: int | None) -> PyTree:
     n = count_members(params, where="ensemble")
     chosen = choose_mesh(mesh, where="ensemble")
     if block is not None:
@@ -103,3 +119,14 @@ def _ensemble(fn: Any, params: Any, shared: Any, n: int, block: int, mesh: Any) 
     params = jax.tree.map(jnp.asarray, params)
     out = run_blocks(member, params, common, n=n, block=block, mesh=mesh)
     return eqx.combine(out, static)
+
+
+@eqx.filter_jit
+def _status(arrays: PyTree, static: Any) -> Array:
+    """Returns a code of every member, from what they returned."""
+
+    def one(arrays):
+        returned = eqx.combine(arrays, static)
+        return status_of(returned, returned)
+
+    return jax.vmap(one)(arrays)

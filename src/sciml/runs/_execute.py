@@ -76,7 +76,9 @@ def execute(
     on_disk = not isinstance(store, MemoryStore)
     point = None
     if on_disk:
-        found = fingerprint(**depends_on, sizes={"steps": segment.steps, "frames": segment.slots, "block": block})
+        found = fingerprint(
+            **depends_on, sizes={"steps": segment.segment_steps, "frames": segment.slots, "block": block}
+        )
         found.parts["sizes"] = found.parts["sizes"]._replace(follows=True)
         info = {"block": block, "members": inputs.members, "frames": len(ts), "space": space}
         hosts.lead(lambda: open_run(store, found, info, kind=name, resume=resume))

@@ -24,7 +24,7 @@ from .segments._stops import SteadyState, read_stops
 def iterate(
     step: Callable[..., PyTree],
     state: PyTree,
-    steps: IntScalarLike,
+    n_steps: IntScalarLike,
     *,
     key: Key | None = None,
     save_every: IntScalarLike | None = None,
@@ -47,7 +47,7 @@ def iterate(
     Args:
         step: `step(state, key)`, or `step(state)` without `key`: returns the next state, a PyTree like `state`.
         state: The initial state, a PyTree of arrays of any dtype.
-        steps: The number of steps.
+        n_steps: The number of steps.
         key: A random key.
         save_every: The number of steps between two frames; the first is of the initial state. Without it there are no
             frames, and `Run.y` is the last state.
@@ -97,7 +97,7 @@ def iterate(
     if output is not None and not callable(output):
         raise TypeError(f"`iterate`: `output` must be callable as `output(state)`, but is {output!r}.")
     check_concrete((step, state, key), where="iterate")
-    steps = check_count(steps, "steps", "iterate")
+    n_steps = check_count(n_steps, "n_steps", "iterate")
     every = None if save_every is None else check_count(save_every, "save_every", "iterate")
     step = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, step)
     state = _check_state(state)
@@ -107,14 +107,20 @@ def iterate(
     stops = read_stops(stop, every is not None, form="stop(state)")
     if any(isinstance(one, SteadyState) for one in stops.traced):
         raise TypeError("`iterate`: `SteadyState` is for vector fields. Give a function `stop(state) -> bool`.")
-    saved = np.zeros(0, np.int64) if every is None else np.arange(0, steps + 1, every)
+    saved = np.zeros(0, np.int64) if every is None else np.arange(0, n_steps + 1, every)
     size = sum(x.nbytes for x in jax.tree.leaves(state))
     slots, most = sizes_of(size, len(saved))
     if segment_steps is not None:
         most = check_count(segment_steps, "segment_steps", "iterate")
-    elapsed = jnp.asarray(np.concatenate([saved, np.full(slots, steps)]), jnp.int32)
+    elapsed = jnp.asarray(np.concatenate([saved, np.full(slots, n_steps)]), jnp.int32)
     segment = StepSegment(
-        elapsed=elapsed, output=output, stops=stops, saves=len(saved), slots=slots, steps=most, keyed=key is not None
+        elapsed=elapsed,
+        output=output,
+        stops=stops,
+        saves=len(saved),
+        slots=slots,
+        segment_steps=most,
+        keyed=key is not None,
     )
     if every is not None:
         _check_output(state if output is None else jax.eval_shape(output, state))
@@ -122,7 +128,7 @@ def iterate(
         segment, read_axes(step, (), key, None), segment.start(state), saved,
         name="iterate",
         depends_on=dict(
-            step=step, state=state, steps=steps, key=key, save_every=every, output=output, stop=stops.traced,
+            step=step, state=state, n_steps=n_steps, key=key, save_every=every, output=output, stop=stops.traced,
             segment_steps=segment_steps,
         ),
         store=store, resume=resume, checkpoint_every=checkpoint_every, checkpoints=checkpoints, progress=progress,

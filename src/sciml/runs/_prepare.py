@@ -131,7 +131,7 @@ def segment_of(
         stops=stops,
         saves=saves,
         slots=slots,
-        steps=steps,
+        segment_steps=steps,
         block=block,
         impl=impl if block > 1 else None,
     )

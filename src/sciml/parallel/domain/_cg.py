@@ -35,13 +35,13 @@ class LinearSolution(NamedTuple):
         value: The solution; NaN where it was not found.
         status: A code of `Status`: `diverged` if `max_steps` were not enough or $A$ has a direction without curvature,
             `stagnated` if rounding does not allow so small a residual, `nonfinite` if `b` or $A$ is not finite.
-        steps: The number of iterations. Each takes one product with $A$, and every start one more.
+        n_steps: The number of iterations. Each takes one product with $A$, and every start one more.
         residual: The norm of $b - A x$, computed from $x$ where the iteration ended.
     """
 
     value: PyTree
     status: Int[Array, ""]
-    steps: Int[Array, ""]
+    n_steps: Int[Array, ""]
     residual: Real[Array, ""]
 
 

@@ -325,7 +325,7 @@ class Domain(eqx.Module):
             max_steps: The limit on iterations.
 
         Returns:
-            A `LinearSolution`, with `value`, `status`, `steps` and `residual`. The residual is computed from the
+            A `LinearSolution`, with `value`, `status`, `n_steps` and `residual`. The residual is computed from the
             solution: what the iteration keeps of it drifts away by rounding. Where it no longer falls and is too large,
             the status is `stagnated`; in float32 that happens to systems with a condition number above `rtol` over
             the precision.

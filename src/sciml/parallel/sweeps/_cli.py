@@ -44,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 def run_shard(options: dict[str, Any], shard: int, shards: int, *, progress: bool) -> str:
     """Runs every block of a sweep whose number is `shard` modulo `shards`, and says so."""
     start = time.perf_counter()
+    options.pop("throw", None)  # a shard has not seen all members
     work = prepare(**options)
     numbers = range(shard, work.plan.blocks, shards)
     with reporting(progress, work.n, unit="member", name=f"shard {shard}/{shards}") as report:

@@ -128,7 +128,7 @@ class Sweep:
             seconds=seconds,
             reduced=found.reduced,
             attempts=found.attempts,
-            steps=found.work,
+            n_steps=found.work,
             block=self.plan.block,
         )
 

@@ -13,9 +13,9 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from .._blocks import split_static
+from .._member_status import status_of, work_of
 from .._per_device import put
 from ..members._pytree import is_array
-from ._status import status_of, work_of
 
 
 class SweepSpec(eqx.Module):

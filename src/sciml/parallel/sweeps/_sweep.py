@@ -43,6 +43,7 @@ def sweep(
     on_fail: str | Retry = "keep",
     executor: concurrent.futures.Executor | None = None,
     progress: ProgressOption = True,
+    throw: bool = False,
 ) -> SweepResult:
     """Runs `fn` for every member, block by block, and collects the results on the host.
 
@@ -90,6 +91,8 @@ def sweep(
             `ProcessPoolExecutor` with the start method "spawn", or `dask.distributed.Client().get_executor()`. Each
             worker uses its first device.
         progress: Whether to show a bar, or a function to call with a `sciml.Progress` after every block.
+        throw: Whether to raise an error at the end where members failed and no retry helped. By default look at
+            `status` and `failed`: of many members some may fail. All have run by then, and a `store` holds them.
 
     Returns:
         A `SweepResult`. A member's status is that of the solution it returned. Where it returned none,
@@ -98,7 +101,7 @@ def sweep(
     Raises:
         ValueError: If `params` is empty or its leaves' leading axes differ, or an argument cannot be used.
         TypeError: If an argument has the wrong type, a function is being traced, or `fn` returns no array.
-        SolveError: If a member failed and `on_fail` is "raise".
+        SolveError: If a member failed and `on_fail` is "raise", or `throw` is set.
         StoreError: If the store is another sweep's, or cannot be read or written.
         RuntimeError: If the executor cannot run a block.
 
@@ -124,7 +127,8 @@ def sweep(
     with reporting(progress, work.n, unit="member", name="sweep") as report:
         work.first_pass(range(work.plan.blocks), report)
         work.retry(report)
-    return work.result(time.perf_counter() - start)
+    result = work.result(time.perf_counter() - start)
+    return result.raise_if_failed() if throw else result
 
 
 def prepare(

@@ -65,7 +65,7 @@ class AbstractSegment(eqx.Module):
         stops: What ends a member.
         saves: The number of saved times.
         slots: How many saved times a segment reaches at most.
-        steps: How many steps a segment takes at most.
+        segment_steps: How many steps a segment takes at most.
         clock: What to call what passes.
         unit: Its unit, for progress.
         end: What to call where it ends.
@@ -75,7 +75,7 @@ class AbstractSegment(eqx.Module):
     stops: eqx.AbstractVar[Stops]
     saves: eqx.AbstractVar[int]
     slots: eqx.AbstractVar[int]
-    steps: eqx.AbstractVar[int]
+    segment_steps: eqx.AbstractVar[int]
     clock: eqx.AbstractClassVar[str]
     unit: eqx.AbstractClassVar[str]
     end: eqx.AbstractClassVar[str]

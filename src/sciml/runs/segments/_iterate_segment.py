@@ -50,7 +50,7 @@ class StepSegment(AbstractSegment):
     stops: Stops
     saves: int = eqx.field(static=True)
     slots: int = eqx.field(static=True)
-    steps: int = eqx.field(static=True)
+    segment_steps: int = eqx.field(static=True)
     keyed: bool = eqx.field(static=True)
     clock: ClassVar[str] = "step"
     unit: ClassVar[str] = "step"
@@ -76,7 +76,7 @@ class StepSegment(AbstractSegment):
             number, now = iteration
             goal = jnp.where(now.runs, target, -jnp.ones_like(target))
             number, now = while_loop(
-                lambda c: (c[1].taken < goal) & (c[0] < self.steps), one, (number, now), like=(key, goal)
+                lambda c: (c[1].taken < goal) & (c[0] < self.segment_steps), one, (number, now), like=(key, goal)
             )
             failed = now.runs & _any_nan(now.state)
             status = jnp.where(failed, jnp.full_like(now.status, int(Status.nonfinite)), now.status)

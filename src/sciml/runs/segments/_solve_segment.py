@@ -56,7 +56,7 @@ class SolveSegment(AbstractSegment):
         stops: What ends a member.
         saves: The number of saved times.
         slots: How many saved times a segment reaches at most.
-        steps: How many steps a segment takes at most.
+        segment_steps: How many steps a segment takes at most.
         block: How many steps a kernel takes at once.
         impl: The backend of that kernel; None where none is asked for.
     """
@@ -69,7 +69,7 @@ class SolveSegment(AbstractSegment):
     stops: Stops
     saves: int = eqx.field(static=True)
     slots: int = eqx.field(static=True)
-    steps: int = eqx.field(static=True)
+    segment_steps: int = eqx.field(static=True)
     block: int = eqx.field(static=True, default=0)
     impl: str | None = eqx.field(static=True, default=None)
     clock: ClassVar[str] = "t"
@@ -184,7 +184,9 @@ class SolveSegment(AbstractSegment):
             state, cause, operands = lanes.enter(tree[:3], jax.tree.leaves(flags[:3]))
             state = lanes.carry(state)
             loop = self._loop(integrator, lanes)
-            state, ys, arrived = _integrate(loop, self.steps, state, cause, operands, targets, self.saves > 0, blocks)
+            state, ys, arrived = _integrate(
+                loop, self.segment_steps, state, cause, operands, targets, self.saves > 0, blocks
+            )
             arrived = arrived if batch.lanes is None else jnp.broadcast_to(arrived, (batch.lanes,))
             return lanes.leave(state), ys, arrived
 
