@@ -185,7 +185,7 @@ def test_an_ensemble_throws_where_it_is_asked_to():
     def run(rate, *, max_steps=20):
         return sciml.solve(lambda t, y, args: -rate * y, jnp.ones(1), t0=0.0, t1=1.0, max_steps=max_steps, throw=False)
 
-    rates = jnp.array([1.0, 300.0], jnp.float32)
+    rates = jnp.array([1.0, 300.0])
     with pytest.raises(SolveError, match=r"`ensemble`: 1 of 2 members failed") as caught:
         parallel.ensemble(run, rates, throw=True)
     assert caught.value.status.tolist() == [0, Status.max_steps_reached]

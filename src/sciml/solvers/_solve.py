@@ -25,6 +25,7 @@ from ._stable_step import settle_step
 from .adjoints import AbstractAdjoint, Checkpointed, Direct
 from .control._collective import check_adjoint, check_independent, make_collective
 from .control._pid import Tolerances
+from .integrate._abstract import FixedSteps
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._fixed_steps import FixedLoop
 from .integrate._integrator import Integrator, Operands, known
@@ -232,10 +233,9 @@ def _solve(
     if plan.steps is not None:
         loop = FixedLoop(integrator, Lanes(None), plan.steps, plan.tail, stencil_steps=stencil_steps, impl=impl)
     else:
+        fixed = None if plan.count is None else FixedSteps(plan.count, plan.tail)
         times_differ = plan.differentiable_times
-        loop = AdaptiveLoop(
-            integrator, Lanes(None), plan.max_steps, times_differ, count=plan.count, tail=plan.tail, impl=impl
-        )
+        loop = AdaptiveLoop(integrator, Lanes(None), plan.max_steps, times_differ, fixed=fixed, impl=impl)
         loop = RefillLoop(loop) if schedule == "refill" else loop
     if stencil_steps is not None and intervals is not None and plan.count is not None:
         whole = FixedLoop(

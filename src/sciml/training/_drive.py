@@ -25,7 +25,7 @@ _PATIENCE = 30
 _COLUMN = 30.0
 
 
-class Run(NamedTuple):
+class FitState(NamedTuple):
     """One start's state, which every compiled segment takes and returns."""
 
     z: Float[Array, " p"]
@@ -50,14 +50,14 @@ class Outcome(NamedTuple):
     jacobians: np.ndarray | None  # (starts, m, p); at `zs` to within the method's tolerance, where it converged
 
 
-def _begin(problem: Problem, method: AbstractMethod, z: Float[Array, " p"], scale: Float[Array, " p"]) -> Run:
+def _begin(problem: Problem, method: AbstractMethod, z: Float[Array, " p"], scale: Float[Array, " p"]) -> FitState:
     inf = jnp.asarray(jnp.inf, z.dtype)
     zero = jnp.int32(0)
     jac = jnp.zeros((problem.size, z.size), z.dtype) if method.gives_jacobian else None
-    return Run(z, method.init(problem, z, scale), z, inf, jac, zero, zero, jnp.asarray(False), zero)
+    return FitState(z, method.init(problem, z, scale), z, inf, jac, zero, zero, jnp.asarray(False), zero)
 
 
-def _step(problem: Problem, method: AbstractMethod, rtol: float, run: Run) -> tuple[Run, Float[Array, ""]]:
+def _step(problem: Problem, method: AbstractMethod, rtol: float, run: FitState) -> tuple[FitState, Float[Array, ""]]:
     z, state, loss, jac, done, code = method.step(problem, run.z, run.state)
     stalled = jnp.where(loss < run.best_loss * (1 - rtol), 0, run.stalled + 1)
     if method.unfinished_is_failure:
@@ -67,13 +67,13 @@ def _step(problem: Problem, method: AbstractMethod, rtol: float, run: Run) -> tu
     best_loss = jnp.where(better, loss, run.best_loss)
     if jac is not None and run.best_jacobian is not None:
         jac = jnp.where(better, jac, run.best_jacobian)
-    return Run(z, state, best_z, best_loss, jac, run.steps + 1, stalled, done | (code != 0), code), loss
+    return FitState(z, state, best_z, best_loss, jac, run.steps + 1, stalled, done | (code != 0), code), loss
 
 
 @eqx.filter_jit
 def _start(
     problem: Problem, method: AbstractMethod, zs: Float[Array, "*starts p"], scales: Float[Array, "*starts p"]
-) -> Run:
+) -> FitState:
     def begin(z, scale):
         return _begin(problem, method, z, scale)
 
@@ -93,7 +93,9 @@ def _scales(jacobian: Float[Array, "*starts m p"]) -> Float[Array, "*starts p"]:
 
 
 @eqx.filter_jit
-def _segment(problem: Problem, method: AbstractMethod, rtol: float, run: Run, count: Array) -> tuple[Run, Array]:
+def _segment(
+    problem: Problem, method: AbstractMethod, rtol: float, run: FitState, count: Array
+) -> tuple[FitState, Array]:
     """Takes up to `count` steps and returns the loss before each of them, NaN where none was taken."""
 
     def one(run):
@@ -153,7 +155,7 @@ def drive(
     return _finish(problem, run, np.concatenate(pieces, axis=1))
 
 
-def _finish(problem: Problem, run: Run, history: np.ndarray) -> Outcome:
+def _finish(problem: Problem, run: FitState, history: np.ndarray) -> Outcome:
     """Chooses between the last point, whose loss no step has told yet, and the best point before it."""
     best_loss, steps, done, codes = (
         np.atleast_1d(np.asarray(x)) for x in (run.best_loss, run.steps, run.done, run.code)

@@ -121,7 +121,7 @@ def _as_program(operator: Callable, b: PyTree, collective: tuple[str, ...]) -> t
     return program, closed.consts, b
 
 
-class _Start(NamedTuple):
+class _CGStart(NamedTuple):
     """Where the iteration starts, and starts again.
 
     Attributes:
@@ -141,8 +141,8 @@ class _Start(NamedTuple):
     flat: Array
 
 
-class _Iterate(NamedTuple):
-    """An iteration: like `_Start`, but with the residual by recurrence, and the direction to search along."""
+class _CGStep(NamedTuple):
+    """The carry of an iteration: like `_CGStart`, with the residual by recurrence and the direction to search along."""
 
     x: PyTree
     r: PyTree
@@ -171,7 +171,7 @@ def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions
         # of squares: the norm has at least halved; NaN has not
         return running(start) & (start.square > accepted) & (start.square <= start.before / 4)
 
-    def step(now: _Iterate) -> _Iterate:
+    def step(now: _CGStep) -> _CGStep:
         image = operator(now.p)
         curvature = jnp.real(options.dot(now.p, image))
         flat = curvature == 0
@@ -179,16 +179,16 @@ def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions
         x, r = combine(now.x, length, now.p), combine(now.r, -length, image)
         square = size(r)
         p = combine(r, square / now.square, now.p)
-        return _Iterate(x, r, p, match(square, now.square), now.steps + 1, match(flat, now.flat))
+        return _CGStep(x, r, p, match(square, now.square), now.steps + 1, match(flat, now.flat))
 
-    def run(start: _Start) -> _Start:
-        first = _Iterate(start.x, start.r, start.r, start.square, start.steps, start.flat)
+    def run(start: _CGStart) -> _CGStart:
+        first = _CGStep(start.x, start.r, start.r, start.square, start.steps, start.flat)
         end = while_loop(running, step, first, collective=options.collective)
         r = jax.tree.map(jnp.subtract, b, operator(end.x))
-        return _Start(end.x, r, match(size(r), start.square), start.square, end.steps, end.flat)
+        return _CGStart(end.x, r, match(size(r), start.square), start.square, end.steps, end.flat)
 
     zero, none = jax.tree.map(jnp.zeros_like, b), jnp.zeros((), jnp.int32)
-    start = _Start(zero, b, whole, jnp.full_like(whole, jnp.inf), none, jnp.asarray(False))
+    start = _CGStart(zero, b, whole, jnp.full_like(whole, jnp.inf), none, jnp.asarray(False))
     end = while_loop(again, run, start, collective=options.collective)
     square, steps, flat = (_same(x, options.collective) for x in (end.square, end.steps, end.flat.astype(jnp.int32)))
     unfinished = (steps >= options.max_steps) | (flat > 0)

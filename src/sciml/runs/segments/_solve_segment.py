@@ -21,8 +21,8 @@ from ...solvers._plan import Plan, Times
 from ...solvers.control._pid import Tolerances
 from ...solvers.integrate._batching import members_of
 from ...solvers.integrate._integrator import Integrator, Operands, State, known
+from ...solvers.integrate._lane_integrator import LaneIntegrator
 from ...solvers.integrate._stencil_kernel import make_stencil_steps
-from ...solvers.integrate._while_loop import AdaptiveLoop
 from ...solvers.methods._stepper import AbstractStepper
 from ._abstract import AbstractSegment, Carry, Info, SegmentFrames, masked
 from ._in_axes import Inputs
@@ -159,13 +159,10 @@ class SolveSegment(AbstractSegment):
         def start(batch, flags, tree):
             lanes = Lanes(batch.lanes)
             values = lanes.enter(tree, jax.tree.leaves(flags))
-            return lanes.leave(self._loop(integrator, lanes).start(*values))
+            return lanes.leave(LaneIntegrator(integrator, lanes).start(*values))
 
         inconsistent = jnp.asarray(False) if consistent is None else ~jnp.asarray(consistent)
         return MemberState(start((y0, operands)), jnp.zeros((), jnp.int8), inconsistent)
-
-    def _loop(self, integrator: Integrator, lanes: Lanes | Unbatched) -> AdaptiveLoop:
-        return AdaptiveLoop(integrator, lanes, self.plan.max_steps, False)
 
     def _blocks(self, integrator: Integrator, model: Callable, y0: PyTree, args: PyTree) -> StencilBlocks | None:
         if self.impl is None:
@@ -183,9 +180,9 @@ class SolveSegment(AbstractSegment):
             targets, lanes = tree[3], Lanes(batch.lanes) if blocks is None else Unbatched()
             state, cause, operands = lanes.enter(tree[:3], jax.tree.leaves(flags[:3]))
             state = lanes.carry(state)
-            loop = self._loop(integrator, lanes)
+            stepping = LaneIntegrator(integrator, lanes)
             state, ys, arrived = _integrate(
-                loop, self.segment_steps, state, cause, operands, targets, self.saves > 0, blocks
+                stepping, self.segment_steps, state, cause, operands, targets, self.saves > 0, blocks
             )
             arrived = arrived if batch.lanes is None else jnp.broadcast_to(arrived, (batch.lanes,))
             return lanes.leave(state), ys, arrived
@@ -220,7 +217,7 @@ class SolveSegment(AbstractSegment):
 
 
 def _integrate(
-    loop: AdaptiveLoop,
+    stepping: LaneIntegrator,
     steps: int,
     state: Any,
     cause: Any,
@@ -234,10 +231,10 @@ def _integrate(
     Returns:
         The state, the states at the targets as arrays, and how many targets were reached.
     """
-    lanes = loop.lanes
+    lanes = stepping.lanes
 
     def pending(state, goal):
-        return lanes.any(lanes.call(loop.integrator.pending, state, goal))
+        return stepping.any_pending(state, goal)
 
     def reach(carry, time):
         iterations, state, arrived = carry
@@ -246,11 +243,11 @@ def _integrate(
             iterations, state = blocks.integrate_to(goal, iterations, state, operands, steps)
         iterations, state = while_loop(
             lambda c: pending(c[1], goal) & (c[0] < steps),
-            lambda c: (c[0] + 1, loop.attempt(c[1], operands, goal)[0]),
+            lambda c: (c[0] + 1, stepping.attempt(c[1], operands, goal)[0]),
             (iterations, state),
             like=(operands, goal),
         )
-        saved = loop.saved(state, operands, lanes.enter(time, False)) if saving else None
+        saved = stepping.saved(state, operands, lanes.enter(time, False)) if saving else None
         arrived = arrived + (~pending(state, goal)).astype(jnp.int32)
         return (iterations, state, arrived), saved
 

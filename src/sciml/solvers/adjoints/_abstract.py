@@ -5,11 +5,9 @@ import abc
 import equinox as eqx
 from jaxtyping import PyTree
 
-from ..integrate._fixed_steps import FixedLoop
+from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
-from ..integrate._refill import RefillLoop
 from ..integrate._result import Result
-from ..integrate._while_loop import AdaptiveLoop
 from ..methods._stepper import AbstractStepper
 
 
@@ -33,7 +31,7 @@ class AbstractAdjoint(eqx.Module):
         return stepper
 
     @abc.abstractmethod
-    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop so that it can be differentiated.
 
         Args:

@@ -4,11 +4,9 @@ import equinox as eqx
 from jaxtyping import PyTree
 
 from ..._jax._checkpoint_levels import Budget, check_policy
-from ..integrate._fixed_steps import FixedLoop
+from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
-from ..integrate._refill import RefillLoop
 from ..integrate._result import Result
-from ..integrate._while_loop import AdaptiveLoop
 from . import _discrete_rule
 from ._abstract import AbstractAdjoint
 
@@ -69,7 +67,7 @@ class Checkpointed(AbstractAdjoint):
     def __check_init__(self):
         check_policy(self.memory, self.levels, self.segments, "Checkpointed")
 
-    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
         budget = Budget(self.memory or DEFAULT_MEMORY, self.levels, self.segments)
         return _discrete_rule.run(loop, y0, operands, times, budget)

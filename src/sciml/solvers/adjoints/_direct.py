@@ -6,11 +6,9 @@ from ..._jax._ad_modes import not_transposed
 from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._vma import promote
 from ...kernels.lanes import Unbatched
-from ..integrate._fixed_steps import FixedLoop
+from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
-from ..integrate._refill import RefillLoop
 from ..integrate._result import Result, Saves
-from ..integrate._while_loop import AdaptiveLoop
 from ._abstract import AbstractAdjoint
 
 _MESSAGE = (
@@ -44,11 +42,11 @@ class Direct(AbstractAdjoint):
         ```
     """
 
-    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop as it is."""
         del times
         y0, operands = promote((y0, operands))
         saves = None if operands.saves is None else Saves(operands.saves, False)
         loop = loop.over(Unbatched(), 1, NOTHING)
         result = loop.forward(y0, operands._replace(saves=None), saves)
-        return result if isinstance(loop, FixedLoop) else not_transposed(result, _MESSAGE)
+        return result if loop.transposable else not_transposed(result, _MESSAGE)

@@ -31,6 +31,7 @@ from ..._jax._vma import promote
 from ...kernels.lanes import Lanes, Unbatched, differentiable
 from ...kernels.lanes._batched import merging
 from ...kernels.lanes._differentiable import adding_up
+from ..integrate._abstract import AbstractLoop
 from ..integrate._batching import (
     Batch,
     Function,
@@ -42,7 +43,6 @@ from ..integrate._batching import (
     repeated,
 )
 from ..integrate._integrator import Operands
-from ..integrate._refill import RefillLoop
 from ..integrate._result import Result, Saves
 
 
@@ -96,7 +96,7 @@ def instantiated(cotangent: PyTree, like: PyTree) -> PyTree[jax.Array]:
 
 
 def run(
-    loop: Any,
+    loop: AbstractLoop,
     y0: PyTree,
     operands: Operands,
     times: bool,
@@ -105,19 +105,19 @@ def run(
     """Runs an integration with a reverse-mode rule; under `jax.vmap`, over lanes.
 
     Args:
-        loop: What to run, with the methods of `AdaptiveLoop`; its `lanes` are replaced by the number of members.
+        loop: What to run; its `lanes` are replaced by the number of members.
         y0: The initial state.
         operands: What the integration depends on.
         times: Whether t0, t1 and saved times are differentiated.
         budget: How much may be recorded.
     """
-    integrator = (loop.loop if isinstance(loop, RefillLoop) else loop).integrator
+    integrator = loop.integrator
     possible = differentiable_parts(operands, times)
     if integrator.constant:
         possible = possible._replace(field=[False for _ in operands.field])
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
-    by_kernel = getattr(loop, "passes", None) is not None
+    by_kernel = loop.by_stencil_kernel
     members = one_by_one if by_kernel else members_of_loop(loop, y0)
     leaves, treedef = jax.tree.flatten((y0, operands))
 
@@ -309,13 +309,14 @@ def _rule(
     return solve
 
 
-def members_of_loop(loop: Any, y0: PyTree) -> Callable:
+def members_of_loop(loop: AbstractLoop, y0: PyTree) -> Callable:
     """Returns how the members of a batch run a loop; those for which a kernel is asked do not run one after another."""
-    loop = loop.loop if isinstance(loop, RefillLoop) else loop
-    return members_of(loop.integrator.stepper, y0 if getattr(loop, "impl", "xla") == "xla" else None)
+    return members_of(loop.integrator.stepper, y0 if loop.impl == "xla" else None)
 
 
-def enter(loop: Any, engine: Lanes | Unbatched, flags: Any, tree: PyTree, state_bytes: int, budget: Budget) -> tuple:
+def enter(
+    loop: AbstractLoop, engine: Lanes | Unbatched, flags: Any, tree: PyTree, state_bytes: int, budget: Budget
+) -> tuple:
     """Returns the loop over the lanes of an engine, and what it runs from.
 
     Args:

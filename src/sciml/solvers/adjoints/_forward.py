@@ -4,11 +4,9 @@ import equinox as eqx
 from jaxtyping import PyTree
 
 from ..._checks import check_count
-from ..integrate._fixed_steps import FixedLoop
+from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
-from ..integrate._refill import RefillLoop
 from ..integrate._result import Result
-from ..integrate._while_loop import AdaptiveLoop
 from . import _forward_sensitivities
 from ._abstract import AbstractAdjoint
 
@@ -53,6 +51,6 @@ class Forward(AbstractAdjoint):
     def __check_init__(self):
         check_count(self.limit, "limit", "Forward")
 
-    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop, and with it the columns that are asked for."""
         return _forward_sensitivities.run(loop, y0, operands, times, self.limit)

@@ -21,15 +21,13 @@ from ..._jax._ad_modes import forward_only
 from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._vma import match, promote
 from ...kernels.lanes import Lanes, batched
-from ..integrate._fixed_steps import FixedLoop
+from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
-from ..integrate._refill import RefillLoop
 from ..integrate._result import Result
-from ..integrate._while_loop import AdaptiveLoop
 from ._discrete_rule import differentiable_parts, enter
 
 
-def run(loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool, limit: int) -> Result:
+def run(loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool, limit: int) -> Result:
     """Runs an integration whose derivatives are computed alongside; under `jax.vmap`, over lanes.
 
     Args:
@@ -48,7 +46,7 @@ def run(loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Opera
     nothing = jax.tree.map(lambda _: False, (y0, operands))
     is_saves = jax.tree.leaves((nothing[0], nothing[1]._replace(saves=None if operands.saves is None else True)))
     shapes = [x.shape for x in leaves]
-    lockstep = loop.loop if isinstance(loop, RefillLoop) else loop
+    lockstep = loop.lockstep
     state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
 
     def plain(count, flags, *leaves):
@@ -61,7 +59,7 @@ def run(loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Opera
 
         def integrate(count, flags, leaves):
             here, *values = lanes_of(count, flags, leaves)
-            return here.forward_sloped(*values) if sloped else (here.forward(*values), None)
+            return here.forward_with_slopes(*values) if sloped else (here.forward(*values), None)
 
         def run(count, flags, *leaves):
             if not any(moved):
@@ -121,7 +119,7 @@ def run(loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Opera
         own = tuple(jax.tree.leaves((y0_moved, operands_moved._replace(saves=None))))
         # the kernel holds all that steps are made from beside the state and the vector field's operands
         others = operands_moved._replace(field=None, saves=None)
-        by_kernel = getattr(lockstep, "impl", "xla") != "xla" and not any(jax.tree.leaves(others))
+        by_kernel = lockstep.impl != "xla" and not any(jax.tree.leaves(others))
         return batched(run)
 
     @jax.custom_jvp

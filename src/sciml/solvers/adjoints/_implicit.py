@@ -8,11 +8,9 @@ from jaxtyping import PyTree
 from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._vma import promote
 from ..control._pid import Tolerances
-from ..integrate._fixed_steps import FixedLoop
+from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
-from ..integrate._refill import RefillLoop
 from ..integrate._result import Result
-from ..integrate._while_loop import AdaptiveLoop
 from ..methods._implicit_root import implicit_root
 from . import _discrete_rule
 from ._abstract import AbstractAdjoint
@@ -59,7 +57,7 @@ class Implicit(AbstractAdjoint):
     rtol: float = eqx.field(static=True, default=1e-2)
     atol: float = eqx.field(static=True, default=1e-4)
 
-    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop, and gives its end state the derivatives of a steady state."""
         if operands.saves is not None:
             raise ValueError(
@@ -73,7 +71,7 @@ class Implicit(AbstractAdjoint):
             )
         y0, operands = promote((y0, operands))
         result = _discrete_rule.run(loop, *jax.lax.stop_gradient((y0, operands)), times, NOTHING)
-        integrator = loop.loop.integrator if isinstance(loop, RefillLoop) else loop.integrator
+        integrator = loop.integrator
         field, end = integrator.bound(operands), jax.lax.stop_gradient(integrator.time(operands.span, operands))
         tolerances = Tolerances(*(jnp.asarray(x, operands.t0.dtype) for x in (self.rtol, self.atol)))
         return result._replace(ys=implicit_root(lambda y: field(end, y), result.ys, tolerances))

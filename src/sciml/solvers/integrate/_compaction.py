@@ -7,7 +7,6 @@ march to their end there. Their steps are the same.
 
 import dataclasses
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from jaxtyping import Array, Int
 from ..._jax._loops import while_loop
 from ...kernels.lanes import Lanes, Unbatched
 from ._integrator import Operands, State
+from ._lane_integrator import LaneIntegrator
 from ._result import Result
 from ._shared_cotangents import share_much
 
@@ -43,33 +43,36 @@ def compacted_lanes(lanes: Lanes | Unbatched, operands: Operands) -> int:
     return math.ceil(lanes.count / _SHARE / _MULTIPLE) * _MULTIPLE
 
 
-def integrate_compacted(loop: Any, width: int, iterations: Int[Array, ""], state: State, operands: Operands) -> Result:
+def integrate_compacted(
+    stepping: LaneIntegrator, width: int, iterations: Int[Array, ""], state: State, operands: Operands
+) -> Result:
     """Integrates the members that are left to their end.
 
     Args:
-        loop: The `AdaptiveLoop` over all members.
+        stepping: The steps over all members.
         width: The number of lanes, at least that of members that are left.
-        iterations: The number of iterations of the loop so far.
+        iterations: The number of iterations so far.
         state: The integration of all members, lane values.
         operands: Lane values.
 
     Returns:
         The result of all members.
     """
-    results = loop.result(state, loop.end(state, operands), iterations)
-    count = loop.lanes.count
+    assert isinstance(stepping.lanes, Lanes)  # which has more members than are left
+    results = stepping.result(state, stepping.end(state, operands), iterations)
+    count = stepping.lanes.count
     # a lane that is left over doubles the last member, and what it finds is dropped
-    member = jnp.nonzero(loop.pending(state, operands.span), size=width, fill_value=count)[0].astype(jnp.int32)
-    few = dataclasses.replace(loop, lanes=dataclasses.replace(loop.lanes, count=width))
-    state, operands = few.lanes.carry(loop.lanes.take(state, member)), loop.lanes.take(operands, member)
+    member = jnp.nonzero(stepping.pending(state, operands.span), size=width, fill_value=count)[0].astype(jnp.int32)
+    few = dataclasses.replace(stepping, lanes=dataclasses.replace(stepping.lanes, count=width))
+    state, operands = few.lanes.carry(stepping.lanes.take(state, member)), stepping.lanes.take(operands, member)
 
     def iterate(carry: tuple[Array, State]) -> tuple[Array, State]:
         number, state = carry
         return number + 1, few.attempt(state, operands, operands.span)[0]
 
-    def going(carry: tuple[Array, State]) -> Array:
-        return jnp.any(few.pending(carry[1], operands.span))
+    def pending(carry: tuple[Array, State]) -> Array:
+        return few.any_pending(carry[1], operands.span)
 
-    iterations, state = while_loop(going, iterate, (iterations, state), like=operands)
+    iterations, state = while_loop(pending, iterate, (iterations, state), like=operands)
     found = few.result(state, few.end(state, operands), iterations)
     return jax.tree.map(lambda all, new: all.at[..., member].set(new, mode="drop"), results, found)

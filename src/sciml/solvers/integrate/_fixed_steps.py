@@ -5,10 +5,11 @@ and where memory does not hold the state at every step, the gradient keeps the s
 and computes the steps between again, in as many levels as it takes (`_checkpoint_levels`).
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,6 +22,7 @@ from ..._jax._loops import for_loop, scan
 from ..._status import Status
 from ...kernels.ensemble._member import Counted
 from ...kernels.lanes import Lanes, Unbatched, is_value
+from ._abstract import AbstractLoop, FixedSteps
 from ._checkpoint_buffers import Buffers
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel
 from ._integrator import Integrator, Operands, known
@@ -35,7 +37,7 @@ class _Carry(NamedTuple):
     finite: Array  # the number of steps after which the state was still finite
 
 
-class FixedLoop(eqx.Module):
+class FixedLoop(AbstractLoop):
     """A fixed number of steps over lanes.
 
     Attributes:
@@ -56,8 +58,25 @@ class FixedLoop(eqx.Module):
     stencil_steps: StencilSteps | None = eqx.field(static=True, default=None)
     impl: str = eqx.field(static=True, default="xla")
 
+    transposable: ClassVar[bool] = True
+
+    @property
+    def fixed(self) -> FixedSteps:
+        """The steps that it takes."""
+        return FixedSteps(self.count, self.tail)
+
+    @property
+    def max_steps(self) -> int:
+        """The number of steps that it takes at most."""
+        return self.count + 1
+
+    @property
+    def by_stencil_kernel(self) -> bool:
+        """Whether a stencil kernel takes the steps."""
+        return self.stencil_steps is not None
+
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "FixedLoop":
-        """Returns the loop over other lanes, with the fewest levels that there is room for; see `AdaptiveLoop.over`.
+        """Returns the loop over other lanes, with the fewest levels that there is room for; see `AbstractLoop.over`.
 
         Where none fit, it has those that keep the fewest states.
         """
@@ -72,7 +91,7 @@ class FixedLoop(eqx.Module):
             counts = _checkpoint_levels.fit(self.count, most) or _checkpoint_levels.deepest(self.count)
             if self.stencil_steps is not None and len(counts) == 1:  # a kernel keeps no state between its steps
                 counts = _checkpoint_levels.split(self.count, 2)
-        return FixedLoop(self.integrator, lanes, self.count, self.tail, counts, self.stencil_steps, self.impl)
+        return dataclasses.replace(self, lanes=lanes, counts=counts)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
@@ -158,16 +177,16 @@ class FixedLoop(eqx.Module):
         self,
         cotangent: PyTree,
         residuals: PyTree,
-        levels: Bool[Array, "..."],
+        common: Bool[Array, "..."],
         operands: Operands,
-        saves: None,
+        saves: Saves | None,
         differentiable: PyTree,
     ) -> tuple[PyTree, PyTree, None]:
-        """Carries the cotangent of the end state back; see `AdaptiveLoop.backward`."""
+        """Carries the cotangent of the end state back; see `AbstractLoop.backward`."""
         diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
         parts, kept_tail, finite = residuals
         kept = Buffers.of(parts)
-        counts = levels.shape[1:]
+        counts = common.shape[1:]
 
         shared_cotangents = has_shared_cotangents(self.lanes, self.integrator.stepper, diff)
         pull = partial(self._pull_lanes, finite) if shared_cotangents else self._pull_each

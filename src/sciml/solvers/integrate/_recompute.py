@@ -1,13 +1,12 @@
-"""The outcomes of a loop's iterations, which the backward pass asks for from last to first.
+"""The steps of a loop from last to first, of which it has recorded the last ones alone.
 
-Those of the last iterations are kept. Where a loop had more, the backward pass begins with running it again, keeps restart points
-evenly spread, and comes to the outcomes between two of these by running that segment once more. Rounding may choose
-other steps than the loop did the first time: in float32 the estimate of an error is known to a few digits only. So
-nothing of the first time is used but where it started, and both other times are iterations of one loop, which XLA compiles
-once and which therefore chooses the same steps.
+Where a loop took more steps than are recorded, the backward pass begins with running it again and keeps checkpoints,
+evenly spread; it comes to the steps between two of these by running that segment once more. Rounding may choose other
+steps than the loop did the first time: in float32 the estimate of an error is known to a few digits only. So nothing of
+the first time is used but where it started, and both other times are iterations of one loop, which XLA compiles once
+and which therefore chooses the same steps.
 """
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,77 +16,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from ..._jax._vma import to_varying, vma_of
-from ._checkpoint_buffers import BufferArrays, Buffers, Record, blank, get, power_of_two, put, thin
+from ._checkpoint_buffers import Buffers, Record, blank, get, power_of_two, put, thin
 from ._integrator import Operands, State, StepRecord
+from ._lane_integrator import LaneIntegrator
 from ._result import Saves
+from ._step_records import LoopCounts, Residuals, StepRecords
 
 _SHORTEST = 16
-"""How many iterations a segment has at least: a loop over fewer would spend more on beginning than on keeping them all."""
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class StepRecords:
-    """The outcomes of the last iterations: that of turn `n` in row `n` modulo their number.
-
-    Attributes:
-        rows: The rows.
-        count: Their number.
-    """
-
-    rows: Buffers
-    count: int = dataclasses.field(metadata={"static": True})
-
-    @classmethod
-    def blank(cls, step_record: StepRecord, count: int) -> "StepRecords":
-        """Returns room for `count` outcomes like a given one, of arrays or their shapes."""
-        return cls(Buffers.blank(step_record, count), count)
-
-    def write(self, number: Int[Array, ""], step_record: StepRecord) -> "StepRecords":
-        """Returns them with the outcome of an iteration in place of the oldest."""
-        return dataclasses.replace(self, rows=self.rows.write(self._row(number), self.rows.pack(step_record)))
-
-    def read(self, number: Int[Array, ""]) -> StepRecord:
-        """Returns the outcome of an iteration, one of the last."""
-        return self.rows.unpack(self.rows.read(self._row(number)))
-
-    def _row(self, number: Int[Array, ""]) -> Int[Array, ""]:
-        return jax.lax.rem(number, jnp.asarray(self.count, number.dtype))
-
-
-class Residuals(NamedTuple):
-    """What the backward loop needs of every member, lanes last on every array.
-
-    Attributes:
-        step_records: Outcomes of the last iterations.
-        y0: The initial state.
-        saved_in: For each saved time, start and length of the step that it lies in.
-        slopes: For each saved time, the derivative of the saved state with respect to it, or None.
-    """
-
-    step_records: BufferArrays
-    y0: PyTree
-    saved_in: tuple[Array, Array] | None
-    slopes: PyTree | None
-
-
-class LoopCounts(NamedTuple):
-    """What the backward loop needs to know of the loop itself.
-
-    Attributes:
-        iterations: The number of iterations of the loop.
-        saved_after: For each saved time, the number of iterations before it was saved.
-    """
-
-    iterations: Int[Array, ""]
-    saved_after: Int[Array, " saves"] | None
+"""How many iterations a segment has at least: a loop over fewer would spend more on its start than on keeping all."""
 
 
 class LoopCheckpoint(NamedTuple):
     """From where a loop goes on.
 
     Attributes:
-        state: The integration, without its last step.
+        state: The carry of the members, without their last step.
         inside: Start and length of that step, or None without saved times.
         reached: How many saved times have been reached.
     """
@@ -98,10 +41,10 @@ class LoopCheckpoint(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What is kept of the iterations.
+    """What is recorded of the iterations.
 
     Attributes:
-        step_records: Outcomes of the last of them.
+        step_records: The records of the last of them.
         saved_after: As in `LoopCounts`.
         saved_in: As in `Residuals`.
     """
@@ -110,52 +53,65 @@ class Recorded(NamedTuple):
     saved_after: Int[Array, " saves"] | None
     saved_in: tuple[Array, Array] | None
 
+    def iterations(self, number: Int[Array, ""]) -> Int[Array, ""]:
+        """Returns how many of so many iterations came before the last saved time."""
+        return number if self.saved_after is None else self.saved_after[-1]
+
 
 class Recomputation(NamedTuple):
     """Runs a loop again.
 
     Attributes:
-        loop: The `AdaptiveLoop` over the lanes of the backward pass.
+        stepping: The steps over the lanes of the backward pass.
         operands: Lane values.
         saves: The saved times.
+        slots: How many step records are kept.
+        max_steps: The limit on attempted steps of a member.
     """
 
-    loop: Any
+    stepping: LaneIntegrator
     operands: Operands
     saves: Saves | None
+    slots: int
+    max_steps: int
 
     def start(self, y0: PyTree) -> LoopCheckpoint:
         """Returns where the loop begins; `y0` is a lane value."""
-        state = self.loop.start(y0, self.operands)
-        inside = None if self.saves is None else (state.dense.elapsed, state.dense.h)
+        state = self.stepping.start(y0, self.operands)
+        inside = None if state.dense is None else (state.dense.elapsed, state.dense.h)
         return LoopCheckpoint(state._replace(dense=None), inside, jnp.zeros((), jnp.int32))
 
     def pending(self, checkpoint: LoopCheckpoint) -> Bool[Array, ""]:
         """Returns whether a member has yet to reach the next saved time, or the end where none is saved."""
-        pending = jnp.any(self.loop.pending(checkpoint.state, self._target(checkpoint.reached)))
-        pending = self.loop.integrator.collective.replicated(pending.astype(jnp.int32)) > 0
+        pending = jnp.any(self.stepping.pending(checkpoint.state, self._target(checkpoint.reached)))
+        pending = self.stepping.integrator.collective.replicated(pending.astype(jnp.int32)) > 0
         return pending if self.saves is None else pending & (checkpoint.reached < self.saved)
 
-    def until(self, number: Int[Array, ""], checkpoint: LoopCheckpoint, kept: Recorded, stop: Int[Array, ""]) -> tuple:
-        """Runs the iterations from `number` up to `stop` or to the end; returns number, point and what is kept."""
-        loop = self.loop
+    def until(
+        self, number: Int[Array, ""], checkpoint: LoopCheckpoint, recorded: Recorded, stop: Int[Array, ""]
+    ) -> tuple[Int[Array, ""], LoopCheckpoint, Recorded]:
+        """Runs the iterations from `number` up to `stop` or to the end; returns the three as they are there."""
+        stepping = self.stepping
 
         def iterate(carry):
-            number, checkpoint, kept = carry
-            state, step_record = loop.attempt(checkpoint.state, self.operands, self._target(checkpoint.reached))
-            inside = loop.lanes.carry(loop.lanes.call(_inside, step_record, checkpoint.inside))
-            kept = kept._replace(step_records=kept.step_records.write(number, step_record))
+            number, checkpoint, recorded = carry
+            target = self._target(checkpoint.reached)
+            state, step_record = stepping.attempt(checkpoint.state, self.operands, target)
+            inside = stepping.lanes.carry(stepping.lanes.call(_inside, step_record, checkpoint.inside))
+            recorded = recorded._replace(step_records=recorded.step_records.write(number, step_record))
             number += 1
-            return number, *self.pass_saved(number, LoopCheckpoint(state, inside, checkpoint.reached), kept)
+            return number, *self.pass_saved(number, LoopCheckpoint(state, inside, checkpoint.reached), recorded)
 
-        return self._while_loop(lambda c: (c[0] < stop) & self.pending(c[1]), iterate, (number, checkpoint, kept))
+        return self.while_loop(
+            lambda c: (c[0] < stop) & self.pending(c[1]), iterate, (number, checkpoint, recorded), self.like
+        )
 
     def pass_saved(
-        self, number: Int[Array, ""], checkpoint: LoopCheckpoint, kept: Recorded
+        self, number: Int[Array, ""], checkpoint: LoopCheckpoint, recorded: Recorded
     ) -> tuple[LoopCheckpoint, Recorded]:
         """Returns them with the saved times that have been reached, all that lie in one step."""
         if self.saves is None:
-            return checkpoint, kept
+            return checkpoint, recorded
 
         def write(carry):
             index, after, inside = carry
@@ -165,23 +121,30 @@ class Recomputation(NamedTuple):
         def reached(carry):
             return (carry[0] < self.saved) & ~self.pending(checkpoint._replace(reached=carry[0]))
 
-        carry = self._while_loop(reached, write, (checkpoint.reached, kept.saved_after, kept.saved_in))
-        return checkpoint._replace(reached=carry[0]), Recorded(kept.step_records, *carry[1:])
+        carry = (checkpoint.reached, recorded.saved_after, recorded.saved_in)
+        carry = self.while_loop(reached, write, carry, self.like)
+        return checkpoint._replace(reached=carry[0]), Recorded(recorded.step_records, *carry[1:])
 
     @property
     def saved(self) -> int:
         """The number of saved times."""
         return 0 if self.saves is None else self.saves.times.shape[0]
 
+    @property
+    def like(self) -> tuple:
+        """What a loop varies with."""
+        return self.operands, self.saves
+
+    def while_loop(self, cond: Callable, body: Callable, init: Any, like: PyTree) -> Any:
+        """Loops, on all devices that hold parts of one state alike."""
+        collective = self.stepping.integrator.collective.axes
+        return self.stepping.while_loop(cond, body, init, like=like, collective=collective)
+
     def _target(self, index: Int[Array, ""]) -> PyTree:
         if self.saves is None:
             return self.operands.span
         time = jax.lax.dynamic_index_in_dim(self.saves.times, jnp.minimum(index, self.saved - 1), 0, False)
-        return self.loop.stop(time, self.saves, self.operands, jnp.zeros((), bool))
-
-    def _while_loop(self, cond: Callable, body: Callable, init: tuple) -> tuple:
-        collective = self.loop.integrator.collective.axes
-        return self.loop.while_loop(cond, body, init, like=(self.operands, self.saves), collective=collective)
+        return self.stepping.stop(time, self.saves, self.operands, jnp.zeros((), bool))
 
 
 class BackwardState(NamedTuple):
@@ -191,18 +154,18 @@ class BackwardState(NamedTuple):
         number: The number of iterations still to go back through.
         left: The number of saved times still to come to.
         bar: Cotangents.
-        kept: The outcomes at hand, with where saved times lie.
-        first: The first iteration whose outcome is at hand.
+        recorded: The step records at hand, with where saved times lie.
+        first: The first iteration whose record is at hand.
         recomputing: Whether the loop is still being run again.
         at: How many iterations of that have been run.
         checkpoint: Where it is.
-        checkpoints: A record of such points.
+        checkpoints: A record of such checkpoints.
     """
 
     number: Int[Array, ""]
     left: Int[Array, ""]
     bar: PyTree
-    kept: Recorded
+    recorded: Recorded
     first: Int[Array, ""]
     recomputing: Bool[Array, ""]
     at: Int[Array, ""]
@@ -213,7 +176,7 @@ class BackwardState(NamedTuple):
 def backward_pass(
     recomputation: Recomputation,
     residuals: Residuals,
-    numbers: LoopCounts,
+    counts: LoopCounts,
     y0: PyTree,
     bar: PyTree,
     step_vjp: Callable[[PyTree, StepRecord], PyTree],
@@ -224,82 +187,93 @@ def backward_pass(
     Args:
         recomputation: Runs the loop again.
         residuals: What it recorded.
-        numbers: Its numbers.
+        counts: Its counts.
         y0: Its initial state, a lane value.
         bar: The cotangents after its last iteration.
         step_vjp: Returns the cotangents before an iteration, `(bar, step_record)`.
-        save_vjp: Returns the cotangents with that of a saved state, `(bar, index, saved_in, used)`: as they are where it
-            is not `used`. None without saved times.
+        save_vjp: Returns the cotangents with that of a saved state, `(bar, index, saved_in, used)`: as they are where
+            it is not `used`. None without saved times.
     """
-    loop, slots = recomputation.loop, recomputation.loop.slots
+    like = (recomputation.operands, recomputation.saves, residuals, bar)
 
-    def last_of(kept, iterations):
-        return iterations if kept.saved_after is None else kept.saved_after[-1]
+    # One body for both phases, in which one of the two runs no iterations: XLA would compile two bodies differently, and
+    # the steps of one phase would then differ from the other's by rounding.
+    def body(carry: BackwardState) -> BackwardState:
+        carry = _load_segment(recomputation, carry)
+        carry, after = _step_back(recomputation, carry, step_vjp, like)
+        return carry if save_vjp is None else _pass_saved_state(carry, after, save_vjp)
 
-    def segment(carry):
-        """Runs a segment if none is at hand, then goes back through what is, or to the next saved time."""
-        # a loop of no iterations instead of a conditional, which would copy what is kept
-        there = ~carry.recomputing & ((carry.number == 0) | (carry.number > carry.first))
-        checkpoints = thin(carry.checkpoints, jnp.where(carry.recomputing, carry.at, 0))
-        checkpoints = put(
-            checkpoints, jnp.where(carry.recomputing, carry.at, 1), carry.checkpoint
-        )  # the first iteration is never kept
-        begin, checkpoint = get(
-            checkpoints.slots, checkpoints.stride, jnp.where(carry.recomputing, carry.at, carry.number - 1)
-        )
-        stop = jnp.where(carry.recomputing, begin + checkpoints.stride, jnp.where(there, begin, carry.number))
-        at, checkpoint, kept = recomputation.until(begin, checkpoint, carry.kept, stop)
+    def pending(carry: BackwardState) -> Bool[Array, ""]:
+        return carry.recomputing | (carry.number > 0) | (carry.left > 0)
 
-        recomputing = carry.recomputing & recomputation.pending(checkpoint)
-        number = jnp.where(carry.recomputing, last_of(kept, at), carry.number)
-        loaded = jnp.maximum(jnp.where(carry.recomputing, 0, begin), at - slots)
-        first = jnp.where(there, carry.first, loaded)
+    carry = to_varying(_start(recomputation, residuals, counts, y0, bar), vma_of(like))
+    return recomputation.while_loop(pending, body, carry, like).bar
 
-        left, after = carry.left, jnp.zeros((), jnp.int32)
-        if kept.saved_after is not None:
-            after = jnp.where(left > 0, kept.saved_after[jnp.maximum(left - 1, 0)], 0)
-        end = jnp.where(recomputing, number, jnp.maximum(first, after))
-        number, bar = loop.while_loop(
-            lambda c: c[0] > end,
-            lambda c: (c[0] - 1, step_vjp(c[1], kept.step_records.read(c[0] - 1))),
-            (number, carry.bar),
-            like=(like, kept),
-            collective=collective,
-        )
-        if save_vjp is not None:
-            used = ~recomputing & (left > 0) & (number == after)
-            row = jnp.maximum(left - 1, 0)
-            inside = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, row, 0, False), kept.saved_in)
-            bar = save_vjp(bar, row, inside, used)
-            left = left - used.astype(left.dtype)
-        return BackwardState(number, left, bar, kept, first, recomputing, at, checkpoint, checkpoints)
 
-    like, collective = (recomputation.operands, recomputation.saves, residuals, bar), loop.integrator.collective.axes
+def _start(
+    recomputation: Recomputation, residuals: Residuals, counts: LoopCounts, y0: PyTree, bar: PyTree
+) -> BackwardState:
+    """Returns the carry after the last iteration; what exceeds the record is still to be run again."""
+    slots, max_steps = recomputation.slots, recomputation.max_steps
     rows = StepRecords(Buffers.of(residuals.step_records), slots)
-    kept = Recorded(rows, numbers.saved_after, residuals.saved_in)
+    recorded = Recorded(rows, counts.saved_after, residuals.saved_in)
     zero = jnp.zeros((), jnp.int32)
-    checkpoint = recomputation.start(y0)
-    checkpoint, kept = recomputation.pass_saved(zero, checkpoint, kept)
-    carry = BackwardState(
-        number=last_of(kept, numbers.iterations),
+    checkpoint, recorded = recomputation.pass_saved(zero, recomputation.start(y0), recorded)
+    return BackwardState(
+        number=recorded.iterations(counts.iterations),
         left=jnp.full((), recomputation.saved, jnp.int32),
         bar=bar,
-        kept=kept,
-        first=jnp.maximum(numbers.iterations - slots, 0),
-        recomputing=numbers.iterations > slots,
+        recorded=recorded,
+        first=jnp.maximum(counts.iterations - slots, 0),
+        recomputing=counts.iterations > slots,
         at=zero,
         checkpoint=checkpoint,
-        checkpoints=blank(checkpoint, max(16, min(slots // 4, power_of_two(loop.max_steps) // slots)), _SHORTEST),
+        checkpoints=blank(checkpoint, max(16, min(slots // 4, power_of_two(max_steps) // slots)), _SHORTEST),
     )
-    carry = to_varying(carry, vma_of(like))
-    carry = loop.while_loop(
-        lambda carry: carry.recomputing | (carry.number > 0) | (carry.left > 0),
-        segment,
-        carry,
-        like=like,
-        collective=collective,
+
+
+def _load_segment(recomputation: Recomputation, carry: BackwardState) -> BackwardState:
+    """Runs the next segment: of the whole loop while that is run again, then of it what is not at hand, if anything."""
+    recomputing, number = carry.recomputing, carry.number
+    # a loop of no iterations instead of a conditional, which would copy what is recorded
+    there = ~recomputing & ((number == 0) | (number > carry.first))
+    checkpoints = thin(carry.checkpoints, jnp.where(recomputing, carry.at, 0))
+    # going back nothing is put: the number 1 is none that is kept, and falls into the bin
+    checkpoints = put(checkpoints, jnp.where(recomputing, carry.at, 1), carry.checkpoint)
+    begin, checkpoint = get(checkpoints.slots, checkpoints.stride, jnp.where(recomputing, carry.at, number - 1))
+    stop = jnp.where(recomputing, begin + checkpoints.stride, jnp.where(there, begin, number))
+    at, checkpoint, recorded = recomputation.until(begin, checkpoint, carry.recorded, stop)
+    still = recomputing & recomputation.pending(checkpoint)
+    number = jnp.where(recomputing, recorded.iterations(at), number)
+    loaded = jnp.maximum(jnp.where(recomputing, 0, begin), at - recomputation.slots)
+    first = jnp.where(there, carry.first, loaded)
+    return BackwardState(number, carry.left, carry.bar, recorded, first, still, at, checkpoint, checkpoints)
+
+
+def _step_back(
+    recomputation: Recomputation, carry: BackwardState, step_vjp: Callable, like: PyTree
+) -> tuple[BackwardState, Int[Array, ""]]:
+    """Goes back through what is at hand, or to the next saved time; returns the iteration that this comes after, too."""
+    recorded, after = carry.recorded, jnp.zeros((), jnp.int32)
+    if recorded.saved_after is not None:
+        after = jnp.where(carry.left > 0, recorded.saved_after[jnp.maximum(carry.left - 1, 0)], 0)
+    end = jnp.where(carry.recomputing, carry.number, jnp.maximum(carry.first, after))
+    number, bar = recomputation.while_loop(
+        lambda c: c[0] > end,
+        lambda c: (c[0] - 1, step_vjp(c[1], recorded.step_records.read(c[0] - 1))),
+        (carry.number, carry.bar),
+        (like, recorded),
     )
-    return carry.bar
+    return carry._replace(number=number, bar=bar), after
+
+
+def _pass_saved_state(carry: BackwardState, after: Int[Array, ""], save_vjp: Callable) -> BackwardState:
+    """Adds the cotangent of the next saved state, where the pass has come to it."""
+    used = ~carry.recomputing & (carry.left > 0) & (carry.number == after)
+    row = jnp.maximum(carry.left - 1, 0)
+    inside = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, row, 0, False), carry.recorded.saved_in)
+    bar = save_vjp(carry.bar, row, inside, used)
+    return carry._replace(bar=bar, left=carry.left - used.astype(carry.left.dtype))
 
 
 def _inside(step_record: StepRecord, before: tuple[Array, Array] | None) -> tuple[Array, Array] | None:

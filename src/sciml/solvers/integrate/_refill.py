@@ -7,9 +7,8 @@ the member into arrays that the loop carries, so this loop records nothing for a
 is asked, the members run in lockstep.
 """
 
-import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,9 +19,12 @@ from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import while_loop
 from ..._jax._vma import to_varying, vma_of
 from ...kernels.lanes import Lanes, Unbatched
-from ._integrator import Operands
+from ._abstract import AbstractLoop, FixedSteps
+from ._integrator import Integrator, Operands
+from ._lane_integrator import LaneIntegrator
 from ._result import Result, Saves
-from ._while_loop import AdaptiveLoop, LoopCounts, Residuals
+from ._step_records import LoopCounts, Residuals
+from ._while_loop import AdaptiveLoop
 
 _CACHE = 2**18
 """About how many bytes the lanes' states and stages may take, so that a step stays in a core's own cache."""
@@ -65,7 +67,7 @@ class _Carry(NamedTuple):
     results: Result
 
 
-class RefillLoop(eqx.Module):
+class RefillLoop(AbstractLoop):
     """An integration of many members over fewer lanes.
 
     Attributes:
@@ -78,7 +80,37 @@ class RefillLoop(eqx.Module):
     width: int = eqx.field(static=True, default=1)
     expensive: bool = eqx.field(static=True, default=False)
 
-    def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "AdaptiveLoop | RefillLoop":
+    @property
+    def integrator(self) -> Integrator:
+        """How one member is advanced."""
+        return self.loop.integrator
+
+    @property
+    def lanes(self) -> Lanes | Unbatched:
+        """The engine of all members."""
+        return self.loop.lanes
+
+    @property
+    def fixed(self) -> FixedSteps | None:
+        """The fixed steps, where their number is known."""
+        return self.loop.fixed
+
+    @property
+    def max_steps(self) -> int:
+        """The limit on attempted steps of a member."""
+        return self.loop.max_steps
+
+    @property
+    def impl(self) -> str:
+        """What runs the lockstep loop."""
+        return self.loop.impl
+
+    @property
+    def lockstep(self) -> AbstractLoop:
+        """The same integration with a lane for each member."""
+        return self.loop
+
+    def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> AbstractLoop:
         """Returns the loop for a number of members with states of `state_bytes` each."""
         loop = self.loop.over(lanes, state_bytes, budget)
         if lanes.count is None or lanes.count <= _FEWEST:
@@ -94,15 +126,23 @@ class RefillLoop(eqx.Module):
         """See `AdaptiveLoop.forward_recorded`."""
         return self.loop.forward_recorded(y0, operands, saves)
 
-    def backward(self, *args: Any) -> tuple[PyTree, PyTree, PyTree]:
-        """See `AdaptiveLoop.backward`."""
-        return self.loop.backward(*args)
+    def backward(
+        self,
+        cotangent: PyTree,
+        residuals: Residuals,
+        common: LoopCounts,
+        operands: Operands,
+        saves: Saves | None,
+        differentiable: PyTree,
+    ) -> tuple[PyTree, PyTree, PyTree]:
+        """See `AbstractLoop.backward`."""
+        return self.loop.backward(cotangent, residuals, common, operands, saves, differentiable)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Integrates every member to the end; `y0` and `operands` are lane values over all members."""
         assert isinstance(self.loop.lanes, Lanes)  # one member alone runs in the plain loop
         queue = _Queue(self.loop.lanes, (y0, operands), saves)
-        narrow = dataclasses.replace(self.loop, lanes=Lanes(self.width))
+        narrow = LaneIntegrator(self.integrator, Lanes(self.width))
         like = ((y0, operands), saves)
 
         def iterations(carry):
@@ -135,75 +175,75 @@ class _Queue(NamedTuple):
         return self.lanes.count
 
 
-def _start(loop: AdaptiveLoop, queue: _Queue) -> _Carry:
+def _start(stepping: LaneIntegrator, queue: _Queue) -> _Carry:
     """Returns the carry with the first members taken up."""
-    member = jnp.arange(loop.lanes.count, dtype=jnp.int32)
+    member = jnp.arange(stepping.lanes.count, dtype=jnp.int32)
     zeros, zero = jnp.zeros_like(member), jnp.zeros((), jnp.int32)
-    inputs, state = _take_up(loop, queue, member)
-    target = _target(loop, queue, inputs, member, zeros)
+    inputs, state = _take_up(stepping, queue, member)
+    target = _target(stepping, queue, inputs, member, zeros)
     if queue.saves is None:
-        ys = loop.end(state, inputs[1])
+        ys = stepping.end(state, inputs[1])
     else:
-        ys = loop.saved(state, inputs[1], target)
+        ys = stepping.saved(state, inputs[1], target)
         saves = queue.saves.times.shape[0]
         ys = jax.tree.map(lambda y: jnp.broadcast_to(y, (saves, *y.shape)), ys)
     results = jax.tree.map(
         lambda x: jnp.full((*x.shape[:-1], queue.members + 1), jnp.nan if _inexact(x) else 0, x.dtype),
-        loop.result(state, ys, zero),
+        stepping.result(state, ys, zero),
     )
     return _Carry(zero, zero + member.size, member, member, zeros, state, inputs, target, zeros, results)
 
 
-def _worth_a_turn(loop: AdaptiveLoop, queue: _Queue, carry: _Carry) -> Array:
+def _worth_a_turn(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> Array:
     """Whether some lanes are at work and few wait to be served."""
-    working = _working(loop, carry)
+    working = _working(stepping, carry)
     waiting = ~working & (carry.member < queue.members)
     served = carry.following < queue.members  # lanes that are done wait for nothing when no member is left
     if queue.saves is not None:
-        served = served | _due(loop, queue, carry)
+        served = served | _due(stepping, queue, carry)
     few = jnp.sum(waiting & served, dtype=jnp.int32) < max(carry.member.size // _WAITING, 1)
     return few & jnp.any(working & (carry.member < queue.members))
 
 
-def _work(loop: AdaptiveLoop, queue: _Queue, carry: _Carry, attempts: int) -> _Carry:
+def _work(stepping: LaneIntegrator, queue: _Queue, carry: _Carry, attempts: int) -> _Carry:
     """Executes steps on every lane, so many at once, as long as that is worth it."""
 
     def iterate(held):
         number, state = held
         for _ in range(attempts):
-            state, _ = loop.attempt(state, carry.inputs[1], carry.target)
+            state, _ = stepping.attempt(state, carry.inputs[1], carry.target)
         return number + attempts, state
 
     def goes_on(held):
         number, state = held
-        return _worth_a_turn(loop, queue, carry._replace(iterate=number, state=state))
+        return _worth_a_turn(stepping, queue, carry._replace(iterate=number, state=state))
 
     number, state = while_loop(goes_on, iterate, (carry.iterate, carry.state), like=carry)
     return carry._replace(iterate=number, state=state)
 
 
-def _save(loop: AdaptiveLoop, queue: _Queue, carry: _Carry) -> _Carry:
+def _save(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> _Carry:
     """Saves the time that a lane waits at, for each that does."""
-    due = _due(loop, queue, carry)
+    due = _due(stepping, queue, carry)
     column, row = jnp.where(due, carry.member, queue.members), _next_save(queue, carry.passed)
     ys = jax.tree.map(
         lambda all, new: all.at[row, ..., column].set(jnp.moveaxis(new, -1, 0)),
         carry.results.ys,
-        loop.saved(carry.state, carry.inputs[1], carry.target),
+        stepping.saved(carry.state, carry.inputs[1], carry.target),
     )
     passed = carry.passed + due.astype(jnp.int32)
-    target = _target(loop, queue, carry.inputs, carry.member, passed)
+    target = _target(stepping, queue, carry.inputs, carry.member, passed)
     return carry._replace(passed=passed, target=target, results=carry.results._replace(ys=ys))
 
 
-def _refill(loop: AdaptiveLoop, queue: _Queue, carry: _Carry) -> _Carry:
+def _refill(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> _Carry:
     """Writes the results of the lanes that are done and has them take up the members that follow."""
-    done = _done(loop, queue, carry)
+    done = _done(stepping, queue, carry)
     following = carry.following + jnp.cumsum(done, dtype=jnp.int32) - 1
     member = jnp.where(done, jnp.minimum(following, queue.members), carry.member)
     fresh = done & (member < queue.members)
-    inputs, started = _take_up(loop, queue, member)
-    state = loop.lanes.call(_where, loop.lanes.enter(fresh, True), started, carry.state)
+    inputs, started = _take_up(stepping, queue, member)
+    state = stepping.lanes.call(_where, stepping.lanes.enter(fresh, True), started, carry.state)
     passed = jnp.where(fresh, 0, carry.passed)
     return _Carry(
         iterate=carry.iterate,
@@ -211,33 +251,33 @@ def _refill(loop: AdaptiveLoop, queue: _Queue, carry: _Carry) -> _Carry:
         member=member,
         last=jnp.where(fresh, member, carry.last),
         since=jnp.where(done, carry.iterate, carry.since),
-        state=loop.lanes.carry(state),
+        state=stepping.lanes.carry(state),
         inputs=inputs,
-        target=_target(loop, queue, inputs, member, passed),
+        target=_target(stepping, queue, inputs, member, passed),
         passed=passed,
-        results=_write(loop, queue, carry, done),
+        results=_write(stepping, queue, carry, done),
     )
 
 
-def _take_up(loop: AdaptiveLoop, queue: _Queue, member: Array) -> tuple[PyTree, PyTree]:
+def _take_up(stepping: LaneIntegrator, queue: _Queue, member: Array) -> tuple[PyTree, PyTree]:
     """Returns the members' inputs as lane values, and their march before its first step."""
-    inputs = loop.lanes.carry(queue.lanes.take(queue.inputs, member))
-    return inputs, loop.start(*inputs)
+    inputs = stepping.lanes.carry(queue.lanes.take(queue.inputs, member))
+    return inputs, stepping.start(*inputs)
 
 
-def _target(loop: AdaptiveLoop, queue: _Queue, inputs: PyTree, member: Array, passed: Array) -> PyTree:
+def _target(stepping: LaneIntegrator, queue: _Queue, inputs: PyTree, member: Array, passed: Array) -> PyTree:
     """Returns the time at which each lane is to wait."""
     _, operands = inputs
     if queue.saves is None:
-        return loop.lanes.carry(operands.span)
+        return stepping.lanes.carry(operands.span)
     times, batched = queue.saves
     row = _next_save(queue, passed)
     time = times[row, jnp.minimum(member, queue.members - 1)] if batched else times[row]
-    return loop.lanes.carry(
-        loop.lanes.call(
+    return stepping.lanes.carry(
+        stepping.lanes.call(
             lambda all_saved, time, span: jnp.where(all_saved, span, time),
-            loop.lanes.enter(passed >= times.shape[0], True),
-            loop.lanes.enter(time, True),
+            stepping.lanes.enter(passed >= times.shape[0], True),
+            stepping.lanes.enter(time, True),
             operands.span,
         )
     )
@@ -248,31 +288,31 @@ def _next_save(queue: _Queue, passed: Array) -> Array:
     return jnp.minimum(passed, queue.saves.times.shape[0] - 1)
 
 
-def _working(loop: AdaptiveLoop, carry: _Carry) -> Array:
+def _working(stepping: LaneIntegrator, carry: _Carry) -> Array:
     """Which lanes have yet to reach the time at which they wait."""
-    return loop.lanes.leave(loop.lanes.call(loop.integrator.pending, carry.state, carry.target))
+    return stepping.pending(carry.state, carry.target)
 
 
-def _due(loop: AdaptiveLoop, queue: _Queue, carry: _Carry) -> Array:
+def _due(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> Array:
     """Which lanes have reached a saved time that is yet to be saved."""
     assert queue.saves is not None
-    reached = loop.lanes.call(
+    reached = stepping.lanes.call(
         lambda checkpoint, target: target <= checkpoint.elapsed, carry.state.checkpoint, carry.target
     )
-    return loop.lanes.leave(reached) & (carry.passed < queue.saves.times.shape[0]) & (carry.member < queue.members)
+    return stepping.lanes.leave(reached) & (carry.passed < queue.saves.times.shape[0]) & (carry.member < queue.members)
 
 
-def _done(loop: AdaptiveLoop, queue: _Queue, carry: _Carry) -> Array:
+def _done(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> Array:
     """Which lanes have a member that needs nothing more."""
-    done = ~_working(loop, carry) & (carry.member < queue.members)
-    return done if queue.saves is None else done & ~_due(loop, queue, carry)
+    done = ~_working(stepping, carry) & (carry.member < queue.members)
+    return done if queue.saves is None else done & ~_due(stepping, queue, carry)
 
 
-def _write(loop: AdaptiveLoop, queue: _Queue, carry: _Carry, done: Array) -> Result:
+def _write(stepping: LaneIntegrator, queue: _Queue, carry: _Carry, done: Array) -> Result:
     """Returns the results with those of the lanes that are done."""
     target = jnp.where(done, carry.member, queue.members)
-    ys = loop.end(carry.state, carry.inputs[1]) if queue.saves is None else None
-    found = loop.result(carry.state, ys, carry.iterate)._replace(executed=carry.iterate - carry.since)
+    ys = stepping.end(carry.state, carry.inputs[1]) if queue.saves is None else None
+    found = stepping.result(carry.state, ys, carry.iterate)._replace(executed=carry.iterate - carry.since)
     results = carry.results if queue.saves is None else carry.results._replace(ys=None)
     written = jax.tree.map(lambda all, new: all.at[..., target].set(new), results, found)
     return written if queue.saves is None else written._replace(ys=carry.results.ys)

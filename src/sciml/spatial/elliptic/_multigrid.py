@@ -30,7 +30,7 @@ class MultigridState(eqx.Module):
     singular: bool = eqx.field(static=True)
 
 
-class _Start(NamedTuple):
+class _CycleStart(NamedTuple):
     """Where the iteration starts, and starts again: the residual is computed from `u`."""
 
     u: Array
@@ -40,7 +40,7 @@ class _Start(NamedTuple):
     steps: Array
 
 
-class _Iterate(NamedTuple):
+class _CycleStep(NamedTuple):
     u: Array
     residual: Array
     direction: Array
@@ -154,13 +154,13 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         f, u = without_mean(f), without_mean(u)
         limit = jnp.maximum(jnp.asarray(rtol, f.dtype) * _norm(f), jnp.asarray(self.atol, f.dtype))
 
-        def running(now: _Iterate | _Start) -> Array:
+        def running(now: _CycleStep | _CycleStart) -> Array:
             return (_norm(now.residual) > limit) & (now.steps < self.max_steps)
 
-        def again(start: _Start) -> Array:
+        def again(start: _CycleStart) -> Array:
             return running(start) & (_norm(start.residual) > start.accepted) & start.falls
 
-        def step(now: _Iterate) -> _Iterate:
+        def step(now: _CycleStep) -> _CycleStep:
             correction = without_mean(self.cycle(state.hierarchy, now.residual))
             # the direction is conjugate to the last one, whatever the preconditioner has become
             weight = jnp.vdot(correction, now.product) / now.size
@@ -169,18 +169,18 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
             size = jnp.vdot(direction, product)
             length = jnp.vdot(direction, now.residual) / size
             u, residual = now.u + length * direction, without_mean(now.residual - length * product)
-            return _Iterate(u, residual, direction, product, size, now.steps + 1)
+            return _CycleStep(u, residual, direction, product, size, now.steps + 1)
 
-        def run(start: _Start) -> _Start:
+        def run(start: _CycleStart) -> _CycleStart:
             none = jnp.zeros_like(f)
-            first = _Iterate(start.u, start.residual, none, none, jnp.ones((), f.dtype), start.steps)
+            first = _CycleStep(start.u, start.residual, none, none, jnp.ones((), f.dtype), start.steps)
             end = while_loop(running, step, first, like=(state, f))
             # by rounding the residual of the recurrence drifts away from that of the solution, which alone counts
             residual = without_mean(f - operator(end.u))
             falls = _norm(residual) <= _norm(start.residual) / 2
-            return _Start(end.u, residual, self._accepted(operator, end.u, limit), falls, end.steps)
+            return _CycleStart(end.u, residual, self._accepted(operator, end.u, limit), falls, end.steps)
 
-        start = _Start(u, without_mean(f - operator(u)), limit, jnp.asarray(True), jnp.zeros((), jnp.int32))
+        start = _CycleStart(u, without_mean(f - operator(u)), limit, jnp.asarray(True), jnp.zeros((), jnp.int32))
         end = while_loop(again, run, start, like=(state, f))
         return without_mean(end.u), _norm(end.residual) <= end.accepted, end.steps
 

@@ -3,11 +3,9 @@
 import equinox as eqx
 from jaxtyping import PyTree
 
-from ...integrate._fixed_steps import FixedLoop
+from ...integrate._abstract import AbstractLoop
 from ...integrate._integrator import Operands
-from ...integrate._refill import RefillLoop
 from ...integrate._result import Result
-from ...integrate._while_loop import AdaptiveLoop
 from .._abstract import AbstractAdjoint
 from . import _rule
 from ._backward import Variant
@@ -63,7 +61,7 @@ class Backsolve(AbstractAdjoint):
         check_tolerance(self.rtol, "Backsolve(rtol=...)")
         check_tolerance(self.atol, "Backsolve(atol=...)")
 
-    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
         variant = Variant(state=True, parameters=True)
         return _rule.run(loop, y0, operands, times, variant, self.rtol, self.atol, 1, "sciml.Backsolve")

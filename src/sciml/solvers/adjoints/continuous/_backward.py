@@ -19,7 +19,7 @@ from ...._status import Status
 from ....kernels.lanes import Lanes, Unbatched
 from ...control._pid import Tolerances, scaled_error
 from ...integrate._integrator import Integrator, Operands, State
-from ...integrate._while_loop import AdaptiveLoop
+from ...integrate._lane_integrator import LaneIntegrator
 from ._adjoint_equation import AdjointOperands, Costate, blank_mu, costate_tolerances, rates
 from ._dense_output import Recorder, Table
 from ._quadrature import Nodes, capacity, nodes_of_step, quadrature
@@ -104,28 +104,32 @@ class Backward(eqx.Module):
         memory: About how many bytes a record may take.
     """
 
-    loop: AdaptiveLoop
+    stepping: LaneIntegrator
     variant: Variant = eqx.field(static=True)
     spec: PyTree = eqx.field(static=True)
     rtol: float | None = eqx.field(static=True)
     atol: float | None = eqx.field(static=True)
     memory: int = eqx.field(static=True)
+    max_steps: int = eqx.field(static=True)
 
     @property
     def lanes(self) -> Lanes | Unbatched:
         """The engine."""
-        return self.loop.lanes
+        return self.stepping.lanes
 
     @property
     def integrator(self) -> Integrator:
         """The integration of the costate."""
-        field = self.loop.integrator.field
+        field = self.stepping.integrator.field
 
         def costate_rates(s, x, all_operands):
             return rates(field, s, x, all_operands[0])
 
         return Integrator(
-            costate_rates, self.loop.integrator.stepper, self.loop.integrator.control, not self.variant.parameters
+            costate_rates,
+            self.stepping.integrator.stepper,
+            self.stepping.integrator.control,
+            not self.variant.parameters,
         )
 
     def run(self, problem: AdjointProblem, like: AdjointProblem) -> tuple[PyTree, PyTree]:
@@ -141,7 +145,7 @@ class Backward(eqx.Module):
             adjoint = lanes.carry(lanes.call(self._start, setup, None))
             adjoint, mu = self._integrate_back(adjoint, setup, None, None, like)
         else:
-            recorder = Recorder.of(self.loop, like.y0, self.memory)
+            recorder = Recorder.of(self.stepping, like.y0, self.memory, self.max_steps)
             segments = recorder.record(problem.y0, problem.operands, setup.start)
             adjoint = lanes.carry(lanes.call(self._start, setup, self._enter(segments.table)))
             mu = None if self.variant.parameters else lanes.carry(lanes.call(self._blank_mu, setup))
@@ -190,7 +194,7 @@ class Backward(eqx.Module):
             nodes = jax.tree.map(lambda b, x: jax.lax.dynamic_update_index_in_dim(b, x, filled, 0), nodes, item)
             return adjoint, nodes, filled + lanes.any(accepted).astype(jnp.int32)
 
-        steps = capacity(like.y0, lanes.count or 1, self.loop.integrator.stepper.order)
+        steps = capacity(like.y0, lanes.count or 1, self.stepping.integrator.stepper.order)
 
         def fill_batch(carry):
             adjoint, nodes, mu = carry
@@ -204,7 +208,7 @@ class Backward(eqx.Module):
             return adjoint, nodes, mu
 
         def spare(setup):
-            none = jnp.zeros((self.loop.integrator.stepper.order // 2 + 1,), setup.start.dtype)
+            none = jnp.zeros((self.stepping.integrator.stepper.order // 2 + 1,), setup.start.dtype)
             y = jax.tree.map(lambda y: jnp.broadcast_to(y, none.shape + y.shape), setup.problem.y0)
             return Nodes(none, y, jax.tree.map(jnp.zeros_like, y))
 
@@ -256,7 +260,7 @@ class Backward(eqx.Module):
             saves=None,
             direction=-jnp.ones_like(setup.start),
             tolerances=tolerances,
-            dt=operands.dt if self.loop.integrator.control is None else None,
+            dt=operands.dt if self.stepping.integrator.control is None else None,
             max_steps=_MOST_STEPS * jnp.minimum(operands.max_steps, 2**31 // (2 * _MOST_STEPS))
             + setup.problem.saves.size,
         )
@@ -324,11 +328,11 @@ class Backward(eqx.Module):
     def _nodes(self, adjoint: AdjointState, accepted: Array, setup: AdjointSetup, table: Table) -> Nodes:
         ground = self._ground(setup, table)
         return nodes_of_step(
-            self.loop.integrator.stepper, adjoint.state, accepted, setup.start, setup.problem.y0, ground
+            self.stepping.integrator.stepper, adjoint.state, accepted, setup.start, setup.problem.y0, ground
         )
 
     def _quadrature(self, nodes: Nodes, mu: PyTree, setup: AdjointSetup, table: Table) -> PyTree:
-        return quadrature(self.loop.integrator.field, nodes, mu, self._ground(setup, table))
+        return quadrature(self.stepping.integrator.field, nodes, mu, self._ground(setup, table))
 
     def _finish(self, adjoint: AdjointState, mu: PyTree | None, setup: AdjointSetup) -> tuple[PyTree, PyTree]:
         """Returns the cotangents, NaN where the backward pass failed, and zero where there was none to go."""
@@ -395,6 +399,6 @@ def _unless_short(adjoint: AdjointState, needed: Array, reached: Array) -> Adjoi
     return adjoint._replace(state=adjoint.state._replace(checkpoint=checkpoint._replace(status=status)))
 
 
-def dense_loop(integrator: Integrator, lanes: Lanes | Unbatched, max_steps: int) -> AdaptiveLoop:
+def dense_stepping(integrator: Integrator, lanes: Lanes | Unbatched) -> LaneIntegrator:
     """Returns an integration forwards over lanes that keeps the last step's dense output."""
-    return AdaptiveLoop(dataclasses.replace(integrator, dense=True), lanes, max_steps, False)
+    return LaneIntegrator(dataclasses.replace(integrator, dense=True), lanes)

@@ -22,7 +22,8 @@ from ...._jax._vma import match, to_varying, vma_of
 from ...._types import RealScalarLike, Y
 from ...integrate._checkpoint_buffers import Record, blank, get, put, thin
 from ...integrate._integrator import Dense, Operands, State
-from ...integrate._while_loop import ZEROED_AT_MOST, AdaptiveLoop
+from ...integrate._lane_integrator import LaneIntegrator
+from ...integrate._while_loop import ZEROED_AT_MOST
 from ...methods._stepper import AbstractStepper
 
 _RESTARTS = 32
@@ -122,29 +123,30 @@ class Recorder(NamedTuple):
     """Fills tables.
 
     Attributes:
-        loop: The integration forwards, over lanes, with dense output.
+        stepping: The steps forwards, over lanes, with dense output.
         rows: The number of rows of a table, a power of two.
     """
 
-    loop: AdaptiveLoop
+    stepping: LaneIntegrator
     rows: int
 
     @classmethod
-    def of(cls, loop: AdaptiveLoop, y0: PyTree, memory: int) -> "Recorder":
-        """Returns a recorder of `loop` whose table takes about `memory` bytes for all members together.
+    def of(cls, stepping: LaneIntegrator, y0: PyTree, memory: int, max_steps: int) -> "Recorder":
+        """Returns a recorder whose table takes about `memory` bytes for all members together.
 
         Args:
-            loop: The integration, over lanes.
+            stepping: The steps, over lanes.
             y0: One member's state, arrays or their shapes.
             memory: How many bytes; few rows that are large may take all of them, but since
                 a table is filled beforehand, many small ones take no more than costs no time.
+            max_steps: The limit on the attempted steps of a member.
         """
-        coefficients = max(loop.integrator.stepper.order, 3) + 1
+        coefficients = max(stepping.integrator.stepper.order, 3) + 1
         size = sum(24 + coefficients * x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
-        size = (loop.lanes.count or 1) * size
+        size = (stepping.lanes.count or 1) * size
         rows = max(min(memory, ZEROED_AT_MOST) // size, min(memory // size, 64), 16)
-        rows = min(rows, 1024, max(16, 2 * loop.max_steps))
-        return cls(loop, 2 ** int(math.log2(rows)))
+        rows = min(rows, 1024, max(16, 2 * max_steps))
+        return cls(stepping, 2 ** int(math.log2(rows)))
 
     @property
     def iterations(self) -> int:
@@ -153,7 +155,7 @@ class Recorder(NamedTuple):
 
     def record(self, y0: PyTree, operands: Operands, until: PyTree) -> Segments:
         """Integrates every member until the elapsed time `until`; all are lane values."""
-        state = self.loop.start(y0, operands)
+        state = self.stepping.start(y0, operands)
         table = self._blank(state, operands)
         like = (operands, until, state)
         count = jnp.zeros((), jnp.int32)
@@ -188,7 +190,7 @@ class Recorder(NamedTuple):
         Returns:
             The segments, and the elapsed time up to which the integration came, a lane value.
         """
-        lanes, checkpoints = self.loop.lanes, segments.checkpoints
+        lanes, checkpoints = self.stepping.lanes, segments.checkpoints
         first, checkpoint = get(checkpoints.slots, checkpoints.stride, number)
         state = lanes.carry(lanes.call(self._resume, checkpoint, operands))
         is_last = number + 1 == segments.number
@@ -217,7 +219,7 @@ class Recorder(NamedTuple):
 
         def iterate(carry):
             state, table = carry
-            state, _ = self.loop.attempt(state, operands, until)
+            state, _ = self.stepping.attempt(state, operands, until)
             return state, self._write(table, table.used, state, operands)
 
         def more(carry):
@@ -240,7 +242,7 @@ class Recorder(NamedTuple):
 
     def _row(self, state: State, operands: Operands) -> tuple[Array, Row]:
         """Returns where the last step ended, and the step, as arrays."""
-        lanes, stepper = self.loop.lanes, self.loop.integrator.stepper
+        lanes, stepper = self.stepping.lanes, self.stepping.integrator.stepper
 
         def of_member(state, direction):
             return state.checkpoint.elapsed, row_of(stepper, state.dense, state.checkpoint.y, direction)
@@ -249,8 +251,10 @@ class Recorder(NamedTuple):
 
     def _resume(self, checkpoint, operands: Operands) -> State:
         y = checkpoint.y
-        dense = Dense(checkpoint.elapsed, jnp.ones_like(checkpoint.h), y, self.loop.integrator.stepper.blank_dense(y))
-        return self.loop.integrator.resume(checkpoint, operands)._replace(dense=dense)
+        dense = Dense(
+            checkpoint.elapsed, jnp.ones_like(checkpoint.h), y, self.stepping.integrator.stepper.blank_dense(y)
+        )
+        return self.stepping.integrator.resume(checkpoint, operands)._replace(dense=dense)
 
     def _pending(self, state: State, target: PyTree) -> Array:
-        return self.loop.lanes.any(self.loop.lanes.call(self.loop.integrator.pending, state, target))
+        return self.stepping.any_pending(state, target)

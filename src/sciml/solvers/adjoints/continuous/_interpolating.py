@@ -4,11 +4,9 @@ import equinox as eqx
 from jaxtyping import PyTree
 
 from ...._checks import check_count
-from ...integrate._fixed_steps import FixedLoop
+from ...integrate._abstract import AbstractLoop
 from ...integrate._integrator import Operands
-from ...integrate._refill import RefillLoop
 from ...integrate._result import Result
-from ...integrate._while_loop import AdaptiveLoop
 from .._abstract import AbstractAdjoint
 from . import _rule
 from ._backward import Variant
@@ -65,7 +63,7 @@ class Interpolating(AbstractAdjoint):
         check_tolerance(self.atol, "Interpolating(atol=...)")
         check_count(self.memory, "memory", "Interpolating")
 
-    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
         variant = Variant(state=False, parameters=True)
         options = (self.rtol, self.atol, self.memory, "sciml.Interpolating")

@@ -11,12 +11,10 @@ from ...._jax._ad_modes import forward_only, reverse_only
 from ...._jax._checkpoint_levels import NOTHING
 from ...._jax._vma import match, promote
 from ....kernels.lanes import Lanes, Unbatched
+from ...integrate._abstract import AbstractLoop
 from ...integrate._batching import Batch
-from ...integrate._fixed_steps import FixedLoop
 from ...integrate._integrator import Integrator, Operands
-from ...integrate._refill import RefillLoop
 from ...integrate._result import Result
-from ...integrate._while_loop import AdaptiveLoop
 from ...methods._rosenbrock import Rosenbrock
 from ...terms._split_field import SplitField
 from .._discrete_rule import (
@@ -30,11 +28,11 @@ from .._discrete_rule import (
     members_of_loop,
     without_unreached,
 )
-from ._backward import AdjointProblem, Backward, Variant, dense_loop
+from ._backward import AdjointProblem, Backward, Variant, dense_stepping
 
 
 def run(
-    loop: AdaptiveLoop | FixedLoop | RefillLoop,
+    loop: AbstractLoop,
     y0: PyTree,
     operands: Operands,
     times: bool,
@@ -60,7 +58,7 @@ def run(
     Raises:
         ValueError: If the adjoint does not fit the solve.
     """
-    integrator, most = _integrator_of(loop)
+    integrator = loop.integrator
     _check(integrator, operands, variant, rtol, atol, name)
     possible = differentiable_parts(operands, times)
     member = jax.eval_shape(lambda: (y0, operands))
@@ -76,8 +74,8 @@ def run(
 
     def reverse(spec, batch, flags, problem):
         engine = _engine(batch)
-        here = dense_loop(integrator, engine, most)
-        back = Backward(here, variant, (spec.field, spec.t0), rtol, atol, batch.share(memory))
+        here = dense_stepping(integrator, engine)
+        back = Backward(here, variant, (spec.field, spec.t0), rtol, atol, batch.share(memory), loop.max_steps)
         like = AdjointProblem(None, None, None, None, member[0], None)  # pyright: ignore[reportArgumentType]
         return back.run(engine.enter(problem, jax.tree.leaves(flags)), like)
 
@@ -134,13 +132,6 @@ def _along(integrator: Integrator, bars: PyTree, ys: PyTree, saves: Array, opera
         return operands.direction * sum(products, zero)
 
     return jax.vmap(one)(bars, ys, saves)
-
-
-def _integrator_of(loop: AdaptiveLoop | FixedLoop | RefillLoop) -> tuple[Integrator, int]:
-    """Returns the integration of any loop, and the limit on its steps."""
-    if isinstance(loop, RefillLoop):
-        loop = loop.loop
-    return loop.integrator, loop.count + 1 if isinstance(loop, FixedLoop) else loop.max_steps
 
 
 def _check(integrator: Integrator, operands: Operands, variant: Variant, rtol: Any, atol: Any, name: str) -> None:

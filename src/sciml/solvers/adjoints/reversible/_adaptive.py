@@ -5,25 +5,27 @@ but no state: where it starts, what rounding took from that, and how long it is.
 """
 
 import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...._jax._checkpoint_levels import Budget
 from ...._jax._loops import scan_to_end, while_loop
 from ....kernels.lanes import Lanes, Unbatched, is_value
 from ...control._pid import Tolerances
+from ...integrate._abstract import FixedSteps
 from ...integrate._integrator import Dense, Integrator, Operands, State
+from ...integrate._lane_integrator import LaneIntegrator
 from ...integrate._result import Result, Saves
-from ...integrate._while_loop import AdaptiveLoop
+from ._abstract import AbstractReversibleLoop
 from ._backward import BackwardPass, BackwardStart, Instant
 from ._pair_state import Pair
 from ._stepper import ReversibleStepper
 
 
-class ReversibleAdaptiveLoop(eqx.Module):
+class ReversibleAdaptiveLoop(AbstractReversibleLoop):
     """An integration with a reversible method over lanes.
 
     Attributes:
@@ -37,11 +39,7 @@ class ReversibleAdaptiveLoop(eqx.Module):
     lanes: Lanes | Unbatched
     max_steps: int = eqx.field(static=True)
     slopes: bool = eqx.field(static=True)
-
-    def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "ReversibleAdaptiveLoop":
-        """Returns the loop over other lanes; its memory is what it is."""
-        del state_bytes, budget
-        return ReversibleAdaptiveLoop(self.integrator, lanes, self.max_steps, self.slopes)
+    fixed: ClassVar[FixedSteps | None] = None
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Integrates every member to the end; `y0` and `operands` are lane values."""
@@ -56,16 +54,16 @@ class ReversibleAdaptiveLoop(eqx.Module):
     def backward(
         self,
         cotangent: PyTree,
-        kept: BackwardStart,
-        numbers: None,
+        residuals: BackwardStart,
+        common: None,
         operands: Operands,
         saves: Saves | None,
         differentiable: PyTree,
     ) -> tuple[PyTree, PyTree, PyTree]:
-        """Carries the cotangents back; see `AdaptiveLoop.backward`."""
-        del numbers
+        """Carries the cotangents back; see `AbstractLoop.backward`."""
+        del common
         back = BackwardPass(self.integrator, self.lanes, self.slopes)
-        return back.run(cotangent, kept, operands, saves, differentiable, self._look_up_in(kept))
+        return back.run(cotangent, residuals, operands, saves, differentiable, self._look_up_in(residuals))
 
     def errors(self, y0: PyTree, operands: Operands) -> tuple[Result, PyTree[Array]]:
         """Returns the result, and how far the backward pass misses the initial state, in each leaf relatively."""
@@ -89,13 +87,13 @@ class ReversibleAdaptiveLoop(eqx.Module):
 
     def _forward(self, y0, operands, saves, rows):
         """Returns the result, and what the backward pass starts from, with a record of so many rows."""
-        lanes, loop = self.lanes, AdaptiveLoop(self.integrator, self.lanes, self.max_steps, False)
+        lanes, stepping = self.lanes, LaneIntegrator(self.integrator, self.lanes)
         operands = operands._replace(tolerances=_for_pairs(operands.tolerances))
 
         def until(carry, target):
             def iterate(carry):
                 iterations, state, record = carry
-                new, step_record = loop.attempt(state, operands, target)
+                new, step_record = stepping.attempt(state, operands, target)
                 return iterations + 1, new, self._write(record, state, step_record)
 
             def pending(carry):
@@ -111,7 +109,7 @@ class ReversibleAdaptiveLoop(eqx.Module):
 
         def advance(carry, time, beyond):
             carry, last = carry
-            target = loop.stop(time, saves, operands, beyond)
+            target = stepping.stop(time, saves, operands, beyond)
             carry = until(carry, target)
             last = lanes.carry(lanes.call(_last_reached, carry[1], target, last, lanes.enter(~beyond, False)))
             return carry, last
@@ -119,17 +117,17 @@ class ReversibleAdaptiveLoop(eqx.Module):
         def save(carry, time):
             (_, state, _), _ = carry
             inside = lanes.leave(lanes.call(lambda n: jnp.maximum(n - 1, 0), state.accepted))
-            return loop.saved(state, operands, lanes.enter(time, saves.batched)).y, inside
+            return stepping.saved(state, operands, lanes.enter(time, saves.batched)).y, inside
 
         if saves is None:
             iterations, state, record = until(carry, operands.span)
-            ys, saved_in, last = loop.end(state, operands).y, None, (state.checkpoint.y, state.accepted)
+            ys, saved_in, last = stepping.end(state, operands).y, None, (state.checkpoint.y, state.accepted)
         else:
             carry = (carry, (state.checkpoint.y, state.accepted))
             carry, (ys, saved_in) = scan_to_end(advance, save, carry, saves.times, like=operands)
             (iterations, state, record), last = carry
         end, number, y0 = lanes.leave((*last, lanes.carry(y0)))
-        return loop.result(state, ys, iterations), BackwardStart(end, number, y0, saved_in, record)
+        return stepping.result(state, ys, iterations), BackwardStart(end, number, y0, saved_in, record)
 
     def _write(self, record, state, step_record):
         """Writes each member's step into its own next row, if it was accepted."""

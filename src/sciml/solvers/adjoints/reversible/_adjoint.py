@@ -6,15 +6,14 @@ from jaxtyping import PyTree
 from ...._jax._checkpoint_levels import NOTHING
 from ...._jax._vma import promote
 from ....kernels.lanes import Unbatched
-from ...integrate._fixed_steps import FixedLoop
+from ...integrate._abstract import AbstractLoop
 from ...integrate._integrator import Operands
-from ...integrate._refill import RefillLoop
 from ...integrate._result import Result
-from ...integrate._while_loop import AdaptiveLoop
 from ...methods._runge_kutta import RungeKutta
 from ...methods._stepper import AbstractStepper
 from .. import _discrete_rule
 from .._abstract import AbstractAdjoint
+from ._abstract import AbstractReversibleLoop
 from ._adaptive import ReversibleAdaptiveLoop
 from ._fixed_steps import ReversibleLoop
 from ._fixed_steps_with_saves import ReversibleSavingLoop
@@ -98,9 +97,9 @@ class Reversible(AbstractAdjoint):
             )
         return ReversibleStepper(stepper, self.coupling)
 
-    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop with the reversible method and its custom rule of reverse mode."""
-        return _discrete_rule.run(reversible_loop(self, loop), y0, operands, times, NOTHING)
+        return _discrete_rule.run(reversible_loop(self, loop, times), y0, operands, times, NOTHING)
 
 
 class Retraced(AbstractAdjoint):
@@ -112,26 +111,28 @@ class Retraced(AbstractAdjoint):
         """Returns the reversible method of a Runge-Kutta method."""
         return Reversible(self.coupling).method(stepper)
 
-    def run(self, loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
         """Runs a loop forwards and backwards; a number for each leaf of the state takes the place of the state."""
         del times
         y0, operands = promote((y0, operands))
         operands = operands._replace(saves=None)  # saved times change no step
         there = reversible_loop(Reversible(self.coupling), loop).over(Unbatched(), 1, NOTHING)
-        if isinstance(there, ReversibleSavingLoop):
-            there = ReversibleLoop(there.integrator, there.lanes, there.count, there.tail)
         result, errors = there.errors(y0, operands)
         return result._replace(ys=errors)
 
 
-def reversible_loop(
-    adjoint: Reversible, loop: AdaptiveLoop | FixedLoop | RefillLoop
-) -> ReversibleLoop | ReversibleSavingLoop | ReversibleAdaptiveLoop:
-    """Returns a loop that steps with the reversible method."""
-    loop = loop.loop if isinstance(loop, RefillLoop) else loop
-    integrator = eqx.tree_at(lambda m: m.stepper, loop.integrator, adjoint.method(loop.integrator.stepper))
-    if isinstance(loop, FixedLoop):
-        return ReversibleLoop(integrator, loop.lanes, loop.count, loop.tail)
-    if loop.count is not None and integrator.control is None and integrator.dense:
-        return ReversibleSavingLoop(integrator, loop.lanes, loop.count, loop.tail, loop.slopes)
-    return ReversibleAdaptiveLoop(integrator, loop.lanes, loop.max_steps, loop.slopes)
+def reversible_loop(adjoint: Reversible, loop: AbstractLoop, times: bool = False) -> AbstractReversibleLoop:
+    """Returns a loop that steps with the reversible method.
+
+    Args:
+        adjoint: The adjoint.
+        loop: The loop of the method itself.
+        times: Whether saved times are differentiated.
+    """
+    stepper = adjoint.method(loop.integrator.stepper)
+    integrator = eqx.tree_at(lambda m: m.stepper, loop.integrator, stepper)
+    if loop.fixed is None:
+        return ReversibleAdaptiveLoop(integrator, loop.lanes, loop.max_steps, times)
+    if integrator.dense:
+        return ReversibleSavingLoop(integrator, loop.lanes, *loop.fixed, times)
+    return ReversibleLoop(integrator, loop.lanes, *loop.fixed)

@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...._jax._checkpoint_levels import Budget
 from ...._jax._loops import scan
 from ....kernels.lanes import Lanes, Unbatched, is_value
+from ...integrate._abstract import FixedSteps
 from ...integrate._fixed_steps import count_finite, result_of_steps
 from ...integrate._integrator import Integrator, Operands
 from ...integrate._result import Result, Saves
+from ._abstract import AbstractReversibleLoop
 from ._pair_state import Pair
 from ._stepper import ReversibleStepper
 from ._symmetric_stepper import SymmetricStepper
@@ -34,7 +35,7 @@ class Kept(NamedTuple):
     y0: PyTree
 
 
-class ReversibleLoop(eqx.Module):
+class ReversibleLoop(AbstractReversibleLoop):
     """A fixed number of steps of a reversible method over lanes.
 
     Attributes:
@@ -49,10 +50,15 @@ class ReversibleLoop(eqx.Module):
     count: int = eqx.field(static=True)
     tail: bool = eqx.field(static=True)
 
-    def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "ReversibleLoop":
-        """Returns the loop over other lanes; its memory is what it is."""
-        del state_bytes, budget
-        return ReversibleLoop(self.integrator, lanes, self.count, self.tail)
+    @property
+    def fixed(self) -> FixedSteps:
+        """The steps that it takes."""
+        return FixedSteps(self.count, self.tail)
+
+    @property
+    def max_steps(self) -> int:
+        """The number of steps that it takes at most."""
+        return self.count + 1
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
@@ -100,12 +106,18 @@ class ReversibleLoop(eqx.Module):
         return Result(*self.lanes.leave(self.lanes.call(self._result, pair, finite, operands))), pair, finite
 
     def backward(
-        self, cotangent: PyTree, kept: Kept, numbers: None, operands: Operands, saves: None, differentiable: PyTree
+        self,
+        cotangent: PyTree,
+        residuals: Kept,
+        common: None,
+        operands: Operands,
+        saves: Saves | None,
+        differentiable: PyTree,
     ) -> tuple[PyTree, PyTree, None]:
-        """Carries the cotangent of the end state back; see `AdaptiveLoop.backward`."""
-        del numbers, saves
-        carry = self._back(kept, cotangent, operands, differentiable)
-        finite, y0, cotangent = self._enter((kept.finite, kept.y0, cotangent))
+        """Carries the cotangent of the end state back; see `AbstractLoop.backward`."""
+        del common, saves
+        carry = self._back(residuals, cotangent, operands, differentiable)
+        finite, y0, cotangent = self._enter((residuals.finite, residuals.y0, cotangent))
         return *self.lanes.leave(self.lanes.call(self._finish, carry, finite, y0, cotangent)), None
 
     def errors(self, y0: PyTree, operands: Operands) -> tuple[Result, PyTree[Array]]:

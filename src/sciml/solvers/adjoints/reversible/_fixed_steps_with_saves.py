@@ -7,14 +7,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...._jax._checkpoint_levels import Budget
 from ...._jax._loops import scan_to_end, while_loop
 from ....kernels.lanes import Lanes, Unbatched
+from ...integrate._abstract import FixedSteps
 from ...integrate._fixed_steps import result_of_steps
 from ...integrate._integrator import Integrator, Operands, known
 from ...integrate._result import Result, Saves
+from ._abstract import AbstractReversibleLoop
 from ._backward import BackwardPass, BackwardStart, Instant, saved_in_step, step_of
-from ._fixed_steps import warn_of_coupling
+from ._fixed_steps import ReversibleLoop, warn_of_coupling
 from ._pair_state import Pair
 from ._stepper import ReversibleStepper
 
@@ -33,7 +34,7 @@ class _Progress(NamedTuple):
     failed: Array
 
 
-class ReversibleSavingLoop(eqx.Module):
+class ReversibleSavingLoop(AbstractReversibleLoop):
     """A fixed number of steps of a reversible method over lanes, with saved times, which may differ between members.
 
     Attributes:
@@ -50,16 +51,23 @@ class ReversibleSavingLoop(eqx.Module):
     tail: bool = eqx.field(static=True)
     slopes: bool = eqx.field(static=True)
 
-    def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "ReversibleSavingLoop":
-        """Returns the loop over other lanes; its memory is what it is."""
-        del state_bytes, budget
-        return ReversibleSavingLoop(self.integrator, lanes, self.count, self.tail, self.slopes)
+    @property
+    def fixed(self) -> FixedSteps:
+        """The steps that it takes."""
+        return FixedSteps(self.count, self.tail)
 
-    def forward(self, y0: PyTree, operands: Operands, saves: Saves) -> Result:
+    @property
+    def max_steps(self) -> int:
+        """The number of steps that it takes at most."""
+        return self.count + 1
+
+    def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
         return self._forward(y0, operands, saves)[0]
 
-    def forward_recorded(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, BackwardStart, None]:
+    def forward_recorded(
+        self, y0: PyTree, operands: Operands, saves: Saves | None
+    ) -> tuple[Result, BackwardStart, None]:
         """Takes all steps and returns what `backward` needs; warns if that will not lead back."""
         assert isinstance(self.integrator.stepper, ReversibleStepper)
         warn_of_coupling(self.integrator.stepper.coupling, self.count, y0)
@@ -68,21 +76,26 @@ class ReversibleSavingLoop(eqx.Module):
     def backward(
         self,
         cotangent: PyTree,
-        kept: BackwardStart,
-        numbers: None,
+        residuals: BackwardStart,
+        common: None,
         operands: Operands,
-        saves: Saves,
+        saves: Saves | None,
         differentiable: PyTree,
     ) -> tuple[PyTree, PyTree, PyTree]:
-        """Carries the cotangents of the saved states back; see `AdaptiveLoop.backward`."""
-        del numbers
+        """Carries the cotangents of the saved states back; see `AbstractLoop.backward`."""
+        del common
         back = BackwardPass(self.integrator, self.lanes, self.slopes)
-        return back.run(cotangent, kept, operands, saves, differentiable, self._look_up)
+        return back.run(cotangent, residuals, operands, saves, differentiable, self._look_up)
+
+    def errors(self, y0: PyTree, operands: Operands) -> tuple[Result, PyTree[Array]]:
+        """Returns the result, and how far the backward pass misses the initial state; saved times change no step."""
+        return ReversibleLoop(self.integrator, self.lanes, self.count, self.tail).errors(y0, operands)
 
     def _look_up(self, number: PyTree, operands: Operands) -> Instant:
         return self.lanes.call(_instant, number, operands)
 
-    def _forward(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, BackwardStart]:
+    def _forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> tuple[Result, BackwardStart]:
+        assert saves is not None  # the loop is for saved times
         lanes = self.lanes
 
         def until(progress, target):

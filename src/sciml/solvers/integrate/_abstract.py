@@ -1,0 +1,119 @@
+"""What every loop offers to the adjoints: to run members to their end, to record how, and to go back through that."""
+
+import abc
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+from jaxtyping import PyTree
+
+from ..._jax._checkpoint_levels import Budget
+from ...kernels.lanes import Lanes, Unbatched
+from ._integrator import Integrator, Operands
+from ._result import Result, Saves
+
+
+class FixedSteps(NamedTuple):
+    """Steps of one length whose number is known when traced.
+
+    Attributes:
+        number: The number of steps of length `dt`.
+        tail: Whether a shorter step follows, which ends at the end time.
+    """
+
+    number: int
+    tail: bool
+
+
+class AbstractLoop(eqx.Module):
+    """A loop that integrates one member or many, which an adjoint runs so that it can be differentiated.
+
+    A loop is made for one member. `over` gives it the lanes that a batch needs; what runs over lanes takes and
+    returns lane values, the form in which the engine holds arrays of all members.
+
+    Attributes:
+        integrator: How one member is advanced.
+        lanes: The engine: many lanes, or one member.
+        fixed: The fixed steps that the loop takes, where their number is known; None elsewhere.
+        max_steps: The limit on the attempted steps of a member.
+        impl: What runs many members: "xla", or the kernel that was asked for.
+        transposable: Whether JAX's own reverse mode goes through `forward`.
+    """
+
+    integrator: eqx.AbstractVar[Integrator]
+    lanes: eqx.AbstractVar[Lanes | Unbatched]
+    fixed: eqx.AbstractVar[FixedSteps | None]
+    max_steps: eqx.AbstractVar[int]
+    impl: eqx.AbstractVar[str]
+    transposable: ClassVar[bool] = False
+
+    @property
+    def lockstep(self) -> "AbstractLoop":
+        """The same integration with a lane for each member, which is what derivatives are computed by."""
+        return self
+
+    @property
+    def by_stencil_kernel(self) -> bool:
+        """Whether a stencil kernel takes the steps, which JAX has to see as it is."""
+        return False
+
+    @abc.abstractmethod
+    def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "AbstractLoop":
+        """Returns the loop over other lanes, which records as much as there is memory for.
+
+        Args:
+            lanes: The engine.
+            state_bytes: The size of one member's state.
+            budget: How much may be recorded.
+        """
+
+    @abc.abstractmethod
+    def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
+        """Integrates every member to the end.
+
+        Args:
+            y0: The initial states, lane values.
+            operands: What the integration depends on, lane values, without saved times.
+            saves: The saved times, or None for the end state.
+        """
+
+    @abc.abstractmethod
+    def forward_recorded(self, y0: PyTree, operands: Operands, saves: Saves | None) -> tuple[Result, PyTree, PyTree]:
+        """Integrates every member to the end and returns the result with what `backward` needs.
+
+        Returns:
+            The result; residuals, arrays with members last; and what is the same for all members.
+        """
+
+    @abc.abstractmethod
+    def backward(
+        self,
+        cotangent: PyTree,
+        residuals: PyTree,
+        common: PyTree,
+        operands: Operands,
+        saves: Saves | None,
+        differentiable: PyTree,
+    ) -> tuple[PyTree, PyTree, PyTree]:
+        """Carries the cotangent of `Result.ys` back to the initial state, the operands and the saved times.
+
+        Args:
+            cotangent: Arrays with members last, like `Result.ys`.
+            residuals: From `forward_recorded`.
+            common: From `forward_recorded`.
+            operands: Lane values.
+            saves: The saved times.
+            differentiable: `Operands` of booleans: which of the operands are differentiated.
+
+        Returns:
+            Cotangents with members last of the initial state, of the differentiable operands (the others None; where
+            the engine has `shared_cotangents`, what members share may have one in all), and of the saved times, which
+            are None unless they are differentiated.
+        """
+
+    def forward_with_columns(self, y0: PyTree, operands: Operands, saves: Saves | None, moved: tuple[bool, ...]) -> Any:
+        """Returns how a kernel integrates every member with the derivatives by what is moved; None where none does."""
+        del y0, operands, saves, moved
+
+    def forward_with_slopes(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, PyTree]:
+        """Integrates every member to the end, and returns the saved states' derivatives by their times, too."""
+        raise NotImplementedError(f"{type(self).__name__} saves no states between steps")

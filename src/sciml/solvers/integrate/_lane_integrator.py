@@ -1,0 +1,122 @@
+"""One step of every member: the functions of an `Integrator` over lanes.
+
+The loops differ in when they step, save and stop, and in what they record; what they do to the lanes is the same.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, PyTree
+
+from ..._jax._loops import packed_while_loop, while_loop
+from ...kernels.lanes import Lanes, Unbatched
+from ._integrator import Checkpoint, Integrator, Operands, State, StepRecord, known
+from ._result import Result, Saves
+
+
+class LaneIntegrator(eqx.Module):
+    """An integrator over lanes.
+
+    Attributes:
+        integrator: How one member is advanced.
+        lanes: The engine.
+    """
+
+    integrator: Integrator
+    lanes: Lanes | Unbatched
+
+    @property
+    def while_loop(self) -> Any:
+        """The loop for what has a gradient, whose carry is large: where there are no lanes, of many scalars."""
+        return packed_while_loop if self.lanes.count is None else while_loop
+
+    def start(self, y0: PyTree, operands: Operands) -> State:
+        """Returns the carry of all members before their first step."""
+        return _hold(self.lanes.carry(self.lanes.call(self.integrator.start, y0, operands)))
+
+    def attempt(self, state: State, operands: Operands, target: PyTree) -> tuple[State, StepRecord]:
+        """Tries a step on every lane whose member has yet to reach `target`."""
+        state, step_record = self.lanes.carry(self.lanes.call(self.integrator.attempt, state, operands, target))
+        return _hold(state), step_record
+
+    def pending(self, state: State, target: PyTree) -> Bool[Array, "*lanes"]:
+        """Returns which members have yet to reach `target`."""
+        return self.lanes.leave(self.lanes.call(self.integrator.pending, state, target))
+
+    def any_pending(self, state: State, target: PyTree, left: int = 0) -> Bool[Array, ""]:
+        """Returns whether more members than `left` have yet to reach `target`."""
+        pending = self.pending(state, target)
+        return jnp.sum(pending, dtype=jnp.int32) > left if left else jnp.any(pending)
+
+    def stop(self, time: Array, saves: Saves, operands: Operands, beyond: Bool[Array, ""]) -> PyTree:
+        """Returns the next time to integrate to: a saved one, or the end beyond the last of them."""
+        beyond, time = self.shared(beyond), self.target(time, saves)
+        return self.lanes.call(lambda beyond, time, span: jnp.where(beyond, span, time), beyond, time, operands.span)
+
+    def end(self, state: State, operands: Operands) -> PyTree[Array]:
+        """Returns the end states as arrays, NaN where the end was not reached."""
+
+        def end(checkpoint: Checkpoint, span):
+            return known(checkpoint.y, (checkpoint.status == 0) & (checkpoint.elapsed >= span))
+
+        return self.lanes.leave(self.lanes.call(end, state.checkpoint, operands.span))
+
+    def saved(self, state: State, operands: Operands, target: PyTree) -> PyTree[Array]:
+        """Returns the states at `target`, within the last step, as arrays, NaN where that was not reached."""
+
+        def saved(checkpoint: Checkpoint, dense, operands, target):
+            return known(self.integrator.saved(checkpoint.y, dense, operands, target), target <= checkpoint.elapsed)
+
+        return self.lanes.leave(self.lanes.call(saved, state.checkpoint, state.dense, operands, target))
+
+    def slope(self, state: State, operands: Operands, target: PyTree) -> PyTree[Array]:
+        """Returns the derivatives of the saved states with respect to the time `target`, as arrays."""
+
+        def slope(checkpoint: Checkpoint, dense, operands, target):
+            def at(theta):
+                h = operands.direction * dense.h
+                return self.integrator.stepper.interpolate(theta, h, dense.y0, checkpoint.y, dense.stages)
+
+            field = self.integrator.bound(operands)
+            if self.integrator.stepper.lands:  # the state saved is the step's end
+                here = jnp.clip(target, 0, checkpoint.elapsed)
+                slope = field(self.integrator.time(here, operands), checkpoint.y)
+                return jax.tree.map(lambda x: x * operands.direction.astype(x.dtype), slope)
+            theta = (target - dense.elapsed) / dense.h
+            _, rate = jax.jvp(at, (theta,), (jnp.ones_like(theta),))
+            first = field(operands.t0, dense.y0)  # no step has been taken at the very start
+
+            def choose(rate, first):
+                return jnp.where(
+                    target <= 0, first * operands.direction.astype(first.dtype), rate / dense.h.astype(rate.dtype)
+                )
+
+            return jax.tree.map(choose, rate, first)
+
+        return self.lanes.leave(self.lanes.call(slope, state.checkpoint, state.dense, operands, target))
+
+    def result(self, state: State, ys: PyTree[Array], iterations: Int[Array, ""]) -> Result:
+        """Returns the result of an integration that has ended, after so many iterations of the loop."""
+        checkpoint = state.checkpoint
+        status, *numbers = self.lanes.leave((checkpoint.status, checkpoint.elapsed, state.accepted, state.rejected))
+        return Result(ys, status.astype(jnp.int32), *numbers, executed=jnp.broadcast_to(iterations, status.shape))
+
+    def enter(self, tree: PyTree[Array]) -> PyTree:
+        """Returns arrays with members last as lane values."""
+        return self.lanes.enter(tree, self.lanes.count is not None)
+
+    def shared(self, value: Array) -> Any:
+        """Returns what all members share as a lane value."""
+        return self.lanes.enter(value, False)
+
+    def target(self, time: Array, saves: Saves) -> PyTree:
+        """Returns a saved time as a lane value."""
+        return self.lanes.enter(time, saves.batched)
+
+
+def _hold(state: State) -> State:
+    """Returns a state whose step sizes no derivative sees, of whatever mode and order."""
+    h, errors = jax.tree.map(jax.lax.stop_gradient, (state.checkpoint.h, state.checkpoint.errors))
+    return state._replace(checkpoint=state.checkpoint._replace(h=h, errors=errors))

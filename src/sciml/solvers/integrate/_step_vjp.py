@@ -1,0 +1,135 @@
+"""Back through one step of every member: the pullback of a recorded step, and of a state saved within it."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from ...kernels.lanes import Lanes, is_value
+from ._integrator import Dense, Operands, StepRecord
+from ._lane_integrator import LaneIntegrator
+from ._shared_cotangents import has_shared_cotangents, pull_back
+
+
+class Bars(NamedTuple):
+    """The cotangents that the backward pass carries.
+
+    Attributes:
+        y: Of the state, lane values.
+        dense: Of start and stages of the step that the states saved next lie in, lane values; None without any.
+        diff: Of the differentiated operands: lane values, or one in all of what members share.
+    """
+
+    y: PyTree
+    dense: PyTree
+    diff: PyTree
+
+
+class StepVjp(NamedTuple):
+    """The pullback of a step.
+
+    Attributes:
+        stepping: The steps over lanes.
+        diff: The operands that are differentiated, lane values.
+        constant: The other operands.
+        shared: Whether what members share has one cotangent in all.
+    """
+
+    stepping: LaneIntegrator
+    diff: PyTree
+    constant: PyTree
+    shared: bool
+
+    @classmethod
+    def of(cls, stepping: LaneIntegrator, operands: Operands, differentiable: PyTree) -> "StepVjp":
+        """Returns the pullback by some of the operands."""
+        diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
+        shared = has_shared_cotangents(stepping.lanes, stepping.integrator.stepper, diff)
+        return cls(stepping, diff, constant, shared)
+
+    def zeros(self) -> PyTree:
+        """Returns cotangents of zero of the differentiated operands."""
+        zeros = jax.tree.map(jnp.zeros_like, self.diff)
+        return zeros if self.shared else self.stepping.lanes.carry(zeros)
+
+    def blank(self, like: PyTree) -> Bars:
+        """Returns cotangents of zero, with one of a step's dense output, for states `like` given lane values."""
+        lanes, stepper = self.stepping.lanes, self.stepping.integrator.stepper
+        zeros = self.zeros()
+        y_bar = lanes.call(lambda c: jax.tree.map(lambda x: jnp.zeros_like(x), c), like)
+        dense_bar = lanes.call(lambda y: (y, stepper.blank_dense(y)), y_bar)
+        return Bars(*lanes.carry((y_bar, dense_bar)), zeros)
+
+    def leave(self, diff_bar: PyTree) -> PyTree:
+        """Returns the cotangents of the operands as arrays with members last, one in all of what is shared."""
+        lanes = self.stepping.lanes
+        return lanes.leave_shared(diff_bar) if self.shared and isinstance(lanes, Lanes) else lanes.leave(diff_bar)
+
+    def step(self, bar: Bars, step_record: StepRecord) -> Bars:
+        """Carries the cotangents of every member back through one step, if it was accepted."""
+        if self.shared:
+            return self._over_lanes(bar, step_record)
+        lanes = self.stepping.lanes
+        return Bars(*lanes.carry(lanes.call(self._of_member, *bar, self.diff, self.constant, step_record)))
+
+    def saved(self, bar: Bars, cotangent: PyTree, inside: Any, target: PyTree, used: PyTree) -> Bars:
+        """Adds the cotangent of a state saved at `target`, within the step that starts and is as long as `inside`."""
+        lanes = self.stepping.lanes
+        y_bar, dense_bar = lanes.carry(
+            lanes.call(self._saved_of_member, (bar.y, bar.dense), cotangent, inside, self.constant, target, used)
+        )
+        return bar._replace(y=y_bar, dense=dense_bar)
+
+    def _over_lanes(self, bar: Bars, step_record: StepRecord) -> Bars:
+        lanes, with_dense = self.stepping.lanes, bar.dense is not None
+        assert isinstance(lanes, Lanes)
+
+        def step(y, diff, constant, step_record):
+            return self._step_again(y, diff, constant, step_record, with_dense)
+
+        accepted = lanes.leave(step_record.accepted)
+        of_step = (bar.y, bar.dense) if with_dense else bar.y
+        rest = (self.diff, self.constant, step_record)
+        new_y, more = pull_back(lanes, step, accepted, of_step, step_record.y, *rest)
+
+        def choose(accepted, y_bar, dense_bar, new_y):
+            y_bar = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), new_y, y_bar)
+            return y_bar, jax.tree.map(lambda x: jnp.where(accepted, jnp.zeros_like(x), x), dense_bar)
+
+        y_bar, dense_bar = lanes.carry(lanes.call(choose, step_record.accepted, bar.y, bar.dense, new_y))
+        return Bars(y_bar, dense_bar, jax.tree.map(jnp.add, bar.diff, more))
+
+    # what follows is of one member
+
+    def _of_member(self, y_bar, dense_bar, diff_bar, diff, constant, step_record: StepRecord):
+        def step(y, diff):
+            return self._step_again(y, diff, constant, step_record, dense_bar is not None)
+
+        _, pull = jax.vjp(step, step_record.y, diff)
+        new_y, new_diff = pull(y_bar if dense_bar is None else (y_bar, dense_bar))
+
+        def choose(new, old):
+            return jnp.where(step_record.accepted, new, old)
+
+        y_bar = jax.tree.map(choose, new_y, y_bar)
+        diff_bar = jax.tree.map(lambda new, old: old + choose(new, jnp.zeros_like(new)), new_diff, diff_bar)
+        if dense_bar is not None:
+            dense_bar = jax.tree.map(lambda x: choose(jnp.zeros_like(x), x), dense_bar)
+        return y_bar, dense_bar, diff_bar
+
+    def _step_again(self, y, diff, constant, step_record: StepRecord, with_dense: bool):
+        y1, dense = self.stepping.integrator.replay(y, eqx.combine(diff, constant), step_record)
+        return (y1, (dense.y0, dense.stages)) if with_dense else y1
+
+    def _saved_of_member(self, bar, cotangent, inside, constant, target, used):
+        """Transposes `Integrator.saved`, which is linear in the state and the step's stages, where it is `used`."""
+
+        def saved(y, dense):
+            return self.stepping.integrator.saved(y, Dense(*inside, *dense), constant, target)
+
+        zeros = jax.tree.map(jnp.zeros_like, bar)
+        _, pull = jax.vjp(saved, *zeros)
+        more = pull(cotangent)
+        return jax.tree.map(lambda x, m: x + jnp.where(used, m, jnp.zeros_like(m)), bar, more)
