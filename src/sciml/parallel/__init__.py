@@ -24,8 +24,9 @@ from .domain._domain import Domain as Domain
 from .members._generated import Generated as Generated, generate as generate
 from .members._grid import ParameterGrid as ParameterGrid, grid as grid
 from .members._qmc import latin_hypercube as latin_hypercube, sobol as sobol
+from .reductions._abstract import AbstractReduction as AbstractReduction
 from .reductions._histogram import Counts as Counts, Histogram as Histogram
-from .reductions._moments import AbstractReduction as AbstractReduction, Mean as Mean, Variance as Variance
+from .reductions._moments import Mean as Mean, Variance as Variance
 from .reductions._quantiles import Quantiles as Quantiles
 from .reductions._top_k import TopK as TopK, TopMembers as TopMembers
 from .sweeps._result import SweepResult as SweepResult

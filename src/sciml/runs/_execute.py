@@ -8,6 +8,7 @@ import numpy as np
 
 from .._progress import ProgressOption, reporting
 from ..stores._abstract import AbstractStore
+from ..stores._atomic import StoreError
 from ..stores._fingerprint import fingerprint
 from ..stores._hosts import hosts_of
 from ..stores._manifest import open_run
@@ -120,6 +121,14 @@ def _stores(store: Any, checkpoints: Any) -> tuple[AbstractStore, AbstractStore 
         store = NpzStore(store)
     if not isinstance(store, AbstractStore):
         raise TypeError(f"`store` must be a path or a store such as `sciml.stores.NpzStore(path)`, but is {store!r}.")
-    if checkpoints is None:
-        checkpoints = NpzStore(pathlib.Path(store.path) / "checkpoints", prefix="checkpoint")
+    if checkpoints is None and (folder := _folder_of(store)) is not None:
+        checkpoints = NpzStore(folder / "checkpoints", prefix="checkpoint")
     return store, checkpoints
+
+
+def _folder_of(store: AbstractStore) -> pathlib.Path | None:
+    """Returns the folder of a store, or None where it has none."""
+    try:
+        return pathlib.Path(store.path)
+    except StoreError:
+        return None
