@@ -43,6 +43,7 @@ class ActiveMembers:
         if 2 * lanes > len(self.ids):
             return
         self._store(self.carry.member, self.ids)
+        # a stable sort puts those that run first; where they do not fill the lanes, some that are done fill them up
         kept = np.sort(np.argsort(done, kind="stable")[:lanes])
         self._choose(self.ids[kept], self.carry.reached)
 

@@ -70,13 +70,16 @@ def drive(
             time_is_up, due, broken = hosts.agree(time_is_up, now - saved >= checkpoint_every, writer.failed)
             if broken and not hosts.leads:
                 raise StoreError("Process 0, which writes the frames, could not; its error says why.")
+            # the device works on the next segment while the host looks at the last, so that it does not wait for the
+            # host; if the last turns out to have been the end, what is launched here is dropped
             launched = None if time_is_up else _launch(segment, active_members, hosts)
             if in_flight is not None:
-                safe = False
+                safe = False  # frames are handed over, but the carry that follows them is not in place yet
                 info = Info(*map(np.asarray, in_flight.info))
                 writer.put(in_flight.frames.values, in_flight.frames.valid, in_flight.ids)
                 done = _done(segment, info)
                 _report(report, info, done)
+                # lanes may have been compacted between the segment that is looked at and the one that is launched
                 if in_flight.ids is not None and active_members.ids is not None:
                     done = done[np.searchsorted(in_flight.ids, active_members.ids)]
                 number, here, ids, safe = number + 1, active_members.carry, active_members.ids, True

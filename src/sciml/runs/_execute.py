@@ -80,6 +80,7 @@ def execute(
         found = fingerprint(
             **depends_on, sizes={"steps": segment.segment_steps, "frames": segment.slots, "block": block}
         )
+        # sizes follow from the state and the version: where these differ too, they are what the error names
         found.parts["sizes"] = found.parts["sizes"]._replace(follows=True)
         info = {"block": block, "members": inputs.members, "frames": len(ts), "space": space}
         hosts.lead(lambda: open_run(store, found, info, kind=name, resume=resume))

@@ -129,6 +129,7 @@ class FrameWriter:
             for start in range(0, waiting - waiting % self._block, self._block):
                 self._write(first + start, jax.tree.map(lambda x: x[start : start + self._block], whole))
             rest = waiting % self._block
+            # a copy, or the few frames that are left would keep the whole array in memory
             self._pieces = [jax.tree.map(lambda x: x[waiting - rest :].copy(), whole)] if rest else []
 
     def _spread(self, x: np.ndarray, count: int, ids: np.ndarray) -> np.ndarray:

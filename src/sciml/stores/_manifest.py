@@ -6,7 +6,7 @@ from ._abstract import AbstractStore
 from ._atomic import StoreError
 from ._fingerprint import Fingerprint, check_same
 
-FORMAT = 1
+FORMAT = 2
 
 
 def open_run(

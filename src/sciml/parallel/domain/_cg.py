@@ -174,11 +174,13 @@ def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions
     def step(now: _CGStep) -> _CGStep:
         image = operator(now.p)
         curvature = jnp.real(options.dot(now.p, image))
+        # without curvature there is no step: for a definite operator at the solution alone, else it is indefinite
         flat = curvature == 0
         length = jnp.where(flat, 0, now.square / jnp.where(flat, 1, curvature))
         x, r = combine(now.x, length, now.p), combine(now.r, -length, image)
         square = size(r)
         p = combine(r, square / now.square, now.p)
+        # an inner product is the same on all devices, and the carry that it enters varies over them
         return _CGStep(x, r, p, match(square, now.square), now.steps + 1, match(flat, now.flat))
 
     def run(start: _CGStart) -> _CGStart:

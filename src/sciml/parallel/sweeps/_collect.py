@@ -74,6 +74,7 @@ class Collected:
     def _merge(self, number: int, summaries: Any) -> None:
         if not self._reductions:
             return
+        # blocks come in any order from an executor, and floating-point sums depend on theirs
         self._waiting[number] = self._treedef.flatten_up_to(summaries)
         while self._next in self._waiting:
             blocks = self._waiting.pop(self._next)

@@ -67,13 +67,14 @@ class StepSegment(AbstractSegment):
         step, _, key = inputs.whole(inputs.own)
         targets = jax.lax.dynamic_slice(self.elapsed, (carry.reached,), (self.slots,))
 
-        def one(iteration):
-            number, now = iteration
+        def one(carried):
+            number, now = carried
             keys = (jax.random.fold_in(key, now.taken),) if self.keyed else ()
             return number + 1, now._replace(state=step(now.state, *keys), taken=now.taken + 1)
 
-        def reach(iteration, target):
-            number, now = iteration
+        def reach(carried, target):
+            number, now = carried
+            # a time that has passed already, so that a chain that has ended takes no step
             goal = jnp.where(now.runs, target, -jnp.ones_like(target))
             number, now = while_loop(
                 lambda c: (c[1].taken < goal) & (c[0] < self.segment_steps), one, (number, now), like=(key, goal)
@@ -89,9 +90,9 @@ class StepSegment(AbstractSegment):
                 kept = jax.tree.map(jnp.asarray, now.state if self.output is None else self.output(now.state))
             return (number, now), (kept, valid, arrived)
 
-        iteration, (kept, valid, arrived) = scan(reach, (jnp.zeros((), jnp.int32), carry.member), targets, like=key)
+        (_, end), (kept, valid, arrived) = scan(reach, (jnp.zeros((), jnp.int32), carry.member), targets, like=key)
         valid = valid & (carry.reached + jnp.arange(self.slots, dtype=jnp.int32) < self.saves)
-        after = Carry(iteration[1], carry.reached + jnp.sum(arrived, dtype=jnp.int32))
+        after = Carry(end, carry.reached + jnp.sum(arrived, dtype=jnp.int32))
         return after, SegmentFrames(kept, valid), _info(after)
 
     def states(self, inputs: Inputs, carry: Carry) -> PyTree:

@@ -177,6 +177,7 @@ class SolveSegment(AbstractSegment):
 
         @members_of(integrator.stepper)
         def run(batch, flags, tree):
+            # a kernel takes steps of one whole field, and lanes would take it apart
             targets, lanes = tree[3], Lanes(batch.lanes) if blocks is None else Unbatched()
             state, cause, operands = lanes.enter(tree[:3], jax.tree.leaves(flags[:3]))
             state = lanes.carry(state)
@@ -199,6 +200,7 @@ class SolveSegment(AbstractSegment):
             if self.stops.traced:
                 causes = jax.vmap(lambda t, y: self.stops(model, t, y, args))(ts, ys)
                 causes = jnp.where(valid, causes, jnp.zeros_like(causes))
+                # the segment has gone beyond the saved time at which a member stops: back to what was saved there
                 hit, first = jnp.any(causes != 0), jnp.argmax(causes != 0).astype(jnp.int32)
                 valid = valid & (~hit | (numbers <= first))
                 y = jax.tree.map(lambda y, at: jnp.where(hit, at[first], y), checkpoint.y, saved)
@@ -237,19 +239,19 @@ def _integrate(
         return stepping.any_pending(state, goal)
 
     def reach(carry, time):
-        iterations, state, arrived = carry
+        taken, state, arrived = carry
         goal = lanes.call(_goal, lanes.enter(time, False), cause)
         if blocks is not None:
-            iterations, state = blocks.integrate_to(goal, iterations, state, operands, steps)
-        iterations, state = while_loop(
+            taken, state = blocks.integrate_to(goal, taken, state, operands, steps)
+        taken, state = while_loop(
             lambda c: pending(c[1], goal) & (c[0] < steps),
             lambda c: (c[0] + 1, stepping.attempt(c[1], operands, goal)[0]),
-            (iterations, state),
+            (taken, state),
             like=(operands, goal),
         )
         saved = stepping.saved(state, operands, lanes.enter(time, False)) if saving else None
         arrived = arrived + (~pending(state, goal)).astype(jnp.int32)
-        return (iterations, state, arrived), saved
+        return (taken, state, arrived), saved
 
     none = jnp.zeros((), jnp.int32)
     (_, state, arrived), ys = scan(reach, (none, state, none), targets, like=(operands, cause))

@@ -36,24 +36,24 @@ class StencilBlocks(NamedTuple):
     size: int
 
     def integrate_to(
-        self, goal: Array, iterations: Array, state: State, operands: Operands, steps: int
+        self, goal: Array, taken: Array, state: State, operands: Operands, steps: int
     ) -> tuple[Array, State]:
         """Returns the number of steps and the state after as many blocks as fit in before a time.
 
         Args:
             goal: The time, as elapsed time.
-            iterations: The number of steps before.
+            taken: The number of steps so far in this segment.
             state: The state of the integration.
             operands: What the integration depends on.
             steps: The most steps.
         """
-        iterations, state, _ = while_loop(
+        taken, state, _ = while_loop(
             lambda c: self.fits(c[1], goal, operands) & (c[0] + self.size <= steps) & c[2],
             lambda c: (c[0] + self.size, *self.take(c[1], goal, operands)),
-            (iterations, state, jnp.asarray(True)),
+            (taken, state, jnp.asarray(True)),
             like=(operands, goal),
         )
-        return iterations, state
+        return taken, state
 
     def fits(self, state: State, goal: Array, operands: Operands) -> Array:
         """Returns whether a block fits in before the goal."""
