@@ -1,4 +1,4 @@
-"""The host loop of a run: one segment after another, the next one dispatched before the last is looked at."""
+"""The host loop of a run: segment after segment, the next one dispatched before the results of the last are read."""
 
 import time
 from typing import Any, NamedTuple
@@ -54,7 +54,7 @@ def drive(
         active_members: The members, and what they go on from.
         writer: Takes frames and checkpoints.
         hosts: The processes that the run spans.
-        number: Of the checkpoint that the run goes on from.
+        number: Of the checkpoint that the run resumes from.
         checkpoint_every: Seconds between two checkpoints.
         report: Called after each segment with what has passed for the slowest member since the start.
     """
@@ -70,7 +70,7 @@ def drive(
             time_is_up, due, broken = hosts.agree(time_is_up, now - saved >= checkpoint_every, writer.failed)
             if broken and not hosts.leads:
                 raise StoreError("Process 0, which writes the frames, could not; its error says why.")
-            # the device works on the next segment while the host looks at the last, so that it does not wait for the
+            # the device works on the next segment while the host reads the last, so that it does not wait for the
             # host; if the last turns out to have been the end, what is launched here is dropped
             launched = None if time_is_up else _launch(segment, active_members, hosts)
             if in_flight is not None:
@@ -79,7 +79,7 @@ def drive(
                 writer.put(in_flight.frames.values, in_flight.frames.valid, in_flight.ids)
                 done = _done(segment, info)
                 _report(report, info, done)
-                # lanes may have been compacted between the segment that is looked at and the one that is launched
+                # lanes may have been compacted between the segment that is read and the one that is launched
                 if in_flight.ids is not None and active_members.ids is not None:
                     done = done[np.searchsorted(in_flight.ids, active_members.ids)]
                 number, here, ids, safe = number + 1, active_members.carry, active_members.ids, True

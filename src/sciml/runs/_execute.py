@@ -1,4 +1,4 @@
-"""Runs segments under a store, or in memory, and hands back what came of it."""
+"""Runs segments under a store, or in memory, and returns the results."""
 
 import os
 import pathlib

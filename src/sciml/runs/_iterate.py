@@ -41,7 +41,7 @@ def iterate(
     r"""Takes many steps of your own, $s_{n+1} = \mathrm{step}(s_n, k_n)$, as `simulate` takes those of a solver.
 
     For Monte Carlo chains, cellular automata, lattice models, and whatever else advances by a function. Frames, the
-    checkpoints, the way a run goes on after a crash with the same bits, and the bar are those of `simulate`. Step $n$
+    checkpoints, the way a run resumes after a crash with the same bits, and the bar are those of `simulate`. Step $n$
     gets the key $k_n =$ `jax.random.fold_in(key, n)`, so that neither segments nor interruptions show in the results.
 
     Args:
@@ -52,7 +52,7 @@ def iterate(
         save_every: The number of steps between two frames; the first is of the initial state. Without it there are no
             frames, and `Run.y` is the last state.
         output: `output(state)`: what to keep of a state, computed on the device; by default the state.
-        stop: What ends the run early, looked at at every frame: a function `stop(state) -> bool`,
+        stop: What ends the run early, checked at every frame: a function `stop(state) -> bool`,
             `sciml.runs.WallTime(seconds)`, or several in a list. NaN in the state always ends it.
         store: A folder for the frames, an `NpzStore`, or a `ZarrStore`. By default they stay in memory.
         resume: Whether to go on with the run that the store holds. If not, a store that holds one is refused.

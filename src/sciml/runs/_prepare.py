@@ -115,7 +115,7 @@ def segment_of(
     steps: int | None,
     impl: str | None = None,
 ) -> SolveSegment:
-    """Returns the segment; its size depends on that of the states, so that a run that goes on has the same one."""
+    """Returns the segment; its size depends on that of the states, so that a resumed run has the same one."""
     saves = 0 if elapsed is None else len(elapsed)
     slots, most = sizes_of(sum(x.nbytes for x in jax.tree.leaves(y0)) * (members or 1), saves)
     steps = most if steps is None else steps

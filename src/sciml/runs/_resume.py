@@ -1,4 +1,4 @@
-"""Where a run goes on: from its start, or from the last whole checkpoint."""
+"""Where a run resumes: at its start, or at the last whole checkpoint."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from .segments._abstract import Carry
 
 
 class ResumePoint(NamedTuple):
-    """From what a run goes on.
+    """What a run resumes from.
 
     Attributes:
         number: Of the checkpoint; 0 for the start.

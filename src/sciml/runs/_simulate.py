@@ -57,7 +57,7 @@ def simulate(
     r"""Solves an initial value problem that runs for long or whose solution is large, in segments.
 
     The steps are those of `solve`. After each segment frames go to disk while the next segment runs, and now and then
-    a checkpoint of all that the run goes on from. After a crash the same call goes on from the last checkpoint, and
+    a checkpoint of all that the run resumes from. After a crash the same call resumes from the last checkpoint, and
     what it writes has the same bits as if nothing had happened. `simulate` runs from Python; for gradients, or
     inside `jax.jit`, use `solve`.
 
@@ -84,7 +84,7 @@ def simulate(
         in_axes: For an ensemble, which of `(model, y0, args)` have members in their arrays' first axis, as in
             `jax.vmap`: `(None, 0, None)` for initial states, `(None, 0, 0)` for args too. A member that is done
             leaves the loop, and when half have left, the others go on over fewer lanes.
-        stop: What ends a member before `t1`, looked at at the saved times: a function `stop(t, y, args) -> bool`,
+        stop: What ends a member before `t1`, checked at the saved times: a function `stop(t, y, args) -> bool`,
             `sciml.runs.SteadyState()`, `sciml.runs.WallTime(seconds)`, or several in a list. NaN always ends one.
         store: A folder for the frames, an `NpzStore`, or a `ZarrStore`. By default they stay in memory.
         resume: Whether to go on with the run that the store holds. If not, a store that holds one is refused.

@@ -17,7 +17,7 @@ from ..stores._memory_store import MemoryStore
 class FrameWriter:
     """Collects frames into blocks of a fixed number and writes these, and checkpoints, in the order they come.
 
-    What belongs into a block that is not full yet is part of every checkpoint, so that a run that goes on from one
+    What belongs into a block that is not full yet is part of every checkpoint, so that a run resumed from one
     writes the same blocks as one that was never interrupted. The store gets it with each checkpoint as well, for who
     reads a run that is under way.
 
@@ -62,7 +62,7 @@ class FrameWriter:
         self._send(lambda: self._take(values, valid, ids))
 
     def checkpoint(self, number: int, carried: PyTree) -> None:
-        """Writes a checkpoint of what the run goes on from and all frames so far, and removes all but the last two."""
+        """Writes a checkpoint of what the run resumes from and all frames so far, and removes all but the last two."""
         if self._checkpoints is None:
             return
         if not self._hosts.several:

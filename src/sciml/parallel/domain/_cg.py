@@ -75,19 +75,19 @@ def cg(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions) -> L
 
     def forward(consts, b):
         found = _iterate(lambda x: program(consts, x), b, options)
-        return found, _Kept(consts, found.value, tuple(map(vma_of, consts)))
+        return found, _Residuals(consts, found.value, tuple(map(vma_of, consts)))
 
-    def backward(kept, cotangent):
-        consts, x = kept.consts, kept.x
+    def backward(residuals, cotangent):
+        consts, x = residuals.consts, residuals.x
         b_bar = _iterate(lambda x: program(consts, x), cotangent.value, options).value
         _, pull = jax.vjp(lambda consts: jax.tree.map(jnp.negative, program(consts, x)), consts)
-        return list(map(_summed, pull(b_bar)[0], kept.axes)), b_bar
+        return list(map(_summed, pull(b_bar)[0], residuals.axes)), b_bar
 
     solve.defvjp(forward, backward)
     return solve(consts, b)
 
 
-class _Kept(eqx.Module):
+class _Residuals(eqx.Module):
     """What the pullback needs; a loop around it may have promoted what was the same on all devices."""
 
     consts: list[Any]

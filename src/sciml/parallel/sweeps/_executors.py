@@ -29,7 +29,7 @@ def run_here(executable: Executable, numbers: Iterable[int], batch: BatchOf) -> 
         executable.compile(batch(numbers[0]), len(numbers))
     for position, number in enumerate(numbers):
         in_flight.append((number, executable.run(position % len(executable.groups), batch(number))))
-        # one block more than there are devices is dispatched before the first is fetched, so that none is idle meanwhile
+        # one block more than there are devices is dispatched before the first is fetched, so that none is idle
         if len(in_flight) > len(executable.groups):
             number, result = in_flight.popleft()
             yield number, to_numpy(result)

@@ -56,7 +56,7 @@ def to_dataset(result: Any, axes: Axes) -> Any:
 
 
 def _named(tree: Any, alone: str) -> dict[str, np.ndarray]:
-    """Returns the arrays of a PyTree by the way to them, with points between."""
+    """Returns the arrays of a PyTree by their paths, with points between."""
     found = {}
     for path, x in jax.tree_util.tree_leaves_with_path(tree):
         if is_array(x) and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):

@@ -14,7 +14,7 @@ from ._stops import Stops
 
 
 class Carry(NamedTuple):
-    """What a run goes on from.
+    """What a run resumes from.
 
     Attributes:
         member: Of each member.

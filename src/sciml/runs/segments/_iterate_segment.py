@@ -17,7 +17,7 @@ from ._stops import Stops
 
 
 class IterateState(NamedTuple):
-    """What a run goes on from.
+    """What a run resumes from.
 
     Attributes:
         state: The state.

@@ -31,7 +31,7 @@ from ._stops import Stops
 
 
 class MemberState(NamedTuple):
-    """What a member goes on from.
+    """What a member resumes from.
 
     Attributes:
         state: The integration's state.
