@@ -44,7 +44,7 @@ def make_domain(**axes: int) -> parallel.Domain:
     """Fields on the grid, zero at the walls, over a mesh of these sizes."""
     count = int(np.prod(list(axes.values())))
     mesh = parallel.mesh(member=1, devices=jax.devices()[:count], **axes)
-    return parallel.Domain(("x", "y"), boundaries=Boundaries(GRID, Dirichlet(0.0)), mesh=mesh)
+    return parallel.Domain(("x", "y"), boundary=Boundaries(GRID, Dirichlet(0.0)), mesh=mesh)
 
 
 def wave(domain: parallel.Domain, steps: int = STEPS):

@@ -6,6 +6,7 @@ What most programs need, and the packages that hold the rest.
 - `simulate` a long run, in segments that go to disk.
 - `steady_state`: where a model is at rest.
 - `fit` a model to data.
+- `Progress`: what `progress=` of long work is called with.
 - `checkpointed_scan`: any loop, with the memory of its gradient chosen.
 - `models`: vector fields; `AbstractModel` and `parameter` to write your own.
 - `spatial`: grids, boundary conditions and operators on fields.
@@ -34,6 +35,7 @@ from ._model import (
     AbstractSplit as AbstractSplit,
 )
 from ._parameters import parameter as parameter, with_dtype as with_dtype
+from ._progress import Progress as Progress
 from ._status import SolveError as SolveError, Status as Status
 from .solvers import (
     Backsolve as Backsolve,

@@ -31,6 +31,7 @@ class Status(enum.IntEnum):
     inconsistent_start = 5
     singular = 6
     invalid_argument = 7
+    stagnated = 8
 
     @property
     def message(self) -> str:
@@ -58,7 +59,7 @@ _MESSAGES = {
     ),
     Status.diverged: (
         "The iteration did not converge. There may be no solution near the start: start elsewhere, loosen the "
-        "tolerances or allow more steps."
+        "tolerances or allow more steps. Conjugate gradients also need an operator that is symmetric and definite."
     ),
     Status.inconsistent_start: (
         "No initial values were found that satisfy the algebraic equations. Give a better guess of the algebraic "
@@ -74,6 +75,11 @@ _MESSAGES = {
         "one, `dt` must have the sign of t1 - t0 and be no longer than the method is stable for "
         "(`sciml.solvers.stability`), `rtol` must be at least twice the dtype's precision, `atol` not negative, and "
         "all of them finite. What was asked for outside or out of order is NaN."
+    ),
+    Status.stagnated: (
+        "The residual no longer falls, although it is larger than the tolerance: rounding does not allow a smaller one, "
+        "or the linear system has no solution. Loosen `rtol` to what was reached, compute in float64, or give a "
+        "right-hand side in the range of the operator."
     ),
 }
 

@@ -284,7 +284,7 @@ def test_a_split_field_with_its_gradient(name):
     shape = (16, 6)
     conditions = Boundaries(Grid(shape), {"x-": Dirichlet(0.3), "x+": Neumann(0.1), "y": Periodic()})
     domain = parallel.Domain(
-        ("x", None), boundaries=conditions, mesh=parallel.mesh(member=1, x=4, devices=jax.devices()[:4])
+        ("x", None), boundary=conditions, mesh=parallel.mesh(member=1, x=4, devices=jax.devices()[:4])
     )
     split, state, params, _ = case(name, 2, "mixed", shape=shape)
     whole = StencilUpdate(split.fn, fields=split.fields, boundary=conditions)

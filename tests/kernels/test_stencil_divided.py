@@ -31,7 +31,7 @@ def setting(name, kind, axes=("x", None), dtype=None):
     boundaries = Boundaries(Grid(SHAPE), SIDES[kind])
     count = {2: {"x": 4}, 4: {"x": 2, "y": 2}}[2 * sum(map(bool, axes))]
     mesh = parallel.mesh(member=1, **count, devices=jax.devices()[:4])
-    domain = parallel.Domain(axes, boundaries=boundaries, mesh=mesh)
+    domain = parallel.Domain(axes, boundary=boundaries, mesh=mesh)
     dtype = dtype or jnp.result_type(float)
     u, v, c = (field(SHAPE, dtype, seed) for seed in range(3))
     one = gray_scott() if name == "gray_scott" else acoustic(2, 2)
@@ -165,7 +165,7 @@ def test_kernels_on_blocks_lower_with_all_checks(kernel, platform, call):
 def test_models_on_a_field_that_is_divided(name, sides, axes, machine):
     """Methods of several stages, with as many layers as all of them read."""
     domain, _, _, (u, v), _, _ = setting("gray_scott", sides, axes, jnp.float32)
-    grid = domain.boundaries.grid
+    grid = domain.boundary.grid
 
     def run(boundary, impl):
         def end(rate, y):
@@ -183,7 +183,7 @@ def test_models_on_a_field_that_is_divided(name, sides, axes, machine):
         return jax.shard_map(run(domain, f"interpret_{machine}"), mesh=domain.mesh, **specs)(rate, y)
 
     rate, y = jnp.float32(0.02), jnp.stack((u, v))
-    expected = jax.jit(run(domain.boundaries, "xla"))(rate, y)
+    expected = jax.jit(run(domain.boundary, "xla"))(rate, y)
     found = jax.jit(of_blocks)(rate, y)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * jnp.max(jnp.abs(expected)))
 

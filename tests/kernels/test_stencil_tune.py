@@ -118,7 +118,7 @@ def test_the_transpose_takes_what_was_tuned(cache, timed, monkeypatch):
 
 def test_blocks_of_a_field_that_is_divided_take_what_was_tuned_for_their_size(cache, timed):
     mesh = parallel.mesh(member=1, x=2, devices=jax.devices()[:2])
-    domain = parallel.Domain(("x",), boundaries=Boundaries(Grid((600,)), Dirichlet(0.0)), mesh=mesh)
+    domain = parallel.Domain(("x",), boundary=Boundaries(Grid((600,)), Dirichlet(0.0)), mesh=mesh)
 
     def chosen_for_blocks():
         def look(u):  # anew each time, since JAX knows again what it has traced

@@ -29,7 +29,7 @@ if __name__ == "__main__":
     folder, kind, *after = sys.argv[1:]
     reports = 0
 
-    def progress(done, total):
+    def progress(_):
         global reports
         reports += 1
         if after and reports == int(after[0]):

@@ -1,6 +1,7 @@
 """Stores that need packages of their own."""
 
 import errno
+import itertools
 import logging
 import os
 import re
@@ -12,6 +13,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import sciml
+from sciml import verify
 from sciml.runs import WallTime, _prepare, load
 from sciml.stores import OrbaxStore, StoreError, ZarrStore
 
@@ -41,6 +43,8 @@ def test_zarr(tmp_path, monkeypatch):
     assert group["values.x"].shape == (61, 2) and group["values.x"].chunks[0] == whole.store.read_manifest()["block"]
     np.testing.assert_array_equal(group["time"][:], whole.ts)
 
+    count = itertools.count()
+    verify.check_store(lambda: ZarrStore(tmp_path / str(next(count))), reopen=lambda store: ZarrStore(store.path))
     store = ZarrStore(tmp_path / "any")
     store.put(2, {"a": np.arange(3)})
     store.put(0, {"a": np.arange(3) + 10})

@@ -251,7 +251,7 @@ def test_fields_have_the_coordinates_of_their_grid(tmp_path):
 def test_a_run_that_is_being_written_can_be_read(tmp_path):
     seen = []
 
-    def look(done, total):
+    def look(progress):
         found = load(tmp_path)
         assert not found.finished and (len(found) == 0 or found.values.shape == (len(found), 2))
         seen.append(len(found))
@@ -315,7 +315,7 @@ def test_a_full_disk_and_an_unwritable_folder(tmp_path, monkeypatch):
 def test_progress(capsys, tmp_path):
     seen = []
     options = dict(t0=0.0, t1=1.0, dt=0.01, segment_steps=10)
-    sciml.simulate(decay, jnp.ones(1), progress=lambda done, total: seen.append((done, total)), **options)
+    sciml.simulate(decay, jnp.ones(1), progress=lambda p: seen.append((p.done, p.total)), **options)
     assert len(seen) == 10 and seen == sorted(seen) and seen[-1] == (1.0, 1.0)
     sciml.simulate(decay, jnp.ones(1), **options)
     *earlier, last = capsys.readouterr().err.split("\r")

@@ -1,6 +1,7 @@
 """Files that are whole or absent, whatever happens to their writer."""
 
 import errno
+import itertools
 import os
 import pathlib
 import re
@@ -17,9 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import sciml
+from sciml import verify
 from sciml.stores import NpzStore, StoreError, _atomic
 from sciml.stores._fingerprint import Fingerprint, fingerprint
 from sciml.stores._manifest import open_run
+from sciml.stores._memory_store import MemoryStore
 
 pytestmark = pytest.mark.x64
 
@@ -49,25 +53,54 @@ def bits(x):
     return x.dtype, x.shape, x.tobytes()
 
 
-def test_a_block_comes_back_as_it_was(tmp_path):
-    store = NpzStore(tmp_path / "deep" / "run")
-    assert store.numbers() == [] and not store.has(4)
+def test_a_store_keeps_the_contract(tmp_path):
+    count = itertools.count()
+    folders = lambda: NpzStore(tmp_path / "deep" / str(next(count)))  # noqa: E731
+    verify.check_store(folders, tree=TREE, reopen=lambda store: NpzStore(store.path))
+    verify.check_store(MemoryStore, tree=TREE)
+
+
+def test_names_and_modules(tmp_path):
+    store = NpzStore(tmp_path)
     store.put(4, TREE)
-    store.put(11, TREE)
-    assert store.numbers() == [4, 11] and store.has(4)
-    back = store.get(4, TREE)
-    assert jax.tree.structure(back) == jax.tree.structure(TREE)
-    assert list(map(bits, jax.tree.leaves(back))) == list(map(bits, jax.tree.leaves(TREE)))
-    named = store.get(4)
-    assert set(named) == {"u", "nested/0", "nested/1/0", "nested/1/1", "half", "file", "key", "keys", "complex"}
+    assert set(store.get(4)) == {"u", "nested/0", "nested/1/0", "nested/1/1", "half", "file", "key", "keys", "complex"}
     assert isinstance(store.get(4, TREE)["u"], np.ndarray)
-    store.remove(4)
-    store.remove(4)
-    assert store.numbers() == [11]
     store.put(0, Layer(np.ones(2)))
     assert store.get(0, Layer(np.zeros(2))).weight.tolist() == [1, 1]
     store.put(1, np.ones(3))
     assert store.get(1).shape == (3,)
+    with pytest.raises(ValueError, match="Two arrays would both be stored as `a_b`"):
+        store.put(2, {"a_b": np.ones(1), "a/b": np.ones(1)})
+
+
+@pytest.mark.parametrize(
+    "rule, change",
+    [
+        ("`numbers` of blocks put", {"numbers": lambda self: list(self._blocks)}),
+        ("`get` of a block that is not there", {"get": lambda self, number, like=None: None}),
+        (
+            "put twice",
+            {"put": lambda self, number, tree: number in self._blocks or MemoryStore.put(self, number, tree)},
+        ),
+        ("same bits", {"get": lambda self, n, like=None: jax.tree.map(abs, MemoryStore.get(self, n, like))}),
+        ("`remove` takes one block away", {"remove": lambda self, number: None}),
+        ("manifest comes back", {"write_manifest": lambda self, manifest: setattr(self, "_manifest", {})}),
+    ],
+)
+def test_a_store_that_breaks_the_contract(rule, change):
+    store = type("Store", (MemoryStore,), change)
+    with pytest.raises(AssertionError, match=rule):
+        verify.check_store(store, tree={"u": -np.arange(6.0).reshape(2, 3), "v": np.ones(2)})
+
+
+def test_a_run_in_a_store_that_is_no_folder():
+    store = type("Store", (MemoryStore,), {})()
+    options = dict(t0=0.0, t1=1.0, dt=0.1, save_every=0.5, progress=False)
+    run = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), store=store, **options)
+    again = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), store=store, **options)
+    assert len(run) == 3 and np.array_equal(run.values, again.values)
+    with pytest.raises(StoreError, match="is no folder"):
+        store.path  # noqa: B018
 
 
 def test_a_block_of_another_shape_is_refused(tmp_path):

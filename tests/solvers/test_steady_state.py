@@ -138,3 +138,10 @@ def test_bad_input():
         sciml.steady_state(lambda t, y, args: 1j - y, jnp.zeros(1, complex))
     with pytest.raises(TypeError, match="solver"):
         by_root(rates(), solver=sciml.solvers.Rodas5P())
+
+
+def test_where_a_rate_is_smallest_and_not_zero_is_no_steady_state():
+    """There a least-squares solver would stop; `optimistix.root_find` also looks at the rate itself."""
+    for solver in (None, optx.Dogleg(rtol=1e-3, atol=1e-3), optx.BFGS(rtol=1e-3, atol=1e-3)):
+        none = sciml.steady_state(lambda t, y, args: 1.0 + y**2, jnp.full(1, 0.3), solver=solver, throw=False)
+        assert none.status == sciml.Status.diverged and jnp.isnan(none.ys).all()

@@ -80,7 +80,7 @@ def run_blocks(
         params: Arrays with a leading axis of `n`.
         shared: A PyTree of arrays, the same for all members.
         n: The number of members.
-        block: The number of members that run together.
+        block: The number of members of a block, which run side by side.
         mesh: The devices; None to run on the spot.
     """
     devices = 1 if mesh is None else mesh.shape[MEMBER]

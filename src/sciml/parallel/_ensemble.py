@@ -7,11 +7,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
+from .._checks import concrete
+from .._status import raise_for_status
 from ._blocks import check_block, run_blocks, split_static
+from ._member_status import status_of
 from ._mesh import MEMBER, choose_mesh
-from ._per_device import can_run_apart, run_apart
+from ._per_device import can_run_per_device, run_per_device
 from .members._pytree import count_members, expand, is_array
 
 
@@ -22,6 +25,7 @@ def ensemble(
     *,
     mesh: Mesh | AbstractMesh | None = None,
     block: int | None = None,
+    throw: bool = False,
 ) -> PyTree:
     r"""Runs `fn` for every member, spread over the devices: $y_i = f(p_i, s)$.
 
@@ -38,12 +42,12 @@ def ensemble(
         fn: What to run: `fn(one_members_params)`, or `fn(one_members_params, shared)` where `shared`
             is given. May return any PyTree; what is not an array or a number in it (functions,
             strings) is returned as it is.
-        params: The members: a PyTree of arrays with a leading axis of length `n`, or a `Grid`.
+        params: The members: a PyTree of arrays with a leading axis of length `n`, or a `ParameterGrid`.
             Random keys, typed or raw, are arrays too.
         shared: What all members have in common, a PyTree.
         mesh: The devices, from `sciml.parallel.mesh`; the mesh set by `jax.set_mesh`, or else all
             devices by default. Only its axis "member" is used; `fn` may use the others.
-        block: How many members run together. By default `n` over the number of devices, rounded up:
+        block: How many members run side by side. By default `n` over the number of devices, rounded up:
             the fastest, but the last bit of a result then depends on the number of devices. Give a
             number to get the same bits from any number of devices: called from Python, every device
             then runs one program for a single device, block by block. Inside `jax.jit` or `jax.grad`
@@ -51,6 +55,8 @@ def ensemble(
             program for one device is compiled through other passes and may differ in the last bit.
             Smaller blocks also take less memory, and so does their gradient: it runs each block once more,
             and keeps what one block needs. Some hundreds of members are a good block on a CPU.
+        throw: Whether to raise an error if a member failed: by the status of the `Solution` that it returned, or where
+            it returned none, by NaN and infinite numbers, as in `sweep`. Under a transformation look at these yourself.
 
     Returns:
         What `fn` returns, every array with a leading axis of length `n`.
@@ -59,6 +65,7 @@ def ensemble(
         ValueError: If `params` is empty or its leaves' leading axes differ, if `block` is not
             positive, or if the mesh has no axis "member" or is not the one in use.
         TypeError: If `fn` cannot be called, or `block` is not an integer.
+        SolveError: If a member failed and `throw` is set.
 
     Example:
         ```python
@@ -75,12 +82,21 @@ def ensemble(
     """
     if not callable(fn):
         raise TypeError(f"`ensemble`: `fn` must be callable, got {type(fn).__name__}.")
+    out = _run(fn, params, shared, mesh, block)
+    if throw:
+        status = _status(*eqx.partition(out, is_array))
+        if concrete(status):
+            raise_for_status(status, where="ensemble")
+    return out
+
+
+def _run(fn: Callable[..., PyTree], params: PyTree, shared: PyTree, mesh: Any, block: int | None) -> PyTree:
     n = count_members(params, where="ensemble")
     chosen = choose_mesh(mesh, where="ensemble")
     if block is not None:
         block = check_block(block, where="ensemble")
-        if chosen is not None and can_run_apart(chosen):
-            out = run_apart(fn, params, shared, n=n, block=block, mesh=chosen)
+        if chosen is not None and can_run_per_device(chosen):
+            out = run_per_device(fn, params, shared, n=n, block=block, mesh=chosen)
             if out is not None:
                 return out
     size = -(-n // (1 if chosen is None else chosen.shape[MEMBER])) if block is None else block
@@ -103,3 +119,14 @@ def _ensemble(fn: Any, params: Any, shared: Any, n: int, block: int, mesh: Any) 
     params = jax.tree.map(jnp.asarray, params)
     out = run_blocks(member, params, common, n=n, block=block, mesh=mesh)
     return eqx.combine(out, static)
+
+
+@eqx.filter_jit
+def _status(arrays: PyTree, static: Any) -> Array:
+    """Returns a code of every member, from what they returned."""
+
+    def one(arrays):
+        returned = eqx.combine(arrays, static)
+        return status_of(returned, returned)
+
+    return jax.vmap(one)(arrays)

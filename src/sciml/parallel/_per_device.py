@@ -29,7 +29,7 @@ def is_tracing() -> bool:
         return True
 
 
-def can_run_apart(mesh: Mesh | AbstractMesh) -> bool:
+def can_run_per_device(mesh: Mesh | AbstractMesh) -> bool:
     """Whether the call comes from Python and uses devices of this process."""
     if is_tracing():
         return False
@@ -37,10 +37,10 @@ def can_run_apart(mesh: Mesh | AbstractMesh) -> bool:
     return all(device.process_index == jax.process_index() for device in mesh.devices.flat)
 
 
-def run_apart(
+def run_per_device(
     fn: Callable, params: PyTree, shared: PyTree, *, n: int, block: int, mesh: Mesh | AbstractMesh
 ) -> PyTree | None:
-    """Runs `fn` for `n` members in blocks; None where it returns typed random keys, which cannot be put together."""
+    """Runs `fn` for `n` members in blocks; None where it returns typed random keys, which cannot be assembled."""
     mesh = mesh if isinstance(mesh, Mesh) else jax.sharding.get_mesh()
     groups = member_groups(mesh)
     slabs = -(-n // (block * len(groups)))
@@ -49,9 +49,9 @@ def run_apart(
     common = [put((fn, shared), group) for group in groups[: -(-count // slabs)]]
     blocks: list[list[Any]] = [[] for _ in groups]
     static = None
-    for turn in range(slabs):
+    for slab in range(slabs):
         for at, group in enumerate(groups):
-            number = at * slabs + turn
+            number = at * slabs + slab
             if number >= count:
                 continue
             ids = np.minimum(np.arange(number * block, (number + 1) * block), n - 1)

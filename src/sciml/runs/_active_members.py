@@ -14,7 +14,7 @@ _FEWEST = 16  # lanes; fewer are not worth another compilation
 class ActiveMembers:
     """Which members are in the lanes, in the order of their numbers, and the last state of all.
 
-    When at most half of the lanes hold a member that still runs, these members move together into fewer lanes.
+    When at most half of the lanes hold a member that still runs, these members move into fewer lanes.
     Whether they do depends on the segment's own input alone, so that a run that was interrupted does the same.
 
     Args:
@@ -43,6 +43,7 @@ class ActiveMembers:
         if 2 * lanes > len(self.ids):
             return
         self._store(self.carry.member, self.ids)
+        # a stable sort puts those that run first; where they do not fill the lanes, some that are done fill them up
         kept = np.sort(np.argsort(done, kind="stable")[:lanes])
         self._choose(self.ids[kept], self.carry.reached)
 

@@ -1,11 +1,11 @@
-"""The host loop of a run: one segment after another, the next one dispatched before the last is looked at."""
+"""The host loop of a run: segment after segment, the next one dispatched before the results of the last are read."""
 
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._progress import Report
 from ..stores._atomic import StoreError
 from ..stores._hosts import Hosts
 from ._active_members import ActiveMembers
@@ -15,7 +15,7 @@ from ._writer import FrameWriter
 from .segments._abstract import AbstractSegment, Carry, Info
 
 
-class Outcome(NamedTuple):
+class DriveResult(NamedTuple):
     """How a call of a run ended.
 
     Attributes:
@@ -29,8 +29,8 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-class _Flight(NamedTuple):
-    """A segment on its way: what it returns, and the members in its lanes."""
+class _InFlight(NamedTuple):
+    """A segment that has been launched: what it returns, and the members in its lanes."""
 
     frames: Any
     info: Any
@@ -45,8 +45,8 @@ def drive(
     *,
     number: int,
     checkpoint_every: float,
-    report: Callable[[float, Info], None],
-) -> Outcome:
+    report: Report,
+) -> DriveResult:
     """Runs until every member is done, or the wall time is used up.
 
     Args:
@@ -54,39 +54,42 @@ def drive(
         active_members: The members, and what they go on from.
         writer: Takes frames and checkpoints.
         hosts: The processes that the run spans.
-        number: Of the checkpoint that the run goes on from.
+        number: Of the checkpoint that the run resumes from.
         checkpoint_every: Seconds between two checkpoints.
-        report: Called after each segment with the time that the slowest member has reached, since the start.
+        report: Called after each segment with what has passed for the slowest member since the start.
     """
     began = saved = time.perf_counter()
-    flight, safe = None, True
+    in_flight, safe = None, True
     here, ids = active_members.carry, active_members.ids
     info = segment.info(here)
     done = _done(segment, info)
     try:
-        while flight is not None or not np.all(done):
+        while in_flight is not None or not np.all(done):
             now = time.perf_counter()
-            ending = flight is not None and now - began >= segment.stops.seconds
-            ending, due, broken = hosts.agree(ending, now - saved >= checkpoint_every, writer.failed)
+            time_is_up = in_flight is not None and now - began >= segment.stops.seconds
+            time_is_up, due, broken = hosts.agree(time_is_up, now - saved >= checkpoint_every, writer.failed)
             if broken and not hosts.leads:
                 raise StoreError("Process 0, which writes the frames, could not; its error says why.")
-            launched = None if ending else _launch(segment, active_members, hosts)
-            if flight is not None:
-                safe = False
-                info = Info(*map(np.asarray, flight.info))
-                writer.put(flight.frames.values, flight.frames.valid, flight.ids)
+            # the device works on the next segment while the host reads the last, so that it does not wait for the
+            # host; if the last turns out to have been the end, what is launched here is dropped
+            launched = None if time_is_up else _launch(segment, active_members, hosts)
+            if in_flight is not None:
+                safe = False  # frames are handed over, but the carry that follows them is not in place yet
+                info = Info(*map(np.asarray, in_flight.info))
+                writer.put(in_flight.frames.values, in_flight.frames.valid, in_flight.ids)
                 done = _done(segment, info)
-                report(_slowest(info, done), info)
-                if flight.ids is not None and active_members.ids is not None:
-                    done = done[np.searchsorted(flight.ids, active_members.ids)]
+                _report(report, info, done)
+                # lanes may have been compacted between the segment that is read and the one that is launched
+                if in_flight.ids is not None and active_members.ids is not None:
+                    done = done[np.searchsorted(in_flight.ids, active_members.ids)]
                 number, here, ids, safe = number + 1, active_members.carry, active_members.ids, True
-                if ending or np.all(done) or due:
+                if time_is_up or np.all(done) or due:
                     saved = time.perf_counter()
                     writer.checkpoint(number, payload(active_members.all(here, ids), ids))
-                if ending or np.all(done):
+                if time_is_up or np.all(done):
                     break
             assert launched is not None  # the loop ends otherwise
-            active_members.carry, flight = launched
+            active_members.carry, in_flight = launched
             active_members.compact(done)
     except KeyboardInterrupt:
         if safe and not hosts.several:  # the processes may be at different places
@@ -94,14 +97,14 @@ def drive(
         raise
     finally:
         writer.close()
-    return Outcome(active_members.all(here, ids), bool(np.all(done)), time.perf_counter() - began)
+    return DriveResult(active_members.all(here, ids), bool(np.all(done)), time.perf_counter() - began)
 
 
-def _launch(segment: AbstractSegment, active_members: ActiveMembers, hosts: Hosts) -> tuple[Carry, _Flight]:
+def _launch(segment: AbstractSegment, active_members: ActiveMembers, hosts: Hosts) -> tuple[Carry, _InFlight]:
     carry, frames, info = segment.advance(active_members.inputs, active_members.carry)
     carry = laid_out_like(carry, active_members.carry)
     frames, info = hosts.whole((frames, info))
-    return carry, _Flight(frames, info, active_members.ids)
+    return carry, _InFlight(frames, info, active_members.ids)
 
 
 def _done(segment: AbstractSegment, info: Info) -> np.ndarray:
@@ -111,6 +114,11 @@ def _done(segment: AbstractSegment, info: Info) -> np.ndarray:
     if index < segment.saves:  # the last step may hold more saved times than a segment has slots
         over = over & (elapsed < segment.host_elapsed[index])
     return np.asarray(over | (np.asarray(info.cause) != 0))
+
+
+def _report(report: Report, info: Info, done: np.ndarray) -> None:
+    steps = int(np.sum(info.accepted)) + int(np.sum(info.rejected))
+    report(_slowest(info, done), failed=int(np.count_nonzero(info.status)), steps=steps)
 
 
 def _slowest(info: Info, done: np.ndarray) -> float:

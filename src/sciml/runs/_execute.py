@@ -1,13 +1,14 @@
-"""Runs segments under a store, or in memory, and hands back what came of it."""
+"""Runs segments under a store, or in memory, and returns the results."""
 
 import os
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from .._progress import ProgressOption, reporting
 from ..stores._abstract import AbstractStore
+from ..stores._atomic import StoreError
 from ..stores._fingerprint import fingerprint
 from ..stores._hosts import hosts_of
 from ..stores._manifest import open_run
@@ -17,11 +18,10 @@ from ._active_members import ActiveMembers
 from ._drive import drive
 from ._frames import Frames
 from ._prepare import frame_of, frames_per_block
-from ._progress import reporting
-from ._resume import Point, last_point
+from ._resume import ResumePoint, last_resume_point
 from ._run import Run
 from ._sharding import settle
-from ._summary import ending, summary
+from ._summary import attributes_of, summary
 from ._writer import FrameWriter
 from .segments._abstract import AbstractSegment, Carry
 from .segments._in_axes import Inputs
@@ -40,7 +40,7 @@ def execute(
     resume: bool,
     checkpoint_every: float,
     checkpoints: AbstractStore | None,
-    progress: bool | Callable[[float, float], Any],
+    progress: ProgressOption,
     throw: bool,
 ) -> Run:
     """Runs segments from the start, or from the last checkpoint, to the end.
@@ -77,21 +77,25 @@ def execute(
     on_disk = not isinstance(store, MemoryStore)
     point = None
     if on_disk:
-        found = fingerprint(**depends_on, sizes={"steps": segment.steps, "frames": segment.slots, "block": block})
+        found = fingerprint(
+            **depends_on, sizes={"steps": segment.segment_steps, "frames": segment.slots, "block": block}
+        )
+        # sizes follow from the state and the version: where these differ too, they are what the error names
         found.parts["sizes"] = found.parts["sizes"]._replace(follows=True)
         info = {"block": block, "members": inputs.members, "frames": len(ts), "space": space}
         hosts.lead(lambda: open_run(store, found, info, kind=name, resume=resume))
-        point = last_point(checkpoints, start, frame, inputs.members)
+        point = last_resume_point(checkpoints, start, frame, inputs.members)
     if point is None:
-        point = Point(0, start, None, 0, None)
+        point = ResumePoint(0, start, None, 0, None)
     active_members = ActiveMembers(inputs, point.carry, point.ids)
     writer = FrameWriter(
-        store, checkpoints, block=block, ts=ts, members=inputs.members, done=point.frames, pending=point.held,
+        store, checkpoints, block=block, ts=ts, members=inputs.members, done=point.frames, pending=point.pending,
         hosts=hosts,
     )  # fmt: skip
     shown = progress if hosts.leads or callable(progress) else False
-    with reporting(shown, segment, active_members.carry, name=name) as report:
-        outcome = drive(
+    span, reached = segment.host_span.item(), float(np.min(segment.info(active_members.carry).elapsed))
+    with reporting(shown, span, unit=segment.unit, name=name, done=reached) as report:
+        result = drive(
             segment,
             active_members,
             writer,
@@ -101,9 +105,11 @@ def execute(
             report=report,
         )
     frames = Frames(store, writer.frames, block, frame)
-    run = Run(frames, store, inputs.members, space=space, ts=ts[: writer.frames], **ending(segment, inputs, outcome))
+    run = Run(
+        frames, store, inputs.members, space=space, ts=ts[: writer.frames], **attributes_of(segment, inputs, result)
+    )
     if on_disk:
-        hosts.lead(lambda: store.write_manifest({**(store.read_manifest() or {}), "ending": summary(run)}))
+        hosts.lead(lambda: store.write_manifest({**(store.read_manifest() or {}), "summary": summary(run)}))
     return run.raise_if_failed() if throw else run
 
 
@@ -116,6 +122,14 @@ def _stores(store: Any, checkpoints: Any) -> tuple[AbstractStore, AbstractStore 
         store = NpzStore(store)
     if not isinstance(store, AbstractStore):
         raise TypeError(f"`store` must be a path or a store such as `sciml.stores.NpzStore(path)`, but is {store!r}.")
-    if checkpoints is None:
-        checkpoints = NpzStore(pathlib.Path(store.path) / "checkpoints", prefix="checkpoint")
+    if checkpoints is None and (folder := _folder_of(store)) is not None:
+        checkpoints = NpzStore(folder / "checkpoints", prefix="checkpoint")
     return store, checkpoints
+
+
+def _folder_of(store: AbstractStore) -> pathlib.Path | None:
+    """Returns the folder of a store, or None where it has none."""
+    try:
+        return pathlib.Path(store.path)
+    except StoreError:
+        return None

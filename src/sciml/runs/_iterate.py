@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._checks import check_count, check_key
+from .._progress import ProgressOption, check_progress
 from .._types import IntScalarLike, Key
 from ..stores._abstract import AbstractStore
 from ._execute import execute
 from ._prepare import check_concrete, sizes_of
-from ._progress import check_progress
 from ._run import Run
 from .segments._in_axes import read_axes
 from .segments._iterate_segment import StepSegment
@@ -24,7 +24,7 @@ from .segments._stops import SteadyState, read_stops
 def iterate(
     step: Callable[..., PyTree],
     state: PyTree,
-    steps: IntScalarLike,
+    n_steps: IntScalarLike,
     *,
     key: Key | None = None,
     save_every: IntScalarLike | None = None,
@@ -35,24 +35,24 @@ def iterate(
     checkpoint_every: float = 60.0,
     checkpoints: AbstractStore | None = None,
     segment_steps: IntScalarLike | None = None,
-    progress: bool | Callable[[float, float], Any] = True,
+    progress: ProgressOption = True,
     throw: bool = True,
 ) -> Run:
     r"""Takes many steps of your own, $s_{n+1} = \mathrm{step}(s_n, k_n)$, as `simulate` takes those of a solver.
 
     For Monte Carlo chains, cellular automata, lattice models, and whatever else advances by a function. Frames, the
-    checkpoints, the way a run goes on after a crash with the same bits, and the bar are those of `simulate`. Step $n$
+    checkpoints, the way a run resumes after a crash with the same bits, and the bar are those of `simulate`. Step $n$
     gets the key $k_n =$ `jax.random.fold_in(key, n)`, so that neither segments nor interruptions show in the results.
 
     Args:
         step: `step(state, key)`, or `step(state)` without `key`: returns the next state, a PyTree like `state`.
         state: The initial state, a PyTree of arrays of any dtype.
-        steps: The number of steps.
+        n_steps: The number of steps.
         key: A random key.
         save_every: The number of steps between two frames; the first is of the initial state. Without it there are no
             frames, and `Run.y` is the last state.
         output: `output(state)`: what to keep of a state, computed on the device; by default the state.
-        stop: What ends the run early, looked at at every frame: a function `stop(state) -> bool`,
+        stop: What ends the run early, checked at every frame: a function `stop(state) -> bool`,
             `sciml.runs.WallTime(seconds)`, or several in a list. NaN in the state always ends it.
         store: A folder for the frames, an `NpzStore`, or a `ZarrStore`. By default they stay in memory.
         resume: Whether to go on with the run that the store holds. If not, a store that holds one is refused.
@@ -60,7 +60,8 @@ def iterate(
         checkpoints: Where checkpoints go, if not beside the frames.
         segment_steps: The most steps between two looks of the host; by default few thousand for small states, fewer for
             large ones.
-        progress: Whether to show a bar with the time left, or a function to call as `progress(taken, steps)`.
+        progress: Whether to show a bar with the time left, or a function to call with a `sciml.Progress` after every
+            segment.
         throw: Whether to raise an error at the end if the run failed.
 
     Returns:
@@ -96,7 +97,7 @@ def iterate(
     if output is not None and not callable(output):
         raise TypeError(f"`iterate`: `output` must be callable as `output(state)`, but is {output!r}.")
     check_concrete((step, state, key), where="iterate")
-    steps = check_count(steps, "steps", "iterate")
+    n_steps = check_count(n_steps, "n_steps", "iterate")
     every = None if save_every is None else check_count(save_every, "save_every", "iterate")
     step = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, step)
     state = _check_state(state)
@@ -106,14 +107,20 @@ def iterate(
     stops = read_stops(stop, every is not None, form="stop(state)")
     if any(isinstance(one, SteadyState) for one in stops.traced):
         raise TypeError("`iterate`: `SteadyState` is for vector fields. Give a function `stop(state) -> bool`.")
-    saved = np.zeros(0, np.int64) if every is None else np.arange(0, steps + 1, every)
+    saved = np.zeros(0, np.int64) if every is None else np.arange(0, n_steps + 1, every)
     size = sum(x.nbytes for x in jax.tree.leaves(state))
     slots, most = sizes_of(size, len(saved))
     if segment_steps is not None:
         most = check_count(segment_steps, "segment_steps", "iterate")
-    elapsed = jnp.asarray(np.concatenate([saved, np.full(slots, steps)]), jnp.int32)
+    elapsed = jnp.asarray(np.concatenate([saved, np.full(slots, n_steps)]), jnp.int32)
     segment = StepSegment(
-        elapsed=elapsed, output=output, stops=stops, saves=len(saved), slots=slots, steps=most, keyed=key is not None
+        elapsed=elapsed,
+        output=output,
+        stops=stops,
+        saves=len(saved),
+        slots=slots,
+        segment_steps=most,
+        keyed=key is not None,
     )
     if every is not None:
         _check_output(state if output is None else jax.eval_shape(output, state))
@@ -121,7 +128,7 @@ def iterate(
         segment, read_axes(step, (), key, None), segment.start(state), saved,
         name="iterate",
         depends_on=dict(
-            step=step, state=state, steps=steps, key=key, save_every=every, output=output, stop=stops.traced,
+            step=step, state=state, n_steps=n_steps, key=key, save_every=every, output=output, stop=stops.traced,
             segment_steps=segment_steps,
         ),
         store=store, resume=resume, checkpoint_every=checkpoint_every, checkpoints=checkpoints, progress=progress,

@@ -53,7 +53,7 @@ def load(store: str | os.PathLike | AbstractStore) -> Run:
         "accepted": np.int32(0),
         "rejected": np.int32(0),
         "seconds": 0.0,
-    } | manifest.get("ending", {})
+    } | manifest.get("summary", {})
     found.pop("frames", None)
     for name in ("status", "accepted", "rejected"):
         found[name] = np.asarray(found[name], np.int32)

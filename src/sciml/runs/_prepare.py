@@ -115,23 +115,23 @@ def segment_of(
     steps: int | None,
     impl: str | None = None,
 ) -> SolveSegment:
-    """Returns the segment; its size depends on that of the states, so that a run that goes on has the same one."""
+    """Returns the segment; its size depends on that of the states, so that a resumed run has the same one."""
     saves = 0 if elapsed is None else len(elapsed)
     slots, most = sizes_of(sum(x.nbytes for x in jax.tree.leaves(y0)) * (members or 1), saves)
     steps = most if steps is None else steps
     span = abs(times.t1 - times.t0)
     block = 0 if impl is None else size_of(elapsed, float(span), abs(float(times.dt)), steps)
-    held = jnp.concatenate([jnp.asarray([] if elapsed is None else elapsed, span.dtype), jnp.full(slots, span)])
+    targets = jnp.concatenate([jnp.asarray([] if elapsed is None else elapsed, span.dtype), jnp.full(slots, span)])
     return SolveSegment(
         times=times,
-        elapsed=held,
+        elapsed=targets,
         tolerances=tolerances,
         plan=plan,
         output=output,
         stops=stops,
         saves=saves,
         slots=slots,
-        steps=steps,
+        segment_steps=steps,
         block=block,
         impl=impl if block > 1 else None,
     )

@@ -1,4 +1,4 @@
-"""Where a run goes on: from its start, or from the last whole checkpoint."""
+"""Where a run resumes: at its start, or at the last whole checkpoint."""
 
 from typing import NamedTuple
 
@@ -12,22 +12,22 @@ from ._sharding import read_like
 from .segments._abstract import Carry
 
 
-class Point(NamedTuple):
-    """From what a run goes on.
+class ResumePoint(NamedTuple):
+    """What a run resumes from.
 
     Attributes:
         number: Of the checkpoint; 0 for the start.
         carry: Of all members.
         ids: The members in the lanes, or None.
         frames: The number of frames so far.
-        held: Those of them that are in no full block, or None.
+        pending: Those of them that are in no full block, or None.
     """
 
     number: int
     carry: Carry
     ids: np.ndarray | None
     frames: int
-    held: PyTree
+    pending: PyTree
 
 
 def payload(carry: Carry, ids: np.ndarray | None) -> PyTree:
@@ -35,9 +35,9 @@ def payload(carry: Carry, ids: np.ndarray | None) -> PyTree:
     return {"carry": carry} if ids is None else {"carry": carry, "ids": np.asarray(ids, np.int64)}
 
 
-def last_point(
+def last_resume_point(
     checkpoints: AbstractStore | None, like: Carry, frame: PyTree | None, members: int | None
-) -> Point | None:
+) -> ResumePoint | None:
     """Returns the last point that a run can go on from; None where it must start.
 
     Args:
@@ -62,19 +62,21 @@ def last_point(
     return None
 
 
-def _read(checkpoints: AbstractStore, number: int, like: Carry, frame: PyTree | None, members: int | None) -> Point:
+def _read(
+    checkpoints: AbstractStore, number: int, like: Carry, frame: PyTree | None, members: int | None
+) -> ResumePoint:
     any_array = object()
     counts = checkpoints.get(number, {"frames": any_array, "leaves": any_array})
     leaves = [str(i) for i in range(int(counts["leaves"]))]
-    wanted = {"carried": payload(like, None), "held": dict.fromkeys(leaves, any_array)}
+    wanted = {"carried": payload(like, None), "pending": dict.fromkeys(leaves, any_array)}
     if members is not None:
         wanted["carried"]["ids"] = any_array
     found = checkpoints.get(number, wanted)
-    held = [np.asarray(found["held"][i]) for i in leaves]
-    return Point(
+    pending = [np.asarray(found["pending"][i]) for i in leaves]
+    return ResumePoint(
         number,
         read_like(found["carried"]["carry"], like),
         None if members is None else np.asarray(found["carried"]["ids"]),
         int(counts["frames"]),
-        jax.tree.unflatten(jax.tree.structure(frame), held) if held else None,
+        jax.tree.unflatten(jax.tree.structure(frame), pending) if pending else None,
     )

@@ -27,7 +27,7 @@ class Run:
         t_reached: The time up to which the solution is good, per member.
         accepted: The number of accepted steps, per member.
         rejected: The number of rejected steps, per member.
-        finished: Whether there is nothing left to do; otherwise the same call goes on.
+        finished: Whether there is nothing left to do; otherwise the same call resumes it.
         reason: Why the run ended, in a sentence.
         seconds: How long this call took, compilation included.
         store: Where the frames are.

@@ -1,6 +1,6 @@
 """Where the arrays of a run lie that is spread over devices: the same before every segment.
 
-XLA compiles a program for each layout of its arguments, and two programs may round differently. A run that goes on from
+XLA compiles a program for each layout of its arguments, and two programs may round differently. A run resumed from
 a checkpoint has the bits of one that was not interrupted only where both take every segment by the same program.
 """
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._checks import check_count, check_state
+from .._progress import ProgressOption, check_progress
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..kernels._use import asked
 from ..solvers._plan import default_solver
@@ -23,7 +24,6 @@ from ..stores._abstract import AbstractStore
 from . import _prepare
 from ._coordinates import space_of
 from ._execute import execute
-from ._progress import check_progress
 from ._run import Run
 from .segments._in_axes import read_axes, shared_limit
 from .segments._stops import read_stops
@@ -53,13 +53,13 @@ def simulate(
     segment_steps: IntScalarLike | None = None,
     max_steps: IntScalarLike | None = None,
     impl: str | None = None,
-    progress: bool | Callable[[float, float], Any] = True,
+    progress: ProgressOption = True,
     throw: bool = True,
 ) -> Run:
     r"""Solves an initial value problem that runs for long or whose solution is large, in segments.
 
     The steps are those of `solve`. After each segment frames go to disk while the next segment runs, and now and then
-    a checkpoint of all that the run goes on from. After a crash the same call goes on from the last checkpoint, and
+    a checkpoint of all that the run resumes from. After a crash the same call resumes from the last checkpoint, and
     what it writes has the same bits as if nothing had happened. `simulate` runs from Python; for gradients, or
     inside `jax.jit`, use `solve`.
 
@@ -85,8 +85,8 @@ def simulate(
         output: `output(t, y, args)`: what to keep of a state, computed on the device; by default the state.
         in_axes: For an ensemble, which of `(model, y0, args)` have members in their arrays' first axis, as in
             `jax.vmap`: `(None, 0, None)` for initial states, `(None, 0, 0)` for args too. A member that is done
-            leaves the loop, and when half have left, the others move together.
-        stop: What ends a member before `t1`, looked at at the saved times: a function `stop(t, y, args) -> bool`,
+            leaves the loop, and when half have left, the others go on over fewer lanes.
+        stop: What ends a member before `t1`, checked at the saved times: a function `stop(t, y, args) -> bool`,
             `sciml.runs.SteadyState()`, `sciml.runs.WallTime(seconds)`, or several in a list. NaN always ends one.
         store: A folder for the frames, an `NpzStore`, or a `ZarrStore`. By default they stay in memory.
         resume: Whether to go on with the run that the store holds. If not, a store that holds one is refused.
@@ -97,8 +97,8 @@ def simulate(
         max_steps: The limit on attempted steps of a member; by default there is none.
         impl: What runs the steps, as for `solve`: here models that are stencils have kernels, with fixed steps and one
             member, and all else runs by XLA.
-        progress: Whether to show a bar with the time left, or a function to call as `progress(elapsed, total)`
-            with the model's time since `t0`.
+        progress: Whether to show a bar with the time left, or a function to call with a `sciml.Progress` after every
+            segment, which counts the model's time since `t0`.
         throw: Whether to raise an error at the end if the run, or a member, failed.
 
     Returns:

@@ -5,25 +5,25 @@ from typing import Any
 import numpy as np
 
 from .._status import Status
-from ._drive import Outcome
+from ._drive import DriveResult
 from ._run import Run
 from .segments._abstract import AbstractSegment, Info
 from .segments._in_axes import Inputs
 
 
-def ending(segment: AbstractSegment, inputs: Inputs, outcome: Outcome) -> dict[str, Any]:
+def attributes_of(segment: AbstractSegment, inputs: Inputs, result: DriveResult) -> dict[str, Any]:
     """Returns the attributes of `Run` that tell how the run ended."""
-    info = segment.info(outcome.carry)
+    info = segment.info(result.carry)
     reached = segment.time_at(info.elapsed)
     return {
-        "y": segment.states(inputs, outcome.carry),
+        "y": segment.states(inputs, result.carry),
         "status": info.status,
         "t_reached": reached,
         "accepted": info.accepted,
         "rejected": info.rejected,
-        "finished": outcome.finished,
-        "seconds": outcome.seconds,
-        "reason": _reason(segment, outcome.finished, info),
+        "finished": result.finished,
+        "seconds": result.seconds,
+        "reason": _reason(segment, result.finished, info),
     }
 
 

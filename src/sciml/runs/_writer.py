@@ -17,7 +17,7 @@ from ..stores._memory_store import MemoryStore
 class FrameWriter:
     """Collects frames into blocks of a fixed number and writes these, and checkpoints, in the order they come.
 
-    What belongs into a block that is not full yet is part of every checkpoint, so that a run that goes on from one
+    What belongs into a block that is not full yet is part of every checkpoint, so that a run resumed from one
     writes the same blocks as one that was never interrupted. The store gets it with each checkpoint as well, for who
     reads a run that is under way.
 
@@ -62,13 +62,13 @@ class FrameWriter:
         self._send(lambda: self._take(values, valid, ids))
 
     def checkpoint(self, number: int, carried: PyTree) -> None:
-        """Writes a checkpoint of what the run goes on from and all frames so far, and removes all but the last two."""
+        """Writes a checkpoint of what the run resumes from and all frames so far, and removes all but the last two."""
         if self._checkpoints is None:
             return
         if not self._hosts.several:
             self._send(lambda: self._save(number, carried))
             return
-        self._queue.join()  # what all processes do together, they do from the thread that launches programs
+        self._queue.join()  # collective operations are launched from the thread that launches programs, in one order
         self._check()
         if self._checkpoints.spans_hosts:
             self._save(number, carried)
@@ -122,14 +122,15 @@ class FrameWriter:
             piece = jax.tree.map(lambda x: self._spread(np.asarray(x), count, ids), values)
         self._pieces.append(piece)
         self.frames += count
-        held = sum(map(_length, self._pieces))
-        if held >= self._block:
+        waiting = sum(map(_length, self._pieces))
+        if waiting >= self._block:
             whole = _joined(self._pieces)
-            first = self.frames - held
-            for start in range(0, held - held % self._block, self._block):
+            first = self.frames - waiting
+            for start in range(0, waiting - waiting % self._block, self._block):
                 self._write(first + start, jax.tree.map(lambda x: x[start : start + self._block], whole))
-            rest = held % self._block
-            self._pieces = [jax.tree.map(lambda x: x[held - rest :].copy(), whole)] if rest else []
+            rest = waiting % self._block
+            # a copy, or the few frames that are left would keep the whole array in memory
+            self._pieces = [jax.tree.map(lambda x: x[waiting - rest :].copy(), whole)] if rest else []
 
     def _spread(self, x: np.ndarray, count: int, ids: np.ndarray) -> np.ndarray:
         """Returns frames with times first and all members second; those that run no more are NaN."""
@@ -153,9 +154,9 @@ class FrameWriter:
     def _save(self, number: int, carried: PyTree) -> None:
         assert self._checkpoints is not None
         self._flush()
-        held = {str(i): x for i, x in enumerate(jax.tree.leaves(_joined(self._pieces)))} if self._pieces else {}
-        counts = {"frames": np.int64(self.frames), "leaves": np.int64(len(held))}
-        self._checkpoints.put(number, {"carried": carried, "held": held, **counts})
+        pending = {str(i): x for i, x in enumerate(jax.tree.leaves(_joined(self._pieces)))} if self._pieces else {}
+        counts = {"frames": np.int64(self.frames), "leaves": np.int64(len(pending))}
+        self._checkpoints.put(number, {"carried": carried, "pending": pending, **counts})
         if self._hosts.leads:
             for old in self._checkpoints.numbers()[:-2]:
                 self._checkpoints.remove(old)

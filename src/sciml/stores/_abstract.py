@@ -10,35 +10,78 @@ from . import _atomic
 
 
 class AbstractStore(abc.ABC):
-    """Numbered blocks of arrays under a manifest.
+    """Numbered blocks of arrays under a manifest: where `simulate`, `iterate` and `sweep` keep what they make.
 
     A block, once put, is whole, whenever the process is killed. Blocks may be put in any order, and the same one
     twice; several processes may put different ones.
+
+    To write a store of your own, say where blocks go: `put`, `get`, `numbers` and `remove`. A store that is a folder
+    also says its `path`; manifest and checkpoints then go there. One that is no folder writes `read_manifest` and
+    `write_manifest` in its place, and a run in it needs `checkpoints=` of its own to go on after a crash. `to_named`
+    and `from_named` turn PyTrees into arrays by name and back. `sciml.verify.check_store` checks all of it.
 
     Attributes:
         spans_hosts: Whether every process of a run that spans several puts its part of a block; otherwise one does.
 
     Example:
         ```python
+        import jax.numpy as jnp
         import sciml
+        from sciml.stores import AbstractStore, StoreError, from_named, to_named
 
-        assert isinstance(sciml.stores.NpzStore("results"), sciml.stores.AbstractStore)
+        class DictStore(AbstractStore):
+            def __init__(self):
+                self._blocks, self._manifest = {}, None
+
+            def put(self, number, tree):
+                self._blocks[number] = to_named(tree)
+
+            def get(self, number, like=None):
+                if number not in self._blocks:
+                    raise StoreError(f"There is no block {number}.")
+                return from_named(self._blocks[number], like)
+
+            def numbers(self):
+                return sorted(self._blocks)
+
+            def remove(self, number):
+                self._blocks.pop(number, None)
+
+            def read_manifest(self):
+                return self._manifest
+
+            def write_manifest(self, manifest):
+                self._manifest = manifest
+
+        options = dict(t0=0.0, t1=2.0, dt=0.1, save_every=0.5, progress=False)
+        run = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), store=DictStore(), **options)
+        assert len(run) == 5 and run.store.numbers() == [0]
         ```
     """
 
     spans_hosts: ClassVar[bool] = False
 
     @property
-    @abc.abstractmethod
     def path(self) -> pathlib.Path:
-        """The folder."""
+        """The folder; by default there is none.
+
+        Raises:
+            StoreError: If the store is no folder.
+        """
+        raise _atomic.StoreError(f"{self} is no folder; give `store` a path to have results on disk.")
 
     @abc.abstractmethod
     def put(self, number: int, tree: PyTree) -> None:
-        """Writes block `number`, a PyTree of arrays and numbers.
+        """Writes block `number`, in place of one that was there.
+
+        Args:
+            number: The block, from 0.
+            tree: A PyTree of arrays, NumPy's or JAX's, and numbers. Later changes of these arrays by the caller need
+                not show, but may.
 
         Raises:
             StoreError: If it cannot be written; all other blocks are intact.
+            TypeError: If a leaf is neither an array nor a number.
         """
 
     @abc.abstractmethod
@@ -47,7 +90,10 @@ class AbstractStore(abc.ABC):
 
         Args:
             number: The block.
-            like: A PyTree whose structure, shapes and dtypes the block has. With None, returns arrays by name.
+            like: A PyTree of the structure to return, of arrays or `jax.ShapeDtypeStruct` whose shapes and dtypes the
+                block must have, or of other objects where these may be any. It may ask for some of the arrays only.
+                With None, returns a dictionary of the arrays by name, such as "u" or "layers/0/weight", or the array
+                where the block is nothing else.
 
         Raises:
             StoreError: If there is no such block, or it cannot be read, or is not like that.
@@ -62,16 +108,16 @@ class AbstractStore(abc.ABC):
         """Removes block `number` if it is there."""
 
     def has(self, number: int) -> bool:
-        """Returns whether block `number` is there."""
+        """Returns whether block `number` is there; by default by `numbers`."""
         return number in self.numbers()
 
     def read_manifest(self) -> dict[str, Any] | None:
-        """Returns the manifest, or None where none has been written."""
+        """Returns the manifest, or None where none has been written; by default from a file in `path`."""
         path = self.path / "manifest.json"
         return _atomic.read_json(path) if path.exists() else None
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
-        """Writes the manifest, what JSON can hold.
+        """Writes the manifest, a dictionary that JSON can hold, in place of the last; by default to a file in `path`.
 
         Raises:
             StoreError: If it cannot be written.

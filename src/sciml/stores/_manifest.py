@@ -6,13 +6,13 @@ from ._abstract import AbstractStore
 from ._atomic import StoreError
 from ._fingerprint import Fingerprint, check_same
 
-FORMAT = 1
+FORMAT = 2
 
 
 def open_run(
     store: AbstractStore, found: Fingerprint, info: dict[str, Any], *, kind: str, resume: bool
 ) -> dict[str, Any]:
-    """Makes a store ready for a run: a new one, or one that goes on.
+    """Makes a store ready for a run: a new one, or one that is resumed.
 
     Args:
         store: The store.

@@ -1,9 +1,7 @@
 """Blocks in the host's memory, for runs that are not stored."""
 
-import pathlib
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import PyTree
 
@@ -16,28 +14,21 @@ class MemoryStore(AbstractStore):
     """Blocks in the host's memory."""
 
     def __init__(self):
-        self._blocks: dict[int, PyTree] = {}
+        self._blocks: dict[int, dict[str, np.ndarray]] = {}
         self._manifest: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         return "MemoryStore()"
 
-    @property
-    def path(self) -> pathlib.Path:
-        """There is none.
-
-        Raises:
-            StoreError: Always.
-        """
-        raise StoreError("These results are in memory, not in a folder; give `store` a path to have them on disk.")
-
     def put(self, number: int, tree: PyTree) -> None:
         """Keeps a block."""
-        self._blocks[number] = jax.tree.map(np.asarray, tree)
+        self._blocks[number] = to_named(tree)
 
     def get(self, number: int, like: PyTree = None) -> PyTree:
         """Returns a block."""
-        return self._blocks[number] if like is not None else from_named(to_named(self._blocks[number]))
+        if number not in self._blocks:
+            raise StoreError(f"{self} has no block {number}; it has {self.numbers()}.")
+        return from_named(self._blocks[number], like, where=str(self))
 
     def numbers(self) -> list[int]:
         """Returns the numbers of the blocks."""

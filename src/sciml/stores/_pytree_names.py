@@ -17,13 +17,22 @@ _ROOT = "value"
 def to_named(tree: PyTree) -> dict[str, np.ndarray]:
     """Returns the leaves of a PyTree of arrays and numbers by name, such as "u" or "layers/0/weight".
 
-    Random keys are held as their data, and types that NumPy does not know, such as bfloat16, as bytes; the name says
+    Random keys are stored as their data, and types that NumPy does not know, such as bfloat16, as bytes; the name says
     so after a bar.
 
     Raises:
         TypeError: If a leaf is neither an array nor a number.
+        ValueError: If two leaves have the same name.
+
+    Example:
+        ```python
+        import numpy as np
+        from sciml.stores import to_named
+
+        assert set(to_named({"u": np.zeros(3), "layers": [np.ones(2)]})) == {"u", "layers/0"}
+        ```
     """
-    named = {}
+    named: dict[str, np.ndarray] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         name = name_of(path)
         if not isinstance(leaf, (np.ndarray, np.generic, jax.Array, bool, int, float, complex)):
@@ -33,12 +42,14 @@ def to_named(tree: PyTree) -> dict[str, np.ndarray]:
         x = np.asarray(leaf)
         if x.dtype.kind not in "biufc":
             name, x = f"{name}{_MARK}{x.dtype}", x.view(f"u{x.dtype.itemsize}")
+        if name in named:
+            raise ValueError(f"Two arrays would both be stored as `{name}`: give one of them another key.")
         named[name] = x
     return named
 
 
 def from_named(named: Mapping[str, np.ndarray | jax.Array], like: PyTree = None, *, where: str = "the store") -> PyTree:
-    """Returns the PyTree that `to_named` took apart.
+    """Returns the PyTree that `to_named` was given.
 
     Args:
         named: Arrays by name.
@@ -48,6 +59,17 @@ def from_named(named: Mapping[str, np.ndarray | jax.Array], like: PyTree = None,
 
     Raises:
         StoreError: If the leaves are not those of `like`.
+
+    Example:
+        ```python
+        import numpy as np
+        from sciml.stores import from_named, to_named
+
+        tree = {"u": np.zeros(3), "layers": [np.ones(2)]}
+        named = to_named(tree)
+        assert from_named(named, tree)["layers"][0].tolist() == [1.0, 1.0]
+        assert from_named(named, {"u": np.zeros(3)})["u"].shape == (3,)  # a part of it
+        ```
     """
     arrays = {}
     for name, x in named.items():
@@ -75,7 +97,7 @@ def from_named(named: Mapping[str, np.ndarray | jax.Array], like: PyTree = None,
 
 
 def name_of(path: tuple) -> str:
-    """Returns the name of a leaf: the way to it, with slashes between."""
+    """Returns the name of a leaf: its path, with slashes between."""
     return "/".join(str(_entry(key)) for key in path) or _ROOT
 
 

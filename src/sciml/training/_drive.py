@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from tqdm import tqdm
 
 from .._jax._loops import while_loop
+from .._progress import ProgressOption, reporting
 from .._status import Status
 from ._optimisers import AbstractOptimiser
 from ._problem import LeastSquaresProblem, evaluate
@@ -131,7 +131,7 @@ def drive(
     *,
     max_steps: int,
     rtol: float,
-    progress: bool,
+    progress: ProgressOption,
 ) -> FitOutcome:
     """Runs every start until it is done or `max_steps` is reached.
 
@@ -143,20 +143,16 @@ def drive(
     pieces = []
     # A solver that runs until it converges has no known end to count towards.
     total = None if optimiser.unfinished_is_failure else max_steps
-    with tqdm(total=total, disable=not progress, desc=f"fit ({optimiser.name})", unit="step") as bar:
-        bar.set_postfix_str("compiling")  # until the first segment is back
+    with reporting(progress, total, unit="step", name=f"fit ({optimiser.name})") as report:
         while taken < max_steps:
             count = min(count, max_steps - taken)
             begin = time.perf_counter()
             run, losses = _segment(problem, optimiser, rtol, run, jnp.int32(count))
             pieces.append(np.atleast_2d(np.asarray(losses))[:, :count])
             seconds = time.perf_counter() - begin
-            best = float(np.min(run.best_loss))
-            bar.set_postfix_str(f"loss {best:.4g}", refresh=False)
             taken = int(np.max(run.steps))
-            bar.update(taken - bar.n)
+            report(taken, loss=float(np.min(run.best_loss)), failed=int(np.count_nonzero(run.code)))
             if bool(np.all(run.done)):
-                bar.total = bar.n
                 break
             if len(pieces) == 1 and run.best_jacobian is not None:
                 # The first step evaluates the Jacobian, which gives the scales: begin again with them.

@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
+from .._progress import ProgressOption, check_progress
 from .._status import SolveError, Status
 from .._types import Key, RealScalarLike
 from ._covariance import laplace
@@ -41,7 +42,7 @@ def fit(
     key: Key | None = None,
     sigma: RealScalarLike | None = None,
     covariance: bool | None = None,
-    progress: bool = True,
+    progress: ProgressOption = True,
     throw: bool = True,
 ) -> Fit:
     r"""Fits chosen leaves of a model to data by least squares.
@@ -90,7 +91,7 @@ def fit(
         sigma: The residuals' standard deviation where it is known (1 for residuals in units of their standard errors).
             None estimates $s^2 = 2\,\text{loss}/(m - p)$.
         covariance: Whether to compute $s^2 (J^T J)^{-1}$. None does for up to 1000 parameters.
-        progress: Whether to show a progress bar.
+        progress: Whether to show a bar, or a function to call with a `sciml.Progress` twice a second.
         throw: Whether to raise where the optimiser fails; otherwise read `Fit.status`.
 
     Returns:
@@ -136,6 +137,7 @@ def fit(
         raise TypeError(
             f"`residuals`, the second argument of `fit`, must be a function `residuals(model, data)`, got {got}."
         )
+    check_progress(progress, where="fit")
     _check_arguments(model, data, max_steps, starts, spread, key, sigma)
     data = jtu.tree_map(_as_array, data)
     model, selection = select(jtu.tree_map(_as_array, model), where, positive, bounds, transforms)

@@ -21,6 +21,8 @@ Solutions of your choice
     `manufactured`, `matching_conditions`, `gradient_of`, `laplacian_of`
 Measures
     `observed_order`, `order_in_space`, `finite_difference_gradient`, `check_gradient`, `conserved`, `front_position`
+Contracts of what you write yourself
+    `check_store`, `check_reduction`
 
 Every problem is a function that makes a `Problem`, with the keyword `dtype`. The tuples hold
 these functions, so that a test can be parametrised over them without making an array.
@@ -36,6 +38,8 @@ Example:
 """
 
 from ._burgers_series import burgers_series as burgers_series
+from ._check_reduction import check_reduction as check_reduction
+from ._check_store import check_store as check_store
 from ._conserved import conserved as conserved
 from ._exact import (
     exponential_decay as exponential_decay,

@@ -66,7 +66,7 @@ SLOWLY = [pytest.param(kind, marks=() if kind == "all" else pytest.mark.slow) fo
 @pytest.mark.parametrize("kind", SLOWLY)
 @pytest.mark.parametrize("axes", [("x", "y"), pytest.param((None, "y"), marks=pytest.mark.slow)])
 def test_pads_as_a_whole_field(mesh, kind, axes):
-    domain = parallel.Domain(axes, boundaries=boundaries(kind), mesh=mesh)
+    domain = parallel.Domain(axes, boundary=boundaries(kind), mesh=mesh)
     t = jnp.asarray(0.2)
 
     def corners(u):  # reads ghost cells in corners, too
@@ -82,7 +82,7 @@ def test_pads_as_a_whole_field(mesh, kind, axes):
 
 @pytest.mark.parametrize("kind", ["none", "all"])
 def test_a_step_is_four_messages(mesh, kind):
-    domain = parallel.Domain(("x", "y"), boundaries=boundaries(kind), mesh=mesh)
+    domain = parallel.Domain(("x", "y"), boundary=boundaries(kind), mesh=mesh)
     step = domain.map(heat)
 
     def forward(u):
@@ -103,7 +103,7 @@ def test_an_undecomposed_dimension_takes_no_message(mesh):
 @pytest.mark.parametrize("kind", SLOWLY)
 @pytest.mark.parametrize("axes", [("x", "y"), pytest.param((None, "y"), marks=pytest.mark.slow)])
 def test_wide_halos_serve_several_steps(mesh, kind, axes):
-    domain = parallel.Domain(axes, boundaries=boundaries(kind), mesh=mesh)
+    domain = parallel.Domain(axes, boundary=boundaries(kind), mesh=mesh)
     times = jnp.array([0.1, 0.2, 0.3, 0.4])
 
     def steps(k, u, rate):
@@ -148,7 +148,7 @@ def wave(domain, steps):
 )
 def test_wave_equation(mesh, kind, dtype):
     """Bitwise equal to one device; the gradient by the start and by the speed."""
-    domain = parallel.Domain(("x", "y"), boundaries=boundaries(kind), mesh=mesh)
+    domain = parallel.Domain(("x", "y"), boundary=boundaries(kind), mesh=mesh)
     u, courant = field().astype(dtype), jnp.asarray(0.3, dtype)
     run = wave(domain, 100)
     one = jax.jit(run)((u, u), courant)
@@ -180,7 +180,7 @@ def end_of_a_solve(domain, steps):
 
 
 def test_a_solve_split_over_both_axes(mesh):
-    domain = parallel.Domain(("x", "y"), boundaries=boundaries("all"), mesh=mesh)
+    domain = parallel.Domain(("x", "y"), boundary=boundaries("all"), mesh=mesh)
     end = end_of_a_solve(domain, "fixed")
     u, rate = field(), jnp.asarray(0.3)
     np.testing.assert_allclose(domain.run(end, u, rate), end(u, rate), rtol=1e-12, atol=1e-12)
@@ -190,7 +190,7 @@ def test_a_solve_split_over_both_axes(mesh):
 @pytest.mark.parametrize("kind", ["all", "periodic"])
 @pytest.mark.parametrize("steps", STEPS)
 def test_the_gradient_of_a_solve_split_over_both_axes(mesh, kind, steps):
-    domain = parallel.Domain(("x", "y"), boundaries=boundaries(kind), mesh=mesh)
+    domain = parallel.Domain(("x", "y"), boundary=boundaries(kind), mesh=mesh)
     end = end_of_a_solve(domain, steps)
     u, rate = field(), jnp.asarray(0.3)
     found = jax.jit(jax.grad(lambda u, rate: jnp.sum(domain.run(end, u, rate) ** 3), (0, 1)))(u, rate)
@@ -202,7 +202,7 @@ def test_the_gradient_of_a_solve_split_over_both_axes(mesh, kind, steps):
 @pytest.mark.slow
 def test_a_boundary_value_has_a_gradient(mesh):
     def loss(conditions, split):
-        domain = parallel.Domain(("x", "y"), boundaries=conditions, mesh=mesh)
+        domain = parallel.Domain(("x", "y"), boundary=conditions, mesh=mesh)
         step = ft.partial(domain.map(heat, steps_per_exchange=2), t=jnp.asarray(0.2))
         out = domain.run(step, field(), jnp.asarray(0.1)) if split else step(field(), jnp.asarray(0.1))
         return jnp.sum(out**3)
@@ -215,7 +215,7 @@ def test_a_boundary_value_has_a_gradient(mesh):
 
 
 def test_coefficients_are_extended_and_taken_locally(mesh):
-    domain = parallel.Domain(("x", "y"), boundaries=boundaries("dirichlet"), mesh=mesh)
+    domain = parallel.Domain(("x", "y"), boundary=boundaries("dirichlet"), mesh=mesh)
     x, y = GRID.centers
     whole = 1.0 + x * y
 
@@ -425,7 +425,7 @@ def run_bad(domain, fn=lambda u: u, u=None):
 
 def test_errors_name_the_remedy(mesh):
     domain = parallel.Domain(("x", "y"), mesh=mesh)
-    walled = parallel.Domain(("x", "y"), boundaries=boundaries("dirichlet"), mesh=mesh)
+    walled = parallel.Domain(("x", "y"), boundary=boundaries("dirichlet"), mesh=mesh)
     cases = [
         (run_bad(domain, u=field((30, 16))), r'30 cells along dimension 0.*"x".*4 equal.*mesh\(member=1, x=2, y=4\)'),
         (run_bad(domain, u=field((7, 11))), r"mesh\(member=1, x=7, y=1, devices=jax.devices\(\)\[:7\]\)"),
@@ -442,7 +442,7 @@ def test_errors_name_the_remedy(mesh):
         (lambda: parallel.Domain(("z",), mesh=mesh), 'no axis named "z"'),
         (lambda: parallel.Domain(("x", "x"), mesh=mesh), "names a mesh axis twice"),
         (lambda: parallel.Domain(()), "got none"),
-        (lambda: parallel.Domain(("x",), boundaries=boundaries("dirichlet")), "for each of the 2 dimensions"),
+        (lambda: parallel.Domain(("x",), boundary=boundaries("dirichlet")), "for each of the 2 dimensions"),
         (run_bad(parallel.Domain(("x",), mesh=mesh), parallel.Domain(("x",)).fftn, field((16,))), "needs all of it"),
         (run_bad(domain, domain.fftn, field((4, 4))), "split dimension 0 over 2 devices"),
     ]

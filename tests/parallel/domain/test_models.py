@@ -45,7 +45,7 @@ def start(name):
 @pytest.mark.parametrize("name, sides, steps", CASES)
 def test_a_model_takes_a_domain_for_its_boundary(mesh, name, sides, steps):
     boundaries = Boundaries(GRID, Periodic() if sides == "periodic" else WALLS)
-    domain = parallel.Domain(("x", "y"), boundaries=boundaries, mesh=mesh)
+    domain = parallel.Domain(("x", "y"), boundary=boundaries, mesh=mesh)
     options = dict(dt=2e-4) if steps == "fixed" else dict(rtol=1e-6, atol=1e-8)
 
     def end(u, rate, model):
@@ -71,6 +71,6 @@ def test_a_model_takes_a_domain_for_its_boundary(mesh, name, sides, steps):
 
 @pytest.mark.parametrize("name", ["CahnHilliard", "SwiftHohenberg", "GrossPitaevskii", "Darcy"])
 def test_models_that_need_whole_axes_say_so(name):
-    domain = parallel.Domain(("x", "y"), boundaries=Boundaries(GRID, Periodic()))
+    domain = parallel.Domain(("x", "y"), boundary=Boundaries(GRID, Periodic()))
     with pytest.raises(TypeError, match=r"must be Boundaries\(grid, conditions\).* a Domain|parameter 'boundary'"):
         getattr(sciml.models, name)(GRID, domain)

@@ -12,7 +12,7 @@ from sciml.spatial import Boundaries, Dirichlet, Grid
 
 mesh = parallel.mesh(member=1, x=2, y=2)
 conditions = Boundaries(Grid((16, 8)), Dirichlet(0.2))
-domain = parallel.Domain(("x", "y"), boundaries=conditions, mesh=mesh)
+domain = parallel.Domain(("x", "y"), boundary=conditions, mesh=mesh)
 
 def laplacian(p):
     return p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2] - 4 * p[1:-1, 1:-1]

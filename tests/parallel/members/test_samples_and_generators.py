@@ -91,7 +91,7 @@ MUS = np.random.default_rng(0).permutation(np.logspace(-1, 2, 512)).astype(np.fl
 def test_schedules():
     lockstep = quiet(oscillator, MUS, block=64)
     by_mu = quiet(oscillator, MUS, block=64, schedule="sorted", cost=lambda mu: mu)
-    by_steps = quiet(oscillator, MUS, block=64, schedule="sorted", cost=lockstep.steps[:, 0])
+    by_steps = quiet(oscillator, MUS, block=64, schedule="sorted", cost=lockstep.n_steps[:, 0])
     refill = quiet(oscillator, MUS, block=512, schedule="refill")
     for other in (by_mu, by_steps, refill):
         np.testing.assert_allclose(other.values.ys, lockstep.values.ys, rtol=1e-2, atol=1e-2)
@@ -124,8 +124,8 @@ def test_the_block_is_chosen_from_what_it_needs():
     def large(p):
         return p * jnp.ones(4096, np.float32)
 
-    def report(done, total):
-        ran.append(done)
+    def report(progress):
+        ran.append(progress.done)
 
     wide = quiet(large, RHO)
     assert wide.block == 32

@@ -1,11 +1,12 @@
 """Reductions over members: what NumPy says of all of them at once, and the same bits from any number of devices."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sciml import parallel
+from sciml import parallel, verify
 
 from ..common import RHO, devices, lorenz, same_bits
 
@@ -57,6 +58,44 @@ def test_what_numpy_says():
     for i in range(2):
         np.testing.assert_array_equal(counts.inside[i], np.histogram(good[:, i], np.linspace(-20, 20, 9))[0])
     assert (counts.inside.sum(-1) + counts.below + counts.above == 201).all() and counts.below[1] > 0
+
+
+KINDS = all_of() | {
+    "top-1": parallel.TopK(1, by=lambda y: -y[0]),
+    "constant-bins": parallel.Histogram([0.0, 1.0]),
+    "population": parallel.Variance(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reduction_keeps_the_contract(kind):
+    values = np.random.default_rng(3).normal(size=(21, 3)).astype(np.float32)
+    verify.check_reduction(KINDS[kind], values)
+
+
+class Bad(parallel.AbstractReduction):
+    """Breaks one rule."""
+
+    rule: str = eqx.field(static=True)
+
+    def of_block(self, values, good, ids):
+        if self.rule == "failed members":
+            return jnp.sum(values * good.astype(values.dtype))  # NaN stays NaN
+        return jnp.sum(jnp.where(good, values, 0.0))
+
+    def merge(self, so_far, block):
+        if self.rule == "blocks of":
+            return block
+        return block if so_far is None else so_far + block
+
+    def result(self, merged):
+        return merged
+
+
+@pytest.mark.parametrize("rule", ["failed members", "blocks of"])
+def test_a_reduction_that_breaks_the_contract(rule):
+    with pytest.raises(AssertionError, match=rule):
+        verify.check_reduction(Bad(rule), np.arange(9, dtype=np.float32))
 
 
 def test_the_mean_of_large_numbers():

@@ -36,9 +36,9 @@ def sweep():
 if __name__ == "__main__":
     slow = float(os.environ.get("SPEC_DELAY", "0"))
 
-    def report(done, total):
+    def report(progress):
         """Tells the test how far it is, and takes its time."""
-        print(done, flush=True)
+        print(progress.done, flush=True)
         time.sleep(slow)
 
     parallel.sweep(**sweep(), progress=report)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml import Status, parallel
+from sciml import SolveError, Status, parallel
 
 from ..common import devices, same_bits
 
@@ -129,7 +129,7 @@ def test_retries_are_stored(tmp_path, monkeypatch):
     # others take the place of the first ones, and the blocks of all members remain
     other = run(on_fail=parallel.Retry([{"limit": 4.0, "power": 2}]))
     assert other.values[:5].tolist() == [0, 1, 4, 9, 16] and other.failed.tolist() == [5, 6, 7]
-    monkeypatch.setattr("sciml.parallel.sweeps._executable.Machine.run", None)
+    monkeypatch.setattr("sciml.parallel.sweeps._executable.Executable.run", None)
     again = run(on_fail=parallel.Retry([{"limit": 4.0, "power": 2}]))
     assert same_bits(again.values, other.values) and same_bits(again.attempts, other.attempts)
 
@@ -166,3 +166,32 @@ def test_bad_retries():
         quiet(limited, X, on_fail=parallel.Retry([{"rtol": 1e-8}]))
     with pytest.raises(ValueError, match="returns something else than `fn`"):
         quiet(limited, X, on_fail=parallel.Retry([lambda x: (x, x)]))
+
+
+def test_throw_raises_at_the_end(tmp_path):
+    x = np.array([1.0, -1.0, 2.0, -2.0], np.float32)
+    with pytest.raises(SolveError, match=r"(?s)`sweep`: 2 of 4 members failed.*`nonfinite` \(members 1, 3\)") as caught:
+        quiet(jnp.log, x, block=1, store=tmp_path, throw=True)
+    assert caught.value.status.tolist() == [0, Status.nonfinite, 0, Status.nonfinite]
+    result = quiet(jnp.log, x, block=1, store=tmp_path)  # all ran, and by default none is raised for
+    assert result.failed.tolist() == [1, 3]
+    with pytest.raises(SolveError):
+        result.raise_if_failed()
+    rescued = parallel.Retry([lambda x: jnp.log(jnp.abs(x))])
+    assert quiet(jnp.log, x, on_fail=rescued, throw=True).failed.size == 0
+
+
+def test_an_ensemble_throws_where_it_is_asked_to():
+    def run(rate, *, max_steps=20):
+        return sciml.solve(lambda t, y, args: -rate * y, jnp.ones(1), t0=0.0, t1=1.0, max_steps=max_steps, throw=False)
+
+    rates = jnp.array([1.0, 300.0])
+    with pytest.raises(SolveError, match=r"`ensemble`: 1 of 2 members failed") as caught:
+        parallel.ensemble(run, rates, throw=True)
+    assert caught.value.status.tolist() == [0, Status.max_steps_reached]
+    assert parallel.ensemble(run, rates).status.tolist() == [0, Status.max_steps_reached]
+    assert parallel.ensemble(run, rates[:1], throw=True).status.tolist() == [0]
+    with pytest.raises(SolveError, match="`nonfinite`"):
+        parallel.ensemble(jnp.log, jnp.array([1.0, -1.0]), throw=True)
+    inside = jax.jit(lambda x: parallel.ensemble(jnp.log, x, throw=True))(jnp.array([1.0, -1.0]))
+    assert np.isnan(inside[1])  # nobody can raise there

@@ -39,8 +39,8 @@ class Stop(Exception):
 def until(members):
     """Progress that stops a sweep once so many members are done."""
 
-    def report(done, total):
-        if done >= members:
+    def report(progress):
+        if progress.done >= members:
             raise Stop
 
     return report
@@ -54,9 +54,7 @@ def test_resumed_on_other_devices_with_the_same_bits(tmp_path, first, then):
     there = len(list(tmp_path.glob("*.npz")))
     assert 5 <= there < 13
     seen = []
-    result = parallel.sweep(
-        lorenz, RHO, mesh=devices(then), store=tmp_path, progress=lambda done, total: seen.append(done)
-    )
+    result = parallel.sweep(lorenz, RHO, mesh=devices(then), store=tmp_path, progress=lambda p: seen.append(p.done))
     assert same_bits(result.values, whole.values) and result.block == 8
     assert len(seen) == 13 and seen[-1] == 101
     again = quiet(lorenz, RHO, store=tmp_path)
@@ -76,7 +74,7 @@ def test_nothing_runs_where_all_is_there(tmp_path, monkeypatch):
         }
 
     first = quiet(fn, members, key=key, block=3, store=tmp_path)
-    monkeypatch.setattr("sciml.parallel.sweeps._executable.Machine.run", None)
+    monkeypatch.setattr("sciml.parallel.sweeps._executable.Executable.run", None)
     second = quiet(fn, members, key=key, block=3, store=tmp_path)
     assert second.values["text"] == "label" and second.values["h"].dtype == jnp.bfloat16
     for name in ("x", "n", "h"):
@@ -238,10 +236,10 @@ def test_killed_ten_times(tmp_path, monkeypatch):
     monkeypatch.setenv("SPEC_BLOCK", "2")  # 51 blocks
     chance = random.Random(0)
     expected = resumed(None).values
-    for turn in range(10):
+    for iteration in range(10):
         # after a resumed start the blocks that are there are reported at once
         there = len(list(tmp_path.glob("*.npz")))
-        if turn % 2:
+        if iteration % 2:
             kill_at(tmp_path, min(there + chance.randint(1, 5), 50))
         else:  # at any moment, be it in the middle of a file
             with start(tmp_path) as process:

@@ -131,14 +131,14 @@ def test_on_fail_raise():
     p = np.array([1.0] * 10 + [np.nan] + [1.0] * 9)
     with pytest.raises(SolveError, match=r"(?s)1 of 20 members failed.*`nonfinite` \(members 10\).*12 of 20"):
         parallel.sweep(
-            lambda x: x, p, mesh=devices(2), block=2, on_fail="raise", progress=lambda d, n: done.append((d, n))
+            lambda x: x, p, mesh=devices(2), block=2, on_fail="raise", progress=lambda p: done.append((p.done, p.total))
         )
     assert done == [(2, 20), (4, 20), (6, 20), (8, 20), (10, 20)]
 
 
 def test_progress(capsys):
     done = []
-    parallel.sweep(lambda x: x, np.ones(7), mesh=devices(1), block=3, progress=lambda d, n: done.append((d, n)))
+    parallel.sweep(lambda x: x, np.ones(7), mesh=devices(1), block=3, progress=lambda p: done.append((p.done, p.total)))
     assert done == [(3, 7), (6, 7), (7, 7)]
     quiet(lambda x: x, np.ones(7))
     captured = capsys.readouterr()
@@ -169,12 +169,12 @@ def test_one_compilation():
 
 
 def test_next_block_is_dispatched_first(monkeypatch):
-    from sciml.parallel.sweeps._executable import Machine
+    from sciml.parallel.sweeps._executable import Executable
 
     log = []
-    run = Machine.run
-    monkeypatch.setattr(Machine, "run", lambda *a: (log.append("dispatch"), run(*a))[1])
-    parallel.sweep(lambda x: x, np.ones(6), mesh=devices(1), block=2, progress=lambda d, n: log.append("collect"))
+    run = Executable.run
+    monkeypatch.setattr(Executable, "run", lambda *a: (log.append("dispatch"), run(*a))[1])
+    parallel.sweep(lambda x: x, np.ones(6), mesh=devices(1), block=2, progress=lambda p: log.append("collect"))
     assert log == ["dispatch", "dispatch", "collect", "dispatch", "collect", "collect"]
 
 

@@ -418,3 +418,23 @@ def test_bad_input_is_named():
         Multigrid(VCycle(Lines())).init(line, {})
     with pytest.raises(ValueError, match="`max_steps` must be a positive integer"):
         Multigrid(max_steps=0)
+
+
+def test_a_residual_is_that_of_the_solution():
+    """In float32 and on many cells the recurrence meets tolerances that rounding does not allow the solution."""
+    n = 1024
+    operator = EllipticOperator(Boundaries(Grid((n,)), Dirichlet(0.0)), dtype=jnp.float32)
+    f = jnp.asarray(np.random.default_rng(0).normal(size=n), jnp.float32)
+
+    def residual(u):
+        return float(jnp.linalg.norm(f - operator.mv(u)) / jnp.linalg.norm(f))
+
+    with pytest.raises(SolveError, match="rounding allows no smaller one") as caught:
+        solve_elliptic(operator, f, Multigrid(rtol=1e-6))
+    assert caught.value.status == Status.stagnated
+    result = lx.linear_solve(operator, f, Multigrid(rtol=1e-6), throw=False)
+    assert result.result == lx.RESULTS.stagnation and result.stats["num_steps"] < 40
+    u = solve_elliptic(operator, f, Multigrid())  # by default as small as rounding allows
+    bound = jnp.linalg.norm(jnp.abs(u)) * 4 * n**2 * 4 * jnp.finfo(jnp.float32).eps / jnp.linalg.norm(f)
+    assert 1e-5 < residual(u) <= bound
+    assert residual(solve_elliptic(operator, f, Multigrid(rtol=float(bound)))) <= bound * 1.01

@@ -58,7 +58,7 @@ def divided_axes(update: StencilUpdate) -> tuple[bool, ...]:
 
 def of_block(update: StencilUpdate) -> StencilUpdate:
     """Returns the update of a block with the layers of its neighbours."""
-    boundary = update.boundary.boundaries
+    boundary = update.boundary.boundary
     boundary = None if boundary is None or all(boundary.periodic) else boundary
     return eqx.tree_at(lambda u: u.boundary, update, boundary, is_leaf=lambda x: x is None)
 
@@ -87,7 +87,7 @@ class Blocks:
         self.shape = shape
         self.width = width
         self.divided = divided_axes(update)
-        walls = self.domain.boundaries
+        walls = self.domain.boundary
         self.starts: list[Any] = [width * cut for cut in self.divided]
         self.moves = [cut and walls is not None and not walls.periodic[axis] for axis, cut in enumerate(self.divided)]
         for axis, moves in enumerate(self.moves):

@@ -6,6 +6,11 @@ cotangent $\bar x$ takes one more solve with the same operator,
 $$A \bar b = \bar x, \qquad \bar p = -\Big(\frac{\partial A(p)\, x}{\partial p}\Big)^{*} \bar b,$$
 
 by the implicit function theorem; no iteration is recorded.
+
+The iteration updates its residual by a recurrence, which drifts away from $b - A x$ by rounding: in float32 and with
+many cells by orders of magnitude. So the recurrence alone never decides that a solution is found. Where its residual
+is small enough, $b - A x$ is computed, for one more product with $A$; where this is still too large, the iteration
+starts again from it, as long as that at least halves its norm.
 """
 
 from collections.abc import Callable
@@ -28,58 +33,61 @@ class LinearSolution(NamedTuple):
 
     Attributes:
         value: The solution; NaN where it was not found.
-        status: A code of `Status`: `diverged` if `max_steps` were not enough.
-        steps: The number of iterations.
-        residual: The norm of $b - A x$, as the iteration kept it.
+        status: A code of `Status`: `diverged` if `max_steps` were not enough or $A$ has a direction without curvature,
+            `stagnated` if rounding does not allow so small a residual, `nonfinite` if `b` or $A$ is not finite.
+        n_steps: The number of iterations. Each takes one product with $A$, and every start one more.
+        residual: The norm of $b - A x$, computed from $x$ where the iteration ended.
     """
 
     value: PyTree
     status: Int[Array, ""]
-    steps: Int[Array, ""]
+    n_steps: Int[Array, ""]
     residual: Real[Array, ""]
 
 
-class Rule(NamedTuple):
+class CGOptions(NamedTuple):
     """How the iteration runs.
 
     Attributes:
         dot: The inner product over all devices.
         rtol: How small the residual must become, over the norm of the right-hand side.
         atol: How small it must become at least.
+        accept: How large it may stay, over the norm of the right-hand side, where it gets no smaller.
         max_steps: The limit on iterations.
-        collective: The mesh axes along which devices iterate together.
+        collective: The mesh axes along which devices iterate in lockstep.
     """
 
     dot: Callable[[PyTree, PyTree], Array]
     rtol: RealScalarLike
     atol: RealScalarLike
+    accept: RealScalarLike
     max_steps: int
     collective: tuple[str, ...]
 
 
-def cg(operator: Callable[[PyTree], PyTree], b: PyTree, rule: Rule) -> LinearSolution:
+def cg(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions) -> LinearSolution:
     """Solves `operator(x) = b`; see `Domain.cg`."""
-    program, consts, b = _as_program(operator, b, rule.collective)
+    program, consts, b = _as_program(operator, b, options.collective)
 
     @jax.custom_vjp
     def solve(consts, b):
-        return _iterate(lambda x: program(consts, x), b, rule)
+        return _iterate(lambda x: program(consts, x), b, options)
 
     def forward(consts, b):
-        found = _iterate(lambda x: program(consts, x), b, rule)
-        return found, _Kept(consts, found.value, tuple(map(vma_of, consts)))
+        found = _iterate(lambda x: program(consts, x), b, options)
+        return found, _Residuals(consts, found.value, tuple(map(vma_of, consts)))
 
-    def backward(kept, cotangent):
-        consts, x = kept.consts, kept.x
-        b_bar = _iterate(lambda x: program(consts, x), cotangent.value, rule).value
+    def backward(residuals, cotangent):
+        consts, x = residuals.consts, residuals.x
+        b_bar = _iterate(lambda x: program(consts, x), cotangent.value, options).value
         _, pull = jax.vjp(lambda consts: jax.tree.map(jnp.negative, program(consts, x)), consts)
-        return list(map(_summed, pull(b_bar)[0], kept.axes)), b_bar
+        return list(map(_summed, pull(b_bar)[0], residuals.axes)), b_bar
 
     solve.defvjp(forward, backward)
     return solve(consts, b)
 
 
-class _Kept(eqx.Module):
+class _Residuals(eqx.Module):
     """What the pullback needs; a loop around it may have promoted what was the same on all devices."""
 
     consts: list[Any]
@@ -113,36 +121,84 @@ def _as_program(operator: Callable, b: PyTree, collective: tuple[str, ...]) -> t
     return program, closed.consts, b
 
 
-def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, rule: Rule) -> LinearSolution:
+class _CGStart(NamedTuple):
+    """Where the iteration starts, and starts again.
+
+    Attributes:
+        x: The solution so far.
+        r: $b - A x$, computed from `x`.
+        square: The square of the norm of `r`.
+        before: That of the start before.
+        steps: The number of iterations so far.
+        flat: Whether $A$ has no curvature along a direction, so that there is no step to take.
+    """
+
+    x: PyTree
+    r: PyTree
+    square: Array
+    before: Array
+    steps: Array
+    flat: Array
+
+
+class _CGStep(NamedTuple):
+    """The carry of an iteration: like `_CGStart`, with the residual by recurrence and the direction to search along."""
+
+    x: PyTree
+    r: PyTree
+    p: PyTree
+    square: Array
+    steps: Array
+    flat: Array
+
+
+def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions) -> LinearSolution:
     def size(r):
-        return jnp.real(rule.dot(r, r))
+        return jnp.real(options.dot(r, r))
 
     def combine(x, factor, y):
         return jax.tree.map(lambda x, y: x + factor.astype(x.dtype) * y, x, y)
 
-    start = size(b)
-    limit = jnp.maximum(jnp.asarray(rule.atol, start.dtype), jnp.asarray(rule.rtol, start.dtype) * jnp.sqrt(start)) ** 2
+    whole = size(b)
+    atol, rtol, accept = (jnp.asarray(x, whole.dtype) for x in (options.atol, options.rtol, options.accept))
+    limit = jnp.maximum(atol, rtol * jnp.sqrt(whole)) ** 2
+    accepted = jnp.maximum(limit, accept**2 * whole)
 
-    def going(carry):
-        _, _, _, square, number = carry
-        return (square > limit) & (number < rule.max_steps)
+    def running(now):
+        return (now.square > limit) & (now.steps < options.max_steps) & ~now.flat
 
-    def turn(carry):
-        x, r, p, square, number = carry
-        image = operator(p)
-        step = square / jnp.real(rule.dot(p, image))
-        x, r = combine(x, step, p), combine(r, -step, image)
-        following = size(r)
-        return x, r, combine(r, following / square, p), match(following, x), number + 1
+    def again(start):
+        # of squares: the norm has at least halved; NaN has not
+        return running(start) & (start.square > accepted) & (start.square <= start.before / 4)
 
-    zero = jax.tree.map(jnp.zeros_like, b)
-    carry = (zero, b, b, start, jnp.zeros((), jnp.int32))
-    x, _, _, square, number = while_loop(going, turn, carry, collective=rule.collective)
-    square, number = _same(square, rule.collective), _same(number, rule.collective)
-    status = jnp.where(jnp.isfinite(square), int(Status.diverged), int(Status.nonfinite))
-    status = jnp.where(square <= limit, int(Status.successful), status).astype(jnp.int32)
-    value = jax.tree.map(lambda x: jnp.where(status == 0, x, jnp.full_like(x, jnp.nan)), x)
-    return LinearSolution(value, status, number, jnp.sqrt(square))
+    def step(now: _CGStep) -> _CGStep:
+        image = operator(now.p)
+        curvature = jnp.real(options.dot(now.p, image))
+        # without curvature there is no step: for a definite operator at the solution alone, else it is indefinite
+        flat = curvature == 0
+        length = jnp.where(flat, 0, now.square / jnp.where(flat, 1, curvature))
+        x, r = combine(now.x, length, now.p), combine(now.r, -length, image)
+        square = size(r)
+        p = combine(r, square / now.square, now.p)
+        # an inner product is the same on all devices, and the carry that it enters varies over them
+        return _CGStep(x, r, p, match(square, now.square), now.steps + 1, match(flat, now.flat))
+
+    def run(start: _CGStart) -> _CGStart:
+        first = _CGStep(start.x, start.r, start.r, start.square, start.steps, start.flat)
+        end = while_loop(running, step, first, collective=options.collective)
+        r = jax.tree.map(jnp.subtract, b, operator(end.x))
+        return _CGStart(end.x, r, match(size(r), start.square), start.square, end.steps, end.flat)
+
+    zero, none = jax.tree.map(jnp.zeros_like, b), jnp.zeros((), jnp.int32)
+    start = _CGStart(zero, b, whole, jnp.full_like(whole, jnp.inf), none, jnp.asarray(False))
+    end = while_loop(again, run, start, collective=options.collective)
+    square, steps, flat = (_same(x, options.collective) for x in (end.square, end.steps, end.flat.astype(jnp.int32)))
+    unfinished = (steps >= options.max_steps) | (flat > 0)
+    status = jnp.where(unfinished, int(Status.diverged), int(Status.stagnated))
+    status = jnp.where(jnp.isfinite(square), status, int(Status.nonfinite))
+    status = jnp.where(square <= accepted, int(Status.successful), status).astype(jnp.int32)
+    value = jax.tree.map(lambda x: jnp.where(status == 0, x, jnp.full_like(x, jnp.nan)), end.x)
+    return LinearSolution(value, status, steps, jnp.sqrt(square))
 
 
 def _same(x: Array, collective: tuple[str, ...]) -> Array:

@@ -31,7 +31,7 @@ class Domain(eqx.Module):
     A field's last dimensions are those of space; dimensions before them (components, times) are not split.
 
     Attributes:
-        boundaries: The conditions at the edges of the field; None for a periodic field.
+        boundary: The conditions at the edges of the field; None for a periodic field.
         axes: For each dimension of space the mesh axis that splits it, or None.
         mesh: The devices, from `sciml.parallel.mesh`; None for the mesh set by `jax.set_mesh`.
 
@@ -57,7 +57,7 @@ class Domain(eqx.Module):
         ```
     """
 
-    boundaries: Boundaries | None
+    boundary: Boundaries | None
     axes: Axes = eqx.field(static=True)
     mesh: Mesh | AbstractMesh | None = eqx.field(static=True)
 
@@ -65,31 +65,31 @@ class Domain(eqx.Module):
         self,
         axes: Sequence[str | None],
         *,
-        boundaries: Boundaries | None = None,
+        boundary: Boundaries | None = None,
         mesh: Mesh | AbstractMesh | None = None,
     ):
         """Describes how fields lie on a mesh.
 
         Args:
             axes: For each dimension of space the name of the mesh axis that splits it, or None.
-            boundaries: The conditions at the edges; None for a periodic field.
+            boundary: The conditions at the edges; None for a periodic field.
             mesh: The devices; None for the mesh set by `jax.set_mesh`.
 
         Raises:
-            ValueError: If there is no dimension, their number is not that of `boundaries`, or a mesh axis is named
+            ValueError: If there is no dimension, their number is not that of `boundary`, or a mesh axis is named
                 twice or missing in the mesh.
         """
-        self.boundaries = boundaries
+        self.boundary = boundary
         self.axes = tuple(axes)
         self.mesh = mesh
         if not self.axes:
             raise ValueError("`Domain`: `axes` must name a mesh axis, or None, for each dimension of space; got none.")
         if len(set(self.names)) != len(self.names):
             raise ValueError(f"`Domain`: `axes={self.axes}` names a mesh axis twice.")
-        if boundaries is not None and len(boundaries.shape) != len(self.axes):
+        if boundary is not None and len(boundary.shape) != len(self.axes):
             raise ValueError(
-                f"`Domain`: `axes={self.axes}` must name a mesh axis, or None, for each of the {len(boundaries.shape)} "
-                "dimensions of `boundaries`."
+                f"`Domain`: `axes={self.axes}` must name a mesh axis, or None, for each of the {len(boundary.shape)} "
+                "dimensions of `boundary`."
             )
         if mesh is not None:
             choose_domain_mesh(mesh, self.axes)
@@ -212,8 +212,8 @@ class Domain(eqx.Module):
 
     def homogeneous(self) -> "Domain":
         """Returns the domain with conditions whose values are zero, those of the linear part of an operator."""
-        boundaries = None if self.boundaries is None else self.boundaries.homogeneous()
-        return Domain(self.axes, boundaries=boundaries, mesh=self.mesh)
+        boundary = None if self.boundary is None else self.boundary.homogeneous()
+        return Domain(self.axes, boundary=boundary, mesh=self.mesh)
 
     def map(
         self, stencil: Callable[..., PyTree], *, width: int = 1, steps_per_exchange: int = 1, accuracy: int = 2
@@ -307,6 +307,7 @@ class Domain(eqx.Module):
         *,
         rtol: RealScalarLike,
         atol: RealScalarLike = 0.0,
+        accept: RealScalarLike = 0.0,
         max_steps: int = 1000,
     ) -> _cg.LinearSolution:
         r"""Solves $A x = b$ for a symmetric positive definite $A$ by conjugate gradients, over all devices.
@@ -319,13 +320,18 @@ class Domain(eqx.Module):
             b: The right-hand side, a PyTree of fields.
             rtol: How small the norm of the residual must become, over that of `b`.
             atol: How small it must become at least.
+            accept: How large the norm of the residual may stay, over that of `b`, where rounding allows no smaller one:
+                about the dtype's precision times the condition number of $A$.
             max_steps: The limit on iterations.
 
         Returns:
-            A `LinearSolution`, with `value`, `status`, `steps` and `residual`.
+            A `LinearSolution`, with `value`, `status`, `n_steps` and `residual`. The residual is computed from the
+            solution: what the iteration keeps of it drifts away by rounding. Where it no longer falls and is too large,
+            the status is `stagnated`; in float32 that happens to systems with a condition number above `rtol` over
+            the precision.
         """
         check_count(max_steps, "max_steps", "Domain.cg")
-        return _cg.cg(operator, b, _cg.Rule(self.dot, rtol, atol, max_steps, self._collective()))
+        return _cg.cg(operator, b, _cg.CGOptions(self.dot, rtol, atol, accept, max_steps, self._collective()))
 
     # Fourier transforms
 
@@ -379,7 +385,7 @@ class Domain(eqx.Module):
         return tuple(found)
 
     def _halo(self, accuracy: int) -> _halo.Halo:
-        return _halo.Halo(self.axes if self.inside else (None,) * len(self.axes), self.boundaries, accuracy)
+        return _halo.Halo(self.axes if self.inside else (None,) * len(self.axes), self.boundary, accuracy)
 
     def _collective(self) -> tuple[str, ...]:
         return self.names if self.inside else ()

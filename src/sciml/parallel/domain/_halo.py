@@ -22,7 +22,7 @@ class Halo(NamedTuple):
 
     Attributes:
         axes: For each dimension of space the mesh axis that splits it; None where it is whole.
-        boundaries: The conditions at the edges; None for a periodic field.
+        boundary: The conditions at the edges; None for a periodic field.
         accuracy: The order of the error of the ghost values at walls.
         t: The time.
         args: What conditions that are functions take beside it.
@@ -30,7 +30,7 @@ class Halo(NamedTuple):
     """
 
     axes: Axes
-    boundaries: Boundaries | None
+    boundary: Boundaries | None
     accuracy: int = 2
     t: Any = None
     args: Any = None
@@ -43,7 +43,7 @@ class Halo(NamedTuple):
 
     def has_walls(self, axis: int) -> bool:
         """Returns whether a dimension of space is not periodic."""
-        return self.boundaries is not None and not isinstance(self.boundaries.sides[axis][0], Periodic)
+        return self.boundary is not None and not isinstance(self.boundary.sides[axis][0], Periodic)
 
 
 def pad(u: Array, width: int, halo: Halo) -> Array:
@@ -120,12 +120,12 @@ def _check_block(u: Array, halo: Halo) -> None:
     d = len(halo.axes)
     if u.ndim < d:
         raise ValueError(f"`Domain`: a field has at least the {d} dimensions of space, but got shape {u.shape}.")
-    if halo.boundaries is None:
+    if halo.boundary is None:
         return
     whole = tuple(n * halo.devices(axis) for axis, n in enumerate(u.shape[u.ndim - d :]))
-    if whole != halo.boundaries.shape:
+    if whole != halo.boundary.shape:
         raise ValueError(
-            f"`Domain`: the boundary conditions are those of a field that ends with the axes {halo.boundaries.shape}, "
+            f"`Domain`: the boundary conditions are those of a field that ends with the axes {halo.boundary.shape}, "
             f"but got one with {whole}. Pass fields that are to be split through `Domain.run`."
         )
 
@@ -185,15 +185,15 @@ def _at_edges(ghosts: tuple[Array, Array], others: tuple[Array, Array], axis: in
 
 
 def _ghosts(u: Array, width: int, axis: int, walls: tuple, halo: Halo) -> tuple[Array, Array]:
-    boundaries, at = halo.boundaries, _at(u, axis, halo)
-    assert boundaries is not None  # a periodic field has no walls
+    boundary, at = halo.boundary, _at(u, axis, halo)
+    assert boundary is not None  # a periodic field has no walls
     n = u.shape[at]
-    below, above = boundaries.offsets(axis)
-    accuracy = min(halo.accuracy, boundaries.shape[axis]) if halo.free else halo.accuracy
+    below, above = boundary.offsets(axis)
+    accuracy = min(halo.accuracy, boundary.shape[axis]) if halo.free else halo.accuracy
     near = walls[0].points(below, accuracy), walls[1].points(above, accuracy)
     if max(near) > n:
         raise halo_error(max(near), n, axis, halo.axes[axis], halo.devices(axis))
-    rest = {"axis": at, "spacing": boundaries.grid.spacing[axis], "accuracy": accuracy}
+    rest = {"axis": at, "spacing": boundary.grid.spacing[axis], "accuracy": accuracy}
     low = walls[0].ghosts(_slice(u, 0, near[0], at), width, offset=below, **rest)
     high = walls[1].ghosts(jnp.flip(_slice(u, n - near[1], n, at), at), width, offset=above, **rest)
     return jnp.flip(low, at), high
@@ -212,24 +212,24 @@ def _walls(u: Array, axis: int, layers: Sequence[int], halo: Halo) -> tuple[Abst
         return None
     if halo.free:
         return Extrapolate(), Extrapolate()
-    assert halo.boundaries is not None  # a periodic field has no walls
+    assert halo.boundary is not None  # a periodic field has no walls
 
     def here(value):
         return value if jnp.ndim(value) == 0 else _along(value, u, axis, layers, halo)
 
-    low, high = cast(tuple[AbstractWall, AbstractWall], halo.boundaries.sides[axis])
+    low, high = cast(tuple[AbstractWall, AbstractWall], halo.boundary.sides[axis])
     return jax.tree.map(here, (low.at(halo.t, halo.args), high.at(halo.t, halo.args)))
 
 
 def _along(value: Array, u: Array, axis: int, layers: Sequence[int], halo: Halo) -> Array:
     """Returns the part of a value over a side that lies along this device's block, in the shape of ghost layers."""
-    assert halo.boundaries is not None  # a periodic field has no walls
-    shape, at = halo.boundaries.shape, _at(u, axis, halo)
+    assert halo.boundary is not None  # a periodic field has no walls
+    shape, at = halo.boundary.shape, _at(u, axis, halo)
     full = (*u.shape[: u.ndim - len(shape)], *shape)
     side = full[:at] + full[at + 1 :]
     sizes = (1,) * (len(side) - value.ndim) + value.shape
     if len(sizes) != len(side) or any(n not in (1, m) for n, m in zip(sizes, side)):
-        name = halo.boundaries.grid.names[axis]
+        name = halo.boundary.grid.names[axis]
         raise ValueError(f"a value at a side across {name} must broadcast to {side}, but has shape {value.shape}.")
     value = value.reshape(sizes[:at] + (1,) + sizes[at:])
     whole = halo._replace(axes=(None,) * len(shape), free=True)  # every device holds all of it: no message

@@ -28,9 +28,9 @@ def run_split(
     """Runs `fn(fields, shared)` on every device; see `Domain.run`.
 
     `check_vma` is on: the types prove that what is returned as one number for all devices is one, and
-    that loops with messages in them turn equally often everywhere. A derivative by what is shared is
+    that loops with messages in them iterate equally often everywhere. A derivative by what is shared is
     summed over the devices, inside `fn` as well as outside of it, because the devices compute one
-    thing together.
+    result between them.
 
     Where the results lie is read from their types, for which `fn` is traced once before.
     """

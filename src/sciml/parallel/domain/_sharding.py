@@ -76,7 +76,7 @@ def halo_error(width: int, local: int, dim: int, axis: str | None, devices: int)
     if axis is None:
         return ValueError(f"A halo needs {width} layers of dimension {dim}, but the field has {extent}.")
     most = max((k for k in range(1, devices) if extent % k == 0 and extent // k >= width), default=0)
-    advice = f"split it over at most {most} devices" if most else f"no split of {extent} cells has room for it"
+    advice = f"split it over at most {most} devices" if most else f"no split of {extent} cells leaves enough"
     return ValueError(
         f"A halo of width {width} is wider than the {local} cells of dimension {dim} that each device holds ({extent} "
         f'cells over the {devices} devices of mesh axis "{axis}"): {advice}, or exchange more often '

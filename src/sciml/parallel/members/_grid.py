@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 
-class Grid(eqx.Module):
+class ParameterGrid(eqx.Module):
     """All combinations of some axes' values, as members; made by `grid`.
 
     Member `i` of a grid of shape `(n0, n1, ...)` is at `np.unravel_index(i, shape)`: the last axis
@@ -59,7 +59,7 @@ class Grid(eqx.Module):
         return x.reshape(self.shape + x.shape[1:])
 
 
-def grid(**axes: Any) -> Grid:
+def grid(**axes: Any) -> ParameterGrid:
     """Makes the members of a Cartesian grid, for `sweep` and `ensemble`.
 
     The function that is run takes a dictionary with one value of every axis.
@@ -68,7 +68,7 @@ def grid(**axes: Any) -> Grid:
         axes: The values along each axis: arrays or lists with a leading axis of any length.
 
     Returns:
-        A `Grid`; `shape` has one entry per axis in the order given.
+        A `ParameterGrid`; `shape` has one entry per axis in the order given.
 
     Raises:
         ValueError: If there is no axis, or one is a scalar or empty.
@@ -98,4 +98,4 @@ def grid(**axes: Any) -> Grid:
             )
         if x.shape[0] == 0:
             raise ValueError(f"`grid`: axis `{name}` is empty; give at least one value.")
-    return Grid(values)
+    return ParameterGrid(values)

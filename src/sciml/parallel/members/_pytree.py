@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._generated import Generated
-from ._grid import Grid
+from ._grid import ParameterGrid
 
 
 def is_array(x: Any) -> bool:
@@ -21,7 +21,7 @@ def count_members(params: Any, *, where: str) -> int:
 
     Leaves that are neither arrays nor numbers (activation functions, names) belong to all members.
     """
-    if isinstance(params, (Grid, Generated)):
+    if isinstance(params, (ParameterGrid, Generated)):
         return len(params)
     lengths = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
@@ -66,12 +66,12 @@ def _remedy(params: Any) -> str:
 
 def expand(params: Any) -> Any:
     """Returns `params` as a PyTree with a leading axis of members, which a grid holds by its axes only."""
-    return params.params if isinstance(params, (Grid, Generated)) else params
+    return params.params if isinstance(params, (ParameterGrid, Generated)) else params
 
 
 def take(params: Any, ids: np.ndarray) -> Any:
     """Returns the members `ids` of `params`, on the host where they are there."""
-    if isinstance(params, (Grid, Generated)):
+    if isinstance(params, (ParameterGrid, Generated)):
         return params.take(ids)
     return jax.tree.map(lambda x: x[ids] if is_array(x) else x, params)
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
-from ._moments import AbstractReduction, as_floats, over_members
+from ._abstract import AbstractReduction, as_floats, over_members
 
 
 class Counts(NamedTuple):

@@ -5,7 +5,6 @@ summaries in the order of the blocks, in float64. Since blocks do not depend on 
 last bits of what is merged.
 """
 
-import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,55 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
-
-class AbstractReduction(eqx.Module):
-    """A number for all members in place of one for each; for `sweep(..., reduce=...)`.
-
-    To write one of your own, say what is kept of a block, how two blocks are put together, and what comes out.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        import numpy as np
-        from sciml import parallel
-
-        class Largest(parallel.AbstractReduction):
-            def of_block(self, values, good, ids):
-                return jnp.max(jnp.where(good, values, -jnp.inf))
-
-            def merge(self, so_far, block):
-                return block if so_far is None else np.maximum(so_far, block)
-
-            def result(self, merged):
-                return float(merged)
-
-        x = np.array([3.0, np.nan, 5.0])
-        assert parallel.sweep(lambda x: x, x, reduce=Largest(), progress=False).reduced == 5.0
-        ```
-    """
-
-    @abc.abstractmethod
-    def of_block(self, values: PyTree, good: Bool[Array, " block"], ids: Int[Array, " block"]) -> PyTree:
-        """Returns the summary of a block; traced by JAX.
-
-        Args:
-            values: What was kept of each member, arrays with a leading axis of `block`.
-            good: Which members count: those that did not fail, without the copies that fill up the last block.
-            ids: The members' numbers.
-        """
-
-    @abc.abstractmethod
-    def merge(self, so_far: PyTree, block: PyTree) -> PyTree:
-        """Returns the summary of all blocks so far and one more, on the host.
-
-        Args:
-            so_far: What this method returned for the blocks before; None at first.
-            block: What `of_block` returned, NumPy arrays.
-        """
-
-    @abc.abstractmethod
-    def result(self, merged: PyTree) -> PyTree:
-        """Returns what the sweep is to return, from what `merge` returned for all blocks."""
+from ._abstract import AbstractReduction, as_floats, over_members
 
 
 class Moments(NamedTuple):
@@ -155,16 +106,6 @@ class Variance(AbstractReduction):
         """See `AbstractReduction.result`."""
         degrees = merged.count - self.ddof
         return jax.tree.map(lambda x: np.where(degrees > 0, x / max(degrees, 1), np.nan)[()], merged.squares)
-
-
-def over_members(good: Any, like: Any) -> Any:
-    """Returns which members count, with as many axes as `like`."""
-    return good.reshape(good.shape + (1,) * (like.ndim - 1))
-
-
-def as_floats(x: Array) -> Array:
-    """Returns integers and booleans as floating numbers."""
-    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.result_type(float))
 
 
 def _moments(values: PyTree, good: Array) -> Moments:

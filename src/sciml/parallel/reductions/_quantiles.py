@@ -9,20 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
-from ._moments import AbstractReduction, as_floats, over_members
+from ._abstract import AbstractReduction, as_floats, over_members
 
 
 class _Bins(NamedTuple):
     """A block's summary of one array.
 
     Attributes:
-        codes: The bin of every number, rising with the number.
+        indices: The bin of every number, rising with the number.
         low: The least number of each element over the members.
         high: The largest.
         good: Which members count.
     """
 
-    codes: Any
+    indices: Any
     low: Any
     high: Any
     good: Any
@@ -121,7 +121,7 @@ class Quantiles(AbstractReduction):
     def _quantiles(self, sketch: _Sketch) -> np.ndarray:
         dtype = sketch.low.dtype
         shift, _ = self._layout(dtype)
-        element, code = sketch.bins >> 32, sketch.bins & 0xFFFFFFFF
+        element, index = sketch.bins >> 32, sketch.bins & 0xFFFFFFFF
         found = np.full((len(self.q), sketch.low.size), np.nan, dtype)
         edges = np.searchsorted(element, np.arange(sketch.low.size + 1))
         for i in range(sketch.low.size):
@@ -132,9 +132,9 @@ class Quantiles(AbstractReduction):
             rank = np.asarray(self.q) * (ends[-1] - 1)
             at = np.minimum(np.searchsorted(ends, rank, side="right"), counts.size - 1)
             share = (rank - (ends[at] - counts[at]) + 0.5) / counts[at]
-            codes = code[edges[i] : edges[i + 1]][at].astype(np.uint64)
-            left = _number(codes << np.uint64(shift), dtype)
-            right = _number(((codes + np.uint64(1)) << np.uint64(shift)) - np.uint64(1), dtype)
+            indices = index[edges[i] : edges[i + 1]][at].astype(np.uint64)
+            left = _number(indices << np.uint64(shift), dtype)
+            right = _number(((indices + np.uint64(1)) << np.uint64(shift)) - np.uint64(1), dtype)
             with np.errstate(invalid="ignore", over="ignore"):
                 inside = (left + (right - left) * np.clip(share, 0, 1)).astype(dtype)
             inside = np.where(np.isinf(left) | np.isinf(right), left, inside)
@@ -143,9 +143,9 @@ class Quantiles(AbstractReduction):
 
 
 def _add(old: _Sketch | None, new: _Bins) -> _Sketch:
-    codes = np.asarray(new.codes)[np.asarray(new.good)].astype(np.int64)
-    elements = np.arange(math.prod(codes.shape[1:]), dtype=np.int64).reshape(codes.shape[1:])
-    bins, counts = np.unique(codes | (elements << 32), return_counts=True)
+    indices = np.asarray(new.indices)[np.asarray(new.good)].astype(np.int64)
+    elements = np.arange(math.prod(indices.shape[1:]), dtype=np.int64).reshape(indices.shape[1:])
+    bins, counts = np.unique(indices | (elements << 32), return_counts=True)
     low, high = np.asarray(new.low), np.asarray(new.high)
     if old is not None:
         low, high = np.fmin(old.low, low), np.fmax(old.high, high)

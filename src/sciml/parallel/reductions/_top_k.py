@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
-from ._moments import AbstractReduction
+from ._abstract import AbstractReduction
 
 
 class TopMembers(NamedTuple):

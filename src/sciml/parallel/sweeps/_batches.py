@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from .._blocks import default_block
 from ..members._pytree import expand, take
-from ._executable import Batch
+from ._executable import MemberBatch
 
 SCHEDULES = ("lockstep", "sorted", "refill")
 
@@ -17,7 +17,7 @@ _REFILL = 16
 """Lanes are refilled where a block has many times more members than lanes."""
 
 
-class Plan(NamedTuple):
+class BlockPlan(NamedTuple):
     """Members in an order, cut into blocks of one size.
 
     Attributes:
@@ -37,19 +37,19 @@ class Plan(NamedTuple):
         """Returns the members of block `number`."""
         return self.order[number * self.block : (number + 1) * self.block]
 
-    def batch(self, members: Any, number: int) -> Batch:
+    def batch(self, members: Any, number: int) -> MemberBatch:
         """Returns block `number`, filled up with copies of its last member."""
         # Zeros or NaN could take more steps than any real member, or warn.
         ids = self.ids(number)
         filled = np.concatenate([ids, np.full(self.block - ids.size, ids[-1])])
-        return Batch(take(members, filled), filled.astype(np.int32), np.arange(self.block) < ids.size)
+        return MemberBatch(take(members, filled), filled.astype(np.int32), np.arange(self.block) < ids.size)
 
 
 def make_order(members: Any, n: int, schedule: str, cost: Any) -> np.ndarray:
     """Returns the members' numbers in the order in which they run: the slow ones first where `cost` is given.
 
     Raises:
-        ValueError: If schedule and cost do not go together, or the costs are not one number per member.
+        ValueError: If schedule and cost do not fit each other, or the costs are not one number per member.
     """
     if schedule not in SCHEDULES:
         raise ValueError(f"`sweep`: `schedule` must be one of {', '.join(map(repr, SCHEDULES))}, got {schedule!r}.")

@@ -15,8 +15,8 @@ from ...stores._npz_store import NpzStore
 from ...stores._zarr_store import ZarrStore
 from ..members._generated import Generated, lowered_text
 from ..members._pytree import is_array
-from ._batches import Plan
-from ._executable import Outcome, Task
+from ._batches import BlockPlan
+from ._executable import BlockResult, SweepSpec
 
 _FIRST = np.zeros(16, np.uint8)
 
@@ -44,19 +44,19 @@ def open_store(store: Any, *, rows_only: bool) -> AbstractStore:
     return store
 
 
-class Blocks:
+class StoredBlocks:
     """The blocks of one sweep in a store.
 
     The manifest vouches for the blocks of the first pass. Those of retries, which may be changed later, carry a
     digest of what they were made from, and count as missing where it is another.
     """
 
-    def __init__(self, store: AbstractStore, like: Outcome):
+    def __init__(self, store: AbstractStore, like: BlockResult):
         self._store = store
         self._like = like
         self._there = set(store.numbers())
 
-    def read(self, number: int, ids: np.ndarray, origin: np.ndarray = _FIRST) -> Outcome | None:
+    def read(self, number: int, ids: np.ndarray, origin: np.ndarray = _FIRST) -> BlockResult | None:
         """Returns a block, or None if it is not there."""
         if number not in self._there:
             return None
@@ -64,38 +64,38 @@ class Blocks:
         found = eqx.combine(self._store.get(number, shapes), static)
         if not np.array_equal(found["origin"][0], origin) or not np.array_equal(found["members"], ids):
             return None
-        return Outcome(found["values"], found["status"], found["work"], found["summaries"])
+        return BlockResult(found["values"], found["status"], found["work"], found["summaries"])
 
-    def write(self, number: int, ids: np.ndarray, outcome: Outcome, origin: np.ndarray = _FIRST) -> None:
+    def write(self, number: int, ids: np.ndarray, result: BlockResult, origin: np.ndarray = _FIRST) -> None:
         """Writes a block, without the copies that fill it up."""
-        self._store.put(number, eqx.filter(self._tree(outcome, ids, origin), _has_shape))
+        self._store.put(number, eqx.filter(self._tree(result, ids, origin), _has_shape))
 
-    def _tree(self, outcome: Outcome, ids: np.ndarray, origin: np.ndarray) -> dict[str, Any]:
+    def _tree(self, result: BlockResult, ids: np.ndarray, origin: np.ndarray) -> dict[str, Any]:
         def cut(x):
             if isinstance(x, jax.ShapeDtypeStruct):
                 return jax.ShapeDtypeStruct((ids.size, *x.shape[1:]), x.dtype)
             return x[: ids.size] if is_array(x) else x
 
-        members = jax.tree.map(cut, (outcome.values, outcome.status, outcome.work))
+        members = jax.tree.map(cut, (result.values, result.status, result.work))
         values, status, work = members
-        tree = {"values": values, "status": status, "work": work, "summaries": outcome.summaries}
+        tree = {"values": values, "status": status, "work": work, "summaries": result.summaries}
         # one row for each member in every array, as a store that lays the blocks end to end needs it
         return {**tree, "members": ids, "origin": np.tile(origin, (ids.size, 1))}
 
 
 def open_sweep(
-    store: AbstractStore, task: Task, members: Any, plan: Plan, program: str, *, schedule: str, resume: bool
+    store: AbstractStore, spec: SweepSpec, members: Any, plan: BlockPlan, program: str, *, schedule: str, resume: bool
 ) -> None:
     """Checks that a store is that of this sweep, or makes it so.
 
     Raises:
         StoreError: If it is another's, or holds any and `resume` is not set, or cannot be written to.
     """
-    code = hashlib.blake2b(program.encode() + _arrays_digest((task.fn, task.output)), digest_size=16).hexdigest()
+    code = hashlib.blake2b(program.encode() + _arrays_digest((spec.fn, spec.output)), digest_size=16).hexdigest()
     found = fingerprint(
         members=_arrays(members),
-        shared=_arrays(task.shared),
-        key=task.key,
+        shared=_arrays(spec.shared),
+        key=spec.key,
         block=plan.block,
         schedule=schedule,
         order=None if np.array_equal(plan.order, np.arange(plan.order.size)) else plan.order,
@@ -104,10 +104,10 @@ def open_sweep(
         text = lowered_text(members)
         generator = Part(hashlib.blake2b(text.encode(), digest_size=16).hexdigest(), f"{len(members)} generated")
         found = Fingerprint({**found.parts, "generator": generator})
-    for name, tree in (("members", members), ("shared", task.shared)):  # by arrays alone, but named as the caller does
+    for name, tree in (("members", members), ("shared", spec.shared)):  # by arrays alone, but named as the caller does
         named = eqx.filter(tree, is_array)
         found.parts[name] = Part(found.parts[name].digest, describe(named), leaves_of(name, named))
-    text = describe(_named(task.fn)) + ("" if task.output is None else f" with output={describe(task.output)}")
+    text = describe(_named(spec.fn)) + ("" if spec.output is None else f" with output={describe(spec.output)}")
     # the program is also that of the members' shapes and the block
     found = Fingerprint({"function": Part(code, text, follows=True), **found.parts})
     info = {"members": int(plan.order.size), "block": plan.block, "blocks": plan.blocks, "schedule": schedule}
@@ -120,10 +120,10 @@ def stored_block(store: AbstractStore) -> int | None:
     return block if isinstance(block, int) else None
 
 
-def origin_of(program: str, task: Task, ids: np.ndarray) -> np.ndarray:
+def origin_of(program: str, spec: SweepSpec, ids: np.ndarray) -> np.ndarray:
     """Returns a digest of what a retry is made from."""
     found = hashlib.blake2b(program.encode(), digest_size=16)
-    found.update(_arrays_digest(task))
+    found.update(_arrays_digest(spec))
     found.update(np.ascontiguousarray(ids).tobytes())
     return np.frombuffer(found.digest(), np.uint8)
 

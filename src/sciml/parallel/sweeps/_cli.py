@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ._progress import reporting
+from ..._progress import reporting
 from ._sweep import prepare, sweep
 
 
@@ -44,9 +44,10 @@ def main(arguments: Sequence[str]) -> int:
 def run_shard(options: dict[str, Any], shard: int, shards: int, *, progress: bool) -> str:
     """Runs every block of a sweep whose number is `shard` modulo `shards`, and says so."""
     start = time.perf_counter()
+    options.pop("throw", None)  # a shard has not seen all members
     work = prepare(**options)
     numbers = range(shard, work.plan.blocks, shards)
-    with reporting(progress, work.n) as report:
+    with reporting(progress, work.n, unit="member", name=f"shard {shard}/{shards}") as report:
         work.first_pass(numbers, report)
     return (
         f"shard {shard}/{shards}: {len(numbers)} of {work.plan.blocks} blocks in {options['store']} after "

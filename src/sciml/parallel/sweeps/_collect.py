@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from ..members._pytree import is_array
-from ._executable import Outcome, is_reduction
+from ._executable import BlockResult, is_reduction
 
 
 class Collected:
@@ -22,7 +22,7 @@ class Collected:
         end: One more than the largest number of a member that has run.
     """
 
-    def __init__(self, n: int, like: Outcome, reduce: Any):
+    def __init__(self, n: int, like: BlockResult, reduce: Any):
         def whole(x):
             return np.empty((n, *x.shape[1:]), x.dtype) if hasattr(x, "shape") else x
 
@@ -36,22 +36,22 @@ class Collected:
         self._waiting: dict[int, Any] = {}
         self._next = 0
 
-    def add(self, number: int, ids: np.ndarray, outcome: Outcome) -> None:
+    def add(self, number: int, ids: np.ndarray, result: BlockResult) -> None:
         """Puts a block in place. Summaries are merged in the order of the numbers, whenever they come."""
-        self._fill(ids, outcome, np.arange(ids.size))
+        self._fill(ids, result, np.arange(ids.size))
         self.attempts[ids] = 1
         self.done += ids.size
         self.failed += int(np.count_nonzero(self.status[ids]))
         self.end = max(self.end, int(ids.max()) + 1)
-        self._merge(number, outcome.summaries)
+        self._merge(number, result.summaries)
 
-    def add_again(self, number: int, ids: np.ndarray, outcome: Outcome) -> None:
+    def add_again(self, number: int, ids: np.ndarray, result: BlockResult) -> None:
         """Puts a block of members that had failed in place, where they succeeded now."""
         self.attempts[ids] += 1
-        good = np.flatnonzero(np.asarray(outcome.status)[: ids.size] == 0)
-        self._fill(ids[good], outcome, good)
+        good = np.flatnonzero(np.asarray(result.status)[: ids.size] == 0)
+        self._fill(ids[good], result, good)
         self.failed -= good.size
-        self._merge(number, outcome.summaries)
+        self._merge(number, result.summaries)
 
     @property
     def reduced(self) -> Any:
@@ -61,19 +61,20 @@ class Collected:
         pairs = zip(self._reductions, self._merged, strict=True)
         return jax.tree.unflatten(self._treedef, [r.result(merged) for r, merged in pairs])
 
-    def _fill(self, ids: np.ndarray, outcome: Outcome, rows: np.ndarray) -> None:
+    def _fill(self, ids: np.ndarray, result: BlockResult, rows: np.ndarray) -> None:
         def put(whole, part):
             if is_array(whole):
                 whole[ids] = np.asarray(part)[rows]
 
-        jax.tree.map(put, self.values, outcome.values)
-        self.status[ids] = np.asarray(outcome.status)[rows]
+        jax.tree.map(put, self.values, result.values)
+        self.status[ids] = np.asarray(result.status)[rows]
         if self.work is not None:
-            self.work[ids] = np.asarray(outcome.work)[rows]
+            self.work[ids] = np.asarray(result.work)[rows]
 
     def _merge(self, number: int, summaries: Any) -> None:
         if not self._reductions:
             return
+        # blocks come in any order from an executor, and floating-point sums depend on theirs
         self._waiting[number] = self._treedef.flatten_up_to(summaries)
         while self._next in self._waiting:
             blocks = self._waiting.pop(self._next)

@@ -1,24 +1,22 @@
 """A sweep at work: all members once, and those that failed again."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from ..._progress import Report
 from ..._status import SolveError, raise_for_status
 from .._blocks import check_block
 from .._mesh import member_groups
-from ._batches import Plan, choose_block
-from ._checkpoints import Blocks, open_store, open_sweep, origin_of, stored_block
+from ._batches import BlockPlan, choose_block
+from ._checkpoints import StoredBlocks, open_store, open_sweep, origin_of, stored_block
 from ._collect import Collected
-from ._executable import Machine, Outcome, Task
+from ._executable import BlockResult, Executable, SweepSpec
 from ._executors import run_elsewhere, run_here
 from ._result import SweepResult
-
-Report = Callable[[int, int], None]
-"""Called with the number of members done and of those failed."""
 
 
 class Sweep:
@@ -33,7 +31,7 @@ class Sweep:
 
     def __init__(
         self,
-        task: Task,
+        spec: SweepSpec,
         members: Any,
         order: np.ndarray,
         chosen: Mesh,
@@ -49,33 +47,33 @@ class Sweep:
     ):
         self.members = members
         self.n = order.size
-        self._machine = machine = Machine(member_groups(chosen), task)
+        self._executable = executable = Executable(member_groups(chosen), spec)
         self._stop = stop
         self._attempts = attempts
         self._executor = executor
-        opened = None if store is None else open_store(store, rows_only=task.reduce is None and not attempts)
+        opened = None if store is None else open_store(store, rows_only=spec.reduce is None and not attempts)
         if block is None and opened is not None:
             block = stored_block(opened)
         if block is None:
 
             def measure(block: int) -> int:
-                return machine.measure(Plan(order, block).batch(members, 0))
+                return executable.measure(BlockPlan(order, block).batch(members, 0))
 
             block = choose_block(self.n, chosen, schedule, memory, measure)
-        self.plan = Plan(order, check_block(block, where="sweep"))
+        self.plan = BlockPlan(order, check_block(block, where="sweep"))
         first = self.plan.batch(members, 0)
-        self._like = machine.shapes(first)
-        if task.reduce is None and not any(hasattr(x, "shape") for x in jax.tree.leaves(self._like.values)):
+        self._like = executable.shapes(first)
+        if spec.reduce is None and not any(hasattr(x, "shape") for x in jax.tree.leaves(self._like.values)):
             raise TypeError(
                 f"`sweep`: a member has no values, since `fn` or `output` returned {self._like.values!r}. Does the "
                 "function end with `return`?"
             )
-        self.collected = Collected(self.n, self._like, task.reduce)
+        self.collected = Collected(self.n, self._like, spec.reduce)
         self._blocks = None
         if opened is not None:
-            program = machine.lower(first).as_text()
-            open_sweep(opened, task, members, self.plan, program, schedule=schedule, resume=resume)
-            self._blocks = Blocks(opened, self._like)
+            program = executable.lower(first).as_text()
+            open_sweep(opened, spec, members, self.plan, program, schedule=schedule, resume=resume)
+            self._blocks = StoredBlocks(opened, self._like)
 
     def first_pass(self, numbers: Sequence[int], report: Report) -> None:
         """Runs the blocks `numbers`, of all members, where they are not in the store.
@@ -90,10 +88,10 @@ class Sweep:
                 missing.append(number)
             else:
                 self._add(number, stored, report)
-        for number, outcome in self._run(self._machine, self.plan, missing):
+        for number, result in self._run(self._executable, self.plan, missing):
             if self._blocks is not None:
-                self._blocks.write(number, self.plan.ids(number), outcome)
-            self._add(number, outcome, report)
+                self._blocks.write(number, self.plan.ids(number), result)
+            self._add(number, result, report)
 
     def retry(self, report: Report) -> None:
         """Runs the members that failed again, as often as there are attempts."""
@@ -102,22 +100,22 @@ class Sweep:
             failed = np.flatnonzero(self.collected.status)
             if not failed.size:
                 return
-            task, plan = self._machine.task.changed(change), Plan(failed, self.plan.block)
-            machine, first = Machine(self._machine.groups, task), plan.batch(self.members, 0)
-            _check_like(machine.shapes(first), self._like)
+            spec, plan = self._executable.spec.changed(change), BlockPlan(failed, self.plan.block)
+            executable, first = Executable(self._executable.groups, spec), plan.batch(self.members, 0)
+            _check_like(executable.shapes(first), self._like)
             missing, origin = list(range(plan.blocks)), np.zeros(16, np.uint8)
             if self._blocks is not None:
-                origin = origin_of(machine.lower(first).as_text(), task, failed)
+                origin = origin_of(executable.lower(first).as_text(), spec, failed)
                 found = {number: self._blocks.read(at + number, plan.ids(number), origin) for number in missing}
                 missing = [number for number in missing if found[number] is None]
-                for number, outcome in found.items():
-                    if outcome is not None:
-                        self.collected.add_again(at + number, plan.ids(number), outcome)
-            for number, outcome in self._run(machine, plan, missing):
+                for number, result in found.items():
+                    if result is not None:
+                        self.collected.add_again(at + number, plan.ids(number), result)
+            for number, result in self._run(executable, plan, missing):
                 if self._blocks is not None:
-                    self._blocks.write(at + number, plan.ids(number), outcome, origin)
-                self.collected.add_again(at + number, plan.ids(number), outcome)
-                report(self.n, self.collected.failed)
+                    self._blocks.write(at + number, plan.ids(number), result, origin)
+                self.collected.add_again(at + number, plan.ids(number), result)
+                report(self.n, failed=self.collected.failed)
             at += plan.blocks
 
     def result(self, seconds: float) -> SweepResult:
@@ -130,23 +128,23 @@ class Sweep:
             seconds=seconds,
             reduced=found.reduced,
             attempts=found.attempts,
-            steps=found.work,
+            n_steps=found.work,
             block=self.plan.block,
         )
 
-    def _run(self, machine: Machine, plan: Plan, numbers: list[int]) -> Iterator[tuple[int, Outcome]]:
+    def _run(self, executable: Executable, plan: BlockPlan, numbers: list[int]) -> Iterator[tuple[int, BlockResult]]:
         def batch(number):
             return plan.batch(self.members, number)
 
         if self._executor is None:
-            return run_here(machine, numbers, batch)
-        return run_elsewhere(self._executor, machine.task, numbers, batch, self._like)
+            return run_here(executable, numbers, batch)
+        return run_elsewhere(self._executor, executable.spec, numbers, batch, self._like)
 
-    def _add(self, number: int, outcome: Outcome, report: Report) -> None:
-        self.collected.add(number, self.plan.ids(number), outcome)
+    def _add(self, number: int, result: BlockResult, report: Report) -> None:
+        self.collected.add(number, self.plan.ids(number), result)
         if self._stop and self.collected.failed:
             self._raise()
-        report(self.collected.done, self.collected.failed)
+        report(self.collected.done, failed=self.collected.failed)
 
     def _raise(self) -> None:
         """Raises an error about the members that failed."""
@@ -157,7 +155,7 @@ class Sweep:
             raise SolveError(f"{error}\n{seen}", error.status) from None
 
 
-def _check_like(found: Outcome, expected: Outcome) -> None:
+def _check_like(found: BlockResult, expected: BlockResult) -> None:
     """Checks that what a retry returns can take the place of what failed."""
     if _shapes(found) != _shapes(expected):
         raise ValueError(
@@ -166,6 +164,6 @@ def _check_like(found: Outcome, expected: Outcome) -> None:
         )
 
 
-def _shapes(outcome: Outcome) -> list[str]:
-    leaves = jax.tree_util.tree_leaves_with_path((outcome.values, outcome.work))
+def _shapes(result: BlockResult) -> list[str]:
+    leaves = jax.tree_util.tree_leaves_with_path((result.values, result.work))
     return [f"{jax.tree_util.keystr(path)} {x.dtype}{list(x.shape[1:])}" for path, x in leaves if hasattr(x, "shape")]

@@ -13,12 +13,12 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from .._blocks import split_static
+from .._member_status import status_of, work_of
 from .._per_device import put
 from ..members._pytree import is_array
-from ._status import status_of, work_of
 
 
-class Task(eqx.Module):
+class SweepSpec(eqx.Module):
     """What is done with each member, and with the members of a block.
 
     Attributes:
@@ -37,14 +37,14 @@ class Task(eqx.Module):
     key: Any
     by_name: bool = eqx.field(static=True)
 
-    def changed(self, change: Callable | Mapping[str, Any]) -> "Task":
-        """Returns the task with another function, or with the same one and further keyword arguments."""
+    def changed(self, change: Callable | Mapping[str, Any]) -> "SweepSpec":
+        """Returns the spec with another function, or with the same one and further keyword arguments."""
         fn = change if callable(change) else eqx.Partial(self.fn, **change)
         by_name = self.key is not None and takes(change, "key") if callable(change) else self.by_name
-        return Task(fn, self.output, self.reduce, self.shared, self.key, by_name)
+        return SweepSpec(fn, self.output, self.reduce, self.shared, self.key, by_name)
 
 
-class Batch(NamedTuple):
+class MemberBatch(NamedTuple):
     """The members of a block.
 
     Attributes:
@@ -58,7 +58,7 @@ class Batch(NamedTuple):
     real: Any
 
 
-class Outcome(NamedTuple):
+class BlockResult(NamedTuple):
     """What a block's program returns.
 
     Attributes:
@@ -75,7 +75,7 @@ class Outcome(NamedTuple):
     summaries: PyTree
 
 
-def _run_block(batch: Batch, task: Task) -> Outcome:
+def _run_block(batch: MemberBatch, spec: SweepSpec) -> BlockResult:
     """Runs one block.
 
     A program for one device, or for the devices that one member spans: XLA compiles a program for
@@ -86,40 +86,40 @@ def _run_block(batch: Batch, task: Task) -> Outcome:
 
     def member(params, i):
         nonlocal static
-        returned = _call(task, eqx.combine(params, params_static), i)
-        kept, static = split_static(returned if task.output is None else task.output(returned))
+        returned = _call(spec, eqx.combine(params, params_static), i)
+        kept, static = split_static(returned if spec.output is None else spec.output(returned))
         return jax.tree.map(_plain, kept), status_of(returned, kept), work_of(returned)
 
     kept, status, work = jax.vmap(member)(params, batch.ids)
-    if task.reduce is None:
-        return Outcome(eqx.combine(kept, static), status, work, None)
+    if spec.reduce is None:
+        return BlockResult(eqx.combine(kept, static), status, work, None)
     good = (status == 0) & batch.real
-    summaries = jax.tree.map(lambda r: r.of_block(kept, good, batch.ids), task.reduce, is_leaf=is_reduction)
-    return Outcome(None, status, work, summaries)
+    summaries = jax.tree.map(lambda r: r.of_block(kept, good, batch.ids), spec.reduce, is_leaf=is_reduction)
+    return BlockResult(None, status, work, summaries)
 
 
 run_block: Any = eqx.filter_jit(_run_block)
 
 
-class Machine:
-    """The devices of this process, each group of which runs one block at a time."""
+class Executable:
+    """The program of a block, compiled for the devices of this process, each group of which runs a block at a time."""
 
-    def __init__(self, groups: list[Mesh], task: Task):
+    def __init__(self, groups: list[Mesh], spec: SweepSpec):
         self.groups = groups
-        self.task = task
-        self._ready: dict[int, tuple[Task, Any]] = {}
+        self.spec = spec
+        self._ready: dict[int, tuple[SweepSpec, Any]] = {}
 
-    def lower(self, batch: Batch) -> Any:
+    def lower(self, batch: MemberBatch) -> Any:
         """Returns the program of a block of that size, not yet compiled."""
         with jax.set_mesh(self.groups[0]):
-            return run_block.lower(put(batch, self.groups[0]), put(self.task, self.groups[0]))
+            return run_block.lower(put(batch, self.groups[0]), put(self.spec, self.groups[0]))
 
-    def shapes(self, batch: Batch) -> Outcome:
+    def shapes(self, batch: MemberBatch) -> BlockResult:
         """Returns what a block of that size returns, with shapes for arrays; nothing is compiled."""
         with jax.set_mesh(self.groups[0]):
-            return eqx.filter_eval_shape(run_block, put(batch, self.groups[0]), put(self.task, self.groups[0]))
+            return eqx.filter_eval_shape(run_block, put(batch, self.groups[0]), put(self.spec, self.groups[0]))
 
-    def measure(self, batch: Batch) -> int:
+    def measure(self, batch: MemberBatch) -> int:
         """Returns the bytes that one block of that size needs on a device; nothing runs."""
         with jax.set_mesh(self.groups[0]):
             found = self.lower(batch).compile().compiled.memory_analysis()
@@ -127,24 +127,24 @@ class Machine:
             return 0
         return found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes
 
-    def compile(self, batch: Batch, blocks: int) -> None:
+    def compile(self, batch: MemberBatch, blocks: int) -> None:
         """Compiles for the devices that so many blocks use, side by side."""
         used = min(blocks, len(self.groups))
         with concurrent.futures.ThreadPoolExecutor(used) as threads:
-            list(threads.map(lambda at: self._executable(at, put(batch, self.groups[at])), range(used)))
+            list(threads.map(lambda at: self._compiled(at, put(batch, self.groups[at])), range(used)))
 
-    def run(self, at: int, batch: Batch) -> Outcome:
+    def run(self, at: int, batch: MemberBatch) -> BlockResult:
         """Dispatches a block to group `at`; the arrays that it returns may not be there yet."""
         batch = put(batch, self.groups[at])
-        task, compiled = self._executable(at, batch)
+        spec, compiled = self._compiled(at, batch)
         with jax.set_mesh(self.groups[at]):
-            return compiled(batch, task)
+            return compiled(batch, spec)
 
-    def _executable(self, at: int, batch: Batch) -> tuple[Task, Any]:
+    def _compiled(self, at: int, batch: MemberBatch) -> tuple[SweepSpec, Any]:
         if at not in self._ready:
             with jax.set_mesh(self.groups[at]):
-                task = put(self.task, self.groups[at])
-                self._ready[at] = task, run_block.lower(batch, task).compile()
+                spec = put(self.spec, self.groups[at])
+                self._ready[at] = spec, run_block.lower(batch, spec).compile()
         return self._ready[at]
 
 
@@ -173,17 +173,17 @@ def takes_any(fn: Any) -> bool:
         return True
 
 
-def to_numpy(outcome: Outcome) -> Outcome:
-    """Returns the outcome with NumPy arrays; waits for them."""
-    return jax.tree.map(lambda x: np.asarray(x) if is_array(x) else x, outcome)
+def to_numpy(result: BlockResult) -> BlockResult:
+    """Returns the result with NumPy arrays; waits for them."""
+    return jax.tree.map(lambda x: np.asarray(x) if is_array(x) else x, result)
 
 
-def _call(task: Task, params: PyTree, i: Any) -> PyTree:
-    args = (params,) if task.shared is None else (params, task.shared)
-    if task.key is None:
-        return task.fn(*args)
-    key = jax.random.fold_in(task.key, i)
-    return task.fn(*args, key=key) if task.by_name else task.fn(*args, key)
+def _call(spec: SweepSpec, params: PyTree, i: Any) -> PyTree:
+    args = (params,) if spec.shared is None else (params, spec.shared)
+    if spec.key is None:
+        return spec.fn(*args)
+    key = jax.random.fold_in(spec.key, i)
+    return spec.fn(*args, key=key) if spec.by_name else spec.fn(*args, key)
 
 
 def _plain(x: Any) -> Any:

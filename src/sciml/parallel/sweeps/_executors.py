@@ -15,25 +15,26 @@ import numpy as np
 
 from .._mesh import member_groups, mesh as make_mesh
 from ..members._pytree import is_array, to_host
-from ._executable import Batch, Machine, Outcome, Task, to_numpy
+from ._executable import BlockResult, Executable, MemberBatch, SweepSpec, to_numpy
 
-Batches = Callable[[int], Batch]
+BatchOf = Callable[[int], MemberBatch]
 """Returns the members of a block by its number."""
 
 
-def run_here(machine: Machine, numbers: Iterable[int], batch: Batches) -> Iterator[tuple[int, Outcome]]:
+def run_here(executable: Executable, numbers: Iterable[int], batch: BatchOf) -> Iterator[tuple[int, BlockResult]]:
     """Runs blocks on the devices of this process, each of which has its next block waiting while one is fetched."""
-    flying = collections.deque()
+    in_flight = collections.deque()
     numbers = list(numbers)
     if numbers:
-        machine.compile(batch(numbers[0]), len(numbers))
-    for turn, number in enumerate(numbers):
-        flying.append((number, machine.run(turn % len(machine.groups), batch(number))))
-        if len(flying) > len(machine.groups):
-            number, outcome = flying.popleft()
-            yield number, to_numpy(outcome)
-    for number, outcome in flying:
-        yield number, to_numpy(outcome)
+        executable.compile(batch(numbers[0]), len(numbers))
+    for position, number in enumerate(numbers):
+        in_flight.append((number, executable.run(position % len(executable.groups), batch(number))))
+        # one block more than there are devices is dispatched before the first is fetched, so that none is idle
+        if len(in_flight) > len(executable.groups):
+            number, result = in_flight.popleft()
+            yield number, to_numpy(result)
+    for number, result in in_flight:
+        yield number, to_numpy(result)
 
 
 _TRIES = 3
@@ -48,32 +49,32 @@ class Job(NamedTuple):
 
     Attributes:
         token: Tells this job from others, so that a worker compiles it once.
-        task: What to do, with NumPy arrays.
+        spec: What to do, with NumPy arrays.
         x64: Whether 64 bits are on where the sweep was called.
     """
 
     token: str
-    task: Task
+    spec: SweepSpec
     x64: bool
 
 
 def run_elsewhere(
-    executor: concurrent.futures.Executor, task: Task, numbers: Iterable[int], batch: Batches, like: Outcome
-) -> Iterator[tuple[int, Outcome]]:
+    executor: concurrent.futures.Executor, spec: SweepSpec, numbers: Iterable[int], batch: BatchOf, like: BlockResult
+) -> Iterator[tuple[int, BlockResult]]:
     """Runs blocks on an executor's workers, and returns them as they come.
 
-    A block is a task that may run anywhere, late, or twice: its result is the same. One that raises is given
+    A block may run anywhere, late, or twice: its result is the same. One that raises is given
     to the executor again.
 
     Raises:
         RuntimeError: If a block has failed as often as it may, or the executor takes no more tasks.
     """
-    job = Job(uuid.uuid4().hex, to_host(task), jnp.result_type(float) == np.float64)
+    job = Job(uuid.uuid4().hex, to_host(spec), jnp.result_type(float) == np.float64)
     done: queue.SimpleQueue = queue.SimpleQueue()
     tries: collections.Counter[int] = collections.Counter()
     finished: set[int] = set()
     waiting = iter(numbers)
-    flying = 0
+    in_flight = 0
 
     def submit(number: int) -> None:
         tries[number] += 1
@@ -89,46 +90,46 @@ def run_elsewhere(
 
     def fill() -> int:
         added = 0
-        while flying + added < _WINDOW and (number := next(waiting, None)) is not None:
+        while in_flight + added < _WINDOW and (number := next(waiting, None)) is not None:
             submit(number)
             added += 1
         return added
 
-    flying += fill()
-    while flying:
+    in_flight += fill()
+    while in_flight:
         number, future = done.get()
         error = future.exception()
         if error is not None and tries[number] < _TRIES:
             submit(number)
             continue
-        flying -= 1
+        in_flight -= 1
         if error is not None:
             raise RuntimeError(
                 f"`sweep`: block {number} failed {_TRIES} times on the executor, the last time with "
                 f"{type(error).__name__}: {error}. The function and what it uses must be importable by the workers: "
                 "define them at the top of a module, or use an executor that sends functions by value, as Dask does."
             ) from error
-        flying += fill()
+        in_flight += fill()
         if number not in finished:
             finished.add(number)
             yield number, _with_arrays(like, future.result())
 
 
-_machines: collections.OrderedDict[str, Machine] = collections.OrderedDict()
+_executables: collections.OrderedDict[str, Executable] = collections.OrderedDict()
 _lock = threading.Lock()
 
 
-def work(job: Job, batch: Batch) -> list[np.ndarray]:
-    """Runs one block in a worker, on its first device, and returns the arrays of the outcome."""
+def work(job: Job, batch: MemberBatch) -> list[np.ndarray]:
+    """Runs one block in a worker, on its first device, and returns the arrays of the result."""
     with jax.enable_x64(job.x64), _lock:  # one block at a time where the workers are threads
-        if job.token not in _machines:
-            _machines[job.token] = Machine(member_groups(make_mesh(devices=jax.local_devices()[:1])), job.task)
-            while len(_machines) > 2:
-                _machines.popitem(last=False)
-        outcome = to_numpy(_machines[job.token].run(0, batch))
-    return [x for x in jax.tree.leaves(outcome) if is_array(x)]
+        if job.token not in _executables:
+            _executables[job.token] = Executable(member_groups(make_mesh(devices=jax.local_devices()[:1])), job.spec)
+            while len(_executables) > 2:
+                _executables.popitem(last=False)
+        result = to_numpy(_executables[job.token].run(0, batch))
+    return [x for x in jax.tree.leaves(result) if is_array(x)]
 
 
-def _with_arrays(like: Outcome, arrays: list[np.ndarray]) -> Outcome:
+def _with_arrays(like: BlockResult, arrays: list[np.ndarray]) -> BlockResult:
     shapes, static = eqx.partition(like, lambda x: hasattr(x, "shape"))
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(shapes), arrays), static)

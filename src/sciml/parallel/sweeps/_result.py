@@ -8,7 +8,8 @@ import jax
 import numpy as np
 from jaxtyping import Int, PyTree
 
-from ..members._grid import Grid
+from ..._status import raise_for_status
+from ..members._grid import ParameterGrid
 from ..members._pytree import expand, is_array, take
 from ._summary import summarise
 from ._to_xarray import to_dataset
@@ -20,13 +21,13 @@ class SweepResult(eqx.Module):
     Attributes:
         values: What the function returned, NumPy arrays with a leading axis of members; None where it was reduced.
         status: One `Status` code per member, int32.
-        members: The members as they were given: a PyTree with a leading axis, a `Grid` or made by `generate`.
+        members: The members as they were given: a PyTree with a leading axis, a `ParameterGrid` or made by `generate`.
         seconds: How long this call took, compilation included.
         reduced: What the reductions made of the values, where there were any.
         attempts: How often each member ran, int32; more than once where it was retried.
-        steps: Each member's own steps and those executed on its lane, of shape `(members, 2)`; None where the function
-            returned no solution that says.
-        block: How many members ran together.
+        n_steps: Each member's own steps and those executed on its lane, of shape `(members, 2)`; None where the
+            function returned no solution that says.
+        block: How many members ran side by side.
     """
 
     values: PyTree
@@ -35,7 +36,7 @@ class SweepResult(eqx.Module):
     seconds: float
     reduced: PyTree
     attempts: Int[np.ndarray, " members"]
-    steps: Int[np.ndarray, "members 2"] | None
+    n_steps: Int[np.ndarray, "members 2"] | None
     block: int
 
     def __str__(self) -> str:
@@ -54,7 +55,7 @@ class SweepResult(eqx.Module):
     @property
     def efficiency(self) -> float | None:
         """The members' own steps over those executed on all lanes: 1 where no member waited for another."""
-        return None if self.steps is None else float(self.steps[:, 0].sum() / max(self.steps[:, 1].sum(), 1))
+        return None if self.n_steps is None else float(self.n_steps[:, 0].sum() / max(self.n_steps[:, 1].sum(), 1))
 
     @property
     def params(self) -> PyTree:
@@ -62,9 +63,18 @@ class SweepResult(eqx.Module):
         return expand(self.members)
 
     @property
-    def grid(self) -> Grid | None:
+    def grid(self) -> ParameterGrid | None:
         """The grid that the members came from, if they did."""
-        return self.members if isinstance(self.members, Grid) else None
+        return self.members if isinstance(self.members, ParameterGrid) else None
+
+    def raise_if_failed(self) -> "SweepResult":
+        """Returns the result, or raises one error that says how many members failed, which and why.
+
+        Raises:
+            SolveError: If any member failed.
+        """
+        raise_for_status(self.status, where="sweep")
+        return self
 
     def member(self, i: int) -> PyTree:
         """Returns the result of member `i`, without the leading axis."""

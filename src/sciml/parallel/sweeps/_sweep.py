@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import ArrayLike, PyTree
 
 from ..._checks import check_key
+from ..._progress import ProgressOption, check_progress, reporting
 from ..._types import Key
 from ...stores._abstract import AbstractStore
 from .._blocks import check_block
@@ -19,8 +20,7 @@ from .._per_device import is_tracing
 from ..members._pytree import count_members, to_host
 from ._batches import make_order
 from ._driver import Sweep
-from ._executable import Task, is_reduction, takes
-from ._progress import check_progress, reporting
+from ._executable import SweepSpec, is_reduction, takes
 from ._result import SweepResult
 from ._retry import Retry, check_on_fail
 
@@ -42,7 +42,8 @@ def sweep(
     resume: bool = True,
     on_fail: str | Retry = "keep",
     executor: concurrent.futures.Executor | None = None,
-    progress: bool | Callable[[int, int], Any] = True,
+    progress: ProgressOption = True,
+    throw: bool = False,
 ) -> SweepResult:
     """Runs `fn` for every member, block by block, and collects the results on the host.
 
@@ -68,7 +69,7 @@ def sweep(
         key: A random key; member `i` gets `jax.random.fold_in(key, i)`.
         mesh: The devices, from `sciml.parallel.mesh`; by default the mesh set by `jax.set_mesh`, or
             else all devices of this process.
-        block: How many members run together on a device. By default that of the store, or a number that depends on
+        block: How many members run side by side on a device. By default that of the store, or a number that depends on
             `n`, the platform and `memory` alone. The last bit of a result may depend on it.
         memory: How many bytes a block may take on a device, where `block` is not given; by default 1 GiB on a CPU and a
             quarter of an accelerator's memory. XLA says what a block takes before anything runs.
@@ -89,7 +90,9 @@ def sweep(
         executor: Runs the blocks in place of this process: any `concurrent.futures` executor, such as
             `ProcessPoolExecutor` with the start method "spawn", or `dask.distributed.Client().get_executor()`. Each
             worker uses its first device.
-        progress: Whether to show a progress bar, or a function to call as `progress(done, total)`.
+        progress: Whether to show a bar, or a function to call with a `sciml.Progress` after every block.
+        throw: Whether to raise an error at the end where members failed and no retry helped. By default look at
+            `status` and `failed`: of many members some may fail. All have run by then, and a `store` holds them.
 
     Returns:
         A `SweepResult`. A member's status is that of the solution it returned. Where it returned none,
@@ -98,7 +101,7 @@ def sweep(
     Raises:
         ValueError: If `params` is empty or its leaves' leading axes differ, or an argument cannot be used.
         TypeError: If an argument has the wrong type, a function is being traced, or `fn` returns no array.
-        SolveError: If a member failed and `on_fail` is "raise".
+        SolveError: If a member failed and `on_fail` is "raise", or `throw` is set.
         StoreError: If the store is another sweep's, or cannot be read or written.
         RuntimeError: If the executor cannot run a block.
 
@@ -121,10 +124,11 @@ def sweep(
         fn, params, shared, key=key, mesh=mesh, block=block, memory=memory, schedule=schedule, cost=cost, output=output,
         reduce=reduce, store=store, resume=resume, on_fail=on_fail, executor=executor,
     )  # fmt: skip
-    with reporting(progress, work.n) as report:
+    with reporting(progress, work.n, unit="member", name="sweep") as report:
         work.first_pass(range(work.plan.blocks), report)
         work.retry(report)
-    return work.result(time.perf_counter() - start)
+    result = work.result(time.perf_counter() - start)
+    return result.raise_if_failed() if throw else result
 
 
 def prepare(
@@ -161,16 +165,16 @@ def prepare(
     chosen = _local_mesh(mesh)
     members = to_host(params)
     order = make_order(members, n, schedule, cost)
-    task = Task(fn, output, reduce, shared, key, key is not None and takes(fn, "key"))
+    spec = SweepSpec(fn, output, reduce, shared, key, key is not None and takes(fn, "key"))
     if schedule == "refill":
         if not takes(fn, "schedule"):
             raise ValueError(
                 '`sweep`: with `schedule="refill"`, `fn` gets the keyword `schedule` to hand on to `sciml.solve`, but '
                 "has no such parameter. Add it: `def run(p, *, schedule): ... solve(..., schedule=schedule)`."
             )
-        task = task.changed({"schedule": "refill"})
+        spec = spec.changed({"schedule": "refill"})
     return Sweep(
-        task,
+        spec,
         members,
         order,
         chosen,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._status import Status
-from ..members._grid import Grid
+from ..members._grid import ParameterGrid
 from ..members._pytree import expand, is_array
 
 Axes = Mapping[str, Any]
@@ -31,7 +31,7 @@ def to_dataset(result: Any, axes: Axes) -> Any:
     values = _named(result.values, "value")
     variables = {"attempts": result.attempts, **values, "status": result.status}
     members = result.members
-    if isinstance(members, Grid) and all(np.ndim(x) == 1 for x in members.axes.values()):
+    if isinstance(members, ParameterGrid) and all(np.ndim(x) == 1 for x in members.axes.values()):
         dims = list(members.axes)
         coords = {name: np.asarray(x) for name, x in members.axes.items()}
         variables = {name: members.on_grid(x) for name, x in variables.items()}
@@ -56,7 +56,7 @@ def to_dataset(result: Any, axes: Axes) -> Any:
 
 
 def _named(tree: Any, alone: str) -> dict[str, np.ndarray]:
-    """Returns the arrays of a PyTree by the way to them, with points between."""
+    """Returns the arrays of a PyTree by their paths, with points between."""
     found = {}
     for path, x in jax.tree_util.tree_leaves_with_path(tree):
         if is_array(x) and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):

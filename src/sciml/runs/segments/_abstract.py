@@ -14,7 +14,7 @@ from ._stops import Stops
 
 
 class Carry(NamedTuple):
-    """What a run goes on from.
+    """What a run resumes from.
 
     Attributes:
         member: Of each member.
@@ -45,7 +45,7 @@ class Info(NamedTuple):
     rejected: Any
 
 
-class Frames(NamedTuple):
+class SegmentFrames(NamedTuple):
     """The saved times of a segment.
 
     Attributes:
@@ -65,8 +65,9 @@ class AbstractSegment(eqx.Module):
         stops: What ends a member.
         saves: The number of saved times.
         slots: How many saved times a segment reaches at most.
-        steps: How many steps a segment takes at most.
+        segment_steps: How many steps a segment takes at most.
         clock: What to call what passes.
+        unit: Its unit, for progress.
         end: What to call where it ends.
     """
 
@@ -74,12 +75,13 @@ class AbstractSegment(eqx.Module):
     stops: eqx.AbstractVar[Stops]
     saves: eqx.AbstractVar[int]
     slots: eqx.AbstractVar[int]
-    steps: eqx.AbstractVar[int]
+    segment_steps: eqx.AbstractVar[int]
     clock: eqx.AbstractClassVar[str]
+    unit: eqx.AbstractClassVar[str]
     end: eqx.AbstractClassVar[str]
 
     @abc.abstractmethod
-    def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, Frames, Info]:
+    def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, SegmentFrames, Info]:
         """Takes the steps of one segment."""
 
     @abc.abstractmethod

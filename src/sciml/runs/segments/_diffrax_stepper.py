@@ -1,4 +1,4 @@
-"""Any diffrax solver as a one-step method of sciml's march, for runs in segments."""
+"""Any diffrax solver as a one-step method of sciml's integration, for runs in segments."""
 
 from typing import Any, ClassVar
 
@@ -64,9 +64,9 @@ class DiffraxStepper(AbstractStepper):
         """Returns the state at `t + theta * h` by the solver's own interpolation."""
         del h
         theta = jnp.asarray(theta)
-        held = dense | {name: y for name, y in (("y0", y0), ("y1", y1)) if name in dense}
+        known = dense | {name: y for name, y in (("y0", y0), ("y1", y1)) if name in dense}
         zero, one = jnp.zeros_like(theta), jnp.ones_like(theta)
-        return self.solver.interpolation_cls(t0=zero, t1=one, **held).evaluate(theta)
+        return self.solver.interpolation_cls(t0=zero, t1=one, **known).evaluate(theta)
 
 
 def from_any(solver: diffrax.AbstractSolver, tolerances: Tolerances | None) -> DiffraxStepper:

@@ -12,7 +12,7 @@ from ...solvers._stable_step import longest_step
 
 
 class Inputs(eqx.Module):
-    """Model, initial state and args, taken apart by whether members share them.
+    """Model, initial state and args, split by whether members share them.
 
     Attributes:
         own: Arrays with members first; None elsewhere.
@@ -59,7 +59,7 @@ def _plain(static: _Static) -> PyTree:
 
 
 def read_axes(model: Any, y0: PyTree, args: PyTree, in_axes: Any) -> Inputs:
-    """Takes the inputs apart.
+    """Splits the inputs.
 
     Args:
         model: The model.

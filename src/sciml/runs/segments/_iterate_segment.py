@@ -11,13 +11,13 @@ from jaxtyping import Array, PyTree
 
 from ..._jax._loops import scan, while_loop
 from ..._status import Status
-from ._abstract import AbstractSegment, Carry, Frames, Info
+from ._abstract import AbstractSegment, Carry, Info, SegmentFrames
 from ._in_axes import Inputs
 from ._stops import Stops
 
 
-class Stepped(NamedTuple):
-    """What a run goes on from.
+class IterateState(NamedTuple):
+    """What a run resumes from.
 
     Attributes:
         state: The state.
@@ -50,32 +50,34 @@ class StepSegment(AbstractSegment):
     stops: Stops
     saves: int = eqx.field(static=True)
     slots: int = eqx.field(static=True)
-    steps: int = eqx.field(static=True)
+    segment_steps: int = eqx.field(static=True)
     keyed: bool = eqx.field(static=True)
     clock: ClassVar[str] = "step"
+    unit: ClassVar[str] = "step"
     end: ClassVar[str] = "step"
 
     def start(self, state: PyTree) -> Carry:
         """Returns what the first segment starts from."""
         zero = jnp.zeros((), jnp.int32)
-        return Carry(Stepped(state, zero, zero, jnp.zeros((), jnp.int8)), zero)
+        return Carry(IterateState(state, zero, zero, jnp.zeros((), jnp.int8)), zero)
 
     @eqx.filter_jit
-    def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, Frames, Info]:
+    def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, SegmentFrames, Info]:
         """Takes the steps of one segment."""
         step, _, key = inputs.whole(inputs.own)
         targets = jax.lax.dynamic_slice(self.elapsed, (carry.reached,), (self.slots,))
 
-        def one(iteration):
-            number, now = iteration
+        def one(carried):
+            number, now = carried
             keys = (jax.random.fold_in(key, now.taken),) if self.keyed else ()
             return number + 1, now._replace(state=step(now.state, *keys), taken=now.taken + 1)
 
-        def reach(iteration, target):
-            number, now = iteration
+        def reach(carried, target):
+            number, now = carried
+            # a time that has passed already, so that a chain that has ended takes no step
             goal = jnp.where(now.runs, target, -jnp.ones_like(target))
             number, now = while_loop(
-                lambda c: (c[1].taken < goal) & (c[0] < self.steps), one, (number, now), like=(key, goal)
+                lambda c: (c[1].taken < goal) & (c[0] < self.segment_steps), one, (number, now), like=(key, goal)
             )
             failed = now.runs & _any_nan(now.state)
             status = jnp.where(failed, jnp.full_like(now.status, int(Status.nonfinite)), now.status)
@@ -88,10 +90,10 @@ class StepSegment(AbstractSegment):
                 kept = jax.tree.map(jnp.asarray, now.state if self.output is None else self.output(now.state))
             return (number, now), (kept, valid, arrived)
 
-        iteration, (kept, valid, arrived) = scan(reach, (jnp.zeros((), jnp.int32), carry.member), targets, like=key)
+        (_, end), (kept, valid, arrived) = scan(reach, (jnp.zeros((), jnp.int32), carry.member), targets, like=key)
         valid = valid & (carry.reached + jnp.arange(self.slots, dtype=jnp.int32) < self.saves)
-        after = Carry(iteration[1], carry.reached + jnp.sum(arrived, dtype=jnp.int32))
-        return after, Frames(kept, valid), _info(after)
+        after = Carry(end, carry.reached + jnp.sum(arrived, dtype=jnp.int32))
+        return after, SegmentFrames(kept, valid), _info(after)
 
     def states(self, inputs: Inputs, carry: Carry) -> PyTree:
         """Returns the state."""

@@ -1,7 +1,7 @@
 """A segment of a solve: so many steps, the states at the saved times among them, and where to go on.
 
-The steps are those of `solve`: its integration, over lanes for many members, taken up exactly where the segment before left
-it, with the step size, the controller's memory and the last step, within which the next saved time may lie.
+The steps are those of `solve`: its integration, over lanes for many members, taken up exactly where the segment before
+left it, with the step size, the controller's memory and the last step, within which the next saved time may lie.
 """
 
 from collections.abc import Callable
@@ -24,14 +24,14 @@ from ...solvers.integrate._batching import members_of
 from ...solvers.integrate._integrator import Integrator, State
 from ...solvers.integrate._lane_integrator import LaneIntegrator
 from ...solvers.integrate._stencil_kernel import make_stencil_steps
-from ._abstract import AbstractSegment, Carry, Frames, Info, masked
+from ._abstract import AbstractSegment, Carry, Info, SegmentFrames, masked
 from ._in_axes import Inputs
-from ._stencil_blocks import Blocks
+from ._stencil_blocks import StencilBlocks
 from ._stops import Stops
 
 
 class MemberState(NamedTuple):
-    """What a member goes on from.
+    """What a member resumes from.
 
     Attributes:
         state: The integration's state.
@@ -56,9 +56,9 @@ class SolveSegment(AbstractSegment):
         stops: What ends a member.
         saves: The number of saved times.
         slots: How many saved times a segment reaches at most.
-        steps: How many steps a segment takes at most.
-        block: How many steps a kernel takes at once, and
-        impl: the way of the kernel; None where none is asked for.
+        segment_steps: How many steps a segment takes at most.
+        block: How many steps a kernel takes at once.
+        impl: The backend of that kernel; None where none is asked for.
     """
 
     times: Times
@@ -69,10 +69,11 @@ class SolveSegment(AbstractSegment):
     stops: Stops
     saves: int = eqx.field(static=True)
     slots: int = eqx.field(static=True)
-    steps: int = eqx.field(static=True)
+    segment_steps: int = eqx.field(static=True)
     block: int = eqx.field(static=True, default=0)
     impl: str | None = eqx.field(static=True, default=None)
     clock: ClassVar[str] = "t"
+    unit: ClassVar[str] = "time"
     end: ClassVar[str] = "t1"
 
     @eqx.filter_jit
@@ -82,7 +83,7 @@ class SolveSegment(AbstractSegment):
         return Carry(member, jnp.zeros((), jnp.int32))
 
     @eqx.filter_jit
-    def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, Frames, Info]:
+    def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, SegmentFrames, Info]:
         """Takes the steps of one segment."""
         slots = min(self.slots, self.elapsed.shape[0])
         targets = jax.lax.dynamic_slice(self.elapsed, (carry.reached,), (slots,))
@@ -157,12 +158,12 @@ class SolveSegment(AbstractSegment):
         inconsistent = jnp.asarray(False) if first.found is None else ~jnp.asarray(first.found)
         return MemberState(start((first.y0, problem.operands)), jnp.zeros((), jnp.int8), inconsistent)
 
-    def _blocks(self, integrator: Integrator, model: Callable, y0: PyTree, args: PyTree) -> Blocks | None:
+    def _blocks(self, integrator: Integrator, model: Callable, y0: PyTree, args: PyTree) -> StencilBlocks | None:
         if self.impl is None:
             return None
         h = self._direction() * jnp.abs(self.times.dt)
         stencil_steps = make_stencil_steps(integrator.stepper, model, y0, args, h, self.impl)
-        return None if stencil_steps is None else Blocks(integrator, stencil_steps, self.block)
+        return None if stencil_steps is None else StencilBlocks(integrator, stencil_steps, self.block)
 
     def _advance(self, model, y0, args, member: MemberState, targets: Array, index: Array) -> tuple:
         problem, integrator = self._open(model, y0, args)
@@ -171,38 +172,40 @@ class SolveSegment(AbstractSegment):
 
         @members_of(integrator.stepper)
         def run(batch, flags, tree):
+            # a kernel takes steps of one whole field, and lanes would take it apart
             targets, lanes = tree[3], Lanes(batch.lanes) if blocks is None else Unbatched()
             state, cause, operands = lanes.enter(tree[:3], jax.tree.leaves(flags[:3]))
             state = lanes.carry(state)
             stepping = LaneIntegrator(integrator, lanes)
             state, ys, arrived = _integrate(
-                stepping, self.steps, state, cause, operands, targets, self.saves > 0, blocks
+                stepping, self.segment_steps, state, cause, operands, targets, self.saves > 0, blocks
             )
             arrived = arrived if batch.lanes is None else jnp.broadcast_to(arrived, (batch.lanes,))
             return lanes.leave(state), ys, arrived
 
         state, ys, count = run((member.state, member.cause, operands, targets))
-        checkpoint, cause, held = state.checkpoint, member.cause, ys
-        frames = Frames(None, jnp.zeros((targets.shape[0],), bool))
+        checkpoint, cause, saved = state.checkpoint, member.cause, ys
+        frames = SegmentFrames(None, jnp.zeros((targets.shape[0],), bool))
         if self.saves:
             numbers = jnp.arange(targets.shape[0], dtype=jnp.int32)
             assert self.times.saves is not None  # there are saved times
-            ys = jax.vmap(partial(integrator.stepper.finish, integrator.bound(operands)))(held)
+            ys = jax.vmap(partial(integrator.stepper.finish, integrator.bound(operands)))(saved)
             ts = self.times.saves[jnp.minimum(index + numbers, self.saves - 1)]
             valid = (numbers < count) & (index + numbers < self.saves) & (targets <= checkpoint.elapsed) & (cause == 0)
             if self.stops.traced:
                 causes = jax.vmap(lambda t, y: self.stops(model, t, y, args))(ts, ys)
                 causes = jnp.where(valid, causes, jnp.zeros_like(causes))
+                # the segment has gone beyond the saved time at which a member stops: back to what was saved there
                 hit, first = jnp.any(causes != 0), jnp.argmax(causes != 0).astype(jnp.int32)
                 valid = valid & (~hit | (numbers <= first))
-                y = jax.tree.map(lambda y, saved: jnp.where(hit, saved[first], y), checkpoint.y, held)
+                y = jax.tree.map(lambda y, at: jnp.where(hit, at[first], y), checkpoint.y, saved)
                 elapsed = jnp.where(hit, targets[first], checkpoint.elapsed)
                 status = jnp.where(hit, jnp.zeros_like(checkpoint.status), checkpoint.status)
                 checkpoint = checkpoint._replace(y=y, elapsed=elapsed, status=status)
                 cause = jnp.where(hit, causes[first], cause)
             output = self.output
             kept = ys if output is None else jax.vmap(lambda t, y: _arrays(output(t, y, args)))(ts, ys)
-            frames = Frames(masked(kept, valid), valid)
+            frames = SegmentFrames(masked(kept, valid), valid)
         state = state._replace(checkpoint=checkpoint)
         status = checkpoint.status.astype(jnp.int32)
         status = jnp.where(member.inconsistent, jnp.full_like(status, int(Status.inconsistent_start)), status)
@@ -218,7 +221,7 @@ def _integrate(
     operands: Any,
     targets: Array,
     saving: bool,
-    blocks: Blocks | None,
+    blocks: StencilBlocks | None,
 ) -> tuple:
     """Integrates all lanes to one target after the other, until they are reached or the steps are used up.
 
@@ -231,19 +234,19 @@ def _integrate(
         return stepping.any_pending(state, goal)
 
     def reach(carry, time):
-        iterations, state, arrived = carry
+        taken, state, arrived = carry
         goal = lanes.call(_goal, lanes.enter(time, False), cause)
         if blocks is not None:
-            iterations, state = blocks.integrate_to(goal, iterations, state, operands, steps)
-        iterations, state = while_loop(
+            taken, state = blocks.integrate_to(goal, taken, state, operands, steps)
+        taken, state = while_loop(
             lambda c: pending(c[1], goal) & (c[0] < steps),
             lambda c: (c[0] + 1, stepping.attempt(c[1], operands, goal)[0]),
-            (iterations, state),
+            (taken, state),
             like=(operands, goal),
         )
         saved = stepping.saved(state, operands, lanes.enter(time, False)) if saving else None
         arrived = arrived + (~pending(state, goal)).astype(jnp.int32)
-        return (iterations, state, arrived), saved
+        return (taken, state, arrived), saved
 
     none = jnp.zeros((), jnp.int32)
     (_, state, arrived), ys = scan(reach, (none, state, none), targets, like=(operands, cause))
@@ -251,7 +254,7 @@ def _integrate(
 
 
 def _goal(time: Array, cause: Array) -> Array:
-    """Returns the time to march to: for a member that has stopped, one that it has passed."""
+    """Returns the time to integrate to: for a member that has stopped, one that it has passed."""
     return jnp.where(cause == 0, time, -jnp.ones_like(time))
 
 

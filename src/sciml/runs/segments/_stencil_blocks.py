@@ -1,8 +1,8 @@
-"""Blocks of fixed steps that a stencil kernel takes within a segment of a run.
+"""StencilBlocks of fixed steps that a stencil kernel takes within a segment of a run.
 
-A block never goes beyond the time that the integration is on its way to. Where it ends there, but for rounding, it ends there
-exactly; what is left before a time that lies between steps, the integration goes in steps of its own. A block after which the
-state is not finite is not taken, so that the integration finds the step that failed.
+A block never goes beyond the next time that the integration stops at. Where it ends there up to rounding, it is made to
+end there exactly; what is left before a time that lies between steps, the integration covers in single steps. A block
+after which the state is not finite is not taken, so that the integration finds the step that failed.
 """
 
 import math
@@ -22,7 +22,7 @@ MOST = 64
 """The steps of a block at most: more would hardly save launches."""
 
 
-class Blocks(NamedTuple):
+class StencilBlocks(NamedTuple):
     """How an integration takes blocks of steps.
 
     Attributes:
@@ -36,26 +36,26 @@ class Blocks(NamedTuple):
     size: int
 
     def integrate_to(
-        self, goal: Array, iterations: Array, state: State, operands: Operands, steps: int
+        self, goal: Array, taken: Array, state: State, operands: Operands, steps: int
     ) -> tuple[Array, State]:
         """Returns the number of steps and the state after as many blocks as fit in before a time.
 
         Args:
             goal: The time, as elapsed time.
-            iterations: The number of steps before.
+            taken: The number of steps so far in this segment.
             state: The state of the integration.
             operands: What the integration depends on.
             steps: The most steps.
         """
-        iterations, state, _ = while_loop(
-            lambda c: self.room(c[1], goal, operands) & (c[0] + self.size <= steps) & c[2],
+        taken, state, _ = while_loop(
+            lambda c: self.fits(c[1], goal, operands) & (c[0] + self.size <= steps) & c[2],
             lambda c: (c[0] + self.size, *self.take(c[1], goal, operands)),
-            (iterations, state, jnp.asarray(True)),
+            (taken, state, jnp.asarray(True)),
             like=(operands, goal),
         )
-        return iterations, state
+        return taken, state
 
-    def room(self, state: State, goal: Array, operands: Operands) -> Array:
+    def fits(self, state: State, goal: Array, operands: Operands) -> Array:
         """Returns whether a block fits in before the goal."""
         few = state.accepted + state.rejected + self.size < operands.max_steps
         return few & self.integrator.pending(state, goal) & (self._reached(state) <= goal + _slack(operands))

@@ -44,9 +44,9 @@ class SteadyState(eqx.Module):
 
 
 class WallTime(eqx.Module):
-    """Ends this call of a run after so many seconds, with a checkpoint: the same call goes on from there.
+    """Ends this call of a run after so many seconds, with a checkpoint: the same call resumes from there.
 
-    For queues that end a job after a time. The current segment is finished first, so leave some room.
+    For queues that end a job after a time. The current segment is finished first, so leave some time for it.
 
     Attributes:
         seconds: The time from the start of the call.
@@ -71,7 +71,7 @@ class Stops(eqx.Module):
     """What may end a run.
 
     Attributes:
-        traced: The conditions that are looked at at saved times, in traced code.
+        traced: The conditions that are checked at saved times, in traced code.
         seconds: The wall time of one call; infinite where there is no limit.
     """
 
@@ -121,7 +121,7 @@ def read_stops(stop: Any, saves: bool, *, form: str = "stop(t, y, args)") -> Sto
                 f"`sciml.runs.WallTime(seconds)` or several of these in a list, but got {one!r}."
             )
     if traced and not saves:
-        raise ValueError("`stop` is looked at at saved times, and there are none: give `save_every` or `saveat`.")
+        raise ValueError("`stop` is checked at saved times, and there are none: give `save_every` or `saveat`.")
     return Stops(tuple(traced), seconds)
 
 

@@ -30,7 +30,17 @@ class MultigridState(eqx.Module):
     singular: bool = eqx.field(static=True)
 
 
-class _Iterate(NamedTuple):
+class _CycleStart(NamedTuple):
+    """Where the iteration starts, and starts again: the residual is computed from `u`."""
+
+    u: Array
+    residual: Array
+    accepted: Array
+    falls: Array
+    steps: Array
+
+
+class _CycleStep(NamedTuple):
     u: Array
     residual: Array
     direction: Array
@@ -63,8 +73,8 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         coarsening: How the coarse levels are made; None for `Resistors` where the coefficients $k$ are numbers, and
             `Galerkin` where they are fields.
         rtol: The norm of the residual that ends the solve, relative to that of the right-hand side; None for 1e-10
-            in float64 and 1e-5 in float32. The residual is followed from cycle to cycle; that of the solution
-            cannot be less than rounding, about $k\, u / h^2$ times 1e-7 in float32.
+            in float64 and 1e-5 in float32, or where rounding allows no smaller one, what it allows: about
+            $k\, u / h^2$ times 1e-7 in float32. A tolerance that you give is met, or the solution is not found.
         atol: The norm of the residual that ends it in any case.
         max_steps: The largest number of cycles.
 
@@ -132,7 +142,8 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
             u, converged, steps = jax.lax.complex(real, imaginary), jnp.all(converged), jnp.max(steps)
         else:
             u, converged, steps = self._solve(state, vector, y0)
-        result = lx.RESULTS.where(converged, lx.RESULTS.successful, lx.RESULTS.max_steps_reached)
+        failed = lx.RESULTS.where(steps < self.max_steps, lx.RESULTS.stagnation, lx.RESULTS.max_steps_reached)
+        result = lx.RESULTS.where(converged, lx.RESULTS.successful, failed)
         return u, result, {"num_steps": steps, "max_steps": self.max_steps}
 
     def _solve(self, state: MultigridState, f: Array, u: Array) -> tuple[Array, Array, Array]:
@@ -144,10 +155,13 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         f, u = without_mean(f), without_mean(u)
         limit = jnp.maximum(jnp.asarray(rtol, f.dtype) * _norm(f), jnp.asarray(self.atol, f.dtype))
 
-        def going(now: _Iterate) -> Array:
+        def running(now: _CycleStep | _CycleStart) -> Array:
             return (_norm(now.residual) > limit) & (now.steps < self.max_steps)
 
-        def step(now: _Iterate) -> _Iterate:
+        def again(start: _CycleStart) -> Array:
+            return running(start) & (_norm(start.residual) > start.accepted) & start.falls
+
+        def step(now: _CycleStep) -> _CycleStep:
             correction = without_mean(self.cycle(state.hierarchy, now.residual))
             # the direction is conjugate to the last one, whatever the preconditioner has become
             weight = jnp.vdot(correction, now.product) / now.size
@@ -156,12 +170,27 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
             size = jnp.vdot(direction, product)
             length = jnp.vdot(direction, now.residual) / size
             u, residual = now.u + length * direction, without_mean(now.residual - length * product)
-            return _Iterate(u, residual, direction, product, size, now.steps + 1)
+            return _CycleStep(u, residual, direction, product, size, now.steps + 1)
 
-        none = jnp.zeros_like(f)  # with the size 1, so that the first direction is the first correction itself
-        start = _Iterate(u, without_mean(f - operator(u)), none, none, jnp.ones((), f.dtype), jnp.zeros((), jnp.int32))
-        end = while_loop(going, step, start, like=(state, f))
-        return without_mean(end.u), _norm(end.residual) <= limit, end.steps
+        def run(start: _CycleStart) -> _CycleStart:
+            none = jnp.zeros_like(f)
+            first = _CycleStep(start.u, start.residual, none, none, jnp.ones((), f.dtype), start.steps)
+            end = while_loop(running, step, first, like=(state, f))
+            # by rounding the residual of the recurrence drifts away from that of the solution, which alone counts
+            residual = without_mean(f - operator(end.u))
+            falls = _norm(residual) <= _norm(start.residual) / 2
+            return _CycleStart(end.u, residual, self._accepted(operator, end.u, limit), falls, end.steps)
+
+        start = _CycleStart(u, without_mean(f - operator(u)), limit, jnp.asarray(True), jnp.zeros((), jnp.int32))
+        end = while_loop(again, run, start, like=(state, f))
+        return without_mean(end.u), _norm(end.residual) <= end.accepted, end.steps
+
+    def _accepted(self, operator: Any, u: Array, limit: Array) -> Array:
+        """Returns the norm of the residual that will do: the tolerance, and by default what rounding makes of it."""
+        if self.rtol is not None:
+            return limit
+        size = jnp.abs(u)  # the bound on rounding in a sum is by the sum of the moduli; every coupling is positive
+        return jnp.maximum(limit, 4 * jnp.finfo(u.dtype).eps * _norm(2 * operator.diagonal() * size - operator(size)))
 
     def preconditioner(self, operator: lx.AbstractLinearOperator) -> lx.FunctionLinearOperator:
         """Returns one cycle as a symmetric positive operator, for `lineax.CG` and its like.

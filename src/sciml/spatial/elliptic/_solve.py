@@ -107,25 +107,32 @@ def solve_elliptic(
     fn = functools.partial(_solve, operator, solver)
     for _ in range(f.ndim - len(shape)):
         fn = jax.vmap(fn)
-    u = fn(right)
+    u, status = fn(right)
     if throw and concrete(u):  # under a transformation nothing is known yet
-        _raise_if_nan(operator, u, right, solver)
+        _raise_if_nan(operator, u, right, solver, status)
     return u
 
 
-def _raise_if_nan(operator: EllipticOperator, u: Array, right: Array, solver: lx.AbstractLinearSolver) -> None:
+def _raise_if_nan(
+    operator: EllipticOperator, u: Array, right: Array, solver: lx.AbstractLinearSolver, status: Array
+) -> None:
     """Says how many right-hand sides have no solution, and why."""
     axes = tuple(range(-len(operator.boundary.shape), 0))
     failed = np.asarray(jnp.any(jnp.isnan(u), axes))
     if not failed.any():
         return
     given = np.asarray(jnp.all(jnp.isfinite(right), axes))
-    codes = np.where(failed, np.where(given, Status.diverged, Status.nonfinite), Status.successful)
+    codes = np.where(failed, np.where(given, np.asarray(status), Status.nonfinite), Status.successful)
     of = f" for {np.sum(failed)} of {failed.size} right-hand sides" if failed.ndim else ""
     if not np.any(failed & given):
         why = "The right-hand side, or a value at a wall, is NaN or infinite."
     elif bad := [name for name, x in (("k", operator.k), ("c", operator.c)) if not _nowhere_negative(x)]:
         why = f"The coefficient `{bad[0]}` is negative or NaN in places: it must be positive, or zero, everywhere."
+    elif np.any(codes == Status.stagnated):
+        why = (
+            f"{type(solver).__name__} did not meet its tolerance, and the residual no longer falls: rounding allows no "
+            "smaller one. Leave out `rtol`, which accepts what rounding allows, loosen it, or compute in float64."
+        )
     else:
         limit = getattr(solver, "max_steps", None)
         within = "" if limit is None else f" within max_steps={limit}"
@@ -141,17 +148,21 @@ def _nowhere_negative(coefficient: Array | tuple[Array, ...] | None) -> bool:
 
 
 @eqx.filter_jit
-def _solve(operator: EllipticOperator, solver: lx.AbstractLinearSolver, right: Array) -> Array:
-    if isinstance(solver, FastTransform):  # made of operations that JAX differentiates by itself
-        return solver.compute(solver.init(operator, {}), right, {})[0]
+def _solve(operator: EllipticOperator, solver: lx.AbstractLinearSolver, right: Array) -> tuple[Array, Array]:
+    """Returns the solution, NaN where it is not found, and a code of `Status`."""
+    if isinstance(solver, FastTransform):  # made of what JAX can differentiate
+        return solver.compute(solver.init(operator, {}), right, {})[0], jnp.int32(Status.successful)
     if jnp.iscomplexobj(right):
-        return jax.lax.complex(_solve(operator, solver, right.real), _solve(operator, solver, right.imag))
+        (real, first), (imaginary, second) = _solve(operator, solver, right.real), _solve(operator, solver, right.imag)
+        return jax.lax.complex(real, imaginary), jnp.maximum(first, second)
     state = solver.init(jax.lax.stop_gradient(operator), {})
     # within `shard_map` all that the rule closes over must vary as its argument does
     faces, right, state = promote((operator.faces(), right, state))
 
-    def run(_, b: Array) -> Array:
+    def run(_, b: Array) -> tuple[Array, Array]:
         u, result, _ = solver.compute(state, b, {})
-        return jnp.where(result == lx.RESULTS.successful, u, jnp.nan)
+        status = jnp.where(result == lx.RESULTS.stagnation, jnp.int32(Status.stagnated), jnp.int32(Status.diverged))
+        good = result == lx.RESULTS.successful
+        return jnp.where(good, u, jnp.nan), jnp.where(good, jnp.int32(Status.successful), status)
 
-    return jax.lax.custom_linear_solve(faces, right, run, symmetric=True)
+    return jax.lax.custom_linear_solve(faces, right, run, symmetric=True, has_aux=True)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
-from ..._status import Status
+from .._status import Status
 
 
 def status_of(returned: PyTree, kept: PyTree) -> Int[Array, ""]:

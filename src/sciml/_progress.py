@@ -1,0 +1,115 @@
+"""Progress of long work, from the host: one bar, and one record, for `sweep`, `simulate`, `iterate` and `fit`."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+_COMPILING = "compiling"
+_OF_TIME = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
+"""The bar where what passes is a time, whose digits say little."""
+
+
+class Progress(NamedTuple):
+    """How far long work is: what a function given as `progress=` is called with.
+
+    Attributes:
+        done: What is done: members of a sweep, time of a run since `t0`, steps of `iterate`, steps of a fit.
+        total: Of how much; None for a fit that runs until it converges.
+        unit: What is counted: "member", "time" or "step".
+        seconds: The time since the call began, compilation included.
+        rate: What was done in a second, in this call.
+        failed: The number of members that have failed.
+        steps: The number of steps of a solver, of all members; None where there are none to count.
+        loss: The lowest loss so far, of a fit; else None.
+
+    Example:
+        ```python
+        import numpy as np
+        import sciml
+
+        def report(progress: sciml.Progress):
+            print(f"{progress.done} of {progress.total} after {progress.seconds:.0f} s, {progress.failed} failed")
+
+        sciml.parallel.sweep(lambda x: x**2, np.arange(4.0), block=2, progress=report)
+        ```
+    """
+
+    done: float
+    total: float | None
+    unit: str
+    seconds: float
+    rate: float
+    failed: int = 0
+    steps: int | None = None
+    loss: float | None = None
+
+    @property
+    def details(self) -> str:
+        """What a bar says beside the counts."""
+        words = []
+        if self.steps is not None:
+            words.append(f"{self.steps} steps")
+        if self.loss is not None:
+            words.append(f"loss {self.loss:.4g}")
+        if self.failed:
+            words.append(f"failed={self.failed}")
+        return ", ".join(words)
+
+
+ProgressOption = bool | Callable[[Progress], Any]
+"""What `progress=` takes: whether to show a bar, or a function to call with a `Progress`."""
+
+Report = Callable[..., None]
+"""`report(done, *, failed=0, steps=None, loss=None)`, called after each piece of work."""
+
+
+def check_progress(progress: Any, *, where: str) -> None:
+    """Raises where `progress` is neither a bool nor callable."""
+    if not isinstance(progress, bool) and not callable(progress):
+        raise TypeError(
+            f"`{where}`: `progress` must be True, False or a function of a `sciml.Progress`, got "
+            f"{type(progress).__name__}."
+        )
+
+
+@contextlib.contextmanager
+def reporting(
+    progress: ProgressOption, total: float | None, *, unit: str, name: str, done: float = 0
+) -> Iterator[Report]:
+    """Gives the function to call after each piece of work.
+
+    A bar says "compiling" until it is called first, since the first piece takes as long as the compiler.
+
+    Args:
+        progress: The argument of the public function.
+        total: How much there is to do; None where nobody knows.
+        unit: What is counted: "member", "time" or "step".
+        name: What to call the work.
+        done: What was done before this call; the time left is estimated from what is new.
+    """
+    began = time.perf_counter()
+
+    def record(now: float, failed: int = 0, steps: int | None = None, loss: float | None = None) -> Progress:
+        seconds = time.perf_counter() - began
+        return Progress(now, total, unit, seconds, (now - done) / max(seconds, 1e-9), failed, steps, loss)
+
+    if progress is False:
+        yield lambda now, **details: None
+        return
+    if progress is not True:
+        yield lambda now, **details: progress(record(now, **details))
+        return
+    from tqdm.auto import tqdm  # takes a tenth of a second, which `import sciml` need not pay
+
+    form: dict[str, Any] = {"bar_format": _OF_TIME} if unit == "time" else {"unit": unit}
+    with tqdm(total=total, initial=done, desc=name, **form) as bar:
+        bar.set_postfix_str(_COMPILING)
+
+        def show(now: float, **details: Any) -> None:
+            bar.set_postfix_str(record(now, **details).details, refresh=False)
+            bar.update(now - bar.n)
+
+        yield show
+        if bar.postfix == _COMPILING:  # there was nothing left to do
+            bar.set_postfix_str("")

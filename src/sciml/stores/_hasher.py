@@ -1,0 +1,225 @@
+"""Digests of values: of arrays by their bytes, of functions by their code, of objects by what they hold."""
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import inspect
+import math
+import os
+import pathlib
+import site
+import sys
+import sysconfig
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.sharding import AbstractMesh, Mesh
+
+from ._hosts import checksum, is_spread
+
+_FOREIGN = tuple(
+    path + os.sep
+    for path in {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    | {path for path in (*site.getsitepackages(), site.getusersitepackages())}
+    | {str(pathlib.Path(__file__).parents[1])}
+)
+"""Where code lives that its version stands for: the standard library, installed packages and sciml."""
+
+
+def digest_of(kind: str, *parts: str | bytes) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    for part in (kind, *parts):
+        part = part.encode() if isinstance(part, str) else part
+        found.update(len(part).to_bytes(8, "little"))
+        found.update(part)
+    return found.hexdigest()
+
+
+def is_key(x: Any) -> bool:
+    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _is_foreign(module: str | None) -> bool:
+    """Whether a module is part of Python, an installed package or sciml."""
+    if module in (None, "__main__", "__mp_main__"):
+        return False
+    found = sys.modules.get(str(module))
+    file = getattr(found, "__file__", None)
+    if file is None:
+        return module in sys.builtin_module_names
+    return str(file).startswith(_FOREIGN)
+
+
+class Hasher:
+    """Digests of the values within one part. `path` says where in it, for errors."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.open: dict[int, int] = {}  # what is being digested further out, against circles
+        self.code: dict[Any, str] = {}  # functions and classes that have been digested
+
+    def digest(self, value: Any, path: str = "", strict: bool = True) -> str:
+        if id(value) in self.open:
+            return digest_of("again", str(self.open[id(value)]))
+        simple = self._simple(value)
+        if simple is not None:
+            return simple
+        is_code = isinstance(value, (types.FunctionType, type))
+        if is_code and value in self.code:
+            return self.code[value]
+        self.open[id(value)] = len(self.open)
+        try:
+            found = self._compound(value, path, strict)
+        finally:
+            del self.open[id(value)]
+        if is_code:
+            self.code[value] = found
+        return found
+
+    def _simple(self, value: Any) -> str | None:
+        if isinstance(value, Tracer):
+            raise TypeError(f"`{self.name}` is traced by JAX, but a stored run needs its values: call from Python.")
+        if is_key(value):
+            return digest_of(
+                "key", str(jax.random.key_impl(value)), self._array(np.asarray(jax.random.key_data(value)))
+            )
+        if is_spread(value):
+            return digest_of("spread", str(value.dtype), str(value.shape), checksum(value))
+        if isinstance(value, (np.ndarray, np.generic, jax.Array)):
+            return self._array(np.asarray(value)) if np.asarray(value).dtype != object else None
+        if isinstance(value, enum.Enum):
+            return digest_of("enum", type(value).__qualname__, value.name)
+        if isinstance(value, float) and math.isfinite(value):
+            return digest_of("float", value.hex())
+        if value is None or value is Ellipsis or isinstance(value, (bool, int, float, complex, str, bytes, np.dtype)):
+            return digest_of(type(value).__name__, value if isinstance(value, bytes) else repr(value))
+        if isinstance(value, types.ModuleType):
+            return digest_of("module", value.__name__)
+        if isinstance(value, Mesh | AbstractMesh):  # on which devices it runs, and on how many, is no part of a run
+            return digest_of("mesh", *map(str, value.axis_names))
+        return None
+
+    def _array(self, x: np.ndarray) -> str:
+        return digest_of("array", str(x.dtype), str(x.shape), np.ascontiguousarray(x).tobytes())
+
+    def _many(self, kind: str, values: Any, path: str, strict: bool) -> str:
+        return digest_of(kind, *(self.digest(x, f"{path}[{i}]", strict) for i, x in enumerate(values)))
+
+    def _named(self, kind: str, values: Mapping[str, Any], path: str, strict: bool) -> str:
+        parts = []
+        for name, x in values.items():
+            parts += [str(name), self.digest(x, f"{path}.{name}", strict)]
+        return digest_of(kind, *parts)
+
+    def _compound(self, value: Any, path: str, strict: bool) -> str:
+        if isinstance(value, Mapping):
+            pairs = sorted(
+                (self.digest(k, path, strict), self.digest(v, f"{path}[{k!r}]", strict)) for k, v in value.items()
+            )
+            return digest_of("mapping", *(x for pair in pairs for x in pair))
+        if isinstance(value, (list, tuple)):
+            return self._many(type(value).__name__, value, path, strict)
+        if isinstance(value, (set, frozenset)):
+            return digest_of("set", *sorted(self.digest(x, path, strict) for x in value))
+        if isinstance(value, types.CodeType):
+            return self._code(value, path)
+        if isinstance(value, types.FunctionType):
+            return self._function(value, path, strict)
+        if isinstance(value, types.MethodType):
+            return digest_of(
+                "method", self.digest(value.__func__, path, strict), self.digest(value.__self__, path, strict)
+            )
+        if isinstance(value, functools.partial):
+            return self._many("partial", (value.func, value.args, value.keywords), path, strict)
+        if isinstance(value, (staticmethod, classmethod)):
+            return self.digest(value.__func__, path, strict)
+        if isinstance(value, property):
+            return self._many("property", (value.fget, value.fset), path, strict)
+        if isinstance(value, type):
+            return self._class(value, path)
+        return self._object(value, path, strict)
+
+    def _code(self, code: types.CodeType, path: str) -> str:
+        names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        return digest_of("code", code.co_code, repr(names), self._many("consts", code.co_consts, path, False))
+
+    def _function(self, fn: types.FunctionType, path: str, strict: bool) -> str:
+        cells = [cell.cell_contents for cell in fn.__closure__ or () if _filled(cell)]
+        free = dict(zip(fn.__code__.co_freevars, cells))
+        parts = (
+            self._named("closure", free, path, strict),
+            self.digest(fn.__defaults__, path, strict),
+            self.digest(fn.__kwdefaults__, path, strict),
+        )
+        if _is_foreign(fn.__module__):
+            return digest_of("function", digest_of("name", str(fn.__module__), fn.__qualname__), *parts)
+        reads = {n: fn.__globals__[n] for n in _globals_of(fn.__code__) if n in fn.__globals__}
+        return digest_of("function", *parts, self._code(fn.__code__, path), self._named("globals", reads, path, False))
+
+    def _class(self, cls: type, path: str) -> str:
+        name = digest_of("class", str(cls.__module__), cls.__qualname__)
+        if _is_foreign(cls.__module__):
+            return name
+        kinds = (types.FunctionType, staticmethod, classmethod, property, int, float, str, np.ndarray, jax.Array)
+        own = {k: v for k, v in sorted(vars(cls).items()) if isinstance(v, kinds) and k not in _OF_CLASSES}
+        wrapped = {k: inspect.unwrap(v.method) for k, v in sorted(vars(cls).items()) if hasattr(v, "method")}
+        bases = self._many("bases", cls.__bases__, path, False)
+        return digest_of("class", name, bases, self._named("members", own | wrapped, path, False))
+
+    def _object(self, value: Any, path: str, strict: bool) -> str:
+        name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+        if isinstance(name, str) and _is_foreign(getattr(value, "__module__", None)):
+            return digest_of("named", str(value.__module__), name)  # builtins, ufuncs, jitted functions of packages
+        wrapped = getattr(value, "__wrapped__", None)
+        if wrapped is not None:
+            return digest_of("wrapper", type(value).__qualname__, self.digest(wrapped, path, strict))
+        kind = self.digest(type(value), path, False)
+        if dataclasses.is_dataclass(value):
+            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
+            return digest_of("object", kind, self._named("fields", fields, path, strict))
+        parts = getattr(value, "__dict__", None)
+        if parts is not None:  # without what was computed from the rest when it was first asked for
+            parts = {k: v for k, v in parts.items() if not _is_cached(type(value), k)}
+        if parts is None and not callable(value):
+            slots = [n for c in type(value).__mro__ for n in getattr(c, "__slots__", ()) if hasattr(value, n)]
+            parts = {n: getattr(value, n) for n in slots} if slots else None
+        if parts is not None:
+            return digest_of("object", kind, self._named("held", parts, path, strict))
+        if " at 0x" not in repr(value):
+            return digest_of("object", kind, repr(value))
+        if strict:
+            raise TypeError(
+                f"`{self.name}{path}` is a {type(value).__name__}, which cannot be told from another one, so that a "
+                "stored run could not be recognised. Hold arrays, numbers, strings, functions or modules there."
+            )
+        return digest_of("object", kind)
+
+
+_OF_CLASSES = {"__doc__", "__module__", "__qualname__", "__firstlineno__", "__init__", "__eq__", "__repr__", "__hash__"}
+
+
+def _is_cached(cls: type, name: str) -> bool:
+    return any(isinstance(vars(c).get(name), functools.cached_property) for c in cls.__mro__)
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+def _globals_of(code: types.CodeType) -> list[str]:
+    """Returns the names that code and the functions within it may read from the module, sorted."""
+    names = set(code.co_names)
+    for x in code.co_consts:
+        if isinstance(x, types.CodeType):
+            names |= set(_globals_of(x))
+    return sorted(names)

@@ -1,0 +1,171 @@
+"""What `sciml.stores.AbstractStore` asks of a store, as checks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..stores import AbstractStore, StoreError
+
+
+def check_store(
+    make_store: Callable[[], AbstractStore],
+    *,
+    tree: PyTree = None,
+    reopen: Callable[[AbstractStore], AbstractStore] | None = None,
+) -> None:
+    """Checks that a store does what `simulate`, `iterate` and `sweep` rely on; for stores of your own.
+
+    Blocks come back with the same bits, whatever the order in which they are put; one that is put again replaces the
+    first; `like` chooses among the arrays and refuses other shapes; what is not there is a `StoreError`; the manifest
+    comes back as it was.
+
+    Args:
+        make_store: Makes a store that is empty.
+        tree: What to put, a PyTree of arrays with two leaves or more; by default real, integer, boolean and complex
+            arrays of three rows, in a dictionary and a list.
+        reopen: Returns a store that stands for the same blocks as one that was written to, such as
+            `lambda store: NpzStore(store.path)`; None for stores that end with the process.
+
+    Raises:
+        AssertionError: If the store breaks a rule; the message says which.
+
+    Example:
+        ```python
+        import sciml
+        from sciml.stores import AbstractStore, StoreError, from_named, to_named
+
+        class DictStore(AbstractStore):
+            def __init__(self):
+                self._blocks, self._manifest = {}, None
+
+            def put(self, number, tree):
+                self._blocks[number] = to_named(tree)
+
+            def get(self, number, like=None):
+                if number not in self._blocks:
+                    raise StoreError(f"There is no block {number}.")
+                return from_named(self._blocks[number], like)
+
+            def numbers(self):
+                return sorted(self._blocks)
+
+            def remove(self, number):
+                self._blocks.pop(number, None)
+
+            def read_manifest(self):
+                return self._manifest
+
+            def write_manifest(self, manifest):
+                self._manifest = manifest
+
+        sciml.verify.check_store(DictStore)
+        ```
+    """
+    tree = _default() if tree is None else tree
+    again = (lambda store: store) if reopen is None else reopen
+    _check_empty(make_store())
+    store = make_store()
+    other = jax.tree.map(_changed, tree)
+    for number, value in ((11, tree), (2, other), (4, tree), (4, other)):
+        store.put(number, value)
+    for found in (store, again(store)):
+        _check(found.numbers() == [2, 4, 11], f"`numbers` of blocks put as 11, 2, 4, 4 are {found.numbers()}")
+        _check(found.has(4) and not found.has(3), "`has` says which blocks are there")
+        _check_same(found.get(11, tree), tree, "a block")
+        _check_same(found.get(4, tree), other, "a block that was put twice, which is as it was put last,")
+        _check_reading(found, tree)
+    store.remove(4)
+    store.remove(4)
+    _check(again(store).numbers() == [2, 11], "`remove` takes one block away, and may be called again")
+    _refused(lambda: store.get(4), "`get` of a block that was removed")
+    _check_same(store.get(2, tree), other, "a block beside one that was removed")
+    _check_manifest(make_store(), again)
+
+
+def _default() -> PyTree:
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    return {"u": x, "nested": [np.arange(3, dtype=np.int32), x > 2], "z": (x + 1j).astype(np.complex64)}
+
+
+def _check_empty(store: AbstractStore) -> None:
+    _check(list(store.numbers()) == [], "a new store has no blocks")
+    _check(not store.has(0), "`has` is false in a new store")
+    _check(store.read_manifest() is None, "`read_manifest` of a new store is None")
+    _refused(lambda: store.get(0), "`get` of a block that is not there")
+    store.remove(0)
+
+
+def _check_reading(store: AbstractStore, tree: PyTree) -> None:
+    leaves = jax.tree.leaves(tree)
+    named = store.get(11)
+    _check(isinstance(named, dict) and len(named) == len(leaves), "`get` without `like` returns the arrays by name")
+    _check(all(map(_is_array, named.values())), "`get` without `like` returns arrays")
+    free = jax.tree.map(lambda _: object(), tree)
+    _check_same(store.get(11, free), tree, "a block with `like` that leaves shapes and dtypes open")
+    if isinstance(tree, dict):
+        name = next(iter(tree))
+        _check_same(store.get(11, {name: tree[name]}), {name: tree[name]}, "a part of a block, as `like` asks for,")
+    _refused(lambda: store.get(11, {"not there": np.zeros(3)}), "`get` of an array that the block does not hold")
+    wrong = jax.tree.map(lambda x: jax.ShapeDtypeStruct((7, *jnp.shape(x)), jnp.result_type(x)), tree)
+    _refused(lambda: store.get(11, wrong), "`get` with a `like` of other shapes")
+
+
+def _check_manifest(store: AbstractStore, again: Callable[[AbstractStore], AbstractStore]) -> None:
+    store.write_manifest({"kind": "first"})
+    manifest = {"kind": "check", "number": 3, "list": [1.5, None, "text"], "nested": {"flag": True}}
+    store.write_manifest(manifest)
+    for found in (store, again(store)):
+        _check(found.read_manifest() == manifest, "the manifest comes back as it was written last")
+
+
+def _check_same(found: PyTree, expected: PyTree, what: str) -> None:
+    same = jax.tree.structure(found) == jax.tree.structure(expected)
+    _check(same, f"{what} comes back with the structure {jax.tree.structure(expected)}")
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(found), strict=True):
+        _check(_bits(x) == _bits(y), f"{what} comes back with the same bits, shape and dtype at {_name(path)}")
+
+
+def _changed(x: Any) -> Any:
+    """Returns an array of the same shape and dtype with other values."""
+    if jnp.issubdtype(jnp.asarray(x).dtype, jax.dtypes.prng_key):
+        return jax.vmap(lambda key: jax.random.fold_in(key, 1))(x) if jnp.ndim(x) else jax.random.fold_in(x, 1)
+    x = np.asarray(x)
+    return ~x if x.dtype == bool else (x + np.ones((), x.dtype)).astype(x.dtype)
+
+
+def _bits(x: Any) -> tuple:
+    if _is_key(x):
+        return str(jax.random.key_impl(x)), *_bits(jax.random.key_data(x))
+    x = np.asarray(x)
+    return str(x.dtype), x.shape, x.tobytes()
+
+
+def _is_key(x: Any) -> bool:
+    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, np.ndarray | np.generic | jax.Array)
+
+
+def _name(path: tuple) -> str:
+    return jax.tree_util.keystr(path) or "the root"
+
+
+def _refused(call: Callable[[], Any], what: str) -> None:
+    try:
+        call()
+    except StoreError:
+        return
+    except Exception as error:
+        raise AssertionError(f"{what} must raise `StoreError`, but raised {type(error).__name__}: {error}") from error
+    raise AssertionError(f"{what} must raise `StoreError`, but raised nothing.")
+
+
+def _check(holds: bool, rule: str) -> None:
+    if not holds:
+        raise AssertionError(f"A store breaks a rule: {rule}.")
