@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from sciml.kernels import lanes
+from sciml.kernels import _lanes as lanes
 
 COUNT = 4
 INDEX = np.array([2, 0, 0, 1])
@@ -35,12 +35,12 @@ def long_scan(x, a, s):
 
 
 def wide_scan(x, a, s):
-    def turn(c, w):
+    def body(c, w):
         for _ in range(50):
             c = jnp.sin(w * c)
         return c, None
 
-    return jax.lax.scan(turn, x, jnp.linspace(0.0, 1.0, 20).astype(x.dtype))[0]
+    return jax.lax.scan(body, x, jnp.linspace(0.0, 1.0, 20).astype(x.dtype))[0]
 
 
 def while_loop(x, a, s):

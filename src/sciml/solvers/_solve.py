@@ -14,8 +14,8 @@ from .._checks import check_state, concrete, no_instance
 from .._jax._vma import promote
 from .._status import Status, raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
+from ..kernels._lanes import Lanes
 from ..kernels._use import asked
-from ..kernels.lanes import Lanes
 from . import _diffrax_fallback
 from ._plan import Plan, Times, default_solver, make_plan
 from ._runtime_checks import misplaced, out_of_range

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._jax._loops import while_loop
-from ..lanes._values import STAY_SCATTERED_UP_TO
+from .._lanes._values import STAY_UNSTACKED_UP_TO
 from ._flat import Flat, NotHeldError, dtype_in, elements_of, flatten
 from ._member import Counted, Members, UntilDone
 
@@ -57,9 +57,9 @@ class Body:
         self._inputs = jax.tree.leaves(inputs)
         if (size := len(elements_of(inputs))) > MOST_INPUTS:
             raise NotHeldError(f"a member has {size} numbers as state and parameters, and a kernel takes {MOST_INPUTS}")
-        if (largest := max((math.prod(x.shape) for x in self._inputs), default=0)) > STAY_SCATTERED_UP_TO:
+        if (largest := max((math.prod(x.shape) for x in self._inputs), default=0)) > STAY_UNSTACKED_UP_TO:
             raise NotHeldError(
-                f"a member has an array of {largest} numbers, and a kernel takes arrays of up to {STAY_SCATTERED_UP_TO}"
+                f"a member has an array of {largest} numbers, and a kernel takes arrays of up to {STAY_UNSTACKED_UP_TO}"
             )
         self._places = self._place()
 

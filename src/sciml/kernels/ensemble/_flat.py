@@ -1,7 +1,7 @@
 """A member's function as a program on arrays that are all alike: a lane for each member, only elementwise work.
 
 A kernel holds a member's state in registers, one element in each, and cannot index, stack or reduce there.
-`kernels.lanes` takes these apart when the function is traced; what it leaves is rewritten for one kind of machine:
+`kernels._lanes` takes these apart when the function is traced; what it leaves is rewritten for one kind of machine:
 calls are opened, integers have 32 bits, the machine's own branch is taken where a program has one for each, and
 what the machine's compiler lacks is composed of what it has.
 """
@@ -18,9 +18,9 @@ from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree
 
 from ..._jax._jaxprs import is_literal
+from .._lanes._interpret import evaluate, is_value, trace
+from .._lanes._values import Unstacked, object_array
 from .._lowered import LOWERED
-from ..lanes._interpret import evaluate, is_value, trace
-from ..lanes._values import Scattered, boxed
 from ._polyfills import POLYFILLS
 
 _COUNT = 128  # lanes to trace with; the program is then rewritten for the shape that a kernel has
@@ -81,12 +81,12 @@ def flatten(function: Callable, *args: PyTree, lanes: tuple[int, ...], kernel: s
     def member(*elements: Array) -> list[Array]:
         rest = iter(elements)
         values = jax.tree.map(
-            lambda s: Scattered(boxed([next(rest) for _ in range(math.prod(s.shape))], s.shape), s.dtype), args
+            lambda s: Unstacked(object_array([next(rest) for _ in range(math.prod(s.shape))], s.shape), s.dtype), args
         )
         program, structure = trace(function, *values)
         out = evaluate(program, jax.tree.leaves(values, is_leaf=is_value), _COUNT, reasons.__setitem__)
         found["out"] = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in out])
-        values = [v for v in out if isinstance(v, Scattered)]
+        values = [v for v in out if isinstance(v, Unstacked)]
         if reasons or len(values) < len(out):
             said = ", ".join(f"{name} ({reason})" for name, reason in sorted(reasons.items()))
             raise NotHeldError(f"the model uses {said or 'arrays too large to hold element by element'}")

@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 
 from ..._jax._loops import scan, while_loop
 from ..._status import Status
-from ...kernels.lanes import Lanes, Unbatched
+from ...kernels._lanes import Lanes, Unbatched
 from ...solvers._plan import Plan, Times
 from ...solvers.control._pid import Tolerances
 from ...solvers.integrate._batching import members_of

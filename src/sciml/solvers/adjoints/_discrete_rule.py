@@ -28,9 +28,9 @@ from ..._jax._ad_modes import forward_only, reverse_only
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._static_flags import as_shapes, of_shapes
 from ..._jax._vma import promote
-from ...kernels.lanes import Lanes, Unbatched, differentiable
-from ...kernels.lanes._batched import merging
-from ...kernels.lanes._differentiable import adding_up
+from ...kernels._lanes import Lanes, Unbatched, differentiable
+from ...kernels._lanes._batched import merging
+from ...kernels._lanes._differentiable import adding_up
 from ..integrate._batching import (
     Batch,
     Function,

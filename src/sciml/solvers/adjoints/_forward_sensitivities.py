@@ -20,7 +20,7 @@ from jaxtyping import Array, PyTree
 from ..._jax._ad_modes import forward_only
 from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._vma import match, promote
-from ...kernels.lanes import Lanes, batched
+from ...kernels._lanes import Lanes, batched
 from ..integrate._fixed_steps import FixedLoop
 from ..integrate._integrator import Operands
 from ..integrate._refill import RefillLoop

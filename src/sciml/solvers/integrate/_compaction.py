@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ..._jax._loops import while_loop
-from ...kernels.lanes import Lanes, Unbatched
+from ...kernels._lanes import Lanes, Unbatched
 from ._integrator import Operands, State
 from ._result import Result
 from ._shared_cotangents import share_much

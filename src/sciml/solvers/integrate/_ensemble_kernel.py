@@ -15,12 +15,12 @@ from jaxtyping import PyTree
 
 from ..._jax._vma import promote
 from ...kernels._backends import log_once
+from ...kernels._lanes import Lanes, is_value
+from ...kernels._lanes._values import stack
 from ...kernels.ensemble._columns import with_columns
 from ...kernels.ensemble._member import Counted, Members, UntilDone
 from ...kernels.ensemble._run import build, run
 from ...kernels.ensemble._select import HOLDS, choose, wanted
-from ...kernels.lanes import Lanes, is_value
-from ...kernels.lanes._values import gather
 from ._integrator import Integrator, Operands, State, known
 
 
@@ -159,7 +159,7 @@ def _of_steps(carry: Any) -> PyTree:
 
 def _members(lanes: Any, y0: PyTree, operands: Operands, saves: Any) -> Members:
     """What members read, as arrays with members last."""
-    whole = jax.tree.map(lambda v: gather(v, lanes.count), (y0, operands), is_leaf=is_value)
+    whole = jax.tree.map(lambda v: stack(v, lanes.count), (y0, operands), is_leaf=is_value)
     flags = tuple(w.batched for w in jax.tree.leaves(whole, is_leaf=_is_whole))
     inputs = promote(jax.tree.map(lambda w: w.array, whole, is_leaf=_is_whole))
     times, batched = (None, False) if saves is None else (promote((saves.times, inputs))[0], saves.batched)

@@ -19,8 +19,8 @@ from ..._jax import _checkpoint_levels
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import for_loop, scan
 from ..._status import Status
+from ...kernels._lanes import Lanes, Unbatched, is_value
 from ...kernels.ensemble._member import Counted
-from ...kernels.lanes import Lanes, Unbatched, is_value
 from ._checkpoint_buffers import Buffers
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel
 from ._integrator import Integrator, Operands, known

@@ -19,7 +19,7 @@ from jaxtyping import Array, Int, PyTree
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import while_loop
 from ..._jax._vma import to_varying, vma_of
-from ...kernels.lanes import Lanes, Unbatched
+from ...kernels._lanes import Lanes, Unbatched
 from ._integrator import Operands
 from ._result import Result, Saves
 from ._while_loop import AdaptiveLoop, LoopCounts, Residuals

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import packed_while_loop, scan_to_end, while_loop
 from ..._jax._vma import to_varying, vma_of
-from ...kernels.lanes import Lanes, Unbatched, is_value
+from ...kernels._lanes import Lanes, Unbatched, is_value
 from ._checkpoint_buffers import power_of_two
 from ._compaction import compacted_lanes, integrate_compacted
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel, until_done

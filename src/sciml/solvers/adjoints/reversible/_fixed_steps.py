@@ -11,7 +11,7 @@ from jaxtyping import Array, PyTree
 
 from ...._jax._checkpoint_levels import Budget
 from ...._jax._loops import scan
-from ....kernels.lanes import Lanes, Unbatched, is_value
+from ....kernels._lanes import Lanes, Unbatched, is_value
 from ...integrate._fixed_steps import count_finite, result_of_steps
 from ...integrate._integrator import Integrator, Operands
 from ...integrate._result import Result, Saves

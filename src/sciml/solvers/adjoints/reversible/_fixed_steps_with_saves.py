@@ -9,7 +9,7 @@ from jaxtyping import Array, PyTree
 
 from ...._jax._checkpoint_levels import Budget
 from ...._jax._loops import scan_to_end, while_loop
-from ....kernels.lanes import Lanes, Unbatched
+from ....kernels._lanes import Lanes, Unbatched
 from ...integrate._fixed_steps import result_of_steps
 from ...integrate._integrator import Integrator, Operands, known
 from ...integrate._result import Result, Saves

@@ -1,4 +1,4 @@
-"""Primitives that act on each element alone, applied entry by entry to scattered values."""
+"""Primitives that act on each element alone, applied entry by entry to unstacked values."""
 
 from collections.abc import Callable
 from typing import Any
