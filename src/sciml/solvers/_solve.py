@@ -14,8 +14,9 @@ from .._checks import check_state, concrete, no_instance
 from .._jax._vma import promote
 from .._status import Status, raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
+from ..kernels._backends import XLA, Request
 from ..kernels._lanes import Lanes
-from ..kernels._use import asked
+from ..kernels._use import requested
 from . import _diffrax_fallback
 from ._plan import Plan, Times, default_solver, make_plan
 from ._runtime_checks import misplaced, out_of_range
@@ -54,6 +55,7 @@ def solve(
     max_steps: IntScalarLike | None = None,
     schedule: str = "lockstep",
     impl: str | None = None,
+    interpret: bool = False,
     throw: bool = True,
 ) -> Solution:
     r"""Solves the initial value problem $\dot y = f(t, y, \mathrm{args})$, $y(t_0) = y_0$, up to $t_1$.
@@ -98,12 +100,14 @@ def solve(
             is a network. With "refill" there are fewer lanes, and a lane whose member is done takes up the next:
             faster where a few members take many times the steps of the others.
             A gradient is always computed in lockstep.
-        impl: What runs the solve: "auto" takes a kernel on machines where that is tested, else XLA; "xla", "pallas",
-            "interpret" and others ask for one. Without it, what the block of `sciml.kernels.use` says that the call
-            stands in, and "auto" outside of any. The members of a `jax.vmap` have a kernel that integrates a block of
+        impl: What runs the solve: "auto" takes a kernel on machines where that is tested, else XLA; "xla" and "pallas"
+            ask for one of them. Without it, what the block of `sciml.kernels.use` says that the call stands in, and
+            "auto" outside of any. The members of a `jax.vmap` have a kernel that integrates a block of
             them as a whole, with their states in registers (`sciml.kernels.ensemble.select`), and with
             `adjoint=Forward()` its columns too; XLA computes other derivatives, and solves of one member. Models that
             are stencils have kernels of their own for fixed steps.
+        interpret: Whether the kernel of `impl="pallas"` runs in JAX's interpreter, on any machine and slowly, to
+            check it.
         throw: Whether to raise an error if the solve fails. Under a transformation nothing can be
             raised; there, look at `Solution.status` or call `Solution.raise_if_failed` afterwards.
 
@@ -147,14 +151,14 @@ def solve(
     if schedule not in ("lockstep", "refill"):
         raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {schedule!r}.')
     times = dataclasses.replace(times, longest=longest)
-    impl = asked(impl)
-    cell_backend, intervals = backend_of(model, impl), None
+    request = requested(impl, interpret)
+    cell_backend, intervals = backend_of(model, request), None
     if cell_backend is not None:  # else nobody asks for a kernel
         if plan.stepper is not None and times.saves is not None:
             intervals = intervals_of(saveat, t0, t1, dt, plan, times.t0.dtype)
         if (plan.steps is None and intervals is None) or not isinstance(adjoint, Checkpointed | Direct):
             cell_backend = decline(model, cell_backend, _reason(plan, times, intervals, adjoint))
-    impl = backend_of_members(impl, plan.stepper, adjoint, schedule) if cell_backend is None else "xla"
+    request = backend_of_members(request, plan.stepper, adjoint, schedule) if cell_backend is None else XLA
     if plan.stepper is None:
         sol = _diffrax_fallback.solve(
             model, y0, args, times, tolerances, plan.max_steps, solver, controller, saveat, adjoint
@@ -163,7 +167,7 @@ def solve(
         # what is known now is no variable of a derivative
         constant = all(map(concrete, jax.tree.leaves((model, args))))
         sol = _solve(
-            model, y0, args, times, tolerances, plan, adjoint, schedule, constant, impl, cell_backend, intervals
+            model, y0, args, times, tolerances, plan, adjoint, schedule, constant, request, cell_backend, intervals
         )
     sol = dataclasses.replace(sol, solver=type(solver).__name__)
     if throw and concrete(sol.status):
@@ -182,8 +186,8 @@ def _solve(
     adjoint: AbstractAdjoint,
     schedule: str,
     constant: bool,
-    impl: str,
-    cell_backend: str | None,
+    impl: Request,
+    cell_backend: Request | None,
     intervals: tuple[int, ...] | None,
 ) -> Solution:
     assert plan.stepper is not None  # else diffrax runs the solve

@@ -115,9 +115,8 @@ def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), given))
         for eqn in jaxpr.eqns:  # with the rules of those that have rules
             read = [jnp.asarray(x.val, x.aval.dtype) if is_literal(x) else known[x] for x in eqn.invars]
-            known.update(
-                zip(eqn.outvars, read if _is_barrier_equation(eqn) else run_equation(eqn, read, jaxpr.debug_info))
-            )
+            out = read if _is_barrier_equation(eqn) else run_equation(eqn, read, jaxpr.debug_info)
+            known.update(zip(eqn.outvars, out))
         return as_traced([x.val if is_literal(x) else known[x] for x in jaxpr.outvars], jaxpr.outvars)
 
     @jax.custom_jvp
@@ -129,9 +128,8 @@ def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int
         if reverse or len(operations) <= _SHORT:
             return jax.jvp(plain, primals, tangents)
         out = run(*primals)
-        return out, _tangents(
-            without_barriers, primals, tangents, out, lanes
-        )  # barriers would mix tangents, fusions need none
+        # barriers would mix tangents, and fusions need none
+        return out, _tangents(without_barriers, primals, tangents, out, lanes)
 
     as_it_stands = jaxpr.effects or all(len(part) == 1 and not _is_barrier(*part) for part in parts)
     return (plain if as_it_stands else run)(*closed.consts, *arrays)
@@ -253,7 +251,7 @@ def _run_operation(operation: _Operation, known: dict, lanes: tuple[int, ...], d
 
 
 def _computed_once(arrays: list, lanes: tuple[int, ...]) -> list:
-    """Returns arrays that XLA does not compute again for each of their uses, as it never does the results of a fusion."""
+    """Returns arrays that XLA does not compute again for each use, as it never does the results of a fusion."""
     once = iter(computed_once(*promote([x for x in arrays if jnp.shape(x) != lanes])))
     return [next(once) if jnp.shape(x) != lanes else x for x in arrays]
 

@@ -18,8 +18,8 @@ LANES = (128,)
 """The lanes of a block, one for each thread of a warpgroup."""
 
 
-class _Memory:
-    """A machine whose memory is all of the members'; `block` is the number of the block that runs."""
+class _GpuDevice:
+    """A GPU; `block` is the number of the block that runs."""
 
     def __init__(self, block: Any, pin: Callable[[Array], Array]):
         self._here = pl.ds(block * LANES[0], LANES[0])
@@ -80,15 +80,15 @@ def launch(body: Body, operands: Operands, count: int, interpret: Any = False) -
     out = tuple(struct((rows, blocks * LANES[0]), kind, axes) for rows, kind in shapes)
     own, shared, kept = len(operands.own), len(operands.shared), len(kinds_of(body.results))
 
-    def run(machine: Any, refs: Any) -> None:
+    def run(device: Any, refs: Any) -> None:
         ins, outs = refs[: len(inputs)], refs[len(inputs) :]
         target = ins[own + shared] if targets else None
-        body.run(machine, ins[:own], ins[own : own + shared], target, outs[:kept], outs[kept:])
+        body.run(device, ins[:own], ins[own : own + shared], target, outs[:kept], outs[kept:])
 
     if interpret is True:
         anywhere = pl.BlockSpec(memory_space=pl.ANY)
         found = pl.pallas_call(
-            lambda *refs: run(_Memory(pl.program_id(0), lambda x: x), refs),
+            lambda *refs: run(_GpuDevice(pl.program_id(0), lambda x: x), refs),
             out_shape=out,
             grid=(blocks,),
             in_specs=[anywhere] * len(inputs),
@@ -98,7 +98,7 @@ def launch(body: Body, operands: Operands, count: int, interpret: Any = False) -
     else:
         pin = (lambda x: x) if interpret else _one_a_thread
         found = plgpu.kernel(
-            lambda *refs: run(_Memory(jax.lax.axis_index("block"), pin), refs),
+            lambda *refs: run(_GpuDevice(jax.lax.axis_index("block"), pin), refs),
             out_type=out,
             grid=(blocks,),
             grid_names=("block",),

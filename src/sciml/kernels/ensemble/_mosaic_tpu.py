@@ -18,8 +18,8 @@ LANES = (8, 128)
 _BLOCK = LANES[0] * LANES[1]
 
 
-class _Tpu:
-    """The machine that the kernel is for."""
+class _TpuDevice:
+    """A TPU."""
 
     def own(self, ref: Any, row: Any) -> Array:
         return ref[row]
@@ -67,7 +67,7 @@ def launch(body: Body, operands: Operands, count: int, interpret: Any = False) -
     def run(*refs: Any) -> None:
         ins, outs = refs[: len(inputs)], refs[len(inputs) :]
         target = ins[own + shared] if targets else None
-        body.run(_Tpu(), ins[:own], ins[own : own + shared], target, outs[:kept], outs[kept:])
+        body.run(_TpuDevice(), ins[:own], ins[own : own + shared], target, outs[:kept], outs[kept:])
 
     found = pl.pallas_call(
         run,

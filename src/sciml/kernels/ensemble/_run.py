@@ -13,7 +13,7 @@ def build(loop: Any, members: Members, kernel: str) -> Body:
     """Returns a loop as a kernel.
 
     Raises:
-        NotHeldError: If the kernel cannot hold it.
+        NotSupportedError: If the kernel does not support it.
     """
     return Body(loop, members, launcher_of(kernel).LANES, kernel)
 
@@ -24,7 +24,7 @@ def run(body: Body, members: Members, interpret: Any = False) -> tuple[PyTree, P
     Args:
         body: What `build` returned for members like these.
         members: The members.
-        interpret: False; True to run the body without its machine; or JAX's parameters of its interpreter.
+        interpret: False; True to run the body on any machine; or JAX's parameters of its interpreter.
 
     Returns:
         The results, what was saved, and the number of iterations that each member's lane executed, members last.

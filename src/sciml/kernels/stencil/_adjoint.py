@@ -44,7 +44,7 @@ def adjoint_step(
         The cotangents of the state, and those of the numbers `(update, params)` and of the coefficients.
     """
     shape, r = state[0].shape, update.radius
-    if update.turns > 1:
+    if update.stages > 1:
         return _by_transposition(update, state, params, coefficients, cotangent)
     of_parameters, of_coefficients = wanted
     reads = update.reads(len(shape), state[0].dtype, params)
@@ -58,14 +58,14 @@ def adjoint_step(
 
     if all(b is None for b in update.boundaries):
         wide = behind_barriers(tuple(wrap(x, 2 * r) for x in state + coefficients))
-        turned = behind_barriers(tuple(wrap(x, r) for x in cotangent))
-        new = by_cell(_both(update, wide, turned, 2 * r, r, shape), params)
+        padded_cotangents = behind_barriers(tuple(wrap(x, r) for x in cotangent))
+        new = by_cell(_both(update, wide, padded_cotangents, 2 * r, r, shape), params)
         of_numbers, (of_state, of_coefs) = zero, _split(new, state, coefficients)
     else:
         arrays, back = jax.vjp(ghosts, numbers, state, coefficients)
         wide = behind_barriers(tuple(jnp.pad(x, 2 * r, mode="edge") for x in arrays))
-        turned = behind_barriers(tuple(jnp.pad(x, 2 * r) for x in cotangent))
-        new = by_cell(_both(update, wide, turned, 2 * r, r, tuple(n + 2 * r for n in shape)), params)
+        padded_cotangents = behind_barriers(tuple(jnp.pad(x, 2 * r) for x in cotangent))
+        new = by_cell(_both(update, wide, padded_cotangents, 2 * r, r, tuple(n + 2 * r for n in shape)), params)
         new = sum(_split(new, arrays[: len(state)], arrays[len(state) :]), ())
         of_numbers, of_state, of_coefs = back(new)
     if of_parameters:
@@ -82,7 +82,7 @@ def adjoint_step(
 def _by_transposition(
     update: StencilUpdate, state: Fields, params: PyTree, coefficients: Fields, cotangent: Fields
 ) -> tuple[Fields, Any]:
-    """The cotangents of a step in several turns, by JAX's transpose of its reads."""
+    """The cotangents of a step in several stages, by JAX's transpose of its reads."""
     numbers, static = eqx.partition((update, params), eqx.is_inexact_array)
 
     def run(numbers: Any, state: Fields, coefficients: Fields) -> Fields:
@@ -182,9 +182,9 @@ def transposed(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> 
 def reads_state(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> bool:
     """Returns whether the adjoint reads fields, which it does unless the update is linear in them.
 
-    Updates by several functions in turn count as if it did.
+    The adjoint of an update of several stages counts as if it did.
     """
-    if update.turns > 1:
+    if update.stages > 1:
         return True
     reads = update.reads(ndim, dtype, params)
     by_cell = adjoint_of(update, reads, update.fields)
@@ -206,14 +206,16 @@ def reads_state(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) ->
     return any(used[: len(values)])
 
 
-def _both(update: StencilUpdate, wide: Fields, turned: Fields, at: int, at_turned: int, shape: tuple) -> Any:
-    """`nb` that reads fields and cotangents; `at` and `at_turned` are where the first cell stands in each."""
+def _both(
+    update: StencilUpdate, wide: Fields, padded_cotangents: Fields, at: int, at_cotangents: int, shape: tuple
+) -> Any:
+    """`nb` that reads fields and cotangents; `at` and `at_cotangents` are where the first cell stands in each."""
     arrays = named(update, wide)
-    cotangents = {bar(name): x for name, x in zip(update.fields, turned)}
+    cotangents = {bar(name): x for name, x in zip(update.fields, padded_cotangents)}
 
     def nb(name: str, *shift: int) -> Array:
         if name in cotangents:
-            return window(cotangents[name], tuple(at_turned + s for s in shift), shape)
+            return window(cotangents[name], tuple(at_cotangents + s for s in shift), shape)
         return window(arrays[name], tuple(at + s for s in shift), shape)
 
     return nb

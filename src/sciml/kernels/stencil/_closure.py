@@ -17,7 +17,7 @@ from ..._jax._vma import as_promoted_function
 from ._update import StencilUpdate
 
 
-class _Opened(eqx.Module):
+class _ClosureConverted(eqx.Module):
     """A function of neighbours as the program that it is for one cell.
 
     Attributes:
@@ -43,20 +43,20 @@ class _Opened(eqx.Module):
         return jax.tree.unflatten(self.form, run(*operands))
 
 
-def opened(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> StencilUpdate:
+def closure_converted(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> StencilUpdate:
     """Returns an update whose functions close over no floating-point array: such arrays are leaves.
 
     Raises:
         ValueError: If a function does not act element by element.
     """
-    turns = update.fn if isinstance(update.fn, tuple) else (update.fn,)
-    found = tuple(_opened(update, fn, ndim, dtype, params) for fn in turns)
-    if all(new is old for new, old in zip(found, turns)):
+    stages = update.fn if isinstance(update.fn, tuple) else (update.fn,)
+    found = tuple(_converted(update, fn, ndim, dtype, params) for fn in stages)
+    if all(new is old for new, old in zip(found, stages)):
         return update
     return eqx.tree_at(lambda u: u.fn, update, found if isinstance(update.fn, tuple) else found[0])
 
 
-def _opened(update: StencilUpdate, fn: Callable, ndim: int, dtype: Any, params: PyTree) -> Callable:
+def _converted(update: StencilUpdate, fn: Callable, ndim: int, dtype: Any, params: PyTree) -> Callable:
     cell, reads = jnp.zeros((), dtype), {}
     numbers, static = eqx.partition((fn, params), eqx.is_array)
 
@@ -83,7 +83,7 @@ def _opened(update: StencilUpdate, fn: Callable, ndim: int, dtype: Any, params: 
     operands = [*jaxpr.invars, *variables]
     whole = jex.core.Jaxpr([v for v, _ in kept], operands, jaxpr.outvars, jaxpr.eqns, jaxpr.effects, jaxpr.debug_info)
     program = jex.core.ClosedJaxpr(whole, [c for _, c in kept])
-    return _Opened(fn, consts, program, tuple(reads), jax.tree.structure(form))
+    return _ClosureConverted(fn, consts, program, tuple(reads), jax.tree.structure(form))
 
 
 def _leaves(fn: Callable, params: PyTree) -> list[Array]:

@@ -16,6 +16,7 @@ from jaxtyping import Array, PyTree
 
 from ..._jax._loops import scan, while_loop
 from ..._status import Status
+from ...kernels._backends import Request
 from ...kernels._lanes import Lanes, Unbatched
 from ...solvers._plan import Plan, Times
 from ...solvers.control._pid import Tolerances
@@ -58,7 +59,7 @@ class SolveSegment(AbstractSegment):
         slots: How many saved times a segment reaches at most.
         steps: How many steps a segment takes at most.
         block: How many steps a kernel takes at once, and
-        impl: the way of the kernel; None where none is asked for.
+        impl: the kernel that is asked for; None where none is.
     """
 
     times: Times
@@ -71,7 +72,7 @@ class SolveSegment(AbstractSegment):
     slots: int = eqx.field(static=True)
     steps: int = eqx.field(static=True)
     block: int = eqx.field(static=True, default=0)
-    impl: str | None = eqx.field(static=True, default=None)
+    impl: Request | None = eqx.field(static=True, default=None)
     clock: ClassVar[str] = "t"
     end: ClassVar[str] = "t1"
 

@@ -28,6 +28,7 @@ from ..._jax._ad_modes import forward_only, reverse_only
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._static_flags import as_shapes, of_shapes
 from ..._jax._vma import promote
+from ...kernels._backends import XLA
 from ...kernels._lanes import Lanes, Unbatched, differentiable
 from ...kernels._lanes._batched import merging
 from ...kernels._lanes._differentiable import adding_up
@@ -312,7 +313,7 @@ def _rule(
 def members_of_loop(loop: Any, y0: PyTree) -> Callable:
     """Returns how the members of a batch run a loop; those for which a kernel is asked do not run one after another."""
     loop = loop.loop if isinstance(loop, RefillLoop) else loop
-    return members_of(loop.integrator.stepper, y0 if getattr(loop, "impl", "xla") == "xla" else None)
+    return members_of(loop.integrator.stepper, y0 if getattr(loop, "impl", XLA) == XLA else None)
 
 
 def enter(loop: Any, engine: Lanes | Unbatched, flags: Any, tree: PyTree, state_bytes: int, budget: Budget) -> tuple:

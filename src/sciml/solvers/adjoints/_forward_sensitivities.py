@@ -20,6 +20,7 @@ from jaxtyping import Array, PyTree
 from ..._jax._ad_modes import forward_only
 from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._vma import match, promote
+from ...kernels._backends import XLA
 from ...kernels._lanes import Lanes, batched
 from ..integrate._fixed_steps import FixedLoop
 from ..integrate._integrator import Operands
@@ -121,7 +122,7 @@ def run(loop: AdaptiveLoop | FixedLoop | RefillLoop, y0: PyTree, operands: Opera
         own = tuple(jax.tree.leaves((y0_moved, operands_moved._replace(saves=None))))
         # the kernel holds all that steps are made from beside the state and the vector field's operands
         others = operands_moved._replace(field=None, saves=None)
-        by_kernel = getattr(lockstep, "impl", "xla") != "xla" and not any(jax.tree.leaves(others))
+        by_kernel = getattr(lockstep, "impl", XLA) != XLA and not any(jax.tree.leaves(others))
         return batched(run)
 
     @jax.custom_jvp

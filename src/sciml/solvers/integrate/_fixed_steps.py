@@ -19,6 +19,7 @@ from ..._jax import _checkpoint_levels
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import for_loop, scan
 from ..._status import Status
+from ...kernels._backends import XLA, Request
 from ...kernels._lanes import Lanes, Unbatched, is_value
 from ...kernels.ensemble._member import Counted
 from ._checkpoint_buffers import Buffers
@@ -54,7 +55,7 @@ class FixedLoop(eqx.Module):
     tail: bool = eqx.field(static=True)
     counts: tuple[int, ...] = eqx.field(static=True, default=())
     stencil_steps: StencilSteps | None = eqx.field(static=True, default=None)
-    impl: str = eqx.field(static=True, default="xla")
+    impl: Request = eqx.field(static=True, default=XLA)
 
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "FixedLoop":
         """Returns the loop over other lanes, with the fewest levels that there is room for; see `AdaptiveLoop.over`.

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import packed_while_loop, scan_to_end, while_loop
 from ..._jax._vma import to_varying, vma_of
+from ...kernels._backends import XLA, Request
 from ...kernels._lanes import Lanes, Unbatched, is_value
 from ._checkpoint_buffers import power_of_two
 from ._compaction import compacted_lanes, integrate_compacted
@@ -49,7 +50,7 @@ class AdaptiveLoop(eqx.Module):
     slots: int = eqx.field(static=True, default=16)
     count: int | None = eqx.field(static=True, default=None)
     tail: bool = eqx.field(static=True, default=False)
-    impl: str = eqx.field(static=True, default="xla")
+    impl: Request = eqx.field(static=True, default=XLA)
 
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "AdaptiveLoop":
         """Returns the loop over other lanes, which keeps as many outcomes as there is room for.
