@@ -103,7 +103,7 @@ def apply(name: str, bind: Callable[..., Any], entries: list[Any], dtypes: list[
         if known is not None:
             return known
     if all(constants):
-        if name in _FOLD:
+        if name in _FOLD:  # by NumPy, which warns where XLA gives infinities
             with np.errstate(all="ignore"):
                 return np.dtype(out_dtype).type(_FOLD[name](*entries))
         if name == "convert_element_type":

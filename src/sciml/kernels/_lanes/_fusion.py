@@ -121,6 +121,7 @@ def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int
 
     @jax.custom_jvp
     def run(*given):
+        # it is XLA's CPU backend alone whose fusions have one result
         return jax.lax.platform_dependent(*given, cpu=fused, default=plain)
 
     @run.defjvp
@@ -187,16 +188,18 @@ def _parts(operations: list[_Operation], lanes: tuple[int, ...], fixed: set[_Sym
         made.clear()
 
     for operation in operations:
-        if len(pending) >= _LONGEST:
+        if len(pending) >= _LONGEST:  # the time to compile grows with the square
             cut()
         read = [x for x in operation.inputs if isinstance(x, _Symbol)]
         if read and fixed.issuperset(read):
+            # the same in every iteration of a loop: within a fusion XLA would not move it out of the loop
             fixed.update(operation.outputs)
             parts.append([operation])
         elif _is_elementwise(operation, lanes) and not (_is_barrier(operation) and len(pending) >= _LONG):
             pending.append(operation)
             made.update(operation.outputs)
         else:
+            # what reads nothing of the fusion that is open may run before it, which stays open
             if _is_barrier(operation) or not made.isdisjoint(read):
                 cut()
             parts.append([operation])
@@ -286,6 +289,7 @@ def _one_row(arrays: list[Array]) -> list[Array]:
     kinds = [_BITS[x.dtype.itemsize] if x.dtype in floats and x.dtype != floats[0] else x.dtype for x in arrays]
     rows = [x if x.dtype == kind else jax.lax.bitcast_convert_type(x, kind) for x, kind in zip(arrays, kinds)]
     start = [to_varying(jnp.zeros((), x.dtype), vma_of(x)) for x in rows]
+    # it adds nothing up: of two equal rows it keeps the last
     found = jax.lax.reduce(rows, start, lambda _, row: row, (0,))
     return [y if x.dtype == y.dtype else jax.lax.bitcast_convert_type(y, x.dtype) for x, y in zip(arrays, found)]
 
@@ -297,10 +301,12 @@ def _in_rows(arrays: list[Array], lanes: tuple[int, ...]) -> list[Array]:
     """
     rows = [jnp.broadcast_to(x, (2, *lanes)) if x.shape == lanes else x for x in arrays]
     if lanes:
+        # equal rows in reverse are the same, and no broadcast to XLA
         return [jax.lax.rev(row, (0,)) if x.shape == lanes else x for x, row in zip(arrays, rows)]
     first = next((x for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)), None)
     if first is None:
         return rows
+    # one member has no axis to reverse over: a choice whose condition always holds, for NaN too, hides it as well
     always = (jnp.arange(2) > 0) | ~(first < -jnp.inf)
     return [jnp.where(always, x, jnp.zeros_like(x)) for x in rows]
 
@@ -312,6 +318,7 @@ def _apply(eqn: Any, rows: list[Array], lanes: tuple[int, ...]) -> list[Array]:
         return [jax.lax.broadcast(*rows, (2, *lanes))] if lanes else rows
     if name in IDENTITIES or _is_barrier_equation(eqn):
         return rows
+    # a sharding among the parameters is for arrays without the axis of rows
     params = {**eqn.params, "sharding": None} if "sharding" in eqn.params else eqn.params
     result = eqn.primitive.bind(*promote(rows), **params)
     if name in CHEAP or not jnp.issubdtype(result.dtype, jnp.floating):

@@ -125,6 +125,7 @@ def stack(value: Value, count: int | None) -> Stacked:
     batched = any(x.ndim for x in entries)
     entries = [as_operand(x, value.dtype) for x in entries]
     lanes = (cast(int, count),) if batched else ()
+    # beside entries with lanes, those that all members share need the axis as well
     entries = [x if x.shape == lanes else jax.lax.broadcast(x, lanes) for x in entries]
     return Stacked(jnp.stack(entries).reshape(value.shape + lanes), len(value.shape))
 
@@ -137,6 +138,7 @@ def over_all_lanes(value: Value, count: int | None) -> Value:
             return value
         shape = value.shape + (count,)
         return Stacked(jnp.broadcast_to(value.array[..., None], shape), value.ndim)
+    # a carry keeps its type, so what members share before the first iteration counts as their own
     lanes = () if count is None else (count,)
     entries = [as_operand(x, value.dtype) for x in value.elements.reshape(-1)]
     entries = [jnp.broadcast_to(x, lanes) if isinstance(x, Constant) or x.shape != lanes else x for x in entries]

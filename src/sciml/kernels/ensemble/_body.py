@@ -24,7 +24,7 @@ MOST_INPUTS = 512
 """Elements of a member's inputs."""
 
 
-class Operands(NamedTuple):
+class KernelOperands(NamedTuple):
     """The arrays that a kernel reads.
 
     Attributes:
@@ -105,13 +105,14 @@ class Body:
                 own += 1
             else:
                 kind = kernel_dtype(self.kernel, leaf.dtype)
+                # what all members share stands in one array for each dtype, end to end
                 kinds += [] if kind in kinds else [kind]
                 places.append((kinds.index(kind), starts.get(kind, 0)))
                 starts[kind] = starts.get(kind, 0) + math.prod(leaf.shape)
         self._kinds = kinds
         return places
 
-    def operands(self, members: Members) -> Operands:
+    def operands(self, members: Members) -> KernelOperands:
         """Returns the arrays that the kernel reads."""
         own: list[Array] = []
         parts: list[list[Array]] = [[] for _ in self._kinds]
@@ -121,7 +122,7 @@ class Body:
                 own.append(leaf.astype(kind).reshape(math.prod(leaf.shape[:-1]), leaf.shape[-1]))
             else:
                 parts[number].append(leaf.astype(kind).reshape(-1))
-        return Operands(own, [jnp.concatenate(part) for part in parts], members.targets)
+        return KernelOperands(own, [jnp.concatenate(part) for part in parts], members.targets)
 
     def outputs(self) -> list[tuple[int, Any]]:
         """Returns rows and dtype of each array that the kernel writes: the results, then what is saved."""
@@ -168,6 +169,7 @@ class Body:
 
     def _until_done(self, device, inputs, iterations, state, targets, saved) -> tuple[Array, list[Array]]:
         def until(iterations, state, target):
+            # a block goes on until its slowest member is there; `advance` leaves the others as they are
             def going(carry):
                 return device.any(device.call(self.pending, *self._unpack(carry[1]), target)[0])
 
@@ -242,6 +244,7 @@ class Body:
         result = self._shaped(self.result.out, [x[0] for x in values], 0)
         found = None
         if self.saves:
+            # without the end, which was one more target
             split = [x.reshape(self.saves + 1, -1, x.shape[-1])[: self.saves] for x in saved]
             found = self._shaped(self.saved_out, self._rows(split, self.saved), 1)
         return result, found, iterations[0]

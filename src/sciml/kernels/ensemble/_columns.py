@@ -62,6 +62,7 @@ def with_columns(
             _, rates, out = jax.jvp(of, (free, own), (columns, units), has_aux=True)
             return out, rates
 
+        # the columns are one batch, so the function itself runs once for all of them
         return jax.vmap(push, out_axes=(None, 0))(columns, [jnp.asarray(u) for u in units])
 
     def start(inputs: PyTree) -> PyTree:

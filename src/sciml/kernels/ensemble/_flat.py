@@ -94,6 +94,7 @@ def flatten(function: Callable, *args: PyTree, lanes: tuple[int, ...], kernel: s
 
     given = elements_of(args)
     traced = jax.make_jaxpr(member)(*(jax.ShapeDtypeStruct((_COUNT,), dtype) for dtype in given))
+    # what no result needs may use what the kernel does not support
     used, _ = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars), instantiate=True)
     rewriting = _Rewriting(kernel, lanes)
     inputs = [jax.ShapeDtypeStruct(lanes, rewriting.dtype(dtype)) for dtype in given]
@@ -187,7 +188,7 @@ class _Rewriting:
         if inner is not None and name not in ("while", "scan"):
             closed = isinstance(inner, jex.core.ClosedJaxpr)
             return self._run(inner.jaxpr if closed else inner, inner.consts if closed else (), inputs)
-        if name == "broadcast_in_dim":
+        if name == "broadcast_in_dim":  # numbers stay numbers until they meet lanes
             return inputs[:1]
         if name == "convert_element_type":
             return [jax.lax.convert_element_type(inputs[0], self.dtype(params["new_dtype"]))]

@@ -11,7 +11,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array
 
 from ..._jax._vma import struct, to_varying, vma_of
-from ._body import Body, Operands, kinds_of
+from ._body import Body, KernelOperands, kinds_of
 from ._flat import Flat
 
 LANES = (128,)
@@ -51,7 +51,7 @@ def _one_a_thread(x: Array) -> Array:
     return plgpu.layout_cast(x, plgpu.Layout.WG_STRIDED(LANES, vec_size=1))
 
 
-def launch(body: Body, operands: Operands, count: int, interpret: Any = False) -> tuple[list[Array], list[Array]]:
+def launch(body: Body, operands: KernelOperands, count: int, interpret: Any = False) -> tuple[list[Array], list[Array]]:
     """Runs the kernel.
 
     Args:

@@ -9,7 +9,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array
 
 from ..._jax._vma import struct, vma_of
-from ._body import Body, Operands, kinds_of
+from ._body import Body, KernelOperands, kinds_of
 from ._flat import Flat
 
 LANES = (8, 128)
@@ -37,7 +37,7 @@ class _TpuDevice:
         return jnp.max(jnp.where(condition, np.float32(1), np.float32(0))) > 0
 
 
-def launch(body: Body, operands: Operands, count: int, interpret: Any = False) -> tuple[list[Array], list[Array]]:
+def launch(body: Body, operands: KernelOperands, count: int, interpret: Any = False) -> tuple[list[Array], list[Array]]:
     """Runs the kernel; see `_mosaic_gpu.launch`."""
     blocks = -(-count // _BLOCK)
     more = blocks * _BLOCK - count

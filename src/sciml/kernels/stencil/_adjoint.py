@@ -57,18 +57,20 @@ def adjoint_step(
         return padded(eqx.combine(numbers, static)[0], state, coefficients)
 
     if all(b is None for b in update.boundaries):
+        # a neighbour's cotangent, r cells away, is multiplied by a derivative that reads r cells around that neighbour
         wide = behind_barriers(tuple(wrap(x, 2 * r) for x in state + coefficients))
         padded_cotangents = behind_barriers(tuple(wrap(x, r) for x in cotangent))
         new = by_cell(_both(update, wide, padded_cotangents, 2 * r, r, shape), params)
         of_numbers, (of_state, of_coefs) = zero, _split(new, state, coefficients)
     else:
         arrays, back = jax.vjp(ghosts, numbers, state, coefficients)
+        # the last value goes on, whose derivative is finite; it is multiplied by a cotangent of zero
         wide = behind_barriers(tuple(jnp.pad(x, 2 * r, mode="edge") for x in arrays))
         padded_cotangents = behind_barriers(tuple(jnp.pad(x, 2 * r) for x in cotangent))
         new = by_cell(_both(update, wide, padded_cotangents, 2 * r, r, tuple(n + 2 * r for n in shape)), params)
         new = sum(_split(new, arrays[: len(state)], arrays[len(state) :]), ())
         of_numbers, of_state, of_coefs = back(new)
-    if of_parameters:
+    if of_parameters:  # every cell adds to these, so they come from a sum over the field and no stencil
         arrays = behind_barriers(padded(update, state, coefficients))
 
         def by_parameters(numbers: Any) -> Fields:
@@ -117,7 +119,7 @@ def adjoint_of(update: StencilUpdate, reads: dict, names: tuple[str, ...]) -> Ca
             def new(values: dict, shift: tuple = shift) -> tuple:
                 def neighbour(name: str, *where: int) -> Array:
                     where = update.check_shift(name, where, len(shift))
-                    same = where == shift and name in values
+                    same = where == shift and name in values  # the one read that this derivative is by
                     return values[name] if same else nb(name, *(w - s for w, s in zip(where, shift)))
 
                 return update.new_values(neighbour, params, cotangent[0])
@@ -189,6 +191,7 @@ def reads_state(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) ->
     reads = update.reads(ndim, dtype, params)
     by_cell = adjoint_of(update, reads, update.fields)
     keys = [(name, shift) for shift, read in reads.items() for name in read if name in update.fields]
+    # the adjoint is traced for one cell, and reads fields if they are used for what it returns
     numbers, static = eqx.partition(params, eqx.is_array)
 
     def cell(values: dict, rest: dict, numbers: PyTree) -> tuple:

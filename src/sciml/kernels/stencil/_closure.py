@@ -38,6 +38,7 @@ class _ClosureConverted(eqx.Module):
         operands = [*(nb(*read) for read in self.reads), *_leaves(self.fn, params), *self.captured]
         extra = [x.ndim - aval.ndim for x, aval in zip(operands, self.program.in_avals)]
         run = as_promoted_function(self.program)
+        # over arrays it runs by `vmap`, once for each axis that an operand has more than it has for one cell
         for level in range(1, max(extra, default=0) + 1):
             run = jax.vmap(run, in_axes=[0 if more >= level else None for more in extra], out_axes=0)
         return jax.tree.unflatten(self.form, run(*operands))
@@ -75,6 +76,7 @@ def _converted(update: StencilUpdate, fn: Callable, ndim: int, dtype: Any, param
         return trace(lambda *read: values[reads[read]], numbers)
 
     closed, form = jax.make_jaxpr(by_values, return_shape=True)([cell] * len(reads), numbers)
+    # integers and truth values have no gradient, and stay constants of the program
     jaxpr, which = closed.jaxpr, [eqx.is_inexact_array(c) for c in closed.consts]
     if not any(which):
         return fn

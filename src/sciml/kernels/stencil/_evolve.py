@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import PyTree
 
@@ -16,7 +15,7 @@ from ._closure import closure_converted
 from ._kernel import AbstractStencilKernel
 from ._run import StencilRun, passes_of
 from ._select import choose
-from ._update import StencilUpdate, as_params
+from ._update import StencilUpdate, as_params, without_periodic
 
 
 def evolve(
@@ -109,7 +108,7 @@ def evolve_by(
 ) -> PyTree:
     """Returns the state some steps on, by what is asked for; see `evolve`."""
     fields, rest = update.arrays_of(state, coefficients)
-    update = _without_periodic(update, fields[0].shape)
+    update = without_periodic(update, fields[0].shape)
     params = as_params(params, fields[0].dtype)
     update.reads(fields[0].ndim, fields[0].dtype, params)  # for its errors
     update = closure_converted(update, fields[0].ndim, fields[0].dtype, params)
@@ -123,26 +122,3 @@ def evolve_by(
     leaves, fields, rest = promote((leaves, fields, rest))
     fields = StencilRun(static, n_steps, chosen).differentiable()(leaves, fields, rest)
     return update.as_state(fields, state)
-
-
-def _without_periodic(update: StencilUpdate, shape: tuple[int, ...]) -> StencilUpdate:
-    """The update with None for every boundary that is periodic along all axes, once its grid is seen to fit."""
-
-    def plain(boundary: Any) -> Any:
-        if any(map(callable, jax.tree.leaves(boundary))):
-            raise ValueError(
-                "a value of `StencilUpdate(boundary=...)` is a function of time, but `evolve` counts steps and knows "
-                "no time: give numbers or arrays, or run a model with the same boundary by `sciml.solve`."
-            )
-        if boundary is not None and hasattr(boundary, "sides") and boundary.shape != shape:
-            raise ValueError(f"the fields have shape {shape}, but their boundary is one of a grid of {boundary.shape}.")
-        return None if all(getattr(boundary, "periodic", (False,))) else boundary
-
-    boundaries = tuple(map(plain, update.boundaries))
-    same = not isinstance(update.boundary, Mapping)
-    return eqx.tree_at(
-        lambda u: u.boundary,
-        update,
-        boundaries[0] if same else dict(zip(update.fields, boundaries)),
-        is_leaf=lambda x: x is None,
-    )

@@ -24,7 +24,7 @@ from ._sharded import HaloBlock, is_sharded, several_steps, several_steps_by_ker
 from ._update import Fields, StencilUpdate
 
 
-class _Kept(NamedTuple):
+class _Residuals(NamedTuple):
     """What the backward pass needs of the forward pass.
 
     Attributes:
@@ -63,15 +63,16 @@ class StencilRun(NamedTuple):
             return self.steps(leaves, state, rest, self.n_steps)
 
         def forward(leaves: Any, state: Any, rest: Any) -> Any:
+            # with symbolic zeros JAX says of every input whether it is differentiated at all
             flags = [any(x.perturbed for x in jax.tree.leaves(tree, is_leaf=_is_primal)) for tree in (leaves, rest)]
             leaves, state, rest = jax.tree.map(lambda x: x.value, (leaves, state, rest), is_leaf=_is_primal)
             update, params = self.whole(leaves)
             if any(flags) or reads_state(update, state[0].ndim, state[0].dtype, params):
                 end, starts = self.segments(leaves, state, rest)
-                return end, _Kept(leaves, starts, state, rest, as_shapes((*flags, False)))
+                return end, _Residuals(leaves, starts, state, rest, as_shapes((*flags, False)))
             # the backward pass scans over nothing, but its carry needs the type of a state
             none = [jax.tree.map(lambda x: x[None][:0], state) for _ in _segments(self.n_steps)]
-            return run(leaves, state, rest), _Kept(leaves, none, state, rest, as_shapes((False, False, True)))
+            return run(leaves, state, rest), _Residuals(leaves, none, state, rest, as_shapes((False, False, True)))
 
         run.defvjp(forward, self.backward, symbolic_zeros=True)
         return run
@@ -102,7 +103,7 @@ class StencilRun(NamedTuple):
             starts.append(start)
         return state, starts
 
-    def backward(self, kept: _Kept, cotangent: Any) -> Any:
+    def backward(self, kept: _Residuals, cotangent: Any) -> Any:
         """Returns the cotangents of leaves, state and coefficients."""
         leaves, starts, like, rest, flags = kept
         *wanted, frozen = of_shapes(flags)
@@ -111,7 +112,7 @@ class StencilRun(NamedTuple):
             jnp.zeros_like(x) if isinstance(c, jax.custom_derivatives.SymbolicZero) else c
             for c, x in zip(cotangent, like)
         )
-        total = jax.tree.map(jnp.zeros_like, (leaves, rest))
+        total = jax.tree.map(jnp.zeros_like, (leaves, rest))  # zero to the end where they are not wanted
 
         def back(carry: Any, state: Fields) -> tuple[Any, None]:
             cotangent, total = carry
@@ -122,6 +123,7 @@ class StencilRun(NamedTuple):
             def once(s: Fields, _: None) -> tuple[Fields, Fields]:
                 return step(update, s, params, rest), s
 
+            # the reference runs them, whatever ran them forwards: its derivatives are those of these states
             states = scan(once, start, length=size, like=(leaves, rest))[1]
             return scan(back, carry, states, reverse=True, like=(leaves, rest))
 
@@ -129,7 +131,7 @@ class StencilRun(NamedTuple):
         by_kernel = _transpose_by_kernel(self.chosen, update, params, cotangent, rest, self.n_steps) if frozen else None
         if by_kernel is not None:
             carry = by_kernel, total
-        elif frozen:
+        elif frozen:  # any state will do where none is read
             carry, _ = scan(lambda c, _: back(c, like), carry, length=self.n_steps, like=(leaves, rest, like))
         else:
             for (_, size), start in reversed(list(zip(_segments(self.n_steps), starts))):

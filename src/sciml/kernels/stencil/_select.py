@@ -15,7 +15,7 @@ from ._ghost_weights import NotForKernelsError
 from ._kernel import AbstractStencilKernel
 from ._sharded import is_sharded, sharded_axes, update_of_block, with_halo
 from ._tuning_cache import cache_file, cache_key, look_up, warn_unused
-from ._update import StencilUpdate, as_params
+from ._update import StencilUpdate, as_params, without_periodic
 
 TESTED: Tested = {}
 """Where kernels run without being asked; empty as long as no table of `python -m benchmarks.gpu` stands beside it."""
@@ -23,8 +23,8 @@ TESTED: Tested = {}
 _WHAT = "a stencil"
 
 _TAKES = (
-    "The kernel takes float32 fields (on GPUs float64 too), numbers as parameters, and conditions at walls that are the "
-    "same all along a side; "
+    "The kernel takes float32 fields (on GPUs float64 too), numbers as parameters, and conditions at walls that are "
+    "the same all along a side; "
 )
 
 
@@ -117,6 +117,7 @@ def choose(
     """Returns what runs an update where so much is asked for; see `select`."""
     if steps_per_pass is not None:
         steps_per_pass = check_count(steps_per_pass, "steps_per_pass", "evolve")
+    # XLA takes more than one step at a time only where that saves exchanges between devices
     deep = steps_per_pass if steps_per_pass and update.stages == 1 and is_sharded(update) else 1
     fields, _ = jax.eval_shape(lambda s, c: update.arrays_of(s, c), state, dict(coefficients or {}))
     if isinstance(request.impl, AbstractStencilKernel):
@@ -131,6 +132,7 @@ def choose(
         check_interpreter(fields)
     try:
         numbers = as_params(params, fields[0].dtype)
+        update = without_periodic(update, fields[0].shape)
         update = closure_converted(update, fields[0].ndim, fields[0].dtype, numbers)
         make = _plan_of_block if is_sharded(update) else _plan
         plan, tuned = make(kernel, request.interpret, update, numbers, fields, steps_per_pass)
@@ -163,6 +165,7 @@ def _plan(
                 "kernel does not take"
             )
         stages = update.stages * (max(1, 4 // (update.stages * update.radius)) if steps is None else steps)
+    # asked first, for what it refuses whatever the tiles
     plan = kernel.plan(update, params, fields[0].shape, fields[0].dtype, stages)
     known = _tuned(kernel, interpreted, update, params, fields) if steps is None else None
     return (plan, False) if known is None else (known, True)
@@ -180,6 +183,7 @@ def _plan_of_block(
     block, like, sharded = update_of_block(update), fields[0], sharded_axes(update)
     alone, tuned = _plan(kernel, interpreted, block, params, fields, steps)
     least = min((n for n, cut in zip(like.shape, sharded) if cut), default=alone.steps * update.radius)
+    # nobody asked for so many steps: take as many as one neighbour has layers for
     if steps is None and least < alone.steps * update.radius:
         steps, tuned = max(1, least // (update.stages * update.radius)), False
         alone, _ = _plan(kernel, interpreted, block, params, fields, steps)

@@ -44,6 +44,7 @@ def several_steps(update: StencilUpdate, state: Fields, params: PyTree, wide: Fi
         padded = behind_barriers(padded)
         whole = padded[0].shape
         shape = tuple(n - 2 * r for n in whole)
+        # layers fall away step by step, those of coefficients as well
         rest = tuple(window(c, tuple((m - n) // 2 for m, n in zip(c.shape, whole)), whole) for c in wide)
         nb = reader(update, named(update, (*padded, *rest)), (r,) * ndim, shape)
         return update.new_values(nb, params, jax.ShapeDtypeStruct(shape, padded[0].dtype))
@@ -93,6 +94,7 @@ class HaloBlock:
         self.moves = [cut and walls is not None and not walls.periodic[axis] for axis, cut in enumerate(self.sharded)]
         for axis, moves in enumerate(self.moves):
             if moves:
+                # one program runs on all devices, so each computes where its block starts
                 name = self.domain.axes[axis]
                 place, last = jax.lax.axis_index(name), jax.lax.axis_size(name) - 1
                 self.starts[axis] = jnp.where(place == 0, 0, jnp.where(place == last, 2 * width, width))
@@ -104,6 +106,7 @@ class HaloBlock:
         u = window(u, tuple(0 if cut else w for cut in self.sharded), with_halo(self.shape, self.sharded, w))
         for axis, moves in enumerate(self.moves):
             if moves:
+                # a window of the rolled array: the block that has a wall moves to that end, others stay
                 n, cut = u.shape[axis], partial(jax.lax.slice_in_dim, u, axis=axis)
                 rolled = jnp.concatenate([cut(n - w, n), u, cut(0, w)], axis)
                 u = jax.lax.dynamic_slice_in_dim(rolled, 2 * w - self.starts[axis], n, axis)

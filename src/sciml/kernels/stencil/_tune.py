@@ -18,7 +18,7 @@ from ._ghost_weights import NotForKernelsError
 from ._kernel import AbstractStencilKernel, Tiling
 from ._select import StencilSelection, choose
 from ._tuning_cache import cache_file, cache_key, store
-from ._update import Fields, StencilUpdate, as_params
+from ._update import Fields, StencilUpdate, as_params, without_periodic
 
 
 class Timing(NamedTuple):
@@ -110,6 +110,7 @@ def tune(
     assert kernel is not None  # else it was an error
     fields, rest = update.arrays_of(state, coefficients)
     numbers = as_params(params, fields[0].dtype)
+    update = without_periodic(update, fields[0].shape)
     update = closure_converted(update, fields[0].ndim, fields[0].dtype, numbers)
     tilings = _tilings(kernel, update, numbers, fields, depths, tiles)
     if not tilings:

@@ -190,6 +190,7 @@ class StencilUpdate(eqx.Module):
             like: An array of the shape and dtype that new values have.
         """
         if isinstance(self.fn, tuple):
+            # all are called, so that whoever records the reads sees those of each
             return [self.stage(k).new_values(nb, params, like) for k in range(self.stages)][-1]
         names = self.fields + self.inner
         try:
@@ -221,7 +222,7 @@ class StencilUpdate(eqx.Module):
             raise ValueError(f"`nb({name!r}, ...)` reads no field of this update: there are {names}.")
         if name in self.inner and any(shift):
             raise ValueError(f"`nb({name!r}, ...)` reads a neighbour of what is `inner`: make it one of the fields.")
-        shift = shift or (0,) * ndim
+        shift = shift or (0,) * ndim  # `nb(name)` is the cell itself
         if len(shift) != ndim or not all(isinstance(s, int | np.integer) for s in shift):
             raise ValueError(
                 f"`nb({name!r}, {', '.join(map(str, shift))})` must shift by one whole number for each of {ndim} axes, "
@@ -266,6 +267,7 @@ def _as_value(x: Any, like: Any, name: str) -> Array:
             f"`fn` must act element by element, but what it returns for {name!r} has shape {x.shape} where cells of "
             f"shape {like.shape} go in. Arrays over the grid are read by `nb`: name them in `coefficients`."
         )
+    # Python's numbers are weak, and take the dtype of the field, unless that makes a complex one real
     if x.dtype != like.dtype and not (x.weak_type and not jnp.iscomplexobj(x)):
         raise TypeError(f"`fn` must keep the dtype {like.dtype}, but what it returns for {name!r} has {x.dtype}.")
     return jnp.broadcast_to(x.astype(like.dtype), like.shape)
@@ -275,10 +277,38 @@ def as_params(params: PyTree, dtype: Any) -> PyTree:
     """Returns parameters as arrays in the precision of the fields; what is no floating-point number is kept."""
 
     def convert(x: Any) -> Any:
+        # integers of Python stay static, as exponents for instance have to be
         number = isinstance(x, float | complex | np.ndarray | np.generic | jax.Array)
         return jnp.asarray(x) if number else x
 
     return with_dtype(jax.tree.map(convert, params), dtype)
+
+
+def without_periodic(update: StencilUpdate, shape: tuple[int, ...]) -> StencilUpdate:
+    """Returns an update with None for every boundary that is periodic along all axes.
+
+    Raises:
+        ValueError: If a boundary is one of another grid, or depends on time.
+    """
+
+    def plain(boundary: Any) -> Any:
+        if any(map(callable, jax.tree.leaves(boundary))):
+            raise ValueError(
+                "a value of `StencilUpdate(boundary=...)` is a function of time, but `evolve` counts steps and knows "
+                "no time: give numbers or arrays, or run a model with the same boundary by `sciml.solve`."
+            )
+        if boundary is not None and hasattr(boundary, "sides") and boundary.shape != shape:
+            raise ValueError(f"the fields have shape {shape}, but their boundary is one of a grid of {boundary.shape}.")
+        return None if all(getattr(boundary, "periodic", (False,))) else boundary
+
+    boundaries = tuple(map(plain, update.boundaries))
+    same = not isinstance(update.boundary, Mapping)
+    return eqx.tree_at(
+        lambda u: u.boundary,
+        update,
+        boundaries[0] if same else dict(zip(update.fields, boundaries)),
+        is_leaf=lambda x: x is None,
+    )
 
 
 def pad(boundary: Any, u: Inexact[Array, "..."], width: int, accuracy: int) -> Inexact[Array, "..."]:

@@ -36,6 +36,7 @@ def refreshed(x: Array, first: tuple[int, ...], shape: tuple[int, ...], sides: S
     for axis, (width, n) in enumerate(zip(first, shape)):
         if sides[axis] is None:
             for start in (0, width + n):
+                # the same cells counted around the axis, as often as it is shorter than the halo
                 index = width + (np.arange(start, start + width, dtype=np.int32) - width) % n
                 x = jax.lax.dynamic_update_slice_in_dim(x, jnp.take(x, index, axis=axis), start, axis)
     return x

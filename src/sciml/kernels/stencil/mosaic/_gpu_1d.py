@@ -159,8 +159,8 @@ class _Body:
             new = new_values(update.stage(s), nb, params, like)
             for f, value in enumerate(new[:fields]):
                 target[self._at(f)] = value
-            inner = list(new[fields:])
-            device.sync()
+            inner = list(new[fields:])  # read at the cell itself alone, so they stay in registers
+            device.sync()  # a step reads what neighbouring threads wrote
             source, target = target, source
         for f, out in enumerate(outs):
             here = pl.ds(HALO + tile * self.plan.rows, self.plan.rows)

@@ -278,7 +278,7 @@ class _Body:
 
         def walk(t: Any, windows: tuple) -> tuple:
             t = jnp.asarray(t, jnp.int32)
-            device.wait(barrier)
+            device.wait(barrier)  # the plane that was asked for one iteration ago
             pl.when(t + 1 < total)(lambda: fetch(t + 1))
             kept = []
             for s in range(1, self.steps + 1):
@@ -300,6 +300,7 @@ class _Body:
 
         start = []
         for s in range(1, self.steps + 1):
+            # the first planes are no one's: what they hold is computed with, and never written
             anything = ring[pl.ds(self.end, self._rows(s)[1])]
             start.append(tuple((anything,) * (2 * r) for one in self.storage[: self.fields] if one.window))
         device.sync()

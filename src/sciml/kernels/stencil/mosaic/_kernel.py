@@ -64,9 +64,10 @@ class AbstractMosaicKernel(AbstractStencilKernel):
         operands = PackedOperands(((update.fn, params), sides), state[0].dtype, self.operand_lanes)
         one_pass = self.make_pass(update, params, coefficients, plan, sides, operands, interpret)
         if passes:
+            # a pass makes the state vary over the mesh axes of parameters and coefficients, so it must from the start
             like = (operands.rows, coefficients)
             state, _ = scan(lambda s, _: (one_pass(s, plan.steps), None), state, length=passes, like=like)
-        if rest:
+        if rest:  # a pass of fewer steps, on the same tiles
             state = one_pass(state, rest)
         return tuple(self.leave(x, plan) for x in state)
 

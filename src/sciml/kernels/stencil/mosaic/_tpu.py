@@ -107,6 +107,7 @@ class _Strip:
         self.plan, self.sides, self.interpreted = plan, sides, interpreted
         if any(pair is not None for walls in sides for pair in walls):
             first = pl.program_id(0) * plan.rows - plan.halo + plan.physical[0]
+            # rows count around the array, at whose end stand the ghosts of the lower wall
             row = jax.lax.broadcasted_iota(jnp.int32, like.shape, 0) + first
             height = jnp.asarray(plan.physical[0], row.dtype)
             others = (jax.lax.broadcasted_iota(jnp.int32, like.shape, axis) for axis in range(1, like.ndim))

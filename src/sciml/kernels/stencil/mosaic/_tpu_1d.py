@@ -97,11 +97,11 @@ class MosaicTpu1d(AbstractTpuKernel):
     def field_of(self, x: Array, plan: Tpu1dPlan) -> Array:
         return x.reshape(-1)[: plan.shape[0]]
 
-    def strip(self, plan: Tpu1dPlan, sides: tuple[Sides, ...], like: Array, interpreted: bool) -> "_Strip":
-        return _Strip(plan, sides, like, interpreted)
+    def strip(self, plan: Tpu1dPlan, sides: tuple[Sides, ...], like: Array, interpreted: bool) -> "_FoldedStrip":
+        return _FoldedStrip(plan, sides, like, interpreted)
 
 
-class _Strip:
+class _FoldedStrip:
     """Moves cells within a strip; see `AbstractTpuKernel.strip`."""
 
     def __init__(self, plan: Tpu1dPlan, sides: tuple[Sides, ...], like: Array, interpreted: bool):

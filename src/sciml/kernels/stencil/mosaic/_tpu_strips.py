@@ -84,6 +84,7 @@ class AbstractTpuKernel(AbstractMosaicKernel):
     ) -> Fields:
         (height, *rest), rows, halo = plan.physical, plan.rows, plan.halo
         blocks, ratio, zeros = height // halo, rows // halo, (0,) * len(rest)
+        # one array, three views; indices wrap, so the first strip has the end of the array above it
         above = pl.BlockSpec((halo, *rest), lambda i: ((i * ratio - 1 + blocks) % blocks, *zeros))
         middle = pl.BlockSpec((rows, *rest), lambda i: (i, *zeros))
         below = pl.BlockSpec((halo, *rest), lambda i: ((i + 1) * ratio % blocks, *zeros))
@@ -109,6 +110,7 @@ class AbstractTpuKernel(AbstractMosaicKernel):
         names = names + update.inner
         values += [jnp.zeros_like(values[0])] * len(update.inner)
         for s in range(plan.steps):
+            # coefficients keep theirs: they do not change
             values[:count] = [strip.with_ghosts(f, x) for f, x in enumerate(values[:count])]
 
             def nb(name: str, *shift: int, values: list = values) -> Array:
