@@ -16,15 +16,15 @@ import tempfile
 import time
 
 CEILING = 64
-"""Registers for each thread of a stencil kernel; 65536 / 128 / 64 leaves room for eight blocks."""
+"""Registers for each thread of a stencil kernel; 65536 / 128 / 64 leaves space for eight blocks."""
 
 CEILING_3D = 192
-"""Those of a kernel that holds tiles of several planes in registers; it leaves room for two blocks."""
+"""Those of a kernel that keeps tiles of several planes in registers; it leaves space for two blocks."""
 CEILING_OF_ENSEMBLES = 112
 """The same for a kernel of an ensemble, which has a member's state and stages in registers."""
 
 CEILING_OF_COLUMNS = 160
-"""The same where the columns of a Jacobian are in registers, too; it leaves room for three blocks."""
+"""The same where the columns of a Jacobian are in registers, too; it leaves space for three blocks."""
 
 # The numbers of an H200 that the compiler asks for, from NVIDIA's data sheet.
 H200 = """

@@ -266,7 +266,7 @@ def test_columns_that_a_kernel_cannot_hold_are_xlas(caplog, bodies):
     with caplog.at_level(logging.INFO, "sciml.kernels"):
         jax.eval_shape(jax.grad(lambda p: jnp.sum(jax.vmap(end)(p))), jnp.ones((3, 40), jnp.float32))
     assert "a derivative of an ensemble runs by XLA, without a kernel: " in caplog.text
-    assert "too large to hold element by element" in caplog.text
+    assert "too large to take apart element by element" in caplog.text
     assert bodies and all(body.results.count(np.dtype(np.float32)) == 8 + 1 for body in bodies)
 
 

@@ -320,7 +320,7 @@ def good(nb, p):
         (lambda u: StencilUpdate(good, radius=0), "positive integer"),
         (lambda u: StencilUpdate(good, boundary=Periodic()), "sciml.spatial.Boundaries"),
         (lambda u: StencilUpdate(good, boundary={"x": None}), "one entry for each"),
-        (lambda u: evolve(StencilUpdate(good), (u, u), 1, 0.0), "holds 2 arrays"),
+        (lambda u: evolve(StencilUpdate(good), (u, u), 1, 0.0), "has 2 arrays"),
         (lambda u: evolve(StencilUpdate(good), {"v": u}, 1, 0.0), "must have the fields"),
         (lambda u: evolve(StencilUpdate(good), u.astype(int), 1, 0.0), "floating-point"),
         (lambda u: evolve(StencilUpdate(good), u[None, None], 1, 0.0), "one to three axes"),

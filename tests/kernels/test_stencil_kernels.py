@@ -201,7 +201,7 @@ def test_kernels_lower_without_their_machine(kernel, platform, call, name, kind,
 
 @pytest.mark.x64
 def test_a_linear_periodic_update_lowers_backwards():
-    """The GPU's kernel holds the transpose, too."""
+    """The GPU's kernel runs the transpose, too."""
     update, state, params, _ = case("heat")
     run = jax.jit(
         jax.grad(lambda s: jnp.sum(evolve(update, s, 8, params, impl="mosaic_gpu", steps_per_pass=4)[0] ** 2))

@@ -183,10 +183,10 @@ def test_where_plans_are_kept(monkeypatch, tmp_path):
     monkeypatch.delenv(_tuning_cache.VARIABLE, raising=False)
     monkeypatch.setattr(_tuning_cache.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert _tuning_cache.file_of() == tmp_path / "sciml" / "stencils.json"
+    assert _tuning_cache.cache_file() == tmp_path / "sciml" / "stencils.json"
     monkeypatch.setenv(_tuning_cache.VARIABLE, str(tmp_path / "mine.json"))
-    assert _tuning_cache.file_of() == tmp_path / "mine.json"
-    assert _tuning_cache.file_of(tmp_path / "this.json") == tmp_path / "this.json"
+    assert _tuning_cache.cache_file() == tmp_path / "mine.json"
+    assert _tuning_cache.cache_file(tmp_path / "this.json") == tmp_path / "this.json"
 
 
 def test_errors(cache, monkeypatch):
@@ -201,7 +201,7 @@ def test_errors(cache, monkeypatch):
         jax.jit(lambda u: tune(update, u, 0.1, impl="pallas", interpret=True)[0].seconds)(U)
     with pytest.raises(TypeError, match="n_steps"):
         tune(update, U, 0.1, impl="pallas", interpret=True, n_steps=1.5)
-    with pytest.raises(RuntimeError, match="none of the 4 ways"):
+    with pytest.raises(RuntimeError, match="none of 4 tilings"):
         tune(update, U, 0.1, impl="mosaic_gpu", **FEW)  # there is no such machine
     assert not cache.exists()
 

@@ -70,7 +70,6 @@ class StencilRun(NamedTuple):
             if any(flags) or reads_state(update, state[0].ndim, state[0].dtype, params):
                 end, starts = self.segments(leaves, state, rest)
                 return end, _Residuals(leaves, starts, state, rest, as_shapes((*flags, False)))
-            # the backward pass scans over nothing, but its carry needs the type of a state
             none = [jax.tree.map(lambda x: x[None][:0], state) for _ in _segments(self.n_steps)]
             return run(leaves, state, rest), _Residuals(leaves, none, state, rest, as_shapes((False, False, True)))
 

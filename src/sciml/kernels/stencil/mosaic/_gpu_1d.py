@@ -1,7 +1,7 @@
 r"""Several steps for each pass over memory, on a GPU, in one dimension.
 
 One warpgroup takes a tile of `rows` cells with 64 more at either side, of which $k$ steps of radius $r$ need $k r$, and
-keeps it in shared memory: two buffers, read and written in turn. A neighbour is the whole tile, shifted; what is wrong
+keeps it in shared memory: two buffers, read and written alternately. A neighbour is the whole tile, shifted; what is wrong
 at the ends of the tile moves inwards by $r$ cells a step and is not written. Global memory is read and written once for
 $k$ steps.
 

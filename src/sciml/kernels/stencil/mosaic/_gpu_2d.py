@@ -1,7 +1,7 @@
 r"""Several steps for each pass over memory, on a GPU, in two dimensions.
 
 One warpgroup takes a tile of `rows` x 128 cells with the halo that $k$ steps of radius $r$ need, and keeps it in shared
-memory: two buffers, read and written in turn, of which the good part shrinks by $r$ at every step. Rows that a step
+memory: two buffers, read and written alternately, of which the good part shrinks by $r$ at every step. Rows that a step
 reads in the cell's own column stay in registers while the loop walks down the tile; a read to the side is a
 window of the row, shifted. Global memory is read and written once for $k$ steps.
 
