@@ -9,6 +9,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from sciml import parallel
+from sciml.kernels import stencil
 from sciml.kernels.stencil import StencilUpdate
 from sciml.models import GrayScott
 from sciml.spatial import Boundaries, Dirichlet, Grid, Laplacian, Neumann, Periodic
@@ -326,7 +327,7 @@ def good(nb, p):
         (lambda u: evolve(StencilUpdate(good), u[None, None], 1, 0.0), "one to three axes"),
         (lambda u: evolve(StencilUpdate(good, radius=9), u, 1, 0.0), "as many cells"),
         (lambda u: evolve(StencilUpdate(good), u, -1, 0.0), "must not be negative"),
-        (lambda u: evolve(StencilUpdate(good), u, 1, 0.0, impl="cuda"), "must be one of"),
+        (lambda u: stencil.evolve(StencilUpdate(good), u, 1, 0.0, impl="cuda"), "must be one of"),
         (lambda u: evolve(StencilUpdate(good), u, 1, 0.0, coefficients={"c": u}), "must be a mapping with"),
         (lambda u: evolve(StencilUpdate(lambda nb, p: nb("v")), u, 1), "reads no field"),
         (lambda u: evolve(StencilUpdate(lambda nb, p: nb("u", 1)), u, 1), "one whole number for each of 2 axes"),

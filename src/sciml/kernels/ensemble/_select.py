@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 from .._backends import Request, Tested, kernel_for, log_once, log_untested
 from .._use import requested
 from ._flat import NotSupportedError, flatten
-from ._run import launcher_of
+from ._launcher import launcher_of
 
 TESTED: Tested = {}
 """Where kernels run without being asked; empty as long as no table of `python -m benchmarks.gpu` stands beside it."""
@@ -89,7 +89,7 @@ def select(
         return model(*args)
 
     def build(kernel: str) -> Any:
-        return flatten(function, numbers, lanes=launcher_of(kernel).LANES, kernel=kernel)
+        return flatten(function, numbers, lanes=launcher_of(kernel).lanes, kernel=kernel)
 
     return choose(build, requested(impl, interpret, by_name=True))
 

@@ -1,9 +1,9 @@
 r"""Several steps for each pass over memory, on a GPU, in one dimension.
 
 One warpgroup takes a tile of `rows` cells with 64 more at either side, of which $k$ steps of radius $r$ need $k r$, and
-keeps it in shared memory: two buffers, read and written alternately. A neighbour is the whole tile, shifted; what is wrong
-at the ends of the tile moves inwards by $r$ cells a step and is not written. Global memory is read and written once for
-$k$ steps.
+keeps it in shared memory: two buffers, read and written alternately. A neighbour is the whole tile, shifted; what is
+wrong at the ends of the tile moves inwards by $r$ cells a step and is not written. Global memory is read and written
+once for $k$ steps.
 
 Global arrays are as large as whole tiles, with a halo at either end, and stay so from pass to pass. Before each pass
 XLA refreshes the ghost cells of a periodic field; those of walls are made by the kernel, anew for every step.
