@@ -297,7 +297,7 @@ def test_networks():
     ids=lambda fn: str(fn.__code__.co_firstlineno),
 )
 def test_members_stay_last(fn):
-    """What is too large to scatter is computed with members last throughout: nothing is moved, nor multiplied so."""
+    """What is too large to unstack is computed with members last throughout: nothing is moved, nor multiplied so."""
     rng = np.random.default_rng(0)
     x, a, w, s = (jnp.asarray(rng.normal(size=shape)) for shape in ((COUNT, 40), (COUNT, 5, 8), (40, 40), (COUNT,)))
     run = ft.partial(over_lanes, fn, batched=(True, True, False, True))
