@@ -46,7 +46,7 @@ _REDUCTIONS = {
     "reduce_and": jax.lax.bitwise_and,
     "reduce_or": jax.lax.bitwise_or,
 }
-_FEW = 5  # one member's values of no more elements are sooner computed twice than fenced
+_FEW = 5  # one member's values of no more elements are faster computed twice than kept behind a barrier
 _MOST_ITERATIONS, _MOST_OPERATIONS = 32, 4096  # a scan of no more than both is unrolled
 _MOST_PRODUCTS = 48  # a matrix product with more multiplications than this stays a matrix product
 

@@ -41,7 +41,7 @@ def adjoint_step(
         wanted: A pair of truth values: whether those of parameters and of coefficients are wanted, or are zero.
 
     Returns:
-        The cotangents of the state, and those of the numbers `(update, params)` and of the coefficients.
+        The cotangents of the state, and those of the leaves of `(update, params)` and of the coefficients.
     """
     shape, r = state[0].shape, update.radius
     if update.stages > 1:
@@ -50,49 +50,49 @@ def adjoint_step(
     reads = update.reads(len(shape), state[0].dtype, params)
     names = update.fields + (update.coefficients if of_coefficients else ())
     by_cell = adjoint_of(update, reads, names)
-    numbers, static = eqx.partition((update, params), eqx.is_inexact_array)
-    zero = jax.tree.map(jnp.zeros_like, numbers)
+    leaves, static = eqx.partition((update, params), eqx.is_inexact_array)
+    zero = jax.tree.map(jnp.zeros_like, leaves)
 
-    def ghosts(numbers: Any, state: Fields, coefficients: Fields) -> Fields:
-        return padded(eqx.combine(numbers, static)[0], state, coefficients)
+    def ghosts(leaves: Any, state: Fields, coefficients: Fields) -> Fields:
+        return padded(eqx.combine(leaves, static)[0], state, coefficients)
 
     if all(b is None for b in update.boundaries):
         # a neighbour's cotangent, r cells away, is multiplied by a derivative that reads r cells around that neighbour
         wide = behind_barriers(tuple(wrap(x, 2 * r) for x in state + coefficients))
         padded_cotangents = behind_barriers(tuple(wrap(x, r) for x in cotangent))
         new = by_cell(_both(update, wide, padded_cotangents, 2 * r, r, shape), params)
-        of_numbers, (of_state, of_coefs) = zero, _split(new, state, coefficients)
+        of_leaves, (of_state, of_coefs) = zero, _split(new, state, coefficients)
     else:
-        arrays, back = jax.vjp(ghosts, numbers, state, coefficients)
+        arrays, back = jax.vjp(ghosts, leaves, state, coefficients)
         # the last value goes on, whose derivative is finite; it is multiplied by a cotangent of zero
         wide = behind_barriers(tuple(jnp.pad(x, 2 * r, mode="edge") for x in arrays))
         padded_cotangents = behind_barriers(tuple(jnp.pad(x, 2 * r) for x in cotangent))
         new = by_cell(_both(update, wide, padded_cotangents, 2 * r, r, tuple(n + 2 * r for n in shape)), params)
         new = sum(_split(new, arrays[: len(state)], arrays[len(state) :]), ())
-        of_numbers, of_state, of_coefs = back(new)
+        of_leaves, of_state, of_coefs = back(new)
     if of_parameters:  # every cell adds to these, so they come from a sum over the field and no stencil
         arrays = behind_barriers(padded(update, state, coefficients))
 
-        def by_parameters(numbers: Any) -> Fields:
-            moved, params = eqx.combine(numbers, static)
+        def by_parameters(leaves: Any) -> Fields:
+            moved, params = eqx.combine(leaves, static)
             return moved.new_values(reader(update, named(update, arrays), (r,) * len(shape), shape), params, state[0])
 
-        of_numbers = jax.tree.map(jnp.add, of_numbers, jax.vjp(by_parameters, numbers)[1](cotangent)[0])
-    return of_state, (of_numbers, of_coefs)
+        of_leaves = jax.tree.map(jnp.add, of_leaves, jax.vjp(by_parameters, leaves)[1](cotangent)[0])
+    return of_state, (of_leaves, of_coefs)
 
 
 def _by_transposition(
     update: StencilUpdate, state: Fields, params: PyTree, coefficients: Fields, cotangent: Fields
 ) -> tuple[Fields, Any]:
     """The cotangents of a step in several stages, by JAX's transpose of its reads."""
-    numbers, static = eqx.partition((update, params), eqx.is_inexact_array)
+    leaves, static = eqx.partition((update, params), eqx.is_inexact_array)
 
-    def run(numbers: Any, state: Fields, coefficients: Fields) -> Fields:
-        moved, params = eqx.combine(numbers, static)
+    def run(leaves: Any, state: Fields, coefficients: Fields) -> Fields:
+        moved, params = eqx.combine(leaves, static)
         return step(moved, state, params, coefficients)
 
-    of_numbers, of_state, of_coefficients = jax.vjp(run, numbers, state, coefficients)[1](cotangent)
-    return of_state, (of_numbers, of_coefficients)
+    of_leaves, of_state, of_coefficients = jax.vjp(run, leaves, state, coefficients)[1](cotangent)
+    return of_state, (of_leaves, of_coefficients)
 
 
 def bar(name: str) -> str:
@@ -139,11 +139,11 @@ class _Transposed(eqx.Module):
     reads: tuple = eqx.field(static=True)
 
     def __call__(self, nb: Callable[..., Array], params: PyTree) -> tuple:
-        numbers, static = eqx.partition((self.update, params), eqx.is_array)
+        leaves, static = eqx.partition((self.update, params), eqx.is_array)
         zeros = (0,) * len(self.reads[0][0]) if self.reads else ()
 
-        def whole(numbers: PyTree, read: Callable[..., Array]) -> tuple:
-            update, params = eqx.combine(numbers, static)
+        def whole(leaves: PyTree, read: Callable[..., Array]) -> tuple:
+            update, params = eqx.combine(leaves, static)
 
             def of_cotangents(name: str, *shift: int) -> Array:
                 if name in update.fields:  # its derivatives do not depend on them
@@ -159,13 +159,13 @@ class _Transposed(eqx.Module):
             read[name, shift] = True
             return like
 
-        jax.eval_shape(lambda numbers: whole(numbers, record), numbers)
+        jax.eval_shape(lambda leaves: whole(leaves, record), leaves)
 
-        def from_values(numbers: PyTree, values: list) -> tuple:
+        def from_values(leaves: PyTree, values: list) -> tuple:
             known = dict(zip(read, values))
-            return whole(numbers, lambda name, *shift: known[name, shift])
+            return whole(leaves, lambda name, *shift: known[name, shift])
 
-        return with_plain_sums(from_values, numbers, [nb(name, *shift) for name, shift in read])
+        return with_plain_sums(from_values, leaves, [nb(name, *shift) for name, shift in read])
 
 
 def transposed(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> StencilUpdate:
@@ -192,19 +192,19 @@ def reads_state(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) ->
     by_cell = adjoint_of(update, reads, update.fields)
     keys = [(name, shift) for shift, read in reads.items() for name in read if name in update.fields]
     # the adjoint is traced for one cell, and reads fields if they are used for what it returns
-    numbers, static = eqx.partition(params, eqx.is_array)
+    leaves, static = eqx.partition(params, eqx.is_array)
 
-    def cell(values: dict, rest: dict, numbers: PyTree) -> tuple:
+    def cell(values: dict, rest: dict, leaves: PyTree) -> tuple:
         def nb(name: str, *shift: int) -> Array:
             return values[name] if name in values else rest[name]
 
-        found = by_cell(nb, eqx.combine(numbers, static))
+        found = by_cell(nb, eqx.combine(leaves, static))
         return tuple(x for x in found if x is not None)
 
     one = jax.ShapeDtypeStruct((), dtype)
     rest = {name: one for name in (*map(bar, update.fields), *update.coefficients)}
     values = {name: one for name, _ in keys}
-    jaxpr = jax.make_jaxpr(cell)(values, rest, numbers).jaxpr
+    jaxpr = jax.make_jaxpr(cell)(values, rest, leaves).jaxpr
     _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     return any(used[: len(values)])
 

@@ -59,10 +59,10 @@ def closure_converted(update: StencilUpdate, ndim: int, dtype: Any, params: PyTr
 
 def _converted(update: StencilUpdate, fn: Callable, ndim: int, dtype: Any, params: PyTree) -> Callable:
     cell, reads = jnp.zeros((), dtype), {}
-    numbers, static = eqx.partition((fn, params), eqx.is_array)
+    leaves, static = eqx.partition((fn, params), eqx.is_array)
 
-    def trace(read: Callable[..., Array], numbers: PyTree) -> Any:
-        fn, params = eqx.combine(numbers, static)
+    def trace(read: Callable[..., Array], leaves: PyTree) -> Any:
+        fn, params = eqx.combine(leaves, static)
         return jax.tree.map(jnp.asarray, fn(read, params))
 
     def note(*read: Any) -> Array:
@@ -70,12 +70,12 @@ def _converted(update: StencilUpdate, fn: Callable, ndim: int, dtype: Any, param
         reads.setdefault(read, len(reads))
         return cell
 
-    jax.eval_shape(lambda numbers: trace(note, numbers), numbers)
+    jax.eval_shape(lambda leaves: trace(note, leaves), leaves)
 
-    def by_values(values: list[Array], numbers: PyTree) -> Any:
-        return trace(lambda *read: values[reads[read]], numbers)
+    def by_values(values: list[Array], leaves: PyTree) -> Any:
+        return trace(lambda *read: values[reads[read]], leaves)
 
-    closed, form = jax.make_jaxpr(by_values, return_shape=True)([cell] * len(reads), numbers)
+    closed, form = jax.make_jaxpr(by_values, return_shape=True)([cell] * len(reads), leaves)
     # integers and truth values have no gradient, and stay constants of the program
     jaxpr, which = closed.jaxpr, [eqx.is_inexact_array(c) for c in closed.consts]
     if not any(which):

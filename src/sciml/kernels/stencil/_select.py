@@ -131,11 +131,11 @@ def choose(
     if request.interpret:
         check_interpreter(fields)
     try:
-        numbers = as_params(params, fields[0].dtype)
+        params = as_params(params, fields[0].dtype)
         update = without_periodic(update, fields[0].shape)
-        update = closure_converted(update, fields[0].ndim, fields[0].dtype, numbers)
+        update = closure_converted(update, fields[0].ndim, fields[0].dtype, params)
         make = _plan_of_block if is_sharded(update) else _plan
-        plan, tuned = make(kernel, request.interpret, update, numbers, fields, steps_per_pass)
+        plan, tuned = make(kernel, request.interpret, update, params, fields, steps_per_pass)
     except NotForKernelsError as error:
         if request.impl == "auto":
             log_once(_WHAT, str(error), logging.WARNING)

@@ -109,24 +109,24 @@ def tune(
     kernel = chosen.kernel
     assert kernel is not None  # else it was an error
     fields, rest = update.arrays_of(state, coefficients)
-    numbers = as_params(params, fields[0].dtype)
+    params = as_params(params, fields[0].dtype)
     update = without_periodic(update, fields[0].shape)
-    update = closure_converted(update, fields[0].ndim, fields[0].dtype, numbers)
-    tilings = _tilings(kernel, update, numbers, fields, depths, tiles)
+    update = closure_converted(update, fields[0].ndim, fields[0].dtype, params)
+    tilings = _tilings(kernel, update, params, fields, depths, tiles)
     if not tilings:
         raise ValueError(
             f"`tune` has nothing to try: no tile of `rows`={rows or kernel.sizes} takes "
             f"`steps_per_pass`={steps_per_pass} of radius {update.radius} on fields of shape "
             f"{fields[0].shape}. There are tiles of {kernel.sizes} rows."
         )
-    found = [_timed(chosen, update, numbers, fields, rest, tiling, n_steps, repeats) for tiling in tilings]
+    found = [_timed(chosen, update, params, fields, rest, tiling, n_steps, repeats) for tiling in tilings]
     order = sorted(range(len(found)), key=lambda i: found[i].seconds)
     best = found[order[0]]
     if best.failure:
         raise RuntimeError(
             f"none of the {len(found)} tilings that `tune` tried runs; the first says: {found[0].failure}"
         )
-    key = cache_key(kernel.name, chosen.interpreted, update, numbers, fields)
+    key = cache_key(kernel.name, chosen.interpreted, update, params, fields)
     store(cache_file(cache), key, tilings[order[0]], best.seconds)
     return tuple(found[i] for i in order)
 
