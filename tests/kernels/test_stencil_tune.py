@@ -201,7 +201,7 @@ def test_errors(cache, monkeypatch):
         jax.jit(lambda u: tune(update, u, 0.1, impl="pallas", interpret=True)[0].seconds)(U)
     with pytest.raises(TypeError, match="n_steps"):
         tune(update, U, 0.1, impl="pallas", interpret=True, n_steps=1.5)
-    with pytest.raises(RuntimeError, match="none of 4 tilings"):
+    with pytest.raises(RuntimeError, match="none of the 4 tilings"):
         tune(update, U, 0.1, impl="mosaic_gpu", **FEW)  # there is no such machine
     assert not cache.exists()
 
