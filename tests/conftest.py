@@ -33,7 +33,7 @@ SRC = ROOT / "src" / "sciml"
 
 # Annotations are checked on the float64 leg of the quick suite; elsewhere the code runs as it does for its users. Two
 # packages are left to pyright: the evaluation of jaxprs calls itself half a million times in one file of tests.
-UNCHECKED = {"sciml.kernels", "sciml.kernels.lanes"}
+UNCHECKED = {"sciml.kernels", "sciml.kernels._lanes"}
 if CHECK_TYPES:
     jaxtyping.install_import_hook(
         [

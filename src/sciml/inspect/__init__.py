@@ -16,7 +16,7 @@ traced, and compiled where the answer needs it.
 - `retraces`: how often a function was traced, and what changed in between.
 """
 
-from ..kernels.lanes import fallbacks as fallbacks
+from ..kernels._lanes import fallbacks as fallbacks
 from ._adjoint_memory import AdjointMemory as AdjointMemory, AdjointRow as AdjointRow, adjoint_memory as adjoint_memory
 from ._collectives import Collective as Collective, collectives as collectives
 from ._cost import Cost as Cost, cost as cost

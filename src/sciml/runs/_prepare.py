@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._checks import check_saved_times, check_time, concrete
+from ..kernels._backends import KernelRequest
 from ..solvers._plan import Plan, Times, make_plan, no_error
 from ..solvers._request import Interval, Request
 from ..solvers.control._pid import Tolerances
@@ -113,7 +114,7 @@ def segment_of(
     stops: Stops,
     members: int | None,
     steps: int | None,
-    impl: str | None = None,
+    impl: KernelRequest | None = None,
 ) -> SolveSegment:
     """Returns the segment; its size depends on that of the states, so that a resumed run has the same one."""
     saves = 0 if elapsed is None else len(elapsed)

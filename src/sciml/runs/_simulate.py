@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 from .._checks import check_count, check_state
 from .._progress import ProgressOption, check_progress
 from .._types import Args, IntScalarLike, RealScalarLike, Y
-from ..kernels._use import asked
+from ..kernels._use import requested
 from ..solvers._plan import default_solver
 from ..solvers._request import Interval, Request
 from ..solvers._stable_step import limited_stepper, settle_step
@@ -53,6 +53,7 @@ def simulate(
     segment_steps: IntScalarLike | None = None,
     max_steps: IntScalarLike | None = None,
     impl: str | None = None,
+    interpret: bool = False,
     progress: ProgressOption = True,
     throw: bool = True,
 ) -> Run:
@@ -97,6 +98,7 @@ def simulate(
         max_steps: The limit on attempted steps of a member; by default there is none.
         impl: What runs the steps, as for `solve`: here models that are stencils have kernels, with fixed steps and one
             member, and all else runs by XLA.
+        interpret: Whether the kernel of `impl="pallas"` runs in JAX's interpreter.
         progress: Whether to show a bar with the time left, or a function to call with a `sciml.Progress` after every
             segment, which counts the model's time since `t0`.
         throw: Whether to raise an error at the end if the run, or a member, failed.
@@ -146,15 +148,15 @@ def simulate(
     plan, times, tolerances = _prepare.plan_of(one[1], request, interval)
     times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
     stops = read_stops(stop, elapsed is not None)
-    impl = backend_of(model, asked(impl))
+    backend = backend_of(model, requested(impl, interpret))
     if plan.control is not None or inputs.members is not None:
-        impl = decline(model, impl, "its steps are chosen by the error" if plan.control else "it has members")
+        backend = decline(model, backend, "its steps are chosen by the error" if plan.control else "it has members")
     segment = _prepare.segment_of(
         one[1], times, elapsed, tolerances, plan, output, stops, inputs.members,
-        None if segment_steps is None else check_count(segment_steps, "segment_steps", "simulate"), impl,
+        None if segment_steps is None else check_count(segment_steps, "segment_steps", "simulate"), backend,
     )  # fmt: skip
-    if impl is not None and segment.impl is None:
-        decline(model, impl, "its saved times are not whole steps apart, two or more")
+    if backend is not None and segment.impl is None:
+        decline(model, backend, "its saved times are not whole steps apart, two or more")
     return execute(
         segment, inputs, segment.start(inputs), ts,
         name="simulate",

@@ -11,7 +11,8 @@ from jaxtyping import Array
 
 from .._status import Status
 from .._types import Args, Y
-from ..kernels.lanes import Lanes
+from ..kernels._backends import KernelRequest
+from ..kernels._lanes import Lanes
 from ._plan import Plan, Times
 from ._problem import Problem, Start, open_problem
 from ._runtime_checks import misplaced, out_of_range
@@ -48,8 +49,8 @@ class Settings(NamedTuple):
     adjoint: AbstractAdjoint
     schedule: str
     constant: bool
-    impl: str
-    cell_backend: str | None
+    impl: KernelRequest
+    cell_backend: KernelRequest | None
     intervals: tuple[int, ...] | None
     solver: str
 

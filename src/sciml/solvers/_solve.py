@@ -11,7 +11,8 @@ from .._checks import check_state, concrete, no_instance
 from .._jax._compiled import compiled, split
 from .._status import raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
-from ..kernels._use import asked
+from ..kernels._backends import XLA, KernelRequest
+from ..kernels._use import requested
 from . import _diffrax_fallback
 from ._integrate import Settings, integrate
 from ._plan import Plan, default_solver, make_plan
@@ -48,6 +49,7 @@ def solve(
     max_steps: IntScalarLike | None = None,
     schedule: str = "lockstep",
     impl: str | None = None,
+    interpret: bool = False,
     throw: bool = True,
 ) -> Solution:
     r"""Solves the initial value problem $\dot y = f(t, y, \mathrm{args})$, $y(t_0) = y_0$, up to $t_1$.
@@ -92,12 +94,14 @@ def solve(
             is a network. With "refill" there are fewer lanes, and a lane whose member is done takes up the next:
             faster where a few members take many times the steps of the others.
             A gradient is always computed in lockstep.
-        impl: What runs the solve: "auto" takes a kernel on machines where that is tested, else XLA; "xla", "pallas",
-            "interpret" and others ask for one. Without it, what the block of `sciml.kernels.use` says that the call
-            stands in, and "auto" outside of any. The members of a `jax.vmap` have a kernel that integrates a block of
+        impl: What runs the solve: "auto" takes a kernel on machines where that is tested, else XLA; "xla" and "pallas"
+            ask for one of them. Without it, what the block of `sciml.kernels.use` says that the call stands in, and
+            "auto" outside of any. The members of a `jax.vmap` have a kernel that integrates a block of
             them as a whole, with their states in registers (`sciml.kernels.ensemble.select`), and with
             `adjoint=Forward()` its columns too; XLA computes other derivatives, and solves of one member. Models that
             are stencils have kernels of their own for fixed steps.
+        interpret: Whether the kernel of `impl="pallas"` runs in JAX's interpreter, on any machine and slowly, to
+            check it.
         throw: Whether to raise an error if the solve fails. Under a transformation nothing can be
             raised; there, look at `Solution.status` or call `Solution.raise_if_failed` afterwards.
 
@@ -125,7 +129,7 @@ def solve(
     request = Request(t0, t1, dt, dt0, rtol, atol, solver, controller, norm, saveat, max_steps)
     adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     args = args if args is None else arrays_of(args)
-    choices = (request, adjoint, schedule, asked(impl))
+    choices = (request, adjoint, schedule, requested(impl, interpret))
     key, arrays = key_of((model, y0, args), choices)
     call = find(key)
     if call is not None:
@@ -144,7 +148,7 @@ def _solve(
     request: Request,
     adjoint: AbstractAdjoint,
     schedule: str,
-    impl: str,
+    kernel: KernelRequest,
     key: tuple | None,
 ) -> Solution:
     """Decides how to run a solve, runs it, and remembers the decision where it depends on no value of an array."""
@@ -157,13 +161,13 @@ def _solve(
     times = times._replace(longest=longest)
     if plan.stepper is None:
         return _diffrax_fallback.solve(model, y0, args, times, tolerances, plan.max_steps, request, adjoint)
-    cell_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, impl)
+    cell_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
     settings = Settings(
         plan,
         adjoint,
         schedule,
         constant=all(map(concrete, jax.tree.leaves((model, args)))),
-        impl=backend_of_members(impl, plan.stepper, adjoint, schedule) if cell_backend is None else "xla",
+        impl=backend_of_members(kernel, plan.stepper, adjoint, schedule) if cell_backend is None else XLA,
         cell_backend=cell_backend,
         intervals=intervals,
         solver=type(request.solver).__name__,
@@ -194,14 +198,14 @@ def _check(model: Callable, request: Request, adjoint: AbstractAdjoint, schedule
 
 
 def _stencil_backend(
-    model: Any, request: Request, plan: Plan, dtype: Any, adjoint: AbstractAdjoint, impl: str
-) -> tuple[str | None, tuple[int, ...] | None]:
+    model: Any, request: Request, plan: Plan, dtype: Any, adjoint: AbstractAdjoint, kernel: KernelRequest
+) -> tuple[KernelRequest | None, tuple[int, ...] | None]:
     """Returns what runs a model that is a stencil, None where no kernel does, and after how many steps states are saved.
 
     Raises:
         ValueError: If a kernel was asked for that cannot run the solve.
     """
-    backend = backend_of(model, impl)
+    backend = backend_of(model, kernel)
     if backend is None:  # nobody asks for a kernel
         return None, None
     intervals = intervals_of(request, plan, dtype) if plan.stepper is not None else None

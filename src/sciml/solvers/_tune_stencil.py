@@ -26,8 +26,8 @@ def tune_stencil(
         model: A model that is a stencil: one with a method `stencil(y)`.
         y0: A state of it.
         solver: The method; by default the one that `sciml.solve` takes for such a model and a fixed `dt`.
-        options: The keyword arguments `impl`, `steps_per_pass`, `rows`, `n_steps`, `repeats` and `cache` of
-            `sciml.kernels.stencil.tune`.
+        options: The keyword arguments `impl`, `interpret`, `steps_per_pass`, `rows`, `n_steps`, `repeats` and `cache`
+            of `sciml.kernels.stencil.tune`.
 
     Returns:
         What was tried, the fastest first.
@@ -47,7 +47,7 @@ def tune_stencil(
         model = sciml.models.Diffusion(Grid((16, 16)), Periodic(), diffusivity=0.1)
         few = dict(steps_per_pass=(1, 2), rows=(8,), n_steps=2, cache="plans.json")
         u = jnp.ones((16, 16), jnp.float32)
-        tried = sciml.solvers.tune_stencil(model, u, solver=diffrax.Euler(), impl="interpret", **few)
+        tried = sciml.solvers.tune_stencil(model, u, solver=diffrax.Euler(), impl="pallas", interpret=True, **few)
         assert {timing.steps_per_pass for timing in tried} == {1, 2}
         ```
     """

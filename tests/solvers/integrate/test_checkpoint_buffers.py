@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 import sciml
 from sciml._jax._checkpoint_levels import Budget
-from sciml.kernels.lanes import Lanes
+from sciml.kernels._lanes import Lanes
 from sciml.solvers.integrate._integrator import Integrator
 from sciml.solvers.integrate._while_loop import AdaptiveLoop
 

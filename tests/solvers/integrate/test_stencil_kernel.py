@@ -18,6 +18,8 @@ from sciml.solvers import VelocityVerlet
 from sciml.solvers.integrate import _stencil_kernel
 from sciml.spatial import Dirichlet, Extrapolate, Grid, Neumann, Periodic, Robin
 
+from ..kernels.running import running
+
 SHAPE = (12, 21)
 GRID = Grid(SHAPE, 0.0, SHAPE)
 WALLS = {"x-": Dirichlet(0.3), "x+": Neumann(0.2), "y-": Robin(1.0, 0.4, 0.2), "y+": Extrapolate()}
@@ -95,7 +97,7 @@ def end(name, steps=8, **options):
 
 
 def by(impl, run, *args):
-    with kernels.use(impl):
+    with running(impl):
         return run(*args)
 
 
@@ -136,7 +138,7 @@ def test_all_derivatives_go_through():
 
     rate = jnp.float32(0.7)
     expected = jax.grad(loss(replayed))(rate), jax.jacfwd(jax.grad(loss(replayed)))(rate)
-    with kernels.use("interpret_tpu"):
+    with running("interpret_tpu"):
         found = jax.grad(loss(replayed))(rate), jax.jacfwd(jax.grad(loss(replayed)))(rate)
         others = [mode(loss(direct))(rate) for mode in (jax.jacfwd, jax.grad)]
     close(found, expected, 1e-5)
@@ -178,7 +180,7 @@ def test_members_split_over_devices(launched):
     states = jnp.stack([field(seed) for seed in range(2)])
     launched_by_interpreter = False
     expected = jax.jit(both)(states)
-    with kernels.use("mosaic_tpu"):  # a kernel itself passes the checks
+    with running("mosaic_tpu"):  # a kernel itself passes the checks
         text = jax.jit(lambda s: both(s)).trace(states).lower(lowering_platforms=("tpu",)).as_text()
     assert launched and "tpu_custom_call" in text
     launched_by_interpreter = True  # JAX's own interpreter does not
@@ -232,10 +234,10 @@ REFUSED = [
 @pytest.mark.x64
 def test_what_no_kernel_runs_is_refused_where_one_is_asked_for(reason, options):
     model, y0, _, _ = cases("diffusion")
-    with kernels.use("interpret"), pytest.raises(ValueError, match=reason):
+    with kernels.use("pallas", interpret=True), pytest.raises(ValueError, match=reason):
         sciml.solve(model, y0, t0=0.0, t1=0.2, **options)
     with pytest.raises(ValueError, match=reason):
-        sciml.solve(model, y0, t0=0.0, t1=0.2, impl="interpret", **options)
+        sciml.solve(model, y0, t0=0.0, t1=0.2, impl="pallas", interpret=True, **options)
 
 
 @pytest.mark.parametrize(
@@ -249,9 +251,9 @@ def test_what_no_kernel_runs_is_refused_where_one_is_asked_for(reason, options):
     ],
 )
 @pytest.mark.x64
-def test_models_that_no_kernel_holds_are_refused(reason, model):
+def test_models_that_no_kernel_supports_are_refused(reason, model):
     y0 = model.rest() if isinstance(model, Acoustic) else field()
-    with kernels.use("interpret"), pytest.raises(ValueError, match=reason):
+    with kernels.use("pallas", interpret=True), pytest.raises(ValueError, match=reason):
         sciml.solve(model, y0, t0=0.0, t1=0.02, dt=0.01, solver=diffrax.Bosh3())
 
 
@@ -273,7 +275,7 @@ def test_on_a_machine_of_its_own_a_model_falls_back_with_one_line(monkeypatch, c
 
 
 @pytest.mark.x64
-def test_use_ends_with_its_block_and_knows_its_ways():
+def test_use_ends_with_its_block_and_knows_what_there_is():
     run, model, y0 = end("diffusion")
     with pytest.raises(ValueError, match="must be one of"), kernels.use("metal"):
         pass

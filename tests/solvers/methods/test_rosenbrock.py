@@ -13,7 +13,7 @@ from scipy.integrate import solve_ivp
 import sciml
 from sciml import verify
 from sciml._jax._jaxprs import programs_within
-from sciml.kernels import lanes
+from sciml.kernels import _lanes as lanes
 from sciml.models import HIRES, Robertson
 from sciml.solvers import Rodas5P, Rosenbrock23
 

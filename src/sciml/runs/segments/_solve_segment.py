@@ -16,7 +16,8 @@ from jaxtyping import Array, PyTree
 
 from ..._jax._loops import scan, while_loop
 from ..._status import Status
-from ...kernels.lanes import Lanes, Unbatched
+from ...kernels._backends import KernelRequest
+from ...kernels._lanes import Lanes, Unbatched
 from ...solvers._plan import Plan, Times
 from ...solvers._problem import Problem, open_problem
 from ...solvers.control._pid import Tolerances
@@ -71,7 +72,7 @@ class SolveSegment(AbstractSegment):
     slots: int = eqx.field(static=True)
     segment_steps: int = eqx.field(static=True)
     block: int = eqx.field(static=True, default=0)
-    impl: str | None = eqx.field(static=True, default=None)
+    impl: KernelRequest | None = eqx.field(static=True, default=None)
     clock: ClassVar[str] = "t"
     unit: ClassVar[str] = "time"
     end: ClassVar[str] = "t1"

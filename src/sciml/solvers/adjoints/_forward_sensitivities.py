@@ -20,7 +20,8 @@ from jaxtyping import Array, PyTree
 from ..._jax._ad_modes import forward_only
 from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._vma import match, promote
-from ...kernels.lanes import Lanes, batched
+from ...kernels._backends import XLA
+from ...kernels._lanes import Lanes, batched
 from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
 from ..integrate._result import Result
@@ -144,7 +145,7 @@ class _Columns(NamedTuple):
         # the kernel holds all that steps are made from beside the state and the vector field's operands
         _, operands = jax.tree.unflatten(self.setting.treedef, self.moved)
         others = jax.tree.leaves(operands._replace(field=None, saves=None))
-        return self.setting.loop.impl != "xla" and not self.sloped and not any(others)
+        return self.setting.loop.impl != XLA and not self.sloped and not any(others)
 
     def _enter(self, count: int | None, flags: Any, leaves: Any) -> tuple:
         return self.setting.enter(self.setting.loop.lockstep, count, flags, leaves)

@@ -20,8 +20,9 @@ from ..._jax import _checkpoint_levels
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import for_loop, scan
 from ..._status import Status
+from ...kernels._backends import XLA, KernelRequest
+from ...kernels._lanes import Lanes, Unbatched, is_value
 from ...kernels.ensemble._member import Counted
-from ...kernels.lanes import Lanes, Unbatched, is_value
 from ._abstract import AbstractLoop, FixedSteps
 from ._checkpoint_buffers import Buffers
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel
@@ -56,7 +57,7 @@ class FixedLoop(AbstractLoop):
     tail: bool = eqx.field(static=True)
     counts: tuple[int, ...] = eqx.field(static=True, default=())
     stencil_steps: StencilSteps | None = eqx.field(static=True, default=None)
-    impl: str = eqx.field(static=True, default="xla")
+    impl: KernelRequest = eqx.field(static=True, default=XLA)
 
     transposable: ClassVar[bool] = True
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from ..._jax._loops import packed_while_loop, while_loop
-from ...kernels.lanes import Lanes, Unbatched
+from ...kernels._lanes import Lanes, Unbatched
 from ._integrator import Checkpoint, Integrator, Operands, State, StepRecord, known
 from ._result import Result, Saves
 

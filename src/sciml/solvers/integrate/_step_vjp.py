@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ...kernels.lanes import Lanes, is_value
+from ...kernels._lanes import Lanes, is_value
 from ._integrator import Dense, Operands, StepRecord
 from ._lane_integrator import LaneIntegrator
 from ._shared_cotangents import has_shared_cotangents, pull_back

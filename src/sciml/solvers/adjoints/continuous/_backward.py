@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 from ...._jax._loops import while_loop
 from ...._jax._vma import match, to_varying, vma_of
 from ...._status import Status
-from ....kernels.lanes import Lanes, Unbatched
+from ....kernels._lanes import Lanes, Unbatched
 from ...control._pid import Tolerances, scaled_error
 from ...integrate._integrator import Integrator, Operands, State
 from ...integrate._lane_integrator import LaneIntegrator

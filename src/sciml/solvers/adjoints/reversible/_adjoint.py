@@ -5,7 +5,7 @@ from jaxtyping import PyTree
 
 from ...._jax._checkpoint_levels import NOTHING
 from ...._jax._vma import promote
-from ....kernels.lanes import Unbatched
+from ....kernels._lanes import Unbatched
 from ...integrate._abstract import AbstractLoop
 from ...integrate._integrator import Operands
 from ...integrate._result import Result

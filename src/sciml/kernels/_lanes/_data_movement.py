@@ -1,4 +1,4 @@
-"""Primitives that only move elements: over scattered values they are work for the tracer alone."""
+"""Primitives that only move elements: over unstacked values they are work for the tracer alone."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._values import Constant, boxed
+from ._values import Constant, object_array
 
 MOVEMENTS: dict[str, Callable[..., Sequence[np.ndarray] | None]] = {}
 """Rules `(*element_arrays, **params) -> element arrays`, or None where the rule does not apply."""
@@ -81,7 +81,7 @@ def _(*xs, axis):
 
 @_movement("unstack")
 def _(x, *, axis, **_params):
-    return [boxed(list(np.take(x, [i], axis=axis).reshape(-1)), x.shape[:axis] + x.shape[axis + 1 :])
+    return [object_array(list(np.take(x, [i], axis=axis).reshape(-1)), x.shape[:axis] + x.shape[axis + 1 :])
             for i in range(x.shape[axis])]  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def _(x, padding, *, padding_config):
         length = x.shape[axis]
         padded = int(low + high + length + max(0, length - 1) * interior)  # JAX may give NumPy integers
         shape = x.shape[:axis] + (padded,) + x.shape[axis + 1 :]
-        out = boxed([padding[()]] * int(np.prod(shape)), shape)
+        out = object_array([padding[()]] * int(np.prod(shape)), shape)
         for i in range(length):
             position = low + i * (interior + 1)
             if 0 <= position < padded:  # negative padding crops
@@ -156,4 +156,4 @@ def moved_by_index(
     if fill is None and not inside.all():
         return None
     pool = [entry for x in operands for entry in x.reshape(-1)]
-    return boxed([pool[i] if i != OUTSIDE else fill for i in source], inside.shape)
+    return object_array([pool[i] if i != OUTSIDE else fill for i in source], inside.shape)

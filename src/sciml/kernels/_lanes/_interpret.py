@@ -1,7 +1,7 @@
 """Evaluates a function of one member over many members at once.
 
-The function is traced once, for one member. Its program is then evaluated over `Scattered` and
-`Whole` values: movements of elements vanish, elementwise work becomes one operation per element over
+The function is traced once, for one member. Its program is then evaluated over `Unstacked` and
+`Stacked` values: movements of elements vanish, elementwise work becomes one operation per element over
 all lanes, and what neither covers runs as `jax.vmap` over the last axis. So every function works, and
 small ones are fast.
 """
@@ -22,20 +22,20 @@ from ..._checks import concrete
 from ..._jax._barrier import held_back
 from ..._jax._jaxprs import is_literal, program_called, programs_within, run_equation
 from ..._jax._vma import as_traced, promote, struct, vma_of
-from . import _batched_primitives as whole_arrays, _elementwise as elementwise
+from . import _batched_primitives as batched_primitives, _elementwise as elementwise
 from ._data_movement import MOVEMENTS, OUTSIDE, moved_by_index
 from ._values import (
-    STAY_SCATTERED_UP_TO,
+    STAY_UNSTACKED_UP_TO,
     Constant,
-    Scattered,
+    Stacked,
+    Unstacked,
     Value,
-    Whole,
-    boxed,
-    filled,
-    gather,
-    scatter,
-    scattered_constant,
-    scatters,
+    is_small,
+    object_array,
+    over_all_lanes,
+    stack,
+    unstack,
+    unstacked_constant,
 )
 
 _REDUCTIONS = {
@@ -46,8 +46,8 @@ _REDUCTIONS = {
     "reduce_and": jax.lax.bitwise_and,
     "reduce_or": jax.lax.bitwise_or,
 }
-_FEW = 5  # one member's values of no more elements are sooner computed twice than fenced
-_MOST_TURNS, _MOST_OPERATIONS = 32, 4096  # a scan of no more than both is written out
+_FEW = 5  # one member's values of no more elements are faster computed twice than kept behind a barrier
+_MOST_ITERATIONS, _MOST_OPERATIONS = 32, 4096  # a scan of no more than both is unrolled
 _MOST_PRODUCTS = 48  # a matrix product with more multiplications than this stays a matrix product
 
 
@@ -65,26 +65,26 @@ def is_value(x: Any) -> bool:
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.kernels import lanes
+        from sciml.kernels._lanes import Lanes, is_value
 
-        value = lanes.Lanes(4).enter(jnp.ones((3, 4)), True)
-        assert lanes.is_value(value) and not lanes.is_value(jnp.ones(3))
+        value = Lanes(4).enter(jnp.ones((3, 4)), True)
+        assert is_value(value) and not is_value(jnp.ones(3))
         ```
     """
-    return isinstance(x, (Scattered, Whole))
+    return isinstance(x, (Unstacked, Stacked))
 
 
 def constant(x: Any) -> Value:
     """Returns an array that all members share as a value over lanes."""
     if concrete(x) and not jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
-        if np.size(x) <= STAY_SCATTERED_UP_TO:
-            return scattered_constant(x)
-    return tidy(Whole(jnp.asarray(x), np.ndim(x)))
+        if np.size(x) <= STAY_UNSTACKED_UP_TO:
+            return unstacked_constant(x)
+    return unstack_small(Stacked(jnp.asarray(x), np.ndim(x)))
 
 
-def tidy(value: Value) -> Value:
+def unstack_small(value: Value) -> Value:
     """Scatters what is small."""
-    return scatter(value) if scatters(value) else value
+    return unstack(value) if is_small(value) else value
 
 
 def _say_nothing(_primitive: str, _reason: str) -> None:
@@ -129,7 +129,7 @@ def _evaluate(jaxpr: jex.core.Jaxpr, consts: Sequence[Any], args: Sequence[Value
 
 
 def _read(env: dict[Any, Value], atoms: Sequence[Any]) -> list[Value]:
-    return [scattered_constant(np.asarray(v.val, dtype=v.aval.dtype)) if is_literal(v) else env[v] for v in atoms]
+    return [unstacked_constant(np.asarray(v.val, dtype=v.aval.dtype)) if is_literal(v) else env[v] for v in atoms]
 
 
 def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
@@ -145,48 +145,48 @@ def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]
         chosen = _evaluate_cond(eqn, inputs, ev)
         if chosen is not None:
             return chosen
-    if name == "scan" and _is_short(eqn) and _all_scattered(inputs):
+    if name == "scan" and _is_short(eqn) and _all_unstacked(inputs):
         return _evaluate_scan(eqn, inputs, ev)
-    if _may_scatter(eqn, inputs):
-        outputs = _evaluate_scattered(eqn, cast(list[Scattered], inputs), ev)
+    if _may_unstack(eqn, inputs):
+        outputs = _evaluate_unstacked(eqn, cast(list[Unstacked], inputs), ev)
         if outputs is not None:
-            return [Scattered(o, v.aval.dtype) for o, v in zip(outputs, eqn.outvars)]
+            return [Unstacked(o, v.aval.dtype) for o, v in zip(outputs, eqn.outvars)]
         ev.report(name, "no rule for it element by element")
     else:
-        ev.report(name, "too large to hold element by element")
-    return _evaluate_whole(eqn, inputs, ev)
+        ev.report(name, "too large to take apart element by element")
+    return _evaluate_stacked(eqn, inputs, ev)
 
 
-def _may_scatter(eqn, inputs: list[Value]) -> bool:
+def _may_unstack(eqn, inputs: list[Value]) -> bool:
     for v in (*eqn.invars, *eqn.outvars):
         if not hasattr(v.aval, "shape") or jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended):
             return False
-        if math.prod(v.aval.shape) > STAY_SCATTERED_UP_TO:
+        if math.prod(v.aval.shape) > STAY_UNSTACKED_UP_TO:
             return False
-    return _all_scattered(inputs)
+    return _all_unstacked(inputs)
 
 
-def _all_scattered(values: Sequence[Value]) -> TypeGuard[Sequence[Scattered]]:
-    return all(isinstance(v, Scattered) for v in values)
+def _all_unstacked(values: Sequence[Value]) -> TypeGuard[Sequence[Unstacked]]:
+    return all(isinstance(v, Unstacked) for v in values)
 
 
-def _evaluate_whole(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
+def _evaluate_stacked(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
     if eqn.primitive.name in ("pvary", "pcast"):
         return inputs  # lanes vary over all axes from the start
-    whole = promote([gather(v, ev.count) for v in inputs])
-    arrays = as_traced((v.array for v in whole), eqn.invars)  # a promotion before may have been left out
-    if not any(v.batched for v in whole):
+    stacked = promote([stack(v, ev.count) for v in inputs])
+    arrays = as_traced((v.array for v in stacked), eqn.invars)  # a promotion before may have been left out
+    if not any(v.batched for v in stacked):
         out = run_equation(eqn, arrays, ev.debug_info)
-        return [tidy(Whole(o, o.ndim)) for o in out]
+        return [unstack_small(Stacked(o, o.ndim)) for o in out]
     assert ev.count is not None  # else nothing is batched
-    out = whole_arrays.run(eqn, whole, arrays, ev.count)
+    out = batched_primitives.run(eqn, stacked, arrays, ev.count)
     if out is not None:
-        return [tidy(Whole(o, o.ndim - 1)) for o in out]
-    axes = tuple(-1 if v.batched else None for v in whole)
+        return [unstack_small(Stacked(o, o.ndim - 1)) for o in out]
+    axes = tuple(-1 if v.batched else None for v in stacked)
     out = jax.vmap(lambda *a: run_equation(eqn, a, ev.debug_info), in_axes=axes, out_axes=-1, axis_size=ev.count)(
         *arrays
     )
-    return [tidy(Whole(o, o.ndim - 1)) for o in out]
+    return [unstack_small(Stacked(o, o.ndim - 1)) for o in out]
 
 
 def _evaluate_barrier(inputs: list[Value], count: int | None) -> list[Value]:
@@ -195,8 +195,8 @@ def _evaluate_barrier(inputs: list[Value], count: int | None) -> list[Value]:
     few = count is None and all(math.prod(v.shape) <= _FEW for v in inputs)
     if not traced or few:
         return inputs
-    held = iter(held_back(*traced))
-    return jax.tree.unflatten(treedef, [x if isinstance(x, Constant) else next(held) for x in entries])
+    results = iter(held_back(*traced))
+    return jax.tree.unflatten(treedef, [x if isinstance(x, Constant) else next(results) for x in entries])
 
 
 def _evaluate_linear_solve(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
@@ -217,7 +217,7 @@ def _evaluate_linear_solve(eqn, inputs: list[Value], ev: _Evaluation) -> list[Va
         rest = iter(traced)
         entries = [next(rest) if x is None else x for x in known]
         consts = jax.tree.unflatten(structure, entries)[which]
-        return [filled(v, ev.count) for v in _evaluate(program.jaxpr, program.consts, consts + vector, ev)]
+        return [over_all_lanes(v, ev.count) for v in _evaluate(program.jaxpr, program.consts, consts + vector, ev)]
 
     @jax.custom_jvp
     def solve(traced, b):
@@ -230,13 +230,13 @@ def _evaluate_linear_solve(eqn, inputs: list[Value], ev: _Evaluation) -> list[Va
         _, change = jax.jvp(lambda t: run(jaxprs.matvec, 0, t, x), (traced,), tangents[:1])
         return x, solve(traced, jax.tree.map(jnp.subtract, tangents[1], change))
 
-    return solve(traced, [filled(v, ev.count) for v in inputs[sum(lengths) :]])
+    return solve(traced, [over_all_lanes(v, ev.count) for v in inputs[sum(lengths) :]])
 
 
 def _evaluate_cond(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value] | None:
     index, *operands = inputs
     branches = eqn.params["branches"]
-    if not isinstance(index, Scattered) or any(b.effects for b in branches):
+    if not isinstance(index, Unstacked) or any(b.effects for b in branches):
         return None
     entry = index.elements[()]
     if isinstance(entry, Constant):
@@ -252,7 +252,7 @@ def _evaluate_cond(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value] | N
 
 
 def _is_short(scan) -> bool:
-    return 0 < scan.params["length"] <= _MOST_TURNS and _operations(scan) <= _MOST_OPERATIONS
+    return 0 < scan.params["length"] <= _MOST_ITERATIONS and _operations(scan) <= _MOST_OPERATIONS
 
 
 def _operations(eqn) -> int:
@@ -264,8 +264,8 @@ def _operations(eqn) -> int:
     return iterations * sum(_operations(e) for jaxpr in inner for e in jaxpr.eqns)
 
 
-def _evaluate_scan(eqn, inputs: Sequence[Scattered], ev: _Evaluation) -> list[Value]:
-    """Writes out a short scan."""
+def _evaluate_scan(eqn, inputs: Sequence[Unstacked], ev: _Evaluation) -> list[Value]:
+    """Unrolls a short scan."""
     closed, length, reverse = eqn.params["jaxpr"], eqn.params["length"], eqn.params["reverse"]
     consts_count, carry_count = _scan_counts(eqn)
     consts = inputs[:consts_count]
@@ -273,12 +273,12 @@ def _evaluate_scan(eqn, inputs: Sequence[Scattered], ev: _Evaluation) -> list[Va
     xs = inputs[consts_count + carry_count :]
     ys = []
     for iteration in reversed(range(length)) if reverse else range(length):
-        x = [Scattered(v.elements[iteration : iteration + 1].reshape(v.shape[1:]), v.dtype) for v in xs]
+        x = [Unstacked(v.elements[iteration : iteration + 1].reshape(v.shape[1:]), v.dtype) for v in xs]
         out = _evaluate(closed.jaxpr, closed.consts, [*consts, *carry, *x], ev)
         carry = out[:carry_count]
         ys.append(out[carry_count:])
     ordered = ys[::-1] if reverse else ys
-    return carry + [_stacked(column, ev.count) for column in zip(*ordered)]
+    return carry + [_stack_iterations(column, ev.count) for column in zip(*ordered)]
 
 
 def _scan_counts(eqn) -> tuple[int, int]:
@@ -289,13 +289,15 @@ def _scan_counts(eqn) -> tuple[int, int]:
     return len(list(consts)), len(list(carry))
 
 
-def _stacked(values: tuple[Value, ...], count: int | None) -> Value:
+def _stack_iterations(values: tuple[Value, ...], count: int | None) -> Value:
     shape = (len(values),) + values[0].shape
-    if _all_scattered(values):
+    if _all_unstacked(values):
         entries = [x for v in values for x in v.elements.reshape(-1)]
-        return Scattered(boxed(entries, shape), values[0].dtype)
-    whole = [cast(Whole, filled(gather(v, count), count)) for v in values]  # what is small is scattered already
-    return Whole(jnp.stack([v.array for v in whole]), len(shape))
+        return Unstacked(object_array(entries, shape), values[0].dtype)
+    stacked = [
+        cast(Stacked, over_all_lanes(stack(v, count), count)) for v in values
+    ]  # what is small is unstacked already
+    return Stacked(jnp.stack([v.array for v in stacked]), len(shape))
 
 
 def _select(which, values: tuple[Value, ...], count) -> Value:
@@ -305,15 +307,15 @@ def _select(which, values: tuple[Value, ...], count) -> Value:
         cases = [jnp.broadcast_to(jnp.asarray(x, dtype), (count,)) for x in entries]
         return jax.lax.select_n(which, *cases)
 
-    if _all_scattered(values):
+    if _all_unstacked(values):
         columns = zip(*(v.elements.reshape(-1) for v in values))
-        return Scattered(boxed([choose(*column) for column in columns], shape), dtype)
-    whole = [gather(v, count) for v in values]
-    cases = [v.array if v.batched else jnp.broadcast_to(v.array[..., None], shape + (count,)) for v in whole]
-    return Whole(jax.lax.select_n(jnp.broadcast_to(which, shape + (count,)), *cases), len(shape))
+        return Unstacked(object_array([choose(*column) for column in columns], shape), dtype)
+    stacked = [stack(v, count) for v in values]
+    cases = [v.array if v.batched else jnp.broadcast_to(v.array[..., None], shape + (count,)) for v in stacked]
+    return Stacked(jax.lax.select_n(jnp.broadcast_to(which, shape + (count,)), *cases), len(shape))
 
 
-def _evaluate_scattered(eqn, inputs: list[Scattered], ev: _Evaluation) -> Sequence[np.ndarray] | None:
+def _evaluate_unstacked(eqn, inputs: list[Unstacked], ev: _Evaluation) -> Sequence[np.ndarray] | None:
     name = eqn.primitive.name
     elements = [v.elements for v in inputs]
     if name in elementwise.ELEMENTWISE or name in ("pvary", "pcast"):
@@ -338,19 +340,19 @@ def _evaluate_scattered(eqn, inputs: list[Scattered], ev: _Evaluation) -> Sequen
         shape, dimension = eqn.params["shape"], eqn.params["dimension"]
         kept = [-1 if i == dimension else 1 for i in range(len(shape))]
         numbers = np.broadcast_to(np.arange(shape[dimension]).reshape(kept), shape)
-        return [scattered_constant(numbers.astype(eqn.params["dtype"])).elements]
+        return [unstacked_constant(numbers.astype(eqn.params["dtype"])).elements]
     return None
 
 
-def _fill(gather) -> Constant | None:
+def _fill(eqn) -> Constant | None:
     """What a gather returns where its indices lie outside; None where JAX says so for the dtype."""
-    value, dtype = gather.params["fill_value"], gather.outvars[0].aval.dtype
+    value, dtype = eqn.params["fill_value"], eqn.outvars[0].aval.dtype
     if value is None and jnp.issubdtype(dtype, jnp.inexact):
         value = np.nan
     return None if value is None else cast(Constant, np.asarray(value, dtype)[()])
 
 
-def _elementwise(eqn, inputs: list[Scattered]) -> Sequence[np.ndarray] | None:
+def _elementwise(eqn, inputs: list[Unstacked]) -> Sequence[np.ndarray] | None:
     shape = eqn.outvars[0].aval.shape
     if not all(len(v.shape) in (len(shape), 0) for v in inputs):  # axes of length one are broadcast
         return None
@@ -363,7 +365,7 @@ def _elementwise(eqn, inputs: list[Scattered]) -> Sequence[np.ndarray] | None:
     dtypes = [v.dtype for v in inputs]
     columns = zip(*(np.broadcast_to(v.elements, shape).reshape(-1) for v in inputs))
     out = [elementwise.apply(name, bind, list(column), dtypes, out_dtype) for column in columns]
-    return [boxed(out, shape)]
+    return [object_array(out, shape)]
 
 
 def _combine(op: Callable, a: Any, b: Any, dtype: Any) -> Any:
@@ -371,7 +373,7 @@ def _combine(op: Callable, a: Any, b: Any, dtype: Any) -> Any:
     return elementwise.apply(name, op, [a, b], [dtype, dtype], dtype)
 
 
-def _reduce(op: Callable, value: Scattered, axes: tuple[int, ...]) -> np.ndarray:
+def _reduce(op: Callable, value: Unstacked, axes: tuple[int, ...]) -> np.ndarray:
     kept = [i for i in range(len(value.shape)) if i not in axes]
     shape = tuple(value.shape[i] for i in kept)
     rows = value.elements.transpose(kept + list(axes)).reshape(math.prod(shape), -1)
@@ -381,10 +383,10 @@ def _reduce(op: Callable, value: Scattered, axes: tuple[int, ...]) -> np.ndarray
         for entry in row[1:]:
             total = _combine(op, total, entry, value.dtype)
         out.append(total)
-    return boxed(out, shape)
+    return object_array(out, shape)
 
 
-def _dot_general(eqn, a: Scattered, b: Scattered) -> Sequence[np.ndarray] | None:
+def _dot_general(eqn, a: Unstacked, b: Unstacked) -> Sequence[np.ndarray] | None:
     (contract_a, contract_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]
     dtype = eqn.outvars[0].aval.dtype
     if a.dtype != dtype or b.dtype != dtype:
@@ -402,7 +404,7 @@ def _dot_general(eqn, a: Scattered, b: Scattered) -> Sequence[np.ndarray] | None
         for row in left[i]:
             for column in right[i]:
                 out.append(_inner_product(row, column, dtype))
-    return [boxed(out, shape[0] + shape[1] + shape[2])]
+    return [object_array(out, shape[0] + shape[1] + shape[2])]
 
 
 def _inner_product(row, column, dtype) -> Any:

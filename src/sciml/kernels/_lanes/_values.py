@@ -1,11 +1,11 @@
-"""How a value of one member is held when many members run side by side.
+"""How a value of one member is represented when many members run side by side.
 
 A member's array of shape `s` takes one of two forms over `n` lanes:
 
-- `Scattered`: each of its elements is an array of its own, of shape `(n,)`, or `()` where all
+- `Unstacked`: each of its elements is an array of its own, of shape `(n,)`, or `()` where all
   members share it, or a NumPy scalar where it is known when the program is traced. Indexing,
   stacking and small matrix products then cost nothing; only elementwise work remains.
-- `Whole`: one array of shape `s + (n,)`, or `s` where all members share it. For what is large.
+- `Stacked`: one array of shape `s + (n,)`, or `s` where all members share it. For what is large.
 """
 
 import math
@@ -16,15 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-SCATTER_AT_MOST = 16
-"""Values up to this many elements are scattered wherever they come from."""
+UNSTACK_AT_MOST = 16
+"""Values up to this many elements are unstacked wherever they come from."""
 
-STAY_SCATTERED_UP_TO = 128
-"""Values computed from scattered values alone stay scattered up to this many elements."""
+STAY_UNSTACKED_UP_TO = 128
+"""Values computed from unstacked values alone stay unstacked up to this many elements."""
 
 
 @jax.tree_util.register_pytree_node_class
-class Scattered:
+class Unstacked:
     """A member's array, one entry for each of its elements."""
 
     def __init__(self, elements: np.ndarray, dtype: Any):
@@ -41,11 +41,11 @@ class Scattered:
     @classmethod
     def tree_unflatten(cls, aux, children):
         shape, dtype = aux
-        return cls(boxed(children, shape), dtype)
+        return cls(object_array(children, shape), dtype)
 
 
 @jax.tree_util.register_pytree_node_class
-class Whole:
+class Stacked:
     """A member's array of `ndim` dimensions, whole; with members in one more, the last, unless all share it."""
 
     def __init__(self, array: Any, ndim: int):
@@ -72,13 +72,13 @@ class Whole:
         return cls(children[0], aux)
 
 
-Value: TypeAlias = Scattered | Whole
+Value: TypeAlias = Unstacked | Stacked
 
 Constant: TypeAlias = np.generic
 """An entry that is known when the program is traced."""
 
 
-def boxed(entries: Any, shape: tuple[int, ...]) -> np.ndarray:
+def object_array(entries: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Returns the flat `entries` as an object array of `shape`, entries never unpacked."""
     flat = np.empty(len(entries), dtype=object)
     for i, entry in enumerate(entries):
@@ -86,19 +86,19 @@ def boxed(entries: Any, shape: tuple[int, ...]) -> np.ndarray:
     return flat.reshape(shape)
 
 
-def scattered_constant(array: Any) -> Scattered:
+def unstacked_constant(array: Any) -> Unstacked:
     """Returns a concrete array as NumPy scalars."""
     array = np.asarray(array)
-    return Scattered(boxed([x for x in array.reshape(-1)], array.shape), array.dtype)
+    return Unstacked(object_array([x for x in array.reshape(-1)], array.shape), array.dtype)
 
 
-def scatter(value: Value) -> Scattered:
+def unstack(value: Value) -> Unstacked:
     """Returns `value` with an entry for each element."""
-    if isinstance(value, Scattered):
+    if isinstance(value, Unstacked):
         return value
     shape = value.shape
     flat = value.array.reshape((math.prod(shape),) + value.array.shape[len(shape) :])
-    return Scattered(boxed([flat[i] for i in range(flat.shape[0])], shape), value.dtype)
+    return Unstacked(object_array([flat[i] for i in range(flat.shape[0])], shape), value.dtype)
 
 
 def as_operand(entry: Any, dtype: Any) -> Any:
@@ -113,64 +113,66 @@ def as_operand(entry: Any, dtype: Any) -> Any:
     return entry if entry.dtype == dtype and not entry.weak_type else jnp.asarray(entry, dtype)
 
 
-def gather(value: Value, count: int | None) -> Whole:
+def stack(value: Value, count: int | None) -> Stacked:
     """Returns `value` as one array, members last unless all members share it."""
-    if isinstance(value, Whole):
+    if isinstance(value, Stacked):
         return value
     entries = list(value.elements.reshape(-1))
     if not entries and count is not None:  # nothing says whether members share it
-        return Whole(jnp.zeros((*value.shape, count), value.dtype), len(value.shape))
+        return Stacked(jnp.zeros((*value.shape, count), value.dtype), len(value.shape))
     if all(isinstance(x, Constant) for x in entries):
-        return Whole(jnp.asarray(np.array(entries, dtype=value.dtype).reshape(value.shape)), len(value.shape))
+        return Stacked(jnp.asarray(np.array(entries, dtype=value.dtype).reshape(value.shape)), len(value.shape))
     batched = any(x.ndim for x in entries)
     entries = [as_operand(x, value.dtype) for x in entries]
     lanes = (cast(int, count),) if batched else ()
+    # beside entries with lanes, those that all members share need the axis as well
     entries = [x if x.shape == lanes else jax.lax.broadcast(x, lanes) for x in entries]
-    return Whole(jnp.stack(entries).reshape(value.shape + lanes), len(value.shape))
+    return Stacked(jnp.stack(entries).reshape(value.shape + lanes), len(value.shape))
 
 
-def filled(value: Value, count: int | None) -> Value:
+def over_all_lanes(value: Value, count: int | None) -> Value:
     """Returns `value` as the carry of a loop must be: every entry over all lanes, its form decided by its size."""
-    value = scatter(value) if scatters(value) else gather(value, count)
-    if isinstance(value, Whole):
+    value = unstack(value) if is_small(value) else stack(value, count)
+    if isinstance(value, Stacked):
         if value.batched or count is None:
             return value
         shape = value.shape + (count,)
-        return Whole(jnp.broadcast_to(value.array[..., None], shape), value.ndim)
+        return Stacked(jnp.broadcast_to(value.array[..., None], shape), value.ndim)
+    # a carry keeps its type, so what members share before the first iteration counts as their own
     lanes = () if count is None else (count,)
     entries = [as_operand(x, value.dtype) for x in value.elements.reshape(-1)]
     entries = [jnp.broadcast_to(x, lanes) if isinstance(x, Constant) or x.shape != lanes else x for x in entries]
-    return Scattered(boxed(entries, value.shape), value.dtype)
+    return Unstacked(object_array(entries, value.shape), value.dtype)
 
 
-def scatters(value: Value) -> bool:
-    """Whether a value is small enough to be scattered wherever it comes from."""
+def is_small(value: Value) -> bool:
+    """Whether a value is small enough to be unstacked wherever it comes from."""
     extended = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
-    return math.prod(value.shape) <= SCATTER_AT_MOST and not extended
+    return math.prod(value.shape) <= UNSTACK_AT_MOST and not extended
 
 
 def take(value: Value, members: Any) -> Value:
     """Returns the value of some members, given by their numbers."""
-    if isinstance(value, Whole):
+    if isinstance(value, Stacked):
         array = jnp.take(value.array, members, axis=-1, mode="clip") if value.batched else value.array
-        return Whole(array, value.ndim)
+        return Stacked(array, value.ndim)
     entries = [jnp.take(x, members, mode="clip") if np.ndim(x) else x for x in value.elements.reshape(-1)]
-    return Scattered(boxed(entries, value.shape), value.dtype)
+    return Unstacked(object_array(entries, value.shape), value.dtype)
 
 
-def of_lanes(fn: Callable[[Any], Any], value: Value) -> Value:
+def map_lanes(fn: Callable[[Any], Any], value: Value) -> Value:
     """Returns a value whose arrays over lanes a function has replaced; what all members share stays."""
-    if isinstance(value, Whole):
-        return Whole(fn(value.array), value.ndim) if value.batched else value
+    if isinstance(value, Stacked):
+        return Stacked(fn(value.array), value.ndim) if value.batched else value
     entries = [fn(x) if np.ndim(x) else x for x in value.elements.reshape(-1)]
-    return Scattered(boxed(entries, value.shape), value.dtype)
+    return Unstacked(object_array(entries, value.shape), value.dtype)
 
 
 def shared_and_large(value: Value) -> bool:
-    """Whether all members share a value that is too large to be scattered."""
-    return isinstance(value, Whole) and shared(value)
+    """Whether all members share a value that is too large to be unstacked."""
+    return isinstance(value, Stacked) and shared(value)
 
 
 def shared(value: Value) -> bool:
     """Whether all members share a value."""
-    return not value.batched if isinstance(value, Whole) else all(np.ndim(x) == 0 for x in value.elements.reshape(-1))
+    return not value.batched if isinstance(value, Stacked) else all(np.ndim(x) == 0 for x in value.elements.reshape(-1))

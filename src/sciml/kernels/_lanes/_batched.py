@@ -1,4 +1,4 @@
-"""Iterations `jax.vmap` of a function into one call over lanes, however many `vmap`s are nested."""
+"""Turns `jax.vmap` of a function into one call over lanes, however many `vmap`s are nested."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ def batched(fn: Callable[..., Any]) -> Callable[..., Any]:
         ```python
         import jax
         import jax.numpy as jnp
-        from sciml.kernels import lanes
+        from sciml.kernels._lanes import batched
 
         seen = []
 
@@ -34,7 +34,7 @@ def batched(fn: Callable[..., Any]) -> Callable[..., Any]:
             seen.append((count, x.shape))
             return 2 * x
 
-        out = jax.vmap(jax.vmap(lanes.batched(double)))(jnp.ones((4, 5, 3)))
+        out = jax.vmap(jax.vmap(batched(double)))(jnp.ones((4, 5, 3)))
         assert out.shape == (4, 5, 3) and seen[-1] == (20, (3, 20))
         ```
     """

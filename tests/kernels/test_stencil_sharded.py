@@ -1,4 +1,4 @@
-"""Stencils on fields that are divided over devices: one exchange for several steps, and the undivided answer."""
+"""Stencils on fields that are sharded over devices: one exchange for several steps, and the answer of one device."""
 
 import diffrax
 import jax
@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-import sciml
 from sciml import parallel
 from sciml.inspect import collectives
-from sciml.kernels.stencil import StencilUpdate, evolve, select
+from sciml.kernels.stencil import StencilUpdate, select
 from sciml.models import GrayScott, Wave
 from sciml.spatial import Boundaries, Dirichlet, Grid, Neumann, Periodic
 
+from .running import evolve, solve
 from .stencil_cases import PEARSON, acoustic, field, gray_scott
 
 slow = pytest.mark.slow
@@ -27,7 +27,7 @@ SIDES = {
 
 
 def setting(name, kind, axes=("x", None), dtype=None):
-    """An update with the boundary of the undivided field, the same with a domain, and what they start from."""
+    """An update with the boundary of the whole field, the same with a domain, and what they start from."""
     boundaries = Boundaries(Grid(SHAPE), SIDES[kind])
     count = {2: {"x": 4}, 4: {"x": 2, "y": 2}}[2 * sum(map(bool, axes))]
     mesh = parallel.mesh(member=1, **count, devices=jax.devices()[:4])
@@ -45,7 +45,7 @@ def setting(name, kind, axes=("x", None), dtype=None):
     return domain, with_boundary(boundaries), with_boundary(domain), (u, v), params, rest
 
 
-def divided(domain, update, params, n_steps, **how):
+def sharded(domain, update, params, n_steps, **how):
     """The function `(state, coefficients) -> state` on whole arrays."""
 
     def local(fields):
@@ -70,7 +70,7 @@ def test_several_steps_for_each_exchange(name, kind, axes):
     domain, whole, split, state, params, rest = setting(name, kind, axes)
     expected = jax.jit(lambda s: evolve(whole, s, 5, params, coefficients=rest))(state)
     for impl in ("auto", "xla"):
-        run = divided(domain, split, params, 5, steps_per_pass=2, impl=impl)
+        run = sharded(domain, split, params, 5, steps_per_pass=2, impl=impl)
         for a, b in zip(run(state, rest), expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-14)
 
@@ -81,7 +81,7 @@ def test_messages_are_sent_once_for_several_steps():
     domain, _, split, state, params, rest = setting("gray_scott", "periodic", dtype=jnp.float32)
 
     def sent(n_steps, k):
-        found = collectives(divided(domain, split, params, n_steps, steps_per_pass=k), state, rest)
+        found = collectives(sharded(domain, split, params, n_steps, steps_per_pass=k), state, rest)
         assert {c.kind for c in found} == {"collective-permute"}
         return len(found), sum(c.in_loop for c in found)
 
@@ -117,7 +117,7 @@ def test_gradients_through_several_steps_for_each_exchange():
 
 
 @pytest.mark.parametrize(
-    "name, kind, axes, machine",
+    "name, kind, axes, target",
     [
         ("acoustic", "along", ("x", None), "tpu"),
         ("gray_scott", "across", ("x", None), "gpu"),
@@ -130,13 +130,13 @@ def test_gradients_through_several_steps_for_each_exchange():
     ],
 )
 @pytest.mark.x64
-def test_kernels_on_blocks_with_the_layers_of_their_neighbours(name, kind, axes, machine):
+def test_kernels_on_blocks_with_the_layers_of_their_neighbours(name, kind, axes, target):
     """Interpreted, and so without the checks that JAX's interpreter does not pass."""
     domain, whole, split, state, params, rest = setting(name, kind, axes, dtype=jnp.float32)
     expected = jax.jit(lambda s: evolve(whole, s, 5, params, coefficients=rest, impl="xla"))(state)
 
     def local(state, rest):
-        return evolve(split, state, 5, params, coefficients=rest, impl=f"interpret_{machine}", steps_per_pass=2)
+        return evolve(split, state, 5, params, coefficients=rest, impl=f"interpret_{target}", steps_per_pass=2)
 
     spec = PartitionSpec(*axes)
     run = jax.shard_map(local, mesh=domain.mesh, in_specs=(spec, spec), out_specs=spec, check_vma=False)
@@ -148,13 +148,13 @@ def test_kernels_on_blocks_with_the_layers_of_their_neighbours(name, kind, axes,
 @pytest.mark.x64
 def test_kernels_on_blocks_lower_with_all_checks(kernel, platform, call):
     domain, _, split, state, params, rest = setting("gray_scott", "around", dtype=jnp.float32)
-    run = divided(domain, split, params, 4, steps_per_pass=4, impl=f"mosaic_{kernel}")
+    run = sharded(domain, split, params, 4, steps_per_pass=4, impl=f"mosaic_{kernel}")
     text = run.trace(state, rest).lower(lowering_platforms=(platform,)).as_text()
     assert text.count("collective_permute") >= 4 and call in text
 
 
 @pytest.mark.parametrize(
-    "name, sides, axes, machine",
+    "name, sides, axes, target",
     [
         ("gray_scott", "across", ("x", None), "tpu"),
         pytest.param("gray_scott", "around", ("x", "y"), "gpu", marks=slow),
@@ -162,7 +162,7 @@ def test_kernels_on_blocks_lower_with_all_checks(kernel, platform, call):
     ],
 )
 @pytest.mark.x64
-def test_models_on_a_field_that_is_divided(name, sides, axes, machine):
+def test_models_on_a_sharded_field(name, sides, axes, target):
     """Methods of several stages, with as many layers as all of them read."""
     domain, _, _, (u, v), _, _ = setting("gray_scott", sides, axes, jnp.float32)
     grid = domain.boundary.grid
@@ -173,14 +173,14 @@ def test_models_on_a_field_that_is_divided(name, sides, axes, machine):
                 model, solver = Wave(grid, boundary, speed=rate), None
             else:
                 model, solver = GrayScott(grid, boundary, diffusivity_u=rate, diffusivity_v=0.01), diffrax.Heun()
-            return sciml.solve(model, y, t0=0.0, t1=0.04, dt=0.01, solver=solver, impl=impl).ys[-1]
+            return solve(model, y, t0=0.0, t1=0.04, dt=0.01, solver=solver, impl=impl).ys[-1]
 
         return end
 
     def of_blocks(rate, y):
         spec = PartitionSpec(None, *axes)
         specs = dict(in_specs=(PartitionSpec(), spec), out_specs=spec, check_vma=False)
-        return jax.shard_map(run(domain, f"interpret_{machine}"), mesh=domain.mesh, **specs)(rate, y)
+        return jax.shard_map(run(domain, f"interpret_{target}"), mesh=domain.mesh, **specs)(rate, y)
 
     rate, y = jnp.float32(0.02), jnp.stack((u, v))
     expected = jax.jit(run(domain.boundary, "xla"))(rate, y)
@@ -196,17 +196,17 @@ def test_a_pass_has_as_many_steps_as_one_neighbour_has_layers_for():
 
     def look(state):
         found.append(select(split, state, params, impl="mosaic_tpu"))
-        with pytest.raises(ValueError, match="a pass needs 5 layers of its neighbours, and a device holds 4"):
+        with pytest.raises(ValueError, match="a pass needs 5 layers of its neighbours, and a device has 4"):
             select(split, state, params, impl="mosaic_tpu", steps_per_pass=5)
         return state
 
     jax.eval_shape(lambda state: domain.run(look, state), state)
     assert found[0].steps_per_pass == 4
-    assert select(split, state, params, impl="mosaic_tpu").steps_per_pass == 8  # undivided
+    assert select(split, state, params, impl="mosaic_tpu").steps_per_pass == 8  # on one device
 
 
 @pytest.mark.x64
 def test_the_interpreter_says_where_it_cannot_run():
     domain, _, split, state, params, rest = setting("gray_scott", "along", dtype=jnp.float32)
     with pytest.raises(ValueError, match=r"call `jax.shard_map\(..., check_vma=False\)`"):
-        jax.eval_shape(divided(domain, split, params, 4, impl="interpret_tpu"), state, rest)
+        jax.eval_shape(sharded(domain, split, params, 4, impl="interpret_tpu"), state, rest)

@@ -1,4 +1,4 @@
-"""Elementwise work over lanes, in one pass over memory for all of its results.
+"""Elementwise work over lanes, fused into one pass over memory for all of its results.
 
 On the CPU a fusion of XLA has one result. A step that ends with the three components of a state is computed three
 times there, and once more for each number that the controller makes of it. A reduction of several arrays has several
@@ -6,7 +6,7 @@ results, though, and XLA fuses into it what leads to them. So the work is done o
 the rows keeps one of them. When code is made of it, one row remains.
 
 A program over lanes is elementwise but for few operations, such as matrix products. It is cut there, and after much
-work where it is `held_back`; what lies between two cuts is one pass.
+work where it is `held_back`; what lies between two cuts becomes one fusion.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,18 +25,18 @@ from ..._jax._vma import as_traced, promote, to_varying, vma_of
 from ._elementwise import CHEAP, ELEMENTWISE, IDENTITIES
 from ._values import Constant
 
-_MANY = 32
-"""From how many operations on, work is worth a pass of its own."""
+_LEAST = 32
+"""From how many operations on, work is worth a fusion of its own."""
 
 _BITS = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
 """Integers by their size in bytes, which hold the bits of floating-point numbers."""
 
 _LONG, _LONGEST = 2200, 2500
-"""After how many operations a pass ends where work is held back, and after how many wherever that is: the time to
-compile it grows with the square, and what it hands on to the next goes through memory."""
+"""After how many operations a fusion ends at the next barrier, and after how many wherever that is: the time to
+compile it grows with the square, and what it passes on to the next goes through memory."""
 
 _SHORT = 200
-"""Up to how many operations a program's derivative in forward mode needs no passes: XLA copes with it as it is."""
+"""Up to how many operations a program's derivative in forward mode is left as it is: XLA fuses it well enough."""
 
 
 class _Symbol:
@@ -60,13 +60,13 @@ class _Operation(NamedTuple):
 
 
 _Part: TypeAlias = list[_Operation]
-"""What is run as one: a pass, of elementwise operations between two cuts, or an operation in no pass."""
+"""What is run as one: a fusion, of elementwise operations between two cuts, or an operation in no fusion."""
 
 
-def in_passes(work: Callable[[Any], Any], values: Any, lanes: tuple[int, ...], *, reverse: bool) -> Any:
-    """Returns what `work` makes of lane values, computed pass by pass on a CPU.
+def fused_over_lanes(work: Callable[[Any], Any], values: Any, lanes: tuple[int, ...], *, reverse: bool) -> Any:
+    """Returns what `work` makes of lane values, computed fusion by fusion on a CPU.
 
-    Passes cannot be transposed. Derivatives are computed in passes where only forward mode may go through them.
+    These fusions cannot be transposed. Derivatives are fused too where only forward mode may go through them.
 
     Args:
         work: A function of lane values.
@@ -102,32 +102,35 @@ def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int
     def plain(*given):
         return jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(jaxpr, given[:consts]))(*given[consts:])
 
-    def by_passes(*given):
+    def fused(*given):
         known = dict(zip(inputs, given))
         for part, later in zip(parts, _read_later(parts, results)):
             if len(part) > 1:
-                _run_pass(part, known, later, lanes)
+                _run_fused(part, known, later, lanes)
             else:
                 _run_operation(*part, known, lanes, jaxpr.debug_info)
         return as_traced([_read(known, x) for x in results], jaxpr.outvars)
 
-    def unheld(*given):
+    def without_barriers(*given):
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), given))
         for eqn in jaxpr.eqns:  # with the rules of those that have rules
             read = [jnp.asarray(x.val, x.aval.dtype) if is_literal(x) else known[x] for x in eqn.invars]
-            known.update(zip(eqn.outvars, read if _holds_back(eqn) else run_equation(eqn, read, jaxpr.debug_info)))
+            out = read if _is_barrier_equation(eqn) else run_equation(eqn, read, jaxpr.debug_info)
+            known.update(zip(eqn.outvars, out))
         return as_traced([x.val if is_literal(x) else known[x] for x in jaxpr.outvars], jaxpr.outvars)
 
     @jax.custom_jvp
     def run(*given):
-        return jax.lax.platform_dependent(*given, cpu=by_passes, default=plain)
+        # it is XLA's CPU backend alone whose fusions have one result
+        return jax.lax.platform_dependent(*given, cpu=fused, default=plain)
 
     @run.defjvp
     def _(primals, tangents):
         if reverse or len(operations) <= _SHORT:
             return jax.jvp(plain, primals, tangents)
         out = run(*primals)
-        return out, _tangents(unheld, primals, tangents, out, lanes)  # barriers would mix tangents, passes need none
+        # barriers would mix tangents, and fusions need none
+        return out, _tangents(without_barriers, primals, tangents, out, lanes)
 
     as_it_stands = jaxpr.effects or all(len(part) == 1 and not _is_barrier(*part) for part in parts)
     return (plain if as_it_stands else run)(*closed.consts, *arrays)
@@ -136,7 +139,7 @@ def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int
 def _tangents(
     fn: Callable, primals: Sequence[Array], tangents: Sequence[Any], results: Sequence[Array], lanes: tuple[int, ...]
 ) -> list:
-    """Returns the tangents of a function's results in passes of their own, so that many tangents share the results."""
+    """Returns the tangents of a function's results in fusions of their own, so that many tangents share the results."""
     moved = [x.dtype != jax.dtypes.float0 for x in tangents]
 
     def program(*given):
@@ -158,7 +161,7 @@ def _listed(jaxpr: jex.core.Jaxpr, inputs: Sequence[Any], operations: list[_Oper
         return _Literal(np.asarray(atom.val, atom.aval.dtype)[()]) if is_literal(atom) else known[atom]
 
     for eqn in jaxpr.eqns:
-        given, called = list(map(read, eqn.invars)), None if _holds_back(eqn) else program_called(eqn)
+        given, called = list(map(read, eqn.invars)), None if _is_barrier_equation(eqn) else program_called(eqn)
         if eqn.primitive.name == "broadcast_in_dim" and isinstance(given[0], _Literal):
             outputs = [given[0]._replace(shape=getattr(eqn.outvars[0].aval, "shape", ()))]
         elif _changes_nothing(eqn):
@@ -174,27 +177,29 @@ def _listed(jaxpr: jex.core.Jaxpr, inputs: Sequence[Any], operations: list[_Oper
 
 
 def _parts(operations: list[_Operation], lanes: tuple[int, ...], fixed: set[_Symbol]) -> list[_Part]:
-    """Returns the parts of a program; what follows from `fixed` alone is in no pass, so XLA does it before a loop."""
+    """Returns the parts of a program; what follows from `fixed` alone is in no fusion, so XLA does it before a loop."""
     parts: list[_Part] = []
     pending: list[_Operation] = []
     made: set[_Symbol] = set()
 
     def cut():
-        parts.extend([pending[:]] if len(pending) >= _MANY else [[operation] for operation in pending])
+        parts.extend([pending[:]] if len(pending) >= _LEAST else [[operation] for operation in pending])
         pending.clear()
         made.clear()
 
     for operation in operations:
-        if len(pending) >= _LONGEST:
+        if len(pending) >= _LONGEST:  # the time to compile grows with the square
             cut()
         read = [x for x in operation.inputs if isinstance(x, _Symbol)]
         if read and fixed.issuperset(read):
+            # the same in every iteration of a loop: within a fusion XLA would not move it out of the loop
             fixed.update(operation.outputs)
             parts.append([operation])
         elif _is_elementwise(operation, lanes) and not (_is_barrier(operation) and len(pending) >= _LONG):
             pending.append(operation)
             made.update(operation.outputs)
         else:
+            # what reads nothing of the fusion that is open may run before it, which stays open
             if _is_barrier(operation) or not made.isdisjoint(read):
                 cut()
             parts.append([operation])
@@ -208,10 +213,10 @@ def _changes_nothing(eqn: Any) -> bool:
 
 
 def _is_barrier(operation: _Operation) -> bool:
-    return _holds_back(operation.eqn)
+    return _is_barrier_equation(operation.eqn)
 
 
-def _holds_back(eqn: Any) -> bool:
+def _is_barrier_equation(eqn: Any) -> bool:
     called = eqn.primitive.name in ("jit", "pjit") and eqn.params.get("name") == getattr(held_back, "__name__", None)
     # a derivative's returns more tangents than it takes, where some are known to be zero
     return called and len(eqn.invars) == len(eqn.outvars)
@@ -244,17 +249,17 @@ def _read(known: dict, x: Any) -> Any:
 
 def _run_operation(operation: _Operation, known: dict, lanes: tuple[int, ...], debug_info: Any) -> None:
     given = as_traced([_read(known, x) for x in operation.inputs], operation.eqn.invars)
-    found = _held(given, lanes) if _is_barrier(operation) else run_equation(operation.eqn, given, debug_info)
+    found = _computed_once(given, lanes) if _is_barrier(operation) else run_equation(operation.eqn, given, debug_info)
     known.update(zip(operation.outputs, found))
 
 
-def _held(arrays: list, lanes: tuple[int, ...]) -> list:
-    """Returns arrays such that XLA does not compute them again for each of their uses; those of a pass it does not."""
-    held = iter(computed_once(*promote([x for x in arrays if jnp.shape(x) != lanes])))
-    return [next(held) if jnp.shape(x) != lanes else x for x in arrays]
+def _computed_once(arrays: list, lanes: tuple[int, ...]) -> list:
+    """Returns arrays that XLA does not compute again for each use, as it never does the results of a fusion."""
+    once = iter(computed_once(*promote([x for x in arrays if jnp.shape(x) != lanes])))
+    return [next(once) if jnp.shape(x) != lanes else x for x in arrays]
 
 
-def _run_pass(part: _Part, known: dict, later: set, lanes: tuple[int, ...]) -> None:
+def _run_fused(part: _Part, known: dict, later: set, lanes: tuple[int, ...]) -> None:
     made = dict.fromkeys(x for operation in part for x in operation.outputs)
     outputs = [x for x in made if x in later]
     if not outputs:
@@ -284,6 +289,7 @@ def _one_row(arrays: list[Array]) -> list[Array]:
     kinds = [_BITS[x.dtype.itemsize] if x.dtype in floats and x.dtype != floats[0] else x.dtype for x in arrays]
     rows = [x if x.dtype == kind else jax.lax.bitcast_convert_type(x, kind) for x, kind in zip(arrays, kinds)]
     start = [to_varying(jnp.zeros((), x.dtype), vma_of(x)) for x in rows]
+    # it adds nothing up: of two equal rows it keeps the last
     found = jax.lax.reduce(rows, start, lambda _, row: row, (0,))
     return [y if x.dtype == y.dtype else jax.lax.bitcast_convert_type(y, x.dtype) for x, y in zip(arrays, found)]
 
@@ -295,12 +301,14 @@ def _in_rows(arrays: list[Array], lanes: tuple[int, ...]) -> list[Array]:
     """
     rows = [jnp.broadcast_to(x, (2, *lanes)) if x.shape == lanes else x for x in arrays]
     if lanes:
+        # equal rows in reverse are the same, and no broadcast to XLA
         return [jax.lax.rev(row, (0,)) if x.shape == lanes else x for x, row in zip(arrays, rows)]
     first = next((x for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)), None)
     if first is None:
         return rows
-    holds = (jnp.arange(2) > 0) | ~(first < -jnp.inf)
-    return [jnp.where(holds, x, jnp.zeros_like(x)) for x in rows]
+    # one member has no axis to reverse over: a choice whose condition always holds, for NaN too, hides it as well
+    always = (jnp.arange(2) > 0) | ~(first < -jnp.inf)
+    return [jnp.where(always, x, jnp.zeros_like(x)) for x in rows]
 
 
 def _apply(eqn: Any, rows: list[Array], lanes: tuple[int, ...]) -> list[Array]:
@@ -308,8 +316,9 @@ def _apply(eqn: Any, rows: list[Array], lanes: tuple[int, ...]) -> list[Array]:
     name = eqn.primitive.name
     if name == "broadcast_in_dim":
         return [jax.lax.broadcast(*rows, (2, *lanes))] if lanes else rows
-    if name in IDENTITIES or _holds_back(eqn):
+    if name in IDENTITIES or _is_barrier_equation(eqn):
         return rows
+    # a sharding among the parameters is for arrays without the axis of rows
     params = {**eqn.params, "sharding": None} if "sharding" in eqn.params else eqn.params
     result = eqn.primitive.bind(*promote(rows), **params)
     if name in CHEAP or not jnp.issubdtype(result.dtype, jnp.floating):

@@ -1,4 +1,4 @@
-"""Primitives that act on each element alone, applied entry by entry to scattered values."""
+"""Primitives that act on each element alone, applied entry by entry to unstacked values."""
 
 from collections.abc import Callable
 from typing import Any
@@ -103,7 +103,7 @@ def apply(name: str, bind: Callable[..., Any], entries: list[Any], dtypes: list[
         if known is not None:
             return known
     if all(constants):
-        if name in _FOLD:
+        if name in _FOLD:  # by NumPy, which warns where XLA gives infinities
             with np.errstate(all="ignore"):
                 return np.dtype(out_dtype).type(_FOLD[name](*entries))
         if name == "convert_element_type":

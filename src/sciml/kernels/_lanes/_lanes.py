@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
-from ._fusion import in_passes
-from ._interpret import constant, evaluate, is_value, tidy, trace
-from ._values import Value, Whole, filled, gather, of_lanes, shared, take
+from ._fusion import fused_over_lanes
+from ._interpret import constant, evaluate, is_value, trace, unstack_small
+from ._values import Stacked, Value, map_lanes, over_all_lanes, shared, stack, take
 
 
 class Lanes(eqx.Module):
@@ -22,14 +22,15 @@ class Lanes(eqx.Module):
     Attributes:
         count: The number of lanes, or None for one member.
         reverse: Whether reverse mode may go through what is called; where not, forward mode is faster.
-        shared_cotangents: Whether a backward pass over these lanes returns one cotangent in all of what members share, where it can.
+        shared_cotangents: Whether a backward pass over these lanes returns, where it can, one cotangent in all of what
+            members share.
 
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.kernels import lanes
+        from sciml.kernels._lanes import Lanes
 
-        many = lanes.Lanes(4)
+        many = Lanes(4)
         y = many.enter(jnp.arange(8.0).reshape(2, 4), True)  # states of shape (2,), four members
         out = many.leave(many.call(lambda y: jnp.stack([y[1], -y[0]]), y))
         assert out.shape == (2, 4) and float(out[0, 3]) == 7.0
@@ -49,16 +50,18 @@ class Lanes(eqx.Module):
         """
         leaves, treedef = jax.tree.flatten(tree)
         flags = [batched] * len(leaves) if isinstance(batched, bool) else batched
-        values = [tidy(Whole(x, x.ndim - 1)) if b else constant(x) for x, b in zip(leaves, flags, strict=True)]
+        values = [
+            unstack_small(Stacked(x, x.ndim - 1)) if b else constant(x) for x, b in zip(leaves, flags, strict=True)
+        ]
         return jax.tree.unflatten(treedef, values)
 
     def leave(self, tree: PyTree) -> PyTree[Array]:
         """Returns lane values as arrays, members last on every leaf."""
-        return jax.tree.map(lambda v: gather(filled(v, self.count), self.count).array, tree, is_leaf=is_value)
+        return jax.tree.map(lambda v: stack(over_all_lanes(v, self.count), self.count).array, tree, is_leaf=is_value)
 
     def carry(self, tree: PyTree) -> PyTree:
         """Returns lane values such that a loop's carry keeps its type."""
-        return jax.tree.map(lambda v: filled(v, self.count), tree, is_leaf=is_value)
+        return jax.tree.map(lambda v: over_all_lanes(v, self.count), tree, is_leaf=is_value)
 
     def call(self, fn: Callable[..., PyTree[Array]], *trees: PyTree) -> PyTree:
         """Evaluates a member's function over lanes.
@@ -73,7 +76,7 @@ class Lanes(eqx.Module):
         closed, out_structure = trace(fn, *trees)
         values = jax.tree.leaves(trees, is_leaf=is_value)
         lanes = () if self.count is None else (self.count,)
-        out = in_passes(lambda values: evaluate(closed, values, self.count), values, lanes, reverse=self.reverse)
+        out = fused_over_lanes(lambda values: evaluate(closed, values, self.count), values, lanes, reverse=self.reverse)
         return jax.tree.unflatten(out_structure, out)
 
     def take(self, tree: PyTree, members: Int[Array, " lanes"]) -> PyTree:
@@ -90,7 +93,7 @@ class Lanes(eqx.Module):
 
         def array(value: Value) -> Array:
             count = None if shared(value) else self.count
-            return gather(filled(value, count), count).array
+            return stack(over_all_lanes(value, count), count).array
 
         return jax.tree.map(array, tree, is_leaf=is_value)
 
@@ -106,11 +109,11 @@ class Lanes(eqx.Module):
         def choose(x: Array) -> Array:
             return jnp.where(jnp.broadcast_to(mask, x.shape), x, otherwise(x))
 
-        return jax.tree.map(lambda v: of_lanes(choose, v), tree, is_leaf=is_value)
+        return jax.tree.map(lambda v: map_lanes(choose, v), tree, is_leaf=is_value)
 
     def any(self, condition: PyTree) -> Array:
         """Returns whether a member's truth value, a lane value of shape `()`, holds for any member."""
-        return jnp.any(gather(condition, self.count).array)
+        return jnp.any(stack(condition, self.count).array)
 
 
 class Unbatched(eqx.Module):
@@ -119,9 +122,9 @@ class Unbatched(eqx.Module):
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.kernels import lanes
+        from sciml.kernels._lanes import Unbatched
 
-        assert float(lanes.Member().call(jnp.sum, jnp.ones(3))) == 3.0
+        assert float(Unbatched().call(jnp.sum, jnp.ones(3))) == 3.0
         ```
     """
 
@@ -160,10 +163,10 @@ def fallbacks(fn: Callable[..., Any], *args: PyTree, count: int = 2) -> dict[str
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.kernels import lanes
+        from sciml import inspect
 
-        assert lanes.fallbacks(lambda y: y[::-1] * 2.0, jnp.ones(3)) == {}
-        assert "sort" in lanes.fallbacks(lambda y: jnp.sort(y), jnp.ones(3))
+        assert inspect.fallbacks(lambda y: y[::-1] * 2.0, jnp.ones(3)) == {}
+        assert "sort" in inspect.fallbacks(lambda y: jnp.sort(y), jnp.ones(3))
         ```
     """
     reasons: dict[str, str] = {}

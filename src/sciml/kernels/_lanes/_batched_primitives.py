@@ -1,4 +1,4 @@
-"""Primitives over whole arrays with members in the last axis, where `jax.vmap` would move that axis on the way.
+"""Primitives over stacked values, members in the last axis, where `jax.vmap` would move that axis.
 
 JAX's own rules bring members to the front where an operand that all share has to be broadcast. XLA then lays out
 the arrays in between with members first, and a matrix product of such an array takes twice the time.
@@ -11,12 +11,12 @@ import jax
 from jaxtyping import Array
 
 from ._elementwise import ELEMENTWISE
-from ._values import Whole
+from ._values import Stacked
 
 _RULES: dict[str, Callable[..., Array | None]] = {}
 
 
-def run(eqn: Any, values: Sequence[Whole], arrays: Sequence[Array], count: int) -> list[Array] | None:
+def run(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> list[Array] | None:
     """Returns the result of an equation with members last, or None where JAX's rule is as good.
 
     Args:
@@ -35,7 +35,7 @@ def run(eqn: Any, values: Sequence[Whole], arrays: Sequence[Array], count: int) 
     return None if out is None else [out]
 
 
-def _elementwise(eqn: Any, values: Sequence[Whole], arrays: Sequence[Array], count: int) -> Array | None:
+def _elementwise(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Array | None:
     shape = eqn.outvars[0].aval.shape
     if any(v.ndim not in (0, len(shape)) for v in values) or all(v.batched and v.shape == shape for v in values):
         return None
@@ -45,7 +45,7 @@ def _elementwise(eqn: Any, values: Sequence[Whole], arrays: Sequence[Array], cou
     return eqn.primitive.bind(*(_spread(v, x, shape, count) for v, x in zip(values, arrays)), **params)
 
 
-def _spread(value: Whole, x: Array, shape: tuple[int, ...], count: int) -> Array:
+def _spread(value: Stacked, x: Array, shape: tuple[int, ...], count: int) -> Array:
     """The array of an operand over all elements of the result and all lanes."""
     if value.batched and value.shape == shape:
         return x
@@ -64,7 +64,7 @@ def _rule(name: str) -> Callable:
 
 
 @_rule("broadcast_in_dim")
-def _(eqn: Any, values: Sequence[Whole], arrays: Sequence[Array], count: int) -> Array | None:
+def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Array | None:
     if len(values) > 1:  # a shape that is traced
         return None
     shape, axes = eqn.params["shape"], eqn.params["broadcast_dimensions"]
@@ -72,19 +72,19 @@ def _(eqn: Any, values: Sequence[Whole], arrays: Sequence[Array], count: int) ->
 
 
 @_rule("reshape")
-def _(eqn: Any, values: Sequence[Whole], arrays: Sequence[Array], count: int) -> Array | None:
+def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Array | None:
     if len(values) > 1 or eqn.params.get("dimensions") is not None:
         return None
     return jax.lax.reshape(arrays[0], (*eqn.params["new_sizes"], count))
 
 
 @_rule("transpose")
-def _(eqn: Any, values: Sequence[Whole], arrays: Sequence[Array], count: int) -> Array | None:
+def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Array | None:
     return jax.lax.transpose(arrays[0], (*map(int, eqn.params["permutation"]), values[0].ndim))
 
 
 @_rule("dot_general")
-def _(eqn: Any, values: Sequence[Whole], arrays: Sequence[Array], count: int) -> Array | None:
+def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Array | None:
     """A product whose second operand all members share, the operands exchanged: what is last stays last."""
     del count
     (contract_a, contract_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]

@@ -1,4 +1,4 @@
-"""Iterations `jax.vmap` of a function with a rule of reverse mode into one call over lanes, whose rule knows all members.
+"""Turns `jax.vmap` of a function with a rule of reverse mode into one call over lanes, whose rule knows all members.
 
 `batched` has no reverse mode, so that a rule has to stand around it, and sees one member: what members share then gets
 a cotangent from each of them before JAX adds these up, as many copies of a network's weights as there are members. Here
@@ -35,7 +35,7 @@ def differentiable(make: Make) -> Callable[..., PyTree[Array]]:
         ```python
         import jax
         import jax.numpy as jnp
-        from sciml.kernels import lanes
+        from sciml.kernels._lanes import differentiable
 
         seen = []
 
@@ -43,7 +43,7 @@ def differentiable(make: Make) -> Callable[..., PyTree[Array]]:
             seen.append((count, flags))
             return lambda w, x: w * x
 
-        product = lanes.differentiable(make)
+        product = differentiable(make)
         gradient = jax.grad(lambda w: jnp.sum(jax.vmap(product, in_axes=(None, 0))(w, jnp.ones(3))))(2.0)
         assert seen[-1] == (3, (False, True)) and gradient == 3.0
         ```
