@@ -158,7 +158,7 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
             u, residual = now.u + length * direction, without_mean(now.residual - length * product)
             return _Iterate(u, residual, direction, product, size, now.steps + 1)
 
-        none = jnp.zeros_like(f)  # with the size 1, so that the first direction is the first correction itself
+        none = jnp.zeros_like(f)
         start = _Iterate(u, without_mean(f - operator(u)), none, none, jnp.ones((), f.dtype), jnp.zeros((), jnp.int32))
         end = while_loop(going, step, start, like=(state, f))
         return without_mean(end.u), _norm(end.residual) <= limit, end.steps

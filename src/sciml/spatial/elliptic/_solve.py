@@ -108,7 +108,7 @@ def solve_elliptic(
     for _ in range(f.ndim - len(shape)):
         fn = jax.vmap(fn)
     u = fn(right)
-    if throw and concrete(u):  # under a transformation nothing is known yet
+    if throw and concrete(u):
         _raise_if_nan(operator, u, right, solver)
     return u
 
@@ -142,7 +142,7 @@ def _nowhere_negative(coefficient: Array | tuple[Array, ...] | None) -> bool:
 
 @eqx.filter_jit
 def _solve(operator: EllipticOperator, solver: lx.AbstractLinearSolver, right: Array) -> Array:
-    if isinstance(solver, FastTransform):  # made of operations that JAX differentiates by itself
+    if isinstance(solver, FastTransform):  # made of what JAX can differentiate
         return solver.compute(solver.init(operator, {}), right, {})[0]
     if jnp.iscomplexobj(right):
         return jax.lax.complex(_solve(operator, solver, right.real), _solve(operator, solver, right.imag))
