@@ -115,6 +115,7 @@ class AbstractCycle(eqx.Module):
         u = self.smoother.smooth(level.operator, level.smoother, jnp.zeros_like(f), f, self.pre, False)
         residual = restrict(f - level.operator(u), level.transfers)
         u = u + prolong(self.below(levels[1:], hierarchy, residual), level.transfers)
+        # in the opposite order, the transpose of the sweeps on the way down: with as many, the cycle is symmetric
         return self.smoother.smooth(level.operator, level.smoother, u, f, self.post, True)
 
     def __call__(self, hierarchy: Hierarchy, f: Array) -> Array:
@@ -183,7 +184,7 @@ class WCycle(AbstractCycle):
 
     def below(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
         """Returns the result of the same cycle, twice."""
-        if not levels:
+        if not levels:  # the coarsest system is solved exactly
             return self.descend(levels, hierarchy, f)
 
         def iterate(u: Array, _: None) -> tuple[Array, None]:
@@ -220,7 +221,7 @@ class FCycle(AbstractCycle):
     def below(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
         """Returns the result of the same cycle, improved by a V-cycle."""
         u = self.descend(levels, hierarchy, f)
-        if not levels:
+        if not levels:  # the coarsest system is solved exactly
             return u
         return _again(VCycle(self.smoother, self.pre, self.post), levels, hierarchy, f, u)
 
