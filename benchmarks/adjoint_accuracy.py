@@ -11,16 +11,16 @@ import sciml
 
 from ._harness import Candidate, Group, jitted, max_error
 
-ADJOINTS: dict[str, sciml.solvers.AbstractAdjoint] = {
-    "Checkpointed()": sciml.Checkpointed(),
-    "Checkpointed(memory=1)": sciml.Checkpointed(memory=1),
-    "Direct()": sciml.Direct(),
-    "Forward()": sciml.Forward(),
-    "Reversible()": sciml.Reversible(),
-    "Reversible(coupling=0.99)": sciml.Reversible(coupling=0.99),
-    "Backsolve()": sciml.Backsolve(),
-    "Interpolating()": sciml.Interpolating(),
-    "Gauss()": sciml.Gauss(),
+ADJOINTS: dict[str, sciml.adjoints.AbstractAdjoint] = {
+    "Checkpointed()": sciml.adjoints.Checkpointed(),
+    "Checkpointed(memory=1)": sciml.adjoints.Checkpointed(memory=1),
+    "Direct()": sciml.adjoints.Direct(),
+    "Forward()": sciml.adjoints.Forward(),
+    "Reversible()": sciml.adjoints.Reversible(),
+    "Reversible(coupling=0.99)": sciml.adjoints.Reversible(coupling=0.99),
+    "Backsolve()": sciml.adjoints.Backsolve(),
+    "Interpolating()": sciml.adjoints.Interpolating(),
+    "Gauss()": sciml.adjoints.Gauss(),
 }
 """Adding an adjoint is adding a line; one that does not run a loop backwards shows the error it gives there."""
 

@@ -25,8 +25,8 @@ FIGURE = pathlib.Path("build/benchmarks/adjoint_memory.png")
 # name, how it is drawn, and what it is called with; an adjoint more is a line more
 POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "jax.lax.scan": ("lax", {}),
-    "Direct()": ("solve", {"adjoint": sciml.Direct()}),
-    **{f"Checkpointed(levels={n})": ("solve", {"adjoint": sciml.Checkpointed(levels=n)}) for n in (1, 2, 3, 4, 5)},
+    "Direct()": ("solve", {"adjoint": sciml.adjoints.Direct()}),
+    **{f"Checkpointed(levels={n})": ("solve", {"adjoint": sciml.adjoints.Checkpointed(levels=n)}) for n in (1, 2, 3, 4, 5)},
     **{f"checkpointed_scan(levels={n})": ("scan", {"levels": n}) for n in (1, 2, 3, 4, 5)},
 }
 MARKS = {
@@ -118,7 +118,7 @@ def _full() -> Group:
     inputs = _inputs(SIZE)
     memory = STATES * 2 * 4 * SIZE**2
     rows = [
-        *_row("sciml.solve", "solve", STEPS, {"adjoint": sciml.Checkpointed(memory=memory)}, inputs),
+        *_row("sciml.solve", "solve", STEPS, {"adjoint": sciml.adjoints.Checkpointed(memory=memory)}, inputs),
         *_row("checkpointed_scan", "scan", STEPS, {"memory": memory}, inputs),
     ]
     setting = f"{STEPS} explicit Euler steps, float32, end state, memory for {STATES} states"

@@ -71,7 +71,7 @@ def _group(
         return float(np.max(np.abs(np.asarray(out) - reference)) / np.max(np.abs(reference)))
 
     solves: dict[str, Callable[..., jax.Array]] = {
-        "Gauss, Rodas5P": functools.partial(_ours, solver=Rodas5P(), adjoint=sciml.Gauss()),
+        "Gauss, Rodas5P": functools.partial(_ours, solver=Rodas5P(), adjoint=sciml.adjoints.Gauss()),
         "Checkpointed, Rodas5P": functools.partial(_ours, solver=Rodas5P()),
         **also,
     }
@@ -88,8 +88,8 @@ def _group(
 
 
 def groups() -> list[Group]:
-    backsolve = functools.partial(_ours, solver=Rodas5P(), adjoint=sciml.Backsolve())
-    explicit = functools.partial(_ours, adjoint=sciml.Backsolve())
+    backsolve = functools.partial(_ours, solver=Rodas5P(), adjoint=sciml.adjoints.Backsolve())
+    explicit = functools.partial(_ours, adjoint=sciml.adjoints.Backsolve())
     diffrax_explicit = functools.partial(_theirs, solver=diffrax.Tsit5(), adjoint=diffrax.BacksolveAdjoint())
     diffrax_implicit = functools.partial(_theirs, solver=diffrax.Kvaerno5(), adjoint=diffrax.BacksolveAdjoint())
     without = {"Backsolve, Tsit5": explicit, "diffrax BacksolveAdjoint, Tsit5": diffrax_explicit}

@@ -68,7 +68,7 @@ def groups() -> list[Group]:
         return jax.grad(lambda u: jnp.mean(run(u) ** 2))
 
     # exponax keeps all that its steps compute; sciml by default no more than 256 MiB
-    every = sciml.solvers.Checkpointed(levels=1)
+    every = sciml.adjoints.Checkpointed(levels=1)
     found = []
     for order, solver in ((2, sciml.solvers.ETDRK2()), (4, sciml.solvers.ETDRK4())):
         reference = np.asarray(jax.jit(theirs(order))(u0), np.float64)

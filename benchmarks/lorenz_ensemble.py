@@ -100,7 +100,7 @@ def groups() -> list[Group]:
             Candidate("sciml, gradient", jitted(total(solve), rho), "sciml", slope_error),
         ]
         if fixed:
-            twice = functools.partial(solve, adjoint=sciml.Checkpointed(levels=2))
+            twice = functools.partial(solve, adjoint=sciml.adjoints.Checkpointed(levels=2))
             backward.append(Candidate("sciml, gradient, two levels", jitted(total(twice), rho), "sciml", slope_error))
         backward += [
             Candidate(

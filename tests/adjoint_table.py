@@ -24,14 +24,14 @@ import sciml
 WRITTEN = pathlib.Path(__file__).resolve().parents[1] / "docs" / "assets" / "adjoint_table.txt"
 
 ADJOINTS = {
-    "Checkpointed": sciml.Checkpointed(),
-    "Direct": sciml.Direct(),
-    "Forward": sciml.Forward(),
-    "Reversible": sciml.Reversible(),
-    "Backsolve": sciml.Backsolve(),
-    "Interpolating": sciml.Interpolating(),
-    "Gauss": sciml.Gauss(),
-    "Implicit": sciml.Implicit(),
+    "Checkpointed": sciml.adjoints.Checkpointed(),
+    "Direct": sciml.adjoints.Direct(),
+    "Forward": sciml.adjoints.Forward(),
+    "Reversible": sciml.adjoints.Reversible(),
+    "Backsolve": sciml.adjoints.Backsolve(),
+    "Interpolating": sciml.adjoints.Interpolating(),
+    "Gauss": sciml.adjoints.Gauss(),
+    "Implicit": sciml.adjoints.Implicit(),
 }
 
 TOLERANCES: dict[str, Any] = dict(rtol=1e-8, atol=1e-10)

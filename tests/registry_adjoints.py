@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 import sciml
-from sciml.solvers import AbstractAdjoint
+from sciml.solvers.adjoints import AbstractAdjoint
 
 KINDS = ("scan", "fixed", "fixed_saves", "adaptive", "adaptive_saves")
 """The loops: fixed steps known when traced, fixed steps to a traced end, and error control; the end or saved times."""
@@ -27,21 +27,21 @@ class Case(NamedTuple):
 
 
 ADJOINTS = (
-    Case("checkpointed", sciml.Checkpointed(), KINDS, ()),
+    Case("checkpointed", sciml.adjoints.Checkpointed(), KINDS, ()),
     # the least number of slots: the record is thinned and segments are computed again
-    Case("little_memory", sciml.Checkpointed(memory=1), KINDS, ()),
+    Case("little_memory", sciml.adjoints.Checkpointed(memory=1), KINDS, ()),
     # levels need a number of steps that is known when traced
-    Case("one_level", sciml.Checkpointed(levels=1), ("scan",), (), ("scan",)),
-    Case("three_levels", sciml.Checkpointed(levels=3), ("scan",), (), ("scan",)),
-    Case("segments", sciml.Checkpointed(segments=5), KINDS, ()),
-    Case("direct", sciml.Direct(), ("scan",), KINDS),
-    Case("reversible", sciml.Reversible(), KINDS, (), error=3e-7),
-    Case("forward", sciml.Forward(), KINDS, KINDS),
-    Case("backsolve", sciml.Backsolve(), KINDS, (), error=3e-7),
-    Case("interpolating", sciml.Interpolating(), KINDS, (), error=3e-7),
-    Case("gauss", sciml.Gauss(), KINDS, (), error=3e-7),
+    Case("one_level", sciml.adjoints.Checkpointed(levels=1), ("scan",), (), ("scan",)),
+    Case("three_levels", sciml.adjoints.Checkpointed(levels=3), ("scan",), (), ("scan",)),
+    Case("segments", sciml.adjoints.Checkpointed(segments=5), KINDS, ()),
+    Case("direct", sciml.adjoints.Direct(), ("scan",), KINDS),
+    Case("reversible", sciml.adjoints.Reversible(), KINDS, (), error=3e-7),
+    Case("forward", sciml.adjoints.Forward(), KINDS, KINDS),
+    Case("backsolve", sciml.adjoints.Backsolve(), KINDS, (), error=3e-7),
+    Case("interpolating", sciml.adjoints.Interpolating(), KINDS, (), error=3e-7),
+    Case("gauss", sciml.adjoints.Gauss(), KINDS, (), error=3e-7),
     # the least number of rows: segments of the solve are recorded again
-    Case("gauss_little_memory", sciml.Gauss(memory=1), KINDS, (), error=3e-7),
+    Case("gauss_little_memory", sciml.adjoints.Gauss(memory=1), KINDS, (), error=3e-7),
 )
 
 _QUICK = (("backsolve", "scan"), ("gauss", "scan"), ("reversible", "scan"))

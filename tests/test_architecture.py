@@ -271,11 +271,12 @@ def public_names() -> dict[str, object]:
         if path.name != "__init__.py" or "._" in package:
             continue
         module = importlib.import_module(package)
+        shown = package.replace("sciml.solvers.adjoints", "sciml.adjoints")  # where users find them
         for node in face_of(path):
             if isinstance(node, ast.ImportFrom) and node.module != "typing":
                 for alias in node.names:
                     if not alias.name.startswith("_"):
-                        found[f"{package}.{alias.name}"] = getattr(module, alias.name)
+                        found[f"{shown}.{alias.name}"] = getattr(module, alias.name)
     return found
 
 

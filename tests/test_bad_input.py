@@ -122,19 +122,19 @@ def test_traced_step_of_the_wrong_sign(options):
 
 @pytest.mark.parametrize(
     "options",
-    [dict(rtol=-1e-3), dict(rtol=1e-9), dict(rtol=np.nan), dict(atol=-1e-6), dict(atol=np.inf), dict(dt=0.0)]
+    [dict(rtol=-1e-3), dict(rtol=1e-9), dict(rtol=np.nan), dict(atol=-1e-6), dict(atol=np.inf), dict(dt0=0.0)]
     + [
         dict(t1=np.nan),
         dict(t1=np.inf),
         dict(t0=-np.inf),
-        dict(dt=np.nan, rtol=1e-3),
+        dict(dt0=np.nan, rtol=1e-3),
         dict(rtol=np.float32([1e-3, -1])),
     ],
     ids=str,
 )
 def test_traced_values_that_are_out_of_range(options):
     """A status where nobody can raise; and of the members of an ensemble, that one alone."""
-    right = dict(rtol=1e-3, atol=1e-6, dt=0.1, t0=0.0, t1=1.0)
+    right = dict(rtol=1e-3, atol=1e-6, dt0=0.1, t0=0.0, t1=1.0)
     run = jax.jit(jax.vmap(lambda options: solve(**options)))
     members = jax.tree.map(
         lambda a, b: jnp.asarray(np.stack([np.broadcast_to(a, np.shape(b)), b])),
@@ -235,7 +235,11 @@ def test_tolerance_negative_or_not_finite(name, value):
 def test_tolerance_below_the_resolution_of_the_dtype():
     refused(ValueError, "`rtol` is 1e-08, below what float32 can resolve: at least 2.4e-07. Loosen it, or", rtol=1e-8)
     refused(ValueError, "`atol` is 1e-50, below what float32 can resolve", atol=1e-50)
-    refused(ValueError, "`rtol` is 1e-08, below what float32", controller=diffrax.PIDController(rtol=1e-8, atol=1e-8))
+    refused(
+        ValueError,
+        "`rtol` is 1e-08, below what float32",
+        stepsize_controller=diffrax.PIDController(rtol=1e-8, atol=1e-8),
+    )
     refused(ValueError, "below what complex64 can resolve", rtol=1e-8, y0=Y0.astype(np.complex64))
 
 
@@ -254,44 +258,49 @@ def test_tolerance_of_another_shape_or_structure():
 
 def test_tolerances_given_twice():
     controller = diffrax.PIDController(rtol=1e-3, atol=1e-6)
-    refused(ValueError, "either as `rtol` and `atol` or in `controller`, not both", controller=controller, rtol=1e-3)
+    refused(
+        ValueError,
+        "either as `rtol` and `atol` or in `stepsize_controller`, not both",
+        stepsize_controller=controller,
+        rtol=1e-3,
+    )
 
 
 def test_fixed_steps_without_their_size():
-    refused(ValueError, "Fixed steps need their size: give `dt`", controller=diffrax.ConstantStepSize())
+    refused(ValueError, "Fixed steps need their size: give `dt`", stepsize_controller=diffrax.ConstantStepSize())
 
 
 def test_method_without_error_estimate_under_tolerances():
     refused(ValueError, r"`solver=Euler\(\)` estimates no error.*: give `dt`, or .*Tsit5", solver=diffrax.Euler())
-    refused(ValueError, r"fixed: leave out `rtol`, or .*Tsit5", solver=diffrax.Euler(), dt=0.1, rtol=1e-3)
+    refused(ValueError, r"fixed: leave out `rtol` and give `dt`, or .*Tsit5", solver=diffrax.Euler(), rtol=1e-3)
     implicit = sciml.solvers.CrankNicolson()
     refused(
         ValueError, r"leave out `rtol` and `atol` and give `dt`, or .*`sciml.solvers.ARK324\(\)`.$",
         solver=implicit, rtol=1e-3, atol=1e-3,
     )  # fmt: skip
-    refused(ValueError, r"leave out `rtol`, or .*ETDRK4", solver=sciml.solvers.ETD1(), dt=0.1, rtol=1e-3)
+    refused(ValueError, r"leave out `rtol` and give `dt`, or .*ETDRK4", solver=sciml.solvers.ETD1(), rtol=1e-3)
 
 
 def test_little_memory_for_an_adjoint():
     with pytest.raises(ValueError, match=r"`Checkpointed\(memory=...\)` must be a positive integer, but is 0"):
-        sciml.Checkpointed(memory=0)
+        sciml.adjoints.Checkpointed(memory=0)
 
 
 def test_two_policies_for_an_adjoint():
     message = r"`Checkpointed` takes at most one of `memory`, `levels` and `segments`, but got memory=9, levels=2"
     with pytest.raises(ValueError, match=message):
-        sciml.Checkpointed(memory=9, levels=2)
+        sciml.adjoints.Checkpointed(memory=9, levels=2)
 
 
 @pytest.mark.parametrize("options", [{}, {"dt": 0.1, "saveat": [0.5]}])
 def test_levels_of_a_loop_whose_steps_are_not_counted(options):
     message = r"`Checkpointed\(levels=2\)` needs a number of steps that is known .* choose with `memory` or `segments`"
-    refused(ValueError, message, adjoint=sciml.Checkpointed(levels=2), **options)
+    refused(ValueError, message, adjoint=sciml.adjoints.Checkpointed(levels=2), **options)
 
 
 def test_levels_of_a_solve_that_diffrax_runs():
     message = r"`Checkpointed\(levels=2\)` needs one of sciml's own loops"
-    refused(ValueError, message, adjoint=sciml.Checkpointed(levels=2), solver=diffrax.Kvaerno5())
+    refused(ValueError, message, adjoint=sciml.adjoints.Checkpointed(levels=2), solver=diffrax.Kvaerno5())
 
 
 @pytest.mark.parametrize("value", [(1e-6,), {"x": 1e-6}])
@@ -317,12 +326,18 @@ def unchecked(**options):
     "options, message",
     [
         ({"solver": diffrax.Tsit5}, "`solver` must be a diffrax solver such as .* Tsit5 is a class: make an instance"),
-        ({"adjoint": sciml.Gauss}, "`adjoint` must be an adjoint such as .* Gauss is a class: make an instance"),
+        (
+            {"adjoint": sciml.adjoints.Gauss},
+            "`adjoint` must be an adjoint such as .* Gauss is a class: make an instance",
+        ),
         ({"solver": "tsit5"}, "`solver` must be a diffrax solver such as"),
         ({"model": 3}, "`model` must be callable as `model\\(t, y, args\\)`, but is 3"),
-        ({"adjoint": diffrax.DirectAdjoint()}, "`adjoint` must be an adjoint such as `sciml.Checkpointed\\(\\)`"),
-        ({"adjoint": sciml.Direct}, "`adjoint` must be an adjoint such as"),
-        ({"controller": 1e-3}, "`controller` must be a diffrax step size controller, but is 0.001"),
+        (
+            {"adjoint": diffrax.DirectAdjoint()},
+            "`adjoint` must be an adjoint such as `sciml.adjoints.Checkpointed\\(\\)`",
+        ),
+        ({"adjoint": sciml.adjoints.Direct}, "`adjoint` must be an adjoint such as"),
+        ({"controller": 1e-3}, "`stepsize_controller` must be a diffrax step size controller, but is 0.001"),
         ({"t0": "now"}, "`t0` must be a real number, but is str"),
         ({"t1": 1j}, "`t1` must be a real number, but is complex"),
         ({"t1": True}, "`t1` must be a real number, but is bool"),
@@ -410,7 +425,9 @@ def test_max_steps_just_enough():
 def test_step_size_below_its_limit():
     controller = diffrax.PIDController(rtol=1e-4, atol=1e-6, dtmin=0.5, force_dtmin=False)
     failure(
-        "status `step_too_small`. The step size fell below", model=lambda t, y, args: -100 * y, controller=controller
+        "status `step_too_small`. The step size fell below",
+        model=lambda t, y, args: -100 * y,
+        stepsize_controller=controller,
     )
 
 

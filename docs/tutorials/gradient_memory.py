@@ -34,13 +34,13 @@ COLOURS = {
     "Gauss": "#CC79A7",
 }
 POLICIES = {
-    "Direct()": sciml.Direct(),
-    "Checkpointed(levels=1)": sciml.Checkpointed(levels=1),
-    "Checkpointed(levels=2)": sciml.Checkpointed(levels=2),
-    "Checkpointed(levels=3)": sciml.Checkpointed(levels=3),
-    "Reversible()": sciml.Reversible(),
-    "Backsolve()": sciml.Backsolve(),
-    "Gauss(memory=4 MiB)": sciml.Gauss(memory=4 * MIB),
+    "Direct()": sciml.adjoints.Direct(),
+    "Checkpointed(levels=1)": sciml.adjoints.Checkpointed(levels=1),
+    "Checkpointed(levels=2)": sciml.adjoints.Checkpointed(levels=2),
+    "Checkpointed(levels=3)": sciml.adjoints.Checkpointed(levels=3),
+    "Reversible()": sciml.adjoints.Reversible(),
+    "Backsolve()": sciml.adjoints.Backsolve(),
+    "Gauss(memory=4 MiB)": sciml.adjoints.Gauss(memory=4 * MIB),
 }
 
 
@@ -79,7 +79,7 @@ def seconds(run: Callable[..., Any], *args: Any, repeats: int = 3) -> float:
 
 def measure(speed: jax.Array) -> dict[str, tuple[float, float]]:
     """Memory in MiB, and the time of the gradient over that of the solve, for each policy."""
-    solve = jax.jit(lambda speed: loss(speed, sciml.Checkpointed())).lower(speed).compile()
+    solve = jax.jit(lambda speed: loss(speed, sciml.adjoints.Checkpointed())).lower(speed).compile()
     base = seconds(solve, speed)
     state = sum(x.size * x.dtype.itemsize for x in start())
     print(f"a state takes {state / MIB:.2f} MiB, the solve {base:.2f} s")
@@ -108,7 +108,7 @@ def draw(found: dict[str, tuple[float, float]], speed: jax.Array, path: pathlib.
     left.set_xlabel("temporary memory of the gradient, MiB")
     left.set_ylabel("time of the gradient over that of the solve")
     left.legend(frameon=False)
-    gradient = np.asarray(jax.jit(jax.grad(loss), static_argnums=1)(speed, sciml.Checkpointed()))
+    gradient = np.asarray(jax.jit(jax.grad(loss), static_argnums=1)(speed, sciml.adjoints.Checkpointed()))
     extreme = np.abs(gradient).max()
     drawn = right.imshow(gradient.T, origin="lower", extent=(0, 1, 0, 1), cmap="RdBu_r", vmin=-extreme, vmax=extreme)
     right.set_title("derivative by the speed at each point", loc="left", fontsize="medium")

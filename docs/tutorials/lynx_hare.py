@@ -78,7 +78,7 @@ def residuals(parameters: Parameters, record: Record) -> jax.Array:
     Six parameters stand against 42 residuals, so the Jacobian takes fewer passes in forward mode, which `Direct`
     allows. With the default adjoint the same fit runs in reverse mode.
     """
-    solution = predict(parameters, record.years - 1900, adjoint=sciml.Direct())
+    solution = predict(parameters, record.years - 1900, adjoint=sciml.adjoints.Direct())
     return jnp.log(solution.ys) - jnp.log(record.pelts)
 
 

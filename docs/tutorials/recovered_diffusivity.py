@@ -52,7 +52,7 @@ def measured(diffusivity: jax.Array) -> jax.Array:
     def experiment(side):
         model = heated(side)(diffusivity)
         # forward mode, in which the Jacobian of few hundred parameters is one pass of as many lanes
-        options = dict(solver=diffrax.Bosh3(), adjoint=sciml.Direct())
+        options = dict(solver=diffrax.Bosh3(), adjoint=sciml.adjoints.Direct())
         sol = sciml.solve(model, jnp.zeros(GRID.shape), t0=0.0, t1=END, dt=STEP, saveat=TIMES, **options)
         return sol.ys[:, SENSORS][:, :, SENSORS]
 

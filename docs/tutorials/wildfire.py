@@ -68,7 +68,7 @@ def spark() -> jax.Array:
 
 def burn(model: Wildfire, fuel: jax.Array, times: jax.Array) -> sciml.Solution:
     """The fire, with a step that is stable: none is given."""
-    options = dict(solver=diffrax.Bosh3(), controller=diffrax.ConstantStepSize())
+    options = dict(solver=diffrax.Bosh3(), stepsize_controller=diffrax.ConstantStepSize())
     return sciml.solve(model, (spark(), fuel), t0=0.0, t1=END, saveat=times, **options)
 
 

@@ -10,7 +10,8 @@ What most programs need, and the packages that hold the rest.
 - `checkpointed_scan`: any loop, with the memory of its gradient chosen.
 - `models`: vector fields; `AbstractModel` and `parameter` to write your own.
 - `spatial`: grids, boundary conditions and operators on fields.
-- `solvers`: methods and adjoints (`Checkpointed`, `Direct`, `Gauss`, ...).
+- `solvers`: methods.
+- `adjoints`: how derivatives are computed: `Checkpointed`, `Direct`, `Gauss` and others.
 - `runs`: long runs.
 - `stores`: where runs and sweeps keep what they make.
 - `parallel`: ensembles and sweeps over devices.
@@ -38,15 +39,8 @@ from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._progress import Progress as Progress
 from ._status import SolveError as SolveError, Status as Status
 from .solvers import (
-    Backsolve as Backsolve,
-    Checkpointed as Checkpointed,
-    Direct as Direct,
-    Forward as Forward,
-    Gauss as Gauss,
-    Implicit as Implicit,
-    Interpolating as Interpolating,
-    Reversible as Reversible,
     Solution as Solution,
+    adjoints as adjoints,
     solve as solve,
     steady_state as steady_state,
 )

@@ -24,7 +24,7 @@ GRID = (jax.ShapeDtypeStruct((256, 256), jnp.float32),) * 2
 STATE = 2 * 256 * 256 * 4
 ARGS = jax.ShapeDtypeStruct((), jnp.float32)
 EULER = {"dt": 1.0, "solver": diffrax.Euler()}
-QUICK = (sciml.Checkpointed, sciml.Forward, sciml.Reversible, sciml.Backsolve)
+QUICK = (sciml.adjoints.Checkpointed, sciml.adjoints.Forward, sciml.adjoints.Reversible, sciml.adjoints.Backsolve)
 
 
 @ft.cache
@@ -61,7 +61,7 @@ def planned(fn, y0, **options):
 def test_the_prediction_for_checkpoints_of_a_pde(steps, levels):
     found = {row.adjoint: row.bytes for row in rows(steps)}
     for number in levels:
-        adjoint = sciml.Checkpointed(levels=number)
+        adjoint = sciml.adjoints.Checkpointed(levels=number)
         expected = planned(reaction, GRID, t1=float(steps), adjoint=adjoint, **EULER)
         assert abs(found[adjoint] - expected) < 0.02 * expected  # 15% are promised
         assert found[adjoint] > 20 * STATE
@@ -69,8 +69,8 @@ def test_the_prediction_for_checkpoints_of_a_pde(steps, levels):
 
 @pytest.mark.slow
 def test_a_step_that_ends_early_and_direct():
-    found = {row.adjoint: row.bytes for row in rows(60.5, (sciml.Direct, sciml.Checkpointed))}
-    for adjoint in (sciml.Direct(), sciml.Checkpointed(levels=2)):
+    found = {row.adjoint: row.bytes for row in rows(60.5, (sciml.adjoints.Direct, sciml.adjoints.Checkpointed))}
+    for adjoint in (sciml.adjoints.Direct(), sciml.adjoints.Checkpointed(levels=2)):
         expected = planned(reaction, GRID, t1=60.5, adjoint=adjoint, **EULER)
         assert abs(found[adjoint] - expected) < 0.15 * expected
 
@@ -84,8 +84,8 @@ def test_direct_of_a_small_state(steps):
 
     y0 = jax.ShapeDtypeStruct((2,), jnp.float32)
     options = dict(t1=1.0, dt=1.0 / steps)
-    (row,) = inspect.adjoint_memory(swing, y0, args=ARGS, t0=0.0, adjoints=sciml.Direct, **options).rows
-    assert row.bytes == pytest.approx(planned(swing, y0, adjoint=sciml.Direct(), **options), rel=0.15)
+    (row,) = inspect.adjoint_memory(swing, y0, args=ARGS, t0=0.0, adjoints=sciml.adjoints.Direct, **options).rows
+    assert row.bytes == pytest.approx(planned(swing, y0, adjoint=sciml.adjoints.Direct(), **options), rel=0.15)
 
 
 @pytest.mark.slow
@@ -96,15 +96,15 @@ def test_the_record_of_a_loop_with_error_control():
         return -args * y
 
     found = inspect.adjoint_memory(field, y0, args=ARGS, t0=0.0, t1=1.0, solver=diffrax.Bosh3(), max_steps=500)
-    kept = [row for row in found.rows if isinstance(row.adjoint, sciml.Checkpointed)]
+    kept = [row for row in found.rows if isinstance(row.adjoint, sciml.adjoints.Checkpointed)]
     for row in kept:
         expected = planned(field, y0, t1=1.0, solver=diffrax.Bosh3(), max_steps=500, adjoint=row.adjoint)
         assert abs(row.bytes - expected) < 0.15 * expected
     assert kept[1].bytes < 0.8 * kept[0].bytes
-    assert found.recommended == sciml.Checkpointed()
+    assert found.recommended == sciml.adjoints.Checkpointed()
     refused = {type(row.adjoint): row.keeps for row in found.rows if row.bytes is None}
-    assert refused.keys() == {sciml.Direct, sciml.Forward}
-    assert "these are 40001, more than `limit`=1000" in refused[sciml.Forward]
+    assert refused.keys() == {sciml.adjoints.Direct, sciml.adjoints.Forward}
+    assert "these are 40001, more than `limit`=1000" in refused[sciml.adjoints.Forward]
 
 
 LOOPS = {
@@ -123,11 +123,11 @@ def test_the_prediction_for_adjoints_that_keep_no_states(loop):
     model, y0 = sciml.models.Brusselator(), jax.ShapeDtypeStruct((2,), jnp.result_type(float))
     found = [row for row in inspect.adjoint_memory(model, y0, **options).rows if row.bytes is not None]
     kinds = [type(row.adjoint) for row in found]
-    for kind in (sciml.Forward, sciml.Gauss, sciml.Interpolating, sciml.Backsolve):
+    for kind in (sciml.adjoints.Forward, sciml.adjoints.Gauss, sciml.adjoints.Interpolating, sciml.adjoints.Backsolve):
         assert kind in kinds
-    assert (sciml.Reversible in kinds) == (loop != "stiff")
+    assert (sciml.adjoints.Reversible in kinds) == (loop != "stiff")
     for row in found:
-        if isinstance(row.adjoint, (sciml.Direct, sciml.Checkpointed)):
+        if isinstance(row.adjoint, (sciml.adjoints.Direct, sciml.adjoints.Checkpointed)):
             continue
 
         def loss(inputs, adjoint=row.adjoint):
@@ -141,10 +141,10 @@ def test_the_prediction_for_adjoints_that_keep_no_states(loop):
 @pytest.mark.parametrize(
     "adjoint",
     [
-        sciml.Reversible(),
-        sciml.Backsolve(),
-        pytest.param(sciml.Gauss(), marks=pytest.mark.slow),
-        pytest.param(sciml.Interpolating(), marks=pytest.mark.slow),
+        sciml.adjoints.Reversible(),
+        sciml.adjoints.Backsolve(),
+        pytest.param(sciml.adjoints.Gauss(), marks=pytest.mark.slow),
+        pytest.param(sciml.adjoints.Interpolating(), marks=pytest.mark.slow),
     ],
     ids=lambda adjoint: type(adjoint).__name__,
 )
@@ -166,7 +166,7 @@ def test_members_take_their_multiple():
     )
     for row, rows in zip(one.rows, many.rows):
         assert row.adjoint == rows.adjoint
-        if isinstance(row.adjoint, (sciml.Direct, sciml.Checkpointed, sciml.Reversible)):
+        if isinstance(row.adjoint, (sciml.adjoints.Direct, sciml.adjoints.Checkpointed, sciml.adjoints.Reversible)):
             assert 4 < rows.bytes / row.bytes < 6.5  # besides the states there is what a step works with
 
 
@@ -177,9 +177,9 @@ def test_the_prediction_for_members(levels):
     members, steps = 6, 1_000
     times = {"t0": 0.0, "t1": float(steps)}
     found = inspect.adjoint_memory(
-        reaction, GRID, args=ARGS, **times, **EULER, adjoints=[sciml.Checkpointed], members=members
+        reaction, GRID, args=ARGS, **times, **EULER, adjoints=[sciml.adjoints.Checkpointed], members=members
     ).rows[levels - 1]
-    assert found.adjoint == sciml.Checkpointed(levels=levels)
+    assert found.adjoint == sciml.adjoints.Checkpointed(levels=levels)
 
     def loss(y0, args):
         run = lambda y0: sciml.solve(reaction, y0, args=args, **times, **EULER, throw=False, adjoint=found.adjoint).ys  # noqa: E731
@@ -191,18 +191,18 @@ def test_the_prediction_for_members(levels):
 
 
 def test_the_recommendation_is_the_cheapest_that_fits():
-    assert table(1_000, 10_000 * STATE).recommended == sciml.Checkpointed(levels=1)
-    assert table(1_000, 200 * STATE).recommended == sciml.Checkpointed(levels=2)
-    assert table(1_000, 50 * STATE).recommended == sciml.Checkpointed(levels=3)
-    assert table(1_000, 16 * STATE).recommended == sciml.Reversible()  # the first of those with a caveat
-    assert table(1_000, 10 * STATE).recommended == sciml.Backsolve()
+    assert table(1_000, 10_000 * STATE).recommended == sciml.adjoints.Checkpointed(levels=1)
+    assert table(1_000, 200 * STATE).recommended == sciml.adjoints.Checkpointed(levels=2)
+    assert table(1_000, 50 * STATE).recommended == sciml.adjoints.Checkpointed(levels=3)
+    assert table(1_000, 16 * STATE).recommended == sciml.adjoints.Reversible()  # the first of those with a caveat
+    assert table(1_000, 10 * STATE).recommended == sciml.adjoints.Backsolve()
     with pytest.raises(ValueError, match=r"`budget` is 1.0 MiB, but the gradient takes at least .* with `Backsolve"):
         table(1_000, 2**20).recommended
 
 
 def test_the_recommended_coupling_leads_back():
     """The default one would lose the start over so many steps."""
-    options = {"t0": 0.0, "t1": 1e6, "adjoints": [sciml.Reversible], **EULER}
+    options = {"t0": 0.0, "t1": 1e6, "adjoints": [sciml.adjoints.Reversible], **EULER}
     (row,) = inspect.adjoint_memory(lambda t, y, args: -y, jnp.ones(2), **options).rows
     coupling = row.adjoint.coupling
     growth = -0.75 * math.log(float(jnp.finfo(jnp.result_type(float)).eps))  # from rounding to its fourth root
@@ -232,7 +232,9 @@ def test_errors(options, message):
         inspect.adjoint_memory(reaction, GRID, t0=0.0, t1=1.0, **options)
 
 
-@pytest.mark.parametrize("adjoint", [sciml.Implicit, sciml.Checkpointed()], ids=["a class", "an object"])
+@pytest.mark.parametrize(
+    "adjoint", [sciml.adjoints.Implicit, sciml.adjoints.Checkpointed()], ids=["a class", "an object"]
+)
 def test_adjoints_are_classes_that_have_rows(adjoint):
     with pytest.raises(Exception, match="adjoints"):
         inspect.adjoint_memory(reaction, GRID, t0=0.0, t1=1.0, adjoints=[adjoint])
@@ -240,6 +242,6 @@ def test_adjoints_are_classes_that_have_rows(adjoint):
 
 def test_one_class():
     table = inspect.adjoint_memory(
-        lambda t, y, args: -y, jnp.ones(3), t0=0.0, t1=1.0, dt=0.1, adjoints=sciml.Reversible
+        lambda t, y, args: -y, jnp.ones(3), t0=0.0, t1=1.0, dt=0.1, adjoints=sciml.adjoints.Reversible
     )
-    assert [type(row.adjoint) for row in table.rows] == [sciml.Reversible]
+    assert [type(row.adjoint) for row in table.rows] == [sciml.adjoints.Reversible]

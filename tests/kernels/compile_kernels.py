@@ -97,7 +97,7 @@ def ensembles() -> dict:
 
     def slopes(p):
         """The derivatives of the summed end states, by three columns beside the state."""
-        solve = run(lorenz, adjoint=sciml.Forward(), **within)
+        solve = run(lorenz, adjoint=sciml.adjoints.Forward(), **within)
         return jax.grad(lambda p: jnp.sum(solve(p).ys))(p)
 
     within = dict(rtol=1e-5, atol=1e-6)

@@ -209,7 +209,9 @@ FORWARDS = {
 
 def sum_of_squares(p, y0, impl, how):
     def end(p, y0):
-        return solve(lotka_volterra, y0, t0=0.0, t1=1.0, args=p, impl=impl, adjoint=sciml.Forward(), **FORWARDS[how]).ys
+        return solve(
+            lotka_volterra, y0, t0=0.0, t1=1.0, args=p, impl=impl, adjoint=sciml.adjoints.Forward(), **FORWARDS[how]
+        ).ys
 
     return jnp.sum(jax.vmap(end, (0, None))(p, y0) ** 2)
 
@@ -260,7 +262,9 @@ def test_columns_that_a_kernel_cannot_hold_are_xlas(caplog, bodies):
         return -p[:8] * y
 
     def end(p):
-        how = dict(t0=0.0, t1=1.0, dt=0.5, solver=diffrax.Heun(), adjoint=sciml.Forward(), impl="interpret_tpu")
+        how = dict(
+            t0=0.0, t1=1.0, dt=0.5, solver=diffrax.Heun(), adjoint=sciml.adjoints.Forward(), impl="interpret_tpu"
+        )
         return solve(field, jnp.ones(8, jnp.float32), args=p, **how).ys.sum()
 
     with caplog.at_level(logging.INFO, "sciml.kernels"):
@@ -399,7 +403,7 @@ def sorts(t, y, args):
         (lambda t, y, args: jax.lax.erf_inv(y), np.ones(3), {}, "uses erf_inv, which the kernel does not support"),
         (lambda t, y, p: -y, np.ones(2, np.complex64), {}, "complex64"),
         (lambda t, y, p: -y, np.ones(200), {}, "takes arrays of up to 128"),
-        (lotka_volterra, np.ones(2), {"adjoint": sciml.Direct()}, "`adjoint=Direct\\(\\)` runs by XLA"),
+        (lotka_volterra, np.ones(2), {"adjoint": sciml.adjoints.Direct()}, "`adjoint=Direct\\(\\)` runs by XLA"),
         (lotka_volterra, np.ones(2), {"schedule": "refill"}, "`schedule='refill'` runs by XLA"),
         (lotka_volterra, np.ones(2), {"solver": diffrax.Kvaerno3()}, "diffrax runs this solve"),
     ],

@@ -232,7 +232,7 @@ def test_gradients_by_speed_density_and_position():
             eqx.tree_at(lambda m: (m.density, m.source.points.positions), model, (density, place)),
             speed,
             points,
-            sciml.Checkpointed(),
+            sciml.adjoints.Checkpointed(),
         )
 
     leaves = model.speed, model.density, model.source.points.positions + 0.01
@@ -244,7 +244,7 @@ def test_gradients_by_speed_density_and_position():
 def test_adjoints_agree_and_so_do_members():
     model, points = small(0)
     gradients = {}
-    for adjoint in (sciml.Checkpointed(), sciml.Reversible(), sciml.Direct()):
+    for adjoint in (sciml.adjoints.Checkpointed(), sciml.adjoints.Reversible(), sciml.adjoints.Direct()):
         gradients[type(adjoint).__name__] = jax.jit(jax.grad(lambda c: loss(model, c, points, adjoint, 0.005)))(
             model.speed
         )  # noqa: B023
@@ -258,7 +258,7 @@ def test_adjoints_agree_and_so_do_members():
 
     def of(speed, place):
         moved = eqx.tree_at(lambda m: m.source.points.positions, model, place)
-        return loss(moved, speed, points, sciml.Checkpointed())
+        return loss(moved, speed, points, sciml.adjoints.Checkpointed())
 
     alone = jax.jit(jax.grad(of))
     apart = jax.jit(jax.vmap(alone, in_axes=(None, 0)))(model.speed, places)

@@ -152,7 +152,10 @@ BUMP = jnp.sin(jnp.pi * Grid(16).centers[0])
 def test_no_dt_is_a_stable_step():
     """Where the method has no error estimate, or steps are to be constant; of equal steps, close to the limit."""
     limit = 2 / HEAT.spectral_radius(0.0, BUMP, None)
-    for options in (dict(solver=diffrax.Euler()), dict(solver=diffrax.Tsit5(), controller=diffrax.ConstantStepSize())):
+    for options in (
+        dict(solver=diffrax.Euler()),
+        dict(solver=diffrax.Tsit5(), stepsize_controller=diffrax.ConstantStepSize()),
+    ):
         sol = sciml.solve(HEAT, BUMP, t0=0.0, t1=0.2, **options)
         reach = solvers.stability(options["solver"]).real / 2
         assert abs(0.2 / (0.9 * reach * limit) - float(sol.stats.accepted)) < 1.1
@@ -223,9 +226,9 @@ def test_backwards_and_adaptive_steps_are_not_refused():
     """Backwards a diffusion grows, at any step; and with tolerances the steps are the controller's."""
     sol = sciml.solve(HEAT, BUMP, t0=0.01, t1=0.0, dt=-0.001, solver=diffrax.Tsit5())
     assert jnp.all(jnp.isfinite(sol.ys))
-    assert sciml.solve(HEAT, BUMP, t0=0.0, t1=0.1, dt=0.1, rtol=1e-3, atol=1e-4, solver=diffrax.Tsit5()).status == 0
+    assert sciml.solve(HEAT, BUMP, t0=0.0, t1=0.1, dt0=0.1, rtol=1e-3, atol=1e-4, solver=diffrax.Tsit5()).status == 0
     with pytest.raises(ValueError, match="give `dt`.*spectrum"):
-        sciml.solve(lambda t, y, a: -y, BUMP, t0=0.0, t1=1.0, controller=diffrax.ConstantStepSize())
+        sciml.solve(lambda t, y, a: -y, BUMP, t0=0.0, t1=1.0, stepsize_controller=diffrax.ConstantStepSize())
     with pytest.raises(ValueError, match="estimates no error.*spectrum"):
         sciml.solve(lambda t, y, a: -y, BUMP, t0=0.0, t1=1.0, solver=diffrax.Euler())
     with pytest.raises(ValueError, match="must end with the axes"):  # the model's own words

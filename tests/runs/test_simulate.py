@@ -347,7 +347,11 @@ def test_progress(capsys, tmp_path):
         (dict(checkpoint_every=-1.0), ValueError, "`checkpoint_every` must be"),
         (dict(segment_steps=0), ValueError, "segment_steps"),
         (dict(progress=3), TypeError, "`progress` must be|parameter 'progress'"),
-        (dict(controller=diffrax.ClipStepSizeController(diffrax.PIDController(1e-3, 1e-3))), ValueError, "segments"),
+        (
+            dict(stepsize_controller=diffrax.ClipStepSizeController(diffrax.PIDController(1e-3, 1e-3))),
+            ValueError,
+            "segments",
+        ),
         (dict(solver=diffrax.ImplicitEuler(), dt=0.1), ValueError, "needs tolerances for its nonlinear solver"),
         (dict(solver=diffrax.Sil3(), rtol=1e-3), TypeError, "terms of its own"),
     ],

@@ -322,7 +322,7 @@ def test_a_fingerprint_is_the_same_in_another_process(tmp_path):
         found = fingerprint(
             model=model, lorenz=sciml.models.Lorenz63(), solver=diffrax.Kvaerno5(), jitted=jax.jit(lambda x: x + 1),
             filtered=eqx.filter_jit(lambda x: x * 2), part=functools.partial(jnp.add, 1), relu=jax.nn.relu, sin=np.sin,
-            controller=diffrax.PIDController(1e-3, 1e-6), solve=sciml.solve,
+            stepsize_controller=diffrax.PIDController(1e-3, 1e-6), solve=sciml.solve,
         )
         print(found.digest)
     """)

@@ -142,7 +142,9 @@ def test_gradients_where_lanes_are_added(loop, last):
 
 
 @pytest.mark.parametrize(
-    "adjoint", [sciml.Checkpointed(), sciml.Reversible(), sciml.Direct()], ids=lambda a: type(a).__name__
+    "adjoint",
+    [sciml.adjoints.Checkpointed(), sciml.adjoints.Reversible(), sciml.adjoints.Direct()],
+    ids=lambda a: type(a).__name__,
 )
 def test_a_failure_under_grad_alone(adjoint):
     """Where the status is known, the error is that of a solve without a gradient."""

@@ -97,7 +97,9 @@ def test_what_was_not_reached_is_nan_and_what_was_is_good(steps):
 
 
 @each_steps
-@pytest.mark.parametrize("adjoint", [sciml.Checkpointed(), sciml.Forward(), sciml.Reversible()], ids=str)
+@pytest.mark.parametrize(
+    "adjoint", [sciml.adjoints.Checkpointed(), sciml.adjoints.Forward(), sciml.adjoints.Reversible()], ids=str
+)
 def test_saving_adds_no_step_to_the_program(steps, adjoint):
     """The loop to the saved times is the loop to the end, so that compiling does not take twice as long."""
 

@@ -39,7 +39,7 @@ each_kind_backwards = pytest.mark.parametrize(
 
 @each_kind
 def test_solutions(kind, mesh):
-    fn = jax.vmap(ft.partial(loss, kind, sciml.Checkpointed(), **cheap(kind)))
+    fn = jax.vmap(ft.partial(loss, kind, sciml.adjoints.Checkpointed(), **cheap(kind)))
     batch = members(8)
     sharded = over_devices(fn, mesh)
     assert inspect.collectives(sharded, batch) == []
@@ -49,7 +49,7 @@ def test_solutions(kind, mesh):
 @pytest.mark.slow
 @each_kind
 def test_gradients_of_members(kind, mesh):
-    fn = jax.vmap(jax.grad(ft.partial(loss, kind, sciml.Checkpointed(), **cheap(kind))))
+    fn = jax.vmap(jax.grad(ft.partial(loss, kind, sciml.adjoints.Checkpointed(), **cheap(kind))))
     batch = members(8)
     sharded = over_devices(fn, mesh)
     assert inspect.collectives(sharded, batch) == []
@@ -62,7 +62,7 @@ def test_gradients_of_shared_inputs(kind, mesh):
     batch, model = members(8), inputs().model
 
     def one(p, model):
-        return loss(kind, sciml.Checkpointed(), eqx.tree_at(lambda p: p.model, p, model), **cheap(kind))
+        return loss(kind, sciml.adjoints.Checkpointed(), eqx.tree_at(lambda p: p.model, p, model), **cheap(kind))
 
     def total(model, run):
         return jnp.sum(run(jax.vmap(one, in_axes=(0, None)))(batch, model))
@@ -79,15 +79,15 @@ def test_one_member_on_each_device_without_vmap(kind, mesh):
 
     def fn(p):
         p = jax.tree.map(lambda x: x[0], p)
-        return loss(kind, sciml.Checkpointed(), p, **cheap(kind))[None]
+        return loss(kind, sciml.adjoints.Checkpointed(), p, **cheap(kind))[None]
 
-    expected = jax.jit(jax.vmap(ft.partial(loss, kind, sciml.Checkpointed(), **cheap(kind))))(batch)
+    expected = jax.jit(jax.vmap(ft.partial(loss, kind, sciml.adjoints.Checkpointed(), **cheap(kind))))(batch)
     np.testing.assert_allclose(over_devices(fn, mesh)(batch), expected, rtol=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["scan", "adaptive"])
 def test_direct_adjoint(kind, mesh):
-    fn = jax.vmap(ft.partial(loss, kind, sciml.Direct(), **cheap(kind)))
+    fn = jax.vmap(ft.partial(loss, kind, sciml.adjoints.Direct(), **cheap(kind)))
     batch = members(8)
     np.testing.assert_allclose(over_devices(fn, mesh)(batch), jax.jit(fn)(batch), rtol=1e-8)
 
@@ -99,7 +99,7 @@ def test_a_mesh_of_two_axes():
     def fn(model, y0):
         def one(model, y0):
             p = eqx.tree_at(lambda p: (p.model, p.y0), inputs(), (model, y0))
-            return loss("adaptive_saves", sciml.Checkpointed(), p, **cheap("adaptive"))
+            return loss("adaptive_saves", sciml.adjoints.Checkpointed(), p, **cheap("adaptive"))
 
         return jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(model, y0)
 
@@ -112,7 +112,7 @@ def test_a_mesh_of_explicit_axes(kind):
     """Shardings in the types: `vmap` over a sharded axis names it in `spmd_axis_name`."""
     mesh = jax.make_mesh((8,), ("members",), axis_types=(AxisType.Explicit,))
     batch = members(8)
-    fn = ft.partial(loss, kind, sciml.Checkpointed(), **cheap(kind))
+    fn = ft.partial(loss, kind, sciml.adjoints.Checkpointed(), **cheap(kind))
     expected = jax.jit(jax.vmap(fn))(batch)
     with jax.set_mesh(mesh):
         placed = jax.device_put(batch, NamedSharding(mesh, P("members")))

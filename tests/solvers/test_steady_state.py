@@ -18,7 +18,7 @@ def tanks(t, y, k):
 
 
 def by_time(k, **options):
-    options = {"adjoint": sciml.Implicit(), "t1": 60.0} | options
+    options = {"adjoint": sciml.adjoints.Implicit(), "t1": 60.0} | options
     sol = sciml.solve(tanks, jnp.zeros(2, k.dtype), t0=0.0, args=k, throw=False, **options)
     return jnp.sum(sol.ys[-1])
 
@@ -70,7 +70,7 @@ def test_whatever_the_way_there(options):
 
 def test_the_start_does_not_matter():
     def total(y0):
-        return jnp.sum(sciml.solve(tanks, y0, t0=0.0, t1=60.0, args=rates(), adjoint=sciml.Implicit()).ys)
+        return jnp.sum(sciml.solve(tanks, y0, t0=0.0, t1=60.0, args=rates(), adjoint=sciml.adjoints.Implicit()).ys)
 
     np.testing.assert_array_equal(jax.grad(total)(jnp.ones(2)), 0)
 
@@ -102,7 +102,9 @@ def test_a_state_of_hundreds():
         return 1 - k * y + 0.1 * (jnp.roll(y, 1) - y)
 
     def total(k):
-        return jnp.mean(sciml.solve(chain, jnp.zeros(size), t0=0.0, t1=60.0, args=k, adjoint=sciml.Implicit()).ys)
+        return jnp.mean(
+            sciml.solve(chain, jnp.zeros(size), t0=0.0, t1=60.0, args=k, adjoint=sciml.adjoints.Implicit()).ys
+        )
 
     k = jnp.asarray(0.5)
     np.testing.assert_allclose(jax.grad(total)(k), -1 / k**2, rtol=rough(k))

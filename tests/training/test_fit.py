@@ -171,7 +171,7 @@ def test_fit_through_solve_by_either_adjoint(solver):
 
         return quiet((jnp.array(1.0), jnp.array(1.0)), residuals, data, positive=True, solver=solver)
 
-    forward, reverse = fitted(sciml.Direct()), fitted(sciml.Checkpointed())
+    forward, reverse = fitted(sciml.adjoints.Direct()), fitted(sciml.adjoints.Checkpointed())
     # The logarithm of the data is linear in rate and log y0.
     design = np.stack([-np.asarray(times), np.ones(6)], axis=1)
     exact, *_ = np.linalg.lstsq(design, np.log(data))

@@ -15,7 +15,7 @@ TS = jnp.linspace(0.1, 1.0, 5)
 
 def states(p, adjoint):
     options = {"saveat": TS, "adjoint": adjoint, "rtol": 1e-6}
-    if adjoint == sciml.Direct():
+    if adjoint == sciml.adjoints.Direct():
         options = {"dt": 0.05, "adjoint": adjoint}
     field = lambda t, y, args: jnp.stack([-p["rate"] * y[0], y[0] - p["leak"] * y[1]])  # noqa: E731
     return {"y": sciml.solve(field, jnp.ones(2), t0=0.0, t1=1.0, **options).ys, "rate": p["rate"] ** 2}
@@ -29,7 +29,7 @@ def matrix(adjoint):
     return np.concatenate([np.stack([x["leak"], x["rate"]], -1).reshape(-1, 2) for x in jacobian.values()])
 
 
-@pytest.mark.parametrize("adjoint", [sciml.Forward(), sciml.Direct()], ids=["forward", "direct"])
+@pytest.mark.parametrize("adjoint", [sciml.adjoints.Forward(), sciml.adjoints.Direct()], ids=["forward", "direct"])
 def test_gauss_newton_is_the_matrix_times_the_vector(adjoint):
     j = matrix(adjoint)
     found = jax.jit(lambda p, v: gauss_newton_product(lambda p: states(p, adjoint), p, v))(P, V)
@@ -38,11 +38,11 @@ def test_gauss_newton_is_the_matrix_times_the_vector(adjoint):
 
 @pytest.mark.parametrize("form", ["number", "tree", "function"])
 def test_fisher_weighs_the_observations(form):
-    j = matrix(sciml.Forward())
+    j = matrix(sciml.adjoints.Forward())
     tree = {"y": jnp.linspace(1.0, 2.0, 10).reshape(5, 2), "rate": jnp.array(4.0)}
     precision = {"number": 4.0, "tree": tree, "function": lambda u: jax.tree.map(jnp.multiply, tree, u)}[form]
     weights = np.full(11, 4.0) if form == "number" else np.append(4.0, tree["y"].reshape(-1))
-    found = fisher_product(lambda p: states(p, sciml.Forward()), P, V, precision=precision)
+    found = fisher_product(lambda p: states(p, sciml.adjoints.Forward()), P, V, precision=precision)
     expected = j.T @ (weights * (j @ np.array([-1.0, 0.3])))
     np.testing.assert_allclose([found["leak"], found["rate"]], expected, rtol=1e-10)
 

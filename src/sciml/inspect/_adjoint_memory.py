@@ -11,9 +11,10 @@ from jaxtyping import PyTree
 from .._checks import check_count, check_state
 from .._jax._checkpointed_scan import bytes_of
 from .._types import Args, IntScalarLike, RealScalarLike
-from ..solvers import AbstractAdjoint, solve
+from ..solvers import solve
 from ..solvers._plan import default_solver, make_plan
 from ..solvers._request import Interval, Request
+from ..solvers.adjoints import AbstractAdjoint
 from ..solvers.adjoints._checkpointed import DEFAULT_MEMORY
 from ..solvers.integrate._batching import members_of, sequential
 from ._adjoint_rows import KINDS, AdjointRow, Setting, rows_of
@@ -76,10 +77,11 @@ def adjoint_memory(
     t1: RealScalarLike,
     args: Args = None,
     dt: RealScalarLike | None = None,
+    dt0: RealScalarLike | None = None,
     rtol: PyTree | None = None,
     atol: PyTree | None = None,
     solver: Any = None,
-    controller: Any = None,
+    stepsize_controller: Any = None,
     saveat: Any = None,
     max_steps: IntScalarLike | None = None,
     members: int = 1,
@@ -99,16 +101,17 @@ def adjoint_memory(
         t0: The start time.
         t1: The end time.
         args: As for `solve`.
-        dt: As for `solve`; with it and no tolerance the number of steps is known.
+        dt: As for `solve`; with it the number of steps is known.
+        dt0: As for `solve`.
         rtol: As for `solve`.
         atol: As for `solve`.
         solver: As for `solve`.
-        controller: As for `solve`.
+        stepsize_controller: As for `solve`.
         saveat: As for `solve`.
         max_steps: As for `solve`.
         members: The number of members of a `jax.vmap` over initial states.
         budget: The bytes that the gradient may take; by default 256 MiB.
-        adjoints: Classes to look at, such as `(sciml.Checkpointed, sciml.Reversible)`, or one; fewer take less time.
+        adjoints: Classes to look at, such as `(sciml.adjoints.Checkpointed, sciml.adjoints.Reversible)`, or one; fewer take less time.
 
     Returns:
         An `AdjointMemory`: a table to print, whose `recommended` goes to `solve(adjoint=...)`.
@@ -128,7 +131,7 @@ def adjoint_memory(
 
         u0 = jax.ShapeDtypeStruct((1_000_000,), jnp.float32)
         table = sciml.inspect.adjoint_memory(
-            heat, u0, t0=0.0, t1=100.0, dt=0.1, budget=500 * 4_000_000, adjoints=(sciml.Checkpointed, sciml.Reversible)
+            heat, u0, t0=0.0, t1=100.0, dt=0.1, budget=500 * 4_000_000, adjoints=(sciml.adjoints.Checkpointed, sciml.adjoints.Reversible)
         )
         print(table)
         assert table.recommended.levels == 2
@@ -141,10 +144,11 @@ def adjoint_memory(
         if kind not in KINDS:
             known = ", ".join(f"`{x.__name__}`" for x in KINDS)
             raise TypeError(f"`adjoint_memory(adjoints=...)` takes classes among {known}, but got {kind!r}.")
-    request = Request(t0, t1, dt, None, rtol, atol, solver, controller, None, saveat, max_steps)
+    request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, None, saveat, max_steps)
     solver = default_solver(model, request)
     request = request._replace(solver=solver)
-    options = dict(rtol=rtol, atol=atol, solver=solver, controller=controller, saveat=saveat, max_steps=max_steps)
+    options: dict[str, Any] = dict(dt0=dt0, rtol=rtol, atol=atol, solver=solver, saveat=saveat, max_steps=max_steps)
+    options |= dict(stepsize_controller=stepsize_controller)
     found = []
 
     def read(y0):
@@ -156,7 +160,7 @@ def adjoint_memory(
     if plan.stepper is None:
         raise ValueError(
             "`adjoint_memory` knows the loops of sciml, but this solve would run through diffrax; see `solver`, "
-            "`controller` and `saveat` of `solve`."
+            "`stepsize_controller` and `saveat` of `solve`."
         )
     batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((members, *x.shape), x.dtype) if members > 1 else x, y0)
 

@@ -16,8 +16,17 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from .._jax import _checkpoint_levels
-from ..solvers import AbstractAdjoint, Backsolve, Checkpointed, Direct, Forward, Gauss, Interpolating, Reversible
 from ..solvers._plan import Plan
+from ..solvers.adjoints import (
+    AbstractAdjoint,
+    Backsolve,
+    Checkpointed,
+    Direct,
+    Forward,
+    Gauss,
+    Interpolating,
+    Reversible,
+)
 from ..solvers.adjoints.reversible._fixed_steps import needed_coupling
 
 _FEW = 9  # steps: three blocks of three

@@ -64,7 +64,7 @@ class Acoustic(AbstractModel):
     for which the field is an image of itself there, do something else.
 
     A layer forgets what it absorbed, so gradients by `Checkpointed` suit. Where nothing is absorbed,
-    `sciml.Reversible` serves too.
+    `sciml.adjoints.Reversible` serves too.
 
     Good values: a source of at most $f = c / 10 h$ with `order=4` and $c / 20 h$ with `order=2`; layers of 10 cells;
     `diffrax.Bosh3` with `dt` of 1.5 over `spectral_radius`.

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,10 +36,11 @@ def simulate(
     t1: RealScalarLike,
     args: Args = None,
     dt: RealScalarLike | None = None,
+    dt0: RealScalarLike | None = None,
     rtol: PyTree | None = None,
     atol: PyTree | None = None,
     solver: Any = None,
-    controller: Any = None,
+    stepsize_controller: Any = None,
     save_every: RealScalarLike | None = None,
     saveat: Any = None,
     output: Callable[[RealScalarLike, Y, Args], PyTree] | None = None,
@@ -73,13 +73,14 @@ def simulate(
         t0: The start time.
         t1: The end time; before `t0` to go backwards.
         args: What the model takes beside time and state, any PyTree.
-        dt: The size of fixed steps, or of the first step where there are tolerances; as for `solve`. Members share
+        dt0: The size of the first step under error control, as for `solve`.
+        dt: The size of fixed steps, as for `solve`. Members share
             it, so it is stable where it is for all of them.
         rtol: Relative tolerance; as for `solve`.
         atol: Absolute tolerance; as for `solve`.
         solver: Any solver that `solve` takes, and by default the same. Those that `solve` leaves to diffrax run here in
             sciml's loop.
-        controller: A `diffrax.PIDController` in place of `rtol` and `atol`.
+        stepsize_controller: A `diffrax.PIDController` in place of `rtol` and `atol`.
         save_every: The time between two frames, positive; the first is at `t0`, and `t1` has one only if it is a
             multiple. Without this and `saveat` there are no frames, and `Run.y` is the last state.
         saveat: The times of the frames in place of `save_every`: an array within `[t0, t1]`, in the direction of time.
@@ -131,14 +132,11 @@ def simulate(
     check_signature(model)
     if output is not None and not callable(output):
         raise TypeError(f"`output` must be callable as `output(t, y, args)`, but is {output!r}.")
-    _prepare.check_concrete((model, y0, args), t0=t0, t1=t1, dt=dt, save_every=save_every, saveat=saveat)
+    _prepare.check_concrete((model, y0, args), t0=t0, t1=t1, dt=dt, dt0=dt0, save_every=save_every, saveat=saveat)
     model = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, model)
     inputs = read_axes(model, check_state(y0), arrays_of(args), in_axes)
     one = inputs.one()
-    dt0 = None
-    if rtol is not None or atol is not None or isinstance(controller, diffrax.PIDController):
-        dt, dt0 = None, dt  # TEMPORARY
-    request = Request(t0, t1, dt, dt0, rtol, atol, solver, controller, max_steps=max_steps)
+    request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, max_steps=max_steps)
     request.check_steps()
     request = request._replace(solver=default_solver(model, request))
     limits = None if inputs.members is None else partial(shared_limit, inputs)
@@ -162,8 +160,10 @@ def simulate(
         name="simulate",
         space=space_of(model),
         depends_on=dict(
-            model=model, y0=y0, args=args, t0=t0, t1=t1, dt=request.dt, save_every=save_every, saveat=saveat, output=output,
-            stop=stops.traced, solver=request.solver, controller=controller, rtol=rtol, atol=atol, max_steps=max_steps,
+            model=model, y0=y0, args=args, t0=t0, t1=t1, dt=request.dt, dt0=dt0, save_every=save_every,
+            saveat=saveat, output=output,
+            stop=stops.traced, solver=request.solver, stepsize_controller=stepsize_controller, rtol=rtol,
+            atol=atol, max_steps=max_steps,
             in_axes=in_axes, segment_steps=segment_steps,
         ),
         store=store, resume=resume, checkpoint_every=checkpoint_every, checkpoints=checkpoints, progress=progress,

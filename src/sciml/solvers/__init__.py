@@ -2,8 +2,8 @@
 
 - `solve`: the front door; returns a `Solution` with its `Stats`.
 - `steady_state`: where a vector field vanishes.
-- `Checkpointed`, `Direct`, `Forward`, `Reversible`, `Backsolve`, `Interpolating`, `Gauss`, `Implicit`: how derivatives
-  are computed; `AbstractAdjoint` is their interface, and `reversal_error` says how exact a reversible solve is.
+- `adjoints`: how derivatives are computed, `sciml.adjoints`; `reversal_error` says how exact a reversible solve is.
+- `AbstractStepper`: a one-step method of one's own, whose steps return a `Step`.
 - `Rodas5P`, `Rosenbrock23`: implicit methods for stiff and differential-algebraic equations; they are
   diffrax solvers too.
 - `ETD1`, `ETDRK2`, `ETDRK3`, `ETDRK4`, `Krogstad4`: exponential methods for a stiff diagonal linear part.
@@ -20,17 +20,6 @@ from ._solve import solve as solve
 from ._stable_step import stability as stability
 from ._steady_state import steady_state as steady_state
 from ._tune_stencil import tune_stencil as tune_stencil
-from .adjoints import (
-    AbstractAdjoint as AbstractAdjoint,
-    Backsolve as Backsolve,
-    Checkpointed as Checkpointed,
-    Direct as Direct,
-    Forward as Forward,
-    Gauss as Gauss,
-    Implicit as Implicit,
-    Interpolating as Interpolating,
-    Reversible as Reversible,
-)
 from .control._stability import Stability as Stability
 from .methods._etdrk import ETD1 as ETD1, ETDRK2 as ETDRK2, ETDRK3 as ETDRK3, ETDRK4 as ETDRK4, Krogstad4 as Krogstad4
 from .methods._imex import (
@@ -43,4 +32,5 @@ from .methods._imex import (
 from .methods._rkc import RKC2 as RKC2, RKL2 as RKL2
 from .methods._rodas5p import Rodas5P as Rodas5P
 from .methods._rosenbrock23 import Rosenbrock23 as Rosenbrock23
+from .methods._stepper import AbstractStepper as AbstractStepper, Step as Step
 from .methods._verlet import VelocityVerlet as VelocityVerlet, Yoshida4 as Yoshida4

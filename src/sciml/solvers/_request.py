@@ -68,7 +68,7 @@ class Request(NamedTuple):
         if self.dt is not None and others:
             raise ValueError(
                 f"`dt` is the size of fixed steps, but `{others[0]}` asks for steps chosen by the error: give the size "
-                "of the first one as `dt0`, or leave it out."
+                f"of the first one as `dt0`, or leave out `{others[0]}`."
             )
         if self.dt0 is not None and isinstance(self.stepsize_controller, diffrax.ConstantStepSize):
             raise ValueError("`dt0` is the first step under error control; the size of fixed steps is `dt`.")

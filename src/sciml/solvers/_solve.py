@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import diffrax
 import jax
 from jaxtyping import Array, PyTree
 
@@ -42,7 +41,7 @@ def solve(
     rtol: PyTree | None = None,
     atol: PyTree | None = None,
     solver: Any = None,
-    controller: Any = None,
+    stepsize_controller: Any = None,
     norm: Callable[[Y], Array] | None = None,
     saveat: Any = None,
     adjoint: AbstractAdjoint | None = None,
@@ -64,11 +63,11 @@ def solve(
         t0: The start time.
         t1: The end time; before `t0` to go backwards.
         args: What the model takes beside time and state, any PyTree.
-        dt: The size of fixed steps, or of the first step where there are tolerances. Has the sign of
-            `t1 - t0`. If the time is no multiple of it, the last step is shorter. Where the method is explicit and
+        dt: The size of fixed steps, with the sign of `t1 - t0`; without it steps are chosen by the error. If the time is no multiple of it, the last step is shorter. Where the method is explicit and
             the model says its eigenvalues (a method `spectrum(t, y, args)` or `spectral_radius(t, y, args)`), fixed
             steps that are too long to be stable at the start are an error, or `invalid_argument` where they are
             traced; and None is a stable step for a method without tolerances or `diffrax.ConstantStepSize()`.
+        dt0: The size of the first step under error control, with the sign of `t1 - t0`; by default it is estimated.
         rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32, 1e-2 in float16. A scalar, an array of
             the state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32, 1e-3 in float16.
@@ -77,7 +76,7 @@ def solve(
             `AbstractSecondOrder` with fixed steps, otherwise `diffrax.Tsit5()`. Explicit Runge-Kutta methods and the
             methods of `sciml.solvers`, such as `sciml.solvers.Rodas5P()` for stiff problems, run in
             sciml's own loops; any other runs through diffrax.
-        controller: A diffrax step size controller in place of `rtol` and `atol`.
+        stepsize_controller: A diffrax step size controller in place of `rtol` and `atol`.
         norm: How large a scaled error is: a function from a PyTree like `y0` to a scalar; by default the root
             mean square over all elements. On a field that is split over devices it is `Domain.rms`, so
             that all devices take the same steps.
@@ -124,9 +123,7 @@ def solve(
         assert sol.ys.shape == (101, 2)
         ```
     """
-    if dt0 is None and (rtol is not None or atol is not None or isinstance(controller, diffrax.PIDController)):
-        dt, dt0 = None, dt  # TEMPORARY
-    request = Request(t0, t1, dt, dt0, rtol, atol, solver, controller, norm, saveat, max_steps)
+    request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, norm, saveat, max_steps)
     adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     args = args if args is None else arrays_of(args)
     choices = (request, adjoint, schedule, requested(impl, interpret))
@@ -188,7 +185,9 @@ def _check(model: Callable, request: Request, adjoint: AbstractAdjoint, schedule
         TypeError: If one has the wrong type.
     """
     if not isinstance(adjoint, AbstractAdjoint):
-        raise TypeError(f"`adjoint` must be an adjoint such as `sciml.Checkpointed()`, but {no_instance(adjoint)}.")
+        raise TypeError(
+            f"`adjoint` must be an adjoint such as `sciml.adjoints.Checkpointed()`, but {no_instance(adjoint)}."
+        )
     if not callable(model):
         raise TypeError(f"`model` must be callable as `model(t, y, args)`, but is {model!r}.")
     check_signature(model)

@@ -54,7 +54,7 @@ def fit(
 
     `fit` is a host loop around compiled segments of steps: call it outside of `jit` and `vmap`. The residuals
     may contain `sciml.solve` with any adjoint: Jacobians and gradients use forward or reverse mode, whichever
-    the residuals allow and needs fewer passes. Forward mode (`adjoint=sciml.Direct()`) costs one pass per
+    the residuals allow and needs fewer passes. Forward mode (`adjoint=sciml.adjoints.Direct()`) costs one pass per
     parameter, reverse mode one per residual. The optimiser computes in the default floating dtype; the model
     keeps its own.
 

@@ -15,8 +15,8 @@ def gauss_newton_product(residuals: Callable[[_P], PyTree], params: _P, v: _P) -
 
     It is the Hessian of the loss where the curvature of the residuals is neglected, and never negative.
     The residuals are linearised once and applied to `v` and, transposed, to the result, so a solve in
-    them needs an adjoint with both modes: `sciml.Forward()` for few parameters, or `sciml.Direct()` with fixed steps.
-    A Hessian's own product is `jax.jvp(jax.grad(loss), (p,), (v,))`, which `sciml.Checkpointed()` allows too.
+    them needs an adjoint with both modes: `sciml.adjoints.Forward()` for few parameters, or `sciml.adjoints.Direct()` with fixed steps.
+    A Hessian's own product is `jax.jvp(jax.grad(loss), (p,), (v,))`, which `sciml.adjoints.Checkpointed()` allows too.
 
     Args:
         residuals: `residuals(params)`, a PyTree of floating-point or complex arrays.
@@ -35,7 +35,7 @@ def gauss_newton_product(residuals: Callable[[_P], PyTree], params: _P, v: _P) -
 
         def residuals(rate):
             decay = lambda t, y, args: -rate * y
-            options = {"t0": 0.0, "t1": 1.0, "saveat": ts, "adjoint": sciml.Forward()}
+            options = {"t0": 0.0, "t1": 1.0, "saveat": ts, "adjoint": sciml.adjoints.Forward()}
             return sciml.solve(decay, jnp.ones(()), **options).ys - data
 
         product = sciml.training.gauss_newton_product(residuals, jnp.array(2.0), jnp.array(1.0))

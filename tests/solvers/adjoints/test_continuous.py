@@ -18,9 +18,9 @@ from sciml.solvers import Rodas5P, Rosenbrock23
 from ..common import cheap, close, loss, members
 
 ADJOINTS = {
-    "backsolve": sciml.Backsolve(),
-    "interpolating": sciml.Interpolating(),
-    "gauss": sciml.Gauss(),
+    "backsolve": sciml.adjoints.Backsolve(),
+    "interpolating": sciml.adjoints.Interpolating(),
+    "gauss": sciml.adjoints.Gauss(),
 }
 each_adjoint = pytest.mark.parametrize("adjoint", ADJOINTS.values(), ids=ADJOINTS)
 slow = pytest.mark.slow
@@ -98,7 +98,9 @@ def test_agrees_with_checkpointed_in_float32(adjoint):
         return jnp.sum(sciml.solve(model, y0, t0=0.0, t1=2.0, **options).ys ** 2)
 
     p = sciml.with_dtype((VanDerPol(mu=1.0), jnp.array([1.0, 0.0])), jnp.float32)
-    found, expected = (jax.jit(jax.grad(ft.partial(end, adjoint=a)))(p) for a in (adjoint, sciml.Checkpointed()))
+    found, expected = (
+        jax.jit(jax.grad(ft.partial(end, adjoint=a)))(p) for a in (adjoint, sciml.adjoints.Checkpointed())
+    )
     assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(found))
     close(found, expected, rtol=2e-3, atol=2e-3)
 
@@ -159,16 +161,16 @@ def test_gauss_follows_a_stiff_system_that_backsolve_cannot(name):
         return jnp.sum(sol.ys[-1] * jnp.arange(1.0, 1.0 + y0.size))
 
     p = make(), jnp.array(y0)
-    found = jax.jit(jax.grad(ft.partial(end, adjoint=sciml.Gauss(), tolerance=1e-8)))(p)
+    found = jax.jit(jax.grad(ft.partial(end, adjoint=sciml.adjoints.Gauss(), tolerance=1e-8)))(p)
     # forward mode, along one direction at a time: k1 alone, and everything by its own size
-    exact = jax.jit(lambda v: jax.jvp(ft.partial(end, adjoint=sciml.Direct(), tolerance=1e-9), (p,), (v,))[1])
+    exact = jax.jit(lambda v: jax.jvp(ft.partial(end, adjoint=sciml.adjoints.Direct(), tolerance=1e-9), (p,), (v,))[1])
     leaves, treedef = jax.tree.flatten(p)
     for along in ([leaves[0], *(0 * x for x in leaves[1:])], [(1 + 0.3 * i) * x for i, x in enumerate(leaves)]):
         expected = exact(jax.tree.unflatten(treedef, along))
         products = [jnp.vdot(a, b) for a, b in zip(jax.tree.leaves(found), along)]
         np.testing.assert_allclose(sum(products), expected, rtol=1e-6, atol=1e-7 * float(max(map(abs, products))))
     if name == "Robertson":  # one is enough to see it lost, and a program of eight components written out is large
-        lost = jax.jit(jax.grad(ft.partial(end, adjoint=sciml.Backsolve(), tolerance=1e-8)))(p)
+        lost = jax.jit(jax.grad(ft.partial(end, adjoint=sciml.adjoints.Backsolve(), tolerance=1e-8)))(p)
         assert all(np.isnan(x).all() for x in jax.tree.leaves(lost))
 
 
@@ -178,7 +180,9 @@ def test_backsolve_in_steps_of_fixed_size_is_nan_where_the_state_is_lost():
 
     def end(rate):
         field = lambda t, y, args: -rate * (y - jnp.cos(t))  # noqa: E731
-        return sciml.solve(field, 5 * jnp.ones(1), t0=0.0, t1=1.0, dt=0.01, adjoint=sciml.Backsolve()).ys[-1, 0]
+        return sciml.solve(field, 5 * jnp.ones(1), t0=0.0, t1=1.0, dt=0.01, adjoint=sciml.adjoints.Backsolve()).ys[
+            -1, 0
+        ]
 
     assert np.isnan(jax.grad(end)(jnp.array(80.0)))
     assert np.isfinite(jax.grad(end)(jnp.array(2.0)))
@@ -200,15 +204,17 @@ def test_gauss_makes_no_product_by_a_parameter_on_the_way_back():
             sciml.solve(model, jnp.array([1.0, -0.5, 0.3]), t0=0.0, t1=1.0, solver=Rosenbrock23(), **options).ys ** 2
         )
 
-    compiled = jax.jit(jax.grad(ft.partial(end, adjoint=sciml.Gauss()))).lower(parameters).compile()
+    compiled = jax.jit(jax.grad(ft.partial(end, adjoint=sciml.adjoints.Gauss()))).lower(parameters).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 60 * 8 * size
-    expected = jax.jit(jax.grad(ft.partial(end, adjoint=sciml.Checkpointed())))(parameters)
+    expected = jax.jit(jax.grad(ft.partial(end, adjoint=sciml.adjoints.Checkpointed())))(parameters)
     largest = max(float(jnp.max(jnp.abs(x))) for x in jax.tree.leaves(expected))
     close(compiled(parameters), expected, rtol=1e-2, atol=1e-3 * largest)
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("adjoint", [sciml.Gauss(memory=1), pytest.param(sciml.Interpolating(memory=1), marks=slow)])
+@pytest.mark.parametrize(
+    "adjoint", [sciml.adjoints.Gauss(memory=1), pytest.param(sciml.adjoints.Interpolating(memory=1), marks=slow)]
+)
 def test_a_solve_of_more_steps_than_are_recorded(adjoint):
     """A thousand steps in a table of sixteen: segments are recorded again, their checkpoints thinned out."""
 
@@ -220,7 +226,9 @@ def test_a_solve_of_more_steps_than_are_recorded(adjoint):
         )
 
     p = VanDerPol(mu=1.0), jnp.array([1.0, 0.5])
-    found, expected = (jax.jit(jax.grad(ft.partial(saved, adjoint=a)))(p) for a in (adjoint, sciml.Checkpointed()))
+    found, expected = (
+        jax.jit(jax.grad(ft.partial(saved, adjoint=a)))(p) for a in (adjoint, sciml.adjoints.Checkpointed())
+    )
     close(found, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -237,7 +245,7 @@ def test_agrees_with_diffrax():
 
     def ours(p):
         model, y0 = p
-        options = {"rtol": 1e-9, "atol": 1e-9, "adjoint": sciml.Backsolve()}
+        options = {"rtol": 1e-9, "atol": 1e-9, "adjoint": sciml.adjoints.Backsolve()}
         return jnp.sum(sciml.solve(model, y0, t0=0.0, t1=3.0, saveat=[1.0, 3.0], **options).ys ** 2)
 
     p = VanDerPol(mu=0.5), jnp.array([1.0, 0.5])
@@ -249,7 +257,7 @@ def test_the_gradient_is_linear_in_the_loss():
     """Tolerances are relative to the cotangents: a loss in other units has the same gradient in these."""
 
     def end(y0, scale):
-        sol = sciml.solve(VanDerPol(), y0, t0=0.0, t1=2.0, rtol=1e-5, atol=1e-5, adjoint=sciml.Gauss())
+        sol = sciml.solve(VanDerPol(), y0, t0=0.0, t1=2.0, rtol=1e-5, atol=1e-5, adjoint=sciml.adjoints.Gauss())
         return scale * jnp.sum(sol.ys**2)
 
     fn = jax.jit(jax.grad(end))
@@ -309,7 +317,7 @@ def test_a_way_back_without_end_is_nan():
     def end(rate):
         field = lambda t, y, args: -rate * y  # noqa: E731
         options = {"rtol": 1e-2, "atol": 1e-2, "max_steps": 10, "solver": diffrax.Bosh3()}
-        adjoint = sciml.Gauss(rtol=1e-11, atol=1e-11)
+        adjoint = sciml.adjoints.Gauss(rtol=1e-11, atol=1e-11)
         return sciml.solve(field, jnp.ones(()), t0=0.0, t1=1.0, adjoint=adjoint, **options).ys[-1]
 
     assert np.isnan(jax.grad(end)(jnp.array(1.0)))
@@ -319,9 +327,9 @@ def test_a_way_back_without_end_is_nan():
 @pytest.mark.parametrize(
     "adjoint, kind",
     [
-        pytest.param(sciml.Gauss(), "adaptive_saves", marks=slow),
-        pytest.param(sciml.Interpolating(), "adaptive", marks=slow),
-        pytest.param(sciml.Backsolve(), "scan", marks=slow),
+        pytest.param(sciml.adjoints.Gauss(), "adaptive_saves", marks=slow),
+        pytest.param(sciml.adjoints.Interpolating(), "adaptive", marks=slow),
+        pytest.param(sciml.adjoints.Backsolve(), "scan", marks=slow),
     ],
 )
 def test_over_devices_without_communication(adjoint, kind):
@@ -349,7 +357,7 @@ def test_a_stiff_system_over_lanes():
             jax.grad(lambda m, y: jnp.sum(jax.vmap(ft.partial(end, adjoint=adjoint), (0, None))(m, y)), argnums=(0, 1))
         )(mus, y0)
 
-    close(both(sciml.Gauss()), both(sciml.Checkpointed()), rtol=1e-4, atol=1e-6)
+    close(both(sciml.adjoints.Gauss()), both(sciml.adjoints.Checkpointed()), rtol=1e-4, atol=1e-6)
 
 
 def decay(rate, **options):
@@ -370,7 +378,7 @@ def test_what_is_refused(adjoint):
     for bad in (0.0, -1.0, float("nan"), True):
         with pytest.raises(ValueError, match="must be a positive Python number"):
             type(adjoint)(rtol=bad)
-    if not isinstance(adjoint, sciml.Backsolve):
+    if not isinstance(adjoint, sciml.adjoints.Backsolve):
         with pytest.raises(ValueError, match="must be a positive integer, but is 0"):
             type(adjoint)(memory=0)
 
@@ -383,8 +391,8 @@ def test_complex_parameters_of_a_rosenbrock_method():
 
     rate = jnp.array(3.0 + 4.0j)
     with pytest.raises(ValueError, match="complex"):
-        jax.grad(ft.partial(end, adjoint=sciml.Interpolating()))(rate)
-    found = jax.grad(ft.partial(end, adjoint=sciml.Gauss()))(rate)
+        jax.grad(ft.partial(end, adjoint=sciml.adjoints.Interpolating()))(rate)
+    found = jax.grad(ft.partial(end, adjoint=sciml.adjoints.Gauss()))(rate)
     np.testing.assert_allclose(found, -np.exp(-5.0) * (0.6 - 0.8j), rtol=0.1)
 
 
@@ -415,7 +423,7 @@ def test_dense_output_is_read_exactly():
 @pytest.mark.x64
 def test_gradient_by_finite_differences_through_a_rosenbrock_method():
     def saved(p):
-        options = {"rtol": 1e-8, "atol": 1e-8, "solver": Rosenbrock23(), "adjoint": sciml.Gauss()}
+        options = {"rtol": 1e-8, "atol": 1e-8, "solver": Rosenbrock23(), "adjoint": sciml.adjoints.Gauss()}
         field = lambda t, y, args: -p["rate"] * (y - jnp.cos(t))  # noqa: E731
         return jnp.sum(sciml.solve(field, jnp.ones(1), t0=p["t0"], t1=p["t1"], **options).ys ** 2)
 

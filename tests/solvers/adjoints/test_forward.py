@@ -15,7 +15,7 @@ from tests.solvers.test_shard_map import mesh as mesh
 
 from ..common import cheap, close, inputs, loss, members
 
-FORWARD, CHECKPOINTED = sciml.Forward(), sciml.Checkpointed()
+FORWARD, CHECKPOINTED = sciml.adjoints.Forward(), sciml.adjoints.Checkpointed()
 
 each_kind = pytest.mark.parametrize("kind", ["scan", "adaptive_saves"])
 
@@ -105,7 +105,7 @@ def test_only_what_is_differentiated_has_columns():
 
     rate, y0 = jnp.array(1.0), jnp.ones(2000)
     np.testing.assert_allclose(jax.jit(jax.grad(fn))(rate, y0), -2000 * np.exp(-1.0), rtol=1e-5)
-    with pytest.raises(ValueError, match=r"these are 2001, more than `limit`=1000.*sciml.Checkpointed"):
+    with pytest.raises(ValueError, match=r"these are 2001, more than `limit`=1000.*sciml.adjoints.Checkpointed"):
         jax.grad(fn, argnums=(0, 1))(rate, y0)
 
 

@@ -77,10 +77,10 @@ def _choices():
 @pytest.mark.parametrize("kind, names", list(_choices()))
 def test_members_may_differ_in_some_inputs(kind, names):
     """A shared input's gradient is the sum over members."""
-    fn = ft.partial(loss, kind, sciml.Checkpointed(), **cheap(kind))
+    fn = ft.partial(loss, kind, sciml.adjoints.Checkpointed(), **cheap(kind))
     axes, batch = only(names), some(names)
     value, gradient = jax.jit(jax.value_and_grad(lambda p: jnp.sum(jax.vmap(fn, in_axes=(axes,))(p))))(batch)
-    one = one_by_one(kind, sciml.Checkpointed())
+    one = one_by_one(kind, sciml.adjoints.Checkpointed())
     pick = lambda i: jax.tree.map(lambda x, a: x if a is None else x[i], batch, axes, is_leaf=lambda x: x is None)  # noqa: E731
     values, each = zip(*(one(pick(i)) for i in range(3)))
 
@@ -99,7 +99,7 @@ def test_nested_vmap(kind):
 
     def fn(model, y0):
         p = eqx.tree_at(lambda p: (p.model, p.y0), inputs(), (model, y0))
-        return loss(kind, sciml.Checkpointed(), p, **cheap(kind))
+        return loss(kind, sciml.adjoints.Checkpointed(), p, **cheap(kind))
 
     def table(model, y0):
         return jax.vmap(lambda m: jax.vmap(lambda y: fn(m, y))(y0))(model)
@@ -123,7 +123,7 @@ def test_nested_vmap(kind):
 
 @pytest.mark.parametrize("kind", ["scan", pytest.param("adaptive_saves", marks=pytest.mark.slow)])
 def test_jit_changes_nothing(kind):
-    fn = ft.partial(loss, kind, sciml.Checkpointed(), **cheap(kind))
+    fn = ft.partial(loss, kind, sciml.adjoints.Checkpointed(), **cheap(kind))
     p = inputs()
     close(jax.grad(fn)(p), jax.jit(jax.grad(fn))(p), rtol=1e-12, atol=1e-13)
     close(jax.grad(jax.jit(fn))(p), jax.jit(jax.grad(fn))(p), rtol=1e-12, atol=1e-13)
@@ -138,17 +138,17 @@ def test_levels_chosen_for_one_member_serve_many():
         return run("scan", adjoint, p, **cheap("scan")).ys[-1]
 
     y0 = inputs().y0
-    expected = jax.jit(jax.jacfwd(ft.partial(fn, sciml.Direct())))(y0)
+    expected = jax.jit(jax.jacfwd(ft.partial(fn, sciml.adjoints.Direct())))(y0)
     for memory in (16 * states, 16 * 13, 16):
-        found = jax.jit(jax.jacrev(ft.partial(fn, sciml.Checkpointed(memory=memory))))(y0)
+        found = jax.jit(jax.jacrev(ft.partial(fn, sciml.adjoints.Checkpointed(memory=memory))))(y0)
         close(found, expected, **FIXED)
 
 
 @pytest.mark.parametrize("kind", ["scan", "adaptive_saves"])
 def test_direct_is_batched_too(kind):
     batch = members()
-    direct = jax.jit(jax.vmap(ft.partial(run, kind, sciml.Direct(), **cheap(kind))))(batch)
-    lanes = jax.jit(jax.vmap(ft.partial(run, kind, sciml.Checkpointed(), **cheap(kind))))(batch)
+    direct = jax.jit(jax.vmap(ft.partial(run, kind, sciml.adjoints.Direct(), **cheap(kind))))(batch)
+    lanes = jax.jit(jax.vmap(ft.partial(run, kind, sciml.adjoints.Checkpointed(), **cheap(kind))))(batch)
     own = direct.stats.accepted + direct.stats.rejected  # JAX's own batching counts no iteration of a waiting member
     np.testing.assert_array_equal(direct.stats.executed, own)
     direct = eqx.tree_at(lambda sol: sol.stats.executed, direct, lanes.stats.executed)
@@ -160,7 +160,7 @@ def test_unequal_work_in_every_member():
     centres = jnp.linspace(0.1, 0.9, 6)
     ts = jnp.linspace(0.15, 1.0, 9)
 
-    def fn(centre, adjoint=sciml.Checkpointed()):  # noqa: B008
+    def fn(centre, adjoint=sciml.adjoints.Checkpointed()):  # noqa: B008
         def field(t, y, args):
             return jnp.cos(y + 40 * jnp.exp(-((t - centre) ** 2) * 1e3))
 
@@ -177,12 +177,14 @@ def test_unequal_work_in_every_member():
     found = jax.jit(jax.vmap(jax.grad(fn)))(centres)
     each = jax.jit(jax.grad(fn))
     np.testing.assert_allclose(found, [each(c) for c in centres], rtol=1e-5)
-    little = jax.jit(jax.vmap(jax.grad(ft.partial(fn, adjoint=sciml.Checkpointed(memory=1)))))(centres)
+    little = jax.jit(jax.vmap(jax.grad(ft.partial(fn, adjoint=sciml.adjoints.Checkpointed(memory=1)))))(centres)
     # iterations that are computed again differ by the rounding of the error estimate
     np.testing.assert_allclose(found, little, rtol=1e-7)
 
 
-@pytest.mark.parametrize("adjoint", [sciml.Checkpointed(), sciml.Gauss()], ids=["Checkpointed", "Gauss"])
+@pytest.mark.parametrize(
+    "adjoint", [sciml.adjoints.Checkpointed(), sciml.adjoints.Gauss()], ids=["Checkpointed", "Gauss"]
+)
 def test_gradients_of_solves_within_a_scan(adjoint):
     """JAX looks for what does not change from iteration to iteration, which is no second reverse mode."""
 
@@ -210,10 +212,10 @@ def test_gradients_of_solves_within_a_scan(adjoint):
 @pytest.mark.parametrize(
     "adjoint, size",
     [
-        pytest.param(sciml.Gauss(), 2, id="gauss"),
-        pytest.param(sciml.Backsolve(), 2, id="backsolve"),
-        pytest.param(sciml.Checkpointed(), 2, id="over_lanes"),
-        pytest.param(sciml.Checkpointed(), 1024, id="one_after_another"),
+        pytest.param(sciml.adjoints.Gauss(), 2, id="gauss"),
+        pytest.param(sciml.adjoints.Backsolve(), 2, id="backsolve"),
+        pytest.param(sciml.adjoints.Checkpointed(), 2, id="over_lanes"),
+        pytest.param(sciml.adjoints.Checkpointed(), 1024, id="one_after_another"),
     ],
 )
 def test_what_was_asked_for_before_does_not_matter(adjoint, size):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.x64
 @ft.cache
 def differences(kind):
     """The gradient by finite differences; an error of the solution of 1e-10 over a step of 1e-4."""
-    fn = jax.jit(ft.partial(loss, kind, sciml.Checkpointed()))
+    fn = jax.jit(ft.partial(loss, kind, sciml.adjoints.Checkpointed()))
     return verify.finite_difference_gradient(fn, inputs(), step=1e-4 if kind.startswith("adaptive") else None)
 
 
@@ -53,13 +53,13 @@ def test_forward_mode_agrees_with_finite_differences(case, kind):
 def test_forward_mode_is_refused(case, kind):
     p = inputs()
     for forward in (jax.jacfwd, lambda f: jax.jit(jax.jacfwd(f)), lambda f: lambda p: jax.jvp(jax.jit(f), (p,), (p,))):
-        with pytest.raises(TypeError, match=r"^forward mode .* does not go .* use `adjoint=sciml.Direct\(\)`"):
+        with pytest.raises(TypeError, match=r"^forward mode .* does not go .* use `adjoint=sciml.adjoints.Direct\(\)`"):
             forward(ft.partial(loss, kind, case.adjoint))(p)
 
 
 @each_not_reverse
 def test_reverse_mode_is_refused(case, kind):
-    with pytest.raises(TypeError, match=r"adjoint=Direct\(\).*use `adjoint=sciml.Checkpointed\(\)`"):
+    with pytest.raises(TypeError, match=r"adjoint=Direct\(\).*use `adjoint=sciml.adjoints.Checkpointed\(\)`"):
         jax.grad(ft.partial(loss, kind, case.adjoint))(inputs())
 
 
@@ -69,7 +69,7 @@ def test_reverse_mode_is_refused(case, kind):
 def test_memory_does_not_change_the_gradient(kind):
     """Iterations that are run again choose their steps anew, which rounding changes by its share of the tolerance."""
     options = cheap(kind) | ({"rtol": 1e-7, "atol": 1e-7} if kind.startswith("adaptive") else {})
-    little, plenty = sciml.Checkpointed(memory=1), sciml.Checkpointed()
+    little, plenty = sciml.adjoints.Checkpointed(memory=1), sciml.adjoints.Checkpointed()
     assert int(jnp.sum(jnp.stack(run(kind, plenty, inputs(), **options).stats[:2]))) > 20  # more than there are slots
     found = [jax.jit(jax.grad(ft.partial(loss, kind, adjoint, **options)))(inputs()) for adjoint in (little, plenty)]
     close(*found, rtol=1e-11, atol=1e-12)
@@ -110,7 +110,7 @@ def test_a_batch_may_have_other_levels_than_one_member(steps, states):
 
     def end(rate):
         field, y0 = lambda t, y, rate: -rate * y, jnp.ones(3)
-        options = dict(solver=diffrax.Heun(), adjoint=sciml.Checkpointed(memory=24 * states))
+        options = dict(solver=diffrax.Heun(), adjoint=sciml.adjoints.Checkpointed(memory=24 * states))
         return jnp.sum(sciml.solve(field, y0, t0=0.0, t1=1.0, dt=1 / steps, args=rate, **options).ys)
 
     rates = jnp.linspace(0.5, 2.0, 8)
@@ -149,15 +149,15 @@ def test_jacrev_of_saved_states():
         return sciml.solve(p.model, y0, t0=0.1, t1=2.0, dt=0.05, **options).ys
 
     y0 = inputs().y0
-    reverse = jax.jit(jax.jacrev(ft.partial(saved, sciml.Checkpointed())))(y0)
-    forward = jax.jit(jax.jacfwd(ft.partial(saved, sciml.Direct())))(y0)
+    reverse = jax.jit(jax.jacrev(ft.partial(saved, sciml.adjoints.Checkpointed())))(y0)
+    forward = jax.jit(jax.jacfwd(ft.partial(saved, sciml.adjoints.Direct())))(y0)
     assert reverse.shape == (4, 2, 2)
     close(reverse, forward, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["scan", pytest.param("adaptive", marks=pytest.mark.slow)])
 def test_hessian_through_direct(kind):
-    fn = ft.partial(loss, kind, sciml.Direct())
+    fn = ft.partial(loss, kind, sciml.adjoints.Direct())
 
     def of_y0(y0):
         return fn(eqx.tree_at(lambda p: p.y0, inputs(), y0))
@@ -202,7 +202,7 @@ def test_gradient_backwards_in_time():
         )  # fmt: skip
         return jnp.sum(jnp.sin(sol.ys) * jnp.arange(1.0, 9.0).reshape(4, 2))
 
-    fn = jax.jit(ft.partial(start, adjoint=sciml.Checkpointed()))
+    fn = jax.jit(ft.partial(start, adjoint=sciml.adjoints.Checkpointed()))
     verify.check_gradient(fn, inputs(), gradient=jax.jit(jax.grad(fn))(inputs()), rtol=1e-7, atol=1e-7)
 
 

@@ -18,7 +18,7 @@ from tests.solvers.test_shard_map import mesh as mesh
 
 from ..common import cheap, close, inputs, loss, members, run
 
-REVERSIBLE = sciml.Reversible()
+REVERSIBLE = sciml.adjoints.Reversible()
 
 
 def swing(t, y, args):
@@ -38,7 +38,7 @@ def end(stiffness, y0, *, steps=200, adjoint=REVERSIBLE, **options):
 )
 def test_keeps_the_order_of_its_method(solver, order, steps):
     """The copies cancel part of the error where steps are long beside one less the coupling."""
-    exact = end(2.0, jnp.ones(2), steps=1000, adjoint=sciml.Checkpointed(), solver=diffrax.Dopri8())
+    exact = end(2.0, jnp.ones(2), steps=1000, adjoint=sciml.adjoints.Checkpointed(), solver=diffrax.Dopri8())
     errors = [jnp.max(jnp.abs(end(2.0, jnp.ones(2), steps=n, solver=solver) - exact)) for n in (steps, 2 * steps)]
     assert order - 0.2 < float(jnp.log2(errors[0] / errors[1])) < order + 1.2
 
@@ -69,7 +69,7 @@ def test_gradient_agrees_with_checkpointed():
     """To the accuracy of the methods, which differ."""
     fn = lambda p, adjoint: jnp.sum(jnp.sin(end(*p, steps=400, adjoint=adjoint)))  # noqa: E731
     p = (jnp.array(2.0), jnp.array([1.0, 0.3]))
-    close(jax.grad(fn)(p, REVERSIBLE), jax.grad(fn)(p, sciml.Checkpointed()), rtol=1e-9)
+    close(jax.grad(fn)(p, REVERSIBLE), jax.grad(fn)(p, sciml.adjoints.Checkpointed()), rtol=1e-9)
 
 
 @pytest.mark.x64
@@ -89,7 +89,7 @@ def test_gradient_of_a_pytree_state_with_a_complex_leaf():
 
 def test_memory_does_not_depend_on_the_number_of_steps():
     def temporary(steps):
-        adjoint = sciml.Reversible(coupling=1 - 1e-6)
+        adjoint = sciml.adjoints.Reversible(coupling=1 - 1e-6)
         gradient = jax.grad(lambda y0: jnp.sum(end(2.0, y0, steps=steps, adjoint=adjoint)))
         return jax.jit(gradient).lower(jnp.ones((2, 100))).compile().memory_analysis().temp_size_in_bytes
 
@@ -126,7 +126,7 @@ def test_gradient_is_nan_where_the_way_back_goes_astray():
 
     y0, rates = jnp.array([1.0, 2.0]), jnp.array([0.5, 100.0, 2.0])
     found = jax.jit(jax.vmap(jax.grad(fn), in_axes=(None, 0)))(y0, rates)
-    expected = jax.vmap(jax.grad(ft.partial(fn, adjoint=sciml.Checkpointed())), in_axes=(None, 0))(y0, rates)
+    expected = jax.vmap(jax.grad(ft.partial(fn, adjoint=sciml.adjoints.Checkpointed())), in_axes=(None, 0))(y0, rates)
     assert np.isnan(found[1]).all()
     np.testing.assert_allclose(found[::2], expected[::2], rtol=1e-6 if X64 else 1e-3)
     errors = [float(reversal_error(damped(r), y0, t0=0.0, t1=1.0, dt=0.002)) for r in rates]
@@ -149,7 +149,7 @@ def test_warns_where_the_coupling_alone_loses_the_start():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         jax.eval_shape(lambda y0: end(2.0, y0, steps=count), jnp.ones(2))  # a solve alone loses nothing
-        closer = sciml.Reversible(coupling=0.9999)
+        closer = sciml.adjoints.Reversible(coupling=0.9999)
         jax.eval_shape(jax.grad(lambda y0: jnp.sum(end(2.0, y0, steps=count, adjoint=closer))), jnp.ones(2))
 
 
@@ -177,7 +177,7 @@ def test_implicit_methods_are_refused(solver):
 @pytest.mark.parametrize("coupling", [0.0, 1.0, 2, -0.5, "0.9"])
 def test_coupling_lies_between_zero_and_one(coupling):
     with pytest.raises(Exception, match="coupling"):
-        sciml.Reversible(coupling=coupling)
+        sciml.adjoints.Reversible(coupling=coupling)
 
 
 @pytest.mark.x64

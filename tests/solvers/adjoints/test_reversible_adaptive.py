@@ -15,7 +15,7 @@ from tests.solvers.test_shard_map import mesh as mesh
 
 from ..common import cheap, close, loss, members
 
-REVERSIBLE = sciml.Reversible()
+REVERSIBLE = sciml.adjoints.Reversible()
 
 
 def swing(t, y, args):
@@ -111,7 +111,7 @@ def test_second_derivatives():
         v = jax.tree.map(jnp.ones_like, p)
         return jax.jit(lambda p: jax.jvp(jax.grad(fn), (p,), (v,))[1])(p)
 
-    close(product(REVERSIBLE), product(sciml.Checkpointed()), rtol=1e-4, atol=1e-3)
+    close(product(REVERSIBLE), product(sciml.adjoints.Checkpointed()), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from tests.solvers.test_shard_map import mesh as mesh
 
 from ..common import close
 
-REVERSIBLE = sciml.Reversible()
+REVERSIBLE = sciml.adjoints.Reversible()
 # two in one step; on the grid of steps of 0.05 a difference would see the corner between two steps
 TS = (0.36, 0.412, 0.431, 1.31, 1.97)
 
@@ -66,7 +66,7 @@ def test_saved_states_are_those_of_the_method():
         end = solve(*p[:2], None, t1=t1).ys[-1]
         np.testing.assert_allclose(sol.ys[index], end, rtol=rounding, atol=rounding)
     np.testing.assert_allclose(sol.ys[0], p[1], rtol=rounding)
-    exact = solve(*p, adjoint=sciml.Checkpointed()).ys
+    exact = solve(*p, adjoint=sciml.adjoints.Checkpointed()).ys
     np.testing.assert_allclose(sol.ys, exact, atol=1e-7 if exact.dtype == jnp.float64 else 1e-5)
     assert int(sol.stats.accepted) == 40 and int(sol.status) == 0
 
@@ -86,7 +86,12 @@ def test_saved_times_at_both_ends_are_differentiated():
 def test_memory_does_not_depend_on_the_number_of_steps():
     def temporary(steps):
         def fn(y0):
-            options = {"t1": 1.1, "dt": 1.0 / steps, "adjoint": sciml.Reversible(1 - 1e-6), "solver": diffrax.Heun()}
+            options = {
+                "t1": 1.1,
+                "dt": 1.0 / steps,
+                "adjoint": sciml.adjoints.Reversible(1 - 1e-6),
+                "solver": diffrax.Heun(),
+            }
             return jnp.sum(solve(2.0, y0, jnp.array([0.35, 0.412, 1.1]), **options).ys)
 
         return jax.jit(jax.grad(fn)).lower(jnp.ones((2, 100))).compile().memory_analysis().temp_size_in_bytes
@@ -124,7 +129,7 @@ def test_second_derivatives():
     """Forward over reverse, to the accuracy of the methods, which differ; one saved time where a step ends."""
     p, v = inputs((0.35, *TS[1:])), (jnp.array(1.0), jnp.array([0.3, -1.0]), jnp.ones(len(TS)) * 0.1)
     product = lambda adjoint: jax.jit(lambda p: jax.jvp(jax.grad(ft.partial(loss, adjoint=adjoint)), (p,), (v,))[1])(p)  # noqa: E731
-    close(product(REVERSIBLE), product(sciml.Checkpointed()), rtol=2e-5, atol=1e-4)
+    close(product(REVERSIBLE), product(sciml.adjoints.Checkpointed()), rtol=2e-5, atol=1e-4)
 
 
 def test_a_failed_member_has_the_gradient_of_what_it_reached():

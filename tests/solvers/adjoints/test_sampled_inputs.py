@@ -59,7 +59,9 @@ def differences(kind, adjoint):
 
 def _is_continuous(case, kind):
     """Fixed steps are no accurate quadrature where a control has a corner."""
-    return kind == "scan" and isinstance(case.adjoint, (sciml.Gauss, sciml.Interpolating, sciml.Backsolve))
+    return kind == "scan" and isinstance(
+        case.adjoint, (sciml.adjoints.Gauss, sciml.adjoints.Interpolating, sciml.adjoints.Backsolve)
+    )
 
 
 def _cases():
@@ -77,7 +79,7 @@ def _cases():
 def test_gradients_by_a_control_sampled_in_time(case, kind):
     """`vmap(grad)` against differences, with respect to samples and their times, and all other times."""
     found = jax.jit(jax.vmap(jax.grad(ft.partial(loss, kind, case.adjoint))))(batch())
-    method = case.adjoint if isinstance(case.adjoint, sciml.Reversible) else sciml.Checkpointed()
+    method = case.adjoint if isinstance(case.adjoint, sciml.adjoints.Reversible) else sciml.adjoints.Checkpointed()
     error = (
         1e-8 if kind == "scan" else 1e-5
     )  # errors of 1e-10 over a step of 1e-4, larger where the control has a corner

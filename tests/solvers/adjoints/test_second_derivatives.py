@@ -25,9 +25,9 @@ LOOPS = {
 slow = pytest.mark.slow
 each_loop = pytest.mark.parametrize("loop", [x if x in ("scan",) else pytest.param(x, marks=slow) for x in LOOPS])
 ADJOINTS = {
-    "checkpointed": sciml.Checkpointed(),
-    "little_memory": sciml.Checkpointed(memory=1),
-    "forward": sciml.Forward(),
+    "checkpointed": sciml.adjoints.Checkpointed(),
+    "little_memory": sciml.adjoints.Checkpointed(memory=1),
+    "forward": sciml.adjoints.Forward(),
 }
 X = jnp.array([2.0, 1.0, 0.3])
 V = jnp.array([0.3, -1.0, 0.5])
@@ -46,7 +46,7 @@ def fn(loop, adjoint, x, **options):
 @ft.cache
 def reference(loop):
     """Forward mode twice through plain loops."""
-    return jax.jit(jax.jacfwd(jax.jacfwd(ft.partial(fn, loop, sciml.Direct()))))(X)
+    return jax.jit(jax.jacfwd(jax.jacfwd(ft.partial(fn, loop, sciml.adjoints.Direct()))))(X)
 
 
 @each_loop
@@ -60,8 +60,8 @@ def test_hessian(name, loop):
 
 
 def test_hessian_of_a_reversible_solve():
-    found = jax.jit(jax.hessian(ft.partial(fn, "scan", sciml.Reversible())))(X)
-    gradient = jax.jit(jax.grad(ft.partial(fn, "scan", sciml.Reversible())))
+    found = jax.jit(jax.hessian(ft.partial(fn, "scan", sciml.adjoints.Reversible())))(X)
+    gradient = jax.jit(jax.grad(ft.partial(fn, "scan", sciml.adjoints.Reversible())))
     step = 1e-5
     rows = [(gradient(X.at[i].add(step)) - gradient(X.at[i].add(-step))) / (2 * step) for i in range(3)]
     np.testing.assert_allclose(found, np.stack(rows), rtol=1e-6, atol=1e-8)
@@ -71,7 +71,7 @@ def test_hessian_of_a_reversible_solve():
 def test_product_agrees_with_differences_of_the_gradient(loop):
     """With tight tolerances what the chosen steps do to differences is small."""
     tight = {"rtol": 1e-10, "atol": 1e-10, "solver": diffrax.Tsit5()} if loop != "scan" else {}
-    gradient = jax.jit(jax.grad(ft.partial(fn, loop, sciml.Checkpointed(), **tight)))
+    gradient = jax.jit(jax.grad(ft.partial(fn, loop, sciml.adjoints.Checkpointed(), **tight)))
     product = jax.jit(lambda x, v: jax.jvp(gradient, (x,), (v,))[1])(X, V)
     step = 1e-4
     np.testing.assert_allclose(
@@ -82,7 +82,7 @@ def test_product_agrees_with_differences_of_the_gradient(loop):
 @pytest.mark.parametrize("loop", ["scan", pytest.param("adaptive_saves", marks=slow)])
 def test_members(loop):
     xs = jnp.stack([X, 1.1 * X, 0.9 * X])
-    f = ft.partial(fn, loop, sciml.Checkpointed())
+    f = ft.partial(fn, loop, sciml.adjoints.Checkpointed())
     each = jax.jit(jax.hessian(f))
     expected = np.stack([each(x) for x in xs])
     np.testing.assert_allclose(jax.jit(jax.vmap(jax.hessian(f)))(xs), expected, rtol=1e-6, atol=1e-7)
@@ -101,14 +101,14 @@ def test_hessian_through_a_scan_of_solves(loop):
     def cycles(adjoint, x):
         return jnp.sum(jax.lax.scan(lambda x, _: (x + 0.1 * fn(loop, adjoint, x), None), x, None, length=2)[0] ** 2)
 
-    found = jax.jit(jax.hessian(ft.partial(cycles, sciml.Checkpointed())))(X)
-    expected = jax.jit(jax.jacfwd(jax.jacfwd(ft.partial(cycles, sciml.Direct()))))(X)
+    found = jax.jit(jax.hessian(ft.partial(cycles, sciml.adjoints.Checkpointed())))(X)
+    expected = jax.jit(jax.jacfwd(jax.jacfwd(ft.partial(cycles, sciml.adjoints.Direct()))))(X)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_tangents_share_one_solve():
     """The loop of a Hessian of one member carries one primal, whatever the number of tangents."""
-    f = ft.partial(fn, "scan", sciml.Checkpointed())
+    f = ft.partial(fn, "scan", sciml.adjoints.Checkpointed())
     programs = (jax.hessian(f), lambda x: jax.jvp(jax.grad(f), (x,), (V,))[1])
     counts = [waves(jax.make_jaxpr(program)(X).jaxpr) for program in programs]
     assert counts[0] < 2 * counts[1]
@@ -134,6 +134,6 @@ def test_reverse_over_reverse_is_refused(name):
 
 def test_inside_shard_map(mesh):  # noqa: F811
     xs = jnp.stack([X * (1 + 0.05 * i) for i in range(8)])
-    f = jax.vmap(lambda x: jax.jvp(jax.grad(ft.partial(fn, "scan", sciml.Checkpointed())), (x,), (V,))[1])
+    f = jax.vmap(lambda x: jax.jvp(jax.grad(ft.partial(fn, "scan", sciml.adjoints.Checkpointed())), (x,), (V,))[1])
     sharded = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("members"), out_specs=P("members")))
     np.testing.assert_allclose(sharded(xs), jax.jit(f)(xs), rtol=1e-9)

@@ -14,10 +14,10 @@ COUNT = 6
 KINDS = {
     "fixed": dict(dt=0.1),
     "shorter last step": dict(dt=0.15),
-    "two levels": dict(dt=0.1, adjoint=sciml.Checkpointed(levels=2)),
+    "two levels": dict(dt=0.1, adjoint=sciml.adjoints.Checkpointed(levels=2)),
     "adaptive": dict(rtol=1e-8, atol=1e-8),
     "saved times": dict(rtol=1e-8, atol=1e-8, saveat=np.array([0.3, 0.7, 1.0])),
-    "reversible": dict(dt=0.1, adjoint=sciml.Reversible()),
+    "reversible": dict(dt=0.1, adjoint=sciml.adjoints.Reversible()),
     "Rosenbrock": dict(dt=0.25, solver=sciml.solvers.Rosenbrock23()),
 }
 MARKS = {kind: (pytest.mark.slow, pytest.mark.x64) for kind in KINDS} | {"fixed": (), "saved times": pytest.mark.x64}

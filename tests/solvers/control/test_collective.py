@@ -49,14 +49,18 @@ CASES = {
 def options(domain, name):
     found = CASES[name]
     if name == "controller":
-        found = dict(found, controller=diffrax.PIDController(rtol=1e-4, atol=1e-6, pcoeff=0.2, norm=domain.rms))
+        found = dict(
+            found, stepsize_controller=diffrax.PIDController(rtol=1e-4, atol=1e-6, pcoeff=0.2, norm=domain.rms)
+        )
     return found
 
 
 QUICK = [name if name == "adaptive" else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 
 
-@pytest.mark.parametrize("adjoint", [sciml.Checkpointed(), pytest.param(sciml.Direct(), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "adjoint", [sciml.adjoints.Checkpointed(), pytest.param(sciml.adjoints.Direct(), marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("name", QUICK)
 def test_same_steps_as_one_device(domain, name, adjoint):
     """What is returned as one number is proved to be one: the loop iterates equally often everywhere."""
@@ -90,7 +94,7 @@ def test_gradient(domain, name):
 @pytest.mark.slow
 def test_forward_mode(domain):
     def end(split, rate):
-        fn = ft.partial(run, domain, dict(CASES["adaptive"], adjoint=sciml.Direct()))
+        fn = ft.partial(run, domain, dict(CASES["adaptive"], adjoint=sciml.adjoints.Direct()))
         return (domain.run(fn, start(), rate) if split else fn(start(), rate))[0]
 
     found, expected = (jax.jit(jax.jacfwd(ft.partial(end, s)))(RATE) * RATE for s in (True, False))
@@ -132,12 +136,12 @@ def test_refusals(domain):
 
     with pytest.raises(ValueError, match=r"sends messages along the mesh axes \['x', 'y'\].*norm=domain.rms"):
         domain.run(solve(), start())
-    with pytest.raises(ValueError, match=r"`adjoint=sciml.Gauss\(\)` does not run on a state that is split"):
-        domain.run(solve(norm=domain.rms, adjoint=sciml.Gauss()), start())
+    with pytest.raises(ValueError, match=r"`adjoint=sciml.adjoints.Gauss\(\)` does not run on a state that is split"):
+        domain.run(solve(norm=domain.rms, adjoint=sciml.adjoints.Gauss()), start())
 
     controller = diffrax.PIDController(rtol=1e-4, atol=1e-6, norm=domain.rms)
-    with pytest.raises(ValueError, match="either as `norm` or in `controller`"):
-        solve(norm=domain.rms, controller=controller)(start())
+    with pytest.raises(ValueError, match="either as `norm` or in `stepsize_controller`"):
+        solve(norm=domain.rms, stepsize_controller=controller)(start())
 
 
 def test_norms_on_one_device():
@@ -158,7 +162,7 @@ def test_norms_on_one_device():
     peer = diffrax.diffeqsolve(
         term, diffrax.Tsit5(), 0.0, 6.0, 0.1, jnp.array([1.0, 0.0]), stepsize_controller=controller
     )
-    ours = sciml.solve(field, jnp.array([1.0, 0.0]), t0=0.0, t1=6.0, dt=0.1, controller=controller)
+    ours = sciml.solve(field, jnp.array([1.0, 0.0]), t0=0.0, t1=6.0, dt=0.1, stepsize_controller=controller)
     assert int(ours.stats.accepted) == int(peer.stats["num_accepted_steps"])
     np.testing.assert_allclose(ours.ys[-1], peer.ys[-1], rtol=1e-5)
     with pytest.raises(TypeError, match="`norm` must be hashable"):

@@ -38,7 +38,7 @@ def exact():
     ids=str,
 )
 def test_controllers_meet_the_tolerance(options, exact):
-    sol = solve(controller=diffrax.PIDController(rtol=1e-6, atol=1e-8, **options))
+    sol = solve(stepsize_controller=diffrax.PIDController(rtol=1e-6, atol=1e-8, **options))
     np.testing.assert_allclose(sol.ys, exact, rtol=1e-5)
     if "dtmax" in options:
         assert int(sol.stats.accepted) >= (4.0 - 0.1) / 0.05
@@ -48,11 +48,11 @@ def test_controllers_meet_the_tolerance(options, exact):
 
 def test_other_norms(exact):
     controller = diffrax.PIDController(rtol=1e-6, atol=1e-8, norm=lambda y: jnp.max(jnp.abs(y)))
-    np.testing.assert_allclose(solve(controller=controller).ys, exact, rtol=1e-5)
+    np.testing.assert_allclose(solve(stepsize_controller=controller).ys, exact, rtol=1e-5)
 
 
 def test_constant_step_size_is_fixed_steps():
-    fixed, through = solve(dt=0.1), solve(dt=0.1, controller=diffrax.ConstantStepSize())
+    fixed, through = solve(dt=0.1), solve(dt=0.1, stepsize_controller=diffrax.ConstantStepSize())
     np.testing.assert_array_equal(fixed.ys, through.ys)
 
 
@@ -93,10 +93,10 @@ def test_tolerances_may_be_traced_and_batched(exact):
 
 
 def test_first_step_may_be_given():
-    given, chosen = solve(rtol=1e-6, dt=1e-5), solve(rtol=1e-6)
+    given, chosen = solve(rtol=1e-6, dt0=1e-5), solve(rtol=1e-6)
     np.testing.assert_allclose(given.ys, chosen.ys, rtol=1e-5)
     assert int(given.stats.accepted) > int(chosen.stats.accepted)
-    large = solve(rtol=1e-6, dt=100.0)
+    large = solve(rtol=1e-6, dt0=100.0)
     np.testing.assert_allclose(large.ys, chosen.ys, rtol=1e-5)
     assert int(large.stats.rejected) >= 1
 

@@ -12,11 +12,11 @@ from sciml.solvers.integrate._batching import pad_against_aliasing, pad_to_vecto
 
 COUNT = 25  # gets 26 lanes
 ADJOINTS = {
-    "checkpointed": sciml.Checkpointed(),
-    "levels": sciml.Checkpointed(levels=2),
-    "forward": sciml.Forward(),
-    "reversible": sciml.Reversible(),
-    "gauss": sciml.Gauss(),
+    "checkpointed": sciml.adjoints.Checkpointed(),
+    "levels": sciml.adjoints.Checkpointed(levels=2),
+    "forward": sciml.adjoints.Forward(),
+    "reversible": sciml.adjoints.Reversible(),
+    "gauss": sciml.adjoints.Gauss(),
 }
 OPTIONS = {
     "fixed": dict(dt=0.05),
@@ -104,7 +104,7 @@ def test_gradients(adjoint):
 
 
 def test_forward_mode():
-    fn = lambda rate: jax.jvp(lambda r: solve(r, adjoint=sciml.Direct(), dt=0.05).ys, (rate,), (1.0,))  # noqa: E731
+    fn = lambda rate: jax.jvp(lambda r: solve(r, adjoint=sciml.adjoints.Direct(), dt=0.05).ys, (rate,), (1.0,))  # noqa: E731
     agree(jax.jit(jax.vmap(fn))(rates()), parts(fn, rates()))
 
 

@@ -131,8 +131,8 @@ def test_forward_mode_and_gradients():
         return jnp.sum(jax.vmap(lambda y0, rate: solve(y0, scale * rate, adjoint=adjoint).ys)(starts(), rates()) ** 2)
 
     one = jnp.ones(())
-    _, forward = jax.jit(lambda x: jax.jvp(lambda s: end(s, sciml.Direct()), (x,), (x,)))(one)
-    reverse = jax.jit(jax.grad(lambda s: end(s, sciml.Checkpointed())))(one)
+    _, forward = jax.jit(lambda x: jax.jvp(lambda s: end(s, sciml.adjoints.Direct()), (x,), (x,)))(one)
+    reverse = jax.jit(jax.grad(lambda s: end(s, sciml.adjoints.Checkpointed())))(one)
     np.testing.assert_allclose(forward, reverse, rtol=rounding())
 
 

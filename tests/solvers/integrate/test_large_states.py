@@ -25,9 +25,9 @@ each_loop = pytest.mark.parametrize(
     "loop", ["scan", *(pytest.param(k, marks=pytest.mark.slow) for k in ("tail_saves", "adaptive")), "adaptive_saves"]
 )
 ADJOINTS = {
-    "checkpointed": sciml.Checkpointed(),
-    "few": sciml.Checkpointed(memory=10**6),
-    "interpolating": sciml.Interpolating(),
+    "checkpointed": sciml.adjoints.Checkpointed(),
+    "few": sciml.adjoints.Checkpointed(memory=10**6),
+    "interpolating": sciml.adjoints.Interpolating(),
 }
 
 
@@ -137,7 +137,7 @@ def test_records_of_all_members_share_the_memory():
     """What members keep adds up, and stays within what `Checkpointed` may take for all of them."""
 
     def loss(rates):
-        options = dict(dt=0.02 / 400, adjoint=sciml.Checkpointed(memory=2**22))
+        options = dict(dt=0.02 / 400, adjoint=sciml.adjoints.Checkpointed(memory=2**22))
         return jnp.sum(jax.vmap(lambda rate: run(rate, "scan", **options).ys)(rates))
 
     planned = jax.jit(jax.grad(loss)).lower(jnp.ones(8)).compile().memory_analysis()

@@ -121,7 +121,7 @@ def test_batches_and_gradients_equal_single_solves(field, options):
         ys = sciml.solve(field, y0, t0=0.0, t1=1.0, args=k, adjoint=adjoint, throw=False, **HEUN, **options).ys
         return jnp.sum(jnp.sin(ys)), ys
 
-    lanes, plain = (ft.partial(loss, adjoint) for adjoint in (sciml.Checkpointed(), sciml.Direct()))
+    lanes, plain = (ft.partial(loss, adjoint) for adjoint in (sciml.adjoints.Checkpointed(), sciml.adjoints.Direct()))
     one = jax.jit(lambda k, y0: (plain(k, y0)[1], jax.jacfwd(lambda *p: plain(*p)[0], argnums=(0, 1))(k, y0)))
     if field in FORWARD_ONLY:
         found = jax.jit(jax.vmap(lambda k, y0: lanes(k, y0)[1]))(RATES, STATES), ()

@@ -20,7 +20,7 @@ def gradient(segments, saveat=None):
     """Returns the gradient by initial state, parameters and end time, and the numbers of attempted steps."""
 
     def loss(y0, args, t1):
-        adjoint = sciml.Checkpointed(segments=segments)
+        adjoint = sciml.adjoints.Checkpointed(segments=segments)
         options = {} if saveat is None else {"saveat": saveat * t1}
         sol = sciml.solve(
             van_der_pol, y0, args=args, t0=0.0, t1=t1, rtol=rtol(), atol=1e-2 * rtol(), adjoint=adjoint, **options
@@ -83,7 +83,7 @@ def test_many_saved_times_in_single_precision(members):
             def field(t, y, args):
                 return jnp.stack([y[1], -args[0] * y[0] - args[1] * y[1] + args[2] * jnp.sin(3 * t)])
 
-            adjoint, y0 = sciml.Checkpointed(segments=segments), jnp.array([1.0, 0.3], jnp.float32)
+            adjoint, y0 = sciml.adjoints.Checkpointed(segments=segments), jnp.array([1.0, 0.3], jnp.float32)
             saveat = jnp.linspace(0.0, 30.0, 161)
             sol = sciml.solve(field, y0, t0=0.0, t1=30.0, args=args, rtol=1e-4, saveat=saveat, adjoint=adjoint)
             return jnp.mean(jnp.sin(sol.ys)), sol.stats.accepted + sol.stats.rejected

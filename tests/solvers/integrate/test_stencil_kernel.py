@@ -130,7 +130,7 @@ def test_the_gradient_of_steps_by_a_kernel(name, launched):
 @pytest.mark.x64
 def test_all_derivatives_go_through():
     """By the steps that XLA runs: forward mode, forward over reverse, and reverse mode of a loop as it is."""
-    direct, model, y0 = end("diffusion", adjoint=sciml.Direct())
+    direct, model, y0 = end("diffusion", adjoint=sciml.adjoints.Direct())
     replayed, _, _ = end("diffusion")
 
     def loss(run):
@@ -224,7 +224,7 @@ def test_a_failed_run_says_how_far_it_came():
 REFUSED = [
     ("are chosen by the error", dict(solver=diffrax.Tsit5(), rtol=1e-4)),
     ("Runge and Kutta", dict(dt=0.1)),
-    ("Reversible", dict(dt=0.1, solver=diffrax.Heun(), adjoint=sciml.Reversible())),
+    ("Reversible", dict(dt=0.1, solver=diffrax.Heun(), adjoint=sciml.adjoints.Reversible())),
     ("diffrax runs it", dict(dt=0.1, solver=diffrax.ImplicitEuler())),
     ("between steps", dict(dt=0.1, solver=diffrax.Heun(), saveat=[0.05])),
 ]

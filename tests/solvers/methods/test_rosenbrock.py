@@ -154,7 +154,7 @@ def test_e5():
     """Later, y2 and y3 are what cancellation leaves of y2 - y3 - y4 = 0, and the published values have three digits."""
     y0 = jnp.array([1.76e-3, 0.0, 0.0, 0.0])
     ts = jnp.array([1e5, 1e7])
-    sol = sciml.solve(e5, y0, t0=0.0, t1=1e7, saveat=ts, rtol=1e-8, atol=1e-24, dt=1e-3, solver=Rodas5P())
+    sol = sciml.solve(e5, y0, t0=0.0, t1=1e7, saveat=ts, rtol=1e-8, atol=1e-24, dt0=1e-3, solver=Rodas5P())
     expected = [[7.4813208224e-6, 2.373478156121e-12, 2.212358668959e-12]]
     expected += [[4.715033363e-10, 1.818889586081e-14, 1.818881237678e-14]]
     np.testing.assert_allclose(sol.ys[:, :3], expected, rtol=1e-6)
@@ -341,9 +341,9 @@ def test_gradient_agrees_with_finite_differences_and_forward_mode(solver, saveat
         return jnp.sum(jnp.sin(ys * jnp.arange(1.0, ys.size + 1).reshape(ys.shape)))
 
     x = {"y0": jnp.array([1.0, 0.3, 0.6]), "p": jnp.array([2.0, 3.0, 0.7]), "t0": jnp.array(0.1)}
-    reverse = jax.jit(jax.grad(ft.partial(loss, adjoint=sciml.Checkpointed())))(x)
-    close(reverse, jax.jit(jax.jacfwd(ft.partial(loss, adjoint=sciml.Direct())))(x), rtol=1e-11, atol=1e-12)
-    fn = jax.jit(ft.partial(loss, adjoint=sciml.Checkpointed()))
+    reverse = jax.jit(jax.grad(ft.partial(loss, adjoint=sciml.adjoints.Checkpointed())))(x)
+    close(reverse, jax.jit(jax.jacfwd(ft.partial(loss, adjoint=sciml.adjoints.Direct())))(x), rtol=1e-11, atol=1e-12)
+    fn = jax.jit(ft.partial(loss, adjoint=sciml.adjoints.Checkpointed()))
     # central differences themselves are good to 1e-9 of the gradient's size
     close(reverse, verify.finite_difference_gradient(fn, x), rtol=1e-8, atol=2e-8)
 
@@ -364,8 +364,10 @@ def test_gradient_through_the_consistent_start():
         ).ys[0, 1]
 
     p = jnp.array(1.0)  # z = 1, and 3 z^2 z' + z + p z' = 0
-    np.testing.assert_allclose(jax.grad(ft.partial(start, adjoint=sciml.Checkpointed()))(p), -1 / 4, rtol=1e-12)
-    second = jax.jacfwd(jax.jacfwd(ft.partial(start, adjoint=sciml.Direct())))(p)
+    np.testing.assert_allclose(
+        jax.grad(ft.partial(start, adjoint=sciml.adjoints.Checkpointed()))(p), -1 / 4, rtol=1e-12
+    )
+    second = jax.jacfwd(jax.jacfwd(ft.partial(start, adjoint=sciml.adjoints.Direct())))(p)
     np.testing.assert_allclose(second, -(6 / 16 - 2 / 4) / 4, rtol=1e-10)
 
 
@@ -504,7 +506,7 @@ def test_states_too_large_to_write_out(mass):
     close(jax.vmap(end)(rates)[1], end(rates[1]), rtol=1e-9)
     loss = lambda rate, adjoint=None: jnp.sum(jnp.sin(3 * end(rate, adjoint)))  # noqa: E731
     reverse = jax.jit(jax.vmap(jax.grad(loss)))(rates)
-    forward = jax.jit(jax.jacfwd(ft.partial(loss, adjoint=sciml.Direct())))(rates[1])
+    forward = jax.jit(jax.jacfwd(ft.partial(loss, adjoint=sciml.adjoints.Direct())))(rates[1])
     np.testing.assert_allclose(reverse[1], forward, rtol=1e-5)
 
 

@@ -93,7 +93,7 @@ def test_gradient_agrees_with_forward_mode_and_finite_differences(case, kind):
     x = {"rate": jnp.asarray(RATE), "y0": case.state(float)}
     both = jax.jit(jax.value_and_grad(loss))
     reverse = both(x)[1]
-    close(reverse, forward_gradient(ft.partial(loss, adjoint=sciml.Direct()), x), rtol=1e-9, atol=1e-10)
+    close(reverse, forward_gradient(ft.partial(loss, adjoint=sciml.adjoints.Direct()), x), rtol=1e-9, atol=1e-10)
     # A neighbouring parameter chooses other steps, and of stabilised methods other numbers of stages.
     atol = 2e-8 if kind != "adaptive" else 2e-6 if case.structure else 5e-5
     close(reverse, verify.finite_difference_gradient(lambda x: both(x)[0], x), rtol=1e-6, atol=atol)
@@ -190,15 +190,15 @@ def test_symmetric_methods_are_differentiated_by_running_back(solver):
     case = next(c for c in CASES if c.solver is solver)
     loss = lambda rate, adjoint: jnp.sum(jnp.sin(end(case, rate, t1=5.0, dt=0.03, adjoint=adjoint)))  # noqa: E731
     for rates, map_ in ((jnp.asarray(RATE), lambda f: f), (jnp.array([0.7, 1.3]), jax.vmap)):
-        back = jax.jit(map_(jax.grad(ft.partial(loss, adjoint=sciml.Reversible()))))(rates)
-        close(back, jax.jit(map_(jax.grad(ft.partial(loss, adjoint=sciml.Checkpointed()))))(rates), rtol=1e-9)
+        back = jax.jit(map_(jax.grad(ft.partial(loss, adjoint=sciml.adjoints.Reversible()))))(rates)
+        close(back, jax.jit(map_(jax.grad(ft.partial(loss, adjoint=sciml.adjoints.Checkpointed()))))(rates), rtol=1e-9)
 
 
 @pytest.mark.x64
 def test_continuous_adjoints_and_structure_are_refused_together():
     case = next(c for c in CASES if c.solver is sciml.solvers.ETDRK4)
     with pytest.raises(TypeError, match="has not the structure"):
-        end(case, RATE, dt=0.5, adjoint=sciml.Gauss())
+        end(case, RATE, dt=0.5, adjoint=sciml.adjoints.Gauss())
 
 
 @pytest.mark.x64

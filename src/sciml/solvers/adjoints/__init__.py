@@ -1,6 +1,6 @@
 """How a solution is differentiated: an adjoint is an argument of `solve`.
 
-- `AbstractAdjoint`: the interface, a loop run so that it can be differentiated.
+- `AbstractAdjoint`: the interface, a loop run so that it can be differentiated; `AbstractLoop` is what it is given.
 - `Checkpointed`: reverse mode by running the accepted steps again; the rule stands in `_discrete_rule`.
 - `Direct`: plain loops, open to forward mode.
 - `Forward`: sensitivities alongside the solve, for few parameters.
@@ -10,6 +10,7 @@
 - `Implicit`: steady states, by one linear solve.
 """
 
+from ..integrate._abstract import AbstractLoop as AbstractLoop
 from ._abstract import AbstractAdjoint as AbstractAdjoint
 from ._checkpointed import Checkpointed as Checkpointed
 from ._direct import Direct as Direct

@@ -16,7 +16,7 @@ from ._abstract import AbstractAdjoint
 
 _MESSAGE = (
     "reverse mode (`jax.grad`, `jax.jacrev`) does not go through `adjoint=Direct()` with error control, saved times or "
-    "a traced end, where JAX differentiates a loop of unknown length: use `adjoint=sciml.Checkpointed()`, or forward "
+    "a traced end, where JAX differentiates a loop of unknown length: use `adjoint=sciml.adjoints.Checkpointed()`, or forward "
     "mode (`jax.jacfwd`, `jax.jvp`)."
 )
 
@@ -38,7 +38,7 @@ class Direct(AbstractAdjoint):
 
         def end(rate):
             field = lambda t, y, args: -rate * y
-            return sciml.solve(field, jnp.ones(()), t0=0.0, t1=1.0, dt=0.01, adjoint=sciml.Direct()).ys[-1]
+            return sciml.solve(field, jnp.ones(()), t0=0.0, t1=1.0, dt=0.01, adjoint=sciml.adjoints.Direct()).ys[-1]
 
         second = jax.hessian(end)(jnp.array(2.0))
         assert abs(float(second) - 0.1353353) < 1e-4

@@ -363,11 +363,11 @@ def without_unreached(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Ar
 
 IN_FORWARD_MODE = (
     "forward mode (`jax.jvp`, `jax.jacfwd`) does not go through this `adjoint`, which has a rule of reverse mode, as "
-    "`sciml.Checkpointed()`, the default, has: use `adjoint=sciml.Direct()`, or `sciml.Forward()` for many members."
+    "`sciml.adjoints.Checkpointed()`, the default, has: use `adjoint=sciml.adjoints.Direct()`, or `sciml.adjoints.Forward()` for many members."
 )
 
 REVERSE_TWICE = (
-    "A gradient through an `adjoint` with a rule of reverse mode, as `sciml.Checkpointed()`, the default, has, cannot "
+    "A gradient through an `adjoint` with a rule of reverse mode, as `sciml.adjoints.Checkpointed()`, the default, has, cannot "
     "be differentiated in reverse mode again, but in forward mode it can: take `jax.jacfwd(jax.grad(f))` or "
     "`jax.hessian(f)`, and `jax.jvp(jax.grad(f), (x,), (v,))` for a product with a vector."
 )

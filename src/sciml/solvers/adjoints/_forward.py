@@ -39,7 +39,7 @@ class Forward(AbstractAdjoint):
 
         def end(rate):
             field = lambda t, y, args: -rate * y
-            return sciml.solve(field, jnp.ones(()), t0=0.0, t1=1.0, rtol=1e-5, adjoint=sciml.Forward()).ys[-1]
+            return sciml.solve(field, jnp.ones(()), t0=0.0, t1=1.0, rtol=1e-5, adjoint=sciml.adjoints.Forward()).ys[-1]
 
         rate = jnp.array(2.0)
         assert abs(float(jax.grad(end)(rate)) + 0.1353353) < 1e-3

@@ -54,7 +54,7 @@ def run(loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool, limit: 
         if total > limit:
             raise ValueError(
                 f"`adjoint=Forward()` carries a column for each number by which the solution is differentiated, "
-                f"and these are {total}, more than `limit`={limit}. Use `sciml.Checkpointed()` for so many."
+                f"and these are {total}, more than `limit`={limit}. Use `sciml.adjoints.Checkpointed()` for so many."
             )
         sloped = times and any(s and g for s, g in zip(setting.is_saves, given))
         columns = batched(_Columns(setting, moved, sloped).run)
@@ -200,7 +200,7 @@ class _Columns(NamedTuple):
 
 
 _REVERSE_TWICE = (
-    "A gradient through `adjoint=sciml.Forward()` cannot be differentiated in reverse mode again, but in forward mode "
+    "A gradient through `adjoint=sciml.adjoints.Forward()` cannot be differentiated in reverse mode again, but in forward mode "
     "it can: take `jax.hessian(f)` or `jax.jacfwd(jax.grad(f))`."
 )
 

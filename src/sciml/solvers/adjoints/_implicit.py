@@ -48,7 +48,7 @@ class Implicit(AbstractAdjoint):
 
         def level(rate):
             tank = lambda t, y, args: 1.0 - rate * y
-            return sciml.solve(tank, jnp.zeros(()), t0=0.0, t1=40.0, adjoint=sciml.Implicit()).ys[-1]
+            return sciml.solve(tank, jnp.zeros(()), t0=0.0, t1=40.0, adjoint=sciml.adjoints.Implicit()).ys[-1]
 
         assert abs(float(jax.grad(level)(jnp.array(0.5))) + 4.0) < 1e-2  # the level is 1 / rate
         ```
@@ -62,7 +62,7 @@ class Implicit(AbstractAdjoint):
         if operands.saves is not None:
             raise ValueError(
                 "`adjoint=Implicit()` differentiates the steady state at the end and no other: leave out `saveat`, or "
-                "use `sciml.Checkpointed()`."
+                "use `sciml.adjoints.Checkpointed()`."
             )
         if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(y0)):
             raise TypeError(

@@ -89,7 +89,7 @@ def check_adjoint(adjoint: Any) -> None:
         name = type(adjoint).__name__
         raise ValueError(
             f"`adjoint=sciml.{name}()` does not run on a state that is split over devices (`norm` combines them): use "
-            "`sciml.Checkpointed()`, or `sciml.Direct()` for forward mode."
+            "`sciml.adjoints.Checkpointed()`, or `sciml.adjoints.Direct()` for forward mode."
         )
 
 

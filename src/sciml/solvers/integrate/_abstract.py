@@ -38,6 +38,19 @@ class AbstractLoop(eqx.Module):
         max_steps: The limit on the attempted steps of a member.
         impl: What runs many members: XLA, or the kernel that was asked for.
         transposable: Whether JAX's own reverse mode goes through `forward`.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        class Counting(sciml.adjoints.AbstractAdjoint):
+            def run(self, loop, y0, operands, differentiate_times):
+                print("fixed steps:", loop.fixed, "of order", loop.integrator.stepper.order)
+                return sciml.adjoints.Direct().run(loop, y0, operands, differentiate_times)
+
+        sciml.solve(lambda t, y, args: -y, jnp.ones(()), t0=0.0, t1=1.0, dt=0.25, adjoint=Counting())
+        ```
     """
 
     integrator: eqx.AbstractVar[Integrator]

@@ -23,6 +23,15 @@ class Step(NamedTuple):
         memory: What the next step reuses.
         solvable: Whether the step's linear system had a solution; None where it had no system to solve.
         measured: Error and state as the tolerances measure them, where that is not in the loop's own variables.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        y, slope, h = jnp.ones(2), -jnp.ones(2), 0.1
+        assert sciml.solvers.Step(y + h * slope).error is None
+        ```
     """
 
     y1: Y

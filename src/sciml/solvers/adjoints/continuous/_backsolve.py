@@ -48,7 +48,7 @@ class Backsolve(AbstractAdjoint):
 
         def end(rate):
             field = lambda t, y, args: -rate * y
-            return sciml.solve(field, jnp.ones(()), t0=0.0, t1=1.0, adjoint=sciml.Backsolve()).ys[-1]
+            return sciml.solve(field, jnp.ones(()), t0=0.0, t1=1.0, adjoint=sciml.adjoints.Backsolve()).ys[-1]
 
         assert abs(float(jax.grad(end)(jnp.array(2.0))) + 0.1353353) < 1e-3
         ```
@@ -64,4 +64,6 @@ class Backsolve(AbstractAdjoint):
     def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
         variant = Variant(state=True, parameters=True)
-        return _rule.run(loop, y0, operands, differentiate_times, variant, self.rtol, self.atol, 1, "sciml.Backsolve")
+        return _rule.run(
+            loop, y0, operands, differentiate_times, variant, self.rtol, self.atol, 1, "sciml.adjoints.Backsolve"
+        )

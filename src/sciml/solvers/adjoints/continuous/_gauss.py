@@ -58,7 +58,7 @@ class Gauss(AbstractAdjoint):
 
         def end(rate):
             field = lambda t, y, args: -rate * y
-            return sciml.solve(field, jnp.ones(()), t0=0.0, t1=1.0, adjoint=sciml.Gauss()).ys[-1]
+            return sciml.solve(field, jnp.ones(()), t0=0.0, t1=1.0, adjoint=sciml.adjoints.Gauss()).ys[-1]
 
         assert abs(float(jax.grad(end)(jnp.array(2.0))) + 0.1353353) < 1e-3
         ```
@@ -76,5 +76,5 @@ class Gauss(AbstractAdjoint):
     def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
         variant = Variant(state=False, parameters=False)
-        options = (self.rtol, self.atol, self.memory, "sciml.Gauss")
+        options = (self.rtol, self.atol, self.memory, "sciml.adjoints.Gauss")
         return _rule.run(loop, y0, operands, differentiate_times, variant, *options)

@@ -48,7 +48,7 @@ class Interpolating(AbstractAdjoint):
 
         def end(rate):
             field = lambda t, y, args: -rate * y
-            return sciml.solve(field, jnp.ones(()), t0=0.0, t1=1.0, adjoint=sciml.Interpolating()).ys[-1]
+            return sciml.solve(field, jnp.ones(()), t0=0.0, t1=1.0, adjoint=sciml.adjoints.Interpolating()).ys[-1]
 
         assert abs(float(jax.grad(end)(jnp.array(2.0))) + 0.1353353) < 1e-3
         ```
@@ -66,5 +66,5 @@ class Interpolating(AbstractAdjoint):
     def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
         variant = Variant(state=False, parameters=True)
-        options = (self.rtol, self.atol, self.memory, "sciml.Interpolating")
+        options = (self.rtol, self.atol, self.memory, "sciml.adjoints.Interpolating")
         return _rule.run(loop, y0, operands, differentiate_times, variant, *options)

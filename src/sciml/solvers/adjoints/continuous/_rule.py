@@ -143,18 +143,18 @@ def _check(integrator: Integrator, operands: Operands, variant: Variant, rtol: A
     if isinstance(integrator.field, SplitField):
         raise TypeError(
             f"`adjoint={name}()` integrates an adjoint equation, which has not the structure that the solver needs. "
-            "Take `adjoint=sciml.Checkpointed()`, or a Runge-Kutta method."
+            "Take `adjoint=sciml.adjoints.Checkpointed()`, or a Runge-Kutta method."
         )
     if not isinstance(integrator.stepper, Rosenbrock):
         return
     if integrator.stepper.mass is not None:
         raise ValueError(
             f"`adjoint={name}()` does not know the adjoint equation of a mass matrix, which the solver has. "
-            "Take `adjoint=sciml.Checkpointed()`."
+            "Take `adjoint=sciml.adjoints.Checkpointed()`."
         )
     moved = [x for x in operands.field if jnp.iscomplexobj(x)]
     if variant.parameters and moved:
         raise ValueError(
             f"`adjoint={name}()` integrates the cotangents of the parameters, which Rosenbrock methods cannot where "
-            "these are complex. Take `adjoint=sciml.Gauss()`, or hold their real and imaginary parts."
+            "these are complex. Take `adjoint=sciml.adjoints.Gauss()`, or hold their real and imaginary parts."
         )

@@ -74,8 +74,8 @@ class Reversible(AbstractAdjoint):
             swing = lambda t, y, args: jnp.stack([y[1], -stiffness * jnp.sin(y[0])])
             return sciml.solve(swing, jnp.array([1.0, 0.0]), t0=0.0, t1=5.0, dt=0.01, adjoint=adjoint).ys[-1, 0]
 
-        reversible = jax.grad(end)(jnp.array(2.0), sciml.Reversible())
-        checkpointed = jax.grad(end)(jnp.array(2.0), sciml.Checkpointed())
+        reversible = jax.grad(end)(jnp.array(2.0), sciml.adjoints.Reversible())
+        checkpointed = jax.grad(end)(jnp.array(2.0), sciml.adjoints.Checkpointed())
         assert abs(float(reversible - checkpointed)) < 1e-4
         ```
     """
@@ -93,7 +93,7 @@ class Reversible(AbstractAdjoint):
         if not isinstance(stepper, RungeKutta):
             raise TypeError(
                 "`adjoint=Reversible()` makes explicit Runge-Kutta methods reversible, and `solver` is none of "
-                "them. Use `sciml.Checkpointed()`, or a method such as `diffrax.Tsit5()`."
+                "them. Use `sciml.adjoints.Checkpointed()`, or a method such as `diffrax.Tsit5()`."
             )
         return ReversibleStepper(stepper, self.coupling)
 

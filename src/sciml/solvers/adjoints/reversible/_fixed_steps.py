@@ -212,7 +212,7 @@ def warn_of_coupling(coupling: float, count: int, y0: PyTree) -> None:
     warnings.warn(
         f"`Reversible(coupling={coupling})` loses the initial state over {count} steps: rounding grows by "
         f"exp({growth:.0f}) on the way back. Use a coupling closer to 1, at least {math.sqrt(needed):.9g}, "
-        f"{wider}or `sciml.Checkpointed()`.",
+        f"{wider}or `sciml.adjoints.Checkpointed()`.",
         stacklevel=2,
     )
 
