@@ -171,7 +171,7 @@ def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions
 
     def again(start):
         # of squares: the norm has at least halved; NaN has not
-        return running(start) & (start.square > accepted) & (start.square <= start.before / 4)
+        return running(start) & ~(start.met & (start.square <= accepted)) & (start.square <= start.before / 4)
 
     def step(now: _CGStep) -> _CGStep:
         image = operator(now.p)
