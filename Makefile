@@ -31,7 +31,7 @@ PY := $(VENV)/bin/python
 RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all tables kernels compile-kernels bench bench-gpu docs serve lint format clean
+.PHONY: help demo test test-all tables kernels compile-kernels bench bench-gpu dist docs serve lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -43,8 +43,12 @@ $(VENV)/.created:
 	  { $(INTERPRETER) -m venv --clear --without-pip $(VENV) && $(INTERPRETER) -m pip --python $(PY) install pip; }
 	@touch $@
 
-# One stamp for each extra, e.g. .venv/.installed-test
+# One stamp for each extra, e.g. .venv/.installed-test. An environment from when this project's distribution was called
+# `sciml` forgets that name first; the other project of this name has other authors, and is left alone.
+IS_FORMER = import importlib.metadata as m; \
+  print(any(d.metadata["Author"] == "The sciml authors" for d in m.distributions(name="sciml")))
 $(VENV)/.installed-%: $(VENV)/.created pyproject.toml
+	@if [ "$$($(PY) -c '$(IS_FORMER)')" = True ]; then $(PY) -m pip uninstall --quiet --yes sciml; fi
 	$(PY) -m pip install --quiet --editable ".[$*]"
 	@touch $@
 
@@ -82,6 +86,11 @@ bench: $(VENV)/.installed-bench ## the benchmarks, printed as a table
 
 bench-gpu: $(VENV)/.installed-bench ## the benchmarks of kernels, on a machine with a GPU
 	$(PY) -m benchmarks.gpu
+
+dist: $(VENV)/.installed-dev ## build the wheel and the sdist, and try the wheel in a fresh environment
+	rm -rf dist
+	$(PY) -m build --outdir dist
+	$(PY) -m tests.try_wheel dist/*.whl
 
 docs: $(VENV)/.installed-docs ## build the documentation into site/
 	$(PY) -m mkdocs build --strict

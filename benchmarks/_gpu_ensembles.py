@@ -67,7 +67,7 @@ CHECKS = (
 )
 
 
-def solved(ensemble: Ensemble, impl: str) -> Callable[[jax.Array], sciml.Solution]:
+def solved(ensemble: Ensemble, impl: str | None) -> Callable[[jax.Array], sciml.Solution]:
     """The function of all members' numbers that solves them side by side."""
 
     def member(number: jax.Array) -> sciml.Solution:
@@ -86,11 +86,11 @@ def _precision(ensemble: Ensemble) -> Any:
     return jax.enable_x64(True) if ensemble.dtype == jnp.float64 else contextlib.nullcontext()
 
 
-def _compare(ensemble: Ensemble, impl: str, members: int) -> tuple[bool, str]:
+def _compare(ensemble: Ensemble, members: int) -> tuple[bool, str]:
     """Whether a kernel is right, and its row."""
     with _precision(ensemble):
         numbers = _numbers(ensemble, members)
-        found, expected = (jax.jit(solved(ensemble, way))(numbers) for way in (impl, "xla"))
+        found, expected = (jax.jit(solved(ensemble, impl))(numbers) for impl in (None, "xla"))
         alike = np.asarray(found.stats.accepted) == np.asarray(expected.stats.accepted)
         ends = bool(np.all(np.asarray(found.t_reached) == 1) and np.all(np.asarray(found.status) == 0))
         ys, reference = (np.asarray(sol.ys, np.float64) for sol in (found, expected))
@@ -100,7 +100,7 @@ def _compare(ensemble: Ensemble, impl: str, members: int) -> tuple[bool, str]:
     return right, f"{members - alike.sum()} of {members} | {error:.1e}{'' if right else ', wrong'}"
 
 
-def check(impl: str, members: int, report: Callable[[str], None]) -> set[str]:
+def check(members: int, report: Callable[[str], None]) -> set[str]:
     """Prints how ensembles compare with XLA, and returns the titles of those that are right."""
     report(
         "The members whose number of accepted steps is not XLA's, and the largest deviation over the largest value. "
@@ -111,7 +111,7 @@ def check(impl: str, members: int, report: Callable[[str], None]) -> set[str]:
     right = set()
     for ensemble in CHECKS:
         try:
-            well, row = _compare(ensemble, impl, members)
+            well, row = _compare(ensemble, members)
             right |= {ensemble.title} if well else set()
         except Exception as failure:
             row = f" | {type(failure).__name__}: {str(failure).splitlines()[0][:80]}"
@@ -119,7 +119,7 @@ def check(impl: str, members: int, report: Callable[[str], None]) -> set[str]:
     return right
 
 
-def _measure(ensemble: Ensemble, impl: str, members: int, repeats: int) -> tuple[float, float, float]:
+def _measure(ensemble: Ensemble, impl: str | None, members: int, repeats: int) -> tuple[float, float, float]:
     """Seconds to compile, seconds to run, and steps that members attempted in all."""
     with _precision(ensemble):
         numbers = _numbers(ensemble, members)
@@ -132,7 +132,6 @@ def _measure(ensemble: Ensemble, impl: str, members: int, repeats: int) -> tuple
 
 
 def rates(
-    impl: str,
     right: set[str],
     adaptive: tuple[int, ...],
     fixed: tuple[int, ...],
@@ -143,7 +142,6 @@ def rates(
     """Prints how fast ensembles run, by XLA and by the kernel.
 
     Args:
-        impl: The way of the kernel.
         right: The titles of the ensembles that a kernel runs rightly; others are not timed.
         adaptive: The numbers of members with steps that the error chooses.
         fixed: Those with fixed steps.
@@ -151,22 +149,22 @@ def rates(
         late: Whether there is no more time.
         report: Prints a line.
     """
-    report("The rate is in 10^9 steps a second, rejected ones included, of all members together.\n")
-    report("| ensemble | members | way | time | rate | to XLA | compile |\n|---|---|---|---|---|---|---|")
+    report("The rate is in 10^9 steps a second, rejected ones included, of all members.\n")
+    report("| ensemble | members | backend | time | rate | to XLA | compile |\n|---|---|---|---|---|---|---|")
     for ensemble, members in (*((ADAPTIVE_LORENZ, n) for n in adaptive), *((FIXED_LORENZ, n) for n in fixed)):
         by_xla = None
-        for way, label in (("xla", "XLA"), (impl, "one kernel")):
+        for impl, label in (("xla", "XLA"), (None, "one kernel")):
             row = functools.partial("| {} | {} | {} | {} |".format, ensemble.title, f"{members:,}", label)
-            if way != "xla" and ensemble.title not in right:
+            if impl != "xla" and ensemble.title not in right:
                 continue
             if late():
                 report(row("out of time | | |"))
                 continue
             try:
-                compiled, seconds, steps = _measure(ensemble, way, members, repeats)
+                compiled, seconds, steps = _measure(ensemble, impl, members, repeats)
             except Exception as failure:
                 report(row(f"{type(failure).__name__}: {str(failure).splitlines()[0][:80]} | | |"))
                 continue
-            by_xla = seconds if way == "xla" else by_xla
+            by_xla = seconds if impl == "xla" else by_xla
             ratio = "" if by_xla is None else f"{by_xla / seconds:.2f}"
             report(row(f"{duration(seconds)} | {steps / seconds / 1e9:.3f} | {ratio} | {duration(compiled)}"))

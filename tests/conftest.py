@@ -33,7 +33,7 @@ SRC = ROOT / "src" / "sciml"
 
 # Annotations are checked on the float64 leg of the quick suite; elsewhere the code runs as it does for its users. Two
 # packages are left to pyright: the evaluation of jaxprs calls itself half a million times in one file of tests.
-UNCHECKED = {"sciml.kernels", "sciml.kernels.lanes"}
+UNCHECKED = {"sciml.kernels", "sciml.kernels._lanes"}
 if CHECK_TYPES:
     jaxtyping.install_import_hook(
         [
@@ -61,7 +61,7 @@ def pytest_report_header() -> str:
     return f"jax {jax.__version__}, x64 {'on' if X64 else 'off'}, annotations {'' if CHECK_TYPES else 'not '}checked"
 
 
-DEAR = {line for line in (ROOT / "tests" / "dear.txt").read_text().splitlines() if not line.startswith("#")}
+SLOW = {line for line in (ROOT / "tests" / "slow.txt").read_text().splitlines() if not line.startswith("#")}
 
 # What the quick suite sees in float64 alone, since little of it depends on the precision: marked `wide` here.
 WIDE = ("inspect", "kernels", "parallel", "plot", "runs", "spatial", "training", "verify")
@@ -69,12 +69,11 @@ WIDE = ("inspect", "kernels", "parallel", "plot", "runs", "spatial", "training",
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is too dear for the quick suite; skip what is marked `x64` on the float32 leg."""
+    """Mark what is too slow for the quick suite; skip what is marked `x64` on the float32 leg."""
     skip = pytest.mark.skip(reason="needs float64, and SCIML_X64=0")
     for item in items:
         place = item.path.relative_to(ROOT / "tests").parts[0] if item.path.is_relative_to(ROOT / "tests") else ""
-        dear = item.nodeid in DEAR or item.nodeid.partition("::")[0] in DEAR
-        if dear:
+        if item.nodeid in SLOW or item.nodeid.partition("::")[0] in SLOW:
             item.add_marker(pytest.mark.slow)
         if place in WIDE:
             item.add_marker(pytest.mark.wide)

@@ -40,7 +40,7 @@ ADJOINTS = (
     Case("backsolve", sciml.Backsolve(), KINDS, (), error=3e-7),
     Case("interpolating", sciml.Interpolating(), KINDS, (), error=3e-7),
     Case("gauss", sciml.Gauss(), KINDS, (), error=3e-7),
-    # the least number of rows: stretches of the solve are recorded again
+    # the least number of rows: segments of the solve are recorded again
     Case("gauss_little_memory", sciml.Gauss(memory=1), KINDS, (), error=3e-7),
 )
 
@@ -72,7 +72,7 @@ each_reverse_with_saves = pytest.mark.parametrize(
     "case, kind",
     [p for p in _pairs("reverse") if p.values[0].name == "checkpointed" or p.values[1] in ("scan", "adaptive_saves")],
 )
-"""These, but for one adjoint without the loops that have less in them: what is dear runs those that have most."""
+"""These, but for one adjoint without the loops that have less in them: what is slow runs those that have most."""
 
 each_forward = pytest.mark.parametrize("case, kind", _pairs("forward"))
 each_not_forward = pytest.mark.parametrize(

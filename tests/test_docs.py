@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARSER = PythonCodeBlockParser()
 
 
-DEAR = tuple(
+SLOW_PAGES = tuple(
     f"docs/guides/{name}.md"
     for name in (
         "adjoints",
@@ -46,7 +46,7 @@ def with_blocks():
         for region in PARSER(document):
             document.add(region)
         if document.regions:
-            yield pytest.param(document, id=name, marks=[pytest.mark.wide] if name in DEAR else [])
+            yield pytest.param(document, id=name, marks=[pytest.mark.wide] if name in SLOW_PAGES else [])
 
 
 @pytest.mark.skipif(X64, reason="runs on the float32 leg, as JAX starts")

@@ -122,9 +122,9 @@ def test_turbulence(tmp_path):
 @pytest.mark.slow
 def test_own_stencil(tmp_path):
     printed = run("own_stencil", tmp_path)
-    found = re.findall(
-        r"^interpret_\w+: differs from XLA by (\S+) at most, after a change of (\S+)$", printed, re.MULTILINE
+    error, moved = map(
+        float, re.search(r"differs from XLA by (\S+) at most, after a change of (\S+)", printed).groups()
     )
-    assert len(found) == 2 and all(float(error) < 1e-5 and float(moved) > 0.5 for error, moved in found)
+    assert error < 1e-5 and moved > 0.5
     adjoint, difference = map(float, re.search(r"uniform change: (\S+), by differences (\S+)", printed).groups())
     assert adjoint > 0 and abs(adjoint - difference) < 0.02 * adjoint

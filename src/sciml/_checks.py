@@ -84,24 +84,25 @@ def check_time(value: Any, name: str, dtype: Any) -> Array:
     return jnp.asarray(value, dtype)
 
 
-def check_step(dt: Any, forwards: bool | None, dtype: Any) -> Array:
+def check_step(dt: Any, forwards: bool | None, dtype: Any, name: str = "dt") -> Array:
     """Returns a step size as a scalar array, with its sign.
 
     Args:
         dt: The step size, with the sign of `t1 - t0`.
         forwards: Whether `t1 > t0`; None where that is not known yet.
         dtype: The dtype of time.
+        name: The name of the argument.
 
     Raises:
         ValueError: If it is known and zero, not finite, or of the wrong sign.
     """
-    step = check_time(dt, "dt", dtype)
+    step = check_time(dt, name, dtype)
     if concrete(dt):
         if float(dt) == 0:
-            raise ValueError("`dt` must not be zero.")
+            raise ValueError(f"`{name}` must not be zero.")
         if forwards is not None and (float(dt) > 0) != forwards:
             direction = "positive, because t1 > t0" if forwards else "negative, because t1 < t0"
-            raise ValueError(f"`dt` must be {direction}, but is {float(dt)}.")
+            raise ValueError(f"`{name}` must be {direction}, but is {float(dt)}.")
     return step
 
 

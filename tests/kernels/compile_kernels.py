@@ -6,7 +6,6 @@ registers than the ceilings below.
 """
 
 import argparse
-import functools
 import json
 import os
 import pathlib
@@ -17,15 +16,15 @@ import tempfile
 import time
 
 CEILING = 64
-"""Registers for each thread of a stencil kernel; 65536 / 128 / 64 leaves room for eight blocks."""
+"""Registers for each thread of a stencil kernel; 65536 / 128 / 64 leaves space for eight blocks."""
 
 CEILING_3D = 192
-"""Those of a kernel that holds tiles of several planes in registers; it leaves room for two blocks."""
+"""Those of a kernel that keeps tiles of several planes in registers; it leaves space for two blocks."""
 CEILING_OF_ENSEMBLES = 112
 """The same for a kernel of an ensemble, which has a member's state and stages in registers."""
 
 CEILING_OF_COLUMNS = 160
-"""The same where the columns of a Jacobian are in registers, too; it leaves room for three blocks."""
+"""The same where the columns of a Jacobian are in registers, too; it leaves space for three blocks."""
 
 # The numbers of an H200 that the compiler asks for, from NVIDIA's data sheet.
 H200 = """
@@ -77,7 +76,7 @@ def cases() -> dict:
 
 
 def ensembles() -> dict:
-    """Each ensemble as a function of parameters, `(members, 3)`, and the number of members."""
+    """Each ensemble as a function of parameters, `(members, 3)`."""
     import jax
     import jax.numpy as jnp
 
@@ -91,15 +90,15 @@ def ensembles() -> dict:
         return jnp.stack([-slow + fast, slow - fast - rest, rest])
 
     def run(model, **how):
-        def member(p, impl):
-            return sciml.solve(model, jnp.asarray([1.0, 0.0, 0.0], p.dtype), t0=0.0, t1=1.0, args=p, impl=impl, **how)
+        def member(p):
+            return sciml.solve(model, jnp.asarray([1.0, 0.0, 0.0], p.dtype), t0=0.0, t1=1.0, args=p, **how)
 
-        return lambda p, impl: jax.vmap(lambda p: member(p, impl))(p)
+        return jax.vmap(member)
 
-    def slopes(p, impl):
+    def slopes(p):
         """The derivatives of the summed end states, by three columns beside the state."""
         solve = run(lorenz, adjoint=sciml.Forward(), **within)
-        return jax.grad(lambda p: jnp.sum(solve(p, impl).ys))(p)
+        return jax.grad(lambda p: jnp.sum(solve(p).ys))(p)
 
     within = dict(rtol=1e-5, atol=1e-6)
     stiff = dict(solver=sciml.solvers.Rodas5P(), rtol=1e-4, atol=1e-6)
@@ -135,19 +134,24 @@ def compile_all(kernel: str) -> None:
         state, rest = (u,) * len(update.fields), {c: u for c in update.coefficients}
 
         def run(state, rest, update=update, params=params, k=k):
-            return evolve(update, state, k, params, coefficients=rest, impl=f"mosaic_{kernel}", steps_per_pass=k)
+            return evolve(update, state, k, params, coefficients=rest, steps_per_pass=k)
 
-        compile_one(name, jax.jit(run), state, rest)
+        compile_one(name, kernel, run, state, rest)
     members = jax.ShapeDtypeStruct((10000, 3), jnp.float32, sharding=sharding)
     for name, run in ensembles().items():
-        compile_one(name, jax.jit(functools.partial(run, impl=f"mosaic_{kernel}")), members)
+        compile_one(name, kernel, run, members)
 
 
-def compile_one(name: str, run, *shapes) -> None:
-    """Compiles one case and prints a line of JSON."""
+def compile_one(name: str, kernel: str, run, *shapes) -> None:
+    """Compiles one case by a kernel and prints a line of JSON."""
+    import jax
+
+    from .running import running
+
     start = time.perf_counter()
     print(f"CASE {name}", flush=True)
-    run.trace(*shapes).lower().compile()
+    with running(f"mosaic_{kernel}"):
+        jax.jit(run).trace(*shapes).lower().compile()
     print("DONE " + json.dumps({"case": name, "seconds": time.perf_counter() - start}), flush=True)
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sciml.kernels import lanes
+from sciml.kernels import _lanes as lanes
 
 
 def recorder():

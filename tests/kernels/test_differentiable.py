@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sciml.kernels import lanes
+from sciml.kernels import _lanes as lanes
 
 W, XS = np.arange(1.0, 7.0, dtype=np.float32).reshape(2, 3), np.linspace(0, 1, 12, dtype=np.float32).reshape(4, 3)
 
@@ -78,9 +78,9 @@ def test_within_a_scan_and_a_branch():
     fn, _ = product()
 
     def total(fn):
-        def turn(carry, x):
+        def body(carry, x):
             return jax.lax.cond(x[0] > 0.5, lambda: carry + jnp.sum(fn(W * carry, x)), lambda: carry), None
 
-        return jax.grad(lambda c: jax.lax.scan(turn, c, XS)[0])(jnp.float32(0.3))
+        return jax.grad(lambda c: jax.lax.scan(body, c, XS)[0])(jnp.float32(0.3))
 
     agree(total(lambda w, x: fn(w, x)[0]), total(plain))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from sciml.kernels import lanes
+from sciml.kernels import _lanes as lanes
 
 COUNT = 4
 INDEX = np.array([2, 0, 0, 1])
@@ -35,12 +35,12 @@ def long_scan(x, a, s):
 
 
 def wide_scan(x, a, s):
-    def turn(c, w):
+    def body(c, w):
         for _ in range(50):
             c = jnp.sin(w * c)
         return c, None
 
-    return jax.lax.scan(turn, x, jnp.linspace(0.0, 1.0, 20).astype(x.dtype))[0]
+    return jax.lax.scan(body, x, jnp.linspace(0.0, 1.0, 20).astype(x.dtype))[0]
 
 
 def while_loop(x, a, s):
@@ -297,7 +297,7 @@ def test_networks():
     ids=lambda fn: str(fn.__code__.co_firstlineno),
 )
 def test_members_stay_last(fn):
-    """What is too large to scatter is computed with members last throughout: nothing is moved, nor multiplied so."""
+    """What is too large to unstack is computed with members last throughout: nothing is moved, nor multiplied so."""
     rng = np.random.default_rng(0)
     x, a, w, s = (jnp.asarray(rng.normal(size=shape)) for shape in ((COUNT, 40), (COUNT, 5, 8), (40, 40), (COUNT,)))
     run = ft.partial(over_lanes, fn, batched=(True, True, False, True))

@@ -9,10 +9,12 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from sciml import parallel
-from sciml.kernels.stencil import StencilUpdate, evolve
+from sciml.kernels import stencil
+from sciml.kernels.stencil import StencilUpdate
 from sciml.models import GrayScott
 from sciml.spatial import Boundaries, Dirichlet, Grid, Laplacian, Neumann, Periodic
 
+from .running import evolve
 from .stencil_cases import (
     KINDS,
     PEARSON,
@@ -319,13 +321,13 @@ def good(nb, p):
         (lambda u: StencilUpdate(good, radius=0), "positive integer"),
         (lambda u: StencilUpdate(good, boundary=Periodic()), "sciml.spatial.Boundaries"),
         (lambda u: StencilUpdate(good, boundary={"x": None}), "one entry for each"),
-        (lambda u: evolve(StencilUpdate(good), (u, u), 1, 0.0), "holds 2 arrays"),
+        (lambda u: evolve(StencilUpdate(good), (u, u), 1, 0.0), "has 2 arrays"),
         (lambda u: evolve(StencilUpdate(good), {"v": u}, 1, 0.0), "must have the fields"),
         (lambda u: evolve(StencilUpdate(good), u.astype(int), 1, 0.0), "floating-point"),
         (lambda u: evolve(StencilUpdate(good), u[None, None], 1, 0.0), "one to three axes"),
         (lambda u: evolve(StencilUpdate(good, radius=9), u, 1, 0.0), "as many cells"),
         (lambda u: evolve(StencilUpdate(good), u, -1, 0.0), "must not be negative"),
-        (lambda u: evolve(StencilUpdate(good), u, 1, 0.0, impl="cuda"), "must be one of"),
+        (lambda u: stencil.evolve(StencilUpdate(good), u, 1, 0.0, impl="cuda"), "must be one of"),
         (lambda u: evolve(StencilUpdate(good), u, 1, 0.0, coefficients={"c": u}), "must be a mapping with"),
         (lambda u: evolve(StencilUpdate(lambda nb, p: nb("v")), u, 1), "reads no field"),
         (lambda u: evolve(StencilUpdate(lambda nb, p: nb("u", 1)), u, 1), "one whole number for each of 2 axes"),

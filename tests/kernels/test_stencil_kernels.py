@@ -2,16 +2,31 @@
 
 import importlib
 import logging
+from typing import ClassVar
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from sciml.kernels.stencil import StencilUpdate, _select, evolve, select
+import sciml
+from sciml import kernels
+from sciml.kernels import stencil
+from sciml.kernels.stencil import (
+    AbstractStencilKernel,
+    NotForKernelsError,
+    StencilUpdate,
+    Tiling,
+    _select,
+    select,
+    tune,
+)
+from sciml.models import Diffusion
 from sciml.spatial import AbstractWall, Boundaries, Dirichlet, Grid, Neumann, Periodic
 
+from .running import evolve
 from .stencil_cases import (
     KINDS,
     PEARSON,
@@ -53,7 +68,7 @@ def check(name, impl, steps, k, tolerance=1e-6, **how):
 
 slow = pytest.mark.slow
 BOX = (5, 6, 130)
-MACHINES = ["gpu", "tpu"]
+TARGETS = ["gpu", "tpu"]
 CASES = [
     ("heat", 3, 2, 1, "periodic"),
     ("heat", 3, 2, 1, "walls"),
@@ -67,10 +82,10 @@ CASES = [
 
 
 @pytest.mark.parametrize("name, steps, k, radius, kind", CASES)
-@pytest.mark.parametrize("machine", ["gpu", "tpu"])
+@pytest.mark.parametrize("target", ["gpu", "tpu"])
 @pytest.mark.x64
-def test_interpreted_kernels_agree_with_the_reference(machine, name, steps, k, radius, kind):
-    check(name, f"interpret_{machine}", steps, k, radius=radius, kind=kind)
+def test_interpreted_kernels_agree_with_the_reference(target, name, steps, k, radius, kind):
+    check(name, f"interpret_{target}", steps, k, radius=radius, kind=kind)
 
 
 @pytest.mark.parametrize(
@@ -85,18 +100,18 @@ def test_interpreted_kernels_agree_with_the_reference(machine, name, steps, k, r
         pytest.param("gray_scott", 3, 2, 1, "walls", BOX, marks=slow),
     ],
 )
-@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.x64
-def test_interpreted_kernels_of_three_dimensions(machine, name, steps, k, radius, kind, shape):
-    check(name, f"interpret_{machine}", steps, k, radius=radius, kind=kind, shape=shape)
+def test_interpreted_kernels_of_three_dimensions(target, name, steps, k, radius, kind, shape):
+    check(name, f"interpret_{target}", steps, k, radius=radius, kind=kind, shape=shape)
 
 
 @pytest.mark.parametrize("kind", ["periodic", "walls"])
 @pytest.mark.parametrize("shape", [(40,), (9, 20), (5, 6, 7)])
-@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.x64
-def test_a_last_pass_of_several_steps_that_is_shorter_than_the_others(machine, shape, kind):
-    check("heat", f"interpret_{machine}", 7, 4, kind=kind, shape=shape)
+def test_a_last_pass_of_several_steps_that_is_shorter_than_the_others(target, shape, kind):
+    check("heat", f"interpret_{target}", 7, 4, kind=kind, shape=shape)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,32 +121,32 @@ def test_every_boundary_in_three_dimensions(kind):
     check("heat", "interpret_gpu", 2, 2, kind=kind, shape=(5, 6, 7))
 
 
-@pytest.mark.parametrize("machine", ["gpu", "tpu"])
+@pytest.mark.parametrize("target", ["gpu", "tpu"])
 @pytest.mark.optimised
 @pytest.mark.slow
 @pytest.mark.x64
-def test_each_field_has_its_own_boundary(machine):
+def test_each_field_has_its_own_boundary(target):
     wet, dry = boundaries("walls", SHAPE), boundaries("dirichlet", SHAPE)
     update = gray_scott(2, {"u": wet, "v": dry})
     state = (field(SHAPE, jnp.float32), field(SHAPE, jnp.float32, 1))
     found, expected = (
         jax.jit(lambda s, impl=impl: evolve(update, s, 3, PEARSON, impl=impl, steps_per_pass=k))(state)
-        for impl, k in ((f"interpret_{machine}", 2), ("xla", None))
+        for impl, k in ((f"interpret_{target}", 2), ("xla", None))
     )
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
     update = gray_scott(2, {"u": wet, "v": boundaries("mixed", SHAPE)})
     with pytest.raises(ValueError, match="along axis 1 some fields are periodic and some have walls"):
-        evolve(update, state, 3, PEARSON, impl=f"interpret_{machine}")
+        evolve(update, state, 3, PEARSON, impl=f"interpret_{target}")
 
 
 @pytest.mark.parametrize("shape", [(64, 256), (5, 9), (70, 400)])
-@pytest.mark.parametrize("machine", ["gpu", "tpu"])
+@pytest.mark.parametrize("target", ["gpu", "tpu"])
 @pytest.mark.slow
 @pytest.mark.x64
-def test_sizes_with_and_without_whole_tiles(machine, shape):
-    check("heat", f"interpret_{machine}", 5, 4, shape=shape)
-    check("gray_scott", f"interpret_{machine}", 3, 2, shape=shape, kind="walls")
+def test_sizes_with_and_without_whole_tiles(target, shape):
+    check("heat", f"interpret_{target}", 5, 4, shape=shape)
+    check("gray_scott", f"interpret_{target}", 3, 2, shape=shape, kind="walls")
 
 
 @pytest.mark.slow
@@ -186,7 +201,7 @@ def test_kernels_lower_without_their_machine(kernel, platform, call, name, kind,
 
 @pytest.mark.x64
 def test_a_linear_periodic_update_lowers_backwards():
-    """The GPU's kernel holds the transpose, too."""
+    """The GPU's kernel runs the transpose, too."""
     update, state, params, _ = case("heat")
     run = jax.jit(
         jax.grad(lambda s: jnp.sum(evolve(update, s, 8, params, impl="mosaic_gpu", steps_per_pass=4)[0] ** 2))
@@ -228,44 +243,44 @@ def test_gradients_with_kernels_are_exact(name):
 
     expected, terms = exact_gradient(update, state, params, loss)
     terms = [0.0] * len(state) + terms
-    for machine in ("gpu", "tpu"):
+    for target in ("gpu", "tpu"):
         found = jax.jit(
-            jax.grad(lambda s, p, m=machine: loss(evolve(update, s, 5, p, impl=f"interpret_{m}")), argnums=(0, 1))
+            jax.grad(lambda s, p, m=target: loss(evolve(update, s, 5, p, impl=f"interpret_{m}")), argnums=(0, 1))
         )(state, params)
         for a, b, scale in zip(jax.tree.leaves(found), expected, terms, strict=True):
             bound = 1e-5 * float(jnp.max(jnp.abs(b))) + jnp.finfo(jnp.float32).eps * float(scale)
             np.testing.assert_allclose(a, b, rtol=0, atol=bound)
 
 
-@pytest.mark.parametrize("machine", [pytest.param("gpu", marks=slow), "tpu"])
+@pytest.mark.parametrize("target", [pytest.param("gpu", marks=slow), "tpu"])
 @pytest.mark.x64
-def test_a_linear_periodic_update_runs_backwards_by_the_kernel(machine, monkeypatch):
+def test_a_linear_periodic_update_runs_backwards_by_the_kernel(target, monkeypatch):
     update, state, params, _ = case("heat")
     weights = field(SHAPE, jnp.float32, 5)
-    kernel, runs = _select.kernel_of(f"mosaic_{machine}", 2), []
+    kernel, runs = type(_select.kernel_of(f"mosaic_{target}", 2)), []
     advance = kernel.advance
-    monkeypatch.setattr(kernel, "advance", lambda *given: runs.append(given[0].fields) or advance(*given))
+    monkeypatch.setattr(kernel, "advance", lambda *given: runs.append(given[1].fields) or advance(*given))
 
     def total(impl, s):
         return jnp.sum(weights * evolve(update, s, 3, params, impl=impl)[0])
 
-    found = jax.grad(lambda s: total(f"interpret_{machine}", s))(state)
+    found = jax.grad(lambda s: total(f"interpret_{target}", s))(state)
     expected = jax.grad(lambda s: total("xla", s))(state)
     np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=1e-6 * jnp.max(jnp.abs(expected[0])))
     assert runs[0] == ("u",) and ("bar u",) in runs
 
 
-@pytest.mark.parametrize("machine", ["gpu", "tpu"])
+@pytest.mark.parametrize("target", ["gpu", "tpu"])
 @pytest.mark.slow
 @pytest.mark.x64
-def test_members_by_vmap(machine):
+def test_members_by_vmap(target):
     update, state, _, _ = case("heat", shape=(9, 20))
     many, rates = jnp.stack([state[0], state[0] ** 2]), jnp.asarray([0.1, 0.2], jnp.float32)
 
     def run(impl):
         return jax.jit(jax.vmap(lambda u, rate: evolve(update, u, 3, rate, impl=impl)))(many, rates)
 
-    np.testing.assert_allclose(run(f"interpret_{machine}"), run("auto"), rtol=1e-6)
+    np.testing.assert_allclose(run(f"interpret_{target}"), run("auto"), rtol=1e-6)
 
 
 class Sponge(AbstractWall):
@@ -314,19 +329,19 @@ def test_a_kernel_that_is_forced_says_what_it_cannot_do(make, words):
     update, state, params = make(jnp.ones((8, 8), jnp.float32))
     rest = {name: state.pop(name) for name in update.coefficients}
     with pytest.raises(ValueError, match=words) as caught:
-        select(update, state, params, coefficients=rest, impl="interpret")
+        select(update, state, params, coefficients=rest, impl="pallas", interpret=True)
     assert "takes float32 fields" in str(caught.value)
-    assert select(update, state, params, coefficients=rest).way == "xla"
+    assert select(update, state, params, coefficients=rest).backend == "xla"
 
 
 @pytest.mark.x64
 def test_select_says_what_runs_and_why(monkeypatch, caplog):
     u = jnp.ones((8, 8), jnp.float32)
     update = StencilUpdate(good)
-    assert select(update, u, 0.1) == ("xla", "there is no kernel for 'cpu'", 1, False, None)
-    assert select(update, u, 0.1, impl="interpret", steps_per_pass=2)[:4] == (
+    assert select(update, u, 0.1) == ("xla", "there is no kernel for 'cpu'", 1, False, None, None)
+    assert select(update, u, 0.1, impl="pallas", interpret=True, steps_per_pass=2)[:4] == (
         "mosaic_gpu",
-        "`impl='interpret'` asks for it",
+        "`impl='pallas', interpret=True` asks for it",
         2,
         True,
     )
@@ -339,11 +354,84 @@ def test_select_says_what_runs_and_why(monkeypatch, caplog):
         for _ in range(2):
             assert "kernels are not tested on cpu" in select(update, u, 0.1).reason
         monkeypatch.setitem(_select.TESTED, ("gpu", "cpu"), ((0, 10), (99, 0)))
-        assert select(update, u, 0.1).way == "mosaic_gpu"
+        assert select(update, u, 0.1).backend == "mosaic_gpu"
         assert "`fn` uses cbrt" in select(StencilUpdate(lambda nb, p: jnp.cbrt(nb("u"))), u).reason
     assert [r.message.split(": ")[0] for r in caplog.records] == ["a stencil runs by XLA, without a kernel"] * 2
 
 
 def test_boundaries_that_are_periodic_need_no_walls():
     update = StencilUpdate(good, boundary=Boundaries(Grid((8, 8)), Periodic()))
-    assert select(update, jnp.ones((8, 8), jnp.float32), 0.1, impl="interpret").way == "mosaic_gpu"
+    assert select(update, jnp.ones((8, 8), jnp.float32), 0.1, impl="pallas", interpret=True).backend == "mosaic_gpu"
+
+
+class Rolled(AbstractStencilKernel):
+    """A kernel of one's own, of periodic updates: a neighbour is the whole field, rolled."""
+
+    name: ClassVar[str] = "rolled"
+    sizes: ClassVar[tuple[int, ...]] = (1,)
+
+    def plan(self, update, params, shape, dtype, steps=None, rows=None):
+        if any(boundary is not None for boundary in update.boundaries):
+            raise NotForKernelsError("it takes periodic fields alone")
+        return Tiling(steps or 1, rows or 1)
+
+    def advance(self, update, params, state, coefficients, n_stages, plan, interpret=False):
+        for _ in range(n_stages):
+            arrays = dict(zip(update.fields + update.coefficients, state + coefficients))
+
+            def nb(name, *shift, arrays=arrays):
+                return jnp.roll(arrays[name], [-s for s in shift], range(len(shift)))
+
+            state = update.new_values(nb, params, state[0])
+        return state
+
+
+def test_a_kernel_of_ones_own_with_its_gradient():
+    update, state, params, rest = case("acoustic", shape=(16, 12), dtype=float)
+    expected, found = (
+        jax.grad(lambda s, impl=impl: jnp.sum(evolve(update, s, 5, params, coefficients=rest, impl=impl)[0] ** 2))(
+            state
+        )
+        for impl in ("xla", Rolled())
+    )
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    how = dict(coefficients=rest, impl=Rolled())
+    assert select(update, state, params, steps_per_pass=3, **how)[:3] == ("rolled", "`impl=Rolled()` asks for it", 3)
+    walled, *_ = case("acoustic", shape=(16, 12), kind="walls")
+    with pytest.raises(ValueError, match="cannot run this update: it takes periodic fields alone"):
+        select(walled, state, params, **how)
+    several = StencilUpdate((good, good))
+    with pytest.raises(ValueError, match="its steps have several stages"):
+        evolve(several, state[0], 1, 0.1, impl=Rolled())
+
+
+def test_models_and_tune_take_a_kernel_of_ones_own(tmp_path):
+    model = Diffusion(Grid((16, 12)), Periodic(), diffusivity=0.1)
+    u = field((16, 12), float, 0)
+    how = dict(t0=0.0, t1=0.05, dt=0.01, solver=diffrax.Euler())
+    with kernels.use(Rolled()):
+        found = sciml.solve(model, u, **how)
+        many = jax.vmap(lambda y: sciml.solve(lambda t, y, args: -y, y, t0=0.0, t1=1.0).ys)(jnp.ones((3, 2)))
+    np.testing.assert_allclose(found.ys, sciml.solve(model, u, impl="xla", **how).ys, rtol=1e-5, atol=1e-6)
+    assert many.shape == (3, 1, 2)  # members of another model run by XLA
+    with pytest.raises(ValueError, match="between steps"), kernels.use(Rolled()):
+        sciml.solve(model, u, saveat=[0.013], **how)
+    few = dict(steps_per_pass=(1, 2), n_steps=2, repeats=1, cache=tmp_path / "plans.json")
+    assert {t.steps_per_pass for t in tune(heat(2), u, 0.1, impl=Rolled(), **few)} == {1, 2}
+    assert "rolled" in (tmp_path / "plans.json").read_text()
+
+
+def test_interpret_goes_with_a_kernel():
+    u = jnp.ones((8, 8))
+    with pytest.raises(ValueError, match="`interpret=True` runs a kernel in JAX's interpreter.*but is 'auto'"):
+        select(StencilUpdate(good), u, 0.1, interpret=True)
+    with pytest.raises(ValueError, match="but is 'xla'"):
+        stencil.evolve(StencilUpdate(good), u, 1, 0.1, impl="xla", interpret=True)
+    with pytest.raises((TypeError, ValueError), match="interpret"):  # TypeError where annotations are checked
+        stencil.evolve(StencilUpdate(good), u, 1, 0.1, impl="pallas", interpret=1)
+    with pytest.raises(ValueError, match="must be one of 'auto', 'xla', 'pallas', but is 'mosaic_gpu'"):
+        stencil.evolve(StencilUpdate(good), u, 1, 0.1, impl="mosaic_gpu")
+    with kernels.use("pallas", interpret=True):
+        assert select(StencilUpdate(good), u.astype(jnp.float32), 0.1).interpreted
+        assert select(StencilUpdate(good), u, 0.1, impl="auto").backend == "xla"

@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import sciml
-from sciml.kernels.stencil import StencilUpdate, evolve, select
+from sciml.kernels.stencil import StencilUpdate, select
 from sciml.models import FisherKPP
 from sciml.spatial import Dirichlet, Grid, Neumann
 
+from .running import evolve, solve
 from .stencil_cases import KINDS, field
-from .test_stencil_kernels import MACHINES, case, check
+from .test_stencil_kernels import TARGETS, case, check
 
 pytestmark = pytest.mark.x64
 slow = pytest.mark.slow
@@ -29,9 +29,9 @@ slow = pytest.mark.slow
         pytest.param("heat", 8, 8, 1, "periodic", (16384,), marks=slow),
     ],
 )
-@pytest.mark.parametrize("machine", MACHINES)
-def test_interpreted_kernels_agree_with_the_reference(machine, name, steps, k, radius, kind, shape):
-    check(name, f"interpret_{machine}", steps, k, radius=radius, kind=kind, shape=shape)
+@pytest.mark.parametrize("target", TARGETS)
+def test_interpreted_kernels_agree_with_the_reference(target, name, steps, k, radius, kind, shape):
+    check(name, f"interpret_{target}", steps, k, radius=radius, kind=kind, shape=shape)
 
 
 @pytest.mark.slow
@@ -50,27 +50,27 @@ def test_kernels_lower_without_their_machine(kernel, platform, call, name, kind)
     assert call in jax.jit(run).trace(state).lower(lowering_platforms=(platform,)).as_text()
 
 
-@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.slow
-def test_models_and_their_gradients(machine):
-    """The stages of a method take turns in the kernel; derivatives are XLA's."""
+def test_models_and_their_gradients(target):
+    """The kernel runs the stages of a method; derivatives are XLA's."""
     walls = {"x-": Dirichlet(0.3), "x+": Neumann(0.2)}
     start = field((40,), jnp.float32)
 
     def total(rate, impl):
         model = FisherKPP(Grid((40,), 0.0, (40.0,)), walls, 0.4, rate)
         how = dict(t0=0.0, t1=1.0, dt=0.1, solver=diffrax.Midpoint(), impl=impl)
-        return jnp.sum(sciml.solve(model, start, **how).ys ** 2)
+        return jnp.sum(solve(model, start, **how).ys ** 2)
 
     found, expected = (
         jax.value_and_grad(lambda r, impl=impl: total(r, impl))(jnp.float32(0.5))
-        for impl in (f"interpret_{machine}", "xla")
+        for impl in (f"interpret_{target}", "xla")
     )
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_what_reaches_too_far_is_refused():
     update, u = StencilUpdate(lambda nb, p: nb("u", 1)), jnp.ones(100, jnp.float32)
-    for machine in MACHINES:
+    for target in TARGETS:
         with pytest.raises(ValueError, match="reach further than 64 cells"):
-            select(update, u, impl=f"mosaic_{machine}", steps_per_pass=65)
+            select(update, u, impl=f"mosaic_{target}", steps_per_pass=65)

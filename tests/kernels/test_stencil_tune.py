@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from sciml import kernels, parallel
-from sciml.kernels.stencil import StencilUpdate, _tune, _tuning_cache, evolve, select, tune
+from sciml.kernels.stencil import StencilUpdate, _tune, _tuning_cache, select, tune
 from sciml.kernels.stencil._adjoint import transposed
-from sciml.kernels.stencil.mosaic import _gpu_1d
+from sciml.kernels.stencil.mosaic._kernel import AbstractMosaicKernel
 from sciml.models import Diffusion, Lorenz63
 from sciml.solvers import RKC2, tune_stencil
 from sciml.solvers.integrate._stencil_kernel import step_of
 from sciml.solvers.methods._runge_kutta import from_diffrax
 from sciml.spatial import Boundaries, Dirichlet, Grid, Periodic
 
+from .running import evolve
 from .stencil_cases import heat
 
 pytestmark = pytest.mark.x64
@@ -31,7 +32,7 @@ def cache(tmp_path, monkeypatch):
     """The file that plans are kept in."""
     path = tmp_path / "folder" / "plans.json"
     monkeypatch.setenv(_tuning_cache.VARIABLE, str(path))
-    _tuning_cache.ignore.cache_clear()
+    _tuning_cache.warn_unused.cache_clear()
     return path
 
 
@@ -39,19 +40,19 @@ def cache(tmp_path, monkeypatch):
 def timed(monkeypatch):
     """Times that are known: three steps for each pass in tiles of 512 are the fastest."""
 
-    def timing(chosen, update, params, fields, rest, cut, n_steps, repeats):
-        return _tune.Timing(cut.steps // update.turns, cut.rows, 1.0 if cut == (3, 512) else 2.0)
+    def timing(chosen, update, params, fields, rest, tiling, n_steps, repeats):
+        return _tune.Timing(tiling.steps // update.stages, tiling.rows, 1.0 if tiling == (3, 512) else 2.0)
 
     monkeypatch.setattr(_tune, "_timed", timing)
 
 
-def chosen(update=None, u=U, params=0.1, impl="interpret", **how):
-    found = select(heat(1) if update is None else update, u, params, impl=impl, **how)
+def chosen(update=None, u=U, params=0.1, impl="pallas", interpret=True, **how):
+    found = select(heat(1) if update is None else update, u, params, impl=impl, interpret=interpret, **how)
     return found.plan.steps, found.plan.rows
 
 
 def test_the_plans_of_a_kernel_are_timed_and_the_fastest_is_kept(cache):
-    with kernels.use("interpret"):
+    with kernels.use("pallas", interpret=True):
         tried = tune(heat(1), U, 0.1, **FEW)
     assert {t[:2] for t in tried} == {(1, 256), (1, 512), (3, 256), (3, 512)}
     assert all(0 < a.seconds <= b.seconds < np.inf and not a.failure for a, b in zip(tried, tried[1:]))
@@ -64,12 +65,12 @@ def test_the_plans_of_a_kernel_are_timed_and_the_fastest_is_kept(cache):
 
 def test_what_is_kept_holds_for_updates_that_are_alike(cache, timed, tmp_path):
     before = chosen()
-    tune(heat(1), U, 0.1, impl="interpret", cache=tmp_path / "other.json", **FEW)
+    tune(heat(1), U, 0.1, impl="pallas", interpret=True, cache=tmp_path / "other.json", **FEW)
     assert chosen() == before != (3, 512) and not cache.exists()
-    tune(heat(1), U, 0.1, impl="interpret", **FEW)
+    tune(heat(1), U, 0.1, impl="pallas", interpret=True, **FEW)
     assert chosen() == chosen(params=0.2) == chosen(u=jax.ShapeDtypeStruct((300,), jnp.float32)) == (3, 512)
     assert chosen(heat(1, 1, Boundaries(Grid((300,)), Periodic()))) == (3, 512)
-    assert "tuned" in select(heat(1), U, 0.1, impl="interpret").reason
+    assert "tuned" in select(heat(1), U, 0.1, impl="pallas", interpret=True).reason
     assert chosen(steps_per_pass=2)[0] == 2
     others = [
         chosen(heat(1, 1, Boundaries(Grid((300,)), Dirichlet(0.0)))),
@@ -77,10 +78,10 @@ def test_what_is_kept_holds_for_updates_that_are_alike(cache, timed, tmp_path):
         chosen(StencilUpdate(lambda nb, p: nb("u", 1) - p * nb("u") * nb("u"))),
         chosen(u=U[:299]),
         chosen(u=U.astype(jnp.float64)),
-        chosen(impl="mosaic_gpu"),
+        chosen(impl="mosaic_gpu", interpret=False),
     ]
     assert (3, 512) not in others
-    tune(heat(1, 2), U, 0.1, impl="interpret", **FEW)  # beside the first
+    tune(heat(1, 2), U, 0.1, impl="pallas", interpret=True, **FEW)  # beside the first
     assert chosen() == chosen(heat(1, 2)) == (3, 512)
     assert [p.name for p in cache.parent.iterdir()] == ["plans.json"]
 
@@ -90,7 +91,7 @@ def test_the_steps_of_a_model(cache, timed):
     rates, update, rest = step_of(from_diffrax(diffrax.Euler()), model, U, jnp.float32(1e-3))
     assert rates.fields_of(U) == (U,) and not rest["coefficients"]
     assert chosen(update, params=rest["params"]) != (3, 512)
-    tried = tune_stencil(model, U, solver=diffrax.Euler(), impl="interpret", **FEW)
+    tried = tune_stencil(model, U, solver=diffrax.Euler(), impl="pallas", interpret=True, **FEW)
     assert tried[0][:2] == (3, 512)
     assert chosen(update, params=rest["params"]) == (3, 512)
     with pytest.raises(TypeError, match=r"`model` must be one with a method `stencil\(y\)`, which `Lorenz63` has not"):
@@ -103,9 +104,9 @@ def test_the_steps_of_a_model(cache, timed):
 
 def test_the_transpose_takes_what_was_tuned(cache, timed, monkeypatch):
     plans = []
-    advance = _gpu_1d.advance
-    monkeypatch.setattr(_gpu_1d, "advance", lambda *args: plans.append(args[5]) or advance(*args))
-    tune(heat(1), U, 0.1, impl="interpret", **FEW)
+    advance = AbstractMosaicKernel.advance
+    monkeypatch.setattr(AbstractMosaicKernel, "advance", lambda *args: plans.append(args[6]) or advance(*args))
+    tune(heat(1), U, 0.1, impl="pallas", interpret=True, **FEW)
 
     assert (default := chosen(transposed(heat(1), 1, U.dtype, jnp.float32(0.1)))) != (3, 512), default
 
@@ -116,7 +117,7 @@ def test_the_transpose_takes_what_was_tuned(cache, timed, monkeypatch):
     assert {(plan.steps, plan.rows) for plan in plans} == {(3, 512)} and len(plans) == 2
 
 
-def test_blocks_of_a_field_that_is_divided_take_what_was_tuned_for_their_size(cache, timed):
+def test_blocks_of_a_sharded_field_take_what_was_tuned_for_their_size(cache, timed):
     mesh = parallel.mesh(member=1, x=2, devices=jax.devices()[:2])
     domain = parallel.Domain(("x",), boundary=Boundaries(Grid((600,)), Dirichlet(0.0)), mesh=mesh)
 
@@ -161,20 +162,20 @@ def change(entry, **values):
 )
 def test_what_is_damaged_is_ignored_with_one_line(damage, cache, timed, caplog):
     before = chosen()
-    tune(heat(1), U, 0.1, impl="interpret", **FEW)
+    tune(heat(1), U, 0.1, impl="pallas", interpret=True, **FEW)
     cache.write_text(damage(cache.read_text()))
     with caplog.at_level(logging.INFO, "sciml.kernels"):
         assert chosen() == chosen() == before
     (record,) = caplog.records
     assert record.levelname == "WARNING" and str(cache) in record.getMessage()
-    tune(heat(1), U, 0.1, impl="interpret", **FEW)
+    tune(heat(1), U, 0.1, impl="pallas", interpret=True, **FEW)
     assert chosen() == (3, 512)
 
 
 def test_a_file_that_cannot_be_written_is_a_warning(cache, timed, caplog, tmp_path):
     cache.parent.write_text("no folder")
     with caplog.at_level(logging.INFO, "sciml.kernels"):
-        tried = tune(heat(1), U, 0.1, impl="interpret", **FEW)
+        tried = tune(heat(1), U, 0.1, impl="pallas", interpret=True, **FEW)
     assert tried[0][:2] == (3, 512) and "cannot be written" in caplog.text
 
 
@@ -182,10 +183,10 @@ def test_where_plans_are_kept(monkeypatch, tmp_path):
     monkeypatch.delenv(_tuning_cache.VARIABLE, raising=False)
     monkeypatch.setattr(_tuning_cache.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert _tuning_cache.file_of() == tmp_path / "sciml" / "stencils.json"
+    assert _tuning_cache.cache_file() == tmp_path / "sciml" / "stencils.json"
     monkeypatch.setenv(_tuning_cache.VARIABLE, str(tmp_path / "mine.json"))
-    assert _tuning_cache.file_of() == tmp_path / "mine.json"
-    assert _tuning_cache.file_of(tmp_path / "this.json") == tmp_path / "this.json"
+    assert _tuning_cache.cache_file() == tmp_path / "mine.json"
+    assert _tuning_cache.cache_file(tmp_path / "this.json") == tmp_path / "this.json"
 
 
 def test_errors(cache, monkeypatch):
@@ -195,16 +196,16 @@ def test_errors(cache, monkeypatch):
     with pytest.raises(ValueError, match="nothing to tune"):
         tune(update, U, 0.1, impl="xla")
     with pytest.raises(ValueError, match=r"no tile of `rows`=\[300\].*There are tiles of \(1024"):
-        tune(update, U, 0.1, impl="interpret", rows=[300])
+        tune(update, U, 0.1, impl="pallas", interpret=True, rows=[300])
     with pytest.raises(TypeError, match="outside of `jax.jit`"):
-        jax.jit(lambda u: tune(update, u, 0.1, impl="interpret")[0].seconds)(U)
+        jax.jit(lambda u: tune(update, u, 0.1, impl="pallas", interpret=True)[0].seconds)(U)
     with pytest.raises(TypeError, match="n_steps"):
-        tune(update, U, 0.1, impl="interpret", n_steps=1.5)
-    with pytest.raises(RuntimeError, match="none of the 4 ways"):
+        tune(update, U, 0.1, impl="pallas", interpret=True, n_steps=1.5)
+    with pytest.raises(RuntimeError, match="none of the 4 tilings"):
         tune(update, U, 0.1, impl="mosaic_gpu", **FEW)  # there is no such machine
     assert not cache.exists()
 
 
 def test_one_number_to_try_may_stand_alone(cache, timed):
-    (one,) = tune(heat(1), U, 0.1, impl="interpret", steps_per_pass=4, rows=256)
+    (one,) = tune(heat(1), U, 0.1, impl="pallas", interpret=True, steps_per_pass=4, rows=256)
     assert (one.steps_per_pass, one.rows) == (4, 256)

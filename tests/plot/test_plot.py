@@ -251,7 +251,7 @@ def test_importing_sciml_plot_does_not_import_matplotlib():
 
 def test_a_missing_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r'pip install "sciml\[plot\]"'):
+    with pytest.raises(ImportError, match=r'pip install "sciml-jax\[plot\]"'):
         plot.trajectory(solution(TIMES))
 
 

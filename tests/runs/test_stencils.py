@@ -12,6 +12,8 @@ from sciml.models import Diffusion, FisherKPP, GrayScott, KleinGordon, Wave
 from sciml.runs.segments import _stencil_blocks
 from sciml.spatial import Dirichlet, Grid, Neumann, Periodic
 
+from ..kernels.running import running
+
 GRID = Grid((12, 21), 0.0, (12.0, 21.0))
 MIXED = {"x": Periodic(), "y-": Dirichlet(0.1), "y+": Neumann(0.0)}
 
@@ -59,7 +61,8 @@ def test_a_run_by_a_kernel_agrees_with_xla(name, blocks):
     options = dict(t0=0.0, t1=3.1, dt=0.1, solver=solver, save_every=0.8, progress=False)
     expected = sciml.simulate(model, y0, **options)
     assert not blocks
-    found = sciml.simulate(model, y0, impl="interpret_tpu", **options)
+    with running("interpret_tpu"):
+        found = sciml.simulate(model, y0, **options)
     assert set(blocks) == {8} and len(found) == 4 and found.finished
     close((found.values, found.y), (expected.values, expected.y))
     assert found.accepted == expected.accepted == 31
@@ -70,7 +73,7 @@ def test_saved_times_between_steps_and_segments_that_end_anywhere(blocks):
     model, y0, solver = cases("diffusion")
     options = dict(t0=0.0, t1=5.0, dt=0.1, solver=solver, save_every=1.23, segment_steps=17, progress=False)
     expected = sciml.simulate(model, y0, **options)
-    with kernels.use("interpret_tpu"):
+    with running("interpret_tpu"):
         found = sciml.simulate(model, y0, **options)
     assert blocks and min(blocks) > 1
     close((found.values, found.y), (expected.values, expected.y))
@@ -82,7 +85,7 @@ def test_a_run_that_fails_names_the_same_time():
     model = FisherKPP(GRID, Periodic(), diffusivity=0.1, rate=0.5)
     options = dict(t0=0.0, t1=4.0, dt=0.1, solver=diffrax.Heun(), save_every=4.0, progress=False, throw=False)
     expected = sciml.simulate(model, y0, **options)
-    with kernels.use("interpret_tpu"):
+    with running("interpret_tpu"):
         found = sciml.simulate(model, y0, **options)
     assert found.status == expected.status == int(sciml.Status.nonfinite)
     np.testing.assert_allclose(found.t_reached, expected.t_reached, rtol=1e-6)
@@ -91,7 +94,7 @@ def test_a_run_that_fails_names_the_same_time():
 def test_runs_that_no_kernel_takes_are_refused_where_one_is_asked_for():
     model, y0, solver = cases("diffusion")
     options = dict(t0=0.0, t1=1.0, progress=False)
-    with kernels.use("interpret"):
+    with kernels.use("pallas", interpret=True):
         with pytest.raises(ValueError, match="chosen by the error"):
             sciml.simulate(model, y0, solver=diffrax.Tsit5(), **options)
         with pytest.raises(ValueError, match="members"):
@@ -100,4 +103,4 @@ def test_runs_that_no_kernel_takes_are_refused_where_one_is_asked_for():
             sciml.simulate(model, y0, dt=0.1, solver=solver, save_every=0.1, **options)
         sciml.simulate(model, y0, dt=0.1, solver=solver, save_every=0.1, impl="auto", **options)
     with pytest.raises(ValueError, match="chosen by the error"):
-        sciml.simulate(model, y0, solver=diffrax.Tsit5(), impl="interpret", **options)
+        sciml.simulate(model, y0, solver=diffrax.Tsit5(), impl="pallas", interpret=True, **options)

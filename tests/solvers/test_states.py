@@ -99,7 +99,7 @@ def test_leaves_of_both_precisions(loop):
     ],
 )
 def test_states_of_any_size(loop, size):
-    """Small states are held element by element, large ones whole; see `kernels.lanes`."""
+    """Small states are unstacked, large ones stacked; see `kernels._lanes`."""
     y0 = np.linspace(0.5, 1.5, size).astype(np.float32)
 
     def end(y0):

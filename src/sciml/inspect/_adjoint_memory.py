@@ -13,6 +13,7 @@ from .._jax._checkpointed_scan import bytes_of
 from .._types import Args, IntScalarLike, RealScalarLike
 from ..solvers import AbstractAdjoint, solve
 from ..solvers._plan import default_solver, make_plan
+from ..solvers._request import Interval, Request
 from ..solvers.adjoints._checkpointed import DEFAULT_MEMORY
 from ..solvers.integrate._batching import members_of, sequential
 from ._adjoint_rows import KINDS, AdjointRow, Setting, rows_of
@@ -140,15 +141,17 @@ def adjoint_memory(
         if kind not in KINDS:
             known = ", ".join(f"`{x.__name__}`" for x in KINDS)
             raise TypeError(f"`adjoint_memory(adjoints=...)` takes classes among {known}, but got {kind!r}.")
-    solver = default_solver(model, controller, dt, rtol, atol) if solver is None else solver
+    request = Request(t0, t1, dt, None, rtol, atol, solver, controller, None, saveat, max_steps)
+    solver = default_solver(model, request)
+    request = request._replace(solver=solver)
     options = dict(rtol=rtol, atol=atol, solver=solver, controller=controller, saveat=saveat, max_steps=max_steps)
     found = []
 
     def read(y0):
         precision = max(float(jnp.finfo(x.dtype).eps) for x in jax.tree.leaves(check_state(y0)))
-        found.append((make_plan(y0, t0=t0, t1=t1, dt=dt, **options)[0], precision))
+        found.append((make_plan(y0, request, Interval.of(request, y0))[0], precision))
 
-    jax.eval_shape(read, y0)
+    jax.eval_shape(read, y0)  # the leaves of `y0` may be shapes alone
     plan, eps = found[0]
     if plan.stepper is None:
         raise ValueError(
@@ -161,6 +164,7 @@ def adjoint_memory(
         end = t1
         if steps is not None:
             assert dt is not None
+            # half a step more where the last step of the solve is shorter, so that this program has one like it
             end = float(t0) + float(dt) * (steps + 0.5 * plan.tail)
 
         def loss(inputs):

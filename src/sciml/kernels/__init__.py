@@ -1,10 +1,9 @@
 """Kernels: formulations of the same arithmetic that a machine runs faster, each beside its reference.
 
-- `kernels.lanes`: a model written for one member, run over many.
 - `kernels.ensemble`: an ensemble's whole integration in one kernel.
 - `kernels.stencil`: a grid whose cells look at their neighbours, many steps at a time.
 - `kernels.use`: how they run, for a block of code.
 """
 
-from . import ensemble as ensemble, lanes as lanes, stencil as stencil
+from . import ensemble as ensemble, stencil as stencil
 from ._use import use as use

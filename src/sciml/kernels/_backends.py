@@ -1,12 +1,17 @@
-"""The ways that a kernel can run, and which of them a machine takes."""
+"""What a call asks for, what can run it, and which of that a machine takes."""
 
+import dataclasses
 import functools
 import logging
 from typing import Any
 
+import equinox as eqx
 import jax
 
 from .._jax._vma import jax_version, vma_of
+
+IMPLS = ("auto", "xla", "pallas")
+"""What everyone may ask for."""
 
 KERNELS = ("mosaic_gpu", "mosaic_tpu")
 """The kernels by name."""
@@ -14,41 +19,57 @@ KERNELS = ("mosaic_gpu", "mosaic_tpu")
 KERNEL_OF = {"gpu": "mosaic_gpu", "cuda": "mosaic_gpu", "tpu": "mosaic_tpu"}
 """The kernel for a platform."""
 
-INTERPRETED = {"interpret": "mosaic_gpu", "interpret_gpu": "mosaic_gpu", "interpret_tpu": "mosaic_tpu"}
-"""The kernel whose body is run by XLA."""
-
-WAYS = ("auto", "xla", "pallas", *KERNELS, *INTERPRETED)
-
 Tested = dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]]
 """Where kernels run without being asked: from platform and kind of device to the first and the last version of JAX."""
 
 _LOG = logging.getLogger("sciml.kernels")
 
 
-def check_way(impl: str) -> str:
-    """Returns a way of running.
+class AbstractKernel(eqx.Module):
+    """A kernel that may be given in place of a name.
 
-    Raises:
-        ValueError: If there is no such way.
+    Attributes:
+        name: Its name.
     """
-    if impl not in WAYS:
-        raise ValueError(f"`impl` must be one of {', '.join(map(repr, WAYS))}, but is {impl!r}.")
-    return impl
+
+    name: eqx.AbstractClassVar[str]
 
 
-def kernel_for(impl: str, tested: Tested) -> tuple[str | None, str]:
-    """Returns the kernel to try, or None for XLA, and why.
+@dataclasses.dataclass(frozen=True)
+class KernelRequest:
+    """What a call asks for.
+
+    Attributes:
+        impl: One of `IMPLS`, or the name of a kernel, or a kernel.
+        interpret: Whether the kernel runs in JAX's interpreter.
+    """
+
+    impl: str | AbstractKernel = "auto"
+    interpret: bool = False
+
+    def __str__(self) -> str:
+        impl = repr(self.impl) if isinstance(self.impl, str) else f"{type(self.impl).__name__}()"
+        return f"impl={impl}, interpret=True" if self.interpret else f"impl={impl}"
+
+
+AUTO, XLA = KernelRequest("auto"), KernelRequest("xla")
+
+
+def kernel_for(request: KernelRequest, tested: Tested) -> tuple[str | None, str]:
+    """Returns the name of the kernel to try, or None for XLA, and why.
 
     Args:
-        impl: The way that is asked for.
+        request: What is asked for, by name.
         tested: Where `"auto"` takes a kernel.
 
     Raises:
-        ValueError: If there is no such way, or no kernel for this machine.
+        ValueError: If there is no kernel for this machine.
     """
-    if check_way(impl) == "xla":
+    impl, platform = request.impl, jax.default_backend()
+    if not isinstance(impl, str):
+        return None, f"{impl.name!r} is another kind of kernel"
+    if impl == "xla":
         return None, "`impl='xla'` asks for it"
-    platform = jax.default_backend()
     if impl == "auto":
         if platform not in KERNEL_OF:
             return None, f"there is no kernel for {platform!r}"
@@ -57,13 +78,14 @@ def kernel_for(impl: str, tested: Tested) -> tuple[str | None, str]:
         if versions is None or not versions[0] <= jax_version() <= versions[1]:
             return None, f"kernels are not tested on {device} with JAX {'.'.join(map(str, jax_version()))}"
         return KERNEL_OF[platform], f"it is tested on {device}"
-    if impl == "pallas" and platform not in KERNEL_OF:
-        raise ValueError(
-            f"`impl='pallas'` needs a GPU or a TPU, but JAX runs on {platform!r} here: `impl='interpret'` runs the "
-            "body of the kernel anywhere, `impl='mosaic_gpu'` and `'mosaic_tpu'` compile it for another machine."
-        )
-    kernel = INTERPRETED.get(impl) or (KERNEL_OF[platform] if impl == "pallas" else impl)
-    return kernel, f"`impl={impl!r}` asks for it"
+    if impl == "pallas":
+        if platform not in KERNEL_OF and not request.interpret:
+            raise ValueError(
+                f"`impl='pallas'` needs a GPU or a TPU, but JAX runs on {platform!r} here: with `interpret=True` "
+                "beside it JAX's interpreter runs the kernel on any machine."
+            )
+        impl = KERNEL_OF.get(platform, "mosaic_gpu")
+    return impl, f"`{request}` asks for it"
 
 
 def check_interpreter(operands: Any) -> None:
@@ -80,9 +102,9 @@ def check_interpreter(operands: Any) -> None:
         )
 
 
-def log_untested(what: str, impl: str, reason: str) -> None:
+def log_untested(what: str, request: KernelRequest, reason: str) -> None:
     """Says that `"auto"` takes no kernel on a machine that there is one for."""
-    if impl == "auto" and jax.default_backend() in KERNEL_OF:
+    if request.impl == "auto" and jax.default_backend() in KERNEL_OF:
         log_once(what, reason, logging.INFO)
 
 

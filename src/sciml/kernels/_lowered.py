@@ -1,4 +1,4 @@
-"""What the compilers of kernels know."""
+"""Which primitives the compilers of kernels know."""
 
 COMMON = frozenset(
     """

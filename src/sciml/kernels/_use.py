@@ -4,28 +4,29 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 
-from ._backends import check_way
+from ._backends import AUTO, IMPLS, KERNELS, AbstractKernel, KernelRequest
 
-_USED = contextvars.ContextVar("sciml.kernels.use", default="auto")
+_USED = contextvars.ContextVar("sciml.kernels.use", default=AUTO)
 
 
 @contextlib.contextmanager
-def use(impl: str) -> Iterator[None]:
-    """Within its block, every call that takes `impl=` and is given none runs in this way.
+def use(impl: str | AbstractKernel, *, interpret: bool = False) -> Iterator[None]:
+    """Within its block, every call that takes `impl=` and is given none runs like this.
 
-    These are `sciml.solve`, `sciml.simulate`, `kernels.stencil.evolve`, and `select` of stencils and of ensembles. What
-    is given to a call counts more than its block, an inner block more than an outer one, and outside of any it is
-    `"auto"`: a kernel where one is tested, else XLA. With `"xla"` no kernel runs. With any other way of `select` a
+    These are `sciml.solve`, `sciml.simulate`, `kernels.stencil.evolve` and `tune`, and `select` of stencils and of
+    ensembles. What is given to a call counts more than its block, an inner block more than an outer one, and outside
+    of any it is `"auto"`: a kernel where one is tested, else XLA. With `"xla"` no kernel runs. With `"pallas"` a
     kernel must: models that are stencils and the members of a `jax.vmap` then run by one, or are an error that says why
     not. What never has a kernel, such as one member of a model that is no stencil, runs by XLA as ever; but where a
-    machine has no kernels, `"pallas"` is an error for it too. The way is read when a solve is traced: a function that
-    `jax.jit` has compiled before goes on as it was.
+    machine has no kernels, `"pallas"` is an error for it too, unless it is interpreted. What is asked for is read when
+    a solve is traced: a function that `jax.jit` has compiled before goes on as it was.
 
     Args:
-        impl: One of the ways of `kernels.stencil.select`.
+        impl: `"auto"`, `"xla"`, `"pallas"`, or a stencil kernel of one's own.
+        interpret: Whether the kernel runs in JAX's interpreter, on any machine and slowly, to check it.
 
     Raises:
-        ValueError: If there is no such way.
+        ValueError: If there is no such `impl`, or `interpret` goes with another than a kernel.
 
     Example:
         ```python
@@ -39,22 +40,44 @@ def use(impl: str) -> Iterator[None]:
         model = AllenCahn(Grid((16, 24)), Periodic(), width=0.1)
         u = jnp.zeros((16, 24)).at[:8].set(0.5)
         how = dict(t0=0.0, t1=0.05, dt=0.01, solver=diffrax.Heun())
-        with kernels.use("interpret_gpu"):
+        with kernels.use("pallas", interpret=True):
             sol = sciml.solve(model, u, **how)
-        assert jnp.allclose(sol.ys, sciml.solve(model, u, impl="interpret_gpu", **how).ys)
+        assert jnp.allclose(sol.ys, sciml.solve(model, u, impl="pallas", interpret=True, **how).ys)
         ```
     """
-    token = _USED.set(check_way(impl))
+    with using(requested(impl, interpret)):
+        yield
+
+
+@contextlib.contextmanager
+def using(request: KernelRequest) -> Iterator[None]:
+    """Within its block, calls that are given no `impl` run as requested, by any kernel of any name."""
+    token = _USED.set(request)
     try:
         yield
     finally:
         _USED.reset(token)
 
 
-def asked(impl: str | None) -> str:
-    """Returns the way that a call runs in: what it is given, or else what its block says.
+def requested(impl: str | AbstractKernel | None, interpret: bool = False, by_name: bool = False) -> KernelRequest:
+    """Returns what a call asks for: what it is given, or else what its block says.
+
+    Args:
+        impl: What it is given.
+        interpret: Whether it is told to interpret a kernel.
+        by_name: Whether it may ask for one of the library's kernels by its name.
 
     Raises:
-        ValueError: If there is no such way.
+        ValueError: If there is no such `impl`, or `interpret` goes with another than a kernel.
     """
-    return _USED.get() if impl is None else check_way(impl)
+    request = _USED.get() if impl is None else KernelRequest(impl)
+    names = IMPLS + KERNELS if by_name else IMPLS
+    if impl is not None and not isinstance(impl, AbstractKernel) and impl not in names:
+        raise ValueError(f"`impl` must be one of {', '.join(map(repr, names))}, but is {impl!r}.")
+    if not isinstance(interpret, bool):
+        raise ValueError(f"`interpret` must be True or False, but is {interpret!r}.")
+    if interpret and request.impl in ("auto", "xla"):
+        raise ValueError(
+            f"`interpret=True` runs a kernel in JAX's interpreter, so `impl` must be 'pallas', but is {request.impl!r}."
+        )
+    return KernelRequest(request.impl, interpret or request.interpret)

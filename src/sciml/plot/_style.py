@@ -15,7 +15,7 @@ def pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError('sciml.plot needs Matplotlib, which is not installed: pip install "sciml[plot]"') from error
+        raise ImportError('sciml.plot needs Matplotlib, which is missing: pip install "sciml-jax[plot]"') from error
     return plt
 
 

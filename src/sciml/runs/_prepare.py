@@ -13,7 +13,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._checks import check_saved_times, check_time, concrete
+from ..kernels._backends import KernelRequest
 from ..solvers._plan import Plan, Times, make_plan, no_error
+from ..solvers._request import Interval, Request
 from ..solvers.control._pid import Tolerances
 from .segments._abstract import AbstractSegment, Carry
 from .segments._diffrax_stepper import from_any
@@ -39,29 +41,28 @@ def check_concrete(arrays: PyTree, *, where: str = "simulate", **times: Any) -> 
         )
 
 
-def plan_of(y0: PyTree, *, max_steps: Any, solver: Any, **options: Any) -> tuple[Plan, Times, Tolerances | None]:
+def plan_of(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, Times, Tolerances | None]:
     """Returns how to run an integration with the arguments of `solve`, in sciml's own loop whatever the solver.
 
     Raises:
         ValueError: If an argument is out of range, or a solver or controller cannot run in segments.
         TypeError: If an argument has the wrong type.
     """
-    limit = _NO_LIMIT if max_steps is None else max_steps
-    plan, times, tolerances = make_plan(y0, solver=solver, saveat=None, max_steps=limit, **options)
+    request = request._replace(max_steps=_NO_LIMIT if request.max_steps is None else request.max_steps)
+    plan, times, tolerances = make_plan(y0, request, interval)
     if plan.stepper is not None:
         return plan, times, tolerances
-    controller = options["controller"]
+    controller = request.stepsize_controller
     if controller is not None and type(controller) not in (diffrax.PIDController, diffrax.ConstantStepSize):
         raise ValueError(
-            f"`controller={type(controller).__name__}(...)` cannot run in segments: take `rtol` and `atol`, a "
-            "`diffrax.PIDController`, or `dt`."
+            f"`stepsize_controller={type(controller).__name__}(...)` cannot run in segments: take `rtol` and `atol`, "
+            "a `diffrax.PIDController`, or `dt`."
         )
     # any explicit method will do to read the rest
-    plan, times, tolerances = make_plan(y0, solver=diffrax.Tsit5(), saveat=None, max_steps=limit, **options)
-    stepper = from_any(solver, tolerances)
+    plan, times, tolerances = make_plan(y0, request._replace(solver=diffrax.Tsit5()), interval)
+    stepper = from_any(request.solver, tolerances)
     if plan.control is not None and not stepper.has_error:
-        given = [name for name in ("rtol", "atol", "controller") if options[name] is not None]
-        raise ValueError(no_error(solver, stepper, given, options["dt"]))
+        raise ValueError(no_error(request, stepper))
     return dataclasses.replace(plan, stepper=stepper), times, tolerances
 
 
@@ -113,7 +114,7 @@ def segment_of(
     stops: Stops,
     members: int | None,
     steps: int | None,
-    impl: str | None = None,
+    impl: KernelRequest | None = None,
 ) -> SolveSegment:
     """Returns the segment; its size depends on that of the states, so that a resumed run has the same one."""
     saves = 0 if elapsed is None else len(elapsed)

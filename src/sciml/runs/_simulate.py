@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,9 +14,10 @@ from jaxtyping import PyTree
 from .._checks import check_count, check_state
 from .._progress import ProgressOption, check_progress
 from .._types import Args, IntScalarLike, RealScalarLike, Y
-from ..kernels._use import asked
+from ..kernels._use import requested
 from ..solvers._plan import default_solver
-from ..solvers._stable_step import settle_step
+from ..solvers._request import Interval, Request
+from ..solvers._stable_step import limited_stepper, settle_step
 from ..solvers.integrate._stencil_kernel import backend_of, decline
 from ..solvers.terms._field import arrays_of, check_signature
 from ..stores._abstract import AbstractStore
@@ -51,6 +53,7 @@ def simulate(
     segment_steps: IntScalarLike | None = None,
     max_steps: IntScalarLike | None = None,
     impl: str | None = None,
+    interpret: bool = False,
     progress: ProgressOption = True,
     throw: bool = True,
 ) -> Run:
@@ -95,6 +98,7 @@ def simulate(
         max_steps: The limit on attempted steps of a member; by default there is none.
         impl: What runs the steps, as for `solve`: here models that are stencils have kernels, with fixed steps and one
             member, and all else runs by XLA.
+        interpret: Whether the kernel of `impl="pallas"` runs in JAX's interpreter.
         progress: Whether to show a bar with the time left, or a function to call with a `sciml.Progress` after every
             segment, which counts the model's time since `t0`.
         throw: Whether to raise an error at the end if the run, or a member, failed.
@@ -131,29 +135,35 @@ def simulate(
     model = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, model)
     inputs = read_axes(model, check_state(y0), arrays_of(args), in_axes)
     one = inputs.one()
-    solver = default_solver(model, controller, dt, rtol, atol) if solver is None else solver
-    given = dict(t0=t0, t1=t1, rtol=rtol, atol=atol, solver=solver, controller=controller)
+    dt0 = None
+    if rtol is not None or atol is not None or isinstance(controller, diffrax.PIDController):
+        dt, dt0 = None, dt  # TEMPORARY
+    request = Request(t0, t1, dt, dt0, rtol, atol, solver, controller, max_steps=max_steps)
+    request.check_steps()
+    request = request._replace(solver=default_solver(model, request))
     limits = None if inputs.members is None else partial(shared_limit, inputs)
-    dt, _ = settle_step(*one, dt=dt, limits=limits, **given)
-    plan, times, tolerances = _prepare.plan_of(one[1], dt=dt, max_steps=max_steps, **given)
+    request, interval, _ = settle_step(
+        *one, request, Interval.of(request, one[1]), limited_stepper(*one[:2], request), limits
+    )
+    plan, times, tolerances = _prepare.plan_of(one[1], request, interval)
     times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
     stops = read_stops(stop, elapsed is not None)
-    impl = backend_of(model, asked(impl))
+    backend = backend_of(model, requested(impl, interpret))
     if plan.control is not None or inputs.members is not None:
-        impl = decline(model, impl, "its steps are chosen by the error" if plan.control else "it has members")
+        backend = decline(model, backend, "its steps are chosen by the error" if plan.control else "it has members")
     segment = _prepare.segment_of(
         one[1], times, elapsed, tolerances, plan, output, stops, inputs.members,
-        None if segment_steps is None else check_count(segment_steps, "segment_steps", "simulate"), impl,
+        None if segment_steps is None else check_count(segment_steps, "segment_steps", "simulate"), backend,
     )  # fmt: skip
-    if impl is not None and segment.impl is None:
-        decline(model, impl, "its saved times are not whole steps apart, two or more")
+    if backend is not None and segment.impl is None:
+        decline(model, backend, "its saved times are not whole steps apart, two or more")
     return execute(
         segment, inputs, segment.start(inputs), ts,
         name="simulate",
         space=space_of(model),
         depends_on=dict(
-            model=model, y0=y0, args=args, t0=t0, t1=t1, dt=dt, save_every=save_every, saveat=saveat, output=output,
-            stop=stops.traced, solver=solver, controller=controller, rtol=rtol, atol=atol, max_steps=max_steps,
+            model=model, y0=y0, args=args, t0=t0, t1=t1, dt=request.dt, save_every=save_every, saveat=saveat, output=output,
+            stop=stops.traced, solver=request.solver, controller=controller, rtol=rtol, atol=atol, max_steps=max_steps,
             in_axes=in_axes, segment_steps=segment_steps,
         ),
         store=store, resume=resume, checkpoint_every=checkpoint_every, checkpoints=checkpoints, progress=progress,

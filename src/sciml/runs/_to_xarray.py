@@ -31,7 +31,7 @@ def to_dataset(
         from xarray.backends import BackendArray
         from xarray.core import indexing
     except ImportError as error:
-        raise ImportError("`to_xarray` needs xarray: `pip install 'sciml[io]'`.") from error
+        raise ImportError("`to_xarray` needs xarray: `pip install 'sciml-jax[io]'`.") from error
 
     class Lazy(BackendArray):
         def __init__(self, leaf: Leaf):

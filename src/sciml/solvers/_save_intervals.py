@@ -17,6 +17,7 @@ from jaxtyping import PyTree
 from .._checks import concrete
 from .._jax._loops import scan
 from ._plan import Plan
+from ._request import Request
 from .integrate._fixed_steps import FixedLoop
 from .integrate._integrator import Operands
 from .integrate._result import Result
@@ -25,19 +26,18 @@ _MOST = 8
 """So many segments of different lengths make programs that are too large to compile."""
 
 
-def intervals_of(saveat: Any, t0: Any, t1: Any, dt: Any, plan: Plan, dtype: Any) -> tuple[int, ...] | None:
+def intervals_of(request: Request, plan: Plan, dtype: Any) -> tuple[int, ...] | None:
     """Returns the numbers of steps after which states are saved; None where saved times are not at the ends of steps.
 
     Args:
-        saveat: As for `solve`: times.
-        t0: The start.
-        t1: The end.
-        dt: The length of a step.
+        request: What was asked for.
         plan: How the solve runs.
         dtype: The dtype of time.
     """
-    if plan.count is None or plan.control is not None or isinstance(saveat, diffrax.SaveAt):
+    saveat = request.saveat
+    if saveat is None or plan.count is None or plan.control is not None or isinstance(saveat, diffrax.SaveAt):
         return None
+    t0, t1, dt = request.t0, request.t1, request.dt
     if not all(map(concrete, jax.tree.leaves(saveat))):
         return None
     ts, start = np.asarray(saveat, np.float64), float(t0)
@@ -65,7 +65,7 @@ def run(loop: FixedLoop, adjoint: Any, y0: PyTree, operands: Operands, intervals
     dt, none = operands.dt, jnp.zeros((), jnp.int32)
     before = Result(None, none, jnp.zeros_like(operands.span), none, none, none)
 
-    def stretch(carry: tuple, count: int, tail: bool) -> tuple:
+    def segment(carry: tuple, count: int, tail: bool) -> tuple:
         y, before = carry
         rest = operands.span - intervals[-1] * dt if tail else count * dt
         here = dataclasses.replace(loop, count=count, tail=tail)
@@ -80,13 +80,13 @@ def run(loop: FixedLoop, adjoint: Any, y0: PyTree, operands: Operands, intervals
             continue
 
         def save(carry: tuple, _: None, gap: int = gap) -> tuple:
-            carry = stretch(carry, gap, False)
+            carry = segment(carry, gap, False)
             return carry, carry[0]
 
         carry, ys = scan(save, carry, length=repeats, like=operands)
         saved.append(ys)
     if loop.count > intervals[-1] or loop.tail:
-        carry = stretch(carry, loop.count - intervals[-1], loop.tail)
+        carry = segment(carry, loop.count - intervals[-1], loop.tail)
     result = carry[1]
     elapsed = jnp.where(result.status == 0, operands.span, result.elapsed)
     return result._replace(ys=jax.tree.map(lambda *xs: jnp.concatenate(xs), *saved), elapsed=elapsed)

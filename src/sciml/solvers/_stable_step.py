@@ -10,15 +10,14 @@ import jax
 import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array
 
-from .._checks import check_step, check_time, concrete, no_instance, time_dtype
+from .._checks import check_step, concrete
 from .._types import Args, Y
-from ._plan import fixed_steps
+from ._read_diffrax import stepper_of
+from ._request import Interval, Request
 from .control._collective import make_collective
 from .control._stability import Stability, says_spectrum
-from .methods._runge_kutta import from_diffrax
-from .methods._solver import AbstractSteppingSolver
 from .methods._stepper import AbstractStepper
 from .methods._structured_solver import AbstractStructuredStepper
 
@@ -47,32 +46,30 @@ def stability(solver: diffrax.AbstractSolver) -> Stability | None:
         assert sciml.solvers.stability(sciml.solvers.VelocityVerlet()).imaginary == 2.0
         ```
     """
-    if not isinstance(solver, diffrax.AbstractSolver):
-        raise TypeError(f"`solver` must be a diffrax solver such as `diffrax.Tsit5()`, but {no_instance(solver)}.")
-    stepper = _stepper(solver, None)
+    stepper = stepper_of(solver, None)
     return None if stepper is None else stepper.stability
 
 
-def _stepper(solver: diffrax.AbstractSolver, y0: Y) -> AbstractStepper | None:
-    return solver.stepper(y0) if isinstance(solver, AbstractSteppingSolver) else from_diffrax(solver)
+def limited_stepper(model: Callable, y0: Y, request: Request) -> AbstractStepper | None:
+    """Returns the method whose fixed steps the eigenvalues of the model limit; None where nothing is known to."""
+    stepper = stepper_of(request.solver, y0)
+    stability = None if stepper is None else stepper.stability
+    if stepper is None or stability is None or not (stepper.says_spectrum or says_spectrum(model)):
+        return None
+    alone = request.dt is None and not request.names_error_control and not stepper.has_error
+    return stepper if request.fixed_steps or alone else None
 
 
 def settle_step(
     model: Callable,
     y0: Y,
     args: Args,
-    *,
-    t0: Any,
-    t1: Any,
-    dt: Any,
-    rtol: PyTree,
-    atol: PyTree,
-    solver: Any,
-    controller: Any,
-    norm: Any = None,
+    request: Request,
+    interval: Interval,
+    stepper: AbstractStepper | None,
     limits: Callable[..., tuple[Array, Array]] | None = None,
-) -> tuple[Any, Any]:
-    """Returns the size of fixed steps, and the longest stable one where it is not known yet; None for none.
+) -> tuple[Request, Interval, Any]:
+    """Returns a request with the size of fixed steps, and the longest stable one where that is not known yet.
 
     Where the steps are fixed and `dt` is None it is 0.9 times the longest that is stable, or a little less, so that
     all are equal. `dt` remains None where the model does not say its eigenvalues or the method has no limit.
@@ -81,35 +78,24 @@ def settle_step(
         model: The model.
         y0: The initial state.
         args: What the model takes beside time and state.
-        t0: The start time.
-        t1: The end time.
-        dt: The step that was given, or None.
-        rtol: As for `solve`, and so are the following.
-        atol: Absolute tolerance.
-        solver: The method.
-        controller: The controller.
-        norm: The norm.
+        request: What was asked for; its solver is known.
+        interval: The times and the step.
+        stepper: From `limited_stepper`.
         limits: For members that share their steps, where all is known, a function `(start, end, stepper, stability)`
             that returns the shortest `longest_step` among them and whose it is.
 
     Raises:
         ValueError: If `dt` is longer than the longest stable step, and all is known.
     """
-    if not isinstance(solver, diffrax.AbstractSolver):
-        return dt, None
-    stepper = _stepper(solver, y0)
-    stability = None if stepper is None else stepper.stability
-    if stepper is None or stability is None or not (stepper.says_spectrum or says_spectrum(model)):
-        return dt, None
-    alone = controller is None and dt is None and rtol is None and atol is None and not stepper.has_error
-    if not (fixed_steps(controller, dt, rtol, atol) or alone):
-        return dt, None
-    dtype = time_dtype(y0)
-    start, end = (check_time(t, name, dtype) for t, name in ((t0, "t0"), (t1, "t1")))
+    if stepper is None:
+        return request, interval, None
+    stability, dt = stepper.stability, request.dt
+    assert stability is not None  # the stepper is limited by it
     # in a trace a number that is known would become one that is not
-    start, end = (np.asarray(t, dtype) if concrete(t) else x for t, x in ((t0, start), (t1, end)))
-    step = None if dt is None else check_step(dt, None, dtype)
-
+    dtype = interval.t0.dtype
+    start, end = (
+        np.asarray(t, dtype) if concrete(t) else x for t, x in ((request.t0, interval.t0), (request.t1, interval.t1))
+    )
     whose = ""
     if limits is None:
         limit = _limit(model, y0, args, start, end, stepper, stability)
@@ -118,27 +104,32 @@ def settle_step(
         whose = f" for member {int(member)}"
     if not all(map(concrete, (start, end, limit))):
         limit = jax.lax.stop_gradient(limit)
-        if norm is not None:
-            limit = -make_collective(norm, y0).replicated(-limit)
-        if step is not None:
-            return dt, limit
+        if request.norm is not None:
+            limit = -make_collective(request.norm, y0).replicated(-limit)
+        if dt is not None:
+            return request, interval, limit
         span = end - start
-        return jnp.sign(span) * jnp.minimum(_SAFETY * limit, jnp.abs(span)), None
+        return *_with_step(request, interval, jnp.sign(span) * jnp.minimum(_SAFETY * limit, jnp.abs(span))), None
     limit = float(limit)
     if dt is None:
         span = float(end) - float(start)
         steps = math.ceil(abs(span) / (_SAFETY * limit)) if limit > 0 else 1
-        return span / max(steps, 1), None
+        return *_with_step(request, interval, span / max(steps, 1)), None
     if not concrete(dt):
-        return dt, jnp.asarray(limit, dtype)
+        return request, interval, jnp.asarray(limit, dtype)
     if abs(float(dt)) > limit:
         name = getattr(model, "__name__", type(model).__name__)
         raise ValueError(
-            f"`dt`={float(dt):.6g} is longer than `solver={type(solver).__name__}()` is stable for: with the "
+            f"`dt`={float(dt):.6g} is longer than `solver={type(request.solver).__name__}()` is stable for: with the "
             f"eigenvalues of {name} at the start at most {limit:.4g}{whose}. Take a shorter step, or for what "
             "diffuses an implicit or stabilised method, see `sciml.solvers`."
         )
-    return dt, None
+    return request, interval, None
+
+
+def _with_step(request: Request, interval: Interval, dt: Any) -> tuple[Request, Interval]:
+    step = check_step(dt, interval.forwards, interval.t0.dtype)
+    return request._replace(dt=dt), interval._replace(step=step)
 
 
 def _limit(*given: Any) -> Array:

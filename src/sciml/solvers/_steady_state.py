@@ -12,7 +12,7 @@ from .._checks import check_max_steps, check_state, check_time, concrete, time_d
 from .._jax._vma import promote
 from .._status import Status, raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
-from ._plan import default_tolerances
+from ._read_diffrax import default_tolerances
 from ._solution import Solution, Stats
 from .control._pid import Tolerances
 from .integrate._integrator import known

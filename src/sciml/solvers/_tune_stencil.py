@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from .._types import Y
 from ..kernels.stencil import NotForKernelsError, Timing, tune
 from ._plan import default_solver
+from ._read_diffrax import stepper_of
+from ._request import Request
 from .integrate._stencil_kernel import step_of
 from .integrate._stencil_stages import OTHER_METHOD
-from .methods._runge_kutta import from_diffrax
-from .methods._solver import AbstractSteppingSolver
 
 
 def tune_stencil(
@@ -26,8 +26,8 @@ def tune_stencil(
         model: A model that is a stencil: one with a method `stencil(y)`.
         y0: A state of it.
         solver: The method; by default the one that `sciml.solve` takes for such a model and a fixed `dt`.
-        options: The keyword arguments `impl`, `steps_per_pass`, `rows`, `n_steps`, `repeats` and `cache` of
-            `sciml.kernels.stencil.tune`.
+        options: The keyword arguments `impl`, `interpret`, `steps_per_pass`, `rows`, `n_steps`, `repeats` and `cache`
+            of `sciml.kernels.stencil.tune`.
 
     Returns:
         What was tried, the fastest first.
@@ -47,14 +47,14 @@ def tune_stencil(
         model = sciml.models.Diffusion(Grid((16, 16)), Periodic(), diffusivity=0.1)
         few = dict(steps_per_pass=(1, 2), rows=(8,), n_steps=2, cache="plans.json")
         u = jnp.ones((16, 16), jnp.float32)
-        tried = sciml.solvers.tune_stencil(model, u, solver=diffrax.Euler(), impl="interpret", **few)
+        tried = sciml.solvers.tune_stencil(model, u, solver=diffrax.Euler(), impl="pallas", interpret=True, **few)
         assert {timing.steps_per_pass for timing in tried} == {1, 2}
         ```
     """
     if not callable(getattr(model, "stencil", None)):
         raise TypeError(f"`model` must be one with a method `stencil(y)`, which `{type(model).__name__}` has not.")
-    solver = default_solver(model, None, 1.0, None, None) if solver is None else solver
-    stepper = solver.stepper(y0) if isinstance(solver, AbstractSteppingSolver) else from_diffrax(solver)
+    solver = default_solver(model, Request(0.0, 1.0, dt=1.0, solver=solver))
+    stepper = stepper_of(solver, y0)
     try:
         if stepper is None:
             raise NotForKernelsError(OTHER_METHOD)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._installation import DISTRIBUTION
 from ._atomic import StoreError
 from ._hasher import Hasher, digest_of, is_key
 from ._hosts import is_spread
@@ -179,7 +180,7 @@ def _versions() -> dict[str, str]:
     versions = {"python": ".".join(map(str, sys.version_info[:2]))}
     for name in ("jax", "jaxlib", "sciml", "diffrax", "equinox"):
         try:
-            versions[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(DISTRIBUTION if name == "sciml" else name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = "unknown"
     return versions

@@ -110,5 +110,5 @@ def _orbax() -> Any:
     try:
         import orbax.checkpoint
     except ImportError as error:
-        raise ImportError("`OrbaxStore` needs orbax-checkpoint: `pip install 'sciml[checkpoint]'`.") from error
+        raise ImportError("`OrbaxStore` needs orbax-checkpoint: `pip install 'sciml-jax[checkpoint]'`.") from error
     return orbax.checkpoint

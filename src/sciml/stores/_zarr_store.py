@@ -133,5 +133,5 @@ def _zarr() -> Any:
     try:
         import zarr
     except ImportError as error:
-        raise ImportError("`ZarrStore` needs zarr: `pip install 'sciml[io]'`. `NpzStore` needs nothing.") from error
+        raise ImportError("`ZarrStore` needs zarr: `pip install 'sciml-jax[io]'`. `NpzStore` needs nothing.") from error
     return zarr

@@ -1,8 +1,8 @@
 """Ensembles: the whole integration of a block of members in one kernel, their states in registers.
 
-`solve(..., impl=...)` under `jax.vmap` runs them; see `select` for the ways.
+`solve(..., impl=...)` under `jax.vmap` runs them; see `select` for what they take.
 
-- `select`: whether a kernel can hold a model, which way it runs, and why.
+- `select`: whether a kernel supports a model, what runs it, and why.
 """
 
-from ._select import Selection as Selection, select as select
+from ._select import EnsembleSelection as EnsembleSelection, select as select

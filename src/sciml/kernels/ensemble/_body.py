@@ -1,6 +1,6 @@
 """The body of the kernel: a whole integration of a block of members, one element in each register.
 
-It knows no machine. Where a block's numbers stand in memory, and how its lanes agree on going on, the launchers say.
+It knows no hardware. Where a block's numbers stand in memory, and how its lanes agree on going on, the launchers say.
 """
 
 import math
@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._jax._loops import while_loop
-from ..lanes._values import STAY_SCATTERED_UP_TO
-from ._flat import Flat, NotHeldError, dtype_in, elements_of, flatten
+from .._lanes._values import STAY_UNSTACKED_UP_TO
+from ._flat import Flat, NotSupportedError, elements_of, flatten, kernel_dtype
 from ._member import Counted, Members, UntilDone
 
 MOST_STATE = 256
@@ -24,7 +24,7 @@ MOST_INPUTS = 512
 """Elements of a member's inputs."""
 
 
-class Operands(NamedTuple):
+class KernelOperands(NamedTuple):
     """The arrays that a kernel reads.
 
     Attributes:
@@ -47,7 +47,7 @@ class Body:
         saves: The number of targets.
 
     Raises:
-        NotHeldError: If the kernel cannot hold the loop.
+        NotSupportedError: If the kernel does not support the loop.
     """
 
     def __init__(self, loop: UntilDone | Counted, members: Members, lanes: tuple[int, ...], kernel: str):
@@ -56,10 +56,12 @@ class Body:
         self._batched = members.batched
         self._inputs = jax.tree.leaves(inputs)
         if (size := len(elements_of(inputs))) > MOST_INPUTS:
-            raise NotHeldError(f"a member has {size} numbers as state and parameters, and a kernel takes {MOST_INPUTS}")
-        if (largest := max((math.prod(x.shape) for x in self._inputs), default=0)) > STAY_SCATTERED_UP_TO:
-            raise NotHeldError(
-                f"a member has an array of {largest} numbers, and a kernel takes arrays of up to {STAY_SCATTERED_UP_TO}"
+            raise NotSupportedError(
+                f"a member has {size} numbers as state and parameters, and a kernel takes {MOST_INPUTS}"
+            )
+        if (largest := max((math.prod(x.shape) for x in self._inputs), default=0)) > STAY_UNSTACKED_UP_TO:
+            raise NotSupportedError(
+                f"a member has an array of {largest} numbers, and a kernel takes arrays of up to {STAY_UNSTACKED_UP_TO}"
             )
         self._places = self._place()
 
@@ -70,7 +72,7 @@ class Body:
         state = self.start.out
         self._state = [self._kind(dtype) for dtype in elements_of(state)]
         if len(self._state) > MOST_STATE:
-            raise NotHeldError(f"the loop carries {len(self._state)} numbers, and a kernel at most {MOST_STATE}")
+            raise NotSupportedError(f"the loop carries {len(self._state)} numbers, and a kernel at most {MOST_STATE}")
         self.saves, self.saved_out, self._targets_batched = 0, None, members.targets_batched
         if isinstance(loop, UntilDone):
             self.end = flat(loop.end, inputs)
@@ -90,9 +92,9 @@ class Body:
         self.saved = list(map(self._kind, elements_of(self.saved_out)))
 
     def _kind(self, dtype: Any) -> np.dtype:
-        held = dtype_in(self.kernel, dtype)
-        assert held is not None  # the programs were refused otherwise
-        return np.dtype(np.int32) if held == np.bool_ else held
+        kind = kernel_dtype(self.kernel, dtype)
+        assert kind is not None  # the programs were refused otherwise
+        return np.dtype(np.int32) if kind == np.bool_ else kind
 
     def _place(self) -> list[tuple[int, int]]:
         """Returns for each leaf of the inputs the number of its array and that of its first row there."""
@@ -102,24 +104,25 @@ class Body:
                 places.append((own, 0))
                 own += 1
             else:
-                kind = dtype_in(self.kernel, leaf.dtype)
+                kind = kernel_dtype(self.kernel, leaf.dtype)
+                # what all members share stands in one array for each dtype, end to end
                 kinds += [] if kind in kinds else [kind]
                 places.append((kinds.index(kind), starts.get(kind, 0)))
                 starts[kind] = starts.get(kind, 0) + math.prod(leaf.shape)
         self._kinds = kinds
         return places
 
-    def operands(self, members: Members) -> Operands:
+    def operands(self, members: Members) -> KernelOperands:
         """Returns the arrays that the kernel reads."""
         own: list[Array] = []
         parts: list[list[Array]] = [[] for _ in self._kinds]
         for leaf, batched, (number, _) in zip(jax.tree.leaves(members.inputs), self._batched, self._places):
-            kind = dtype_in(self.kernel, leaf.dtype)
+            kind = kernel_dtype(self.kernel, leaf.dtype)
             if batched:
                 own.append(leaf.astype(kind).reshape(math.prod(leaf.shape[:-1]), leaf.shape[-1]))
             else:
                 parts[number].append(leaf.astype(kind).reshape(-1))
-        return Operands(own, [jnp.concatenate(part) for part in parts], members.targets)
+        return KernelOperands(own, [jnp.concatenate(part) for part in parts], members.targets)
 
     def outputs(self) -> list[tuple[int, Any]]:
         """Returns rows and dtype of each array that the kernel writes: the results, then what is saved."""
@@ -128,11 +131,11 @@ class Body:
             found += [(dtypes.count(kind) * times, kind) for kind in kinds_of(dtypes)]
         return found
 
-    def run(self, machine: Any, own: Any, shared: Any, targets: Any, outs: Any, saved: Any) -> None:
+    def run(self, device: Any, own: Any, shared: Any, targets: Any, outs: Any, saved: Any) -> None:
         """Runs a block of members.
 
         Args:
-            machine: Where the block's lanes stand: `own(ref, row)`, `shared(ref, row)`, `write(ref, row, values)`; how
+            device: Where the block's lanes stand: `own(ref, row)`, `shared(ref, row)`, `write(ref, row, values)`; how
                 they agree, `any(condition)`; and `call(program, *elements)`.
             own: References to what each member has of its own.
             shared: References to what members share, for each dtype.
@@ -141,7 +144,7 @@ class Body:
             saved: References to what is saved, one for each dtype.
         """
         mine = {
-            k: [machine.own(own[number], row) for row in range(math.prod(leaf.shape))]
+            k: [device.own(own[number], row) for row in range(math.prod(leaf.shape))]
             for k, (leaf, (number, _)) in enumerate(zip(self._inputs, self._places))
             if self._batched[k]
         }
@@ -151,81 +154,82 @@ class Body:
             found = []
             for k, (leaf, (number, first)) in enumerate(zip(self._inputs, self._places)):
                 rows = range(first, first + math.prod(leaf.shape))
-                found += mine[k] if self._batched[k] else [machine.shared(shared[number], row) for row in rows]
+                found += mine[k] if self._batched[k] else [device.shared(shared[number], row) for row in rows]
             return found
 
-        state = self._pack(machine.call(self.start, *inputs()))
+        state = self._pack(device.call(self.start, *inputs()))
         iterations = jnp.zeros((), jnp.int32)
         if isinstance(self.loop, UntilDone):
-            iterations, state = self._until_done(machine, inputs, iterations, state, targets, saved)
+            iterations, state = self._until_done(device, inputs, iterations, state, targets, saved)
         else:
-            iterations, state = self._counted(machine, inputs, state)
-        values = self._pack(machine.call(self.result, *self._unpack(state), *inputs()))
+            iterations, state = self._counted(device, inputs, state)
+        values = self._pack(device.call(self.result, *self._unpack(state), *inputs()))
         values.append(jnp.broadcast_to(iterations, self.lanes))
-        self._write(machine, outs, 0, self.results, values)
+        self._write(device, outs, 0, self.results, values)
 
-    def _until_done(self, machine, inputs, iterations, state, targets, saved) -> tuple[Array, list[Array]]:
+    def _until_done(self, device, inputs, iterations, state, targets, saved) -> tuple[Array, list[Array]]:
         def until(iterations, state, target):
+            # a block goes on until its slowest member is there; `advance` leaves the others as they are
             def going(carry):
-                return machine.any(machine.call(self.pending, *self._unpack(carry[1]), target)[0])
+                return device.any(device.call(self.pending, *self._unpack(carry[1]), target)[0])
 
             def iterate(carry):
                 iterations, state = carry
-                return iterations + 1, self._pack(machine.call(self.advance, *self._unpack(state), *inputs(), target))
+                return iterations + 1, self._pack(device.call(self.advance, *self._unpack(state), *inputs(), target))
 
             return while_loop(going, iterate, (iterations, state))
 
-        end = machine.call(self.end, *inputs())[0]
+        end = device.call(self.end, *inputs())[0]
         if not self.saves:
             return until(iterations, state, end)
 
         def save(number, carry):
             iterations, state = carry
-            read = machine.own if self._targets_batched else machine.shared
+            read = device.own if self._targets_batched else device.shared
             target = read(targets, jnp.minimum(number, np.int32(self.saves - 1)))
             target = jnp.where(jnp.broadcast_to(number == self.saves, self.lanes), end, target)
             iterations, state = until(iterations, state, target)
-            values = self._pack(machine.call(self.save, *self._unpack(state), *inputs(), target))
-            self._write(machine, saved, number, self.saved, values)
+            values = self._pack(device.call(self.save, *self._unpack(state), *inputs(), target))
+            self._write(device, saved, number, self.saved, values)
             return iterations, state
 
         # the end is one more target, so that the program has one loop, and what is saved there goes to waste
         return _repeat(self.saves + 1, save, (iterations, state))
 
-    def _counted(self, machine, inputs, state) -> tuple[Array, list[Array]]:
+    def _counted(self, device, inputs, state) -> tuple[Array, list[Array]]:
         assert isinstance(self.loop, Counted)
         total = 0
-        for first, stretches, length in self.loop.stretches:
+        for first, segments, length in self.loop.segments:
 
-            def stretch(k, state, first=first, length=length):
+            def segment(k, state, first=first, length=length):
                 begin = first + k * length
 
                 def step(j, state):
                     number = jnp.broadcast_to(begin + j, self.lanes)
-                    return self._pack(machine.call(self.step, *self._unpack(state), *inputs(), number))
+                    return self._pack(device.call(self.step, *self._unpack(state), *inputs(), number))
 
                 state = _repeat(length, step, state)
                 done = jnp.broadcast_to(begin + length, self.lanes)
-                return self._pack(machine.call(self.look, *self._unpack(state), done))
+                return self._pack(device.call(self.look, *self._unpack(state), done))
 
-            state = _repeat(stretches, stretch, state)
-            total += stretches * length
+            state = _repeat(segments, segment, state)
+            total += segments * length
         return jnp.full((), total, jnp.int32), state
 
     def _pack(self, elements: list[Array]) -> list[Array]:
-        """Returns elements as a loop carries them and memory holds them: truth values as integers."""
+        """Returns elements as a loop carries them and memory keeps them: truth values as integers."""
         return [jnp.where(x, np.int32(1), np.int32(0)) if x.dtype == np.bool_ else x for x in elements]
 
     def _unpack(self, state: list[Array]) -> list[Array]:
         dtypes = elements_of(self.start.out)
         return [x != 0 if np.dtype(dtype) == np.bool_ else x for x, dtype in zip(state, dtypes)]
 
-    def _write(self, machine, refs, number, dtypes, values) -> None:
+    def _write(self, device, refs, number, dtypes, values) -> None:
         """Writes elements to the arrays of their dtypes, `number` times as far down as there are of each."""
         kinds = kinds_of(dtypes)
         rows = dict.fromkeys(kinds, 0)
         for dtype, value in zip(dtypes, values):
-            machine.write(refs[kinds.index(dtype)], number * dtypes.count(dtype) + rows[dtype], value)
+            device.write(refs[kinds.index(dtype)], number * dtypes.count(dtype) + rows[dtype], value)
             rows[dtype] += 1
 
     def collect(self, outs: list[Array], saved: list[Array]) -> tuple[PyTree, PyTree, Array]:
@@ -240,6 +244,7 @@ class Body:
         result = self._shaped(self.result.out, [x[0] for x in values], 0)
         found = None
         if self.saves:
+            # without the end, which was one more target
             split = [x.reshape(self.saves + 1, -1, x.shape[-1])[: self.saves] for x in saved]
             found = self._shaped(self.saved_out, self._rows(split, self.saved), 1)
         return result, found, iterations[0]

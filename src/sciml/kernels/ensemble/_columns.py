@@ -21,7 +21,7 @@ from jaxtyping import PyTree
 from ._member import Counted, UntilDone
 
 Moving = Callable[[PyTree], PyTree]
-"""Returns the part of a state that depends on the inputs; the rest is held."""
+"""Returns the part of a state that depends on the inputs; the rest counts as constant."""
 
 
 def with_columns(
@@ -62,6 +62,7 @@ def with_columns(
             _, rates, out = jax.jvp(of, (free, own), (columns, units), has_aux=True)
             return out, rates
 
+        # the columns are one batch, so the function itself runs once for all of them
         return jax.vmap(push, out_axes=(None, 0))(columns, [jnp.asarray(u) for u in units])
 
     def start(inputs: PyTree) -> PyTree:
@@ -75,7 +76,7 @@ def with_columns(
         def step(both: PyTree, inputs: PyTree, number: Any) -> PyTree:
             return along(lambda state, inputs: loop.step(state, inputs, number), *both, inputs, moving)
 
-        return Counted(start, step, lambda both, number: (loop.look(both[0], number), both[1]), result, loop.stretches)
+        return Counted(start, step, lambda both, number: (loop.look(both[0], number), both[1]), result, loop.segments)
 
     def advance(both: PyTree, inputs: PyTree, target: Any) -> PyTree:
         return along(lambda state, inputs: loop.advance(state, inputs, target), *both, inputs, moving)

@@ -1,9 +1,9 @@
 """A member's function as a program on arrays that are all alike: a lane for each member, only elementwise work.
 
-A kernel holds a member's state in registers, one element in each, and cannot index, stack or reduce there.
-`kernels.lanes` takes these apart when the function is traced; what it leaves is rewritten for one kind of machine:
-calls are opened, integers have 32 bits, the machine's own branch is taken where a program has one for each, and
-what the machine's compiler lacks is composed of what it has.
+A kernel keeps a member's state in registers, one element in each, and cannot index, stack or reduce there.
+`kernels._lanes` takes these apart when the function is traced; what it leaves is rewritten for one kind of device:
+calls are opened, integers have 32 bits, the device's own branch is taken where a program has one for each, and
+what the device's compiler lacks is composed of what it has.
 """
 
 import math
@@ -18,9 +18,9 @@ from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree
 
 from ..._jax._jaxprs import is_literal
+from .._lanes._interpret import evaluate, is_value, trace
+from .._lanes._values import Unstacked, object_array
 from .._lowered import LOWERED
-from ..lanes._interpret import evaluate, is_value, trace
-from ..lanes._values import Scattered, boxed
 from ._polyfills import POLYFILLS
 
 _COUNT = 128  # lanes to trace with; the program is then rewritten for the shape that a kernel has
@@ -35,8 +35,8 @@ _SAME = frozenset(("copy", "copy_p", "optimization_barrier", "pcast", "pvary", "
 """Primitives that change nothing in a kernel."""
 
 
-class NotHeldError(ValueError):
-    """Says what of a member's function a kernel cannot hold."""
+class NotSupportedError(ValueError):
+    """Says what of a member's function a kernel does not support."""
 
 
 class Flat(NamedTuple):
@@ -73,7 +73,7 @@ def flatten(function: Callable, *args: PyTree, lanes: tuple[int, ...], kernel: s
         kernel: The kernel's name.
 
     Raises:
-        NotHeldError: If the kernel cannot hold it.
+        NotSupportedError: If the kernel does not support it.
     """
     found: dict[str, Any] = {}
     reasons: dict[str, str] = {}
@@ -81,19 +81,20 @@ def flatten(function: Callable, *args: PyTree, lanes: tuple[int, ...], kernel: s
     def member(*elements: Array) -> list[Array]:
         rest = iter(elements)
         values = jax.tree.map(
-            lambda s: Scattered(boxed([next(rest) for _ in range(math.prod(s.shape))], s.shape), s.dtype), args
+            lambda s: Unstacked(object_array([next(rest) for _ in range(math.prod(s.shape))], s.shape), s.dtype), args
         )
         program, structure = trace(function, *values)
         out = evaluate(program, jax.tree.leaves(values, is_leaf=is_value), _COUNT, reasons.__setitem__)
         found["out"] = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in out])
-        values = [v for v in out if isinstance(v, Scattered)]
+        values = [v for v in out if isinstance(v, Unstacked)]
         if reasons or len(values) < len(out):
             said = ", ".join(f"{name} ({reason})" for name, reason in sorted(reasons.items()))
-            raise NotHeldError(f"the model uses {said or 'arrays too large to hold element by element'}")
+            raise NotSupportedError(f"the model uses {said or 'arrays too large to take apart element by element'}")
         return [jnp.broadcast_to(jnp.asarray(x, v.dtype), (_COUNT,)) for v in values for x in v.elements.reshape(-1)]
 
     given = elements_of(args)
     traced = jax.make_jaxpr(member)(*(jax.ShapeDtypeStruct((_COUNT,), dtype) for dtype in given))
+    # what no result needs may use what the kernel does not support
     used, _ = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars), instantiate=True)
     rewriting = _Rewriting(kernel, lanes)
     inputs = [jax.ShapeDtypeStruct(lanes, rewriting.dtype(dtype)) for dtype in given]
@@ -108,8 +109,8 @@ def elements_of(tree: PyTree) -> list[Any]:
     return [leaf.dtype for leaf in jax.tree.leaves(tree) for _ in range(math.prod(leaf.shape))]
 
 
-def dtype_in(kernel: str, dtype: Any) -> np.dtype | None:
-    """Returns as what a kernel holds numbers of a dtype; None where it cannot."""
+def kernel_dtype(kernel: str, dtype: Any) -> np.dtype | None:
+    """Returns the dtype that a kernel has for numbers of a dtype; None where it has none."""
     if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
         return None
     dtype = np.dtype(dtype)
@@ -119,7 +120,7 @@ def dtype_in(kernel: str, dtype: Any) -> np.dtype | None:
 
 
 class _Rewriting:
-    """Runs a program over lanes by what one kind of machine can do."""
+    """Runs a program over lanes by what one kind of device can do."""
 
     def __init__(self, kernel: str, lanes: tuple[int, ...]):
         self.kernel, self.lanes = kernel, lanes
@@ -129,14 +130,15 @@ class _Rewriting:
     def check(self) -> None:
         """Raises an error that names what was missing."""
         if self.missing:
-            raise NotHeldError(f"the model uses {', '.join(sorted(self.missing))}, which the kernel cannot hold")
+            uses = ", ".join(sorted(self.missing))
+            raise NotSupportedError(f"the model uses {uses}, which the kernel does not support")
 
     def dtype(self, dtype: Any) -> np.dtype:
-        """Returns as what the kernel holds numbers of a dtype."""
-        held = dtype_in(self.kernel, dtype)
-        if held is None:
+        """Returns the dtype that the kernel has for numbers of a dtype."""
+        found = kernel_dtype(self.kernel, dtype)
+        if found is None:
             self.missing.add(f"numbers of dtype {dtype}")
-        return np.dtype(np.float32) if held is None else held
+        return np.dtype(np.float32) if found is None else found
 
     def run(self, jaxpr: jex.core.Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
         """Returns the program's results, each over all lanes."""
@@ -186,7 +188,7 @@ class _Rewriting:
         if inner is not None and name not in ("while", "scan"):
             closed = isinstance(inner, jex.core.ClosedJaxpr)
             return self._run(inner.jaxpr if closed else inner, inner.consts if closed else (), inputs)
-        if name == "broadcast_in_dim":
+        if name == "broadcast_in_dim":  # numbers stay numbers until they meet lanes
             return inputs[:1]
         if name == "convert_element_type":
             return [jax.lax.convert_element_type(inputs[0], self.dtype(params["new_dtype"]))]

@@ -44,7 +44,7 @@ class Counted(NamedTuple):
     step: Callable[[PyTree, PyTree, Array], PyTree]
     look: Callable[[PyTree, Array], PyTree]
     result: Callable[[PyTree, PyTree], PyTree]
-    stretches: tuple[tuple[int, int, int], ...]
+    segments: tuple[tuple[int, int, int], ...]
 
 
 class Members(NamedTuple):

@@ -6,6 +6,7 @@ from jaxtyping import Array, PyTree
 
 from .._backends import check_interpreter
 from ._body import Body
+from ._launcher import launcher_of
 from ._member import Members
 
 
@@ -13,9 +14,9 @@ def build(loop: Any, members: Members, kernel: str) -> Body:
     """Returns a loop as a kernel.
 
     Raises:
-        NotHeldError: If the kernel cannot hold it.
+        NotSupportedError: If the kernel does not support it.
     """
-    return Body(loop, members, launcher_of(kernel).LANES, kernel)
+    return Body(loop, members, launcher_of(kernel).lanes, kernel)
 
 
 def run(body: Body, members: Members, interpret: Any = False) -> tuple[PyTree, PyTree, Array]:
@@ -24,7 +25,7 @@ def run(body: Body, members: Members, interpret: Any = False) -> tuple[PyTree, P
     Args:
         body: What `build` returned for members like these.
         members: The members.
-        interpret: False; True to run the body without its machine; or JAX's parameters of its interpreter.
+        interpret: False; True to run the body on any machine; or JAX's parameters of its interpreter.
 
     Returns:
         The results, what was saved, and the number of iterations that each member's lane executed, members last.
@@ -34,14 +35,3 @@ def run(body: Body, members: Members, interpret: Any = False) -> tuple[PyTree, P
         check_interpreter(operands)
     launched = launcher_of(body.kernel).launch(body, operands, members.size, interpret)
     return body.collect(*launched)
-
-
-def launcher_of(kernel: str) -> Any:
-    """Returns the launcher of a kernel; JAX's Pallas is imported when it is needed."""
-    if kernel == "mosaic_gpu":
-        from . import _mosaic_gpu
-
-        return _mosaic_gpu
-    from . import _mosaic_tpu
-
-    return _mosaic_tpu

@@ -1,4 +1,4 @@
-"""`select`: which way an ensemble runs, and why."""
+"""`select`: what runs an ensemble, and why."""
 
 import logging
 from collections.abc import Callable
@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from .._backends import INTERPRETED, Tested, kernel_for, log_once, log_untested
-from .._use import asked
-from ._flat import NotHeldError, flatten
-from ._run import launcher_of
+from .._backends import KernelRequest, Tested, kernel_for, log_once, log_untested
+from .._use import requested
+from ._flat import NotSupportedError, flatten
+from ._launcher import launcher_of
 
 TESTED: Tested = {}
 """Where kernels run without being asked; empty as long as no table of `python -m benchmarks.gpu` stands beside it."""
@@ -26,48 +26,50 @@ HOLDS = (
 )
 
 
-class Selection(NamedTuple):
-    """Which way an ensemble runs.
+class EnsembleSelection(NamedTuple):
+    """What runs an ensemble.
 
     Attributes:
-        way: `"xla"`, `"mosaic_gpu"` or `"mosaic_tpu"`.
+        backend: `"xla"`, `"mosaic_gpu"` or `"mosaic_tpu"`.
         reason: Why, in words.
-        interpreted: Whether the kernel is interpreted by XLA instead of compiled.
+        interpreted: Whether the kernel runs in JAX's interpreter instead of being compiled.
         body: The kernel; None for `"xla"`.
     """
 
-    way: str
+    backend: str
     reason: str
     interpreted: bool = False
     body: Any = None
 
 
-def select(model: Callable[..., PyTree], *args: PyTree, impl: str | None = None) -> Selection:
-    """Says whether a kernel can hold a model of one member, and which way `solve(impl=...)` would run it under `vmap`.
+def select(
+    model: Callable[..., PyTree], *args: PyTree, impl: str | None = None, interpret: bool = False
+) -> EnsembleSelection:
+    """Says whether a kernel supports a model of one member, and what `solve(impl=...)` would run under `vmap`.
 
-    It runs nothing. A kernel holds a member's numbers in registers, one in each, and the whole integration of the
-    member with them: what the model does must come down to operations on single numbers.
+    It runs nothing. A kernel keeps a member's numbers in registers, one in each, for the member's whole integration:
+    what the model does must come down to operations on single numbers.
 
     | `impl` | what runs |
     |---|---|
     | `"auto"` | a kernel where the platform, its kind of device and the version of JAX are tested; else XLA |
     | `"xla"` | XLA |
     | `"pallas"` | the kernel for this machine's platform |
-    | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, to be compiled for such a machine |
-    | `"interpret_gpu"`, `"interpret_tpu"` | the body of this kernel, run by XLA on any machine, to check it |
-    | `"interpret"` | `"interpret_gpu"` |
+    | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, whatever the machine; to see what it supports |
 
     Where `"auto"` turns a kernel down on a machine that it is for, the logger `sciml.kernels` says so in one line: a
-    warning that names the primitive that the kernel cannot hold, or for information that the machine is not tested.
+    warning that names the primitive that the kernel does not support, or for information that the machine is not
+    tested.
 
     Args:
         model: A function of one member, such as `f(t, y, args)`.
         args: Its arguments, or their shapes and dtypes (`jax.ShapeDtypeStruct`).
         impl: See the table; without it, what the block of `kernels.use` says that the call stands in, else "auto".
+        interpret: Whether the kernel runs in JAX's interpreter, on any machine and slowly, to check it.
 
     Raises:
-        ValueError: If there is no such `impl`, or a kernel that was asked for cannot hold the model; the message says
-            what it can.
+        ValueError: If there is no such `impl`, or a kernel that was asked for does not support the model; the message
+            says what it can.
 
     Example:
         ```python
@@ -76,7 +78,7 @@ def select(model: Callable[..., PyTree], *args: PyTree, impl: str | None = None)
         from sciml.kernels import ensemble
 
         chosen = ensemble.select(sciml.models.Lorenz63(), 0.0, jnp.ones(3, jnp.float32), None)
-        print(chosen.way, "because", chosen.reason)
+        print(chosen.backend, "because", chosen.reason)
         ```
     """
     numbers, rest = eqx.partition((model, args), _is_number)
@@ -87,34 +89,34 @@ def select(model: Callable[..., PyTree], *args: PyTree, impl: str | None = None)
         return model(*args)
 
     def build(kernel: str) -> Any:
-        return flatten(function, numbers, lanes=launcher_of(kernel).LANES, kernel=kernel)
+        return flatten(function, numbers, lanes=launcher_of(kernel).lanes, kernel=kernel)
 
-    return choose(build, asked(impl))
+    return choose(build, requested(impl, interpret, by_name=True))
 
 
-def choose(build: Callable[[str], Any], impl: str) -> Selection:
-    """Returns the way for a kernel that `build(name)` makes, or refuses by a `NotHeldError`; see `select`."""
-    kernel, reason = kernel_for(impl, TESTED)
+def choose(build: Callable[[str], Any], request: KernelRequest) -> EnsembleSelection:
+    """Returns what runs, of kernels that `build(name)` makes or refuses by a `NotSupportedError`; see `select`."""
+    kernel, reason = kernel_for(request, TESTED)
     if kernel is None:
-        log_untested(_WHAT, impl, reason)
-        return Selection("xla", reason)
+        log_untested(_WHAT, request, reason)
+        return EnsembleSelection("xla", reason)
     try:
         body = build(kernel)
-    except NotHeldError as error:
-        if impl != "auto":
-            raise ValueError(f"`impl={impl!r}` cannot run this ensemble: {error}. {HOLDS}") from error
+    except NotSupportedError as error:
+        if request.impl != "auto":
+            raise ValueError(f"`{request}` cannot run this ensemble: {error}. {HOLDS}") from error
         log_once(_WHAT, str(error), logging.WARNING)
-        return Selection("xla", str(error))
-    return Selection(kernel, reason, impl in INTERPRETED, body)
+        return EnsembleSelection("xla", str(error))
+    return EnsembleSelection(kernel, reason, request.interpret, body)
 
 
-def wanted(impl: str) -> bool:
+def wanted(request: KernelRequest) -> bool:
     """Returns whether a kernel is asked for, or taken on this machine.
 
     Raises:
-        ValueError: If there is no such `impl`, or none for this machine.
+        ValueError: If there is none for this machine.
     """
-    return kernel_for(impl, TESTED)[0] is not None
+    return kernel_for(request, TESTED)[0] is not None
 
 
 def _is_number(x: Any) -> bool:

@@ -41,56 +41,58 @@ def adjoint_step(
         wanted: A pair of truth values: whether those of parameters and of coefficients are wanted, or are zero.
 
     Returns:
-        The cotangents of the state, and those of the numbers `(update, params)` and of the coefficients.
+        The cotangents of the state, and those of the leaves of `(update, params)` and of the coefficients.
     """
     shape, r = state[0].shape, update.radius
-    if update.turns > 1:
+    if update.stages > 1:
         return _by_transposition(update, state, params, coefficients, cotangent)
     of_parameters, of_coefficients = wanted
     reads = update.reads(len(shape), state[0].dtype, params)
     names = update.fields + (update.coefficients if of_coefficients else ())
     by_cell = adjoint_of(update, reads, names)
-    numbers, static = eqx.partition((update, params), eqx.is_inexact_array)
-    zero = jax.tree.map(jnp.zeros_like, numbers)
+    leaves, static = eqx.partition((update, params), eqx.is_inexact_array)
+    zero = jax.tree.map(jnp.zeros_like, leaves)
 
-    def ghosts(numbers: Any, state: Fields, coefficients: Fields) -> Fields:
-        return padded(eqx.combine(numbers, static)[0], state, coefficients)
+    def ghosts(leaves: Any, state: Fields, coefficients: Fields) -> Fields:
+        return padded(eqx.combine(leaves, static)[0], state, coefficients)
 
     if all(b is None for b in update.boundaries):
+        # a neighbour's cotangent, r cells away, is multiplied by a derivative that reads r cells around that neighbour
         wide = behind_barriers(tuple(wrap(x, 2 * r) for x in state + coefficients))
-        turned = behind_barriers(tuple(wrap(x, r) for x in cotangent))
-        new = by_cell(_both(update, wide, turned, 2 * r, r, shape), params)
-        of_numbers, (of_state, of_coefs) = zero, _split(new, state, coefficients)
+        padded_cotangents = behind_barriers(tuple(wrap(x, r) for x in cotangent))
+        new = by_cell(_both(update, wide, padded_cotangents, 2 * r, r, shape), params)
+        of_leaves, (of_state, of_coefs) = zero, _split(new, state, coefficients)
     else:
-        arrays, back = jax.vjp(ghosts, numbers, state, coefficients)
+        arrays, back = jax.vjp(ghosts, leaves, state, coefficients)
+        # the last value goes on, whose derivative is finite; it is multiplied by a cotangent of zero
         wide = behind_barriers(tuple(jnp.pad(x, 2 * r, mode="edge") for x in arrays))
-        turned = behind_barriers(tuple(jnp.pad(x, 2 * r) for x in cotangent))
-        new = by_cell(_both(update, wide, turned, 2 * r, r, tuple(n + 2 * r for n in shape)), params)
+        padded_cotangents = behind_barriers(tuple(jnp.pad(x, 2 * r) for x in cotangent))
+        new = by_cell(_both(update, wide, padded_cotangents, 2 * r, r, tuple(n + 2 * r for n in shape)), params)
         new = sum(_split(new, arrays[: len(state)], arrays[len(state) :]), ())
-        of_numbers, of_state, of_coefs = back(new)
-    if of_parameters:
+        of_leaves, of_state, of_coefs = back(new)
+    if of_parameters:  # every cell adds to these, so they come from a sum over the field and no stencil
         arrays = behind_barriers(padded(update, state, coefficients))
 
-        def by_parameters(numbers: Any) -> Fields:
-            moved, params = eqx.combine(numbers, static)
+        def by_parameters(leaves: Any) -> Fields:
+            moved, params = eqx.combine(leaves, static)
             return moved.new_values(reader(update, named(update, arrays), (r,) * len(shape), shape), params, state[0])
 
-        of_numbers = jax.tree.map(jnp.add, of_numbers, jax.vjp(by_parameters, numbers)[1](cotangent)[0])
-    return of_state, (of_numbers, of_coefs)
+        of_leaves = jax.tree.map(jnp.add, of_leaves, jax.vjp(by_parameters, leaves)[1](cotangent)[0])
+    return of_state, (of_leaves, of_coefs)
 
 
 def _by_transposition(
     update: StencilUpdate, state: Fields, params: PyTree, coefficients: Fields, cotangent: Fields
 ) -> tuple[Fields, Any]:
-    """The cotangents of a step in several turns, by JAX's transpose of its reads."""
-    numbers, static = eqx.partition((update, params), eqx.is_inexact_array)
+    """The cotangents of a step in several stages, by JAX's transpose of its reads."""
+    leaves, static = eqx.partition((update, params), eqx.is_inexact_array)
 
-    def run(numbers: Any, state: Fields, coefficients: Fields) -> Fields:
-        moved, params = eqx.combine(numbers, static)
+    def run(leaves: Any, state: Fields, coefficients: Fields) -> Fields:
+        moved, params = eqx.combine(leaves, static)
         return step(moved, state, params, coefficients)
 
-    of_numbers, of_state, of_coefficients = jax.vjp(run, numbers, state, coefficients)[1](cotangent)
-    return of_state, (of_numbers, of_coefficients)
+    of_leaves, of_state, of_coefficients = jax.vjp(run, leaves, state, coefficients)[1](cotangent)
+    return of_state, (of_leaves, of_coefficients)
 
 
 def bar(name: str) -> str:
@@ -117,7 +119,7 @@ def adjoint_of(update: StencilUpdate, reads: dict, names: tuple[str, ...]) -> Ca
             def new(values: dict, shift: tuple = shift) -> tuple:
                 def neighbour(name: str, *where: int) -> Array:
                     where = update.check_shift(name, where, len(shift))
-                    same = where == shift and name in values
+                    same = where == shift and name in values  # the one read that this derivative is by
                     return values[name] if same else nb(name, *(w - s for w, s in zip(where, shift)))
 
                 return update.new_values(neighbour, params, cotangent[0])
@@ -137,11 +139,11 @@ class _Transposed(eqx.Module):
     reads: tuple = eqx.field(static=True)
 
     def __call__(self, nb: Callable[..., Array], params: PyTree) -> tuple:
-        numbers, static = eqx.partition((self.update, params), eqx.is_array)
+        leaves, static = eqx.partition((self.update, params), eqx.is_array)
         zeros = (0,) * len(self.reads[0][0]) if self.reads else ()
 
-        def whole(numbers: PyTree, read: Callable[..., Array]) -> tuple:
-            update, params = eqx.combine(numbers, static)
+        def whole(leaves: PyTree, read: Callable[..., Array]) -> tuple:
+            update, params = eqx.combine(leaves, static)
 
             def of_cotangents(name: str, *shift: int) -> Array:
                 if name in update.fields:  # its derivatives do not depend on them
@@ -157,13 +159,13 @@ class _Transposed(eqx.Module):
             read[name, shift] = True
             return like
 
-        jax.eval_shape(lambda numbers: whole(numbers, record), numbers)
+        jax.eval_shape(lambda leaves: whole(leaves, record), leaves)
 
-        def from_values(numbers: PyTree, values: list) -> tuple:
+        def from_values(leaves: PyTree, values: list) -> tuple:
             known = dict(zip(read, values))
-            return whole(numbers, lambda name, *shift: known[name, shift])
+            return whole(leaves, lambda name, *shift: known[name, shift])
 
-        return with_plain_sums(from_values, numbers, [nb(name, *shift) for name, shift in read])
+        return with_plain_sums(from_values, leaves, [nb(name, *shift) for name, shift in read])
 
 
 def transposed(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> StencilUpdate:
@@ -182,38 +184,41 @@ def transposed(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> 
 def reads_state(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> bool:
     """Returns whether the adjoint reads fields, which it does unless the update is linear in them.
 
-    Updates by several functions in turn count as if it did.
+    The adjoint of an update of several stages counts as if it did.
     """
-    if update.turns > 1:
+    if update.stages > 1:
         return True
     reads = update.reads(ndim, dtype, params)
     by_cell = adjoint_of(update, reads, update.fields)
     keys = [(name, shift) for shift, read in reads.items() for name in read if name in update.fields]
-    numbers, static = eqx.partition(params, eqx.is_array)
+    # the adjoint is traced for one cell, and reads fields if they are used for what it returns
+    leaves, static = eqx.partition(params, eqx.is_array)
 
-    def cell(values: dict, rest: dict, numbers: PyTree) -> tuple:
+    def cell(values: dict, rest: dict, leaves: PyTree) -> tuple:
         def nb(name: str, *shift: int) -> Array:
             return values[name] if name in values else rest[name]
 
-        found = by_cell(nb, eqx.combine(numbers, static))
+        found = by_cell(nb, eqx.combine(leaves, static))
         return tuple(x for x in found if x is not None)
 
     one = jax.ShapeDtypeStruct((), dtype)
     rest = {name: one for name in (*map(bar, update.fields), *update.coefficients)}
     values = {name: one for name, _ in keys}
-    jaxpr = jax.make_jaxpr(cell)(values, rest, numbers).jaxpr
+    jaxpr = jax.make_jaxpr(cell)(values, rest, leaves).jaxpr
     _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     return any(used[: len(values)])
 
 
-def _both(update: StencilUpdate, wide: Fields, turned: Fields, at: int, at_turned: int, shape: tuple) -> Any:
-    """`nb` that reads fields and cotangents; `at` and `at_turned` are where the first cell stands in each."""
+def _both(
+    update: StencilUpdate, wide: Fields, padded_cotangents: Fields, at: int, at_cotangents: int, shape: tuple
+) -> Any:
+    """`nb` that reads fields and cotangents; `at` and `at_cotangents` are where the first cell stands in each."""
     arrays = named(update, wide)
-    cotangents = {bar(name): x for name, x in zip(update.fields, turned)}
+    cotangents = {bar(name): x for name, x in zip(update.fields, padded_cotangents)}
 
     def nb(name: str, *shift: int) -> Array:
         if name in cotangents:
-            return window(cotangents[name], tuple(at_turned + s for s in shift), shape)
+            return window(cotangents[name], tuple(at_cotangents + s for s in shift), shape)
         return window(arrays[name], tuple(at + s for s in shift), shape)
 
     return nb

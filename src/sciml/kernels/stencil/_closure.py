@@ -17,7 +17,7 @@ from ..._jax._vma import as_promoted_function
 from ._update import StencilUpdate
 
 
-class _Opened(eqx.Module):
+class _ClosureConverted(eqx.Module):
     """A function of neighbours as the program that it is for one cell.
 
     Attributes:
@@ -38,30 +38,31 @@ class _Opened(eqx.Module):
         operands = [*(nb(*read) for read in self.reads), *_leaves(self.fn, params), *self.captured]
         extra = [x.ndim - aval.ndim for x, aval in zip(operands, self.program.in_avals)]
         run = as_promoted_function(self.program)
+        # over arrays it runs by `vmap`, once for each axis that an operand has more than it has for one cell
         for level in range(1, max(extra, default=0) + 1):
             run = jax.vmap(run, in_axes=[0 if more >= level else None for more in extra], out_axes=0)
         return jax.tree.unflatten(self.form, run(*operands))
 
 
-def opened(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> StencilUpdate:
+def closure_converted(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> StencilUpdate:
     """Returns an update whose functions close over no floating-point array: such arrays are leaves.
 
     Raises:
         ValueError: If a function does not act element by element.
     """
-    turns = update.fn if isinstance(update.fn, tuple) else (update.fn,)
-    found = tuple(_opened(update, fn, ndim, dtype, params) for fn in turns)
-    if all(new is old for new, old in zip(found, turns)):
+    stages = update.fn if isinstance(update.fn, tuple) else (update.fn,)
+    found = tuple(_converted(update, fn, ndim, dtype, params) for fn in stages)
+    if all(new is old for new, old in zip(found, stages)):
         return update
     return eqx.tree_at(lambda u: u.fn, update, found if isinstance(update.fn, tuple) else found[0])
 
 
-def _opened(update: StencilUpdate, fn: Callable, ndim: int, dtype: Any, params: PyTree) -> Callable:
+def _converted(update: StencilUpdate, fn: Callable, ndim: int, dtype: Any, params: PyTree) -> Callable:
     cell, reads = jnp.zeros((), dtype), {}
-    numbers, static = eqx.partition((fn, params), eqx.is_array)
+    leaves, static = eqx.partition((fn, params), eqx.is_array)
 
-    def trace(read: Callable[..., Array], numbers: PyTree) -> Any:
-        fn, params = eqx.combine(numbers, static)
+    def trace(read: Callable[..., Array], leaves: PyTree) -> Any:
+        fn, params = eqx.combine(leaves, static)
         return jax.tree.map(jnp.asarray, fn(read, params))
 
     def note(*read: Any) -> Array:
@@ -69,12 +70,13 @@ def _opened(update: StencilUpdate, fn: Callable, ndim: int, dtype: Any, params: 
         reads.setdefault(read, len(reads))
         return cell
 
-    jax.eval_shape(lambda numbers: trace(note, numbers), numbers)
+    jax.eval_shape(lambda leaves: trace(note, leaves), leaves)
 
-    def by_values(values: list[Array], numbers: PyTree) -> Any:
-        return trace(lambda *read: values[reads[read]], numbers)
+    def by_values(values: list[Array], leaves: PyTree) -> Any:
+        return trace(lambda *read: values[reads[read]], leaves)
 
-    closed, form = jax.make_jaxpr(by_values, return_shape=True)([cell] * len(reads), numbers)
+    closed, form = jax.make_jaxpr(by_values, return_shape=True)([cell] * len(reads), leaves)
+    # integers and truth values have no gradient, and stay constants of the program
     jaxpr, which = closed.jaxpr, [eqx.is_inexact_array(c) for c in closed.consts]
     if not any(which):
         return fn
@@ -83,7 +85,7 @@ def _opened(update: StencilUpdate, fn: Callable, ndim: int, dtype: Any, params: 
     operands = [*jaxpr.invars, *variables]
     whole = jex.core.Jaxpr([v for v, _ in kept], operands, jaxpr.outvars, jaxpr.eqns, jaxpr.effects, jaxpr.debug_info)
     program = jex.core.ClosedJaxpr(whole, [c for _, c in kept])
-    return _Opened(fn, consts, program, tuple(reads), jax.tree.structure(form))
+    return _ClosureConverted(fn, consts, program, tuple(reads), jax.tree.structure(form))
 
 
 def _leaves(fn: Callable, params: PyTree) -> list[Array]:

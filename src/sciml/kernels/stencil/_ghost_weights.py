@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 from ._update import StencilUpdate
 
 
-class Rule(NamedTuple):
+class GhostWeights(NamedTuple):
     """What makes the ghost cells beyond one wall: `constant[q] + sum(weights[q, m] * layer[m])`, nearest first.
 
     Attributes:
@@ -32,8 +32,8 @@ class Rule(NamedTuple):
         return sum((self.weights[q, m] * layer(m) for m in range(self.weights.shape[1])), self.constant[q])
 
 
-Sides = tuple[tuple[Rule, Rule] | None, ...]
-"""The rules of the lower and the upper wall for each axis; None along periodic axes."""
+Sides = tuple[tuple[GhostWeights, GhostWeights] | None, ...]
+"""The weights of the lower and the upper wall for each axis; None along periodic axes."""
 
 
 class NotForKernelsError(Exception):
@@ -55,13 +55,13 @@ class NotForKernelsError(Exception):
     """
 
 
-def rules_of(update: StencilUpdate, ndim: int, dtype: Any) -> tuple[Sides, ...]:
-    """Returns the rules of all walls for each field.
+def ghost_weights_of(update: StencilUpdate, ndim: int, dtype: Any) -> tuple[Sides, ...]:
+    """Returns the weights of all walls for each field.
 
     Raises:
         NotForKernelsError: If a boundary is not made of such conditions.
     """
-    return tuple(_rules(b, update, ndim, dtype) for b in update.boundaries)
+    return tuple(_sides_of(b, update, ndim, dtype) for b in update.boundaries)
 
 
 def check_coefficients(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) -> None:
@@ -70,14 +70,14 @@ def check_coefficients(update: StencilUpdate, ndim: int, dtype: Any, params: PyT
     Raises:
         NotForKernelsError: If one is.
     """
-    if all(rule is None for rule in _rules(update.boundaries[0], update, ndim, dtype)):
+    if all(pair is None for pair in _sides_of(update.boundaries[0], update, ndim, dtype)):
         return
     for shift, names in update.reads(ndim, dtype, params).items():
         if any(shift) and (read := set(names) & set(update.coefficients)):
             raise NotForKernelsError(f"the coefficient {min(read)!r} is read at neighbours, and so beyond walls")
 
 
-def _rules(boundary: Any, update: StencilUpdate, ndim: int, dtype: Any) -> Sides:
+def _sides_of(boundary: Any, update: StencilUpdate, ndim: int, dtype: Any) -> Sides:
     if boundary is None:
         return (None,) * ndim
     if not all(hasattr(boundary, name) for name in ("sides", "offsets", "periodic", "grid")):
@@ -85,14 +85,14 @@ def _rules(boundary: Any, update: StencilUpdate, ndim: int, dtype: Any) -> Sides
     found = []
     for axis, (pair, periodic) in enumerate(zip(boundary.sides, boundary.periodic)):
         spacing, offsets = boundary.grid.spacing[axis], boundary.offsets(axis)
-        rules = None
+        weights = None
         if not periodic:
-            rules = tuple(_rule(side, offset, spacing, update, dtype) for side, offset in zip(pair, offsets))
-        found.append(rules)
+            weights = tuple(_weights_of(side, offset, spacing, update, dtype) for side, offset in zip(pair, offsets))
+        found.append(weights)
     return tuple(found)
 
 
-def _rule(side: Any, offset: float, spacing: float, update: StencilUpdate, dtype: Any) -> Rule:
+def _weights_of(side: Any, offset: float, spacing: float, update: StencilUpdate, dtype: Any) -> GhostWeights:
     name = type(side).__name__
     if any(jnp.ndim(x) for x in jax.tree.leaves(side)):
         raise NotForKernelsError(f"a value of `{name}` varies along its side")
@@ -108,8 +108,10 @@ def _rule(side: Any, offset: float, spacing: float, update: StencilUpdate, dtype
 
     zero = jnp.zeros(points, dtype)
     jaxpr = jax.make_jaxpr(lambda x, dx: jax.jvp(ghosts, (x,), (dx,))[1])(zero, zero).jaxpr
+    # where the derivative still reads the layers, the ghosts are not linear in them
     if partial_eval.dce_jaxpr(jaxpr, [True])[1][0]:
         raise NotForKernelsError(f"the ghost values of `{name}` are no weighted sum of the layers")
     constant = ghosts(zero)
+    # a layer's weights are the ghosts of that layer alone, set to one
     columns = [ghosts(zero.at[m].set(1)) - constant for m in range(points)]
-    return Rule(jnp.stack(columns, 1), constant)
+    return GhostWeights(jnp.stack(columns, 1), constant)

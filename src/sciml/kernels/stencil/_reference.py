@@ -17,19 +17,19 @@ from ._update import Fields, StencilUpdate, extend, pad
 def step(update: StencilUpdate, state: Fields, params: PyTree, coefficients: Fields) -> Fields:
     """Returns the state one step on."""
     count, values = len(state), state + (jnp.zeros_like(state[0]),) * len(update.inner)
-    for k in range(update.turns):
-        values = _turn(update.turn(k), values[:count], values[count:], params, coefficients)
+    for k in range(update.stages):
+        values = _stage(update.stage(k), values[:count], values[count:], params, coefficients)
     return values[:count]
 
 
-def _turn(update: StencilUpdate, state: Fields, inner: Fields, params: PyTree, coefficients: Fields) -> Fields:
-    r, held = update.radius, dict(zip(update.inner, inner))
+def _stage(update: StencilUpdate, state: Fields, inner: Fields, params: PyTree, coefficients: Fields) -> Fields:
+    r, passed_on = update.radius, dict(zip(update.inner, inner))
     arrays = behind_barriers(padded(update, state, coefficients))
     read = reader(update, named(update, arrays), (r,) * state[0].ndim, state[0].shape)
 
     def nb(name: str, *shift: int) -> Any:
         update.check_shift(name, shift, state[0].ndim)
-        return held[name] if name in held else read(name, *shift)
+        return passed_on[name] if name in passed_on else read(name, *shift)
 
     return update.new_values(nb, params, state[0])
 

@@ -1,6 +1,5 @@
-"""`select`: which way an update runs, and why."""
+"""`select`: what runs an update, and why."""
 
-import importlib
 import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,36 +8,44 @@ import jax
 from jaxtyping import PyTree
 
 from ..._checks import check_count
-from .._backends import INTERPRETED, Tested, check_interpreter, kernel_for, log_once, log_untested
-from .._use import asked
-from ._closure import opened
+from .._backends import KernelRequest, Tested, check_interpreter, kernel_for, log_once, log_untested
+from .._use import requested
+from ._closure import closure_converted
 from ._ghost_weights import NotForKernelsError
-from ._sharded import divided_axes, is_divided, of_block, with_layers
-from ._tuning_cache import file_of, find, ignore, key_of
-from ._update import StencilUpdate, as_params
+from ._kernel import AbstractStencilKernel
+from ._sharded import is_sharded, sharded_axes, update_of_block, with_halo
+from ._tuning_cache import cache_file, cache_key, look_up, warn_unused
+from ._update import StencilUpdate, as_params, without_periodic
 
 TESTED: Tested = {}
 """Where kernels run without being asked; empty as long as no table of `python -m benchmarks.gpu` stands beside it."""
 
 _WHAT = "a stencil"
 
+_TAKES = (
+    "The kernel takes float32 fields (on GPUs float64 too), numbers as parameters, and conditions at walls that are "
+    "the same all along a side; "
+)
 
-class Selection(NamedTuple):
-    """Which way an update runs.
+
+class StencilSelection(NamedTuple):
+    """What runs an update.
 
     Attributes:
-        way: `"xla"`, `"mosaic_gpu"` or `"mosaic_tpu"`.
+        backend: `"xla"`, or the name of a kernel, such as `"mosaic_gpu"` or `"mosaic_tpu"`.
         reason: Why, in words.
         steps_per_pass: How many steps it takes for each pass over memory.
-        interpreted: Whether the kernel is interpreted by XLA instead of compiled.
+        interpreted: Whether the kernel runs in JAX's interpreter instead of being compiled.
         plan: How the kernel cuts the fields; None for `"xla"`.
+        kernel: The kernel; None for `"xla"`.
     """
 
-    way: str
+    backend: str
     reason: str
     steps_per_pass: int = 1
     interpreted: bool = False
     plan: Any = None
+    kernel: AbstractStencilKernel | None = None
 
 
 def select(
@@ -47,22 +54,22 @@ def select(
     params: PyTree = None,
     *,
     coefficients: Mapping[str, Any] | None = None,
-    impl: str | None = None,
+    impl: str | AbstractStencilKernel | None = None,
+    interpret: bool = False,
     steps_per_pass: int | None = None,
-) -> Selection:
-    """Says which way `evolve` runs an update with the same arguments, and why. It runs nothing.
+) -> StencilSelection:
+    """Says what runs an update that `evolve` is given with the same arguments, and why. It runs nothing.
 
     | `impl` | what runs |
     |---|---|
     | `"auto"` | a kernel where the platform, its kind of device and the version of JAX are tested; else XLA |
     | `"xla"` | XLA, without a rule for reverse mode |
     | `"pallas"` | the kernel for this machine's platform |
-    | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, to be compiled for such a machine |
-    | `"interpret_gpu"`, `"interpret_tpu"` | the body of this kernel, run by XLA on any machine, slowly, to check it |
-    | `"interpret"` | `"interpret_gpu"` |
+    | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, whatever the machine; to see what it supports |
+    | an `AbstractStencilKernel` | a kernel of one's own |
 
     Where `"auto"` turns a kernel down on a machine that it is for, the logger `sciml.kernels` says so in one line: a
-    warning that names what the kernel cannot hold, or for information that the machine is not tested.
+    warning that names what the kernel does not support, or for information that the machine is not tested.
 
     Args:
         update: The update.
@@ -70,6 +77,7 @@ def select(
         params: The parameters.
         coefficients: The coefficients by name.
         impl: See the table; without it, what the block of `kernels.use` says that the call stands in, else "auto".
+        interpret: Whether the kernel runs in JAX's interpreter, on any machine and slowly, to check it.
         steps_per_pass: How many steps a kernel takes for each pass over memory; without it, what `tune` found for such
             an update, or else the kernel's choice.
 
@@ -84,113 +92,149 @@ def select(
 
         update = StencilUpdate(lambda nb, p: nb("u") + p * (nb("u", 1, 0) - nb("u")))
         chosen = select(update, jnp.zeros((64, 64)), 0.1)
-        print(chosen.way, "because", chosen.reason)
+        print(chosen.backend, "because", chosen.reason)
         ```
     """
-    impl = asked(impl)
+    return choose(
+        requested(impl, interpret, by_name=True),
+        update,
+        state,
+        params,
+        coefficients=coefficients,
+        steps_per_pass=steps_per_pass,
+    )
+
+
+def choose(
+    request: KernelRequest,
+    update: StencilUpdate,
+    state: PyTree,
+    params: PyTree = None,
+    *,
+    coefficients: Mapping[str, Any] | None = None,
+    steps_per_pass: int | None = None,
+) -> StencilSelection:
+    """Returns what runs an update where so much is asked for; see `select`."""
     if steps_per_pass is not None:
         steps_per_pass = check_count(steps_per_pass, "steps_per_pass", "evolve")
-    deep = steps_per_pass if steps_per_pass and update.turns == 1 and is_divided(update) else 1
+    # XLA takes more than one step at a time only where that saves exchanges between devices
+    deep = steps_per_pass if steps_per_pass and update.stages == 1 and is_sharded(update) else 1
     fields, _ = jax.eval_shape(lambda s, c: update.arrays_of(s, c), state, dict(coefficients or {}))
-    kernel, reason = kernel_for(impl, TESTED)
+    if isinstance(request.impl, AbstractStencilKernel):
+        kernel, reason = request.impl, f"`{request}` asks for it"
+    else:
+        name, reason = kernel_for(request, TESTED)
+        kernel = None if name is None else kernel_of(name, fields[0].ndim)
     if kernel is None:
-        log_untested(_WHAT, impl, reason)
-        return Selection("xla", reason, deep)
-    interpreted = impl in INTERPRETED
-    if interpreted:
+        log_untested(_WHAT, request, reason)
+        return StencilSelection("xla", reason, deep)
+    if request.interpret:
         check_interpreter(fields)
     try:
-        numbers = as_params(params, fields[0].dtype)
-        update = opened(update, fields[0].ndim, fields[0].dtype, numbers)
-        make = _plan_of_block if is_divided(update) else _plan
-        plan, tuned = make(kernel, interpreted, update, numbers, fields, steps_per_pass)
+        params = as_params(params, fields[0].dtype)
+        update = without_periodic(update, fields[0].shape)
+        update = closure_converted(update, fields[0].ndim, fields[0].dtype, params)
+        make = _plan_of_block if is_sharded(update) else _plan
+        plan, tuned = make(kernel, request.interpret, update, params, fields, steps_per_pass)
     except NotForKernelsError as error:
-        if impl == "auto":
+        if request.impl == "auto":
             log_once(_WHAT, str(error), logging.WARNING)
-            return Selection("xla", str(error), deep)
+            return StencilSelection("xla", str(error), deep)
+        takes = _TAKES if isinstance(request.impl, str) else ""
         raise ValueError(
-            f"`impl={impl!r}` cannot run this update: {error}. The kernel takes float32 fields (on GPUs float64 too), "
-            "numbers as parameters, and conditions at walls that are the same all along a side; `impl='auto'` and "
-            "`'xla'` take every update."
+            f"`{request}` cannot run this update: {error}. {takes}`impl='auto'` and `'xla'` take every update."
         ) from error
     reason = f"{reason}, and its tiles were tuned" if tuned else reason
-    return Selection(kernel, reason, plan.steps // update.turns, interpreted, plan)
+    return StencilSelection(kernel.name, reason, plan.steps // update.stages, request.interpret, plan, kernel)
 
 
 def _plan(
-    kernel: str, interpreted: bool, update: StencilUpdate, params: PyTree, fields: Any, steps: int | None
+    kernel: AbstractStencilKernel,
+    interpreted: bool,
+    update: StencilUpdate,
+    params: PyTree,
+    fields: Any,
+    steps: int | None,
 ) -> tuple[Any, bool]:
-    """The kernel's plan, whose steps count every function that takes turns, and whether `tune` found it."""
-    module, functions = kernel_of(kernel, fields[0].ndim), steps
-    if update.turns > 1:
-        if not module.TAKES_TURNS:
+    """The kernel's plan, whose steps count every stage, and whether `tune` found it."""
+    stages = steps
+    if update.stages > 1:
+        if not kernel.takes_stages:
             raise NotForKernelsError(
-                f"its functions take turns, as the stages of a method do, which in {fields[0].ndim} dimensions this "
-                "kernel's do not"
+                f"its steps have several stages, as those of many methods, which in {fields[0].ndim} dimensions this "
+                "kernel does not take"
             )
-        functions = update.turns * (max(1, 4 // (update.turns * update.radius)) if steps is None else steps)
-    plan = module.plan(update, params, fields[0].shape, fields[0].dtype, functions)
-    known = _known(kernel, interpreted, update, params, fields) if steps is None else None
+        stages = update.stages * (max(1, 4 // (update.stages * update.radius)) if steps is None else steps)
+    # asked first, for what it refuses whatever the tiles
+    plan = kernel.plan(update, params, fields[0].shape, fields[0].dtype, stages)
+    known = _tuned(kernel, interpreted, update, params, fields) if steps is None else None
     return (plan, False) if known is None else (known, True)
 
 
 def _plan_of_block(
-    kernel: str, interpreted: bool, update: StencilUpdate, params: PyTree, fields: Any, steps: int | None
+    kernel: AbstractStencilKernel,
+    interpreted: bool,
+    update: StencilUpdate,
+    params: PyTree,
+    fields: Any,
+    steps: int | None,
 ) -> tuple[Any, bool]:
     """The plan for a block with the layers that its steps need; tuned if it is for a field as large as the block."""
-    block, like, divided = of_block(update), fields[0], divided_axes(update)
+    block, like, sharded = update_of_block(update), fields[0], sharded_axes(update)
     alone, tuned = _plan(kernel, interpreted, block, params, fields, steps)
-    least = min((n for n, cut in zip(like.shape, divided) if cut), default=alone.steps * update.radius)
+    least = min((n for n, cut in zip(like.shape, sharded) if cut), default=alone.steps * update.radius)
+    # nobody asked for so many steps: take as many as one neighbour has layers for
     if steps is None and least < alone.steps * update.radius:
-        steps, tuned = max(1, least // (update.turns * update.radius)), False
+        steps, tuned = max(1, least // (update.stages * update.radius)), False
         alone, _ = _plan(kernel, interpreted, block, params, fields, steps)
     width = alone.steps * update.radius
     if least < width:
-        raise NotForKernelsError(f"a pass needs {width} layers of its neighbours, and a device holds {least}")
-    wide = jax.ShapeDtypeStruct(with_layers(like.shape, divided, width), like.dtype)
-    cuts = ((alone.steps, alone.rows), (alone.steps,)) if tuned else ((alone.steps,),)
-    return first_plan(kernel, block, params, wide, *cuts), tuned
+        raise NotForKernelsError(f"a pass needs {width} layers of its neighbours, and a device has {least}")
+    wide = jax.ShapeDtypeStruct(with_halo(like.shape, sharded, width), like.dtype)
+    tilings = ((alone.steps, alone.rows), (alone.steps,)) if tuned else ((alone.steps,),)
+    return first_plan(kernel, block, params, wide, *tilings), tuned
 
 
-def first_plan(kernel: str, update: StencilUpdate, params: PyTree, like: Any, *cuts: tuple) -> Any:
-    """Returns the first of the plans with the given steps for each pass, and rows, that a kernel has.
+def first_plan(kernel: AbstractStencilKernel, update: StencilUpdate, params: PyTree, like: Any, *tilings: tuple) -> Any:
+    """Returns the first of the plans with the given stages for each pass, and rows, that a kernel has.
 
     Raises:
         NotForKernelsError: If it has none.
     """
-    module = kernel_of(kernel, like.ndim)
-    for cut in cuts[:-1]:
+    for tiling in tilings[:-1]:
         try:
-            return module.plan(update, params, like.shape, like.dtype, *cut)
+            return kernel.plan(update, params, like.shape, like.dtype, *tiling)
         except NotForKernelsError:
             continue
-    return module.plan(update, params, like.shape, like.dtype, *cuts[-1])
+    return kernel.plan(update, params, like.shape, like.dtype, *tilings[-1])
 
 
-def _known(kernel: str, interpreted: bool, update: StencilUpdate, params: PyTree, fields: Any) -> Any:
+def _tuned(kernel: AbstractStencilKernel, interpreted: bool, update: StencilUpdate, params: PyTree, fields: Any) -> Any:
     """The plan that `tune` found, or None."""
-    key = key_of(kernel, interpreted, update, params, fields)
-    cut = find(key)
-    if cut is None:
+    key = cache_key(kernel.name, interpreted, update, params, fields)
+    tiling = look_up(key)
+    if tiling is None:
         return None
     try:
-        if cut.steps % update.turns:
-            raise NotForKernelsError(f"{cut.steps} steps are no whole number of turns")
-        module = kernel_of(kernel, fields[0].ndim)
-        if cut.rows not in module.SIZES:
-            raise NotForKernelsError(f"there are no tiles of {cut.rows} rows")
-        return module.plan(update, params, fields[0].shape, fields[0].dtype, *cut)
+        if tiling.steps % update.stages:
+            raise NotForKernelsError(f"{tiling.steps} stages are no whole number of steps")
+        if tiling.rows not in kernel.sizes:
+            raise NotForKernelsError(f"there are no tiles of {tiling.rows} rows")
+        return kernel.plan(update, params, fields[0].shape, fields[0].dtype, *tiling)
     except NotForKernelsError as error:
-        ignore(file_of(), f"{key}: {error}")
+        warn_unused(cache_file(), f"{key}: {error}")
         return None
 
 
-def kernel_of(name: str, ndim: int) -> Any:
-    """Returns the module of a kernel, with `plan` and `advance`; JAX's Pallas is imported when it is needed."""
-    file = {
-        ("mosaic_gpu", 1): "_gpu_1d",
-        ("mosaic_gpu", 2): "_gpu_2d",
-        ("mosaic_gpu", 3): "_gpu_3d",
-        ("mosaic_tpu", 1): "_tpu_1d",
-    }.get((name, ndim), "_tpu")
-    return importlib.import_module(f".mosaic.{file}", __package__)
+def kernel_of(name: str, ndim: int) -> AbstractStencilKernel:
+    """Returns a kernel by its name; JAX's Pallas is imported when it is needed."""
+    if name == "mosaic_gpu":
+        from .mosaic._gpu_1d import MosaicGpu1d
+        from .mosaic._gpu_2d import MosaicGpu2d
+        from .mosaic._gpu_3d import MosaicGpu3d
+
+        return (MosaicGpu1d, MosaicGpu2d, MosaicGpu3d)[ndim - 1]()
+    from .mosaic._tpu import MosaicTpu
+    from .mosaic._tpu_1d import MosaicTpu1d
+
+    return MosaicTpu1d() if ndim == 1 else MosaicTpu()

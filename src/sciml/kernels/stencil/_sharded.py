@@ -1,4 +1,4 @@
-r"""Fields that are divided over devices: one exchange of ghost layers for several steps.
+r"""Fields that are sharded over devices: one exchange of ghost layers for several steps.
 
 The boundary is then a `sciml.parallel.Domain`, or an object with the same methods. Before $k$ steps of radius $r$ every
 device fetches the $k r$ outermost layers of its neighbours, and computes what they become as well, a layer of width $r$
@@ -18,16 +18,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ._kernel import AbstractStencilKernel
 from ._reference import behind_barriers, named, reader, window
 from ._update import Fields, StencilUpdate
 
 
-def is_divided(update: StencilUpdate) -> bool:
+def is_sharded(update: StencilUpdate) -> bool:
     """Returns whether the boundary of all fields is one that exchanges ghost layers."""
     return hasattr(update.boundary, "map")
 
 
-def several(update: StencilUpdate, state: Fields, params: PyTree, wide: Fields, steps: int) -> Fields:
+def several_steps(update: StencilUpdate, state: Fields, params: PyTree, wide: Fields, steps: int) -> Fields:
     """Returns the state some steps on, by XLA with one exchange.
 
     Args:
@@ -43,6 +44,7 @@ def several(update: StencilUpdate, state: Fields, params: PyTree, wide: Fields, 
         padded = behind_barriers(padded)
         whole = padded[0].shape
         shape = tuple(n - 2 * r for n in whole)
+        # layers fall away step by step, those of coefficients as well
         rest = tuple(window(c, tuple((m - n) // 2 for m, n in zip(c.shape, whole)), whole) for c in wide)
         nb = reader(update, named(update, (*padded, *rest)), (r,) * ndim, shape)
         return update.new_values(nb, params, jax.ShapeDtypeStruct(shape, padded[0].dtype))
@@ -50,28 +52,28 @@ def several(update: StencilUpdate, state: Fields, params: PyTree, wide: Fields, 
     return update.boundary.map(stencil, width=r, steps_per_exchange=steps, accuracy=update.accuracy)(state)
 
 
-def divided_axes(update: StencilUpdate) -> tuple[bool, ...]:
-    """Returns which axes are divided, over more than one device, where the code runs that is traced."""
+def sharded_axes(update: StencilUpdate) -> tuple[bool, ...]:
+    """Returns which axes are sharded, over more than one device, where the code runs that is traced."""
     domain = update.boundary
     return tuple(bool(name) and domain.inside and jax.lax.axis_size(name) > 1 for name in domain.axes)
 
 
-def of_block(update: StencilUpdate) -> StencilUpdate:
+def update_of_block(update: StencilUpdate) -> StencilUpdate:
     """Returns the update of a block with the layers of its neighbours."""
     boundary = update.boundary.boundary
     boundary = None if boundary is None or all(boundary.periodic) else boundary
     return eqx.tree_at(lambda u: u.boundary, update, boundary, is_leaf=lambda x: x is None)
 
 
-def with_layers(shape: tuple[int, ...], divided: tuple[bool, ...], width: int) -> tuple[int, ...]:
-    """Returns the shape of a block with layers at both ends of the axes that are divided."""
-    return tuple(n + 2 * width * cut for n, cut in zip(shape, divided))
+def with_halo(shape: tuple[int, ...], sharded: tuple[bool, ...], width: int) -> tuple[int, ...]:
+    """Returns the shape of a block with layers at both ends of the axes that are sharded."""
+    return tuple(n + 2 * width * cut for n, cut in zip(shape, sharded))
 
 
-class Blocks:
+class HaloBlock:
     """Where the block of this device stands among its layers.
 
-    Along an axis that is divided it has `width` layers at either end; where it ends at a wall, twice as many at the
+    Along an axis that is sharded it has `width` layers at either end; where it ends at a wall, twice as many at the
     other end and none there.
     """
 
@@ -79,19 +81,20 @@ class Blocks:
         """Finds the place of this device.
 
         Args:
-            update: The update, of a field that is divided.
+            update: The update, of a field that is sharded.
             shape: The shape of the block.
             width: The number of layers.
         """
         self.domain = update.boundary
         self.shape = shape
         self.width = width
-        self.divided = divided_axes(update)
+        self.sharded = sharded_axes(update)
         walls = self.domain.boundary
-        self.starts: list[Any] = [width * cut for cut in self.divided]
-        self.moves = [cut and walls is not None and not walls.periodic[axis] for axis, cut in enumerate(self.divided)]
+        self.starts: list[Any] = [width * cut for cut in self.sharded]
+        self.moves = [cut and walls is not None and not walls.periodic[axis] for axis, cut in enumerate(self.sharded)]
         for axis, moves in enumerate(self.moves):
             if moves:
+                # one program runs on all devices, so each computes where its block starts
                 name = self.domain.axes[axis]
                 place, last = jax.lax.axis_index(name), jax.lax.axis_size(name) - 1
                 self.starts[axis] = jnp.where(place == 0, 0, jnp.where(place == last, 2 * width, width))
@@ -100,12 +103,13 @@ class Blocks:
         """Returns the block with its layers, from the neighbours; beyond walls they are of no meaning, but finite."""
         w = self.width
         u = self.domain.extend(u, w)
-        u = window(u, tuple(0 if cut else w for cut in self.divided), with_layers(self.shape, self.divided, w))
+        u = window(u, tuple(0 if cut else w for cut in self.sharded), with_halo(self.shape, self.sharded, w))
         for axis, moves in enumerate(self.moves):
             if moves:
+                # a window of the rolled array: the block that has a wall moves to that end, others stay
                 n, cut = u.shape[axis], partial(jax.lax.slice_in_dim, u, axis=axis)
-                turned = jnp.concatenate([cut(n - w, n), u, cut(0, w)], axis)
-                u = jax.lax.dynamic_slice_in_dim(turned, 2 * w - self.starts[axis], n, axis)
+                rolled = jnp.concatenate([cut(n - w, n), u, cut(0, w)], axis)
+                u = jax.lax.dynamic_slice_in_dim(rolled, 2 * w - self.starts[axis], n, axis)
         return u
 
     def inner(self, u: Array) -> Array:
@@ -113,8 +117,15 @@ class Blocks:
         return jax.lax.dynamic_slice(u, self.starts, self.shape)
 
 
-def several_by_kernel(
-    update: StencilUpdate, state: Fields, params: PyTree, wide: Fields, steps: int, plan: Any, advance: Any
+def several_steps_by_kernel(
+    update: StencilUpdate,
+    state: Fields,
+    params: PyTree,
+    wide: Fields,
+    steps: int,
+    plan: Any,
+    kernel: AbstractStencilKernel,
+    interpreted: bool,
 ) -> Fields:
     """Returns the state some steps on, by a kernel with one exchange.
 
@@ -125,9 +136,10 @@ def several_by_kernel(
         wide: The coefficients with the layers of the neighbours.
         steps: The number of steps.
         plan: The kernel's plan for the block with its layers.
-        advance: The kernel.
+        kernel: The kernel.
+        interpreted: Whether it is interpreted.
     """
-    blocks = Blocks(update, state[0].shape, plan.steps * update.radius)
+    blocks = HaloBlock(update, state[0].shape, plan.steps * update.radius)
     padded = tuple(map(blocks.padded, state))
-    found = advance(of_block(update), params, padded, wide, steps * update.turns, plan)
+    found = kernel.advance(update_of_block(update), params, padded, wide, steps * update.stages, plan, interpreted)
     return tuple(map(blocks.inner, found))

@@ -11,16 +11,18 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..._checks import check_count, concrete
-from .._use import asked
-from ._closure import opened
+from .._backends import KernelRequest
+from .._use import requested
+from ._closure import closure_converted
 from ._ghost_weights import NotForKernelsError
-from ._select import Selection, kernel_of, select
-from ._tuning_cache import Cut, file_of, keep, key_of
-from ._update import Fields, StencilUpdate, as_params
+from ._kernel import AbstractStencilKernel, Tiling
+from ._select import StencilSelection, choose
+from ._tuning_cache import cache_file, cache_key, store
+from ._update import Fields, StencilUpdate, as_params, without_periodic
 
 
 class Timing(NamedTuple):
-    """How fast one way of cutting fields into tiles was.
+    """How fast a kernel was with one tiling of the fields.
 
     Attributes:
         steps_per_pass: The steps for each pass over memory.
@@ -41,14 +43,15 @@ def tune(
     params: PyTree = None,
     *,
     coefficients: Mapping[str, Any] | None = None,
-    impl: str | None = None,
+    impl: str | AbstractStencilKernel | None = None,
+    interpret: bool = False,
     steps_per_pass: int | Sequence[int] = (1, 2, 4, 8, 16),
     rows: int | Sequence[int] | None = None,
     n_steps: int = 48,
     repeats: int = 3,
     cache: str | os.PathLike | None = None,
 ) -> tuple[Timing, ...]:
-    """Times the ways in which a kernel can cut these fields into tiles, and keeps the fastest for later runs.
+    """Times the tilings that a kernel has for these fields, and keeps the fastest for later runs.
 
     Wherever no `steps_per_pass` is given, `select`, and so `evolve`, `sciml.solve` and `sciml.simulate`, then take what
     is kept for the same kind of device, version of JAX, kernel, shape, dtype and structure of the update: what it
@@ -66,6 +69,7 @@ def tune(
         coefficients: The coefficients by name.
         impl: Which kernel, see `select`; without it, what the block of `kernels.use` says. `"auto"` stands for the
             kernel of this machine's platform.
+        interpret: Whether the kernel runs in JAX's interpreter.
         steps_per_pass: The steps for each pass to try; what does not fit is left out.
         rows: The sizes of tiles to try; by default all that the kernel has.
         n_steps: The number of steps of a run that is timed.
@@ -88,7 +92,7 @@ def tune(
         update = StencilUpdate(lambda nb, p: nb("u") + p * (nb("u", 1) - 2 * nb("u") + nb("u", -1)))
         u = jnp.zeros(1000, jnp.float32)
         few = dict(steps_per_pass=(1, 4), rows=(256,), n_steps=4)
-        tried = tune(update, u, 0.1, impl="interpret", cache="plans.json", **few)
+        tried = tune(update, u, 0.1, impl="pallas", interpret=True, cache="plans.json", **few)
         assert {timing.steps_per_pass for timing in tried} == {1, 4}
         ```
     """
@@ -97,27 +101,33 @@ def tune(
         raise TypeError("`tune` measures time, so it must be called outside of `jax.jit` and other transformations.")
     depths = _counts(steps_per_pass, "steps_per_pass")
     tiles = None if rows is None else _counts(rows, "rows")
-    impl = asked(impl)
-    impl = "pallas" if impl == "auto" else impl
-    if impl == "xla":
+    request = requested(impl, interpret, by_name=True)
+    request = KernelRequest("pallas") if request.impl == "auto" else request
+    if request.impl == "xla":
         raise ValueError("`tune(impl='xla')` has nothing to tune: XLA cuts fields itself.")
-    chosen = select(update, state, params, coefficients=coefficients, impl=impl)  # for its errors
+    chosen = choose(request, update, state, params, coefficients=coefficients)  # for its errors
+    kernel = chosen.kernel
+    assert kernel is not None  # else it was an error
     fields, rest = update.arrays_of(state, coefficients)
-    numbers = as_params(params, fields[0].dtype)
-    update = opened(update, fields[0].ndim, fields[0].dtype, numbers)
-    sizes = kernel_of(chosen.way, fields[0].ndim).SIZES
-    cuts = _cuts(chosen, update, numbers, fields, depths, tiles)
-    if not cuts:
+    params = as_params(params, fields[0].dtype)
+    update = without_periodic(update, fields[0].shape)
+    update = closure_converted(update, fields[0].ndim, fields[0].dtype, params)
+    tilings = _tilings(kernel, update, params, fields, depths, tiles)
+    if not tilings:
         raise ValueError(
-            f"`tune` has nothing to try: no tile of `rows`={rows or sizes} takes `steps_per_pass`={steps_per_pass} of "
-            f"radius {update.radius} on fields of shape {fields[0].shape}. There are tiles of {sizes} rows."
+            f"`tune` has nothing to try: no tile of `rows`={rows or kernel.sizes} takes "
+            f"`steps_per_pass`={steps_per_pass} of radius {update.radius} on fields of shape "
+            f"{fields[0].shape}. There are tiles of {kernel.sizes} rows."
         )
-    found = [_timed(chosen, update, numbers, fields, rest, cut, n_steps, repeats) for cut in cuts]
+    found = [_timed(chosen, update, params, fields, rest, tiling, n_steps, repeats) for tiling in tilings]
     order = sorted(range(len(found)), key=lambda i: found[i].seconds)
     best = found[order[0]]
     if best.failure:
-        raise RuntimeError(f"none of the {len(found)} ways that `tune` tried runs; the first says: {found[0].failure}")
-    keep(file_of(cache), key_of(chosen.way, chosen.interpreted, update, numbers, fields), cuts[order[0]], best.seconds)
+        raise RuntimeError(
+            f"none of the {len(found)} tilings that `tune` tried runs; the first says: {found[0].failure}"
+        )
+    key = cache_key(kernel.name, chosen.interpreted, update, params, fields)
+    store(cache_file(cache), key, tilings[order[0]], best.seconds)
     return tuple(found[i] for i in order)
 
 
@@ -127,41 +137,42 @@ def _counts(numbers: Any, name: str) -> tuple[int, ...]:
     return tuple(check_count(n, name, "tune") for n in numbers)
 
 
-def _cuts(
-    chosen: Selection,
+def _tilings(
+    kernel: AbstractStencilKernel,
     update: StencilUpdate,
     params: PyTree,
     fields: Fields,
     steps_per_pass: Sequence[int],
     rows: Sequence[int] | None,
-) -> list[Cut]:
-    module, found = kernel_of(chosen.way, fields[0].ndim), []
+) -> list[Tiling]:
+    found = []
     for k in steps_per_pass:
-        steps = k * update.turns
-        for size in (n for n in module.SIZES if rows is None or n in rows):
+        steps = k * update.stages
+        for size in (n for n in kernel.sizes if rows is None or n in rows):
             try:
-                plan = module.plan(update, params, fields[0].shape, fields[0].dtype, steps, size)
+                plan = kernel.plan(update, params, fields[0].shape, fields[0].dtype, steps, size)
             except NotForKernelsError:
                 continue
-            found.append(Cut(plan.steps, plan.rows))
+            found.append(Tiling(plan.steps, plan.rows))
     return found
 
 
 def _timed(
-    chosen: Selection,
+    chosen: StencilSelection,
     update: StencilUpdate,
     params: PyTree,
     fields: Fields,
     rest: Fields,
-    cut: Cut,
+    tiling: Tiling,
     n_steps: int,
     repeats: int,
 ) -> Timing:
-    module, shape = kernel_of(chosen.way, fields[0].ndim), fields[0].shape
-    plan = module.plan(update, params, shape, fields[0].dtype, *cut)
+    kernel = chosen.kernel
+    assert kernel is not None
+    plan = kernel.plan(update, params, fields[0].shape, fields[0].dtype, *tiling)
 
     def run(fields: Fields, rest: Fields) -> Fields:
-        return module.advance(update, params, fields, rest, n_steps * update.turns, plan, chosen.interpreted)
+        return kernel.advance(update, params, fields, rest, n_steps * update.stages, plan, chosen.interpreted)
 
     times = []
     try:
@@ -171,6 +182,6 @@ def _timed(
             start = time.perf_counter()
             jax.block_until_ready(compiled(fields, rest))
             times.append(time.perf_counter() - start)
-    except Exception as failure:  # what the device has no room for must not cost the others
-        return Timing(cut.steps // update.turns, cut.rows, float(np.inf), f"{type(failure).__name__}: {failure}")
-    return Timing(cut.steps // update.turns, cut.rows, statistics.median(times) / n_steps)
+    except Exception as failure:  # what does not fit the device must not stop the others
+        return Timing(tiling.steps // update.stages, tiling.rows, float(np.inf), f"{type(failure).__name__}: {failure}")
+    return Timing(tiling.steps // update.stages, tiling.rows, statistics.median(times) / n_steps)

@@ -11,13 +11,14 @@ import os
 import pathlib
 import sys
 import tempfile
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from jaxtyping import PyTree
 
 from ..._jax._vma import jax_version
-from ._ghost_weights import rules_of
+from ._ghost_weights import ghost_weights_of
+from ._kernel import Tiling
 from ._update import StencilUpdate
 from .mosaic._primitives import operations
 
@@ -29,19 +30,7 @@ _FORMAT = 1
 _LOG = logging.getLogger("sciml.kernels")
 
 
-class Cut(NamedTuple):
-    """What was found for one key.
-
-    Attributes:
-        steps: The functions that a pass runs: its steps times the functions that take turns in each.
-        rows: The size of a tile.
-    """
-
-    steps: int
-    rows: int
-
-
-def file_of(cache: str | os.PathLike | None = None) -> pathlib.Path:
+def cache_file(cache: str | os.PathLike | None = None) -> pathlib.Path:
     """Returns the file: the one given, that of the environment variable, or the one in the user's folder of caches."""
     if cache is not None or (cache := os.environ.get(VARIABLE)):
         return pathlib.Path(cache).expanduser()
@@ -55,31 +44,31 @@ def file_of(cache: str | os.PathLike | None = None) -> pathlib.Path:
     return pathlib.Path(folder) / "sciml" / "stencils.json"
 
 
-def key_of(kernel: str, interpreted: bool, update: StencilUpdate, params: PyTree, fields: Any) -> str:
+def cache_key(kernel: str, interpreted: bool, update: StencilUpdate, params: PyTree, fields: Any) -> str:
     """Returns what a plan is found by: the device, JAX's version, the update's structure, shapes and dtype."""
     like = fields[0]
     walls = [
-        [None if pair is None else [list(rule.weights.shape) for rule in pair] for pair in sides]
-        for sides in rules_of(update, like.ndim, like.dtype)
+        [None if pair is None else [list(wall.weights.shape) for wall in pair] for pair in sides]
+        for sides in ghost_weights_of(update, like.ndim, like.dtype)
     ]
     reads = sorted(update.reads(like.ndim, like.dtype, params).items())
     names = update.fields + update.coefficients + update.inner
     structure = (
-        [len(update.fields), len(update.coefficients), len(update.inner), update.radius, update.turns],
+        [len(update.fields), len(update.coefficients), len(update.inner), update.radius, update.stages],
         [[shift, sorted(map(names.index, read))] for shift, read in reads],
         walls,
         operations(update, like.ndim, like.dtype, params),
     )
     digest = hashlib.sha256(json.dumps(structure).encode()).hexdigest()[:16]
-    way = f"{kernel}, interpreted" if interpreted else kernel
+    backend = f"{kernel}, interpreted" if interpreted else kernel
     version = ".".join(map(str, jax_version()))
     shape = "x".join(map(str, like.shape))
-    return f"{jax.devices()[0].device_kind}; JAX {version}; {way}; {shape} {like.dtype}; update {digest}"
+    return f"{jax.devices()[0].device_kind}; JAX {version}; {backend}; {shape} {like.dtype}; update {digest}"
 
 
-def find(key: str) -> Cut | None:
+def look_up(key: str) -> Tiling | None:
     """Returns what was found for a key, or None."""
-    path = file_of()
+    path = cache_file()
     try:
         seen = os.stat(path)
     except OSError:
@@ -87,7 +76,7 @@ def find(key: str) -> Cut | None:
     return _read(path, seen.st_mtime_ns, seen.st_size).get(key)
 
 
-def keep(path: pathlib.Path, key: str, cut: Cut, seconds: float) -> bool:
+def store(path: pathlib.Path, key: str, tiling: Tiling, seconds: float) -> bool:
     """Writes what was found, beside what the file holds; returns whether that was possible."""
     plans = {}
     try:
@@ -95,8 +84,8 @@ def keep(path: pathlib.Path, key: str, cut: Cut, seconds: float) -> bool:
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:
-        ignore(path, str(error))
-    plans = plans | {key: {**cut._asdict(), "seconds": seconds}}
+        warn_unused(path, str(error))
+    plans = plans | {key: {**tiling._asdict(), "seconds": seconds}}
     text = json.dumps({"format": _FORMAT, "plans": plans}, indent=1, sort_keys=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,27 +104,27 @@ def keep(path: pathlib.Path, key: str, cut: Cut, seconds: float) -> bool:
 
 
 @functools.cache
-def ignore(path: pathlib.Path, reason: str) -> None:
+def warn_unused(path: pathlib.Path, reason: str) -> None:
     """Says once that what a file holds is not used."""
     _LOG.warning("what is in %s on stencils is not used: %s", path, reason)
 
 
 @functools.lru_cache(maxsize=8)
-def _read(path: pathlib.Path, changed: int, size: int) -> dict[str, Cut]:
+def _read(path: pathlib.Path, changed: int, size: int) -> dict[str, Tiling]:
     """The plans of a file in the state that it has since it was changed."""
     del changed, size
     found = {}
     try:
         plans = _plans_in(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        ignore(path, f"{type(error).__name__}: {error}")
+        warn_unused(path, f"{type(error).__name__}: {error}")
         return {}
     for key, entry in plans.items():
-        cut = Cut(*(entry.get(name, 0) for name in Cut._fields)) if isinstance(entry, dict) else Cut(0, 0)
-        if all(type(n) is int and n > 0 for n in cut):
-            found[key] = cut
+        tiling = Tiling(*(entry.get(name, 0) for name in Tiling._fields)) if isinstance(entry, dict) else Tiling(0, 0)
+        if all(type(n) is int and n > 0 for n in tiling):
+            found[key] = tiling
         else:
-            ignore(path, f"{key!r} has {entry}")
+            warn_unused(path, f"{key!r} has {entry}")
     return found
 
 

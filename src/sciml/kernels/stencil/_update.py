@@ -1,4 +1,4 @@
-"""What an update of a grid is: a function of the neighbours of one cell, and what holds at the sides."""
+"""What an update of a grid is: a function of the neighbours of one cell, and the conditions at the sides."""
 
 import functools as ft
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,8 @@ class StencilUpdate(eqx.Module):
     Attributes:
         fn: `fn(nb, params) -> new`: an array where there is one field, else a tuple in the order of `fields` or a
             mapping by their names. What is differentiated goes through `params`, is a leaf of `fn`, where that is a
-            PyTree, or an array that `fn` closes over. Or several such functions in a tuple, which take turns: one step
-            is all of them, one after the other, each with the ghost cells of what the one before returned.
+            PyTree, or an array that `fn` closes over. Or several such functions in a tuple, the stages of a step: one
+            after the other, each with the ghost cells of what the one before returned.
         fields: The names of the fields.
         radius: How many cells away along each axis `fn` reads.
         boundary: What gives the ghost cells: None for periodic axes, a `sciml.spatial.Boundaries` or any object with
@@ -39,8 +39,8 @@ class StencilUpdate(eqx.Module):
             condition, the two nearest cells are extrapolated: with a coefficient that jumps there, read it at the cell
             itself, or give means of neighbours as coefficients of their own.
         accuracy: The order of the error of the ghost values at walls.
-        inner: Where functions take turns, the names of what they hand on within a step, which `fn` reads at the cell
-            itself alone. New values of these follow those of the fields. They are no part of the state.
+        inner: The names of what stages pass on to each other within a step, which `fn` reads at the cell itself alone.
+            New values of these follow those of the fields. They are no part of the state.
 
     Raises:
         ValueError: If names are missing, repeated or no names, or a boundary is given for something else.
@@ -118,16 +118,16 @@ class StencilUpdate(eqx.Module):
         return (self.boundary,) * len(self.fields)
 
     @property
-    def turns(self) -> int:
-        """How many functions take turns in one step."""
+    def stages(self) -> int:
+        """How many functions make one step."""
         return len(self.fn) if isinstance(self.fn, tuple) else 1
 
-    def turn(self, number: int) -> "StencilUpdate":
-        """Returns the update by one of the functions that take turns, counted from 0 and on from step to step."""
+    def stage(self, number: int) -> "StencilUpdate":
+        """Returns the update by one of the stages, counted from 0 and on from step to step."""
         if not isinstance(self.fn, tuple):
             return self
         rest = {"radius": self.radius, "boundary": self.boundary, "accuracy": self.accuracy, "inner": self.inner}
-        return StencilUpdate(self.fn[number % self.turns], fields=self.fields, coefficients=self.coefficients, **rest)
+        return StencilUpdate(self.fn[number % self.stages], fields=self.fields, coefficients=self.coefficients, **rest)
 
     def arrays_of(self, state: PyTree, coefficients: Mapping[str, Any] | None) -> tuple[Fields, Fields]:
         """Returns the arrays of a state and of the coefficients, checked.
@@ -144,7 +144,7 @@ class StencilUpdate(eqx.Module):
             found = list(state) if isinstance(state, tuple | list) else [state]
         if len(found) != len(self.fields):
             raise ValueError(
-                f"`state` must hold the fields {self.fields}, as a tuple in this order or a mapping by name, but holds "
+                f"`state` must be the fields {self.fields}, as a tuple in this order or a mapping by name, but has "
                 f"{len(found)} arrays."
             )
         extra = dict(coefficients or {})
@@ -180,9 +180,9 @@ class StencilUpdate(eqx.Module):
         return arrays[0]
 
     def new_values(self, nb: Callable[..., Array], params: PyTree, like: Any) -> Fields:
-        """Returns what `fn` gives, in the order of the fields and what is handed on beside them.
+        """Returns what `fn` gives, in the order of the fields and what is passed on beside them.
 
-        Where functions take turns, all are called.
+        Of an update of several stages, all are called.
 
         Args:
             nb: Returns neighbours.
@@ -190,7 +190,8 @@ class StencilUpdate(eqx.Module):
             like: An array of the shape and dtype that new values have.
         """
         if isinstance(self.fn, tuple):
-            return [self.turn(k).new_values(nb, params, like) for k in range(self.turns)][-1]
+            # all are called, so that whoever records the reads sees those of each
+            return [self.stage(k).new_values(nb, params, like) for k in range(self.stages)][-1]
         names = self.fields + self.inner
         try:
             new = self.fn(nb, params)
@@ -221,7 +222,7 @@ class StencilUpdate(eqx.Module):
             raise ValueError(f"`nb({name!r}, ...)` reads no field of this update: there are {names}.")
         if name in self.inner and any(shift):
             raise ValueError(f"`nb({name!r}, ...)` reads a neighbour of what is `inner`: make it one of the fields.")
-        shift = shift or (0,) * ndim
+        shift = shift or (0,) * ndim  # `nb(name)` is the cell itself
         if len(shift) != ndim or not all(isinstance(s, int | np.integer) for s in shift):
             raise ValueError(
                 f"`nb({name!r}, {', '.join(map(str, shift))})` must shift by one whole number for each of {ndim} axes, "
@@ -266,6 +267,7 @@ def _as_value(x: Any, like: Any, name: str) -> Array:
             f"`fn` must act element by element, but what it returns for {name!r} has shape {x.shape} where cells of "
             f"shape {like.shape} go in. Arrays over the grid are read by `nb`: name them in `coefficients`."
         )
+    # Python's numbers are weak, and take the dtype of the field, unless that makes a complex one real
     if x.dtype != like.dtype and not (x.weak_type and not jnp.iscomplexobj(x)):
         raise TypeError(f"`fn` must keep the dtype {like.dtype}, but what it returns for {name!r} has {x.dtype}.")
     return jnp.broadcast_to(x.astype(like.dtype), like.shape)
@@ -275,10 +277,38 @@ def as_params(params: PyTree, dtype: Any) -> PyTree:
     """Returns parameters as arrays in the precision of the fields; what is no floating-point number is kept."""
 
     def convert(x: Any) -> Any:
+        # integers of Python stay static, as exponents for instance have to be
         number = isinstance(x, float | complex | np.ndarray | np.generic | jax.Array)
         return jnp.asarray(x) if number else x
 
     return with_dtype(jax.tree.map(convert, params), dtype)
+
+
+def without_periodic(update: StencilUpdate, shape: tuple[int, ...]) -> StencilUpdate:
+    """Returns an update with None for every boundary that is periodic along all axes.
+
+    Raises:
+        ValueError: If a boundary is one of another grid, or depends on time.
+    """
+
+    def plain(boundary: Any) -> Any:
+        if any(map(callable, jax.tree.leaves(boundary))):
+            raise ValueError(
+                "a value of `StencilUpdate(boundary=...)` is a function of time, but `evolve` counts steps and knows "
+                "no time: give numbers or arrays, or run a model with the same boundary by `sciml.solve`."
+            )
+        if boundary is not None and hasattr(boundary, "sides") and boundary.shape != shape:
+            raise ValueError(f"the fields have shape {shape}, but their boundary is one of a grid of {boundary.shape}.")
+        return None if all(getattr(boundary, "periodic", (False,))) else boundary
+
+    boundaries = tuple(map(plain, update.boundaries))
+    same = not isinstance(update.boundary, Mapping)
+    return eqx.tree_at(
+        lambda u: u.boundary,
+        update,
+        boundaries[0] if same else dict(zip(update.fields, boundaries)),
+        is_leaf=lambda x: x is None,
+    )
 
 
 def pad(boundary: Any, u: Inexact[Array, "..."], width: int, accuracy: int) -> Inexact[Array, "..."]:

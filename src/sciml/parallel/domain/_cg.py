@@ -75,7 +75,7 @@ def cg(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions) -> L
 
     def forward(consts, b):
         found = _iterate(lambda x: program(consts, x), b, options)
-        return found, _Residuals(consts, found.value, tuple(map(vma_of, consts)))
+        return found, _CGResiduals(consts, found.value, tuple(map(vma_of, consts)))
 
     def backward(residuals, cotangent):
         consts, x = residuals.consts, residuals.x
@@ -87,7 +87,7 @@ def cg(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions) -> L
     return solve(consts, b)
 
 
-class _Residuals(eqx.Module):
+class _CGResiduals(eqx.Module):
     """What the pullback needs; a loop around it may have promoted what was the same on all devices."""
 
     consts: list[Any]

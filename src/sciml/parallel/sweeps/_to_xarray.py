@@ -25,7 +25,7 @@ def to_dataset(result: Any, axes: Axes) -> Any:
     try:
         import xarray
     except ImportError as error:
-        raise ImportError("`to_xarray` needs xarray: `pip install sciml[io]`, or `pip install xarray`.") from error
+        raise ImportError("`to_xarray` needs xarray: `pip install 'sciml-jax[io]'` or `pip install xarray`.") from error
     if result.values is None:
         raise ValueError("`to_xarray`: this sweep kept no values of its members: see `reduced`.")
     values = _named(result.values, "value")

@@ -1,6 +1,6 @@
 """Any diffrax solver as a one-step method of sciml's integration, for runs in segments."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import diffrax
 import equinox as eqx
@@ -23,24 +23,31 @@ class DiffraxStepper(AbstractStepper):
 
     Attributes:
         solver: The solver.
+        order: Its order.
+        power_of_error: The power of the step size that its error estimate goes with.
     """
 
+    dense: ClassVar[bool] = True
     solver: diffrax.AbstractSolver = eqx.field(static=True)
     order: int = eqx.field(static=True)
-    error_order: int = eqx.field(static=True)
+    power_of_error: int = eqx.field(static=True)
     has_error: bool = eqx.field(static=True)
     evaluations: int = eqx.field(static=True, default=1)
-    fsal: bool = eqx.field(static=True, default=False)
 
-    def first(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
+    @property
+    def error_order(self) -> int:
+        """The power of the step size that the error estimate goes with."""
+        return self.power_of_error
+
+    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the solver's initial state."""
         return self.solver.init(_term(field), t, t, y, None)
 
-    def blank_dense(self, y: Y) -> PyTree:
+    def empty_dense(self, y: Y) -> PyTree:
         """Returns the solver's dense information for a step in which nothing changes."""
 
         def dense(t, y):
-            return self.step(lambda t, y: y, t, t, y, self.first(lambda t, y: y, t, y)).dense
+            return self.step(lambda t, y: y, t, t, y, self.init(lambda t, y: y, t, y)).dense
 
         t = jnp.zeros((), max((x.real.dtype for x in jax.tree.leaves(y)), key=lambda d: jnp.finfo(d).bits))
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(dense, t, y))

@@ -16,14 +16,15 @@ from jaxtyping import Array, PyTree
 
 from ..._jax._loops import scan, while_loop
 from ..._status import Status
-from ...kernels.lanes import Lanes, Unbatched
+from ...kernels._backends import KernelRequest
+from ...kernels._lanes import Lanes, Unbatched
 from ...solvers._plan import Plan, Times
+from ...solvers._problem import Problem, open_problem
 from ...solvers.control._pid import Tolerances
 from ...solvers.integrate._batching import members_of
-from ...solvers.integrate._integrator import Integrator, Operands, State, known
+from ...solvers.integrate._integrator import Integrator, State
 from ...solvers.integrate._lane_integrator import LaneIntegrator
 from ...solvers.integrate._stencil_kernel import make_stencil_steps
-from ...solvers.methods._stepper import AbstractStepper
 from ._abstract import AbstractSegment, Carry, Info, SegmentFrames, masked
 from ._in_axes import Inputs
 from ._stencil_blocks import StencilBlocks
@@ -71,7 +72,7 @@ class SolveSegment(AbstractSegment):
     slots: int = eqx.field(static=True)
     segment_steps: int = eqx.field(static=True)
     block: int = eqx.field(static=True, default=0)
-    impl: str | None = eqx.field(static=True, default=None)
+    impl: KernelRequest | None = eqx.field(static=True, default=None)
     clock: ClassVar[str] = "t"
     unit: ClassVar[str] = "time"
     end: ClassVar[str] = "t1"
@@ -98,15 +99,15 @@ class SolveSegment(AbstractSegment):
     def states(self, inputs: Inputs, carry: Carry) -> PyTree:
         """Returns the state of every member, which a method may hold in other variables between its steps."""
         y = carry.member.state.checkpoint.y
-        if getattr(type(self.plan.stepper), "finish", None) is AbstractStepper.finish:
+        if self.plan.stepper is None or not self.plan.stepper.transforms_state:
             return y
         return self._finish(inputs, carry.member)
 
     @eqx.filter_jit
     def _finish(self, inputs: Inputs, member: MemberState) -> PyTree:
         def run(model, y0, args, member):
-            integrator, operands = self._close(model, y0, args)
-            return integrator.stepper.finish(integrator.bound(operands), member.state.checkpoint.y)
+            problem, integrator = self._open(model, y0, args)
+            return integrator.stepper.finish(integrator.bound(problem.operands), member.state.checkpoint.y)
 
         return self._over(inputs, run, member)
 
@@ -138,22 +139,16 @@ class SolveSegment(AbstractSegment):
 
         return (member if inputs.members is None else jax.vmap(member))(inputs.own, *carried)
 
-    def _close(self, model: Callable, y0: PyTree, args: PyTree) -> tuple[Integrator, Operands]:
+    def _open(self, model: Callable, y0: PyTree, args: PyTree) -> tuple[Problem, Integrator]:
         stepper = self.plan.stepper
         assert stepper is not None  # `simulate` has found one
-        times, dt = self.times, jax.tree.map(jnp.abs, self.times.dt)
-        equal = self.plan.equal and not (self.saves and stepper.lands)  # a saved time may cut a step short
-        length = self._direction() * dt if equal else None
-        field, operands = stepper.close(model, times.t0, y0, args, length)
-        integrator = Integrator(field, stepper, self.plan.control, self.saves > 0)
-        limit = jnp.asarray(self.plan.max_steps, jnp.int32)
-        return integrator, Operands(operands, times.t0, self.span, None, self._direction(), self.tolerances, dt, limit)
+        equal = self.plan.equal and (stepper.dense or not self.saves)  # a saved time may cut a step short
+        problem = open_problem(model, y0, args, self.times, self.tolerances, self.plan, equal)
+        return problem, Integrator(problem.field, stepper, self.plan.control, self.saves > 0)
 
     def _start(self, model: Callable, y0: PyTree, args: PyTree) -> MemberState:
-        integrator, operands = self._close(model, y0, args)
-        y0, consistent = integrator.stepper.prepare(integrator.bound(operands), operands.t0, y0)
-        if consistent is not None:
-            y0 = known(y0, consistent)
+        problem, integrator = self._open(model, y0, args)
+        first = problem.start(y0)
 
         @members_of(integrator.stepper)
         def start(batch, flags, tree):
@@ -161,8 +156,8 @@ class SolveSegment(AbstractSegment):
             values = lanes.enter(tree, jax.tree.leaves(flags))
             return lanes.leave(LaneIntegrator(integrator, lanes).start(*values))
 
-        inconsistent = jnp.asarray(False) if consistent is None else ~jnp.asarray(consistent)
-        return MemberState(start((y0, operands)), jnp.zeros((), jnp.int8), inconsistent)
+        inconsistent = jnp.asarray(False) if first.found is None else ~jnp.asarray(first.found)
+        return MemberState(start((first.y0, problem.operands)), jnp.zeros((), jnp.int8), inconsistent)
 
     def _blocks(self, integrator: Integrator, model: Callable, y0: PyTree, args: PyTree) -> StencilBlocks | None:
         if self.impl is None:
@@ -172,7 +167,8 @@ class SolveSegment(AbstractSegment):
         return None if stencil_steps is None else StencilBlocks(integrator, stencil_steps, self.block)
 
     def _advance(self, model, y0, args, member: MemberState, targets: Array, index: Array) -> tuple:
-        integrator, operands = self._close(model, y0, args)
+        problem, integrator = self._open(model, y0, args)
+        operands = problem.operands
         blocks = self._blocks(integrator, model, y0, args)
 
         @members_of(integrator.stepper)

@@ -70,7 +70,7 @@ class StencilBlocks(NamedTuple):
         elapsed = jnp.where(there, goal, reached)
         moved = self.size * checkpoint.h - checkpoint.compensation
         compensation = jnp.where(there, jnp.zeros_like(goal), (reached - checkpoint.elapsed) - moved)
-        memory = self.integrator.stepper.first(field, self.integrator.time(elapsed, operands), y)
+        memory = self.integrator.stepper.init(field, self.integrator.time(elapsed, operands), y)
         dense = None if state.dense is None else _blank(self.integrator, elapsed, y)
         accepted = state.accepted + jnp.asarray(self.size, state.accepted.dtype)
         after = State(
@@ -87,7 +87,7 @@ class StencilBlocks(NamedTuple):
 
 
 def _blank(integrator: Integrator, elapsed: Array, y: Y) -> Dense:
-    return Dense(elapsed, jnp.ones_like(elapsed), y, integrator.stepper.blank_dense(y))
+    return Dense(elapsed, jnp.ones_like(elapsed), y, integrator.stepper.empty_dense(y))
 
 
 def _slack(operands: Operands) -> Array:

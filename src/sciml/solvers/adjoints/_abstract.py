@@ -1,7 +1,9 @@
 """What an adjoint is: an object that says how a loop runs, and so how the solution is differentiated."""
 
 import abc
+from typing import ClassVar
 
+import diffrax
 import equinox as eqx
 from jaxtyping import PyTree
 
@@ -14,13 +16,39 @@ from ..methods._stepper import AbstractStepper
 class AbstractAdjoint(eqx.Module):
     """How derivatives of a solution are computed.
 
+    An adjoint is given a loop that integrates one member, and runs it. What it returns JAX differentiates: so it puts
+    a rule around the loop, or runs another loop in its place. One of your own most easily delegates to one that is
+    there, before or after which it does something of its own.
+
+    Attributes:
+        runs_in_kernel: Whether its solution, without derivatives, may run in an ensemble kernel.
+        runs_on_split_state: Whether it runs where devices hold parts of one state.
+        keeps_steps: Whether the steps are those of the method, as a stencil kernel takes them.
+
     Example:
         ```python
+        import jax
+        import jax.numpy as jnp
         import sciml
 
-        assert isinstance(sciml.Checkpointed(), sciml.solvers.AbstractAdjoint)
+        class Scaled(sciml.adjoints.AbstractAdjoint):
+            factor: float
+
+            def run(self, loop, y0, operands, differentiate_times):
+                result = sciml.adjoints.Checkpointed().run(loop, y0, operands, differentiate_times)
+                scale = lambda y: self.factor * y + jax.lax.stop_gradient((1 - self.factor) * y)
+                return result._replace(ys=jax.tree.map(scale, result.ys))
+
+        def end(y0):
+            return sciml.solve(lambda t, y, args: -y, y0, t0=0.0, t1=1.0, adjoint=Scaled(0.5)).ys[-1]
+
+        assert abs(jax.grad(end)(1.0) - 0.5 * jnp.exp(-1.0)) < 1e-3
         ```
     """
+
+    runs_in_kernel: ClassVar[bool] = False
+    runs_on_split_state: ClassVar[bool] = False
+    keeps_steps: ClassVar[bool] = False
 
     def method(self, stepper: AbstractStepper) -> AbstractStepper:
         """Returns the one-step method that `run` steps with, which says what a step costs.
@@ -30,13 +58,26 @@ class AbstractAdjoint(eqx.Module):
         """
         return stepper
 
+    def for_diffrax(self) -> diffrax.AbstractAdjoint:
+        """Returns diffrax's adjoint of the same kind, for solves that diffrax runs.
+
+        Raises:
+            TypeError: If it has none.
+            ValueError: If it cannot do what is asked for.
+        """
+        raise TypeError(
+            f"`adjoint={type(self).__name__}()` needs one of sciml's own loops, but diffrax runs this solve, for "
+            "its `solver`, `stepsize_controller` or `saveat`. Use `sciml.adjoints.Checkpointed()` or "
+            "`sciml.adjoints.Direct()`."
+        )
+
     @abc.abstractmethod
-    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop so that it can be differentiated.
 
         Args:
             loop: The loop, for any number of lanes.
             y0: The initial state.
             operands: What the loop depends on.
-            times: Whether t0, t1 and saved times are differentiated.
+            differentiate_times: Whether t0, t1 and saved times are differentiated.
         """

@@ -1,5 +1,8 @@
 """`Checkpointed`: reverse mode by running the accepted steps again."""
 
+from typing import ClassVar
+
+import diffrax
 import equinox as eqx
 from jaxtyping import PyTree
 
@@ -60,6 +63,9 @@ class Checkpointed(AbstractAdjoint):
         ```
     """
 
+    runs_in_kernel: ClassVar[bool] = True
+    runs_on_split_state: ClassVar[bool] = True
+    keeps_steps: ClassVar[bool] = True
     memory: int | None = eqx.field(static=True, default=None)
     levels: int | None = eqx.field(static=True, default=None)
     segments: int | None = eqx.field(static=True, default=None)
@@ -67,7 +73,17 @@ class Checkpointed(AbstractAdjoint):
     def __check_init__(self):
         check_policy(self.memory, self.levels, self.segments, "Checkpointed")
 
-    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def for_diffrax(self) -> diffrax.AbstractAdjoint:
+        """Returns diffrax's recursive checkpointing, which chooses its checkpoints itself."""
+        if self.levels is not None:
+            raise ValueError(
+                f"`Checkpointed(levels={self.levels})` needs one of sciml's own loops, with a number of steps that is "
+                "known when traced, but diffrax runs this solve, for its `solver`, `stepsize_controller` or `saveat`, "
+                "and chooses its checkpoints itself: leave `levels` out."
+            )
+        return diffrax.RecursiveCheckpointAdjoint()
+
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
         budget = Budget(self.memory or DEFAULT_MEMORY, self.levels, self.segments)
-        return _discrete_rule.run(loop, y0, operands, times, budget)
+        return _discrete_rule.run(loop, y0, operands, differentiate_times, budget)

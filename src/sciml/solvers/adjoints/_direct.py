@@ -1,11 +1,14 @@
 """`Direct`: plain loops."""
 
+from typing import ClassVar
+
+import diffrax
 from jaxtyping import PyTree
 
 from ..._jax._ad_modes import not_transposed
 from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._vma import promote
-from ...kernels.lanes import Unbatched
+from ...kernels._lanes import Unbatched
 from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
 from ..integrate._result import Result, Saves
@@ -42,9 +45,16 @@ class Direct(AbstractAdjoint):
         ```
     """
 
-    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    runs_on_split_state: ClassVar[bool] = True
+    keeps_steps: ClassVar[bool] = True
+
+    def for_diffrax(self) -> diffrax.AbstractAdjoint:
+        """Returns diffrax's own plain loops."""
+        return diffrax.DirectAdjoint()
+
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop as it is."""
-        del times
+        del differentiate_times
         y0, operands = promote((y0, operands))
         saves = None if operands.saves is None else Saves(operands.saves, False)
         loop = loop.over(Unbatched(), 1, NOTHING)

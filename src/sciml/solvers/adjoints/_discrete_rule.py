@@ -28,9 +28,10 @@ from ..._jax._ad_modes import forward_only, reverse_only
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._static_flags import as_shapes, of_shapes
 from ..._jax._vma import promote
-from ...kernels.lanes import Lanes, Unbatched, differentiable
-from ...kernels.lanes._batched import merging
-from ...kernels.lanes._differentiable import adding_up
+from ...kernels._backends import XLA
+from ...kernels._lanes import Lanes, Unbatched, differentiable
+from ...kernels._lanes._batched import merging
+from ...kernels._lanes._differentiable import adding_up
 from ..integrate._abstract import AbstractLoop
 from ..integrate._batching import (
     Batch,
@@ -311,7 +312,7 @@ def _rule(
 
 def members_of_loop(loop: AbstractLoop, y0: PyTree) -> Callable:
     """Returns how the members of a batch run a loop; those for which a kernel is asked do not run one after another."""
-    return members_of(loop.integrator.stepper, y0 if loop.impl == "xla" else None)
+    return members_of(loop.integrator.stepper, y0 if loop.impl == XLA else None)
 
 
 def enter(

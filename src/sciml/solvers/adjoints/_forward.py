@@ -1,5 +1,7 @@
 """`Forward`: the derivatives by a few parameters, computed alongside the solution."""
 
+from typing import ClassVar
+
 import equinox as eqx
 from jaxtyping import PyTree
 
@@ -46,11 +48,12 @@ class Forward(AbstractAdjoint):
         ```
     """
 
+    runs_in_kernel: ClassVar[bool] = True
     limit: int = eqx.field(static=True, default=1000)
 
     def __check_init__(self):
         check_count(self.limit, "limit", "Forward")
 
-    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop, and with it the columns that are asked for."""
-        return _forward_sensitivities.run(loop, y0, operands, times, self.limit)
+        return _forward_sensitivities.run(loop, y0, operands, differentiate_times, self.limit)

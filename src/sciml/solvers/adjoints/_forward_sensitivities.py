@@ -8,7 +8,7 @@ member did not reach are special: $\dot y$ is NaN there, and $\bar x$ is NaN onl
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.extend as jex
@@ -20,7 +20,8 @@ from jaxtyping import Array, PyTree
 from ..._jax._ad_modes import forward_only
 from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._vma import match, promote
-from ...kernels.lanes import Lanes, batched
+from ...kernels._backends import XLA
+from ...kernels._lanes import Lanes, batched
 from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
 from ..integrate._result import Result
@@ -40,118 +41,162 @@ def run(loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool, limit: 
     Raises:
         ValueError: If more numbers than that are differentiated.
     """
-    spec = differentiable_parts(operands, times)
-    leaves, treedef = jax.tree.flatten((y0, operands))
-    free = jax.tree.leaves((jax.tree.map(lambda _: True, y0), spec))
-    nothing = jax.tree.map(lambda _: False, (y0, operands))
-    is_saves = jax.tree.leaves((nothing[0], nothing[1]._replace(saves=None if operands.saves is None else True)))
-    shapes = [x.shape for x in leaves]
-    lockstep = loop.lockstep
-    state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
-
-    def plain(count, flags, *leaves):
-        inputs, flags = jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, flags)
-        here, *values = enter(loop, Lanes(count), flags, inputs, state_bytes, NOTHING)
-        return here.forward(*values)
-
-    def columns(moved, sloped):
-        """Returns a function that returns the result, the matrix's columns, and the slopes at the saved times."""
-
-        def integrate(count, flags, leaves):
-            here, *values = lanes_of(count, flags, leaves)
-            return here.forward_with_slopes(*values) if sloped else (here.forward(*values), None)
-
-        def run(count, flags, *leaves):
-            if not any(moved):
-                return integrate(count, flags, leaves), None
-            if by_kernel and not sloped and count is not None:
-                found = in_one_kernel(count, flags, leaves)
-                if found is not None:
-                    return found
-            return by_columns(count, flags, leaves)
-
-        def by_columns(count, flags, leaves):
-            """Pushes the loop forward along every unit vector."""
-
-            def push(number):
-                def of(*xs):
-                    xs = iter(xs)
-                    return integrate(count, flags, [next(xs) if m else x for x, m in zip(leaves, moved)])
-
-                units, first = [], 0
-                for leaf, flag in ((x, f) for x, f, m in zip(leaves, flags, moved) if m):
-                    shape = leaf.shape[:-1] if flag else leaf.shape
-                    unit = _unit(number - first, shape, leaf.dtype)
-                    unit = jnp.broadcast_to(unit[..., None], leaf.shape) if flag else unit
-                    units.append(match(unit, leaf))
-                    first += _count(shape, leaf.dtype)
-                (result, slopes), (rates, _) = jax.jvp(of, [x for x, m in zip(leaves, moved) if m], units)
-                return (result, slopes), rates.ys
-
-            total = sum(_count(shape, x.dtype) for x, shape, m in zip(leaves, shapes, moved) if m)
-            return jax.vmap(push, out_axes=(None, 0))(jnp.arange(total))
-
-        def in_one_kernel(count, flags, leaves):
-            """The same, all columns in the kernel that integrates; None where there is none."""
-            here, *values = lanes_of(count, flags, leaves)
-            found = here.forward_with_columns(*values, own)
-            if found is None:
-                return None
-
-            @jax.custom_jvp
-            def solved(*leaves):
-                _, *values = lanes_of(count, flags, leaves)
-                return found(*values)
-
-            def reference(*leaves):
-                (result, _), matrix = by_columns(count, flags, leaves)
-                return result, matrix
-
-            solved.defjvp(lambda primals, tangents: jax.jvp(reference, primals, tangents))
-            result, matrix = solved(*leaves)
-            return (result, None), matrix
-
-        def lanes_of(count, flags, leaves):
-            inputs, flags = jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, flags)
-            return enter(lockstep, Lanes(count), flags, inputs, state_bytes, NOTHING)
-
-        y0_moved, operands_moved = jax.tree.unflatten(treedef, moved)
-        own = tuple(jax.tree.leaves((y0_moved, operands_moved._replace(saves=None))))
-        # the kernel holds all that steps are made from beside the state and the vector field's operands
-        others = operands_moved._replace(field=None, saves=None)
-        by_kernel = lockstep.impl != "xla" and not any(jax.tree.leaves(others))
-        return batched(run)
+    setting = _Setting.of(loop, y0, operands, times)
 
     @jax.custom_jvp
     def solve(*leaves):
-        return batched(plain)(*leaves)
+        return batched(setting.plain)(*leaves)
 
     def jvp(leaves, tangents):
         given = tuple(type(t) is not SymbolicZero for t in tangents)
-        moved = tuple(f and g for f, g in zip(free, given))
+        moved = tuple(f and g for f, g in zip(setting.free, given))
         total = sum(_count(x.shape, x.dtype) for x, m in zip(leaves, moved) if m)
         if total > limit:
             raise ValueError(
                 f"`adjoint=Forward()` carries a column for each number by which the solution is differentiated, "
                 f"and these are {total}, more than `limit`={limit}. Use `sciml.Checkpointed()` for so many."
             )
-        sloped = times and any(s and g for s, g in zip(is_saves, given))
-        (result, slopes), matrix = columns(moved, sloped)(*forward_only(leaves, _REVERSE_TWICE))
+        sloped = times and any(s and g for s, g in zip(setting.is_saves, given))
+        columns = batched(_Columns(setting, moved, sloped).run)
+        (result, slopes), matrix = columns(*forward_only(leaves, _REVERSE_TWICE))
         rates = jax.tree.map(jnp.zeros_like, result.ys)
         if total:
             v = [_reals(t) for t, m in zip(tangents, moved) if m]
             rates = jax.tree.map(lambda s: _product(v, s), matrix)
         unreached = jax.tree.map(lambda y: jnp.isnan(y) & (result.status != 0), result.ys)
         if sloped:
-            (time,) = (t for t, s in zip(tangents, is_saves) if s)
-            slopes = jax.tree.map(lambda s, unreached: jnp.where(unreached, jnp.zeros_like(s), s), slopes, unreached)
+            (time,) = (t for t, s in zip(tangents, setting.is_saves) if s)
+            slopes = jax.tree.map(lambda s, mask: jnp.where(mask, jnp.zeros_like(s), s), slopes, unreached)
             rates = jax.tree.map(lambda r, s: r + _along(time, s), *promote((rates, slopes)))
         rates = jax.tree.map(_without, rates, unreached)
         zeros = jax.tree.map(lambda x: zero_from_primal(x, symbolic_zeros=True), result)
         return result, zeros._replace(ys=rates)
 
     solve.defjvp(jvp, symbolic_zeros=True)
-    return solve(*promote(leaves))
+    return solve(*promote(jax.tree.leaves((y0, operands))))
+
+
+class _Setting(NamedTuple):
+    """What does not depend on by what is differentiated.
+
+    Attributes:
+        loop: The loop, for any number of lanes.
+        treedef: The structure of the initial state and the operands, whose leaves the functions take.
+        free: By which leaves a derivative can be asked for.
+        is_saves: Which leaf holds the saved times.
+        shapes: The shapes of one member's leaves.
+        state_bytes: The size of one member's state.
+    """
+
+    loop: AbstractLoop
+    treedef: Any
+    free: list[bool]
+    is_saves: list[bool]
+    shapes: list[tuple[int, ...]]
+    state_bytes: int
+
+    @classmethod
+    def of(cls, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> "_Setting":
+        """Returns the setting of a solve."""
+        leaves, treedef = jax.tree.flatten((y0, operands))
+        free = jax.tree.leaves((jax.tree.map(lambda _: True, y0), differentiable_parts(operands, times)))
+        nothing = jax.tree.map(lambda _: False, (y0, operands))
+        saves = None if operands.saves is None else True
+        is_saves = jax.tree.leaves((nothing[0], nothing[1]._replace(saves=saves)))
+        state_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
+        return cls(loop, treedef, free, is_saves, [x.shape for x in leaves], state_bytes)
+
+    def enter(self, loop: AbstractLoop, count: int | None, flags: Any, leaves: Any) -> tuple:
+        """Returns a loop over lanes, and initial state, operands and saves as lane values."""
+        inputs, flags = jax.tree.unflatten(self.treedef, leaves), jax.tree.unflatten(self.treedef, flags)
+        return enter(loop, Lanes(count), flags, inputs, self.state_bytes, NOTHING)
+
+    def plain(self, count: int | None, flags: Any, *leaves: Array) -> Result:
+        """Returns the result, as members share the loop."""
+        here, *values = self.enter(self.loop, count, flags, leaves)
+        return here.forward(*values)
+
+
+class _Columns(NamedTuple):
+    """The result, the matrix's columns, and the slopes at the saved times.
+
+    Attributes:
+        setting: The solve.
+        moved: By which leaves it is differentiated.
+        sloped: Whether by the saved times, too.
+    """
+
+    setting: _Setting
+    moved: tuple[bool, ...]
+    sloped: bool
+
+    def run(self, count: int | None, flags: Any, *leaves: Array) -> tuple:
+        """Returns `((result, slopes), matrix)`."""
+        if not any(self.moved):
+            return self._integrate(count, flags, leaves), None
+        if self._for_kernel and count is not None:
+            found = self._in_one_kernel(count, flags, leaves)
+            if found is not None:
+                return found
+        return self._by_columns(count, flags, leaves)
+
+    @property
+    def _for_kernel(self) -> bool:
+        # the kernel holds all that steps are made from beside the state and the vector field's operands
+        _, operands = jax.tree.unflatten(self.setting.treedef, self.moved)
+        others = jax.tree.leaves(operands._replace(field=None, saves=None))
+        return self.setting.loop.impl != XLA and not self.sloped and not any(others)
+
+    def _enter(self, count: int | None, flags: Any, leaves: Any) -> tuple:
+        return self.setting.enter(self.setting.loop.lockstep, count, flags, leaves)
+
+    def _integrate(self, count: int | None, flags: Any, leaves: Any) -> tuple[Result, PyTree]:
+        here, *values = self._enter(count, flags, leaves)
+        return here.forward_with_slopes(*values) if self.sloped else (here.forward(*values), None)
+
+    def _by_columns(self, count: int | None, flags: Any, leaves: Any) -> tuple:
+        """Pushes the loop forward along every unit vector."""
+        moved = self.moved
+
+        def push(number):
+            units, first = [], 0
+            for leaf, flag in ((x, f) for x, f, m in zip(leaves, flags, moved) if m):
+                shape = leaf.shape[:-1] if flag else leaf.shape
+                unit = _unit(number - first, shape, leaf.dtype)
+                unit = jnp.broadcast_to(unit[..., None], leaf.shape) if flag else unit
+                units.append(match(unit, leaf))
+                first += _count(shape, leaf.dtype)
+            (result, slopes), (rates, _) = jax.jvp(integrated, [x for x, m in zip(leaves, moved) if m], units)
+            return (result, slopes), rates.ys
+
+        def integrated(*xs):
+            rest = iter(xs)
+            return self._integrate(count, flags, [next(rest) if m else x for x, m in zip(leaves, moved)])
+
+        total = sum(_count(shape, x.dtype) for x, shape, m in zip(leaves, self.setting.shapes, moved) if m)
+        return jax.vmap(push, out_axes=(None, 0))(jnp.arange(total))
+
+    def _in_one_kernel(self, count: int | None, flags: Any, leaves: Any) -> tuple | None:
+        """The same, all columns in the kernel that integrates; None where there is none."""
+        y0_moved, operands_moved = jax.tree.unflatten(self.setting.treedef, self.moved)
+        own = tuple(jax.tree.leaves((y0_moved, operands_moved._replace(saves=None))))
+        here, *values = self._enter(count, flags, leaves)
+        found = here.forward_with_columns(*values, own)
+        if found is None:
+            return None
+
+        @jax.custom_jvp
+        def solved(*leaves):
+            _, *values = self._enter(count, flags, leaves)
+            return found(*values)
+
+        def reference(*leaves):
+            (result, _), matrix = self._by_columns(count, flags, leaves)
+            return result, matrix
+
+        solved.defjvp(lambda primals, tangents: jax.jvp(reference, primals, tangents))
+        result, matrix = solved(*leaves)
+        return (result, None), matrix
 
 
 _REVERSE_TWICE = (

@@ -57,7 +57,7 @@ class Implicit(AbstractAdjoint):
     rtol: float = eqx.field(static=True, default=1e-2)
     atol: float = eqx.field(static=True, default=1e-4)
 
-    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop, and gives its end state the derivatives of a steady state."""
         if operands.saves is not None:
             raise ValueError(
@@ -70,7 +70,7 @@ class Implicit(AbstractAdjoint):
                 "imaginary parts."
             )
         y0, operands = promote((y0, operands))
-        result = _discrete_rule.run(loop, *jax.lax.stop_gradient((y0, operands)), times, NOTHING)
+        result = _discrete_rule.run(loop, *jax.lax.stop_gradient((y0, operands)), differentiate_times, NOTHING)
         integrator = loop.integrator
         field, end = integrator.bound(operands), jax.lax.stop_gradient(integrator.time(operands.span, operands))
         tolerances = Tolerances(*(jnp.asarray(x, operands.t0.dtype) for x in (self.rtol, self.atol)))

@@ -85,8 +85,8 @@ def check_adjoint(adjoint: Any) -> None:
     Raises:
         ValueError: If it does not.
     """
-    name = type(adjoint).__name__
-    if name not in ("Checkpointed", "Direct"):
+    if not adjoint.runs_on_split_state:
+        name = type(adjoint).__name__
         raise ValueError(
             f"`adjoint=sciml.{name}()` does not run on a state that is split over devices (`norm` combines them): use "
             "`sciml.Checkpointed()`, or `sciml.Direct()` for forward mode."

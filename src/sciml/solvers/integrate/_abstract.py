@@ -7,7 +7,8 @@ import equinox as eqx
 from jaxtyping import PyTree
 
 from ..._jax._checkpoint_levels import Budget
-from ...kernels.lanes import Lanes, Unbatched
+from ...kernels._backends import KernelRequest
+from ...kernels._lanes import Lanes, Unbatched
 from ._integrator import Integrator, Operands
 from ._result import Result, Saves
 
@@ -35,7 +36,7 @@ class AbstractLoop(eqx.Module):
         lanes: The engine: many lanes, or one member.
         fixed: The fixed steps that the loop takes, where their number is known; None elsewhere.
         max_steps: The limit on the attempted steps of a member.
-        impl: What runs many members: "xla", or the kernel that was asked for.
+        impl: What runs many members: XLA, or the kernel that was asked for.
         transposable: Whether JAX's own reverse mode goes through `forward`.
     """
 
@@ -43,7 +44,7 @@ class AbstractLoop(eqx.Module):
     lanes: eqx.AbstractVar[Lanes | Unbatched]
     fixed: eqx.AbstractVar[FixedSteps | None]
     max_steps: eqx.AbstractVar[int]
-    impl: eqx.AbstractVar[str]
+    impl: eqx.AbstractVar[KernelRequest]
     transposable: ClassVar[bool] = False
 
     @property

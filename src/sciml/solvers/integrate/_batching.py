@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ...kernels.lanes import batched
+from ...kernels._lanes import batched
 from ..methods._stepper import AbstractStepper
 
 _LARGE = 1024

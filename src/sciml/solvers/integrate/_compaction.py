@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ..._jax._loops import while_loop
-from ...kernels.lanes import Lanes, Unbatched
+from ...kernels._lanes import Lanes, Unbatched
 from ._integrator import Operands, State
 from ._lane_integrator import LaneIntegrator
 from ._result import Result

@@ -14,21 +14,21 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..._jax._vma import promote
-from ...kernels._backends import log_once
+from ...kernels._backends import XLA, KernelRequest, log_once
+from ...kernels._lanes import Lanes, is_value
+from ...kernels._lanes._values import stack
 from ...kernels.ensemble._columns import with_columns
 from ...kernels.ensemble._member import Counted, Members, UntilDone
 from ...kernels.ensemble._run import build, run
 from ...kernels.ensemble._select import HOLDS, choose, wanted
-from ...kernels.lanes import Lanes, is_value
-from ...kernels.lanes._values import gather
 from ._integrator import Integrator, Operands, State, known
 
 
-def backend_of(impl: str, stepper: Any, adjoint: Any, schedule: str) -> str:
-    """Returns the `impl` of a solve: "xla" where a kernel is neither asked for nor to be taken.
+def backend_of(request: KernelRequest, stepper: Any, adjoint: Any, schedule: str) -> KernelRequest:
+    """Returns what a solve asks for: `XLA` where a kernel is neither asked for nor to be taken.
 
     Args:
-        impl: What was asked for.
+        request: What was asked for.
         stepper: The method, or None where diffrax runs the solve.
         adjoint: How derivatives are computed.
         schedule: How members share a loop.
@@ -36,8 +36,8 @@ def backend_of(impl: str, stepper: Any, adjoint: Any, schedule: str) -> str:
     Raises:
         ValueError: If a kernel was asked for that cannot run such a solve.
     """
-    if not wanted(impl):
-        return "xla"
+    if not wanted(request):
+        return XLA
     refused = None
     if stepper is None:
         refused = "diffrax runs this solve, for its `solver`, `controller` or `saveat`"
@@ -45,17 +45,17 @@ def backend_of(impl: str, stepper: Any, adjoint: Any, schedule: str) -> str:
         refused = f"{type(stepper).__name__} transforms whole fields"
     elif schedule != "lockstep":
         refused = f"`schedule={schedule!r}` runs by XLA"
-    elif type(adjoint).__name__ not in ("Checkpointed", "Forward"):
+    elif not adjoint.runs_in_kernel:
         refused = f"`adjoint={type(adjoint).__name__}()` runs by XLA"
     if refused is None:
-        return impl
-    if impl == "auto":
-        return "xla"
-    raise ValueError(f"`impl={impl!r}` cannot run this ensemble: {refused}. {HOLDS}")
+        return request
+    if request.impl == "auto":
+        return XLA
+    raise ValueError(f"`{request}` cannot run this ensemble: {refused}. {HOLDS}")
 
 
 def run_by_kernel(
-    impl: str,
+    impl: KernelRequest,
     lanes: Any,
     member: Callable[[], UntilDone | Counted],
     by_xla: Callable[[PyTree, Operands, Any], Any],
@@ -66,7 +66,7 @@ def run_by_kernel(
     """Runs every member to the end, by a kernel or by XLA.
 
     Args:
-        impl: Which way, see `kernels.ensemble.select`.
+        impl: What is asked for, see `kernels.ensemble.select`.
         lanes: The engine; one member alone has no kernel.
         member: Returns the loop of one member, whose result has the result's own form, less `executed`.
         by_xla: The same loop over lanes.
@@ -74,7 +74,7 @@ def run_by_kernel(
         operands: Lane values.
         saves: The saved times, or None.
     """
-    if impl == "xla":
+    if impl == XLA:
         return by_xla(y0, operands, saves)
     if lanes.count is None:  # whose type must be that of many members' results, all of which a kernel makes
         return promote(by_xla(y0, operands, saves))
@@ -99,7 +99,7 @@ def run_by_kernel(
 
 
 def columns_by_kernel(
-    impl: str,
+    impl: KernelRequest,
     lanes: Any,
     loop: UntilDone | Counted,
     moved: tuple[bool, ...],
@@ -110,7 +110,7 @@ def columns_by_kernel(
     """Returns how one kernel runs every member together with its derivatives, or None where it does not.
 
     Args:
-        impl: Which way, see `kernels.ensemble.select`.
+        impl: What is asked for, see `kernels.ensemble.select`.
         lanes: The engine.
         loop: The loop of one member.
         moved: Which leaves of `(y0, operands)` are differentiated, by each of their numbers.
@@ -122,7 +122,7 @@ def columns_by_kernel(
         A function of initial state, operands and saves, lane values like these, that returns the result and the
         derivatives of its `ys`, columns first.
     """
-    if impl == "xla" or lanes.count is None:
+    if impl == XLA or lanes.count is None:
         return None
     members = _members(lanes, y0, operands, saves)
     one, _ = members.of_one()
@@ -159,7 +159,7 @@ def _of_steps(carry: Any) -> PyTree:
 
 def _members(lanes: Any, y0: PyTree, operands: Operands, saves: Any) -> Members:
     """What members read, as arrays with members last."""
-    whole = jax.tree.map(lambda v: gather(v, lanes.count), (y0, operands), is_leaf=is_value)
+    whole = jax.tree.map(lambda v: stack(v, lanes.count), (y0, operands), is_leaf=is_value)
     flags = tuple(w.batched for w in jax.tree.leaves(whole, is_leaf=_is_whole))
     inputs = promote(jax.tree.map(lambda w: w.array, whole, is_leaf=_is_whole))
     times, batched = (None, False) if saves is None else (promote((saves.times, inputs))[0], saves.batched)

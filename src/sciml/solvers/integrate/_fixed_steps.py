@@ -20,8 +20,9 @@ from ..._jax import _checkpoint_levels
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import for_loop, scan
 from ..._status import Status
+from ...kernels._backends import XLA, KernelRequest
+from ...kernels._lanes import Lanes, Unbatched, is_value
 from ...kernels.ensemble._member import Counted
-from ...kernels.lanes import Lanes, Unbatched, is_value
 from ._abstract import AbstractLoop, FixedSteps
 from ._checkpoint_buffers import Buffers
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel
@@ -56,7 +57,7 @@ class FixedLoop(AbstractLoop):
     tail: bool = eqx.field(static=True)
     counts: tuple[int, ...] = eqx.field(static=True, default=())
     stencil_steps: StencilSteps | None = eqx.field(static=True, default=None)
-    impl: str = eqx.field(static=True, default="xla")
+    impl: KernelRequest = eqx.field(static=True, default=XLA)
 
     transposable: ClassVar[bool] = True
 
@@ -291,7 +292,7 @@ class FixedLoop(AbstractLoop):
         return self.lanes.enter(number, False)
 
     def _start(self, y0, operands):
-        memory = self.integrator.stepper.first(self.integrator.bound(operands), operands.t0, y0)
+        memory = self.integrator.stepper.init(self.integrator.bound(operands), operands.t0, y0)
         return _Carry(y0, memory, jnp.zeros((), jnp.int32))
 
     def _last(self, carry, operands):
@@ -339,10 +340,10 @@ class FixedLoop(AbstractLoop):
 
     def _first(self, y, number, operands):
         time = self.integrator.time(number.astype(operands.dt.dtype) * operands.dt, operands)
-        return self.integrator.stepper.first(self.integrator.bound(operands), time, y)
+        return self.integrator.stepper.init(self.integrator.bound(operands), time, y)
 
     def _again(self, tail, y, diff, number, held):
-        return self.integrator.stepper.retraced(*self._place(number, eqx.combine(diff, held), tail), y).y1
+        return self.integrator.stepper.step_for_vjp(*self._place(number, eqx.combine(diff, held), tail), y).y1
 
     def _pull_each(self, bar, number, y, diff, held, tail):
         """Carries the cotangents of every member back through a step, its own."""

@@ -148,18 +148,18 @@ class Integrator(eqx.Module):
             )
         if self.control is not None and self.control.dtmax is not None:
             h = jnp.minimum(h, self.control.dtmax)
-        memory = self.stepper.first(field, operands.t0, y0)
+        memory = self.stepper.init(field, operands.t0, y0)
         status = jnp.where(
             self.collective.finite((y0, memory, h)), int(Status.successful), int(Status.nonfinite)
         ).astype(jnp.int8)
         errors = () if self.control is None else (jnp.ones_like(h),) * self.control.memory_size
-        dense = Dense(zero, jnp.ones_like(zero), y0, self.stepper.blank_dense(y0)) if self.dense else None
+        dense = Dense(zero, jnp.ones_like(zero), y0, self.stepper.empty_dense(y0)) if self.dense else None
         none = jnp.zeros((), jnp.int32)
         return State(Checkpoint(zero, zero, h, errors, y0, status), memory, dense, none, none)
 
     def resume(self, checkpoint: Checkpoint, operands: Operands) -> State:
         """Returns a carry from which the steps after a restart point come out again."""
-        memory = self.stepper.first(self.bound(operands), self.time(checkpoint.elapsed, operands), checkpoint.y)
+        memory = self.stepper.init(self.bound(operands), self.time(checkpoint.elapsed, operands), checkpoint.y)
         none = jnp.zeros((), jnp.int32)
         return State(checkpoint, memory, None, none, none)
 
@@ -173,7 +173,7 @@ class Integrator(eqx.Module):
         elapsed, compensation, h, errors, y, status = state.checkpoint
         eps = jnp.finfo(elapsed.dtype).eps
         field, time = self.bound(operands), self.time(elapsed, operands)
-        end = jnp.minimum(target, operands.span) if self.stepper.lands else operands.span
+        end = operands.span if self.stepper.dense else jnp.minimum(target, operands.span)
         longest = None if self.control is None else self.stepper.longest(state.memory)
         if longest is not None:
             h = jnp.minimum(h, longest)
@@ -196,7 +196,7 @@ class Integrator(eqx.Module):
             good = error <= 1
             accepted = active & good
             next_h = h * self.control.factor(error, errors, good, self.stepper.error_order)
-            if self.stepper.lands:  # a step cut short at a saved time says nothing against the one it was cut from
+            if not self.stepper.dense:  # a step cut short at a saved time says nothing against the one it was cut from
                 next_h = jnp.where(good & last, jnp.maximum(next_h, state.checkpoint.h), next_h)
             if self.control.dtmax is not None:
                 next_h = jnp.minimum(next_h, self.control.dtmax)
@@ -238,7 +238,7 @@ class Integrator(eqx.Module):
         _, last = up_to(operands.span, elapsed, jnp.zeros_like(elapsed), h, operands.span)
         h = jnp.where(last, h + (operands.span - jax.lax.stop_gradient(operands.span)), h)
         field, time = self.bound(operands), self.time(elapsed, operands)
-        step = self.stepper.retraced(field, time, operands.direction * h, y)
+        step = self.stepper.step_for_vjp(field, time, operands.direction * h, y)
         return step.y1, Dense(elapsed, step_record.h, y, step.dense)
 
     def saved(self, y: Y, dense: Dense, operands: Operands, elapsed: Array) -> Y:

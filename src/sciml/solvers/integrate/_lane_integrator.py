@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from ..._jax._loops import packed_while_loop, while_loop
-from ...kernels.lanes import Lanes, Unbatched
+from ...kernels._lanes import Lanes, Unbatched
 from ._integrator import Checkpoint, Integrator, Operands, State, StepRecord, known
 from ._result import Result, Saves
 
@@ -80,7 +80,7 @@ class LaneIntegrator(eqx.Module):
                 return self.integrator.stepper.interpolate(theta, h, dense.y0, checkpoint.y, dense.stages)
 
             field = self.integrator.bound(operands)
-            if self.integrator.stepper.lands:  # the state saved is the step's end
+            if not self.integrator.stepper.dense:  # the state saved is the step's end
                 here = jnp.clip(target, 0, checkpoint.elapsed)
                 slope = field(self.integrator.time(here, operands), checkpoint.y)
                 return jax.tree.map(lambda x: x * operands.direction.astype(x.dtype), slope)

@@ -18,7 +18,8 @@ from jaxtyping import Array, Int, PyTree
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import while_loop
 from ..._jax._vma import to_varying, vma_of
-from ...kernels.lanes import Lanes, Unbatched
+from ...kernels._backends import KernelRequest
+from ...kernels._lanes import Lanes, Unbatched
 from ._abstract import AbstractLoop, FixedSteps
 from ._integrator import Integrator, Operands
 from ._lane_integrator import LaneIntegrator
@@ -101,7 +102,7 @@ class RefillLoop(AbstractLoop):
         return self.loop.max_steps
 
     @property
-    def impl(self) -> str:
+    def impl(self) -> KernelRequest:
         """What runs the lockstep loop."""
         return self.loop.impl
 

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
-from ...kernels.lanes import Lanes, Unbatched, is_value
-from ...kernels.lanes._values import shared_and_large
+from ...kernels._lanes import Lanes, Unbatched, is_value
+from ...kernels._lanes._values import shared_and_large
 from ..methods._stepper import AbstractStepper
 
 

@@ -14,8 +14,10 @@ import jax
 from jaxtyping import Array
 
 from ..._types import Args, Y
-from ...kernels._backends import KERNEL_OF, log_once
-from ...kernels.stencil import NotForKernelsError, StencilRates, StencilUpdate, evolve, select
+from ...kernels._backends import KERNEL_OF, XLA, KernelRequest, log_once
+from ...kernels.stencil import NotForKernelsError, StencilRates, StencilUpdate
+from ...kernels.stencil._evolve import evolve_by
+from ...kernels.stencil._select import choose
 from ..methods._stepper import AbstractStepper
 from ..methods._verlet import Verlet
 from ..terms._field import parameters_of
@@ -29,13 +31,13 @@ class StencilSteps(NamedTuple):
         stepper: The method.
         parameters: How many of the vector field's operands are the model's parameters.
         rebuild: Returns model and args from these.
-        impl: The way for `kernels.stencil.evolve`.
+        impl: What `evolve` is asked for.
     """
 
     stepper: AbstractStepper
     parameters: int
     rebuild: Callable[[list[Array]], tuple[Any, Args]]
-    impl: str
+    impl: KernelRequest
 
     def advance(self, field: Any, operands: list[Array], t: Array, h: Array, y: Y, steps: int) -> Y:
         """Returns the state after a number of steps of the signed length `h`.
@@ -51,7 +53,7 @@ class StencilSteps(NamedTuple):
         model, _ = self.rebuild(operands[: self.parameters])
         rates, update, rest = step_of(self.stepper, model, y, h)
         y = self._half_a_kick(field, t, -h, y)
-        fields = evolve(update, rates.fields_of(y), steps, impl=self.impl, **rest)
+        fields = evolve_by(self.impl, update, rates.fields_of(y), steps, **rest)
         return self._half_a_kick(field, t, h, rates.state_of(fields, y))
 
     def _half_a_kick(self, field: Any, t: Array, h: Array, y: Y) -> Y:
@@ -62,11 +64,11 @@ class StencilSteps(NamedTuple):
         return q, jax.tree.map(lambda v, a: v + part.astype(v.dtype) * a, v, field["acceleration"](t, q))
 
 
-def backend_of(model: Any, impl: str) -> str | None:
-    """Returns how a model is to run; None where no kernel is asked for or it is no stencil."""
-    if not callable(getattr(model, "stencil", None)) or impl == "xla":
+def backend_of(model: Any, request: KernelRequest) -> KernelRequest | None:
+    """Returns what a model asks for; None where no kernel is asked for or it is no stencil."""
+    if not callable(getattr(model, "stencil", None)) or request == XLA:
         return None
-    return None if impl == "auto" and jax.default_backend() not in KERNEL_OF else impl
+    return None if request.impl == "auto" and jax.default_backend() not in KERNEL_OF else request
 
 
 def step_of(stepper: AbstractStepper, model: Any, y: Y, h: Array) -> tuple[StencilRates, StencilUpdate, dict[str, Any]]:
@@ -82,25 +84,25 @@ def step_of(stepper: AbstractStepper, model: Any, y: Y, h: Array) -> tuple[Stenc
 
 
 def make_stencil_steps(
-    stepper: AbstractStepper, model: Any, y0: Y, args: Args, h: Array, impl: str
+    stepper: AbstractStepper, model: Any, y0: Y, args: Args, h: Array, impl: KernelRequest
 ) -> StencilSteps | None:
     """Returns how a kernel runs the steps of a model, or None where XLA does.
 
     Raises:
-        ValueError: If a way was asked for that cannot run them.
+        ValueError: If a kernel was asked for that cannot run them.
     """
     try:
         rates, update, rest = step_of(stepper, model, y0, h)
     except NotForKernelsError as error:
         level = logging.INFO if str(error) == OTHER_METHOD else logging.WARNING  # that the user has chosen
         return decline(model, impl, str(error), level)
-    if select(update, rates.fields_of(y0), impl=impl, **rest).way == "xla":
+    if choose(impl, update, rates.fields_of(y0), **rest).kernel is None:
         return None  # and the reason is in the log
     parameters, rebuild = parameters_of(model, args)
     return StencilSteps(stepper, len(parameters), rebuild, impl)
 
 
-def decline(model: Any, impl: str | None, reason: str, level: int = logging.INFO) -> None:
+def decline(model: Any, impl: KernelRequest | None, reason: str, level: int = logging.INFO) -> None:
     """Says why a model that is a stencil runs without a kernel, in one line of the log.
 
     Raises:
@@ -109,9 +111,9 @@ def decline(model: Any, impl: str | None, reason: str, level: int = logging.INFO
     if impl is None:
         return
     name = type(model).__name__
-    if impl != "auto":
+    if impl.impl != "auto":
         raise ValueError(
-            f"`impl={impl!r}` asks for a kernel, but this run of `{name}` cannot have one: {reason}. "
+            f"`{impl}` asks for a kernel, but this run of `{name}` cannot have one: {reason}. "
             "Kernels take fixed steps whose number is known, of explicit Runge-Kutta methods, such as "
             "`solver=diffrax.Heun()`, or of `VelocityVerlet`, with `adjoint=Checkpointed()` or `Direct()`. Elsewhere "
             "let XLA run it: by `impl='xla'`."

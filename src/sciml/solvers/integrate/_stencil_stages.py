@@ -1,4 +1,4 @@
-r"""One step of an explicit method on a stencil, as an update whose functions take turns.
+r"""One step of an explicit method on a stencil, as an update of several stages.
 
 A stage of a Runge-Kutta method reads the neighbours of one point in time only, that of the stage before. So every stage
 is a function of its own: it makes the slope at each cell from the neighbours of the stage's state $Y_i$, then the
@@ -32,17 +32,17 @@ def update_of(stepper: AbstractStepper, rates: StencilRates) -> StencilUpdate:
     Raises:
         NotForKernelsError: If the method is not one whose steps are such updates.
     """
-    turns: tuple[Callable, ...]
+    stages: tuple[Callable, ...]
     if isinstance(stepper, RungeKutta):
-        stages = stepper.evaluations
-        rows, weights = stepper.rows[:stages], stepper.weights[:stages]
-        turns, slots = _runge_kutta(rows, weights, rates)
+        count = stepper.evaluations
+        rows, weights = stepper.rows[:count], stepper.weights[:count]
+        stages, slots = _runge_kutta(rows, weights, rates)
     elif isinstance(stepper, Verlet):
-        turns, slots = tuple(_kick_and_drift(*pair, rates) for pair in _composed(stepper.fractions)), 1
+        stages, slots = tuple(_kick_and_drift(*pair, rates) for pair in _composed(stepper.fractions)), 1
     else:
         raise NotForKernelsError(OTHER_METHOD)
     inner = tuple(_slot(name, n) for n in range(1, slots) for name in rates.fields)
-    return _as_update(rates, turns[0] if len(turns) == 1 else turns, inner)
+    return _as_update(rates, stages[0] if len(stages) == 1 else stages, inner)
 
 
 def _slot(name: str, number: int) -> str:
@@ -77,7 +77,7 @@ def _runge_kutta(rows: tuple[_Row, ...], weights: _Row, rates: StencilRates) -> 
 
     slots = max(count(done) for done in range(stages + 1))
 
-    def turn(stage: int) -> Callable:
+    def function(stage: int) -> Callable:
         def fn(nb: Callable[..., Array], params: Any) -> list:
             h, rest = params
             like = nb(rates.fields[0])
@@ -93,8 +93,8 @@ def _runge_kutta(rows: tuple[_Row, ...], weights: _Row, rates: StencilRates) -> 
                 if stage and as_sums(stage):
                     so_far = nb(_slot(name, goal - stage))
                     return so_far + h * (weight(goal, stage) * k) if weight(goal, stage) else so_far
-                held = dict(zip(wanted(stage), (nb(_slot(name, 2 + n)) for n in range(len(wanted(stage))))))
-                terms = [weight(goal, j) * s for j, s in (*held.items(), (stage, k)) if weight(goal, j)]
+                kept = dict(zip(wanted(stage), (nb(_slot(name, 2 + n)) for n in range(len(wanted(stage))))))
+                terms = [weight(goal, j) * s for j, s in (*kept.items(), (stage, k)) if weight(goal, j)]
                 start = nb(_slot(name, 1) if stage else name)
                 return start + h * sum(terms[1:], terms[0]) if terms else start
 
@@ -107,7 +107,7 @@ def _runge_kutta(rows: tuple[_Row, ...], weights: _Row, rates: StencilRates) -> 
 
         return fn
 
-    return tuple(map(turn, range(stages))), slots
+    return tuple(map(function, range(stages))), slots
 
 
 def _composed(fractions: _Row) -> list[tuple[float, float]]:

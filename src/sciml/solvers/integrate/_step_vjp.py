@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ...kernels.lanes import Lanes, is_value
+from ...kernels._lanes import Lanes, is_value
 from ._integrator import Dense, Operands, StepRecord
 from ._lane_integrator import LaneIntegrator
 from ._shared_cotangents import has_shared_cotangents, pull_back
@@ -59,7 +59,7 @@ class StepVjp(NamedTuple):
         lanes, stepper = self.stepping.lanes, self.stepping.integrator.stepper
         zeros = self.zeros()
         y_bar = lanes.call(lambda c: jax.tree.map(lambda x: jnp.zeros_like(x), c), like)
-        dense_bar = lanes.call(lambda y: (y, stepper.blank_dense(y)), y_bar)
+        dense_bar = lanes.call(lambda y: (y, stepper.empty_dense(y)), y_bar)
         return Bars(*lanes.carry((y_bar, dense_bar)), zeros)
 
     def leave(self, diff_bar: PyTree) -> PyTree:

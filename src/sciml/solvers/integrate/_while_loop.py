@@ -15,7 +15,8 @@ from jaxtyping import Array, PyTree
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import scan_to_end, while_loop
 from ..._jax._vma import to_varying, vma_of
-from ...kernels.lanes import Lanes, Unbatched
+from ...kernels._backends import XLA, KernelRequest
+from ...kernels._lanes import Lanes, Unbatched
 from ._abstract import AbstractLoop, FixedSteps
 from ._checkpoint_buffers import power_of_two
 from ._compaction import compacted_lanes, integrate_compacted
@@ -51,7 +52,7 @@ class AdaptiveLoop(AbstractLoop):
     slopes: bool = eqx.field(static=True)
     slots: int = eqx.field(static=True, default=16)
     fixed: FixedSteps | None = eqx.field(static=True, default=None)
-    impl: str = eqx.field(static=True, default="xla")
+    impl: KernelRequest = eqx.field(static=True, default=XLA)
 
     @property
     def stepping(self) -> LaneIntegrator:

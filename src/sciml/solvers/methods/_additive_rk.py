@@ -63,8 +63,7 @@ class ImplicitExplicit(AbstractStructuredStepper):
 
     tableau: Additive = eqx.field(static=True)
     name: str = eqx.field(static=True)
-    fsal: bool = eqx.field(static=True, default=False)
-    lands: ClassVar[bool] = True
+    transforms_state: ClassVar[bool] = True
     elementwise: ClassVar[bool] = False
 
     @property
@@ -135,11 +134,7 @@ class ImplicitExplicit(AbstractStructuredStepper):
             return starting_step(field, t, y, direction, span, tolerances, self.order, norm)
         return initial_step(field["explicit"], t, y, direction, span, tolerances, self.order, norm)
 
-    def first(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
-        """Returns nothing."""
-        del field, t, y
-
-    def blank_dense(self, y: Y) -> PyTree:
+    def empty_dense(self, y: Y) -> PyTree:
         """Returns nothing: steps end at saved times."""
         del y
         return ()

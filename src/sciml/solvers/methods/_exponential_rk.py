@@ -63,8 +63,8 @@ class Exponential(AbstractStructuredStepper):
 
     scheme: Scheme = eqx.field(static=True)
     name: str = eqx.field(static=True)
-    fsal: bool = eqx.field(static=True, default=True)
-    lands: ClassVar[bool] = True
+    fsal: bool = eqx.field(static=True, default=True)  # pyright: ignore[reportIncompatibleMethodOverride]
+    transforms_state: ClassVar[bool] = True
     elementwise: ClassVar[bool] = False
 
     @property
@@ -150,11 +150,11 @@ class Exponential(AbstractStructuredStepper):
         """Returns a first step size, from how the rest moves the state."""
         return starting_step(field, t, y, direction, span, tolerances, self.order, norm)
 
-    def first(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
+    def init(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the rest at the start."""
         return field["rest"](t, y)
 
-    def blank_dense(self, y: Y) -> PyTree:
+    def empty_dense(self, y: Y) -> PyTree:
         """Returns nothing: steps end at saved times."""
         del y
         return ()

@@ -1,7 +1,7 @@
 """Rosenbrock-Wanner methods: implicit steps for stiff equations without Newton iterations."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -70,10 +70,10 @@ class Rosenbrock(AbstractStepper):
         mass: $M$, or None for the identity.
     """
 
+    dense: ClassVar[bool] = True
     tableau: Tableau = eqx.field(static=True)
     mass: Mass | None = eqx.field(static=True)
     has_error: bool = eqx.field(static=True, default=True)
-    fsal: bool = eqx.field(static=True, default=False)
 
     @property
     def order(self) -> int:
@@ -100,11 +100,7 @@ class Rosenbrock(AbstractStepper):
             return y, None
         return consistent_state(field, t, y, self.mass)
 
-    def first(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
-        """Returns None: nothing is reused, since the linearisation evaluates the first stage anyway."""
-        del field, t, y
-
-    def blank_dense(self, y: Y) -> PyTree:
+    def empty_dense(self, y: Y) -> PyTree:
         """Returns zeros."""
         return tuple(jax.tree.map(jnp.zeros_like, y) for _ in self.tableau.dense)
 

@@ -25,19 +25,25 @@ class RungeKutta(AbstractStepper):
         nodes: The nodes $c_i$.
         weights: The weights $b_i$ of the step.
         error_weights: The weights of the error estimate, or None.
-        fsal: Whether the last stage is the first of the next step.
+        last_is_first: Whether the last stage is the first of the next step.
         interpolation: A diffrax local interpolation.
         order: The order of the method.
     """
 
+    dense: ClassVar[bool] = True
     rows: tuple[tuple[float, ...], ...] = eqx.field(static=True)
     nodes: tuple[float, ...] = eqx.field(static=True)
     weights: tuple[float, ...] = eqx.field(static=True)
     error_weights: tuple[float, ...] | None = eqx.field(static=True)
-    fsal: bool = eqx.field(static=True)
+    last_is_first: bool = eqx.field(static=True)
     interpolation: Any = eqx.field(static=True)
     order: int = eqx.field(static=True)
     batched_vjp: ClassVar[bool] = True
+
+    @property
+    def fsal(self) -> bool:
+        """Whether the last stage is the first of the next step."""
+        return self.last_is_first
 
     @property
     def error_order(self) -> int:
@@ -65,11 +71,11 @@ class RungeKutta(AbstractStepper):
             vector = matrix @ vector
         return of_polynomial(tuple(coefficients))
 
-    def first(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
+    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the first stage where a step reuses the last stage of the step before."""
         return field(t, y) if self.fsal else None
 
-    def blank_dense(self, y: Y) -> PyTree:
+    def empty_dense(self, y: Y) -> PyTree:
         """Returns stages of zero."""
         return tuple(jax.tree.map(jnp.zeros_like, y) for _ in self.weights)
 
@@ -132,7 +138,7 @@ def from_diffrax(solver: diffrax.AbstractSolver) -> RungeKutta | None:
         nodes=(0.0,) + tuple(map(float, tableau.c)),
         weights=tuple(map(float, tableau.b_sol)),
         error_weights=error_weights if np.any(error_weights) else None,
-        fsal=tableau.fsal,
+        last_is_first=tableau.fsal,
         interpolation=solver.interpolation_cls,
         order=solver.order(None),
     )

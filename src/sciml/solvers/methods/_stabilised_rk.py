@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -72,14 +72,15 @@ class Stabilised(AbstractStructuredStepper):
         most: The largest number of stages.
     """
 
+    dense: ClassVar[bool] = True
     family: AbstractFamily
     radius: float | Callable | None = eqx.field(static=True)
     most: int = eqx.field(static=True)
     order: int = eqx.field(static=True, default=2)
-    error_order: int = eqx.field(static=True, default=3)
+    error_order: int = eqx.field(static=True, default=3)  # pyright: ignore[reportIncompatibleMethodOverride]
     has_error: bool = eqx.field(static=True, default=True)
     evaluations: int = eqx.field(static=True, default=-1)
-    fsal: bool = eqx.field(static=True, default=True)
+    fsal: bool = eqx.field(static=True, default=True)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def functions(self, model: Callable, t: RealScalarLike, y: Y, args: Args) -> Functions:
         """Returns the vector field and its spectral radius."""
@@ -125,11 +126,11 @@ class Stabilised(AbstractStructuredStepper):
         _, radius = memory
         return self.family.reach(self.most) / jnp.maximum(radius, jnp.finfo(radius.dtype).tiny)
 
-    def first(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
+    def init(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
         """Returns slope and spectral radius at the start."""
         return field(t, y), field["radius"](t, y)
 
-    def blank_dense(self, y: Y) -> PyTree:
+    def empty_dense(self, y: Y) -> PyTree:
         """Returns slopes of zero."""
         return (jax.tree.map(jnp.zeros_like, y),) * 2
 
@@ -137,9 +138,9 @@ class Stabilised(AbstractStructuredStepper):
         """Advances `y` from `t` to `t + h`."""
         return self._step(field, t, h, y, memory, self._until)
 
-    def retraced(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
+    def step_for_vjp(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
         """Repeats a step such that JAX can differentiate it in reverse mode."""
-        return self._step(field, t, h, y, self.first(field, t, y), self._up_to_the_most)
+        return self._step(field, t, h, y, self.init(field, t, y), self._up_to_the_most)
 
     def _step(self, field, t, h, y, memory, run):
         t, h = jnp.asarray(t), jnp.asarray(h)

@@ -1,4 +1,4 @@
-"""What a one-step method must offer to the loops."""
+"""What a one-step method must offer to the loops, and what it may."""
 
 import abc
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from ..terms._field import BoundField as BoundField, close_field
 
 
 class Step(NamedTuple):
-    """What one step produces.
+    """What one step of an `AbstractStepper` produces.
 
     Attributes:
         y1: The state at the end of the step.
@@ -26,48 +26,116 @@ class Step(NamedTuple):
     """
 
     y1: Y
-    error: Y | None
-    dense: PyTree
-    memory: PyTree
+    error: Y | None = None
+    dense: PyTree = ()
+    memory: PyTree = None
     solvable: BoolScalarLike | None = None
     measured: tuple[Y, Y] | None = None
 
 
 class AbstractStepper(eqx.Module):
-    """A one-step method that advances one member.
+    r"""A method that advances one member by one step; `sciml.solve(solver=...)` takes it as it is.
+
+    The loops run it for one member or over the lanes of many, with fixed steps or error control, and every adjoint
+    differentiates it. A method of one's own writes four members: `order`, `evaluations`, `has_error` and `step`. Four
+    more make it better: `init` and `fsal` where a step reuses something of the one before, `interpolate` and
+    `empty_dense` (with `dense = True`) where it knows the solution within a step. All else has a default.
+
+    `step` is a pure function of one member. `memory` is a PyTree of arrays of the same shapes in every step; when a
+    gradient repeats a step from its state alone, `init` makes it anew. A method of several steps, whose memory cannot
+    be made from the state, says `history = True`: its memory, floating-point arrays, is then carried, recorded and
+    differentiated with the state.
 
     Attributes:
         order: The order of the method.
-        error_order: The power of the step size that the error estimate goes with.
-        has_error: Whether its steps estimate their error.
-        evaluations: Evaluations of the vector field per step; -1 where it differs from step to step.
-        fsal: Whether `first` evaluates the vector field.
-        lands: Whether steps end at saved times, for a method that has nothing to interpolate by.
+        evaluations: Evaluations of the vector field per step, for `Solution.stats`; -1 where it differs from step to
+            step.
+        has_error: Whether its steps estimate their error, as error control needs.
+        fsal: Whether `init` evaluates the vector field.
+        dense: Whether it interpolates within a step; where not, steps end at saved times.
+        history: Whether a step depends on the steps before it, by the memory.
         elementwise: Whether small states of many members run element by element; not where steps transform fields.
         symmetric: Whether a step back from the end of a step returns to its start.
         batched_vjp: Whether a step of many members is transposed as a whole where they share what is large; not where
             it solves systems or loops, which takes minutes to compile.
+        transforms_state: Whether the loop's variables are not the model's: `prepare` enters them, `finish` leaves.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        class Midpoint(sciml.solvers.AbstractStepper):
+            order = 2
+            evaluations = 2
+            has_error = False
+
+            def step(self, field, t, h, y, memory):
+                half = jax.tree.map(lambda y, f: y + h / 2 * f, y, field(t, y))
+                slope = field(t + h / 2, half)
+                return sciml.solvers.Step(jax.tree.map(lambda y, f: y + h * f, y, slope))
+
+        decay = lambda t, y, args: -y
+        sol = sciml.solve(decay, jnp.ones(()), t0=0.0, t1=1.0, dt=0.01, solver=Midpoint())
+        assert abs(sol.ys[-1] - jnp.exp(-1.0)) < 1e-5
+        ```
     """
 
     order: eqx.AbstractVar[int]
-    error_order: eqx.AbstractVar[int]
-    has_error: eqx.AbstractVar[bool]
     evaluations: eqx.AbstractVar[int]
-    fsal: eqx.AbstractVar[bool]
-    lands: ClassVar[bool] = False
+    has_error: eqx.AbstractVar[bool]
+    dense: ClassVar[bool] = False
+    history: ClassVar[bool] = False
     elementwise: ClassVar[bool] = True
     symmetric: ClassVar[bool] = False
     batched_vjp: ClassVar[bool] = False
+    transforms_state: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
+        """Advances `y` from `t` to `t + h`.
+
+        Args:
+            field: The vector field, `field(t, y)`.
+            t: The time.
+            h: The length of the step, negative backwards in time.
+            y: The state.
+            memory: From `init`, or from the step before.
+        """
+
+    @property
+    def error_order(self) -> int:
+        """The power of the step size that the error estimate goes with; by default `order`."""
+        return self.order
+
+    @property
+    def fsal(self) -> bool:
+        """Whether `init` evaluates the vector field."""
+        return False
+
+    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
+        """Returns the memory that a step from `(t, y)` starts with; by default none."""
+        del field, t, y
+
+    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
+        """Returns the state at `t + theta * h`, for `theta` in [0, 1]; linear in `y0`, `y1` and `dense`."""
+        del theta, h, y0, dense
+        return y1  # without `dense` steps end at saved times
+
+    def empty_dense(self, y: Y) -> PyTree:
+        """Returns `Step.dense` for a step that has not been taken: the solution stays at `y`."""
+        del y
+        return ()
+
+    def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
+        """Repeats a step such that JAX can differentiate it in reverse mode."""
+        return self.step(field, t, h, y, self.init(field, t, y))
 
     @property
     def stability(self) -> Stability | None:
-        """For which steps times eigenvalues it is stable; None where none is too long."""
+        """For which steps times eigenvalues it is stable; None where none is too long, or it is not known."""
         return None
-
-    def use_full_budget(self, state_bytes: int) -> bool:
-        """Whether a step takes far longer than to set up the memory that it is recorded in."""
-        del state_bytes
-        return False
 
     @property
     def says_spectrum(self) -> bool:
@@ -77,6 +145,11 @@ class AbstractStepper(eqx.Module):
     def spectrum(self, model: Callable, t: Array, y: Y, args: Args) -> Inexact[Array, " eigenvalues"]:
         """Returns the eigenvalues that limit its steps."""
         return spectrum_of(model, t, y, args)
+
+    def use_full_budget(self, state_bytes: int) -> bool:
+        """Whether a step takes far longer than to set up the memory that it is recorded in."""
+        del state_bytes
+        return False
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model as what the steps need of it, with its operands.
@@ -90,6 +163,11 @@ class AbstractStepper(eqx.Module):
         """
         del h
         return close_field(model, t, y, args, self.evaluations)
+
+    def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
+        """Returns a state to start from, and whether one was found; None where every state will do."""
+        del field, t
+        return y, None
 
     def finish(self, field: BoundField, y: Y) -> Y:
         """Returns the state that one of the loop stands for; linear."""
@@ -112,28 +190,3 @@ class AbstractStepper(eqx.Module):
     def longest(self, memory: PyTree) -> Array | None:
         """Returns the longest step that the method can take with a memory, positive; None where any will do."""
         del memory
-
-    def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
-        """Returns a state to start from, and whether one was found; None where every state will do."""
-        del field, t
-        return y, None
-
-    @abc.abstractmethod
-    def first(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
-        """Returns the memory that a step from `(t, y)` starts with."""
-
-    @abc.abstractmethod
-    def blank_dense(self, y: Y) -> PyTree:
-        """Returns `dense` for a step that has not been taken: the solution stays at `y`."""
-
-    @abc.abstractmethod
-    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
-        """Advances `y` from `t` to `t + h`; `h` is negative backwards in time."""
-
-    def retraced(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
-        """Repeats a step such that JAX can differentiate it in reverse mode."""
-        return self.step(field, t, h, y, self.first(field, t, y))
-
-    @abc.abstractmethod
-    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
-        """Returns the state at `t + theta * h`, for `theta` in [0, 1]; linear in `y0`, `y1`, `dense`."""

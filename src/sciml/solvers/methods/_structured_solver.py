@@ -74,7 +74,7 @@ class AbstractStructuredSolver(AbstractSteppingSolver):
         stepper = self.stepper(y0)
         field = open_split_field(model, args, stepper.functions(model, t, y0, args))
         y, _ = stepper.prepare(field, t, y0)
-        step = stepper.step(field, t, h, y, stepper.first(field, t, y))
+        step = stepper.step(field, t, h, y, stepper.init(field, t, y))
         y1 = stepper.finish(field, step.y1)
         error = step.error if step.measured is None else step.measured[0]
         return y1, error, dict(y0=y0, y1=y1), None, diffrax.RESULTS.successful

@@ -35,11 +35,12 @@ class Verlet(AbstractStructuredStepper):
         name: The solver's name, for messages.
     """
 
+    dense: ClassVar[bool] = True
     fractions: tuple[float, ...] = eqx.field(static=True)
     order: int = eqx.field(static=True)
     name: str = eqx.field(static=True)
     has_error: bool = eqx.field(static=True, default=False)
-    fsal: bool = eqx.field(static=True, default=True)
+    fsal: bool = eqx.field(static=True, default=True)  # pyright: ignore[reportIncompatibleMethodOverride]
     symmetric: ClassVar[bool] = True
     batched_vjp: ClassVar[bool] = True
 
@@ -77,11 +78,11 @@ class Verlet(AbstractStructuredStepper):
         del h
         return close_split_field(model, args, self.functions(model, t, y, args))
 
-    def first(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
+    def init(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the acceleration at the start."""
         return field["acceleration"](t, y[0])
 
-    def blank_dense(self, y: Y) -> PyTree:
+    def empty_dense(self, y: Y) -> PyTree:
         """Returns accelerations of zero."""
         return (jax.tree.map(jnp.zeros_like, y[1]),) * 2
 

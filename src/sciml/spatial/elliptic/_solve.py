@@ -108,7 +108,7 @@ def solve_elliptic(
     for _ in range(f.ndim - len(shape)):
         fn = jax.vmap(fn)
     u, status = fn(right)
-    if throw and concrete(u):
+    if throw and concrete(u):  # under a transformation nothing is known yet
         _raise_if_nan(operator, u, right, solver, status)
     return u
 

@@ -1,8 +1,8 @@
 r"""Several steps for each pass over memory, on a GPU, in two dimensions.
 
 One warpgroup takes a tile of `rows` x 128 cells with the halo that $k$ steps of radius $r$ need, and keeps it in shared
-memory: two buffers, read and written in turn, of which the good part shrinks by $r$ at every step. Rows that a step
-reads in the cell's own column are held in registers while the loop walks down the tile; a read to the side is a
+memory: two buffers, read and written alternately, of which the good part shrinks by $r$ at every step. Rows that a step
+reads in the cell's own column stay in registers while the loop walks down the tile; a read to the side is a
 window of the row, shifted. Global memory is read and written once for $k$ steps.
 
 Global arrays are as large as whole tiles and stay so from pass to pass. Rows outside of the field are those of the
@@ -13,7 +13,8 @@ beyond a wall, its ghost cells are made anew before every step.
 The same body runs interpreted, by `pallas_call` without a GPU. That proves its numbers, not its synchronisation.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,16 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from ...._jax._loops import scan
-from .._ghost_weights import NotForKernelsError, Sides, rules_of
+from .._ghost_weights import NotForKernelsError, Sides
 from .._update import Fields, StencilUpdate
-from ._check_supported import check_held
+from ._gpu import AbstractGpuKernel
 from ._launch_gpu import SHARED_BYTES, launch
-from ._packed_operands import Numbers
+from ._packed_operands import PackedOperands
 from ._sums import new_values
-
-TAKES_TURNS = True
-"""It runs updates whose functions take turns."""
 
 LANES = 128
 """Cells of a row of a tile, one for each thread of a warpgroup."""
@@ -39,20 +36,17 @@ LANES = 128
 PITCH = 192
 """From row to row of what a tile writes; rows then start where bulk copies may."""
 
-SIZES = (32, 16, 8, 64)
-"""The rows that a tile writes, the sizes to try first at the front."""
-
 MARGIN = 32
 """Cells before and after a buffer that windows may touch."""
 
 
-class Plan(NamedTuple):
+class Gpu2dPlan(NamedTuple):
     """How a field is cut into tiles.
 
     Attributes:
         shape: The rows and columns of the field.
         radius: The radius of the update.
-        steps: The steps for each pass.
+        steps: The stages for each pass.
         rows: The rows that a tile writes.
         halo: The columns at either side of a tile that it does not write.
     """
@@ -85,37 +79,56 @@ class Plan(NamedTuple):
         return self.grid[1] - 1 - max(0, min(inside, self.grid[1] - 1))
 
 
-def plan(
-    update: StencilUpdate,
-    params: PyTree,
-    shape: tuple[int, ...],
-    dtype: Any,
-    steps: int | None,
-    rows: int | None = None,
-) -> Plan:
-    """Returns how the kernel would run an update.
+class MosaicGpu2d(AbstractGpuKernel):
+    """The kernel for GPUs in two dimensions; `rows` are those that a tile writes."""
 
-    Args:
-        update: The update.
-        params: The parameters.
-        shape: The shape of the fields.
-        dtype: Their dtype.
-        steps: The steps for each pass; None for what should suit.
-        rows: The size of a tile, one of `SIZES`; None for what should suit.
+    sizes: ClassVar[tuple[int, ...]] = (32, 16, 8, 64)  # those to try first at the front
+    takes_stages: ClassVar[bool] = True
+    ndims: ClassVar[tuple[int, ...]] = (2,)
+    reach: ClassVar[int] = MARGIN
+    operand_lanes: ClassVar[int] = LANES
 
-    Raises:
-        NotForKernelsError: If it cannot.
-    """
-    check_held(update, params, shape, dtype, "mosaic_gpu", ("float32", "float64"), 2)
-    r = update.radius
-    steps = max(1, 4 // r) if steps is None else steps
-    halo = -(-steps * r // 4) * 4
-    if halo > MARGIN:
-        raise NotForKernelsError(f"{steps} steps of radius {r} for each pass reach further than {MARGIN} cells")
-    for rows in SIZES if rows is None else (rows,):
-        if rows >= steps * r and _bytes(update, rows, steps * r, dtype) <= SHARED_BYTES:
-            return Plan((shape[0], shape[1]), r, steps, rows, halo)
-    raise NotForKernelsError(f"tiles of {len(update.fields)} fields with {steps} steps for each pass do not fit")
+    def usual_steps(self, radius: int, ndim: int) -> int:
+        return max(1, 4 // radius)
+
+    def tiles(
+        self,
+        update: StencilUpdate,
+        params: PyTree,
+        shape: tuple[int, ...],
+        dtype: Any,
+        steps: int,
+        sizes: tuple[int, ...],
+        sides: tuple[Sides, ...],
+    ) -> Gpu2dPlan:
+        r = update.radius
+        for rows in sizes:
+            if rows >= steps * r and _bytes(update, rows, steps * r, dtype) <= SHARED_BYTES:
+                return Gpu2dPlan((shape[0], shape[1]), r, steps, rows, -(-steps * r // 4) * 4)
+        raise NotForKernelsError(f"tiles of {len(update.fields)} fields with {steps} steps for each pass do not fit")
+
+    def first(self, plan: Gpu2dPlan) -> tuple[int, ...]:
+        return (0, 0)
+
+    def make_pass(
+        self,
+        update: StencilUpdate,
+        params: PyTree,
+        coefficients: Fields,
+        plan: Gpu2dPlan,
+        sides: tuple[Sides, ...],
+        operands: PackedOperands,
+        interpret: Any,
+    ) -> Callable[[Fields, int], Fields]:
+        fixed = tuple(_edges(x, plan, sides[0]) for x in coefficients)
+
+        def one_pass(state: Fields, steps: int) -> Fields:
+            edges = tuple(_edges(x, plan, walls) for x, walls in zip(state, sides)) + fixed
+            body = _Body(update, plan._replace(steps=steps), operands)
+            inputs = (*state, *coefficients, *edges, np.arange(LANES, dtype=np.int32), operands.rows)
+            return launch(body.run, inputs, plan.physical, len(state), plan.grid, body.scratch(), interpret)
+
+        return one_pass
 
 
 def _bytes(update: StencilUpdate, rows: int, halo: int, dtype: Any) -> int:
@@ -124,50 +137,7 @@ def _bytes(update: StencilUpdate, rows: int, halo: int, dtype: Any) -> int:
     return (buffers * tile + len(update.fields) * rows * PITCH) * jnp.dtype(dtype).itemsize
 
 
-def advance(
-    update: StencilUpdate,
-    params: PyTree,
-    state: Fields,
-    coefficients: Fields,
-    n_steps: int,
-    plan: Plan,
-    interpret: Any = False,
-) -> Fields:
-    """Returns the state after a number of steps.
-
-    Args:
-        update: The update.
-        params: The parameters.
-        state: The fields.
-        coefficients: The coefficients.
-        n_steps: The number of steps.
-        plan: What `plan` returned.
-        interpret: False; True to run the body without a GPU; or JAX's parameters of its interpreter of GPUs.
-    """
-    passes, rest = divmod(n_steps, plan.steps)
-    more = [(0, a - b, 0) for a, b in zip(plan.physical, plan.shape)]
-    state, coefficients = (
-        tuple(jax.lax.pad(x, jnp.zeros((), x.dtype), more) for x in xs) for xs in (state, coefficients)
-    )
-    rules = rules_of(update, 2, state[0].dtype)
-    numbers = Numbers(((update.fn, params), rules), state[0].dtype, LANES)
-    fixed = tuple(_edges(x, plan, rules[0]) for x in coefficients)
-
-    def one_pass(state: Fields, steps: int) -> Fields:
-        edges = tuple(_edges(x, plan, side) for x, side in zip(state, rules)) + fixed
-        body = _Body(update, plan._replace(steps=steps), numbers)
-        inputs = (*state, *coefficients, *edges, np.arange(LANES, dtype=np.int32), numbers.rows)
-        return launch(body.run, inputs, plan.physical, len(state), plan.grid, body.scratch(), interpret)
-
-    like = (numbers.rows, coefficients)
-    if passes:
-        state, _ = scan(lambda s, _: (one_pass(s, plan.steps), None), state, length=passes, like=like)
-    if rest:
-        state = one_pass(state, rest)
-    return tuple(x[: plan.shape[0], : plan.shape[1]] for x in state)
-
-
-def _edges(x: Array, plan: Plan, sides: Sides) -> Array:
+def _edges(x: Array, plan: Gpu2dPlan, sides: Sides) -> Array:
     """The columns of the tiles at the left and the right edge, of shape `(rows, tiles * 128)`."""
     tiles = [0, *range(plan.grid[1] - plan.right, plan.grid[1])]
     columns = np.concatenate([t * plan.columns - plan.halo + np.arange(LANES, dtype=np.int32) for t in tiles])
@@ -176,10 +146,10 @@ def _edges(x: Array, plan: Plan, sides: Sides) -> Array:
 
 
 class _Body:
-    """The kernel; `run` is given references to memory and a `machine` that says where and how it runs."""
+    """The kernel; `run` is given references to memory and a `device` that says where and how it runs."""
 
-    def __init__(self, update: StencilUpdate, plan: Plan, numbers: Numbers):
-        self.update, self.plan, self.numbers = update, plan, numbers
+    def __init__(self, update: StencilUpdate, plan: Gpu2dPlan, operands: PackedOperands):
+        self.update, self.plan, self.operands = update, plan, operands
         self.names = update.fields + update.coefficients
         self.high = plan.rows + 2 * plan.steps * plan.radius  # the rows of a tile
         self.stride = (self.high + plan.radius) * LANES  # ghost rows of an upper wall may stand beyond it
@@ -192,47 +162,47 @@ class _Body:
             sizes.append(len(self.update.inner) * self.stride)
         return [*sizes, fields * self.plan.rows * PITCH]
 
-    def run(self, machine: Any, refs: Any) -> None:
+    def run(self, device: Any, refs: Any) -> None:
         p, n, fields = self.plan, len(self.names), len(self.update.fields)
         mains, edges, lanes, packed = refs[:n], refs[n : 2 * n], refs[2 * n], refs[2 * n + 1]
         outs, (one, two, rest, *inner, written) = refs[2 * n + 2 : 2 * n + 2 + fields], refs[2 * n + 2 + fields :]
-        i, j = machine.place()
+        i, j = device.place()
 
-        (fn, params), rules = self.numbers.unpack(lambda row: packed[row, pl.ds(0, LANES)])
+        (fn, params), sides = self.operands.unpack(lambda row: packed[row, pl.ds(0, LANES)])
         update = eqx.tree_at(lambda u: u.fn, self.update, fn)
-        self._load(i, j, mains, edges, (one,) * fields + (rest,) * (n - fields), rules)
-        machine.sync()
+        self._load(i, j, mains, edges, (one,) * fields + (rest,) * (n - fields), sides)
+        device.sync()
         source, target = one, two
         for s in range(1, p.steps + 1):
-            self._make_ghosts(machine, i, j, source, lanes, rules)
-            self._step(update.turn(s - 1), params, s, source, (rest, *inner), target, written)
-            machine.sync()
+            self._make_ghosts(device, i, j, source, lanes, sides)
+            self._step(update.stage(s - 1), params, s, source, (rest, *inner), target, written)
+            device.sync()
             source, target = target, source
 
         def store(t: Any, carry: None) -> None:
             for f in range(fields):
                 part = pl.ds((f * p.rows + t) * PITCH + MARGIN, p.columns)
-                machine.store(written, part, outs[f], (i * p.rows + t, pl.ds(j * p.columns, p.columns)))
+                device.store(written, part, outs[f], (i * p.rows + t, pl.ds(j * p.columns, p.columns)))
             return carry
 
         jax.lax.fori_loop(0, p.rows, store, None)
-        machine.finish()
+        device.finish()
 
     def _at(self, f: int, t: Any, shift: int = 0) -> Any:
         """Where row `t` of an array stands in its buffer, shifted sideways."""
         f = f if f < len(self.update.fields) else f - len(self.update.fields)
         return pl.ds(MARGIN + f * self.stride + t * LANES + shift, LANES)
 
-    def _load(self, i: Any, j: Any, mains: Any, edges: Any, buffers: Any, rules: tuple[Sides, ...]) -> None:
+    def _load(self, i: Any, j: Any, mains: Any, edges: Any, buffers: Any, sides: tuple[Sides, ...]) -> None:
         p, halo = self.plan, self.plan.steps * self.plan.radius
         height, tiles = p.shape[0], p.grid[1]
-        sides = rules + (rules[0],) * (len(mains) - len(rules))  # coefficients go on as the first field does
+        sides = sides + (sides[0],) * (len(mains) - len(sides))  # coefficients go on as the first field does
 
         def row(t: Any, f: int) -> Any:
             g = i * p.rows + t - halo
             if sides[f][0] is None:
-                turns = -(-halo // height)
-                return jax.lax.rem(g + turns * height, jnp.asarray(height, g.dtype))
+                wraps = -(-halo // height)
+                return jax.lax.rem(g + wraps * height, jnp.asarray(height, g.dtype))
             return jnp.clip(g, 0, height - 1)
 
         def copy(from_edges: bool) -> None:
@@ -267,9 +237,9 @@ class _Body:
         def own(number: int, t: Any) -> Any:
             return pl.ds(number * self.stride + t * LANES, LANES)
 
-        def walk(t: Any, held: tuple) -> tuple:
-            held = tuple((*rows, row(f, t + r)) for f, rows in zip(tall, held))
-            known = dict(zip(tall, held))
+        def walk(t: Any, windows: tuple) -> tuple:
+            windows = tuple((*rows, row(f, t + r)) for f, rows in zip(tall, windows))
+            known = dict(zip(tall, windows))
 
             def nb(name: str, *shift: int) -> Array:
                 dy, dx = update.check_shift(name, shift, 2)
@@ -286,7 +256,7 @@ class _Body:
                     written[pl.ds((f * p.rows + t - halo) * PITCH + MARGIN - p.halo, LANES)] = value
                 else:
                     target[self._at(f, t)] = value
-            return tuple(rows[1:] for rows in held)
+            return tuple(rows[1:] for rows in windows)
 
         low, high = s * r, self.high - s * r
         start = tuple(tuple(row(f, low - r + q) for q in range(2 * r)) for f in tall)
@@ -299,10 +269,10 @@ class _Body:
         names = {name for (dy, dx), read in reads.items() if dy and not dx for name in read}
         return tuple(f for f, name in enumerate(self.names) if name in names)
 
-    def _make_ghosts(self, machine: Any, i: Any, j: Any, buffer: Any, lanes: Any, rules: tuple[Sides, ...]) -> None:
+    def _make_ghosts(self, device: Any, i: Any, j: Any, buffer: Any, lanes: Any, sides: tuple[Sides, ...]) -> None:
         p, r, halo = self.plan, self.plan.radius, self.plan.steps * self.plan.radius
-        rows = [(f, side[0]) for f, side in enumerate(rules) if side[0] is not None]
-        columns = [(f, side[1]) for f, side in enumerate(rules) if side[1] is not None]
+        rows = [(f, side[0]) for f, side in enumerate(sides) if side[0] is not None]
+        columns = [(f, side[1]) for f, side in enumerate(sides) if side[1] is not None]
 
         if rows:
             above = p.shape[0] + halo - i * p.rows  # where the first row beyond the upper wall stands
@@ -321,7 +291,7 @@ class _Body:
 
             pl.when(i == 0)(lower)
             pl.when(above < self.high)(upper)
-            machine.sync()
+            device.sync()
         if columns:
             beyond = p.shape[1] + p.halo - j * p.columns
 
@@ -342,4 +312,4 @@ class _Body:
 
             pl.when(j == 0)(lambda: fill(0))
             pl.when(beyond < LANES)(lambda: fill(1))
-            machine.sync()
+            device.sync()

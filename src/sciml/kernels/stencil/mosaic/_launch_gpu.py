@@ -1,6 +1,6 @@
 """What runs the body of a kernel for GPUs: a GPU, or XLA one tile after the other on any machine.
 
-A body is given references to memory and a machine that says which tile it runs, when threads wait for each other, and
+A body is given references to memory and a device that says which tile it runs, when threads wait for each other, and
 how pieces of memory are copied.
 """
 
@@ -21,8 +21,8 @@ SHARED_BYTES = 227 * 1024
 _AXES = ("plane", "row", "column")
 
 
-class Gpu:
-    """The machine that kernels are for."""
+class GpuDevice:
+    """A GPU."""
 
     def __init__(self, ndim: int):
         self._names = _AXES[-ndim:]
@@ -57,7 +57,7 @@ class Gpu:
         plgpu.wait_smem_to_gmem(0)
 
 
-class Interpreted:
+class InterpretedDevice:
     """One tile after the other, each statement at once for all lanes."""
 
     def __init__(self, ndim: int):
@@ -101,7 +101,7 @@ def launch(
     """Runs a body for every tile.
 
     Args:
-        run: `run(machine, refs)`, given references to the inputs, the outputs and the buffers in shared memory, and,
+        run: `run(device, refs)`, given references to the inputs, the outputs and the buffers in shared memory, and,
             where there are `copies`, to a barrier or None.
         inputs: Arrays in global memory.
         shape: The shape of every output.
@@ -115,11 +115,11 @@ def launch(
     axes = vma_of(inputs)
     out = (struct(shape, dtype, axes),) * count
     buffers = [plgpu.SMEM((n,), dtype) for n in scratch]
-    if interpret is True:
+    if interpret is True:  # `pallas_call` on any machine, which knows nothing of shared memory or barriers
         anywhere = pl.BlockSpec(memory_space=pl.ANY)
         barrier = () if copies is None else (None,)
         return pl.pallas_call(
-            lambda *refs: run(Interpreted(ndim), (*refs, *barrier)),
+            lambda *refs: run(InterpretedDevice(ndim), (*refs, *barrier)),
             out_shape=out,
             grid=grid,
             in_specs=[anywhere] * len(inputs),
@@ -128,7 +128,7 @@ def launch(
             interpret=True,
         )(*inputs)
     found = plgpu.kernel(
-        lambda *refs: run(Gpu(ndim), refs),
+        lambda *refs: run(GpuDevice(ndim), refs),
         out_type=out,
         grid=grid,
         grid_names=_AXES[-ndim:],

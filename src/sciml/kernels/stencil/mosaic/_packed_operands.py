@@ -1,4 +1,4 @@
-"""The numbers that a kernel is given: parameters, leaves of the function, weights at walls; one row of lanes each."""
+"""The numbers that all cells share, as a kernel is given them: parameters, leaves of the function, weights at walls."""
 
 import math
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from .._ghost_weights import NotForKernelsError
 from .._update import StencilUpdate
 
 
-class Numbers:
-    """A PyTree of numbers, packed into rows of equal lanes for a kernel and unpacked inside of it.
+class PackedOperands:
+    """A PyTree of numbers, packed into an array for a kernel, one row of equal lanes each, and unpacked inside of it.
 
     Attributes:
         rows: The rows, of shape `(count, lanes)`.
@@ -40,7 +40,7 @@ class Numbers:
         return eqx.combine(jax.tree.unflatten(self._treedef, found), self._static)
 
 
-def check_numbers(update: StencilUpdate, params: PyTree, dtype: Any) -> None:
+def check_operands(update: StencilUpdate, params: PyTree, dtype: Any) -> None:
     """Checks that a kernel can be given all parameters: each is one number.
 
     Raises:

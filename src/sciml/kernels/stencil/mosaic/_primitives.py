@@ -1,4 +1,4 @@
-"""What a kernel can hold of the operations of an update's function."""
+"""Which operations of an update's function a kernel supports."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ _TYPES = frozenset({"pcast", "pvary"})
 """What promotes arrays within `jax.shard_map`; inside of a kernel all vary alike."""
 
 _REWRITTEN = frozenset({"add_any"})
-"""What kernels do by other primitives where their machine lacks it; see `_sums`."""
+"""What kernels do by other primitives where their compiler lacks it; see `_sums`."""
 
 
 def missing(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree, kernel: str) -> list[str]:
-    """Returns the primitives of an update's function that a kernel cannot hold."""
+    """Returns the primitives of an update's function that a kernel does not support."""
     closed = _traced(update, ndim, dtype, params)
     found = sorted(set(_names(closed.jaxpr)) - LOWERED[kernel] - _TYPES - _REWRITTEN)
     return found + ([f"an array of shape {c.shape}" for c in closed.consts if jnp.ndim(c)])

@@ -46,7 +46,7 @@ def _run(closed: jex.core.ClosedJaxpr, args: list) -> list:
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "add_any":
             out = [jax.lax.add(*map(read, eqn.invars))]
-        elif eqn.primitive.name in ("jit", "pjit"):
+        elif eqn.primitive.name in ("jit", "pjit"):  # opened, since sums may stand within
             out = _run(eqn.params["jaxpr"], list(map(read, eqn.invars)))
         else:
             out = run_equation(eqn, map(read, eqn.invars), jaxpr.debug_info)

@@ -9,28 +9,16 @@ Rotations make the field periodic. Where it does not fill whole strips, or has w
 that does: the field first, its upper ghost cells behind it, its lower ones at the very end.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.experimental.pallas as pl
 import jax.numpy as jnp
-import numpy as np
-from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, PyTree
 
-from ...._jax._loops import scan
-from ...._jax._vma import struct, vma_of
-from .._ghost_weights import NotForKernelsError, Rule, rules_of
-from .._update import Fields, StencilUpdate
-from ._check_supported import check_held
-from ._packed_operands import Numbers
-
-TAKES_TURNS = True
-"""It runs updates whose functions take turns."""
-
-LANES = 128
-"""Cells of a row: the width of a TPU's tile."""
+from .._ghost_weights import NotForKernelsError, Sides
+from .._update import StencilUpdate
+from ._tpu_strips import LANES, VECTOR_BYTES, AbstractTpuKernel, padded_index, rolled
 
 HALO = 8
 """Rows above and below a strip: the height of a TPU's tile."""
@@ -38,20 +26,14 @@ HALO = 8
 REACH = 64
 """Cells that stand in for those beyond either end, and the furthest that a pass may reach."""
 
-SIZES = (128, 64, 32, 16, 8)
-"""The rows of a strip."""
 
-VECTOR_BYTES = 8 * 2**20
-"""Vector memory that a strip may take, with all its copies; half of the smallest there is."""
-
-
-class Plan(NamedTuple):
-    """How a field is cut into strips.
+class Tpu1dPlan(NamedTuple):
+    """How a field of one axis is cut into strips.
 
     Attributes:
         shape: The number of cells.
         radius: The radius of the update.
-        steps: The steps for each pass.
+        steps: The stages for each pass.
         rows: The rows of a strip.
         cells: The cells of the global arrays; those of the field where it fills whole strips periodically.
     """
@@ -62,133 +44,95 @@ class Plan(NamedTuple):
     rows: int
     cells: int
 
+    @property
+    def halo(self) -> int:
+        """The rows above and below a strip."""
+        return HALO
 
-def plan(
-    update: StencilUpdate,
-    params: PyTree,
-    shape: tuple[int, ...],
-    dtype: Any,
-    steps: int | None,
-    rows: int | None = None,
-) -> Plan:
-    """Returns how the kernel would run an update; see `_tpu.plan`.
-
-    Raises:
-        NotForKernelsError: If it cannot.
-    """
-    rules = check_held(update, params, shape, dtype, "mosaic_tpu", ("float32",), 1)
-    r, n = update.radius, shape[0]
-    steps = max(1, 8 // r) if steps is None else steps
-    if steps * r > REACH:
-        raise NotForKernelsError(f"{steps} steps of radius {r} for each pass reach further than {REACH} cells")
-    walls = any(side[0] is not None for side in rules)
-    arrays, fit = 4 * (len(update.fields) + len(update.coefficients) + len(update.inner)), []
-    for size in SIZES if rows is None else (rows,):
-        unit = size * LANES
-        cells = -(-(n + 2 * REACH) // unit) * unit if walls or n % unit else n
-        if arrays * (size + 2 * HALO) * LANES * 4 <= VECTOR_BYTES:
-            fit.append((cells, size))
-    if not fit:
-        raise NotForKernelsError(f"strips of {len(update.fields)} fields do not fit into vector memory")
-    cells, size = min(fit, key=lambda pair: (pair[0] * (1 + 2 * HALO / pair[1]), -pair[1]))
-    return Plan((n,), r, steps, size, cells)
+    @property
+    def physical(self) -> tuple[int, int]:
+        """The shape of the global arrays."""
+        return self.cells // LANES, LANES
 
 
-def advance(
-    update: StencilUpdate,
-    params: PyTree,
-    state: Fields,
-    coefficients: Fields,
-    n_steps: int,
-    plan: Plan,
-    interpret: Any = False,
-) -> Fields:
-    """Returns the state after a number of steps; see `_gpu_2d.advance`."""
-    passes, rest = divmod(n_steps, plan.steps)
-    rules = tuple(side[0] for side in rules_of(update, 1, state[0].dtype))
-    numbers = Numbers(((update.fn, params), rules), state[0].dtype, LANES)
-    fixed = tuple(_folded(x, plan, rules[0] is None) for x in coefficients)
+class MosaicTpu1d(AbstractTpuKernel):
+    """The kernel for TPUs in one dimension; `rows` are those of a strip."""
 
-    def one_pass(state: Fields, steps: int) -> Fields:
-        laid = tuple(_folded(x, plan, rule is None) for x, rule in zip(state, rules))
-        found = _launch(update, plan._replace(steps=steps), numbers, (*laid, *fixed), interpret)
-        return tuple(x.reshape(-1)[: plan.shape[0]] for x in found)
+    sizes: ClassVar[tuple[int, ...]] = (128, 64, 32, 16, 8)
+    takes_stages: ClassVar[bool] = True
+    ndims: ClassVar[tuple[int, ...]] = (1,)
+    reach: ClassVar[int] = REACH
 
-    if passes:
-        like = (numbers.rows, fixed)
-        state, _ = scan(lambda s, _: (one_pass(s, plan.steps), None), state, length=passes, like=like)
-    return one_pass(state, rest) if rest else state
+    def usual_steps(self, radius: int, ndim: int) -> int:
+        return max(1, 8 // radius)
 
+    def tiles(
+        self,
+        update: StencilUpdate,
+        params: PyTree,
+        shape: tuple[int, ...],
+        dtype: Any,
+        steps: int,
+        sizes: tuple[int, ...],
+        sides: tuple[Sides, ...],
+    ) -> Tpu1dPlan:
+        (n,), walls = shape, any(side[0] is not None for side in sides)
+        arrays, fit = 4 * (len(update.fields) + len(update.coefficients) + len(update.inner)), []
+        for size in sizes:
+            unit = size * LANES
+            cells = -(-(n + 2 * REACH) // unit) * unit if walls or n % unit else n
+            if arrays * (size + 2 * HALO) * LANES * 4 <= VECTOR_BYTES:
+                fit.append((cells, size))
+        if not fit:
+            raise NotForKernelsError(f"strips of {len(update.fields)} fields do not fit into vector memory")
+        cells, size = min(fit, key=lambda pair: (pair[0] * (1 + 2 * HALO / pair[1]), -pair[1]))
+        return Tpu1dPlan((n,), update.radius, steps, size, cells)
 
-def _folded(x: Array, plan: Plan, periodic: bool) -> Array:
-    """A field in rows: the field, its upper ghost cells, and at the end its lower ones."""
-    n, size = plan.shape[0], plan.cells
-    if size != n:
-        index = np.arange(size, dtype=np.int32)
-        index = np.where(index < size - REACH, index, index - size)  # the last ones are left of the first
-        x = jnp.take(x, index % n if periodic else np.clip(index, 0, n - 1))
-    return x.reshape(size // LANES, LANES)
+    def lay_out(self, x: Array, plan: Tpu1dPlan, sides: Sides) -> Array:
+        n, size = plan.shape[0], plan.cells
+        if size != n:
+            x = jnp.take(x, padded_index(size, n, REACH, sides[0] is None))
+        return x.reshape(plan.physical)
 
+    def field_of(self, x: Array, plan: Tpu1dPlan) -> Array:
+        return x.reshape(-1)[: plan.shape[0]]
 
-def _launch(update: StencilUpdate, plan: Plan, numbers: Numbers, arrays: Fields, interpret: Any) -> Fields:
-    height, count = plan.cells // LANES, len(update.fields)
-    blocks, ratio = height // HALO, plan.rows // HALO
-    above = pl.BlockSpec((HALO, LANES), lambda i: ((i * ratio - 1 + blocks) % blocks, 0))
-    middle = pl.BlockSpec((plan.rows, LANES), lambda i: (i, 0))
-    below = pl.BlockSpec((HALO, LANES), lambda i: ((i + 1) * ratio % blocks, 0))
-    packed = pl.BlockSpec(numbers.rows.shape, lambda i: (0, 0))
-    return pl.pallas_call(
-        lambda *refs: _body(update, plan, numbers, interpret is True, refs),
-        out_shape=(struct((height, LANES), arrays[0].dtype, vma_of((arrays, numbers.rows))),) * count,
-        grid=(height // plan.rows,),
-        in_specs=[above, middle, below] * len(arrays) + [packed],
-        out_specs=(middle,) * count,
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
-        interpret=interpret,
-    )(*(x for x in arrays for _ in range(3)), numbers.rows)
+    def strip(self, plan: Tpu1dPlan, sides: tuple[Sides, ...], like: Array, interpreted: bool) -> "_FoldedStrip":
+        return _FoldedStrip(plan, sides, like, interpreted)
 
 
-def _body(update: StencilUpdate, plan: Plan, numbers: Numbers, interpreted: bool, refs: Any) -> None:
-    names, count = update.fields + update.coefficients, len(update.fields)
-    parts, packed, outs = refs[: 3 * len(names)], refs[3 * len(names)], refs[3 * len(names) + 1 :]
-    (fn, params), rules = numbers.unpack(lambda row: packed[row, 0])
-    update = eqx.tree_at(lambda u: u.fn, update, fn)
-    values = [jnp.concatenate([x[...] for x in parts[3 * f : 3 * f + 3]], axis=0) for f in range(len(names))]
-    lane = jax.lax.broadcasted_iota(jnp.int32, values[0].shape, 1)
+class _FoldedStrip:
+    """Moves cells within a strip; see `AbstractTpuKernel.strip`."""
 
-    def rolled(x: Array, by: int, axis: int) -> Array:
-        by = by % x.shape[axis]
-        return jnp.roll(x, by, axis) if interpreted else pltpu.roll(x, np.int32(by), axis)  # type: ignore[arg-type]
+    def __init__(self, plan: Tpu1dPlan, sides: tuple[Sides, ...], like: Array, interpreted: bool):
+        self.plan, self.sides, self.interpreted = plan, sides, interpreted
+        self.lane = jax.lax.broadcasted_iota(jnp.int32, like.shape, 1)
 
-    def turn(x: Array, by: int) -> Array:
-        """The strip, with what stands `by` cells further on in the place of each cell."""
-        if not by:
-            return x
-        x = rolled(x, -by, 1)
-        inside = lane < LANES - by if by > 0 else lane >= -by
-        return jnp.where(inside, x, rolled(x, -1 if by > 0 else 1, 0))
+    def shifted(self, x: Array, shift: tuple[int, ...]) -> Array:
+        """Returns a strip with what stands a shift further on in the place of each cell."""
+        return self._shifted(x, shift[0])
 
-    def with_ghosts(x: Array, pair: tuple[Rule, Rule] | None) -> Array:
+    def with_ghosts(self, f: int, x: Array) -> Array:
+        """Returns a field with new ghost cells."""
+        (pair,) = self.sides[f]
         if pair is None:
             return x
-        row = jax.lax.broadcasted_iota(jnp.int32, x.shape, 0) + pl.program_id(0) * plan.rows - HALO
-        cell = row * LANES + lane
-        out, n = x, plan.shape[0]
-        for q in range(plan.radius):
-            lower = pair[0].ghost(q, lambda m: turn(x, m + q + 1))  # noqa: B023
-            upper = pair[1].ghost(q, lambda m: turn(x, -(m + q + 1)))  # noqa: B023
+        row = jax.lax.broadcasted_iota(jnp.int32, x.shape, 0) + pl.program_id(0) * self.plan.rows - HALO
+        cell = row * LANES + self.lane
+        out, n = x, self.plan.shape[0]
+        for q in range(self.plan.radius):
+            lower = pair[0].ghost(q, lambda m: self._shifted(x, m + q + 1))  # noqa: B023
+            upper = pair[1].ghost(q, lambda m: self._shifted(x, -(m + q + 1)))  # noqa: B023
             out = jnp.where(cell == -1 - q, lower, jnp.where(cell == n + q, upper, out))
         return out
 
-    values += [jnp.zeros_like(values[0])] * len(update.inner)
-    names = names + update.inner
-    for s in range(plan.steps):
-        values[:count] = [with_ghosts(x, rule) for x, rule in zip(values[:count], rules)]
+    def _shifted(self, x: Array, by: int) -> Array:
+        if not by:
+            return x
+        # a cell that leaves its row comes from the next one, so the rows are rotated, too
+        rows = self._rolled(x, -by, 1)
+        inside = self.lane < LANES - by if by > 0 else self.lane >= -by
+        return jnp.where(inside, rows, self._rolled(rows, -1 if by > 0 else 1, 0))
 
-        def nb(name: str, *shift: int, values: list = values) -> Array:
-            return turn(values[names.index(name)], update.check_shift(name, shift, 1)[0])
-
-        new, kept = update.turn(s).new_values(nb, params, values[0]), values[count : len(values) - len(update.inner)]
-        values = [*new[:count], *kept, *new[count:]]
-    for f in range(count):
-        outs[f][...] = values[f][HALO : HALO + plan.rows]
+    def _rolled(self, x: Array, by: int, axis: int) -> Array:
+        return rolled(x, by % x.shape[axis], axis, self.interpreted)

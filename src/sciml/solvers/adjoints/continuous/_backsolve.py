@@ -61,7 +61,7 @@ class Backsolve(AbstractAdjoint):
         check_tolerance(self.rtol, "Backsolve(rtol=...)")
         check_tolerance(self.atol, "Backsolve(atol=...)")
 
-    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
         variant = Variant(state=True, parameters=True)
-        return _rule.run(loop, y0, operands, times, variant, self.rtol, self.atol, 1, "sciml.Backsolve")
+        return _rule.run(loop, y0, operands, differentiate_times, variant, self.rtol, self.atol, 1, "sciml.Backsolve")

@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 from ...._jax._loops import while_loop
 from ...._jax._vma import match, to_varying, vma_of
 from ...._status import Status
-from ....kernels.lanes import Lanes, Unbatched
+from ....kernels._lanes import Lanes, Unbatched
 from ...control._pid import Tolerances, scaled_error
 from ...integrate._integrator import Integrator, Operands, State
 from ...integrate._lane_integrator import LaneIntegrator
@@ -305,7 +305,7 @@ class Backward(eqx.Module):
             y = jax.tree.map(lambda a, b: jnp.where(used, b, a), y, known)
         x = Costate(y, bar, x.mu)
         operands = self._operands(setup, table, x, setup.start)
-        memory = self.integrator.stepper.first(self.integrator.bound(operands), _position(adjoint, setup), x)
+        memory = self.integrator.stepper.init(self.integrator.bound(operands), _position(adjoint, setup), x)
         memory = jax.tree.map(lambda a, b: jnp.where(there, a, b), memory, state.memory)
         checkpoint = state.checkpoint._replace(y=x, status=status)
         return AdjointState(state._replace(checkpoint=checkpoint, memory=memory), left - there.astype(jnp.int32))

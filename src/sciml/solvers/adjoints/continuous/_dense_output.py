@@ -252,7 +252,7 @@ class Recorder(NamedTuple):
     def _resume(self, checkpoint, operands: Operands) -> State:
         y = checkpoint.y
         dense = Dense(
-            checkpoint.elapsed, jnp.ones_like(checkpoint.h), y, self.stepping.integrator.stepper.blank_dense(y)
+            checkpoint.elapsed, jnp.ones_like(checkpoint.h), y, self.stepping.integrator.stepper.empty_dense(y)
         )
         return self.stepping.integrator.resume(checkpoint, operands)._replace(dense=dense)
 

@@ -73,8 +73,8 @@ class Gauss(AbstractAdjoint):
         check_tolerance(self.atol, "Gauss(atol=...)")
         check_count(self.memory, "memory", "Gauss")
 
-    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
         variant = Variant(state=False, parameters=False)
         options = (self.rtol, self.atol, self.memory, "sciml.Gauss")
-        return _rule.run(loop, y0, operands, times, variant, *options)
+        return _rule.run(loop, y0, operands, differentiate_times, variant, *options)

@@ -63,8 +63,8 @@ class Interpolating(AbstractAdjoint):
         check_tolerance(self.atol, "Interpolating(atol=...)")
         check_count(self.memory, "memory", "Interpolating")
 
-    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
         variant = Variant(state=False, parameters=True)
         options = (self.rtol, self.atol, self.memory, "sciml.Interpolating")
-        return _rule.run(loop, y0, operands, times, variant, *options)
+        return _rule.run(loop, y0, operands, differentiate_times, variant, *options)

@@ -10,7 +10,7 @@ from jaxtyping import Array, PyTree
 from ...._jax._ad_modes import forward_only, reverse_only
 from ...._jax._checkpoint_levels import NOTHING
 from ...._jax._vma import match, promote
-from ....kernels.lanes import Lanes, Unbatched
+from ....kernels._lanes import Lanes, Unbatched
 from ...integrate._abstract import AbstractLoop
 from ...integrate._batching import Batch
 from ...integrate._integrator import Integrator, Operands

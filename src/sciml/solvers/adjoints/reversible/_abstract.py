@@ -7,7 +7,8 @@ from typing import ClassVar
 from jaxtyping import Array, PyTree
 
 from ...._jax._checkpoint_levels import Budget
-from ....kernels.lanes import Lanes, Unbatched
+from ....kernels._backends import XLA, KernelRequest
+from ....kernels._lanes import Lanes, Unbatched
 from ...integrate._abstract import AbstractLoop
 from ...integrate._integrator import Operands
 from ...integrate._result import Result
@@ -16,7 +17,7 @@ from ...integrate._result import Result
 class AbstractReversibleLoop(AbstractLoop):
     """A loop of a reversible method, whose backward pass runs the steps backwards."""
 
-    impl: ClassVar[str] = "xla"
+    impl: ClassVar[KernelRequest] = XLA
 
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "AbstractReversibleLoop":
         """Returns the loop over other lanes; its memory is what it is."""

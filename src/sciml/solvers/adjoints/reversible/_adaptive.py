@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ...._jax._loops import scan_to_end, while_loop
-from ....kernels.lanes import Lanes, Unbatched, is_value
+from ....kernels._lanes import Lanes, Unbatched, is_value
 from ...control._pid import Tolerances
 from ...integrate._abstract import FixedSteps
 from ...integrate._integrator import Dense, Integrator, Operands, State

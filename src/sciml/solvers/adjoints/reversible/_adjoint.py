@@ -5,7 +5,7 @@ from jaxtyping import PyTree
 
 from ...._jax._checkpoint_levels import NOTHING
 from ...._jax._vma import promote
-from ....kernels.lanes import Unbatched
+from ....kernels._lanes import Unbatched
 from ...integrate._abstract import AbstractLoop
 from ...integrate._integrator import Operands
 from ...integrate._result import Result
@@ -97,9 +97,11 @@ class Reversible(AbstractAdjoint):
             )
         return ReversibleStepper(stepper, self.coupling)
 
-    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop with the reversible method and its custom rule of reverse mode."""
-        return _discrete_rule.run(reversible_loop(self, loop, times), y0, operands, times, NOTHING)
+        return _discrete_rule.run(
+            reversible_loop(self, loop, differentiate_times), y0, operands, differentiate_times, NOTHING
+        )
 
 
 class Retraced(AbstractAdjoint):
@@ -111,11 +113,11 @@ class Retraced(AbstractAdjoint):
         """Returns the reversible method of a Runge-Kutta method."""
         return Reversible(self.coupling).method(stepper)
 
-    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool) -> Result:
+    def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop forwards and backwards; a number for each leaf of the state takes the place of the state."""
-        del times
+        del differentiate_times
         y0, operands = promote((y0, operands))
-        operands = operands._replace(saves=None)  # saved times change no step
+        operands = operands._replace(saves=None)  # saved differentiate_times change no step
         there = reversible_loop(Reversible(self.coupling), loop).over(Unbatched(), 1, NOTHING)
         result, errors = there.errors(y0, operands)
         return result._replace(ys=errors)

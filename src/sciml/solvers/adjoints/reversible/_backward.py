@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ...._jax._loops import scan_to_end, while_loop
-from ....kernels.lanes import Lanes, Unbatched, is_value
+from ....kernels._lanes import Lanes, Unbatched, is_value
 from ...integrate._integrator import Integrator, Operands, up_to
 from ...integrate._result import Saves
 from ._fixed_steps import came_back, relative_error, start_of_backward_pass

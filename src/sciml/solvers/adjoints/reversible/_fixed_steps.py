@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ...._jax._loops import scan
-from ....kernels.lanes import Lanes, Unbatched, is_value
+from ....kernels._lanes import Lanes, Unbatched, is_value
 from ...integrate._abstract import FixedSteps
 from ...integrate._fixed_steps import count_finite, result_of_steps
 from ...integrate._integrator import Integrator, Operands

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ...._jax._loops import scan_to_end, while_loop
-from ....kernels.lanes import Lanes, Unbatched
+from ....kernels._lanes import Lanes, Unbatched
 from ...integrate._abstract import FixedSteps
 from ...integrate._fixed_steps import result_of_steps
 from ...integrate._integrator import Integrator, Operands, known

@@ -1,12 +1,12 @@
 """Methods whose state is a pair of states, as the reversible loop runs them."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 from jaxtyping import PyTree
 
-from ...._types import RealScalarLike, Y
-from ...methods._stepper import AbstractStepper, BoundField
+from ...._types import Y
+from ...methods._stepper import AbstractStepper
 
 
 class Pair(NamedTuple):
@@ -23,6 +23,7 @@ class AbstractPairStepper(AbstractStepper):
         base: The method on states.
     """
 
+    dense: ClassVar[bool] = True
     base: eqx.AbstractVar[AbstractStepper]
 
     @property
@@ -45,10 +46,6 @@ class AbstractPairStepper(AbstractStepper):
         """No stage is used twice."""
         return False
 
-    def first(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
-        """Returns nothing."""
-        del field, t, y
-
-    def blank_dense(self, y: Y) -> PyTree:
+    def empty_dense(self, y: Y) -> PyTree:
         """Returns the dense output of `base`, of zeros."""
-        return self.base.blank_dense(y.y)
+        return self.base.empty_dense(y.y)

@@ -109,5 +109,5 @@ class ReversibleStepper(AbstractPairStepper):
         return jax.tree.map(lambda y, z, p: z + (self.coupling * (y - z) + p), y.y, y.z, there), stages, error
 
     def _increment(self, field, t, h, y):
-        step = self.base.step(field, t, h, y, self.base.first(field, t, y))
+        step = self.base.step(field, t, h, y, self.base.init(field, t, y))
         return self.base.increment(h, step.dense), step.dense, step.error

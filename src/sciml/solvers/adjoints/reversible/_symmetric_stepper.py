@@ -60,4 +60,4 @@ class SymmetricStepper(AbstractPairStepper):
         return y1
 
     def _moved(self, field, t, h, y):
-        return self.base.step(field, t, h, y, self.base.first(field, t, y)).y1
+        return self.base.step(field, t, h, y, self.base.init(field, t, y)).y1

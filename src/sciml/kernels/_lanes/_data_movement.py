@@ -1,0 +1,159 @@
+"""Primitives that only move elements: over unstacked values they are work for the tracer alone."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._values import Constant, object_array
+
+MOVEMENTS: dict[str, Callable[..., Sequence[np.ndarray] | None]] = {}
+"""Rules `(*element_arrays, **params) -> element arrays`, or None where the rule does not apply."""
+
+
+def _movement(*names: str):
+    def register(rule):
+        for name in names:
+            MOVEMENTS[name] = rule
+        return rule
+
+    return register
+
+
+def _constant_ints(arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+    if not all(isinstance(x, Constant) for a in arrays for x in a.reshape(-1)):
+        return None
+    return [a.astype(np.int64) for a in arrays]
+
+
+@_movement("broadcast_in_dim")
+def _(x, *dynamic, shape, broadcast_dimensions, **_params):
+    if dynamic:
+        return None
+    kept = [1] * len(shape)
+    for i, d in enumerate(broadcast_dimensions):
+        kept[d] = x.shape[i]
+    return [np.broadcast_to(x.reshape(kept), shape)]
+
+
+@_movement("reshape")
+def _(x, *dynamic, new_sizes, **params):
+    return None if dynamic or params.get("dimensions") is not None else [x.reshape(new_sizes)]
+
+
+@_movement("squeeze")
+def _(x, *, dimensions):
+    return [np.squeeze(x, axis=tuple(dimensions))]
+
+
+@_movement("expand_dims")
+def _(x, *, dimensions):
+    return [np.expand_dims(x, tuple(dimensions))]
+
+
+@_movement("transpose")
+def _(x, *, permutation):
+    return [x.transpose(permutation)]
+
+
+@_movement("rev")
+def _(x, *, dimensions):
+    return [np.flip(x, dimensions)]
+
+
+@_movement("slice")
+def _(x, *, start_indices, limit_indices, strides):
+    strides = strides or [1] * x.ndim
+    return [x[tuple(slice(*bounds) for bounds in zip(start_indices, limit_indices, strides))]]
+
+
+@_movement("concatenate")
+def _(*xs, dimension):
+    return [np.concatenate(xs, axis=dimension)]
+
+
+@_movement("stack")
+def _(*xs, axis):
+    return [np.stack(xs, axis=axis)]
+
+
+@_movement("unstack")
+def _(x, *, axis, **_params):
+    return [object_array(list(np.take(x, [i], axis=axis).reshape(-1)), x.shape[:axis] + x.shape[axis + 1 :])
+            for i in range(x.shape[axis])]  # fmt: skip
+
+
+@_movement("split")
+def _(x, *, sizes, axis):
+    return np.split(x, np.cumsum(sizes)[:-1], axis=axis)
+
+
+@_movement("pad")
+def _(x, padding, *, padding_config):
+    for axis, (low, high, interior) in enumerate(padding_config):
+        length = x.shape[axis]
+        padded = int(low + high + length + max(0, length - 1) * interior)  # JAX may give NumPy integers
+        shape = x.shape[:axis] + (padded,) + x.shape[axis + 1 :]
+        out = object_array([padding[()]] * int(np.prod(shape)), shape)
+        for i in range(length):
+            position = low + i * (interior + 1)
+            if 0 <= position < padded:  # negative padding crops
+                index = (slice(None),) * axis
+                out[index + (position,)] = x[index + (i,)]
+        x = out
+    return [x]
+
+
+@_movement("dynamic_slice")
+def _(x, *starts, slice_sizes):
+    starts = _constant_ints(starts)
+    if starts is None:
+        return None
+    corner = [int(np.clip(s, 0, n - k)) for s, n, k in zip(starts, x.shape, slice_sizes)]
+    return [x[tuple(slice(c, c + k) for c, k in zip(corner, slice_sizes))]]
+
+
+@_movement("dynamic_update_slice")
+def _(x, update, *starts):
+    starts = _constant_ints(starts)
+    if starts is None:
+        return None
+    corner = [int(np.clip(s, 0, n - k)) for s, n, k in zip(starts, x.shape, update.shape)]
+    out = x.copy()
+    out[tuple(slice(c, c + k) for c, k in zip(corner, update.shape))] = update
+    return [out]
+
+
+OUTSIDE = -1
+"""The number of what stands in no operand."""
+
+
+def moved_by_index(
+    bind: Callable[..., Any], operands: Sequence[np.ndarray], indices: np.ndarray, fill: Any = None
+) -> np.ndarray | None:
+    """Runs a gather or scatter on the numbers of its elements to learn where each comes from.
+
+    Args:
+        bind: The primitive as a function of the operands' element numbers and the indices.
+        operands: The element arrays that are moved.
+        indices: The primitive's indices, which must be constant.
+        fill: What stands where `bind` gives `OUTSIDE`, or None where a rule of its own says so.
+
+    Returns:
+        The element array of the result, or None where the indices are not constant or an element of
+        the result comes from none of the operands.
+    """
+    constant = _constant_ints([indices])
+    if constant is None:
+        return None
+    offsets = np.cumsum([0] + [x.size for x in operands])
+    numbers = [np.arange(o, o + x.size, dtype=np.int32).reshape(x.shape) for o, x in zip(offsets, operands)]
+    with jax.ensure_compile_time_eval():
+        source = np.asarray(bind(*map(jnp.asarray, numbers), jnp.asarray(constant[0], np.int32)))
+    source, inside = source.reshape(-1), source != OUTSIDE
+    if fill is None and not inside.all():
+        return None
+    pool = [entry for x in operands for entry in x.reshape(-1)]
+    return object_array([pool[i] if i != OUTSIDE else fill for i in source], inside.shape)

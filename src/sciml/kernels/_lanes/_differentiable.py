@@ -1,0 +1,156 @@
+"""Turns `jax.vmap` of a function with a rule of reverse mode into one call over lanes, whose rule knows all members.
+
+`batched` has no reverse mode, so that a rule has to stand around it, and sees one member: what members share then gets
+a cotangent from each of them before JAX adds these up, as many copies of a network's weights as there are members. Here
+`jax.vmap` meets a primitive and puts the function over lanes in its place, and what is differentiated is that function.
+Where the gradient is each member's own, as in `jax.vmap(jax.grad(f))`, the function of one member is.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.extend as jex
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import zero_from_primal
+from jax.interpreters import ad, batching, mlir
+from jaxtyping import Array, PyTree
+
+from ..._jax._vma import struct, vma_of
+from ._batched import along, merge, moves
+
+Make = Callable[[int | None, tuple[bool, ...]], Callable[..., PyTree[Array]]]
+"""`make(count, flags)`: a function of arrays, those with a flag with `count` members last, as all of its results."""
+
+
+def differentiable(make: Make) -> Callable[..., PyTree[Array]]:
+    """Makes a function of one member that `jax.vmap` runs over lanes and that has the derivatives of what runs.
+
+    Args:
+        make: Called with None and no flag set for one member. What it returns must not close over traced values, and
+            may be differentiated in whatever mode JAX is to differentiate the result in.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        from sciml.kernels._lanes import differentiable
+
+        seen = []
+
+        def make(count, flags):
+            seen.append((count, flags))
+            return lambda w, x: w * x
+
+        product = differentiable(make)
+        gradient = jax.grad(lambda w: jnp.sum(jax.vmap(product, in_axes=(None, 0))(w, jnp.ones(3))))(2.0)
+        assert seen[-1] == (3, (False, True)) and gradient == 3.0
+        ```
+    """
+
+    def member(*arrays: Array) -> PyTree[Array]:
+        return _bind(_Call(make, None, (False,) * len(arrays)), arrays)
+
+    return member
+
+
+def adding_up(fn: Callable[..., PyTree[Array]], apart: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Array]]:
+    """Returns a function of arrays that adds up over its members, and runs as another one where it is transformed.
+
+    Args:
+        fn: The function.
+        apart: The same, which `jax.vmap` and forward mode go through.
+    """
+    run = custom_vmap(fn)
+
+    @run.def_vmap
+    def _(size, in_batched, *arrays):
+        axes = [0 if b else None for b in in_batched]
+        out = jax.vmap(apart, in_axes=axes, axis_size=size)(*arrays)
+        return out, jax.tree.map(lambda _: True, out)
+
+    whole = jax.custom_jvp(run)
+
+    def jvp(primals, tangents):
+        return along(apart, primals, tangents, [moves(t) for t in tangents])
+
+    whole.defjvp(jvp, symbolic_zeros=True)
+    return whole
+
+
+class _Call:
+    """A function over so many lanes, and the program that it is."""
+
+    def __init__(self, make: Make, count: int | None, flags: tuple[bool, ...]):
+        self.make, self.count, self.flags = make, count, flags
+        self.structure: Any = None
+        self._programs: dict[Any, jex.core.ClosedJaxpr] = {}
+
+    def run(self, *arrays: Array) -> list[Array]:
+        """Returns the leaves of the results."""
+        leaves, self.structure = jax.tree.flatten(self.make(self.count, self.flags)(*arrays))
+        return leaves
+
+    def program(self, avals: Any) -> jex.core.ClosedJaxpr:
+        """Returns the program of `run` for arrays of such types, traced once."""
+        key = tuple((x.shape, x.dtype, vma_of(x)) for x in avals)
+        if key not in self._programs:
+            self._programs[key] = jax.make_jaxpr(self.run)(*(struct(*kind) for kind in key))
+        return self._programs[key]
+
+
+def _bind(call: _Call, arrays: Any) -> PyTree[Array]:
+    out = _members.bind(*arrays, call=call, jaxpr=call.program(arrays))  # the program is for who reads it
+    return jax.tree.unflatten(call.structure, out)
+
+
+def _abstract(*avals: Any, call: _Call, jaxpr: Any) -> tuple[list, Any]:
+    del jaxpr  # inputs may vary over other axes by now
+    closed = call.program(avals)
+    return closed.out_avals, closed.effects
+
+
+def _run(*arrays: Array, call: _Call, jaxpr: Any) -> list[Array]:
+    del jaxpr
+    return jex.core.jaxpr_as_fun(call.program(arrays))(*arrays)
+
+
+def _batch(arrays: Any, axes: Any, *, call: _Call, jaxpr: Any) -> tuple[list[Array], list[int]]:
+    del jaxpr
+    new = tuple(axis is not None for axis in axes)
+    size = next(x.shape[axis] for x, axis in zip(arrays, axes) if axis is not None)
+    first = [x if axis is None else jnp.moveaxis(x, axis, 0) for x, axis in zip(arrays, axes)]
+    if call.count is None:
+        whole = _Call(call.make, size, new)
+        out = jax.tree.leaves(_bind(whole, [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(first, new)]))
+    else:
+        whole = _Call(call.make, call.count * size, tuple(a or b for a, b in zip(call.flags, new)))
+        merged = [merge(x, a, b, call.count, size) for x, a, b in zip(first, call.flags, new)]
+        out = [x.reshape((*x.shape[:-1], call.count, size)) for x in jax.tree.leaves(_bind(whole, merged))]
+    call.structure = whole.structure
+    return out, [x.ndim - 1 for x in out]
+
+
+def _push(primals: Any, tangents: Any, *, call: _Call, jaxpr: Any) -> tuple[list[Array], list]:
+    moved = [not isinstance(t, ad.Zero) and t.dtype != jax.dtypes.float0 for t in tangents]
+    if not any(moved):
+        out = _members.bind(*primals, call=call, jaxpr=jaxpr)
+        return out, [_zero(x) for x in out]
+
+    out, rates = along(call.run, primals, tangents, moved)
+    inexact = [jnp.issubdtype(x.dtype, jnp.inexact) for x in out]
+    return out, [rate if i else _zero(x) for x, rate, i in zip(out, rates, inexact)]
+
+
+def _zero(x: Array) -> ad.Zero:
+    return ad.Zero(zero_from_primal(x, symbolic_zeros=True).aval)
+
+
+_members = jex.core.Primitive("members")
+_members.multiple_results = True
+_members.def_impl(_run)
+_members.def_effectful_abstract_eval(_abstract)
+ad.primitive_jvps[_members] = _push
+batching.primitive_batchers[_members] = _batch
+mlir.register_lowering(_members, mlir.lower_fun(_run, multiple_results=True))

@@ -1,0 +1,113 @@
+"""Primitives that act on each element alone, applied entry by entry to unstacked values."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..._jax._vma import promote
+from ._values import Constant, as_operand
+
+ELEMENTWISE = frozenset(
+    """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp complex conj
+    convert_element_type copy copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma
+    igammac imag integer_pow is_finite le le_to lgamma log log1p logistic lt lt_to max min mul ne neg nextafter not or
+    polygamma population_count pow real reduce_precision rem round rsqrt select_n shift_left shift_right_arithmetic
+    shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor zeta""".split()
+)
+"""Names of the primitives with one output whose every element depends on that element of the inputs."""
+
+CHEAP = frozenset(
+    """abs add add_any and ceil clamp complex conj convert_element_type copy copy_p eq eq_to floor ge gt imag is_finite
+    le le_to lt lt_to max min mul ne neg not or population_count real reduce_precision round select_n shift_left
+    shift_right_arithmetic shift_right_logical sign square stop_gradient sub xor""".split()
+)
+"""Those of them that XLA computes again sooner than it keeps their results."""
+
+IDENTITIES = frozenset(("copy", "copy_p", "pvary", "pcast"))
+"""Those that return what they are given, and those that only change what JAX knows of it."""
+
+_FOLD: dict[str, Callable[..., Any]] = {
+    "abs": np.abs,
+    "add": np.add,
+    "and": np.bitwise_and,
+    "eq": np.equal,
+    "ge": np.greater_equal,
+    "gt": np.greater,
+    "is_finite": np.isfinite,
+    "le": np.less_equal,
+    "lt": np.less,
+    "max": np.maximum,
+    "min": np.minimum,
+    "mul": np.multiply,
+    "ne": np.not_equal,
+    "neg": np.negative,
+    "not": np.bitwise_not,
+    "or": np.bitwise_or,
+    "sign": np.sign,
+    "square": np.square,
+    "stop_gradient": lambda x: x,
+    "sub": np.subtract,
+    "xor": np.bitwise_xor,
+}
+"""What is worth computing at trace time: the arithmetic of indices and of factors."""
+
+
+def _shortcut(name: str, entries: list[Any]) -> Any:
+    """Returns the result where a constant makes it one of the entries, else None.
+
+    A constant zero times anything is zero, and so is zero divided by anything, be it NaN, infinite or
+    zero: what is zero by construction, as most entries of a Jacobian are, costs nothing.
+    """
+    if name == "select_n":
+        cases = entries[1:]
+        if isinstance(entries[0], Constant):
+            return cases[int(entries[0])]
+        if all(isinstance(x, Constant) and x == cases[0] for x in cases):
+            return cases[0]
+    if name in ("mul", "div") and isinstance(entries[0], Constant) and entries[0] == 0:
+        return entries[0]
+    if name == "mul" and isinstance(entries[1], Constant) and entries[1] == 0:
+        return entries[1]
+    if name in ("and", "or") and entries[0].dtype == bool:
+        neutral = name == "and"
+        for known, other in (entries, entries[::-1]):
+            if isinstance(known, Constant) and bool(known) == neutral:
+                return other
+    if name in ("add", "add_any", "mul", "sub") and len(entries) == 2:
+        a, b = entries
+        neutral = 1 if name == "mul" else 0
+        if isinstance(b, Constant) and b == neutral:
+            return a
+        if name != "sub" and isinstance(a, Constant) and a == neutral:
+            return b
+    return None
+
+
+def apply(name: str, bind: Callable[..., Any], entries: list[Any], dtypes: list[Any], out_dtype: Any) -> Any:
+    """Applies an elementwise primitive to one entry of each input.
+
+    Args:
+        name: The primitive's name.
+        bind: The primitive as a function of arrays of one shape.
+        entries: NumPy scalars, arrays of shape `()` or of shape `(lanes,)`.
+        dtypes: The entries' dtypes.
+        out_dtype: The result's dtype.
+    """
+    if name in IDENTITIES:
+        return entries[0]
+    constants = [isinstance(x, Constant) for x in entries]
+    if any(constants):
+        known = _shortcut(name, entries)
+        if known is not None:
+            return known
+    if all(constants):
+        if name in _FOLD:  # by NumPy, which warns where XLA gives infinities
+            with np.errstate(all="ignore"):
+                return np.dtype(out_dtype).type(_FOLD[name](*entries))
+        if name == "convert_element_type":
+            return entries[0].astype(out_dtype)
+    lanes = max((x.shape for x in entries), key=len)
+    arrays = [as_operand(x, d) for x, d in zip(entries, dtypes)]
+    return bind(*promote([x if x.shape == lanes else jax.lax.broadcast(x, lanes) for x in arrays]))

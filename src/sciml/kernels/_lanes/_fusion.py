@@ -1,0 +1,327 @@
+"""Elementwise work over lanes, fused into one pass over memory for all of its results.
+
+On the CPU a fusion of XLA has one result. A step that ends with the three components of a state is computed three
+times there, and once more for each number that the controller makes of it. A reduction of several arrays has several
+results, though, and XLA fuses into it what leads to them. So the work is done on two equal rows, and a reduction over
+the rows keeps one of them. When code is made of it, one row remains.
+
+A program over lanes is elementwise but for few operations, such as matrix products. It is cut there, and after much
+work where it is `held_back`; what lies between two cuts becomes one fusion.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.extend as jex
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import zero_from_primal
+from jaxtyping import Array
+
+from ..._jax._barrier import computed_once, held_back
+from ..._jax._jaxprs import from_outside, is_literal, program_called, run_equation
+from ..._jax._vma import as_traced, promote, to_varying, vma_of
+from ._elementwise import CHEAP, ELEMENTWISE, IDENTITIES
+from ._values import Constant
+
+_LEAST = 32
+"""From how many operations on, work is worth a fusion of its own."""
+
+_BITS = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
+"""Integers by their size in bytes, which hold the bits of floating-point numbers."""
+
+_LONG, _LONGEST = 2200, 2500
+"""After how many operations a fusion ends at the next barrier, and after how many wherever that is: the time to
+compile it grows with the square, and what it passes on to the next goes through memory."""
+
+_SHORT = 200
+"""Up to how many operations a program's derivative in forward mode is left as it is: XLA fuses it well enough."""
+
+
+class _Symbol:
+    """A value of the program, before it is computed."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        self.shape = shape
+
+
+class _Literal(NamedTuple):
+    """A number that is written into the program, or an array full of it."""
+
+    value: Any  # of NumPy's, with its dtype
+    shape: tuple[int, ...] = ()
+
+
+class _Operation(NamedTuple):
+    eqn: Any
+    inputs: list[_Symbol | _Literal | Array]
+    outputs: list[_Symbol]
+
+
+_Part: TypeAlias = list[_Operation]
+"""What is run as one: a fusion, of elementwise operations between two cuts, or an operation in no fusion."""
+
+
+def fused_over_lanes(work: Callable[[Any], Any], values: Any, lanes: tuple[int, ...], *, reverse: bool) -> Any:
+    """Returns what `work` makes of lane values, computed fusion by fusion on a CPU.
+
+    These fusions cannot be transposed. Derivatives are fused too where only forward mode may go through them.
+
+    Args:
+        work: A function of lane values.
+        values: Its arguments.
+        lanes: The shape of an entry over all lanes.
+        reverse: Whether reverse mode may go through it.
+    """
+    entries, treedef = jax.tree.flatten(values)
+    found: list = []
+
+    def program(*arrays):
+        rest = iter(arrays)
+        out = work(jax.tree.unflatten(treedef, [x if isinstance(x, Constant) else next(rest) for x in entries]))
+        leaves, structure = jax.tree.flatten(out)
+        found[:] = leaves, structure
+        return [x for x in leaves if not isinstance(x, Constant)]
+
+    arrays = [x for x in entries if not isinstance(x, Constant)]
+    closed = jax.make_jaxpr(program)(*arrays)
+    results = iter(_run(closed, arrays, lanes, reverse))
+    leaves, structure = found
+    return jax.tree.unflatten(structure, [x if isinstance(x, Constant) else next(results) for x in leaves])
+
+
+def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int, ...], reverse: bool) -> list[Array]:
+    jaxpr, consts = closed.jaxpr, len(closed.consts)
+    inputs = [_Symbol(v.aval.shape) for v in (*jaxpr.constvars, *jaxpr.invars)]
+    operations: list[_Operation] = []
+    results = _listed(jaxpr, inputs, operations)
+    fixed = [True] * consts + from_outside(arrays)
+    parts = _parts(operations, lanes, {x for x, f in zip(inputs, fixed) if f})
+
+    def plain(*given):
+        return jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(jaxpr, given[:consts]))(*given[consts:])
+
+    def fused(*given):
+        known = dict(zip(inputs, given))
+        for part, later in zip(parts, _read_later(parts, results)):
+            if len(part) > 1:
+                _run_fused(part, known, later, lanes)
+            else:
+                _run_operation(*part, known, lanes, jaxpr.debug_info)
+        return as_traced([_read(known, x) for x in results], jaxpr.outvars)
+
+    def without_barriers(*given):
+        known = dict(zip((*jaxpr.constvars, *jaxpr.invars), given))
+        for eqn in jaxpr.eqns:  # with the rules of those that have rules
+            read = [jnp.asarray(x.val, x.aval.dtype) if is_literal(x) else known[x] for x in eqn.invars]
+            out = read if _is_barrier_equation(eqn) else run_equation(eqn, read, jaxpr.debug_info)
+            known.update(zip(eqn.outvars, out))
+        return as_traced([x.val if is_literal(x) else known[x] for x in jaxpr.outvars], jaxpr.outvars)
+
+    @jax.custom_jvp
+    def run(*given):
+        # it is XLA's CPU backend alone whose fusions have one result
+        return jax.lax.platform_dependent(*given, cpu=fused, default=plain)
+
+    @run.defjvp
+    def _(primals, tangents):
+        if reverse or len(operations) <= _SHORT:
+            return jax.jvp(plain, primals, tangents)
+        out = run(*primals)
+        # barriers would mix tangents, and fusions need none
+        return out, _tangents(without_barriers, primals, tangents, out, lanes)
+
+    as_it_stands = jaxpr.effects or all(len(part) == 1 and not _is_barrier(*part) for part in parts)
+    return (plain if as_it_stands else run)(*closed.consts, *arrays)
+
+
+def _tangents(
+    fn: Callable, primals: Sequence[Array], tangents: Sequence[Any], results: Sequence[Array], lanes: tuple[int, ...]
+) -> list:
+    """Returns the tangents of a function's results in fusions of their own, so that many tangents share the results."""
+    moved = [x.dtype != jax.dtypes.float0 for x in tangents]
+
+    def program(*given):
+        rest = iter(given[len(primals) :])
+        along = [next(rest) if m else x for x, m in zip(tangents, moved)]
+        return [x for x in jax.jvp(fn, list(given[: len(primals)]), along)[1] if x.dtype != jax.dtypes.float0]
+
+    given = [*primals, *(x for x, m in zip(tangents, moved) if m)]
+    found = iter(_run(jax.make_jaxpr(program)(*given), given, lanes, False))
+    inexact = [jnp.issubdtype(x.dtype, jnp.inexact) for x in results]
+    return [next(found) if i else zero_from_primal(x, symbolic_zeros=True) for x, i in zip(results, inexact)]
+
+
+def _listed(jaxpr: jex.core.Jaxpr, inputs: Sequence[Any], operations: list[_Operation]) -> list:
+    """Appends a program's operations, with those of programs that it calls, and returns its results."""
+    known = dict(zip((*jaxpr.constvars, *jaxpr.invars), inputs))
+
+    def read(atom):
+        return _Literal(np.asarray(atom.val, atom.aval.dtype)[()]) if is_literal(atom) else known[atom]
+
+    for eqn in jaxpr.eqns:
+        given, called = list(map(read, eqn.invars)), None if _is_barrier_equation(eqn) else program_called(eqn)
+        if eqn.primitive.name == "broadcast_in_dim" and isinstance(given[0], _Literal):
+            outputs = [given[0]._replace(shape=getattr(eqn.outvars[0].aval, "shape", ()))]
+        elif _changes_nothing(eqn):
+            outputs = given
+        elif called is None:
+            outputs = [_Symbol(getattr(v.aval, "shape", ())) for v in eqn.outvars]
+            operations.append(_Operation(eqn, given, outputs))
+        else:
+            inner, consts = called
+            outputs = _listed(inner, [*consts, *given], operations)
+        known.update(zip(eqn.outvars, outputs))
+    return list(map(read, jaxpr.outvars))
+
+
+def _parts(operations: list[_Operation], lanes: tuple[int, ...], fixed: set[_Symbol]) -> list[_Part]:
+    """Returns the parts of a program; what follows from `fixed` alone is in no fusion, so XLA does it before a loop."""
+    parts: list[_Part] = []
+    pending: list[_Operation] = []
+    made: set[_Symbol] = set()
+
+    def cut():
+        parts.extend([pending[:]] if len(pending) >= _LEAST else [[operation] for operation in pending])
+        pending.clear()
+        made.clear()
+
+    for operation in operations:
+        if len(pending) >= _LONGEST:  # the time to compile grows with the square
+            cut()
+        read = [x for x in operation.inputs if isinstance(x, _Symbol)]
+        if read and fixed.issuperset(read):
+            # the same in every iteration of a loop: within a fusion XLA would not move it out of the loop
+            fixed.update(operation.outputs)
+            parts.append([operation])
+        elif _is_elementwise(operation, lanes) and not (_is_barrier(operation) and len(pending) >= _LONG):
+            pending.append(operation)
+            made.update(operation.outputs)
+        else:
+            # what reads nothing of the fusion that is open may run before it, which stays open
+            if _is_barrier(operation) or not made.isdisjoint(read):
+                cut()
+            parts.append([operation])
+    cut()
+    return parts
+
+
+def _changes_nothing(eqn: Any) -> bool:
+    """Whether it converts to the dtype that is there, as of weakly typed numbers."""
+    return eqn.primitive.name == "convert_element_type" and eqn.invars[0].aval.dtype == eqn.outvars[0].aval.dtype
+
+
+def _is_barrier(operation: _Operation) -> bool:
+    return _is_barrier_equation(operation.eqn)
+
+
+def _is_barrier_equation(eqn: Any) -> bool:
+    called = eqn.primitive.name in ("jit", "pjit") and eqn.params.get("name") == getattr(held_back, "__name__", None)
+    # a derivative's returns more tangents than it takes, where some are known to be zero
+    return called and len(eqn.invars) == len(eqn.outvars)
+
+
+def _is_elementwise(operation: _Operation, lanes: tuple[int, ...]) -> bool:
+    name = operation.eqn.primitive.name
+    if any(x.shape != lanes for x in operation.outputs):
+        return False
+    if name == "broadcast_in_dim":
+        return operation.inputs[0].shape == ()
+    return name in ELEMENTWISE or name in IDENTITIES or _is_barrier(operation)
+
+
+def _read_later(parts: list[_Part], results: list) -> list[set]:
+    """Returns, for each part, the symbols that are read after it."""
+    later = {x for x in results if isinstance(x, _Symbol)}
+    found = []
+    for part in reversed(parts):
+        found.append(set(later))
+        later.update(x for operation in part for x in operation.inputs if isinstance(x, _Symbol))
+    return found[::-1]
+
+
+def _read(known: dict, x: Any) -> Any:
+    if isinstance(x, _Literal):
+        return jnp.full(x.shape, x.value)
+    return known[x] if isinstance(x, _Symbol) else x
+
+
+def _run_operation(operation: _Operation, known: dict, lanes: tuple[int, ...], debug_info: Any) -> None:
+    given = as_traced([_read(known, x) for x in operation.inputs], operation.eqn.invars)
+    found = _computed_once(given, lanes) if _is_barrier(operation) else run_equation(operation.eqn, given, debug_info)
+    known.update(zip(operation.outputs, found))
+
+
+def _computed_once(arrays: list, lanes: tuple[int, ...]) -> list:
+    """Returns arrays that XLA does not compute again for each use, as it never does the results of a fusion."""
+    once = iter(computed_once(*promote([x for x in arrays if jnp.shape(x) != lanes])))
+    return [next(once) if jnp.shape(x) != lanes else x for x in arrays]
+
+
+def _run_fused(part: _Part, known: dict, later: set, lanes: tuple[int, ...]) -> None:
+    made = dict.fromkeys(x for operation in part for x in operation.outputs)
+    outputs = [x for x in made if x in later]
+    if not outputs:
+        return
+    read = dict.fromkeys(x for operation in part for x in operation.inputs if isinstance(x, _Symbol))
+    inputs = [x for x in read if x not in made]
+    axes = vma_of([known[x] for x in inputs])
+    rows: dict[Any, Array] = dict(zip(inputs, _in_rows([known[x] for x in inputs], lanes)))
+
+    def row(x):
+        if isinstance(x, jax.Array):
+            return _in_rows([x], lanes)[0]
+        key = (x.value.dtype, x.value.tobytes(), x.shape) if isinstance(x, _Literal) else x
+        if key not in rows:
+            rows[key] = jnp.full((2, *lanes) if x.shape == lanes else x.shape, x.value)
+        return rows[key]
+
+    for operation in part:
+        rows.update(zip(operation.outputs, _apply(operation.eqn, [row(x) for x in operation.inputs], lanes)))
+    known.update(zip(outputs, _one_row([to_varying(rows[x], axes) for x in outputs])))
+
+
+def _one_row(arrays: list[Array]) -> list[Array]:
+    """Returns one of the two equal rows of each array, by one reduction."""
+    floats = [x.dtype for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)]
+    # XLA wants one precision for all of them, so others go as integers
+    kinds = [_BITS[x.dtype.itemsize] if x.dtype in floats and x.dtype != floats[0] else x.dtype for x in arrays]
+    rows = [x if x.dtype == kind else jax.lax.bitcast_convert_type(x, kind) for x, kind in zip(arrays, kinds)]
+    start = [to_varying(jnp.zeros((), x.dtype), vma_of(x)) for x in rows]
+    # it adds nothing up: of two equal rows it keeps the last
+    found = jax.lax.reduce(rows, start, lambda _, row: row, (0,))
+    return [y if x.dtype == y.dtype else jax.lax.bitcast_convert_type(y, x.dtype) for x, y in zip(arrays, found)]
+
+
+def _in_rows(arrays: list[Array], lanes: tuple[int, ...]) -> list[Array]:
+    """Returns arrays over lanes as two equal rows each, others as they are.
+
+    XLA takes work on what it knows to be broadcast out of the rows again, so it must not know.
+    """
+    rows = [jnp.broadcast_to(x, (2, *lanes)) if x.shape == lanes else x for x in arrays]
+    if lanes:
+        # equal rows in reverse are the same, and no broadcast to XLA
+        return [jax.lax.rev(row, (0,)) if x.shape == lanes else x for x, row in zip(arrays, rows)]
+    first = next((x for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)), None)
+    if first is None:
+        return rows
+    # one member has no axis to reverse over: a choice whose condition always holds, for NaN too, hides it as well
+    always = (jnp.arange(2) > 0) | ~(first < -jnp.inf)
+    return [jnp.where(always, x, jnp.zeros_like(x)) for x in rows]
+
+
+def _apply(eqn: Any, rows: list[Array], lanes: tuple[int, ...]) -> list[Array]:
+    """Returns what an elementwise equation makes of rows."""
+    name = eqn.primitive.name
+    if name == "broadcast_in_dim":
+        return [jax.lax.broadcast(*rows, (2, *lanes))] if lanes else rows
+    if name in IDENTITIES or _is_barrier_equation(eqn):
+        return rows
+    # a sharding among the parameters is for arrays without the axis of rows
+    params = {**eqn.params, "sharding": None} if "sharding" in eqn.params else eqn.params
+    result = eqn.primitive.bind(*promote(rows), **params)
+    if name in CHEAP or not jnp.issubdtype(result.dtype, jnp.floating):
+        return [result]
+    # XLA fuses no slow operation with several uses. This is one use, and no operation to LLVM
+    return [jax.lax.clamp(np.asarray(-np.inf, result.dtype), result, np.asarray(np.inf, result.dtype))]

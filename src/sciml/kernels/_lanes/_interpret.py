@@ -1,0 +1,417 @@
+"""Evaluates a function of one member over many members at once.
+
+The function is traced once, for one member. Its program is then evaluated over `Unstacked` and
+`Stacked` values: movements of elements vanish, elementwise work becomes one operation per element over
+all lanes, and what neither covers runs as `jax.vmap` over the last axis. So every function works, and
+small ones are fast.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard, cast
+
+import jax
+import jax.extend as jex
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..._checks import concrete
+from ..._jax._barrier import held_back
+from ..._jax._jaxprs import is_literal, program_called, programs_within, run_equation
+from ..._jax._vma import as_traced, promote, struct, vma_of
+from . import _batched_primitives as batched_primitives, _elementwise as elementwise
+from ._data_movement import MOVEMENTS, OUTSIDE, moved_by_index
+from ._values import (
+    STAY_UNSTACKED_UP_TO,
+    Constant,
+    Stacked,
+    Unstacked,
+    Value,
+    is_small,
+    object_array,
+    over_all_lanes,
+    stack,
+    unstack,
+    unstacked_constant,
+)
+
+_REDUCTIONS = {
+    "reduce_sum": jax.lax.add,
+    "reduce_prod": jax.lax.mul,
+    "reduce_max": jax.lax.max,
+    "reduce_min": jax.lax.min,
+    "reduce_and": jax.lax.bitwise_and,
+    "reduce_or": jax.lax.bitwise_or,
+}
+_FEW = 5  # one member's values of no more elements are faster computed twice than kept behind a barrier
+_MOST_ITERATIONS, _MOST_OPERATIONS = 32, 4096  # a scan of no more than both is unrolled
+_MOST_PRODUCTS = 48  # a matrix product with more multiplications than this stays a matrix product
+
+
+def trace(fn: Callable, *trees: PyTree) -> tuple[jex.core.ClosedJaxpr, Any]:
+    """Traces `fn` for one member, whose arguments have the shapes and dtypes of the values in `trees`."""
+    axes = vma_of(trees)
+    avals = jax.tree.map(lambda v: struct(v.shape, v.dtype, axes), trees, is_leaf=is_value)
+    closed, out = jax.make_jaxpr(fn, return_shape=True)(*avals)
+    return closed, jax.tree.structure(out)
+
+
+def is_value(x: Any) -> bool:
+    """Whether `x` is a value over lanes, a leaf as far as the member's PyTrees are concerned.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.kernels._lanes import Lanes, is_value
+
+        value = Lanes(4).enter(jnp.ones((3, 4)), True)
+        assert is_value(value) and not is_value(jnp.ones(3))
+        ```
+    """
+    return isinstance(x, (Unstacked, Stacked))
+
+
+def constant(x: Any) -> Value:
+    """Returns an array that all members share as a value over lanes."""
+    if concrete(x) and not jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+        if np.size(x) <= STAY_UNSTACKED_UP_TO:
+            return unstacked_constant(x)
+    return unstack_small(Stacked(jnp.asarray(x), np.ndim(x)))
+
+
+def unstack_small(value: Value) -> Value:
+    """Scatters what is small."""
+    return unstack(value) if is_small(value) else value
+
+
+def _say_nothing(_primitive: str, _reason: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """What stays the same throughout an evaluation."""
+
+    count: int | None
+    report: Callable[[str, str], None]
+    debug_info: Any  # JAX wants every program to carry one
+
+
+def evaluate(
+    closed: jex.core.ClosedJaxpr,
+    args: Sequence[Value],
+    count: int | None,
+    report: Callable[[str, str], None] = _say_nothing,
+) -> list[Value]:
+    """Evaluates a member's program over lanes.
+
+    Args:
+        closed: The program of one member.
+        args: Its arguments over lanes.
+        count: The number of lanes; None for one member without a lane axis.
+        report: Called with a primitive's name and a reason for each that runs as a plain `vmap`.
+    """
+    return _evaluate(
+        closed.jaxpr, closed.consts, promote(list(args)), _Evaluation(count, report, closed.jaxpr.debug_info)
+    )
+
+
+def _evaluate(jaxpr: jex.core.Jaxpr, consts: Sequence[Any], args: Sequence[Value], ev: _Evaluation) -> list[Value]:
+    env: dict[Any, Value] = dict(zip(jaxpr.constvars, map(constant, consts)))
+    env.update(zip(jaxpr.invars, args))
+    for eqn in jaxpr.eqns:
+        outputs = _evaluate_equation(eqn, _read(env, eqn.invars), ev)
+        env.update(zip(eqn.outvars, outputs))
+    return _read(env, jaxpr.outvars)
+
+
+def _read(env: dict[Any, Value], atoms: Sequence[Any]) -> list[Value]:
+    return [unstacked_constant(np.asarray(v.val, dtype=v.aval.dtype)) if is_literal(v) else env[v] for v in atoms]
+
+
+def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
+    name = eqn.primitive.name
+    called = program_called(eqn)
+    if called is not None:
+        return _evaluate(*called, inputs, ev)
+    if name == "custom_linear_solve":
+        return _evaluate_linear_solve(eqn, inputs, ev)
+    if name == "optimization_barrier":
+        return _evaluate_barrier(inputs, ev.count)
+    if name == "cond":
+        chosen = _evaluate_cond(eqn, inputs, ev)
+        if chosen is not None:
+            return chosen
+    if name == "scan" and _is_short(eqn) and _all_unstacked(inputs):
+        return _evaluate_scan(eqn, inputs, ev)
+    if _may_unstack(eqn, inputs):
+        outputs = _evaluate_unstacked(eqn, cast(list[Unstacked], inputs), ev)
+        if outputs is not None:
+            return [Unstacked(o, v.aval.dtype) for o, v in zip(outputs, eqn.outvars)]
+        ev.report(name, "no rule for it element by element")
+    else:
+        ev.report(name, "too large to take apart element by element")
+    return _evaluate_stacked(eqn, inputs, ev)
+
+
+def _may_unstack(eqn, inputs: list[Value]) -> bool:
+    for v in (*eqn.invars, *eqn.outvars):
+        if not hasattr(v.aval, "shape") or jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended):
+            return False
+        if math.prod(v.aval.shape) > STAY_UNSTACKED_UP_TO:
+            return False
+    return _all_unstacked(inputs)
+
+
+def _all_unstacked(values: Sequence[Value]) -> TypeGuard[Sequence[Unstacked]]:
+    return all(isinstance(v, Unstacked) for v in values)
+
+
+def _evaluate_stacked(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
+    if eqn.primitive.name in ("pvary", "pcast"):
+        return inputs  # lanes vary over all axes from the start
+    stacked = promote([stack(v, ev.count) for v in inputs])
+    arrays = as_traced((v.array for v in stacked), eqn.invars)  # a promotion before may have been left out
+    if not any(v.batched for v in stacked):
+        out = run_equation(eqn, arrays, ev.debug_info)
+        return [unstack_small(Stacked(o, o.ndim)) for o in out]
+    assert ev.count is not None  # else nothing is batched
+    out = batched_primitives.run(eqn, stacked, arrays, ev.count)
+    if out is not None:
+        return [unstack_small(Stacked(o, o.ndim - 1)) for o in out]
+    axes = tuple(-1 if v.batched else None for v in stacked)
+    out = jax.vmap(lambda *a: run_equation(eqn, a, ev.debug_info), in_axes=axes, out_axes=-1, axis_size=ev.count)(
+        *arrays
+    )
+    return [unstack_small(Stacked(o, o.ndim - 1)) for o in out]
+
+
+def _evaluate_barrier(inputs: list[Value], count: int | None) -> list[Value]:
+    entries, treedef = jax.tree.flatten(inputs)
+    traced = promote([x for x in entries if not isinstance(x, Constant)])
+    few = count is None and all(math.prod(v.shape) <= _FEW for v in inputs)
+    if not traced or few:
+        return inputs
+    results = iter(held_back(*traced))
+    return jax.tree.unflatten(treedef, [x if isinstance(x, Constant) else next(results) for x in entries])
+
+
+def _evaluate_linear_solve(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
+    r"""Evaluates the program that solves the system $W x = b$.
+
+    Whoever differentiates the evaluation from outside gets $W \dot x = \dot b - \dot W x$, as the equation promises.
+    """
+    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
+    matrix = inputs[: lengths.matvec]
+    first = lengths.matvec + lengths.vecmat
+    factors = inputs[first : first + lengths.solve]
+
+    known = [x if isinstance(x, Constant) else None for x in jax.tree.leaves((matrix, factors))]
+    structure = jax.tree.structure((matrix, factors))
+    traced = [x for x in jax.tree.leaves((matrix, factors)) if not isinstance(x, Constant)]
+
+    def run(program, which, traced, vector):
+        rest = iter(traced)
+        entries = [next(rest) if x is None else x for x in known]
+        consts = jax.tree.unflatten(structure, entries)[which]
+        return [over_all_lanes(v, ev.count) for v in _evaluate(program.jaxpr, program.consts, consts + vector, ev)]
+
+    @jax.custom_jvp
+    def solve(traced, b):
+        return run(jaxprs.solve, 1, traced, b)
+
+    @solve.defjvp
+    def _(primals, tangents):
+        traced, b = primals
+        x = solve(traced, b)
+        _, change = jax.jvp(lambda t: run(jaxprs.matvec, 0, t, x), (traced,), tangents[:1])
+        return x, solve(traced, jax.tree.map(jnp.subtract, tangents[1], change))
+
+    return solve(traced, [over_all_lanes(v, ev.count) for v in inputs[sum(lengths) :]])
+
+
+def _evaluate_cond(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value] | None:
+    index, *operands = inputs
+    branches = eqn.params["branches"]
+    if not isinstance(index, Unstacked) or any(b.effects for b in branches):
+        return None
+    entry = index.elements[()]
+    if isinstance(entry, Constant):
+        chosen = branches[int(np.clip(entry, 0, len(branches) - 1))]
+        return _evaluate(chosen.jaxpr, chosen.consts, operands, ev)
+    if np.ndim(entry) == 0:
+        return None  # all members take the same branch: keep the branch
+    results = [_evaluate(b.jaxpr, b.consts, operands, ev) for b in branches]
+    which = jnp.clip(entry, 0, len(branches) - 1)
+    if len(branches) == 2:
+        which = which.astype(bool)
+    return [_select(which, values, ev.count) for values in zip(*results)]
+
+
+def _is_short(scan) -> bool:
+    return 0 < scan.params["length"] <= _MOST_ITERATIONS and _operations(scan) <= _MOST_OPERATIONS
+
+
+def _operations(eqn) -> int:
+    """Returns about how many operations on numbers an equation is, and the programs within it."""
+    inner = list(programs_within(eqn))
+    if not inner:
+        return sum(math.prod(v.aval.shape) for v in eqn.outvars if hasattr(v.aval, "shape"))
+    iterations = eqn.params["length"] if eqn.primitive.name == "scan" else 1
+    return iterations * sum(_operations(e) for jaxpr in inner for e in jaxpr.eqns)
+
+
+def _evaluate_scan(eqn, inputs: Sequence[Unstacked], ev: _Evaluation) -> list[Value]:
+    """Unrolls a short scan."""
+    closed, length, reverse = eqn.params["jaxpr"], eqn.params["length"], eqn.params["reverse"]
+    consts_count, carry_count = _scan_counts(eqn)
+    consts = inputs[:consts_count]
+    carry: list[Value] = list(inputs[consts_count : consts_count + carry_count])
+    xs = inputs[consts_count + carry_count :]
+    ys = []
+    for iteration in reversed(range(length)) if reverse else range(length):
+        x = [Unstacked(v.elements[iteration : iteration + 1].reshape(v.shape[1:]), v.dtype) for v in xs]
+        out = _evaluate(closed.jaxpr, closed.consts, [*consts, *carry, *x], ev)
+        carry = out[:carry_count]
+        ys.append(out[carry_count:])
+    ordered = ys[::-1] if reverse else ys
+    return carry + [_stack_iterations(column, ev.count) for column in zip(*ordered)]
+
+
+def _scan_counts(eqn) -> tuple[int, int]:
+    """Returns how many inputs of a scan are constants and how many its carry; the rest are scanned over."""
+    if "num_consts" in eqn.params:  # jax < 0.12
+        return eqn.params["num_consts"], eqn.params["num_carry"]
+    consts, carry, _ = eqn.params["ft_in"].update(list(eqn.invars)).unpack()
+    return len(list(consts)), len(list(carry))
+
+
+def _stack_iterations(values: tuple[Value, ...], count: int | None) -> Value:
+    shape = (len(values),) + values[0].shape
+    if _all_unstacked(values):
+        entries = [x for v in values for x in v.elements.reshape(-1)]
+        return Unstacked(object_array(entries, shape), values[0].dtype)
+    stacked = [
+        cast(Stacked, over_all_lanes(stack(v, count), count)) for v in values
+    ]  # what is small is unstacked already
+    return Stacked(jnp.stack([v.array for v in stacked]), len(shape))
+
+
+def _select(which, values: tuple[Value, ...], count) -> Value:
+    shape, dtype = values[0].shape, values[0].dtype
+
+    def choose(*entries):
+        cases = [jnp.broadcast_to(jnp.asarray(x, dtype), (count,)) for x in entries]
+        return jax.lax.select_n(which, *cases)
+
+    if _all_unstacked(values):
+        columns = zip(*(v.elements.reshape(-1) for v in values))
+        return Unstacked(object_array([choose(*column) for column in columns], shape), dtype)
+    stacked = [stack(v, count) for v in values]
+    cases = [v.array if v.batched else jnp.broadcast_to(v.array[..., None], shape + (count,)) for v in stacked]
+    return Stacked(jax.lax.select_n(jnp.broadcast_to(which, shape + (count,)), *cases), len(shape))
+
+
+def _evaluate_unstacked(eqn, inputs: list[Unstacked], ev: _Evaluation) -> Sequence[np.ndarray] | None:
+    name = eqn.primitive.name
+    elements = [v.elements for v in inputs]
+    if name in elementwise.ELEMENTWISE or name in ("pvary", "pcast"):
+        return _elementwise(eqn, inputs)
+    if name in MOVEMENTS:
+        return MOVEMENTS[name](*elements, **eqn.params)
+    if name == "gather":
+        params = eqn.params | {"fill_value": OUTSIDE}
+        fill = _fill(eqn)
+        moved = moved_by_index(lambda x, i: eqn.primitive.bind(x, i, **params), elements[:1], elements[1], fill)
+        return None if moved is None else [moved]
+    if name == "scatter":
+        moved = moved_by_index(
+            lambda x, u, i: eqn.primitive.bind(x, i, u, **eqn.params), [elements[0], elements[2]], elements[1]
+        )
+        return None if moved is None else [moved]
+    if name in _REDUCTIONS and elements[0].size:
+        return [_reduce(_REDUCTIONS[name], inputs[0], tuple(map(int, eqn.params["axes"])))]  # JAX makes some of NumPy's
+    if name == "dot_general":
+        return _dot_general(eqn, *inputs)
+    if name == "iota" and not inputs:
+        shape, dimension = eqn.params["shape"], eqn.params["dimension"]
+        kept = [-1 if i == dimension else 1 for i in range(len(shape))]
+        numbers = np.broadcast_to(np.arange(shape[dimension]).reshape(kept), shape)
+        return [unstacked_constant(numbers.astype(eqn.params["dtype"])).elements]
+    return None
+
+
+def _fill(eqn) -> Constant | None:
+    """What a gather returns where its indices lie outside; None where JAX says so for the dtype."""
+    value, dtype = eqn.params["fill_value"], eqn.outvars[0].aval.dtype
+    if value is None and jnp.issubdtype(dtype, jnp.inexact):
+        value = np.nan
+    return None if value is None else cast(Constant, np.asarray(value, dtype)[()])
+
+
+def _elementwise(eqn, inputs: list[Unstacked]) -> Sequence[np.ndarray] | None:
+    shape = eqn.outvars[0].aval.shape
+    if not all(len(v.shape) in (len(shape), 0) for v in inputs):  # axes of length one are broadcast
+        return None
+    params = dict(eqn.params)
+    if "sharding" in params:
+        params["sharding"] = None
+
+    bind = functools.partial(eqn.primitive.bind, **params)
+    name, out_dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
+    dtypes = [v.dtype for v in inputs]
+    columns = zip(*(np.broadcast_to(v.elements, shape).reshape(-1) for v in inputs))
+    out = [elementwise.apply(name, bind, list(column), dtypes, out_dtype) for column in columns]
+    return [object_array(out, shape)]
+
+
+def _combine(op: Callable, a: Any, b: Any, dtype: Any) -> Any:
+    name = {jax.lax.add: "add", jax.lax.mul: "mul"}.get(op, "")
+    return elementwise.apply(name, op, [a, b], [dtype, dtype], dtype)
+
+
+def _reduce(op: Callable, value: Unstacked, axes: tuple[int, ...]) -> np.ndarray:
+    kept = [i for i in range(len(value.shape)) if i not in axes]
+    shape = tuple(value.shape[i] for i in kept)
+    rows = value.elements.transpose(kept + list(axes)).reshape(math.prod(shape), -1)
+    out = []
+    for row in rows:
+        total = row[0]
+        for entry in row[1:]:
+            total = _combine(op, total, entry, value.dtype)
+        out.append(total)
+    return object_array(out, shape)
+
+
+def _dot_general(eqn, a: Unstacked, b: Unstacked) -> Sequence[np.ndarray] | None:
+    (contract_a, contract_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]
+    dtype = eqn.outvars[0].aval.dtype
+    if a.dtype != dtype or b.dtype != dtype:
+        return None
+    free_a = [i for i in range(len(a.shape)) if i not in (*contract_a, *batch_a)]
+    free_b = [i for i in range(len(b.shape)) if i not in (*contract_b, *batch_b)]
+    shape = [tuple(x.shape[i] for i in axes) for x, axes in ((a, batch_a), (a, free_a), (b, free_b), (a, contract_a))]
+    batch, rows, columns, contracted = map(math.prod, shape)
+    if batch * rows * columns * contracted > _MOST_PRODUCTS or contracted == 0:
+        return None
+    left = a.elements.transpose([*batch_a, *free_a, *contract_a]).reshape(batch, rows, contracted)
+    right = b.elements.transpose([*batch_b, *free_b, *contract_b]).reshape(batch, columns, contracted)
+    out = []
+    for i in range(batch):
+        for row in left[i]:
+            for column in right[i]:
+                out.append(_inner_product(row, column, dtype))
+    return [object_array(out, shape[0] + shape[1] + shape[2])]
+
+
+def _inner_product(row, column, dtype) -> Any:
+    total = None
+    for x, y in zip(row, column):
+        if any(isinstance(v, Constant) and v == 0 for v in (x, y)):
+            continue  # a constant zero, as in a tableau, costs nothing
+        product = _combine(jax.lax.mul, x, y, dtype)
+        total = product if total is None else _combine(jax.lax.add, total, product, dtype)
+    return np.dtype(dtype).type(0) if total is None else total

@@ -1,0 +1,114 @@
+"""`AbstractMosaicKernel`: what the kernels in Pallas have in common, a launch for each pass over memory."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, PyTree
+
+from ...._jax._loops import scan
+from .._ghost_weights import NotForKernelsError, Sides, ghost_weights_of
+from .._kernel import AbstractStencilKernel
+from .._update import Fields, StencilUpdate
+from ._check_supported import check_supported
+from ._packed_operands import PackedOperands
+
+
+class AbstractMosaicKernel(AbstractStencilKernel):
+    """A kernel that a launch runs for every tile; see `AbstractStencilKernel`.
+
+    Attributes:
+        ndims: The numbers of axes that it takes.
+        dtypes: The dtypes that it takes.
+        reach: How many cells away a pass may read.
+        operand_lanes: How many copies there are of each number that all cells share.
+    """
+
+    ndims: eqx.AbstractClassVar[tuple[int, ...]]
+    dtypes: eqx.AbstractClassVar[tuple[str, ...]]
+    reach: eqx.AbstractClassVar[int]
+    operand_lanes: eqx.AbstractClassVar[int]
+
+    def plan(
+        self,
+        update: StencilUpdate,
+        params: PyTree,
+        shape: tuple[int, ...],
+        dtype: Any,
+        steps: int | None = None,
+        rows: int | None = None,
+    ) -> Any:
+        sides = check_supported(update, params, shape, dtype, self.name, self.dtypes, self.ndims)
+        steps = self.usual_steps(update.radius, len(shape)) if steps is None else steps
+        if steps * update.radius > self.reach:
+            raise NotForKernelsError(
+                f"{steps} steps of radius {update.radius} for each pass reach further than {self.reach} cells"
+            )
+        sizes = self.sizes if rows is None else (rows,)
+        return self.tiles(update, params, shape, dtype, steps, sizes, sides)
+
+    def advance(
+        self,
+        update: StencilUpdate,
+        params: PyTree,
+        state: Fields,
+        coefficients: Fields,
+        n_stages: int,
+        plan: Any,
+        interpret: Any = False,
+    ) -> Fields:
+        passes, rest = divmod(n_stages, plan.steps)
+        state, coefficients = (tuple(self.enter(x, plan) for x in xs) for xs in (state, coefficients))
+        sides = ghost_weights_of(update, state[0].ndim, state[0].dtype)
+        operands = PackedOperands(((update.fn, params), sides), state[0].dtype, self.operand_lanes)
+        one_pass = self.make_pass(update, params, coefficients, plan, sides, operands, interpret)
+        if passes:
+            # a pass makes the state vary over the mesh axes of parameters and coefficients, so it must from the start
+            like = (operands.rows, coefficients)
+            state, _ = scan(lambda s, _: (one_pass(s, plan.steps), None), state, length=passes, like=like)
+        if rest:  # a pass of fewer steps, on the same tiles
+            state = one_pass(state, rest)
+        return tuple(self.leave(x, plan) for x in state)
+
+    @abc.abstractmethod
+    def usual_steps(self, radius: int, ndim: int) -> int:
+        """Returns how many stages for each pass should suit an update of a radius."""
+
+    @abc.abstractmethod
+    def tiles(
+        self,
+        update: StencilUpdate,
+        params: PyTree,
+        shape: tuple[int, ...],
+        dtype: Any,
+        steps: int,
+        sizes: tuple[int, ...],
+        sides: tuple[Sides, ...],
+    ) -> Any:
+        """Returns the plan with one of some sizes of tiles.
+
+        Raises:
+            NotForKernelsError: If no tile fits.
+        """
+
+    @abc.abstractmethod
+    def enter(self, x: Array, plan: Any) -> Array:
+        """Returns a field as it goes from pass to pass."""
+
+    @abc.abstractmethod
+    def leave(self, x: Array, plan: Any) -> Array:
+        """Returns the field of what `enter` returned."""
+
+    @abc.abstractmethod
+    def make_pass(
+        self,
+        update: StencilUpdate,
+        params: PyTree,
+        coefficients: Fields,
+        plan: Any,
+        sides: tuple[Sides, ...],
+        operands: PackedOperands,
+        interpret: Any,
+    ) -> Callable[[Fields, int], Fields]:
+        """Returns the function `(state, stages) -> state` of one pass, of fields as `enter` returns them."""

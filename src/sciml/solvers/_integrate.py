@@ -1,0 +1,186 @@
+"""What `solve` compiles: one member from its start to its end, and what became of it."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._status import Status
+from .._types import Args, Y
+from ..kernels._backends import KernelRequest
+from ..kernels._lanes import Lanes
+from ._plan import Plan, Times
+from ._problem import Problem, Start, open_problem
+from ._runtime_checks import misplaced, out_of_range
+from ._save_intervals import run as run_intervals
+from ._solution import Solution, Stats
+from .adjoints import AbstractAdjoint
+from .control._collective import Collective, check_adjoint, check_independent, make_collective
+from .control._pid import Tolerances
+from .integrate._abstract import AbstractLoop, FixedSteps
+from .integrate._fixed_steps import FixedLoop
+from .integrate._integrator import Integrator, Operands, known
+from .integrate._refill import RefillLoop
+from .integrate._result import Result
+from .integrate._stencil_kernel import StencilSteps, make_stencil_steps
+from .integrate._while_loop import AdaptiveLoop
+from .terms._split_field import SplitField
+
+
+class Settings(NamedTuple):
+    """How a solve runs, beside its arrays; static.
+
+    Attributes:
+        plan: What `make_plan` decided.
+        adjoint: How derivatives are computed.
+        schedule: How members share the loop.
+        constant: Whether model and args are known, so that no derivative by them can be asked for.
+        impl: What runs many members.
+        cell_backend: What runs a model that is a stencil; None where no kernel is asked for.
+        intervals: After how many steps of a kernel states are saved, or None.
+        solver: The name of the method.
+    """
+
+    plan: Plan
+    adjoint: AbstractAdjoint
+    schedule: str
+    constant: bool
+    impl: KernelRequest
+    cell_backend: KernelRequest | None
+    intervals: tuple[int, ...] | None
+    solver: str
+
+
+def integrate(
+    model: Callable, y0: Y, args: Args, times: Times, tolerances: Tolerances | None, settings: Settings
+) -> Solution:
+    """Solves for one member; see `solve`. Under `jax.vmap` the adjoint's rule finds all members and runs them as one.
+
+    The ensemble begins in `settings.adjoint.run`: it binds a function whose batching rule takes the members into lanes.
+    """
+    plan = settings.plan
+    problem = open_problem(model, y0, args, times, tolerances, plan, plan.equal)
+    refused = out_of_range(y0, times, tolerances, plan)
+    operands, missed = _with_saves(problem.operands, times, plan)
+    if refused is not None:  # a member whose arguments are out of range takes no step
+        operands = operands._replace(max_steps=jnp.where(refused, 0, plan.max_steps).astype(jnp.int32))
+    start = problem.start(y0)
+    collective = _devices_alike(settings, problem, times, start)
+    # cotangents of tables cost as much as what the tables save
+    field = problem.field
+    constant = settings.constant and isinstance(field, SplitField) and not field.captures
+    integrator = Integrator(field, problem.stepper, plan.control, operands.saves is not None, collective, constant)
+    stencil_steps = None
+    if settings.cell_backend is not None:
+        h = problem.signed_step
+        assert h is not None  # kernels take fixed steps
+        stencil_steps = make_stencil_steps(problem.stepper, model, start.y0, args, h, settings.cell_backend)
+    result = _run(integrator, settings, stencil_steps, start.y0, operands)
+    return _solution(result, collective, settings, problem, start, times, missed, refused)
+
+
+def _with_saves(operands: Operands, times: Times, plan: Plan) -> tuple[Operands, Array | None]:
+    """Returns the operands with the saved times, and which of these are misplaced where they are traced."""
+    if times.saves is None:
+        return operands, None
+    span, missed = operands.span, None
+    saves = operands.direction * (times.saves - times.t0)
+    if plan.differentiable_times:  # traced, so nobody has looked yet
+        missed = misplaced(saves, times, span)
+    # rounding alone moves them, and derivatives by them must not vanish where it does
+    saves = saves + jax.lax.stop_gradient(jnp.clip(saves, 0, span) - saves)
+    return operands._replace(saves=saves), missed
+
+
+def _devices_alike(settings: Settings, problem: Problem, times: Times, start: Start) -> Collective:
+    """Returns how devices that hold parts of one state take the same steps; checks that others send no messages."""
+    plan = settings.plan
+    collective = make_collective(plan.norm, start.y0)
+    if collective.axes:
+        check_adjoint(settings.adjoint)
+    elif plan.norm is None and plan.steps is None:
+        check_independent(
+            lambda t, y, operands: problem.field(t, y, operands), times.t0, start.y0, problem.operands.field
+        )
+    return collective
+
+
+def _run(
+    integrator: Integrator, settings: Settings, stencil_steps: StencilSteps | None, y0: Y, operands: Operands
+) -> Result:
+    """Runs the loop that the plan asks for, so that it can be differentiated."""
+    plan, intervals = settings.plan, settings.intervals
+    if stencil_steps is not None and intervals is not None and plan.count is not None:
+        integrator = dataclasses.replace(integrator, dense=False)
+        whole = FixedLoop(integrator, Lanes(None), plan.count, plan.tail, stencil_steps=stencil_steps)
+        return run_intervals(whole, settings.adjoint, y0, operands, intervals)
+    loop: AbstractLoop
+    if plan.steps is not None:
+        loop = FixedLoop(
+            integrator, Lanes(None), plan.steps, plan.tail, stencil_steps=stencil_steps, impl=settings.impl
+        )
+    else:
+        fixed = None if plan.count is None else FixedSteps(plan.count, plan.tail)
+        times_differ = plan.differentiable_times
+        loop = AdaptiveLoop(integrator, Lanes(None), plan.max_steps, times_differ, fixed=fixed, impl=settings.impl)
+        loop = RefillLoop(loop) if settings.schedule == "refill" else loop
+    return settings.adjoint.run(loop, y0, operands, plan.differentiable_times)
+
+
+def _solution(
+    result: Result,
+    collective: Collective,
+    settings: Settings,
+    problem: Problem,
+    start: Start,
+    times: Times,
+    missed: Array | None,
+    refused: Array | None,
+) -> Solution:
+    """Returns what became of the member: its states, NaN where they are not known, its status and its counts."""
+    ys, ts = result.ys, times.saves
+    result = collective.replicated(result._replace(ys=None))
+    status = result.status
+    if start.found is not None:
+        status = jnp.where(start.found, status, int(Status.inconsistent_start)).astype(status.dtype)
+    method = settings.adjoint.method(problem.stepper)
+    started = int(method.fsal) + (2 if times.dt is None else 0)
+    evaluations = _evaluations(method.evaluations, started, result.accepted + result.rejected)
+    finish = partial(problem.stepper.finish, start.field)
+    if problem.stepper.transforms_state:
+        ys = finish(ys) if ts is None else jax.vmap(finish)(ys)
+    if missed is not None:
+        ys = jax.tree.map(lambda x: jnp.where(_over(missed, x), jnp.full_like(x, jnp.nan), x), ys)
+        status = _or_invalid(status, jnp.any(missed))
+    if refused is not None:
+        ys = known(ys, ~refused)
+        status = jnp.where(refused, int(Status.invalid_argument), status).astype(status.dtype)
+    if ts is None:
+        ys, ts = jax.tree.map(lambda x: x[None], ys), times.t1[None]
+    elapsed, operands = result.elapsed, problem.operands
+    reached = jnp.where(elapsed >= operands.span, times.t1, times.t0 + operands.direction * elapsed)
+    stats = Stats(result.accepted, result.rejected, evaluations, result.executed)
+    return Solution(ts, ys, status, reached, stats, settings.solver)
+
+
+def _evaluations(each: int, started: int, steps: Any) -> Any:
+    """How often the field was evaluated in so many steps; what is too large for the dtype is its largest number."""
+    if each < 0:
+        return jnp.full_like(steps, -1)
+    largest = int(jnp.iinfo(steps.dtype).max)
+    most = (largest - started) // max(each, 1)
+    return jnp.where(steps > most, largest, started + each * steps)
+
+
+def _over(mask: Any, x: Any) -> Any:
+    """A mask over saved times in the rank of an array of states at these times."""
+    return mask.reshape(mask.shape + (1,) * (x.ndim - 1))
+
+
+def _or_invalid(status: Any, invalid: Any) -> Any:
+    code = jnp.asarray(int(Status.invalid_argument), status.dtype)
+    return jnp.where(invalid & (status == int(Status.successful)), code, status)

@@ -1,0 +1,170 @@
+"""What the objects of diffrax ask for, in terms of sciml's own loops, or that diffrax has to run the solve."""
+
+from typing import Any, NamedTuple, cast
+
+import diffrax
+import jax.numpy as jnp
+import optimistix as optx
+from jaxtyping import PyTree
+
+from .._checks import check_tolerance, concrete, no_instance
+from .._types import Y
+from ._request import Request
+from .control._pid import Control, Norm, Tolerances
+from .methods._history import with_history
+from .methods._runge_kutta import from_diffrax
+from .methods._solver import AbstractSteppingSolver
+from .methods._stepper import AbstractStepper
+
+
+def stepper_of(solver: Any, y0: Y) -> AbstractStepper | None:
+    """Returns the one-step method of a solver for states like `y0`, or None where only diffrax has it.
+
+    Raises:
+        TypeError: If it is no solver.
+    """
+    if isinstance(solver, AbstractStepper):
+        return with_history(solver)
+    if not isinstance(solver, diffrax.AbstractSolver):
+        raise TypeError(
+            f"`solver` must be a diffrax solver such as `diffrax.Tsit5()`, or an `AbstractStepper`, but "
+            f"{no_instance(solver)}."
+        )
+    if isinstance(solver, AbstractSteppingSolver):
+        return with_history(solver.stepper(y0))
+    return from_diffrax(solver)
+
+
+class StepControl(NamedTuple):
+    """How steps are chosen.
+
+    Attributes:
+        control: The controller; None for fixed steps.
+        tolerances: The tolerances; None for fixed steps.
+        by_diffrax: Whether only diffrax has this controller.
+    """
+
+    control: Control | None = None
+    tolerances: Tolerances | None = None
+    by_diffrax: bool = False
+
+
+def read_step_control(request: Request, y0: PyTree, dtype: Any) -> StepControl:
+    """Returns how steps are chosen.
+
+    Raises:
+        ValueError: If tolerances are out of range or given twice, or fixed steps have no size.
+        TypeError: If the controller is none.
+    """
+    controller, rtol, atol = request.stepsize_controller, request.rtol, request.atol
+    if controller is not None and not isinstance(controller, diffrax.AbstractStepSizeController):
+        raise TypeError(f"`stepsize_controller` must be one of diffrax's, but is {controller!r}.")
+    if controller is not None and (rtol is not None or atol is not None):
+        raise ValueError("Give tolerances either as `rtol` and `atol` or in `stepsize_controller`, not both.")
+    if request.fixed_steps:
+        if request.dt is None:
+            raise ValueError(
+                "Fixed steps need their size: give `dt`. An explicit method takes a stable one by itself where the "
+                "model has a method `spectrum(t, y, args)`."
+            )
+        return StepControl()
+    if controller is None:
+        rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), default_tolerances(dtype)))
+        control = Control()
+    elif isinstance(controller, diffrax.PIDController):
+        rtol, atol, control = controller.rtol, controller.atol, _from_pid(controller)
+    else:
+        control = None
+    if control is None:
+        return StepControl(by_diffrax=True)
+    return StepControl(
+        control, Tolerances(check_tolerance(rtol, "rtol", y0, dtype), check_tolerance(atol, "atol", y0, dtype))
+    )
+
+
+def default_tolerances(dtype: Any) -> tuple[float, float]:
+    """Returns relative and absolute tolerance for times of a dtype."""
+    eps = float(jnp.finfo(dtype).eps)
+    if eps > 1e-4:
+        return max(1e-2, 4 * eps), 1e-3
+    return (1e-4, 1e-6) if eps > 1e-10 else (1e-6, 1e-9)
+
+
+def read_norm(norm: Any, controller: Any) -> Norm | None:
+    """Returns the norm of scaled errors; None for the root mean square.
+
+    Raises:
+        ValueError: If it is given twice.
+        TypeError: If it is no function that can be hashed.
+    """
+    if isinstance(controller, diffrax.PIDController) and controller.norm is not optx.rms_norm:
+        if norm is not None:
+            raise ValueError("Give the norm either as `norm` or in `stepsize_controller`, not both.")
+        norm = controller.norm
+    if norm is None:
+        return None
+    if not callable(norm):
+        raise TypeError(f"`norm` must be a function of a PyTree like `y0`, but is {norm!r}.")
+    try:
+        hash(norm)
+    except TypeError:
+        raise TypeError(f"`norm` must be hashable, a plain function or `Domain.rms`, but is {norm!r}.") from None
+    return cast(Norm, norm)
+
+
+def _from_pid(controller: diffrax.PIDController) -> Control | None:
+    numbers: dict[str, Any] = {
+        name: getattr(controller, name)
+        for name in (
+            "pcoeff",
+            "icoeff",
+            "dcoeff",
+            "safety",
+            "factormin",
+            "factormax",
+            "dtmin",
+            "dtmax",
+            "error_order",
+        )
+    }
+    if not all(map(concrete, numbers.values())):
+        return None
+    if controller.dtmin is not None and controller.force_dtmin:
+        return None  # diffrax goes on with the smallest step, sciml reports it
+    numbers = {name: None if x is None else float(x) for name, x in numbers.items()}
+    return Control(**numbers)
+
+
+class SavedTimes(NamedTuple):
+    """Where to save.
+
+    Attributes:
+        ts: The saved times, or None for the end alone.
+        by_diffrax: Whether only diffrax saves so.
+    """
+
+    ts: Any
+    by_diffrax: bool = False
+
+
+def read_saveat(saveat: Any, t0: Any, t1: Any) -> SavedTimes:
+    """Returns the saved times.
+
+    Raises:
+        ValueError: If something else is to be saved.
+    """
+    if not isinstance(saveat, diffrax.SaveAt):
+        return SavedTimes(saveat)
+    if saveat.dense or saveat.solver_state or saveat.controller_state or saveat.made_jump:
+        raise ValueError(
+            "`saveat=diffrax.SaveAt(...)` may ask for times (`t0`, `t1`, `ts`, `steps`, `fn`), but not for `dense`, "
+            "`solver_state`, `controller_state` or `made_jump`. For dense output give the times as `saveat`."
+        )
+    sub = saveat.subs
+    if not isinstance(sub, diffrax.SubSaveAt):
+        raise ValueError("`saveat=diffrax.SaveAt(subs=...)` must hold one `diffrax.SubSaveAt`, not a PyTree of them.")
+    if sub.steps or sub.fn is not diffrax.SubSaveAt(t1=True).fn:
+        return SavedTimes(None, by_diffrax=True)
+    if sub.ts is None and not sub.t0:
+        return SavedTimes(None)
+    return SavedTimes(([t0] if sub.t0 else []) + ([] if sub.ts is None else list(sub.ts)) + ([t1] if sub.t1 else []))

@@ -1,0 +1,108 @@
+"""The arguments of `solve` that decide how it runs, as they were given, and the interval of time that they ask for."""
+
+from typing import Any, NamedTuple
+
+import diffrax
+from jaxtyping import Array, PyTree
+
+from .._checks import check_step, check_time, concrete, time_dtype
+from .._types import Y
+
+
+class Request(NamedTuple):
+    """What a call asks for; see `solve`.
+
+    Attributes:
+        t0: The start time.
+        t1: The end time.
+        dt: The size of fixed steps.
+        dt0: The size of the first step under error control.
+        rtol: The relative tolerance.
+        atol: The absolute tolerance.
+        solver: The method.
+        stepsize_controller: A diffrax controller.
+        norm: How large a scaled error is.
+        saveat: Where to save.
+        max_steps: The limit on attempted steps.
+    """
+
+    t0: Any
+    t1: Any
+    dt: Any = None
+    dt0: Any = None
+    rtol: PyTree = None
+    atol: PyTree = None
+    solver: Any = None
+    stepsize_controller: Any = None
+    norm: Any = None
+    saveat: Any = None
+    max_steps: Any = None
+
+    @property
+    def fixed_steps(self) -> bool:
+        """Whether it asks for fixed steps, by their size or by a controller."""
+        if self.stepsize_controller is not None:
+            return isinstance(self.stepsize_controller, diffrax.ConstantStepSize)
+        return self.dt is not None
+
+    @property
+    def names_error_control(self) -> list[str]:
+        """The names of the arguments that ask for steps chosen by the error."""
+        found = {"rtol": self.rtol, "atol": self.atol, "dt0": self.dt0}
+        if not isinstance(self.stepsize_controller, diffrax.ConstantStepSize):
+            found["stepsize_controller"] = self.stepsize_controller
+        return [name for name, x in found.items() if x is not None]
+
+    def check_steps(self) -> None:
+        """Checks that steps are either fixed or chosen by the error.
+
+        Raises:
+            ValueError: If they are asked to be both.
+        """
+        if self.dt is not None and self.dt0 is not None:
+            raise ValueError(
+                "Give either `dt`, the size of fixed steps, or `dt0`, that of the first step under error control, but "
+                "not both."
+            )
+        others = self.names_error_control
+        if self.dt is not None and others:
+            raise ValueError(
+                f"`dt` is the size of fixed steps, but `{others[0]}` asks for steps chosen by the error: give the size "
+                "of the first one as `dt0`, or leave it out."
+            )
+        if self.dt0 is not None and isinstance(self.stepsize_controller, diffrax.ConstantStepSize):
+            raise ValueError("`dt0` is the first step under error control; the size of fixed steps is `dt`.")
+
+
+class Interval(NamedTuple):
+    """From where to where a solve goes.
+
+    Attributes:
+        t0: The start, an array of the dtype of time.
+        t1: The end.
+        step: The fixed or the first step, with the sign of `t1 - t0`, or None.
+        forwards: Whether `t1 > t0`; None where that is known only at run time.
+    """
+
+    t0: Array
+    t1: Array
+    step: Array | None
+    forwards: bool | None
+
+    @classmethod
+    def of(cls, request: Request, y0: Y) -> "Interval":
+        """Checks the times and the step of a request.
+
+        Raises:
+            ValueError: If one is out of range.
+            TypeError: If one is no real number.
+        """
+        dtype = time_dtype(y0)
+        start, end = check_time(request.t0, "t0", dtype), check_time(request.t1, "t1", dtype)
+        forwards = None
+        if concrete(request.t0) and concrete(request.t1):
+            if float(request.t0) == float(request.t1):
+                raise ValueError(f"`t1` must differ from `t0`, but both are {float(request.t0)}.")
+            forwards = float(request.t1) > float(request.t0)
+        name, step = ("dt", request.dt) if request.dt0 is None else ("dt0", request.dt0)
+        return cls(start, end, None if step is None else check_step(step, forwards, dtype, name), forwards)

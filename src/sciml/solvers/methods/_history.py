@@ -1,0 +1,160 @@
+"""Methods of several steps as the loops run them: the steps before are part of the state.
+
+A gradient repeats a step from its state alone, and what a method of several steps remembers cannot be made from the
+state of one time. So it is put beside it: the pair is a state of a one-step method, which the loops record and every
+discrete adjoint differentiates.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ..._types import Args, BoolScalarLike, RealScalarLike, Y
+from ..control._pid import Norm, Tolerances
+from ..terms._split_field import SplitField
+from ._stepper import AbstractStepper, BoundField, Step
+
+
+class History(NamedTuple):
+    """A state, and what the method remembers of the steps before."""
+
+    y: Y
+    past: PyTree
+
+
+class HistoryField:
+    """A closed vector field, which also takes a `History`: what is remembered does not change between steps."""
+
+    def __init__(self, field: Callable):
+        self.field = field
+
+    def __call__(self, t: RealScalarLike, y: Any, operands: list[Array]) -> Any:
+        """Returns the vector field."""
+        if isinstance(y, History):
+            return History(self.field(t, y.y, operands), jax.tree.map(jnp.zeros_like, y.past))
+        return self.field(t, y, operands)
+
+
+class WithHistory(AbstractStepper):
+    """A method of several steps as a one-step method of a `History`.
+
+    Attributes:
+        base: The method.
+    """
+
+    base: AbstractStepper
+    transforms_state: ClassVar[bool] = True
+
+    @property
+    def order(self) -> int:
+        """The order of the method."""
+        return self.base.order
+
+    @property
+    def error_order(self) -> int:
+        """The power of the step size that the error estimate goes with."""
+        return self.base.error_order
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of the vector field per step."""
+        return self.base.evaluations
+
+    @property
+    def has_error(self) -> bool:
+        """Whether its steps estimate their error."""
+        return self.base.has_error
+
+    @property
+    def fsal(self) -> bool:
+        """Whether the start evaluates the vector field."""
+        return self.base.fsal
+
+    @property
+    def dense(self) -> bool:
+        """Whether it interpolates within a step."""
+        return self.base.dense
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether small states of many members run element by element."""
+        return self.base.elementwise
+
+    @property
+    def batched_vjp(self) -> bool:
+        """Whether a step of many members is transposed as a whole."""
+        return self.base.batched_vjp
+
+    def use_full_budget(self, state_bytes: int) -> bool:
+        """Whether a step takes far longer than to set up the memory that it is recorded in."""
+        return self.base.use_full_budget(state_bytes)
+
+    def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
+        """Returns the model as what the steps need of it, with its operands."""
+        field, operands = self.base.close(model, t, y, args, h)
+        if isinstance(field, SplitField):
+            raise TypeError(
+                f"{type(self.base).__name__} has `history = True` and splits its model; methods of several steps take "
+                "a plain vector field."
+            )
+        return HistoryField(field), operands
+
+    def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
+        """Returns the state with what the method remembers before its first step.
+
+        Raises:
+            TypeError: If what it remembers is not floating-point.
+        """
+        y, found = self.base.prepare(field, t, y)
+        past = jax.tree.map(jnp.asarray, self.base.init(field, t, y))
+        wrong = [x.dtype.name for x in jax.tree.leaves(past) if not jnp.issubdtype(x.dtype, jnp.inexact)]
+        if wrong:
+            raise TypeError(
+                f"The memory of a method with `history = True` must be floating-point, since gradients go through it, "
+                f"but that of {type(self.base).__name__} holds {wrong[0]}."
+            )
+        return History(y, past), found
+
+    def finish(self, field: BoundField, y: Y) -> Y:
+        """Returns the state alone."""
+        del field
+        return y.y
+
+    def starting_step(
+        self,
+        field: BoundField,
+        t: Array,
+        y: Y,
+        direction: Array,
+        span: Array,
+        tolerances: Tolerances,
+        norm: Norm | None = None,
+    ) -> Array:
+        """Returns the size of a first step, positive."""
+        return self.base.starting_step(field, t, y.y, direction, span, tolerances, norm)
+
+    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
+        """Advances a state with its history from `t` to `t + h`."""
+        del memory
+        step = self.base.step(field, t, h, y.y, y.past)
+        measured = step.measured
+        if step.error is not None and measured is None:  # the tolerances are those of the state alone
+            sizes = jax.tree.map(lambda a, b: jnp.maximum(jnp.abs(a), jnp.abs(b)), y.y, step.y1)
+            measured = (step.error, sizes)
+        return Step(History(step.y1, step.memory), step.error, step.dense, None, step.solvable, measured)
+
+    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
+        """Returns the state at `t + theta * h`, with the history at the end."""
+        return History(self.base.interpolate(theta, h, y0.y, y1.y, dense), y1.past)
+
+    def empty_dense(self, y: Y) -> PyTree:
+        """Returns the dense output of a step that has not been taken."""
+        return self.base.empty_dense(y.y)
+
+
+def with_history(stepper: AbstractStepper) -> AbstractStepper:
+    """Returns a method as the loops run it."""
+    return WithHistory(stepper) if stepper.history else stepper

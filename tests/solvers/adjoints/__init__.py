@@ -1,0 +1,1 @@
+"""Derivatives of solves, over the registry of adjoints."""

@@ -1,0 +1,117 @@
+"""Gradients of ensembles by what all members share and is too large for each to have a cotangent of its own."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+
+NET = eqx.nn.MLP(2, 2, 8, 2, activation=jnp.tanh, dtype=jnp.float32, key=jax.random.key(0))
+WEIGHTS, REST = eqx.partition(NET, eqx.is_inexact_array)
+COUNT = 6
+KINDS = {
+    "fixed": dict(dt=0.1),
+    "shorter last step": dict(dt=0.15),
+    "two levels": dict(dt=0.1, adjoint=sciml.Checkpointed(levels=2)),
+    "adaptive": dict(rtol=1e-8, atol=1e-8),
+    "saved times": dict(rtol=1e-8, atol=1e-8, saveat=np.array([0.3, 0.7, 1.0])),
+    "reversible": dict(dt=0.1, adjoint=sciml.Reversible()),
+    "Rosenbrock": dict(dt=0.25, solver=sciml.solvers.Rosenbrock23()),
+}
+MARKS = {kind: (pytest.mark.slow, pytest.mark.x64) for kind in KINDS} | {"fixed": (), "saved times": pytest.mark.x64}
+each_kind = pytest.mark.parametrize("kind", [pytest.param(kind, marks=MARKS[kind]) for kind in KINDS])
+pytestmark = pytest.mark.wide
+
+
+def inputs():
+    keys = jax.random.split(jax.random.key(1), 2)
+    floating = jnp.result_type(float)
+    weights = jax.tree.map(lambda w: w.astype(floating), WEIGHTS)
+    return weights, jax.random.normal(keys[0], (COUNT, 2), floating), jnp.linspace(0.5, 1.5, COUNT)
+
+
+def member(kind, weights, y, rate, **options):
+    net = eqx.combine(weights, REST)
+    options = KINDS[kind] | options
+    return sciml.solve(lambda t, y, rate: rate * net(y), y, t0=0.0, t1=1.0, args=rate, **options)
+
+
+def loss(kind):
+    return lambda *args: jnp.sum(jnp.sin(member(kind, *args).ys) ** 2)
+
+
+def total(kind):
+    return lambda w, ys, rates: jnp.sum(jax.vmap(loss(kind), in_axes=(None, 0, 0))(w, ys, rates))
+
+
+def agree(found, expected, rtol=None):
+    if rtol is None:
+        rtol = 1e-9 if jax.config.jax_enable_x64 else 1e-4
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * jnp.max(jnp.abs(b))), found, expected
+    )
+
+
+@each_kind
+def test_totals_equal_the_members_own_gradients(kind):
+    weights, ys, rates = inputs()
+    which = (0, 1, 2)
+    each = jax.jit(jax.vmap(jax.grad(loss(kind), which), in_axes=(None, 0, 0)))(weights, ys, rates)
+    alone = jax.jit(jax.grad(loss(kind), which))(weights, ys[2], rates[2])
+    agree(jax.tree.map(lambda x: x[2], each), alone)
+    found = jax.jit(jax.grad(total(kind), which))(weights, ys, rates)
+    agree(found, (jax.tree.map(lambda x: jnp.sum(x, 0), each[0]), *each[1:]))
+    two = jax.jit(jax.vmap(jax.grad(total(kind), which), in_axes=(None, 0, 0)))
+    halves = two(weights, ys.reshape(2, 3, 2), rates.reshape(2, 3))
+    agree(jax.tree.map(lambda x: jnp.sum(x, 0), halves[0]), found[0])
+    agree(halves[1].reshape(ys.shape), found[1])
+
+
+@pytest.mark.slow
+def test_second_derivatives():
+    weights, ys, rates = inputs()
+    along = jax.tree.map(jnp.ones_like, weights)
+    slope = jax.grad(total("fixed"))
+    found = jax.jit(lambda w: jax.jvp(lambda w: slope(w, ys, rates), (w,), (along,))[1])(weights)
+    step = 1e-5
+    ahead, behind = (slope(jax.tree.map(lambda w, s=s: w + s * step, weights), ys, rates) for s in (1, -1))
+    agree(found, jax.tree.map(lambda a, b: (a - b) / (2 * step), ahead, behind), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=MARKS[kind]) for kind in ("fixed", "adaptive")])
+def test_a_failed_member_leaves_the_rest(kind):
+    """Its steps are NaN, and zero times NaN must not reach what it shares with the others."""
+    weights, ys, rates = inputs()
+
+    def masked(weights, ys, rates):
+        sol = jax.vmap(lambda y, rate: member(kind, weights, y, rate, throw=False))(ys, rates)
+        good = (sol.status == 0)[:, None]
+        return jnp.sum(jnp.where(good, jnp.sin(jnp.where(good, sol.ys[:, -1], 0.0)) ** 2, 0.0))
+
+    gradient = jax.jit(jax.grad(masked, (0, 1, 2)))
+    found = gradient(weights, ys, rates.at[2].set(jnp.nan))
+    kept = np.array([0, 1, 3, 4, 5])
+    expected = gradient(weights, ys[kept], rates[kept])
+    agree(found[0], expected[0])
+    agree((found[1][kept], found[2][kept]), expected[1:])
+    assert np.all(found[1][2] == 0) and found[2][2] == 0
+    everyone = jax.grad(lambda w: jnp.sum(jax.vmap(lambda y, rate: member(kind, w, y, rate).ys)(ys, rates)))
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(everyone(weights)))
+
+
+def test_memory_does_not_grow_with_members_times_weights():
+    """The gradient by the weights of a wide network takes no memory for a copy of them for each member."""
+    wide = eqx.nn.MLP(2, 2, 96, 2, activation=jnp.tanh, dtype=jnp.float32, key=jax.random.key(0))
+    weights, rest = eqx.partition(wide, eqx.is_inexact_array)
+    ys = jnp.ones((256, 2), jnp.float32)
+
+    def summed(weights):
+        net = eqx.combine(weights, rest)
+        run = lambda y: sciml.solve(lambda t, y, args: net(y), y, t0=0.0, t1=1.0, dt=0.25).ys  # noqa: E731
+        return jnp.sum(jax.vmap(run)(ys))
+
+    found = jax.jit(jax.grad(summed)).lower(weights).compile().memory_analysis().temp_size_in_bytes
+    copies = sum(w.size * w.dtype.itemsize for w in jax.tree.leaves(weights)) * len(ys)
+    assert found < copies

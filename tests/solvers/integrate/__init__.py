@@ -1,0 +1,1 @@
+"""The loops over one member's steps, and how members share them."""

@@ -1,0 +1,21 @@
+"""How large a record of steps may be."""
+
+import jax.numpy as jnp
+
+import sciml
+from sciml._jax._checkpoint_levels import Budget
+from sciml.kernels._lanes import Lanes
+from sciml.solvers.integrate._integrator import Integrator
+from sciml.solvers.integrate._while_loop import AdaptiveLoop
+
+
+def test_records_of_dear_steps_may_be_large():
+    """A thousand members: as many slots as there may be for eight unknowns, and 16 MiB of them for fewer."""
+
+    def slots(solver, n, memory=2**28):
+        integrator = Integrator(lambda t, y, operands: y, solver.stepper(jnp.zeros(n)), None, False)
+        return AdaptiveLoop(integrator, Lanes(None), 2**14, False).over(Lanes(1000), 8 * n, Budget(memory)).slots
+
+    assert slots(sciml.solvers.Rodas5P(), 8) == 1024
+    assert slots(sciml.solvers.Rodas5P(), 7) == slots(sciml.solvers.Rodas5P(), 7, 2**24) < 256
+    assert slots(sciml.solvers.Rodas5P(), 8, 2**24) < 256

@@ -1,0 +1,1 @@
+"""One-step methods, over the registry of methods."""
