@@ -92,7 +92,7 @@ def test_ends(tmp_path):
     [
         (dict(state={"a": "x"}), TypeError, r"`state\['a'\]` must be an array"),
         (dict(state=()), ValueError, "`state` holds no array"),
-        (dict(steps=0), ValueError, r"`iterate\(steps="),
+        (dict(n_steps=0), ValueError, r"`iterate\(n_steps="),
         (dict(save_every=0), ValueError, r"`iterate\(save_every="),
         (dict(step=lambda s: s[:1]), ValueError, r"int32\[2\] and becomes int32\[1\]"),
         (dict(step=lambda s: (s, s)), ValueError, "`step` must return what is like `state`"),
@@ -102,6 +102,6 @@ def test_ends(tmp_path):
     ],
 )
 def test_refusals(change, error, words):
-    given = dict(step=lambda s: s, state=jnp.zeros(2, jnp.int32), steps=3, progress=False) | change
+    given = dict(step=lambda s: s, state=jnp.zeros(2, jnp.int32), n_steps=3, progress=False) | change
     with pytest.raises(error, match=words):
-        iterate(given.pop("step"), given.pop("state"), given.pop("steps"), **given)
+        iterate(given.pop("step"), given.pop("state"), given.pop("n_steps"), **given)

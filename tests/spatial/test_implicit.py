@@ -1,7 +1,10 @@
 """Diffusion as an implicit part: solved with for every kind of wall, order and coefficient; and its modes."""
 
+import types
+
 import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 import pytest
 
@@ -105,3 +108,11 @@ def test_the_elliptic_operator_with_arithmetic_means_is_the_variable_laplacian(s
     operator = EllipticOperator(difference.boundary, k, mean=arithmetic_mean)
     u = jax.random.normal(jax.random.key(0), PLANE.shape)
     assert np.allclose(operator.source() - operator.mv(u), difference(u), atol=1e-8)
+
+
+def test_an_iteration_that_only_claims_to_have_converged(monkeypatch):
+    claimed = types.SimpleNamespace(result=lx.RESULTS.successful, value=jnp.zeros(PLANE.shape))
+    monkeypatch.setattr(lx, "linear_solve", lambda *args, **options: claimed)
+    diffusion = ImplicitDiffusion(Laplacian(PLANE, Dirichlet(0.0)), TENSOR)
+    assert jnp.isnan(diffusion.solve(0.1, jnp.ones(PLANE.shape))).all()
+    assert (diffusion.solve(0.1, jnp.zeros(PLANE.shape)) == 0).all()

@@ -190,3 +190,9 @@ def test_a_stiff_implicit_step_in_float32_is_as_exact_as_rounding_allows():
     matrix[-1, -1] += 256.0**2
     exact = np.linalg.solve(matrix, np.asarray(right, np.float64))
     np.testing.assert_allclose(found, exact, atol=1e-3 * np.max(np.abs(exact)))
+
+
+def test_what_may_stay_is_no_excuse_for_too_few_steps():
+    domain, operator, b = poisson(64, jnp.float32)
+    short = domain.cg(operator, b, rtol=1e-6, accept=1e3, max_steps=3)
+    assert short.residual < 1e3 * jnp.linalg.norm(b) and Status(int(short.status)) is Status.diverged

@@ -438,3 +438,5 @@ def test_a_residual_is_that_of_the_solution():
     bound = jnp.linalg.norm(jnp.abs(u)) * 4 * n**2 * 4 * jnp.finfo(jnp.float32).eps / jnp.linalg.norm(f)
     assert 1e-5 < residual(u) <= bound
     assert residual(solve_elliptic(operator, f, Multigrid(rtol=float(bound)))) <= bound * 1.01
+    with pytest.raises(SolveError, match="did not converge within max_steps=2"):  # two cycles are no rounding
+        solve_elliptic(operator, f, Multigrid(max_steps=2))

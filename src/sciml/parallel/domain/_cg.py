@@ -75,7 +75,7 @@ def cg(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions) -> L
 
     def forward(consts, b):
         found = _iterate(lambda x: program(consts, x), b, options)
-        return found, _Residuals(consts, found.value, tuple(map(vma_of, consts)))
+        return found, _CGResiduals(consts, found.value, tuple(map(vma_of, consts)))
 
     def backward(residuals, cotangent):
         consts, x = residuals.consts, residuals.x
@@ -87,7 +87,7 @@ def cg(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions) -> L
     return solve(consts, b)
 
 
-class _Residuals(eqx.Module):
+class _CGResiduals(eqx.Module):
     """What the pullback needs; a loop around it may have promoted what was the same on all devices."""
 
     consts: list[Any]
@@ -131,6 +131,7 @@ class _CGStart(NamedTuple):
         before: That of the start before.
         steps: The number of iterations so far.
         flat: Whether $A$ has no curvature along a direction, so that there is no step to take.
+        met: Whether the residual by recurrence had become small enough before.
     """
 
     x: PyTree
@@ -139,6 +140,7 @@ class _CGStart(NamedTuple):
     before: Array
     steps: Array
     flat: Array
+    met: Array
 
 
 class _CGStep(NamedTuple):
@@ -169,7 +171,7 @@ def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions
 
     def again(start):
         # of squares: the norm has at least halved; NaN has not
-        return running(start) & (start.square > accepted) & (start.square <= start.before / 4)
+        return running(start) & ~(start.met & (start.square <= accepted)) & (start.square <= start.before / 4)
 
     def step(now: _CGStep) -> _CGStep:
         image = operator(now.p)
@@ -187,16 +189,19 @@ def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions
         first = _CGStep(start.x, start.r, start.r, start.square, start.steps, start.flat)
         end = while_loop(running, step, first, collective=options.collective)
         r = jax.tree.map(jnp.subtract, b, operator(end.x))
-        return _CGStart(end.x, r, match(size(r), start.square), start.square, end.steps, end.flat)
+        return _CGStart(end.x, r, match(size(r), start.square), start.square, end.steps, end.flat, end.square <= limit)
 
     zero, none = jax.tree.map(jnp.zeros_like, b), jnp.zeros((), jnp.int32)
-    start = _CGStart(zero, b, whole, jnp.full_like(whole, jnp.inf), none, jnp.asarray(False))
+    start = _CGStart(zero, b, whole, jnp.full_like(whole, jnp.inf), none, jnp.asarray(False), jnp.asarray(False))
     end = while_loop(again, run, start, collective=options.collective)
-    square, steps, flat = (_same(x, options.collective) for x in (end.square, end.steps, end.flat.astype(jnp.int32)))
+    flat, met = (x.astype(jnp.int32) for x in (end.flat, end.met))
+    square, steps, flat, met = (_same(x, options.collective) for x in (end.square, end.steps, flat, met))
+    # `accept` is no excuse for an iteration that was stopped before it was done
+    good = (square <= limit) | ((met > 0) & (square <= accepted))
     unfinished = (steps >= options.max_steps) | (flat > 0)
     status = jnp.where(unfinished, int(Status.diverged), int(Status.stagnated))
     status = jnp.where(jnp.isfinite(square), status, int(Status.nonfinite))
-    status = jnp.where(square <= accepted, int(Status.successful), status).astype(jnp.int32)
+    status = jnp.where(good, int(Status.successful), status).astype(jnp.int32)
     value = jax.tree.map(lambda x: jnp.where(status == 0, x, jnp.full_like(x, jnp.nan)), end.x)
     return LinearSolution(value, status, steps, jnp.sqrt(square))
 

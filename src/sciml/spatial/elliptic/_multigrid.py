@@ -179,7 +179,9 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
             # by rounding the residual of the recurrence drifts away from that of the solution, which alone counts
             residual = without_mean(f - operator(end.u))
             falls = _norm(residual) <= _norm(start.residual) / 2
-            return _CycleStart(end.u, residual, self._accepted(operator, end.u, limit), falls, end.steps)
+            # what rounding allows is no excuse for an iteration that was stopped before it was done
+            accepted = jnp.where(_norm(end.residual) <= limit, self._accepted(operator, end.u, limit), limit)
+            return _CycleStart(end.u, residual, accepted, falls, end.steps)
 
         start = _CycleStart(u, without_mean(f - operator(u)), limit, jnp.asarray(True), jnp.zeros((), jnp.int32))
         end = while_loop(again, run, start, like=(state, f))
