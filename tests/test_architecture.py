@@ -12,6 +12,7 @@ import equinox as eqx
 import pytest
 
 import sciml
+from tests.conftest import DURATIONS, exists
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SRC = ROOT / "src" / "sciml"
@@ -361,12 +362,10 @@ def test_what_is_imported_late_is_all_that_the_face_says():
 
 
 @pytest.mark.x64
-def test_slow_tests_exist():
-    for line in (ROOT / "tests" / "slow.txt").read_text().splitlines():
-        if not line.startswith("#"):
-            path, _, name = line.partition("::")
-            text = (ROOT / path).read_text()
-            assert not name or f"def {name.partition('[')[0]}(" in text, line
+def test_what_was_measured_exists_and_nothing_else_calls_a_test_slow():
+    assert [name for name in DURATIONS if not exists(name)] == []
+    for path in (ROOT / "tests").rglob("*.py"):
+        assert path.name == "conftest.py" or ("mark" + ".slow") not in path.read_text(), path
 
 
 def test_the_text_stands_on_its_own():

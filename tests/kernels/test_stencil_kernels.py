@@ -51,18 +51,17 @@ def check(name, impl, steps, k, tolerance=1e-6, **how):
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * jnp.max(jnp.abs(b)))
 
 
-slow = pytest.mark.slow
 BOX = (5, 6, 130)
 MACHINES = ["gpu", "tpu"]
 CASES = [
     ("heat", 3, 2, 1, "periodic"),
     ("heat", 3, 2, 1, "walls"),
-    pytest.param("gray_scott", 3, 2, 1, "walls", marks=slow),
-    *(pytest.param("heat", 2 * k + 1, k, 1, "periodic", marks=slow) for k in (1, 4, 8)),
-    *(pytest.param("heat", 3, 2, 1, kind, marks=slow) for kind in KINDS),
-    *(pytest.param("acoustic", 3, 1, radius, "walls", marks=slow) for radius in (2, 3, 4)),
-    pytest.param("acoustic", 5, 2, 2, "mixed", marks=slow),
-    pytest.param("gray_scott", 9, 8, 1, "mixed", marks=slow),
+    ("gray_scott", 3, 2, 1, "walls"),
+    *(("heat", 2 * k + 1, k, 1, "periodic") for k in (1, 4, 8)),
+    *(("heat", 3, 2, 1, kind) for kind in KINDS),
+    *(("acoustic", 3, 1, radius, "walls") for radius in (2, 3, 4)),
+    ("acoustic", 5, 2, 2, "mixed"),
+    ("gray_scott", 9, 8, 1, "mixed"),
 ]
 
 
@@ -77,12 +76,12 @@ def test_interpreted_kernels_agree_with_the_reference(machine, name, steps, k, r
     "name, steps, k, radius, kind, shape",
     [
         ("heat", 3, 2, 1, "walls", (5, 6, 7)),
-        *(pytest.param("heat", k + 1, k, 1, "periodic", BOX, marks=slow) for k in (1, 4, 8)),
-        *(pytest.param("corners", 3, 2, 1, kind, (5, 6, 7), marks=slow) for kind in ("periodic", "walls")),
-        pytest.param("wave", 3, 2, 2, "mixed", BOX, marks=slow),
-        pytest.param("acoustic", 2, 1, 3, "walls", BOX, marks=slow),
-        pytest.param("acoustic", 2, 1, 4, "walls", (70, 9, 20), marks=slow),
-        pytest.param("gray_scott", 3, 2, 1, "walls", BOX, marks=slow),
+        *(("heat", k + 1, k, 1, "periodic", BOX) for k in (1, 4, 8)),
+        *(("corners", 3, 2, 1, kind, (5, 6, 7)) for kind in ("periodic", "walls")),
+        ("wave", 3, 2, 2, "mixed", BOX),
+        ("acoustic", 2, 1, 3, "walls", BOX),
+        ("acoustic", 2, 1, 4, "walls", (70, 9, 20)),
+        ("gray_scott", 3, 2, 1, "walls", BOX),
     ],
 )
 @pytest.mark.parametrize("machine", MACHINES)
@@ -100,7 +99,6 @@ def test_a_last_pass_of_several_steps_that_is_shorter_than_the_others(machine, s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.slow
 @pytest.mark.x64
 def test_every_boundary_in_three_dimensions(kind):
     check("heat", "interpret_gpu", 2, 2, kind=kind, shape=(5, 6, 7))
@@ -108,7 +106,6 @@ def test_every_boundary_in_three_dimensions(kind):
 
 @pytest.mark.parametrize("machine", ["gpu", "tpu"])
 @pytest.mark.optimised
-@pytest.mark.slow
 @pytest.mark.x64
 def test_each_field_has_its_own_boundary(machine):
     wet, dry = boundaries("walls", SHAPE), boundaries("dirichlet", SHAPE)
@@ -127,21 +124,18 @@ def test_each_field_has_its_own_boundary(machine):
 
 @pytest.mark.parametrize("shape", [(64, 256), (5, 9), (70, 400)])
 @pytest.mark.parametrize("machine", ["gpu", "tpu"])
-@pytest.mark.slow
 @pytest.mark.x64
 def test_sizes_with_and_without_whole_tiles(machine, shape):
     check("heat", f"interpret_{machine}", 5, 4, shape=shape)
     check("gray_scott", f"interpret_{machine}", 3, 2, shape=shape, kind="walls")
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_the_gpu_kernel_takes_float64():
     check("gray_scott", "interpret_gpu", 5, 2, 1e-14, kind="walls", dtype=jnp.float64)
     check("wave", "interpret_gpu", 3, 2, 1e-14, kind="walls", dtype=jnp.float64, shape=(5, 6, 7))
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_the_interpreter_of_gpus_agrees():
     """Tile by tile as a GPU runs it, with a watch on data races."""
@@ -167,9 +161,9 @@ def _by_the_interpreter(shape):
     [
         ("heat", "periodic", 4, SHAPE),
         ("heat", "periodic", 1, (16, 16, 128)),
-        pytest.param("acoustic", "walls", 2, SHAPE, marks=slow),
-        pytest.param("acoustic", "walls", 2, BOX, marks=slow),
-        pytest.param("corners", "walls", 2, BOX, marks=slow),
+        ("acoustic", "walls", 2, SHAPE),
+        ("acoustic", "walls", 2, BOX),
+        ("corners", "walls", 2, BOX),
     ],
 )
 @pytest.mark.x64
@@ -217,7 +211,6 @@ def exact_gradient(update, state, params, loss):
 
 
 @pytest.mark.parametrize("name", ["heat", "gray_scott"])
-@pytest.mark.slow
 @pytest.mark.x64
 def test_gradients_with_kernels_are_exact(name):
     update, state, params, _ = case(name, kind="walls", shape=(9, 20))
@@ -237,7 +230,7 @@ def test_gradients_with_kernels_are_exact(name):
             np.testing.assert_allclose(a, b, rtol=0, atol=bound)
 
 
-@pytest.mark.parametrize("machine", [pytest.param("gpu", marks=slow), "tpu"])
+@pytest.mark.parametrize("machine", ["gpu", "tpu"])
 @pytest.mark.x64
 def test_a_linear_periodic_update_runs_backwards_by_the_kernel(machine, monkeypatch):
     update, state, params, _ = case("heat")
@@ -256,7 +249,6 @@ def test_a_linear_periodic_update_runs_backwards_by_the_kernel(machine, monkeypa
 
 
 @pytest.mark.parametrize("machine", ["gpu", "tpu"])
-@pytest.mark.slow
 @pytest.mark.x64
 def test_members_by_vmap(machine):
     update, state, _, _ = case("heat", shape=(9, 20))

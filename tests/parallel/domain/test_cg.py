@@ -32,7 +32,6 @@ def right_hand_side():
     return jnp.asarray(np.random.default_rng(0).normal(size=(8, 4)))
 
 
-@pytest.mark.slow
 def test_solution_and_gradient(domain):
     b, rate = right_hand_side(), jnp.asarray(0.7)
 
