@@ -12,7 +12,6 @@ import equinox as eqx
 import pytest
 
 import sciml
-from tests.conftest import DURATIONS, exists
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SRC = ROOT / "src" / "sciml"
@@ -359,13 +358,6 @@ def test_what_is_imported_late_is_all_that_the_face_says():
     assert late <= set(dir(sciml))
     with pytest.raises(AttributeError, match="'sciml' has no attribute 'modles'"):
         sciml.modles
-
-
-@pytest.mark.x64
-def test_what_was_measured_exists_and_nothing_else_calls_a_test_slow():
-    assert [name for name in DURATIONS if not exists(name)] == []
-    for path in (ROOT / "tests").rglob("*.py"):
-        assert path.name == "conftest.py" or ("mark" + ".slow") not in path.read_text(), path
 
 
 def test_the_text_stands_on_its_own():

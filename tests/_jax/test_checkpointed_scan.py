@@ -12,7 +12,6 @@ import sciml
 from sciml import inspect, verify
 from sciml._jax import _checkpoint_levels
 
-
 POLICIES = ({}, {"levels": 1}, {"levels": 3}, {"segments": 5}, {"memory": 4000}, {"levels": 8})
 each_policy = pytest.mark.parametrize(
     "policy", POLICIES, ids=["default", "one", "three", "segments", "memory", "eight"]

@@ -10,7 +10,6 @@ import sciml
 
 from ..common import close
 
-
 MEMBERS = 150
 LOOSE = {"rtol": 1e-3, "atol": 1e-3, "solver": diffrax.Bosh3()}
 
