@@ -40,7 +40,7 @@ ADJOINTS = (
     Case("backsolve", sciml.Backsolve(), KINDS, (), error=3e-7),
     Case("interpolating", sciml.Interpolating(), KINDS, (), error=3e-7),
     Case("gauss", sciml.Gauss(), KINDS, (), error=3e-7),
-    # the least number of rows: stretches of the solve are recorded again
+    # the least number of rows: segments of the solve are recorded again
     Case("gauss_little_memory", sciml.Gauss(memory=1), KINDS, (), error=3e-7),
 )
 

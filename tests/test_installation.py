@@ -1,11 +1,13 @@
 """The name under which sciml is installed, and the warning about the other project of the name `sciml`."""
 
+import importlib.metadata
 import subprocess
 import sys
 import tomllib
 
 import pytest
 
+import sciml
 from sciml._installation import DISTRIBUTION
 from tests.conftest import ROOT
 
@@ -65,3 +67,16 @@ def test_what_leaves_its_files_alone_is_not_warned_of(tmp_path, name, file):
 def test_the_distribution_has_the_name_that_is_looked_up():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["name"] == DISTRIBUTION
+
+
+def test_the_version_is_that_of_the_distribution(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", {DISTRIBUTION: "1.2.3"}.__getitem__)
+    assert sciml.__version__ == "1.2.3"
+
+
+def test_a_source_tree_that_is_not_installed_has_no_version(monkeypatch):
+    def not_installed(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", not_installed)
+    assert sciml.__version__ == "0+unknown"

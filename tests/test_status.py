@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml import SolveError, Status, raise_for_status
+from sciml import SolveError, Status
+from sciml._status import raise_for_status
 
 
 def test_zero_is_success_and_codes_are_distinct():

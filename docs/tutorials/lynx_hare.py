@@ -101,7 +101,7 @@ def fit(record: Record) -> dict[str, sciml.training.Fit]:
     """
     guess = first_guess(record)
     squares = sciml.fit(guess, residuals, record, positive=True)
-    adam = sciml.fit(guess, residuals, record, positive=True, method=optax.adam(0.05), covariance=False)
+    adam = sciml.fit(guess, residuals, record, positive=True, solver=optax.adam(0.05), covariance=False)
     return {"least squares": squares, "Adam": adam}
 
 

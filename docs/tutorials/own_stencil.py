@@ -1,4 +1,4 @@
-"""A stencil of one's own: waves in a medium that fires and recovers, by XLA and by the body of a kernel.
+"""A stencil of your own: waves in a medium that fires and recovers, by XLA and by the body of a kernel.
 
 Run it with `python docs/tutorials/own_stencil.py`: it takes less than a minute and writes a figure, to the folder that
 `--out` names. On a machine with a GPU or a TPU it runs the kernel for it, too, and says how long both took.

@@ -1,4 +1,4 @@
-"""Ten thousand members: what an ensemble costs, what makes it dear, and how to see it.
+"""Ten thousand members: what an ensemble costs, what makes it expensive, and how to see it.
 
 Run it with `python docs/tutorials/ten_thousand_members.py`: it takes less than a minute and writes a figure, to the
 folder that `--out` names. Times are those of the machine that it runs on.

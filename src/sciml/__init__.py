@@ -1,6 +1,6 @@
 """Differentiable simulation in JAX.
 
-The face of the library: what most programs need, and the packages that hold the rest.
+What most programs need, and the packages that hold the rest.
 
 - `solve` an initial value problem; get a `Solution` with a `Status`.
 - `simulate` a long run, in segments that go to disk.
@@ -25,7 +25,7 @@ A package is imported when it is first used, so that `import sciml` costs little
 import importlib
 from typing import TYPE_CHECKING
 
-from ._installation import warn_of_namesake as _warn_of_namesake
+from . import _installation as _installation
 from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._model import (
     AbstractModel as AbstractModel,
@@ -34,7 +34,7 @@ from ._model import (
     AbstractSplit as AbstractSplit,
 )
 from ._parameters import parameter as parameter, with_dtype as with_dtype
-from ._status import SolveError as SolveError, Status as Status, raise_for_status as raise_for_status
+from ._status import SolveError as SolveError, Status as Status
 from .solvers import (
     Backsolve as Backsolve,
     Checkpointed as Checkpointed,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from .runs import simulate as simulate
     from .training import fit as fit
 
-_warn_of_namesake()
+_installation.warn_of_namesake()
 
 _PACKAGES = (
     "inspect",
@@ -83,6 +83,8 @@ _PACKAGES = (
 )
 _FROM = {"fit": "training", "simulate": "runs"}
 
+__version__: str  # by `__getattr__`: to look it up takes time
+
 
 def __getattr__(name: str) -> object:
     if name in _PACKAGES:
@@ -91,8 +93,11 @@ def __getattr__(name: str) -> object:
         value = getattr(importlib.import_module(f".{_FROM[name]}", __name__), name)
         globals()[name] = value
         return value
+    if name == "__version__":
+        return _installation.version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PACKAGES, *_FROM})
+    public = {name for name in globals() if not name.startswith("_")} - {"TYPE_CHECKING", "importlib"}
+    return sorted({*public, *_PACKAGES, *_FROM, "__version__"})

@@ -21,3 +21,11 @@ def warn_of_namesake() -> None:
                 stacklevel=3,
             )
             return
+
+
+def version() -> str:
+    """Returns the version of the distribution; a source tree that is not installed has none."""
+    try:
+        return importlib.metadata.version(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return "0+unknown"

@@ -19,11 +19,11 @@ class AbstractModel(eqx.Module):
     the model, `jax.vmap` over models and a sweep over parameters need no further interface. A
     plain function `f(t, y, args)` is accepted everywhere that a model is.
 
-    A model may have two methods more, by which `sciml.solve` knows the steps that are stable for explicit methods:
+    A model may have two more methods, from which `sciml.solve` knows the steps that are stable for explicit methods:
     `spectrum(t, y, args)` returns the eigenvalues of $\partial f / \partial y$ that limit a step, an array, real or
     complex, where others may lie between zero and these; `spectral_radius(t, y, args)` returns the largest modulus, for
-    `sciml.solvers.RKC2` and `sciml.solvers.RKL2`. A third, `stencil(y)`, says the right side at one cell of a grid, for
-    kernels: see `sciml.kernels.stencil.StencilRates`.
+    `sciml.solvers.RKC2` and `sciml.solvers.RKL2`. A third, `stencil(y)`, gives the right-hand side at one cell of a
+    grid, for kernels: see `sciml.kernels.stencil.StencilRates`.
 
     Example:
         ```python
@@ -113,11 +113,11 @@ class AbstractSemilinear(AbstractModel):
 
 
 class AbstractSplit(AbstractModel):
-    r"""A model with a stiff linear part, $\dot y = A y + N(t, y)$, which can be solved with.
+    r"""A model with a stiff linear part, $\dot y = A y + N(t, y)$, in which one can solve.
 
     Implicit-explicit methods (`sciml.solvers.ARK324`) take $A$ implicitly and $N$ explicitly. They need $A y$ and
     solutions of $(1 - \tau A) y = r$, which a model gives by whatever is fastest: a transform, a banded solve,
-    multigrid. Unless it says otherwise, `solve_shifted` factorises $1 - \tau A$ as a dense matrix.
+    multigrid. By default `solve_shifted` factorises $1 - \tau A$ as a dense matrix.
 
     Example:
         ```python
@@ -186,7 +186,7 @@ class AbstractSplit(AbstractModel):
 class AbstractSecondOrder(AbstractModel):
     r"""A model of second order in time, $\ddot q = a(t, q)$, without friction.
 
-    The state is the pair $(q, v)$ of position and velocity, two PyTrees alike.
+    The state is the pair $(q, v)$ of position and velocity, two PyTrees of one structure.
 
     Example:
         ```python

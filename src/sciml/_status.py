@@ -120,7 +120,8 @@ def raise_for_status(
     Example:
         ```python
         import numpy as np
-        from sciml import SolveError, raise_for_status
+        from sciml import SolveError
+        from sciml._status import raise_for_status
 
         raise_for_status(np.zeros(3, dtype=np.int32))
         try:

@@ -9,7 +9,7 @@ from sciml._jax._loops import scan_to_end, while_loop
 
 
 def to_every_stop(stops, end, reverse=False):
-    """Steps of one to every stop and on to the end; what is emitted is the time and how many turns it took."""
+    """Steps of one to every stop and on to the end; what is emitted is the time and how many iterations it took."""
 
     def advance(carry, stop, beyond):
         stop = jnp.where(beyond, end, stop)
@@ -18,7 +18,7 @@ def to_every_stop(stops, end, reverse=False):
         return while_loop(lambda c: far(c[0]) > 0, lambda c: (c[0] + step, c[1] + 1), carry, like=stop)
 
     def emit(carry, stop):
-        return {"time": carry[0] * jnp.ones(2), "turns": carry[1]}, stop
+        return {"time": carry[0] * jnp.ones(2), "iterations": carry[1]}, stop
 
     start = jnp.asarray(20.0 if reverse else 0.0), jnp.asarray(0)
     return scan_to_end(advance, emit, start, stops, reverse=reverse)
@@ -26,18 +26,18 @@ def to_every_stop(stops, end, reverse=False):
 
 @pytest.mark.parametrize("stops", [[2.0], [0.0, 2.0, 2.0, 7.0]])
 def test_every_stop_is_emitted_and_the_end_is_not(stops):
-    (time, turns), (rows, emitted) = to_every_stop(jnp.asarray(stops), 9.0)
-    assert time == 9 and turns == 9
+    (time, iterations), (rows, emitted) = to_every_stop(jnp.asarray(stops), 9.0)
+    assert time == 9 and iterations == 9
     np.testing.assert_array_equal(emitted, stops)
-    np.testing.assert_array_equal(rows["turns"], stops)
+    np.testing.assert_array_equal(rows["iterations"], stops)
     np.testing.assert_array_equal(rows["time"], np.stack([stops, stops], axis=1))
 
 
 def test_from_the_last_stop_to_the_first():
     stops = [3.0, 3.0, 11.0]
-    (time, turns), (rows, _) = to_every_stop(jnp.asarray(stops), 1.0, reverse=True)
-    assert time == 1 and turns == 19
-    np.testing.assert_array_equal(rows["turns"], 20 - np.asarray(stops))
+    (time, iterations), (rows, _) = to_every_stop(jnp.asarray(stops), 1.0, reverse=True)
+    assert time == 1 and iterations == 19
+    np.testing.assert_array_equal(rows["iterations"], 20 - np.asarray(stops))
 
 
 def test_forward_mode_and_members():

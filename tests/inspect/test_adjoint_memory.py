@@ -200,8 +200,8 @@ def test_the_recommended_coupling_leads_back():
     options = {"t0": 0.0, "t1": 1e6, "adjoints": [sciml.Reversible], **EULER}
     (row,) = inspect.adjoint_memory(lambda t, y, args: -y, jnp.ones(2), **options).rows
     coupling = row.adjoint.coupling
-    room = -0.75 * math.log(float(jnp.finfo(jnp.result_type(float)).eps))  # from rounding to its fourth root
-    assert -1e6 * math.log(coupling) < room < -1e6 * math.log(0.999)
+    growth = -0.75 * math.log(float(jnp.finfo(jnp.result_type(float)).eps))  # from rounding to its fourth root
+    assert -1e6 * math.log(coupling) < growth < -1e6 * math.log(0.999)
 
 
 def test_the_table_prints():

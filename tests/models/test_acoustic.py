@@ -98,7 +98,7 @@ def test_the_order_in_space(order):
 @pytest.mark.x64
 @pytest.mark.parametrize("order", [2, 8])
 def test_discrete_dispersion_relation(order):
-    """A wave along the grid turns with the frequency of the differences and the polynomial of the method."""
+    """A wave along the grid oscillates with the frequency of the differences and the polynomial of the method."""
     grid = Grid((12, 10), 0.0, (1.0, 2.0))
     model = Acoustic(grid, 1.3, 0.8, boundary="periodic", order=order)
     k = np.array([2 * np.pi * 2, np.pi * 3])

@@ -109,9 +109,9 @@ def test_vmap_on_either_side_of_grad(case):
     within = jax.jit(jax.vmap(jax.grad(one)))(members)
     around = jax.jit(jax.grad(lambda xs: jnp.sum(jax.vmap(one)(xs))))(members)
     for leaf, *others in zip(*map(jax.tree.leaves, (within, around, *each)), strict=True):
-        collective, *singles = others
+        batched, *singles = others
         size = float(jnp.max(jnp.abs(leaf))) + 1e-12
-        np.testing.assert_allclose(leaf, collective, atol=1e-11 * size, rtol=0)
+        np.testing.assert_allclose(leaf, batched, atol=1e-11 * size, rtol=0)
         np.testing.assert_allclose(leaf, jnp.stack(singles), atol=1e-11 * size, rtol=0)
 
 

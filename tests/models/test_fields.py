@@ -35,10 +35,10 @@ def test_dtype_and_members(case, dtype):
     model, y = case.make(GRID, Periodic()), case.y0(GRID, dtype)
     field = jax.jit(lambda y: model(0.0, y, None))
     members = jnp.stack([y, 0.9 * y])
-    collective = jax.jit(jax.vmap(lambda y: model(0.0, y, None)))(members)
-    assert collective.dtype == dtype and collective.shape == members.shape
+    batched = jax.jit(jax.vmap(lambda y: model(0.0, y, None)))(members)
+    assert batched.dtype == dtype and batched.shape == members.shape
     scale = 1e-5 if dtype == jnp.float32 else 1e-12
-    assert jnp.allclose(collective[1], field(members[1]), atol=scale * float(1 + jnp.abs(collective).max()))
+    assert jnp.allclose(batched[1], field(members[1]), atol=scale * float(1 + jnp.abs(batched).max()))
     bound = model.spectral_radius(0.0, y, None)
     assert jnp.shape(bound) == ()
 

@@ -59,8 +59,8 @@ def test_intervals_of_explicit_methods(name, real, imaginary):
 
     @jax.jit
     def growth(z):
-        turn = lambda t, y, z: jnp.stack([z[0] * y[0] - z[1] * y[1], z[1] * y[0] + z[0] * y[1]])  # noqa: E731
-        sol = sciml.solve(turn, jnp.array([1.0, 0.0]), t0=0.0, t1=1.0, dt=1.0, args=z, solver=solver)
+        rotation = lambda t, y, z: jnp.stack([z[0] * y[0] - z[1] * y[1], z[1] * y[0] + z[0] * y[1]])  # noqa: E731
+        sol = sciml.solve(rotation, jnp.array([1.0, 0.0]), t0=0.0, t1=1.0, dt=1.0, args=z, solver=solver)
         return jnp.hypot(*sol.ys[-1])
 
     small = 1e-3 if jnp.zeros(()).dtype == jnp.float32 else 1e-6

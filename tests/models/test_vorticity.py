@@ -131,8 +131,8 @@ def test_gradients_by_forcing_and_start_in_members():
 
     values = jnp.array([0.05, 0.1])
     apart = jax.jit(jax.vmap(jax.grad(of)))(values)
-    collective = jax.jit(jax.grad(lambda v: jnp.sum(jax.vmap(of)(v))))(values)
-    np.testing.assert_allclose(apart, collective, rtol=1e-9)
+    batched = jax.jit(jax.grad(lambda v: jnp.sum(jax.vmap(of)(v))))(values)
+    np.testing.assert_allclose(apart, batched, rtol=1e-9)
     np.testing.assert_allclose(apart[1], jax.jit(jax.grad(of))(values[1]), rtol=1e-9)
 
 

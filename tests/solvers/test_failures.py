@@ -80,7 +80,7 @@ def test_others_keep_their_bits(loop, failure):
 @pytest.mark.optimised
 def test_gradients_of_others_are_kept_and_the_own_is_nan(loop, failure):
     good, bad = np.asarray(gradients(loop)(GOOD)), np.asarray(gradients(loop)(spoil(failure)))
-    # the blow-up takes all of its 16384 steps, more than there are slots: turns are run again and may round otherwise
+    # the blow-up takes all of its 16384 steps, more than there are slots: some run again and may round differently
     np.testing.assert_allclose(good[OTHERS], bad[OTHERS], rtol=1e-14 if failure == "blow up" else 0)
     assert np.isfinite(good).all() and np.isnan(bad[2])
 

@@ -195,7 +195,7 @@ U = np.ones((4, 3), np.float32)
         (ValueError, "no `t` was given", lambda: Boundaries(GRID, Neumann(lambda t, args: t)).pad(jnp.asarray(U), 1)),
         (
             ValueError,
-            "no unknown may stand there",
+            "no unknown may lie there",
             lambda: Boundaries(Grid(4), Dirichlet(), at="lower").pad(jnp.ones(4), 1),
         ),
         (TypeError, "is complex", lambda: Boundaries(GRID, Dirichlet(1j)).pad(jnp.asarray(U), 1)),

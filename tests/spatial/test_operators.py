@@ -286,10 +286,10 @@ def test_components_members_and_dtypes(case):
     operator = case.make(grid, Periodic(), case.orders[0])
     lead = (2,) if case.vector else ()
     u = jax.random.normal(jax.random.key(0), (3, *lead, *grid.shape), jnp.float32)
-    collective = jax.jit(lambda u: operator(u))(u)
-    assert collective.dtype == jnp.float32
+    batched = jax.jit(lambda u: operator(u))(u)
+    assert batched.dtype == jnp.float32
     mapped = jax.jit(jax.vmap(lambda u: operator(u)))(u)
-    assert jnp.allclose(collective, mapped, rtol=1e-4, atol=1e-2)
+    assert jnp.allclose(batched, mapped, rtol=1e-4, atol=1e-2)
 
 
 def test_harmonic_mean_where_a_coefficient_jumps():

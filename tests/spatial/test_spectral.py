@@ -91,14 +91,14 @@ def test_dealiasing_makes_products_exact():
     a, b = (coarse.dealias(coarse.transform(jax.random.normal(jax.random.key(i), (24,), DTYPE))) for i in range(2))
     product = coarse.dealias(coarse.transform(coarse.inverse(a) * coarse.inverse(b)))
 
-    turn = np.exp(1j * np.arange(13) * (np.pi / 96 - np.pi / 24))
+    phase = np.exp(1j * np.arange(13) * (np.pi / 96 - np.pi / 24))
 
     def refined(modes):
         # Centres of the two grids lie half a cell apart.
-        turned = modes * jnp.asarray(turn, modes.dtype)
-        return fine.inverse(jnp.pad(turned, (0, 36)))
+        shifted = modes * jnp.asarray(phase, modes.dtype)
+        return fine.inverse(jnp.pad(shifted, (0, 36)))
 
-    exact = fine.transform(refined(a) * refined(b))[:13] / turn
+    exact = fine.transform(refined(a) * refined(b))[:13] / phase
     kept = jnp.abs(product) > 0
     assert jnp.sum(kept) == 8
     assert jnp.allclose(product[:8], exact[:8].astype(product.dtype), atol=1e-5)

@@ -99,7 +99,7 @@ def test_both_precisions(dtype):
 
 @pytest.mark.x64
 @pytest.mark.parametrize(
-    "method",
+    "solver",
     [
         optimistix.GaussNewton(1e-9, 1e-9),
         optimistix.Dogleg(1e-9, 1e-9),
@@ -109,9 +109,9 @@ def test_both_precisions(dtype):
     ],
     ids=["gauss_newton", "dogleg", "bfgs", "adam", "lbfgs"],
 )
-def test_methods_agree(method):
+def test_methods_agree(solver):
     reference = quiet(decay(), difference, decay_data(), positive=True)
-    found = quiet(decay(), difference, decay_data(), positive=True, method=method, max_steps=2000)
+    found = quiet(decay(), difference, decay_data(), positive=True, solver=solver, max_steps=2000)
     assert found.converged, found.message
     # Adam stops on the gradient, at about 1e-8 of the loss.
     np.testing.assert_allclose(found.parameters, reference.parameters, rtol=1e-6)
@@ -137,10 +137,10 @@ def forward_only(model, data):
 
 
 @pytest.mark.parametrize("residuals", [reverse_only, forward_only])
-@pytest.mark.parametrize("method", [None, optimistix.BFGS(1e-6, 1e-6), optax.adam(3e-2)], ids=["lm", "bfgs", "adam"])
-def test_either_mode_of_differentiation_is_enough(residuals, method):
+@pytest.mark.parametrize("solver", [None, optimistix.BFGS(1e-6, 1e-6), optax.adam(3e-2)], ids=["lm", "bfgs", "adam"])
+def test_either_mode_of_differentiation_is_enough(residuals, solver):
     reference = quiet(decay(), difference, decay_data())
-    found = quiet(decay(), residuals, decay_data(), method=method)
+    found = quiet(decay(), residuals, decay_data(), solver=solver)
     np.testing.assert_allclose(found.parameters, reference.parameters, rtol=1e-3)
     np.testing.assert_allclose(found.covariance, reference.covariance, rtol=1e-2)
 
@@ -156,8 +156,8 @@ def test_neither_mode_names_both():
 
 # Slow to compile. The examples of `fit` and the guide go through the default adjoint in every run.
 @pytest.mark.x64
-@pytest.mark.parametrize("method", [None, optax.adam(0.1)], ids=["lm", "adam"])
-def test_fit_through_solve_by_either_adjoint(method):
+@pytest.mark.parametrize("solver", [None, optax.adam(0.1)], ids=["lm", "adam"])
+def test_fit_through_solve_by_either_adjoint(solver):
     times = jnp.linspace(0.5, 3.0, 6)
     data = 2.0 * jnp.exp(-1.3 * times) * jnp.exp(0.01 * jnp.cos(9.0 * times))
 
@@ -168,7 +168,7 @@ def test_fit_through_solve_by_either_adjoint(method):
             sol = sciml.solve(lambda t, y, args: -rate * y, y0, t0=0.0, t1=3.0, dt=0.05, saveat=times, adjoint=adjoint)
             return jnp.log(sol.ys) - jnp.log(data)
 
-        return quiet((jnp.array(1.0), jnp.array(1.0)), residuals, data, positive=True, method=method)
+        return quiet((jnp.array(1.0), jnp.array(1.0)), residuals, data, positive=True, solver=solver)
 
     forward, reverse = fitted(sciml.Direct()), fitted(sciml.Checkpointed())
     # The logarithm of the data is linear in rate and log y0.
@@ -219,8 +219,8 @@ def test_complex_residuals_count_both_parts():
     np.testing.assert_allclose(found.loss, reference.loss, rtol=1e-4)
 
 
-@pytest.mark.parametrize("method", [None, optax.adam(1e-1)], ids=["lm", "adam"])
-def test_bounds_hold_where_the_optimum_lies_outside(method):
+@pytest.mark.parametrize("solver", [None, optax.adam(1e-1)], ids=["lm", "adam"])
+def test_bounds_hold_where_the_optimum_lies_outside(solver):
     seen = []
 
     def residuals(model, data):
@@ -228,11 +228,11 @@ def test_bounds_hold_where_the_optimum_lies_outside(method):
         return difference(model, data)
 
     bounds = [(lambda m: m.size, 0.5, 2.0), (lambda m: m.rate, None, 1.5)]
-    found = quiet(decay(), residuals, decay_data(), bounds=bounds, method=method)
+    found = quiet(decay(), residuals, decay_data(), bounds=bounds, solver=solver)
     sizes, rates = np.array(seen).T
     assert sizes.min() >= 0.5 and sizes.max() <= 2.0 and rates.max() <= 1.5
     np.testing.assert_allclose(found.model.size, 2.0, rtol=1e-2)
-    if method is None:
+    if solver is None:
         assert "`size` ended on a bound" in found.message
 
 
@@ -344,7 +344,7 @@ def test_neural_model_by_optax(getkey):
     x = jnp.linspace(-1, 1, 32)[:, None]
     model = eqx.nn.MLP(1, 1, 16, 1, jnp.tanh, key=getkey())
     residuals = lambda model, data: jax.vmap(model)(x) - data  # noqa: E731
-    found = quiet(model, residuals, jnp.sin(3 * x), method=optax.adam(2e-2), max_steps=600, covariance=False)
+    found = quiet(model, residuals, jnp.sin(3 * x), solver=optax.adam(2e-2), max_steps=600, covariance=False)
     assert found.loss < 0.01 * found.history[0]
 
 
@@ -354,14 +354,14 @@ def test_reaching_max_steps():
         quiet(decay(), difference, decay_data(), **kwargs)
     found = quiet(decay(), difference, decay_data(), throw=False, **kwargs)
     assert found.status == Status.max_steps_reached and not found.converged and found.n_steps == 3
-    adam = quiet(decay(), difference, decay_data(), method=optax.adam(1e-2), **kwargs)
+    adam = quiet(decay(), difference, decay_data(), solver=optax.adam(1e-2), **kwargs)
     assert adam.status == Status.max_steps_reached and adam.history.shape == (4,)
 
 
 def test_divergence_is_reported():
     with pytest.raises(SolveError, match="NaN or infinite.*learning rate"):
-        quiet(line(), difference, line_data(), method=optax.sgd(1e6))
-    found = quiet(line(), difference, line_data(), method=optax.sgd(1e6), throw=False)
+        quiet(line(), difference, line_data(), solver=optax.sgd(1e6))
+    found = quiet(line(), difference, line_data(), solver=optax.sgd(1e6), throw=False)
     assert found.status == Status.nonfinite
     assert np.isfinite(found.loss) and found.loss <= found.history[0]
 
@@ -369,7 +369,7 @@ def test_divergence_is_reported():
 def test_coming_to_rest_far_from_the_data_is_no_success():
     # One huge step makes the rate so large that the prediction, and with it the gradient, is zero.
     t, y = decay_data()
-    found = quiet(decay(2.0, 0.5), difference, (t[1:], y[1:]), method=optax.sgd(1e4), throw=False)
+    found = quiet(decay(2.0, 0.5), difference, (t[1:], y[1:]), solver=optax.sgd(1e4), throw=False)
     assert found.status == Status.diverged and "learning rate" in found.message
 
 
@@ -427,7 +427,7 @@ BAD = {
         ValueError,
         "`offset`, which is not among the leaves",
     ),
-    "method is a name": ({"method": "adam"}, TypeError, "`method` must be None"),
+    "solver is a name": ({"solver": "adam"}, TypeError, "`solver` must be None"),
     "no steps": ({"max_steps": 0}, ValueError, "`max_steps` must be a positive integer, but got 0"),
     "starts is a flag": ({"starts": True}, ValueError, "`starts` must be a positive integer"),
     "no key": ({"starts": 2}, ValueError, "needs `key`"),
@@ -455,16 +455,16 @@ def test_under_jit_it_says_so():
         jax.jit(lambda model: quiet(model, difference, line_data()).loss)(line())
 
 
-@pytest.mark.parametrize("method", [None, optax.adam(1e-2)], ids=["lm", "adam"])
-def test_a_second_fit_compiles_nothing_new(method):
+@pytest.mark.parametrize("solver", [None, optax.adam(1e-2)], ids=["lm", "adam"])
+def test_a_second_fit_compiles_nothing_new(solver):
     traced = []
 
     def residuals(model, data):
         traced.append(1)
         return difference(model, data)
 
-    quiet(decay(), residuals, decay_data(), method=method)
+    quiet(decay(), residuals, decay_data(), solver=solver)
     first = len(traced)
-    quiet(decay(2.0, 1.0), residuals, decay_data(), method=method)
+    quiet(decay(2.0, 1.0), residuals, decay_data(), solver=solver)
     # Only the checks of the new problem look at the function again.
     assert len(traced) - first <= 3

@@ -187,9 +187,9 @@ def test_dtype_is_kept(make, dtype):
 def test_solution_over_times_and_under_jit(make):
     problem = make()
     times = jnp.linspace(problem.t0, problem.t1, 4)
-    collective = jax.jit(lambda p: jax.vmap(p.solution)(times))(problem)
+    batched = jax.jit(lambda p: jax.vmap(p.solution)(times))(problem)
     one = problem.solution(times[2])
-    for got, want in zip(jax.tree.leaves(collective), jax.tree.leaves(one), strict=True):
+    for got, want in zip(jax.tree.leaves(batched), jax.tree.leaves(one), strict=True):
         np.testing.assert_allclose(got[2], want, rtol=2e-5, atol=2e-5)
 
 

@@ -71,8 +71,8 @@ def _primitive(name: str) -> Any:
     return mark
 
 
-# Values and their tangents have a mark each. JAX evaluates only in part what stands in a scan, values too, when it
-# looks for what does not change from turn to turn; that says nothing of reverse mode. With tangents it does.
+# Values and their tangents have a mark each. JAX partially evaluates the body of a scan, values too, when it looks for
+# what does not change from iteration to iteration: that is no sign of reverse mode. With tangents it is.
 _mark, _mark_of_tangent = _primitive("forward_only"), _primitive("forward_only_tangent")
 ad.defjvp(_mark, lambda tangent, x, message: _mark_of_tangent.bind(tangent, message=message))
 partial_eval.custom_partial_eval_rules[_mark_of_tangent] = _refuse_unknown  # pyright: ignore[reportArgumentType]
@@ -86,7 +86,7 @@ def _refuse(*operands: Any, message: str, **options: Any) -> Any:
 
 def _leave_mark(primals: Any, tangents: Any, *, message: str) -> Any:
     (x,), (tangent,) = primals, tangents
-    # the value goes on without the mark: forward mode may go through what reverse mode makes of it
+    # the value loses its mark: forward mode may go through what reverse mode makes of it
     return x, tangent if isinstance(tangent, ad.Zero) else _reverse_tangent.bind(tangent, message=message)
 
 

@@ -2,7 +2,7 @@
 
 XLA drops `jax.lax.optimization_barrier` there before it fuses. It then computes all that leads up to a value once for
 each of its uses, and takes minutes to compile that. A conditional stays: nothing is fused across it, and nothing known
-when compiled says which way it goes.
+at compile time decides which branch runs.
 """
 
 import jax
@@ -31,7 +31,8 @@ def computed_once(*arrays: Array) -> tuple[Array, ...]:
         rows = computed_once(*(jnp.stack([x for x in arrays if x.dtype == kind]) for kind in kinds))
         entries = {kind: iter(list(row)) for kind, row in zip(kinds, rows)}
         return tuple(next(entries[x.dtype]) for x in arrays)
-    return behind_a_branch(~(first.reshape(-1)[0] < -jnp.inf), *arrays)  # holds for NaN too
+    # No number is below minus infinity, and NaN is not either; the compiler does not know the number.
+    return behind_a_branch(~(first.reshape(-1)[0] < -jnp.inf), *arrays)
 
 
 @jax.jit

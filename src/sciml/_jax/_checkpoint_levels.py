@@ -2,7 +2,7 @@ r"""How the states of a scan are kept in levels: arithmetic on the number of ste
 
 To differentiate a loop of $n$ steps backwards, its states are needed from last to first. With one level all are
 kept. With $L$ levels the outermost keeps $c_1$ of them, evenly spread; the steps between two of them are
-run again when their turn comes, and of these $c_2$ are kept, and so on down to single steps,
+run again when the backward pass reaches them, and of these $c_2$ are kept, and so on down to single steps,
 
 $$n \approx c_1 c_2 \cdots c_L, \qquad \text{states kept at once} = c_1 + c_2 + \dots + c_L \approx L\, n^{1/L}.$$
 
@@ -22,7 +22,7 @@ class Budget(NamedTuple):
     """How much the gradient of a loop may keep; `levels` or `segments` stand in place of `memory`.
 
     Attributes:
-        memory: About how many bytes, for all members together; 0 for a loop that is not recorded.
+        memory: About how many bytes, summed over all members; 0 for a loop that is not recorded.
         levels: The number of levels.
         segments: The number of segments of two levels, or of slots.
     """
@@ -56,6 +56,7 @@ def split(steps: int, levels: int, most: int | None = None) -> tuple[int, ...]:
 def _split(steps: int, levels: int, divide: bool) -> tuple[int, ...]:
     if levels == 1 or steps < 4:
         return (steps,)
+    # The innermost level first. Equal counts keep the fewest states; a divisor of the number of steps leaves no rest.
     root = steps ** (1 / levels)
     even = max(2, round(root))
     near = [c for c in range(max(2, math.ceil(root / 2)), math.floor(2 * root) + 1) if steps % c == 0]

@@ -37,8 +37,8 @@ def checkpointed_scan(
     $$n = c_1 c_2 \cdots c_L \text{ steps}, \qquad c_1 + \dots + c_L \approx L\, n^{1/L} \text{ carries kept},
       \qquad L - 1 \text{ more forward passes}.$$
 
-    Values are those of `jax.lax.scan`, to the bit but where XLA unrolls a loop of few steps and so rounds
-    otherwise; gradients to rounding. What the steps compute on the way is never stored but computed
+    Values are those of `jax.lax.scan`, to the bit, except where XLA unrolls a loop of few steps and so rounds
+    differently; gradients agree to rounding. What the steps compute on the way is never stored but computed
     again, step by step. The program has as many nested loops as levels and grows no further
     with the number of steps. All of JAX's transformations apply, in any order: it is made of `jax.lax.scan` and
     `jax.checkpoint` (Griewank and Walther, *Evaluating Derivatives*, 2008, chapter 12, for the scheme).
@@ -57,7 +57,7 @@ def checkpointed_scan(
         segments: The number of segments of a scan of two levels: one carry is kept for each, and the
             carries within one at a time.
         store: Where the outermost level keeps its carries. `jax.memory.Space.Host`, in place of
-            `jax.memory.Space.Device`, moves them to the host's memory while the steps go on, and back when the gradient
+            `jax.memory.Space.Device`, moves them to the host's memory while the steps run, and back when the gradient
             comes to them; those of inner levels stay on the device. On a CPU, whose memory is the host's,
             nothing moves.
         reverse: Whether to run from the last input to the first.
@@ -102,10 +102,11 @@ def checkpointed_scan(
     def run(carry, xs, counts, policy=None):
         inner = step if len(counts) == 1 else lambda carry, xs: run(carry, xs, counts[1:])
         body = inner if policy is None else lambda carry, xs: inner(_named(carry), xs)
-        # a loop keeps what is computed again apart from what it was computed from, so XLA need not be told to
+        # Within a loop XLA cannot merge the recomputed steps with the original ones, so no barrier is needed.
         body = jax.checkpoint(body, prevent_cse=False, policy=policy)
         return scan(body, carry, xs, length=counts[0], reverse=reverse, like=like)
 
+    # Steps that the counts do not divide run in shorter pieces of their own, rather than as padding.
     found = []
     for start, counts in _checkpoint_levels.pieces(steps, counts):
         size = math.prod(counts)

@@ -18,7 +18,7 @@ _CALLS = {
     "remat2": "jaxpr",
     "checkpoint": "jaxpr",
 }
-"""Primitives that run a program as it stands, and the parameter that has it."""
+"""Primitives that only call a program, and the parameter that holds it."""
 
 
 def is_literal(atom: Any) -> bool:
@@ -28,7 +28,7 @@ def is_literal(atom: Any) -> bool:
 
 def from_outside(arrays: Iterable[Any]) -> list[bool]:
     """Returns which arrays are none of the program that is being traced: to the body of a loop, what it closes over."""
-    here = getattr(jnp.zeros(()), "_trace", None)
+    here = getattr(jnp.zeros(()), "_trace", None)  # a new array belongs to the program that is being traced now
     return [here is not None and getattr(x, "_trace", None) is not here for x in arrays]
 
 
@@ -49,7 +49,7 @@ def programs_within(eqn: Any) -> Iterator[jex.core.Jaxpr]:
 
 
 def run_equation(eqn: Any, inputs: Iterable[Any], debug_info: Any) -> list:
-    """Returns the results of one equation as it stands, whatever its primitive: as a program of that equation alone.
+    """Returns the results of one equation, whatever its primitive: it runs as a program of that equation alone.
 
     Args:
         eqn: The equation.

@@ -30,32 +30,33 @@ def while_loop(
 
     Args:
         cond: Says whether to go on; must not depend on values that differ between members.
-        body: One turn of the loop.
+        body: One iteration.
         init: The carry, a PyTree of arrays.
         like: Values that `cond` and `body` close over.
-        collective: Mesh axes along which devices must turn equally often, because they talk to each other in
-            `body`. The loop goes on as long as any of them has to. Devices along other axes turn as often, though
-            they do not talk to these: XLA has them all meet at some messages. They keep what they had when they
-            were done.
+        collective: Mesh axes over which `body` communicates, so that devices along them must run the same number
+            of iterations: as many as the slowest of them needs. Devices along the other axes run as many too,
+            though they exchange nothing with these, because XLA makes all devices meet at some of its
+            collectives; those that are done keep their carry.
     """
     init = to_varying(init, vma_of((init, like)))
 
     def going(carry):
-        """Whether those that this device talks to go on."""
+        """Whether any of the devices that this one communicates with has to go on."""
         here = cond(carry)
-        # the type of a sum over devices proves that they all see the same
+        # `psum` makes the type say that the value is the same along these axes, which `shard_map` checks
         return _any(here, tuple(name for name in collective if name in vma_of(here)))
 
     others = _axes_of_others(collective) if collective else ()
     if not others:
         return jax.lax.while_loop(going, body, init)
 
-    def iterate(held):
-        here, carry = held
+    def iterate(state):
+        here, carry = state
+        # `body` runs on every device, whose collectives must match; where a device is done its result is dropped
         carry = jax.tree.map(partial(jnp.where, here), body(carry), carry)
         return going(carry), carry
 
-    return jax.lax.while_loop(lambda held: _any(held[0], others), iterate, (going(init), init))[1]
+    return jax.lax.while_loop(lambda state: _any(state[0], others), iterate, (going(init), init))[1]
 
 
 def packed_while_loop(
@@ -68,8 +69,8 @@ def packed_while_loop(
 ) -> _Carry:
     """`while_loop` that carries scalars of one floating-point dtype in one array.
 
-    On CPUs XLA copies a carry at every iteration by a call for each array, which for many scalars takes as long as small
-    steps themselves.
+    On CPUs XLA copies a carry at every iteration by a call for each array, which for many scalars takes as long as
+    small steps themselves.
     """
     init = to_varying(init, vma_of((init, like)))
     leaves, treedef = jax.tree.flatten(init)
@@ -97,7 +98,7 @@ def packed_while_loop(
 
 
 def _axes_of_others(collective: tuple[str, ...]) -> tuple[str, ...]:
-    """The mesh axes along which there are devices that this one does not talk to."""
+    """The mesh axes along which there are devices that this one does not communicate with."""
     mesh = jax.sharding.get_abstract_mesh()
     return tuple(sorted(name for name in set(mesh.manual_axes) - set(collective) if mesh.shape[name] > 1))
 
@@ -120,12 +121,12 @@ def scan(
     """`jax.lax.scan` whose carry is promoted to the axes that it, `xs` or `like` varies over.
 
     Args:
-        body: One turn of the loop, `(carry, x) -> (carry, y)`.
+        body: One iteration, `(carry, x) -> (carry, y)`.
         init: The carry, a PyTree of arrays.
         xs: Inputs with the loop's axis first, or None.
         length: The number of iterations, where `xs` is None.
         reverse: Whether to run from the last input to the first.
-        unroll: How many iterations to write out per turn of the compiled loop.
+        unroll: How many iterations to write out per iteration of the compiled loop.
         like: Values that `body` closes over.
     """
     init = to_varying(init, vma_of((init, xs, like)))
@@ -146,16 +147,16 @@ def for_loop(
     It carries its number. By one of an array of numbers, which `scan` would take, XLA reads other arrays more slowly.
 
     Args:
-        body: One turn of the loop, `(number, carry) -> carry`.
+        body: One iteration, `(number, carry) -> carry`.
         init: The carry, a PyTree of arrays.
         length: The number of iterations.
         reverse: Whether to count down.
-        unroll: How many iterations to write out per turn of the compiled loop.
+        unroll: How many iterations to write out per iteration of the compiled loop.
         like: Values that `body` closes over.
     """
 
-    def iterate(held, _):
-        number, carry = held
+    def iterate(state, _):
+        number, carry = state
         return (number - 1 if reverse else number + 1, body(number, carry)), None
 
     first = jnp.full((), length - 1 if reverse else 0, jnp.int32)
@@ -174,7 +175,7 @@ def scan_to_end(
 ) -> tuple[_Carry, PyTree]:
     """`scan` over `xs` and one iteration beyond them, which emits nothing: a loop to every stop and on to the end.
 
-    The body is compiled once, which would else stand in the program twice, with all the loops in it.
+    The body, with all the loops in it, is compiled once. A `scan` and a separate last iteration would compile it twice.
 
     Args:
         advance: `(carry, x, beyond) -> carry`; in the iteration beyond, `x` is that of the iteration before.
@@ -190,10 +191,10 @@ def scan_to_end(
     def read(tree, number):
         return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, number, 0, False), tree)
 
-    def iterate(held, number):
-        carry, ys = held
+    def iterate(state, number):
+        carry, ys = state
         beyond = (number < 0) | (number >= count)
-        number = jnp.clip(number, 0, count - 1)
+        number = jnp.clip(number, 0, count - 1)  # beyond, the row is read and written back as it was
         x = read(xs, number)
         carry = advance(carry, x, beyond)
         rows = jax.tree.map(lambda y, old: jnp.where(beyond, old, y), emit(carry, x), read(ys, number))

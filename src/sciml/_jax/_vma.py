@@ -27,7 +27,7 @@ def _axes(x: Any) -> frozenset:
 
 
 def _axes_of_type(kind: Any) -> frozenset:
-    manual = getattr(kind, "manual_axis_type", None)
+    manual = getattr(kind, "manual_axis_type", None)  # the newer name of what was `vma`
     return frozenset((getattr(kind, "vma", None) or ()) if manual is None else manual.varying)
 
 
@@ -85,6 +85,7 @@ def struct(shape: tuple[int, ...], dtype: Any, axes: frozenset) -> jax.ShapeDtyp
     """Returns the type of an array that varies over the given manual axes."""
     if not axes:
         return jax.ShapeDtypeStruct(shape, dtype)
+    # the argument of `ShapeDtypeStruct` for it changed its name too, so a promoted array is asked for its type
     return jax.eval_shape(lambda: to_varying(jax.lax.empty(shape, dtype), axes))
 
 
@@ -102,6 +103,7 @@ def as_promoted_function(closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
     jaxpr = closed.jaxpr
 
     def run(*args):
+        # all to the same axes, for JAX refuses operands of one equation that vary over different ones
         consts, args = promote((list(closed.consts), list(args)))
         axes = vma_of((consts, args))
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args)))

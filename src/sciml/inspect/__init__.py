@@ -8,7 +8,7 @@ traced, and compiled where the answer needs it.
 - `jaxpr`: the function as JAX traced it.
 - `hlo`: the program handed to the compiler, or the one the compiler made of it.
 - `loops`: the loops of the compiled program and the operations one iteration runs.
-- `collectives`: the operations that make devices wait for each other, and whether they stand inside a loop.
+- `collectives`: the operations that make devices wait for each other, and whether they are inside a loop.
 - `memory`: bytes of arguments, outputs and temporaries.
 - `adjoint_memory`: bytes of a solve's gradient by each adjoint, and which to take for a budget.
 - `cost`: floating-point operations and bytes touched, as the compiler estimates them.

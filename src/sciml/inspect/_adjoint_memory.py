@@ -148,7 +148,7 @@ def adjoint_memory(
         precision = max(float(jnp.finfo(x.dtype).eps) for x in jax.tree.leaves(check_state(y0)))
         found.append((make_plan(y0, t0=t0, t1=t1, dt=dt, **options)[0], precision))
 
-    jax.eval_shape(read, y0)
+    jax.eval_shape(read, y0)  # the leaves of `y0` may be shapes alone
     plan, eps = found[0]
     if plan.stepper is None:
         raise ValueError(
@@ -161,6 +161,7 @@ def adjoint_memory(
         end = t1
         if steps is not None:
             assert dt is not None
+            # half a step more where the last step of the solve is shorter, so that this program has one like it
             end = float(t0) + float(dt) * (steps + 0.5 * plan.tail)
 
         def loss(inputs):

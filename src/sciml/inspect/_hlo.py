@@ -13,8 +13,7 @@ def hlo(fn: Callable[..., Any], *args: Any, stage: str = "optimized", **kwargs: 
         fn: Any callable, jitted or not.
         *args: Its positional arguments; array leaves may be `jax.ShapeDtypeStruct`.
         stage: `"stablehlo"` is what JAX hands to the compiler; `"optimized"` is what the compiler made of it for
-            the default
-            device: after fusion, partitioning and scheduling.
+            the default device: after fusion, partitioning and scheduling.
         **kwargs: Its keyword arguments.
 
     Returns:

@@ -1,14 +1,21 @@
-"""Read optimised HLO text: computations, their instructions, and who calls whom."""
+"""Read optimised HLO text: computations, their instructions, and which computation calls which.
+
+JAX has no public parser of it. Names are taken with and without the `%` before them.
+"""
 
 import dataclasses
 import re
 
+# ENTRY %main.7 (x.1: f32[8]) -> f32[8] {
 _HEAD = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\) -> .*\{$")
+#   ROOT %add.3 = f32[8]{0} add(%x.1, %y.2), metadata={op_name="jit(f)/add"}
 _ASSIGN = re.compile(r"^\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)$")
 _OPCODE = re.compile(r"\s*(?P<opcode>[a-z][\w\-]*)\(")
+# A call names one computation, `body=%region_1.5`, or a list, `branch_computations={%a.1, %b.2}`.
 _CALL = re.compile(r"\b(?:calls|to_apply|condition|body|true_computation|false_computation)=%?([\w.\-]+)")
 _CALLS = re.compile(r"\b(?:branch_computations|called_computations)=\{([^}]*)\}")
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
+# Of a `while`, where the compiler knows it: backend_config={"known_trip_count":{"n":"100"}}
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 
@@ -25,7 +32,7 @@ class Instruction:
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class HloModule:
     """Computations by name, in the order of the text; `entry` is the one that runs."""
 
     computations: dict[str, tuple[Instruction, ...]]
@@ -36,7 +43,7 @@ class Program:
         depth: dict[str, int] = {}
 
         def visit(name: str, at: int) -> None:
-            if depth.get(name, -1) >= at:
+            if depth.get(name, -1) >= at:  # seen as deep already; deeper calls visit again what lies below
                 return
             depth[name] = at
             for instruction in self.computations.get(name, ()):
@@ -52,7 +59,7 @@ def _split_shape(rest: str) -> tuple[str, str]:
     if not rest.startswith("("):
         shape, _, tail = rest.partition(" ")
         return shape, tail
-    open_ = 0
+    open_ = 0  # parentheses
     for at, character in enumerate(rest):
         open_ += (character == "(") - (character == ")")
         if open_ == 0:
@@ -82,7 +89,7 @@ def _instruction(line: str) -> Instruction | None:
     )
 
 
-def parse(text: str) -> Program:
+def parse(text: str) -> HloModule:
     """Parse the text of one optimised HLO module."""
     computations: dict[str, tuple[Instruction, ...]] = {}
     entry, name, body = "", None, []
@@ -95,4 +102,4 @@ def parse(text: str) -> Program:
             computations[name], name = tuple(body), None
         elif name is not None and (instruction := _instruction(line)) is not None:
             body.append(instruction)
-    return Program(computations, entry)
+    return HloModule(computations, entry)

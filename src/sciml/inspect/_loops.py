@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ._hlo_text import Instruction, Program, parse
+from ._hlo_text import HloModule, Instruction, parse
 from ._lower import compile as _compile
 
-# They name values and move nothing.
+# They only name values and move no data.
 _FREE = frozenset({"parameter", "constant", "get-tuple-element", "tuple", "bitcast"})
 
 
@@ -18,7 +18,7 @@ class Loop(NamedTuple):
         trips: Number of iterations where the compiler knows it, else None.
         loop_depth: Number of loops around it.
         carry: What it carries, in HLO's notation.
-        operations: For one iteration, condition included: opcode and how often it stands there. A `fusion` is one pass
+        operations: For one iteration, condition included: opcode and how often it occurs. A `fusion` is one pass
             over its data; a `copy`, a small `fusion` or a `while` beside the one large fusion is what makes a step
             slow.
         source: JAX's name for it, such as `jit(solve)/while`.
@@ -31,11 +31,11 @@ class Loop(NamedTuple):
     source: str
 
 
-def _opcodes(program: Program, caller: Instruction) -> Iterator[str]:
+def _opcodes(module: HloModule, caller: Instruction) -> Iterator[str]:
     for name in caller.calls:
-        for instruction in program.computations.get(name, ()):
+        for instruction in module.computations.get(name, ()):
             if instruction.opcode == "call":  # the CPU compiler puts small loops behind one
-                yield from _opcodes(program, instruction)
+                yield from _opcodes(module, instruction)
             elif instruction.opcode not in _FREE:
                 yield instruction.opcode
 
@@ -66,11 +66,11 @@ def loops(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Loop]:
         print(loop.operations)
         ```
     """
-    program = parse(_compile(fn, args, kwargs).as_text() or "")
+    module = parse(_compile(fn, args, kwargs).as_text() or "")
     found = []
-    for instruction, depth in program.walk():
+    for instruction, depth in module.walk():
         if instruction.opcode == "while":
-            operations = Counter(_opcodes(program, instruction))
+            operations = Counter(_opcodes(module, instruction))
             found.append(
                 Loop(instruction.trips, depth, instruction.shape, dict(operations.most_common()), instruction.op_name)
             )

@@ -53,14 +53,14 @@ class Acoustic(AbstractModel):
     $$\partial_t v_i = -\tfrac{1}{\rho}\, \partial_i p - \sigma_i v_i, \qquad
       \partial_t p_i = -\rho c^2\, (\partial_i v_i - q / d) - \sigma_i p_i, \qquad p = \sum_{i=1}^d p_i$$
 
-    with $q$ the volume that the sources give off, per volume and time. Pressure stands at centres, velocity at faces.
+    with $q$ the volume that the sources emit, per volume and time. Pressure is at centres, velocity at faces.
     Where $\sigma = 0$ the parts of the pressure add up to $\partial_t p = -\rho c^2 (\nabla \cdot v - q)$. In the
     perfectly matched layers along the sides $\sigma_i$ grows with the square of the depth: a wave enters without being
     reflected, at any angle and frequency, and fades. The layers are the outermost cells *of the grid*: make it larger
     than the medium of interest, and continue `speed` into them (`jnp.pad(speed, cells, mode="edge")`). At walls the
     field continues as an image of itself, so that without layers and sources the energy is kept at every order.
 
-    In a start of one's own the velocity through rigid walls is 0: where it is not, it stays what it is, and kernels,
+    In a start of your own the velocity through rigid walls is 0: where it is not, it stays what it is, and kernels,
     for which the field is an image of itself there, do something else.
 
     A layer forgets what it absorbed, so gradients by `Checkpointed` suit. Where nothing is absorbed,
@@ -196,9 +196,9 @@ class Acoustic(AbstractModel):
         given = None if p.source is None else p.source(t, args).astype(pressure.dtype) / grid.ndim
         parts, velocity = [], []
         for axis, (part, v, pair, h) in enumerate(zip(y.parts, y.velocity, p.sides, grid.spacing)):
-            wider = mirrored.stretch(v, axis, pair, p.order, h)
-            wider = wider if given is None else wider - given
-            parts.append(-stiffness * wider - p._damping(axis, "center", part.dtype) * part)
+            divergence = mirrored.divergence(v, axis, pair, p.order, h)
+            divergence = divergence if given is None else divergence - given
+            parts.append(-stiffness * divergence - p._damping(axis, "center", part.dtype) * part)
             force = -mirrored.slope(pressure, axis, pair, p.order, h) / p._face_density(axis)
             velocity.append(force - p._damping(axis, mirrored.face_names(p.sides, axis)[axis], v.dtype) * v)
         return Sound(jnp.stack(parts), tuple(velocity))

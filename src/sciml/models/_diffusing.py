@@ -15,7 +15,7 @@ from ..spatial._implicit import of_component
 class AbstractDiffusing(AbstractSplit):
     r"""A model $\partial_t u = \nabla \cdot (D \nabla u) + \dots$ of fields, with diffusion as its stiff part.
 
-    `sciml.spatial.ImplicitDiffusion` says how it is solved with. Values at the walls belong to the rest. Where it
+    Its systems are solved by `sciml.spatial.ImplicitDiffusion`. Values at the walls belong to the rest. Where it
     separates, exponential methods run in its modes.
 
     Attributes:

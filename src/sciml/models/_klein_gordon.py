@@ -1,4 +1,4 @@
-"""The Klein-Gordon equation, linear and with a potential of one's own."""
+"""The Klein-Gordon equation, linear and with a potential of your own."""
 
 from collections.abc import Callable
 from typing import Any

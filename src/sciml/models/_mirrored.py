@@ -67,7 +67,7 @@ def slope(p: Float[Array, "..."], axis: int, pair: tuple[str, str], order: int, 
     return _differences(padded, axis, order, spacing)
 
 
-def stretch(v: Float[Array, "..."], axis: int, pair: tuple[str, str], order: int, spacing: float) -> Array:
+def divergence(v: Float[Array, "..."], axis: int, pair: tuple[str, str], order: int, spacing: float) -> Array:
     """Returns the derivative of a velocity at the centres along an axis, from its values at faces."""
     n, width = v.shape[axis], order // 2
     if pair[0] == "periodic":
@@ -88,14 +88,14 @@ def _cut(u: Array, axis: int, start: int, stop: int) -> Array:
     return jax.lax.slice_in_dim(u, start, stop, axis=axis)
 
 
-def _image(u: Array, axis: int, turned: bool) -> Array:
+def _image(u: Array, axis: int, odd: bool) -> Array:
     image = jax.lax.rev(u, (axis,))
-    return -image if turned else image
+    return -image if odd else image
 
 
 def _differences(padded: Any, axis: int, order: int, spacing: float) -> Array:
-    """Of neighbours, those farther away with them; the ghost cells are computed once."""
-    padded = jax.lax.optimization_barrier(padded)
+    """Differences of order `order` between neighbours, those farther away included."""
+    padded = jax.lax.optimization_barrier(padded)  # or XLA computes the ghost cells once for each read
     weights, n = midway(order, 1) / spacing, padded.shape[axis] - order + 1
     total = None
     for j in range(order // 2):

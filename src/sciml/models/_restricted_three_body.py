@@ -10,15 +10,15 @@ from .._types import Args, RealScalarLike
 
 
 class RestrictedThreeBody(AbstractModel):
-    r"""A satellite in the gravity of two bodies on circles, in the frame that turns with them.
+    r"""A satellite in the gravity of two bodies on circles, in the frame that rotates with them.
 
     $$\ddot x = x + 2 \dot y - (1 - \mu) \frac{x + \mu}{r_1^3} - \mu \frac{x - 1 + \mu}{r_2^3},
     \qquad
     \ddot y = y - 2 \dot x - (1 - \mu) \frac{y}{r_1^3} - \mu \frac{y}{r_2^3}$$
 
     with $r_1^2 = (x + \mu)^2 + y^2$ and $r_2^2 = (x - 1 + \mu)^2 + y^2$. The state is
-    $(x, y, \dot x, \dot y)$, shape `(4,)`; the bodies stand at $(-\mu, 0)$ and $(1 - \mu, 0)$ and
-    turn once in $2\pi$.
+    $(x, y, \dot x, \dot y)$, shape `(4,)`; the bodies are at $(-\mu, 0)$ and $(1 - \mu, 0)$ and
+    go round once in $2\pi$.
 
     Good values: the default is earth and moon. `sciml.verify.arenstorf` holds a periodic orbit
     that comes close to both and needs error control.

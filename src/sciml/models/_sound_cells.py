@@ -1,8 +1,8 @@
 r"""Sound at one cell, for kernels.
 
-Kernels take arrays of one shape, and velocity stands at one face more than there are cells between walls. So along
+Kernels take arrays of one shape, and velocity is known at one face more than there are cells between walls. So along
 these axes every field gets a last cell behind the upper wall. It holds the image of the cell before the wall, and since
-the equations have the same symmetry, it goes on to hold it. Ghost cells are images, too.
+the equations have the same symmetry, it stays that image. Ghost cells are images, too.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ class _Image(AbstractWall):
     """The field goes on as an image of itself, whose first cell is that of a layer.
 
     Attributes:
-        first: The layer: 0 or 1 where the wall stands half a cell or none beyond the array, 2 half a cell before its
-            end; there the last ghost layer, which nobody reads, is a copy.
+        first: The layer: 0 or 1 where the wall is half a cell or none beyond the array, 2 half a cell before its
+            end; there the last ghost layer, which nothing reads, is a copy.
         sign: That of the image.
         width: The number of ghost layers.
     """
@@ -72,16 +72,11 @@ def rates(
     ndim, width = grid.ndim, order // 2
     parts, speeds = tuple(f"p{a}" for a in range(ndim)), tuple(f"v{a}" for a in range(ndim))
     weights = [midway(order, 1)[width:] / h for h in grid.spacing]
-    params: dict[str, Array] = {}
-    coefficients: dict[str, Array] = {}
     shape = tuple(n + (pair[0] != "periodic") for n, pair in zip(grid.shape, sides))
     given = {"stiffness": stiffness} | {f"density {a}": x for a, x in enumerate(density)}
-    for name, x in (given | {f"damping {name}": x for name, x in damping.items()}).items():
-        if x.ndim:
-            more = [(0, n - m if m > 1 else 0) for n, m in zip(shape, x.shape)]
-            coefficients[name] = jnp.broadcast_to(jnp.pad(x, more, mode="edge"), shape)
-        else:
-            params[name] = x
+    given |= {f"damping {name}": x for name, x in damping.items()}
+    params = {name: x for name, x in given.items() if not x.ndim}
+    coefficients = {name: _to_shape(x, shape) for name, x in given.items() if x.ndim}
 
     def fn(nb: Callable[..., Array], params: dict[str, Array]) -> dict[str, Array]:
         def value(name: str) -> Array:
@@ -104,13 +99,13 @@ def rates(
                 ]
                 return sum(terms[1:], terms[0])
 
-            wider = difference(lambda *shift, a=a: nb(speeds[a], *shift), 1)
-            found[parts[a]] = damped(parts[a], -value("stiffness") * wider)
+            divergence = difference(lambda *shift, a=a: nb(speeds[a], *shift), 1)
+            found[parts[a]] = damped(parts[a], -value("stiffness") * divergence)
             found[speeds[a]] = damped(speeds[a], -difference(pressure, 0) / value(f"density {a}"))
         return found
 
     def lead(name: str) -> list[int]:
-        """The axes along which a field has a cell more than its own."""
+        """The axes along which a field gets a last cell behind the upper wall."""
         return [a for a in range(ndim) if sides[a][0] != "periodic" and name != speeds[a]]
 
     def split(y: Any) -> tuple[Array, ...]:
@@ -133,6 +128,12 @@ def rates(
     across: dict[str, int | None] = dict.fromkeys(parts) | {name: a for a, name in enumerate(speeds)}
     boundary = {name: _images(shape, sides, width, a) for name, a in across.items()}
     return StencilRates(fn, parts + speeds, params, width, boundary, coefficients, split=split, join=join)
+
+
+def _to_shape(x: Array, shape: tuple[int, ...]) -> Array:
+    """An array with the last cell behind the walls, which repeats the one before; axes of length 1 broadcast."""
+    more = [(0, n - m if m > 1 else 0) for n, m in zip(shape, x.shape)]
+    return jnp.broadcast_to(jnp.pad(x, more, mode="edge"), shape)
 
 
 def _images(shape: tuple[int, ...], sides: Sides, width: int, across: int | None) -> Boundaries:

@@ -83,7 +83,7 @@ class SwiftHohenberg(AbstractSemilinear):
     def linear(self, args: Args) -> Float[Array, "..."]:
         r"""Returns $-(q^2 - |k|^2)^2$.
 
-        The growth $r$ stands in the rest: here it would act on amplitudes that no real field has, which rounding makes
+        The growth $r$ is in the rest: here it would act on amplitudes that no real field has, which rounding makes
         and no saturation stops.
         """
         del args

@@ -35,7 +35,7 @@ class Vorticity(AbstractSemilinear):
 
     Attributes:
         shape: The numbers of points along x and y.
-        grid: The grid, at whose centres the unknowns stand; None where only the shape was given.
+        grid: The grid, at whose centres the unknowns are; None where only the shape was given.
         length: The length of the box along the axes: one number, or an array of one for each.
         viscosity: $\nu$, a length squared over time.
         drag: $\mu$, 1/time, of a fluid over a rough bottom.
@@ -98,7 +98,7 @@ class Vorticity(AbstractSemilinear):
 
     @property
     def location(self) -> tuple[str, str]:
-        """Where the unknowns stand on the grid."""
+        """Where the unknowns are on the grid."""
         return "center", "center"
 
     def transform(self, y: Float[Array, "nx ny"]) -> Complex[Array, "nx modes"]:

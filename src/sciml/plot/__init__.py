@@ -2,7 +2,7 @@
 
 Every function draws on `ax`, or on a new figure if none is given (`rows` always does that), and returns the
 Matplotlib `Axes`, on which everything can be changed. Matplotlib is loaded when the first picture is drawn;
-`pip install "sciml-jax[plot]"` installs it. Colours are told apart by colour-blind readers, and what is not finite is
+`pip install "sciml-jax[plot]"` installs it. Colour-blind readers can tell the colours apart, and what is not finite is
 left out, never connected across.
 
 - `trajectory`: the components of a solution over time; a batch of solutions as a fan.

@@ -34,7 +34,7 @@ def animate(
         grid: The `sciml.spatial.Grid`, with one or two axes.
         path: The file, which ends with `.gif`, or with `.mp4` where ffmpeg is installed.
         of: A function of one state that returns the field to draw; the state itself if None.
-        at: Where the unknowns stand on the grid.
+        at: Where the unknowns are on the grid.
         fps: Frames per second.
         dpi: Dots per inch; a picture is 4 inches high.
         labels: What the bars of colours say, or the legend of lines: a name for each component, such as `"T [K]"`.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-MOST = 64  # so many components are lines; more of them nobody tells apart
+MOST = 64  # the most components that are drawn as lines; more could not be told apart
 
 
 class Component(NamedTuple):

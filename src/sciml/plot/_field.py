@@ -32,7 +32,7 @@ def field(
     Args:
         u: The field, or a PyTree of fields: arrays that end with the axes of the grid.
         grid: The `sciml.spatial.Grid`.
-        at: Where the unknowns stand on the grid, as in `Grid.coordinates`.
+        at: Where the unknowns are on the grid, as in `Grid.coordinates`.
         through: In three dimensions, the point that the planes go through; the middle of the box if None.
         ax: The `matplotlib.axes.Axes` to draw on, of lines or of one image; a new figure if None.
         labels: What the bars of colours say, or the legend of lines: a name for each component, such as `"T [K]"`.

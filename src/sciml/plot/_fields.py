@@ -16,7 +16,7 @@ class Fields(NamedTuple):
     Attributes:
         ts: Times, (times,).
         components: Its fields, each (times, *grid).
-        coordinates: Where the unknowns stand, one vector for each axis.
+        coordinates: Where the unknowns are, one vector for each axis.
         names: The names of the axes.
     """
 
@@ -69,7 +69,7 @@ def _components(ys: Any, shape: tuple[int, ...]) -> list[Component]:
         if np.shape(leaf)[1:][-len(shape) :] != shape:
             raise ValueError(
                 f"the fields must end with the axes {shape} of the grid, got a leaf of shape {np.shape(leaf)} with the "
-                "times first. Where unknowns stand at nodes, say so with `at`; a state that is more than fields is "
+                "times first. Where unknowns are at nodes, say so with `at`; a state that is more than fields is "
                 "made into one by `of`, such as `of=lambda y: y[0]`."
             )
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "u"

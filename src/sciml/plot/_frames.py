@@ -34,7 +34,7 @@ def frames(
         times: How many of the saved times to draw, evenly spaced with the first and the last, or a list of times, of
             which the nearest saved ones are drawn.
         of: A function of one state that returns the field to draw; the state itself if None.
-        at: Where the unknowns stand on the grid.
+        at: Where the unknowns are on the grid.
         labels: What the bars of colours say, a name for each component, such as `"T [K]"`.
         title: A title above the picture.
         cmap: A colour map of Matplotlib, or its name; by default one with white at zero where the sign changes, else

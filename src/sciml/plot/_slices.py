@@ -32,7 +32,7 @@ def slices(
         time: The time, of which the nearest saved one is drawn; the last if None.
         through: The point that the planes go through; the middle of the box if None.
         of: A function of one state that returns the field to draw; the state itself if None.
-        at: Where the unknowns stand on the grid.
+        at: Where the unknowns are on the grid.
         labels: What the bars of colours say, a name for each component, such as `"T [K]"`.
         title: A title above the picture, before the time.
         cmap: A colour map of Matplotlib, or its name; by default one with white at zero where the sign changes, else

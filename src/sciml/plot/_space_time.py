@@ -32,7 +32,7 @@ def space_time(
         grid: The `sciml.spatial.Grid`, with one axis.
         of: A function of one state that returns the field to draw, such as `lambda y: y["u"]` or `jnp.abs`; the state
             itself if None.
-        at: Where the unknowns stand on the grid, as in `Grid.coordinates`.
+        at: Where the unknowns are on the grid, as in `Grid.coordinates`.
         labels: What the bars of colours say, a name for each component, such as `"T [K]"`.
         title: A title above the picture.
         cmap: A colour map of Matplotlib, or its name; by default one with white at zero where the sign changes, else

@@ -27,12 +27,12 @@ class Boundaries(eqx.Module):
     Attributes:
         grid: The grid.
         sides: A pair of conditions for each axis, lower and upper.
-        location: Where the unknowns stand along each axis, see `Grid`.
+        location: Where the unknowns are along each axis, see `Grid`.
 
     Args:
         grid: The grid.
         conditions: One condition for all sides; or by name, `{"x": Periodic(), "y-": Dirichlet(1.0), "y+": Neumann()}`.
-        at: Where the unknowns stand, `"center"` or `"node"`, or one for each axis. An unknown at a node on the wall is
+        at: Where the unknowns are, `"center"` or `"node"`, or one for each axis. An unknown at a node on the wall is
             left out where `Dirichlet` gives its value, and `location` then says `"inner"`, `"lower"` or `"upper"`.
 
     Raises:
@@ -127,6 +127,7 @@ class Boundaries(eqx.Module):
         """
         self._check_field(u)
         self.check(width, accuracy)
+        # Axis by axis, the padded ones included: so the corners are ghosts of ghosts.
         for axis, pair in enumerate(self.sides):
             pair = [side.at(t, args) if isinstance(side, AbstractWall) else side for side in pair]
             pair = [jax.tree.map(lambda v: self._over_side(v, u, axis, width, accuracy), side) for side in pair]
@@ -153,7 +154,7 @@ class Boundaries(eqx.Module):
         if u.shape[-self.grid.ndim :] != self.shape:
             raise ValueError(
                 f"the field must end with the axes {self.shape} of {self.grid} at {self.location}, but has shape "
-                f"{u.shape}. The grid's axes stand last, components in front of them."
+                f"{u.shape}. The grid's axes come last, components in front of them."
             )
 
     def _pad_axis(self, u: Array, width: int, axis: int, pair: Any, accuracy: int) -> Array:
@@ -165,6 +166,8 @@ class Boundaries(eqx.Module):
             return jnp.concatenate([low, u, high], axis=at)
         below, above = self.offsets(axis)
         rest = {"axis": at, "spacing": self.grid.spacing[axis], "accuracy": accuracy}
+        # Layers and ghosts are ordered away from the wall: at the lower end the ghosts, at the upper end the layers run
+        # against the axis.
         near = pair[0].points(below, accuracy), pair[1].points(above, accuracy)
         n = u.shape[at]
         layers = jax.lax.slice_in_dim(u, 0, near[0], axis=at)

@@ -139,6 +139,7 @@ def _like(value: Any, layers: Array, name: str) -> Array:
 
 
 def _points_of_slope(offset: float, accuracy: int) -> int:
+    # Halfway between unknowns the slope of a polynomial through them is right to one order more.
     return max(1, accuracy - 1) if offset == 0.5 else accuracy
 
 
@@ -172,7 +173,7 @@ class Dirichlet(AbstractWall):
         """Returns `accuracy - 1`: the value at the wall is one more."""
         if offset == 0:
             raise ValueError(
-                "`Dirichlet` gives the value at the wall, so no unknown may stand there: use the location "
+                "`Dirichlet` gives the value at the wall, so no unknown may lie there: use the location "
                 "'inner', 'lower' or 'upper' (`Boundaries(..., at='node')` chooses it)."
             )
         return max(1, accuracy - 1)
@@ -273,7 +274,8 @@ class Robin(AbstractWall):
         w = _weights.wall(offset, self.points(offset, accuracy), width)
         a, b, c = (_like(value, layers, "Robin") for value in (self.a, self.b, self.c))
         value = _combine(w.value[None], layers, axis)
-        slope = _combine(-w.slope[None] / spacing, layers, axis)
+        slope = _combine(-w.slope[None] / spacing, layers, axis)  # outwards, against the distance from the wall
+        # The polynomial is the one through the layers plus a multiple of omega, which vanishes at all of them.
         factor = (c - a * value - b * slope) / (a * w.omega_value - b * (w.omega_slope / spacing))
         return _combine(w.ghosts, layers, axis) + _along(w.omega, layers, axis) * factor
 

@@ -117,7 +117,7 @@ class Derivative(AbstractStencil):
 class Gradient(AbstractStencil):
     r"""The gradient $\nabla u$ at the places of the unknowns, by central differences.
 
-    A field of shape `(..., *grid)` becomes one of shape `(..., ndim, *grid)`: the axis of vectors stands just before
+    A field of shape `(..., *grid)` becomes one of shape `(..., ndim, *grid)`: the axis of vectors comes just before
     those of the grid, and the gradient of a vector field `[i]` is its Jacobian `[i, j]`.
 
     Attributes:
@@ -204,6 +204,7 @@ class _Vector(eqx.Module):
         parts = [jax.lax.index_in_dim(v, i, at, keepdims=False) for i in range(len(self.boundaries))]
         width, accuracy = self.order // 2, self.order + 1
         padded = [b.pad(u, width, accuracy=accuracy, t=t, args=args) for b, u in zip(self.boundaries, parts)]
+        # a barrier for each: one of all has no transpose by one component alone
         return [jax.lax.optimization_barrier(u) for u in padded]
 
     def difference(self, padded: Array, axis: int) -> Array:

@@ -175,7 +175,8 @@ class VariableLaplacian(eqx.Module):
         """Returns the operator applied to a field; `t` and `args` go to boundary values that are functions."""
         width, ndim = self.radius, self.grid.ndim
         k = self.coefficient.astype(jnp.finfo(u.dtype).dtype)
-        # A barrier of its own for each: one of both has no transpose by the field alone.
+        # Behind a barrier ghost cells are computed once, see `_stencil`; one barrier of both has no transpose by the
+        # field alone.
         padded = jax.lax.optimization_barrier(self.boundary.pad(u, width, accuracy=self.accuracy, t=t, args=args))
         if k.ndim:
             k = jnp.broadcast_to(k, u.shape[-ndim:])

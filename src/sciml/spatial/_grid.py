@@ -1,4 +1,4 @@
-"""Uniform grids: where the unknowns stand and how much space belongs to each."""
+"""Uniform grids: where the unknowns are and how much space belongs to each."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ LOCATIONS = {"center": (0.5, 0), "node": (0.0, 1), "inner": (1.0, -1), "lower": 
 class Grid(eqx.Module):
     r"""A uniform grid of cells over a box in one to three dimensions.
 
-    The box $[l, u]$ is divided into `shape` cells of the sizes $h_i = (u_i - l_i) / n_i$. Unknowns stand at one of
+    The box $[l, u]$ is divided into `shape` cells of the sizes $h_i = (u_i - l_i) / n_i$. Unknowns are at one of
     these locations along every axis:
 
     | location | points | number |
@@ -32,9 +32,9 @@ class Grid(eqx.Module):
     | `"lower"` | $l + i h$ with the lower end alone; the nodes of a periodic axis | $n$ |
     | `"upper"` | $l + i h$ with the upper end alone | $n$ |
 
-    A location for each axis makes staggered grids: `("node", "center")` is where the faces across `x` stand.
+    A location for each axis makes staggered grids: `("node", "center")` is where the faces across `x` are.
 
-    A field is a plain array whose *last* axes are those of the grid. Components and members stand in front of
+    A field is a plain array whose *last* axes are those of the grid. Components and members come in front of
     them, so that stacked fields and `jax.vmap` need nothing further, and the last axis, along which memory is
     contiguous, stays one of space.
 
@@ -125,7 +125,7 @@ class Grid(eqx.Module):
         return names
 
     def shape_at(self, at: Location = "center") -> tuple[int, ...]:
-        """Returns the shape of a field whose unknowns stand at a location."""
+        """Returns the shape of a field whose unknowns are at a location."""
         return tuple(n + LOCATIONS[name][1] for n, name in zip(self.shape, self.locations(at)))
 
     def coordinates(self, at: Location = "center") -> tuple[Array, ...]:
@@ -161,7 +161,7 @@ class Grid(eqx.Module):
 
         Args:
             u: The field, with the grid's axes last.
-            at: Where its unknowns stand.
+            at: Where its unknowns are.
 
         Raises:
             ValueError: If the field does not have the grid's shape.

@@ -50,7 +50,7 @@ def _real_linear(transform: Transform) -> Transform:
 def dct1(x: Array, axis: int) -> Array:
     """Returns the cosine transform of type I."""
     n = x.shape[axis]
-    inner = jnp.take(x, np.arange(n - 2, 0, -1), axis=axis)
+    inner = jnp.take(x, np.arange(n - 2, 0, -1), axis=axis)  # makes the values one period of an even sequence
     return jnp.fft.rfft(jnp.concatenate([x, inner], axis), axis=axis).real
 
 
@@ -64,7 +64,7 @@ def dst1(x: Array, axis: int) -> Array:
     """Returns the sine transform of type I."""
     n = x.shape[axis]
     zero = jnp.zeros_like(jnp.take(x, np.arange(1), axis=axis))
-    odd = jnp.concatenate([zero, x, zero, -jnp.flip(x, axis)], axis)
+    odd = jnp.concatenate([zero, x, zero, -jnp.flip(x, axis)], axis)  # one period of an odd sequence
     return -jnp.take(jnp.fft.rfft(odd, axis=axis).imag, np.arange(1, n + 1), axis=axis)
 
 

@@ -29,14 +29,14 @@ class Spectral(eqx.Module):
     `Neumann` sides $\cos k (x - l)$; values at the sides must be zero. In every mode a derivative is a product:
     $\nabla^2$ is `laplacian`, $-\sum k^2$, and an equation $\dot u = L u$ is solved exactly by $e^{L t}$.
 
-    The transforms act on the last axes, so that components and members may stand in front and `jax.vmap` works. On
+    The transforms act on the last axes, so that components and members may come in front and `jax.vmap` works. On
     several devices transform inside `jax.shard_map`, where members are local: outside of it XLA gathers the whole
     array on every device.
 
     Attributes:
         grid: The grid.
         bases: The basis along each axis: `"fourier"`, `"sine"` or `"cosine"`.
-        location: Where the unknowns stand along each axis, see `Grid`.
+        location: Where the unknowns are along each axis, see `Grid`.
         field: `"real"` or `"complex"`. Half of the Fourier modes of a real field suffice.
 
     Args:
@@ -143,6 +143,7 @@ class Spectral(eqx.Module):
         """
         self._check(u)
         lead = u.ndim - self.grid.ndim
+        # the axis of which half of the modes is kept comes first, while the field is real
         for axis in sorted(range(self.grid.ndim), key=lambda a: (a != self._halved, -a)):
             at = lead + axis
             if self.bases[axis] == "fourier":
@@ -249,7 +250,7 @@ class Spectral(eqx.Module):
     def _fourier_derivative(self, u: Array, axis: int, where: int, derivative: int) -> Array:
         n, length = self.shape[axis], self.grid.extent[axis]
         numbers = np.fft.fftfreq(n) * n
-        if derivative % 2:
+        if derivative % 2:  # of the highest mode of an even number, see `symbol`
             numbers = np.where(2 * np.abs(numbers) == n, 0.0, numbers)
         factor = (2j * math.pi / length * numbers) ** derivative
         factor = jnp.asarray(_spread(factor, where, u.ndim), complex_dtype(u.dtype))

@@ -90,7 +90,7 @@ class StaggeredGradient(eqx.Module):
         """Returns the slopes across the faces of each axis; `t` and `args` go to boundary values that are functions."""
         ndim, width = self.grid.ndim, self.radius
         padded = self.boundary.pad(p, width, accuracy=self.accuracy, t=t, args=args)
-        padded = jax.lax.optimization_barrier(padded)
+        padded = jax.lax.optimization_barrier(padded)  # or ghost cells are computed once for each read, see `_stencil`
         found = []
         for axis, h in enumerate(self.grid.spacing):
             at = p.ndim - ndim + axis

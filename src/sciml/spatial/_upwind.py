@@ -144,7 +144,7 @@ class Upwind(eqx.Module):
                 f"`velocity` must have shape ({ndim},) or {(ndim, *u.shape[-ndim:])}, but has {velocity.shape}."
             )
         padded = self.boundary.pad(u, width, accuracy=self.accuracy, t=t, args=args)
-        padded = jax.lax.optimization_barrier(padded)
+        padded = jax.lax.optimization_barrier(padded)  # or ghost cells are computed once for each read, see `_stencil`
         odd, even = self._halves
         total = None
         for axis, h in enumerate(self.grid.spacing):

@@ -12,7 +12,7 @@ def difference(points: tuple[float, ...], derivative: int, at: float = 0.0) -> n
     """Returns the weights that give a derivative at a place of the polynomial through values at points.
 
     Args:
-        points: Where the values stand, in units of the spacing.
+        points: Where the values are, in units of the spacing.
         derivative: Which derivative; 0 interpolates.
         at: Where it is wanted.
 

@@ -12,10 +12,10 @@ from tqdm import tqdm
 
 from .._jax._loops import while_loop
 from .._status import Status
-from ._methods import AbstractMethod
-from ._problem import Problem, evaluate
+from ._optimisers import AbstractOptimiser
+from ._problem import LeastSquaresProblem, evaluate
 
-# Most steps per segment; a segment is cut short so that the host hears about it twice a second.
+# Most steps per segment; a segment is cut short so that the host can report twice a second.
 _SEGMENT = 256
 _SECONDS = 0.5
 # Steps without progress after which the loss counts as settled. A solver with a damping that
@@ -25,7 +25,7 @@ _PATIENCE = 30
 _COLUMN = 30.0
 
 
-class Run(NamedTuple):
+class FitState(NamedTuple):
     """One start's state, which every compiled segment takes and returns."""
 
     z: Float[Array, " p"]
@@ -39,7 +39,7 @@ class Run(NamedTuple):
     code: Int[Array, ""]
 
 
-class Outcome(NamedTuple):
+class FitOutcome(NamedTuple):
     """What the host loop found, one entry per start."""
 
     zs: Float[Array, "starts p"]
@@ -47,35 +47,43 @@ class Outcome(NamedTuple):
     codes: np.ndarray
     steps: np.ndarray
     history: np.ndarray  # (starts, steps); NaN after a start ended
-    jacobians: np.ndarray | None  # (starts, m, p); at `zs` to within the method's tolerance, where it converged
+    jacobians: np.ndarray | None  # (starts, m, p); at `zs` to within the optimiser's tolerance, where it converged
 
 
-def _begin(problem: Problem, method: AbstractMethod, z: Float[Array, " p"], scale: Float[Array, " p"]) -> Run:
+def _begin(
+    problem: LeastSquaresProblem, optimiser: AbstractOptimiser, z: Float[Array, " p"], scale: Float[Array, " p"]
+) -> FitState:
     inf = jnp.asarray(jnp.inf, z.dtype)
     zero = jnp.int32(0)
-    jac = jnp.zeros((problem.size, z.size), z.dtype) if method.gives_jacobian else None
-    return Run(z, method.init(problem, z, scale), z, inf, jac, zero, zero, jnp.asarray(False), zero)
+    jac = jnp.zeros((problem.size, z.size), z.dtype) if optimiser.gives_jacobian else None
+    return FitState(z, optimiser.init(problem, z, scale), z, inf, jac, zero, zero, jnp.asarray(False), zero)
 
 
-def _step(problem: Problem, method: AbstractMethod, rtol: float, run: Run) -> tuple[Run, Float[Array, ""]]:
-    z, state, loss, jac, done, code = method.step(problem, run.z, run.state)
+def _step(
+    problem: LeastSquaresProblem, optimiser: AbstractOptimiser, rtol: float, run: FitState
+) -> tuple[FitState, Float[Array, ""]]:
+    z, state, loss, jac, done, code = optimiser.step(problem, run.z, run.state)
     stalled = jnp.where(loss < run.best_loss * (1 - rtol), 0, run.stalled + 1)
-    if method.unfinished_is_failure:
+    if optimiser.unfinished_is_failure:
+        # the noise of an adaptive solve can keep a converged solver rejecting steps until `max_steps`
         done = done | (stalled >= _PATIENCE)
     better = loss < run.best_loss
     best_z = jnp.where(better, run.z, run.best_z)
     best_loss = jnp.where(better, loss, run.best_loss)
     if jac is not None and run.best_jacobian is not None:
         jac = jnp.where(better, jac, run.best_jacobian)
-    return Run(z, state, best_z, best_loss, jac, run.steps + 1, stalled, done | (code != 0), code), loss
+    return FitState(z, state, best_z, best_loss, jac, run.steps + 1, stalled, done | (code != 0), code), loss
 
 
 @eqx.filter_jit
 def _start(
-    problem: Problem, method: AbstractMethod, zs: Float[Array, "*starts p"], scales: Float[Array, "*starts p"]
-) -> Run:
+    problem: LeastSquaresProblem,
+    optimiser: AbstractOptimiser,
+    zs: Float[Array, "*starts p"],
+    scales: Float[Array, "*starts p"],
+) -> FitState:
     def begin(z, scale):
-        return _begin(problem, method, z, scale)
+        return _begin(problem, optimiser, z, scale)
 
     return jax.vmap(begin)(zs, scales) if zs.ndim == 2 else begin(zs, scales)
 
@@ -84,7 +92,7 @@ def _scales(jacobian: Float[Array, "*starts m p"]) -> Float[Array, "*starts p"]:
     """Returns units for the parameters in which the Jacobian's columns have the length `_COLUMN`.
 
     A damping of one, with which Levenberg-Marquardt begins, is then small whatever the units
-    of parameters and residuals are. Powers of two change no digit.
+    of parameters and residuals are. Scaling by powers of two is free of rounding.
     """
     lengths = np.linalg.norm(np.asarray(jacobian, np.float64), axis=-2) / _COLUMN
     usable = np.isfinite(lengths) & (lengths > 0)
@@ -93,7 +101,9 @@ def _scales(jacobian: Float[Array, "*starts m p"]) -> Float[Array, "*starts p"]:
 
 
 @eqx.filter_jit
-def _segment(problem: Problem, method: AbstractMethod, rtol: float, run: Run, count: Array) -> tuple[Run, Array]:
+def _segment(
+    problem: LeastSquaresProblem, optimiser: AbstractOptimiser, rtol: float, run: FitState, count: Array
+) -> tuple[FitState, Array]:
     """Takes up to `count` steps and returns the loss before each of them, NaN where none was taken."""
 
     def one(run):
@@ -105,7 +115,7 @@ def _segment(problem: Problem, method: AbstractMethod, rtol: float, run: Run, co
 
         def body(carry):
             i, run, losses = carry
-            run, loss = _step(problem, method, rtol, run)
+            run, loss = _step(problem, optimiser, rtol, run)
             return i + 1, run, losses.at[i].set(loss)
 
         _, run, losses = while_loop(cond, body, (jnp.int32(0), run, losses))
@@ -115,30 +125,30 @@ def _segment(problem: Problem, method: AbstractMethod, rtol: float, run: Run, co
 
 
 def drive(
-    problem: Problem,
-    method: AbstractMethod,
+    problem: LeastSquaresProblem,
+    optimiser: AbstractOptimiser,
     zs: Float[Array, "starts p"],
     *,
     max_steps: int,
     rtol: float,
     progress: bool,
-) -> Outcome:
+) -> FitOutcome:
     """Runs every start until it is done or `max_steps` is reached.
 
     A single start runs without a batch axis; several run as one `vmap`.
     """
     zs = zs if zs.shape[0] > 1 else zs[0]
-    run = _start(problem, method, zs, jnp.ones_like(zs))
+    run = _start(problem, optimiser, zs, jnp.ones_like(zs))
     taken, count = 0, 1
     pieces = []
     # A solver that runs until it converges has no known end to count towards.
-    total = None if method.unfinished_is_failure else max_steps
-    with tqdm(total=total, disable=not progress, desc=f"fit ({method.name})", unit="step") as bar:
+    total = None if optimiser.unfinished_is_failure else max_steps
+    with tqdm(total=total, disable=not progress, desc=f"fit ({optimiser.name})", unit="step") as bar:
         bar.set_postfix_str("compiling")  # until the first segment is back
         while taken < max_steps:
             count = min(count, max_steps - taken)
             begin = time.perf_counter()
-            run, losses = _segment(problem, method, rtol, run, jnp.int32(count))
+            run, losses = _segment(problem, optimiser, rtol, run, jnp.int32(count))
             pieces.append(np.atleast_2d(np.asarray(losses))[:, :count])
             seconds = time.perf_counter() - begin
             best = float(np.min(run.best_loss))
@@ -149,31 +159,32 @@ def drive(
                 bar.total = bar.n
                 break
             if len(pieces) == 1 and run.best_jacobian is not None:
-                # The first step, which only evaluates, has told the scales: begin again with them.
-                run = _start(problem, method, zs, _scales(run.best_jacobian))._replace(steps=run.steps)
+                # The first step evaluates the Jacobian, which gives the scales: begin again with them.
+                run = _start(problem, optimiser, zs, _scales(run.best_jacobian))._replace(steps=run.steps)
             # The first segment also compiles, so its time says nothing.
             faster = _SECONDS / max(seconds / count, 1e-9)
             count = 2 if len(pieces) == 1 else int(np.clip(faster, 1, min(4 * count, _SEGMENT)))
     return _finish(problem, run, np.concatenate(pieces, axis=1))
 
 
-def _finish(problem: Problem, run: Run, history: np.ndarray) -> Outcome:
-    """Chooses between the last point, whose loss no step has told yet, and the best point before it."""
+def _finish(problem: LeastSquaresProblem, run: FitState, history: np.ndarray) -> FitOutcome:
+    """Chooses between the last point, whose loss no step has computed yet, and the best point before it."""
     best_loss, steps, done, codes = (
         np.atleast_1d(np.asarray(x)) for x in (run.best_loss, run.steps, run.done, run.code)
     )
     best_z, z = (np.atleast_2d(np.asarray(x)) for x in (run.best_z, run.z))
     with np.errstate(over="ignore", invalid="ignore"):
         last = 0.5 * np.sum(np.asarray(evaluate(problem, jnp.asarray(z)), np.float64) ** 2, axis=1)
-    keep = last <= best_loss  # NaN is not
+    keep = last <= best_loss  # False where `last` is NaN
     history = np.concatenate([history, np.full((len(steps), 1), np.nan, history.dtype)], axis=1)
     with np.errstate(over="ignore"):
         history[np.arange(len(steps)), steps] = last
-    # A flat place far from the data has a small gradient too. Less than that is the noise of an adaptive solve.
     jacobian = run.best_jacobian
+    # A flat place far from the data has a small gradient too: converged there, after a lower loss, is diverged.
+    # A difference below a tenth is the noise of an adaptive solve.
     worse = done & (codes == int(Status.successful)) & (last > 1.1 * best_loss)
     codes = np.where(worse, int(Status.diverged), codes)
-    return Outcome(
+    return FitOutcome(
         zs=jnp.asarray(np.where(keep[:, None], z, best_z)),
         losses=np.where(keep, last, best_loss),
         codes=np.where(done, codes, int(Status.max_steps_reached)),

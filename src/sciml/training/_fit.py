@@ -15,10 +15,10 @@ from .._status import SolveError, Status
 from .._types import Key, RealScalarLike
 from ._covariance import laplace
 from ._drive import drive
-from ._methods import AbstractMethod, as_method
-from ._problem import Problem, check_start, jacobian, pose
+from ._optimisers import AbstractOptimiser, as_optimiser
+from ._problem import LeastSquaresProblem, check_start, jacobian, pose
 from ._result import Fit
-from ._selection import Selection, select
+from ._selection import ParameterSelection, select
 
 _MOST_PARAMETERS = 1000
 
@@ -32,7 +32,7 @@ def fit(
     positive: bool | Callable[[Any], Any] | None = None,
     bounds: Sequence = (),
     transforms: Sequence = (),
-    method: Any = None,
+    solver: Any = None,
     max_steps: int = 1000,
     rtol: RealScalarLike | None = None,
     atol: RealScalarLike | None = None,
@@ -69,15 +69,15 @@ def fit(
             broadcast against the leaf, in its unit.
         transforms: Tuples `(selector, transform)` with an instance of `sciml.training.AbstractTransform`, for other
             constraints.
-        method: None for Levenberg-Marquardt; an optimistix least-squares solver (`LevenbergMarquardt`, `GaussNewton`,
+        solver: None for Levenberg-Marquardt; an optimistix least-squares solver (`LevenbergMarquardt`, `GaussNewton`,
             `Dogleg`) or minimiser (`BFGS`, ...), which brings its own tolerances; or an optax optimiser
             (`optax.adam(1e-2)`, `optax.lbfgs()`), which sees the gradient of the loss in the transformed space. A
             least-squares solver works in units in which the columns of the first Jacobian have equal lengths.
-        max_steps: The most steps per start. With an optimistix method reaching it is a failure; with
-            an optax method it is a way to end.
+        max_steps: The most steps per start. Reaching it is a failure of an optimistix solver, and a normal end for
+            an optax optimiser.
         rtol: Relative tolerance, by default `1e-8` in float64 and `1e-4` in float32. Levenberg-Marquardt stops
             when a step changes every parameter and every residual by less than `atol + rtol * |value|`, and every
-            optimistix method when the loss has not fallen by this fraction in 30 steps. An optax method stops when
+            optimistix solver when the loss has not fallen by this fraction in 30 steps. An optax optimiser stops when
             $|g_i| \max(|z_i|, 1)$ is at most `atol + rtol * loss` for every transformed parameter $z_i$ and its
             gradient $g_i$.
         atol: Absolute tolerance, by default as `rtol`.
@@ -144,16 +144,16 @@ def fit(
     rtol = _check_tolerance("rtol", default if rtol is None else _float(rtol))
     atol = _check_tolerance("atol", default if atol is None else _float(atol))
     sigma = None if sigma is None else _float(sigma)
-    chosen = as_method(method, rtol, atol)
+    optimiser = as_optimiser(solver, rtol, atol)
     zs = _initial_points(selection, selection.flatten(model), starts, _float(spread), key if starts > 1 else None)
     check_start(problem, zs)
-    outcome = drive(problem, chosen, zs, max_steps=max_steps, rtol=rtol, progress=progress)
+    outcome = drive(problem, optimiser, zs, max_steps=max_steps, rtol=rtol, progress=progress)
     losses = outcome.losses
     best = int(np.nanargmin(losses)) if np.isfinite(losses).any() else 0
     status = Status(int(outcome.codes[best]))
-    message = _message(chosen, status, int(outcome.steps[best]), max_steps)
+    message = _message(optimiser, status, int(outcome.steps[best]), max_steps)
     if throw and status != Status.successful:
-        if status != Status.max_steps_reached or chosen.unfinished_is_failure:
+        if status != Status.max_steps_reached or optimiser.unfinished_is_failure:
             raise SolveError(message, outcome.codes)
     z = outcome.zs[best]
     wanted = selection.size <= _MOST_PARAMETERS if covariance is None else covariance
@@ -212,7 +212,7 @@ def _check_tolerance(name: str, value: float) -> float:
 
 
 def _initial_points(
-    selection: Selection, z: Float[Array, " p"], starts: int, spread: float, key: Key | None
+    selection: ParameterSelection, z: Float[Array, " p"], starts: int, spread: float, key: Key | None
 ) -> Float[Array, "starts p"]:
     """Returns the given point first, then perturbed ones."""
     if key is None:
@@ -222,21 +222,21 @@ def _initial_points(
     return (z[None] + scale[None] * noise).at[0].set(z)
 
 
-def _message(method: AbstractMethod, status: Status, steps: int, max_steps: int) -> str:
+def _message(optimiser: AbstractOptimiser, status: Status, steps: int, max_steps: int) -> str:
     if status == Status.successful:
-        return f"{method.name} converged in {steps} steps."
+        return f"{optimiser.name} converged in {steps} steps."
     if status == Status.max_steps_reached:
         advice = "Raise `max_steps`, loosen the tolerances, scale the parameters, or start closer."
-        return f"{method.name} took all of `max_steps={max_steps}` steps without meeting its tolerance. {advice}"
+        return f"{optimiser.name} took all of `max_steps={max_steps}` steps without meeting its tolerance. {advice}"
     if status == Status.nonfinite:
         cause = "The loss, its gradient or a parameter became NaN or infinite"
         advice = "Lower the learning rate, constrain parameters by `positive` or `bounds`, or start closer."
-        return f"{method.name} failed in step {steps}. {cause}. {advice}"
-    return f"{method.name} failed in step {steps}. {method.on_divergence}"
+        return f"{optimiser.name} failed in step {steps}. {cause}. {advice}"
+    return f"{optimiser.name} failed in step {steps}. {optimiser.on_divergence}"
 
 
 def _result(
-    problem: Problem,
+    problem: LeastSquaresProblem,
     z: Float[Array, " p"],
     sigma: float | None,
     jac: np.ndarray | None,
@@ -256,8 +256,8 @@ def _result(
     model = selection.replace(problem.model, z)
     cov = errors = factor = None
     reason = "it was not asked for; pass `covariance=True`."
-    spare = problem.size - selection.size
-    s = sigma if sigma is not None else (np.sqrt(2 * loss / spare) if spare > 0 else np.nan)
+    freedom = problem.size - selection.size
+    s = sigma if sigma is not None else (np.sqrt(2 * loss / freedom) if freedom > 0 else np.nan)
     if jac is not None:
         found = laplace(jac, float(loss), sigma, float(jnp.finfo(narrowest).eps))
         slope = np.asarray(selection.slope(z), np.float64)

@@ -10,10 +10,10 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._selection import Selection
+from ._selection import ParameterSelection
 
 
-class Problem(eqx.Module):
+class LeastSquaresProblem(eqx.Module):
     r"""Residuals $r(z)$ of the free variables $z$, with loss $\tfrac12 \lVert r \rVert^2$.
 
     Attributes:
@@ -28,7 +28,7 @@ class Problem(eqx.Module):
 
     model: Any
     data: Any
-    selection: Selection
+    selection: ParameterSelection
     residuals: Callable
     forward: bool = eqx.field(static=True, default=False)
     reverse: bool = eqx.field(static=True, default=False)
@@ -66,7 +66,7 @@ def _with_matrix(fn: Callable, jacobian_of: Callable, z: Float[Array, " p"]) -> 
     """
 
     def value_and_matrix(z):
-        def twice(z):
+        def twice(z):  # with `has_aux` the value comes from the same evaluation as the Jacobian
             value = fn(z)
             return value, value
 
@@ -97,7 +97,7 @@ def _refused(trace: Callable[[], Any]) -> Exception | None:
     return None
 
 
-def pose(model: Any, data: Any, selection: Selection, residuals: Callable) -> tuple[Problem, Any]:
+def pose(model: Any, data: Any, selection: ParameterSelection, residuals: Callable) -> tuple[LeastSquaresProblem, Any]:
     """Checks what `residuals` returns and by which modes it can be differentiated.
 
     Returns:
@@ -126,7 +126,7 @@ def pose(model: Any, data: Any, selection: Selection, residuals: Callable) -> tu
             f"`residuals` returned one number for {z.size} fitted parameters. "
             "Return one residual per observation, not the sum of their squares; a prior is one more residual."
         )
-    problem = Problem(model, data, selection, residuals, size=size)
+    problem = LeastSquaresProblem(model, data, selection, residuals, size=size)
     # A lone jvp through a rule that has no forward mode is refused only when compiled, a batched one when traced.
     no_forward = _refused(lambda: jax.jacfwd(problem.residual)(z))
     no_reverse = _refused(lambda: jax.jacrev(problem.residual)(z))
@@ -136,7 +136,7 @@ def pose(model: Any, data: Any, selection: Selection, residuals: Callable) -> tu
             "`residuals` can be differentiated neither in forward nor in reverse mode.\n"
             "  forward: {}\n  reverse: {}".format(*reasons)
         ) from no_reverse
-    problem = Problem(
+    problem = LeastSquaresProblem(
         model, data, selection, residuals, forward=no_forward is None, reverse=no_reverse is None, size=size
     )
     dtypes = [*selection.dtypes, *(s.dtype for s in shapes)]
@@ -144,18 +144,18 @@ def pose(model: Any, data: Any, selection: Selection, residuals: Callable) -> tu
 
 
 @eqx.filter_jit
-def evaluate(problem: Problem, zs: Float[Array, "starts p"]) -> Float[Array, "starts m"]:
+def evaluate(problem: LeastSquaresProblem, zs: Float[Array, "starts p"]) -> Float[Array, "starts m"]:
     """Returns the residuals at each start, compiled; a single one runs without a batch axis."""
     return problem.residual(zs[0])[None] if zs.shape[0] == 1 else jax.vmap(problem.residual)(zs)
 
 
 @eqx.filter_jit
-def jacobian(problem: Problem, z: Float[Array, " p"]) -> Float[Array, "m p"]:
+def jacobian(problem: LeastSquaresProblem, z: Float[Array, " p"]) -> Float[Array, "m p"]:
     """Returns the Jacobian of the residuals, compiled."""
     return problem.residual_and_jacobian(z)[1]
 
 
-def check_start(problem: Problem, zs: Float[Array, "starts p"]) -> None:
+def check_start(problem: LeastSquaresProblem, zs: Float[Array, "starts p"]) -> None:
     """Checks that the loss is finite at one start at least.
 
     Raises:

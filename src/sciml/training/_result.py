@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from .._status import Status
 from .._types import Key
-from ._selection import Selection
+from ._selection import ParameterSelection
 
 _ROWS = 30
 
@@ -68,7 +68,7 @@ class Fit(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
     start_losses: Float[Array, " starts"]
     start_statuses: Int[Array, " starts"]
-    _selection: Selection
+    _selection: ParameterSelection
     _z: Float[Array, " p"]
     _factor: Float[Array, "p p"] | None
     _no_factor: str = eqx.field(static=True)

@@ -50,7 +50,7 @@ def _has_range(transform: AbstractTransform) -> bool:
     return isinstance(transform, Bounded) and transform.lower is not None and transform.upper is not None
 
 
-class Selection(eqx.Module):
+class ParameterSelection(eqx.Module):
     """The fitted leaves of a model, each with its transform.
 
     Attributes:
@@ -173,7 +173,7 @@ def _chosen_transforms(model: Any, fitted: list[int], positive: Any, bounds: Any
 
 def select(
     model: Any, where: Callable | None, positive: Any, bounds: Sequence, transforms: Sequence
-) -> tuple[Any, Selection]:
+) -> tuple[Any, ParameterSelection]:
     """Returns the model with its fitted leaves as JAX arrays, and the selection of them.
 
     Raises:
@@ -210,7 +210,7 @@ def select(
             )
     model = jtu.tree_unflatten(treedef, leaves)
     chosen = _chosen_transforms(model, fitted, positive, bounds, transforms)
-    selection = Selection(
+    selection = ParameterSelection(
         transforms=tuple(chosen.get(i, Identity()) for i in fitted),
         indices=tuple(fitted),
         paths=tuple(paths[i] for i in fitted),

@@ -94,8 +94,8 @@ def harmonic_oscillator(
         import jax.numpy as jnp
         from sciml import verify
 
-        turn = verify.harmonic_oscillator(omega=1.0, zeta=0.0).solution(2 * jnp.pi)
-        assert jnp.allclose(turn, jnp.array([1.0, 0.0]), atol=1e-6)
+        after = verify.harmonic_oscillator(omega=1.0, zeta=0.0).solution(2 * jnp.pi)
+        assert jnp.allclose(after, jnp.array([1.0, 0.0]), atol=1e-6)
         ```
     """
     return Problem(

@@ -1,4 +1,4 @@
-"""Fronts: exact ones, how fast they become, and where they stand in a field."""
+"""Fronts: exact ones, how fast they become, and where they are in a field."""
 
 import jax
 import jax.numpy as jnp

@@ -74,7 +74,7 @@ def sine_gordon_kink(x: Float[Array, "..."], t: RealScalarLike, velocity: RealSc
 
     $$u = 4 \arctan e^{\gamma (x - v t)}, \qquad \gamma = 1 / \sqrt{1 - v^2}$$
 
-    One turn from 0 to $2 \pi$, with the energy $8 \gamma$. For other $c$ and $m$ give $m x / c$ and $m t$.
+    It rises once from 0 to $2 \pi$, with the energy $8 \gamma$. For other $c$ and $m$ give $m x / c$ and $m t$.
 
     Args:
         x: Places, any shape.

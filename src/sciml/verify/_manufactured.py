@@ -77,7 +77,7 @@ def manufactured(
 
     Args:
         model: The model, with its boundary conditions.
-        coordinates: Where the unknowns stand, such as `grid.centers`.
+        coordinates: Where the unknowns are, such as `grid.centers`.
         solution: $u^*$, a smooth function `(t, *x)` of a point that returns a number; for a state with components a
             vector of them, for a PyTree a PyTree of numbers.
         equation: $F$, which takes a function `(t, *x)` and returns one, such as
@@ -132,7 +132,7 @@ def matching_conditions(grid: Grid, solution: Field, conditions: Any, at: Any = 
         solution: The field, a function `(t, *x)` of a point; the values follow it in time.
         conditions: The conditions as `sciml.spatial.Boundaries` takes them. `Dirichlet`, `Neumann` and `Robin` keep
             their kind and weights and get the values of the field; others stay as they are.
-        at: Where the unknowns stand, as for `Boundaries`.
+        at: Where the unknowns are, as for `Boundaries`.
 
     Returns:
         The conditions by name of the side.
@@ -223,7 +223,7 @@ class _Source(eqx.Module):
 
 
 class _AbstractForced(AbstractModel):
-    """A model around another, which says the eigenvalues of that where it does."""
+    """A model around another, which gives the eigenvalues of that model where it gives them."""
 
     model: eqx.AbstractVar[Any]
 
@@ -265,7 +265,7 @@ def _exact(problem: Problem, t: RealScalarLike) -> Y:
 
 
 def _over(fn: Field, t: RealScalarLike, points: Sequence[Array]) -> Any:
-    """A function of a point over points that broadcast: its own axes stand in front of theirs."""
+    """A function of a point over points that broadcast: its own axes come in front of theirs."""
     if not points:
         return fn(jnp.asarray(t, floating(None)))
     whole = jnp.broadcast_arrays(*points)

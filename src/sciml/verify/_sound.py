@@ -22,9 +22,9 @@ def sound_of_a_point(
     density: RealScalarLike = 1.0,
     points: int = 200,
 ) -> Float[Array, "..."]:
-    r"""Returns the pressure that a point gives off into an endless medium in one, two or three dimensions.
+    r"""Returns the pressure that a point source radiates into an infinite medium in one, two or three dimensions.
 
-    The point gives off the volume $s(t)$ per time from $t = 0$ on; in one dimension it is a plane, and $s$ is a
+    The source emits the volume $s(t)$ per time from $t = 0$ on; in one dimension it is a plane, and $s$ is a
     velocity, in two a line. With $\tau = t - r / c$
 
     $$p = \tfrac12 \rho c\, s(\tau), \qquad

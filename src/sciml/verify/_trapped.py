@@ -43,7 +43,7 @@ def oscillator_state(
         from sciml.verify import oscillator_state
 
         x = jnp.linspace(-8.0, 8.0, 161)
-        psi = oscillator_state(x, jnp.pi / 5, level=2)  # an iteration by pi / 2
+        psi = oscillator_state(x, jnp.pi / 5, level=2)  # rotated by pi / 2
         assert jnp.max(jnp.abs(psi.real)) < 1e-5
         assert abs(0.1 * jnp.sum(jnp.abs(psi) ** 2) - 1) < 1e-5
         ```
@@ -62,7 +62,7 @@ def oscillator_state(
 def coherent_state(
     x: Float[Array, "..."], t: RealScalarLike, amplitude: RealScalarLike = 1.0, frequency: RealScalarLike = 1.0
 ) -> Complex[Array, "..."]:
-    r"""Returns the state at rest of a harmonic trap, displaced by $a$: it swings and keeps its shape.
+    r"""Returns the ground state of a harmonic trap, displaced by $a$: it oscillates and keeps its shape.
 
     $$\psi = \sqrt[4]{\tfrac{\omega}{\pi}} \exp\left(-\tfrac\omega2 (x - x_c)^2 + i p_c (x - \tfrac{x_c}2)
       - \tfrac{i}{2} \omega t\right), \qquad x_c = a \cos \omega t, \quad p_c = -a \omega \sin \omega t$$
@@ -96,7 +96,7 @@ def coherent_state(
 def schroedinger_level(
     level: int = 0, *, points: int = 64, t1: RealScalarLike = 2.0, dtype: DTypeLike | None = None
 ) -> Problem:
-    r"""Returns a level of the harmonic trap, which turns as $e^{-i (n + 1/2) t}$; see `oscillator_state`.
+    r"""Returns a level of the harmonic trap, which rotates as $e^{-i (n + 1/2) t}$; see `oscillator_state`.
 
     The box is 20 long and periodic; the potential $\tfrac12 x^2$.
 

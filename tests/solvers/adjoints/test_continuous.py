@@ -207,7 +207,7 @@ def test_gauss_makes_no_product_by_a_parameter_on_the_way_back():
 @pytest.mark.x64
 @pytest.mark.parametrize("adjoint", [sciml.Gauss(memory=1), sciml.Interpolating(memory=1)])
 def test_a_solve_of_more_steps_than_are_recorded(adjoint):
-    """A thousand steps in a table of sixteen: stretches are recorded again, their restart points thinned."""
+    """A thousand steps in a table of sixteen: segments are recorded again, their checkpoints thinned out."""
 
     def saved(p, adjoint):
         model, y0 = p
@@ -257,7 +257,7 @@ def test_the_gradient_is_linear_in_the_loss():
 @pytest.mark.x64
 @each_adjoint
 def test_a_loss_of_some_of_the_saved_times(adjoint):
-    """The way back starts at the last state that the loss looks at; none at all has a gradient of zero."""
+    """The backward pass starts at the last state that the loss looks at; none at all has a gradient of zero."""
 
     def saved(rate, weights):
         field = lambda t, y, args: -rate * y  # noqa: E731

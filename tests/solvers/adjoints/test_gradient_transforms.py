@@ -148,7 +148,7 @@ def test_direct_is_batched_too(kind):
     batch = members()
     direct = jax.jit(jax.vmap(ft.partial(run, kind, sciml.Direct(), **cheap(kind))))(batch)
     lanes = jax.jit(jax.vmap(ft.partial(run, kind, sciml.Checkpointed(), **cheap(kind))))(batch)
-    own = direct.stats.accepted + direct.stats.rejected  # under JAX's own batching no turn of a waiting member counts
+    own = direct.stats.accepted + direct.stats.rejected  # JAX's own batching counts no iteration of a waiting member
     np.testing.assert_array_equal(direct.stats.executed, own)
     direct = eqx.tree_at(lambda sol: sol.stats.executed, direct, lanes.stats.executed)
     close(direct, lanes, rtol=1e-7, atol=1e-9)
@@ -177,13 +177,13 @@ def test_unequal_work_in_every_member():
     each = jax.jit(jax.grad(fn))
     np.testing.assert_allclose(found, [each(c) for c in centres], rtol=1e-5)
     little = jax.jit(jax.vmap(jax.grad(ft.partial(fn, adjoint=sciml.Checkpointed(memory=1)))))(centres)
-    # turns that are computed again differ by the rounding of the error estimate
+    # iterations that are computed again differ by the rounding of the error estimate
     np.testing.assert_allclose(found, little, rtol=1e-7)
 
 
 @pytest.mark.parametrize("adjoint", [sciml.Checkpointed(), sciml.Gauss()], ids=["Checkpointed", "Gauss"])
 def test_gradients_of_solves_within_a_scan(adjoint):
-    """JAX looks for what does not change from turn to turn, and must not take that for a second reverse mode."""
+    """JAX looks for what does not change from iteration to iteration, which is no second reverse mode."""
 
     def end(y, rate):
         field = lambda t, y, rate: -rate * y  # noqa: E731

@@ -65,7 +65,7 @@ def test_reverse_mode_is_refused(case, kind):
 
 @pytest.mark.parametrize("kind", [k if k in ("scan", "adaptive_saves") else k for k in KINDS])
 def test_memory_does_not_change_the_gradient(kind):
-    """Turns that are run again choose their steps anew, which rounding moves by its share of the tolerance."""
+    """Iterations that are run again choose their steps anew, which rounding changes by its share of the tolerance."""
     options = cheap(kind) | ({"rtol": 1e-7, "atol": 1e-7} if kind.startswith("adaptive") else {})
     little, plenty = sciml.Checkpointed(memory=1), sciml.Checkpointed()
     assert int(jnp.sum(jnp.stack(run(kind, plenty, inputs(), **options).stats[:2]))) > 20  # more than there are slots

@@ -1,4 +1,4 @@
-"""`Reversible`: the method's order and its way back, memory, and where both end."""
+"""`Reversible`: the method's order, its backward pass, memory, and the limits of both."""
 
 import functools as ft
 import warnings

@@ -1,4 +1,4 @@
-"""`Reversible` with saved times: they are outputs, whose cotangents enter on the way back."""
+"""`Reversible` with saved times: they are outputs, whose cotangents enter in the backward pass."""
 
 import functools as ft
 

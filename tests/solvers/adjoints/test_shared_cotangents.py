@@ -100,7 +100,7 @@ def test_a_failed_member_leaves_the_rest(kind):
 
 
 def test_memory_does_not_grow_with_members_times_weights():
-    """The gradient by the weights of a wide network takes no room for a copy of them for each member."""
+    """The gradient by the weights of a wide network takes no memory for a copy of them for each member."""
     wide = eqx.nn.MLP(2, 2, 96, 2, activation=jnp.tanh, dtype=jnp.float32, key=jax.random.key(0))
     weights, rest = eqx.partition(wide, eqx.is_inexact_array)
     ys = jnp.ones((256, 2), jnp.float32)

@@ -56,7 +56,7 @@ def options(domain, name):
 @pytest.mark.parametrize("adjoint", [sciml.Checkpointed(), sciml.Direct()])
 @pytest.mark.parametrize("name", CASES)
 def test_same_steps_as_one_device(domain, name, adjoint):
-    """What is returned as one number is proved to be one: the loop turns equally often everywhere."""
+    """What is returned as one number is proved to be one: the loop iterates equally often everywhere."""
     fn = ft.partial(run, domain, dict(options(domain, name), adjoint=adjoint))
     (one, numbers), (many, theirs) = fn(start(), RATE), domain.run(fn, start(), RATE)
     assert int(theirs[0]) == 0 and [float(x) for x in numbers] == [float(x) for x in theirs]

@@ -67,7 +67,7 @@ def test_members_of_unequal_lengths(segments):
 
 @pytest.mark.parametrize("members", [1, 5])
 def test_saved_times(members):
-    """Some lie in stretches, and two in one step."""
+    """Some lie in different segments, and two in one step."""
     saveat = jnp.array([0.0, 0.31, 0.3101, 0.7, 1.0])
     expected, _ = jax.jit(jax.vmap(gradient(ALL, saveat)))(*inputs(members))
     found, _ = jax.jit(jax.vmap(gradient(16, saveat)))(*inputs(members))

@@ -57,7 +57,7 @@ def test_lanes_wait_less():
     own = refill.stats.accepted + refill.stats.rejected
     assert np.all(refill.stats.executed >= own)
     assert float(refill.stats.lane_efficiency) > 2 * float(lockstep.stats.lane_efficiency)
-    # every turn of the loop executes a step on every lane, and every one of these is some member's
+    # every iteration of the loop executes a step on every lane, and every one of these is some member's
     assert int(jnp.sum(refill.stats.executed)) % 64 == 0
 
 

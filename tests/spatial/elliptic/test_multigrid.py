@@ -144,8 +144,8 @@ def test_galerkin_levels_are_products_of_their_transfers(shape, conditions):
         colour, colours = coarse.colours(tuple(range(coarse.ndim)))
         u, f = random(coarse.shape), random(coarse.shape, 1)
         swept = jax.jit(lambda u, f: coarse.relax(coarse.relaxation(), u, f, 1.2, 1, False))(u, f)  # noqa: B023
-        for turn in range(colours):
-            u = jnp.where(colour == turn, u + 1.2 * (f - coarse(u)) / coarse.diagonal(), u)
+        for now in range(colours):
+            u = jnp.where(colour == now, u + 1.2 * (f - coarse(u)) / coarse.diagonal(), u)
         assert jnp.allclose(swept, u, rtol=0, atol=1e-12 * float(jnp.max(jnp.abs(u))))
         fine = coarse
 
@@ -385,7 +385,7 @@ def test_bad_input_is_named():
         EllipticOperator(walls, (1.0, 1.0, 1.0))
     with pytest.raises(ValueError, match="along y, Extrapolate has no symmetric"):
         EllipticOperator(Boundaries(grid, {"x": Dirichlet(0.0), "y": Extrapolate()}))
-    with pytest.raises(ValueError, match="along x unknowns stand on a wall"):
+    with pytest.raises(ValueError, match="along x unknowns are on a wall"):
         EllipticOperator(Boundaries(grid, Neumann(0.0), at="node"))
     with pytest.raises(ValueError, match="along x, the weights `a` and `b` of Robin are functions"):
         EllipticOperator(Boundaries(grid, {"x": Robin(lambda t, args: t, 1.0), "y": Periodic()}))

@@ -29,7 +29,7 @@ class AbstractCoarsening(eqx.Module):
 
     @abc.abstractmethod
     def coarsen_axis(self, fine: AbstractCouplings, axis: int) -> tuple[AbstractCouplings, AbstractTransfer]:
-        """Returns the operator on half as many unknowns along an axis, rounded up, and the backward pass from them.
+        """Returns the operator on half as many unknowns along an axis, rounded up, and the interpolation from them.
 
         Args:
             fine: The operator of the finer level.

@@ -58,7 +58,8 @@ class Compact(AbstractCouplings):
     def relax(
         self, state: tuple[Array, Array], u: Array, f: Array, factor: RealScalarLike, sweeps: int, backwards: bool
     ) -> Array:
-        """Returns the field after all colours are updated in turn. Each is an array of its own, within a layer."""
+        """Returns the field after all colours are updated, one after the other."""
+        # Each colour is an array of its own inside of one layer: an update touches the cells of one colour alone.
         d, half = self.ndim, [(n + 1) // 2 for n in self.shape]
         right = _by_colour(f, d)
 
@@ -67,6 +68,8 @@ class Compact(AbstractCouplings):
             odd = [(colour >> axis) & 1 for axis in range(d)]
 
             def seen(offset: Offset) -> Array:
+                # The neighbour's index along each axis, counted from twice this cell's place within its colour: its
+                # last bit says which colour the neighbour has, the others how far it lies from this place.
                 places = [first + step for first, step in zip(odd, offset)]
                 other = sum((place & 1) << axis for axis, place in enumerate(places))
                 start = [other, *(1 + (place >> 1) for place in places)]
@@ -78,8 +81,8 @@ class Compact(AbstractCouplings):
             return self._closed(jax.lax.dynamic_update_slice(classes, new[None], [colour] + [jnp.int32(1)] * d)), None
 
         classes = jnp.pad(_by_colour(u, d), [(0, 0)] + [(1, 1)] * d)
-        iterations = order_of_colours(2**d, sweeps, backwards)
-        classes, _ = scan(update, self._closed(classes), iterations, like=(self, state, f))
+        order = order_of_colours(2**d, sweeps, backwards)
+        classes, _ = scan(update, self._closed(classes), order, like=(self, state, f))
         return _from_colours(jax.lax.slice(classes, [0] + [1] * d, [2**d, *(m + 1 for m in half)]), self.shape)
 
     def _closed(self, classes: Array) -> Array:
@@ -122,5 +125,5 @@ def _from_colours(x: Array, shape: tuple[int, ...]) -> Array:
     """The inverse of `_by_colour`, for fields."""
     d, half = len(shape), x.shape[1:]
     apart = x.reshape([2] * d + list(half))
-    collective = apart.transpose([axis for k in range(d) for axis in (d + k, d - 1 - k)])
-    return jax.lax.slice(collective.reshape([2 * m for m in half]), [0] * d, shape)
+    joined = apart.transpose([axis for k in range(d) for axis in (d + k, d - 1 - k)])
+    return jax.lax.slice(joined.reshape([2 * m for m in half]), [0] * d, shape)

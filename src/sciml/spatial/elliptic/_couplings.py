@@ -106,6 +106,7 @@ def padded(u: Array, periodic: tuple[bool, ...]) -> Array:
     """Returns a field inside of one layer of what lies beyond its ends."""
     for axis, closed in enumerate(periodic):
         u = jnp.concatenate([behind(u, axis, closed), u, ahead(u, axis, closed)], axis)
+    # or XLA fuses the padding into every read of a neighbour and computes it again there
     return jax.lax.optimization_barrier(u)
 
 
@@ -121,9 +122,10 @@ def parities(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[Array]:
 
 
 def order_of_colours(colours: int, sweeps: int, backwards: bool) -> Array:
-    """Returns the colours by turns; computed, for `shard_map` refuses constants in a solve that is differentiated."""
-    iterations = jax.lax.iota(jnp.int32, colours * sweeps) % colours
-    return colours - 1 - iterations if backwards else iterations
+    """Returns the colour that each iteration of some sweeps updates."""
+    # computed, for `shard_map` refuses constants in a solve that is differentiated
+    order = jax.lax.iota(jnp.int32, colours * sweeps) % colours
+    return colours - 1 - order if backwards else order
 
 
 def inverse(diagonal: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The ways through the levels of a multigrid hierarchy."""
+"""Cycles: the orders in which the levels of a multigrid hierarchy are visited."""
 
 import abc
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from ._faces import Faces
 from ._smoothers import AbstractSmoother, RedBlack
 
 DIRECT = 64
-"""As many unknowns are solved for directly, by the inverse of their matrix."""
+"""The largest number of unknowns that are solved for directly, by the inverse of their matrix."""
 
 
 class Level(eqx.Module):
-    """One level and its way to the next.
+    """One level and its transfers to the next.
 
     Attributes:
         operator: The operator.
@@ -78,6 +78,7 @@ def build(
         operator = coarse
     matrix = operator.matrix()
     if singular:
+        # The constants get an eigenvalue of their own, which changes nothing for right-hand sides without a mean.
         matrix = matrix + jnp.max(jnp.abs(matrix)) / matrix.shape[0]
     return Hierarchy(tuple(levels), operator, jnp.linalg.inv(matrix))
 
@@ -114,6 +115,7 @@ class AbstractCycle(eqx.Module):
         u = self.smoother.smooth(level.operator, level.smoother, jnp.zeros_like(f), f, self.pre, False)
         residual = restrict(f - level.operator(u), level.transfers)
         u = u + prolong(self.below(levels[1:], hierarchy, residual), level.transfers)
+        # in the opposite order, the transpose of the sweeps on the way down: with as many, the cycle is symmetric
         return self.smoother.smooth(level.operator, level.smoother, u, f, self.post, True)
 
     def __call__(self, hierarchy: Hierarchy, f: Array) -> Array:
@@ -158,7 +160,7 @@ class VCycle(AbstractCycle):
 class WCycle(AbstractCycle):
     """Every level visits the next one twice: slower than `VCycle`, and nearer to a solution on the coarse levels.
 
-    It is worth its price where `VCycle` converges slowly. The program is no longer: the two visits are iterations of a loop.
+    It pays where `VCycle` converges slowly. The program is not longer, since the two visits are iterations of a loop.
 
     Attributes:
         smoother: The smoother.
@@ -182,7 +184,7 @@ class WCycle(AbstractCycle):
 
     def below(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
         """Returns the result of the same cycle, twice."""
-        if not levels:
+        if not levels:  # the coarsest system is solved exactly
             return self.descend(levels, hierarchy, f)
 
         def iterate(u: Array, _: None) -> tuple[Array, None]:
@@ -194,7 +196,7 @@ class WCycle(AbstractCycle):
 class FCycle(AbstractCycle):
     """Full multigrid as a cycle: every level visits the next one by an F-cycle, and then by a V-cycle.
 
-    Its price lies between those of `VCycle` and `WCycle`.
+    Its cost lies between those of `VCycle` and `WCycle`.
 
     Attributes:
         smoother: The smoother.
@@ -219,7 +221,7 @@ class FCycle(AbstractCycle):
     def below(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
         """Returns the result of the same cycle, improved by a V-cycle."""
         u = self.descend(levels, hierarchy, f)
-        if not levels:
+        if not levels:  # the coarsest system is solved exactly
             return u
         return _again(VCycle(self.smoother, self.pre, self.post), levels, hierarchy, f, u)
 

@@ -1,4 +1,4 @@
-"""A symmetric operator between neighbours on a box: what couples two unknowns stands on the face between them."""
+"""A symmetric operator between neighbours on a box: what couples two unknowns is on the face between them."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -64,12 +64,13 @@ class Faces(AbstractCouplings):
         return inverse(self.diagonal())
 
     def relax(self, state: Array, u: Array, f: Array, factor: RealScalarLike, sweeps: int, backwards: bool) -> Array:
-        """Returns the field after red and black are updated in turn."""
+        """Returns the field after red and black are updated, one after the other."""
         colour, colours = self.colours(tuple(range(self.ndim)))
 
-        def update(u: Array, iteration: Array) -> tuple[Array, None]:
+        def update(u: Array, now: Array) -> tuple[Array, None]:
+            # all cells are computed, and those of one colour kept
             new = relaxed(u, (f + self.neighbours(u)) * state, factor)
-            return jnp.where(colour == iteration, new, u), None
+            return jnp.where(colour == now, new, u), None
 
         return scan(update, u, order_of_colours(colours, sweeps, backwards), like=(self, state, f))[0]
 

@@ -39,12 +39,13 @@ def factorise(operator: AbstractCouplings, axis: int) -> LineFactors:
     closed = operator.periodic[axis]
     corner = lower[:1]
     lower = lower.at[0].set(0.0)
-    if closed:
+    if closed:  # T = A + w e e^T, see above: its diagonal grows at both ends, and its corners are zero
         diagonal = diagonal.at[0].add(corner[0]).at[-1].add(corner[0])
 
     def eliminate(ratio: Array, row: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
         d, low, up = row
         pivot = d - low * ratio
+        # a row without couplings, as between cells that conduct nothing, has the solution zero
         pivot = jnp.where(pivot == 0, 0.0, 1 / jnp.where(pivot == 0, 1.0, pivot))
         return up * pivot, (up * pivot, pivot)
 

@@ -112,6 +112,7 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         if coarsening is None:
             coarsening = Resistors() if faces.uniform else Galerkin()
         hierarchy = build(faces, spacing, coarsening, self.cycle.smoother, elliptic.singular)
+        # The derivative of a solution is that of the equation, whatever the levels that found it.
         return MultigridState(jax.lax.stop_gradient(hierarchy), elliptic.singular)
 
     def compute(
@@ -125,7 +126,7 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
             options: `y0`, where to start from.
         """
         y0 = options.get("y0", jnp.zeros_like(vector))
-        if jnp.iscomplexobj(vector):
+        if jnp.iscomplexobj(vector):  # the operator is real
             parts = jnp.stack([vector.real, vector.imag]), jnp.stack([y0.real, y0.imag])
             (real, imaginary), converged, steps = jax.vmap(lambda f, u: self._solve(state, f, u))(*parts)
             u, converged, steps = jax.lax.complex(real, imaginary), jnp.all(converged), jnp.max(steps)

@@ -43,8 +43,8 @@ class EllipticOperator(lx.AbstractLinearOperator):
     Args:
         boundary: `Boundaries`, with unknowns at centres, or at nodes that do not lie on a wall.
         k: The coefficient inside.
-        c: The coefficient of $u$. Where no side gives a value write None, not a zero: under `jax.jit` nobody can
-            see that a number is zero, and that the constants are the kernel.
+        c: The coefficient of $u$. Where no side gives a value write None, not a zero: under `jax.jit` it is not
+            known that a number is zero, and that the constants are the kernel.
         dtype: The floating type; None for that of `k`, or the default where `k` is a number.
         mean: `harmonic_mean`, or `arithmetic_mean` for the operator of `VariableLaplacian`.
 
@@ -104,6 +104,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
         for axis, h in enumerate(boundary.grid.spacing):
             low, inner, high = self._between(axis)
             if not boundary.periodic[axis]:
+                # the ghost cell is a multiple of the first one, so the flux is that to a zero with another coupling
                 low = low * (1 - self._side(ghosts, axis, 0))
                 high = high * (1 - self._side(ghosts, axis, 1))
                 inner, low, high = _same_shape(axis, inner, low, high)
@@ -137,7 +138,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
     def _between(self, axis: int) -> tuple[Array, Array, Array]:
         """The coefficient at the faces across an axis: the first, those inside, the last."""
         k, n = self._coefficient(axis), self.boundary.shape[axis]
-        if k.shape[axis] == 1:
+        if k.shape[axis] == 1:  # the coefficient does not change along the axis
             return k, jnp.broadcast_to(k, tuple(n - 1 if a == axis else m for a, m in enumerate(k.shape))), k
         if self.mean is harmonic_mean:
             first, last = cut(k, axis, 0, 1), cut(k, axis, n - 1, n)
@@ -198,6 +199,7 @@ def _same_shape(axis: int, *parts: Array) -> list[Array]:
 
 def _harmonic(a: Array, b: Array) -> Array:
     total = a + b
+    # the inner `where` keeps 0 / 0 out of the derivative, which would be NaN in spite of the outer one
     return jnp.where(total == 0, 0.0, 2 * a * b / jnp.where(total == 0, 1.0, total))
 
 
@@ -221,7 +223,7 @@ def _check_boundary(boundary: Boundaries) -> None:
                 )
             if offset == 0 and not isinstance(side, Periodic):
                 raise ValueError(
-                    f"along {name} unknowns stand on a wall, where the operator is not symmetric: put the unknowns at "
+                    f"along {name} unknowns are on a wall, where the operator is not symmetric: put the unknowns at "
                     "centres, or use `Poisson` and `Helmholtz`."
                 )
 

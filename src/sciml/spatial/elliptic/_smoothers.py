@@ -63,13 +63,13 @@ class RedBlack(AbstractSmoother):
     relaxation: RealScalarLike = 1.0
 
     def prepare(self, operator: AbstractCouplings) -> Any:
-        """Returns the reciprocal of the diagonal, ordered as the operator likes it."""
+        """Returns the reciprocal of the diagonal, in the order that the operator's `relax` takes."""
         return operator.relaxation()
 
     def smooth(
         self, operator: AbstractCouplings, state: Any, u: Array, f: Array, sweeps: int, backwards: bool
     ) -> Array:
-        """Returns the field after the colours are updated in turn, or in the opposite order."""
+        """Returns the field after the colours are updated one after the other, or in the opposite order."""
         return operator.relax(state, u, f, self.relaxation, sweeps, backwards)
 
 
@@ -131,12 +131,12 @@ class ChebyshevSmoother(AbstractSmoother):
 
 
 class Lines(AbstractSmoother):
-    """Gauss-Seidel on whole lines, every second one at once, along each axis in turn.
+    """Gauss-Seidel on whole lines, every second one at once, along one axis after the other.
 
     It smooths where the coefficients along different axes are of different size. The lines are tridiagonal systems.
 
     Attributes:
-        axes: The axes along which the lines run, in the order of their turns; None for all.
+        axes: The axes along which the lines run, in this order; None for all.
 
     Example:
         ```python
@@ -170,16 +170,17 @@ class Lines(AbstractSmoother):
         backwards: bool,
     ) -> Array:
         """Returns the field after the lines along every axis are solved, every second one at once."""
-        iterations = list(zip(self._axes(operator), state))
+        directions = list(zip(self._axes(operator), state))
 
         def sweep(u: Array, _: None) -> tuple[Array, None]:
-            for axis, factors in reversed(iterations) if backwards else iterations:
+            for axis, factors in reversed(directions) if backwards else directions:
+                # every second line across the axis, so that neighbouring lines are never updated at once
                 others = tuple(a for a in range(operator.ndim) if a != axis)
                 colour, colours = operator.colours(others)
 
-                def update(u: Array, iteration: Array) -> tuple[Array, None]:
+                def update(u: Array, now: Array) -> tuple[Array, None]:
                     new = solve_lines(factors, axis, f + operator.neighbours(u, axis))
-                    return jnp.where(colour == iteration, new, u), None
+                    return jnp.where(colour == now, new, u), None
 
                 u, _ = scan(update, u, order_of_colours(colours, 1, backwards), like=(operator, state, f))
             return u, None

@@ -78,6 +78,7 @@ class FastTransform(lx.AbstractLinearSolver[EllipticOperator]):
 def divide(axes: list, f: Array, values: Array) -> Array:
     """Returns the field whose coefficients are those of `f` over eigenvalues, and zero where these are zero."""
     coefficients = to_coefficients(axes, f)
+    # the inner `where` keeps 1 / 0 out of the derivative by the coefficients
     inverse = jnp.where(values == 0, 0.0, 1 / jnp.where(values == 0, 1.0, values)).astype(coefficients.dtype)
     inverse = inverse.reshape((1,) * (f.ndim - len(axes)) + inverse.shape)
     return from_coefficients(axes, coefficients * inverse, f)

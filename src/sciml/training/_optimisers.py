@@ -10,7 +10,7 @@ import optimistix
 from jaxtyping import Array, Bool, Float, Int
 
 from .._status import Status
-from ._problem import Problem
+from ._problem import LeastSquaresProblem
 
 if TYPE_CHECKING:  # type checkers do not know the abstract kind
     from typing import ClassVar as AbstractClassVar
@@ -18,15 +18,15 @@ else:
     from equinox import AbstractClassVar
 
 
-class Taken(NamedTuple):
-    """What one step did.
+class StepResult(NamedTuple):
+    """What one step of an optimiser did.
 
     Attributes:
         z: Where it ended.
-        state: The method's next state.
+        state: The optimiser's next state.
         loss: The loss where it began.
-        jacobian: The Jacobian of the residuals where it began, from methods that compute it.
-        done: Whether the method has met its tolerance.
+        jacobian: The Jacobian of the residuals where it began, from optimisers that compute it.
+        done: Whether the optimiser has met its tolerance.
         code: A code of `Status`.
     """
 
@@ -38,7 +38,7 @@ class Taken(NamedTuple):
     code: Int[Array, ""]
 
 
-class AbstractMethod(eqx.Module):
+class AbstractOptimiser(eqx.Module):
     """An optimiser as a pure step; its state holds arrays only."""
 
     unfinished_is_failure: AbstractClassVar[bool]
@@ -47,7 +47,7 @@ class AbstractMethod(eqx.Module):
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """What messages call the method."""
+        """What messages call the optimiser."""
 
     @property
     @abc.abstractmethod
@@ -55,22 +55,22 @@ class AbstractMethod(eqx.Module):
         """Whether `step` returns the Jacobian of the residuals."""
 
     @abc.abstractmethod
-    def init(self, problem: Problem, z: Float[Array, " p"], scale: Float[Array, " p"]) -> Any:
-        """Returns the state before the first step, for a method that works with `scale * z`."""
+    def init(self, problem: LeastSquaresProblem, z: Float[Array, " p"], scale: Float[Array, " p"]) -> Any:
+        """Returns the state before the first step, for an optimiser that works with `scale * z`."""
 
     @abc.abstractmethod
-    def step(self, problem: Problem, z: Float[Array, " p"], state: Any) -> Taken:
+    def step(self, problem: LeastSquaresProblem, z: Float[Array, " p"], state: Any) -> StepResult:
         """Takes one step from `z`."""
 
 
-class OptaxMethod(AbstractMethod):
-    """An `optax.GradientTransformation`, done when the gradient is small against the loss."""
+class OptaxOptimiser(AbstractOptimiser):
+    """An `optax.GradientTransformation`, done when the gradient is small compared to the loss."""
 
     transformation: Any
     rtol: float
     atol: float
 
-    # Running for a given number of steps is how such a method is used.
+    # A fixed number of steps is the usual way to run such an optimiser.
     unfinished_is_failure = False
     on_divergence = "It came to rest where the loss is larger than on the way. Lower the learning rate."
 
@@ -84,12 +84,12 @@ class OptaxMethod(AbstractMethod):
         """No: only the gradient of the loss is computed."""
         return False
 
-    def init(self, problem: Problem, z: Float[Array, " p"], scale: Float[Array, " p"]) -> Any:
+    def init(self, problem: LeastSquaresProblem, z: Float[Array, " p"], scale: Float[Array, " p"]) -> Any:
         """Returns the transformation's state; its learning rate is for `z` as it is."""
         del problem, scale
         return self.transformation.init(z)
 
-    def step(self, problem: Problem, z: Float[Array, " p"], state: Any) -> Taken:
+    def step(self, problem: LeastSquaresProblem, z: Float[Array, " p"], state: Any) -> StepResult:
         """Takes one step down the gradient."""
         import optax
 
@@ -104,18 +104,18 @@ class OptaxMethod(AbstractMethod):
         code = jnp.where(finite, jnp.int32(Status.successful), jnp.int32(Status.nonfinite))
         # At a minimum, where a line search has nothing to find, the update may be anything.
         moved: Any = optax.apply_updates(z, updates)
-        return Taken(jnp.where(done, z, moved), state, loss, None, done & finite, code)
+        return StepResult(jnp.where(done, z, moved), state, loss, None, done & finite, code)
 
 
-class OptimistixMethod(AbstractMethod):
-    """An optimistix least-squares solver or minimiser, done when the solver says so."""
+class OptimistixOptimiser(AbstractOptimiser):
+    """An optimistix least-squares solver or minimiser, done when the solver terminates."""
 
     solver: Any
 
     unfinished_is_failure = True
     on_divergence = (
         "Its step could not be computed: the Jacobian may hold NaN, or the problem be singular. Check the derivatives "
-        "of `residuals`, fix some leaves through `where`, or use another `method`."
+        "of `residuals`, fix some leaves through `where`, or use another `solver`."
     )
 
     @property
@@ -128,7 +128,7 @@ class OptimistixMethod(AbstractMethod):
         """Least-squares solvers do."""
         return isinstance(self.solver, optimistix.AbstractLeastSquaresSolver)
 
-    def _call(self, problem: Problem, scale: Float[Array, " p"]) -> tuple:
+    def _call(self, problem: LeastSquaresProblem, scale: Float[Array, " p"]) -> tuple:
         def squares(w, args):
             r, jac = problem.residual_and_jacobian(w / scale)
             return r, (0.5 * jnp.sum(r**2), jac)
@@ -140,17 +140,17 @@ class OptimistixMethod(AbstractMethod):
         # What optimistix makes by reverse mode is a plain matrix, here the one that is known already.
         return (squares, {"jac": "bwd"}) if self.gives_jacobian else (scalar, {})
 
-    def _init(self, problem: Problem, w: Float[Array, " p"], scale: Float[Array, " p"]) -> tuple:
+    def _init(self, problem: LeastSquaresProblem, w: Float[Array, " p"], scale: Float[Array, " p"]) -> tuple:
         fn, options = self._call(problem, scale)
         f_struct, aux_struct = jax.eval_shape(fn, w, None)
         state = self.solver.init(fn, w, None, options, f_struct, aux_struct, frozenset())
         return fn, options, eqx.partition(state, eqx.is_array)
 
-    def init(self, problem: Problem, z: Float[Array, " p"], scale: Float[Array, " p"]) -> Any:
+    def init(self, problem: LeastSquaresProblem, z: Float[Array, " p"], scale: Float[Array, " p"]) -> Any:
         """Returns the scale, and the arrays of the solver's state."""
         return scale, self._init(problem, scale * z, scale)[2][0]
 
-    def step(self, problem: Problem, z: Float[Array, " p"], state: Any) -> Taken:
+    def step(self, problem: LeastSquaresProblem, z: Float[Array, " p"], state: Any) -> StepResult:
         """Takes one step of the solver, which may be a rejected one."""
         scale, state = state
         w = scale * z
@@ -163,25 +163,25 @@ class OptimistixMethod(AbstractMethod):
         code = jnp.where(failed, jnp.int32(Status.diverged), jnp.int32(Status.successful))
         code = jnp.where(finite, code, jnp.int32(Status.nonfinite))
         state = (scale, eqx.filter(state, eqx.is_array))
-        return Taken(new_w / scale, state, loss, jac, done & ~failed & finite, code)
+        return StepResult(new_w / scale, state, loss, jac, done & ~failed & finite, code)
 
 
-def as_method(method: Any, rtol: float, atol: float) -> AbstractMethod:
-    """Returns the step of whatever the user gave as `method`.
+def as_optimiser(solver: Any, rtol: float, atol: float) -> AbstractOptimiser:
+    """Returns the optimiser behind whatever the user gave as `solver`.
 
     Raises:
         TypeError: If it is neither from optax nor from optimistix.
     """
     import optax  # takes a tenth of a second, which `import sciml` need not pay
 
-    if method is None:
-        method = optimistix.LevenbergMarquardt(rtol, atol)
-    if isinstance(method, optax.GradientTransformation):
-        return OptaxMethod(method, rtol, atol)
-    if isinstance(method, optimistix.AbstractLeastSquaresSolver | optimistix.AbstractMinimiser):
-        return OptimistixMethod(method)
+    if solver is None:
+        solver = optimistix.LevenbergMarquardt(rtol, atol)
+    if isinstance(solver, optax.GradientTransformation):
+        return OptaxOptimiser(solver, rtol, atol)
+    if isinstance(solver, optimistix.AbstractLeastSquaresSolver | optimistix.AbstractMinimiser):
+        return OptimistixOptimiser(solver)
     raise TypeError(
-        "`method` must be None (Levenberg-Marquardt), an optax optimiser such as `optax.adam(1e-2)`, or an optimistix "
+        "`solver` must be None (Levenberg-Marquardt), an optax optimiser such as `optax.adam(1e-2)`, or an optimistix "
         "least-squares solver or minimiser such as `optimistix.GaussNewton(rtol=1e-8, atol=1e-8)`, but got "
-        f"{method!r}."
+        f"{solver!r}."
     )
