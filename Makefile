@@ -28,10 +28,10 @@ else
 VENV ?= .venv-$(VERSION)
 endif
 PY := $(VENV)/bin/python
-RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all tables kernels compile-kernels bench bench-gpu dist docs serve lint format clean
+.PHONY: help demo test test-all durations tables kernels compile-kernels bench bench-gpu dist docs serve lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -61,14 +61,23 @@ demo: $(VENV)/.installed-plot ## fit a model to measured data, run its uncertain
 OLDER = --xla_cpu_use_fusion_emitters=false
 COMPILE_SOON = JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(if $(shell XLA_FLAGS=$(OLDER) $(PY) -c "import jax; print(jax.devices())" 2>/dev/null),XLA_FLAGS="$$XLA_FLAGS $(OLDER)")
 
-test: $(VENV)/.installed-test ## the tests, with x64 on and then off
+# What the precision changes most: models, solvers, and every example in the documentation.
+FLOAT32 = tests/models tests/solvers tests/_jax/test_loops.py $(wildcard tests/test_*.py)
+
+test: $(VENV)/.installed-test ## the quick tests, with x64 on, and those of models, solvers and examples with x64 off
 	$(COMPILE_SOON) $(RUN_PYTEST) -m "not slow"
-	SCIML_X64=0 $(RUN_PYTEST) -m "not slow and not wide"
+	SCIML_X64=0 $(RUN_PYTEST) -m "not slow" $(FLOAT32)
 
 test-all: $(VENV)/.installed-test ## every test with x64 on, and all but the slow ones with x64 off
 	$(COMPILE_SOON) $(RUN_PYTEST) -m "not slow"
 	$(COMPILE_SOON) SCIML_CHECK_TYPES=0 $(RUN_PYTEST) -m slow
-	$(COMPILE_SOON) SCIML_X64=0 $(RUN_PYTEST) -m "not slow"
+	$(COMPILE_SOON) SCIML_X64=0 $(RUN_PYTEST) -m "not slow or float32"
+
+# Compiled programs of earlier runs would make tests look quick.
+durations: $(VENV)/.installed-test ## every test, measured: writes tests/durations.json, which says what `make test` leaves out
+	rm -rf .cache/jax
+	$(COMPILE_SOON) $(RUN_PYTEST) --measure
+	SCIML_X64=0 $(RUN_PYTEST) --measure -m float32
 
 tables: $(VENV)/.installed-test ## compute the tables of adjoints and of sharding in the documentation anew
 	$(COMPILE_SOON) $(PY) -m tests.adjoint_table

@@ -1,9 +1,14 @@
 """JAX as the tests want it: strict, eight CPU devices, one compilation cache for all workers, annotations checked."""
 
+import collections
+import ctypes
 import gc
+import json
+import math
 import os
 import pathlib
 import resource
+import sys
 import zlib
 
 # A collective that some device never reaches would hang; XLA ends the process instead.
@@ -25,6 +30,7 @@ import pytest
 # What tracing makes is seldom garbage: looking for it as often as Python does takes a fifth of the time of the tests.
 gc.set_threshold(50_000, 20, 50)
 
+STATM = pathlib.Path("/proc/self/statm")
 X64 = os.environ.get("SCIML_X64", "1") != "0"
 SPARING = os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS", "") not in ("", "0")
 CHECK_TYPES = X64 and os.environ.get("SCIML_CHECK_TYPES", "1") != "0"
@@ -61,24 +67,48 @@ def pytest_report_header() -> str:
     return f"jax {jax.__version__}, x64 {'on' if X64 else 'off'}, annotations {'' if CHECK_TYPES else 'not '}checked"
 
 
-SLOW = {line for line in (ROOT / "tests" / "slow.txt").read_text().splitlines() if not line.startswith("#")}
+# `make test` runs of the cases of each test the quickest, up to so many seconds of the processor together.
+SLOW = 4.0
 
-# What the quick suite sees in float64 alone, since little of it depends on the precision: marked `wide` here.
-WIDE = ("inspect", "kernels", "parallel", "plot", "runs", "spatial", "training", "verify")
+# What tests took when they were last measured, in seconds by node id; `make durations` writes those of 0.2 and more.
+# None is a test that is known to be slow and was not measured yet. What is not here is quick, or new: it runs.
+DURATIONS_FILE = ROOT / "tests" / "durations.json"
+DURATIONS: dict[str, float | None] = json.loads(DURATIONS_FILE.read_text())
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked slow
+def test_of(nodeid: str) -> str:
+    """The test that this is a case of; each example of the documentation is a test of its own."""
+    return nodeid if nodeid.startswith("tests/test_docs.py") else nodeid.partition("[")[0]
+
+
+def slow_cases(durations: dict[str, float | None]) -> set[str]:
+    """What `make test` leaves out."""
+    cases = collections.defaultdict(list)
+    for nodeid, seconds in durations.items():
+        cases[test_of(nodeid)].append((math.inf if seconds is None else seconds, nodeid))
+    slow = set()
+    for those_of_one in cases.values():
+        total = 0.0
+        for seconds, nodeid in sorted(those_of_one):
+            total += seconds
+            if total > SLOW:
+                slow.add(nodeid)
+    return slow
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--measure", action="store_true", help=f"write what each test takes to {DURATIONS_FILE.name}")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is too slow for the quick suite; skip what is marked `x64` on the float32 leg."""
-    skip = pytest.mark.skip(reason="needs float64, and SCIML_X64=0")
+    """Marks what is slow, and skips what is marked as the other leg's."""
+    slow = slow_cases(DURATIONS)
     for item in items:
-        place = item.path.relative_to(ROOT / "tests").parts[0] if item.path.is_relative_to(ROOT / "tests") else ""
-        if item.nodeid in SLOW or item.nodeid.partition("::")[0] in SLOW:
+        if item.nodeid in slow:
             item.add_marker(pytest.mark.slow)
-        if place in WIDE:
-            item.add_marker(pytest.mark.wide)
-        if not X64 and item.get_closest_marker("x64"):
-            item.add_marker(skip)
+        if item.get_closest_marker("float32" if X64 else "x64"):
+            item.add_marker(pytest.mark.skip(reason=f"not for SCIML_X64={int(X64)}"))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -94,16 +124,80 @@ def pytest_runtest_call(item: pytest.Item):
         jax.config.update("jax_disable_most_optimizations", True)
 
 
-_grown = 0.0
+LIMIT = 1.5  # GB; the largest tests add half a GB
+_known_peak = 0.0
 
 
-def pytest_runtest_teardown() -> None:
-    """Forgets what JAX compiled each time that a worker has grown by 2 GB."""
-    global _grown
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # of kilobytes
-    if peak > _grown + 2:
-        _grown = peak
-        jax.clear_caches()
+def peak() -> float:
+    """The most memory that this process ever held, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
+
+
+def memory() -> float:
+    """What this process holds now, in GB; where the system does not say, how far the peak has risen since `forget`."""
+    try:
+        return int(STATM.read_text().split()[1]) * resource.getpagesize() / 2**30
+    except FileNotFoundError:
+        return peak() - _known_peak
+
+
+def forget() -> None:
+    """Drops what JAX compiled, and gives back its memory, half of which glibc would keep for later."""
+    global _known_peak
+    _known_peak = peak()
+    jax.clear_caches()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def processor_seconds() -> float:
+    """What this process and those that it started took until now; a busy machine adds little to it."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+STARTED = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[STARTED] = processor_seconds()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item):
+    """Notes what the test took, and forgets what JAX compiled where that has become much."""
+    try:
+        return (yield)
+    finally:
+        if STARTED in item.stash:
+            item.user_properties.append(("seconds", processor_seconds() - item.stash[STARTED]))
+        if memory() > LIMIT:
+            forget()
+
+
+MEASURED: dict[str, float] = {}  # filled where the reports come together: with xdist, not in the workers
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "teardown":
+        MEASURED.update((report.nodeid, seconds) for name, seconds in report.user_properties if name == "seconds")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Writes the measurements of this run, if asked for, beside those of tests that it left out."""
+    if session.config.getoption("measure") and MEASURED and not hasattr(session.config, "workerinput"):
+        found = {name: seconds for name, seconds in (DURATIONS | MEASURED).items() if exists(name)}
+        kept = {name: found[name] and round(found[name], 1) for name in sorted(found)}
+        kept = {name: seconds for name, seconds in kept.items() if seconds is None or seconds >= 0.2}
+        DURATIONS_FILE.write_text(json.dumps(kept, indent=0) + "\n")
+
+
+def exists(nodeid: str) -> bool:
+    """Whether a file has a test of this name, be its parameters as they may."""
+    path, _, name = nodeid.partition("::")
+    function = name.partition("[")[0].rpartition("::")[2]
+    return (ROOT / path).is_file() and f"def {function}(" in (ROOT / path).read_text()
 
 
 @pytest.fixture

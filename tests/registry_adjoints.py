@@ -44,21 +44,10 @@ ADJOINTS = (
     Case("gauss_little_memory", sciml.adjoints.Gauss(memory=1), KINDS, (), error=3e-7),
 )
 
-_QUICK = (("backsolve", "scan"), ("gauss", "scan"), ("reversible", "scan"))
-
-
-def _is_slow(case: Case, kind: str) -> bool:
-    if case.error:
-        return (case.name, kind) not in _QUICK
-    ends = ("scan", "adaptive_saves")
-    if case.name in ("one_level", "segments", "little_memory"):
-        return True
-    return case.name in ("checkpointed", "forward") and kind not in ends
-
 
 def _pairs(mode: str, wanted: bool = True):
     return [
-        pytest.param(case, kind, id=f"{case.name}-{kind}", marks=[pytest.mark.slow] if _is_slow(case, kind) else [])
+        pytest.param(case, kind, id=f"{case.name}-{kind}")
         for case in ADJOINTS
         for kind in case.runs
         if (kind in getattr(case, mode)) == wanted
@@ -66,7 +55,7 @@ def _pairs(mode: str, wanted: bool = True):
 
 
 each_reverse = pytest.mark.parametrize("case, kind", _pairs("reverse"))
-"""Every pair of adjoint and loop that has reverse mode; slow where adjoints differ by memory, or between two loops."""
+"""Every pair of adjoint and loop that has reverse mode."""
 
 each_reverse_with_saves = pytest.mark.parametrize(
     "case, kind",
@@ -75,9 +64,7 @@ each_reverse_with_saves = pytest.mark.parametrize(
 """These, but for one adjoint without the loops that have less in them: what is slow runs those that have most."""
 
 each_forward = pytest.mark.parametrize("case, kind", _pairs("forward"))
-each_not_forward = pytest.mark.parametrize(
-    "case, kind", [pytest.param(*p.values, id=p.id) for p in _pairs("forward", False)]
-)
+each_not_forward = pytest.mark.parametrize("case, kind", _pairs("forward", False))
 each_not_reverse = pytest.mark.parametrize("case, kind", _pairs("reverse", False))
 each_not_run = pytest.mark.parametrize(
     "case, kind",

@@ -100,7 +100,7 @@ _MATRIX = np.array([[1.0, 0.2, 0.0], [0.0, 1.0, -0.3], [0.1, 0.0, 1.0]])
 class Case(NamedTuple):
     """A solver, what it is tried on, its order, and whether it has an error estimate.
 
-    One of each family of methods, which differ in their coefficients alone, leads: what is dear and the same code for
+    One of each family of methods, which differ in their coefficients alone, leads: what is slow and the same code for
     all is tried on this one in more of the ways that a solve is run, and on the others in the way that has most in it.
     """
 
@@ -151,7 +151,7 @@ CASES = (
     Case(solvers.ARK324, Rotation, _five, 3, True, (32, 64, 128)),
     Case(solvers.VelocityVerlet, Pair, _swinging, 2, False, leads=True),
     Case(solvers.Yoshida4, Pair, _swinging, 4, False),
-    # A gradient takes as many turns for each step as there may be stages.
+    # A gradient takes as many iterations for each step as there may be stages.
     Case(
         ft.partial(solvers.RKC2, max_stages=20), Diffusion, _four, 2, True, (64, 128, 256), leads=True, structure=False
     ),
@@ -159,19 +159,11 @@ CASES = (
 )
 
 
-def _each(cases, quick=lambda case: False):
-    return pytest.mark.parametrize(
-        "case", [pytest.param(c, id=c.name, marks=[] if quick(c) else [pytest.mark.slow]) for c in cases]
-    )
+def _each(cases):
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
 
 
-each_case = _each(CASES, lambda case: case.leads and case.structure)
-"""Every method, quick for those that lead and are cheap."""
-
-each_case_slow = _each(CASES)
-"""Every method, for dear tests."""
-
+each_case = _each(CASES)
 each_adaptive_case = _each([c for c in CASES if c.adaptive])
-
-each_with_structure = _each([c for c in CASES if c.structure], lambda case: True)
-"""Every method that refuses models without the structure it needs, for cheap tests."""
+each_with_structure = _each([c for c in CASES if c.structure])
+"""Every method that refuses models without the structure it needs."""

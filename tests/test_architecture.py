@@ -362,15 +362,6 @@ def test_dir_lists_the_public_names():
         sciml.modles
 
 
-@pytest.mark.x64
-def test_slow_tests_exist():
-    for line in (ROOT / "tests" / "slow.txt").read_text().splitlines():
-        if not line.startswith("#"):
-            path, _, name = line.partition("::")
-            text = (ROOT / path).read_text()
-            assert not name or f"def {name.partition('[')[0]}(" in text, line
-
-
 def test_the_text_stands_on_its_own():
     """No path of somebody's machine, no ticket number: a reader has only this repository."""
     pattern = re.compile(r"(?<![\w.])/(?:work|root|home|Users)/|\bissue #?\d|\bprototypes?\b", re.IGNORECASE)

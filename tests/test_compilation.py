@@ -45,7 +45,6 @@ PROGRAM = textwrap.dedent("""
 """)
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_a_second_process_compiles_nothing_anew(tmp_path):
     def start():
@@ -73,11 +72,11 @@ def exported(fn, *args):
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param("one", marks=pytest.mark.slow),
+        "one",
         "fixed",
-        pytest.param("many", marks=pytest.mark.slow),
-        pytest.param("gradient", marks=pytest.mark.slow),
-        pytest.param("stiff", marks=pytest.mark.slow),
+        "many",
+        "gradient",
+        "stiff",
     ],
 )
 def test_a_solve_can_be_exported(kind):

@@ -1,5 +1,6 @@
 """Every Python block in the README, in `docs/` and in the docstrings runs, and every public name is in `docs/api`."""
 
+import ast
 import inspect
 import pathlib
 import re
@@ -8,26 +9,10 @@ import pytest
 from sybil.document import Document, PythonDocStringDocument
 from sybil.parsers.markdown import PythonCodeBlockParser
 
-from tests.conftest import X64
 from tests.test_architecture import public_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARSER = PythonCodeBlockParser()
-
-
-DEAR = tuple(
-    f"docs/guides/{name}.md"
-    for name in (
-        "adjoints",
-        "elliptic",
-        "ensembles",
-        "fitting",
-        "long_runs",
-        "models",
-        "pde_gallery",
-        "sweeps_and_scale",
-    )
-)
 
 
 def documents():
@@ -36,9 +21,19 @@ def documents():
         yield Document(path.read_text(), str(path)), path.relative_to(ROOT).as_posix()
     for path in sorted((ROOT / "src").rglob("*.py")):
         source = path.read_text()
+        names = dict(names_by_line(ast.parse(source), ""))
         for start, _, text in PythonDocStringDocument.extract_docstrings(source):
-            line = source.count("\n", 0, start) + 1
-            yield Document(text, str(path)), f"{path.relative_to(ROOT / 'src').as_posix()}:{line}"
+            name = names[source.count("\n", 0, start) + 1]
+            yield Document(text, str(path)), path.relative_to(ROOT / "src").as_posix() + name
+
+
+def names_by_line(node: ast.AST, name: str):
+    """Where docstrings start, and whose they are: `:Class.method`, or nothing for that of the module."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
+        yield node.body[0].lineno, name
+    for child in ast.iter_child_nodes(node):
+        own = getattr(child, "name", "") if isinstance(child, ast.stmt) else ""
+        yield from names_by_line(child, name + (("." if name else ":") + own if own else ""))
 
 
 def with_blocks():
@@ -46,10 +41,10 @@ def with_blocks():
         for region in PARSER(document):
             document.add(region)
         if document.regions:
-            yield pytest.param(document, id=name, marks=[pytest.mark.wide] if name in DEAR else [])
+            yield pytest.param(document, id=name)
 
 
-@pytest.mark.skipif(X64, reason="runs on the float32 leg, as JAX starts")
+@pytest.mark.float32  # as JAX starts
 @pytest.mark.parametrize("document", list(with_blocks()))
 def test_block_runs(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

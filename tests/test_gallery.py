@@ -13,7 +13,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 NAMES = ("cahn_hilliard", "klein_gordon")
 
 
-@pytest.mark.slow
 def test_pictures_are_drawn(tmp_path):
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(ROOT / "docs/guides/pde_gallery.py"), "--out", str(tmp_path), *NAMES]

@@ -6,8 +6,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -24,7 +22,6 @@ def run(name: str, folder: pathlib.Path) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
 def test_ten_thousand_members(tmp_path):
     printed = run("ten_thousand_members", tmp_path)
     assert re.search(r"^  10000 members .* us a member$", printed, re.MULTILINE)
@@ -32,7 +29,6 @@ def test_ten_thousand_members(tmp_path):
     assert refill > 2 * lockstep
 
 
-@pytest.mark.slow
 def test_gradient_memory(tmp_path):
     printed = run("gradient_memory", tmp_path)
     rows = dict(re.findall(r"^(\S+?)\(.*? ([\d.]+) MiB .* differs", printed, re.MULTILINE))  # of each adjoint the last
@@ -42,7 +38,6 @@ def test_gradient_memory(tmp_path):
     assert len(errors) == 7 and max(errors) < 1e-2
 
 
-@pytest.mark.slow
 def test_killed_and_resumed(tmp_path):
     printed = run("killed_and_resumed", tmp_path)
     frames, total = map(int, re.search(r"holds (\d+) of (\d+) frames", printed).groups())
@@ -50,7 +45,6 @@ def test_killed_and_resumed(tmp_path):
     assert "the same bits as the run that was not killed: True" in printed
 
 
-@pytest.mark.slow
 def test_killed_sweep(tmp_path):
     printed = run("killed_sweep", tmp_path)
     killed = int(re.search(r"^killed after (\d+) of 9216 members$", printed, re.MULTILINE)[1])
@@ -61,7 +55,6 @@ def test_killed_sweep(tmp_path):
     assert "`function`" in printed
 
 
-@pytest.mark.slow
 def test_gray_scott_map(tmp_path):
     printed = run("gray_scott_map", tmp_path)
     limit, steps = re.search(r"longest stable step is ([\d.]+); (\d+) steps", printed).groups()
@@ -72,7 +65,6 @@ def test_gray_scott_map(tmp_path):
     assert 0 < patterns <= alive < total == 144
 
 
-@pytest.mark.slow
 def test_recovered_diffusivity(tmp_path):
     printed = run("recovered_diffusivity", tmp_path)
     assert 0.7 < float(re.search(r"misfit ([\d.]+) standard", printed)[1]) < 1.1
@@ -81,7 +73,6 @@ def test_recovered_diffusivity(tmp_path):
     assert int(re.search(r"(\d+)% of the cells", printed)[1]) > 85
 
 
-@pytest.mark.slow
 def test_wildfire(tmp_path):
     printed = run("wildfire", tmp_path)
     assert 20 < float(re.search(r"([\d.]+)% has burnt", printed)[1]) < 95
@@ -89,7 +80,6 @@ def test_wildfire(tmp_path):
     assert abs(foretold - found) < 0.3 * abs(found)
 
 
-@pytest.mark.slow
 def test_split_field(tmp_path):
     printed = run("split_field", tmp_path)
     assert "the fields have the same bits: True" in printed
@@ -100,7 +90,6 @@ def test_split_field(tmp_path):
     assert len(sums) == 3 and len(set(sums)) == 1
 
 
-@pytest.mark.slow
 def test_waveform_inversion(tmp_path):
     printed = run("waveform_inversion", tmp_path)
     assert (tmp_path / "waveform_inversion_shot.png").exists()
@@ -111,7 +100,6 @@ def test_waveform_inversion(tmp_path):
     assert float(re.search(r"mismatch fell to ([\d.]+)%", printed)[1]) < 5  # the rest is noise
 
 
-@pytest.mark.slow
 def test_turbulence(tmp_path):
     printed = run("turbulence", tmp_path)
     assert printed.startswith("ETDRK4, 1600 steps")
@@ -119,7 +107,6 @@ def test_turbulence(tmp_path):
     assert abs(lost - taken) < 0.02 * lost
 
 
-@pytest.mark.slow
 def test_own_stencil(tmp_path):
     printed = run("own_stencil", tmp_path)
     found = re.search(r"differs from XLA by (\S+) at most, after a change of (\S+)", printed)

@@ -12,8 +12,6 @@ import sciml
 from sciml import inspect, verify
 from sciml._jax import _checkpoint_levels
 
-pytestmark = pytest.mark.wide
-
 POLICIES = ({}, {"levels": 1}, {"levels": 3}, {"segments": 5}, {"memory": 4000}, {"levels": 8})
 each_policy = pytest.mark.parametrize(
     "policy", POLICIES, ids=["default", "one", "three", "segments", "memory", "eight"]
@@ -243,9 +241,7 @@ def test_memory_is_what_was_chosen(policy, kept):
 HOST = jax.memory.Space.Host
 
 
-@pytest.mark.parametrize(
-    "levels", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("levels", [1, 2, 3])
 def test_carries_kept_on_the_host_have_the_same_gradient(levels):
     """On a CPU nothing moves."""
     args = arguments(23)
@@ -254,7 +250,6 @@ def test_carries_kept_on_the_host_have_the_same_gradient(levels):
     jax.tree.map(ft.partial(np.testing.assert_allclose, rtol=1e-6), host, device)
 
 
-@pytest.mark.slow
 def test_transformations_of_a_scan_with_carries_on_the_host():
     """`vmap` of a gradient, and forward over reverse."""
     y, *others = arguments(23)

@@ -24,11 +24,11 @@ GRID = (jax.ShapeDtypeStruct((256, 256), jnp.float32),) * 2
 STATE = 2 * 256 * 256 * 4
 ARGS = jax.ShapeDtypeStruct((), jnp.float32)
 EULER = {"dt": 1.0, "solver": diffrax.Euler()}
-QUICK = (sciml.adjoints.Checkpointed, sciml.adjoints.Forward, sciml.adjoints.Reversible, sciml.adjoints.Backsolve)
+COMPARED = (sciml.adjoints.Checkpointed, sciml.adjoints.Forward, sciml.adjoints.Reversible, sciml.adjoints.Backsolve)
 
 
 @ft.cache
-def rows(steps, kinds=QUICK):
+def rows(steps, kinds=COMPARED):
     """The rows of a solve of the grid."""
     times = {"t0": 0.0, "t1": float(steps)}
     return inspect.adjoint_memory(reaction, GRID, args=ARGS, **times, **EULER, adjoints=kinds).rows
@@ -53,9 +53,9 @@ def planned(fn, y0, **options):
     "steps, levels",
     [
         (1_000, (2,)),
-        pytest.param(1_000, (1,), marks=pytest.mark.slow),
-        pytest.param(10_000, (2,), marks=pytest.mark.slow),
-        pytest.param(9_973, (3,), marks=pytest.mark.slow),
+        (1_000, (1,)),
+        (10_000, (2,)),
+        (9_973, (3,)),
     ],
 )
 def test_the_prediction_for_checkpoints_of_a_pde(steps, levels):
@@ -67,7 +67,6 @@ def test_the_prediction_for_checkpoints_of_a_pde(steps, levels):
         assert found[adjoint] > 20 * STATE
 
 
-@pytest.mark.slow
 def test_a_step_that_ends_early_and_direct():
     found = {row.adjoint: row.bytes for row in rows(60.5, (sciml.adjoints.Direct, sciml.adjoints.Checkpointed))}
     for adjoint in (sciml.adjoints.Direct(), sciml.adjoints.Checkpointed(levels=2)):
@@ -88,7 +87,6 @@ def test_direct_of_a_small_state(steps):
     assert row.bytes == pytest.approx(planned(swing, y0, adjoint=sciml.adjoints.Direct(), **options), rel=0.15)
 
 
-@pytest.mark.slow
 def test_the_record_of_a_loop_with_error_control():
     y0 = jax.ShapeDtypeStruct((40_000,), jnp.float32)
 
@@ -115,7 +113,6 @@ LOOPS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS)
 def test_the_prediction_for_adjoints_that_keep_no_states(loop):
     """Of a gradient by three parameters and five numbers of the start, which `Forward` takes too."""
@@ -143,19 +140,18 @@ def test_the_prediction_for_adjoints_that_keep_no_states(loop):
     [
         sciml.adjoints.Reversible(),
         sciml.adjoints.Backsolve(),
-        pytest.param(sciml.adjoints.Gauss(), marks=pytest.mark.slow),
-        pytest.param(sciml.adjoints.Interpolating(), marks=pytest.mark.slow),
+        sciml.adjoints.Gauss(),
+        sciml.adjoints.Interpolating(),
     ],
     ids=lambda adjoint: type(adjoint).__name__,
 )
 def test_the_prediction_of_a_pde_for_adjoints_that_keep_no_states(adjoint):
-    kinds = QUICK if type(adjoint) in QUICK else (type(adjoint),)
+    kinds = COMPARED if type(adjoint) in COMPARED else (type(adjoint),)
     found = {row.adjoint: row.bytes for row in rows(1_000, kinds)}
     expected = planned(reaction, GRID, t1=1_000.0, adjoint=adjoint, **EULER)
     assert abs(found[adjoint] - expected) < 0.15 * expected
 
 
-@pytest.mark.slow
 def test_members_take_their_multiple():
     y0 = jax.ShapeDtypeStruct((768,), jnp.float32)  # not so large that members run one after another
     one, many = (
@@ -170,7 +166,6 @@ def test_members_take_their_multiple():
             assert 4 < rows.bytes / row.bytes < 6.5  # besides the states there is what a step works with
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_the_prediction_for_members(levels):
     """Of states so large that a CPU runs members one after another: but the first, levels are kept of one at a time."""

@@ -19,7 +19,6 @@ from sciml.solvers.integrate import _ensemble_kernel
 
 from .running import solve
 
-slow = pytest.mark.slow
 COUNT = 150  # no block divides it
 
 
@@ -70,7 +69,7 @@ def lorenz_parameters(count=COUNT, dtype=jnp.float32):
     return jnp.stack(columns, -1)
 
 
-@pytest.mark.parametrize("target", ["gpu", pytest.param("tpu", marks=slow)])
+@pytest.mark.parametrize("target", ["gpu", "tpu"])
 @pytest.mark.x64
 def test_the_steps_are_those_of_xla(target):
     found, _ = check(f"interpret_{target}", saveat=jnp.array([0.0, 0.3, 1.0]), **WITHIN)
@@ -78,7 +77,7 @@ def test_the_steps_are_those_of_xla(target):
     assert np.all(found.t_reached == 1)
 
 
-@pytest.mark.parametrize("target", [pytest.param("gpu", marks=slow), "tpu"])
+@pytest.mark.parametrize("target", ["gpu", "tpu"])
 @pytest.mark.x64
 def test_fixed_steps_with_a_shorter_last_one(target):
     found, _ = check(f"interpret_{target}", dt=0.03, solver=diffrax.Heun())
@@ -87,7 +86,6 @@ def test_fixed_steps_with_a_shorter_last_one(target):
 
 @pytest.mark.parametrize("target, saves", [("gpu", None), ("tpu", 5)])
 @pytest.mark.optimised
-@pytest.mark.slow
 @pytest.mark.x64
 def test_tsit5(target, saves):
     how = dict(params=lorenz_parameters(300), saveat=None if saves is None else jnp.linspace(0.0, 1.0, saves), **LORENZ)
@@ -96,7 +94,6 @@ def test_tsit5(target, saves):
 
 
 @pytest.mark.parametrize("target, solver", [("gpu", "Rodas5P"), ("tpu", "Rosenbrock23")])
-@pytest.mark.slow
 @pytest.mark.x64
 def test_stiff_methods(target, solver):
     # what is left of an error estimate after cancellation decides steps in float32, so XLA's differ by code as well
@@ -113,7 +110,6 @@ def test_stiff_methods(target, solver):
     assert float(jnp.mean(jnp.abs(found.stats.accepted - expected.stats.accepted))) < 2
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_the_gpu_kernel_takes_float64_and_states_that_are_pytrees():
     def pendulum(t, y, args):
@@ -133,7 +129,6 @@ def test_the_gpu_kernel_takes_float64_and_states_that_are_pytrees():
         np.testing.assert_allclose(a, b, rtol=1e-11)
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_members_that_fail_are_known_and_the_others_come_through():
     def field(t, y, p):
@@ -150,7 +145,6 @@ def test_members_that_fail_are_known_and_the_others_come_through():
     assert np.all(np.isnan(found.ys[found.status != 0, -1]))
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_times_and_states_of_ones_own():
     def member(p, y0, t1, times, impl):
@@ -168,7 +162,6 @@ def test_times_and_states_of_ones_own():
 
 
 @pytest.mark.parametrize("adjoint", ["Checkpointed", "Forward"])
-@pytest.mark.slow
 @pytest.mark.x64
 def test_gradients_are_those_of_xla(adjoint):
     y0 = jnp.array([1.0, 2.0], jnp.float32)
@@ -216,9 +209,7 @@ def sum_of_squares(p, y0, impl, how):
     return jnp.sum(jax.vmap(end, (0, None))(p, y0) ** 2)
 
 
-@pytest.mark.parametrize(
-    "how, target", [("fixed", "tpu"), *(pytest.param(*x, marks=slow) for x in (("adaptive", "gpu"), ("saves", "tpu")))]
-)
+@pytest.mark.parametrize("how, target", [("fixed", "tpu"), ("adaptive", "gpu"), ("saves", "tpu")])
 @pytest.mark.x64
 def test_columns_of_forward_run_in_the_same_kernel(how, target, bodies):
     given = rates(20), jnp.array([1.0, 2.0], jnp.float32)
@@ -234,7 +225,6 @@ def test_columns_of_forward_run_in_the_same_kernel(how, target, bodies):
     assert written.count(np.dtype(np.float32)) == 2 + 3 * 2 + (how != "saves")
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_second_derivatives_with_columns_in_a_kernel(bodies):
     given = rates(5), jnp.array([1.0, 2.0], jnp.float32)
@@ -246,7 +236,6 @@ def test_second_derivatives_with_columns_in_a_kernel(bodies):
 
 
 @pytest.mark.parametrize("kernel, platform, call", [("gpu", "cuda", "mosaic_gpu"), ("tpu", "tpu", "tpu_custom_call")])
-@pytest.mark.slow
 @pytest.mark.x64
 def test_columns_lower_without_their_machine(kernel, platform, call):
     run = jax.jit(jax.grad(lambda p: sum_of_squares(p, jnp.ones(2, jnp.float32), f"mosaic_{kernel}", "adaptive")))
@@ -312,7 +301,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize("kernel, platform, call", [("gpu", "cuda", "mosaic_gpu"), ("tpu", "tpu", "tpu_custom_call")])
-@pytest.mark.parametrize("method", [name if name == "fixed" else pytest.param(name, marks=slow) for name in METHODS])
+@pytest.mark.parametrize("method", [name if name == "fixed" else name for name in METHODS])
 @pytest.mark.x64
 def test_kernels_lower_without_their_machine(kernel, platform, call, method):
     def member(p):
@@ -347,7 +336,6 @@ class Network(sciml.AbstractModel):
 
 
 @pytest.mark.parametrize("kernel, platform", [("gpu", "cuda"), ("tpu", "tpu")])
-@pytest.mark.slow
 @pytest.mark.x64
 def test_what_a_compiler_lacks_is_composed_of_what_it_has(kernel, platform):
     key = jax.random.key(0)

@@ -53,7 +53,7 @@ def test_periodic_steps_are_those_of_numpy(ndim, radius, dtype):
     np.testing.assert_allclose(found["before"], last, rtol=0, atol=20 * jnp.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("ndim", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ndim", [1, 2, 3])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.x64
 def test_every_boundary_is_that_of_spatial(kind, ndim):
@@ -148,15 +148,15 @@ def loss_of(update, n, coefficients=None, impl="auto"):
 
 
 GRADIENTS = [
-    pytest.param("heat", 2, "periodic", marks=pytest.mark.slow),
+    ("heat", 2, "periodic"),
     ("heat", 2, "walls"),
-    pytest.param("heat", 3, "mixed", marks=pytest.mark.slow),
-    pytest.param("acoustic", 1, "robin", marks=pytest.mark.slow),
-    pytest.param("acoustic", 2, "mixed", marks=pytest.mark.slow),
+    ("heat", 3, "mixed"),
+    ("acoustic", 1, "robin"),
+    ("acoustic", 2, "mixed"),
     ("gray_scott", 2, "periodic"),
-    pytest.param("gray_scott", 2, "dirichlet", marks=pytest.mark.slow),
-    pytest.param("nonlinear", 2, "periodic", marks=pytest.mark.slow),
-    pytest.param("nonlinear", 2, "walls", marks=pytest.mark.slow),
+    ("gray_scott", 2, "dirichlet"),
+    ("nonlinear", 2, "periodic"),
+    ("nonlinear", 2, "walls"),
 ]
 
 
@@ -208,7 +208,6 @@ def test_what_was_asked_for_before_does_not_matter():
     np.testing.assert_allclose(jnp.vdot(by_state, u), 2 * loss(rate, u), rtol=1e-10)
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_the_gradient_is_that_of_finite_differences():
     update, state, params, coefficients = case("nonlinear", 2, "walls")
@@ -262,7 +261,6 @@ def test_vmap_and_grad_in_either_order():
     np.testing.assert_allclose(swept[1], evolve(heat(2), state[0], 3, rates[1]), rtol=1e-14)
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_forward_mode_and_higher_orders_go_through_the_reference():
     update, state, params, coefficients = case("nonlinear", 2, "walls")
@@ -280,7 +278,7 @@ def test_forward_mode_and_higher_orders_go_through_the_reference():
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("name", [pytest.param("heat", marks=pytest.mark.slow), "gray_scott"])
+@pytest.mark.parametrize("name", ["heat", "gray_scott"])
 def test_a_split_field_with_its_gradient(name):
     """A `Domain` is a boundary: ghost cells come from the neighbour, inside of `shard_map` with all its checks."""
     shape = (16, 6)
@@ -386,7 +384,7 @@ def test_an_error_of_the_function_says_how_it_was_called():
 
 @pytest.mark.x64
 @pytest.mark.parametrize("impl", ["auto", "xla", *(pytest.param(f"interpret_{m}", id=m) for m in ("gpu", "tpu"))])
-@pytest.mark.parametrize("ndim", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_what_the_function_closes_over_is_as_a_parameter(impl, ndim):
     """Numbers, and for XLA arrays of which it takes elements; under `jit`, `grad` and `vmap` they are tracers."""
     dtype = jnp.float32 if impl == "interpret_tpu" else jnp.float64

@@ -66,18 +66,17 @@ def check(name, impl, steps, k, tolerance=1e-6, **how):
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * jnp.max(jnp.abs(b)))
 
 
-slow = pytest.mark.slow
 BOX = (5, 6, 130)
 TARGETS = ["gpu", "tpu"]
 CASES = [
     ("heat", 3, 2, 1, "periodic"),
     ("heat", 3, 2, 1, "walls"),
-    pytest.param("gray_scott", 3, 2, 1, "walls", marks=slow),
-    *(pytest.param("heat", 2 * k + 1, k, 1, "periodic", marks=slow) for k in (1, 4, 8)),
-    *(pytest.param("heat", 3, 2, 1, kind, marks=slow) for kind in KINDS),
-    *(pytest.param("acoustic", 3, 1, radius, "walls", marks=slow) for radius in (2, 3, 4)),
-    pytest.param("acoustic", 5, 2, 2, "mixed", marks=slow),
-    pytest.param("gray_scott", 9, 8, 1, "mixed", marks=slow),
+    ("gray_scott", 3, 2, 1, "walls"),
+    *(("heat", 2 * k + 1, k, 1, "periodic") for k in (1, 4, 8)),
+    *(("heat", 3, 2, 1, kind) for kind in KINDS),
+    *(("acoustic", 3, 1, radius, "walls") for radius in (2, 3, 4)),
+    ("acoustic", 5, 2, 2, "mixed"),
+    ("gray_scott", 9, 8, 1, "mixed"),
 ]
 
 
@@ -92,12 +91,12 @@ def test_interpreted_kernels_agree_with_the_reference(target, name, steps, k, ra
     "name, steps, k, radius, kind, shape",
     [
         ("heat", 3, 2, 1, "walls", (5, 6, 7)),
-        *(pytest.param("heat", k + 1, k, 1, "periodic", BOX, marks=slow) for k in (1, 4, 8)),
-        *(pytest.param("corners", 3, 2, 1, kind, (5, 6, 7), marks=slow) for kind in ("periodic", "walls")),
-        pytest.param("wave", 3, 2, 2, "mixed", BOX, marks=slow),
-        pytest.param("acoustic", 2, 1, 3, "walls", BOX, marks=slow),
-        pytest.param("acoustic", 2, 1, 4, "walls", (70, 9, 20), marks=slow),
-        pytest.param("gray_scott", 3, 2, 1, "walls", BOX, marks=slow),
+        *(("heat", k + 1, k, 1, "periodic", BOX) for k in (1, 4, 8)),
+        *(("corners", 3, 2, 1, kind, (5, 6, 7)) for kind in ("periodic", "walls")),
+        ("wave", 3, 2, 2, "mixed", BOX),
+        ("acoustic", 2, 1, 3, "walls", BOX),
+        ("acoustic", 2, 1, 4, "walls", (70, 9, 20)),
+        ("gray_scott", 3, 2, 1, "walls", BOX),
     ],
 )
 @pytest.mark.parametrize("target", TARGETS)
@@ -115,7 +114,6 @@ def test_a_last_pass_of_several_steps_that_is_shorter_than_the_others(target, sh
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.slow
 @pytest.mark.x64
 def test_every_boundary_in_three_dimensions(kind):
     check("heat", "interpret_gpu", 2, 2, kind=kind, shape=(5, 6, 7))
@@ -123,7 +121,6 @@ def test_every_boundary_in_three_dimensions(kind):
 
 @pytest.mark.parametrize("target", ["gpu", "tpu"])
 @pytest.mark.optimised
-@pytest.mark.slow
 @pytest.mark.x64
 def test_each_field_has_its_own_boundary(target):
     wet, dry = boundaries("walls", SHAPE), boundaries("dirichlet", SHAPE)
@@ -142,21 +139,18 @@ def test_each_field_has_its_own_boundary(target):
 
 @pytest.mark.parametrize("shape", [(64, 256), (5, 9), (70, 400)])
 @pytest.mark.parametrize("target", ["gpu", "tpu"])
-@pytest.mark.slow
 @pytest.mark.x64
 def test_sizes_with_and_without_whole_tiles(target, shape):
     check("heat", f"interpret_{target}", 5, 4, shape=shape)
     check("gray_scott", f"interpret_{target}", 3, 2, shape=shape, kind="walls")
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_the_gpu_kernel_takes_float64():
     check("gray_scott", "interpret_gpu", 5, 2, 1e-14, kind="walls", dtype=jnp.float64)
     check("wave", "interpret_gpu", 3, 2, 1e-14, kind="walls", dtype=jnp.float64, shape=(5, 6, 7))
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_the_interpreter_of_gpus_agrees():
     """Tile by tile as a GPU runs it, with a watch on data races."""
@@ -182,9 +176,9 @@ def _by_the_interpreter(shape):
     [
         ("heat", "periodic", 4, SHAPE),
         ("heat", "periodic", 1, (16, 16, 128)),
-        pytest.param("acoustic", "walls", 2, SHAPE, marks=slow),
-        pytest.param("acoustic", "walls", 2, BOX, marks=slow),
-        pytest.param("corners", "walls", 2, BOX, marks=slow),
+        ("acoustic", "walls", 2, SHAPE),
+        ("acoustic", "walls", 2, BOX),
+        ("corners", "walls", 2, BOX),
     ],
 )
 @pytest.mark.x64
@@ -232,7 +226,6 @@ def exact_gradient(update, state, params, loss):
 
 
 @pytest.mark.parametrize("name", ["heat", "gray_scott"])
-@pytest.mark.slow
 @pytest.mark.x64
 def test_gradients_with_kernels_are_exact(name):
     update, state, params, _ = case(name, kind="walls", shape=(9, 20))
@@ -252,7 +245,7 @@ def test_gradients_with_kernels_are_exact(name):
             np.testing.assert_allclose(a, b, rtol=0, atol=bound)
 
 
-@pytest.mark.parametrize("target", [pytest.param("gpu", marks=slow), "tpu"])
+@pytest.mark.parametrize("target", ["gpu", "tpu"])
 @pytest.mark.x64
 def test_a_linear_periodic_update_runs_backwards_by_the_kernel(target, monkeypatch):
     update, state, params, _ = case("heat")
@@ -271,7 +264,6 @@ def test_a_linear_periodic_update_runs_backwards_by_the_kernel(target, monkeypat
 
 
 @pytest.mark.parametrize("target", ["gpu", "tpu"])
-@pytest.mark.slow
 @pytest.mark.x64
 def test_members_by_vmap(target):
     update, state, _, _ = case("heat", shape=(9, 20))

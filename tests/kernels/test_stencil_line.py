@@ -15,18 +15,17 @@ from .stencil_cases import KINDS, field
 from .test_stencil_kernels import TARGETS, case, check
 
 pytestmark = pytest.mark.x64
-slow = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
     "name, steps, k, radius, kind, shape",
     [
         ("heat", 3, 2, 1, "walls", (300,)),
-        pytest.param("acoustic", 5, 2, 2, "walls", (300,), marks=slow),
-        *(pytest.param("heat", 2 * k + 1, k, 1, "periodic", (1500,), marks=slow) for k in (1, 4, 8)),
-        *(pytest.param("heat", 5, 4, 1, kind, (9,), marks=slow) for kind in KINDS),
-        pytest.param("wave", 3, 16, 4, "mixed", (2048,), marks=slow),
-        pytest.param("heat", 8, 8, 1, "periodic", (16384,), marks=slow),
+        ("acoustic", 5, 2, 2, "walls", (300,)),
+        *(("heat", 2 * k + 1, k, 1, "periodic", (1500,)) for k in (1, 4, 8)),
+        *(("heat", 5, 4, 1, kind, (9,)) for kind in KINDS),
+        ("wave", 3, 16, 4, "mixed", (2048,)),
+        ("heat", 8, 8, 1, "periodic", (16384,)),
     ],
 )
 @pytest.mark.parametrize("target", TARGETS)
@@ -34,13 +33,12 @@ def test_interpreted_kernels_agree_with_the_reference(target, name, steps, k, ra
     check(name, f"interpret_{target}", steps, k, radius=radius, kind=kind, shape=shape)
 
 
-@pytest.mark.slow
 def test_the_gpu_kernel_takes_float64():
     check("acoustic", "interpret_gpu", 3, 2, 1e-14, kind="walls", dtype=jnp.float64, shape=(300,))
 
 
 @pytest.mark.parametrize("kernel, platform, call", [("gpu", "cuda", "mosaic_gpu"), ("tpu", "tpu", "tpu_custom_call")])
-@pytest.mark.parametrize("name, kind", [("heat", "periodic"), pytest.param("acoustic", "walls", marks=slow)])
+@pytest.mark.parametrize("name, kind", [("heat", "periodic"), ("acoustic", "walls")])
 def test_kernels_lower_without_their_machine(kernel, platform, call, name, kind):
     update, state, params, rest = case(name, kind=kind, shape=(5000,))
 
@@ -51,7 +49,6 @@ def test_kernels_lower_without_their_machine(kernel, platform, call, name, kind)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.slow
 def test_models_and_their_gradients(target):
     """The kernel runs the stages of a method; derivatives are XLA's."""
     walls = {"x-": Dirichlet(0.3), "x+": Neumann(0.2)}

@@ -16,7 +16,6 @@ from sciml.spatial import Boundaries, Dirichlet, Grid, Neumann, Periodic
 from .running import evolve, solve
 from .stencil_cases import PEARSON, acoustic, field, gray_scott
 
-slow = pytest.mark.slow
 SHAPE = (16, 12)
 SIDES = {
     "periodic": Periodic(),
@@ -60,9 +59,9 @@ def sharded(domain, update, params, n_steps, **how):
     "name, kind, axes",
     [
         ("acoustic", "across", ("x", None)),
-        pytest.param("acoustic", "periodic", ("x", "y"), marks=slow),
-        pytest.param("gray_scott", "along", ("x", None), marks=slow),
-        pytest.param("gray_scott", "across", ("x", "y"), marks=slow),
+        ("acoustic", "periodic", ("x", "y")),
+        ("gray_scott", "along", ("x", None)),
+        ("gray_scott", "across", ("x", "y")),
     ],
 )
 @pytest.mark.x64
@@ -89,7 +88,6 @@ def test_messages_are_sent_once_for_several_steps():
     assert sent(8, 4) == (4, 4) and sent(10, 4) == (8, 4)
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_gradients_through_several_steps_for_each_exchange():
     domain, whole, split, state, params, rest = setting("gray_scott", "across")
@@ -122,11 +120,11 @@ def test_gradients_through_several_steps_for_each_exchange():
         ("acoustic", "along", ("x", None), "tpu"),
         ("gray_scott", "across", ("x", None), "gpu"),
         ("gray_scott", "around", ("x", "y"), "tpu"),
-        pytest.param("acoustic", "across", ("x", None), "tpu", marks=slow),
-        pytest.param("acoustic", "around", ("x", "y"), "gpu", marks=slow),
-        pytest.param("acoustic", "periodic", ("x", "y"), "gpu", marks=slow),
-        pytest.param("gray_scott", "along", ("x", None), "gpu", marks=slow),
-        pytest.param("gray_scott", "periodic", ("x", None), "tpu", marks=slow),
+        ("acoustic", "across", ("x", None), "tpu"),
+        ("acoustic", "around", ("x", "y"), "gpu"),
+        ("acoustic", "periodic", ("x", "y"), "gpu"),
+        ("gray_scott", "along", ("x", None), "gpu"),
+        ("gray_scott", "periodic", ("x", None), "tpu"),
     ],
 )
 @pytest.mark.x64
@@ -157,8 +155,8 @@ def test_kernels_on_blocks_lower_with_all_checks(kernel, platform, call):
     "name, sides, axes, target",
     [
         ("gray_scott", "across", ("x", None), "tpu"),
-        pytest.param("gray_scott", "around", ("x", "y"), "gpu", marks=slow),
-        pytest.param("wave", "around", ("x", "y"), "tpu", marks=slow),
+        ("gray_scott", "around", ("x", "y"), "gpu"),
+        ("wave", "around", ("x", "y"), "tpu"),
     ],
 )
 @pytest.mark.x64

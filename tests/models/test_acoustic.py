@@ -57,7 +57,7 @@ def test_dalembert(dtype):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("ndim", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_a_point_source_against_its_exact_sound(ndim):
     """With layers all around, so that after the wave has gone there is silence, too."""
     cells, layer, h = {1: (120, 10), 2: (44, 8), 3: (28, 6)}[ndim] + (0.05,)
@@ -240,7 +240,6 @@ def test_gradients_by_speed_density_and_position():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_adjoints_agree_and_so_do_members():
     model, points = small(0)
     gradients = {}

@@ -19,11 +19,7 @@ from tests.conftest import ROOT
 from tests.registry_fields import CASES as ON_GRIDS
 from tests.registry_pdes import CASES, HOMOGENEOUS
 
-QUICK = ("GrayScott",)
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-some_cases = pytest.mark.parametrize(
-    "case", [pytest.param(c, id=c.name, marks=[] if c.name in QUICK else pytest.mark.slow) for c in CASES]
-)
 
 
 def made(case):
@@ -75,7 +71,7 @@ def arrays(tree):
 
 
 @pytest.mark.x64
-@some_cases
+@each_case
 def test_gradients_of_a_solution_by_everything(case):
     """By every parameter, boundary value and the initial field, each along a random direction."""
     x = made(case)
@@ -99,7 +95,6 @@ def test_gradients_of_a_solution_by_everything(case):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [c for c in CASES if c.name in ("Diffusion", "Wave", "Burgers", "CahnHilliard")], ids=lambda case: case.name
 )
@@ -120,7 +115,7 @@ def test_vmap_on_either_side_of_grad(case):
         np.testing.assert_allclose(leaf, jnp.stack(singles), atol=1e-11 * size, rtol=0)
 
 
-@some_cases
+@each_case
 def test_a_solve_keeps_the_dtype_and_is_traced_once(case):
     """In float32; parameters and fields that change do not make JAX trace again."""
     model, y = case.make(), case.state(jnp.float32)
@@ -144,7 +139,7 @@ def inner(a, b):
 
 
 @pytest.mark.x64
-@some_cases
+@each_case
 def test_tangents_and_cotangents_are_adjoint(case):
     """<F' v, w> = <v, F'* w> of the vector field at a state."""
     model, y = made(case)
@@ -158,9 +153,7 @@ def test_tangents_and_cotangents_are_adjoint(case):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, id=c.name, marks=[] if c.name == "Wave" else pytest.mark.slow) for c in HOMOGENEOUS]
-)
+@pytest.mark.parametrize("case", HOMOGENEOUS, ids=lambda case: case.name)
 def test_a_linear_model_is_linear_and_its_solve_has_an_adjoint(case):
     """<F x, w> = <x, F* w>, where F leads from the initial field to the end of a solve."""
     model = case.make()
@@ -194,7 +187,6 @@ def test_a_complex_field_is_refused(case):
         case.make()(0.0, jax.tree.map(lambda x: x.astype(jnp.complex64), case.state(jnp.float32)), None)
 
 
-@pytest.mark.slow
 def test_the_refusal_of_complex_fields_is_named_without_type_checks():
     """As users run it, where no annotation is checked."""
     code = """

@@ -132,13 +132,10 @@ EQUATIONS = (
         2,
     ),
 )
-QUICK = ("Burgers",)
 KINDS = {"x-": Dirichlet(), "x+": Neumann(), "y-": Robin(2.0, 0.5), "y+": Dirichlet()}
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, id=c.name, marks=[] if c.name in QUICK else pytest.mark.slow) for c in EQUATIONS]
-)
+@pytest.mark.parametrize("case", EQUATIONS, ids=lambda case: case.name)
 def test_the_rate_is_that_of_the_equation(case):
     field = pair if case.components else scalar
     # Of waves the conditions are those of the displacement.
@@ -161,7 +158,6 @@ def test_the_rate_is_that_of_the_equation(case):
     assert found > case.order - 0.3, found  # one-sided differences at walls show their order late
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("order", [2, 4])
 def test_a_manufactured_solution_is_found_with_the_order_in_space(order):
     """Through `solve`, with walls whose values follow the solution in time."""
@@ -187,7 +183,6 @@ def test_a_manufactured_solution_is_found_with_the_order_in_space(order):
     assert abs(verify.order_in_space(error, (32, 64)).order - order) < 0.1
 
 
-@pytest.mark.slow
 def test_a_manufactured_solution_of_the_anisotropic_diffusion():
     def chosen(t, x, y):
         return jnp.sin(2 * x + 0.3) * jnp.cos(2 * y) * jnp.exp(-t)
@@ -225,7 +220,6 @@ def test_burgers_between_walls():
         assert jnp.max(jnp.abs(u - verify.burgers_series(x, t, 0.1))) < 1e-6
 
 
-@pytest.mark.slow
 def test_the_slope_of_basdevant_on_a_grid():
     """The steepest slope, 152.00516, of a solve with a viscosity of 0.01 / pi."""
     t1, n = 1.6037 / jnp.pi, 2048
@@ -238,7 +232,6 @@ def test_the_slope_of_basdevant_on_a_grid():
     assert abs(float(weights @ around) / grid.spacing[0] + 152.00516) < 0.02
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["diffusion", "advection-diffusion"])
 def test_a_pulse_spreads_as_the_heat_kernel(name):
     """From the kernel at one time to the kernel at another; anisotropic, or carried by a flow."""
@@ -277,7 +270,6 @@ def test_waves_on_a_line_after_dalembert():
     assert jnp.max(jnp.abs(sol.ys[-1] - end)) < 1e-5 * jnp.max(jnp.abs(end))
 
 
-@pytest.mark.slow
 def test_waves_in_a_plane_leave_a_wake():
     """At the place of a struck spot, after the front has gone: the kernel's integral over the spot."""
     grid = Grid((48, 48), -3.0, 3.0)
@@ -295,7 +287,6 @@ def test_waves_in_a_plane_leave_a_wake():
     assert abs(middle - expected) < 2e-4 * abs(expected) + 1e-6
 
 
-@pytest.mark.slow
 def test_waves_in_space_are_spherical():
     grid = Grid((36, 36, 36), -3.0, 3.0)
     r = jnp.sqrt(sum(c**2 for c in grid.centers))
@@ -333,7 +324,6 @@ def test_leapfrog_has_its_dispersion_relation_to_rounding(order):
     assert jnp.isnan(verify.leapfrog_frequency(jnp.array(-4.1 / dt**2), dt))
 
 
-@pytest.mark.slow
 def test_the_invading_front_of_allen_and_cahn():
     def error(n):
         grid = Grid(n, -2.0, 3.0)
@@ -346,7 +336,6 @@ def test_the_invading_front_of_allen_and_cahn():
     assert abs(verify.order_in_space(error, (200, 400)).order - 2) < 0.1
 
 
-@pytest.mark.slow
 def test_a_disc_shrinks_by_its_curvature():
     grid, width = Grid((96, 96), -1.0, 1.0), 0.04
     r = jnp.sqrt(sum(c**2 for c in grid.centers))
@@ -359,7 +348,6 @@ def test_a_disc_shrinks_by_its_curvature():
     np.testing.assert_allclose(radius, expected, rtol=5e-3)
 
 
-@pytest.mark.slow
 def test_the_speeds_of_fronts_of_fisher():
     """The exact front's 5 / sqrt(6) to three digits; a step's front approaches 2 from below."""
     grid = Grid(480, 0.0, 120.0)
@@ -379,7 +367,6 @@ def test_the_speeds_of_fronts_of_fisher():
     assert abs(pulled[0] - expected) < 20 / 35**2 and pulled[0] < 1.98, (pulled, expected)
 
 
-@pytest.mark.slow
 def test_gray_scott_returns_to_its_stable_state():
     """Of the three steady states (1, 0) is always stable; of the others only the one with the smaller u may be."""
     grid = Grid((6, 6), 0.0, 0.05)
@@ -399,7 +386,6 @@ def test_gray_scott_returns_to_its_stable_state():
     assert jnp.max(jnp.abs(away - states[2][:, None, None])) > 0.1
 
 
-@pytest.mark.slow
 def test_two_solitons_of_a_solve_are_shifted():
     """Their places long after, between the points of the grid, beside those that each would have reached alone."""
     problem = verify.kdv_two_solitons(t1=2.2)

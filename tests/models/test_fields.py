@@ -16,10 +16,6 @@ from tests.registry_fields import CASES, spectral_radius
 from tests.registry_models import CASES as OF_ONE_PLACE
 
 GRID = Grid((8, 6), 0.0, 1.0)
-some_cases = pytest.mark.parametrize(
-    "case",
-    [pytest.param(c, id=c.name, marks=[] if c.name in ("GrayScott", "Burgers") else pytest.mark.slow) for c in CASES],
-)
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
@@ -48,7 +44,7 @@ def test_dtype_and_members(case, dtype):
 
 
 @pytest.mark.x64
-@some_cases
+@each_case
 def test_gradients_by_parameters_boundary_values_and_state(case):
     grid = Grid((5, 7), 0.0, 1.0)
     sides = {"x-": Dirichlet(jnp.linspace(0.2, 0.4, 7)), "x+": Neumann(0.3), "y": Extrapolate()}
@@ -59,7 +55,7 @@ def test_gradients_by_parameters_boundary_values_and_state(case):
 
 
 @pytest.mark.x64
-@some_cases
+@each_case
 def test_spectral_radius_is_a_bound(case):
     for sides in (Periodic(), Neumann(0.0)):
         model, y = case.make(GRID, sides), case.y0(GRID)

@@ -30,7 +30,6 @@ MODELS["Diffusion-tensor"] = (
 )
 MODELS["Darcy"] = (_darcy, CASES[0].y0)
 MODAL = [n for n in MODELS if n not in ("Diffusion-variable", "Diffusion-tensor", "Darcy")]
-QUICK = (("AllenCahn", "CrankNicolson"),)
 # Every method meets a model whose shifts are solved by transforms, and two meet those whose shifts take iterations.
 METHODS = {n: ["ARK324", *["ETDRK4"] * (n in MODAL)] for n in MODELS} | {"AllenCahn": list(STEPS)}
 METHODS |= {n: ["ARK324", "CrankNicolson"] for n in ("Diffusion-tensor", "Darcy")}
@@ -77,9 +76,7 @@ def final(model, y0, solver, dt=None, t1=0.02, **options):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize(
-    "name, method", [pytest.param(*p, marks=[] if p in QUICK else pytest.mark.slow) for p in PAIRS]
-)
+@pytest.mark.parametrize("name, method", PAIRS)
 def test_solution_and_gradient_are_those_of_a_tight_explicit_solve(name, method):
     transformed = method.startswith("ETD") and name in ("Burgers", "AdvectionDiffusion")  # of order four
     (_, exact), by = reference(name, transformed)
@@ -90,7 +87,6 @@ def test_solution_and_gradient_are_those_of_a_tight_explicit_solve(name, method)
         assert jnp.max(jnp.abs(a - b)) < 1e-4 * (1 + jnp.max(jnp.abs(b)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "method, dtype",
     [
@@ -164,7 +160,6 @@ def test_a_stiff_part_may_have_a_constant(kind):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_components_may_have_walls_of_their_own():
     walls = {"x": Robin(1.0, jnp.array([0.5, 2.0])[:, None], 0.3), "y": Neumann(0.0)}
     model = models.ReactionDiffusion(lambda t, y, args: -y, Grid((6, 5)), walls, (0.3, 0.1))

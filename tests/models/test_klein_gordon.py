@@ -55,7 +55,6 @@ def test_the_discrete_dispersion_relation(mass):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_the_linear_equation_is_of_second_order():
     def error(n):
         grid = Grid(n, 0.0, 2 * np.pi)
@@ -110,7 +109,6 @@ def test_without_a_mass_it_is_the_wave_equation():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_gradients_by_parameters_boundary_values_and_state():
     grid = Grid(8)
     model = KleinGordon(grid, {"x-": Dirichlet(0.4), "x+": Neumann(0.2)}, 0.9, 1.1, Quartic(jnp.asarray(0.3)))
@@ -124,7 +122,6 @@ def test_gradients_by_parameters_boundary_values_and_state():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_members_and_vmap_on_both_sides_of_grad():
     grid = Grid(16, -4.0, 4.0)
     (x,) = grid.centers

@@ -14,10 +14,10 @@ from sciml.spatial import Dirichlet, Grid, Neumann, Periodic, Robin
 GRID = Grid((24, 20), 0.0, (1.2, 1.0))
 MIXED = {"x": Periodic(), "y": Neumann(0.0)}
 ENDS = {"y-": Neumann(0.0), "y+": Dirichlet(0.0)}
-walls_slow = [
+BOUNDARIES = [
     pytest.param(Periodic(), id="periodic"),
-    pytest.param(Neumann(0.0), id="walls", marks=pytest.mark.slow),
-    pytest.param(MIXED, id="mixed", marks=pytest.mark.slow),
+    pytest.param(Neumann(0.0), id="walls"),
+    pytest.param(MIXED, id="mixed"),
 ]
 
 
@@ -30,7 +30,7 @@ def noise(grid=GRID, mean=0.1):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("sides", walls_slow)
+@pytest.mark.parametrize("sides", BOUNDARIES)
 def test_energy_falls_by_the_flux_and_mass_is_kept(sides):
     """dE/dt is -M times the integral of |grad mu|^2, to rounding, at a state no grid resolves."""
     model = separating(sides, mobility=0.7)
@@ -43,7 +43,7 @@ def test_energy_falls_by_the_flux_and_mass_is_kept(sides):
     assert abs(model.mass(model(0.0, u, None))) < 1e-13 * float(jnp.max(jnp.abs(model(0.0, u, None))))
 
 
-@pytest.mark.parametrize("sides", walls_slow)
+@pytest.mark.parametrize("sides", BOUNDARIES)
 @pytest.mark.parametrize("dt", [2e-4, pytest.param(0.02, marks=pytest.mark.x64)])
 def test_energy_falls_along_a_solve_and_mass_is_kept(dt, sides):
     """Also with steps a hundred times too long to be right, by the stabilisation."""
@@ -58,7 +58,6 @@ def test_energy_falls_along_a_solve_and_mass_is_kept(dt, sides):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["ETD1", "ETDRK2", "ETDRK4", "ARS222"])
 def test_energy_falls_by_every_method_and_step(solver):
     """By exponential methods with any step, by implicit-explicit ones with those that are not far too long."""
@@ -102,7 +101,6 @@ def test_small_waves_grow_as_they_should(name):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_cahn_hilliard_against_scipy():
     n, width = 24, 0.06
     model = CahnHilliard(Grid(n), Periodic(), width=width)
@@ -121,7 +119,6 @@ def test_cahn_hilliard_against_scipy():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_another_double_well_is_this_one_in_other_units():
     """With the constants of the first benchmark of PFHub: f = 5 (c - 0.3)^2 (0.7 - c)^2, kappa = 2, M = 5."""
     n, kappa = 32, 2.0
@@ -187,7 +184,6 @@ def end_of(name):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKE)
 def test_gradients_of_a_solve(name):
     model, loss = end_of(name)
@@ -195,7 +191,6 @@ def test_gradients_of_a_solve(name):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKE)
 def test_vmap_on_both_sides_of_grad(name):
     model, loss = end_of(name)

@@ -22,13 +22,7 @@ def said(model, y):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(c, id=c.name, marks=[] if c.name in ("AdvectionDiffusion", "AllenCahn") else pytest.mark.slow)
-        for c in CASES
-    ],
-)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("method", [diffrax.Tsit5, diffrax.Euler], ids=lambda m: m.__name__)
 def test_the_longest_step_is_that_of_the_jacobian(case, method):
     """Not longer than the eigenvalues of the Jacobian allow, up to what is left to walls; nor much shorter."""
@@ -141,10 +135,6 @@ class Rates(sciml.AbstractSemilinear):
         return jnp.zeros_like(modes)
 
 
-def _slow(*values):
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
 HEAT = models.Diffusion(Grid(16), Dirichlet(0.0))
 BUMP = jnp.sin(jnp.pi * Grid(16).centers[0])
 
@@ -162,7 +152,6 @@ def test_no_dt_is_a_stable_step():
         assert jnp.max(jnp.abs(sol.ys[-1] - jnp.exp(-0.2 * jnp.pi**2) * BUMP)) < 2e-3
 
 
-@pytest.mark.slow
 def test_no_dt_where_the_parameter_is_traced():
     traced = jax.jit(lambda y, d: sciml.solve(models.Diffusion(Grid(16), Dirichlet(0.0), d), y, t0=0.0, t1=0.2,
                                               solver=diffrax.Euler()))  # fmt: skip
@@ -183,7 +172,6 @@ def test_no_dt_for_waves():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_the_gradient_through_a_step_that_was_chosen():
     """The step is chosen, not differentiated: the gradient is that of the solution with it."""
 
@@ -199,12 +187,12 @@ def test_the_gradient_through_a_step_that_was_chosen():
     "model, y0, options",
     [
         (HEAT, BUMP, dict(dt=0.01, solver=diffrax.Tsit5())),
-        _slow(HEAT, BUMP, dict(dt=0.01, solver=diffrax.Euler())),
-        _slow(HEAT, BUMP, dict(dt=5.0, solver=solvers.RKC2(max_stages=5))),
-        _slow(models.Wave(Grid(16), Neumann(0.0)), jnp.stack([BUMP, BUMP]), dict(dt=0.1, solver=diffrax.Tsit5())),
-        _slow(models.Advection(Grid(16), Periodic(), 2.0), BUMP, dict(dt=0.1, solver=diffrax.Bosh3())),
-        _slow(Rates(), jnp.ones(2), dict(dt=0.01, solver=diffrax.Tsit5())),
-        _slow(lambda t, y, args: -1e3 * y, BUMP, dict(dt=5.0, solver=solvers.RKC2(max_stages=5, spectral_radius=1e3))),
+        (HEAT, BUMP, dict(dt=0.01, solver=diffrax.Euler())),
+        (HEAT, BUMP, dict(dt=5.0, solver=solvers.RKC2(max_stages=5))),
+        (models.Wave(Grid(16), Neumann(0.0)), jnp.stack([BUMP, BUMP]), dict(dt=0.1, solver=diffrax.Tsit5())),
+        (models.Advection(Grid(16), Periodic(), 2.0), BUMP, dict(dt=0.1, solver=diffrax.Bosh3())),
+        (Rates(), jnp.ones(2), dict(dt=0.01, solver=diffrax.Tsit5())),
+        (lambda t, y, args: -1e3 * y, BUMP, dict(dt=5.0, solver=solvers.RKC2(max_stages=5, spectral_radius=1e3))),
     ],
 )
 def test_a_step_that_is_too_long_names_the_limit(model, y0, options):
@@ -235,7 +223,6 @@ def test_backwards_and_adaptive_steps_are_not_refused():
         sciml.solve(HEAT, jnp.ones(5), t0=0.0, t1=1.0, dt=0.1, solver=diffrax.Tsit5())
 
 
-@pytest.mark.slow
 def test_simulate_takes_and_refuses_the_same_steps():
     options = dict(t0=0.0, t1=0.1, solver=diffrax.Euler(), progress=False, save_every=0.05)
     assert sciml.simulate(HEAT, BUMP, **options).finished

@@ -76,7 +76,6 @@ def test_without_a_potential_it_is_the_other_model():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_gradients_of_a_solve_and_members():
     grid = Grid(16, -5.0, 5.0)
     (x,) = grid.centers

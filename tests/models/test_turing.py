@@ -51,7 +51,6 @@ def test_the_threshold_of_the_brusselator():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_a_pattern_grows_at_its_rate():
     grid = Grid(32, 0.0, 4 * 2 * np.pi / (3.0 / 60**0.5) ** 0.5)
     (x,) = grid.centers

@@ -84,7 +84,7 @@ def test_long_waves_grow_on_kolmogorov_flow_beyond_the_square_root_of_two():
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("forced", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("forced", [False, True])
 def test_against_exponax(forced):
     """The same method and step on the same modes. What it calls vorticity has the other sign."""
     exponax = pytest.importorskip("exponax")
@@ -115,7 +115,6 @@ def test_the_order_in_time_is_four():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_gradients_by_forcing_and_start_in_members():
     shape = (8, 8)
     y0 = vortices(shape, (2 * np.pi, 2 * np.pi))

@@ -7,7 +7,7 @@ import pytest
 from tests import sharding_table
 from tests.adjoint_table import sampled
 
-pytestmark = [pytest.mark.x64, pytest.mark.slow]
+pytestmark = pytest.mark.x64
 
 
 def written() -> tuple[dict[tuple[str, str, str], list[str]], dict[str, str]]:

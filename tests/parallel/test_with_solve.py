@@ -61,7 +61,7 @@ def test_gradients_inside_a_member_are_its_own():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), run(RHO[:16], Y0), expected)
 
 
-@pytest.mark.parametrize("block", [None, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("block", [None, 4])
 def test_gradient_of_what_all_members_share(block):
     def gradient(run):
         return jax.jit(jax.grad(lambda y0: jnp.sum(run(RHO[:13], y0) ** 2)))(Y0)

@@ -7,7 +7,7 @@ from sciml.runs import load
 
 from ..parallel import processes
 
-pytestmark = [pytest.mark.slow, pytest.mark.x64]
+pytestmark = pytest.mark.x64
 
 PROGRAM = """
 import pathlib

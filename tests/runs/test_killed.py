@@ -63,14 +63,12 @@ def test_one_kill(tmp_path):
     assert interrupted(tmp_path, "one", [(9, 0.0)])
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_kills_of_a_run_with_orbax(tmp_path):
     pytest.importorskip("orbax.checkpoint")
     assert len(interrupted(tmp_path, "spread", [(3, 0.0), (2, 0.05)])) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one", "many"])
 def test_ten_kills(tmp_path, kind):
     chance = random.Random(kind)

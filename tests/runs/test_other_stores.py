@@ -81,7 +81,6 @@ def test_a_spread_state_takes_every_segment_by_one_program(caplog):
     assert sum(bool(re.match(r"Compiling (jit\()?advance", record.getMessage())) for record in caplog.records) == 1
 
 
-@pytest.mark.slow
 def test_orbax(tmp_path):
     pytest.importorskip("orbax.checkpoint")
     layout = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("x",)), P("x"))

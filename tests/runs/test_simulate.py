@@ -59,8 +59,8 @@ def test_backwards_and_without_frames():
     "solver",
     [
         sciml.solvers.Rosenbrock23(),
-        pytest.param(diffrax.Kvaerno3(), marks=pytest.mark.slow),
-        pytest.param(diffrax.ImplicitEuler(), marks=pytest.mark.slow),
+        diffrax.Kvaerno3(),
+        diffrax.ImplicitEuler(),
     ],
     ids=lambda s: type(s).__name__,
 )

@@ -18,7 +18,6 @@ GRID = Grid((12, 21), 0.0, (12.0, 21.0))
 MIXED = {"x": Periodic(), "y-": Dirichlet(0.1), "y+": Neumann(0.0)}
 
 pytestmark = pytest.mark.x64
-slow = pytest.mark.slow
 
 
 def field(seed=0):
@@ -55,7 +54,7 @@ def close(found, expected, tolerance=1e-6):
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * float(np.max(np.abs(b))))
 
 
-@pytest.mark.parametrize("name", ["diffusion", *(pytest.param(n, marks=slow) for n in ("gray-scott", "wave", "sine"))])
+@pytest.mark.parametrize("name", ["diffusion", *(n for n in ("gray-scott", "wave", "sine"))])
 def test_a_run_by_a_kernel_agrees_with_xla(name, blocks):
     model, y0, solver = cases(name)
     options = dict(t0=0.0, t1=3.1, dt=0.1, solver=solver, save_every=0.8, progress=False)
@@ -68,7 +67,6 @@ def test_a_run_by_a_kernel_agrees_with_xla(name, blocks):
     assert found.accepted == expected.accepted == 31
 
 
-@pytest.mark.slow
 def test_saved_times_between_steps_and_segments_that_end_anywhere(blocks):
     model, y0, solver = cases("diffusion")
     options = dict(t0=0.0, t1=5.0, dt=0.1, solver=solver, save_every=1.23, segment_steps=17, progress=False)
@@ -79,7 +77,6 @@ def test_saved_times_between_steps_and_segments_that_end_anywhere(blocks):
     close((found.values, found.y), (expected.values, expected.y))
 
 
-@pytest.mark.slow
 def test_a_run_that_fails_names_the_same_time():
     y0 = -jnp.ones(GRID.shape, jnp.float32)  # a negative population falls without bound
     model = FisherKPP(GRID, Periodic(), diffusivity=0.1, rate=0.5)

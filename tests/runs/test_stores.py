@@ -306,7 +306,6 @@ def test_a_function_is_known_by_what_it_reads(monkeypatch):
     assert first == fingerprint(model=field)
 
 
-@pytest.mark.slow
 def test_a_fingerprint_is_the_same_in_another_process(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

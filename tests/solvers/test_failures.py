@@ -102,7 +102,7 @@ def test_masked_gradient_of_a_failed_initial_state_is_zero(loop):
     assert np.isfinite(gradient).all() and gradient[1] == 0.0 and gradient[0] != 0.0
 
 
-@pytest.mark.parametrize("loop", ["scan", "adaptive", pytest.param("adaptive_saves", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loop", ["scan", "adaptive", "adaptive_saves"])
 def test_a_single_failed_solve_has_a_nan_gradient(loop):
     gradient = jax.jit(jax.grad(lambda rate: jnp.sum(solve(loop, rate).ys)))(jnp.array(8.0))
     assert np.isnan(gradient)
@@ -123,9 +123,7 @@ def test_max_steps_of_one_member():
     assert np.isnan(gradient).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize(
-    "loop", [x if x in ("scan", "adaptive") else pytest.param(x, marks=pytest.mark.slow) for x in LOOPS]
-)
+@pytest.mark.parametrize("loop", [x if x in ("scan", "adaptive") else x for x in LOOPS])
 @pytest.mark.parametrize("last", [1.0, 8.0], ids=["good", "failed"])
 def test_gradients_where_lanes_are_added(loop, last):
     """Over 256 numbers of eight bytes; the lanes that are added repeat the last member and count for nothing."""

@@ -32,9 +32,7 @@ def over_devices(fn, mesh, shared=0):
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
 # the widest cases always run: every loop forwards, and the two ends of the range backwards
-each_kind_backwards = pytest.mark.parametrize(
-    "kind", [k if k in ("scan", "adaptive_saves") else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
-)
+each_kind_backwards = pytest.mark.parametrize("kind", [k if k in ("scan", "adaptive_saves") else k for k in KINDS])
 
 
 @each_kind
@@ -46,7 +44,6 @@ def test_solutions(kind, mesh):
     np.testing.assert_allclose(sharded(batch), jax.jit(fn)(batch), rtol=1e-8)
 
 
-@pytest.mark.slow
 @each_kind
 def test_gradients_of_members(kind, mesh):
     fn = jax.vmap(jax.grad(ft.partial(loss, kind, sciml.adjoints.Checkpointed(), **cheap(kind))))
@@ -73,7 +70,7 @@ def test_gradients_of_shared_inputs(kind, mesh):
     assert not any(c.in_loop for c in inspect.collectives(sharded, model))
 
 
-@pytest.mark.parametrize("kind", ["scan", pytest.param("adaptive", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["scan", "adaptive"])
 def test_one_member_on_each_device_without_vmap(kind, mesh):
     batch = members(8)
 

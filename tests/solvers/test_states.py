@@ -93,10 +93,7 @@ def test_leaves_of_both_precisions(loop):
 @pytest.mark.parametrize(
     "size, loop",
     [(17, "scan"), (300, "scan"), (130, "saves")]
-    + [
-        pytest.param(*case, marks=pytest.mark.slow)
-        for case in ((5, "scan"), (130, "scan"), (5, "saves"), (300, "saves"))
-    ],
+    + [pytest.param(*case) for case in ((5, "scan"), (130, "scan"), (5, "saves"), (300, "saves"))],
 )
 def test_states_of_any_size(loop, size):
     """Small states are unstacked, large ones stacked; see `kernels._lanes`."""

@@ -52,11 +52,10 @@ CASES = {
     "tensor": (PLANE, Dirichlet(0.0), 2, lambda grid: TENSOR),
     "outflow": (PLANE, {"x-": Dirichlet(0.0), "x+": Extrapolate(), "y": Periodic()}, 2, lambda grid: 0.7),
 }
-QUICK = ("separable", "line", "variable", "walls-6")
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_the_solution_solves_it(name):
     grid, sides, order, coefficient = CASES[name]
     operator = ImplicitDiffusion(Laplacian(grid, sides, order), coefficient(grid))
@@ -86,7 +85,6 @@ def test_the_modes_diagonalise_it():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["separable", "line", "variable", "walls-6"])
 def test_gradients_by_right_hand_side_coefficient_and_shift(name):
     grid, sides, order, coefficient = CASES[name]

@@ -143,21 +143,11 @@ def test_every_operator_is_registered():
         assert f"spatial.{name}" in source
 
 
-QUICK = {("Laplacian", 2), ("Laplacian", 8), ("VariableLaplacian", 2), ("VariableLaplacian", 4), ("Curl", 6)}
-QUICK |= {("Gradient", 2), ("Upwind", 3), ("AnisotropicLaplacian", 2), ("Biharmonic", 4)}
-
-
 @pytest.mark.x64
 @pytest.mark.parametrize(
     "case, order, kinds",
     [
-        pytest.param(
-            case,
-            order,
-            kinds,
-            id=f"{case.name}-{order}-{kinds}",
-            marks=[] if kinds == "DNRD" and (case.name, order) in QUICK else pytest.mark.slow,
-        )
+        pytest.param(case, order, kinds, id=f"{case.name}-{order}-{kinds}")
         for case, order in EACH
         for kinds in KINDS
         if meaningful(case, order, kinds)
@@ -168,7 +158,6 @@ def test_observed_order(case, order, kinds):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 @pytest.mark.parametrize("kinds", ["periodic", "DNRD", "RDNR"])
 @pytest.mark.parametrize("case, order", [pytest.param(c, o, id=f"{c.name}-{o}") for c, o in EACH if c.nodes])
 def test_observed_order_at_nodes(case, order, kinds):
@@ -183,9 +172,7 @@ WALLS = {"x-": Dirichlet(1.0), "x+": Neumann(0.5), "y-": Robin(1.0, 0.2, 0.3), "
 
 @pytest.mark.x64
 @pytest.mark.parametrize("case, order", LINEAR)
-@pytest.mark.parametrize(
-    "conditions", [pytest.param(Periodic(), marks=pytest.mark.slow), WALLS], ids=["periodic", "walls"]
-)
+@pytest.mark.parametrize("conditions", [Periodic(), WALLS], ids=["periodic", "walls"])
 def test_adjoint_and_neighbours(case, order, conditions):
     """<F x, y> = <x, F* y>, and the neighbours are those that `sparsity` names."""
     grid = Grid((6, 7))
@@ -201,11 +188,7 @@ def test_adjoint_and_neighbours(case, order, conditions):
         assert {tuple(3 - p) for p in reached} <= set(operator.sparsity)
 
 
-SYMBOLS = [
-    pytest.param(*p.values, id=p.id, marks=pytest.mark.slow if "Derivative" in p.id else [])
-    for p in LINEAR
-    if p.id not in ("Upwind", "staggered")
-]
+SYMBOLS = [p for p in LINEAR if p.id not in ("Upwind", "staggered")]
 
 
 @pytest.mark.x64

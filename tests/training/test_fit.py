@@ -155,7 +155,6 @@ def test_neither_mode_names_both():
 
 
 # Slow to compile. The examples of `fit` and the guide go through the default adjoint in every run.
-@pytest.mark.slow
 @pytest.mark.x64
 @pytest.mark.parametrize("solver", [None, optax.adam(0.1)], ids=["lm", "adam"])
 def test_fit_through_solve_by_either_adjoint(solver):

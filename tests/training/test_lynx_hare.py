@@ -26,7 +26,6 @@ def run(tmp_path_factory):
     return done.stdout, out
 
 
-@pytest.mark.slow
 def test_estimates_beside_the_published_means(run):
     text, _ = run
     rows = re.findall(r"^(\w+) +([\d.]+) +([\d.]+) \( *[-+][\d.]+%\) +([\d.]+) \( *[-+][\d.]+%\)$", text, re.MULTILINE)
@@ -39,7 +38,6 @@ def test_estimates_beside_the_published_means(run):
             assert abs(adam / published - 1) < 0.05
 
 
-@pytest.mark.slow
 def test_ensemble_and_sweep_run_whole(run):
     text, out = run
     assert text.count("10,000 members") == 2 and " 0 failed" in text

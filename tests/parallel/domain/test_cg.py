@@ -31,7 +31,6 @@ def right_hand_side():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_solution_and_gradient(domain):
     b, rate = right_hand_side(), jnp.asarray(0.7)
 

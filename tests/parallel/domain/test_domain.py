@@ -60,11 +60,8 @@ def boundaries(kind):
 KINDS = ["none", "periodic", "dirichlet", "half periodic", "all"]
 
 
-SLOWLY = [pytest.param(kind, marks=() if kind == "all" else pytest.mark.slow) for kind in KINDS]
-
-
-@pytest.mark.parametrize("kind", SLOWLY)
-@pytest.mark.parametrize("axes", [("x", "y"), pytest.param((None, "y"), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("axes", [("x", "y"), (None, "y")])
 def test_pads_as_a_whole_field(mesh, kind, axes):
     domain = parallel.Domain(axes, boundary=boundaries(kind), mesh=mesh)
     t = jnp.asarray(0.2)
@@ -100,8 +97,8 @@ def test_an_undecomposed_dimension_takes_no_message(mesh):
     assert messages(lambda u: domain.run(lambda u: domain.pad(u, 1)[1:-1, 2:], u), field()) == {"collective-permute": 2}
 
 
-@pytest.mark.parametrize("kind", SLOWLY)
-@pytest.mark.parametrize("axes", [("x", "y"), pytest.param((None, "y"), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("axes", [("x", "y"), (None, "y")])
 def test_wide_halos_serve_several_steps(mesh, kind, axes):
     domain = parallel.Domain(axes, boundary=boundaries(kind), mesh=mesh)
     times = jnp.array([0.1, 0.2, 0.3, 0.4])
@@ -144,7 +141,7 @@ def wave(domain, steps):
 
 @pytest.mark.parametrize(
     "kind, dtype",
-    [("none", jnp.float32), ("dirichlet", jnp.float64), pytest.param("none", jnp.float64, marks=pytest.mark.slow)],
+    [("none", jnp.float32), ("dirichlet", jnp.float64), ("none", jnp.float64)],
 )
 def test_wave_equation(mesh, kind, dtype):
     """Bitwise equal to one device; the gradient by the start and by the speed."""
@@ -186,7 +183,6 @@ def test_a_solve_split_over_both_axes(mesh):
     np.testing.assert_allclose(domain.run(end, u, rate), end(u, rate), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["all", "periodic"])
 @pytest.mark.parametrize("steps", STEPS)
 def test_the_gradient_of_a_solve_split_over_both_axes(mesh, kind, steps):
@@ -199,7 +195,6 @@ def test_the_gradient_of_a_solve_split_over_both_axes(mesh, kind, steps):
         assert np.abs(a - b).max() <= 1e-9 * np.abs(b).max()
 
 
-@pytest.mark.slow
 def test_a_boundary_value_has_a_gradient(mesh):
     def loss(conditions, split):
         domain = parallel.Domain(("x", "y"), boundary=conditions, mesh=mesh)
@@ -274,9 +269,9 @@ def test_gradients_by_shared_parameters_are_sums(mesh):
 
 FFTS = [
     (("x", None), (32, 16), 1),
-    pytest.param((None, "x"), (32, 16), 1, marks=pytest.mark.slow),
+    ((None, "x"), (32, 16), 1),
     (("x", "y", None), (8, 8, 4), 2),
-    pytest.param(("x", "y"), (32, 16), 2, marks=pytest.mark.slow),
+    (("x", "y"), (32, 16), 2),
 ]
 
 
@@ -350,7 +345,6 @@ def member(domain, params, shared):
     return domain.run(lambda u, c: domain.sum(heat(domain.pad(u, 1), c[0] * c[1]) ** 3), u, (params["a"], shared))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kinds", [(AxisType.Explicit,) * 3, (AxisType.Auto, AxisType.Explicit, AxisType.Explicit)])
 def test_members_that_span_devices_of_the_context(kinds):
     mesh = jax.make_mesh((2, 2, 2), ("member", "x", "y"), axis_types=kinds)

@@ -17,12 +17,12 @@ GRID = Grid((16, 16))
 WALLS = {"x-": Dirichlet(0.5), "x+": Neumann(0.1), "y": Dirichlet(0.0)}
 CASES = [
     ("Diffusion", "walls", "fixed"),
-    pytest.param("AllenCahn", "walls", "adaptive", marks=pytest.mark.slow),
-    pytest.param("AllenCahn", "periodic", "fixed", marks=pytest.mark.slow),
-    pytest.param("GrayScott", "walls", "adaptive", marks=pytest.mark.slow),
-    pytest.param("Wave", "walls", "fixed", marks=pytest.mark.slow),
-    pytest.param("Advection", "periodic", "adaptive", marks=pytest.mark.slow),
-    pytest.param("AdvectionDiffusion", "walls", "adaptive", marks=pytest.mark.slow),
+    ("AllenCahn", "walls", "adaptive"),
+    ("AllenCahn", "periodic", "fixed"),
+    ("GrayScott", "walls", "adaptive"),
+    ("Wave", "walls", "fixed"),
+    ("Advection", "periodic", "adaptive"),
+    ("AdvectionDiffusion", "walls", "adaptive"),
 ]
 
 

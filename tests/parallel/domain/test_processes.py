@@ -65,7 +65,6 @@ say(
 """
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_two_processes_equal_one():
     ((alone,),) = processes.run(WAVE, count=1, devices=4)
@@ -78,7 +77,6 @@ def test_two_processes_equal_one():
         np.testing.assert_allclose(said["by_speed"], alone["by_speed"], rtol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_error_control_and_transforms_over_two_processes():
     ((alone,),) = processes.run(SOLVE, count=1, devices=2)

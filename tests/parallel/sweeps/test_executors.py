@@ -107,7 +107,6 @@ def workers(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
 
 
-@pytest.mark.slow
 def test_processes(tmp_path, monkeypatch):
     workers(monkeypatch)
     monkeypatch.setenv("SPEC_STORE", str(tmp_path))
@@ -119,7 +118,6 @@ def test_processes(tmp_path, monkeypatch):
     assert same_bits(found.values, in_float32(store=None).values)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_dask(tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")
@@ -170,7 +168,6 @@ def test_bad_specs(tmp_path, monkeypatch, capsys, text, arguments, message):
     assert info.value.code == 2 and message in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_the_command_in_processes_of_its_own(tmp_path):
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     environment = {**os.environ, "PYTHONPATH": path, "SPEC_STORE": str(tmp_path / "store")}

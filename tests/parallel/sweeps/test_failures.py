@@ -102,7 +102,6 @@ def test_four_kinds_of_failures():
     check(200, 12, block=32, mesh=devices(1))
 
 
-@pytest.mark.slow
 def test_ten_thousand_members_with_37_failures(tmp_path):
     bad, retry, first = check(10_000, 37)
     # and again in a store, resumed from a part of its blocks, of the first pass and of the retries

@@ -230,7 +230,6 @@ def test_killed_once(tmp_path, monkeypatch):
     assert same_bits(resumed(tmp_path).values, resumed(None).values)
 
 
-@pytest.mark.slow
 def test_killed_ten_times(tmp_path, monkeypatch):
     monkeypatch.setenv("SPEC_STORE", str(tmp_path))
     monkeypatch.setenv("SPEC_BLOCK", "2")  # 51 blocks

@@ -6,7 +6,7 @@ import pytest
 
 from tests import adjoint_table
 
-pytestmark = [pytest.mark.x64, pytest.mark.slow]
+pytestmark = pytest.mark.x64
 
 
 def written() -> tuple[dict[tuple[str, str, str], str], dict[str, str]]:

@@ -23,7 +23,6 @@ ADJOINTS = {
     "gauss": sciml.adjoints.Gauss(),
 }
 each_adjoint = pytest.mark.parametrize("adjoint", ADJOINTS.values(), ids=ADJOINTS)
-slow = pytest.mark.slow
 
 
 class Network(eqx.Module):
@@ -77,8 +76,8 @@ def gradient(model, y0, args, t1, options):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("name", [n if n.startswith("a PyTree") else pytest.param(n, marks=slow) for n in CASES])
-@pytest.mark.parametrize("forwards", [True, pytest.param(False, marks=slow)], ids=["forwards", "backwards"])
+@pytest.mark.parametrize("name", [n if n.startswith("a PyTree") else n for n in CASES])
+@pytest.mark.parametrize("forwards", [True, False], ids=["forwards", "backwards"])
 @each_adjoint
 def test_agrees_with_checkpointed(adjoint, forwards, name):
     make, t1 = CASES[name]
@@ -147,7 +146,6 @@ STIFF = {
 
 
 @pytest.mark.x64
-@slow
 @pytest.mark.parametrize("name", ["Robertson", "HIRES"])
 def test_gauss_follows_a_stiff_system_that_backsolve_cannot(name):
     make, y0, t1 = STIFF[name]
@@ -188,7 +186,6 @@ def test_backsolve_in_steps_of_fixed_size_is_nan_where_the_state_is_lost():
     assert np.isfinite(jax.grad(end)(jnp.array(2.0)))
 
 
-@slow
 @pytest.mark.x64
 def test_gauss_makes_no_product_by_a_parameter_on_the_way_back():
     """A stiff network of ten thousand parameters: what it takes is a few times these, and not their square."""
@@ -212,9 +209,7 @@ def test_gauss_makes_no_product_by_a_parameter_on_the_way_back():
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize(
-    "adjoint", [sciml.adjoints.Gauss(memory=1), pytest.param(sciml.adjoints.Interpolating(memory=1), marks=slow)]
-)
+@pytest.mark.parametrize("adjoint", [sciml.adjoints.Gauss(memory=1), sciml.adjoints.Interpolating(memory=1)])
 def test_a_solve_of_more_steps_than_are_recorded(adjoint):
     """A thousand steps in a table of sixteen: segments are recorded again, their checkpoints thinned out."""
 
@@ -290,7 +285,7 @@ def blow_up(rate, scale, adjoint):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("adjoint", [pytest.param(a, marks=[slow] * (n != "gauss")) for n, a in ADJOINTS.items()])
+@pytest.mark.parametrize("adjoint", ADJOINTS.values())
 def test_a_failed_member_is_nan_alone(adjoint):
     rates = jnp.array([0.3, 8.0, 0.5, jnp.nan])
 
@@ -327,9 +322,12 @@ def test_a_way_back_without_end_is_nan():
 @pytest.mark.parametrize(
     "adjoint, kind",
     [
-        pytest.param(sciml.adjoints.Gauss(), "adaptive_saves", marks=slow),
-        pytest.param(sciml.adjoints.Interpolating(), "adaptive", marks=slow),
-        pytest.param(sciml.adjoints.Backsolve(), "scan", marks=slow),
+        sciml.adjoints.Gauss(),
+        "adaptive_saves",
+        sciml.adjoints.Interpolating(),
+        "adaptive",
+        sciml.adjoints.Backsolve(),
+        "scan",
     ],
 )
 def test_over_devices_without_communication(adjoint, kind):
@@ -342,7 +340,6 @@ def test_over_devices_without_communication(adjoint, kind):
 
 
 @pytest.mark.x64
-@slow
 def test_a_stiff_system_over_lanes():
     """Members of a different stiffness each, by a shared and by an own parameter."""
 

@@ -35,7 +35,6 @@ def test_both_modes_are_one_matrix(kind):
     close(jax.jit(jax.jacfwd(fn))(inputs()), jax.jit(jax.jacrev(fn))(inputs()), rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_members_over_lanes():
     kind = "adaptive_saves"

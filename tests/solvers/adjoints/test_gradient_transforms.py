@@ -64,14 +64,13 @@ def test_gradients_commute_with_vmap(case, kind):
 
 
 def _choices():
-    quick = {("scan", "model args"), ("adaptive_saves", "y0"), ("adaptive_saves", "ts"), ("adaptive", "t0 t1")}
     for kind in KINDS:
         for names in ("y0", "model", "model args", "y0 factor", "t0 t1", "ts"):
             if (kind == "scan" and names in ("t0 t1", "ts")) or (names == "ts" and not kind.endswith("saves")):
                 continue  # this loop does not depend on these inputs
             if kind in ("fixed", "adaptive") and names in ("model", "y0 factor"):
                 continue  # as where times are saved
-            yield pytest.param(kind, names, marks=() if (kind, names) in quick else pytest.mark.slow)
+            yield kind, names
 
 
 @pytest.mark.parametrize("kind, names", list(_choices()))
@@ -92,7 +91,7 @@ def test_members_may_differ_in_some_inputs(kind, names):
     close(gradient, expected, **tolerance(kind))
 
 
-@pytest.mark.parametrize("kind", ["scan", pytest.param("adaptive_saves", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["scan", "adaptive_saves"])
 def test_nested_vmap(kind):
     """Over parameters outside and initial states inside, in both orders, with the gradient within and around."""
     models, states = members().model, members(2).y0
@@ -121,7 +120,7 @@ def test_nested_vmap(kind):
     close(gradient[1], inner[1].sum(0), rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["scan", pytest.param("adaptive_saves", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["scan", "adaptive_saves"])
 def test_jit_changes_nothing(kind):
     fn = ft.partial(loss, kind, sciml.adjoints.Checkpointed(), **cheap(kind))
     p = inputs()

@@ -63,9 +63,7 @@ def test_reverse_mode_is_refused(case, kind):
         jax.grad(ft.partial(loss, kind, case.adjoint))(inputs())
 
 
-@pytest.mark.parametrize(
-    "kind", [k if k in ("scan", "adaptive_saves") else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
-)
+@pytest.mark.parametrize("kind", [k if k in ("scan", "adaptive_saves") else k for k in KINDS])
 def test_memory_does_not_change_the_gradient(kind):
     """Iterations that are run again choose their steps anew, which rounding changes by its share of the tolerance."""
     options = cheap(kind) | ({"rtol": 1e-7, "atol": 1e-7} if kind.startswith("adaptive") else {})
@@ -80,8 +78,8 @@ def test_memory_does_not_change_the_gradient(kind):
     [
         ("checkpointed", "scan"),
         ("checkpointed", "adaptive_saves"),
-        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("reversible", "fixed"), ("gauss", "adaptive"))),
-        *(pytest.param(name, "adaptive_saves", marks=pytest.mark.slow) for name in ("backsolve", "interpolating")),
+        *(pytest.param(*pair) for pair in (("reversible", "fixed"), ("gauss", "adaptive"))),
+        *((name, "adaptive_saves") for name in ("backsolve", "interpolating")),
     ],
 )
 def test_the_way_back_carries_what_is_asked_for(name, kind):
@@ -118,7 +116,7 @@ def test_a_batch_may_have_other_levels_than_one_member(steps, states):
     np.testing.assert_allclose(found, -3 * np.exp(-rates), rtol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["scan", pytest.param("fixed_saves", marks=pytest.mark.slow), "adaptive_saves"])
+@pytest.mark.parametrize("kind", ["scan", "fixed_saves", "adaptive_saves"])
 def test_reverse_mode_agrees_with_diffrax(kind):
     def reference(p):
         term = diffrax.ODETerm(lambda t, y, args: p.factor * p.model(t, y, args))
@@ -155,7 +153,7 @@ def test_jacrev_of_saved_states():
     close(reverse, forward, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["scan", pytest.param("adaptive", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["scan", "adaptive"])
 def test_hessian_through_direct(kind):
     fn = ft.partial(loss, kind, sciml.adjoints.Direct())
 
@@ -208,7 +206,7 @@ def test_gradient_backwards_in_time():
 
 @pytest.mark.parametrize(
     "options",
-    [{"dt": 0.05}, pytest.param({"dt": 0.05, "saveat": [0.52, 1.0]}, marks=pytest.mark.slow)],
+    [{"dt": 0.05}, {"dt": 0.05, "saveat": [0.52, 1.0]}],
     ids=["end", "saves"],
 )
 def test_gradient_of_a_pytree_state_with_a_complex_leaf(options):

@@ -40,7 +40,6 @@ def test_the_record_grows_with_the_limit_on_steps_and_not_with_the_state():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_tolerances_for_each_leaf():
     def fn(p):
         field = lambda t, y, args: {"a": -y["b"], "b": args * y["a"]}  # noqa: E731
@@ -91,7 +90,6 @@ def test_what_is_damped_away_is_nan_and_measured():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_inside_shard_map(mesh):  # noqa: F811
     fn = jax.vmap(jax.grad(ft.partial(loss, "adaptive_saves", REVERSIBLE, **cheap("adaptive_saves"))))
     batch = members(8)
@@ -101,7 +99,6 @@ def test_inside_shard_map(mesh):  # noqa: F811
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_second_derivatives():
     """Forward over reverse, to the tolerance."""
 
@@ -114,7 +111,6 @@ def test_second_derivatives():
     close(product(REVERSIBLE), product(sciml.adjoints.Checkpointed()), rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.slow
 def test_the_schedule_does_not_matter():
     def ys(schedule):
         options = {"t0": 0.0, "t1": 2.0, "rtol": 1e-4, "adjoint": REVERSIBLE, "schedule": schedule}

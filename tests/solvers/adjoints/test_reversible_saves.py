@@ -43,10 +43,8 @@ def inputs(ts=TS):
     "options",
     [
         pytest.param({"solver": diffrax.Bosh3()}, id="whole steps"),
-        pytest.param({"dt": 0.0617}, id="a shorter last step", marks=pytest.mark.slow),
-        pytest.param(
-            {"t0": 2.1, "t1": 0.1, "dt": -0.0617, "solver": diffrax.Heun()}, id="backwards", marks=pytest.mark.slow
-        ),
+        pytest.param({"dt": 0.0617}, id="a shorter last step"),
+        pytest.param({"t0": 2.1, "t1": 0.1, "dt": -0.0617, "solver": diffrax.Heun()}, id="backwards"),
     ],
 )
 def test_gradient_agrees_with_differences(options):
@@ -72,7 +70,6 @@ def test_saved_states_are_those_of_the_method():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_saved_times_at_both_ends_are_differentiated():
     """By a saved time the derivative is the vector field."""
     p = inputs((0.1, 1.1, 2.1))
@@ -124,7 +121,6 @@ def test_members_have_saved_times_of_their_own(mesh):  # noqa: F811
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_second_derivatives():
     """Forward over reverse, to the accuracy of the methods, which differ; one saved time where a step ends."""
     p, v = inputs((0.35, *TS[1:])), (jnp.array(1.0), jnp.array([0.3, -1.0]), jnp.ones(len(TS)) * 0.1)
@@ -153,7 +149,6 @@ def test_a_failed_member_has_the_gradient_of_what_it_reached():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_gradient_of_a_pytree_state_with_a_complex_leaf():
     def field(t, y, args):
         angle, wave = y["angle"], y["wave"]
@@ -170,7 +165,6 @@ def test_gradient_of_a_pytree_state_with_a_complex_leaf():
     verify.check_gradient(jax.jit(fn), p, gradient=jax.jit(jax.grad(fn))(p), rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.slow
 def test_what_is_damped_away_is_nan():
     def fn(y0):
         field = lambda t, y, args: jnp.stack([-y[0], -100 * (y[1] - jnp.cos(jnp.asarray(t, y.dtype)))])  # noqa: E731

@@ -70,8 +70,7 @@ def _cases():
         for kind in LOOPS:
             if kind not in case.reverse or type(case.adjoint) in seen or _is_continuous(case, kind):
                 continue
-            quick = (case.name, kind) in (("checkpointed", "scan"), ("forward", "scan"))
-            yield pytest.param(case, kind, id=f"{case.name}-{kind}", marks=() if quick else pytest.mark.slow)
+            yield pytest.param(case, kind, id=f"{case.name}-{kind}")
         seen.add(type(case.adjoint))
 
 

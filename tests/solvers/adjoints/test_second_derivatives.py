@@ -22,8 +22,7 @@ LOOPS = {
     "adaptive_saves": {"rtol": 1e-5, "atol": 1e-5, "saveat": jnp.array([0.5, 2.0])},
     "stiff": {"dt": 0.1, "solver": sciml.solvers.Rosenbrock23()},
 }
-slow = pytest.mark.slow
-each_loop = pytest.mark.parametrize("loop", [x if x in ("scan",) else pytest.param(x, marks=slow) for x in LOOPS])
+each_loop = pytest.mark.parametrize("loop", [x if x in ("scan",) else x for x in LOOPS])
 ADJOINTS = {
     "checkpointed": sciml.adjoints.Checkpointed(),
     "little_memory": sciml.adjoints.Checkpointed(memory=1),
@@ -50,7 +49,7 @@ def reference(loop):
 
 
 @each_loop
-@pytest.mark.parametrize("name", ["checkpointed", "forward", pytest.param("little_memory", marks=slow)])
+@pytest.mark.parametrize("name", ["checkpointed", "forward", "little_memory"])
 def test_hessian(name, loop):
     """`jax.hessian` is forward over reverse; all hold the step sizes, so they agree to rounding."""
     if name == "forward" and loop == "stiff":
@@ -67,7 +66,7 @@ def test_hessian_of_a_reversible_solve():
     np.testing.assert_allclose(found, np.stack(rows), rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("loop", ["scan", pytest.param("adaptive_saves", marks=slow)])
+@pytest.mark.parametrize("loop", ["scan", "adaptive_saves"])
 def test_product_agrees_with_differences_of_the_gradient(loop):
     """With tight tolerances what the chosen steps do to differences is small."""
     tight = {"rtol": 1e-10, "atol": 1e-10, "solver": diffrax.Tsit5()} if loop != "scan" else {}
@@ -79,7 +78,7 @@ def test_product_agrees_with_differences_of_the_gradient(loop):
     )
 
 
-@pytest.mark.parametrize("loop", ["scan", pytest.param("adaptive_saves", marks=slow)])
+@pytest.mark.parametrize("loop", ["scan", "adaptive_saves"])
 def test_members(loop):
     xs = jnp.stack([X, 1.1 * X, 0.9 * X])
     f = ft.partial(fn, loop, sciml.adjoints.Checkpointed())

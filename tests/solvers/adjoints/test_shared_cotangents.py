@@ -20,9 +20,8 @@ KINDS = {
     "reversible": dict(dt=0.1, adjoint=sciml.adjoints.Reversible()),
     "Rosenbrock": dict(dt=0.25, solver=sciml.solvers.Rosenbrock23()),
 }
-MARKS = {kind: (pytest.mark.slow, pytest.mark.x64) for kind in KINDS} | {"fixed": (), "saved times": pytest.mark.x64}
-each_kind = pytest.mark.parametrize("kind", [pytest.param(kind, marks=MARKS[kind]) for kind in KINDS])
-pytestmark = pytest.mark.wide
+MARKED = {kind: kind if kind == "fixed" else pytest.param(kind, marks=pytest.mark.x64) for kind in KINDS}
+each_kind = pytest.mark.parametrize("kind", MARKED.values())
 
 
 def inputs():
@@ -69,7 +68,6 @@ def test_totals_equal_the_members_own_gradients(kind):
     agree(halves[1].reshape(ys.shape), found[1])
 
 
-@pytest.mark.slow
 def test_second_derivatives():
     weights, ys, rates = inputs()
     along = jax.tree.map(jnp.ones_like, weights)
@@ -80,7 +78,7 @@ def test_second_derivatives():
     agree(found, jax.tree.map(lambda a, b: (a - b) / (2 * step), ahead, behind), rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=MARKS[kind]) for kind in ("fixed", "adaptive")])
+@pytest.mark.parametrize("kind", [MARKED["fixed"], MARKED["adaptive"]])
 def test_a_failed_member_leaves_the_rest(kind):
     """Its steps are NaN, and zero times NaN must not reach what it shares with the others."""
     weights, ys, rates = inputs()

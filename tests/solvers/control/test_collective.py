@@ -55,13 +55,11 @@ def options(domain, name):
     return found
 
 
-QUICK = [name if name == "adaptive" else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+COMPARED = [name if name == "adaptive" else name for name in CASES]
 
 
-@pytest.mark.parametrize(
-    "adjoint", [sciml.adjoints.Checkpointed(), pytest.param(sciml.adjoints.Direct(), marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("adjoint", [sciml.adjoints.Checkpointed(), sciml.adjoints.Direct()])
+@pytest.mark.parametrize("name", COMPARED)
 def test_same_steps_as_one_device(domain, name, adjoint):
     """What is returned as one number is proved to be one: the loop iterates equally often everywhere."""
     fn = ft.partial(run, domain, dict(options(domain, name), adjoint=adjoint))
@@ -70,7 +68,6 @@ def test_same_steps_as_one_device(domain, name, adjoint):
     np.testing.assert_allclose(many, one, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.slow
 def test_messages_of_a_step(domain):
     """Four for each evaluation, one for the error, one for whether to go on; nothing is gathered."""
     fn = ft.partial(run, domain, CASES["adaptive"])
@@ -80,7 +77,6 @@ def test_messages_of_a_step(domain):
     assert kinds.count("all-reduce") == 2 and kinds.count("collective-permute") in (4, 8)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_gradient(domain, name):
     def loss(split, u, rate):
@@ -91,7 +87,6 @@ def test_gradient(domain, name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12), found, expected)
 
 
-@pytest.mark.slow
 def test_forward_mode(domain):
     def end(split, rate):
         fn = ft.partial(run, domain, dict(CASES["adaptive"], adjoint=sciml.adjoints.Direct()))
@@ -101,14 +96,12 @@ def test_forward_mode(domain):
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adaptive", "fixed", "traced dt"])
 def test_a_failure_is_everybodys(domain, name):
     status = domain.run(lambda u: run(domain, options(domain, name), u, RATE)[1][0], start().at[3, 3].set(1e200))
     assert sciml.Status(int(status)) is sciml.Status.nonfinite
 
 
-@pytest.mark.slow
 def test_members_that_span_devices():
     domain, mesh = parallel.Domain(("x", "y")), parallel.mesh(member=2, x=2, y=2)
     scales = jnp.linspace(0.5, 1.5, 4)

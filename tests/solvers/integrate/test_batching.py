@@ -86,9 +86,7 @@ def test_solutions(options):
     agree(jax.jit(jax.vmap(fn))(rates()), parts(fn, rates()))
 
 
-@pytest.mark.parametrize(
-    "adjoint", [a if a == "checkpointed" else pytest.param(a, marks=pytest.mark.slow) for a in ADJOINTS]
-)
+@pytest.mark.parametrize("adjoint", [a if a == "checkpointed" else a for a in ADJOINTS])
 def test_gradients(adjoint):
     options = OPTIONS["fixed" if adjoint == "levels" else "adaptive"]
     fn = jax.grad(lambda rate: jnp.sum(solve(rate, adjoint=ADJOINTS[adjoint], **options).ys ** 2))

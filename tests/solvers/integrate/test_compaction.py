@@ -11,7 +11,6 @@ import sciml
 
 COUNT = 2048
 LAYERS = eqx.nn.MLP(2, 2, 16, 1, activation=jnp.tanh, dtype=jnp.float32, key=jax.random.key(0))
-pytestmark = pytest.mark.wide
 
 
 class Network(eqx.Module):
@@ -125,7 +124,6 @@ def test_ensembles_within_ensembles():
     np.testing.assert_allclose(found.ys.reshape(flat.ys.shape), flat.ys, rtol=rounding(), atol=rounding())
 
 
-@pytest.mark.slow
 def test_forward_mode_and_gradients():
     def end(scale, adjoint):
         return jnp.sum(jax.vmap(lambda y0, rate: solve(y0, scale * rate, adjoint=adjoint).ys)(starts(), rates()) ** 2)
@@ -136,7 +134,6 @@ def test_forward_mode_and_gradients():
     np.testing.assert_allclose(forward, reverse, rtol=rounding())
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_over_devices():
     mesh = Mesh(np.array(jax.devices()[:2]), ("members",))

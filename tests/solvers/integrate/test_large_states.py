@@ -21,9 +21,7 @@ LOOPS = {
     "adaptive": dict(rtol=1e-4, atol=1e-6),
     "adaptive_saves": dict(rtol=1e-4, atol=1e-6, saveat=[0.004, 0.01]),
 }
-each_loop = pytest.mark.parametrize(
-    "loop", ["scan", *(pytest.param(k, marks=pytest.mark.slow) for k in ("tail_saves", "adaptive")), "adaptive_saves"]
-)
+each_loop = pytest.mark.parametrize("loop", ["scan", *(k for k in ("tail_saves", "adaptive")), "adaptive_saves"])
 ADJOINTS = {
     "checkpointed": sciml.adjoints.Checkpointed(),
     "few": sciml.adjoints.Checkpointed(memory=10**6),
@@ -66,9 +64,9 @@ def test_members_are_those_of_single_solves(loop):
     "adjoint, loop",
     [
         ("checkpointed", "adaptive"),
-        pytest.param("checkpointed", "adaptive_saves", marks=pytest.mark.slow),
-        pytest.param("few", "scan", marks=pytest.mark.slow),
-        pytest.param("interpolating", "adaptive", marks=pytest.mark.slow),
+        ("checkpointed", "adaptive_saves"),
+        ("few", "scan"),
+        ("interpolating", "adaptive"),
     ],
 )
 def test_gradients_on_either_side_of_vmap(loop, adjoint):
@@ -86,7 +84,6 @@ def test_gradients_on_either_side_of_vmap(loop, adjoint):
     np.testing.assert_allclose(slopes, central, rtol=1e-6 if loop == "scan" else 1e-2)
 
 
-@pytest.mark.slow
 def test_nested_batches_and_what_all_members_share(dtype):
     rates, factors = jnp.asarray(RATES, dtype), jnp.array([1.0, 1.1], dtype)
 
@@ -104,7 +101,6 @@ def test_nested_batches_and_what_all_members_share(dtype):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_forward_over_reverse():
     """Second derivatives of members, by a product with a vector and by a matrix."""
     loss = lambda rate: jnp.mean(run(rate, "scan").ys ** 2)  # noqa: E731
@@ -145,7 +141,6 @@ def test_records_of_all_members_share_the_memory():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_over_devices():
     mesh = jax.make_mesh((2,), ("members",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
     rates = np.linspace(0.3, 3.0, 4)
@@ -158,7 +153,6 @@ def test_over_devices():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_acoustic_shots_in_a_batch():
     """The model has a source of its own for each member."""
     from sciml.models import Acoustic, PointSources, Ricker

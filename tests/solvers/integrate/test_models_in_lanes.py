@@ -97,11 +97,8 @@ def with_checkpoint(t, y, k):
 
 
 FIELDS = [value for name, value in list(globals().items()) if name.startswith("with_")]
-QUICK = {with_cond, with_varying_cond, with_scan, with_indices, with_custom_jvp, with_linear_algebra}
 FORWARD_ONLY = {with_while}
-each_field = pytest.mark.parametrize(
-    "field", [pytest.param(f, marks=() if f in QUICK else pytest.mark.slow, id=f.__name__) for f in FIELDS]
-)
+each_field = pytest.mark.parametrize("field", FIELDS, ids=lambda f: f.__name__)
 
 HEUN = {"solver": diffrax.Heun()}  # few stages, which compile fast
 RATES = jnp.array([0.7, 1.3, 2.0])
@@ -111,7 +108,7 @@ STATES = jnp.array([[0.4, 0.9, 0.2], [0.1, 0.5, 1.2], [0.8, 0.3, 0.7]])
 @each_field
 @pytest.mark.parametrize(
     "options",
-    [{"dt": 0.04}, pytest.param({"dt": 0.04, "saveat": [0.33, 1.0]}, marks=pytest.mark.slow)],
+    [{"dt": 0.04}, {"dt": 0.04, "saveat": [0.33, 1.0]}],
     ids=["end", "saves"],
 )
 def test_batches_and_gradients_equal_single_solves(field, options):
@@ -151,7 +148,7 @@ def mlp(dtype=None):
 
 @pytest.mark.parametrize(
     "options",
-    [{"dt": 0.1}, pytest.param({"rtol": 1e-8, "atol": 1e-8, "saveat": [0.4, 1.0]}, marks=pytest.mark.slow)],
+    [{"dt": 0.1}, {"rtol": 1e-8, "atol": 1e-8, "saveat": [0.4, 1.0]}],
     ids=["scan", "adaptive"],
 )
 def test_shared_network_is_trained_as_by_a_python_loop(options):

@@ -10,8 +10,6 @@ import sciml
 
 from ..common import close
 
-pytestmark = pytest.mark.wide
-
 MEMBERS = 150
 LOOSE = {"rtol": 1e-3, "atol": 1e-3, "solver": diffrax.Bosh3()}
 
@@ -89,11 +87,11 @@ def test_backwards_in_time():
 
 
 def test_fixed_steps():
-    same(*both(run, rates() / 20, dt=0.125, rtol=None, atol=None, saveat=[0.2, 3.0]))
+    same(*both(run, rates() / 20, dt0=0.125, rtol=None, atol=None, saveat=[0.2, 3.0]))
     lengths = jnp.linspace(0.5, 3.0, MEMBERS)
     same(
         *both(
-            lambda rate, t1, schedule: run(rate, schedule, t1=t1, dt=0.125, rtol=None, atol=None), rates() / 20, lengths
+            lambda rate, t1, schedule: run(rate, schedule, t1=t1, dt0=0.125, rtol=None, atol=None), rates() / 20, lengths
         )
     )
 

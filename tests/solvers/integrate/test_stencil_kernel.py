@@ -26,8 +26,6 @@ WALLS = {"x-": Dirichlet(0.3), "x+": Neumann(0.2), "y-": Robin(1.0, 0.4, 0.2), "
 MIXED = {"x": Periodic(), "y-": Dirichlet(0.1), "y+": Neumann(0.0)}
 PERIODIC = Periodic()
 
-slow = pytest.mark.slow
-
 
 def field(seed=0, shape=SHAPE):
     return jnp.asarray(np.random.default_rng(seed).random(shape), jnp.float32)
@@ -101,8 +99,8 @@ def by(impl, run, *args):
         return run(*args)
 
 
-@pytest.mark.parametrize("machine", [pytest.param("gpu", marks=slow), "tpu"])
-@pytest.mark.parametrize("name", [n if n == "wave" else pytest.param(n, marks=slow) for n in NAMES])
+@pytest.mark.parametrize("machine", ["gpu", "tpu"])
+@pytest.mark.parametrize("name", [n if n == "wave" else n for n in NAMES])
 @pytest.mark.x64
 def test_a_solve_by_a_kernel_agrees_with_xla(name, machine, launched):
     if machine == "gpu" and name.startswith("acoustic"):
@@ -115,7 +113,7 @@ def test_a_solve_by_a_kernel_agrees_with_xla(name, machine, launched):
     close(found.ys, expected.ys, 1e-6)
 
 
-@pytest.mark.parametrize("name", [n if n == "diffusion" else pytest.param(n, marks=slow) for n in NAMES])
+@pytest.mark.parametrize("name", [n if n == "diffusion" else n for n in NAMES])
 @pytest.mark.x64
 def test_the_gradient_of_steps_by_a_kernel(name, launched):
     run, model, y0 = end(name)
@@ -126,7 +124,6 @@ def test_the_gradient_of_steps_by_a_kernel(name, launched):
     close(found, expected, 1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_all_derivatives_go_through():
     """By the steps that XLA runs: forward mode, forward over reverse, and reverse mode of a loop as it is."""
@@ -145,7 +142,7 @@ def test_all_derivatives_go_through():
     close(others, [expected[0]] * 2, 1e-5)
 
 
-@pytest.mark.parametrize("machine", [pytest.param("gpu", marks=slow), "tpu"])
+@pytest.mark.parametrize("machine", ["gpu", "tpu"])
 @pytest.mark.x64
 def test_members_and_their_gradients(machine, launched):
     run, model, _ = end("diffusion")

@@ -14,12 +14,7 @@ from tests.registry_solvers import each_adaptive_method, each_method
 
 from ..common import close, inputs
 
-QUICK = {"FitzHughNagumo", "Lorenz63", "LotkaVolterra", "SIR"}
-NOT_STIFF = [
-    pytest.param(case, id=case.name, marks=() if case.name in QUICK else pytest.mark.slow)
-    for case in CASES
-    if not case.stiff
-]
+NOT_STIFF = [pytest.param(case, id=case.name) for case in CASES if not case.stiff]
 
 
 @pytest.mark.x64

@@ -48,7 +48,6 @@ def test_kuramoto_sivashinsky_at_one_point():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_kuramoto_sivashinsky_error_table():
     """Largest errors at t = 10 of the problem of Kassam and Trefethen, and a value of the solution."""
     finest = kassam_trefethen(1 / 64).ys[-1]
@@ -79,7 +78,7 @@ def test_kuramoto_sivashinsky_energy_balance():
 
 WAVES = [
     (verify.kdv_soliton, 400, 1e-6),
-    pytest.param(verify.kdv_two_solitons, 1700, 1e-5, marks=pytest.mark.slow),
+    (verify.kdv_two_solitons, 1700, 1e-5),
     (verify.schroedinger_soliton, 100, 2e-7),
     (verify.ginzburg_landau_wave, 100, 3e-7),
     (verify.taylor_green_vortex, 4, 1e-12),
@@ -108,7 +107,6 @@ def test_the_faster_soliton_is_ahead_after_overtaking():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_the_height_is_the_integral_of_the_other_form():
     shape, length = (64,), 22.0
     height = IntegralKuramotoSivashinsky(shape=shape, length=length)
@@ -122,7 +120,6 @@ def test_the_height_is_the_integral_of_the_other_form():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_the_height_in_two_dimensions_agrees_with_a_runge_kutta_method():
     model = IntegralKuramotoSivashinsky(shape=(12, 16), length=jnp.array([10.0, 14.0]))
     x, y = np.meshgrid(np.arange(12) / 12, np.arange(16) / 16, indexing="ij")
@@ -166,7 +163,7 @@ def heat(t, u, args):
     return u.shape[0] ** 2 * (wide[2:] - 2 * u + wide[:-2])
 
 
-@pytest.mark.parametrize("solver", [RKC2, pytest.param(RKL2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("solver", [RKC2, RKL2])
 @pytest.mark.parametrize("stages", ["few", "many"])
 def test_diffusion_by_few_steps_of_many_stages(solver, stages, dtype):
     """The smooth part is right, and the roughest does not grow. The radius is given, or estimated."""

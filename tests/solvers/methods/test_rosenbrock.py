@@ -25,7 +25,6 @@ METHODS = {
 }
 each = pytest.mark.parametrize("solver, order, steps", METHODS.values(), ids=METHODS)
 each_solver = pytest.mark.parametrize("solver", [Rodas5P, Rosenbrock23])
-cheap_solver_quick = pytest.mark.parametrize("solver", [Rosenbrock23, pytest.param(Rodas5P, marks=pytest.mark.slow)])
 
 
 def slope(steps, errors):
@@ -189,9 +188,7 @@ AKZO_NOBEL = [
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize(
-    "solver, rtol, most", [pytest.param(Rodas5P, 1e-8, 1e-8, marks=pytest.mark.slow), (Rosenbrock23, 1e-5, 1e-4)]
-)
+@pytest.mark.parametrize("solver, rtol, most", [(Rodas5P, 1e-8, 1e-8), (Rosenbrock23, 1e-5, 1e-4)])
 def test_chemical_akzo_nobel_as_a_dae(solver, rtol, most):
     """From a wrong value of the algebraic variable, which is found at the start."""
     y0 = jnp.array([0.444, 0.00123, 0.0, 0.007, 0.0, 10.0])
@@ -325,9 +322,9 @@ RATES = np.array([0.04, 3e7, 1e4])
 @pytest.mark.parametrize(
     "solver, saveat",
     [
-        pytest.param(Rodas5P(), [0.3, 1.7, 1.9], id="Rodas5P", marks=pytest.mark.slow),
+        pytest.param(Rodas5P(), [0.3, 1.7, 1.9], id="Rodas5P"),
         pytest.param(Rosenbrock23(), [0.3, 1.9], id="Rosenbrock23"),
-        pytest.param(Rodas5P(mass=np.diag([1.0, 2.0, 3.0])), None, id="mass", marks=pytest.mark.slow),
+        pytest.param(Rodas5P(mass=np.diag([1.0, 2.0, 3.0])), None, id="mass"),
     ],
 )
 def test_gradient_agrees_with_finite_differences_and_forward_mode(solver, saveat):
@@ -348,7 +345,6 @@ def test_gradient_agrees_with_finite_differences_and_forward_mode(solver, saveat
     close(reverse, verify.finite_difference_gradient(fn, x), rtol=1e-8, atol=2e-8)
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_gradient_through_the_consistent_start():
     """Of first and second order, by the implicit function."""
@@ -371,7 +367,6 @@ def test_gradient_through_the_consistent_start():
     np.testing.assert_allclose(second, -(6 / 16 - 2 / 4) / 4, rtol=1e-10)
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 def test_members_of_a_batch():
     """Each as alone, with the gradient of the sum; one that fails disturbs no other."""
@@ -394,7 +389,7 @@ def test_members_of_a_batch():
     same_bits(gradient[1:], each_own[1:])
 
 
-@cheap_solver_quick
+@pytest.mark.parametrize("solver", [Rosenbrock23, Rodas5P])
 def test_shard_map_with_checked_types(solver):
     rates = jnp.asarray(RATES * np.linspace(1.0, 1.1, 4)[:, None], jnp.result_type(float))
     mesh = jax.make_mesh((2,), ("members",), devices=jax.devices()[:2], axis_types=(jax.sharding.AxisType.Auto,))
@@ -456,7 +451,7 @@ def test_inside_diffrax(solver, backwards):
 
 
 @pytest.mark.x64
-@cheap_solver_quick
+@pytest.mark.parametrize("solver", [Rosenbrock23, Rodas5P])
 def test_states_of_several_leaves_and_dtypes(solver):
     def flat(t, y, args):
         return jnp.stack([-y[0] * y[1], y[0] - 10 * y[1], jnp.cos(t) * y[2], y[3] * y[0] - y[3] ** 2])
@@ -481,7 +476,6 @@ def diffusion(t, y, rate):
     return rate * y.shape[0] ** 2 * (wide[2:] - 2 * y + wide[:-2]) + y * (1 - y)
 
 
-@pytest.mark.slow
 @pytest.mark.x64
 @pytest.mark.parametrize("mass", [True, False])
 def test_states_too_large_to_write_out(mass):

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import sciml
 from sciml import verify
-from tests.registry_structured import CASES, each_adaptive_case, each_case, each_case_slow, each_with_structure
+from tests.registry_structured import CASES, each_adaptive_case, each_case, each_with_structure
 
 from ..common import close, forward_gradient
 
@@ -45,7 +45,7 @@ def test_order(case):
 
 
 @pytest.mark.x64
-@each_case_slow
+@each_case
 def test_saved_times_and_a_shorter_last_step(case):
     """Times where steps end, and between."""
     n = case.steps[-1]
@@ -81,7 +81,6 @@ def kinds(case):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "case, kind", [pytest.param(c, kind, id=f"{c.name}-{kind}") for c in CASES for kind in kinds(c)]
 )
@@ -115,7 +114,7 @@ def test_gradient_quickly(case):
 
 
 @pytest.mark.x64
-@each_case_slow
+@each_case
 def test_members_of_a_batch(case):
     """vmap of solve, grad of vmap and vmap of grad, each member as alone."""
     options = {"rtol": 1e-6, "atol": 1e-6} if case.adaptive else {"dt": 0.1}
@@ -129,7 +128,6 @@ def test_members_of_a_batch(case):
     close(jax.jit(jax.grad(lambda r: jnp.sum(jax.vmap(loss)(r))))(rates), each_own, rtol=1e-10)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", [c for c in CASES if c.leads], ids=lambda case: case.name)
 def test_shard_map_with_checked_types(case):
     mesh = jax.make_mesh((2,), ("members",), devices=jax.devices()[:2], axis_types=(jax.sharding.AxisType.Auto,))
@@ -140,7 +138,7 @@ def test_shard_map_with_checked_types(case):
     close(jax.jit(sharded)(rates), jax.jit(fn)(rates), rtol=1e-4, atol=1e-5)
 
 
-@each_case_slow
+@each_case
 def test_float32(case):
     rate = jnp.asarray(RATE, jnp.float32)
     for options in [{"dt": 1 / 64}] + [{"rtol": 1e-4, "atol": 1e-5}] * case.adaptive:
@@ -155,7 +153,6 @@ def test_float32(case):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "case, backwards",
     [pytest.param(c, False, id=c.name) for c in CASES]
@@ -184,7 +181,6 @@ def test_a_model_without_the_structure_is_refused(case):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 @pytest.mark.parametrize("solver", [sciml.solvers.VelocityVerlet, sciml.solvers.Yoshida4])
 def test_symmetric_methods_are_differentiated_by_running_back(solver):
     case = next(c for c in CASES if c.solver is solver)
@@ -202,7 +198,6 @@ def test_continuous_adjoints_and_structure_are_refused_together():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_a_model_that_closes_over_what_it_is_differentiated_by():
     """Nothing of the model itself is traced; what its methods see is."""
     case = next(c for c in CASES if c.leads and c.solver is sciml.solvers.ETDRK4)
@@ -220,7 +215,6 @@ def test_a_model_that_closes_over_what_it_is_differentiated_by():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_a_gradient_by_the_state_alone_is_that_beside_the_model():
     case = next(c for c in CASES if c.leads and c.solver is sciml.solvers.ETDRK4)
     loss = lambda y0, rate: jnp.sum(end(case, rate, y0, dt=0.25) ** 3)  # noqa: E731

@@ -34,7 +34,7 @@ def end(u, rate, **options):
     return sciml.solve(field, u, t0=0.0, t1=1.0, args=rate, throw=False, **options).ys[-1]
 
 
-ADAPTIVE = pytest.param({"rtol": 1e-4, "atol": 1e-4}, id="adaptive", marks=pytest.mark.slow)
+ADAPTIVE = pytest.param({"rtol": 1e-4, "atol": 1e-4}, id="adaptive")
 
 
 @pytest.mark.parametrize("options", [pytest.param({"dt": 0.1}, id="fixed"), ADAPTIVE])

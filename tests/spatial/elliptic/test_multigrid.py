@@ -64,7 +64,7 @@ def factor(operator, f, solver=Multigrid()):
 
 @pytest.mark.parametrize(
     "conditions",
-    [pytest.param(Periodic(), marks=pytest.mark.slow), pytest.param(Dirichlet(0.0), marks=pytest.mark.slow), MIXED],
+    [Periodic(), Dirichlet(0.0), MIXED],
     ids=["periodic", "Dirichlet", "mixed"],
 )
 def test_it_solves_the_operator(conditions):
@@ -81,7 +81,6 @@ def test_it_solves_the_operator(conditions):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_the_solution_holds_in_one_and_three_dimensions():
     for shape, conditions in [((100,), MIXED | {"y": None}), ((6, 7, 5), Periodic())]:
         conditions = {key: value for key, value in conditions.items() if value} if len(shape) == 1 else conditions
@@ -96,8 +95,8 @@ def test_the_solution_holds_in_one_and_three_dimensions():
 @pytest.mark.parametrize(
     "conditions, kind",
     [
-        pytest.param(Periodic(), "smooth", marks=pytest.mark.slow),
-        pytest.param(Dirichlet(0.0), "smooth", marks=pytest.mark.slow),
+        (Periodic(), "smooth"),
+        (Dirichlet(0.0), "smooth"),
         (Neumann(0.0), "smooth"),
         (Dirichlet(0.0), "jumping"),
     ],
@@ -110,7 +109,6 @@ def test_a_cycle_divides_the_residual_by_ten(conditions, kind):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(32, 32), (1024, 1024), (300, 77), (32, 32, 32), (128, 128, 128)])
 def test_the_factor_does_not_depend_on_the_size(shape):
     f = random(shape)
@@ -125,8 +123,8 @@ def test_the_factor_does_not_depend_on_the_size(shape):
     "shape, conditions",
     [
         ((9, 12), {"x": Periodic(), "y": Robin(2.0, 1.0)}),
-        pytest.param((13, 8), Periodic(), marks=pytest.mark.slow),
-        pytest.param((5, 6, 7), {"x": Dirichlet(), "y": Neumann(), "z": Periodic()}, marks=pytest.mark.slow),
+        ((13, 8), Periodic()),
+        ((5, 6, 7), {"x": Dirichlet(), "y": Neumann(), "z": Periodic()}),
     ],
     ids=["mixed", "periodic", "three dimensions"],
 )
@@ -153,7 +151,6 @@ def test_galerkin_levels_are_products_of_their_transfers(shape, conditions):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(96, 96), (24, 24, 24)])
 def test_channels_and_inclusions_need_galerkin_levels(shape):
     """Five decades in thin layers, and in one cell of ten."""
@@ -170,7 +167,6 @@ def test_channels_and_inclusions_need_galerkin_levels(shape):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "cycle",
     [
@@ -191,7 +187,6 @@ def test_every_cycle_and_smoother_converges(cycle):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_anisotropy_of_the_grid_is_coarsened_away_and_that_of_the_coefficient_smoothed_by_lines():
     f = random((64, 64))
     flat = EllipticOperator(Boundaries(Grid((64, 64), 0.0, (1.0, 0.05)), Dirichlet(0.0)))
@@ -228,7 +223,6 @@ def test_gradients_are_those_of_finite_differences():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_the_gradient_of_a_singular_problem():
     boundary = Boundaries(Grid((10, 9)), Periodic())
     f, weights = random((10, 9)), random((10, 9), 1)
@@ -268,7 +262,6 @@ def test_it_runs_under_vmap_and_shard_map():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_it_preconditions_conjugate_gradients():
     boundary = Boundaries(Grid((32, 32)), Dirichlet(0.0))
     operator, f = EllipticOperator(boundary, jumping((32, 32))), random((32, 32))
@@ -281,7 +274,6 @@ def test_it_preconditions_conjugate_gradients():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_an_implicit_step_and_a_complex_right_hand_side():
     boundary = Boundaries(Grid((24, 20)), {"x": Neumann(0.0), "y": Dirichlet(0.0)})
     operator = EllipticOperator(boundary, 1.0 + random((24, 20)) ** 2)
@@ -309,7 +301,6 @@ class Heat(sciml.AbstractSplit):
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_implicit_steps_of_diffusion_by_multigrid():
     k = jnp.exp(random((9, 8)))
     operator = EllipticOperator(Boundaries(Grid((9, 8)), {"x": Dirichlet(1.0), "y": Neumann(0.0)}), k)
@@ -323,7 +314,6 @@ def test_implicit_steps_of_diffusion_by_multigrid():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_solutions_across_a_jump_are_of_second_order():
     """-(k u')' = 1 with k = 1 and 10 in the halves: between layers the harmonic mean is the flux itself."""
 
