@@ -160,7 +160,7 @@ def simulate(
         name="simulate",
         space=space_of(model),
         depends_on=dict(
-            model=model, y0=y0, args=args, t0=t0, t1=t1, dt0=request.dt, dt0=dt0, save_every=save_every,
+            model=model, y0=y0, args=args, t0=t0, t1=t1, dt=request.dt, dt0=dt0, save_every=save_every,
             saveat=saveat, output=output,
             stop=stops.traced, solver=request.solver, stepsize_controller=stepsize_controller, rtol=rtol,
             atol=atol, max_steps=max_steps,

@@ -162,7 +162,7 @@ def _count(
 
 def _traced_names(request: Request) -> tuple[str, ...]:
     """Returns the names of the times, steps and tolerances whose values are known only at run time."""
-    given = dict(t0=request.t0, t1=request.t1, dt0=(request.dt, request.dt0), rtol=request.rtol, atol=request.atol)
+    given = dict(t0=request.t0, t1=request.t1, dt=(request.dt, request.dt0), rtol=request.rtol, atol=request.atol)
     if isinstance(request.stepsize_controller, diffrax.PIDController):
         given |= dict(rtol=request.stepsize_controller.rtol, atol=request.stepsize_controller.atol)
     return tuple(name for name, x in given.items() if not all(map(concrete, jax.tree.leaves(x))))

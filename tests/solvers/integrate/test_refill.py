@@ -87,11 +87,11 @@ def test_backwards_in_time():
 
 
 def test_fixed_steps():
-    same(*both(run, rates() / 20, dt0=0.125, rtol=None, atol=None, saveat=[0.2, 3.0]))
+    same(*both(run, rates() / 20, dt=0.125, rtol=None, atol=None, saveat=[0.2, 3.0]))
     lengths = jnp.linspace(0.5, 3.0, MEMBERS)
     same(
         *both(
-            lambda rate, t1, schedule: run(rate, schedule, t1=t1, dt0=0.125, rtol=None, atol=None), rates() / 20, lengths
+            lambda rate, t1, schedule: run(rate, schedule, t1=t1, dt=0.125, rtol=None, atol=None), rates() / 20, lengths
         )
     )
 
