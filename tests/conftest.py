@@ -30,7 +30,6 @@ import pytest
 # What tracing makes is seldom garbage: looking for it as often as Python does takes a fifth of the time of the tests.
 gc.set_threshold(50_000, 20, 50)
 
-STATM = pathlib.Path("/proc/self/statm")
 X64 = os.environ.get("SCIML_X64", "1") != "0"
 SPARING = os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS", "") not in ("", "0")
 CHECK_TYPES = X64 and os.environ.get("SCIML_CHECK_TYPES", "1") != "0"
@@ -124,6 +123,7 @@ def pytest_runtest_call(item: pytest.Item):
         jax.config.update("jax_disable_most_optimizations", True)
 
 
+STATM = pathlib.Path("/proc/self/statm")
 LIMIT = 1.5  # GB; the largest tests add half a GB
 _known_peak = 0.0
 
@@ -152,7 +152,7 @@ def forget() -> None:
 
 
 def processor_seconds() -> float:
-    """What this process and those that it started took until now; a busy machine adds little to it."""
+    """What this process and those that it started took until now; other processes change it less than the clock."""
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
@@ -170,7 +170,7 @@ def pytest_runtest_teardown(item: pytest.Item):
     try:
         return (yield)
     finally:
-        if STARTED in item.stash:
+        if STARTED in item.stash and item.get_closest_marker("skip") is None:
             item.user_properties.append(("seconds", processor_seconds() - item.stash[STARTED]))
         if memory() > LIMIT:
             forget()
