@@ -14,12 +14,12 @@ from .._types import Args, Y
 from ..kernels._backends import KernelRequest
 from ..kernels._lanes import Lanes
 from ._plan import Plan, Times
-from ._problem import Problem, Start, open_problem
+from ._problem import MemberProblem, Start, open_problem
 from ._runtime_checks import misplaced, out_of_range
 from ._save_intervals import run as run_intervals
 from ._solution import Solution, Stats
 from .adjoints import AbstractAdjoint
-from .control._collective import Collective, check_adjoint, check_independent, make_collective
+from .control._collective import CollectiveSteps, check_adjoint, check_independent, make_collective
 from .control._pid import Tolerances
 from .integrate._abstract import AbstractLoop, FixedSteps
 from .integrate._fixed_steps import FixedLoop
@@ -96,7 +96,7 @@ def _with_saves(operands: Operands, times: Times, plan: Plan) -> tuple[Operands,
     return operands._replace(saves=saves), missed
 
 
-def _devices_alike(settings: Settings, problem: Problem, times: Times, start: Start) -> Collective:
+def _devices_alike(settings: Settings, problem: MemberProblem, times: Times, start: Start) -> CollectiveSteps:
     """Returns how devices that hold parts of one state take the same steps; checks that others send no messages."""
     plan = settings.plan
     collective = make_collective(plan.norm, start.y0)
@@ -133,9 +133,9 @@ def _run(
 
 def _solution(
     result: Result,
-    collective: Collective,
+    collective: CollectiveSteps,
     settings: Settings,
-    problem: Problem,
+    problem: MemberProblem,
     start: Start,
     times: Times,
     missed: Array | None,

@@ -17,7 +17,7 @@ from .terms._field import Field
 from .terms._split_field import bind
 
 
-class Problem(NamedTuple):
+class MemberProblem(NamedTuple):
     """What an integration of one member starts from.
 
     Attributes:
@@ -60,7 +60,7 @@ class Start(NamedTuple):
 
 def open_problem(
     model: Callable, y0: Y, args: Args, times: Times, tolerances: Tolerances | None, plan: Plan, equal: bool
-) -> Problem:
+) -> MemberProblem:
     """Returns the problem of one member.
 
     Args:
@@ -81,4 +81,4 @@ def open_problem(
     field, operands = plan.stepper.close(model, times.t0, y0, args, direction * dt if equal else None)
     span = direction * (times.t1 - times.t0)
     max_steps = jnp.asarray(plan.max_steps, jnp.int32)
-    return Problem(field, plan.stepper, Operands(operands, times.t0, span, None, direction, tolerances, dt, max_steps))
+    return MemberProblem(field, plan.stepper, Operands(operands, times.t0, span, None, direction, tolerances, dt, max_steps))

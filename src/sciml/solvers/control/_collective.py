@@ -25,7 +25,7 @@ _SILENT = {"axis_index", "pvary", "pcast"}
 """Primitives that name mesh axes and send no message."""
 
 
-class Collective(NamedTuple):
+class CollectiveSteps(NamedTuple):
     """How devices take the same steps.
 
     Attributes:
@@ -52,13 +52,13 @@ class Collective(NamedTuple):
         return jax.tree.map(agree, tree)
 
 
-def make_collective(norm: Norm | None, y0: Y) -> Collective:
+def make_collective(norm: Norm | None, y0: Y) -> CollectiveSteps:
     """Returns how devices take the same steps under a norm."""
     if norm is None:
-        return Collective()
+        return CollectiveSteps()
     found = jax.eval_shape(norm, jax.tree.map(jnp.abs, promote(y0)))
     axes = vma_of(y0) - vma_of(found)
-    return Collective(norm, tuple(sorted(axes)))
+    return CollectiveSteps(norm, tuple(sorted(axes)))
 
 
 def check_independent(field: Callable, t: Array, y: Y, operands: Any) -> None:

@@ -15,7 +15,7 @@ from jaxtyping import Array, PyTree
 
 from ..._status import Status
 from ..._types import BoolScalarLike, Y
-from ..control._collective import Collective
+from ..control._collective import CollectiveSteps
 from ..control._pid import Control, Tolerances, scaled_error
 from ..methods._stepper import AbstractStepper, Step
 from ..terms._field import Field
@@ -124,7 +124,7 @@ class Integrator(eqx.Module):
     stepper: AbstractStepper
     control: Control | None
     dense: bool = eqx.field(static=True)
-    collective: Collective = eqx.field(static=True, default=Collective())
+    collective: CollectiveSteps = eqx.field(static=True, default=CollectiveSteps())
     constant: bool = eqx.field(static=True, default=False)
 
     def bound(self, operands: Operands, whole: bool = True) -> Any:

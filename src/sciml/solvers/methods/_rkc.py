@@ -16,7 +16,7 @@ _DAMPING = 2 / 13
 _TERMS = 8
 
 
-class Chebyshev(AbstractFamily):
+class ChebyshevFamily(AbstractFamily):
     r"""The coefficients of RKC2, from $T_j$, $T_j'$ and $T_j''$ at $w_0 = \cosh \alpha$, slightly above 1.
 
     With $S(x) = \sinh(x) / x = 1 + x^2 s(x)$ and $\cosh x = 1 + x^2 c(x)$, written without cancellation, which
@@ -51,7 +51,7 @@ class Chebyshev(AbstractFamily):
         return Stage(2 * b / b1 * cosh, -b / b2, slope, (before - 1) * slope, scale * second / first)
 
 
-class Legendre(AbstractFamily):
+class LegendreFamily(AbstractFamily):
     """The coefficients of RKL2."""
 
     def stages(self, stiffness: Array) -> Array:
@@ -170,7 +170,7 @@ class RKC2(AbstractStructuredSolver):
     def stepper(self, y0: Y) -> Stabilised:
         """Returns the one-step method."""
         del y0
-        return Stabilised(Chebyshev(), self.spectral_radius, self.max_stages)
+        return Stabilised(ChebyshevFamily(), self.spectral_radius, self.max_stages)
 
 
 class RKL2(AbstractStructuredSolver):
@@ -209,7 +209,7 @@ class RKL2(AbstractStructuredSolver):
     def stepper(self, y0: Y) -> Stabilised:
         """Returns the one-step method."""
         del y0
-        return Stabilised(Legendre(), self.spectral_radius, self.max_stages)
+        return Stabilised(LegendreFamily(), self.spectral_radius, self.max_stages)
 
 
 def _check(radius, most: int, name: str) -> None:
