@@ -1,4 +1,4 @@
-"""What `solve` compiles: one member from its start to its end, and what became of it."""
+"""What `solve` compiles: one member from its start to its end, and its solution."""
 
 import dataclasses
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def integrate(
 ) -> Solution:
     """Solves for one member; see `solve`. Under `jax.vmap` the adjoint's rule finds all members and runs them as one.
 
-    The ensemble begins in `settings.adjoint.run`: it binds a function whose batching rule takes the members into lanes.
+    Ensembles begin in `settings.adjoint.run`: it binds a function whose batching rule puts the members into lanes.
     """
     plan = settings.plan
     problem = open_problem(model, y0, args, times, tolerances, plan, plan.equal)
@@ -141,7 +141,7 @@ def _solution(
     missed: Array | None,
     refused: Array | None,
 ) -> Solution:
-    """Returns what became of the member: its states, NaN where they are not known, its status and its counts."""
+    """Returns the member's solution: its states, NaN where they are not known, its status and its counts."""
     ys, ts = result.ys, times.saves
     result = collective.replicated(result._replace(ys=None))
     status = result.status

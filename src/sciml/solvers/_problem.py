@@ -81,4 +81,6 @@ def open_problem(
     field, operands = plan.stepper.close(model, times.t0, y0, args, direction * dt if equal else None)
     span = direction * (times.t1 - times.t0)
     max_steps = jnp.asarray(plan.max_steps, jnp.int32)
-    return MemberProblem(field, plan.stepper, Operands(operands, times.t0, span, None, direction, tolerances, dt, max_steps))
+    return MemberProblem(
+        field, plan.stepper, Operands(operands, times.t0, span, None, direction, tolerances, dt, max_steps)
+    )

@@ -2,8 +2,8 @@
 
 Inside `jax.shard_map` each device runs the solve with its part. Where the vector field asks other
 devices for theirs, all must take the same steps, or one waits for a message that no other sends.
-A norm over all parts makes them: every device sees the same error. The loops turn on all of them as long
-as one has to, which the types of `shard_map` prove, and the counters come out as one number.
+A norm over all parts ensures that: every device sees the same error. The loops run on all of them as
+long as one of them needs it, which the types of `shard_map` prove, and the counters are one number for all.
 """
 
 from collections.abc import Callable
@@ -75,7 +75,7 @@ def check_independent(field: Callable, t: Array, y: Y, operands: Any) -> None:
     if talks:
         raise ValueError(
             f"the model sends messages along the mesh axes {talks}, but each device would choose its own steps, and "
-            "some would wait for ever. Give a norm over all devices, `solve(..., norm=domain.rms)`."
+            "some would wait forever. Give a norm over all devices, `solve(..., norm=domain.rms)`."
         )
 
 

@@ -1,7 +1,7 @@
 """A record of a loop of unknown length in a fixed number of slots.
 
-Slot `k` holds what the loop carried before turn `k * stride`. The stride doubles, every second slot being given up,
-whenever the slots are full. So turns are evenly spread from which the others can be computed again.
+Slot `k` holds what the loop carried before iteration `k * stride`. Whenever the slots are full, the stride doubles and
+every second slot is given up. So the kept iterations are evenly spread, and the others can be computed again from them.
 """
 
 import dataclasses
@@ -17,10 +17,10 @@ from ..._jax._loops import while_loop
 
 @jax.tree_util.register_pytree_node_class
 class Buffers:
-    """Arrays that hold one item in each slot (first axis).
+    """Arrays with one item in each slot (first axis).
 
     Scalars share one array, since a loop spends more on a write than on what it writes: integers and
-    truth values stand in it as floating-point numbers, which hold them exactly.
+    truth values stand in it as floating-point numbers, which represent them exactly.
     """
 
     def __init__(self, scalars: PyTree, arrays: list, like: tuple):
@@ -144,7 +144,7 @@ def _get(buffer: Array, slot: Int[Array, ""]) -> Array:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """The slots, and the stride between their turns.
+    """The slots, and the stride between their iterations.
 
     Attributes:
         slots: The slots, and after them one as a bin.
@@ -158,7 +158,7 @@ class Record:
 
 
 def blank(item: PyTree[jax.ShapeDtypeStruct | Array], count: int, stride: int = 1) -> Record:
-    """Returns an empty record of each `stride`-th turn: `count` slots for items like `item`, arrays or their shapes."""
+    """Returns an empty record of every `stride`-th iteration, with `count` slots for items like `item`."""
     return Record(Buffers.blank(item, count + 1), jnp.full((), stride, jnp.int32), count)
 
 
@@ -168,7 +168,7 @@ def full_at(record: Record) -> Int[Array, ""]:
 
 
 def put(record: Record, iteration: Int[Array, ""], item: PyTree[Array]) -> Record:
-    """Returns the record with the item of an iteration, if that is an iteration to be kept; there must be room."""
+    """Returns the record with the item of an iteration, if that is one to be kept; a slot must be free."""
     kept = jax.lax.rem(iteration, record.stride) == 0
     slot = jnp.where(kept, jax.lax.div(iteration, record.stride), record.capacity)
     return dataclasses.replace(record, slots=record.slots.write(slot, record.slots.pack(item)))
@@ -181,7 +181,7 @@ def get(slots: Buffers, stride: Int[Array, ""], iteration: Int[Array, ""]) -> tu
 
 
 def thin(record: Record, iteration: Int[Array, ""]) -> Record:
-    """Returns the record with room for `iteration`: unchanged, or every second slot given up."""
+    """Returns the record with a slot for `iteration`: unchanged, or with every second slot given up."""
     half = record.capacity // 2
     full = iteration >= full_at(record)
 

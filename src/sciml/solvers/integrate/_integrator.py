@@ -63,11 +63,11 @@ class Dense(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """From what an integration can be taken up again.
+    """A state, with all that the following steps depend on, from which an integration can continue.
 
     Attributes:
-        elapsed: The time since t0, and
-        lost: what rounding has taken from it.
+        elapsed: The time since t0.
+        compensation: What rounding has taken from it (Kahan's compensation).
         h: The size of the step to try next.
         errors: The scaled errors of the last accepted steps.
         y: The state.
@@ -83,7 +83,15 @@ class Checkpoint(NamedTuple):
 
 
 class State(NamedTuple):
-    """The carry of an integration: a restart point, what the next step reuses, the last step, and counters."""
+    """The carry of an integration.
+
+    Attributes:
+        checkpoint: Where it is.
+        memory: What the next step reuses of the last one.
+        dense: The last accepted step, where states are saved within steps.
+        accepted: The number of accepted steps.
+        rejected: The number of rejected steps.
+    """
 
     checkpoint: Checkpoint
     memory: PyTree
@@ -116,7 +124,7 @@ class Integrator(eqx.Module):
         stepper: The method.
         control: The controller, or None for fixed steps.
         dense: Whether the last step is kept for interpolation.
-        collective: How steps are taken alike by devices that hold parts of one state.
+        collective: How devices that hold parts of one state take the same steps.
         constant: Whether no derivative by the vector field's operands can be asked for.
     """
 
@@ -158,7 +166,7 @@ class Integrator(eqx.Module):
         return State(Checkpoint(zero, zero, h, errors, y0, status), memory, dense, none, none)
 
     def resume(self, checkpoint: Checkpoint, operands: Operands) -> State:
-        """Returns a carry from which the steps after a restart point come out again."""
+        """Returns a carry from which the steps after a checkpoint are repeated."""
         memory = self.stepper.init(self.bound(operands), self.time(checkpoint.elapsed, operands), checkpoint.y)
         none = jnp.zeros((), jnp.int32)
         return State(checkpoint, memory, None, none, none)
@@ -270,7 +278,7 @@ def _cause(other: Array, step: Step) -> Array:
 
 
 def known(y: Y, condition: BoolScalarLike) -> Y:
-    """Returns `y` where the condition holds, NaN where not."""
+    """Returns `y` where the condition is true, NaN elsewhere."""
     return jax.tree.map(lambda x: jnp.where(condition, x, jnp.full_like(x, jnp.nan)), y)
 
 

@@ -19,7 +19,7 @@ class Bars(NamedTuple):
     Attributes:
         y: Of the state, lane values.
         dense: Of start and stages of the step that the states saved next lie in, lane values; None without any.
-        diff: Of the differentiated operands: lane values, or one in all of what members share.
+        diff: Of the differentiated operands: lane values, or one for all members of what they share.
     """
 
     y: PyTree
@@ -34,7 +34,7 @@ class StepVjp(NamedTuple):
         stepping: The steps over lanes.
         diff: The operands that are differentiated, lane values.
         constant: The other operands.
-        shared: Whether what members share has one cotangent in all.
+        shared: Whether what members share has one cotangent for all of them.
     """
 
     stepping: LaneIntegrator
@@ -63,7 +63,7 @@ class StepVjp(NamedTuple):
         return Bars(*lanes.carry((y_bar, dense_bar)), zeros)
 
     def leave(self, diff_bar: PyTree) -> PyTree:
-        """Returns the cotangents of the operands as arrays with members last, one in all of what is shared."""
+        """Returns the cotangents of the operands as arrays with members last; of what is shared, one for all."""
         lanes = self.stepping.lanes
         return lanes.leave_shared(diff_bar) if self.shared and isinstance(lanes, Lanes) else lanes.leave(diff_bar)
 

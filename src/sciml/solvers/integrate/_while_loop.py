@@ -29,8 +29,8 @@ from ._step_records import LoopCounts, Residuals, StepRecords
 from ._step_vjp import Bars, StepVjp
 
 ZEROED_AT_MOST = 2**24
-"""How many bytes a record may take. It is filled beforehand, whether it is used or not, and what exceeds about twice
-as much in all comes from the system anew at every call, which costs more time than most steps kept in it."""
+"""How many bytes a record may take where steps are cheap. It is filled beforehand, whether it is used or not, and what
+exceeds about twice that is requested from the system at every call, which takes longer than most steps kept in it."""
 
 
 class AdaptiveLoop(AbstractLoop):
@@ -41,7 +41,7 @@ class AdaptiveLoop(AbstractLoop):
         lanes: The engine.
         max_steps: The limit on attempted steps of a member.
         slopes: Whether saved times are differentiated.
-        slots: How many of the last iterations' outcomes are kept for the backward pass, a power of two.
+        slots: The records of how many of the last steps are kept for the backward pass, a power of two.
         fixed: The fixed steps that it takes, where it has no error control and their number is known.
         impl: What runs many members: "xla", or the kernel that was asked for.
     """
@@ -60,12 +60,12 @@ class AdaptiveLoop(AbstractLoop):
         return LaneIntegrator(self.integrator, self.lanes)
 
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "AdaptiveLoop":
-        """Returns the loop over other lanes, which keeps as many outcomes as there is room for.
+        """Returns the loop over other lanes, which keeps as many step records as the budget allows.
 
         Args:
             lanes: The engine.
             state_bytes: The size of one member's state.
-            budget: How much may be recorded; its `segments` are outcomes.
+            budget: How much may be recorded; its `segments` are step records.
 
         Raises:
             ValueError: If levels are asked for: the number of steps is not known.
@@ -78,11 +78,9 @@ class AdaptiveLoop(AbstractLoop):
         if budget.segments is not None:
             slots = max(16, power_of_two(budget.segments))
             return dataclasses.replace(self, lanes=lanes, slots=slots)
-        memory = (
-            budget.memory
-            if self.integrator.stepper.use_full_budget(state_bytes)
-            else min(budget.memory, ZEROED_AT_MOST)
-        )
+        memory = budget.memory
+        if not self.integrator.stepper.use_full_budget(state_bytes):
+            memory = min(memory, ZEROED_AT_MOST)
         slots = power_of_two(memory / (2 * state_bytes * (lanes.count or 1))) // 2
         most = 4096 if lanes.count is None else 1024
         slots = max(16, min(most, slots, power_of_two(self.max_steps)))
@@ -100,7 +98,7 @@ class AdaptiveLoop(AbstractLoop):
         return run_by_kernel(self.impl, self.lanes, member, by_xla, y0, operands, saves)
 
     def forward_with_columns(self, y0: PyTree, operands: Operands, saves: Saves | None, moved: tuple[bool, ...]) -> Any:
-        """Returns how a kernel integrates every member with the derivatives by what is moved; see `columns_by_kernel`."""
+        """Returns how a kernel integrates every member with the derivatives by `moved`; see `columns_by_kernel`."""
         member = until_done(self.integrator, Result, saves is not None)
         return columns_by_kernel(self.impl, self.lanes, member, moved, y0, operands, saves)
 

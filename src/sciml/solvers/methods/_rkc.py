@@ -19,8 +19,8 @@ _TERMS = 8
 class ChebyshevFamily(AbstractFamily):
     r"""The coefficients of RKC2, from $T_j$, $T_j'$ and $T_j''$ at $w_0 = \cosh \alpha$, slightly above 1.
 
-    With $S(x) = \sinh(x) / x = 1 + x^2 s(x)$ and $\cosh x = 1 + x^2 c(x)$, written without cancellation, which
-    recurrences from 1 do not spare float32:
+    With $S(x) = \sinh(x) / x = 1 + x^2 s(x)$ and $\cosh x = 1 + x^2 c(x)$, written without the cancellation that
+    recurrences from 1 suffer in float32:
 
     $$T_j' = j^2 \frac{S(j\alpha)}{S(\alpha)}, \qquad
       T_j'' = \frac{j^2}{S(\alpha)^3} \big(j^2 (c_j - s_j) - (c_1 - s_1) + j^2 \alpha^2 (c_j s_1 - s_j c_1)\big).$$
@@ -132,8 +132,8 @@ class RKC2(AbstractStructuredSolver):
     central differences it is $4 \nu \sum_i 1 / \Delta x_i^2$.
 
     With error control the step is kept so short that `max_stages` stages suffice; a fixed step that needs more gives
-    NaN. A gradient in reverse mode runs every step again over `max_stages` turns, and keeps $2 \sqrt s$ states
-    meanwhile; under `jax.vmap` these turns all cost an evaluation.
+    NaN. A gradient in reverse mode repeats every step as a loop of `max_stages` iterations, and keeps $2 \sqrt s$
+    states meanwhile; under `jax.vmap` each of these iterations costs an evaluation.
 
     Attributes:
         spectral_radius: A number, a function `(t, y, args)`, or None.

@@ -1,7 +1,7 @@
 """Linear systems of a step: written out entry by entry where small, LAPACK's factorisation where large.
 
-A small matrix is held as rows of scalars. Over lanes every scalar is an array over all members, and
-an entry that is zero whatever the state is costs nothing.
+A small matrix is a list of rows of scalars. Over lanes every scalar is an array over all members, and
+an entry that is zero whatever the state costs nothing.
 """
 
 import itertools

@@ -63,8 +63,8 @@ class Stabilised(AbstractStructuredStepper):
     $\frac45 (y - y_1) + \frac25 h (F_0 + F_1)$. In the published form $D_j + y$ is carried along, whose
     rounding the recurrence multiplies by $s^2$.
 
-    A step runs a loop of $s$ turns. To differentiate it in reverse mode, it is run again as a loop of the largest
-    number of stages, of which the last ones do nothing.
+    A step runs a loop of $s$ iterations. To differentiate it in reverse mode, it is run again as a loop over the
+    largest number of stages, of which the last ones do nothing.
 
     Attributes:
         family: The coefficients.

@@ -72,7 +72,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
         t: A time, for its dtype.
         y: A state, for its structure, shapes and dtypes.
         args: What the model takes beside time and state.
-        stages: How often a step evaluates the model; between several evaluations there may be fences.
+        stages: How often a step evaluates the model; several evaluations may be separated by barriers.
 
     Raises:
         ValueError: If the model returns another structure, shape or dtype than the state's.
@@ -95,7 +95,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
 
 
 def parameters_of(model: Callable, args: Args) -> tuple[list[Array], Callable[[list[Array]], tuple[Callable, Args]]]:
-    """Returns the arrays of a model and its args, and what puts them together again."""
+    """Returns the arrays of a model and its args, and a function that rebuilds both from these."""
     parameters, static = eqx.partition((model, args), eqx.is_array)
     parameters, structure = jax.tree.flatten(parameters)
     return parameters, lambda parameters: eqx.combine(jax.tree.unflatten(structure, parameters), static)
@@ -132,7 +132,7 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
     """Traces `flat(*inputs, parameters)` once.
 
     Returns:
-        The program, the shapes that it returns, and what it closes over and is better not a constant.
+        The program, the shapes that it returns, and what it closes over that becomes an operand.
     """
     arguments = promote((*inputs, parameters))
     try:
@@ -155,7 +155,7 @@ def _plain(v: Any) -> bool:
 
 
 def check_like(y: Y, out: PyTree) -> None:
-    """Checks that a vector field returned the like of its state."""
+    """Checks that a vector field returned the structure, shapes and dtypes of its state."""
     expected, got = jax.tree.structure(y), jax.tree.structure(out)
     if expected != got:
         hint = ""

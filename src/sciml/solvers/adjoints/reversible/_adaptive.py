@@ -1,7 +1,7 @@
 """Any loop of a reversible method: forwards with a record of the accepted steps' lengths; back, see `_backward`.
 
-What the controller chose cannot be found out in the backward pass, and so three numbers are kept for each accepted step,
-but no state: where it starts, what rounding took from that, and how long it is.
+What the controller chose cannot be reconstructed in the backward pass, and so three numbers are kept for each accepted
+step, but no state: where it starts, what rounding took from that, and how long it is.
 """
 
 import dataclasses

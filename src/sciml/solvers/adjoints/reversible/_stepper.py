@@ -1,6 +1,6 @@
 r"""An algebraically reversible method from any explicit Runge-Kutta method.
 
-With $\Psi_h(t, y)$ the increment of a step, two copies $y_n$ and $z_n$ of the state take turns:
+With $\Psi_h(t, y)$ the increment of a step, two copies $y_n$ and $z_n$ of the state are advanced one after the other:
 
 $$y_{n+1} = \lambda y_n + (1 - \lambda) z_n + \Psi_h(t_n, z_n), \qquad
   z_{n+1} = z_n - \Psi_{-h}(t_{n+1}, y_{n+1}), \qquad y_0 = z_0,$$
