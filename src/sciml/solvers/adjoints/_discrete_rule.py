@@ -134,6 +134,7 @@ def run(
     def recorded(batch, flags, tree):
         here, y0, operands, saves = unpack(batch, flags, tree)
         result, residuals, numbers = here.forward_recorded(y0, operands, saves)
+        # all that leaves a function over lanes has members last, and `numbers` belong to the loop as a whole
         return result, residuals, jax.tree.map(lambda x: _with_lanes(x, batch.lanes), numbers)
 
     def reverse(spec, shared_cotangents, batch, flags, tree):
@@ -227,7 +228,7 @@ class _OverLanes:
             unreached: Where a loss depends on what was not reached: there they are NaN.
         """
         ys_bar, *kept, inputs = promote(tree)
-        width = self.lanes - self.count
+        width = self.lanes - self.count  # the added lanes contribute nothing
         ys_bar = jax.tree.map(lambda x: jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, width)]), ys_bar)
         kept, inputs = (ys_bar, *kept), repeated(inputs, self.flags, self.lanes)
         flags = (*jax.tree.map(lambda _: True, kept), self.flags)
@@ -255,6 +256,7 @@ class _OverLanes:
             where = jnp.broadcast_to(unreached, x.shape) if has_lanes else jnp.any(unreached)
             return jnp.where(where, jnp.full_like(x, jnp.nan), x)
 
+        # what members share has one cotangent in `at_once`; `jax.vmap` and forward mode need `apart`, which adds it up
         bars = adding_up(at_once, apart)(*leaves)
         return tuple(None if x is None else jax.tree.map(without, x, flag) for x, flag in zip(bars, asked))
 
@@ -288,6 +290,7 @@ def _rule(
         return plain(inputs)
 
     def forward(inputs):
+        # `asked` as shapes: JAX keeps one structure of what a rule leaves for all gradients, see `_static_flags`
         inputs, asked = asked_for(inputs, possible)
         result, residuals, numbers = recorded(forward_only(inputs, REVERSE_TWICE))
         return result, (residuals, numbers, result, inputs, asked)
@@ -300,7 +303,7 @@ def _rule(
         tree = (ys_bar, residuals, numbers, inputs)
         y_bar, diff_bar, saves_bar = backward_pass(asked_parts(asked, possible), tree, unreached)
         operands = inputs[1]
-        zeros = jax.tree.map(lambda x: None, operands)
+        zeros = jax.tree.map(lambda x: None, operands)  # None is a cotangent of zero that costs nothing
         operands_bar = eqx.combine(diff_bar, zeros)
         if operands.saves is not None:
             operands_bar = operands_bar._replace(saves=saves_bar)

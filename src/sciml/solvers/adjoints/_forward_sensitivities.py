@@ -69,6 +69,7 @@ def run(loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool, limit: 
             slopes = jax.tree.map(lambda s, mask: jnp.where(mask, jnp.zeros_like(s), s), slopes, unreached)
             rates = jax.tree.map(lambda r, s: r + _along(time, s), *promote((rates, slopes)))
         rates = jax.tree.map(_without, rates, unreached)
+        # of a result states alone have a derivative: counts, status and the time reached have none
         zeros = jax.tree.map(lambda x: zero_from_primal(x, symbolic_zeros=True), result)
         return result, zeros._replace(ys=rates)
 
@@ -174,6 +175,7 @@ class _Columns(NamedTuple):
             return self._integrate(count, flags, [next(rest) if m else x for x, m in zip(leaves, moved)])
 
         total = sum(_count(shape, x.dtype) for x, shape, m in zip(leaves, self.setting.shapes, moved) if m)
+        # the result is the same for every column, so it is computed once
         return jax.vmap(push, out_axes=(None, 0))(jnp.arange(total))
 
     def _in_one_kernel(self, count: int | None, flags: Any, leaves: Any) -> tuple | None:
@@ -194,6 +196,7 @@ class _Columns(NamedTuple):
             (result, _), matrix = self._by_columns(count, flags, leaves)
             return result, matrix
 
+        # second derivatives go through XLA: a kernel has none
         solved.defjvp(lambda primals, tangents: jax.jvp(reference, primals, tangents))
         result, matrix = solved(*leaves)
         return (result, None), matrix
@@ -272,6 +275,7 @@ def _batch_without(args, dims):
     return _without_unreached.bind(*promote(first)), 0
 
 
+# a primitive, because its transpose is not that of the `jnp.where` that it computes: see `_transpose_without`
 _without_unreached = jex.core.Primitive("without_unreached")
 _without_unreached.def_impl(_nan_where)
 _without_unreached.def_abstract_eval(lambda rate, unreached: rate)

@@ -70,6 +70,7 @@ class Implicit(AbstractAdjoint):
                 "imaginary parts."
             )
         y0, operands = promote((y0, operands))
+        # no derivative goes through the loop, so it records nothing
         result = _discrete_rule.run(loop, *jax.lax.stop_gradient((y0, operands)), differentiate_times, NOTHING)
         integrator = loop.integrator
         field, end = integrator.bound(operands), jax.lax.stop_gradient(integrator.time(operands.span, operands))

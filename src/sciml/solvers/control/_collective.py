@@ -39,7 +39,7 @@ class CollectiveSteps(NamedTuple):
     def finite(self, tree: PyTree[Array]) -> Array:
         """Returns whether all elements are finite, of all parts."""
         here = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]).all()
-        names = tuple(name for name in self.axes if name in vma_of(here))
+        names = tuple(name for name in self.axes if name in vma_of(here))  # along others it is one value already
         return jax.lax.psum((~here).astype(jnp.int32), names) == 0 if names else here
 
     def replicated(self, tree: _T) -> _T:
@@ -47,6 +47,7 @@ class CollectiveSteps(NamedTuple):
 
         def agree(x):
             names = tuple(name for name in self.axes if name in vma_of(x))
+            # a reduction, so that the type says that the value is the same; JAX cannot differentiate `pmax`
             return jax.lax.pmax(jax.lax.stop_gradient(x), names) if names else x
 
         return jax.tree.map(agree, tree)
@@ -57,7 +58,7 @@ def make_collective(norm: Norm | None, y0: Y) -> CollectiveSteps:
     if norm is None:
         return CollectiveSteps()
     found = jax.eval_shape(norm, jax.tree.map(jnp.abs, promote(y0)))
-    axes = vma_of(y0) - vma_of(found)
+    axes = vma_of(y0) - vma_of(found)  # the norm adds up over these
     return CollectiveSteps(norm, tuple(sorted(axes)))
 
 

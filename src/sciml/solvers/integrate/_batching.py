@@ -72,7 +72,7 @@ def pad_to_vector(count: int, itemsize: int) -> int:
     """
     if jax.default_backend() != "cpu":
         return count
-    multiple = _LINE // itemsize
+    multiple = _LINE // itemsize  # a line of the cache, or less where that adds too many lanes
     while (added := -count % multiple) * _SPARE > count:
         multiple //= 2
     return count + added
@@ -116,6 +116,7 @@ def over_lanes(fn: Function) -> Callable[[PyTree], PyTree]:
         sizes = [x.dtype.itemsize for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
         if batch.lanes is None or not sizes:
             return fn(batch, flags, tree)
+        # added lanes repeat the last member, so no lane takes more steps than a member does
         lanes = pad_to_vector(batch.lanes, max(sizes))
         out = fn(Batch(lanes, batch.sequential), flags, repeated(tree, flags, lanes))
         return jax.tree.map(lambda x: x[..., : batch.lanes], out)

@@ -55,7 +55,7 @@ class Buffers:
         rest = iter(self.arrays)
         columns = [jnp.zeros((0,), d) if p else next(rest) for p, d in zip(packed, dtypes)]
         table = self.scalars
-        if table is None:
+        if table is None:  # an empty one, so that the structure is the same for every number of lanes
             table = jnp.zeros((0, 0) if count is None else (0, 0, count))
         return BufferArrays(table, jax.tree.unflatten(treedef, columns))
 
@@ -65,7 +65,7 @@ class Buffers:
         leaves, treedef = jax.tree.flatten(parts.columns)
         dtypes = tuple(x.dtype for x in leaves)
         packed = tuple(x.shape[0] == 0 for x in leaves)
-        if parts.table.ndim == 2 and parts.table.size:
+        if parts.table.ndim == 2 and parts.table.size:  # one member: a third axis would be the lanes
             return cls(parts.table, [x for x, p in zip(leaves, packed) if not p], (treedef, packed, dtypes))
         columns = iter([parts.table[:, number] for number in range(sum(packed))])
         leaves = [next(columns).astype(d) if p else x for x, p, d in zip(leaves, packed, dtypes)]
@@ -169,6 +169,7 @@ def full_at(record: Record) -> Int[Array, ""]:
 
 def put(record: Record, iteration: Int[Array, ""], item: PyTree[Array]) -> Record:
     """Returns the record with the item of an iteration, if that is one to be kept; a slot must be free."""
+    # what is not kept goes into the bin: a conditional would copy the slots
     kept = jax.lax.rem(iteration, record.stride) == 0
     slot = jnp.where(kept, jax.lax.div(iteration, record.stride), record.capacity)
     return dataclasses.replace(record, slots=record.slots.write(slot, record.slots.pack(item)))

@@ -84,6 +84,7 @@ def run_by_kernel(
     if chosen.body is None:
         return promote(by_xla(y0, operands, saves))
 
+    # a kernel has no derivative: JAX takes that of the same loop by XLA
     @jax.custom_jvp
     def solved(inputs, times):
         given = members._replace(inputs=inputs, targets=times)

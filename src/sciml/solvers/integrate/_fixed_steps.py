@@ -85,7 +85,7 @@ class FixedLoop(AbstractLoop):
             counts = _checkpoint_levels.split(self.count, budget.levels)
         elif budget.segments is not None:
             counts = _checkpoint_levels.segmented(self.count, budget.segments)
-        elif budget == _checkpoint_levels.NOTHING:
+        elif budget == _checkpoint_levels.NOTHING:  # no gradient is taken, so nothing is recorded
             counts = (self.count,)
         else:
             most = budget.memory // max(1, state_bytes * (lanes.count or 1))
@@ -96,7 +96,7 @@ class FixedLoop(AbstractLoop):
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
-        if self.stencil_steps is not None:
+        if self.stencil_steps is not None:  # a stencil kernel within the loop, no ensemble kernel in its place
             return self._forward(y0, operands, False, True)[0]
 
         def by_xla(y0, operands, saves):
@@ -116,6 +116,7 @@ class FixedLoop(AbstractLoop):
         The levels are the shape of an empty array: the backward pass may run over another number of lanes, and would
         choose other levels than those in which the states are kept.
         """
+        # with one level every state is kept, and a kernel shows none between its first and its last step
         by_kernel = self.stencil_steps is not None and len(self.counts) > 1
         result, kept = self._forward(y0, operands, True, by_kernel)
         return result, kept, jnp.zeros((0, *self.counts), bool)
@@ -144,18 +145,19 @@ class FixedLoop(AbstractLoop):
                 carry, kept = for_loop(
                     lambda i, carried: step(start + i, carried), carried, *shape, unroll=self._unroll, like=operands
                 )
+            # once for a segment: what is not finite does not become finite again
             finite = self.lanes.call(count_finite, carry.finite, carry.y, self._uniform(start + shape[0]))
             return self.lanes.carry(carry._replace(finite=finite)), kept
 
         def block(row, start, shape, carried):
-            if all_kept:
+            if all_kept:  # `step` keeps them
                 return advance(start, shape, carried)
             carry, kept = carried
             kept = _put(kept, row, carry.y)
             return advance(start, shape, (carry, None))[0], kept
 
         carry = self.lanes.carry(self.lanes.call(self._start, y0, operands))
-        carry = carry._replace(memory=None) if by_kernel else carry
+        carry = carry._replace(memory=None) if by_kernel else carry  # a kernel starts from the state alone
         pieces = _pieces(self.count, self.counts)
         rows = self.count if all_kept else sum(shape[0] for _, _, shape in pieces)
         kept, kept_tail = Buffers.blank(carry.y, max(1, rows)) if recorded else None, None
@@ -186,7 +188,7 @@ class FixedLoop(AbstractLoop):
         diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
         parts, kept_tail, finite = residuals
         kept = Buffers.of(parts)
-        counts = common.shape[1:]
+        counts = common.shape[1:]  # the levels in which the states were kept, see `forward_recorded`
 
         shared_cotangents = has_shared_cotangents(self.lanes, self.integrator.stepper, diff)
         pull = partial(self._pull_lanes, finite) if shared_cotangents else self._pull_each
@@ -215,6 +217,7 @@ class FixedLoop(AbstractLoop):
 
         y_bar = self.lanes.carry(self.lanes.enter(cotangent, self.lanes.count is not None))
         zeros = jax.tree.map(jnp.zeros_like, diff)
+        # `carry` would give each lane a cotangent of its own of what members share
         bar = (y_bar, zeros if shared_cotangents else self.lanes.carry(zeros))
         if self.tail:
             bar = step_vjp(jnp.full((), self.count, jnp.int32), kept_tail, bar, tail=True)
@@ -237,7 +240,7 @@ class FixedLoop(AbstractLoop):
                 bar, between[inner] = for_loop(
                     run, (bar, between[inner]), shape[0], reverse=True, like=(operands, kept)
                 )
-        if shared_cotangents and isinstance(self.lanes, Lanes):
+        if shared_cotangents and isinstance(self.lanes, Lanes):  # failed members have added zero, see `_pull_lanes`
             return self.lanes.leave(bar[0]), self.lanes.leave_shared(bar[1]), None
         y_bar, diff_bar = self.lanes.call(self._unless_failed, bar, finite)
         return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), None
@@ -259,6 +262,7 @@ class FixedLoop(AbstractLoop):
             carry = self._last_step(carry, inputs[1]) if self.tail else carry
             return result_of_steps(carry.y, carry.finite, self.count + self.tail, inputs[1])._replace(executed=None)
 
+        # two nested loops, so that the state is looked at after every segment, as in `_forward`
         counts = _checkpoint_levels.split(self.count, 2)
         pieces = _checkpoint_levels.pieces(self.count, counts if len(counts) > 1 else (1, self.count))
         segments = tuple((first, math.prod(shape[:-1]), shape[-1]) for first, shape in pieces)
@@ -303,7 +307,7 @@ class FixedLoop(AbstractLoop):
         elapsed = number.astype(operands.dt.dtype) * operands.dt  # from the number, so that time does not drift
         h = operands.span - elapsed if tail else operands.dt
         return (
-            self.integrator.bound(operands, not tail),
+            self.integrator.bound(operands, not tail),  # tables are for steps of length `dt`
             self.integrator.time(elapsed, operands),
             operands.direction * h,
         )

@@ -161,6 +161,7 @@ class Integrator(eqx.Module):
             self.collective.finite((y0, memory, h)), int(Status.successful), int(Status.nonfinite)
         ).astype(jnp.int8)
         errors = () if self.control is None else (jnp.ones_like(h),) * self.control.memory_size
+        # before the first step: a step of length one from the start, since `saved` divides by its length
         dense = Dense(zero, jnp.ones_like(zero), y0, self.stepper.empty_dense(y0)) if self.dense else None
         none = jnp.zeros((), jnp.int32)
         return State(Checkpoint(zero, zero, h, errors, y0, status), memory, dense, none, none)
@@ -181,6 +182,7 @@ class Integrator(eqx.Module):
         elapsed, compensation, h, errors, y, status = state.checkpoint
         eps = jnp.finfo(elapsed.dtype).eps
         field, time = self.bound(operands), self.time(elapsed, operands)
+        # without dense output a step ends at every saved time
         end = operands.span if self.stepper.dense else jnp.minimum(target, operands.span)
         longest = None if self.control is None else self.stepper.longest(state.memory)
         if longest is not None:
@@ -198,10 +200,10 @@ class Integrator(eqx.Module):
             norm = self.collective.norm
             if step.measured is None:
                 error = scaled_error(step.error, y, step.y1, operands.tolerances, norm)
-            else:
+            else:  # the loop runs in modes, and tolerances are those of the state
                 measured, there = step.measured
                 error = scaled_error(measured, there, there, operands.tolerances, norm)
-            good = error <= 1
+            good = error <= 1  # false for NaN
             accepted = active & good
             next_h = h * self.control.factor(error, errors, good, self.stepper.error_order)
             if not self.stepper.dense:  # a step cut short at a saved time says nothing against the one it was cut from
@@ -209,19 +211,20 @@ class Integrator(eqx.Module):
             if self.control.dtmax is not None:
                 next_h = jnp.minimum(next_h, self.control.dtmax)
             errors = self.control.remember(error, errors, accepted)
+            # a shorter step would vanish in the rounding of the time; near t = 0 the span counts in its place
             smallest = eps * jnp.maximum(jnp.abs(time), 1e-6 * operands.span)
             if self.control.dtmin is not None:
                 smallest = jnp.maximum(smallest, self.control.dtmin)
             cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))
             cause = _cause(cause.astype(jnp.int8), step)
             status = jnp.where(active & ~good & (next_h < smallest), cause, status)
-        moved = h - compensation
+        moved = h - compensation  # Kahan's sum: what rounding took from `elapsed` goes into the next step
         reached = elapsed + moved
         counts = (
             state.accepted + accepted.astype(jnp.int32),
             state.rejected + (active & ~accepted).astype(jnp.int32),
         )
-        ended = accepted & last & (end >= operands.span)
+        ended = accepted & last & (end >= operands.span)  # if with the last step allowed, that is no failure
         spent = (sum(counts) >= operands.max_steps) & ~ended & active & (status == 0)
         status = jnp.where(spent, int(Status.max_steps_reached), status).astype(jnp.int8)
         checkpoint = Checkpoint(
@@ -244,6 +247,7 @@ class Integrator(eqx.Module):
         """Repeats an accepted step; only the last step's length depends on the end time."""
         elapsed, h = step_record.elapsed, jax.lax.stop_gradient(step_record.h)
         _, last = up_to(operands.span, elapsed, jnp.zeros_like(elapsed), h, operands.span)
+        # adds zero, whose derivative by the end time is one
         h = jnp.where(last, h + (operands.span - jax.lax.stop_gradient(operands.span)), h)
         field, time = self.bound(operands), self.time(elapsed, operands)
         step = self.stepper.step_for_vjp(field, time, operands.direction * h, y)
@@ -253,7 +257,7 @@ class Integrator(eqx.Module):
         """Returns the state at an elapsed time within the last step; linear in `y` and `dense`."""
         theta = (elapsed - dense.elapsed) / dense.h
         inside = self.stepper.interpolate(theta, operands.direction * dense.h, dense.y0, y, dense.stages)
-        at_end = elapsed >= dense.elapsed + dense.h
+        at_end = elapsed >= dense.elapsed + dense.h  # the state itself, also of methods without dense output
         return _where(at_end, y, inside)
 
 

@@ -39,6 +39,7 @@ class LaneIntegrator(eqx.Module):
     def attempt(self, state: State, operands: Operands, target: PyTree) -> tuple[State, StepRecord]:
         """Tries a step on every lane whose member has yet to reach `target`."""
         state, step_record = self.lanes.carry(self.lanes.call(self.integrator.attempt, state, operands, target))
+        # in the carry, so that forward mode through this loop, or through a gradient's, does not see the controller
         return _constant_step_sizes(state), step_record
 
     def pending(self, state: State, target: PyTree) -> Bool[Array, "*lanes"]:

@@ -78,12 +78,14 @@ class Recomputation(NamedTuple):
     def start(self, y0: PyTree) -> LoopCheckpoint:
         """Returns where the loop begins; `y0` is a lane value."""
         state = self.stepping.start(y0, self.operands)
+        # of the last step its place alone: checkpoints are kept in many slots, and stages can be computed again
         inside = None if state.dense is None else (state.dense.elapsed, state.dense.h)
         return LoopCheckpoint(state._replace(dense=None), inside, jnp.zeros((), jnp.int32))
 
     def pending(self, checkpoint: LoopCheckpoint) -> Bool[Array, ""]:
         """Returns whether a member has yet to reach the next saved time, or the end where none is saved."""
         pending = jnp.any(self.stepping.pending(checkpoint.state, self._target(checkpoint.reached)))
+        # devices that share a state go on together, and the type has to say so
         pending = self.stepping.integrator.collective.replicated(pending.astype(jnp.int32)) > 0
         return pending if self.saves is None else pending & (checkpoint.reached < self.saved)
 
@@ -206,6 +208,7 @@ def backward_pass(
     def pending(carry: BackwardState) -> Bool[Array, ""]:
         return carry.recomputing | (carry.number > 0) | (carry.left > 0)
 
+    # the loops within promote their carries to the axes of all that they read, so this one is beforehand
     carry = to_varying(_start(recomputation, residuals, counts, y0, bar), vma_of(like))
     return recomputation.while_loop(pending, body, carry, like).bar
 
@@ -237,7 +240,7 @@ def _load_segment(recomputation: Recomputation, carry: BackwardState) -> Backwar
     recomputing, number = carry.recomputing, carry.number
     # a loop of no iterations instead of a conditional, which would copy what is recorded
     there = ~recomputing & ((number == 0) | (number > carry.first))
-    checkpoints = thin(carry.checkpoints, jnp.where(recomputing, carry.at, 0))
+    checkpoints = thin(carry.checkpoints, jnp.where(recomputing, carry.at, 0))  # going back, none is given up
     # going back nothing is put: the number 1 is none that is kept, and falls into the bin
     checkpoints = put(checkpoints, jnp.where(recomputing, carry.at, 1), carry.checkpoint)
     begin, checkpoint = get(checkpoints.slots, checkpoints.stride, jnp.where(recomputing, carry.at, number - 1))

@@ -155,8 +155,10 @@ class RefillLoop(AbstractLoop):
             return while_loop(lambda c: jnp.any(_done(narrow, queue, c)), lambda c: _refill(narrow, queue, c), carry)
 
         carry = _start(narrow, queue)
+        # the loops within promote their carries to the mesh axes of all members' inputs, so this one is beforehand
         carry = to_varying(carry, vma_of((carry, like)))
         carry = while_loop(lambda c: jnp.any(c.member < queue.members), iterate, carry)
+        # what a lane executed after its last member was done counts as that member's waiting
         idle = carry.results.executed.at[carry.last].add(carry.steps - carry.since)
         results = carry.results._replace(executed=idle)
         return jax.tree.map(lambda x: x[..., : queue.members], results)
@@ -188,6 +190,7 @@ def _start(stepping: LaneIntegrator, queue: _Queue) -> _Carry:
         ys = stepping.saved(state, inputs[1], target)
         saves = queue.saves.times.shape[0]
         ys = jax.tree.map(lambda y: jnp.broadcast_to(y, (saves, *y.shape)), ys)
+    # one place more than there are members: the bin for lanes that have nothing to write
     results = jax.tree.map(
         lambda x: jnp.full((*x.shape[:-1], queue.members + 1), jnp.nan if _inexact(x) else 0, x.dtype),
         stepping.result(state, ys, zero),
@@ -242,7 +245,7 @@ def _refill(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> _Carry:
     done = _done(stepping, queue, carry)
     following = carry.following + jnp.cumsum(done, dtype=jnp.int32) - 1
     member = jnp.where(done, jnp.minimum(following, queue.members), carry.member)
-    fresh = done & (member < queue.members)
+    fresh = done & (member < queue.members)  # the other lanes stay idle: no member is left
     inputs, started = _take_up(stepping, queue, member)
     state = stepping.lanes.call(_where, stepping.lanes.enter(fresh, True), started, carry.state)
     passed = jnp.where(fresh, 0, carry.passed)
@@ -311,7 +314,7 @@ def _done(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> Array:
 
 def _write(stepping: LaneIntegrator, queue: _Queue, carry: _Carry, done: Array) -> Result:
     """Returns the results with those of the lanes that are done."""
-    target = jnp.where(done, carry.member, queue.members)
+    target = jnp.where(done, carry.member, queue.members)  # the others write into the bin
     ys = stepping.end(carry.state, carry.inputs[1]) if queue.saves is None else None
     found = stepping.result(carry.state, ys, carry.steps)._replace(executed=carry.steps - carry.since)
     results = carry.results if queue.saves is None else carry.results._replace(ys=None)

@@ -53,10 +53,11 @@ def pull_back(
     Returns:
         The cotangents of `y`, zero where the step was not taken, and those of `diff`, in the same form as `diff`.
     """
+    # lanes that took no step run that of one that did: zero times what is infinite would be NaN
     some = jnp.argmax(taken)[None]
     y, own, rest = lanes.where(taken, (y, diff, rest), lambda x: jnp.take(x, some, axis=-1))
     engine = dataclasses.replace(lanes, reverse=True)
     _, pull = jax.vjp(lambda y, own: engine.carry(engine.call(step, y, own, *rest)), y, own)
     y_bar, more = pull(lanes.where(taken, bar, jnp.zeros_like))
-    any_taken = jnp.any(taken)
+    any_taken = jnp.any(taken)  # where no lane took a step, all ran that of lane zero, which may be infinite
     return y_bar, jax.tree.map(lambda x: jnp.where(any_taken, x, jnp.zeros_like(x)), more)

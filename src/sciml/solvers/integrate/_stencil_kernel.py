@@ -52,6 +52,7 @@ class StencilSteps(NamedTuple):
         """
         model, _ = self.rebuild(operands[: self.parameters])
         rates, update, rest = step_of(self.stepper, model, y, h)
+        # the update is a whole kick and a drift, see `_stencil_stages`: half a kick too much before, too little after
         y = self._half_a_kick(field, t, -h, y)
         fields = evolve_by(self.impl, update, rates.fields_of(y), steps, **rest)
         return self._half_a_kick(field, t, h, rates.state_of(fields, y))

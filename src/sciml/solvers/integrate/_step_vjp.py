@@ -95,6 +95,7 @@ class StepVjp(NamedTuple):
         new_y, more = pull_back(lanes, step, accepted, of_step, step_record.y, *rest)
 
         def choose(accepted, y_bar, dense_bar, new_y):
+            # the dense output's cotangents have been carried through the step that it belongs to
             y_bar = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), new_y, y_bar)
             return y_bar, jax.tree.map(lambda x: jnp.where(accepted, jnp.zeros_like(x), x), dense_bar)
 
@@ -129,7 +130,7 @@ class StepVjp(NamedTuple):
         def saved(y, dense):
             return self.stepping.integrator.saved(y, Dense(*inside, *dense), constant, target)
 
-        zeros = jax.tree.map(jnp.zeros_like, bar)
+        zeros = jax.tree.map(jnp.zeros_like, bar)  # a linear function has the same derivative everywhere
         _, pull = jax.vjp(saved, *zeros)
         more = pull(cotangent)
         return jax.tree.map(lambda x, m: x + jnp.where(used, m, jnp.zeros_like(m)), bar, more)

@@ -134,6 +134,7 @@ class AdaptiveLoop(AbstractLoop):
             slope = stepping.slope(carry[1], operands, target) if slopes else None
             return stepping.saved(carry[1], operands, target), slope
 
+        # one loop to every saved time and on to the end: its body is compiled once
         (iterations, state), (ys, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
         return stepping.result(state, ys, iterations), slopes
 
@@ -165,7 +166,7 @@ class AdaptiveLoop(AbstractLoop):
         state = stepping.start(y0, operands)
         step_record = jax.eval_shape(lambda s: stepping.attempt(s, operands, operands.span)[1], state)
         carry = (jnp.zeros((), jnp.int32), state, StepRecords.blank(step_record, self.slots))
-        carry = to_varying(carry, vma_of((state, operands)))
+        carry = to_varying(carry, vma_of((state, operands)))  # the record is made of zeros, which vary over no axis
         if saves is None:
             number, state, kept = until(carry, operands.span)
             result = stepping.result(state, stepping.end(state, operands), number)

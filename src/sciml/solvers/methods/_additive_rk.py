@@ -202,6 +202,7 @@ class ImplicitExplicit(AbstractStructuredStepper):
 
         first = field["explicit"](t, y), field["stiff"](y)
         carry = (*map(stacked, first), y)
+        # the loop needs rows of one length: what is behind a row's end is zero
         square = lambda rows: np.array([[*row, *[0.0] * (looped - len(row))] for row in rows[1:looped]])  # noqa: E731
         xs = (
             np.arange(1, looped),

@@ -114,7 +114,7 @@ def dtype_in(linear: Array, mode: Array | jax.ShapeDtypeStruct) -> np.dtype:
 
 def times(a: Array, u: Array) -> Array:
     """Returns a product; of a real and a complex number without the products with zero."""
-    if jnp.iscomplexobj(u) and not jnp.iscomplexobj(a):
+    if jnp.iscomplexobj(u) and not jnp.iscomplexobj(a):  # JAX would make `a` complex
         return jax.lax.complex(a * u.real, a * u.imag)
     return a * u
 

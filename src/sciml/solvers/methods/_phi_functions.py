@@ -20,6 +20,7 @@ def phi(z: Inexact[Array, "*shape"], most: int) -> list[Inexact[Array, "*shape"]
     """Returns the functions of number 0 to `most`, at most 3, each of the shape and dtype of `z`."""
     eps = float(jnp.finfo(z.dtype).eps)
     near = jnp.abs(z) <= _RADIUS
+    # each formula gets numbers that it can take: what is not chosen below must not make derivatives NaN
     inner, outer = jnp.where(near, z, jnp.zeros_like(z)), jnp.where(near, jnp.ones_like(z), z)
     up = [jnp.exp(outer)]
     for k in range(most):

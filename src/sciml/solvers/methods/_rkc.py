@@ -85,6 +85,7 @@ class LegendreFamily(AbstractFamily):
 
 def _series(x: Array, start: int) -> Array:
     """Returns the sum over n of x^(2n) / (2n + start)!, for x below one."""
+    # `cosh(x) - 1` and `sinh(x) - x` would cancel where x is small
     total = jnp.zeros_like(x)
     for n in reversed(range(_TERMS)):
         total = total * x**2 + 1 / math.factorial(2 * n + start)
@@ -113,7 +114,7 @@ def _weight(j: Array, alpha: Array) -> Array:
 def _angle(stages: Array) -> tuple[Array, Array]:
     r"""Returns $\alpha$ and $w_1$."""
     excess = _DAMPING / stages**2
-    alpha = jnp.log1p(excess + jnp.sqrt(excess * (2 + excess)))
+    alpha = jnp.log1p(excess + jnp.sqrt(excess * (2 + excess)))  # arcosh of what is 1 but for the excess
     _, first, second = _chebyshev(stages, alpha)
     return alpha, first / second
 

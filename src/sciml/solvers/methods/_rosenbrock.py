@@ -117,8 +117,10 @@ class Rosenbrock(AbstractStepper):
         length = h.astype(x.dtype)
         scale = tableau.gamma * length
         slope, tangent = jax.linearize(slope_at, jnp.asarray(t, h.dtype), x)
+        # tangents have to vary over the mesh axes that their primals vary over
         drift = tangent(match(jnp.ones((), h.dtype), (t, x)), match(jnp.zeros_like(x), x))
         rows = self._system(scale, lambda v: tangent(match(jnp.zeros((), h.dtype), (t, x)), v), x)
+        # the derivative of `solve` uses the factors again and does not go through the factorisation
         factors = factorise(jax.lax.stop_gradient(rows), pivot=self.mass is not None)
         rows, factors, slope, drift = _computed_once(rows, factors, slope, drift)
 
@@ -182,6 +184,7 @@ def _computed_once(rows: Any, factors: Factors, *vectors: Array) -> tuple:
     if not isinstance(rows, list):
         return jax.lax.optimization_barrier((rows, factors, *vectors))
     n = len(rows)
+    # one array for each row: where a barrier is a branch, it copies each of its results
     rows, lu = [[jnp.stack(row) for row in matrix] for matrix in (rows, factors.lu)]
     rows, lu, pivots, vectors = jax.lax.optimization_barrier((rows, lu, factors.pivots, vectors))
     rows, lu = [[[row[j] for j in range(n)] for row in matrix] for matrix in (rows, lu)]

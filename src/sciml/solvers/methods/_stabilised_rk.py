@@ -151,6 +151,7 @@ class Stabilised(AbstractStructuredStepper):
 
         def iterate(number, carry):
             last, before, node = carry
+            # the number of stages has no derivative, and so neither have its coefficients
             c = jax.tree.map(jax.lax.stop_gradient, self.family.stage(number.astype(h.dtype), stages.astype(h.dtype)))
             point = jax.tree.map(jnp.add, y, last)
             slope = field(t + node * h, point)
@@ -181,6 +182,7 @@ class Stabilised(AbstractStructuredStepper):
 
     def _up_to_the_most(self, iterate, carry, stages, like):
         def body(carry, number):
+            # under `jax.vmap` a conditional computes both branches
             return jax.lax.cond(number <= stages, lambda c: iterate(number, c), lambda c: c, carry), None
 
         carry = match(carry, (stages, like))

@@ -43,6 +43,7 @@ def stage_barrier(tree: PyTree[Array], t: Array) -> PyTree[Array]:
     """
 
     def computed(t, *leaves):
+        # not NaN, which the compiler cannot know: it must keep the branch, and fuses nothing across it
         return behind_a_branch(t == t, *leaves, otherwise=float("nan"))
 
     leaves, treedef = jax.tree.flatten(tree)

@@ -140,9 +140,10 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
     except Exception as error:
         error.add_note(_NOTE)
         raise
-    if not vma_of(closed.consts) <= vma_of(arguments):
+    if not vma_of(closed.consts) <= vma_of(arguments):  # the model closes over what differs between devices
         arguments = to_varying(arguments, vma_of(closed.consts))
         closed = jax.make_jaxpr(flat)(*arguments)
+    # traced values, over which rules must not close, and large arrays, which would be constants of the program
     hoisted = [not concrete(c) or np.size(c) > 128 for c in closed.consts]
     # what the model closes over and the same on all devices is promoted with the other operands
     promoted = any(vma_of(c) != vma_of((arguments, closed.consts)) for c in closed.consts)
@@ -151,7 +152,7 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
 
 
 def _plain(v: Any) -> bool:
-    return not jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended)
+    return not jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended)  # as that of random keys
 
 
 def check_like(y: Y, out: PyTree) -> None:

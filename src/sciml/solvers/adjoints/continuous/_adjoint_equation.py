@@ -78,7 +78,7 @@ def adjoint_rhs(field: Field, s: RealScalarLike, x: Costate, operands: AdjointOp
         y = x.y
     else:
         y = state_at(operands.table, s)
-    if x.mu is None:
+    if x.mu is None:  # a quadrature makes it, see `_quadrature`
         _, pull = jax.vjp(lambda y: forward_rhs(field, s, y, operands.diff, operands), y)
         return Costate(None, _negative(pull(x.lam)[0]), None)
     out, pull = jax.vjp(lambda y, diff: forward_rhs(field, s, y, diff, operands), y, operands.diff)

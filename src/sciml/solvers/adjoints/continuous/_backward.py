@@ -193,12 +193,14 @@ class Backward(eqx.Module):
             adjoint, accepted = iterate(adjoint)
             item = lanes.leave(lanes.call(self._nodes, adjoint, accepted, setup, inputs))
             nodes = jax.tree.map(lambda b, x: jax.lax.dynamic_update_index_in_dim(b, x, filled, 0), nodes, item)
+            # where no lane accepted its step, the next iteration overwrites these nodes
             return adjoint, nodes, filled + lanes.any(accepted).astype(jnp.int32)
 
         steps = capacity(like.y0, lanes.count or 1, self.stepping.integrator.stepper.order)
 
         def fill_batch(carry):
             adjoint, nodes, mu = carry
+            # what is left of the batch before counts for nothing
             nodes = nodes._replace(lam=jax.tree.map(jnp.zeros_like, nodes.lam))
             filled = jnp.zeros((), jnp.int32)
             adjoint, nodes, _ = while_loop(
@@ -235,6 +237,7 @@ class Backward(eqx.Module):
         scale = jnp.max(sizes)
         scale = jnp.where(scale > 0, scale, jnp.ones_like(scale))
         jumps = jax.tree.map(lambda c: c / scale.astype(c.dtype), problem.cotangents)
+        # a member that failed starts from where it was: what it did not reach has no cotangent
         saves = jnp.clip(problem.saves, jnp.zeros_like(problem.reached), problem.reached)
         start = jnp.max(jnp.where(sizes > 0, saves, jnp.zeros_like(saves)))
         return AdjointSetup(
@@ -262,6 +265,7 @@ class Backward(eqx.Module):
             direction=-jnp.ones_like(setup.start),
             tolerances=tolerances,
             dt=operands.dt if self.stepping.integrator.control is None else None,
+            # within 32 bits, and one step more for every saved time
             max_steps=_MOST_STEPS * jnp.minimum(operands.max_steps, 2**31 // (2 * _MOST_STEPS))
             + setup.problem.saves.size,
         )
@@ -308,6 +312,7 @@ class Backward(eqx.Module):
             y = jax.tree.map(lambda a, b: jnp.where(used, b, a), y, known)
         x = Costate(y, lam, x.mu)
         operands = self._operands(setup, table, x, setup.start)
+        # what the method reuses of its last step belongs to the costate before the jump
         memory = self.integrator.stepper.init(self.integrator.bound(operands), _position(adjoint, setup), x)
         memory = jax.tree.map(lambda a, b: jnp.where(there, a, b), memory, state.memory)
         checkpoint = state.checkpoint._replace(y=x, status=status)
@@ -366,6 +371,7 @@ def _any_used(tree: PyTree) -> Array:
 
 def _next_save(adjoint: AdjointState, setup: AdjointSetup) -> Array:
     save = _at(setup.problem.saves, adjoint.left - 1)
+    # past the first save: a time before the start, at which nothing arrives
     return jnp.where(adjoint.left > 0, save, -jnp.ones_like(save))
 
 

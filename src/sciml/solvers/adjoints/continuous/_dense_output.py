@@ -78,7 +78,7 @@ def row_of(stepper: AbstractStepper, dense: Dense, y1: Y, direction: Array) -> R
     degree = max(stepper.order, 3)  # no method here has a dense output of a higher one
     angles = (np.arange(degree + 1) + 0.5) * np.pi / (degree + 1)
     matrix = 2 / (degree + 1) * np.cos(np.outer(np.arange(degree + 1), angles))
-    matrix[0] /= 2
+    matrix[0] /= 2  # from values at the Chebyshev points to coefficients
 
     def at(theta):
         return stepper.interpolate(theta, direction * dense.h, dense.y0, y1, dense.stages)
@@ -95,7 +95,7 @@ def row_of(stepper: AbstractStepper, dense: Dense, y1: Y, direction: Array) -> R
 def _index(table: Table, s: RealScalarLike) -> Int[Array, ""]:
     """Returns the number of the first step that ends no earlier than `s`: the block of steps, then the step."""
     size = table.ends.shape[0]
-    block = 2 ** (int(math.log2(size)) // 2)
+    block = 2 ** (int(math.log2(size)) // 2)  # two searches among about the square root of all rows
     blocks = table.ends.reshape(-1, block)
     first = jnp.minimum(jnp.sum(blocks[:, -1] < s, dtype=jnp.int32), size // block - 1)
     inner = jax.lax.dynamic_index_in_dim(blocks, first, 0, False)
@@ -201,11 +201,12 @@ class Recorder(NamedTuple):
             there = current == number
             target = jax.tree.map(lambda a, b: jnp.where(there, a, b), lanes.carry(until), span)
             begin = state.checkpoint.elapsed
+            # the wanted segment may fill the spare rows, too: rounding may have led to more steps than at first
             most = jnp.where(there, self.rows - 1, self.iterations)
             state, table = self._fill(state, operands, target, table, most)
             return current + 1, begin, table, state
 
-        current = jnp.where(is_last, number + 1, first)
+        current = jnp.where(is_last, number + 1, first)  # no iterations where the table is the one wanted
         carry = (current, segments.begin, segments.table, state)
         like = (operands, until, segments)
         _, begin, table, state = while_loop(lambda c: c[0] <= number, fill, carry, like=like)

@@ -84,6 +84,7 @@ def run(
         return plain(inputs)
 
     def forward(inputs):
+        # `asked` as shapes: JAX keeps one structure of what a rule leaves for all gradients, see `_static_flags`
         inputs, asked = asked_for(inputs, possible)
         result = plain(forward_only(inputs, REVERSE_TWICE))
         return result, (result, inputs, asked)

@@ -88,6 +88,7 @@ class BackwardPass(eqx.Module):
         diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
         like = (operands, kept, cotangent, saves)
         end, number, y0 = self._enter((kept.end, kept.number, kept.y0))
+        # a gradient of zero is not NaN where the backward pass misses the start
         used = jnp.stack([jnp.any(c != 0, axis=self._own_axes(c)) for c in jax.tree.leaves(cotangent)]).any(axis=0)
         bar = cotangent if saves is None else jax.tree.map(lambda c: jnp.zeros_like(c[0]), cotangent)
         carry = lanes.call(start_of_backward_pass, end, self._enter(bar), diff)
@@ -112,6 +113,7 @@ class BackwardPass(eqx.Module):
                 return lanes.leave(lanes.call(self._slope, carry, *enter(save), operands)) if self.slopes else None
 
             xs = (saves.times, kept.saved_in, cotangent)
+            # from save to save and on to the start: one loop, whose body is compiled once
             carry, slopes = scan_to_end(save_vjp, slope, carry, xs, reverse=True, like=like)
         return *lanes.leave(lanes.call(_finish, carry, y0, self._enter(used))), slopes
 

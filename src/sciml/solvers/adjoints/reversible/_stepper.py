@@ -92,6 +92,7 @@ class ReversibleStepper(AbstractPairStepper):
         more, diff_bar = pull(jax.tree.map(jnp.negative, bar.z))
         w_bar = jax.tree.map(jnp.add, bar.y, more)
         increment, pull = jax.vjp(there, z, diff)
+        # `_first_half` solved for the first copy, in the differences that it is written in
         y = jax.tree.map(lambda y, z, p: z + ((y - z) - p) / self.coupling, pair.y, z, increment)
         more, diff_more = pull(w_bar)
         bar = Pair(
