@@ -1,4 +1,4 @@
-"""`jax.jit` by the arrays among the arguments, with all else static, and the pieces of that for calls that come again."""
+"""`jax.jit` by the arrays among the arguments, with all else static, and its parts, for calls that come again."""
 
 from collections.abc import Callable
 from functools import partial

@@ -48,7 +48,7 @@ Function = Callable[[Batch, Any, PyTree], PyTree]
 
 
 def members_of(stepper: AbstractStepper, y0: PyTree = None) -> Callable[[Function], Callable[[PyTree], PyTree]]:
-    """Returns how the members of a batch run: what turns a `Function` into a function of one member's tree.
+    """Returns how the members of a batch run: what makes a function of one member's tree.
 
     Args:
         stepper: The method.
