@@ -157,15 +157,17 @@ def _solve(
     request, interval, longest = settle_step(model, y0, args, request, Interval.of(request, y0), limited)
     plan, times, tolerances = make_plan(y0, request, interval)
     times = times._replace(longest=longest)
+    # before diffrax runs the solve, too: a kernel that was asked for and cannot run it is an error
+    cell_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
+    impl = backend_of_members(kernel, plan.stepper, adjoint, schedule) if cell_backend is None else XLA
     if plan.stepper is None:
         return _diffrax_fallback.solve(model, y0, args, times, tolerances, plan.max_steps, request, adjoint)
-    cell_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
     settings = Settings(
         plan,
         adjoint,
         schedule,
         constant=all(map(concrete, jax.tree.leaves((model, args)))),
-        impl=backend_of_members(kernel, plan.stepper, adjoint, schedule) if cell_backend is None else XLA,
+        impl=impl,
         cell_backend=cell_backend,
         intervals=intervals,
         solver=type(request.solver).__name__,
