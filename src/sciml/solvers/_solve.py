@@ -7,19 +7,18 @@ import jax
 from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete, no_instance
-from .._jax._compiled import compiled, split
 from .._status import raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
-from ..kernels._backends import XLA, KernelRequest
-from ..kernels._use import requested
+from ..kernels._backends import AUTO, KERNEL_OF, XLA, KernelRequest
+from ..kernels._use import USED, requested
 from . import _diffrax_fallback
+from ._calls import WarmCall, compiled, find, key_of, remember, split
 from ._integrate import Settings, integrate
 from ._plan import Plan, default_solver, make_plan
 from ._request import Interval, Request
 from ._save_intervals import intervals_of
 from ._solution import Solution
 from ._stable_step import limited_stepper, settle_step
-from ._warm_calls import WarmCall, find, key_of, remember
 from .adjoints import AbstractAdjoint, Checkpointed
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
@@ -126,7 +125,7 @@ def solve(
     request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, norm, saveat, max_steps)
     adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     args = args if args is None else arrays_of(args)
-    choices = (request, adjoint, schedule, requested(impl, interpret))
+    choices = (request, adjoint, schedule, _kernel(impl, interpret))
     key, arrays = key_of((model, y0, args), choices)
     call = find(key)
     if call is not None:
@@ -152,19 +151,25 @@ def _solve(
     given, y0 = y0, check_state(y0)
     _check(model, request, adjoint, schedule)
     choices, request = (request, adjoint), request._replace(solver=default_solver(model, request))
-    limited = limited_stepper(model, y0, request)
-    request, interval, longest = settle_step(model, y0, args, request, Interval.of(request, y0), limited)
+    interval, limited, longest = Interval.of(request, y0), None, None
+    if request.fixed_steps or not request.names_error_control:  # eigenvalues limit fixed steps alone
+        limited = limited_stepper(model, y0, request)
+        request, interval, longest = settle_step(model, y0, args, request, interval, limited)
     plan, times, tolerances = make_plan(y0, request, interval)
     times = times._replace(longest=longest)
     if plan.stepper is None:
         return _diffrax_fallback.solve(model, y0, args, times, tolerances, plan.max_steps, request, adjoint)
-    cell_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
+    cell_backend, intervals = None, None
+    if kernel != XLA:
+        cell_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
     settings = Settings(
         plan,
         adjoint,
         schedule,
         constant=all(map(concrete, jax.tree.leaves((model, args)))),
-        impl=backend_of_members(kernel, plan.stepper, adjoint, schedule) if cell_backend is None else XLA,
+        impl=XLA
+        if kernel == XLA or cell_backend is not None
+        else backend_of_members(kernel, plan.stepper, adjoint, schedule),
         cell_backend=cell_backend,
         intervals=intervals,
         solver=type(request.solver).__name__,
@@ -175,6 +180,12 @@ def _solve(
         rest = len(split((times, tolerances))[1])
         remember(key, WarmCall(static, arrays[len(arrays) - rest :], choices))
     return _integrate.call(static, arrays)
+
+
+def _kernel(impl: Any, interpret: bool) -> KernelRequest:
+    """Returns what is asked for, by the call or by the block that it stands in: XLA where "auto" has nothing else."""
+    kernel = USED.get() if impl is None and interpret is False else requested(impl, interpret)
+    return XLA if kernel == AUTO and jax.default_backend() not in KERNEL_OF else kernel
 
 
 def _check(model: Callable, request: Request, adjoint: AbstractAdjoint, schedule: str) -> None:

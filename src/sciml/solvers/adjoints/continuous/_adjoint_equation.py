@@ -29,7 +29,7 @@ from jaxtyping import Array, PyTree
 
 from ...._types import RealScalarLike, Y
 from ...control._pid import Tolerances, spread
-from ...terms._field import Field
+from ...terms._field import AbstractField
 from ._dense_output import Table, state_at
 
 
@@ -64,14 +64,14 @@ class AdjointOperands(NamedTuple):
     table: Table | None
 
 
-def slope(field: Field, s: RealScalarLike, y: Y, moved: PyTree, ground: AdjointOperands) -> Y:
+def slope(field: AbstractField, s: RealScalarLike, y: Y, moved: PyTree, ground: AdjointOperands) -> Y:
     """Returns g: the derivative of the state by the elapsed time."""
     operands, t0 = eqx.combine(moved, ground.held)
     out = field(t0 + ground.direction * s, y, operands)
     return jax.tree.map(lambda k: k * ground.direction.astype(k.dtype), out)
 
 
-def rates(field: Field, s: RealScalarLike, x: Costate, ground: AdjointOperands) -> Costate:
+def rates(field: AbstractField, s: RealScalarLike, x: Costate, ground: AdjointOperands) -> Costate:
     """Returns the derivative of the costate by the elapsed time. Without `mu` no product by a parameter is made."""
     if ground.table is None:
         assert x.y is not None  # what is not recorded is integrated
