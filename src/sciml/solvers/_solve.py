@@ -131,6 +131,7 @@ def solve(
     if call is not None:
         sol = _integrate.call(call.static, arrays + call.arrays)
     else:
+        _check(model, request, adjoint, schedule)
         sol = _solve(model, y0, args, *choices, key)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, reached=sol.t_reached)
@@ -149,7 +150,6 @@ def _solve(
 ) -> Solution:
     """Decides how to run a solve, runs it, and remembers the decision where it depends on no value of an array."""
     given, y0 = y0, check_state(y0)
-    _check(model, request, adjoint, schedule)
     choices, request = (request, adjoint), request._replace(solver=default_solver(model, request))
     interval, limited, longest = Interval.of(request, y0), None, None
     if request.fixed_steps or not request.names_error_control:  # eigenvalues limit fixed steps alone
@@ -157,19 +157,19 @@ def _solve(
         request, interval, longest = settle_step(model, y0, args, request, interval, limited)
     plan, times, tolerances = make_plan(y0, request, interval)
     times = times._replace(longest=longest)
-    if plan.stepper is None:
-        return _diffrax_fallback.solve(model, y0, args, times, tolerances, plan.max_steps, request, adjoint)
     cell_backend, intervals = None, None
     if kernel != XLA:
         cell_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
+    if kernel != XLA and cell_backend is None:
+        kernel = backend_of_members(kernel, plan.stepper, adjoint, schedule)
+    if plan.stepper is None:
+        return _diffrax_fallback.solve(model, y0, args, times, tolerances, plan.max_steps, request, adjoint)
     settings = Settings(
         plan,
         adjoint,
         schedule,
         constant=all(map(concrete, jax.tree.leaves((model, args)))),
-        impl=XLA
-        if kernel == XLA or cell_backend is not None
-        else backend_of_members(kernel, plan.stepper, adjoint, schedule),
+        impl=kernel if cell_backend is None else XLA,
         cell_backend=cell_backend,
         intervals=intervals,
         solver=type(request.solver).__name__,
@@ -188,7 +188,7 @@ def _kernel(impl: Any, interpret: bool) -> KernelRequest:
     return XLA if kernel == AUTO and jax.default_backend() not in KERNEL_OF else kernel
 
 
-def _check(model: Callable, request: Request, adjoint: AbstractAdjoint, schedule: str) -> None:
+def _check(model: Any, request: Request, adjoint: Any, schedule: Any) -> None:
     """Checks what does not depend on the state.
 
     Raises:
