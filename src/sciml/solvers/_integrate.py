@@ -19,7 +19,7 @@ from ._runtime_checks import misplaced, out_of_range
 from ._save_intervals import run as run_intervals
 from ._solution import Solution, Stats
 from .adjoints import AbstractAdjoint
-from .control._collective import Collective, check_adjoint, check_independent, make_collective
+from .control._collective import CollectiveSteps, check_adjoint, check_independent, make_collective
 from .control._pid import Tolerances
 from .integrate._abstract import AbstractLoop, FixedSteps
 from .integrate._fixed_steps import FixedLoop
@@ -33,7 +33,7 @@ from .terms._field import AbstractField
 from .terms._split_field import SplitField
 
 
-class Problem(NamedTuple):
+class MemberProblem(NamedTuple):
     """What an integration of one member starts from.
 
     Attributes:
@@ -76,7 +76,7 @@ class Start(NamedTuple):
 
 def open_problem(
     model: Callable, y0: Y, args: Args, times: Times, tolerances: Tolerances | None, plan: Plan, equal: bool
-) -> Problem:
+) -> MemberProblem:
     """Returns the problem of one member.
 
     Args:
@@ -97,7 +97,9 @@ def open_problem(
     field, operands = plan.stepper.close(model, times.t0, y0, args, direction * dt if equal else None)
     span = direction * (times.t1 - times.t0)
     max_steps = jnp.asarray(plan.max_steps, jnp.int32)
-    return Problem(field, plan.stepper, Operands(operands, times.t0, span, None, direction, tolerances, dt, max_steps))
+    return MemberProblem(
+        field, plan.stepper, Operands(operands, times.t0, span, None, direction, tolerances, dt, max_steps)
+    )
 
 
 class Settings(NamedTuple):
@@ -129,7 +131,7 @@ def integrate(
 ) -> Solution:
     """Solves for one member; see `solve`. Under `jax.vmap` the adjoint's rule finds all members and runs them as one.
 
-    The ensemble begins in `settings.adjoint.run`: it binds a function whose batching rule takes the members into lanes.
+    Ensembles begin in `settings.adjoint.run`: it binds a function whose batching rule puts the members into lanes.
     """
     plan = settings.plan
     problem = open_problem(model, y0, args, times, tolerances, plan, plan.equal)
@@ -166,7 +168,7 @@ def _with_saves(operands: Operands, times: Times, plan: Plan) -> tuple[Operands,
     return operands._replace(saves=saves), missed
 
 
-def _devices_alike(settings: Settings, problem: Problem, times: Times, start: Start) -> Collective:
+def _devices_alike(settings: Settings, problem: MemberProblem, times: Times, start: Start) -> CollectiveSteps:
     """Returns how devices that hold parts of one state take the same steps; checks that others send no messages."""
     plan = settings.plan
     collective = make_collective(plan.norm, start.y0)
@@ -203,15 +205,15 @@ def _run(
 
 def _solution(
     result: Result,
-    collective: Collective,
+    collective: CollectiveSteps,
     settings: Settings,
-    problem: Problem,
+    problem: MemberProblem,
     start: Start,
     times: Times,
     missed: Array | None,
     refused: Array | None,
 ) -> Solution:
-    """Returns what became of the member: its states, NaN where they are not known, its status and its counts."""
+    """Returns the member's solution: its states, NaN where they are not known, its status and its counts."""
     ys, ts = result.ys, times.saves
     result = collective.replicated(result._replace(ys=None))
     status = result.status

@@ -130,7 +130,7 @@ def _from_pid(controller: diffrax.PIDController) -> Control | None:
     if not all(map(concrete, numbers.values())):
         return None
     if controller.dtmin is not None and controller.force_dtmin:
-        return None  # diffrax goes on with the smallest step, sciml reports it
+        return None  # diffrax continues with the smallest step, sciml reports it
     numbers = {name: None if x is None else float(x) for name, x in numbers.items()}
     return Control(**numbers)
 

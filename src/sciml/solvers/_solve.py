@@ -62,10 +62,11 @@ def solve(
         t0: The start time.
         t1: The end time; before `t0` to go backwards.
         args: What the model takes beside time and state, any PyTree.
-        dt: The size of fixed steps, with the sign of `t1 - t0`; without it steps are chosen by the error. If the time is no multiple of it, the last step is shorter. Where the method is explicit and
-            the model says its eigenvalues (a method `spectrum(t, y, args)` or `spectral_radius(t, y, args)`), fixed
-            steps that are too long to be stable at the start are an error, or `invalid_argument` where they are
-            traced; and None is a stable step for a method without tolerances or `diffrax.ConstantStepSize()`.
+        dt: The size of fixed steps, with the sign of `t1 - t0`; without it steps are chosen by the error. If the
+            interval is no multiple of it, the last step is shorter. Where the method is explicit and the model says
+            its eigenvalues (a method `spectrum(t, y, args)` or `spectral_radius(t, y, args)`), fixed steps that are
+            too long to be stable at the start are an error, or `invalid_argument` where they are traced; and None is
+            a stable step for a method without an error estimate and for `diffrax.ConstantStepSize()`.
         dt0: The size of the first step under error control, with the sign of `t1 - t0`; by default it is estimated.
         rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32, 1e-2 in float16. A scalar, an array of
             the state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
@@ -210,7 +211,7 @@ def _check(model: Any, request: Request, adjoint: Any, schedule: Any) -> None:
 def _stencil_backend(
     model: Any, request: Request, plan: Plan, dtype: Any, adjoint: AbstractAdjoint, kernel: KernelRequest
 ) -> tuple[KernelRequest | None, tuple[int, ...] | None]:
-    """Returns what runs a model that is a stencil, None where no kernel does, and after how many steps states are saved.
+    """Returns the backend of a model that is a stencil, None where it is no kernel, and after which steps it saves.
 
     Raises:
         ValueError: If a kernel was asked for that cannot run the solve.

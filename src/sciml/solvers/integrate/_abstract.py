@@ -29,7 +29,7 @@ class AbstractLoop(eqx.Module):
     """A loop that integrates one member or many, which an adjoint runs so that it can be differentiated.
 
     A loop is made for one member. `over` gives it the lanes that a batch needs; what runs over lanes takes and
-    returns lane values, the form in which the engine holds arrays of all members.
+    returns lane values, the form that the engine gives to arrays of all members.
 
     Attributes:
         integrator: How one member is advanced.

@@ -28,8 +28,8 @@ from ._result import Result, Saves
 from ._step_vjp import Bars, StepVjp
 
 ZEROED_AT_MOST = 2**24
-"""How many bytes a record may take. It is filled beforehand, whether it is used or not, and what exceeds about twice
-as much in all comes from the system anew at every call, which costs more time than most steps kept in it."""
+"""How many bytes a record may take where steps are cheap. It is filled beforehand, whether it is used or not, and what
+exceeds about twice that is requested from the system at every call, which takes longer than most steps kept in it."""
 
 
 class AdaptiveLoop(AbstractLoop):
@@ -40,7 +40,7 @@ class AdaptiveLoop(AbstractLoop):
         lanes: The engine.
         max_steps: The limit on attempted steps of a member.
         slopes: Whether saved times are differentiated.
-        slots: How many of the last iterations' outcomes are kept for the backward pass, a power of two.
+        slots: The records of how many of the last steps are kept for the backward pass, a power of two.
         fixed: The fixed steps that it takes, where it has no error control and their number is known.
         impl: What runs many members: "xla", or the kernel that was asked for.
     """
@@ -59,12 +59,12 @@ class AdaptiveLoop(AbstractLoop):
         return LaneIntegrator(self.integrator, self.lanes)
 
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "AdaptiveLoop":
-        """Returns the loop over other lanes, which keeps as many outcomes as there is room for.
+        """Returns the loop over other lanes, which keeps as many step records as the budget allows.
 
         Args:
             lanes: The engine.
             state_bytes: The size of one member's state.
-            budget: How much may be recorded; its `segments` are outcomes.
+            budget: How much may be recorded; its `segments` are step records.
 
         Raises:
             ValueError: If levels are asked for: the number of steps is not known.
@@ -77,11 +77,9 @@ class AdaptiveLoop(AbstractLoop):
         if budget.segments is not None:
             slots = max(16, _power_of_two(budget.segments))
             return dataclasses.replace(self, lanes=lanes, slots=slots)
-        memory = (
-            budget.memory
-            if self.integrator.stepper.use_full_budget(state_bytes)
-            else min(budget.memory, ZEROED_AT_MOST)
-        )
+        memory = budget.memory
+        if not self.integrator.stepper.use_full_budget(state_bytes):
+            memory = min(memory, ZEROED_AT_MOST)
         slots = _power_of_two(memory / (2 * state_bytes * (lanes.count or 1))) // 2
         most = 4096 if lanes.count is None else 1024
         slots = max(16, min(most, slots, _power_of_two(self.max_steps)))
@@ -101,7 +99,7 @@ class AdaptiveLoop(AbstractLoop):
         return run_by_kernel(self.impl, self.lanes, member, by_xla, y0, operands, saves)
 
     def forward_with_columns(self, y0: PyTree, operands: Operands, saves: Saves | None, moved: tuple[bool, ...]) -> Any:
-        """Returns how a kernel integrates every member with the derivatives by what is moved; see `columns_by_kernel`."""
+        """Returns how a kernel integrates every member with the derivatives by `moved`; see `columns_by_kernel`."""
         member = until_done(self.integrator, Result, saves is not None)
         return columns_by_kernel(self.impl, self.lanes, member, moved, y0, operands, saves)
 
@@ -138,6 +136,7 @@ class AdaptiveLoop(AbstractLoop):
             slope = stepping.slope(carry[1], operands, target) if slopes else None
             return stepping.saved(carry[1], operands, target), slope
 
+        # one loop to every saved time and on to the end: its body is compiled once
         (iterations, state), (ys, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
         return stepping.result(state, ys, iterations), slopes
 
@@ -169,7 +168,7 @@ class AdaptiveLoop(AbstractLoop):
         state = stepping.start(y0, operands)
         step_record = jax.eval_shape(lambda s: stepping.attempt(s, operands, operands.span)[1], state)
         carry = (jnp.zeros((), jnp.int32), state, StepRecords.blank(step_record, self.slots))
-        carry = to_varying(carry, vma_of((state, operands)))
+        carry = to_varying(carry, vma_of((state, operands)))  # the record is made of zeros, which vary over no axis
         if saves is None:
             number, state, kept = until(carry, operands.span)
             result = stepping.result(state, stepping.end(state, operands), number)

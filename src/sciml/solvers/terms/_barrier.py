@@ -1,10 +1,10 @@
-"""Fences between the stages of a step whose vector field reads neighbours.
+"""Barriers between the stages of a step whose vector field reads neighbours.
 
 On the CPU, XLA computes again what it fuses: a stencil that reads a stage at five places evaluates the expression
 of that stage five times, and the stage before it twenty-five times. A method of several stages then takes
-tens of times as long as its evaluations, and its gradient more. A barrier (`_barrier`)
-prevents that. A field that combines numbers at the same place only is left to be fused, which serves it
-well, and so is the one evaluation of a method that has no more.
+tens of times as long as its evaluations, and its gradient more. A barrier that the CPU keeps
+(`behind_a_branch`) prevents that. A field that combines numbers at the same place only is left to be fused, which
+makes it faster, and so is the evaluation of a method of one stage.
 """
 
 import jax
@@ -22,6 +22,7 @@ def stage_barrier(tree: PyTree[Array], t: Array) -> PyTree[Array]:
     """
 
     def computed(t, *leaves):
+        # not NaN, which the compiler cannot know: it must keep the branch, and fuses nothing across it
         return behind_a_branch(t == t, *leaves, otherwise=float("nan"))
 
     leaves, treedef = jax.tree.flatten(tree)

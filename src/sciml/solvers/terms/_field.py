@@ -124,7 +124,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
         t: A time, for its dtype.
         y: A state, for its structure, shapes and dtypes.
         args: What the model takes beside time and state.
-        stages: How often a step evaluates the model; between several evaluations there may be fences.
+        stages: How often a step evaluates the model; several evaluations may be separated by barriers.
 
     Raises:
         ValueError: If the model returns another structure, shape or dtype than the state's.
@@ -147,7 +147,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
 
 
 def parameters_of(model: Callable, args: Args) -> tuple[list[Array], Callable[[list[Array]], tuple[Callable, Args]]]:
-    """Returns the arrays of a model and its args, and what puts them together again."""
+    """Returns the arrays of a model and its args, and a function that rebuilds both from these."""
     parameters, static = eqx.partition((model, args), eqx.is_array)
     parameters, structure = jax.tree.flatten(parameters)
     return parameters, lambda parameters: eqx.combine(jax.tree.unflatten(structure, parameters), static)
@@ -184,7 +184,7 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
     """Traces `flat(*inputs, parameters)` once.
 
     Returns:
-        The program, the shapes that it returns, and what it closes over and is better not a constant.
+        The program, the shapes that it returns, and what it closes over that becomes an operand.
     """
     arguments = promote((*inputs, parameters))
     try:
@@ -192,9 +192,10 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
     except Exception as error:
         error.add_note(_NOTE)
         raise
-    if not vma_of(closed.consts) <= vma_of(arguments):
+    if not vma_of(closed.consts) <= vma_of(arguments):  # the model closes over what differs between devices
         arguments = to_varying(arguments, vma_of(closed.consts))
         closed = jax.make_jaxpr(flat)(*arguments)
+    # traced values, over which rules must not close, and large arrays, which would be constants of the program
     hoisted = [not concrete(c) or np.size(c) > 128 for c in closed.consts]
     # what the model closes over and the same on all devices is promoted with the other operands
     promoted = any(vma_of(c) != vma_of((arguments, closed.consts)) for c in closed.consts)
@@ -203,11 +204,11 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
 
 
 def _plain(v: Any) -> bool:
-    return not jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended)
+    return not jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended)  # as that of random keys
 
 
 def check_like(y: Y, out: PyTree) -> None:
-    """Checks that a vector field returned the like of its state."""
+    """Checks that a vector field returned the structure, shapes and dtypes of its state."""
     expected, got = jax.tree.structure(y), jax.tree.structure(out)
     if expected != got:
         hint = ""

@@ -61,7 +61,7 @@ class SplitField(AbstractField):
             def run(*inputs):
                 if not with_barriers:
                     return program(operands[: self.count], operands[consts], *inputs)
-                t, y = inputs
+                t, y = inputs  # each evaluation reads a computed state, and is computed before it is read
                 return stage_barrier(program(operands[: self.count], operands[consts], t, stage_barrier(y, t)), t)
 
             return run
