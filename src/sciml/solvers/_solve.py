@@ -7,19 +7,18 @@ import jax
 from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete, no_instance
-from .._jax._compiled import compiled, split
 from .._status import raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
-from ..kernels._backends import XLA, KernelRequest
-from ..kernels._use import requested
+from ..kernels._backends import AUTO, KERNEL_OF, XLA, KernelRequest
+from ..kernels._use import USED, requested
 from . import _diffrax_fallback
+from ._calls import WarmCall, compiled, find, key_of, remember, split
 from ._integrate import Settings, integrate
 from ._plan import Plan, default_solver, make_plan
 from ._request import Interval, Request
 from ._save_intervals import intervals_of
 from ._solution import Solution
 from ._stable_step import limited_stepper, settle_step
-from ._warm_calls import WarmCall, find, key_of, remember
 from .adjoints import AbstractAdjoint, Checkpointed
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
@@ -127,12 +126,13 @@ def solve(
     request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, norm, saveat, max_steps)
     adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     args = args if args is None else arrays_of(args)
-    choices = (request, adjoint, schedule, requested(impl, interpret))
+    choices = (request, adjoint, schedule, _kernel(impl, interpret))
     key, arrays = key_of((model, y0, args), choices)
     call = find(key)
     if call is not None:
         sol = _integrate.call(call.static, arrays + call.arrays)
     else:
+        _check(model, request, adjoint, schedule)
         sol = _solve(model, y0, args, *choices, key)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, reached=sol.t_reached)
@@ -151,15 +151,18 @@ def _solve(
 ) -> Solution:
     """Decides how to run a solve, runs it, and remembers the decision where it depends on no value of an array."""
     given, y0 = y0, check_state(y0)
-    _check(model, request, adjoint, schedule)
     choices, request = (request, adjoint), request._replace(solver=default_solver(model, request))
-    limited = limited_stepper(model, y0, request)
-    request, interval, longest = settle_step(model, y0, args, request, Interval.of(request, y0), limited)
+    interval, limited, longest = Interval.of(request, y0), None, None
+    if request.fixed_steps or not request.names_error_control:  # eigenvalues limit fixed steps alone
+        limited = limited_stepper(model, y0, request)
+        request, interval, longest = settle_step(model, y0, args, request, interval, limited)
     plan, times, tolerances = make_plan(y0, request, interval)
     times = times._replace(longest=longest)
-    # before diffrax runs the solve, too: a kernel that was asked for and cannot run it is an error
-    cell_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
-    impl = backend_of_members(kernel, plan.stepper, adjoint, schedule) if cell_backend is None else XLA
+    cell_backend, intervals = None, None
+    if kernel != XLA:
+        cell_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
+    if kernel != XLA and cell_backend is None:
+        kernel = backend_of_members(kernel, plan.stepper, adjoint, schedule)
     if plan.stepper is None:
         return _diffrax_fallback.solve(model, y0, args, times, tolerances, plan.max_steps, request, adjoint)
     settings = Settings(
@@ -167,7 +170,7 @@ def _solve(
         adjoint,
         schedule,
         constant=all(map(concrete, jax.tree.leaves((model, args)))),
-        impl=impl,
+        impl=kernel if cell_backend is None else XLA,
         cell_backend=cell_backend,
         intervals=intervals,
         solver=type(request.solver).__name__,
@@ -180,7 +183,13 @@ def _solve(
     return _integrate.call(static, arrays)
 
 
-def _check(model: Callable, request: Request, adjoint: AbstractAdjoint, schedule: str) -> None:
+def _kernel(impl: Any, interpret: bool) -> KernelRequest:
+    """Returns what is asked for, by the call or by the block that it stands in: XLA where "auto" has nothing else."""
+    kernel = USED.get() if impl is None and interpret is False else requested(impl, interpret)
+    return XLA if kernel == AUTO and jax.default_backend() not in KERNEL_OF else kernel
+
+
+def _check(model: Any, request: Request, adjoint: Any, schedule: Any) -> None:
     """Checks what does not depend on the state.
 
     Raises:

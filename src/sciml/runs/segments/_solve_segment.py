@@ -18,8 +18,8 @@ from ..._jax._loops import scan, while_loop
 from ..._status import Status
 from ...kernels._backends import KernelRequest
 from ...kernels._lanes import Lanes, Unbatched
+from ...solvers._integrate import MemberProblem, open_problem
 from ...solvers._plan import Plan, Times
-from ...solvers._problem import MemberProblem, open_problem
 from ...solvers.control._pid import Tolerances
 from ...solvers.integrate._batching import members_of
 from ...solvers.integrate._integrator import Integrator, State

@@ -5,7 +5,6 @@ every second slot is given up. So the kept iterations are evenly spread, and the
 """
 
 import dataclasses
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -194,8 +193,3 @@ def thin(record: Record, iteration: Int[Array, ""]) -> Record:
     first = jnp.where(full, 0, half)
     _, slots = while_loop(lambda c: c[0] < half, move, (first, record.slots))
     return Record(slots, jnp.where(full, 2 * record.stride, record.stride), record.capacity)
-
-
-def power_of_two(x: float) -> int:
-    """Returns the power of two that is no less."""
-    return 2 ** max(0, math.ceil(math.log2(max(x, 1))))

@@ -102,6 +102,8 @@ class FixedLoop(AbstractLoop):
         def by_xla(y0, operands, saves):
             return self._forward(y0, operands, False, False)[0]
 
+        if self.impl == XLA:
+            return by_xla(y0, operands, saves)
         return run_by_kernel(self.impl, self.lanes, self._one_member, by_xla, y0, operands, saves)
 
     def forward_with_columns(self, y0: PyTree, operands: Operands, saves: Saves | None, moved: tuple[bool, ...]) -> Any:

@@ -18,8 +18,7 @@ from ..._types import BoolScalarLike, Y
 from ..control._collective import CollectiveSteps
 from ..control._pid import Control, Tolerances, scaled_error
 from ..methods._stepper import AbstractStepper, Step
-from ..terms._field import Field
-from ..terms._split_field import bind
+from ..terms._field import AbstractField
 
 
 class Operands(NamedTuple):
@@ -128,7 +127,7 @@ class Integrator(eqx.Module):
         constant: Whether no derivative by the vector field's operands can be asked for.
     """
 
-    field: Field = eqx.field(static=True)
+    field: AbstractField = eqx.field(static=True)
     stepper: AbstractStepper
     control: Control | None
     dense: bool = eqx.field(static=True)
@@ -137,7 +136,7 @@ class Integrator(eqx.Module):
 
     def bound(self, operands: Operands, whole: bool = True) -> Any:
         """Returns the vector field as a function of time and state, for a step of full length or not."""
-        return bind(self.field, operands.field, whole)
+        return self.field.bind(operands.field, whole)
 
     def time(self, elapsed: Array, operands: Operands) -> Array:
         """Returns the time that belongs to an elapsed time."""

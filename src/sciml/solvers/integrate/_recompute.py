@@ -7,6 +7,7 @@ first run is used but its start, and the two other runs are iterations of one lo
 therefore chooses the same steps.
 """
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,14 +17,71 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from ..._jax._vma import to_varying, vma_of
-from ._checkpoint_buffers import Buffers, Record, blank, get, power_of_two, put, thin
+from ._checkpoint_buffers import BufferArrays, Buffers, Record, blank, get, put, thin
 from ._integrator import Operands, State, StepRecord
 from ._lane_integrator import LaneIntegrator
 from ._result import Saves
-from ._step_records import LoopCounts, Residuals, StepRecords
 
 _SHORTEST = 16
 """How many iterations a segment has at least: a loop over fewer would spend more on its start than on keeping all."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class StepRecords:
+    """The records of the last iterations: that of iteration `n` in row `n` modulo their number.
+
+    Attributes:
+        rows: The rows.
+        count: Their number.
+    """
+
+    rows: Buffers
+    count: int = dataclasses.field(metadata={"static": True})
+
+    @classmethod
+    def blank(cls, step_record: StepRecord, count: int) -> "StepRecords":
+        """Returns space for `count` records like a given one, of arrays or their shapes."""
+        return cls(Buffers.blank(step_record, count), count)
+
+    def write(self, number: Int[Array, ""], step_record: StepRecord) -> "StepRecords":
+        """Returns them with the record of an iteration in place of the oldest."""
+        return dataclasses.replace(self, rows=self.rows.write(self._row(number), self.rows.pack(step_record)))
+
+    def read(self, number: Int[Array, ""]) -> StepRecord:
+        """Returns the record of an iteration, one of the last."""
+        return self.rows.unpack(self.rows.read(self._row(number)))
+
+    def _row(self, number: Int[Array, ""]) -> Int[Array, ""]:
+        return jax.lax.rem(number, jnp.asarray(self.count, number.dtype))
+
+
+class Residuals(NamedTuple):
+    """What the backward pass needs of every member, lanes last on every array.
+
+    Attributes:
+        step_records: The records of the last iterations.
+        y0: The initial state.
+        saved_in: For each saved time, start and length of the step that it lies in.
+        slopes: For each saved time, the derivative of the saved state with respect to it, or None.
+    """
+
+    step_records: BufferArrays
+    y0: PyTree
+    saved_in: tuple[Array, Array] | None
+    slopes: PyTree | None
+
+
+class LoopCounts(NamedTuple):
+    """What the backward pass needs to know of the loop itself.
+
+    Attributes:
+        iterations: The number of iterations of the loop.
+        saved_after: For each saved time, the number of iterations before it was saved.
+    """
+
+    iterations: Int[Array, ""]
+    saved_after: Int[Array, " saves"] | None
 
 
 class LoopCheckpoint(NamedTuple):
@@ -66,14 +124,14 @@ class Recomputation(NamedTuple):
         operands: Lane values.
         saves: The saved times.
         slots: How many step records are kept.
-        max_steps: The limit on attempted steps of a member.
+        checkpoints: How many checkpoints are kept.
     """
 
     stepping: LaneIntegrator
     operands: Operands
     saves: Saves | None
     slots: int
-    max_steps: int
+    checkpoints: int
 
     def start(self, y0: PyTree) -> LoopCheckpoint:
         """Returns where the loop begins; `y0` is a lane value."""
@@ -217,7 +275,7 @@ def _start(
     recomputation: Recomputation, residuals: Residuals, counts: LoopCounts, y0: PyTree, bar: PyTree
 ) -> BackwardState:
     """Returns the carry after the last iteration; a loop longer than its record is still to be run again."""
-    slots, max_steps = recomputation.slots, recomputation.max_steps
+    slots = recomputation.slots
     rows = StepRecords(Buffers.of(residuals.step_records), slots)
     recorded = Recorded(rows, counts.saved_after, residuals.saved_in)
     zero = jnp.zeros((), jnp.int32)
@@ -231,7 +289,7 @@ def _start(
         recomputing=counts.iterations > slots,
         at=zero,
         checkpoint=checkpoint,
-        checkpoints=blank(checkpoint, max(16, min(slots // 4, power_of_two(max_steps) // slots)), _SHORTEST),
+        checkpoints=blank(checkpoint, recomputation.checkpoints, _SHORTEST),
     )
 
 

@@ -23,8 +23,8 @@ from ...kernels._lanes import Lanes, Unbatched
 from ._abstract import AbstractLoop, FixedSteps
 from ._integrator import Integrator, Operands
 from ._lane_integrator import LaneIntegrator
+from ._recompute import LoopCounts, Residuals
 from ._result import Result, Saves
-from ._step_records import LoopCounts, Residuals
 from ._while_loop import AdaptiveLoop
 
 _CACHE = 2**18

@@ -46,7 +46,8 @@ class StepVjp(NamedTuple):
     def of(cls, stepping: LaneIntegrator, operands: Operands, differentiable: PyTree) -> "StepVjp":
         """Returns the pullback by some of the operands."""
         diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
-        shared = has_shared_cotangents(stepping.lanes, stepping.integrator.stepper, diff)
+        many = stepping.lanes.count is not None
+        shared = many and has_shared_cotangents(stepping.lanes, stepping.integrator.stepper, diff)
         return cls(stepping, diff, constant, shared)
 
     def zeros(self) -> PyTree:

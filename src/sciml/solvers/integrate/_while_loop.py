@@ -5,6 +5,7 @@ run the accepted steps again from last to first and carry the cotangents through
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import equinox as eqx
@@ -18,14 +19,12 @@ from ..._jax._vma import to_varying, vma_of
 from ...kernels._backends import XLA, KernelRequest
 from ...kernels._lanes import Lanes, Unbatched
 from ._abstract import AbstractLoop, FixedSteps
-from ._checkpoint_buffers import power_of_two
 from ._compaction import compacted_lanes, integrate_compacted
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel, until_done
 from ._integrator import Integrator, Operands
 from ._lane_integrator import LaneIntegrator
-from ._recompute import Recomputation, backward_pass
+from ._recompute import LoopCounts, Recomputation, Residuals, StepRecords, backward_pass
 from ._result import Result, Saves
-from ._step_records import LoopCounts, Residuals, StepRecords
 from ._step_vjp import Bars, StepVjp
 
 ZEROED_AT_MOST = 2**24
@@ -76,14 +75,14 @@ class AdaptiveLoop(AbstractLoop):
                 "`t0` and `t1` as numbers, no tolerances and no `saveat`. Elsewhere choose with `memory` or `segments`."
             )
         if budget.segments is not None:
-            slots = max(16, power_of_two(budget.segments))
+            slots = max(16, _power_of_two(budget.segments))
             return dataclasses.replace(self, lanes=lanes, slots=slots)
         memory = budget.memory
         if not self.integrator.stepper.use_full_budget(state_bytes):
             memory = min(memory, ZEROED_AT_MOST)
-        slots = power_of_two(memory / (2 * state_bytes * (lanes.count or 1))) // 2
+        slots = _power_of_two(memory / (2 * state_bytes * (lanes.count or 1))) // 2
         most = 4096 if lanes.count is None else 1024
-        slots = max(16, min(most, slots, power_of_two(self.max_steps)))
+        slots = max(16, min(most, slots, _power_of_two(self.max_steps)))
         return dataclasses.replace(self, lanes=lanes, slots=slots)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
@@ -95,6 +94,8 @@ class AdaptiveLoop(AbstractLoop):
         def member():
             return until_done(self.integrator, Result, saves is not None)
 
+        if self.impl == XLA:
+            return by_xla(y0, operands, saves)
         return run_by_kernel(self.impl, self.lanes, member, by_xla, y0, operands, saves)
 
     def forward_with_columns(self, y0: PyTree, operands: Operands, saves: Saves | None, moved: tuple[bool, ...]) -> Any:
@@ -120,7 +121,8 @@ class AdaptiveLoop(AbstractLoop):
 
         carry = (jnp.zeros((), jnp.int32), stepping.start(y0, operands))
         if saves is None:
-            left = 0 if self.integrator.collective.axes else compacted_lanes(self.lanes, operands)
+            alone = self.lanes.count is None or self.integrator.collective.axes
+            left = 0 if alone else compacted_lanes(self.lanes, operands)
             iterations, state = until(carry, operands.span, left)
             if left:
                 return integrate_compacted(stepping, left, iterations, state, operands), None
@@ -198,7 +200,8 @@ class AdaptiveLoop(AbstractLoop):
         """Carries the cotangents back through the recorded steps; see `AbstractLoop.backward`."""
         stepping, lanes = self.stepping, self.lanes
         vjp = StepVjp.of(stepping, operands, differentiable)
-        recomputation = Recomputation(stepping, operands, saves, self.slots, self.max_steps)
+        checkpoints = max(16, min(self.slots // 4, _power_of_two(self.max_steps) // self.slots))
+        recomputation = Recomputation(stepping, operands, saves, self.slots, checkpoints)
         y0 = stepping.enter(residuals.y0)
         if saves is None:
             bar = Bars(lanes.carry(stepping.enter(cotangent)), None, vjp.zeros())
@@ -224,3 +227,8 @@ class AdaptiveLoop(AbstractLoop):
     def _inner(self, cotangent: Array, slope: Array) -> Array:
         axes = tuple(range(1, cotangent.ndim - (self.lanes.count is not None)))
         return jnp.sum(jnp.real(cotangent * slope), axis=axes)
+
+
+def _power_of_two(x: float) -> int:
+    """Returns the power of two that is no less."""
+    return 2 ** max(0, math.ceil(math.log2(max(x, 1))))

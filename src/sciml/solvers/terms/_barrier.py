@@ -8,30 +8,9 @@ makes it faster, and so is the evaluation of a method of one stage.
 """
 
 import jax
-import jax.extend as jex
 from jaxtyping import Array, PyTree
 
 from ..._jax._barrier import behind_a_branch
-
-_MOVES = {"concatenate", "dynamic_slice", "gather", "pad", "rev", "slice"}
-
-_MESSAGES = {"all_to_all", "ppermute"}
-
-_LARGE = 1024
-"""A number of elements that takes longer to compute again than a conditional."""
-
-
-def reads_neighbours(jaxpr: jex.core.Jaxpr) -> bool:
-    """Returns whether a program moves elements of large arrays to other places, or asks other devices."""
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name in _MESSAGES:
-            return True
-        if eqn.primitive.name in _MOVES and any(getattr(v.aval, "size", 0) >= _LARGE for v in eqn.outvars):
-            return True
-        subs = [getattr(p, "jaxpr", p) for p in eqn.params.values()]
-        if any(reads_neighbours(sub) for sub in subs if isinstance(sub, jex.core.Jaxpr)):
-            return True
-    return False
 
 
 def stage_barrier(tree: PyTree[Array], t: Array) -> PyTree[Array]:

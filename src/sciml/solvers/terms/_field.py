@@ -5,6 +5,7 @@ may be a lambda around a parameter that is being differentiated. So the function
 everything traced that it needs becomes an operand.
 """
 
+import abc
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -19,10 +20,7 @@ from jaxtyping import Array, PyTree
 from ..._checks import concrete
 from ..._jax._vma import as_promoted_function, promote, to_varying, vma_of
 from ..._types import Args, RealScalarLike, Y
-from ._barrier import reads_neighbours, stage_barrier
-
-Field = Callable[[RealScalarLike, Y, list[Array]], Y]
-"""`field(t, y, operands)`, which closes over no traced value."""
+from ._barrier import stage_barrier
 
 BoundField: TypeAlias = Callable[[RealScalarLike, Y], Y]
 """A vector field with its parameters bound, `f(t, y)`."""
@@ -31,6 +29,27 @@ _NOTE = (
     "sciml: this was raised by `model(t, y, args)`, which JAX traces: compute with `jax.numpy` in place of `numpy`, "
     "choose with `jnp.where` in place of `if`, and expect `y` with the structure of `y0`."
 )
+
+
+_MOVES = {"concatenate", "dynamic_slice", "gather", "pad", "rev", "slice"}
+
+_MESSAGES = {"all_to_all", "ppermute"}
+
+_LARGE = 1024
+"""A number of elements that takes longer to compute again than a conditional."""
+
+
+def reads_neighbours(jaxpr: jex.core.Jaxpr) -> bool:
+    """Returns whether a program moves elements of large arrays to other places, or asks other devices."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in _MESSAGES:
+            return True
+        if eqn.primitive.name in _MOVES and any(getattr(v.aval, "size", 0) >= _LARGE for v in eqn.outvars):
+            return True
+        subs = [getattr(p, "jaxpr", p) for p in eqn.params.values()]
+        if any(reads_neighbours(sub) for sub in subs if isinstance(sub, jex.core.Jaxpr)):
+            return True
+    return False
 
 
 def check_signature(model: Callable) -> None:
@@ -64,7 +83,40 @@ def arrays_of(args: Args) -> Args:
     return jax.tree.map(convert, args)
 
 
-def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) -> tuple[Field, list[Array]]:
+class AbstractField(abc.ABC):
+    """A vector field that closes over no traced value, `field(t, y, operands)`."""
+
+    @abc.abstractmethod
+    def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
+        """Returns the vector field."""
+
+    @abc.abstractmethod
+    def bind(self, operands: list, whole: bool = True) -> Any:
+        """Returns the field with its operands, as a function of time and state.
+
+        Args:
+            operands: Its operands, arrays or PyTrees of them.
+            whole: Whether for a step of full length.
+        """
+
+
+class ClosedField(AbstractField):
+    """A vector field from a function `(t, y, operands)`."""
+
+    def __init__(self, function: Callable[[RealScalarLike, Y, list[Array]], Y]):
+        self.function = function
+
+    def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
+        """Returns the vector field."""
+        return self.function(t, y, operands)
+
+    def bind(self, operands: list, whole: bool = True) -> BoundField:
+        """Returns the field as a function of time and state, for any step."""
+        del whole
+        return lambda t, y: self.function(t, y, operands)
+
+
+def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) -> tuple[AbstractField, list[Array]]:
     """Traces a model once and returns it as a field with its operands.
 
     Args:
@@ -91,7 +143,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
     def field(t, y, operands):
         return with_barriers(program(operands[:count], operands[count:], t, with_barriers(y, t)), t)
 
-    return field, parameters + consts
+    return ClosedField(field), parameters + consts
 
 
 def parameters_of(model: Callable, args: Args) -> tuple[list[Array], Callable[[list[Array]], tuple[Callable, Args]]]:

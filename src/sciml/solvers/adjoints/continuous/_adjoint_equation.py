@@ -29,7 +29,7 @@ from jaxtyping import Array, PyTree
 
 from ...._types import RealScalarLike, Y
 from ...control._pid import Tolerances, spread
-from ...terms._field import Field
+from ...terms._field import AbstractField
 from ._dense_output import Table, state_at
 
 
@@ -64,14 +64,14 @@ class AdjointOperands(NamedTuple):
     table: Table | None
 
 
-def forward_rhs(field: Field, s: RealScalarLike, y: Y, diff: PyTree, operands: AdjointOperands) -> Y:
+def forward_rhs(field: AbstractField, s: RealScalarLike, y: Y, diff: PyTree, operands: AdjointOperands) -> Y:
     """Returns g, the right-hand side of the equation forwards: the derivative of the state by the elapsed time."""
     values, t0 = eqx.combine(diff, operands.constant)
     out = field(t0 + operands.direction * s, y, values)
     return jax.tree.map(lambda k: k * operands.direction.astype(k.dtype), out)
 
 
-def adjoint_rhs(field: Field, s: RealScalarLike, x: Costate, operands: AdjointOperands) -> Costate:
+def adjoint_rhs(field: AbstractField, s: RealScalarLike, x: Costate, operands: AdjointOperands) -> Costate:
     """Returns the right-hand side of the adjoint equation. Without `mu` no product by a parameter is made."""
     if operands.table is None:
         assert x.y is not None  # what is not recorded is integrated

@@ -20,6 +20,7 @@ from ....kernels._lanes import Lanes, Unbatched
 from ...control._pid import Tolerances, scaled_error
 from ...integrate._integrator import Integrator, Operands, State
 from ...integrate._lane_integrator import LaneIntegrator
+from ...terms._field import ClosedField
 from ._adjoint_equation import AdjointOperands, Costate, adjoint_rhs, blank_mu, costate_tolerances
 from ._dense_output import Recorder, Table
 from ._quadrature import Nodes, capacity, nodes_of_step, quadrature
@@ -127,7 +128,7 @@ class Backward(eqx.Module):
             return adjoint_rhs(field, s, x, all_operands[0])
 
         return Integrator(
-            rhs,
+            ClosedField(rhs),
             self.stepping.integrator.stepper,
             self.stepping.integrator.control,
             not self.variant.parameters,

@@ -15,7 +15,7 @@ from jaxtyping import Array, PyTree
 from ...._jax._vma import match
 from ...integrate._integrator import State
 from ...methods._stepper import AbstractStepper
-from ...terms._field import Field
+from ...terms._field import AbstractField
 from ._adjoint_equation import AdjointOperands, Costate, forward_rhs
 from ._dense_output import state_at
 
@@ -80,7 +80,7 @@ def nodes_of_step(
     return jax.vmap(node)(points, weights)
 
 
-def quadrature(field: Field, nodes: Nodes, mu: PyTree, operands: AdjointOperands) -> PyTree:
+def quadrature(field: AbstractField, nodes: Nodes, mu: PyTree, operands: AdjointOperands) -> PyTree:
     """Returns `mu` with the products of the nodes added."""
     flat: Nodes = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), nodes)
 

@@ -1,5 +1,7 @@
 """`Reversible`: reverse mode in constant memory, by a method that runs backwards."""
 
+from typing import ClassVar
+
 import equinox as eqx
 from jaxtyping import PyTree
 
@@ -80,6 +82,7 @@ class Reversible(AbstractAdjoint):
         ```
     """
 
+    changes_method: ClassVar[bool] = True
     coupling: float = eqx.field(static=True, default=0.999)
 
     def __check_init__(self):
@@ -107,6 +110,7 @@ class Reversible(AbstractAdjoint):
 class Retraced(AbstractAdjoint):
     """Runs a reversible solve to its end and back, and returns by how much it misses the start in place of the end."""
 
+    changes_method: ClassVar[bool] = True
     coupling: float = eqx.field(static=True)
 
     def method(self, stepper: AbstractStepper) -> AbstractStepper:
