@@ -1,4 +1,4 @@
-"""Calls of a compiled function by the arrays among its arguments, all else static; and calls that come again.
+"""Calls of a compiled function by the arrays among its arguments, all else static; and repeated calls.
 
 A call in a loop of Python, `sciml.solve(model, y0, ...)` with other arrays each time, would spend more time on reading
 its arguments than on its steps. What `solve` decides depends on arrays by shape and dtype alone, but for the times,
@@ -93,7 +93,7 @@ class WarmCall(NamedTuple):
     """A call that has been decided.
 
     Attributes:
-        static: What the compiled program is found by.
+        static: The key of the compiled program.
         arrays: Its arrays after those of the model, the state and args: times and tolerances.
         kept: What the key names by identity, so that nothing else takes its place.
     """

@@ -111,7 +111,7 @@ class Settings(NamedTuple):
         schedule: How members share the loop.
         constant: Whether model and args are known, so that no derivative by them can be asked for.
         impl: What runs many members.
-        cell_backend: What runs a model that is a stencil; None where no kernel is asked for.
+        stencil_backend: What runs a model that is a stencil; None where no kernel is asked for.
         intervals: After how many steps of a kernel states are saved, or None.
         solver: The name of the method.
     """
@@ -121,7 +121,7 @@ class Settings(NamedTuple):
     schedule: str
     constant: bool
     impl: KernelRequest
-    cell_backend: KernelRequest | None
+    stencil_backend: KernelRequest | None
     intervals: tuple[int, ...] | None
     solver: str
 
@@ -147,10 +147,10 @@ def integrate(
     constant = settings.constant and isinstance(field, SplitField) and not field.captures
     integrator = Integrator(field, problem.stepper, plan.control, operands.saves is not None, collective, constant)
     stencil_steps = None
-    if settings.cell_backend is not None:
+    if settings.stencil_backend is not None:
         h = problem.signed_step
         assert h is not None  # kernels take fixed steps
-        stencil_steps = make_stencil_steps(problem.stepper, model, start.y0, args, h, settings.cell_backend)
+        stencil_steps = make_stencil_steps(problem.stepper, model, start.y0, args, h, settings.stencil_backend)
     result = _run(integrator, settings, stencil_steps, start.y0, operands)
     return _solution(result, collective, settings, problem, start, times, missed, refused)
 

@@ -158,10 +158,10 @@ def _solve(
         request, interval, longest = settle_step(model, y0, args, request, interval, limited)
     plan, times, tolerances = make_plan(y0, request, interval)
     times = times._replace(longest=longest)
-    cell_backend, intervals = None, None
+    stencil_backend, intervals = None, None
     if kernel != XLA:
-        cell_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
-    if kernel != XLA and cell_backend is None:
+        stencil_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
+    if kernel != XLA and stencil_backend is None:
         kernel = backend_of_members(kernel, plan.stepper, adjoint, schedule)
     if plan.stepper is None:
         return _diffrax_fallback.solve(model, y0, args, times, tolerances, plan.max_steps, request, adjoint)
@@ -170,8 +170,8 @@ def _solve(
         adjoint,
         schedule,
         constant=all(map(concrete, jax.tree.leaves((model, args)))),
-        impl=kernel if cell_backend is None else XLA,
-        cell_backend=cell_backend,
+        impl=kernel if stencil_backend is None else XLA,
+        stencil_backend=stencil_backend,
         intervals=intervals,
         solver=type(request.solver).__name__,
     )

@@ -49,19 +49,19 @@ def run(loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool, limit: 
 
     def jvp(leaves, tangents):
         given = tuple(type(t) is not SymbolicZero for t in tangents)
-        moved = tuple(f and g for f, g in zip(setting.free, given))
-        total = sum(_count(x.shape, x.dtype) for x, m in zip(leaves, moved) if m)
+        perturbed = tuple(f and g for f, g in zip(setting.free, given))
+        total = sum(_count(x.shape, x.dtype) for x, m in zip(leaves, perturbed) if m)
         if total > limit:
             raise ValueError(
                 f"`adjoint=Forward()` carries a column for each number by which the solution is differentiated, "
                 f"and these are {total}, more than `limit`={limit}. Use `sciml.adjoints.Checkpointed()` for so many."
             )
         sloped = times and any(s and g for s, g in zip(setting.is_saves, given))
-        columns = batched(_Columns(setting, moved, sloped).run)
+        columns = batched(_Columns(setting, perturbed, sloped).run)
         (result, slopes), matrix = columns(*forward_only(leaves, _REVERSE_TWICE))
         rates = jax.tree.map(jnp.zeros_like, result.ys)
         if total:
-            v = [_reals(t) for t, m in zip(tangents, moved) if m]
+            v = [_reals(t) for t, m in zip(tangents, perturbed) if m]
             rates = jax.tree.map(lambda s: _product(v, s), matrix)
         unreached = jax.tree.map(lambda y: jnp.isnan(y) & (result.status != 0), result.ys)
         if sloped:
@@ -123,17 +123,17 @@ class _Columns(NamedTuple):
 
     Attributes:
         setting: The solve.
-        moved: By which leaves it is differentiated.
+        perturbed: By which leaves it is differentiated (JAX's word).
         sloped: Whether by the saved times, too.
     """
 
     setting: _Setting
-    moved: tuple[bool, ...]
+    perturbed: tuple[bool, ...]
     sloped: bool
 
     def run(self, count: int | None, flags: Any, *leaves: Array) -> tuple:
         """Returns `((result, slopes), matrix)`."""
-        if not any(self.moved):
+        if not any(self.perturbed):
             return self._integrate(count, flags, leaves), None
         if self._for_kernel and count is not None:
             found = self._in_one_kernel(count, flags, leaves)
@@ -144,7 +144,7 @@ class _Columns(NamedTuple):
     @property
     def _for_kernel(self) -> bool:
         # to the kernel all that steps are made from is constant, but for the state and the vector field's operands
-        _, operands = jax.tree.unflatten(self.setting.treedef, self.moved)
+        _, operands = jax.tree.unflatten(self.setting.treedef, self.perturbed)
         others = jax.tree.leaves(operands._replace(field=None, saves=None))
         return self.setting.loop.impl != XLA and not self.sloped and not any(others)
 
@@ -157,31 +157,31 @@ class _Columns(NamedTuple):
 
     def _by_columns(self, count: int | None, flags: Any, leaves: Any) -> tuple:
         """Pushes the loop forward along every unit vector."""
-        moved = self.moved
+        perturbed = self.perturbed
 
         def push(number):
             units, first = [], 0
-            for leaf, flag in ((x, f) for x, f, m in zip(leaves, flags, moved) if m):
+            for leaf, flag in ((x, f) for x, f, m in zip(leaves, flags, perturbed) if m):
                 shape = leaf.shape[:-1] if flag else leaf.shape
                 unit = _unit(number - first, shape, leaf.dtype)
                 unit = jnp.broadcast_to(unit[..., None], leaf.shape) if flag else unit
                 units.append(match(unit, leaf))
                 first += _count(shape, leaf.dtype)
-            (result, slopes), (rates, _) = jax.jvp(integrated, [x for x, m in zip(leaves, moved) if m], units)
+            (result, slopes), (rates, _) = jax.jvp(integrated, [x for x, m in zip(leaves, perturbed) if m], units)
             return (result, slopes), rates.ys
 
         def integrated(*xs):
             rest = iter(xs)
-            return self._integrate(count, flags, [next(rest) if m else x for x, m in zip(leaves, moved)])
+            return self._integrate(count, flags, [next(rest) if m else x for x, m in zip(leaves, perturbed)])
 
-        total = sum(_count(shape, x.dtype) for x, shape, m in zip(leaves, self.setting.shapes, moved) if m)
+        total = sum(_count(shape, x.dtype) for x, shape, m in zip(leaves, self.setting.shapes, perturbed) if m)
         # the result is the same for every column, so it is computed once
         return jax.vmap(push, out_axes=(None, 0))(jnp.arange(total))
 
     def _in_one_kernel(self, count: int | None, flags: Any, leaves: Any) -> tuple | None:
         """The same, all columns in the kernel that integrates; None where there is none."""
-        y0_moved, operands_moved = jax.tree.unflatten(self.setting.treedef, self.moved)
-        own = tuple(jax.tree.leaves((y0_moved, operands_moved._replace(saves=None))))
+        y0_perturbed, operands_perturbed = jax.tree.unflatten(self.setting.treedef, self.perturbed)
+        own = tuple(jax.tree.leaves((y0_perturbed, operands_perturbed._replace(saves=None))))
         here, *values = self._enter(count, flags, leaves)
         found = here.forward_with_columns(*values, own)
         if found is None:

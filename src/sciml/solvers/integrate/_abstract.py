@@ -121,9 +121,11 @@ class AbstractLoop(eqx.Module):
             are None unless they are differentiated.
         """
 
-    def forward_with_columns(self, y0: PyTree, operands: Operands, saves: Saves | None, moved: tuple[bool, ...]) -> Any:
-        """Returns how a kernel integrates every member with the derivatives by what is moved; None where none does."""
-        del y0, operands, saves, moved
+    def forward_with_columns(
+        self, y0: PyTree, operands: Operands, saves: Saves | None, perturbed: tuple[bool, ...]
+    ) -> Any:
+        """Returns how a kernel integrates every member with the derivatives by `perturbed` leaves, or None."""
+        del y0, operands, saves, perturbed
 
     def forward_with_slopes(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, PyTree]:
         """Integrates every member to the end, and returns the saved states' derivatives by their times, too."""

@@ -103,7 +103,7 @@ def columns_by_kernel(
     impl: KernelRequest,
     lanes: Any,
     loop: UntilDone | Counted,
-    moved: tuple[bool, ...],
+    perturbed: tuple[bool, ...],
     y0: PyTree,
     operands: Operands,
     saves: Any,
@@ -114,7 +114,7 @@ def columns_by_kernel(
         impl: What is asked for, see `kernels.ensemble.select`.
         lanes: The engine.
         loop: The loop of one member.
-        moved: Which leaves of `(y0, operands)` are differentiated, by each of their numbers.
+        perturbed: Which leaves of `(y0, operands)` are differentiated, by each of their numbers.
         y0: The initial state, lane values.
         operands: Lane values.
         saves: The saved times, or None.
@@ -129,7 +129,7 @@ def columns_by_kernel(
     one, _ = members.of_one()
 
     moving = _of_steps if isinstance(loop, Counted) else _of_integrator
-    both = with_columns(loop, one, moved, moving, lambda result: result.ys)
+    both = with_columns(loop, one, perturbed, moving, lambda result: result.ys)
     try:
         chosen = choose(lambda kernel: build(both, members, kernel), impl)
     except ValueError as error:  # the solution has its kernel all the same

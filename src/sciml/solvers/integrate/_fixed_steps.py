@@ -106,9 +106,11 @@ class FixedLoop(AbstractLoop):
             return by_xla(y0, operands, saves)
         return run_by_kernel(self.impl, self.lanes, self._one_member, by_xla, y0, operands, saves)
 
-    def forward_with_columns(self, y0: PyTree, operands: Operands, saves: Saves | None, moved: tuple[bool, ...]) -> Any:
-        """Returns how a kernel takes all steps with the derivatives by what is moved; see `columns_by_kernel`."""
-        return columns_by_kernel(self.impl, self.lanes, self._one_member(), moved, y0, operands, saves)
+    def forward_with_columns(
+        self, y0: PyTree, operands: Operands, saves: Saves | None, perturbed: tuple[bool, ...]
+    ) -> Any:
+        """Returns how a kernel takes all steps with their derivatives; see `columns_by_kernel`."""
+        return columns_by_kernel(self.impl, self.lanes, self._one_member(), perturbed, y0, operands, saves)
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None

@@ -98,10 +98,12 @@ class AdaptiveLoop(AbstractLoop):
             return by_xla(y0, operands, saves)
         return run_by_kernel(self.impl, self.lanes, member, by_xla, y0, operands, saves)
 
-    def forward_with_columns(self, y0: PyTree, operands: Operands, saves: Saves | None, moved: tuple[bool, ...]) -> Any:
-        """Returns how a kernel integrates every member with the derivatives by `moved`; see `columns_by_kernel`."""
+    def forward_with_columns(
+        self, y0: PyTree, operands: Operands, saves: Saves | None, perturbed: tuple[bool, ...]
+    ) -> Any:
+        """Returns how a kernel integrates every member with their derivatives; see `columns_by_kernel`."""
         member = until_done(self.integrator, Result, saves is not None)
-        return columns_by_kernel(self.impl, self.lanes, member, moved, y0, operands, saves)
+        return columns_by_kernel(self.impl, self.lanes, member, perturbed, y0, operands, saves)
 
     def forward_with_slopes(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, PyTree]:
         """Integrates every member to the end, and returns the saved states' derivatives by their times, too."""

@@ -106,12 +106,12 @@ class Exponential(AbstractStructuredStepper):
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model's functions, and where all steps are alike their coefficients as tables."""
-        parts, operands = close_split_field(model, args, self.functions(model, t, y, args))
+        field, operands = close_split_field(model, args, self.functions(model, t, y, args))
         if h is None:
-            return parts, operands
-        bound = parts.bind(operands)
+            return field, operands
+        bound = field.bind(operands)
         modes = jax.eval_shape(bound["transform"], y)
-        return with_tables(parts, operands, self._tables(bound, h, modes, wide=True))
+        return with_tables(field, operands, self._tables(bound, h, modes, wide=True))
 
     def _tables(self, field: BoundSplitField, h: RealScalarLike, modes: PyTree, wide: bool = False) -> PyTree:
         """Returns the coefficients for each leaf of the modes, times h where they stand before the rest."""

@@ -97,10 +97,10 @@ def close_split_field(model: Callable, args: Args, functions: Functions) -> tupl
     return SplitField(programs, len(parameters), None), operands
 
 
-def with_tables(parts: SplitField, operands: list[Array], tables: PyTree) -> tuple[SplitField, list[Array]]:
+def with_tables(field: SplitField, operands: list[Array], tables: PyTree) -> tuple[SplitField, list[Array]]:
     """Returns the functions with tables beside them."""
     leaves, structure = jax.tree.flatten(tables)
-    return SplitField(parts.programs, parts.count, (len(operands), structure)), operands + leaves
+    return SplitField(field.programs, field.count, (len(operands), structure)), operands + leaves
 
 
 def open_split_field(model: Callable, args: Args, functions: Functions) -> BoundSplitField:
