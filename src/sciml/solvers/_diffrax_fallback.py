@@ -34,7 +34,7 @@ def solve(
     """Runs a solve by `diffrax.diffeqsolve` and returns it as a `Solution`.
 
     Raises:
-        TypeError: If the adjoint is none that diffrax has.
+        TypeError: If diffrax has no such adjoint.
         ValueError: If diffrax cannot do what the adjoint asks for, or its inputs differ between the devices of a
             `jax.shard_map`.
     """

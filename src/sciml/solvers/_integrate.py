@@ -135,7 +135,7 @@ def integrate(
     """
     plan = settings.plan
     problem = open_problem(model, y0, args, times, tolerances, plan, plan.equal)
-    traced = plan.traced or times.longest is not None  # else every argument has been looked at
+    traced = plan.traced or times.longest is not None  # else every argument has been checked
     refused = out_of_range(y0, times, tolerances, plan) if traced else None
     operands, missed = _with_saves(problem.operands, times, plan)
     if refused is not None:  # a member whose arguments are out of range takes no step
@@ -161,7 +161,7 @@ def _with_saves(operands: Operands, times: Times, plan: Plan) -> tuple[Operands,
         return operands, None
     span, missed = operands.span, None
     saves = operands.direction * (times.saves - times.t0)
-    if plan.differentiable_times:  # traced, so nobody has looked yet
+    if plan.differentiable_times:  # traced, so not checked yet
         missed = misplaced(saves, times, span)
     # rounding alone moves them, and derivatives by them must not vanish where it does
     saves = saves + jax.lax.stop_gradient(jnp.clip(saves, 0, span) - saves)

@@ -206,7 +206,7 @@ def default_solver(model: Any, request: Request) -> Any:
 
 
 def _count_steps(span: float, dt: float, dtype: Any) -> tuple[int, bool]:
-    """Returns the number of whole steps and whether a shorter one follows; one no longer than rounding is none."""
+    """Returns the number of whole steps and whether a shorter one follows; a remainder within rounding is no step."""
     ratio = span / dt
     nearest = round(ratio)
     if nearest > 0 and abs(ratio - nearest) <= 4 * float(jnp.finfo(dtype).eps) * ratio:

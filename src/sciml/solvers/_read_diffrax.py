@@ -1,4 +1,4 @@
-"""What the objects of diffrax ask for, in terms of sciml's own loops, or that diffrax has to run the solve."""
+"""Reads diffrax's objects: what they ask of sciml's own loops, or that diffrax has to run the solve."""
 
 from typing import Any, NamedTuple, cast
 
@@ -54,7 +54,7 @@ def read_step_control(request: Request, y0: PyTree, dtype: Any) -> StepControl:
 
     Raises:
         ValueError: If tolerances are out of range or given twice, or fixed steps have no size.
-        TypeError: If the controller is none.
+        TypeError: If the controller is not one of diffrax's.
     """
     controller, rtol, atol = request.stepsize_controller, request.rtol, request.atol
     if controller is not None and not isinstance(controller, diffrax.AbstractStepSizeController):

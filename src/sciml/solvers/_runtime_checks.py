@@ -36,7 +36,7 @@ def out_of_range(y0: PyTree[Array], times: Times, tolerances: Tolerances | None,
 
 
 def misplaced(saves: Array, times: Times, span: Array) -> Bool[Array, " times"]:
-    """Returns which saved times lie outside the interval, or come after a later one, when the solve has gone on.
+    """Returns which saved times lie outside the interval, or come after a later one, which the solve is past by then.
 
     Args:
         saves: The saved times from the start, in the direction of time.

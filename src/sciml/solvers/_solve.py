@@ -94,7 +94,7 @@ def solve(
             faster where a few members take many times the steps of the others.
             A gradient is always computed in lockstep.
         impl: What runs the solve: "auto" takes a kernel on machines where that is tested, else XLA; "xla" and "pallas"
-            ask for one of them. Without it, what the block of `sciml.kernels.use` says that the call stands in, and
+            ask for one of them. Without it, what the `sciml.kernels.use` block around the call says, and
             "auto" outside of any. The members of a `jax.vmap` have a kernel that integrates a block of
             them as a whole, with their states in registers (`sciml.kernels.ensemble.select`), and with
             `adjoint=Forward()` its columns too; XLA computes other derivatives, and solves of one member. Models that
@@ -184,7 +184,7 @@ def _solve(
 
 
 def _kernel(impl: Any, interpret: bool) -> KernelRequest:
-    """Returns what is asked for, by the call or by the block that it stands in: XLA where "auto" has nothing else."""
+    """Returns what is asked for, by the call or by the block around it: XLA where "auto" has nothing else."""
     kernel = USED.get() if impl is None and interpret is False else requested(impl, interpret)
     return XLA if kernel == AUTO and jax.default_backend() not in KERNEL_OF else kernel
 
@@ -217,7 +217,7 @@ def _stencil_backend(
         ValueError: If a kernel was asked for that cannot run the solve.
     """
     backend = backend_of(model, kernel)
-    if backend is None:  # nobody asks for a kernel
+    if backend is None:  # no kernel is asked for
         return None, None
     intervals = intervals_of(request, plan, dtype) if plan.stepper is not None else None
     if (plan.steps is None and intervals is None) or not adjoint.keeps_steps:

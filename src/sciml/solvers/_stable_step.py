@@ -31,7 +31,7 @@ def stability(solver: diffrax.AbstractSolver) -> Stability | None:
         solver: A solver that `sciml.solve` takes.
 
     Raises:
-        TypeError: If it is none.
+        TypeError: If it is not a solver.
 
     Example:
         ```python
@@ -51,7 +51,7 @@ def stability(solver: diffrax.AbstractSolver) -> Stability | None:
 
 
 def limited_stepper(model: Callable, y0: Y, request: Request) -> AbstractStepper | None:
-    """Returns the method whose fixed steps the eigenvalues of the model limit; None where nothing is known to."""
+    """Returns the method whose fixed steps the model's eigenvalues limit; None where no limit is known."""
     stepper = stepper_of(request.solver, y0)
     stability = None if stepper is None else stepper.stability
     if stepper is None or stability is None or not (stepper.says_spectrum or says_spectrum(model)):
@@ -91,7 +91,7 @@ def settle_step(
         return request, interval, None
     stability, dt = stepper.stability, request.dt
     assert stability is not None  # the stepper is limited by it
-    # in a trace a number that is known would become one that is not
+    # as NumPy's: while JAX traces, its arrays would be tracers, of unknown value
     dtype = interval.t0.dtype
     start, end = (
         np.asarray(t, dtype) if concrete(t) else x for t, x in ((request.t0, interval.t0), (request.t1, interval.t1))
@@ -150,8 +150,8 @@ def longest_step(
     """Returns the longest step of a method that is stable for a model at the start."""
     start = jnp.asarray(start)
     if isinstance(stepper, AbstractStructuredStepper):
-        stepper.functions(model, start, y0, args)  # what the method refuses it says itself
-    jax.eval_shape(lambda t, y: model(t, y, args), start, y0)  # and so does the model
+        stepper.functions(model, start, y0, args)  # raises the method's own error where it refuses the model
+    jax.eval_shape(lambda t, y: model(t, y, args), start, y0)  # and the model's own where it fails
     found = stepper.spectrum(model, start, y0, args)
     return stability.longest_step(jnp.where(jnp.asarray(end) < start, -found, found)).astype(start.dtype)
 

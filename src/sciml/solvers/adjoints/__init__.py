@@ -1,12 +1,12 @@
 """How a solution is differentiated: an adjoint is an argument of `solve`.
 
 - `AbstractAdjoint`: the interface, a loop run so that it can be differentiated; `AbstractLoop` is what it is given.
-- `Checkpointed`: reverse mode by running the accepted steps again; the rule stands in `_discrete_rule`.
+- `Checkpointed`: reverse mode by running the accepted steps again; the rule is in `_discrete_rule`.
 - `Direct`: plain loops, open to forward mode.
 - `Forward`: sensitivities alongside the solve, for few parameters.
 - `Reversible`: reverse mode in constant memory, by a reversible method.
 - `Backsolve`, `Interpolating`, `Gauss`: continuous adjoints, which integrate the adjoint equation backwards; their rule
-  stands in `continuous._rule`.
+  is in `continuous._rule`.
 - `Implicit`: steady states, by one linear solve.
 """
 

@@ -55,7 +55,7 @@ class Control(eqx.Module):
 
     @property
     def memory_size(self) -> int:
-        """How many errors of earlier steps the controller looks at."""
+        """How many errors of earlier steps the controller uses."""
         return 2 if self.dcoeff else 1 if self.pcoeff else 0
 
     def factor(self, error: Real[Array, ""], history: tuple, accepted: Array, order: int) -> Array:

@@ -1,6 +1,6 @@
 """How the members of a batch run: over lanes, one after another, or batched by JAX.
 
-Over lanes the members stand in the last axis of every array. Small states gain most by that; a large field loses on a
+Over lanes the members are the last axis of every array. Small states gain most by that; a large field is slower on a
 CPU: nothing of it stays in the cache while each member takes a step, and loops over few members are short. There
 each member runs to its end before the next begins, with as many steps as it needs itself.
 """

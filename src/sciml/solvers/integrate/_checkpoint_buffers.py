@@ -19,7 +19,7 @@ class Buffers:
     """Arrays with one item in each slot (first axis).
 
     Scalars share one array, since a loop spends more on a write than on what it writes: integers and
-    truth values stand in it as floating-point numbers, which represent them exactly.
+    truth values are stored in it as floating-point numbers, which represent them exactly.
     """
 
     def __init__(self, scalars: PyTree, arrays: list, like: tuple):
@@ -71,7 +71,7 @@ class Buffers:
         return cls(None, leaves, (treedef, (False,) * len(leaves), dtypes))
 
     def pack(self, item: PyTree[Array]) -> "Packed":
-        """Returns an item as it stands in a slot."""
+        """Returns an item as it is stored in a slot."""
         _, packed, _ = self.like
         leaves = jax.tree.leaves(item)
         row = None
@@ -102,7 +102,7 @@ class Buffers:
 
 
 class Packed(NamedTuple):
-    """An item as it stands in a slot.
+    """An item as it is stored in a slot.
 
     Attributes:
         row: Its scalars; None where there are none.
@@ -118,7 +118,7 @@ class BufferArrays(NamedTuple):
 
     Attributes:
         table: The scalars of one member, a row for each slot; empty where every scalar has a column.
-        columns: An array with the slots first for each part of the item; empty where it stands in the table.
+        columns: An array with the slots first for each part of the item; empty where it is in the table.
     """
 
     table: Array

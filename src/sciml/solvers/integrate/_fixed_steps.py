@@ -266,7 +266,7 @@ class FixedLoop(AbstractLoop):
             carry = self._last_step(carry, inputs[1]) if self.tail else carry
             return result_of_steps(carry.y, carry.finite, self.count + self.tail, inputs[1])._replace(executed=None)
 
-        # two nested loops, so that the state is looked at after every segment, as in `_forward`
+        # two nested loops, so that the state is checked after every segment, as in `_forward`
         counts = _checkpoint_levels.split(self.count, 2)
         pieces = _checkpoint_levels.pieces(self.count, counts if len(counts) > 1 else (1, self.count))
         segments = tuple((first, math.prod(shape[:-1]), shape[-1]) for first, shape in pieces)
@@ -384,7 +384,7 @@ class FixedLoop(AbstractLoop):
 def _pieces(steps: int, counts: tuple[int, ...]) -> list[tuple[int, int, tuple[int, ...]]]:
     """Returns for each piece of the scan its first kept row, its first step and the shape of its nested blocks."""
     if len(counts) == 1:
-        counts = _checkpoint_levels.split(steps, 2)  # every state is kept; the loops look at them now and then
+        counts = _checkpoint_levels.split(steps, 2)  # every state is kept; checks come after segments
     counts = counts if len(counts) > 1 else (1, steps)
     found, row = [], 0
     for start, shape in _checkpoint_levels.pieces(steps, counts):

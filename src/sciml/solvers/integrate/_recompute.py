@@ -143,7 +143,7 @@ class Recomputation(NamedTuple):
     def pending(self, checkpoint: LoopCheckpoint) -> Bool[Array, ""]:
         """Returns whether a member has yet to reach the next saved time, or the end where none is saved."""
         pending = jnp.any(self.stepping.pending(checkpoint.state, self._target(checkpoint.reached)))
-        # devices that share a state go on together, and the type has to say so
+        # devices that share a state continue as one, and the type has to say that the value is the same on all
         pending = self.stepping.integrator.collective.replicated(pending.astype(jnp.int32)) > 0
         return pending if self.saves is None else pending & (checkpoint.reached < self.saved)
 
@@ -299,7 +299,7 @@ def _load_segment(recomputation: Recomputation, carry: BackwardState) -> Backwar
     # a loop of no iterations instead of a conditional, which would copy what is recorded
     there = ~recomputing & ((number == 0) | (number > carry.first))
     checkpoints = thin(carry.checkpoints, jnp.where(recomputing, carry.at, 0))  # going back, none is given up
-    # going back nothing is put: the number 1 is none that is kept, and falls into the bin
+    # going back nothing is stored: iteration 1 is not one to be kept, so the write goes into the bin
     checkpoints = put(checkpoints, jnp.where(recomputing, carry.at, 1), carry.checkpoint)
     begin, checkpoint = get(checkpoints.slots, checkpoints.stride, jnp.where(recomputing, carry.at, number - 1))
     stop = jnp.where(recomputing, begin + checkpoints.stride, jnp.where(there, begin, number))

@@ -5,7 +5,7 @@ is a function of its own: it makes the slope at each cell from the neighbours of
 state $Y_{i+1}$ of the next stage, and keeps beside it what later ones need of the cell itself. That is either $y$
 and the slopes so far, or what they add up to in each of the later states, $y + h \sum_{j \le i} a_{mj} k_j$ for
 $m > i + 1$, whichever is less: three arrays for the classical method of order four, four for Tsit5 where there are
-six slopes. Ghost cells are made anew for each $Y_i$, as its boundary has it.
+six slopes. Ghost cells are computed for each $Y_i$ by its boundary conditions.
 
 Velocity Verlet is, but for half a kick before the first step and after the last, a kick and a drift: one function.
 """

@@ -34,7 +34,7 @@ class Additive(NamedTuple):
         weights: The weights $b_i$ of both parts, or None where the last stage is the result.
         error: The weights of the error estimate, or None.
         order: The order of the method.
-        error_order: The power of the step size that the error estimate goes with.
+        error_order: The power of the step size that the error estimate is proportional to.
     """
 
     nodes: tuple[float, ...]
@@ -73,7 +73,7 @@ class ImplicitExplicit(AbstractStructuredStepper):
 
     @property
     def error_order(self) -> int:
-        """The power of the step size that the error estimate goes with."""
+        """The power of the step size that the error estimate is proportional to."""
         return self.tableau.error_order
 
     @property

@@ -33,7 +33,7 @@ class Scheme(NamedTuple):
         error: The weights of the error estimate, which may use the rest at the end of the step as the last stage; or
             None.
         order: The order of the method.
-        error_order: The power of the step size that the error estimate goes with.
+        error_order: The power of the step size that the error estimate is proportional to.
     """
 
     coefficients: Callable[[Array], dict[str, Array]]
@@ -74,7 +74,7 @@ class Exponential(AbstractStructuredStepper):
 
     @property
     def error_order(self) -> int:
-        """The power of the step size that the error estimate goes with."""
+        """The power of the step size that the error estimate is proportional to."""
         return self.scheme.error_order
 
     @property
@@ -114,7 +114,7 @@ class Exponential(AbstractStructuredStepper):
         return with_tables(field, operands, self._tables(bound, h, modes, wide=True))
 
     def _tables(self, field: BoundSplitField, h: RealScalarLike, modes: PyTree, wide: bool = False) -> PyTree:
-        """Returns the coefficients for each leaf of the modes, times h where they stand before the rest."""
+        """Returns the coefficients for each leaf of the modes, times h where they multiply the rest."""
 
         def of(linear, mode):
             narrow = dtype_in(linear, mode)

@@ -31,7 +31,7 @@ class Tableau(NamedTuple):
         error_weights: The weights $e_i$ of the error estimate.
         dense: The rows $H_m$ of the dense output.
         order: The order of the method.
-        error_order: The power of the step size that the error estimate goes with.
+        error_order: The power of the step size that the error estimate is proportional to.
     """
 
     gamma: float
@@ -82,7 +82,7 @@ class Rosenbrock(AbstractStepper):
 
     @property
     def error_order(self) -> int:
-        """The power of the step size that the error estimate goes with."""
+        """The power of the step size that the error estimate is proportional to."""
         return self.tableau.error_order
 
     @property

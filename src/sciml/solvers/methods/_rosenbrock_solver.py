@@ -39,7 +39,7 @@ class RosenbrockInterpolation(diffrax.AbstractLocalInterpolation):
             return jax.tree.map(jnp.subtract, self.evaluate(t1), self.evaluate(t0))
         del left
         length = self.t1 - self.t0
-        still = length == 0  # as diffrax makes of a solve of no steps
+        still = length == 0  # which diffrax gives to a solve of no steps
         theta = jnp.where(still, 0, (t0 - self.t0) / jnp.where(still, 1, length))
         return interpolated(theta, self.y0, self.y1, self.dense)
 
@@ -91,7 +91,7 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
         return self.tableau.order
 
     def error_order(self, terms: PyTree) -> int:
-        """Returns the power of the step size that the error estimate goes with."""
+        """Returns the power of the step size that the error estimate is proportional to."""
         del terms
         return self.tableau.error_order
 

@@ -47,7 +47,7 @@ class RungeKutta(AbstractStepper):
 
     @property
     def error_order(self) -> int:
-        """The power of the step size that the error estimate goes with."""
+        """The power of the step size that the error estimate is proportional to."""
         return self.order
 
     @property

@@ -47,7 +47,7 @@ class AbstractStructuredSolver(AbstractSteppingSolver):
         return self.stepper(None).order
 
     def error_order(self, terms: PyTree) -> int:
-        """Returns the power of the step size that the error estimate goes with."""
+        """Returns the power of the step size that the error estimate is proportional to."""
         del terms
         return self.stepper(None).error_order
 

@@ -104,7 +104,7 @@ def with_tables(field: SplitField, operands: list[Array], tables: PyTree) -> tup
 
 
 def open_split_field(model: Callable, args: Args, functions: Functions) -> BoundSplitField:
-    """Returns the functions of a model without tracing them beforehand."""
+    """Returns the functions of a model without tracing them first."""
 
     def bound(function: Callable) -> Callable:
         return lambda *inputs: function(model, args, *inputs)

@@ -1,7 +1,7 @@
 r"""The adjoint equation, as a vector field that the library's own methods integrate.
 
 Time is the time $s$ elapsed since t0, in which the solution obeys $dy/ds = g(s, y, p)$, with
-$g = \pm f(t_0 \pm s, y, p)$ for the two directions of time. A loss looks at the solution at times
+$g = \pm f(t_0 \pm s, y, p)$ for the two directions of time. A loss depends on the solution at times
 $s_i$, with cotangents $c_i = \partial L / \partial y(s_i)$. A change of the solution carries on by
 $d \delta/ds = g_y \delta + g_p \, dp$. For any $\lambda$ with
 

@@ -2,7 +2,7 @@
 
 The library's own integration runs backwards in time over the costate (see `_adjoint_equation`), each member
 with its own steps. It stops where the cotangent jumps, at the saved times, and where the table of the
-solution ends (see `_dense_output`). The rule of reverse mode around it stands in `_rule`.
+solution ends (see `_dense_output`). The rule of reverse mode around it is in `_rule`.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ class AdjointSetup(NamedTuple):
     r"""What stays the same in the backward pass, of one member.
 
     Attributes:
-        start: The elapsed time at which it starts: the last saved time that the loss looks at.
+        start: The elapsed time at which it starts: the last saved time that the loss depends on.
         begin: The elapsed time at which the table begins, or 0.
         scale: What the cotangents are divided by, so that tolerances are relative to the largest of them.
         jumps: The scaled cotangents, by which $\lambda$ jumps at the saved times, time first.
@@ -306,7 +306,7 @@ class Backward(eqx.Module):
         y = x.y
         if y is not None:
             known = _at(setup.problem.ys, left - 1)
-            used = there & _any_used(_at(setup.jumps, left - 1))  # what the loss does not look at may be missing
+            used = there & _any_used(_at(setup.jumps, left - 1))  # what the loss does not depend on may be missing
             status = jnp.where(used & self._has_diverged(y, known, setup), int(Status.diverged), status).astype(
                 jnp.int8
             )
@@ -382,7 +382,7 @@ def _stop(adjoint: AdjointState, setup: AdjointSetup) -> Array:
 
 
 def _has_arrived(adjoint: AdjointState, setup: AdjointSetup) -> Array:
-    """Whether the member stands at a saved time whose cotangent has yet to be added."""
+    """Whether the member is at a saved time whose cotangent has yet to be added."""
     save = _next_save(adjoint, setup)
     good = adjoint.state.checkpoint.status == int(Status.successful)
     return good & (save >= setup.begin) & (adjoint.state.checkpoint.elapsed >= setup.start - save)
@@ -396,13 +396,13 @@ def _is_active(adjoint: AdjointState, setup: AdjointSetup) -> Array:
 
 
 def _position(adjoint: AdjointState, setup: AdjointSetup) -> Array:
-    """Returns the elapsed time at which the member stands."""
+    """Returns the elapsed time at which the member is."""
     elapsed, compensation = adjoint.state.checkpoint.elapsed, adjoint.state.checkpoint.compensation
     return jnp.maximum((setup.start - elapsed) + compensation, jnp.zeros_like(elapsed))
 
 
 def _unless_short(adjoint: AdjointState, needed: Array, reached: Array) -> AdjointState:
-    """Marks a member whose table ends before the time that it stands at: the second run took other steps."""
+    """Marks a member whose table ends before the time that it is at: the second run took other steps."""
     checkpoint = adjoint.state.checkpoint
     slack = 8 * jnp.finfo(needed.dtype).eps * needed
     status = jnp.where(reached + slack < needed, int(Status.diverged), checkpoint.status).astype(jnp.int8)

@@ -28,7 +28,7 @@ class Gauss(AbstractAdjoint):
     take $O((n + p)^3)$. This is also what other libraries call a quadrature adjoint; there the backward pass is
     stored and integrated afterwards, here its nodes are summed as they come.
 
-    Every saved time that the loss looks at makes $\lambda$ jump, and in a stiff system each jump is followed
+    Every saved time that the loss depends on makes $\lambda$ jump, and in a stiff system each jump is followed
     by a transient of small steps: with many saved times `Checkpointed` costs less.
 
     The error of $\lambda$ is controlled and that of the integral is not: it has the order of the

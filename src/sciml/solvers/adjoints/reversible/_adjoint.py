@@ -50,7 +50,7 @@ class Reversible(AbstractAdjoint):
     only rounding limits its accuracy.
 
     Saved states cost an evaluation of the method each, and no more memory than they take themselves: their
-    cotangents are added where the backward pass passes by.
+    cotangents are added where the backward pass comes to them.
 
     With fixed steps, `t0` and `t1` known when traced, nothing is recorded. Any other loop, such as one with error
     control, records three numbers for each of `max_steps` steps: when it started, what rounding took from that,

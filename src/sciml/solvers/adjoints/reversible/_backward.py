@@ -131,7 +131,7 @@ class BackwardPass(eqx.Module):
         )
 
     def _until(self, carry, target, operands, diff, constant, look_up, like):
-        """Undoes steps until every member stands at the start of the step of a number."""
+        """Undoes steps until every member is at the start of the step of number `target`."""
         target = self.lanes.carry(target)
 
         def pending(carry):

@@ -93,7 +93,7 @@ class ReversibleLoop(AbstractReversibleLoop):
 
         zero = jnp.zeros((), jnp.int32)
         carry = (zero, self.lanes.carry(Pair(y0, y0)), self.lanes.carry(self._shared(zero)))
-        # whether the state is still finite is looked at between segments only
+        # whether the state is still finite is checked between segments only
         length = max(1, math.isqrt(self.count))
         carry, _ = scan(
             lambda c, _: (segment(c, length), None), carry, length=self.count // length, like=(y0, operands)

@@ -33,7 +33,7 @@ class AbstractPairStepper(AbstractStepper):
 
     @property
     def error_order(self) -> int:
-        """The power of the step size that the error estimate goes with."""
+        """The power of the step size that the error estimate is proportional to."""
         return self.base.error_order
 
     @property
