@@ -89,8 +89,8 @@ def check_adjoint(adjoint: Any) -> None:
     if not adjoint.runs_on_split_state:
         name = type(adjoint).__name__
         raise ValueError(
-            f"`adjoint=sciml.adjoints.{name}()` does not run on a state that is split over devices (`norm` combines them): "
-            "use `sciml.adjoints.Checkpointed()`, or `sciml.adjoints.Direct()` for forward mode."
+            f"`adjoint=sciml.adjoints.{name}()` does not run on a state that is split over devices (`norm` combines "
+            "them): use `sciml.adjoints.Checkpointed()`, or `sciml.adjoints.Direct()` for forward mode."
         )
 
 
