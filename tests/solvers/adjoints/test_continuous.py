@@ -187,7 +187,7 @@ def test_backsolve_in_steps_of_fixed_size_is_nan_where_the_state_is_lost():
 
 
 @pytest.mark.x64
-def test_gauss_makes_no_product_by_a_parameter_on_the_way_back():
+def test_gauss_makes_no_product_by_a_parameter_in_the_backward_pass():
     """A stiff network of ten thousand parameters: what it takes is a few times these, and not their square."""
     model = Network(3, 96, [1.0, 1e2, 1e4])
     parameters, static = eqx.partition(model, eqx.is_inexact_array)
@@ -306,7 +306,7 @@ def test_a_failed_member_is_nan_alone(adjoint):
 
 
 @pytest.mark.x64
-def test_a_way_back_without_end_is_nan():
+def test_a_backward_pass_without_end_is_nan():
     """One that takes ten times the steps that the solve may take."""
 
     def end(rate):

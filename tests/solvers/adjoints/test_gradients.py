@@ -82,7 +82,7 @@ def test_memory_does_not_change_the_gradient(kind):
         *((name, "adaptive_saves") for name in ("backsolve", "interpolating")),
     ],
 )
-def test_the_way_back_carries_what_is_asked_for(name, kind):
+def test_the_backward_pass_carries_what_is_asked_for(name, kind):
     adjoint, p = next(case.adjoint for case in ADJOINTS if case.name == name), inputs()
 
     def by_one(force, p):

@@ -118,7 +118,7 @@ def damped(rate):
     return field
 
 
-def test_gradient_is_nan_where_the_way_back_goes_astray():
+def test_gradient_is_nan_where_the_backward_pass_misses_the_start():
     """What is damped away cannot be computed again: not even a warning is due, since the steps are few."""
 
     def fn(y0, rate, adjoint=REVERSIBLE):

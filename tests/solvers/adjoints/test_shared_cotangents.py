@@ -54,7 +54,7 @@ def agree(found, expected, rtol=None):
 
 
 @each_kind
-def test_totals_equal_the_members_own_gradients(kind):
+def test_shared_cotangents_equal_the_members_own_gradients(kind):
     weights, ys, rates = inputs()
     which = (0, 1, 2)
     each = jax.jit(jax.vmap(jax.grad(loss(kind), which), in_axes=(None, 0, 0)))(weights, ys, rates)

@@ -7,13 +7,16 @@ from sciml._jax._checkpoint_levels import Budget
 from sciml.kernels._lanes import Lanes
 from sciml.solvers.integrate._integrator import Integrator
 from sciml.solvers.integrate._while_loop import AdaptiveLoop
+from sciml.solvers.terms._field import ClosedField
 
 
-def test_records_of_dear_steps_may_be_large():
+def test_records_of_expensive_steps_may_be_large():
     """A thousand members: as many slots as there may be for eight unknowns, and 16 MiB of them for fewer."""
 
+    field = ClosedField(lambda t, y, operands: y)
+
     def slots(solver, n, memory=2**28):
-        integrator = Integrator(lambda t, y, operands: y, solver.stepper(jnp.zeros(n)), None, False)
+        integrator = Integrator(field, solver.stepper(jnp.zeros(n)), None, False)
         return AdaptiveLoop(integrator, Lanes(None), 2**14, False).over(Lanes(1000), 8 * n, Budget(memory)).slots
 
     assert slots(sciml.solvers.Rodas5P(), 8) == 1024

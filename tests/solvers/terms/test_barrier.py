@@ -1,4 +1,4 @@
-"""Fences between stages: what they guard, that they change nothing, and that no stencil is computed again."""
+"""Barriers between stages: what they guard, that they change nothing, and that no stencil is computed again."""
 
 import functools as ft
 
@@ -26,7 +26,7 @@ def local(t, u, args):
 @pytest.mark.parametrize(
     "field, size, expected", [(diffusion, 4096, True), (diffusion, 64, False), (local, 4096, False)]
 )
-def test_what_is_fenced(field, size, expected):
+def test_which_fields_get_barriers(field, size, expected):
     assert reads_neighbours(jax.make_jaxpr(field)(0.0, jnp.ones(size), 0.2).jaxpr) == expected
 
 
@@ -39,7 +39,7 @@ ADAPTIVE = pytest.param({"rtol": 1e-4, "atol": 1e-4}, id="adaptive")
 
 
 @pytest.mark.parametrize("options", [pytest.param({"dt": 0.1}, id="fixed"), ADAPTIVE])
-def test_fences_change_nothing(options, monkeypatch):
+def test_barriers_change_nothing(options, monkeypatch):
     u = jnp.sin(jnp.linspace(0.0, 9.0, 2048))
 
     def gradient():
@@ -54,7 +54,7 @@ def test_fences_change_nothing(options, monkeypatch):
     jax.tree.map(ft.partial(np.testing.assert_allclose, rtol=1e3 * eps, atol=1e3 * eps), with_barriers, plain)
 
 
-def test_derivatives_through_a_fence():
+def test_derivatives_through_a_barrier():
     x = jnp.arange(3.0)
 
     def fn(x):
@@ -72,12 +72,12 @@ def test_a_stencil_is_not_repeated_in_every_stage():
     def solve(solver):
         return inspect.cost(ft.partial(end, rate=0.2, dt=0.1, solver=solver), u).flops
 
-    # six evaluations a step and the sums between them; without fences more than 20 times as many
+    # six evaluations a step and the sums between them; without barriers more than 20 times as many
     assert solve(diffrax.Tsit5()) < 12 * solve(diffrax.Euler())
 
 
 @pytest.mark.parametrize("options", [pytest.param({"dt": 0.5}, id="fixed"), ADAPTIVE])
-def test_fences_on_several_devices(options):
+def test_barriers_on_several_devices(options):
     """States that differ by device and shared ones, shared times."""
     mesh = Mesh(np.array(jax.devices()[:2]), ("members",))
     states = jnp.sin(jnp.linspace(0.0, 9.0, 4096)).reshape(2, 2048)
