@@ -193,7 +193,7 @@ def test_symmetric_methods_are_differentiated_by_running_back(solver):
 @pytest.mark.x64
 def test_continuous_adjoints_and_structure_are_refused_together():
     case = next(c for c in CASES if c.solver is sciml.solvers.ETDRK4)
-    with pytest.raises(TypeError, match="has not the structure"):
+    with pytest.raises(TypeError, match="lacks the structure"):
         end(case, RATE, dt=0.5, adjoint=sciml.adjoints.Gauss())
 
 
