@@ -45,7 +45,7 @@ def ours(problem: verify.Problem, solver: Any, rtol: float, atol: float, y0: jax
 
 
 def theirs(problem: verify.Problem, rtol: float, atol: float, y0: jax.Array) -> jax.Array:
-    # its own choice of a first step is rejected for ever on VDPOL
+    # its own choice of a first step is rejected without end on VDPOL
     options: dict[str, Any] = dict(solver=diffrax.Kvaerno5(), rtol=rtol, atol=atol, dt0=1e-6)
     return diffrax_end(problem.model, y0, problem.t0, problem.t1, **options)
 

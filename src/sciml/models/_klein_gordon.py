@@ -38,7 +38,7 @@ class KleinGordon(AbstractSecondOrder):
     A small wave of the linear equation has the frequency $\omega^2 = c^2 |k|^2 + m^2$. The energy
     $\int \tfrac12 (\partial_t u)^2 + \tfrac12 c^2 |\nabla u|^2 + m^2 U(u)$ does not change where nothing passes the
     sides. It is of second order in time, so `sciml.solve` with fixed steps takes `VelocityVerlet`, which is stable for
-    steps below 2 over `spectral_radius` and keeps the energy near its value for ever.
+    steps below 2 over `spectral_radius` and keeps the energy near its value over any time.
 
     Good values: the defaults, a box of length 20 with 200 cells, steps of 0.05.
 
