@@ -10,10 +10,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Inexact, PyTree
 
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..control._pid import Norm, Tolerances
+from ..control._stability import Stability
 from ..terms._split_field import SplitField
 from ._stepper import AbstractStepper, BoundField, Step
 
@@ -87,6 +88,20 @@ class WithHistory(AbstractStepper):
     def batched_vjp(self) -> bool:
         """Whether a step of many members is transposed as a whole."""
         return self.base.batched_vjp
+
+    @property
+    def stability(self) -> Stability | None:
+        """For which steps times eigenvalues it is stable."""
+        return self.base.stability
+
+    @property
+    def says_spectrum(self) -> bool:
+        """Whether it knows the eigenvalues of any model."""
+        return self.base.says_spectrum
+
+    def spectrum(self, model: Callable, t: Array, y: Y, args: Args) -> Inexact[Array, " eigenvalues"]:
+        """Returns the eigenvalues that limit its steps."""
+        return self.base.spectrum(model, t, y, args)
 
     def use_full_budget(self, state_bytes: int) -> bool:
         """Whether a step takes far longer than to set up the memory that it is recorded in."""
