@@ -15,6 +15,7 @@ from ..kernels._use import requested
 from . import _diffrax_fallback
 from ._integrate import Settings, integrate
 from ._plan import Plan, default_solver, make_plan
+from ._read_diffrax import stepper_of
 from ._request import Interval, Request
 from ._save_intervals import intervals_of
 from ._solution import Solution
@@ -157,6 +158,7 @@ def _solve(
     plan, times, tolerances = make_plan(y0, request, interval)
     times = times._replace(longest=longest)
     if plan.stepper is None:
+        _diffrax_fallback.log_once(type(request.solver).__name__, stepper_of(request.solver, y0) is None)
         return _diffrax_fallback.solve(model, y0, args, times, tolerances, plan.max_steps, request, adjoint)
     cell_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
     settings = Settings(
