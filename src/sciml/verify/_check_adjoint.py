@@ -32,7 +32,7 @@ class _Swing(AbstractModel):
         return jnp.stack([y[1], force - self.stiffness * jnp.sin(y[0]) - self.damping * y[1]])
 
 
-class _Inputs(eqx.Module):
+class _SwingInputs(eqx.Module):
     """Everything that the solution depends on; `factor` reaches the vector field by closure."""
 
     model: _Swing
@@ -65,8 +65,9 @@ def check_adjoint(
             saved times with all times traced; "adaptive", error control and saved times, traced likewise.
         reverse: Whether it has reverse mode.
         forward: Whether it has forward mode.
-        rtol: How far derivatives may be off, relative to the largest element of each leaf. With error control twice
-            as much and 1e-6 are added, the error of finite differences there.
+        rtol: How far solutions and derivatives may be off, relative to the largest element of each leaf; 2e-3 for an
+            adjoint that is only as exact as the solve, or takes other steps. With error control it is
+            twice as much and 1e-6, the error of finite differences there.
 
     Raises:
         AssertionError: If the adjoint breaks a promise; the message says which, with numbers.
@@ -94,14 +95,14 @@ def check_adjoint(
             _check_loop(adjoint, loop, reverse, forward, rtol, name)
 
 
-def _inputs() -> _Inputs:
+def _inputs() -> _SwingInputs:
     numbers = dict(y0=[0.7, -0.3], factor=1.1, t0=0.1, t1=2.05, ts=[0.4, 1.1, 1.9])
     arrays = {name: jnp.asarray(value, jnp.float64) for name, value in numbers.items()}
     model = _Swing(jnp.asarray(1.3, jnp.float64), jnp.asarray(0.2, jnp.float64))
-    return _Inputs(model=model, args={"force": jnp.asarray(0.4, jnp.float64)}, **arrays)
+    return _SwingInputs(model=model, args={"force": jnp.asarray(0.4, jnp.float64)}, **arrays)
 
 
-def _loss(loop: str, adjoint: Any, p: _Inputs) -> Array:
+def _loss(loop: str, adjoint: Any, p: _SwingInputs) -> Array:
     def field(t, y, args):
         return p.factor * p.model(t, y, args)
 
@@ -148,7 +149,7 @@ def _check_loop(adjoint: AbstractAdjoint, loop: str, reverse: bool, forward: boo
 
 
 def _check_forward(
-    fn: Callable, p: _Inputs, value: Array, expected: Any, rtol: float, allowed: float, where: str
+    fn: Callable, p: _SwingInputs, value: Array, expected: Any, rtol: float, allowed: float, where: str
 ) -> None:
     """Checks the derivative along one direction in which everything moves."""
     draw = np.random.default_rng(0)

@@ -64,8 +64,9 @@ def _array_of_number(x: Any) -> Any:
 
 
 def _check_rates(model: Any, t: Any, y: Any, args: Any, name: str) -> None:
+    shapes = jax.eval_shape(lambda y: model(t, y, args), y)
     try:
-        check_like(y, jax.eval_shape(lambda y: model(t, y, args), y))
+        check_like(y, shapes)
     except ValueError as error:
         raise AssertionError(f"{name}: {error}") from error
     rates = model(t, y, args)
@@ -164,5 +165,3 @@ def _name(path: Any) -> str:
     root, *rest = path
     part = ("the model", "the state", "`args`")[root.idx]
     return part + (f" (`{jax.tree_util.keystr(tuple(rest))}`)" if rest else "")
-
-
