@@ -48,6 +48,25 @@ def damped():
     return verify.Problem(Modes(jnp.array(1.2)), jnp.array([1.0, 0.5]), 0.0, 1.0, exact=exact)
 
 
+class Springs(sciml.AbstractSecondOrder):
+    """Two springs of one stiffness."""
+
+    stiffness: jax.Array
+
+    def acceleration(self, t, q, args):
+        return -self.stiffness * q
+
+
+def swinging():
+    def exact(problem, t):
+        (q, v), omega = problem.y0, jnp.sqrt(problem.model.stiffness)
+        c, s = jnp.cos(omega * t), jnp.sin(omega * t)
+        return q * c + v / omega * s, v * c - q * omega * s
+
+    y0 = (jnp.array([1.0, 0.5]), jnp.array([0.0, -0.3]))
+    return verify.Problem(Springs(jnp.array(2.0)), y0, 0.0, 2.0, exact=exact)
+
+
 # --- methods
 
 
@@ -58,8 +77,9 @@ def damped():
         (ADAPTIVE, {}),
         (solvers.Rosenbrock23(), {"steps": (64, 128, 256)}),
         (solvers.ETDRK2(), {"problem": damped}),
+        (solvers.VelocityVerlet(), {"problem": swinging}),
     ],
-    ids=["Heun", "several steps", "Rosenbrock23", "ETDRK2"],
+    ids=["Heun", "several steps", "Rosenbrock23", "ETDRK2", "VelocityVerlet"],
 )
 def test_methods_of_the_library_keep_their_promises(solver, options):
     options = options | ({"problem": options["problem"]()} if "problem" in options else {})

@@ -72,7 +72,7 @@ def solve(
         rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32, 1e-2 in float16. A scalar, an array of
             the state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32, 1e-3 in float16.
-        solver: A diffrax solver. By default it follows from the model's type, and `Solution.solver` says which it
+        solver: A diffrax solver, or an `AbstractStepper` of your own. By default it follows from the model's type, and `Solution.solver` says which it
             was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`, `VelocityVerlet` for an
             `AbstractSecondOrder` with fixed steps, otherwise `diffrax.Tsit5()`. Explicit Runge-Kutta methods and the
             methods of `sciml.solvers`, such as `sciml.solvers.Rodas5P()` for stiff problems, run in

@@ -79,7 +79,7 @@ def check_stepper(
 
     Args:
         solver: An `AbstractStepper`, or a solver of diffrax or `sciml.solvers` that runs in sciml's own loops.
-        problem: What to solve, smooth and not stiff, with one array as its state and an exact solution;
+        problem: What to solve, smooth and not stiff, with an exact solution and a state of one dtype;
             `cosine_growth(rate=2.0)` if None. A method that needs structure of its model needs one that has it.
         steps: Three numbers of steps, which should divide the time of the problem such that errors are above
             rounding; by default they follow from the order.
@@ -174,13 +174,18 @@ def _started(stepper: AbstractStepper, model: Any, t: Any, h: Any, y: Any) -> tu
     return field, y, stepper.init(field, t, y)
 
 
+def _rows(ys: PyTree) -> Any:
+    """Returns states, one of each time, as the rows of one array."""
+    return jnp.concatenate([y.reshape(y.shape[0], -1) for y in jax.tree.leaves(ys)], axis=1)
+
+
 def _end(solver: Any, adjoint: Any = None) -> Callable:
     """Returns a function of what a solution depends on; times are traced, so that it is compiled once."""
 
     def end(inputs: Any, t0: Any, t1: Any, dt: Any, ts: Any = None) -> Any:
         model, y0 = inputs
         options = dict(dt=dt, saveat=ts, solver=solver, adjoint=adjoint, throw=False)
-        ys = solve(model, y0, t0=t0, t1=t1, **options).ys
+        ys = _rows(solve(model, y0, t0=t0, t1=t1, **options).ys)
         return ys if ts is not None else ys[-1]
 
     return end
@@ -203,7 +208,7 @@ def _check_order(
         sizes = np.asarray([float(t1 - t0) / n for n in steps])
         errors = []
         for n in steps:
-            truth = jax.vmap(exact)(ts(n))
+            truth = _rows(jax.vmap(exact)(ts(n)))
             errors.append(float(largest_difference(run(n), truth) / jnp.max(jnp.abs(truth))))
         floor = 10 * float(jnp.finfo(jnp.float64).eps)
         check(
@@ -251,7 +256,7 @@ def _check_error_control(solver: Any, stepper: AbstractStepper, problem: Problem
             problem.model, problem.y0, t0=problem.t0, t1=problem.t1, rtol=tolerance, atol=tolerance, solver=solver,
             throw=False,
         )  # fmt: skip
-        return problem.error(sol.ys[-1]), sol.stats, sol.status
+        return problem.error(jax.tree.map(lambda y: y[-1], sol.ys)), sol.stats, sol.status
 
     tolerances = (1e-3, 1e-5) if stepper.order < 3 else (1e-4, 1e-7)
     errors = []
@@ -279,10 +284,11 @@ def _check_gradients(
     ts = t0 + (t1 - t0) * np.array([0.21, 0.64, 1.0])
 
     def loss(adjoint, saveat, inputs):
-        ys = solve(
+        sol = solve(
             inputs.model, inputs.y0, t0=t0, t1=t1, dt=(t1 - t0) / 19, solver=solver, adjoint=adjoint, saveat=saveat,
             throw=False,
-        ).ys  # fmt: skip
+        )  # fmt: skip
+        ys = _rows(sol.ys)
         return jnp.sum(jnp.sin(jnp.real(ys) * jnp.arange(1, ys.size + 1).reshape(ys.shape).astype(ys.real.dtype)))
 
     for saveat, what in ((None, "fixed steps"), (ts, "saved times")):
@@ -358,7 +364,8 @@ def _check_float32(solver: Any, small: Problem, wide: Problem, steps: int, name:
     dt = (float(small.t1) - float(small.t0)) / steps
     run = partial(solve, t0=small.t0, t1=small.t1, dt=dt, solver=solver)
     ys = run(small.model, small.y0).ys
-    check(ys.dtype == small.y0.dtype, f"`{name}` turns a state of {small.y0.dtype} into one of {ys.dtype}")
+    for y, y0 in zip(jax.tree.leaves(ys), jax.tree.leaves(small.y0), strict=True):
+        check(y.dtype == y0.dtype, f"`{name}` turns a state of {y0.dtype} into one of {y.dtype}")
     with jax.enable_x64(True):
-        expected = np.asarray(run(wide.model, wide.y0).ys)
-    check_close(np.asarray(ys), expected, 1e-3, f"`{name}` in {ys.dtype}", "float64")
+        expected = jax.tree.map(np.asarray, run(wide.model, wide.y0).ys)
+    check_close(ys, expected, 1e-3, f"`{name}` in float32", "float64")

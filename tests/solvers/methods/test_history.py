@@ -44,6 +44,7 @@ class Past(solvers.AbstractStepper):
     order = 2
     evaluations = 2
     has_error = True
+    error_order = 3  # of the difference of two methods of order two
     fsal = True
     history = True
     dense = True
@@ -125,6 +126,19 @@ def test_gradients_where_steps_end_at_saved_times():
 
     some = (p.model, p.y0, p.args, p.factor)
     verify.check_gradient(jax.jit(fn), some, gradient=jax.jit(jax.grad(fn))(some), rtol=1e-7, atol=1e-7)
+
+
+def test_a_gradient_under_error_control_is_that_of_the_solution():
+    """By the growth rate and by the initial state, y exp(k sin t)."""
+
+    def end(rate, y0):
+        model = verify.cosine_growth(rate=rate).model
+        return sciml.solve(model, y0, t0=0.0, t1=2.0, rtol=1e-8, atol=1e-8, solver=ADAPTIVE).ys[-1]
+
+    rate, y0 = jnp.array(2.0), jnp.array(1.0)
+    found = jax.jit(jax.grad(end, argnums=(0, 1)))(rate, y0)
+    exact = np.exp(2 * np.sin(2.0)) * np.array([np.sin(2.0), 1.0])
+    np.testing.assert_allclose(found, exact, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -210,6 +224,13 @@ def test_a_memory_of_integers_is_refused():
 
     with pytest.raises(TypeError, match="must be floating-point.*Counting holds int32"):
         sciml.solve(lambda t, y, args: -y, jnp.ones(2), t0=0.0, t1=1.0, dt=0.1, solver=Counting())
+
+
+@pytest.mark.parametrize("name", ["longest", "step_for_vjp"])
+def test_members_for_methods_without_a_history_are_refused(name):
+    method = type("Both", (AdamsBashforth2,), {name: lambda self, *args: None})
+    with pytest.raises(TypeError, match=f"Both has `history = True` and a `{name}` of its own"):
+        sciml.solve(lambda t, y, args: -y, jnp.ones(2), t0=0.0, t1=1.0, dt=0.1, solver=method())
 
 
 @pytest.mark.parametrize(

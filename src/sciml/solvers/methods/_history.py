@@ -135,8 +135,7 @@ class WithHistory(AbstractStepper):
 
     def finish(self, field: BoundField, y: Y) -> Y:
         """Returns the state alone."""
-        del field
-        return y.y
+        return self.base.finish(field, y.y)
 
     def starting_step(
         self,
@@ -171,5 +170,17 @@ class WithHistory(AbstractStepper):
 
 
 def with_history(stepper: AbstractStepper) -> AbstractStepper:
-    """Returns a method as the loops run it."""
-    return WithHistory(stepper) if stepper.history else stepper
+    """Returns a method as the loops run it.
+
+    Raises:
+        TypeError: If it has a history, and members that a one-step method of a `History` cannot have.
+    """
+    if not stepper.history:
+        return stepper
+    for name in ("step_for_vjp", "longest"):  # of the memory alone, and of the state without it
+        if getattr(type(stepper), name) is not getattr(AbstractStepper, name):
+            raise TypeError(
+                f"{type(stepper).__name__} has `history = True` and a `{name}` of its own, which is for methods whose "
+                "memory can be made from the state. Leave one of the two out."
+            )
+    return WithHistory(stepper)
