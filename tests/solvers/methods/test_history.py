@@ -201,6 +201,28 @@ def test_segments_of_a_run_are_one_solve(given, tmp_path):
     close(jnp.asarray(whole.ys), solved.ys, rtol=1e-12)
 
 
+class Killed(Exception):
+    pass
+
+
+def test_a_run_that_was_killed_goes_on_with_its_memory(tmp_path):
+    p, calls = inputs(), []
+    how = dict(t0=0.0, t1=2.0, save_every=0.25, args=p.args, segment_steps=7, checkpoint_every=0.0)
+    how |= dict(solver=ADAPTIVE, **LOOSE)
+    whole = sciml.simulate(p.model, p.y0, progress=lambda progress: calls.append(progress.done), **how)
+
+    def kill(progress):
+        if progress.done > 1.0:
+            raise Killed
+
+    with pytest.raises(Killed):
+        sciml.simulate(p.model, p.y0, store=tmp_path / "run", progress=kill, **how)
+    again = []
+    resumed = sciml.simulate(p.model, p.y0, store=tmp_path / "run", progress=lambda p: again.append(p.done), **how)
+    assert 0 < len(again) < len(calls)
+    same_bits(resumed.values, whole.values)
+
+
 def test_a_state_of_several_arrays():
     def field(t, y, args):
         return {"a": -y["b"], "b": y["a"] * jnp.cos(t)}
