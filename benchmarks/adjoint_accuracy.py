@@ -52,7 +52,7 @@ def _candidate(label: str, field: Callable[..., jax.Array], adjoint: Any, steps:
 
     def error(found: Any) -> float:
         if not np.isfinite(found).all():
-            raise FloatingPointError("the gradient is NaN: the way back was lost")
+            raise FloatingPointError("the gradient is NaN: the backward pass missed the start")
         with jax.enable_x64(True):
             exact = np.asarray(jax.jit(gradient)(jnp.asarray(numbers, jnp.float64)))
         return max_error(exact, relative=True)(found)

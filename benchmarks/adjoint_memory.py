@@ -26,7 +26,10 @@ FIGURE = pathlib.Path("build/benchmarks/adjoint_memory.png")
 POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "jax.lax.scan": ("lax", {}),
     "Direct()": ("solve", {"adjoint": sciml.adjoints.Direct()}),
-    **{f"Checkpointed(levels={n})": ("solve", {"adjoint": sciml.adjoints.Checkpointed(levels=n)}) for n in (1, 2, 3, 4, 5)},
+    **{
+        f"Checkpointed(levels={n})": ("solve", {"adjoint": sciml.adjoints.Checkpointed(levels=n)})
+        for n in (1, 2, 3, 4, 5)
+    },
     **{f"checkpointed_scan(levels={n})": ("scan", {"levels": n}) for n in (1, 2, 3, 4, 5)},
 }
 MARKS = {

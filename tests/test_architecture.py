@@ -263,6 +263,16 @@ def test_classes_are_abstract_or_final():
     assert not wrong, "\n".join(wrong)
 
 
+def test_two_classes_never_share_a_name():
+    """One name, one thing; what starts with an underscore is known in its own file alone."""
+    places = {}
+    for cls in classes():
+        if not cls.__name__.startswith("_"):
+            places.setdefault(cls.__name__, []).append(cls.__module__)
+    wrong = [f"{name}: {', '.join(modules)}" for name, modules in places.items() if len(modules) > 1]
+    assert not wrong, "\n".join(wrong)
+
+
 def public_names() -> dict[str, object]:
     """Every public name, by its path: `sciml.solve`, `sciml.models.Lorenz63` and so on."""
     found = {}

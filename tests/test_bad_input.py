@@ -115,7 +115,8 @@ def test_traced_saved_times_out_of_order(options, backwards):
 
 @pytest.mark.parametrize("options", [{}, {"rtol": 1e-3}, {"saveat": [0.5, 1.0]}], ids=["scan", "adaptive", "saves"])
 def test_traced_step_of_the_wrong_sign(options):
-    run = jax.jit(lambda dt: solve(dt=dt, **options))
+    name = "dt0" if "rtol" in options else "dt"
+    run = jax.jit(lambda step: solve(**{name: step}, **options))
     wrong = run(-0.1)
     assert run(0.1).status == 0 and wrong.status == int(sciml.Status.invalid_argument) and np.isnan(wrong.ys).all()
 
@@ -337,7 +338,7 @@ def unchecked(**options):
             "`adjoint` must be an adjoint such as `sciml.adjoints.Checkpointed\\(\\)`",
         ),
         ({"adjoint": sciml.adjoints.Direct}, "`adjoint` must be an adjoint such as"),
-        ({"controller": 1e-3}, "`stepsize_controller` must be a diffrax step size controller, but is 0.001"),
+        ({"stepsize_controller": 1e-3}, "`stepsize_controller` must be a diffrax step size controller, but is 0.001"),
         ({"t0": "now"}, "`t0` must be a real number, but is str"),
         ({"t1": 1j}, "`t1` must be a real number, but is complex"),
         ({"t1": True}, "`t1` must be a real number, but is bool"),

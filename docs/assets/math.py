@@ -1,4 +1,4 @@
-"""A hook of mkdocs: turns LaTeX into MathML, which browsers draw themselves, so that pages need no script."""
+"""A hook of mkdocs: converts LaTeX to MathML, which browsers draw themselves, so that pages need no script."""
 
 import html
 import re

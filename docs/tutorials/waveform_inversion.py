@@ -93,7 +93,8 @@ def mismatch(speed: jax.Array, place: jax.Array, recorded: jax.Array) -> jax.Arr
     """The mismatch of one shot. Its gradient runs the steps again from last to first, in 32 MiB."""
     model = Mismatch(medium(speed, place), Sampled(recorded, END / STEPS))
     start = model.medium.rest(), jnp.zeros(())
-    options = dict(t0=0.0, t1=END, dt=END / STEPS, solver=diffrax.Bosh3(), adjoint=sciml.adjoints.Checkpointed(memory=2**25))
+    adjoint = sciml.adjoints.Checkpointed(memory=2**25)
+    options = dict(t0=0.0, t1=END, dt=END / STEPS, solver=diffrax.Bosh3(), adjoint=adjoint)
     return sciml.solve(model, start, **options).ys[1][-1]
 
 

@@ -77,8 +77,8 @@ _MESSAGES = {
         "all of them finite. What was asked for outside or out of order is NaN."
     ),
     Status.stagnated: (
-        "The residual no longer falls, although it is larger than the tolerance: rounding does not allow a smaller one, "
-        "or the linear system has no solution. Loosen `rtol` to what was reached, compute in float64, or give a "
+        "The residual no longer falls, although it is larger than the tolerance: rounding does not allow a smaller "
+        "one, or the linear system has no solution. Loosen `rtol` to what was reached, compute in float64, or give a "
         "right-hand side in the range of the operator."
     ),
 }

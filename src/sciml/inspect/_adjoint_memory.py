@@ -111,7 +111,8 @@ def adjoint_memory(
         max_steps: As for `solve`.
         members: The number of members of a `jax.vmap` over initial states.
         budget: The bytes that the gradient may take; by default 256 MiB.
-        adjoints: Classes to look at, such as `(sciml.adjoints.Checkpointed, sciml.adjoints.Reversible)`, or one; fewer take less time.
+        adjoints: Classes to look at, such as `(sciml.adjoints.Checkpointed, sciml.adjoints.Reversible)`, or one; fewer
+            take less time.
 
     Returns:
         An `AdjointMemory`: a table to print, whose `recommended` goes to `solve(adjoint=...)`.
@@ -130,8 +131,9 @@ def adjoint_memory(
             return jnp.roll(u, 1) - 2 * u + jnp.roll(u, -1) - u**3
 
         u0 = jax.ShapeDtypeStruct((1_000_000,), jnp.float32)
+        adjoints = (sciml.adjoints.Checkpointed, sciml.adjoints.Reversible)
         table = sciml.inspect.adjoint_memory(
-            heat, u0, t0=0.0, t1=100.0, dt=0.1, budget=500 * 4_000_000, adjoints=(sciml.adjoints.Checkpointed, sciml.adjoints.Reversible)
+            heat, u0, t0=0.0, t1=100.0, dt=0.1, budget=500 * 4_000_000, adjoints=adjoints
         )
         print(table)
         assert table.recommended.levels == 2

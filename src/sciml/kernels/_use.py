@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ._backends import AUTO, IMPLS, KERNELS, AbstractKernel, KernelRequest
 
-_USED = contextvars.ContextVar("sciml.kernels.use", default=AUTO)
+USED = contextvars.ContextVar("sciml.kernels.use", default=AUTO)
 
 
 @contextlib.contextmanager
@@ -52,11 +52,11 @@ def use(impl: str | AbstractKernel, *, interpret: bool = False) -> Iterator[None
 @contextlib.contextmanager
 def using(request: KernelRequest) -> Iterator[None]:
     """Within its block, calls that are given no `impl` run as requested, by any kernel of any name."""
-    token = _USED.set(request)
+    token = USED.set(request)
     try:
         yield
     finally:
-        _USED.reset(token)
+        USED.reset(token)
 
 
 def requested(impl: str | AbstractKernel | None, interpret: bool = False, by_name: bool = False) -> KernelRequest:
@@ -70,7 +70,7 @@ def requested(impl: str | AbstractKernel | None, interpret: bool = False, by_nam
     Raises:
         ValueError: If there is no such `impl`, or `interpret` goes with another than a kernel.
     """
-    request = _USED.get() if impl is None else KernelRequest(impl)
+    request = USED.get() if impl is None else KernelRequest(impl)
     names = IMPLS + KERNELS if by_name else IMPLS
     if impl is not None and not isinstance(impl, AbstractKernel) and impl not in names:
         raise ValueError(f"`impl` must be one of {', '.join(map(repr, names))}, but is {impl!r}.")

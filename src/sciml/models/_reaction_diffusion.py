@@ -20,7 +20,7 @@ class ReactionDiffusion(AbstractDiffusing):
     $$\partial_t u_i = D_i \nabla^2 u_i + f_i(t, u)$$
 
     The reaction $f$ is any model of one place, such as `Brusselator` or `FitzHughNagumo`. The state has
-    shape `(substances, *grid)`. With `Brusselator(a, b)` a uniform state turns into stripes or spots (Turing)
+    shape `(substances, *grid)`. With `Brusselator(a, b)` a uniform state becomes stripes or spots (Turing)
     for $b > (1 + a \sqrt{D_u / D_v})^2$, before it oscillates; `FitzHughNagumo` with $D_2 = 0$ carries pulses.
 
     Good values: `Brusselator(3.0, 9.0)`, `diffusivities=(5.0, 12.0)`, a periodic box of $[0, 100]^2$, time to 100.

@@ -71,7 +71,7 @@ def drive(
             if broken and not hosts.leads:
                 raise StoreError("Process 0, which writes the frames, could not; its error says why.")
             # the device works on the next segment while the host reads the last, so that it does not wait for the
-            # host; if the last turns out to have been the end, what is launched here is dropped
+            # host; if the last one was the end, what is launched here is dropped
             launched = None if time_is_up else _launch(segment, active_members, hosts)
             if in_flight is not None:
                 safe = False  # frames are handed over, but the carry that follows them is not in place yet

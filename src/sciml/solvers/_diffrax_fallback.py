@@ -63,8 +63,8 @@ def solve(
     if vma_of((eqx.filter(model, eqx.is_array), y0, args, times)):
         raise ValueError(
             "diffrax runs this solve, for its `solver`, `stepsize_controller` or `saveat`, and its loops refuse what "
-            "differs between devices inside `jax.shard_map` with `check_vma=True`. Use a method that runs in sciml's own "
-            "loops, such as `sciml.solvers.Rodas5P()`, or `jax.vmap` without `jax.shard_map`."
+            "differs between devices inside `jax.shard_map` with `check_vma=True`. Use a method that runs in sciml's "
+            "own loops, such as `sciml.solvers.Rodas5P()`, or `jax.vmap` without `jax.shard_map`."
         )
     controller, saveat = request.stepsize_controller, request.saveat
     if controller is None:

@@ -1,4 +1,4 @@
-"""What `solve` compiles: one member from its start to its end, and what became of it."""
+"""What `solve` compiles: the problem of one member, its integration from start to end, and what became of it."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,17 +9,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._jax._vma import promote
 from .._status import Status
 from .._types import Args, Y
 from ..kernels._backends import KernelRequest
 from ..kernels._lanes import Lanes
 from ._plan import Plan, Times
-from ._problem import Problem, Start, open_problem
 from ._runtime_checks import misplaced, out_of_range
 from ._save_intervals import run as run_intervals
 from ._solution import Solution, Stats
 from .adjoints import AbstractAdjoint
-from .control._collective import Collective, check_adjoint, check_independent, make_collective
+from .control._collective import CollectiveSteps, check_adjoint, check_independent, make_collective
 from .control._pid import Tolerances
 from .integrate._abstract import AbstractLoop, FixedSteps
 from .integrate._fixed_steps import FixedLoop
@@ -28,7 +28,78 @@ from .integrate._refill import RefillLoop
 from .integrate._result import Result
 from .integrate._stencil_kernel import StencilSteps, make_stencil_steps
 from .integrate._while_loop import AdaptiveLoop
+from .methods._stepper import AbstractStepper
+from .terms._field import AbstractField
 from .terms._split_field import SplitField
+
+
+class MemberProblem(NamedTuple):
+    """What an integration of one member starts from.
+
+    Attributes:
+        field: The closed model.
+        stepper: The method.
+        operands: What the integration depends on, without saved times.
+    """
+
+    field: AbstractField
+    stepper: AbstractStepper
+    operands: Operands
+
+    @property
+    def signed_step(self) -> Array | None:
+        """The size of the fixed or the first step, with the direction of time."""
+        return None if self.operands.dt is None else self.operands.direction * self.operands.dt
+
+    def start(self, y0: Y) -> "Start":
+        """Returns the state that the loops start from."""
+        # promoted to the axes that anything varies over, and before the loops, so that JAX differentiates it
+        t0, y0, operands = promote((self.operands.t0, y0, self.operands.field))
+        field = self.field.bind(operands)
+        y0, found = self.stepper.prepare(field, t0, y0)
+        return Start(y0, None, field) if found is None else Start(known(y0, found), jnp.asarray(found), field)
+
+
+class Start(NamedTuple):
+    """The state that the loops start from.
+
+    Attributes:
+        y0: The state, in the loop's variables.
+        found: Whether a state consistent with the equations was found; None where every one is.
+        field: The model with its operands, as the method evaluates it outside of the loops.
+    """
+
+    y0: Y
+    found: Array | None
+    field: Any
+
+
+def open_problem(
+    model: Callable, y0: Y, args: Args, times: Times, tolerances: Tolerances | None, plan: Plan, equal: bool
+) -> MemberProblem:
+    """Returns the problem of one member.
+
+    Args:
+        model: The model.
+        y0: The initial state.
+        args: What the model takes beside time and state.
+        times: The times and the step.
+        tolerances: The tolerances, or None for fixed steps.
+        plan: How the solve runs.
+        equal: Whether all steps but a shorter last one have the length of the first.
+    """
+    assert plan.stepper is not None  # else diffrax runs the solve
+    if plan.forwards is None:
+        direction = jnp.where(times.t1 >= times.t0, jnp.ones_like(times.t0), -jnp.ones_like(times.t0))
+    else:
+        direction = jnp.full_like(times.t0, 1 if plan.forwards else -1)
+    dt = jax.tree.map(jnp.abs, times.dt)
+    field, operands = plan.stepper.close(model, times.t0, y0, args, direction * dt if equal else None)
+    span = direction * (times.t1 - times.t0)
+    max_steps = jnp.asarray(plan.max_steps, jnp.int32)
+    return MemberProblem(
+        field, plan.stepper, Operands(operands, times.t0, span, None, direction, tolerances, dt, max_steps)
+    )
 
 
 class Settings(NamedTuple):
@@ -60,11 +131,12 @@ def integrate(
 ) -> Solution:
     """Solves for one member; see `solve`. Under `jax.vmap` the adjoint's rule finds all members and runs them as one.
 
-    The ensemble begins in `settings.adjoint.run`: it binds a function whose batching rule takes the members into lanes.
+    Ensembles begin in `settings.adjoint.run`: it binds a function whose batching rule puts the members into lanes.
     """
     plan = settings.plan
     problem = open_problem(model, y0, args, times, tolerances, plan, plan.equal)
-    refused = out_of_range(y0, times, tolerances, plan)
+    traced = plan.traced or times.longest is not None  # else every argument has been looked at
+    refused = out_of_range(y0, times, tolerances, plan) if traced else None
     operands, missed = _with_saves(problem.operands, times, plan)
     if refused is not None:  # a member whose arguments are out of range takes no step
         operands = operands._replace(max_steps=jnp.where(refused, 0, plan.max_steps).astype(jnp.int32))
@@ -96,7 +168,7 @@ def _with_saves(operands: Operands, times: Times, plan: Plan) -> tuple[Operands,
     return operands._replace(saves=saves), missed
 
 
-def _devices_alike(settings: Settings, problem: Problem, times: Times, start: Start) -> Collective:
+def _devices_alike(settings: Settings, problem: MemberProblem, times: Times, start: Start) -> CollectiveSteps:
     """Returns how devices that hold parts of one state take the same steps; checks that others send no messages."""
     plan = settings.plan
     collective = make_collective(plan.norm, start.y0)
@@ -133,21 +205,23 @@ def _run(
 
 def _solution(
     result: Result,
-    collective: Collective,
+    collective: CollectiveSteps,
     settings: Settings,
-    problem: Problem,
+    problem: MemberProblem,
     start: Start,
     times: Times,
     missed: Array | None,
     refused: Array | None,
 ) -> Solution:
-    """Returns what became of the member: its states, NaN where they are not known, its status and its counts."""
+    """Returns the member's solution: its states, NaN where they are not known, its status and its counts."""
     ys, ts = result.ys, times.saves
     result = collective.replicated(result._replace(ys=None))
     status = result.status
     if start.found is not None:
         status = jnp.where(start.found, status, int(Status.inconsistent_start)).astype(status.dtype)
-    method = settings.adjoint.method(problem.stepper)
+    method = problem.stepper
+    if settings.adjoint.changes_method:
+        method = settings.adjoint.method(method)
     started = int(method.fsal) + (2 if times.dt is None else 0)
     evaluations = _evaluations(method.evaluations, started, result.accepted + result.rejected)
     finish = partial(problem.stepper.finish, start.field)

@@ -58,7 +58,7 @@ def read_step_control(request: Request, y0: PyTree, dtype: Any) -> StepControl:
     """
     controller, rtol, atol = request.stepsize_controller, request.rtol, request.atol
     if controller is not None and not isinstance(controller, diffrax.AbstractStepSizeController):
-        raise TypeError(f"`stepsize_controller` must be one of diffrax's, but is {controller!r}.")
+        raise TypeError(f"`stepsize_controller` must be a diffrax step size controller, but is {controller!r}.")
     if controller is not None and (rtol is not None or atol is not None):
         raise ValueError("Give tolerances either as `rtol` and `atol` or in `stepsize_controller`, not both.")
     if request.fixed_steps:
@@ -130,7 +130,7 @@ def _from_pid(controller: diffrax.PIDController) -> Control | None:
     if not all(map(concrete, numbers.values())):
         return None
     if controller.dtmin is not None and controller.force_dtmin:
-        return None  # diffrax goes on with the smallest step, sciml reports it
+        return None  # diffrax continues with the smallest step, sciml reports it
     numbers = {name: None if x is None else float(x) for name, x in numbers.items()}
     return Control(**numbers)
 

@@ -75,7 +75,7 @@ class Request(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """From where to where a solve goes.
+    """The interval of time of a solve.
 
     Attributes:
         t0: The start, an array of the dtype of time.

@@ -1,7 +1,7 @@
-"""Fixed steps by a kernel with states saved on the way: runs of equal steps, one after the other.
+"""Fixed steps by a kernel with states saved between them: runs of equal steps, one after the other.
 
-A kernel holds no state between its steps, so what is saved must stand at the end of one. From one saved time to the
-next it is a solve of its own, with its derivatives; equal distances share one program.
+A kernel keeps no state between its steps, so a saved state must be one that a kernel ends with. Each interval between
+two saved times is a solve of its own, with its derivatives; equal intervals share one program.
 """
 
 import dataclasses

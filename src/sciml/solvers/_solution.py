@@ -105,7 +105,7 @@ class Solution(eqx.Module):
                 components are drawn over time, see `sciml.plot.trajectory`: as lines, or very many as an image.
             options: What that function takes; all of them take `labels`, `title`, `cmap`, `vmin` and `vmax`.
         """
-        from .. import plot  # a way up: a convenience for people at a prompt
+        from .. import plot  # of a higher layer, so imported when called
 
         if grid is None:
             return plot.trajectory(self, **options)
@@ -113,6 +113,6 @@ class Solution(eqx.Module):
 
     def animate(self, grid: Any, path: Any, **options: Any) -> Any:
         """Writes a film of a field in one or two dimensions to a file; see `sciml.plot.animate`."""
-        from ..plot import animate  # a way up, as above
+        from ..plot import animate  # of a higher layer, as above
 
         return animate(self, grid, path, **options)

@@ -7,12 +7,12 @@ import jax
 from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete, no_instance
-from .._jax._compiled import compiled, split
 from .._status import raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
-from ..kernels._backends import XLA, KernelRequest
-from ..kernels._use import requested
+from ..kernels._backends import AUTO, KERNEL_OF, XLA, KernelRequest
+from ..kernels._use import USED, requested
 from . import _diffrax_fallback
+from ._calls import WarmCall, compiled, find, key_of, remember, split
 from ._integrate import Settings, integrate
 from ._plan import Plan, default_solver, make_plan
 from ._read_diffrax import stepper_of
@@ -20,7 +20,6 @@ from ._request import Interval, Request
 from ._save_intervals import intervals_of
 from ._solution import Solution
 from ._stable_step import limited_stepper, settle_step
-from ._warm_calls import WarmCall, find, key_of, remember
 from .adjoints import AbstractAdjoint, Checkpointed
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
@@ -64,19 +63,20 @@ def solve(
         t0: The start time.
         t1: The end time; before `t0` to go backwards.
         args: What the model takes beside time and state, any PyTree.
-        dt: The size of fixed steps, with the sign of `t1 - t0`; without it steps are chosen by the error. If the time is no multiple of it, the last step is shorter. Where the method is explicit and
-            the model says its eigenvalues (a method `spectrum(t, y, args)` or `spectral_radius(t, y, args)`), fixed
-            steps that are too long to be stable at the start are an error, or `invalid_argument` where they are
-            traced; and None is a stable step for a method without tolerances or `diffrax.ConstantStepSize()`.
+        dt: The size of fixed steps, with the sign of `t1 - t0`; without it steps are chosen by the error. If the
+            interval is no multiple of it, the last step is shorter. Where the method is explicit and the model says
+            its eigenvalues (a method `spectrum(t, y, args)` or `spectral_radius(t, y, args)`), fixed steps that are
+            too long to be stable at the start are an error, or `invalid_argument` where they are traced; and None is
+            a stable step for a method without an error estimate and for `diffrax.ConstantStepSize()`.
         dt0: The size of the first step under error control, with the sign of `t1 - t0`; by default it is estimated.
         rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32, 1e-2 in float16. A scalar, an array of
             the state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32, 1e-3 in float16.
-        solver: A diffrax solver, or an `AbstractStepper` of your own. By default it follows from the model's type, and `Solution.solver` says which it
-            was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`, `VelocityVerlet` for an
-            `AbstractSecondOrder` with fixed steps, otherwise `diffrax.Tsit5()`. Explicit Runge-Kutta methods and the
-            methods of `sciml.solvers`, such as `sciml.solvers.Rodas5P()` for stiff problems, run in
-            sciml's own loops; any other runs through diffrax.
+        solver: A diffrax solver, or an `AbstractStepper` of your own. By default it follows from the model's type, and
+            `Solution.solver` says which it was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`,
+            `VelocityVerlet` for an `AbstractSecondOrder` with fixed steps, otherwise `diffrax.Tsit5()`. Explicit
+            Runge-Kutta methods and the methods of `sciml.solvers`, such as `sciml.solvers.Rodas5P()` for stiff
+            problems, run in sciml's own loops; any other runs through diffrax.
         stepsize_controller: A diffrax step size controller in place of `rtol` and `atol`.
         norm: How large a scaled error is: a function from a PyTree like `y0` to a scalar; by default the root
             mean square over all elements. On a field that is split over devices it is `Domain.rms`, so
@@ -127,12 +127,13 @@ def solve(
     request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, norm, saveat, max_steps)
     adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     args = args if args is None else arrays_of(args)
-    choices = (request, adjoint, schedule, requested(impl, interpret))
+    choices = (request, adjoint, schedule, _kernel(impl, interpret))
     key, arrays = key_of((model, y0, args), choices)
     call = find(key)
     if call is not None:
         sol = _integrate.call(call.static, arrays + call.arrays)
     else:
+        _check(model, request, adjoint, schedule)
         sol = _solve(model, y0, args, *choices, key)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, reached=sol.t_reached)
@@ -151,22 +152,27 @@ def _solve(
 ) -> Solution:
     """Decides how to run a solve, runs it, and remembers the decision where it depends on no value of an array."""
     given, y0 = y0, check_state(y0)
-    _check(model, request, adjoint, schedule)
     choices, request = (request, adjoint), request._replace(solver=default_solver(model, request))
-    limited = limited_stepper(model, y0, request)
-    request, interval, longest = settle_step(model, y0, args, request, Interval.of(request, y0), limited)
+    interval, limited, longest = Interval.of(request, y0), None, None
+    if request.fixed_steps or not request.names_error_control:  # eigenvalues limit fixed steps alone
+        limited = limited_stepper(model, y0, request)
+        request, interval, longest = settle_step(model, y0, args, request, interval, limited)
     plan, times, tolerances = make_plan(y0, request, interval)
     times = times._replace(longest=longest)
+    cell_backend, intervals = None, None
+    if kernel != XLA:
+        cell_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
+    if kernel != XLA and cell_backend is None:
+        kernel = backend_of_members(kernel, plan.stepper, adjoint, schedule)
     if plan.stepper is None:
         _diffrax_fallback.log_once(type(request.solver).__name__, stepper_of(request.solver, y0) is None)
         return _diffrax_fallback.solve(model, y0, args, times, tolerances, plan.max_steps, request, adjoint)
-    cell_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
     settings = Settings(
         plan,
         adjoint,
         schedule,
         constant=all(map(concrete, jax.tree.leaves((model, args)))),
-        impl=backend_of_members(kernel, plan.stepper, adjoint, schedule) if cell_backend is None else XLA,
+        impl=kernel if cell_backend is None else XLA,
         cell_backend=cell_backend,
         intervals=intervals,
         solver=type(request.solver).__name__,
@@ -179,7 +185,13 @@ def _solve(
     return _integrate.call(static, arrays)
 
 
-def _check(model: Callable, request: Request, adjoint: AbstractAdjoint, schedule: str) -> None:
+def _kernel(impl: Any, interpret: bool) -> KernelRequest:
+    """Returns what is asked for, by the call or by the block that it stands in: XLA where "auto" has nothing else."""
+    kernel = USED.get() if impl is None and interpret is False else requested(impl, interpret)
+    return XLA if kernel == AUTO and jax.default_backend() not in KERNEL_OF else kernel
+
+
+def _check(model: Any, request: Request, adjoint: Any, schedule: Any) -> None:
     """Checks what does not depend on the state.
 
     Raises:
@@ -201,7 +213,7 @@ def _check(model: Callable, request: Request, adjoint: AbstractAdjoint, schedule
 def _stencil_backend(
     model: Any, request: Request, plan: Plan, dtype: Any, adjoint: AbstractAdjoint, kernel: KernelRequest
 ) -> tuple[KernelRequest | None, tuple[int, ...] | None]:
-    """Returns what runs a model that is a stencil, None where no kernel does, and after how many steps states are saved.
+    """Returns the backend of a model that is a stencil, None where it is no kernel, and after which steps it saves.
 
     Raises:
         ValueError: If a kernel was asked for that cannot run the solve.

@@ -93,7 +93,7 @@ def steady_state(
 def _find(model: Callable, y0: Y, args: Args, t: Any, rtol: Any, atol: Any, solver: Any, max_steps: Any) -> Solution:
     field, operands = close_field(model, t, y0, args)
     t, y0, operands = promote((t, y0, operands))
-    t_held, start, held = jax.lax.stop_gradient((t, y0, operands))
+    constant_t, start, constants = jax.lax.stop_gradient((t, y0, operands))
 
     def narrow(y):
         return jax.tree.map(lambda x, like: x.astype(like.dtype), y, y0)
@@ -103,7 +103,7 @@ def _find(model: Callable, y0: Y, args: Args, t: Any, rtol: Any, atol: Any, solv
 
     # optimistix mixes dtypes where the state's is narrower than JAX's default
     start = jax.tree.map(lambda x: x.astype(max(x.dtype, jnp.zeros(()).dtype, key=lambda d: d.itemsize)), start)
-    found = optx.root_find(slope, solver, start, (t_held, held), max_steps=max_steps, throw=False)
+    found = optx.root_find(slope, solver, start, (constant_t, constants), max_steps=max_steps, throw=False)
     good = found.result == optx.RESULTS.successful
     y = known(narrow(found.value), good)
     # an iteration that has stopped is a Newton step away from the root at most, up to its tolerances

@@ -17,7 +17,7 @@ from .integrate._stencil_stages import OTHER_METHOD
 def tune_stencil(
     model: Any, y0: Y, *, solver: diffrax.AbstractSolver | None = None, **options: Any
 ) -> tuple[Timing, ...]:
-    """Times the ways in which a kernel can cut the fields of a model into tiles, and keeps the fastest for later runs.
+    """Times the tilings of a model's fields that a kernel can use, and keeps the fastest for later runs.
 
     It runs the steps that `sciml.solve` and `sciml.simulate` take with a fixed `dt`. Their length is zero here, which
     takes as long as any other. See `sciml.kernels.stencil.tune` for what is kept, and where.

@@ -195,7 +195,7 @@ class Spectral(eqx.Module):
                 return jnp.asarray(_spread((1j * k) ** derivative, at, self.grid.ndim), jnp.result_type(complex))
         elif derivative % 2:
             raise ValueError(
-                f"an odd derivative along {axis} turns {self.bases[at]}s into the other kind: use `derivative`."
+                f"an odd derivative along {axis} changes {self.bases[at]}s to the other kind: use `derivative`."
             )
         k = _spread((-1.0) ** (derivative // 2) * k**derivative, at, self.grid.ndim)
         return jnp.asarray(k, jnp.result_type(float))

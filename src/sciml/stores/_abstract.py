@@ -18,7 +18,7 @@ class AbstractStore(abc.ABC):
     To write a store of your own, say where blocks go: `put`, `get`, `numbers` and `remove`. A store that is a folder
     also says its `path`; manifest and checkpoints then go there. One that is no folder writes `read_manifest` and
     `write_manifest` in its place, and a run in it needs `checkpoints=` of its own to go on after a crash. `to_named`
-    and `from_named` turn PyTrees into arrays by name and back. `sciml.verify.check_store` checks all of it.
+    and `from_named` convert PyTrees to arrays by name and back. `sciml.verify.check_store` checks all of it.
 
     Attributes:
         spans_hosts: Whether every process of a run that spans several puts its part of a block; otherwise one does.

@@ -15,8 +15,9 @@ def gauss_newton_product(residuals: Callable[[_P], PyTree], params: _P, v: _P) -
 
     It is the Hessian of the loss where the curvature of the residuals is neglected, and never negative.
     The residuals are linearised once and applied to `v` and, transposed, to the result, so a solve in
-    them needs an adjoint with both modes: `sciml.adjoints.Forward()` for few parameters, or `sciml.adjoints.Direct()` with fixed steps.
-    A Hessian's own product is `jax.jvp(jax.grad(loss), (p,), (v,))`, which `sciml.adjoints.Checkpointed()` allows too.
+    them needs an adjoint with both modes: `sciml.adjoints.Forward()` for few parameters, or
+    `sciml.adjoints.Direct()` with fixed steps. A Hessian's own product is `jax.jvp(jax.grad(loss), (p,), (v,))`, which
+    `sciml.adjoints.Checkpointed()` allows too.
 
     Args:
         residuals: `residuals(params)`, a PyTree of floating-point or complex arrays.

@@ -1,4 +1,4 @@
-"""Changes of variables that turn a constrained parameter into an unconstrained one.
+"""Changes of variables that map a constrained parameter to an unconstrained one.
 
 An optimiser moves freely in the transformed space; whatever it does there, the parameter stays in
 its range.

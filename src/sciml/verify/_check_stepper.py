@@ -16,7 +16,6 @@ from ..solvers._solve import solve
 from ..solvers.adjoints import Checkpointed, Direct
 from ..solvers.methods._history import WithHistory
 from ..solvers.methods._stepper import AbstractStepper, Step
-from ..solvers.terms._split_field import bind
 from ._contract import check, check_close, check_same_arrays, converted, counted, largest_difference, perturbed, stacked
 from ._finite_difference import finite_difference_gradient
 from ._order import ObservedOrder, fitted
@@ -169,7 +168,7 @@ def _check_members(stepper: AbstractStepper, problem: Problem, name: str) -> Non
 def _started(stepper: AbstractStepper, model: Any, t: Any, h: Any, y: Any) -> tuple[Any, Any, Any]:
     """Returns vector field, state and memory before the first step."""
     closed, operands = stepper.close(model, t, y, None, h)
-    field = bind(closed, operands)
+    field = closed.bind(operands)
     y, _ = stepper.prepare(field, t, y)
     return field, y, stepper.init(field, t, y)
 

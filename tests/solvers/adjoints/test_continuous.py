@@ -322,12 +322,9 @@ def test_a_way_back_without_end_is_nan():
 @pytest.mark.parametrize(
     "adjoint, kind",
     [
-        sciml.adjoints.Gauss(),
-        "adaptive_saves",
-        sciml.adjoints.Interpolating(),
-        "adaptive",
-        sciml.adjoints.Backsolve(),
-        "scan",
+        (sciml.adjoints.Gauss(), "adaptive_saves"),
+        (sciml.adjoints.Interpolating(), "adaptive"),
+        (sciml.adjoints.Backsolve(), "scan"),
     ],
 )
 def test_over_devices_without_communication(adjoint, kind):

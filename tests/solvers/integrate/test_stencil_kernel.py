@@ -18,7 +18,7 @@ from sciml.solvers import VelocityVerlet
 from sciml.solvers.integrate import _stencil_kernel
 from sciml.spatial import Dirichlet, Extrapolate, Grid, Neumann, Periodic, Robin
 
-from ..kernels.running import running
+from ...kernels.running import running
 
 SHAPE = (12, 21)
 GRID = Grid(SHAPE, 0.0, SHAPE)

@@ -67,7 +67,7 @@ def test_error_control_agrees_with_diffrax(method):
         diffrax.ODETerm(p.model), method.solver(), 0.1, 2.0, 0.01, p.y0, p.args, stepsize_controller=controller
     )
     sol = sciml.solve(
-        p.model, p.y0, t0=0.1, t1=2.0, dt=0.01, args=p.args, solver=method.solver(), stepsize_controller=controller
+        p.model, p.y0, t0=0.1, t1=2.0, dt0=0.01, args=p.args, solver=method.solver(), stepsize_controller=controller
     )
     np.testing.assert_allclose(sol.ys, reference.ys, rtol=5e-5)
     assert int(sol.stats.accepted + sol.stats.rejected) <= 1.05 * int(reference.stats["num_steps"]) + 1

@@ -11,7 +11,8 @@ from jax.sharding import Mesh, PartitionSpec as P
 
 import sciml
 from sciml import inspect
-from sciml.solvers.terms._barrier import reads_neighbours, stage_barrier
+from sciml.solvers.terms._barrier import stage_barrier
+from sciml.solvers.terms._field import reads_neighbours
 
 
 def diffusion(t, u, args):

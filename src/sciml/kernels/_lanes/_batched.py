@@ -1,4 +1,4 @@
-"""Turns `jax.vmap` of a function into one call over lanes, however many `vmap`s are nested."""
+"""Makes `jax.vmap` of a function one call over lanes, however many `vmap`s are nested."""
 
 from collections.abc import Callable
 from typing import Any

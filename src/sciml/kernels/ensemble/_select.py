@@ -57,7 +57,7 @@ def select(
     | `"pallas"` | the kernel for this machine's platform |
     | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, whatever the machine; to see what it supports |
 
-    Where `"auto"` turns a kernel down on a machine that it is for, the logger `sciml.kernels` says so in one line: a
+    Where `"auto"` refuses a kernel on a machine that it is for, the logger `sciml.kernels` says so in one line: a
     warning that names the primitive that the kernel does not support, or for information that the machine is not
     tested.
 

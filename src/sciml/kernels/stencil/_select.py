@@ -68,7 +68,7 @@ def select(
     | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, whatever the machine; to see what it supports |
     | an `AbstractStencilKernel` | a kernel of one's own |
 
-    Where `"auto"` turns a kernel down on a machine that it is for, the logger `sciml.kernels` says so in one line: a
+    Where `"auto"` refuses a kernel on a machine that it is for, the logger `sciml.kernels` says so in one line: a
     warning that names what the kernel does not support, or for information that the machine is not tested.
 
     Args:

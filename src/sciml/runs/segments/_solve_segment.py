@@ -18,8 +18,8 @@ from ..._jax._loops import scan, while_loop
 from ..._status import Status
 from ...kernels._backends import KernelRequest
 from ...kernels._lanes import Lanes, Unbatched
+from ...solvers._integrate import MemberProblem, open_problem
 from ...solvers._plan import Plan, Times
-from ...solvers._problem import Problem, open_problem
 from ...solvers.control._pid import Tolerances
 from ...solvers.integrate._batching import members_of
 from ...solvers.integrate._integrator import Integrator, State
@@ -139,7 +139,7 @@ class SolveSegment(AbstractSegment):
 
         return (member if inputs.members is None else jax.vmap(member))(inputs.own, *carried)
 
-    def _open(self, model: Callable, y0: PyTree, args: PyTree) -> tuple[Problem, Integrator]:
+    def _open(self, model: Callable, y0: PyTree, args: PyTree) -> tuple[MemberProblem, Integrator]:
         stepper = self.plan.stepper
         assert stepper is not None  # `simulate` has found one
         equal = self.plan.equal and (stepper.dense or not self.saves)  # a saved time may cut a step short

@@ -24,6 +24,7 @@ class AbstractAdjoint(eqx.Module):
         runs_in_kernel: Whether its solution, without derivatives, may run in an ensemble kernel.
         runs_on_split_state: Whether it runs where devices hold parts of one state.
         keeps_steps: Whether the steps are those of the method, as a stencil kernel takes them.
+        changes_method: Whether `method` returns another than it is given.
 
     Example:
         ```python
@@ -49,6 +50,7 @@ class AbstractAdjoint(eqx.Module):
     runs_in_kernel: ClassVar[bool] = False
     runs_on_split_state: ClassVar[bool] = False
     keeps_steps: ClassVar[bool] = False
+    changes_method: ClassVar[bool] = False
 
     def method(self, stepper: AbstractStepper) -> AbstractStepper:
         """Returns the one-step method that `run` steps with, which says what a step costs.

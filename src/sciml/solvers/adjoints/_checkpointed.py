@@ -19,22 +19,22 @@ DEFAULT_MEMORY = 2**28
 class Checkpointed(AbstractAdjoint):
     """Reverse mode by running the accepted steps again from last to first; the default.
 
-    The gradient is exact for what was computed, the step sizes held. Under `jax.vmap` forward and backward
+    The gradient is exact for what was computed, with constant step sizes. Under `jax.vmap` forward and backward
     loop run over lanes. Forward mode alone (`jax.jvp`, `jax.jacfwd`) needs `Direct` or `Forward`; forward
-    mode of a gradient, as in `jax.hessian`, goes through.
+    mode of a gradient, as in `jax.hessian`, works.
 
     With fixed steps to the end state, whose number is known, states are kept in levels as by
-    `sciml.checkpointed_scan`: all of them where `memory` holds them, otherwise $c_1$ of them evenly spread,
+    `sciml.checkpointed_scan`: all of them where they fit in `memory`, otherwise $c_1$ of them evenly spread,
     $c_2$ of those between two of these when the gradient comes to them, and so on, at the cost of one more
     solve for each level after the first. Any other loop keeps a fixed number of steps, its last ones. Where it takes
-    more, the backward pass runs it again and keeps evenly spread states, between two of which it is run once more: two more
-    solves, and others where there are hundreds of times as many steps as are kept. The gradient is then that of the
-    second run, in which rounding may have chosen other steps.
+    more, the backward pass runs it again and keeps evenly spread states, between two of which it is run once more:
+    two more solves, and others where there are hundreds of times as many steps as are kept. The gradient is then that
+    of the second run, in which rounding may have chosen other steps.
 
     At most one of the three is given. `sciml.inspect.adjoint_memory` says what each would take.
 
     Attributes:
-        memory: About how many bytes the record may take, for all members of a `vmap` together; by default
+        memory: About how many bytes the record may take for all members of a `vmap`; by default
             256 MiB. Takes the fewest levels that fit, and where none do, those with the fewest states. With
             error control no more than 16 MiB are used, since the record is set up before the number of
             steps is known; Rosenbrock methods use all for states of 64 bytes or more, whose steps take longer

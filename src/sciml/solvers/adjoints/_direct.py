@@ -16,8 +16,8 @@ from ._abstract import AbstractAdjoint
 
 _MESSAGE = (
     "reverse mode (`jax.grad`, `jax.jacrev`) does not go through `adjoint=Direct()` with error control, saved times or "
-    "a traced end, where JAX differentiates a loop of unknown length: use `adjoint=sciml.adjoints.Checkpointed()`, or forward "
-    "mode (`jax.jacfwd`, `jax.jvp`)."
+    "a traced end, where JAX differentiates a loop of unknown length: use `adjoint=sciml.adjoints.Checkpointed()`, or "
+    "forward mode (`jax.jacfwd`, `jax.jvp`)."
 )
 
 
@@ -25,7 +25,7 @@ class Direct(AbstractAdjoint):
     """Plain loops that JAX differentiates itself.
 
     Forward mode and its compositions (`jax.jvp`, `jax.jacfwd`, `jax.hessian`) work for any solve.
-    The step sizes are held, as in every adjoint: no derivative goes through the controller.
+    The step sizes are constant, as in every adjoint: no derivative goes through the controller.
     Reverse mode works with fixed steps to the end state, where the memory grows with their number;
     with error control, saved times or a traced end it is refused. Under `jax.vmap` the loop is JAX's own
     batched loop, slower than the lanes that `Checkpointed` runs over.

@@ -1,7 +1,7 @@
 r"""The custom rules: derivatives of an integration by running its steps again, over one member or many.
 
 An integration is a composition of steps $y_{n+1} = \Phi_{h_n}(t_n, y_n, p)$ whose sizes $h_n$ the controller
-chose. With the sizes held, the derivative of a function $L$ of the result follows from the chain rule
+chose. With constant sizes, the derivative of a function $L$ of the result follows from the chain rule
 from last step to first,
 
 $$\bar y_n = \Big(\frac{\partial \Phi_{h_n}}{\partial y}\Big)^{*} \bar y_{n+1}, \qquad
@@ -11,8 +11,8 @@ exactly, to rounding: it is the derivative of what was computed and not of the d
 Only the last step's size depends on the end time. A state saved within a step is linear in the
 step's two states and its stages, and its cotangent joins theirs.
 
-Both passes are plain loops, which forward mode goes through once more: the result is the derivative of
-this gradient, with the step sizes held there too. Reverse mode would have to record these loops.
+Both passes are plain loops, which forward mode can differentiate once more: the result is the derivative of
+this gradient, with constant step sizes there too. Reverse mode would have to record these loops.
 """
 
 from collections.abc import Callable
@@ -134,13 +134,14 @@ def run(
     def recorded(batch, flags, tree):
         here, y0, operands, saves = unpack(batch, flags, tree)
         result, residuals, numbers = here.forward_recorded(y0, operands, saves)
+        # all that leaves a function over lanes has members last, and `numbers` belong to the loop as a whole
         return result, residuals, jax.tree.map(lambda x: _with_lanes(x, batch.lanes), numbers)
 
     def reverse(spec, shared_cotangents, batch, flags, tree):
         *_, inputs = tree
         count = batch.lanes
         here, _, operands, saves = unpack(batch, flags[-1], inputs, shared_cotangents)
-        # what no member has of its own, every member gets
+        # what all members share, every member gets as its own
         arrays, flags = jax.tree.flatten(tree[:-1])[0], jax.tree.leaves(flags[:-1])
         arrays = [x if flag else _with_lanes(x, count) for x, flag in zip(arrays, flags)]
         cotangent, residuals, numbers = jax.tree.unflatten(jax.tree.structure(tree[:-1]), arrays)
@@ -205,7 +206,7 @@ class _OverLanes:
         return run
 
     def recorded(self, fn: Function) -> Callable[[PyTree], PyTree]:
-        """Returns a function of the inputs; of its results the first is the members', the rest is for `backward_pass`."""
+        """Returns a function of the inputs: the members' result first, then what `backward_pass` takes."""
 
         def run(inputs):
             result, *kept = self._merging(fn, self.lanes, self.flags, repeated(inputs, self.flags, self.lanes))
@@ -224,23 +225,23 @@ class _OverLanes:
             reverse: `reverse(spec, shared_cotangents, batch, flags, tree)`.
             spec: By what a gradient is asked for.
             tree: The cotangent of the states and what the rule has kept, of which the inputs come last.
-            unreached: Where a loss looks at what was not reached: there they are NaN.
+            unreached: Where a loss depends on what was not reached: there they are NaN.
         """
         ys_bar, *kept, inputs = promote(tree)
-        width = self.lanes - self.count
+        width = self.lanes - self.count  # the added lanes contribute nothing
         ys_bar = jax.tree.map(lambda x: jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, width)]), ys_bar)
         kept, inputs = (ys_bar, *kept), repeated(inputs, self.flags, self.lanes)
         flags = (*jax.tree.map(lambda _: True, kept), self.flags)
         leaves, treedef = jax.tree.flatten((*kept, inputs))
         asked = (self.flags[0], eqx.filter(self.flags[1]._replace(saves=None), spec), self.flags[1].saves)
 
-        def whole(x: jax.Array, like: jax.Array, has_lanes: bool) -> jax.Array:
+        def summed(x: jax.Array, like: jax.Array, has_lanes: bool) -> jax.Array:
             return x if has_lanes or x.ndim == like.ndim else jnp.sum(x, axis=-1)
 
         def added_up(out: tuple, inputs: tuple) -> tuple:
             y0, operands = inputs
             like = (y0, eqx.filter(operands._replace(saves=None), spec), operands.saves)
-            return tuple(None if x is None else jax.tree.map(whole, x, *more) for x, *more in zip(out, like, asked))
+            return tuple(None if x is None else jax.tree.map(summed, x, *more) for x, *more in zip(out, like, asked))
 
         def at_once(*leaves):
             tree = jax.tree.unflatten(treedef, leaves)
@@ -255,6 +256,7 @@ class _OverLanes:
             where = jnp.broadcast_to(unreached, x.shape) if has_lanes else jnp.any(unreached)
             return jnp.where(where, jnp.full_like(x, jnp.nan), x)
 
+        # what members share has one cotangent in `at_once`; `jax.vmap` and forward mode need `apart`, which adds it up
         bars = adding_up(at_once, apart)(*leaves)
         return tuple(None if x is None else jax.tree.map(without, x, flag) for x, flag in zip(bars, asked))
 
@@ -288,6 +290,7 @@ def _rule(
         return plain(inputs)
 
     def forward(inputs):
+        # `asked` as shapes: JAX keeps one structure of what a rule leaves for all gradients, see `_static_flags`
         inputs, asked = asked_for(inputs, possible)
         result, residuals, numbers = recorded(forward_only(inputs, REVERSE_TWICE))
         return result, (residuals, numbers, result, inputs, asked)
@@ -300,7 +303,7 @@ def _rule(
         tree = (ys_bar, residuals, numbers, inputs)
         y_bar, diff_bar, saves_bar = backward_pass(asked_parts(asked, possible), tree, unreached)
         operands = inputs[1]
-        zeros = jax.tree.map(lambda x: None, operands)
+        zeros = jax.tree.map(lambda x: None, operands)  # None is a cotangent of zero that costs nothing
         operands_bar = eqx.combine(diff_bar, zeros)
         if operands.saves is not None:
             operands_bar = operands_bar._replace(saves=saves_bar)
@@ -351,7 +354,7 @@ def without_unreached(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Ar
     """Removes the cotangents of states that a failed member did not reach.
 
     Returns:
-        The other cotangents, and whether the loss looks at such a state: then the gradient is NaN. A
+        The other cotangents, and whether the loss depends on such a state: then the gradient is NaN. A
         loss that leaves them out has the gradient of the rest.
     """
     leaves, treedef = jax.tree.flatten(cotangent)
@@ -363,11 +366,12 @@ def without_unreached(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Ar
 
 IN_FORWARD_MODE = (
     "forward mode (`jax.jvp`, `jax.jacfwd`) does not go through this `adjoint`, which has a rule of reverse mode, as "
-    "`sciml.adjoints.Checkpointed()`, the default, has: use `adjoint=sciml.adjoints.Direct()`, or `sciml.adjoints.Forward()` for many members."
+    "`sciml.adjoints.Checkpointed()`, the default, has: use `adjoint=sciml.adjoints.Direct()`, or "
+    "`sciml.adjoints.Forward()` for many members."
 )
 
 REVERSE_TWICE = (
-    "A gradient through an `adjoint` with a rule of reverse mode, as `sciml.adjoints.Checkpointed()`, the default, has, cannot "
-    "be differentiated in reverse mode again, but in forward mode it can: take `jax.jacfwd(jax.grad(f))` or "
-    "`jax.hessian(f)`, and `jax.jvp(jax.grad(f), (x,), (v,))` for a product with a vector."
+    "A gradient through an `adjoint` with a rule of reverse mode, as `sciml.adjoints.Checkpointed()`, the default, "
+    "has, cannot be differentiated in reverse mode again, but in forward mode it can: take `jax.jacfwd(jax.grad(f))` "
+    "or `jax.hessian(f)`, and `jax.jvp(jax.grad(f), (x,), (v,))` for a product with a vector."
 )

@@ -17,7 +17,7 @@ class Forward(AbstractAdjoint):
     r"""Sensitivities alongside the solve, for few parameters: forward and reverse mode through any loop.
 
     With $x$ all numbers by which the solution is differentiated, the columns of $S_n = \partial y_n /
-    \partial x$ are carried along with the state, step by step, with the step sizes held,
+    \partial x$ are carried along with the state, step by step, with constant step sizes,
 
     $$S_{n+1} = \frac{\partial \Phi_{h_n}}{\partial y} S_n + \frac{\partial \Phi_{h_n}}{\partial x},$$
 

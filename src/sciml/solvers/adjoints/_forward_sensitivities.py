@@ -1,6 +1,6 @@
 r"""The rule of `Forward`: the Jacobian of an integration, column by column, and its products.
 
-Let $S = \partial y / \partial x$ hold the derivatives of all saved states by the numbers $x$ that have a
+Let $S = \partial y / \partial x$ be the derivatives of all saved states by the numbers $x$ that have a
 tangent. Its columns are tangents of the loop itself, pushed along unit vectors while the loop runs
 once; those of saved times are the solution's slopes there. JAX then sees a linear map $\dot y = S \dot x$
 with a known matrix, whose transpose $\bar x = S^T \bar y$ it finds itself. Rows of states that a failed
@@ -69,6 +69,7 @@ def run(loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool, limit: 
             slopes = jax.tree.map(lambda s, mask: jnp.where(mask, jnp.zeros_like(s), s), slopes, unreached)
             rates = jax.tree.map(lambda r, s: r + _along(time, s), *promote((rates, slopes)))
         rates = jax.tree.map(_without, rates, unreached)
+        # of a result states alone have a derivative: counts, status and the time reached have none
         zeros = jax.tree.map(lambda x: zero_from_primal(x, symbolic_zeros=True), result)
         return result, zeros._replace(ys=rates)
 
@@ -142,7 +143,7 @@ class _Columns(NamedTuple):
 
     @property
     def _for_kernel(self) -> bool:
-        # the kernel holds all that steps are made from beside the state and the vector field's operands
+        # to the kernel all that steps are made from is constant, but for the state and the vector field's operands
         _, operands = jax.tree.unflatten(self.setting.treedef, self.moved)
         others = jax.tree.leaves(operands._replace(field=None, saves=None))
         return self.setting.loop.impl != XLA and not self.sloped and not any(others)
@@ -174,6 +175,7 @@ class _Columns(NamedTuple):
             return self._integrate(count, flags, [next(rest) if m else x for x, m in zip(leaves, moved)])
 
         total = sum(_count(shape, x.dtype) for x, shape, m in zip(leaves, self.setting.shapes, moved) if m)
+        # the result is the same for every column, so it is computed once
         return jax.vmap(push, out_axes=(None, 0))(jnp.arange(total))
 
     def _in_one_kernel(self, count: int | None, flags: Any, leaves: Any) -> tuple | None:
@@ -194,14 +196,15 @@ class _Columns(NamedTuple):
             (result, _), matrix = self._by_columns(count, flags, leaves)
             return result, matrix
 
+        # second derivatives go through XLA: a kernel has none
         solved.defjvp(lambda primals, tangents: jax.jvp(reference, primals, tangents))
         result, matrix = solved(*leaves)
         return (result, None), matrix
 
 
 _REVERSE_TWICE = (
-    "A gradient through `adjoint=sciml.adjoints.Forward()` cannot be differentiated in reverse mode again, but in forward mode "
-    "it can: take `jax.hessian(f)` or `jax.jacfwd(jax.grad(f))`."
+    "A gradient through `adjoint=sciml.adjoints.Forward()` cannot be differentiated in reverse mode again, but in "
+    "forward mode it can: take `jax.hessian(f)` or `jax.jacfwd(jax.grad(f))`."
 )
 
 
@@ -211,7 +214,7 @@ def _count(shape: tuple[int, ...], dtype: Any) -> int:
 
 
 def _unit(number: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Returns an array whose real number of this number is one and the others zero, or all where there is none."""
+    """Returns an array whose real number at this position is one and the others zero; all zero if there is none."""
     is_one = (jnp.arange(_count(shape, dtype)) == number).astype(jnp.finfo(dtype).dtype)
     if jnp.issubdtype(dtype, jnp.complexfloating):
         real, imag = is_one.reshape(2, *shape)
@@ -226,7 +229,7 @@ def _reals(x: Array) -> Array:
 
 
 def _product(v: list[Array], matrix: Array) -> Array:
-    """Returns the sum of the matrix's columns, in its first axis, weighted by the numbers of `v` in turn."""
+    """Returns the sum of the matrix's columns, in its first axis, weighted by the numbers of `v` in their order."""
     total, first = [], 0
     for part in v:
         block = jax.lax.slice_in_dim(matrix, first, first + part.size)
@@ -243,7 +246,7 @@ def _along(time: Array, slopes: Array) -> Array:
 
 
 def _without(rate: Array, unreached: Array) -> Array:
-    """Returns a tangent, NaN where lost, whose transpose is NaN where what is lost was used and zero elsewhere."""
+    """Returns a tangent, NaN in unreached states; its transpose is NaN where such a state is used, else zero."""
     rate, unreached = promote((rate, unreached))
     return _without_unreached.bind(rate, unreached)
 
@@ -272,7 +275,8 @@ def _batch_without(args, dims):
     return _without_unreached.bind(*promote(first)), 0
 
 
-_without_unreached = jex.core.Primitive("without_lost")
+# a primitive, because its transpose is not that of the `jnp.where` that it computes: see `_transpose_without`
+_without_unreached = jex.core.Primitive("without_unreached")
 _without_unreached.def_impl(_nan_where)
 _without_unreached.def_abstract_eval(lambda rate, unreached: rate)
 ad.primitive_jvps[_without_unreached] = _jvp_without

@@ -19,7 +19,7 @@ from ._abstract import AbstractAdjoint
 class Implicit(AbstractAdjoint):
     r"""Derivatives of a steady state, for a solve that runs until nothing moves any more.
 
-    At the end $f(t_1, y_1, p) = 0$, whatever the way there, and so
+    At the end $f(t_1, y_1, p) = 0$, however it was reached, and so
 
     $$\frac{\partial f}{\partial y} \, dy_1 = - \frac{\partial f}{\partial p} \, dp .$$
 
@@ -33,7 +33,7 @@ class Implicit(AbstractAdjoint):
     $(\partial f / \partial y)^{-1} f$, is longer than the tolerances.
 
     The matrix of the system is factorised, so a state of $n$ elements takes memory for $n^2$. Real states to
-    the end time, no `saveat`. Where only the steady state is wanted and not the way there,
+    the end time, no `saveat`. Where only the steady state is wanted and not the transient,
     `sciml.steady_state` finds it faster.
 
     Attributes:
@@ -70,6 +70,7 @@ class Implicit(AbstractAdjoint):
                 "imaginary parts."
             )
         y0, operands = promote((y0, operands))
+        # no derivative goes through the loop, so it records nothing
         result = _discrete_rule.run(loop, *jax.lax.stop_gradient((y0, operands)), differentiate_times, NOTHING)
         integrator = loop.integrator
         field, end = integrator.bound(operands), jax.lax.stop_gradient(integrator.time(operands.span, operands))

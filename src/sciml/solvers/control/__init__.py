@@ -1,1 +1,1 @@
-"""Step sizes: by the error, by stability, and together with the devices that share a state."""
+"""Step sizes: by the error, by stability, and the same on all devices that share a state."""

@@ -2,8 +2,8 @@
 
 Inside `jax.shard_map` each device runs the solve with its part. Where the vector field asks other
 devices for theirs, all must take the same steps, or one waits for a message that no other sends.
-A norm over all parts makes them: every device sees the same error. The loops turn on all of them as long
-as one has to, which the types of `shard_map` prove, and the counters come out as one number.
+A norm over all parts ensures that: every device sees the same error. The loops run on all of them as
+long as one of them needs it, which the types of `shard_map` prove, and the counters are one number for all.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _SILENT = {"axis_index", "pvary", "pcast"}
 """Primitives that name mesh axes and send no message."""
 
 
-class Collective(NamedTuple):
+class CollectiveSteps(NamedTuple):
     """How devices take the same steps.
 
     Attributes:
@@ -39,7 +39,7 @@ class Collective(NamedTuple):
     def finite(self, tree: PyTree[Array]) -> Array:
         """Returns whether all elements are finite, of all parts."""
         here = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]).all()
-        names = tuple(name for name in self.axes if name in vma_of(here))
+        names = tuple(name for name in self.axes if name in vma_of(here))  # along others it is one value already
         return jax.lax.psum((~here).astype(jnp.int32), names) == 0 if names else here
 
     def replicated(self, tree: _T) -> _T:
@@ -47,18 +47,19 @@ class Collective(NamedTuple):
 
         def agree(x):
             names = tuple(name for name in self.axes if name in vma_of(x))
+            # a reduction, so that the type says that the value is the same; JAX cannot differentiate `pmax`
             return jax.lax.pmax(jax.lax.stop_gradient(x), names) if names else x
 
         return jax.tree.map(agree, tree)
 
 
-def make_collective(norm: Norm | None, y0: Y) -> Collective:
+def make_collective(norm: Norm | None, y0: Y) -> CollectiveSteps:
     """Returns how devices take the same steps under a norm."""
     if norm is None:
-        return Collective()
+        return CollectiveSteps()
     found = jax.eval_shape(norm, jax.tree.map(jnp.abs, promote(y0)))
-    axes = vma_of(y0) - vma_of(found)
-    return Collective(norm, tuple(sorted(axes)))
+    axes = vma_of(y0) - vma_of(found)  # the norm adds up over these
+    return CollectiveSteps(norm, tuple(sorted(axes)))
 
 
 def check_independent(field: Callable, t: Array, y: Y, operands: Any) -> None:
@@ -75,7 +76,7 @@ def check_independent(field: Callable, t: Array, y: Y, operands: Any) -> None:
     if talks:
         raise ValueError(
             f"the model sends messages along the mesh axes {talks}, but each device would choose its own steps, and "
-            "some would wait for ever. Give a norm over all devices, `solve(..., norm=domain.rms)`."
+            "some would wait forever. Give a norm over all devices, `solve(..., norm=domain.rms)`."
         )
 
 
@@ -88,8 +89,8 @@ def check_adjoint(adjoint: Any) -> None:
     if not adjoint.runs_on_split_state:
         name = type(adjoint).__name__
         raise ValueError(
-            f"`adjoint=sciml.{name}()` does not run on a state that is split over devices (`norm` combines them): use "
-            "`sciml.adjoints.Checkpointed()`, or `sciml.adjoints.Direct()` for forward mode."
+            f"`adjoint=sciml.adjoints.{name}()` does not run on a state that is split over devices (`norm` combines "
+            "them): use `sciml.adjoints.Checkpointed()`, or `sciml.adjoints.Direct()` for forward mode."
         )
 
 

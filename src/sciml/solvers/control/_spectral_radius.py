@@ -29,7 +29,7 @@ def estimated_radius(field: Callable[[Y], Y], y: Y) -> Real[Array, ""]:
         direction, _ = carry
         _, image = jax.jvp(field, (y,), (direction,))
         size, before = _norm(image), _norm(direction)
-        safe = jnp.where(size > 0, size, jnp.ones_like(size))
+        safe = jnp.where(size > 0, size, jnp.ones_like(size))  # a derivative of zero has the radius zero, not NaN
         return (jax.tree.map(lambda x: x / safe.astype(x.dtype), image), size / before), None
 
     zero = match(jnp.zeros((), max((jnp.finfo(x.dtype).dtype for x in leaves), key=lambda d: d.itemsize)), y)

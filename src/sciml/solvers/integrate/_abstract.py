@@ -29,7 +29,7 @@ class AbstractLoop(eqx.Module):
     """A loop that integrates one member or many, which an adjoint runs so that it can be differentiated.
 
     A loop is made for one member. `over` gives it the lanes that a batch needs; what runs over lanes takes and
-    returns lane values, the form in which the engine holds arrays of all members.
+    returns lane values, the form that the engine gives to arrays of all members.
 
     Attributes:
         integrator: How one member is advanced.
@@ -38,6 +38,7 @@ class AbstractLoop(eqx.Module):
         max_steps: The limit on the attempted steps of a member.
         impl: What runs many members: XLA, or the kernel that was asked for.
         transposable: Whether JAX's own reverse mode goes through `forward`.
+        by_stencil_kernel: Whether a stencil kernel takes the steps, which JAX has to see as it is.
 
     Example:
         ```python
@@ -59,16 +60,12 @@ class AbstractLoop(eqx.Module):
     max_steps: eqx.AbstractVar[int]
     impl: eqx.AbstractVar[KernelRequest]
     transposable: ClassVar[bool] = False
+    by_stencil_kernel: ClassVar[bool] = False
 
     @property
     def lockstep(self) -> "AbstractLoop":
         """The same integration with a lane for each member, which is what derivatives are computed by."""
         return self
-
-    @property
-    def by_stencil_kernel(self) -> bool:
-        """Whether a stencil kernel takes the steps, which JAX has to see as it is."""
-        return False
 
     @abc.abstractmethod
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "AbstractLoop":

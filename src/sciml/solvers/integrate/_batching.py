@@ -1,7 +1,7 @@
 """How the members of a batch run: over lanes, one after another, or batched by JAX.
 
 Over lanes the members stand in the last axis of every array. Small states gain most by that; a large field loses on a
-CPU: nothing of it stays in the cache while all members take their turn, and loops over few members are short. There
+CPU: nothing of it stays in the cache while each member takes a step, and loops over few members are short. There
 each member runs to its end before the next begins, with as many steps as it needs itself.
 """
 
@@ -28,7 +28,7 @@ _SPARE = 12
 
 
 class Batch(NamedTuple):
-    """Who runs together.
+    """The members that one call computes.
 
     Attributes:
         lanes: The number of members in the last axis of arrays; None for one member without that axis.
@@ -48,7 +48,7 @@ Function = Callable[[Batch, Any, PyTree], PyTree]
 
 
 def members_of(stepper: AbstractStepper, y0: PyTree = None) -> Callable[[Function], Callable[[PyTree], PyTree]]:
-    """Returns how the members of a batch run, which makes a function of one member's tree of a `Function`.
+    """Returns how the members of a batch run: what makes a function of one member's tree.
 
     Args:
         stepper: The method.
@@ -63,8 +63,8 @@ def members_of(stepper: AbstractStepper, y0: PyTree = None) -> Callable[[Functio
 def pad_to_vector(count: int, itemsize: int) -> int:
     """Returns a number of lanes, no less, over which a CPU works with vectors from the first lane to the last.
 
-    LLVM makes vectors of the long loops that steps are where it can unroll them, and does not where their number of
-    turns is odd: a stiff step for 999 members takes several times as long as one for 1000.
+    LLVM vectorises the long loops of a step where it can unroll them, and does not where their number of iterations is
+    odd: a stiff step for 999 members takes several times as long as one for 1000.
 
     Args:
         count: The number of members.
@@ -72,7 +72,7 @@ def pad_to_vector(count: int, itemsize: int) -> int:
     """
     if jax.default_backend() != "cpu":
         return count
-    multiple = _LINE // itemsize
+    multiple = _LINE // itemsize  # a line of the cache, or less where that adds too many lanes
     while (added := -count % multiple) * _SPARE > count:
         multiple //= 2
     return count + added
@@ -92,7 +92,7 @@ def pad_against_aliasing(count: int, itemsize: int) -> int:
 
 
 def repeated(tree: PyTree, flags: PyTree[bool], lanes: int) -> PyTree:
-    """Returns arrays over so many lanes: those that no member has get the last one's.
+    """Returns arrays over so many lanes: lanes without a member get what the last member has.
 
     Args:
         tree: Arrays.
@@ -116,6 +116,7 @@ def over_lanes(fn: Function) -> Callable[[PyTree], PyTree]:
         sizes = [x.dtype.itemsize for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
         if batch.lanes is None or not sizes:
             return fn(batch, flags, tree)
+        # added lanes repeat the last member, so no lane takes more steps than a member does
         lanes = pad_to_vector(batch.lanes, max(sizes))
         out = fn(Batch(lanes, batch.sequential), flags, repeated(tree, flags, lanes))
         return jax.tree.map(lambda x: x[..., : batch.lanes], out)

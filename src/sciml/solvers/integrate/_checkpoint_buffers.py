@@ -1,11 +1,10 @@
 """A record of a loop of unknown length in a fixed number of slots.
 
-Slot `k` holds what the loop carried before turn `k * stride`. The stride doubles, every second slot being given up,
-whenever the slots are full. So turns are evenly spread from which the others can be computed again.
+Slot `k` holds what the loop carried before iteration `k * stride`. Whenever the slots are full, the stride doubles and
+every second slot is given up. So the kept iterations are evenly spread, and the others can be computed again from them.
 """
 
 import dataclasses
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -17,10 +16,10 @@ from ..._jax._loops import while_loop
 
 @jax.tree_util.register_pytree_node_class
 class Buffers:
-    """Arrays that hold one item in each slot (first axis).
+    """Arrays with one item in each slot (first axis).
 
     Scalars share one array, since a loop spends more on a write than on what it writes: integers and
-    truth values stand in it as floating-point numbers, which hold them exactly.
+    truth values stand in it as floating-point numbers, which represent them exactly.
     """
 
     def __init__(self, scalars: PyTree, arrays: list, like: tuple):
@@ -55,7 +54,7 @@ class Buffers:
         rest = iter(self.arrays)
         columns = [jnp.zeros((0,), d) if p else next(rest) for p, d in zip(packed, dtypes)]
         table = self.scalars
-        if table is None:
+        if table is None:  # an empty one, so that the structure is the same for every number of lanes
             table = jnp.zeros((0, 0) if count is None else (0, 0, count))
         return BufferArrays(table, jax.tree.unflatten(treedef, columns))
 
@@ -65,7 +64,7 @@ class Buffers:
         leaves, treedef = jax.tree.flatten(parts.columns)
         dtypes = tuple(x.dtype for x in leaves)
         packed = tuple(x.shape[0] == 0 for x in leaves)
-        if parts.table.ndim == 2 and parts.table.size:
+        if parts.table.ndim == 2 and parts.table.size:  # one member: a third axis would be the lanes
             return cls(parts.table, [x for x, p in zip(leaves, packed) if not p], (treedef, packed, dtypes))
         columns = iter([parts.table[:, number] for number in range(sum(packed))])
         leaves = [next(columns).astype(d) if p else x for x, p, d in zip(leaves, packed, dtypes)]
@@ -144,7 +143,7 @@ def _get(buffer: Array, slot: Int[Array, ""]) -> Array:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """The slots, and the stride between their turns.
+    """The slots, and the stride between their iterations.
 
     Attributes:
         slots: The slots, and after them one as a bin.
@@ -158,7 +157,7 @@ class Record:
 
 
 def blank(item: PyTree[jax.ShapeDtypeStruct | Array], count: int, stride: int = 1) -> Record:
-    """Returns an empty record of each `stride`-th turn: `count` slots for items like `item`, arrays or their shapes."""
+    """Returns an empty record of every `stride`-th iteration, with `count` slots for items like `item`."""
     return Record(Buffers.blank(item, count + 1), jnp.full((), stride, jnp.int32), count)
 
 
@@ -168,7 +167,8 @@ def full_at(record: Record) -> Int[Array, ""]:
 
 
 def put(record: Record, iteration: Int[Array, ""], item: PyTree[Array]) -> Record:
-    """Returns the record with the item of an iteration, if that is an iteration to be kept; there must be room."""
+    """Returns the record with the item of an iteration, if that is one to be kept; a slot must be free."""
+    # what is not kept goes into the bin: a conditional would copy the slots
     kept = jax.lax.rem(iteration, record.stride) == 0
     slot = jnp.where(kept, jax.lax.div(iteration, record.stride), record.capacity)
     return dataclasses.replace(record, slots=record.slots.write(slot, record.slots.pack(item)))
@@ -181,7 +181,7 @@ def get(slots: Buffers, stride: Int[Array, ""], iteration: Int[Array, ""]) -> tu
 
 
 def thin(record: Record, iteration: Int[Array, ""]) -> Record:
-    """Returns the record with room for `iteration`: unchanged, or every second slot given up."""
+    """Returns the record with a slot for `iteration`: unchanged, or with every second slot given up."""
     half = record.capacity // 2
     full = iteration >= full_at(record)
 
@@ -193,8 +193,3 @@ def thin(record: Record, iteration: Int[Array, ""]) -> Record:
     first = jnp.where(full, 0, half)
     _, slots = while_loop(lambda c: c[0] < half, move, (first, record.slots))
     return Record(slots, jnp.where(full, 2 * record.stride, record.stride), record.capacity)
-
-
-def power_of_two(x: float) -> int:
-    """Returns the power of two that is no less."""
-    return 2 ** max(0, math.ceil(math.log2(max(x, 1))))

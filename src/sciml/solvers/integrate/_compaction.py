@@ -1,8 +1,8 @@
 """The last members of an ensemble: where a step is slow, they go on over fewer lanes.
 
 In lockstep every lane executes the steps of the slowest member. With a network as vector field a step is far more work
-than to look who is done. So once no more than a quarter of the members are left, these are moved to as many lanes, and
-march to their end there. Their steps are the same.
+than to see which members are done. So once no more than a quarter of the members are left, these are moved to as many
+lanes, and integrated to their end there. Their steps are the same.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ _FEWEST = 2048
 
 
 def compacted_lanes(lanes: Lanes | Unbatched, operands: Operands) -> int:
-    """Returns over how many lanes the last members march; zero where they stay where they are.
+    """Returns over how many lanes the last members are integrated; zero where they stay where they are.
 
     Args:
         lanes: The engine.
@@ -61,7 +61,7 @@ def integrate_compacted(
     assert isinstance(stepping.lanes, Lanes)  # which has more members than are left
     results = stepping.result(state, stepping.end(state, operands), iterations)
     count = stepping.lanes.count
-    # a lane that is left over doubles the last member, and what it finds is dropped
+    # a lane without a member repeats one, and its result is dropped: its number is out of range
     member = jnp.nonzero(stepping.pending(state, operands.span), size=width, fill_value=count)[0].astype(jnp.int32)
     few = dataclasses.replace(stepping, lanes=dataclasses.replace(stepping.lanes, count=width))
     state, operands = few.lanes.carry(stepping.lanes.take(state, member)), stepping.lanes.take(operands, member)

@@ -84,6 +84,7 @@ def run_by_kernel(
     if chosen.body is None:
         return promote(by_xla(y0, operands, saves))
 
+    # a kernel has no derivative: JAX takes that of the same loop by XLA
     @jax.custom_jvp
     def solved(inputs, times):
         given = members._replace(inputs=inputs, targets=times)
@@ -107,7 +108,7 @@ def columns_by_kernel(
     operands: Operands,
     saves: Any,
 ) -> Callable[[PyTree, Operands, Any], tuple[Any, PyTree]] | None:
-    """Returns how one kernel runs every member together with its derivatives, or None where it does not.
+    """Returns how one kernel runs every member with its derivatives, or None where it does not.
 
     Args:
         impl: What is asked for, see `kernels.ensemble.select`.
@@ -148,7 +149,7 @@ def columns_by_kernel(
 
 
 def _of_integrator(state: State) -> PyTree:
-    """What of an integration depends on what is differentiated; step sizes are held."""
+    """What of an integration depends on what is differentiated; step sizes are constant."""
     dense = None if state.dense is None else (state.dense.y0, state.dense.stages)
     return state.checkpoint.y, state.memory, dense
 
@@ -167,9 +168,8 @@ def _members(lanes: Any, y0: PyTree, operands: Operands, saves: Any) -> Members:
 
 
 def _finished(loop: UntilDone | Counted, result: Any, saved: PyTree, iterations: Any) -> Any:
-    iterations = (
-        result.accepted if isinstance(loop, Counted) else iterations
-    )  # a shorter last step is no turn of the loop
+    if isinstance(loop, Counted):  # whose iterations do not count a shorter last step
+        iterations = result.accepted
     return result._replace(ys=result.ys if saved is None else saved, executed=iterations)
 
 
@@ -183,7 +183,7 @@ def until_done(integrator: Integrator, result: Callable[..., Any], saving: bool)
     Args:
         integrator: The integration.
         result: What results are made by: states, status, time elapsed, counts of accepted and rejected steps, None.
-        saving: Whether states are saved on the way.
+        saving: Whether states are saved at given times.
     """
 
     def end(state, inputs):

@@ -1,8 +1,8 @@
 """A fixed number of equal steps to the end state: one `scan`, as fast as the same loop written by hand.
 
-Steps run in segments. The state is looked at between segments only, for whether it is still finite;
-and where memory does not hold the state at every step, the gradient keeps the state at some of them
-and computes the steps between again, in as many levels as it takes (`_checkpoint_levels`).
+Steps run in segments. Whether the state is still finite is checked between segments only; and where the
+state at every step does not fit the memory, the gradient keeps the state at some of them and computes
+the steps between again, in as many levels as it takes (`_checkpoint_levels`).
 """
 
 import dataclasses
@@ -77,7 +77,7 @@ class FixedLoop(AbstractLoop):
         return self.stencil_steps is not None
 
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "FixedLoop":
-        """Returns the loop over other lanes, with the fewest levels that there is room for; see `AbstractLoop.over`.
+        """Returns the loop over other lanes, with the fewest levels that fit the budget; see `AbstractLoop.over`.
 
         Where none fit, it has those that keep the fewest states.
         """
@@ -85,7 +85,7 @@ class FixedLoop(AbstractLoop):
             counts = _checkpoint_levels.split(self.count, budget.levels)
         elif budget.segments is not None:
             counts = _checkpoint_levels.segmented(self.count, budget.segments)
-        elif budget == _checkpoint_levels.NOTHING:
+        elif budget == _checkpoint_levels.NOTHING:  # no gradient is taken, so nothing is recorded
             counts = (self.count,)
         else:
             most = budget.memory // max(1, state_bytes * (lanes.count or 1))
@@ -96,12 +96,14 @@ class FixedLoop(AbstractLoop):
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
-        if self.stencil_steps is not None:
+        if self.stencil_steps is not None:  # a stencil kernel within the loop, no ensemble kernel in its place
             return self._forward(y0, operands, False, True)[0]
 
         def by_xla(y0, operands, saves):
             return self._forward(y0, operands, False, False)[0]
 
+        if self.impl == XLA:
+            return by_xla(y0, operands, saves)
         return run_by_kernel(self.impl, self.lanes, self._one_member, by_xla, y0, operands, saves)
 
     def forward_with_columns(self, y0: PyTree, operands: Operands, saves: Saves | None, moved: tuple[bool, ...]) -> Any:
@@ -113,50 +115,51 @@ class FixedLoop(AbstractLoop):
     ) -> tuple[Result, PyTree, Bool[Array, "..."]]:
         """Takes all steps and returns what `backward` needs: states, the steps' axis first, and the levels.
 
-        The levels are the shape of an array without elements, since the lanes may be others on the way
-        back, and then as many states would be kept in other levels.
+        The levels are the shape of an empty array: the backward pass may run over another number of lanes, and would
+        choose other levels than those in which the states are kept.
         """
+        # with one level every state is kept, and a kernel shows none between its first and its last step
         by_kernel = self.stencil_steps is not None and len(self.counts) > 1
         result, kept = self._forward(y0, operands, True, by_kernel)
         return result, kept, jnp.zeros((0, *self.counts), bool)
 
     def _forward(self, y0, operands, recorded, by_kernel):
-        # what is carried beside the state: the states that are kept
         all_kept = len(self.counts) == 1
 
-        def step(number, held):
-            carry, kept = held
+        def step(number, carried):
+            carry, kept = carried
             kept = _put(kept, number, carry.y)
             y, memory = self.lanes.call(self._step, carry.y, carry.memory, self._uniform(number), operands)
             return self.lanes.carry(_Carry(y, memory, carry.finite)), kept
 
-        def advance(start, shape, held):
+        def advance(start, shape, carried):
             """Takes the steps of a block of such a shape."""
             if len(shape) > 1:
                 size = math.prod(shape[1:])
                 return for_loop(
-                    lambda i, held: advance(start + i * size, shape[1:], held), held, *shape[:1], like=operands
+                    lambda i, carried: advance(start + i * size, shape[1:], carried), carried, *shape[:1], like=operands
                 )
             if by_kernel:
-                carry, kept = held
-                y = self.lanes.call(partial(self._pass, *shape), carry.y, self._uniform(start), operands)
+                carry, kept = carried
+                y = self.lanes.call(partial(self._steps_by_kernel, *shape), carry.y, self._uniform(start), operands)
                 carry = self.lanes.carry(carry._replace(y=y))
             else:
                 carry, kept = for_loop(
-                    lambda i, held: step(start + i, held), held, *shape, unroll=self._unroll, like=operands
+                    lambda i, carried: step(start + i, carried), carried, *shape, unroll=self._unroll, like=operands
                 )
+            # once for a segment: what is not finite does not become finite again
             finite = self.lanes.call(count_finite, carry.finite, carry.y, self._uniform(start + shape[0]))
             return self.lanes.carry(carry._replace(finite=finite)), kept
 
-        def block(row, start, shape, held):
-            if all_kept:
-                return advance(start, shape, held)
-            carry, kept = held
+        def block(row, start, shape, carried):
+            if all_kept:  # `step` keeps them
+                return advance(start, shape, carried)
+            carry, kept = carried
             kept = _put(kept, row, carry.y)
             return advance(start, shape, (carry, None))[0], kept
 
         carry = self.lanes.carry(self.lanes.call(self._start, y0, operands))
-        carry = carry._replace(memory=None) if by_kernel else carry
+        carry = carry._replace(memory=None) if by_kernel else carry  # a kernel starts from the state alone
         pieces = _pieces(self.count, self.counts)
         rows = self.count if all_kept else sum(shape[0] for _, _, shape in pieces)
         kept, kept_tail = Buffers.blank(carry.y, max(1, rows)) if recorded else None, None
@@ -167,10 +170,10 @@ class FixedLoop(AbstractLoop):
             kept_tail = carry.y if recorded else None
             if by_kernel:
                 memory = self.lanes.call(
-                    self._first, carry.y, self._uniform(jnp.asarray(self.count, jnp.int32)), operands
+                    self._memory_at, carry.y, self._uniform(jnp.asarray(self.count, jnp.int32)), operands
                 )
                 carry = carry._replace(memory=memory)
-            carry = self.lanes.carry(self.lanes.call(self._last, carry, operands))
+            carry = self.lanes.carry(self.lanes.call(self._last_step, carry, operands))
         kept = None if kept is None else kept.parts(self.lanes.count)
         return self._result(carry, operands), (kept, kept_tail, carry.finite)
 
@@ -184,19 +187,19 @@ class FixedLoop(AbstractLoop):
         differentiable: PyTree,
     ) -> tuple[PyTree, PyTree, None]:
         """Carries the cotangent of the end state back; see `AbstractLoop.backward`."""
-        diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
+        diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
         parts, kept_tail, finite = residuals
         kept = Buffers.of(parts)
-        counts = common.shape[1:]
+        counts = common.shape[1:]  # the levels in which the states were kept, see `forward_recorded`
 
         shared_cotangents = has_shared_cotangents(self.lanes, self.integrator.stepper, diff)
         pull = partial(self._pull_lanes, finite) if shared_cotangents else self._pull_each
 
         def step_vjp(number, y, bar, tail=False):
-            return pull(bar, self._uniform(number), y, diff, held, tail)
+            return pull(bar, self._uniform(number), y, diff, constant, tail)
 
         def unwind(start, shape, y, carry):
-            """Takes the steps of a block of such a shape, which starts at a state, back."""
+            """Goes back through the steps of a block of such a shape, which starts at the state `y`."""
             bar, (between, *deeper) = carry
             size = math.prod(shape[1:])
             between = self._states(between, y, start, shape, operands)
@@ -208,14 +211,15 @@ class FixedLoop(AbstractLoop):
                 bar, deeper = carry
                 return step_vjp(start + i, y, bar), deeper
 
-            iterations = self._unroll if len(shape) == 1 else 1
+            unroll = self._unroll if len(shape) == 1 else 1
             bar, deeper = for_loop(
-                iterate, (bar, deeper), shape[0], reverse=True, unroll=iterations, like=(operands, between)
+                iterate, (bar, deeper), shape[0], reverse=True, unroll=unroll, like=(operands, between)
             )
             return bar, [between, *deeper]
 
         y_bar = self.lanes.carry(self.lanes.enter(cotangent, self.lanes.count is not None))
         zeros = jax.tree.map(jnp.zeros_like, diff)
+        # `carry` would give each lane a cotangent of its own of what members share
         bar = (y_bar, zeros if shared_cotangents else self.lanes.carry(zeros))
         if self.tail:
             bar = step_vjp(jnp.full((), self.count, jnp.int32), kept_tail, bar, tail=True)
@@ -238,7 +242,7 @@ class FixedLoop(AbstractLoop):
                 bar, between[inner] = for_loop(
                     run, (bar, between[inner]), shape[0], reverse=True, like=(operands, kept)
                 )
-        if shared_cotangents and isinstance(self.lanes, Lanes):
+        if shared_cotangents and isinstance(self.lanes, Lanes):  # failed members have added zero, see `_pull_lanes`
             return self.lanes.leave(bar[0]), self.lanes.leave_shared(bar[1]), None
         y_bar, diff_bar = self.lanes.call(self._unless_failed, bar, finite)
         return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), None
@@ -257,13 +261,14 @@ class FixedLoop(AbstractLoop):
             return carry._replace(finite=count_finite(carry.finite, carry.y, number))
 
         def result(carry, inputs):
-            carry = self._last(carry, inputs[1]) if self.tail else carry
+            carry = self._last_step(carry, inputs[1]) if self.tail else carry
             return result_of_steps(carry.y, carry.finite, self.count + self.tail, inputs[1])._replace(executed=None)
 
+        # two nested loops, so that the state is looked at after every segment, as in `_forward`
         counts = _checkpoint_levels.split(self.count, 2)
         pieces = _checkpoint_levels.pieces(self.count, counts if len(counts) > 1 else (1, self.count))
-        stretches = tuple((first, math.prod(shape[:-1]), shape[-1]) for first, shape in pieces)
-        return Counted(lambda inputs: self._start(*inputs), step, look, result, stretches)
+        segments = tuple((first, math.prod(shape[:-1]), shape[-1]) for first, shape in pieces)
+        return Counted(lambda inputs: self._start(*inputs), step, look, result, segments)
 
     def _states(self, rows, y, start, shape, operands):
         """Returns rows of the states before each step, or block of steps, of a block of such a shape."""
@@ -279,14 +284,14 @@ class FixedLoop(AbstractLoop):
                 lambda i, carry: advance(start + i * size, shape[1:], carry), carry, shape[0], like=operands
             )
 
-        def iterate(i, held):
-            carry, rows = held
+        def iterate(i, carried):
+            carry, rows = carried
             return advance(start + i * size, shape[1:], carry), _put(rows, i, carry[0])
 
         size = math.prod(shape[1:])
-        memory = self.lanes.call(self._first, y, self._uniform(start), operands)
-        iterations = self._unroll if len(shape) == 1 else 1
-        return for_loop(iterate, (self.lanes.carry((y, memory)), rows), shape[0], unroll=iterations, like=operands)[1]
+        memory = self.lanes.call(self._memory_at, y, self._uniform(start), operands)
+        unroll = self._unroll if len(shape) == 1 else 1
+        return for_loop(iterate, (self.lanes.carry((y, memory)), rows), shape[0], unroll=unroll, like=operands)[1]
 
     def _uniform(self, number: Array):
         return self.lanes.enter(number, False)
@@ -295,7 +300,7 @@ class FixedLoop(AbstractLoop):
         memory = self.integrator.stepper.init(self.integrator.bound(operands), operands.t0, y0)
         return _Carry(y0, memory, jnp.zeros((), jnp.int32))
 
-    def _last(self, carry, operands):
+    def _last_step(self, carry, operands):
         y = self._advance(carry.y, carry.memory, jnp.full((), self.count, jnp.int32), operands, True)[0]
         return _Carry(y, carry.memory, count_finite(carry.finite, y, jnp.full((), self.count + 1, jnp.int32)))
 
@@ -304,7 +309,7 @@ class FixedLoop(AbstractLoop):
         elapsed = number.astype(operands.dt.dtype) * operands.dt  # from the number, so that time does not drift
         h = operands.span - elapsed if tail else operands.dt
         return (
-            self.integrator.bound(operands, not tail),
+            self.integrator.bound(operands, not tail),  # tables are for steps of length `dt`
             self.integrator.time(elapsed, operands),
             operands.direction * h,
         )
@@ -316,8 +321,8 @@ class FixedLoop(AbstractLoop):
     def _step(self, y, memory, number, operands):
         return self._advance(y, memory, number, operands, False)
 
-    def _pass(self, length, y, number, operands):
-        """Takes so many steps by a kernel; derivatives by JAX go through the same steps one by one."""
+    def _steps_by_kernel(self, length, y, number, operands):
+        """Takes `length` steps by a kernel; derivatives by JAX go through the same steps one by one."""
 
         @jax.custom_jvp
         def run(y, number, operands):
@@ -336,30 +341,30 @@ class FixedLoop(AbstractLoop):
             return self._advance(*carry, number, operands, False), None
 
         numbers = number + jnp.arange(length, dtype=jnp.int32)
-        return scan(step, (y, self._first(y, number, operands)), numbers, like=operands)[0][0]
+        return scan(step, (y, self._memory_at(y, number, operands)), numbers, like=operands)[0][0]
 
-    def _first(self, y, number, operands):
+    def _memory_at(self, y, number, operands):
         time = self.integrator.time(number.astype(operands.dt.dtype) * operands.dt, operands)
         return self.integrator.stepper.init(self.integrator.bound(operands), time, y)
 
-    def _again(self, tail, y, diff, number, held):
-        return self.integrator.stepper.step_for_vjp(*self._place(number, eqx.combine(diff, held), tail), y).y1
+    def _step_again(self, tail, y, diff, number, constant):
+        return self.integrator.stepper.step_for_vjp(*self._place(number, eqx.combine(diff, constant), tail), y).y1
 
-    def _pull_each(self, bar, number, y, diff, held, tail):
-        """Carries the cotangents of every member back through a step, its own."""
-        return self.lanes.carry(self.lanes.call(partial(self._pull, tail), bar, number, y, diff, held))
+    def _pull_each(self, bar, number, y, diff, constant, tail):
+        """Carries the cotangents of every member back through its own step."""
+        return self.lanes.carry(self.lanes.call(partial(self._pull, tail), bar, number, y, diff, constant))
 
-    def _pull(self, tail, bar, number, y, diff, held):
+    def _pull(self, tail, bar, number, y, diff, constant):
         y_bar, diff_bar = bar
-        _, pull = jax.vjp(lambda y, diff: self._again(tail, y, diff, number, held), y, diff)
+        _, pull = jax.vjp(lambda y, diff: self._step_again(tail, y, diff, number, constant), y, diff)
         y_bar, more = pull(y_bar)
         return y_bar, jax.tree.map(jnp.add, diff_bar, more)
 
-    def _pull_lanes(self, finite, bar, number, y, diff, held, tail):
-        """The same with one cotangent in all of what members share; of members that failed, zero."""
+    def _pull_lanes(self, finite, bar, number, y, diff, constant, tail):
+        """The same, with one cotangent for all members of what they share; members that failed add zero to it."""
         assert isinstance(self.lanes, Lanes)
         good = self.lanes.leave(self.lanes.call(lambda finite: finite == self.count + self.tail, finite))
-        y_bar, more = pull_back(self.lanes, partial(self._again, tail), good, bar[0], y, diff, number, held)
+        y_bar, more = pull_back(self.lanes, partial(self._step_again, tail), good, bar[0], y, diff, number, constant)
         return y_bar, jax.tree.map(jnp.add, bar[1], more)
 
     def _unless_failed(self, bar, finite):
@@ -375,7 +380,7 @@ class FixedLoop(AbstractLoop):
 
 
 def _pieces(steps: int, counts: tuple[int, ...]) -> list[tuple[int, int, tuple[int, ...]]]:
-    """Returns the first row that is kept of each piece of the scan, its first step and its blocks within blocks."""
+    """Returns for each piece of the scan its first kept row, its first step and the shape of its nested blocks."""
     if len(counts) == 1:
         counts = _checkpoint_levels.split(steps, 2)  # every state is kept; the loops look at them now and then
     counts = counts if len(counts) > 1 else (1, steps)
@@ -388,8 +393,8 @@ def _pieces(steps: int, counts: tuple[int, ...]) -> list[tuple[int, int, tuple[i
 
 
 def _by_blocks(block: Callable, row: int, start: int, shape: tuple[int, ...]) -> Callable:
-    """Returns `(i, held) -> held`, which runs a piece's block of this number."""
-    return lambda i, held: block(row + i, start + i * math.prod(shape[1:]), shape[1:], held)
+    """Returns `(i, carry) -> carry`, which runs block `i` of a piece."""
+    return lambda i, carry: block(row + i, start + i * math.prod(shape[1:]), shape[1:], carry)
 
 
 def _put(rows: Buffers | None, row: Array, y: PyTree) -> Buffers | None:
@@ -400,13 +405,13 @@ def _get(rows: Buffers, row: Array) -> PyTree:
     return rows.unpack(rows.read(row))
 
 
-def result_of_steps(y: PyTree, finite: Array, total: int, operands: Operands) -> Result:
-    """Returns the result of a member's equal steps, of which so many ended with a finite state."""
+def result_of_steps(y: PyTree, finite: Array, count: int, operands: Operands) -> Result:
+    """Returns the result of `count` equal steps of a member, whose state was finite after `finite` of them."""
     assert operands.dt is not None  # equal steps have their size
-    good = finite == total
+    good = finite == count
     status = jnp.where(good, int(Status.successful), int(Status.nonfinite)).astype(jnp.int32)
     elapsed = jnp.where(good, operands.span, finite.astype(operands.span.dtype) * operands.dt)
-    taken = jnp.full_like(finite, total)
+    taken = jnp.full_like(finite, count)
     return Result(known(y, good), status, elapsed, taken, jnp.zeros_like(finite), taken)
 
 

@@ -15,11 +15,10 @@ from jaxtyping import Array, PyTree
 
 from ..._status import Status
 from ..._types import BoolScalarLike, Y
-from ..control._collective import Collective
+from ..control._collective import CollectiveSteps
 from ..control._pid import Control, Tolerances, scaled_error
 from ..methods._stepper import AbstractStepper, Step
-from ..terms._field import Field
-from ..terms._split_field import bind
+from ..terms._field import AbstractField
 
 
 class Operands(NamedTuple):
@@ -63,11 +62,11 @@ class Dense(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """From what an integration can be taken up again.
+    """A state, with all that the following steps depend on, from which an integration can continue.
 
     Attributes:
-        elapsed: The time since t0, and
-        lost: what rounding has taken from it.
+        elapsed: The time since t0.
+        compensation: What rounding has taken from it (Kahan's compensation).
         h: The size of the step to try next.
         errors: The scaled errors of the last accepted steps.
         y: The state.
@@ -83,7 +82,15 @@ class Checkpoint(NamedTuple):
 
 
 class State(NamedTuple):
-    """The carry of an integration: a restart point, what the next step reuses, the last step, and counters."""
+    """The carry of an integration.
+
+    Attributes:
+        checkpoint: Where it is.
+        memory: What the next step reuses of the last one.
+        dense: The last accepted step, where states are saved within steps.
+        accepted: The number of accepted steps.
+        rejected: The number of rejected steps.
+    """
 
     checkpoint: Checkpoint
     memory: PyTree
@@ -116,20 +123,20 @@ class Integrator(eqx.Module):
         stepper: The method.
         control: The controller, or None for fixed steps.
         dense: Whether the last step is kept for interpolation.
-        collective: How steps are taken alike by devices that hold parts of one state.
+        collective: How devices that hold parts of one state take the same steps.
         constant: Whether no derivative by the vector field's operands can be asked for.
     """
 
-    field: Field = eqx.field(static=True)
+    field: AbstractField = eqx.field(static=True)
     stepper: AbstractStepper
     control: Control | None
     dense: bool = eqx.field(static=True)
-    collective: Collective = eqx.field(static=True, default=Collective())
+    collective: CollectiveSteps = eqx.field(static=True, default=CollectiveSteps())
     constant: bool = eqx.field(static=True, default=False)
 
     def bound(self, operands: Operands, whole: bool = True) -> Any:
         """Returns the vector field as a function of time and state, for a step of full length or not."""
-        return bind(self.field, operands.field, whole)
+        return self.field.bind(operands.field, whole)
 
     def time(self, elapsed: Array, operands: Operands) -> Array:
         """Returns the time that belongs to an elapsed time."""
@@ -153,12 +160,13 @@ class Integrator(eqx.Module):
             self.collective.finite((y0, memory, h)), int(Status.successful), int(Status.nonfinite)
         ).astype(jnp.int8)
         errors = () if self.control is None else (jnp.ones_like(h),) * self.control.memory_size
+        # before the first step: a step of length one from the start, since `saved` divides by its length
         dense = Dense(zero, jnp.ones_like(zero), y0, self.stepper.empty_dense(y0)) if self.dense else None
         none = jnp.zeros((), jnp.int32)
         return State(Checkpoint(zero, zero, h, errors, y0, status), memory, dense, none, none)
 
     def resume(self, checkpoint: Checkpoint, operands: Operands) -> State:
-        """Returns a carry from which the steps after a restart point come out again."""
+        """Returns a carry from which the steps after a checkpoint are repeated."""
         memory = self.stepper.init(self.bound(operands), self.time(checkpoint.elapsed, operands), checkpoint.y)
         none = jnp.zeros((), jnp.int32)
         return State(checkpoint, memory, None, none, none)
@@ -173,6 +181,7 @@ class Integrator(eqx.Module):
         elapsed, compensation, h, errors, y, status = state.checkpoint
         eps = jnp.finfo(elapsed.dtype).eps
         field, time = self.bound(operands), self.time(elapsed, operands)
+        # without dense output a step ends at every saved time
         end = operands.span if self.stepper.dense else jnp.minimum(target, operands.span)
         longest = None if self.control is None else self.stepper.longest(state.memory)
         if longest is not None:
@@ -190,10 +199,10 @@ class Integrator(eqx.Module):
             norm = self.collective.norm
             if step.measured is None:
                 error = scaled_error(step.error, y, step.y1, operands.tolerances, norm)
-            else:
+            else:  # the loop runs in modes, and tolerances are those of the state
                 measured, there = step.measured
                 error = scaled_error(measured, there, there, operands.tolerances, norm)
-            good = error <= 1
+            good = error <= 1  # false for NaN
             accepted = active & good
             next_h = h * self.control.factor(error, errors, good, self.stepper.error_order)
             if not self.stepper.dense:  # a step cut short at a saved time says nothing against the one it was cut from
@@ -201,19 +210,20 @@ class Integrator(eqx.Module):
             if self.control.dtmax is not None:
                 next_h = jnp.minimum(next_h, self.control.dtmax)
             errors = self.control.remember(error, errors, accepted)
+            # a shorter step would vanish in the rounding of the time; near t = 0 the span counts in its place
             smallest = eps * jnp.maximum(jnp.abs(time), 1e-6 * operands.span)
             if self.control.dtmin is not None:
                 smallest = jnp.maximum(smallest, self.control.dtmin)
             cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))
             cause = _cause(cause.astype(jnp.int8), step)
             status = jnp.where(active & ~good & (next_h < smallest), cause, status)
-        moved = h - compensation
+        moved = h - compensation  # Kahan's sum: what rounding took from `elapsed` goes into the next step
         reached = elapsed + moved
         counts = (
             state.accepted + accepted.astype(jnp.int32),
             state.rejected + (active & ~accepted).astype(jnp.int32),
         )
-        ended = accepted & last & (end >= operands.span)
+        ended = accepted & last & (end >= operands.span)  # if with the last step allowed, that is no failure
         spent = (sum(counts) >= operands.max_steps) & ~ended & active & (status == 0)
         status = jnp.where(spent, int(Status.max_steps_reached), status).astype(jnp.int8)
         checkpoint = Checkpoint(
@@ -236,6 +246,7 @@ class Integrator(eqx.Module):
         """Repeats an accepted step; only the last step's length depends on the end time."""
         elapsed, h = step_record.elapsed, jax.lax.stop_gradient(step_record.h)
         _, last = up_to(operands.span, elapsed, jnp.zeros_like(elapsed), h, operands.span)
+        # adds zero, whose derivative by the end time is one
         h = jnp.where(last, h + (operands.span - jax.lax.stop_gradient(operands.span)), h)
         field, time = self.bound(operands), self.time(elapsed, operands)
         step = self.stepper.step_for_vjp(field, time, operands.direction * h, y)
@@ -245,7 +256,7 @@ class Integrator(eqx.Module):
         """Returns the state at an elapsed time within the last step; linear in `y` and `dense`."""
         theta = (elapsed - dense.elapsed) / dense.h
         inside = self.stepper.interpolate(theta, operands.direction * dense.h, dense.y0, y, dense.stages)
-        at_end = elapsed >= dense.elapsed + dense.h
+        at_end = elapsed >= dense.elapsed + dense.h  # the state itself, also of methods without dense output
         return _where(at_end, y, inside)
 
 
@@ -270,7 +281,7 @@ def _cause(other: Array, step: Step) -> Array:
 
 
 def known(y: Y, condition: BoolScalarLike) -> Y:
-    """Returns `y` where the condition holds, NaN where not."""
+    """Returns `y` where the condition is true, NaN elsewhere."""
     return jax.tree.map(lambda x: jnp.where(condition, x, jnp.full_like(x, jnp.nan)), y)
 
 

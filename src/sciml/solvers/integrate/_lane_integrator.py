@@ -34,12 +34,13 @@ class LaneIntegrator(eqx.Module):
 
     def start(self, y0: PyTree, operands: Operands) -> State:
         """Returns the carry of all members before their first step."""
-        return _hold(self.lanes.carry(self.lanes.call(self.integrator.start, y0, operands)))
+        return _constant_step_sizes(self.lanes.carry(self.lanes.call(self.integrator.start, y0, operands)))
 
     def attempt(self, state: State, operands: Operands, target: PyTree) -> tuple[State, StepRecord]:
         """Tries a step on every lane whose member has yet to reach `target`."""
         state, step_record = self.lanes.carry(self.lanes.call(self.integrator.attempt, state, operands, target))
-        return _hold(state), step_record
+        # in the carry, so that forward mode through this loop, or through a gradient's, does not see the controller
+        return _constant_step_sizes(state), step_record
 
     def pending(self, state: State, target: PyTree) -> Bool[Array, "*lanes"]:
         """Returns which members have yet to reach `target`."""
@@ -116,7 +117,7 @@ class LaneIntegrator(eqx.Module):
         return self.lanes.enter(time, saves.batched)
 
 
-def _hold(state: State) -> State:
-    """Returns a state whose step sizes no derivative sees, of whatever mode and order."""
+def _constant_step_sizes(state: State) -> State:
+    """Returns a state whose step sizes are constant to derivatives of any mode and order."""
     h, errors = jax.tree.map(jax.lax.stop_gradient, (state.checkpoint.h, state.checkpoint.errors))
     return state._replace(checkpoint=state.checkpoint._replace(h=h, errors=errors))

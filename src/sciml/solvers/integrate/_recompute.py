@@ -1,12 +1,13 @@
 """The steps of a loop from last to first, of which it has recorded the last ones alone.
 
-Where a loop took more steps than are recorded, the backward pass begins with running it again and keeps checkpoints,
-evenly spread; it comes to the steps between two of these by running that segment once more. Rounding may choose other
-steps than the loop did the first time: in float32 the estimate of an error is known to a few digits only. So nothing of
-the first time is used but where it started, and both other times are iterations of one loop, which XLA compiles once
-and which therefore chooses the same steps.
+Where a loop took more steps than are recorded, the backward pass begins by running it again and keeps evenly spread
+checkpoints; it gets the steps between two of these by running that segment once more. Rounding may lead to other
+steps than in the first run: in float32 the estimate of an error is known to a few digits only. So nothing of the
+first run is used but its start, and the two other runs are iterations of one loop, which XLA compiles once and which
+therefore chooses the same steps.
 """
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,18 +17,75 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from ..._jax._vma import to_varying, vma_of
-from ._checkpoint_buffers import Buffers, Record, blank, get, power_of_two, put, thin
+from ._checkpoint_buffers import BufferArrays, Buffers, Record, blank, get, put, thin
 from ._integrator import Operands, State, StepRecord
 from ._lane_integrator import LaneIntegrator
 from ._result import Saves
-from ._step_records import LoopCounts, Residuals, StepRecords
 
 _SHORTEST = 16
 """How many iterations a segment has at least: a loop over fewer would spend more on its start than on keeping all."""
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class StepRecords:
+    """The records of the last iterations: that of iteration `n` in row `n` modulo their number.
+
+    Attributes:
+        rows: The rows.
+        count: Their number.
+    """
+
+    rows: Buffers
+    count: int = dataclasses.field(metadata={"static": True})
+
+    @classmethod
+    def blank(cls, step_record: StepRecord, count: int) -> "StepRecords":
+        """Returns space for `count` records like a given one, of arrays or their shapes."""
+        return cls(Buffers.blank(step_record, count), count)
+
+    def write(self, number: Int[Array, ""], step_record: StepRecord) -> "StepRecords":
+        """Returns them with the record of an iteration in place of the oldest."""
+        return dataclasses.replace(self, rows=self.rows.write(self._row(number), self.rows.pack(step_record)))
+
+    def read(self, number: Int[Array, ""]) -> StepRecord:
+        """Returns the record of an iteration, one of the last."""
+        return self.rows.unpack(self.rows.read(self._row(number)))
+
+    def _row(self, number: Int[Array, ""]) -> Int[Array, ""]:
+        return jax.lax.rem(number, jnp.asarray(self.count, number.dtype))
+
+
+class Residuals(NamedTuple):
+    """What the backward pass needs of every member, lanes last on every array.
+
+    Attributes:
+        step_records: The records of the last iterations.
+        y0: The initial state.
+        saved_in: For each saved time, start and length of the step that it lies in.
+        slopes: For each saved time, the derivative of the saved state with respect to it, or None.
+    """
+
+    step_records: BufferArrays
+    y0: PyTree
+    saved_in: tuple[Array, Array] | None
+    slopes: PyTree | None
+
+
+class LoopCounts(NamedTuple):
+    """What the backward pass needs to know of the loop itself.
+
+    Attributes:
+        iterations: The number of iterations of the loop.
+        saved_after: For each saved time, the number of iterations before it was saved.
+    """
+
+    iterations: Int[Array, ""]
+    saved_after: Int[Array, " saves"] | None
+
+
 class LoopCheckpoint(NamedTuple):
-    """From where a loop goes on.
+    """From where a loop continues.
 
     Attributes:
         state: The carry of the members, without their last step.
@@ -66,24 +124,26 @@ class Recomputation(NamedTuple):
         operands: Lane values.
         saves: The saved times.
         slots: How many step records are kept.
-        max_steps: The limit on attempted steps of a member.
+        checkpoints: How many checkpoints are kept.
     """
 
     stepping: LaneIntegrator
     operands: Operands
     saves: Saves | None
     slots: int
-    max_steps: int
+    checkpoints: int
 
     def start(self, y0: PyTree) -> LoopCheckpoint:
         """Returns where the loop begins; `y0` is a lane value."""
         state = self.stepping.start(y0, self.operands)
+        # of the last step its place alone: checkpoints are kept in many slots, and stages can be computed again
         inside = None if state.dense is None else (state.dense.elapsed, state.dense.h)
         return LoopCheckpoint(state._replace(dense=None), inside, jnp.zeros((), jnp.int32))
 
     def pending(self, checkpoint: LoopCheckpoint) -> Bool[Array, ""]:
         """Returns whether a member has yet to reach the next saved time, or the end where none is saved."""
         pending = jnp.any(self.stepping.pending(checkpoint.state, self._target(checkpoint.reached)))
+        # devices that share a state go on together, and the type has to say so
         pending = self.stepping.integrator.collective.replicated(pending.astype(jnp.int32)) > 0
         return pending if self.saves is None else pending & (checkpoint.reached < self.saved)
 
@@ -109,7 +169,7 @@ class Recomputation(NamedTuple):
     def pass_saved(
         self, number: Int[Array, ""], checkpoint: LoopCheckpoint, recorded: Recorded
     ) -> tuple[LoopCheckpoint, Recorded]:
-        """Returns them with the saved times that have been reached, all that lie in one step."""
+        """Returns both after the saved times that have been reached, of which several may lie in one step."""
         if self.saves is None:
             return checkpoint, recorded
 
@@ -132,11 +192,11 @@ class Recomputation(NamedTuple):
 
     @property
     def like(self) -> tuple:
-        """What a loop varies with."""
+        """Over whose mesh axes a loop's carry varies."""
         return self.operands, self.saves
 
     def while_loop(self, cond: Callable, body: Callable, init: Any, like: PyTree) -> Any:
-        """Loops, on all devices that hold parts of one state alike."""
+        """Loops, as often on all devices that hold parts of one state."""
         collective = self.stepping.integrator.collective.axes
         return self.stepping.while_loop(cond, body, init, like=like, collective=collective)
 
@@ -157,9 +217,9 @@ class BackwardState(NamedTuple):
         recorded: The step records at hand, with where saved times lie.
         first: The first iteration whose record is at hand.
         recomputing: Whether the loop is still being run again.
-        at: How many iterations of that have been run.
-        checkpoint: Where it is.
-        checkpoints: A record of such checkpoints.
+        at: How many iterations of that run are done.
+        checkpoint: Where that run is.
+        checkpoints: A record of its checkpoints.
     """
 
     number: Int[Array, ""]
@@ -196,8 +256,8 @@ def backward_pass(
     """
     like = (recomputation.operands, recomputation.saves, residuals, bar)
 
-    # One body for both phases, in which one of the two runs no iterations: XLA would compile two bodies differently, and
-    # the steps of one phase would then differ from the other's by rounding.
+    # One body for both phases, in which one of the two runs no iterations: XLA would compile two bodies differently,
+    # and the steps of one phase would then differ from the other's by rounding.
     def body(carry: BackwardState) -> BackwardState:
         carry = _load_segment(recomputation, carry)
         carry, after = _step_back(recomputation, carry, step_vjp, like)
@@ -206,6 +266,7 @@ def backward_pass(
     def pending(carry: BackwardState) -> Bool[Array, ""]:
         return carry.recomputing | (carry.number > 0) | (carry.left > 0)
 
+    # the loops within promote their carries to the axes of all that they read, so this one is beforehand
     carry = to_varying(_start(recomputation, residuals, counts, y0, bar), vma_of(like))
     return recomputation.while_loop(pending, body, carry, like).bar
 
@@ -213,8 +274,8 @@ def backward_pass(
 def _start(
     recomputation: Recomputation, residuals: Residuals, counts: LoopCounts, y0: PyTree, bar: PyTree
 ) -> BackwardState:
-    """Returns the carry after the last iteration; what exceeds the record is still to be run again."""
-    slots, max_steps = recomputation.slots, recomputation.max_steps
+    """Returns the carry after the last iteration; a loop longer than its record is still to be run again."""
+    slots = recomputation.slots
     rows = StepRecords(Buffers.of(residuals.step_records), slots)
     recorded = Recorded(rows, counts.saved_after, residuals.saved_in)
     zero = jnp.zeros((), jnp.int32)
@@ -228,16 +289,16 @@ def _start(
         recomputing=counts.iterations > slots,
         at=zero,
         checkpoint=checkpoint,
-        checkpoints=blank(checkpoint, max(16, min(slots // 4, power_of_two(max_steps) // slots)), _SHORTEST),
+        checkpoints=blank(checkpoint, recomputation.checkpoints, _SHORTEST),
     )
 
 
 def _load_segment(recomputation: Recomputation, carry: BackwardState) -> BackwardState:
-    """Runs the next segment: of the whole loop while that is run again, then of it what is not at hand, if anything."""
+    """Runs the next segment: of the whole loop while that is run again, later what is not at hand, if anything."""
     recomputing, number = carry.recomputing, carry.number
     # a loop of no iterations instead of a conditional, which would copy what is recorded
     there = ~recomputing & ((number == 0) | (number > carry.first))
-    checkpoints = thin(carry.checkpoints, jnp.where(recomputing, carry.at, 0))
+    checkpoints = thin(carry.checkpoints, jnp.where(recomputing, carry.at, 0))  # going back, none is given up
     # going back nothing is put: the number 1 is none that is kept, and falls into the bin
     checkpoints = put(checkpoints, jnp.where(recomputing, carry.at, 1), carry.checkpoint)
     begin, checkpoint = get(checkpoints.slots, checkpoints.stride, jnp.where(recomputing, carry.at, number - 1))
@@ -253,7 +314,11 @@ def _load_segment(recomputation: Recomputation, carry: BackwardState) -> Backwar
 def _step_back(
     recomputation: Recomputation, carry: BackwardState, step_vjp: Callable, like: PyTree
 ) -> tuple[BackwardState, Int[Array, ""]]:
-    """Goes back through what is at hand, or to the next saved time; returns the iteration that this comes after, too."""
+    """Goes back through what is at hand, or to the next saved time.
+
+    Returns:
+        The carry, and the iteration after which that time was saved.
+    """
     recorded, after = carry.recorded, jnp.zeros((), jnp.int32)
     if recorded.saved_after is not None:
         after = jnp.where(carry.left > 0, recorded.saved_after[jnp.maximum(carry.left - 1, 0)], 0)

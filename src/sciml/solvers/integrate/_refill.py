@@ -1,10 +1,10 @@
 """A loop over fewer lanes than members: a lane whose member is done takes up the next one.
 
-In lockstep a loop turns until its slowest member is done. Where a few members take a hundred times
+In lockstep a loop runs until its slowest member is done. Where a few members take a hundred times
 as many steps as the others, nearly all that it does is waiting. Here the lanes stay busy until the last
 members are being worked on. A member's own steps are the same. Results are written by the number of
 the member into arrays that the loop carries, so this loop records nothing for a gradient: where one
-is asked, the members run in lockstep.
+is asked for, the members run in lockstep.
 """
 
 import math
@@ -23,8 +23,8 @@ from ...kernels._lanes import Lanes, Unbatched
 from ._abstract import AbstractLoop, FixedSteps
 from ._integrator import Integrator, Operands
 from ._lane_integrator import LaneIntegrator
+from ._recompute import LoopCounts, Residuals
 from ._result import Result, Saves
-from ._step_records import LoopCounts, Residuals
 from ._while_loop import AdaptiveLoop
 
 _CACHE = 2**18
@@ -37,26 +37,26 @@ _WAITING = 8
 """One lane in so many may wait before the others do, since to refill costs about as much as a step."""
 
 _AT_ONCE = 4
-"""How many steps follow each other before the loop looks who waits, where they cost less than to look."""
+"""How many steps follow each other before the loop checks which lanes wait, where they cost less than that check."""
 
 
 class _Carry(NamedTuple):
     """What the loop carries.
 
     Attributes:
-        iteration: The number of steps that every lane has executed.
+        steps: The number of steps that every lane has executed.
         following: The number of the next member to be taken up.
         member: The number of each lane's member; the count of all members where there was no other.
         last: The number of the last member that each lane has taken up.
-        since: The turn at which the lane took it up, or was done with it if no other was left.
-        state: The lanes' march.
+        since: The step at which the lane took it up, or was done with it if no other was left.
+        state: The integration of the lanes' members.
         inputs: Initial state and operands of the lanes' members.
         target: The time at which each lane waits: the next saved time, or the end.
         passed: The number of saved times that each lane's member has passed.
         results: A `Result` of all members, and a bin after the last.
     """
 
-    iterate: Int[Array, ""]
+    steps: Int[Array, ""]
     following: Int[Array, ""]
     member: Int[Array, " lanes"]
     last: Int[Array, " lanes"]
@@ -72,9 +72,9 @@ class RefillLoop(AbstractLoop):
     """An integration of many members over fewer lanes.
 
     Attributes:
-        loop: The same march in lockstep, which runs one member alone and what is differentiated.
+        loop: The same integration in lockstep, which runs one member alone and what is differentiated.
         width: The number of lanes.
-        slow: Whether steps cost more than the loop around them.
+        expensive: Whether steps cost more than the loop around them.
     """
 
     loop: AdaptiveLoop
@@ -146,7 +146,7 @@ class RefillLoop(AbstractLoop):
         narrow = LaneIntegrator(self.integrator, Lanes(self.width))
         like = ((y0, operands), saves)
 
-        def iterations(carry):
+        def iterate(carry):
             attempts = _AT_ONCE if saves is None and not self.expensive else 1
             carry = _work(narrow, queue, carry, attempts)
             # loops of few iterations instead of conditionals, which would copy the results
@@ -155,9 +155,11 @@ class RefillLoop(AbstractLoop):
             return while_loop(lambda c: jnp.any(_done(narrow, queue, c)), lambda c: _refill(narrow, queue, c), carry)
 
         carry = _start(narrow, queue)
+        # the loops within promote their carries to the mesh axes of all members' inputs, so this one is beforehand
         carry = to_varying(carry, vma_of((carry, like)))
-        carry = while_loop(lambda c: jnp.any(c.member < queue.members), iterations, carry)
-        idle = carry.results.executed.at[carry.last].add(carry.iterate - carry.since)
+        carry = while_loop(lambda c: jnp.any(c.member < queue.members), iterate, carry)
+        # what a lane executed after its last member was done counts as that member's waiting
+        idle = carry.results.executed.at[carry.last].add(carry.steps - carry.since)
         results = carry.results._replace(executed=idle)
         return jax.tree.map(lambda x: x[..., : queue.members], results)
 
@@ -188,6 +190,7 @@ def _start(stepping: LaneIntegrator, queue: _Queue) -> _Carry:
         ys = stepping.saved(state, inputs[1], target)
         saves = queue.saves.times.shape[0]
         ys = jax.tree.map(lambda y: jnp.broadcast_to(y, (saves, *y.shape)), ys)
+    # one place more than there are members: the bin for lanes that have nothing to write
     results = jax.tree.map(
         lambda x: jnp.full((*x.shape[:-1], queue.members + 1), jnp.nan if _inexact(x) else 0, x.dtype),
         stepping.result(state, ys, zero),
@@ -195,8 +198,8 @@ def _start(stepping: LaneIntegrator, queue: _Queue) -> _Carry:
     return _Carry(zero, zero + member.size, member, member, zeros, state, inputs, target, zeros, results)
 
 
-def _worth_a_turn(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> Array:
-    """Whether some lanes are at work and few wait to be served."""
+def _is_worth_a_step(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> Array:
+    """Whether some lanes have steps to take and few wait to save a state or for their next member."""
     working = _working(stepping, carry)
     waiting = ~working & (carry.member < queue.members)
     served = carry.following < queue.members  # lanes that are done wait for nothing when no member is left
@@ -207,20 +210,20 @@ def _worth_a_turn(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> Arr
 
 
 def _work(stepping: LaneIntegrator, queue: _Queue, carry: _Carry, attempts: int) -> _Carry:
-    """Executes steps on every lane, so many at once, as long as that is worth it."""
+    """Executes steps on every lane, `attempts` between two checks, as long as that is worth it."""
 
-    def iterate(held):
-        number, state = held
+    def iterate(inner):
+        number, state = inner
         for _ in range(attempts):
             state, _ = stepping.attempt(state, carry.inputs[1], carry.target)
         return number + attempts, state
 
-    def goes_on(held):
-        number, state = held
-        return _worth_a_turn(stepping, queue, carry._replace(iterate=number, state=state))
+    def go_on(inner):
+        number, state = inner
+        return _is_worth_a_step(stepping, queue, carry._replace(steps=number, state=state))
 
-    number, state = while_loop(goes_on, iterate, (carry.iterate, carry.state), like=carry)
-    return carry._replace(iterate=number, state=state)
+    number, state = while_loop(go_on, iterate, (carry.steps, carry.state), like=carry)
+    return carry._replace(steps=number, state=state)
 
 
 def _save(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> _Carry:
@@ -242,16 +245,16 @@ def _refill(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> _Carry:
     done = _done(stepping, queue, carry)
     following = carry.following + jnp.cumsum(done, dtype=jnp.int32) - 1
     member = jnp.where(done, jnp.minimum(following, queue.members), carry.member)
-    fresh = done & (member < queue.members)
+    fresh = done & (member < queue.members)  # the other lanes stay idle: no member is left
     inputs, started = _take_up(stepping, queue, member)
     state = stepping.lanes.call(_where, stepping.lanes.enter(fresh, True), started, carry.state)
     passed = jnp.where(fresh, 0, carry.passed)
     return _Carry(
-        iterate=carry.iterate,
+        steps=carry.steps,
         following=jnp.minimum(carry.following + jnp.sum(done, dtype=jnp.int32), queue.members),
         member=member,
         last=jnp.where(fresh, member, carry.last),
-        since=jnp.where(done, carry.iterate, carry.since),
+        since=jnp.where(done, carry.steps, carry.since),
         state=stepping.lanes.carry(state),
         inputs=inputs,
         target=_target(stepping, queue, inputs, member, passed),
@@ -261,7 +264,7 @@ def _refill(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> _Carry:
 
 
 def _take_up(stepping: LaneIntegrator, queue: _Queue, member: Array) -> tuple[PyTree, PyTree]:
-    """Returns the members' inputs as lane values, and their march before its first step."""
+    """Returns the members' inputs as lane values, and their integration before its first step."""
     inputs = stepping.lanes.carry(queue.lanes.take(queue.inputs, member))
     return inputs, stepping.start(*inputs)
 
@@ -311,9 +314,9 @@ def _done(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> Array:
 
 def _write(stepping: LaneIntegrator, queue: _Queue, carry: _Carry, done: Array) -> Result:
     """Returns the results with those of the lanes that are done."""
-    target = jnp.where(done, carry.member, queue.members)
+    target = jnp.where(done, carry.member, queue.members)  # the others write into the bin
     ys = stepping.end(carry.state, carry.inputs[1]) if queue.saves is None else None
-    found = stepping.result(carry.state, ys, carry.iterate)._replace(executed=carry.iterate - carry.since)
+    found = stepping.result(carry.state, ys, carry.steps)._replace(executed=carry.steps - carry.since)
     results = carry.results if queue.saves is None else carry.results._replace(ys=None)
     written = jax.tree.map(lambda all, new: all.at[..., target].set(new), results, found)
     return written if queue.saves is None else written._replace(ys=carry.results.ys)

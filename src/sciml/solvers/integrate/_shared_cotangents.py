@@ -1,9 +1,9 @@
 """A step's pullback over all lanes at once, in which what members share has one cotangent for all of them.
 
 A member's own pullback gives each member a cotangent of its own, for a network as many copies of its weights as there
-are members. The step over lanes is differentiated as a whole instead: what is a product with the weights then gives
-theirs by one product over all members. Lanes that take no part get a cotangent of zero; and since zero times what is
-infinite there would be NaN, they run the step of a lane that does.
+are members. The step over lanes is differentiated as a whole instead: the weights' cotangent is then one product over
+all members. Lanes that took no step get a cotangent of zero; and since zero times infinity would be NaN, they run the
+step of a lane that did.
 """
 
 import dataclasses
@@ -51,12 +51,13 @@ def pull_back(
         rest: What else the step takes, lane values.
 
     Returns:
-        The cotangents of `y`, zero where the step was not taken, and those of `diff`, held as these are.
+        The cotangents of `y`, zero where the step was not taken, and those of `diff`, in the same form as `diff`.
     """
+    # lanes that took no step run that of one that did: zero times what is infinite would be NaN
     some = jnp.argmax(taken)[None]
     y, own, rest = lanes.where(taken, (y, diff, rest), lambda x: jnp.take(x, some, axis=-1))
     engine = dataclasses.replace(lanes, reverse=True)
     _, pull = jax.vjp(lambda y, own: engine.carry(engine.call(step, y, own, *rest)), y, own)
     y_bar, more = pull(lanes.where(taken, bar, jnp.zeros_like))
-    any_taken = jnp.any(taken)
+    any_taken = jnp.any(taken)  # where no lane took a step, all ran that of lane zero, which may be infinite
     return y_bar, jax.tree.map(lambda x: jnp.where(any_taken, x, jnp.zeros_like(x)), more)

@@ -2,8 +2,8 @@
 
 A model says that it is one by a method `stencil(y)`; see `sciml.kernels.stencil.StencilRates`. `_stencil_stages`
 makes of that and of a method the update of a step, and `kernels.stencil.select` says whether a kernel runs it here. The
-loops then take whole runs of steps by the kernel, and all else as before: the last shorter step, the steps that a gradient runs
-again and transposes, and those that a derivative in forward mode goes through.
+loops then take whole runs of steps by the kernel, and all else as before: the last shorter step, the steps that a
+gradient runs again and transposes, and those that a derivative in forward mode goes through.
 """
 
 import logging
@@ -25,7 +25,7 @@ from ._stencil_stages import OTHER_METHOD, update_of
 
 
 class StencilSteps(NamedTuple):
-    """How steps of full length run by a kernel; it holds no arrays.
+    """How a kernel takes steps of full length; it contains no arrays.
 
     Attributes:
         stepper: The method.
@@ -52,6 +52,7 @@ class StencilSteps(NamedTuple):
         """
         model, _ = self.rebuild(operands[: self.parameters])
         rates, update, rest = step_of(self.stepper, model, y, h)
+        # the update is a whole kick and a drift, see `_stencil_stages`: half a kick too much before, too little after
         y = self._half_a_kick(field, t, -h, y)
         fields = evolve_by(self.impl, update, rates.fields_of(y), steps, **rest)
         return self._half_a_kick(field, t, h, rates.state_of(fields, y))

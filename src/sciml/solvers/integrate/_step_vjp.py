@@ -19,7 +19,7 @@ class Bars(NamedTuple):
     Attributes:
         y: Of the state, lane values.
         dense: Of start and stages of the step that the states saved next lie in, lane values; None without any.
-        diff: Of the differentiated operands: lane values, or one in all of what members share.
+        diff: Of the differentiated operands: lane values, or one for all members of what they share.
     """
 
     y: PyTree
@@ -34,7 +34,7 @@ class StepVjp(NamedTuple):
         stepping: The steps over lanes.
         diff: The operands that are differentiated, lane values.
         constant: The other operands.
-        shared: Whether what members share has one cotangent in all.
+        shared: Whether what members share has one cotangent for all of them.
     """
 
     stepping: LaneIntegrator
@@ -46,7 +46,8 @@ class StepVjp(NamedTuple):
     def of(cls, stepping: LaneIntegrator, operands: Operands, differentiable: PyTree) -> "StepVjp":
         """Returns the pullback by some of the operands."""
         diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
-        shared = has_shared_cotangents(stepping.lanes, stepping.integrator.stepper, diff)
+        many = stepping.lanes.count is not None
+        shared = many and has_shared_cotangents(stepping.lanes, stepping.integrator.stepper, diff)
         return cls(stepping, diff, constant, shared)
 
     def zeros(self) -> PyTree:
@@ -63,7 +64,7 @@ class StepVjp(NamedTuple):
         return Bars(*lanes.carry((y_bar, dense_bar)), zeros)
 
     def leave(self, diff_bar: PyTree) -> PyTree:
-        """Returns the cotangents of the operands as arrays with members last, one in all of what is shared."""
+        """Returns the cotangents of the operands as arrays with members last; of what is shared, one for all."""
         lanes = self.stepping.lanes
         return lanes.leave_shared(diff_bar) if self.shared and isinstance(lanes, Lanes) else lanes.leave(diff_bar)
 
@@ -95,6 +96,7 @@ class StepVjp(NamedTuple):
         new_y, more = pull_back(lanes, step, accepted, of_step, step_record.y, *rest)
 
         def choose(accepted, y_bar, dense_bar, new_y):
+            # the dense output's cotangents have been carried through the step that it belongs to
             y_bar = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), new_y, y_bar)
             return y_bar, jax.tree.map(lambda x: jnp.where(accepted, jnp.zeros_like(x), x), dense_bar)
 
@@ -129,7 +131,7 @@ class StepVjp(NamedTuple):
         def saved(y, dense):
             return self.stepping.integrator.saved(y, Dense(*inside, *dense), constant, target)
 
-        zeros = jax.tree.map(jnp.zeros_like, bar)
+        zeros = jax.tree.map(jnp.zeros_like, bar)  # a linear function has the same derivative everywhere
         _, pull = jax.vjp(saved, *zeros)
         more = pull(cotangent)
         return jax.tree.map(lambda x, m: x + jnp.where(used, m, jnp.zeros_like(m)), bar, more)

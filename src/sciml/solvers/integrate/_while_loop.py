@@ -5,6 +5,7 @@ run the accepted steps again from last to first and carry the cotangents through
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import equinox as eqx
@@ -18,19 +19,17 @@ from ..._jax._vma import to_varying, vma_of
 from ...kernels._backends import XLA, KernelRequest
 from ...kernels._lanes import Lanes, Unbatched
 from ._abstract import AbstractLoop, FixedSteps
-from ._checkpoint_buffers import power_of_two
 from ._compaction import compacted_lanes, integrate_compacted
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel, until_done
 from ._integrator import Integrator, Operands
 from ._lane_integrator import LaneIntegrator
-from ._recompute import Recomputation, backward_pass
+from ._recompute import LoopCounts, Recomputation, Residuals, StepRecords, backward_pass
 from ._result import Result, Saves
-from ._step_records import LoopCounts, Residuals, StepRecords
 from ._step_vjp import Bars, StepVjp
 
 ZEROED_AT_MOST = 2**24
-"""How many bytes a record may take. It is filled beforehand, whether it is used or not, and what exceeds about twice
-as much in all comes from the system anew at every call, which costs more time than most steps kept in it."""
+"""How many bytes a record may take where steps are cheap. It is filled beforehand, whether it is used or not, and what
+exceeds about twice that is requested from the system at every call, which takes longer than most steps kept in it."""
 
 
 class AdaptiveLoop(AbstractLoop):
@@ -41,7 +40,7 @@ class AdaptiveLoop(AbstractLoop):
         lanes: The engine.
         max_steps: The limit on attempted steps of a member.
         slopes: Whether saved times are differentiated.
-        slots: How many of the last iterations' outcomes are kept for the backward pass, a power of two.
+        slots: The records of how many of the last steps are kept for the backward pass, a power of two.
         fixed: The fixed steps that it takes, where it has no error control and their number is known.
         impl: What runs many members: "xla", or the kernel that was asked for.
     """
@@ -60,12 +59,12 @@ class AdaptiveLoop(AbstractLoop):
         return LaneIntegrator(self.integrator, self.lanes)
 
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "AdaptiveLoop":
-        """Returns the loop over other lanes, which keeps as many outcomes as there is room for.
+        """Returns the loop over other lanes, which keeps as many step records as the budget allows.
 
         Args:
             lanes: The engine.
             state_bytes: The size of one member's state.
-            budget: How much may be recorded; its `segments` are outcomes.
+            budget: How much may be recorded; its `segments` are step records.
 
         Raises:
             ValueError: If levels are asked for: the number of steps is not known.
@@ -76,16 +75,14 @@ class AdaptiveLoop(AbstractLoop):
                 "`t0` and `t1` as numbers, no tolerances and no `saveat`. Elsewhere choose with `memory` or `segments`."
             )
         if budget.segments is not None:
-            slots = max(16, power_of_two(budget.segments))
+            slots = max(16, _power_of_two(budget.segments))
             return dataclasses.replace(self, lanes=lanes, slots=slots)
-        memory = (
-            budget.memory
-            if self.integrator.stepper.use_full_budget(state_bytes)
-            else min(budget.memory, ZEROED_AT_MOST)
-        )
-        slots = power_of_two(memory / (2 * state_bytes * (lanes.count or 1))) // 2
+        memory = budget.memory
+        if not self.integrator.stepper.use_full_budget(state_bytes):
+            memory = min(memory, ZEROED_AT_MOST)
+        slots = _power_of_two(memory / (2 * state_bytes * (lanes.count or 1))) // 2
         most = 4096 if lanes.count is None else 1024
-        slots = max(16, min(most, slots, power_of_two(self.max_steps)))
+        slots = max(16, min(most, slots, _power_of_two(self.max_steps)))
         return dataclasses.replace(self, lanes=lanes, slots=slots)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
@@ -97,10 +94,12 @@ class AdaptiveLoop(AbstractLoop):
         def member():
             return until_done(self.integrator, Result, saves is not None)
 
+        if self.impl == XLA:
+            return by_xla(y0, operands, saves)
         return run_by_kernel(self.impl, self.lanes, member, by_xla, y0, operands, saves)
 
     def forward_with_columns(self, y0: PyTree, operands: Operands, saves: Saves | None, moved: tuple[bool, ...]) -> Any:
-        """Returns how a kernel integrates every member with the derivatives by what is moved; see `columns_by_kernel`."""
+        """Returns how a kernel integrates every member with the derivatives by `moved`; see `columns_by_kernel`."""
         member = until_done(self.integrator, Result, saves is not None)
         return columns_by_kernel(self.impl, self.lanes, member, moved, y0, operands, saves)
 
@@ -122,7 +121,8 @@ class AdaptiveLoop(AbstractLoop):
 
         carry = (jnp.zeros((), jnp.int32), stepping.start(y0, operands))
         if saves is None:
-            left = 0 if self.integrator.collective.axes else compacted_lanes(self.lanes, operands)
+            alone = self.lanes.count is None or self.integrator.collective.axes
+            left = 0 if alone else compacted_lanes(self.lanes, operands)
             iterations, state = until(carry, operands.span, left)
             if left:
                 return integrate_compacted(stepping, left, iterations, state, operands), None
@@ -136,6 +136,7 @@ class AdaptiveLoop(AbstractLoop):
             slope = stepping.slope(carry[1], operands, target) if slopes else None
             return stepping.saved(carry[1], operands, target), slope
 
+        # one loop to every saved time and on to the end: its body is compiled once
         (iterations, state), (ys, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
         return stepping.result(state, ys, iterations), slopes
 
@@ -167,7 +168,7 @@ class AdaptiveLoop(AbstractLoop):
         state = stepping.start(y0, operands)
         step_record = jax.eval_shape(lambda s: stepping.attempt(s, operands, operands.span)[1], state)
         carry = (jnp.zeros((), jnp.int32), state, StepRecords.blank(step_record, self.slots))
-        carry = to_varying(carry, vma_of((state, operands)))
+        carry = to_varying(carry, vma_of((state, operands)))  # the record is made of zeros, which vary over no axis
         if saves is None:
             number, state, kept = until(carry, operands.span)
             result = stepping.result(state, stepping.end(state, operands), number)
@@ -199,7 +200,8 @@ class AdaptiveLoop(AbstractLoop):
         """Carries the cotangents back through the recorded steps; see `AbstractLoop.backward`."""
         stepping, lanes = self.stepping, self.lanes
         vjp = StepVjp.of(stepping, operands, differentiable)
-        recomputation = Recomputation(stepping, operands, saves, self.slots, self.max_steps)
+        checkpoints = max(16, min(self.slots // 4, _power_of_two(self.max_steps) // self.slots))
+        recomputation = Recomputation(stepping, operands, saves, self.slots, checkpoints)
         y0 = stepping.enter(residuals.y0)
         if saves is None:
             bar = Bars(lanes.carry(stepping.enter(cotangent)), None, vjp.zeros())
@@ -225,3 +227,8 @@ class AdaptiveLoop(AbstractLoop):
     def _inner(self, cotangent: Array, slope: Array) -> Array:
         axes = tuple(range(1, cotangent.ndim - (self.lanes.count is not None)))
         return jnp.sum(jnp.real(cotangent * slope), axis=axes)
+
+
+def _power_of_two(x: float) -> int:
+    """Returns the power of two that is no less."""
+    return 2 ** max(0, math.ceil(math.log2(max(x, 1))))

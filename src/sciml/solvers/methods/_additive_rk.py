@@ -116,7 +116,7 @@ class ImplicitExplicit(AbstractStructuredStepper):
         return (modes_of(field, y) if _is_modal(field) else y), None
 
     def finish(self, field: Any, y: Y) -> Y:
-        """Returns the state, out of its modes."""
+        """Returns the state, transformed back from its modes."""
         return field["inverse"](y) if _is_modal(field) else y
 
     def starting_step(
@@ -144,32 +144,32 @@ class ImplicitExplicit(AbstractStructuredStepper):
         del memory
         tableau, h = self.tableau, jnp.asarray(h)
         if _is_modal(field):
-            point, slopes, pulls = self._each_stage(field, t, h, y)
+            point, slopes, stiff_terms = self._each_stage(field, t, h, y)
         else:
-            point, slopes, pulls = self._looped_stages(field, t, h, y)
+            point, slopes, stiff_terms = self._looped_stages(field, t, h, y)
         if tableau.weights is None:
             return Step(point, None, (), None)
-        y1 = _sum(y, h, tableau.weights, slopes, tableau.weights, pulls)
+        y1 = _sum(y, h, tableau.weights, slopes, tableau.weights, stiff_terms)
         if tableau.error is None:
             return Step(y1, None, (), None)
-        error = _sum(None, h, tableau.error, slopes, tableau.error, pulls)
+        error = _sum(None, h, tableau.error, slopes, tableau.error, stiff_terms)
         return Step(y1, error, (), None, measured=measured(field, error, y1) if _is_modal(field) else None)
 
     def _each_stage(self, field: Any, t: RealScalarLike, h: Array, y: Y) -> tuple[Y, list[Y], list[Y]]:
-        """Returns the last stage, and of every stage the rest and the stiff part; written out."""
+        """Returns the last stage, and the rest and the stiff part at every stage; unrolled."""
         tableau = self.tableau
-        slopes, pulls = [field["explicit"](t, y)], [field["stiff"](y)]
+        slopes, stiff_terms = [field["explicit"](t, y)], [field["stiff"](y)]
         point = y
         last = len(tableau.nodes) - 1
         for i in range(1, last + 1):
-            right = _sum(y, h, tableau.explicit[i], slopes, tableau.implicit[i], pulls)
+            right = _sum(y, h, tableau.explicit[i], slopes, tableau.implicit[i], stiff_terms)
             shift = tableau.diagonal[i] * h
             point = field["solve"](shift, right)
             if i == last and tableau.weights is None:
                 break
-            pulls.append(_over(shift, point, right))
+            stiff_terms.append(_over(shift, point, right))
             slopes.append(field["explicit"](t + tableau.nodes[i] * h, point))
-        return point, slopes, pulls
+        return point, slopes, stiff_terms
 
     def _looped_stages(self, field: Any, t: RealScalarLike, h: Array, y: Y) -> tuple[Y, list[Y], list[Y]]:
         """The same in a loop over stages: a solve is a large program, and is compiled once, not for each stage.
@@ -186,22 +186,23 @@ class ImplicitExplicit(AbstractStructuredStepper):
             return field["solve"](shift, moved)
 
         def stage(carry, x):
-            slopes, pulls, _ = carry
+            slopes, stiff_terms, _ = carry
             i, node, diagonal, explicit, implicit = x
             right = jax.tree.map(lambda y, k, a: y + h.astype(y.dtype) * (_rows(explicit, k) + _rows(implicit, a)),
-                                 y, slopes, pulls)  # fmt: skip
+                                 y, slopes, stiff_terms)  # fmt: skip
             shift = diagonal.astype(h.dtype) * h
             point = solve(shift, right)
             put = ft.partial(jax.tree.map, lambda stack, x: jax.lax.dynamic_update_index_in_dim(stack, x, i, 0))
-            pulls = put(pulls, _over(shift, point, right))
+            stiff_terms = put(stiff_terms, _over(shift, point, right))
             slopes = put(slopes, field["explicit"](t + node.astype(h.dtype) * h, point))
-            return (slopes, pulls, point), None
+            return (slopes, stiff_terms, point), None
 
         def stacked(first):
             return jax.tree.map(lambda x: jnp.concatenate([x[None], jnp.zeros((looped - 1, *x.shape), x.dtype)]), first)
 
         first = field["explicit"](t, y), field["stiff"](y)
         carry = (*map(stacked, first), y)
+        # the loop needs rows of one length: what is behind a row's end is zero
         square = lambda rows: np.array([[*row, *[0.0] * (looped - len(row))] for row in rows[1:looped]])  # noqa: E731
         xs = (
             np.arange(1, looped),
@@ -212,12 +213,14 @@ class ImplicitExplicit(AbstractStructuredStepper):
         )
         like = (t, h, y, first, constant)
         xs = match(jax.tree.map(jnp.asarray, xs), like)
-        (slopes, pulls, point), _ = scan(stage, carry, xs, like=like)
-        slopes, pulls = ([jax.tree.map(lambda x, i=i: x[i], stack) for i in range(looped)] for stack in (slopes, pulls))
+        (slopes, stiff_terms, point), _ = scan(stage, carry, xs, like=like)
+        slopes, stiff_terms = (
+            [jax.tree.map(lambda x, i=i: x[i], stack) for i in range(looped)] for stack in (slopes, stiff_terms)
+        )
         if looped < count:
-            right = _sum(y, h, tableau.explicit[-1], slopes, tableau.implicit[-1], pulls)
+            right = _sum(y, h, tableau.explicit[-1], slopes, tableau.implicit[-1], stiff_terms)
             point = solve(jnp.asarray(tableau.diagonal[-1], h.dtype) * h, right)
-        return point, slopes, pulls
+        return point, slopes, stiff_terms
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state on the line between the ends of a step; no saved time lies there."""
@@ -242,7 +245,7 @@ def _diagonal_solve(model, args, shift, right):
 
 
 def _over(shift: Array, point: Y, right: Y) -> Y:
-    """The stiff part at a stage, as its solve has it."""
+    """The stiff part at a stage, as it follows from the solve."""
     return jax.tree.map(lambda a, b: (a - b) / shift.astype(a.dtype), point, right)
 
 
@@ -252,8 +255,8 @@ def _rows(weights: Array, stack: Array) -> Array:
     return jnp.sum(weights * stack, 0)
 
 
-def _sum(y: Y | None, h: Array, explicit: tuple, slopes: list, implicit: tuple, pulls: list) -> Y:
-    terms = [(w, k) for row, stages in ((explicit, slopes), (implicit, pulls)) for w, k in zip(row, stages) if w]
+def _sum(y: Y | None, h: Array, explicit: tuple, slopes: list, implicit: tuple, stiff_terms: list) -> Y:
+    terms = [(w, k) for row, stages in ((explicit, slopes), (implicit, stiff_terms)) for w, k in zip(row, stages) if w]
 
     def combine(*leaves):
         total = terms[0][0] * leaves[0]

@@ -57,6 +57,7 @@ def consistent_state(field: BoundField, t: RealScalarLike, y: Y, mass: Mass) -> 
     zero = match(jnp.zeros(right.shape[1], x.dtype), x)
     z, _ = scan(iterate, zero, jnp.arange(_ITERATIONS))
     z = jax.lax.stop_gradient(z)
+    # two steps from the root: they move it by rounding alone, and have its first and second derivatives
     z = z - correction(z)
     last = correction(z)
     z = z - last

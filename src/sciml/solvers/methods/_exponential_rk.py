@@ -167,7 +167,7 @@ class Exponential(AbstractStructuredStepper):
         for node, decay, row in zip(scheme.nodes, scheme.decays, scheme.rows):
             stages.append(rest(t + node * h, self._sum(tables, decay, y, row, stages)))
         y1 = self._sum(tables, "exp", y, scheme.weights, stages)
-        stages.append(rest(t + h, y1))
+        stages.append(rest(t + h, y1))  # also the first stage of the next step
         if scheme.error is None:
             return Step(y1, None, (), stages[-1])
         error = self._sum(tables, None, y, scheme.error, stages)

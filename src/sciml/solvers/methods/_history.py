@@ -15,6 +15,7 @@ from jaxtyping import Array, Inexact, PyTree
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..control._pid import Norm, Tolerances
 from ..control._stability import Stability
+from ..terms._field import AbstractField
 from ..terms._split_field import SplitField
 from ._stepper import AbstractStepper, BoundField, Step
 
@@ -26,17 +27,22 @@ class History(NamedTuple):
     past: PyTree
 
 
-class HistoryField:
+class HistoryField(AbstractField):
     """A closed vector field, which also takes a `History`: what is remembered does not change between steps."""
 
-    def __init__(self, field: Callable):
+    def __init__(self, field: AbstractField):
         self.field = field
 
-    def __call__(self, t: RealScalarLike, y: Any, operands: list[Array]) -> Any:
+    def __call__(self, t: RealScalarLike, y: Any, operands: list) -> Any:
         """Returns the vector field."""
         if isinstance(y, History):
             return History(self.field(t, y.y, operands), jax.tree.map(jnp.zeros_like, y.past))
         return self.field(t, y, operands)
+
+    def bind(self, operands: list, whole: bool = True) -> BoundField:
+        """Returns the field as a function of time and state, for any step."""
+        del whole
+        return lambda t, y: self(t, y, operands)
 
 
 class WithHistory(AbstractStepper):

@@ -43,6 +43,7 @@ def _solved(along: Callable[[Y], Y], b: Y) -> Y:
     return unflattened(jnp.linalg.solve(matrix, x), b)
 
 
+# NaN in the tangent alone: the value stands, its derivative is not that of a root
 @jax.custom_jvp
 def _known(x: Array, condition: BoolScalarLike) -> Array:
     del condition

@@ -1,4 +1,4 @@
-"""Constant mass matrices, held such that a solver that has one is still hashable."""
+"""Constant mass matrices, stored as bytes so that a solver that has one is still hashable."""
 
 from dataclasses import dataclass
 from typing import Any

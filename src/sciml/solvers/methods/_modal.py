@@ -1,8 +1,8 @@
 """What methods share whose loop runs in the modes of a semilinear model.
 
-The state enters the modes before the first step and leaves them where it is saved. So a step transforms only what
-the rest of the model transforms, the linear part is diagonal all along, and nothing is lost to rounding on
-the way. The tolerances are the state's: an error is measured after it has left the modes.
+The state is transformed to modes before the first step and back where it is saved. So a step transforms only what
+the rest of the model transforms, the linear part is diagonal throughout, and no step adds the rounding of a transform.
+The tolerances are the state's: an error is measured after it has been transformed back.
 """
 
 from collections.abc import Callable
@@ -85,7 +85,7 @@ def modes_of(field: BoundSplitField, y: Y) -> PyTree:
 
 
 def measured(field: BoundSplitField, error: PyTree, modes: PyTree) -> tuple[Y, Y]:
-    """Returns error and state out of the modes."""
+    """Returns error and state, transformed back from the modes."""
     return field["inverse"](error), field["inverse"](modes)
 
 
@@ -99,7 +99,7 @@ def starting_step(
     order: int,
     norm: Norm | None,
 ) -> Array:
-    """Returns a first step size from how the rest moves the state; the linear part is stiff, and no matter."""
+    """Returns a first step size from the rest alone; the linear part, which is stiff, does not limit the step."""
 
     def moved(t, y):
         return field["inverse"](field["rest"](t, field["transform"](y)))
@@ -114,7 +114,7 @@ def dtype_in(linear: Array, mode: Array | jax.ShapeDtypeStruct) -> np.dtype:
 
 def times(a: Array, u: Array) -> Array:
     """Returns a product; of a real and a complex number without the products with zero."""
-    if jnp.iscomplexobj(u) and not jnp.iscomplexobj(a):
+    if jnp.iscomplexobj(u) and not jnp.iscomplexobj(a):  # JAX would make `a` complex
         return jax.lax.complex(a * u.real, a * u.imag)
     return a * u
 

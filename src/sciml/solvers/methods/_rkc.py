@@ -16,11 +16,11 @@ _DAMPING = 2 / 13
 _TERMS = 8
 
 
-class Chebyshev(AbstractFamily):
+class ChebyshevFamily(AbstractFamily):
     r"""The coefficients of RKC2, from $T_j$, $T_j'$ and $T_j''$ at $w_0 = \cosh \alpha$, slightly above 1.
 
-    With $S(x) = \sinh(x) / x = 1 + x^2 s(x)$ and $\cosh x = 1 + x^2 c(x)$, written without cancellation, which
-    recurrences from 1 do not spare float32:
+    With $S(x) = \sinh(x) / x = 1 + x^2 s(x)$ and $\cosh x = 1 + x^2 c(x)$, written without the cancellation that
+    recurrences from 1 suffer in float32:
 
     $$T_j' = j^2 \frac{S(j\alpha)}{S(\alpha)}, \qquad
       T_j'' = \frac{j^2}{S(\alpha)^3} \big(j^2 (c_j - s_j) - (c_1 - s_1) + j^2 \alpha^2 (c_j s_1 - s_j c_1)\big).$$
@@ -51,7 +51,7 @@ class Chebyshev(AbstractFamily):
         return Stage(2 * b / b1 * cosh, -b / b2, slope, (before - 1) * slope, scale * second / first)
 
 
-class Legendre(AbstractFamily):
+class LegendreFamily(AbstractFamily):
     """The coefficients of RKL2."""
 
     def stages(self, stiffness: Array) -> Array:
@@ -85,6 +85,7 @@ class Legendre(AbstractFamily):
 
 def _series(x: Array, start: int) -> Array:
     """Returns the sum over n of x^(2n) / (2n + start)!, for x below one."""
+    # `cosh(x) - 1` and `sinh(x) - x` would cancel where x is small
     total = jnp.zeros_like(x)
     for n in reversed(range(_TERMS)):
         total = total * x**2 + 1 / math.factorial(2 * n + start)
@@ -113,7 +114,7 @@ def _weight(j: Array, alpha: Array) -> Array:
 def _angle(stages: Array) -> tuple[Array, Array]:
     r"""Returns $\alpha$ and $w_1$."""
     excess = _DAMPING / stages**2
-    alpha = jnp.log1p(excess + jnp.sqrt(excess * (2 + excess)))
+    alpha = jnp.log1p(excess + jnp.sqrt(excess * (2 + excess)))  # arcosh of what is 1 but for the excess
     _, first, second = _chebyshev(stages, alpha)
     return alpha, first / second
 
@@ -132,8 +133,8 @@ class RKC2(AbstractStructuredSolver):
     central differences it is $4 \nu \sum_i 1 / \Delta x_i^2$.
 
     With error control the step is kept so short that `max_stages` stages suffice; a fixed step that needs more gives
-    NaN. A gradient in reverse mode runs every step again over `max_stages` turns, and keeps $2 \sqrt s$ states
-    meanwhile; under `jax.vmap` these turns all cost an evaluation.
+    NaN. A gradient in reverse mode repeats every step as a loop of `max_stages` iterations, and keeps $2 \sqrt s$
+    states meanwhile; under `jax.vmap` each of these iterations costs an evaluation.
 
     Attributes:
         spectral_radius: A number, a function `(t, y, args)`, or None.
@@ -170,7 +171,7 @@ class RKC2(AbstractStructuredSolver):
     def stepper(self, y0: Y) -> Stabilised:
         """Returns the one-step method."""
         del y0
-        return Stabilised(Chebyshev(), self.spectral_radius, self.max_stages)
+        return Stabilised(ChebyshevFamily(), self.spectral_radius, self.max_stages)
 
 
 class RKL2(AbstractStructuredSolver):
@@ -209,7 +210,7 @@ class RKL2(AbstractStructuredSolver):
     def stepper(self, y0: Y) -> Stabilised:
         """Returns the one-step method."""
         del y0
-        return Stabilised(Legendre(), self.spectral_radius, self.max_stages)
+        return Stabilised(LegendreFamily(), self.spectral_radius, self.max_stages)
 
 
 def _check(radius, most: int, name: str) -> None:

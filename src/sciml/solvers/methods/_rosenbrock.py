@@ -117,10 +117,12 @@ class Rosenbrock(AbstractStepper):
         length = h.astype(x.dtype)
         scale = tableau.gamma * length
         slope, tangent = jax.linearize(slope_at, jnp.asarray(t, h.dtype), x)
+        # tangents have to vary over the mesh axes that their primals vary over
         drift = tangent(match(jnp.ones((), h.dtype), (t, x)), match(jnp.zeros_like(x), x))
         rows = self._system(scale, lambda v: tangent(match(jnp.zeros((), h.dtype), (t, x)), v), x)
+        # the derivative of `solve` uses the factors again and does not go through the factorisation
         factors = factorise(jax.lax.stop_gradient(rows), pivot=self.mass is not None)
-        rows, factors, slope, drift = _held(rows, factors, slope, drift)
+        rows, factors, slope, drift = _computed_once(rows, factors, slope, drift)
 
         stages: list[Array] = []
         point, previous = x, ()
@@ -177,14 +179,14 @@ def interpolated(theta: RealScalarLike, y0: Y, y1: Y, dense: tuple[Y, ...]) -> Y
     return jax.tree.map(between, y0, y1, *dense)
 
 
-def _held(rows: Any, factors: Factors, *vectors: Array) -> tuple:
+def _computed_once(rows: Any, factors: Factors, *vectors: Array) -> tuple:
     """Returns its arguments from behind a barrier, so that what uses them does not compute them again."""
     if not isinstance(rows, list):
         return jax.lax.optimization_barrier((rows, factors, *vectors))
     n = len(rows)
+    # one array for each row: where a barrier is a branch, it copies each of its results
     rows, lu = [[jnp.stack(row) for row in matrix] for matrix in (rows, factors.lu)]
-    held = jax.lax.optimization_barrier((rows, lu, factors.pivots, vectors))
-    rows, lu, pivots, vectors = held
+    rows, lu, pivots, vectors = jax.lax.optimization_barrier((rows, lu, factors.pivots, vectors))
     rows, lu = [[[row[j] for j in range(n)] for row in matrix] for matrix in (rows, lu)]
     return rows, Factors(lu, pivots), *vectors
 

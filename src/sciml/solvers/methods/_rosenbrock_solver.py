@@ -112,7 +112,7 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
         """Makes a step, as `diffrax.diffeqsolve` asks for it."""
         del solver_state, made_jump
         h = t1 - t0
-        unit = jax.tree.map(lambda control: control / h, terms.contr(t0, t1))  # -1 where diffrax turns time round
+        unit = jax.tree.map(lambda control: control / h, terms.contr(t0, t1))  # -1 where diffrax reverses time
 
         def field(t, y):
             return terms.vf_prod(t, y, args, unit)

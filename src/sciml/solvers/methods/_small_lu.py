@@ -1,7 +1,7 @@
 """Linear systems of a step: written out entry by entry where small, LAPACK's factorisation where large.
 
-A small matrix is held as rows of scalars. Over lanes every scalar is an array over all members, and
-an entry that is zero whatever the state is costs nothing.
+A small matrix is a list of rows of scalars. Over lanes every scalar is an array over all members, and
+an entry that is zero whatever the state costs nothing.
 """
 
 import itertools
@@ -46,7 +46,7 @@ def factorise(rows: Any, *, pivot: bool) -> Factors:
                 swap = jnp.abs(lu[i][k]) > jnp.abs(lu[k][k])
                 lu[k], lu[i] = _exchanged(swap, lu[k], lu[i])
                 exchanges.append(swap)
-        inverse = 1 / lu[k][k]
+        inverse = 1 / lu[k][k]  # kept in place of the pivot: substitutions multiply by it
         for i in range(k + 1, n):
             factor = lu[i][k] * inverse
             lu[i][k] = factor
@@ -104,6 +104,7 @@ def _substitute(factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
         for j in range(i + 1, n):
             x[i] = x[i] - lu[i][j] * x[j]
         x[i] = x[i] * lu[i][i]
+    # else XLA would compute the substitution again for each use of an unknown
     return jax.lax.optimization_barrier(jnp.stack(x))
 
 

@@ -63,8 +63,8 @@ class Stabilised(AbstractStructuredStepper):
     $\frac45 (y - y_1) + \frac25 h (F_0 + F_1)$. In the published form $D_j + y$ is carried along, whose
     rounding the recurrence multiplies by $s^2$.
 
-    A step runs a loop of $s$ turns. To differentiate it in reverse mode, it is run again as a loop of the largest
-    number of stages, of which the last ones do nothing.
+    A step runs a loop of $s$ iterations. To differentiate it in reverse mode, it is run again as a loop over the
+    largest number of stages, of which the last ones do nothing.
 
     Attributes:
         family: The coefficients.
@@ -151,6 +151,7 @@ class Stabilised(AbstractStructuredStepper):
 
         def iterate(number, carry):
             last, before, node = carry
+            # the number of stages has no derivative, and so neither have its coefficients
             c = jax.tree.map(jax.lax.stop_gradient, self.family.stage(number.astype(h.dtype), stages.astype(h.dtype)))
             point = jax.tree.map(jnp.add, y, last)
             slope = field(t + node * h, point)
@@ -181,6 +182,7 @@ class Stabilised(AbstractStructuredStepper):
 
     def _up_to_the_most(self, iterate, carry, stages, like):
         def body(carry, number):
+            # under `jax.vmap` a conditional computes both branches
             return jax.lax.cond(number <= stages, lambda c: iterate(number, c), lambda c: c, carry), None
 
         carry = match(carry, (stages, like))

@@ -29,8 +29,8 @@ class AbstractStructuredStepper(AbstractStepper):
 class AbstractStructuredSolver(AbstractSteppingSolver):
     """A method that reads more of a model than its vector field, for `sciml.solve` and `diffrax.diffeqsolve`.
 
-    In `diffrax.diffeqsolve` the term is `diffrax.ODETerm(model)`, every step enters and leaves the variables in which
-    the method works, and between steps the solution is interpolated linearly.
+    In `diffrax.diffeqsolve` the term is `diffrax.ODETerm(model)`, every step transforms to the variables in which the
+    method works and back, and between steps the solution is interpolated linearly.
     """
 
     term_structure: ClassVar = diffrax.AbstractTerm

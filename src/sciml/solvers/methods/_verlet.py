@@ -135,7 +135,8 @@ class VelocityVerlet(AbstractStructuredSolver):
     For models of second order without friction, `sciml.AbstractSecondOrder`; a state is a pair $(q, v)$. One evaluation
     of the acceleration a step. The energy does not drift but swings by $O(h^2)$, over any number of steps.
     Fixed steps, since these make the method symplectic; stable for $h \omega < 2$ of the highest frequency. A step
-    back undoes a step, so `adjoint=sciml.adjoints.Reversible()` needs no second copy of the state and loses nothing by damping.
+    back undoes a step, so `adjoint=sciml.adjoints.Reversible()` needs no second copy of the state, and no coupling
+    lets rounding grow in its backward pass.
 
     Source:
         L. Verlet, Phys. Rev. 159 (1967); E. Hairer, C. Lubich, G. Wanner, Acta Numerica 12 (2003).

@@ -5,6 +5,7 @@ may be a lambda around a parameter that is being differentiated. So the function
 everything traced that it needs becomes an operand.
 """
 
+import abc
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -19,10 +20,7 @@ from jaxtyping import Array, PyTree
 from ..._checks import concrete
 from ..._jax._vma import as_promoted_function, promote, to_varying, vma_of
 from ..._types import Args, RealScalarLike, Y
-from ._barrier import reads_neighbours, stage_barrier
-
-Field = Callable[[RealScalarLike, Y, list[Array]], Y]
-"""`field(t, y, operands)`, which closes over no traced value."""
+from ._barrier import stage_barrier
 
 BoundField: TypeAlias = Callable[[RealScalarLike, Y], Y]
 """A vector field with its parameters bound, `f(t, y)`."""
@@ -31,6 +29,27 @@ _NOTE = (
     "sciml: this was raised by `model(t, y, args)`, which JAX traces: compute with `jax.numpy` in place of `numpy`, "
     "choose with `jnp.where` in place of `if`, and expect `y` with the structure of `y0`."
 )
+
+
+_MOVES = {"concatenate", "dynamic_slice", "gather", "pad", "rev", "slice"}
+
+_MESSAGES = {"all_to_all", "ppermute"}
+
+_LARGE = 1024
+"""A number of elements that takes longer to compute again than a conditional."""
+
+
+def reads_neighbours(jaxpr: jex.core.Jaxpr) -> bool:
+    """Returns whether a program moves elements of large arrays to other places, or asks other devices."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in _MESSAGES:
+            return True
+        if eqn.primitive.name in _MOVES and any(getattr(v.aval, "size", 0) >= _LARGE for v in eqn.outvars):
+            return True
+        subs = [getattr(p, "jaxpr", p) for p in eqn.params.values()]
+        if any(reads_neighbours(sub) for sub in subs if isinstance(sub, jex.core.Jaxpr)):
+            return True
+    return False
 
 
 def check_signature(model: Callable) -> None:
@@ -64,7 +83,40 @@ def arrays_of(args: Args) -> Args:
     return jax.tree.map(convert, args)
 
 
-def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) -> tuple[Field, list[Array]]:
+class AbstractField(abc.ABC):
+    """A vector field that closes over no traced value, `field(t, y, operands)`."""
+
+    @abc.abstractmethod
+    def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
+        """Returns the vector field."""
+
+    @abc.abstractmethod
+    def bind(self, operands: list, whole: bool = True) -> Any:
+        """Returns the field with its operands, as a function of time and state.
+
+        Args:
+            operands: Its operands, arrays or PyTrees of them.
+            whole: Whether for a step of full length.
+        """
+
+
+class ClosedField(AbstractField):
+    """A vector field from a function `(t, y, operands)`."""
+
+    def __init__(self, function: Callable[[RealScalarLike, Y, list[Array]], Y]):
+        self.function = function
+
+    def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
+        """Returns the vector field."""
+        return self.function(t, y, operands)
+
+    def bind(self, operands: list, whole: bool = True) -> BoundField:
+        """Returns the field as a function of time and state, for any step."""
+        del whole
+        return lambda t, y: self.function(t, y, operands)
+
+
+def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) -> tuple[AbstractField, list[Array]]:
     """Traces a model once and returns it as a field with its operands.
 
     Args:
@@ -72,7 +124,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
         t: A time, for its dtype.
         y: A state, for its structure, shapes and dtypes.
         args: What the model takes beside time and state.
-        stages: How often a step evaluates the model; between several evaluations there may be fences.
+        stages: How often a step evaluates the model; several evaluations may be separated by barriers.
 
     Raises:
         ValueError: If the model returns another structure, shape or dtype than the state's.
@@ -91,11 +143,11 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
     def field(t, y, operands):
         return with_barriers(program(operands[:count], operands[count:], t, with_barriers(y, t)), t)
 
-    return field, parameters + consts
+    return ClosedField(field), parameters + consts
 
 
 def parameters_of(model: Callable, args: Args) -> tuple[list[Array], Callable[[list[Array]], tuple[Callable, Args]]]:
-    """Returns the arrays of a model and its args, and what puts them together again."""
+    """Returns the arrays of a model and its args, and a function that rebuilds both from these."""
     parameters, static = eqx.partition((model, args), eqx.is_array)
     parameters, structure = jax.tree.flatten(parameters)
     return parameters, lambda parameters: eqx.combine(jax.tree.unflatten(structure, parameters), static)
@@ -132,7 +184,7 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
     """Traces `flat(*inputs, parameters)` once.
 
     Returns:
-        The program, the shapes that it returns, and what it closes over and is better not a constant.
+        The program, the shapes that it returns, and what it closes over that becomes an operand.
     """
     arguments = promote((*inputs, parameters))
     try:
@@ -140,9 +192,10 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
     except Exception as error:
         error.add_note(_NOTE)
         raise
-    if not vma_of(closed.consts) <= vma_of(arguments):
+    if not vma_of(closed.consts) <= vma_of(arguments):  # the model closes over what differs between devices
         arguments = to_varying(arguments, vma_of(closed.consts))
         closed = jax.make_jaxpr(flat)(*arguments)
+    # traced values, over which rules must not close, and large arrays, which would be constants of the program
     hoisted = [not concrete(c) or np.size(c) > 128 for c in closed.consts]
     # what the model closes over and the same on all devices is promoted with the other operands
     promoted = any(vma_of(c) != vma_of((arguments, closed.consts)) for c in closed.consts)
@@ -151,11 +204,11 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
 
 
 def _plain(v: Any) -> bool:
-    return not jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended)
+    return not jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended)  # as that of random keys
 
 
 def check_like(y: Y, out: PyTree) -> None:
-    """Checks that a vector field returned the like of its state."""
+    """Checks that a vector field returned the structure, shapes and dtypes of its state."""
     expected, got = jax.tree.structure(y), jax.tree.structure(out)
     if expected != got:
         hint = ""

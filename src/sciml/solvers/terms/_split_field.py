@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 
 from ..._types import Args, RealScalarLike, Y
 from ._barrier import stage_barrier
-from ._field import Field, Program, close, parameters_of
+from ._field import AbstractField, Program, close, parameters_of
 
 
 class BoundSplitField:
@@ -31,12 +31,8 @@ class BoundSplitField:
         """Returns a function by its name."""
         return self.functions[name]
 
-    def without_tables(self) -> "BoundSplitField":
-        """Returns the same for a step of another length."""
-        return BoundSplitField(self.functions)
 
-
-class SplitField:
+class SplitField(AbstractField):
     """The functions of a model, closed: a vector field with more of them."""
 
     def __init__(self, programs: dict[str, tuple[Program, slice, bool]], count: int, tables: tuple[int, Any] | None):
@@ -49,24 +45,29 @@ class SplitField:
         """Whether a function closes over a traced value, by which it may be differentiated."""
         return any(program.captures for program, _, _ in self.programs.values())
 
-    def __call__(self, t: RealScalarLike, y: Y, operands: list[Array]) -> Y:
+    def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
         """Returns the vector field."""
         return self.bind(operands)(t, y)
 
-    def bind(self, operands: list[Array]) -> BoundSplitField:
-        """Returns the functions with their operands."""
+    def bind(self, operands: list, whole: bool = True) -> BoundSplitField:
+        """Returns the functions with their operands.
+
+        Args:
+            operands: The operands, arrays or PyTrees of them.
+            whole: Whether for a step of the length that the tables are for, if there are any.
+        """
 
         def bound(program: Program, consts: slice, with_barriers: bool) -> Callable:
             def run(*inputs):
                 if not with_barriers:
                     return program(operands[: self.count], operands[consts], *inputs)
-                t, y = inputs
+                t, y = inputs  # each evaluation reads a computed state, and is computed before it is read
                 return stage_barrier(program(operands[: self.count], operands[consts], t, stage_barrier(y, t)), t)
 
             return run
 
         tables = None
-        if self.tables is not None:
+        if whole and self.tables is not None:
             first, structure = self.tables
             tables = jax.tree.unflatten(structure, operands[first:])
         return BoundSplitField({name: bound(*entry) for name, entry in self.programs.items()}, tables)
@@ -109,17 +110,3 @@ def open_split_field(model: Callable, args: Args, functions: Functions) -> Bound
         return lambda *inputs: function(model, args, *inputs)
 
     return BoundSplitField({name: bound(function) for name, (function, _) in functions.items()})
-
-
-def bind(field: Field, operands: list, whole: bool = True) -> Any:
-    """Returns a field, or the functions of a model, with its operands.
-
-    Args:
-        field: The field.
-        operands: Its operands, arrays or PyTrees of them.
-        whole: Whether for a step of the length that the tables are for, if there are any.
-    """
-    if not isinstance(field, SplitField):
-        return lambda t, y: field(t, y, operands)
-    bound = field.bind(operands)
-    return bound if whole else bound.without_tables()

@@ -1,4 +1,4 @@
-r"""The adjoint equation, as a vector field that the library's own methods march.
+r"""The adjoint equation, as a vector field that the library's own methods integrate.
 
 Time is the time $s$ elapsed since t0, in which the solution obeys $dy/ds = g(s, y, p)$, with
 $g = \pm f(t_0 \pm s, y, p)$ for the two directions of time. A loss looks at the solution at times
@@ -17,7 +17,7 @@ $$dL = \sum_i c_i^T \delta(s_i) = \lambda(0)^T dy_0 + \Big( \int_0^{s_n} \lambda
 
 t0 is one of the parameters $p$ through $t = t_0 \pm s$. A state's own time moves it along the
 solution: $dL/ds_i = c_i^T g(s_i, y(s_i))$. Products of cotangents are JAX's, which transpose and do
-not conjugate, so that all of this holds for complex states too.
+not conjugate, so that all of this is true for complex states too.
 """
 
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from jaxtyping import Array, PyTree
 
 from ...._types import RealScalarLike, Y
 from ...control._pid import Tolerances, spread
-from ...terms._field import Field
+from ...terms._field import AbstractField
 from ._dense_output import Table, state_at
 
 
@@ -38,13 +38,13 @@ class Costate(NamedTuple):
 
     Attributes:
         y: The state, or None where it is read from a record.
-        bar: $\lambda$, like the state.
+        lam: $\lambda$, like the state.
         mu: The integral of $\lambda^T g_p$ so far, like the differentiated operands; None where it is left to
             a quadrature.
     """
 
     y: Y | None
-    bar: Y
+    lam: Y
     mu: PyTree | None
 
 
@@ -52,42 +52,42 @@ class AdjointOperands(NamedTuple):
     """What the adjoint equation depends on.
 
     Attributes:
-        moved: The field's operands and t0 that are differentiated, None for the others.
-        held: The others.
+        diff: The field's operands and t0 that are differentiated, None for the others.
+        constant: The others.
         direction: 1 forwards in time, -1 backwards.
         table: The solution, or None where it is integrated too.
     """
 
-    moved: PyTree
-    held: PyTree
+    diff: PyTree
+    constant: PyTree
     direction: Array
     table: Table | None
 
 
-def slope(field: Field, s: RealScalarLike, y: Y, moved: PyTree, ground: AdjointOperands) -> Y:
-    """Returns g: the derivative of the state by the elapsed time."""
-    operands, t0 = eqx.combine(moved, ground.held)
-    out = field(t0 + ground.direction * s, y, operands)
-    return jax.tree.map(lambda k: k * ground.direction.astype(k.dtype), out)
+def forward_rhs(field: AbstractField, s: RealScalarLike, y: Y, diff: PyTree, operands: AdjointOperands) -> Y:
+    """Returns g, the right-hand side of the equation forwards: the derivative of the state by the elapsed time."""
+    values, t0 = eqx.combine(diff, operands.constant)
+    out = field(t0 + operands.direction * s, y, values)
+    return jax.tree.map(lambda k: k * operands.direction.astype(k.dtype), out)
 
 
-def rates(field: Field, s: RealScalarLike, x: Costate, ground: AdjointOperands) -> Costate:
-    """Returns the derivative of the costate by the elapsed time. Without `mu` no product by a parameter is made."""
-    if ground.table is None:
+def adjoint_rhs(field: AbstractField, s: RealScalarLike, x: Costate, operands: AdjointOperands) -> Costate:
+    """Returns the right-hand side of the adjoint equation. Without `mu` no product by a parameter is made."""
+    if operands.table is None:
         assert x.y is not None  # what is not recorded is integrated
         y = x.y
     else:
-        y = state_at(ground.table, s)
-    if x.mu is None:
-        _, pull = jax.vjp(lambda y: slope(field, s, y, ground.moved, ground), y)
-        return Costate(None, _negative(pull(x.bar)[0]), None)
-    out, pull = jax.vjp(lambda y, moved: slope(field, s, y, moved, ground), y, ground.moved)
-    bar, mu = pull(x.bar)
+        y = state_at(operands.table, s)
+    if x.mu is None:  # a quadrature makes it, see `_quadrature`
+        _, pull = jax.vjp(lambda y: forward_rhs(field, s, y, operands.diff, operands), y)
+        return Costate(None, _negative(pull(x.lam)[0]), None)
+    out, pull = jax.vjp(lambda y, diff: forward_rhs(field, s, y, diff, operands), y, operands.diff)
+    lam, mu = pull(x.lam)
     mu = jax.tree.map(lambda new, like: -new.astype(like.dtype), mu, x.mu)
-    return Costate(None if x.y is None else out, _negative(bar), mu)
+    return Costate(None if x.y is None else out, _negative(lam), mu)
 
 
-def blank_mu(moved: PyTree, dtype: Any) -> PyTree:
+def blank_mu(diff: PyTree, dtype: Any) -> PyTree:
     """Returns zeros like the differentiated operands, with no more precision than time has."""
 
     def zeros(x):
@@ -95,14 +95,14 @@ def blank_mu(moved: PyTree, dtype: Any) -> PyTree:
         variant = (jnp.complex64 if jnp.finfo(dtype).bits <= 32 else jnp.complex128) if jnp.iscomplexobj(x) else dtype
         return jnp.zeros(x.shape, variant if narrow else x.dtype)
 
-    return jax.tree.map(zeros, moved)
+    return jax.tree.map(zeros, diff)
 
 
 def costate_tolerances(tolerances: Tolerances | None, x: Costate) -> Tolerances | None:
-    """Returns the state's tolerances for what is integrated: `bar` has the state's, `mu` the tightest of them."""
+    """Returns the state's tolerances for what is integrated: `lam` has the state's, `mu` the tightest of them."""
     if tolerances is None:
         return None
-    treedef = jax.tree.structure(x.bar)
+    treedef = jax.tree.structure(x.lam)
 
     def extended(tolerance):
         leaves = jax.tree.leaves(tolerance)

@@ -13,7 +13,7 @@ from ._tolerance import check_tolerance
 
 
 class Backsolve(AbstractAdjoint):
-    r"""A continuous adjoint that integrates the state, its cotangent and the parameters' backwards together.
+    r"""A continuous adjoint that integrates the state, its cotangent and the parameters' cotangents backwards.
 
     $$\frac{d}{dt} \big(y, \lambda, \mu\big) = \big(f, -f_y^T \lambda, -f_p^T \lambda\big)$$
 
@@ -21,12 +21,12 @@ class Backsolve(AbstractAdjoint):
     price is that the state is integrated against the direction in which it is stable. A stiff or
     strongly damped system forgets its past, and backwards that is blow-up: the gradient is then NaN, as it is
     wherever the state on its backward pass has lost half of the digits that the tolerances ask for. At
-    saved times it is set right. `Gauss` has none of this.
+    saved times it is set to the saved state. `Gauss` has none of these difficulties.
 
     The gradient is that of the differential equation, right to the tolerances, and not that of the
     numbers that `solve` returned. All that is integrated counts in the control of the error: with many
-    parameters these rule it. An implicit method factorises matrices of the size of the state twice
-    plus the parameters. Mass matrices are refused, and so is forward mode.
+    parameters these determine the steps. An implicit method factorises matrices of the size of the state
+    twice plus the parameters. Mass matrices are refused, and so is forward mode.
 
     Attributes:
         rtol: The relative tolerance of the backward pass; by default that of the solve.

@@ -1,8 +1,8 @@
 """The backward pass of the continuous adjoints: the adjoint equation integrated from the end to the start.
 
-The library's own integration runs backwards in time over the costate (see `_adjoint_equation`), each member with its own
-steps. It stops where the cotangent jumps, at the saved times, and where the table of the solution
-ends (see `_dense_output`). The rule of reverse mode around it stands in `_rule`.
+The library's own integration runs backwards in time over the costate (see `_adjoint_equation`), each member
+with its own steps. It stops where the cotangent jumps, at the saved times, and where the table of the
+solution ends (see `_dense_output`). The rule of reverse mode around it stands in `_rule`.
 """
 
 import dataclasses
@@ -20,7 +20,8 @@ from ....kernels._lanes import Lanes, Unbatched
 from ...control._pid import Tolerances, scaled_error
 from ...integrate._integrator import Integrator, Operands, State
 from ...integrate._lane_integrator import LaneIntegrator
-from ._adjoint_equation import AdjointOperands, Costate, blank_mu, costate_tolerances, rates
+from ...terms._field import ClosedField
+from ._adjoint_equation import AdjointOperands, Costate, adjoint_rhs, blank_mu, costate_tolerances
 from ._dense_output import Recorder, Table
 from ._quadrature import Nodes, capacity, nodes_of_step, quadrature
 
@@ -61,13 +62,13 @@ class AdjointProblem(NamedTuple):
 
 
 class AdjointSetup(NamedTuple):
-    """What stays the same in the backward pass, of one member.
+    r"""What stays the same in the backward pass, of one member.
 
     Attributes:
         start: The elapsed time at which it starts: the last saved time that the loss looks at.
         begin: The elapsed time at which the table begins, or 0.
         scale: What the cotangents are divided by, so that tolerances are relative to the largest of them.
-        bars: The scaled cotangents, time first.
+        jumps: The scaled cotangents, by which $\lambda$ jumps at the saved times, time first.
         used: Whether any of the cotangents is not zero.
         problem: Where this comes from.
     """
@@ -75,7 +76,7 @@ class AdjointSetup(NamedTuple):
     start: Array
     begin: Array
     scale: Array
-    bars: PyTree
+    jumps: PyTree
     used: Array
     problem: AdjointProblem
 
@@ -96,12 +97,13 @@ class Backward(eqx.Module):
     """The backward pass over lanes.
 
     Attributes:
-        loop: The integration forwards, over lanes, with dense output.
+        stepping: The integration forwards, over lanes, with dense output.
         variant: What is integrated.
         spec: Which of the field's operands and t0 are differentiated, a PyTree of booleans.
         rtol: The relative tolerance of the backward pass, or None for the solve's.
         atol: The absolute tolerance, likewise.
         memory: About how many bytes a record may take.
+        max_steps: The limit on attempted steps of the solve.
     """
 
     stepping: LaneIntegrator
@@ -122,11 +124,11 @@ class Backward(eqx.Module):
         """The integration of the costate."""
         field = self.stepping.integrator.field
 
-        def costate_rates(s, x, all_operands):
-            return rates(field, s, x, all_operands[0])
+        def rhs(s, x, all_operands):
+            return adjoint_rhs(field, s, x, all_operands[0])
 
         return Integrator(
-            costate_rates,
+            ClosedField(rhs),
             self.stepping.integrator.stepper,
             self.stepping.integrator.control,
             not self.variant.parameters,
@@ -162,8 +164,8 @@ class Backward(eqx.Module):
 
             carry = (segments.number - 1, segments, adjoint, mu)
             _, _, adjoint, mu = while_loop(lambda c: c[0] >= 0, back, carry, like=(setup, problem))
-        y_bar, moved_bar = lanes.call(self._finish, adjoint, mu, setup)
-        return lanes.leave(y_bar), lanes.leave(moved_bar)
+        y_bar, diff_bar = lanes.call(self._finish, adjoint, mu, setup)
+        return lanes.leave(y_bar), lanes.leave(diff_bar)
 
     def _integrate_back(
         self, adjoint: AdjointState, setup: AdjointSetup, table: Table | None, mu: PyTree | None, like: AdjointProblem
@@ -192,13 +194,15 @@ class Backward(eqx.Module):
             adjoint, accepted = iterate(adjoint)
             item = lanes.leave(lanes.call(self._nodes, adjoint, accepted, setup, inputs))
             nodes = jax.tree.map(lambda b, x: jax.lax.dynamic_update_index_in_dim(b, x, filled, 0), nodes, item)
+            # where no lane accepted its step, the next iteration overwrites these nodes
             return adjoint, nodes, filled + lanes.any(accepted).astype(jnp.int32)
 
         steps = capacity(like.y0, lanes.count or 1, self.stepping.integrator.stepper.order)
 
         def fill_batch(carry):
             adjoint, nodes, mu = carry
-            nodes = nodes._replace(bar=jax.tree.map(jnp.zeros_like, nodes.bar))
+            # what is left of the batch before counts for nothing
+            nodes = nodes._replace(lam=jax.tree.map(jnp.zeros_like, nodes.lam))
             filled = jnp.zeros((), jnp.int32)
             adjoint, nodes, _ = while_loop(
                 lambda c: active(c[0]) & (c[2] < steps), gather, (adjoint, nodes, filled), like=(setup, table)
@@ -207,12 +211,12 @@ class Backward(eqx.Module):
             mu = lanes.carry(lanes.call(self._quadrature, values, mu, setup, inputs))
             return adjoint, nodes, mu
 
-        def spare(setup):
+        def filler(setup):
             none = jnp.zeros((self.stepping.integrator.stepper.order // 2 + 1,), setup.start.dtype)
             y = jax.tree.map(lambda y: jnp.broadcast_to(y, none.shape + y.shape), setup.problem.y0)
             return Nodes(none, y, jax.tree.map(jnp.zeros_like, y))
 
-        item = lanes.leave(lanes.call(spare, setup))
+        item = lanes.leave(lanes.call(filler, setup))
         nodes = jax.tree.map(lambda x: jnp.broadcast_to(x, (steps, *x.shape)), item)
         carry = to_varying((adjoint, nodes, mu), vma_of((adjoint, setup, table)))
         adjoint, _, mu = while_loop(lambda c: active(c[0]), fill_batch, carry, like=(setup, table))
@@ -233,17 +237,18 @@ class Backward(eqx.Module):
         sizes = jnp.stack([jnp.max(jnp.abs(x), axis=1, initial=0.0).astype(problem.saves.dtype) for x in leaves]).max(0)
         scale = jnp.max(sizes)
         scale = jnp.where(scale > 0, scale, jnp.ones_like(scale))
-        bars = jax.tree.map(lambda c: c / scale.astype(c.dtype), problem.cotangents)
+        jumps = jax.tree.map(lambda c: c / scale.astype(c.dtype), problem.cotangents)
+        # a member that failed starts from where it was: what it did not reach has no cotangent
         saves = jnp.clip(problem.saves, jnp.zeros_like(problem.reached), problem.reached)
         start = jnp.max(jnp.where(sizes > 0, saves, jnp.zeros_like(saves)))
         return AdjointSetup(
-            start, jnp.zeros_like(start), scale, bars, jnp.any(sizes > 0), problem._replace(saves=saves)
+            start, jnp.zeros_like(start), scale, jumps, jnp.any(sizes > 0), problem._replace(saves=saves)
         )
 
-    def _ground(self, setup: AdjointSetup, table: Table | None) -> AdjointOperands:
+    def _adjoint_operands(self, setup: AdjointSetup, table: Table | None) -> AdjointOperands:
         operands = setup.problem.operands
-        moved, held = eqx.partition((operands.field, operands.t0), self.spec)
-        return AdjointOperands(moved, held, operands.direction, table)
+        diff, constant = eqx.partition((operands.field, operands.t0), self.spec)
+        return AdjointOperands(diff, constant, operands.direction, table)
 
     def _operands(self, setup: AdjointSetup, table: Table | None, x: Costate, end: Array) -> Operands:
         """Returns what the integration backwards depends on: time runs down from `setup.start`."""
@@ -254,32 +259,33 @@ class Backward(eqx.Module):
             chosen = (old if new is None else jnp.asarray(new, setup.start.dtype) for old, new in zip(tolerances, own))
             tolerances = costate_tolerances(Tolerances(*chosen), x)
         return Operands(
-            field=cast(Any, [self._ground(setup, table)]),
+            field=cast(Any, [self._adjoint_operands(setup, table)]),
             t0=setup.start,
             span=end,
             saves=None,
             direction=-jnp.ones_like(setup.start),
             tolerances=tolerances,
             dt=operands.dt if self.stepping.integrator.control is None else None,
+            # within 32 bits, and one step more for every saved time
             max_steps=_MOST_STEPS * jnp.minimum(operands.max_steps, 2**31 // (2 * _MOST_STEPS))
             + setup.problem.saves.size,
         )
 
     def _start(self, setup: AdjointSetup, table: Table | None) -> AdjointState:
         left = jnp.sum(setup.problem.saves <= setup.start, dtype=jnp.int32)
-        bar, y = _at(setup.bars, left - 1), None
-        bar = jax.tree.map(lambda x: jnp.where(left > 0, x, jnp.zeros_like(x)), bar)
+        lam, y = _at(setup.jumps, left - 1), None
+        lam = jax.tree.map(lambda x: jnp.where(left > 0, x, jnp.zeros_like(x)), lam)
         if self.variant.state:
             there = (left > 0) & setup.used
             y = jax.tree.map(lambda a, b: jnp.where(there, a, b), _at(setup.problem.ys, left - 1), setup.problem.y0)
         mu = self._blank_mu(setup) if self.variant.parameters else None
-        x = Costate(y, bar, mu)
+        x = Costate(y, lam, mu)
         span = jnp.where(setup.start > 0, setup.start, jnp.ones_like(setup.start))
         state = self.integrator.start(x, self._operands(setup, table, x, span))
         return AdjointState(state, jnp.maximum(left - 1, 0))
 
     def _blank_mu(self, setup: AdjointSetup) -> PyTree:
-        return blank_mu(self._ground(setup, None).moved, setup.start.dtype)
+        return blank_mu(self._adjoint_operands(setup, None).diff, setup.start.dtype)
 
     def _iterate(self, adjoint: AdjointState, setup: AdjointSetup, table: Table | None) -> tuple[AdjointState, Array]:
         """Tries a step towards the next stop."""
@@ -296,21 +302,24 @@ class Backward(eqx.Module):
         """Adds the cotangent of a saved time at which the member has arrived."""
         (state, left), there = adjoint, _has_arrived(adjoint, setup)
         x, status = state.checkpoint.y, state.checkpoint.status
-        bar = jax.tree.map(lambda a, b: jnp.where(there, a + b, a), x.bar, _at(setup.bars, left - 1))
+        lam = jax.tree.map(lambda a, b: jnp.where(there, a + b, a), x.lam, _at(setup.jumps, left - 1))
         y = x.y
         if y is not None:
             known = _at(setup.problem.ys, left - 1)
-            used = there & _any_used(_at(setup.bars, left - 1))  # what the loss does not look at may be missing
-            status = jnp.where(used & self._is_lost(y, known, setup), int(Status.diverged), status).astype(jnp.int8)
+            used = there & _any_used(_at(setup.jumps, left - 1))  # what the loss does not look at may be missing
+            status = jnp.where(used & self._has_diverged(y, known, setup), int(Status.diverged), status).astype(
+                jnp.int8
+            )
             y = jax.tree.map(lambda a, b: jnp.where(used, b, a), y, known)
-        x = Costate(y, bar, x.mu)
+        x = Costate(y, lam, x.mu)
         operands = self._operands(setup, table, x, setup.start)
+        # what the method reuses of its last step belongs to the costate before the jump
         memory = self.integrator.stepper.init(self.integrator.bound(operands), _position(adjoint, setup), x)
         memory = jax.tree.map(lambda a, b: jnp.where(there, a, b), memory, state.memory)
         checkpoint = state.checkpoint._replace(y=x, status=status)
         return AdjointState(state._replace(checkpoint=checkpoint, memory=memory), left - there.astype(jnp.int32))
 
-    def _is_lost(self, y: PyTree, known: PyTree, setup: AdjointSetup) -> Array:
+    def _has_diverged(self, y: PyTree, known: PyTree, setup: AdjointSetup) -> Array:
         """Whether a state integrated backwards is far from what it was forwards: half of its digits are gone."""
         tolerances = setup.problem.operands.tolerances
         if tolerances is None:  # fixed steps ask for no accuracy: a tenth of the state
@@ -326,31 +335,31 @@ class Backward(eqx.Module):
         return ~(scaled_error(error, known, known, loose) <= 1)
 
     def _nodes(self, adjoint: AdjointState, accepted: Array, setup: AdjointSetup, table: Table) -> Nodes:
-        ground = self._ground(setup, table)
+        operands = self._adjoint_operands(setup, table)
         return nodes_of_step(
-            self.stepping.integrator.stepper, adjoint.state, accepted, setup.start, setup.problem.y0, ground
+            self.stepping.integrator.stepper, adjoint.state, accepted, setup.start, setup.problem.y0, operands
         )
 
     def _quadrature(self, nodes: Nodes, mu: PyTree, setup: AdjointSetup, table: Table) -> PyTree:
-        return quadrature(self.stepping.integrator.field, nodes, mu, self._ground(setup, table))
+        return quadrature(self.stepping.integrator.field, nodes, mu, self._adjoint_operands(setup, table))
 
     def _finish(self, adjoint: AdjointState, mu: PyTree | None, setup: AdjointSetup) -> tuple[PyTree, PyTree]:
-        """Returns the cotangents, NaN where the backward pass failed, and zero where there was none to go."""
+        """Returns the cotangents, NaN where the backward pass failed, and zero where the loss uses no saved state."""
         x, status = adjoint.state.checkpoint.y, adjoint.state.checkpoint.status
         good = (
             (status == int(Status.successful)) & (adjoint.state.checkpoint.elapsed >= setup.start) & (adjoint.left == 0)
         )
         if x.y is not None:
-            good = good & ~self._is_lost(x.y, setup.problem.y0, setup)
+            good = good & ~self._has_diverged(x.y, setup.problem.y0, setup)
 
         def result(x, like):
             x = (x * setup.scale.astype(x.dtype)).astype(like.dtype)
             x = jnp.where(good, x, jnp.full_like(x, jnp.nan))
             return jnp.where(setup.used, x, jnp.zeros_like(x))
 
-        moved = self._ground(setup, None).moved
+        diff = self._adjoint_operands(setup, None).diff
         mu = x.mu if mu is None else mu
-        return jax.tree.map(result, x.bar, setup.problem.y0), jax.tree.map(result, mu, moved)
+        return jax.tree.map(result, x.lam, setup.problem.y0), jax.tree.map(result, mu, diff)
 
 
 def _at(tree: PyTree, index: Array) -> PyTree:
@@ -363,6 +372,7 @@ def _any_used(tree: PyTree) -> Array:
 
 def _next_save(adjoint: AdjointState, setup: AdjointSetup) -> Array:
     save = _at(setup.problem.saves, adjoint.left - 1)
+    # past the first save: a time before the start, at which nothing arrives
     return jnp.where(adjoint.left > 0, save, -jnp.ones_like(save))
 
 
@@ -392,7 +402,7 @@ def _position(adjoint: AdjointState, setup: AdjointSetup) -> Array:
 
 
 def _unless_short(adjoint: AdjointState, needed: Array, reached: Array) -> AdjointState:
-    """Marks a member whose table ends before it stands: what ran again took other steps."""
+    """Marks a member whose table ends before the time that it stands at: the second run took other steps."""
     checkpoint = adjoint.state.checkpoint
     slack = 8 * jnp.finfo(needed.dtype).eps * needed
     status = jnp.where(reached + slack < needed, int(Status.diverged), checkpoint.status).astype(jnp.int8)

@@ -1,12 +1,12 @@
 """The solution as a function of time, for the backward pass: the accepted steps with their dense output.
 
 Within a step the method's own dense output is a polynomial. It is kept as the coefficients of
-Chebyshev polynomials, which take less room than the stages it is made of, and less work to evaluate.
+Chebyshev polynomials, which take less memory than the stages it is made of, and less work to evaluate.
 
-A table has room for a segment of iterations of the loop. A longer solve is integrated once more with a
-restart point kept at the start of each segment (of every second, fourth, ... where they are many:
-see `_checkpoint_buffers`), and in the backward pass the table of each segment is filled again from there. So memory is
-bounded whatever the number of steps.
+A table has rows for a segment of iterations of the loop. A longer solve is integrated once more with a
+checkpoint kept at the start of each segment (of every second, fourth, ... where they are many: see
+`_checkpoint_buffers`), and in the backward pass the table of each segment is filled again from there. So
+memory is bounded whatever the number of steps.
 """
 
 import math
@@ -26,7 +26,7 @@ from ...integrate._lane_integrator import LaneIntegrator
 from ...integrate._while_loop import ZEROED_AT_MOST
 from ...methods._stepper import AbstractStepper
 
-_RESTARTS = 32
+_CHECKPOINTS = 32
 
 
 class Row(NamedTuple):
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Steps in the order of time, each iteration of a loop a row; an iteration that moved nothing repeats the last step.
+    """Steps in the order of time, a row for each iteration; one without an accepted step repeats the row before it.
 
     Attributes:
         ends: The times at which the steps end; infinite where there is no row.
@@ -78,7 +78,7 @@ def row_of(stepper: AbstractStepper, dense: Dense, y1: Y, direction: Array) -> R
     degree = max(stepper.order, 3)  # no method here has a dense output of a higher one
     angles = (np.arange(degree + 1) + 0.5) * np.pi / (degree + 1)
     matrix = 2 / (degree + 1) * np.cos(np.outer(np.arange(degree + 1), angles))
-    matrix[0] /= 2
+    matrix[0] /= 2  # from values at the Chebyshev points to coefficients
 
     def at(theta):
         return stepper.interpolate(theta, direction * dense.h, dense.y0, y1, dense.stages)
@@ -95,7 +95,7 @@ def row_of(stepper: AbstractStepper, dense: Dense, y1: Y, direction: Array) -> R
 def _index(table: Table, s: RealScalarLike) -> Int[Array, ""]:
     """Returns the number of the first step that ends no earlier than `s`: the block of steps, then the step."""
     size = table.ends.shape[0]
-    block = 2 ** (int(math.log2(size)) // 2)
+    block = 2 ** (int(math.log2(size)) // 2)  # two searches among about the square root of all rows
     blocks = table.ends.reshape(-1, block)
     first = jnp.minimum(jnp.sum(blocks[:, -1] < s, dtype=jnp.int32), size // block - 1)
     inner = jax.lax.dynamic_index_in_dim(blocks, first, 0, False)
@@ -110,7 +110,7 @@ class Segments(NamedTuple):
         number: How many segments there are.
         begin: The elapsed time at which the segment in the table begins, a lane value.
         table: The table of the last segment, arrays with lanes last.
-        checkpoints: A restart point for the segments whose number divides by the stride.
+        checkpoints: The starts of the segments whose number is a multiple of the stride.
     """
 
     number: Int[Array, ""]
@@ -132,13 +132,13 @@ class Recorder(NamedTuple):
 
     @classmethod
     def of(cls, stepping: LaneIntegrator, y0: PyTree, memory: int, max_steps: int) -> "Recorder":
-        """Returns a recorder whose table takes about `memory` bytes for all members together.
+        """Returns a recorder whose table takes about `memory` bytes for all members.
 
         Args:
             stepping: The steps, over lanes.
             y0: One member's state, arrays or their shapes.
-            memory: How many bytes; few rows that are large may take all of them, but since
-                a table is filled beforehand, many small ones take no more than costs no time.
+            memory: How many bytes; a few large rows may take all of them, but since a table is filled
+                beforehand, many small ones take no more than costs no time.
             max_steps: The limit on the attempted steps of a member.
         """
         coefficients = max(stepping.integrator.stepper.order, 3) + 1
@@ -150,7 +150,7 @@ class Recorder(NamedTuple):
 
     @property
     def iterations(self) -> int:
-        """The number of iterations of a segment: with room for some more, since rounding may choose other steps."""
+        """The number of iterations of a segment: a few rows are spare, since rounding may lead to more steps."""
         return self.rows - max(4, self.rows // 16)
 
     def record(self, y0: PyTree, operands: Operands, until: PyTree) -> Segments:
@@ -159,7 +159,7 @@ class Recorder(NamedTuple):
         table = self._blank(state, operands)
         like = (operands, until, state)
         count = jnp.zeros((), jnp.int32)
-        checkpoints = blank(jax.eval_shape(lambda s: s.checkpoint, state), _RESTARTS)
+        checkpoints = blank(jax.eval_shape(lambda s: s.checkpoint, state), _CHECKPOINTS)
 
         def segment(carry):
             count, _, _, state, checkpoints = carry
@@ -201,11 +201,12 @@ class Recorder(NamedTuple):
             there = current == number
             target = jax.tree.map(lambda a, b: jnp.where(there, a, b), lanes.carry(until), span)
             begin = state.checkpoint.elapsed
+            # the wanted segment may fill the spare rows, too: rounding may have led to more steps than at first
             most = jnp.where(there, self.rows - 1, self.iterations)
             state, table = self._fill(state, operands, target, table, most)
             return current + 1, begin, table, state
 
-        current = jnp.where(is_last, number + 1, first)
+        current = jnp.where(is_last, number + 1, first)  # no iterations where the table is the one wanted
         carry = (current, segments.begin, segments.table, state)
         like = (operands, until, segments)
         _, begin, table, state = while_loop(lambda c: c[0] <= number, fill, carry, like=like)

@@ -17,7 +17,7 @@ class Gauss(AbstractAdjoint):
     r"""A continuous adjoint for stiff systems with many parameters.
 
     Only the cotangent of the state is integrated backwards, and the parameters' gradient is an
-    integral along the way,
+    integral over the same interval,
 
     $$\frac{d\lambda}{dt} = -f_y^T \lambda, \qquad
       \frac{dL}{dp} = \int_{t_0}^{t_1} \lambda^T f_p \, dt,$$
@@ -40,8 +40,8 @@ class Gauss(AbstractAdjoint):
         rtol: The relative tolerance of the backward pass; by default that of the solve.
         atol: The absolute tolerance of the backward pass, where cotangents are divided by the largest one
             of the saved states; by default that of the solve.
-        memory: About how many bytes the table may take, for all members of a `vmap` together; never fewer
-            than 16 rows. Where states are small no more than 16 MiB are used.
+        memory: About how many bytes the table may take for all members of a `vmap`; it has at least 16 rows.
+            Where states are small no more than 16 MiB are used.
 
     Raises:
         ValueError: If a tolerance or `memory` is not positive.

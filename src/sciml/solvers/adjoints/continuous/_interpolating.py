@@ -24,8 +24,8 @@ class Interpolating(AbstractAdjoint):
     costs steps, and an implicit method factorises matrices of the size of state plus parameters: with
     more than a few parameters take `Gauss`.
 
-    The accepted steps are recorded in a table, which the backward pass integrates the solve once more for; a
-    solve of more steps than it holds is recorded segment by segment, at the cost of about one more
+    The backward pass begins by integrating the solve once more and recording its steps in a table; a solve
+    of more steps than the table has rows is recorded segment by segment, at the cost of about one more
     solve. The gradient is that of the differential equation, right to the tolerances. Mass matrices are
     refused, and so is forward mode.
 
@@ -33,8 +33,8 @@ class Interpolating(AbstractAdjoint):
         rtol: The relative tolerance of the backward pass; by default that of the solve.
         atol: The absolute tolerance of the backward pass, where cotangents are divided by the largest one
             of the saved states; by default that of the solve.
-        memory: About how many bytes the table may take, for all members of a `vmap` together; never fewer
-            than 16 rows. Where states are small no more than 16 MiB are used.
+        memory: About how many bytes the table may take for all members of a `vmap`; it has at least 16 rows.
+            Where states are small no more than 16 MiB are used.
 
     Raises:
         ValueError: If a tolerance or `memory` is not positive.

@@ -15,8 +15,8 @@ from jaxtyping import Array, PyTree
 from ...._jax._vma import match
 from ...integrate._integrator import State
 from ...methods._stepper import AbstractStepper
-from ...terms._field import Field
-from ._adjoint_equation import AdjointOperands, Costate, slope
+from ...terms._field import AbstractField
+from ._adjoint_equation import AdjointOperands, Costate, forward_rhs
 from ._dense_output import state_at
 
 _BYTES = 2**21
@@ -24,17 +24,17 @@ _MOST = 32
 
 
 class Nodes(NamedTuple):
-    """Nodes of a quadrature, the step and the node first.
+    r"""Nodes of a quadrature, the step and the node first.
 
     Attributes:
         s: The elapsed times.
         y: The states there.
-        bar: The costates there times the weights; zero at what counts for nothing.
+        lam: The values of $\lambda$ there times the weights; zero at unused nodes.
     """
 
     s: Array
     y: PyTree
-    bar: PyTree
+    lam: PyTree
 
 
 def rule(order: int) -> tuple[np.ndarray, np.ndarray]:
@@ -44,27 +44,27 @@ def rule(order: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def capacity(y: PyTree, members: int, order: int) -> int:
-    """Returns of how many steps the nodes are gathered, given one member's state as arrays or shapes."""
+    """Returns how many steps' nodes are gathered, given one member's state as arrays or shapes."""
     size = members * (order // 2 + 1) * sum(8 + 2 * x.size * x.dtype.itemsize for x in jax.tree.leaves(y))
     return max(1, min(_MOST, _BYTES // size))
 
 
 def nodes_of_step(
-    stepper: AbstractStepper, state: State, counts: Array, start: Array, spare: PyTree, ground: AdjointOperands
+    stepper: AbstractStepper, state: State, taken: Array, start: Array, filler: PyTree, operands: AdjointOperands
 ) -> Nodes:
     """Returns the nodes of the last step backwards.
 
     Args:
-        stepper: The method of both ways.
+        stepper: The method, the same forwards and backwards.
         state: The integration backwards after the step, with dense output.
-        counts: Whether there was a step.
+        taken: Whether there was a step.
         start: The elapsed time at which the integration backwards started.
-        spare: A state for nodes that count for nothing.
-        ground: What the adjoint equation depends on.
+        filler: A state for unused nodes.
+        operands: What the adjoint equation depends on.
     """
     dense = state.dense
     assert dense is not None  # the integration keeps it
-    table = ground.table
+    table = operands.table
     assert table is not None  # a quadrature needs the solution on record
 
     def node(x, weight):
@@ -72,21 +72,21 @@ def nodes_of_step(
         s = jnp.maximum(start - (dense.elapsed + x * dense.h), jnp.zeros_like(start))
         y = state_at(table, s)
         length = weight * dense.h
-        bar = jax.tree.map(lambda x: jnp.where(counts, x * length.astype(x.dtype), jnp.zeros_like(x)), costate.bar)
-        y = jax.tree.map(lambda a, b: jnp.where(counts, a, b), y, spare)
-        return Nodes(jnp.where(counts, s, jnp.zeros_like(s)), y, bar)
+        lam = jax.tree.map(lambda x: jnp.where(taken, x * length.astype(x.dtype), jnp.zeros_like(x)), costate.lam)
+        y = jax.tree.map(lambda a, b: jnp.where(taken, a, b), y, filler)
+        return Nodes(jnp.where(taken, s, jnp.zeros_like(s)), y, lam)
 
-    points, weights = (match(jnp.asarray(x, start.dtype), (dense, ground)) for x in rule(stepper.order))
+    points, weights = (match(jnp.asarray(x, start.dtype), (dense, operands)) for x in rule(stepper.order))
     return jax.vmap(node)(points, weights)
 
 
-def quadrature(field: Field, nodes: Nodes, mu: PyTree, ground: AdjointOperands) -> PyTree:
+def quadrature(field: AbstractField, nodes: Nodes, mu: PyTree, operands: AdjointOperands) -> PyTree:
     """Returns `mu` with the products of the nodes added."""
     flat: Nodes = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), nodes)
 
-    def slopes(moved):
-        return jax.vmap(lambda s, y: slope(field, s, y, moved, ground))(flat.s, flat.y)
+    def slopes(diff):
+        return jax.vmap(lambda s, y: forward_rhs(field, s, y, diff, operands))(flat.s, flat.y)
 
-    _, pull = jax.vjp(slopes, ground.moved)
-    (more,) = pull(flat.bar)
+    _, pull = jax.vjp(slopes, operands.diff)
+    (more,) = pull(flat.lam)
     return jax.tree.map(lambda a, b: a + b.astype(a.dtype), mu, more)

@@ -53,7 +53,7 @@ def run(
         variant: What is integrated backwards.
         rtol: The relative tolerance of the backward pass; None for that of the solve.
         atol: The absolute tolerance, likewise.
-        memory: About how many bytes a record of all members together may take.
+        memory: About how many bytes a record of all members may take.
         name: The adjoint, for messages.
 
     Raises:
@@ -85,6 +85,7 @@ def run(
         return plain(inputs)
 
     def forward(inputs):
+        # `asked` as shapes: JAX keeps one structure of what a rule leaves for all gradients, see `_static_flags`
         inputs, asked = asked_for(inputs, possible)
         result = plain(forward_only(inputs, REVERSE_TWICE))
         return result, (result, inputs, asked)
@@ -149,7 +150,7 @@ def _check(integrator: Integrator, operands: Operands, variant: Variant, rtol: A
         )
     if isinstance(integrator.field, SplitField):
         raise TypeError(
-            f"`adjoint={name}()` integrates an adjoint equation, which has not the structure that the solver needs. "
+            f"`adjoint={name}()` integrates an adjoint equation, which lacks the structure that the solver needs. "
             "Take `adjoint=sciml.adjoints.Checkpointed()`, or a Runge-Kutta method."
         )
     if not isinstance(integrator.stepper, Rosenbrock):
@@ -159,9 +160,10 @@ def _check(integrator: Integrator, operands: Operands, variant: Variant, rtol: A
             f"`adjoint={name}()` does not know the adjoint equation of a mass matrix, which the solver has. "
             "Take `adjoint=sciml.adjoints.Checkpointed()`."
         )
-    moved = [x for x in operands.field if jnp.iscomplexobj(x)]
-    if variant.parameters and moved:
+    complex_operands = [x for x in operands.field if jnp.iscomplexobj(x)]
+    if variant.parameters and complex_operands:
         raise ValueError(
             f"`adjoint={name}()` integrates the cotangents of the parameters, which Rosenbrock methods cannot where "
-            "these are complex. Take `adjoint=sciml.adjoints.Gauss()`, or hold their real and imaginary parts."
+            "these are complex. Take `adjoint=sciml.adjoints.Gauss()`, or give their real and imaginary parts as "
+            "parameters."
         )

@@ -1,7 +1,7 @@
 """Any loop of a reversible method: forwards with a record of the accepted steps' lengths; back, see `_backward`.
 
-What the controller chose cannot be found out in the backward pass, and so three numbers are kept for each accepted step,
-but no state: where it starts, what rounding took from that, and how long it is.
+What the controller chose cannot be reconstructed in the backward pass, and so three numbers are kept for each accepted
+step, but no state: where it starts, what rounding took from that, and how long it is.
 """
 
 import dataclasses
@@ -77,6 +77,7 @@ class ReversibleAdaptiveLoop(AbstractReversibleLoop):
         def look_up(number, operands):
             del operands
             (index,) = lanes.leave((number,))
+            # each member has taken another number of steps, so each reads a row of its own
             if lanes.count is None:
                 row = jax.lax.dynamic_index_in_dim(record, index, 0, False)
             else:
@@ -103,6 +104,7 @@ class ReversibleAdaptiveLoop(AbstractReversibleLoop):
 
         state = lanes.carry(lanes.call(self._start, y0, operands))
         (span,) = lanes.leave((operands.span,))
+        # of length one where there is no step: interpolation divides by it
         blank = jnp.stack([jnp.zeros_like(span), jnp.zeros_like(span), jnp.ones_like(span)])
         record = jnp.broadcast_to(blank, (rows, *blank.shape))
         carry = (jnp.zeros((), jnp.int32), state, record)
@@ -136,7 +138,7 @@ class ReversibleAdaptiveLoop(AbstractReversibleLoop):
             (step_record.elapsed, state.checkpoint.compensation, step_record.h, state.accepted, step_record.accepted)
         )
         row = jnp.stack(row)
-        index = jnp.where(accepted, number, record.shape[0])
+        index = jnp.where(accepted, number, record.shape[0])  # a row that is not there, so nothing is written
         if lanes.count is None:
             return record.at[index].set(row, mode="drop")
         return record.at[index, :, jnp.arange(lanes.count)].set(row.T, mode="drop")
@@ -145,6 +147,7 @@ class ReversibleAdaptiveLoop(AbstractReversibleLoop):
         """Returns one member's carry before the first step, which is chosen as for the method itself."""
         method = self.integrator.stepper
         assert isinstance(method, ReversibleStepper)
+        # the first step is chosen for one copy of the state, then there are two
         state = dataclasses.replace(self.integrator, stepper=method.base).start(y0, operands)
         dense = state.dense
         if dense is not None:

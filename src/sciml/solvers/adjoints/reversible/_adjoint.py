@@ -1,5 +1,7 @@
 """`Reversible`: reverse mode in constant memory, by a method that runs backwards."""
 
+from typing import ClassVar
+
 import equinox as eqx
 from jaxtyping import PyTree
 
@@ -25,13 +27,13 @@ class Reversible(AbstractAdjoint):
     r"""Reverse mode in memory that does not depend on the number of steps.
 
     The explicit Runge-Kutta method $y_{n+1} = y_n + \Psi_h(t_n, y_n)$ becomes a reversible one of the
-    same order (McCallum and Foster 2024): two copies of the state take turns,
+    same order (McCallum and Foster 2024): two copies of the state are advanced one after the other,
 
     $$y_{n+1} = \lambda y_n + (1 - \lambda) z_n + \Psi_h(t_n, z_n), \qquad
       z_{n+1} = z_n - \Psi_{-h}(t_{n+1}, y_{n+1}).$$
 
-    The gradient runs this backwards from the end state and recomputes every state on the way, so
-    that none is recorded. A step costs two of the base method, forwards and backwards. The gradient is
+    The backward pass undoes the steps from the end state and recomputes every state, so that none
+    is recorded. A step costs two of the base method, forwards and backwards. The gradient is
     exact for what was computed, as far as rounding lets the states be recomputed.
 
     **Where it loses accuracy.** With $N$ steps the backward pass multiplies rounding errors by
@@ -45,14 +47,14 @@ class Reversible(AbstractAdjoint):
     gradient may be wrong by some tens of times this error where the solution is sensitive.
 
     A symmetric method, `sciml.solvers.VelocityVerlet` or `Yoshida4`, is its own reverse: one copy of the state, and
-    nothing is lost but to rounding.
+    only rounding limits its accuracy.
 
     Saved states cost an evaluation of the method each, and no more memory than they take themselves: their
     cotangents are added where the backward pass passes by.
 
     With fixed steps, `t0` and `t1` known when traced, nothing is recorded. Any other loop, such as one with error
-    control, has room for three numbers for each of `max_steps` steps: when it started, what rounding took from that,
-    and its length. A smaller `max_steps` takes less. With `schedule="refill"` the solve runs in lockstep, as
+    control, records three numbers for each of `max_steps` steps: when it started, what rounding took from that,
+    and its length. A smaller `max_steps` takes less memory. With `schedule="refill"` the solve runs in lockstep, as
     gradients always do. Implicit methods are refused when traced. Forward mode needs `Forward` or
     `Direct`.
 
@@ -80,6 +82,7 @@ class Reversible(AbstractAdjoint):
         ```
     """
 
+    changes_method: ClassVar[bool] = True
     coupling: float = eqx.field(static=True, default=0.999)
 
     def __check_init__(self):
@@ -107,6 +110,7 @@ class Reversible(AbstractAdjoint):
 class Retraced(AbstractAdjoint):
     """Runs a reversible solve to its end and back, and returns by how much it misses the start in place of the end."""
 
+    changes_method: ClassVar[bool] = True
     coupling: float = eqx.field(static=True)
 
     def method(self, stepper: AbstractStepper) -> AbstractStepper:
@@ -117,7 +121,7 @@ class Retraced(AbstractAdjoint):
         """Runs a loop forwards and backwards; a number for each leaf of the state takes the place of the state."""
         del differentiate_times
         y0, operands = promote((y0, operands))
-        operands = operands._replace(saves=None)  # saved differentiate_times change no step
+        operands = operands._replace(saves=None)  # saved times change no step
         there = reversible_loop(Reversible(self.coupling), loop).over(Unbatched(), 1, NOTHING)
         result, errors = there.errors(y0, operands)
         return result._replace(ys=errors)

@@ -6,8 +6,8 @@ start of the step,
 $$s = I_\theta\big(y_n, y_{n+1}, k_1, \dots, k_m\big), \qquad
   y_{n+1} = \lambda y_n + (1 - \lambda) z_n + \Psi_h(t_n, z_n),$$
 
-with the stages $k$ of $\Psi_h(t_n, z_n)$. In the backward pass the pair at the start of the step comes out again, and what
-$\bar s$ contributes to its cotangent, and to those of parameters and times, is added there. So a saved time costs an
+with the stages $k$ of $\Psi_h(t_n, z_n)$. The backward pass recomputes the pair at the start of the step, and adds
+there what $\bar s$ contributes to its cotangent, and to those of parameters and times. So a saved time costs an
 evaluation of the method and its derivative, and memory for nothing but the saved state itself.
 
 Each member has a number of steps of its own. With saved times it starts back from the last of them that it reached:
@@ -85,16 +85,17 @@ class BackwardPass(eqx.Module):
     ) -> tuple[PyTree, PyTree, PyTree]:
         """Carries the cotangents of the saved states, or of the end state, back; see `AdaptiveLoop.backward`."""
         lanes = self.lanes
-        diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
+        diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
         like = (operands, kept, cotangent, saves)
         end, number, y0 = self._enter((kept.end, kept.number, kept.y0))
+        # a gradient of zero is not NaN where the backward pass misses the start
         used = jnp.stack([jnp.any(c != 0, axis=self._own_axes(c)) for c in jax.tree.leaves(cotangent)]).any(axis=0)
         bar = cotangent if saves is None else jax.tree.map(lambda c: jnp.zeros_like(c[0]), cotangent)
         carry = lanes.call(start_of_backward_pass, end, self._enter(bar), diff)
         carry, slopes = lanes.carry((number, *carry)), None
         if saves is None:
             begin = lanes.enter(jnp.zeros((), jnp.int32), False)
-            carry = self._until(carry, begin, operands, diff, held, look_up, like)
+            carry = self._until(carry, begin, operands, diff, constant, look_up, like)
         else:
 
             def enter(save):
@@ -104,14 +105,15 @@ class BackwardPass(eqx.Module):
 
             def save_vjp(carry, save, beyond):
                 stop = self._enter(jnp.where(beyond, jnp.zeros_like(save[1]), save[1]))
-                carry = self._until(carry, stop, operands, diff, held, look_up, like)
+                carry = self._until(carry, stop, operands, diff, constant, look_up, like)
                 saved = lanes.enter(~beyond, False)
-                return lanes.carry(lanes.call(self._save_vjp, carry, *enter(save), diff, held, saved))
+                return lanes.carry(lanes.call(self._save_vjp, carry, *enter(save), diff, constant, saved))
 
             def slope(carry, save):
                 return lanes.leave(lanes.call(self._slope, carry, *enter(save), operands)) if self.slopes else None
 
             xs = (saves.times, kept.saved_in, cotangent)
+            # from save to save and on to the start: one loop, whose body is compiled once
             carry, slopes = scan_to_end(save_vjp, slope, carry, xs, reverse=True, like=like)
         return *lanes.leave(lanes.call(_finish, carry, y0, self._enter(used))), slopes
 
@@ -128,7 +130,7 @@ class BackwardPass(eqx.Module):
             lanes.call(lambda carry, y0: jax.tree.map(relative_error, *carry[1], y0, carry[4]), carry, y0)
         )
 
-    def _until(self, carry, target, operands, diff, held, look_up, like):
+    def _until(self, carry, target, operands, diff, constant, look_up, like):
         """Undoes steps until every member stands at the start of the step of a number."""
         target = self.lanes.carry(target)
 
@@ -138,7 +140,7 @@ class BackwardPass(eqx.Module):
         def iterate(carry):
             previous = self.lanes.call(lambda number: jnp.maximum(number - 1, 0), carry[0])
             instant = look_up(previous, operands)
-            return self.lanes.carry(self.lanes.call(self._reverse_step, carry, target, instant, diff, held))
+            return self.lanes.carry(self.lanes.call(self._reverse_step, carry, target, instant, diff, constant))
 
         return while_loop(pending, iterate, carry, like=(like, target))
 
@@ -155,13 +157,13 @@ class BackwardPass(eqx.Module):
 
     # what follows is of one member
 
-    def _reverse_step(self, carry, target, instant, diff, held):
+    def _reverse_step(self, carry, target, instant, diff, constant):
         """Undoes a step of a member that is to come back further."""
         number, pair, bar, diff_bar, scale = carry
         back = number > target
 
         def step(diff):
-            return step_of(self.integrator, instant, eqx.combine(diff, held))
+            return step_of(self.integrator, instant, eqx.combine(diff, constant))
 
         new_pair, new_bar, more = self._method.reverse_step(step, pair, bar, diff)
         pair, bar = jax.tree.map(lambda a, b: jnp.where(back, a, b), (new_pair, new_bar), (pair, bar))
@@ -169,13 +171,13 @@ class BackwardPass(eqx.Module):
         scale = jax.tree.map(lambda s, y: jnp.maximum(s, jnp.max(jnp.abs(y), initial=0)), scale, pair.y)
         return number - back.astype(jnp.int32), pair, bar, diff_bar, scale
 
-    def _save_vjp(self, carry, time, inside, instant, bar, diff, held, saved):
+    def _save_vjp(self, carry, time, inside, instant, bar, diff, constant, saved):
         """Adds what a saved state's cotangent brings."""
         number, pair, pair_bar, diff_bar, scale = carry
         there = saved & (number == inside)  # a member that failed before has nothing saved here
 
         def at(pair, diff):
-            return saved_in_step(self.integrator, pair, time, instant, eqx.combine(diff, held))
+            return saved_in_step(self.integrator, pair, time, instant, eqx.combine(diff, constant))
 
         _, pull = jax.vjp(at, pair, diff)
         more = jax.tree.map(lambda x: jnp.where(there, x, jnp.zeros_like(x)), pull(bar))
@@ -217,7 +219,7 @@ def saved_in_step(integrator: Integrator, pair: Pair, time: Array, instant: Inst
 
 
 def _finish(carry: Any, y0: PyTree, used: Array) -> tuple[PyTree, PyTree]:
-    """Returns the cotangents, zero where the result was not used, NaN where the backward pass went astray."""
+    """Returns the cotangents, zero where the result was not used, NaN where the backward pass missed the start."""
     _, pair, bar, diff_bar, scale = carry
     back = came_back(jax.tree.map(relative_error, *pair, y0, scale))
 

@@ -132,11 +132,11 @@ class ReversibleLoop(AbstractReversibleLoop):
 
     def _back(self, kept, cotangent, operands, differentiable):
         """Runs all steps back; returns the pair at the start, its cotangent, that of the operands, and the scales."""
-        diff, held = eqx.partition(operands, differentiable, is_leaf=is_value)
+        diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
 
         def reverse_step(carry, tail):
             number, carry = carry
-            out = self.lanes.call(lambda *a: self._reverse_step(*a, tail), carry, self._shared(number), diff, held)
+            out = self.lanes.call(lambda *a: self._reverse_step(*a, tail), carry, self._shared(number), diff, constant)
             return number - 1, self.lanes.carry(out)
 
         end, bar = self._enter((kept.end, cotangent))
@@ -165,11 +165,11 @@ class ReversibleLoop(AbstractReversibleLoop):
     def _step(self, pair, number, operands, tail):
         return self._method.step(*self._step_of(number, operands, tail), pair, None).y1
 
-    def _reverse_step(self, carry, number, diff, held, tail):
+    def _reverse_step(self, carry, number, diff, constant, tail):
         pair, bar, diff_bar, scale = carry
 
         def step(diff):
-            return self._step_of(number, eqx.combine(diff, held), tail)
+            return self._step_of(number, eqx.combine(diff, constant), tail)
 
         pair, bar, more = self._method.reverse_step(step, pair, bar, diff)
         scale = jax.tree.map(lambda s, y: jnp.maximum(s, _largest(y)), scale, pair.y)
@@ -179,7 +179,7 @@ class ReversibleLoop(AbstractReversibleLoop):
         return result_of_steps(pair.y, finite, self.count + self.tail, operands)
 
     def _finish(self, carry, finite, y0, cotangent):
-        """Returns the cotangents, zero where the result was not used or lost, NaN where the backward pass went astray."""
+        """Returns the cotangents: zero where the result is unused or failed, NaN where the pass missed the start."""
         pair, bar, diff_bar, scale = carry
         used = [jnp.any(c != 0) for c in jax.tree.leaves(cotangent)]
         used = (finite == self.count + self.tail) & jnp.stack(used).any()
@@ -192,7 +192,7 @@ class ReversibleLoop(AbstractReversibleLoop):
 
 
 def needed_coupling(count: int, eps: float) -> float:
-    """Returns the coupling with which so many steps back lose what `_tolerance` allows, and no more."""
+    """Returns the coupling with which rounding over so many steps backwards grows to what `_tolerance` allows."""
     return (eps / _tolerance(eps)) ** (1 / count)
 
 
@@ -202,7 +202,7 @@ def _tolerance(eps: float) -> float:
 
 
 def warn_of_coupling(coupling: float, count: int, y0: PyTree) -> None:
-    """Warns if so many steps back lose the initial state, a PyTree of arrays or lane values, by the coupling alone."""
+    """Warns if the coupling alone makes so many steps backwards miss `y0`, a PyTree of arrays or lane values."""
     eps = max(float(jnp.finfo(v.dtype).eps) for v in jax.tree.leaves(y0, is_leaf=is_value))
     needed = needed_coupling(count, eps)
     if coupling >= needed:
@@ -211,7 +211,7 @@ def warn_of_coupling(coupling: float, count: int, y0: PyTree) -> None:
     wider = "float64, " if eps > 1e-10 else ""
     warnings.warn(
         f"`Reversible(coupling={coupling})` loses the initial state over {count} steps: rounding grows by "
-        f"exp({growth:.0f}) on the way back. Use a coupling closer to 1, at least {math.sqrt(needed):.9g}, "
+        f"exp({growth:.0f}) in the backward pass. Use a coupling closer to 1, at least {math.sqrt(needed):.9g}, "
         f"{wider}or `sciml.adjoints.Checkpointed()`.",
         stacklevel=2,
     )

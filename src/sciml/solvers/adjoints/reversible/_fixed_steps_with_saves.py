@@ -134,6 +134,7 @@ class ReversibleSavingLoop(AbstractReversibleLoop):
     def _step_with(self, time, operands, beyond):
         """Returns the number of the step that a saved time lies in, or ends; beyond, the number of all steps."""
         eps, total = jnp.finfo(time.dtype).eps, self.count + self.tail
+        # a time that is the end of a step but for rounding is within that step, not the next
         number = jnp.ceil(time / operands.dt * (1 - 4 * eps)).astype(jnp.int32) - 1
         return jnp.where(beyond, total, jnp.clip(number, 0, total - 1))
 

@@ -1,6 +1,6 @@
 r"""An algebraically reversible method from any explicit Runge-Kutta method.
 
-With $\Psi_h(t, y)$ the increment of a step, two copies $y_n$ and $z_n$ of the state take turns:
+With $\Psi_h(t, y)$ the increment of a step, two copies $y_n$ and $z_n$ of the state are advanced one after the other:
 
 $$y_{n+1} = \lambda y_n + (1 - \lambda) z_n + \Psi_h(t_n, z_n), \qquad
   z_{n+1} = z_n - \Psi_{-h}(t_{n+1}, y_{n+1}), \qquad y_0 = z_0,$$
@@ -92,6 +92,7 @@ class ReversibleStepper(AbstractPairStepper):
         more, diff_bar = pull(jax.tree.map(jnp.negative, bar.z))
         w_bar = jax.tree.map(jnp.add, bar.y, more)
         increment, pull = jax.vjp(there, z, diff)
+        # `_first_half` solved for the first copy, in the differences that it is written in
         y = jax.tree.map(lambda y, z, p: z + ((y - z) - p) / self.coupling, pair.y, z, increment)
         more, diff_more = pull(w_bar)
         bar = Pair(

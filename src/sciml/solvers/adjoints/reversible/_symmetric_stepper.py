@@ -1,6 +1,6 @@
 r"""A symmetric method as its own reverse: a step back from the end of a step returns to its start.
 
-The interface is that of `ReversibleStepper`, whose pair of states here holds one state twice. With
+The interface is that of `ReversibleStepper`, whose pair of states here is one state twice. With
 $y_1 = \Phi_h(t, y)$ and $y = \Phi_{-h}(t + h, y_1)$ the cotangent goes back by $\bar y = \Phi_h'(t, y)^* \bar y_1$.
 """
 
@@ -33,7 +33,7 @@ class SymmetricStepper(AbstractPairStepper):
         return self.base.evaluations + self.base.fsal
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
-        """Advances a state, held twice, from `t` to `t + h`."""
+        """Advances a pair of one state twice from `t` to `t + h`."""
         del memory
         y1 = self._moved(field, t, h, y.y)
         return Step(Pair(y1, y1), None, (), None)
