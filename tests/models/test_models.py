@@ -179,6 +179,11 @@ def test_vmap_over_states_and_models(case):
     assert np.any(batch[2] != each[2])
 
 
+@each_case
+def test_the_contract_of_models(case):
+    verify.check_model(case.make(), jnp.asarray(states(case)[1]))
+
+
 @pytest.mark.x64
 @each_case
 def test_trajectory_against_scipy(case):

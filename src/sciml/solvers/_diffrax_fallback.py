@@ -1,5 +1,7 @@
 """Solves that diffrax runs: its implicit, stochastic and other solvers without an explicit tableau."""
 
+import functools
+import logging
 from collections.abc import Callable
 
 import diffrax
@@ -18,6 +20,25 @@ from .adjoints import AbstractAdjoint
 from .adjoints._discrete_rule import IN_FORWARD_MODE
 from .control._pid import Tolerances
 from .integrate._integrator import known
+
+_LOG = logging.getLogger("sciml.solvers")
+
+
+@functools.cache
+def log_once(solver: str, by_solver: bool) -> None:
+    """Says once that diffrax runs the solves of a solver, why, and what that costs.
+
+    Args:
+        solver: The name of the solver.
+        by_solver: Whether it is the solver that sciml's own loops cannot run.
+    """
+    why = "it has no explicit tableau" if by_solver else "its `stepsize_controller` or `saveat` asks for it"
+    _LOG.info(
+        "%s runs through diffrax and in none of sciml's own loops, since %s. Of the adjoints it has those of "
+        "`Checkpointed` and `Direct`; there is no `schedule`, no kernel, and no `jax.shard_map` with `check_vma=True`.",
+        solver,
+        why,
+    )
 
 
 @eqx.filter_jit

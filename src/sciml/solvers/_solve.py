@@ -15,6 +15,7 @@ from . import _diffrax_fallback
 from ._calls import WarmCall, compiled, find, key_of, remember, split
 from ._integrate import Settings, integrate
 from ._plan import Plan, default_solver, make_plan
+from ._read_diffrax import stepper_of
 from ._request import Interval, Request
 from ._save_intervals import intervals_of
 from ._solution import Solution
@@ -71,11 +72,11 @@ def solve(
         rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32, 1e-2 in float16. A scalar, an array of
             the state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32, 1e-3 in float16.
-        solver: A diffrax solver. By default it follows from the model's type, and `Solution.solver` says which it
-            was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`, `VelocityVerlet` for an
-            `AbstractSecondOrder` with fixed steps, otherwise `diffrax.Tsit5()`. Explicit Runge-Kutta methods and the
-            methods of `sciml.solvers`, such as `sciml.solvers.Rodas5P()` for stiff problems, run in
-            sciml's own loops; any other runs through diffrax.
+        solver: A diffrax solver, or an `AbstractStepper` of your own. By default it follows from the model's type, and
+            `Solution.solver` says which it was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`,
+            `VelocityVerlet` for an `AbstractSecondOrder` with fixed steps, otherwise `diffrax.Tsit5()`. Explicit
+            Runge-Kutta methods and the methods of `sciml.solvers`, such as `sciml.solvers.Rodas5P()` for stiff
+            problems, run in sciml's own loops; any other runs through diffrax.
         stepsize_controller: A diffrax step size controller in place of `rtol` and `atol`.
         norm: How large a scaled error is: a function from a PyTree like `y0` to a scalar; by default the root
             mean square over all elements. On a field that is split over devices it is `Domain.rms`, so
@@ -164,6 +165,7 @@ def _solve(
     if kernel != XLA and stencil_backend is None:
         kernel = backend_of_members(kernel, plan.stepper, adjoint, schedule)
     if plan.stepper is None:
+        _diffrax_fallback.log_once(type(request.solver).__name__, stepper_of(request.solver, y0) is None)
         return _diffrax_fallback.solve(model, y0, args, times, tolerances, plan.max_steps, request, adjoint)
     settings = Settings(
         plan,

@@ -22,7 +22,7 @@ Solutions of your choice
 Measures
     `observed_order`, `order_in_space`, `finite_difference_gradient`, `check_gradient`, `conserved`, `front_position`
 Contracts of what you write yourself
-    `check_store`, `check_reduction`
+    `check_stepper`, `check_adjoint`, `check_model`, `check_store`, `check_reduction`
 
 Every problem is a function that makes a `Problem`, with the keyword `dtype`. The tuples hold
 these functions, so that a test can be parametrised over them without making an array.
@@ -38,7 +38,10 @@ Example:
 """
 
 from ._burgers_series import burgers_series as burgers_series
+from ._check_adjoint import check_adjoint as check_adjoint
+from ._check_model import check_model as check_model
 from ._check_reduction import check_reduction as check_reduction
+from ._check_stepper import StepperReport as StepperReport, check_stepper as check_stepper
 from ._check_store import check_store as check_store
 from ._conserved import conserved as conserved
 from ._exact import (

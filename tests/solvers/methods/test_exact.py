@@ -135,3 +135,15 @@ def test_symplectic_solvers_run_through_diffrax():
             lambda t, y, args: y, (jnp.ones(1), jnp.ones(1)), t0=0.0, t1=1.0, dt=0.1,
             solver=diffrax.SemiImplicitEuler(),
         )  # fmt: skip
+
+
+def test_a_solve_through_diffrax_says_so_once(caplog):
+    class Foreign(diffrax.Kvaerno3):
+        pass
+
+    with caplog.at_level("INFO", "sciml.solvers"):
+        for y0 in (1.0, 2.0):
+            sciml.solve(lambda t, y, args: -y, y0, t0=0.0, t1=0.2, rtol=1e-4, atol=1e-4, solver=Foreign())
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("Foreign runs through diffrax and in none of sciml's own loops, since it has no explicit")
+    assert "of the adjoints" in message.lower() and "`schedule`" in message

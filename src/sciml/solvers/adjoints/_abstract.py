@@ -18,7 +18,7 @@ class AbstractAdjoint(eqx.Module):
 
     An adjoint is given a loop that integrates one member, and runs it. What it returns JAX differentiates: so it puts
     a rule around the loop, or runs another loop in its place. One of your own most easily delegates to one that is
-    there, before or after which it does something of its own.
+    there, before or after which it does something of its own. `sciml.verify.check_adjoint` compares derivatives.
 
     Attributes:
         runs_in_kernel: Whether its solution, without derivatives, may run in an ensemble kernel.

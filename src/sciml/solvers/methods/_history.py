@@ -10,10 +10,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Inexact, PyTree
 
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..control._pid import Norm, Tolerances
+from ..control._stability import Stability
 from ..terms._field import AbstractField
 from ..terms._split_field import SplitField
 from ._stepper import AbstractStepper, BoundField, Step
@@ -94,6 +95,20 @@ class WithHistory(AbstractStepper):
         """Whether a step of many members is transposed as a whole."""
         return self.base.batched_vjp
 
+    @property
+    def stability(self) -> Stability | None:
+        """For which steps times eigenvalues it is stable."""
+        return self.base.stability
+
+    @property
+    def says_spectrum(self) -> bool:
+        """Whether it knows the eigenvalues of any model."""
+        return self.base.says_spectrum
+
+    def spectrum(self, model: Callable, t: Array, y: Y, args: Args) -> Inexact[Array, " eigenvalues"]:
+        """Returns the eigenvalues that limit its steps."""
+        return self.base.spectrum(model, t, y, args)
+
     def use_full_budget(self, state_bytes: int) -> bool:
         """Whether a step takes far longer than to set up the memory that it is recorded in."""
         return self.base.use_full_budget(state_bytes)
@@ -126,8 +141,7 @@ class WithHistory(AbstractStepper):
 
     def finish(self, field: BoundField, y: Y) -> Y:
         """Returns the state alone."""
-        del field
-        return y.y
+        return self.base.finish(field, y.y)
 
     def starting_step(
         self,
@@ -162,5 +176,17 @@ class WithHistory(AbstractStepper):
 
 
 def with_history(stepper: AbstractStepper) -> AbstractStepper:
-    """Returns a method as the loops run it."""
-    return WithHistory(stepper) if stepper.history else stepper
+    """Returns a method as the loops run it.
+
+    Raises:
+        TypeError: If it has a history, and members that a one-step method of a `History` cannot have.
+    """
+    if not stepper.history:
+        return stepper
+    for name in ("step_for_vjp", "longest"):  # of the memory alone, and of the state without it
+        if getattr(type(stepper), name) is not getattr(AbstractStepper, name):
+            raise TypeError(
+                f"{type(stepper).__name__} has `history = True` and a `{name}` of its own, which is for methods whose "
+                "memory can be made from the state. Leave one of the two out."
+            )
+    return WithHistory(stepper)

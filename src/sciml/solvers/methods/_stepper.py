@@ -53,7 +53,7 @@ class AbstractStepper(eqx.Module):
     `step` is a pure function of one member. `memory` is a PyTree of arrays of the same shapes in every step; when a
     gradient repeats a step from its state alone, `init` makes it anew. A method of several steps, whose memory cannot
     be made from the state, says `history = True`: its memory, floating-point arrays, is then carried, recorded and
-    differentiated with the state.
+    differentiated with the state. `sciml.verify.check_stepper` checks all of it.
 
     Attributes:
         order: The order of the method.

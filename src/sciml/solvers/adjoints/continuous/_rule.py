@@ -15,6 +15,7 @@ from ...integrate._abstract import AbstractLoop
 from ...integrate._batching import Batch
 from ...integrate._integrator import Integrator, Operands
 from ...integrate._result import Result
+from ...methods._history import WithHistory
 from ...methods._rosenbrock import Rosenbrock
 from ...terms._split_field import SplitField
 from .._discrete_rule import (
@@ -140,6 +141,12 @@ def _check(integrator: Integrator, operands: Operands, variant: Variant, rtol: A
         raise ValueError(
             f"`{name}(rtol=..., atol=...)` needs a solve with error control, but this one has fixed steps, which are "
             "taken backwards too. Give `rtol` or `atol` to `solve`, or leave them out here."
+        )
+    if isinstance(integrator.stepper, WithHistory):
+        raise TypeError(
+            f"`adjoint={name}()` integrates an adjoint equation from the end, where a method of several steps, such as "
+            f"{type(integrator.stepper.base).__name__}, has no steps before. "
+            "Take `adjoint=sciml.adjoints.Checkpointed()`, or a Runge-Kutta method."
         )
     if isinstance(integrator.field, SplitField):
         raise TypeError(
