@@ -101,23 +101,24 @@ class _Call:
 
 
 def _bind(call: _Call, arrays: Any) -> PyTree[Array]:
-    out = _members.bind(*arrays, call=call, jaxpr=call.program(arrays))  # the program is for who reads it
+    # the program is for who reads it, in a tuple: JAX 0.12 asks programs among parameters for a lowering of their own
+    out = _members.bind(*arrays, call=call, programs=(call.program(arrays),))
     return jax.tree.unflatten(call.structure, out)
 
 
-def _abstract(*avals: Any, call: _Call, jaxpr: Any) -> tuple[list, Any]:
-    del jaxpr  # inputs may vary over other axes by now
+def _abstract(*avals: Any, call: _Call, programs: Any) -> tuple[list, Any]:
+    del programs  # inputs may vary over other axes by now
     closed = call.program(avals)
     return closed.out_avals, closed.effects
 
 
-def _run(*arrays: Array, call: _Call, jaxpr: Any) -> list[Array]:
-    del jaxpr
+def _run(*arrays: Array, call: _Call, programs: Any) -> list[Array]:
+    del programs
     return jex.core.jaxpr_as_fun(call.program(arrays))(*arrays)
 
 
-def _batch(arrays: Any, axes: Any, *, call: _Call, jaxpr: Any) -> tuple[list[Array], list[int]]:
-    del jaxpr
+def _batch(arrays: Any, axes: Any, *, call: _Call, programs: Any) -> tuple[list[Array], list[int]]:
+    del programs
     new = tuple(axis is not None for axis in axes)
     size = next(x.shape[axis] for x, axis in zip(arrays, axes) if axis is not None)
     first = [x if axis is None else jnp.moveaxis(x, axis, 0) for x, axis in zip(arrays, axes)]
@@ -132,10 +133,10 @@ def _batch(arrays: Any, axes: Any, *, call: _Call, jaxpr: Any) -> tuple[list[Arr
     return out, [x.ndim - 1 for x in out]
 
 
-def _push(primals: Any, tangents: Any, *, call: _Call, jaxpr: Any) -> tuple[list[Array], list]:
+def _push(primals: Any, tangents: Any, *, call: _Call, programs: Any) -> tuple[list[Array], list]:
     moved = [not isinstance(t, ad.Zero) and t.dtype != jax.dtypes.float0 for t in tangents]
     if not any(moved):
-        out = _members.bind(*primals, call=call, jaxpr=jaxpr)
+        out = _members.bind(*primals, call=call, programs=programs)
         return out, [_zero(x) for x in out]
 
     out, rates = along(call.run, primals, tangents, moved)
