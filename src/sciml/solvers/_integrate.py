@@ -200,7 +200,13 @@ def _run(
         times_differ = plan.differentiable_times
         loop = AdaptiveLoop(integrator, Lanes(None), plan.max_steps, times_differ, fixed=fixed, impl=settings.impl)
         loop = RefillLoop(loop) if settings.schedule == "refill" else loop
-    return settings.adjoint.run(loop, y0, operands, plan.differentiable_times)
+    result = settings.adjoint.run(loop, y0, operands, plan.differentiable_times)
+    if not isinstance(result, Result):
+        raise TypeError(
+            f"`{type(settings.adjoint).__name__}.run` must return the result of a loop, as `loop.forward` and other "
+            f"adjoints do, with other `ys` by `result._replace(ys=...)`, but returns {type(result).__name__}."
+        )
+    return result
 
 
 def _solution(

@@ -35,7 +35,7 @@ def open_store(store: Any, *, rows_only: bool) -> AbstractStore:
     if isinstance(store, (str, os.PathLike)):
         return NpzStore(store)
     if not isinstance(store, AbstractStore):
-        raise TypeError(f"`sweep`: `store` must be a folder or a store of `sciml.runs`, got {type(store).__name__}.")
+        raise TypeError(f"`sweep`: `store` must be a folder or a store of `sciml.stores`, got {type(store).__name__}.")
     if isinstance(store, ZarrStore) and not rows_only:
         raise ValueError(
             "`sweep`: a `ZarrStore` holds a row for each member, and neither reductions nor retries. Give a folder as "

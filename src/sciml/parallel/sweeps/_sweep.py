@@ -82,7 +82,7 @@ def sweep(
         output: Applied to what `fn` returned, on the device, to keep less of it.
         reduce: A reduction, or a PyTree of them: `Mean`, `Variance`, `Quantiles`, `Histogram`, `TopK`, or your own.
             They replace the members' values, which then reach neither the host nor the store.
-        store: A folder for the blocks, one npz file each, or a store of `sciml.runs`. A `ZarrStore` makes one data
+        store: A folder for the blocks, one npz file each, or a store of `sciml.stores`. A `ZarrStore` makes one data
             set of them, where there are neither reductions nor retries.
         resume: Whether to go on with a sweep that the store holds; if not, one that holds any is an error.
         on_fail: "keep" to go on when members fail, "raise" to stop with an error after their block, or a

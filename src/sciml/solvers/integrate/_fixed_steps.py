@@ -23,6 +23,7 @@ from ..._status import Status
 from ...kernels._backends import XLA, KernelRequest
 from ...kernels._lanes import Lanes, Unbatched, is_value
 from ...kernels.ensemble._member import Counted
+from ..methods._stepper import take_step
 from ._abstract import AbstractLoop, FixedSteps
 from ._checkpoint_buffers import Buffers
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel
@@ -317,7 +318,7 @@ class FixedLoop(AbstractLoop):
         )
 
     def _advance(self, y, memory, number, operands, tail):
-        step = self.integrator.stepper.step(*self._place(number, operands, tail), y, memory)
+        step = take_step(self.integrator.stepper, *self._place(number, operands, tail), y, memory)
         return step.y1, step.memory
 
     def _step(self, y, memory, number, operands):

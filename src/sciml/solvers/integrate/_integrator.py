@@ -17,7 +17,7 @@ from ..._status import Status
 from ..._types import BoolScalarLike, Y
 from ..control._collective import CollectiveSteps
 from ..control._pid import Control, Tolerances, scaled_error
-from ..methods._stepper import AbstractStepper, Step
+from ..methods._stepper import AbstractStepper, Step, take_step
 from ..terms._field import AbstractField
 
 
@@ -187,7 +187,7 @@ class Integrator(eqx.Module):
         if longest is not None:
             h = jnp.minimum(h, longest)
         h, last = up_to(end, elapsed, compensation, h, operands.span)
-        step = self.stepper.step(field, time, operands.direction * h, y, state.memory)
+        step = take_step(self.stepper, field, time, operands.direction * h, y, state.memory)
 
         if self.control is None:
             finite = self.collective.finite(step.y1)
@@ -197,6 +197,10 @@ class Integrator(eqx.Module):
         else:
             assert operands.tolerances is not None
             norm = self.collective.norm
+            if step.error is None:
+                raise TypeError(
+                    f"`{type(self.stepper).__name__}` has `has_error = True`, but its `step` returns no `error`."
+                )
             if step.measured is None:
                 error = scaled_error(step.error, y, step.y1, operands.tolerances, norm)
             else:  # the loop runs in modes, and tolerances are those of the state

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Inexact, PyTree
 
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
@@ -21,7 +23,8 @@ class Step(NamedTuple):
         error: An estimate of the local error, with the structure of `y1`; None where the method has none.
         dense: What `interpolate` needs beside the two states, a PyTree of arrays.
         memory: What the next step reuses.
-        solvable: Whether the step's linear system had a solution; None where it had no system to solve.
+        solvable: Whether the step's system had a solution; None where it had no system to solve. Where not, the step is
+            tried again with a shorter length, or with fixed steps the member fails.
         measured: Error and state as the tolerances measure them, where that is not in the loop's own variables.
 
     Example:
@@ -199,3 +202,28 @@ class AbstractStepper(eqx.Module):
     def longest(self, memory: PyTree) -> Array | None:
         """Returns the longest step that the method can take with a memory, positive; None where any will do."""
         del memory
+
+
+def take_step(
+    stepper: AbstractStepper, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree
+) -> Step:
+    """Returns a step of a method, NaN where its system had no solution.
+
+    Raises:
+        TypeError: If the method returns no `Step`, or a state unlike the one that it was given.
+    """
+    step, name = stepper.step(field, t, h, y, memory), type(stepper).__name__
+    if not isinstance(step, Step):
+        raise TypeError(f"`{name}.step` must return a `sciml.solvers.Step`, but returns {type(step).__name__}.")
+    kinds = [[(jnp.shape(x), jnp.result_type(x).name) for x in jax.tree.leaves(tree)] for tree in (y, step.y1)]
+    if jax.tree.structure(y) != jax.tree.structure(step.y1) or kinds[0] != kinds[1]:
+        raise TypeError(
+            f"`{name}.step` must return `y1` with the structure, shapes and dtypes of `y`: {kinds[0]} in "
+            f"{jax.tree.structure(y)}, but returns {kinds[1]} in {jax.tree.structure(step.y1)}."
+        )
+    if step.solvable is None:
+        return step
+    # a state that is not finite is what the loops reject, whatever the solver made of the system
+    found = step.solvable
+    y1, error = jax.tree.map(lambda x: jnp.where(found, x, jnp.full_like(x, jnp.nan)), (step.y1, step.error))
+    return step._replace(y1=y1, error=error)

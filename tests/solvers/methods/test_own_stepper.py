@@ -1,0 +1,98 @@
+"""Methods of one's own that are not what they should be: said where the solve is traced, or as a status."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from sciml.solvers import AbstractStepper, Step
+
+
+class Heun(AbstractStepper):
+    order = 2
+    evaluations = 2
+    has_error = True
+
+    def step(self, field, t, h, y, memory):
+        first = field(t, y)
+        second = field(t + h, y + h * first)
+        error = h / 2 * (second - first)
+        return self.made(t, h, Step(y + h * first + error, error))
+
+    def made(self, t, h, step):
+        return step
+
+
+def solve(solver, **options):
+    return sciml.solve(lambda t, y, args: -y, jnp.ones(2), t0=0.0, t1=1.0, solver=solver, throw=False, **options)
+
+
+@pytest.mark.parametrize("options", [dict(dt=0.1), dict(rtol=1e-4)], ids=["fixed", "adaptive"])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda step: step.y1, r"`Other.step` must return a `sciml.solvers.Step`, but returns .*Tracer"),
+        (lambda step: step._replace(y1=step.y1[0]), r"`y1` with the structure, shapes and dtypes of `y`: .*\(2,\)"),
+        (lambda step: step._replace(y1=(step.y1,)), "`y1` with the structure"),
+    ],
+    ids=["no step", "another shape", "another structure"],
+)
+def test_what_a_step_returns(change, message, options):
+    class Other(Heun):
+        def made(self, t, h, step):
+            return change(step)
+
+    with pytest.raises(TypeError, match=message):
+        solve(Other(), **options)
+
+
+def test_an_error_that_is_missing():
+    class Other(Heun):
+        def made(self, t, h, step):
+            return Step(step.y1)
+
+    with pytest.raises(TypeError, match="`Other` has `has_error = True`, but its `step` returns no `error`"):
+        solve(Other(), rtol=1e-4)
+
+
+def test_dense_output_without_its_methods():
+    class Other(Heun):
+        dense = True
+
+    with pytest.raises(TypeError, match="`dense = True`, so it needs a method `interpolate`"):
+        solve(Other())
+
+
+@pytest.mark.parametrize("adjoint", [sciml.adjoints.Gauss(), sciml.adjoints.Interpolating()])
+def test_continuous_adjoints_need_dense_output(adjoint):
+    with pytest.raises(TypeError, match=r"reads the solution between the steps, which Heun does not interpolate"):
+        solve(Heun(), adjoint=adjoint)
+
+
+def test_steps_whose_system_has_no_solution():
+    class Never(Heun):
+        def made(self, t, h, step):
+            return step._replace(solvable=jnp.asarray(False))
+
+    class Short(Heun):
+        def made(self, t, h, step):
+            return step._replace(solvable=jnp.abs(h) < 0.02)
+
+    singular, nonfinite = int(sciml.Status.singular), int(sciml.Status.nonfinite)
+    assert solve(Never()).status == singular and solve(Never(), dt=0.1).status == nonfinite
+    assert solve(Short(), dt=0.1).status == nonfinite
+    sol = solve(Short(), rtol=1e-2)
+    assert sol.status == 0 and sol.stats.rejected > 0 and sol.stats.accepted >= 50
+    np.testing.assert_allclose(sol.ys[-1], np.exp(-1.0), rtol=1e-3)
+    statuses = jax.vmap(lambda rtol: solve(Never(), rtol=rtol).status)(jnp.array([1e-2, 1e-3]))
+    assert statuses.tolist() == [singular] * 2
+
+
+def test_an_adjoint_that_returns_no_result():
+    class States(sciml.adjoints.AbstractAdjoint):
+        def run(self, loop, y0, operands, differentiate_times):
+            return sciml.adjoints.Direct().run(loop, y0, operands, differentiate_times).ys
+
+    with pytest.raises(TypeError, match="`States.run` must return the result of a loop"):
+        solve(Heun(), adjoint=States())
