@@ -24,10 +24,10 @@ def stepper_of(solver: Any, y0: Y) -> AbstractStepper | None:
         TypeError: If it is no solver.
     """
     if isinstance(solver, AbstractStepper):
-        kind = type(solver)
-        for member in ("interpolate", "empty_dense") if solver.dense else ():
-            if getattr(kind, member) is getattr(AbstractStepper, member):
-                raise TypeError(f"`solver={kind.__name__}()` has `dense = True`, so it needs a method `{member}`.")
+        if solver.dense and type(solver).interpolate is AbstractStepper.interpolate:
+            raise TypeError(
+                f"`solver={type(solver).__name__}()` has `dense = True`, so it needs a method `interpolate`."
+            )
         return with_history(solver)
     if not isinstance(solver, diffrax.AbstractSolver):
         raise TypeError(
