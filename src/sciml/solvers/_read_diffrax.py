@@ -62,7 +62,7 @@ def read_step_control(request: Request, y0: PyTree, dtype: Any) -> StepControl:
     """
     controller, rtol, atol = request.stepsize_controller, request.rtol, request.atol
     if controller is not None and not isinstance(controller, diffrax.AbstractStepSizeController):
-        raise TypeError(f"`stepsize_controller` must be a diffrax step size controller, but is {controller!r}.")
+        raise TypeError(f"`stepsize_controller` must be a diffrax step size controller, but {no_instance(controller)}.")
     if controller is not None and (rtol is not None or atol is not None):
         raise ValueError("Give tolerances either as `rtol` and `atol` or in `stepsize_controller`, not both.")
     if request.fixed_steps:
