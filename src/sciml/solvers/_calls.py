@@ -152,3 +152,14 @@ def remember(key: tuple | None, call: WarmCall) -> None:
     if len(_CALLS) >= _MOST:
         _CALLS.clear()
     _CALLS[key] = call
+
+
+_LOOKS = 400
+"""How often to look for a result before the thread sleeps: some tens of microseconds."""
+
+
+def wait_shortly(array: jax.Array) -> None:
+    """Waits a moment for an array, awake: to be woken takes longer than a small solve does."""
+    for _ in range(_LOOKS):
+        if array.is_ready():
+            return

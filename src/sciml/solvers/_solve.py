@@ -12,7 +12,7 @@ from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..kernels._backends import AUTO, KERNEL_OF, XLA, KernelRequest
 from ..kernels._use import USED, requested
 from . import _diffrax_fallback
-from ._calls import WarmCall, compiled, find, key_of, remember, split
+from ._calls import WarmCall, compiled, find, key_of, remember, split, wait_shortly
 from ._integrate import Settings, integrate
 from ._plan import Plan, default_solver, make_plan
 from ._read_diffrax import stepper_of
@@ -136,6 +136,7 @@ def solve(
         _check(model, request, adjoint, schedule)
         sol = _solve(model, y0, args, *choices, key)
     if throw and concrete(sol.status):
+        wait_shortly(sol.status)
         raise_for_status(sol.status, reached=sol.t_reached)
     return sol
 
