@@ -364,7 +364,7 @@ def _check_float32(solver: Any, small: Problem, wide: Problem, steps: int, name:
     run = partial(solve, t0=small.t0, t1=small.t1, dt=dt, solver=solver)
     ys = run(small.model, small.y0).ys
     for y, y0 in zip(jax.tree.leaves(ys), jax.tree.leaves(small.y0), strict=True):
-        check(y.dtype == y0.dtype, f"`{name}` turns a state of {y0.dtype} into one of {y.dtype}")
+        check(y.dtype == y0.dtype, f"`{name}` makes of a state of {y0.dtype} one of {y.dtype}")
     with jax.enable_x64(True):
         expected = jax.tree.map(np.asarray, run(wide.model, wide.y0).ys)
     check_close(ys, expected, 1e-3, f"`{name}` in float32", "float64")
