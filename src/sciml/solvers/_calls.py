@@ -6,7 +6,6 @@ tolerances and steps, which count by value here, and for stable steps, which are
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
@@ -64,6 +63,7 @@ class Compiled(Generic[_Result]):
 
     Attributes:
         fn: The function.
+        call: `call(static, arrays)`, with the two parts of its arguments that `split` returns.
     """
 
     def __init__(self, fn: Callable[..., _Result]):
@@ -73,11 +73,7 @@ class Compiled(Generic[_Result]):
             return fn(*static.combine(arrays))
 
         run.__name__ = run.__qualname__ = fn.__name__
-        self.call = partial(jax.jit(run, static_argnums=0))
-
-    def __call__(self, *args: Any) -> _Result:
-        """Calls the function."""
-        return self.call(*split(args))
+        self.call = jax.jit(run, static_argnums=0)
 
 
 def compiled(fn: Callable[..., _Result]) -> Compiled[_Result]:
@@ -158,7 +154,7 @@ _LOOKS = 400
 """How often to look for a result before the thread sleeps: some tens of microseconds."""
 
 
-def wait_shortly(array: jax.Array) -> None:
+def wait_shortly(array: Any) -> None:
     """Waits a moment for an array, awake: to be woken takes longer than a small solve does."""
     for _ in range(_LOOKS):
         if array.is_ready():
