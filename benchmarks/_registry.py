@@ -11,6 +11,7 @@ from . import (
     devices,
     domain,
     field_ensemble,
+    gate,
     gradient,
     heavy_tailed,
     kuramoto_sivashinsky,
@@ -28,6 +29,7 @@ from . import (
 from ._harness import Group
 
 BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
+    "gate": gate.groups,
     "lorenz_ensemble": lorenz_ensemble.groups,
     "heavy_tailed": heavy_tailed.groups,
     "sweep": sweep.groups,

@@ -19,7 +19,7 @@ import numpy as np
 from jax.custom_derivatives import zero_from_primal
 from jaxtyping import Array
 
-from ..._jax._barrier import computed_once, held_back
+from ..._jax._barrier import computed_once, held_back, opaque
 from ..._jax._jaxprs import from_outside, is_literal, program_called, run_equation
 from ..._jax._vma import as_traced, promote, to_varying, vma_of
 from ._elementwise import CHEAP, ELEMENTWISE, IDENTITIES
@@ -37,6 +37,9 @@ compile it grows with the square, and what it passes on to the next goes through
 
 _SHORT = 200
 """Up to how many operations a program's derivative in forward mode is left as it is: XLA fuses it well enough."""
+
+_FEW = 8
+"""Up to how many lanes there is nothing to gain by vectors."""
 
 
 class _Symbol:
@@ -96,17 +99,18 @@ def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int
     inputs = [_Symbol(v.aval.shape) for v in (*jaxpr.constvars, *jaxpr.invars)]
     operations: list[_Operation] = []
     results = _listed(jaxpr, inputs, operations)
-    fixed = [True] * consts + from_outside(arrays)
-    parts = _parts(operations, lanes, {x for x, f in zip(inputs, fixed) if f})
+    fixed = {x for x, f in zip(inputs, [True] * consts + from_outside(arrays)) if f}
+    parts = _parts(operations, lanes, fixed)
 
     def plain(*given):
         return jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(jaxpr, given[:consts]))(*given[consts:])
 
     def fused(*given):
         known = dict(zip(inputs, given))
+        start = _kept_apart([known[x] for x in inputs if x not in fixed], lanes)
         for part, later in zip(parts, _read_later(parts, results)):
             if len(part) > 1:
-                _run_fused(part, known, later, lanes)
+                _run_fused(part, known, later, lanes, start)
             else:
                 _run_operation(*part, known, lanes, jaxpr.debug_info)
         return as_traced([_read(known, x) for x in results], jaxpr.outvars)
@@ -259,7 +263,21 @@ def _computed_once(arrays: list, lanes: tuple[int, ...]) -> list:
     return [next(once) if jnp.shape(x) != lanes else x for x in arrays]
 
 
-def _run_fused(part: _Part, known: dict, later: set, lanes: tuple[int, ...]) -> None:
+def _kept_apart(varying: list[Array], lanes: tuple[int, ...]) -> Array | None:
+    """Returns a number of which XLA knows nothing and that differs from iteration to iteration of a loop around it.
+
+    From JAX 0.12 on XLA makes one function of a small loop with all that it holds. There LLVM does not know that the
+    results of a fusion lie apart, and makes no vectors: the loop takes eight times as long. A loop that calls a library
+    is left as it is. So the first element of a reduction, which its result does not depend on, comes from LAPACK.
+    """
+    floats = [x for x in varying if x.shape == lanes and jnp.issubdtype(x.dtype, jnp.floating)]
+    if not floats or not lanes or lanes[-1] <= _FEW:
+        return None
+    # of all, so that one which stays the same does not let it be computed before the loop
+    return opaque(*promote([x for x in floats if x.dtype == floats[0].dtype]))
+
+
+def _run_fused(part: _Part, known: dict, later: set, lanes: tuple[int, ...], start: Array | None) -> None:
     made = dict.fromkeys(x for operation in part for x in operation.outputs)
     outputs = [x for x in made if x in later]
     if not outputs:
@@ -279,16 +297,17 @@ def _run_fused(part: _Part, known: dict, later: set, lanes: tuple[int, ...]) -> 
 
     for operation in part:
         rows.update(zip(operation.outputs, _apply(operation.eqn, [row(x) for x in operation.inputs], lanes)))
-    known.update(zip(outputs, _one_row([to_varying(rows[x], axes) for x in outputs])))
+    known.update(zip(outputs, _one_row([to_varying(rows[x], axes) for x in outputs], start)))
 
 
-def _one_row(arrays: list[Array]) -> list[Array]:
-    """Returns one of the two equal rows of each array, by one reduction."""
+def _one_row(arrays: list[Array], first: Array | None) -> list[Array]:
+    """Returns one of the two equal rows of each array, by one reduction that starts from `first` where that is given."""
     floats = [x.dtype for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)]
     # XLA wants one precision for all of them, so others go as integers
     kinds = [_BITS[x.dtype.itemsize] if x.dtype in floats and x.dtype != floats[0] else x.dtype for x in arrays]
     rows = [x if x.dtype == kind else jax.lax.bitcast_convert_type(x, kind) for x, kind in zip(arrays, kinds)]
-    start = [to_varying(jnp.zeros((), x.dtype), vma_of(x)) for x in rows]
+    begin = jnp.zeros(()) if first is None else first
+    start = [to_varying(begin.astype(x.dtype), vma_of((x, begin))) for x in rows]
     # it adds nothing up: of two equal rows it keeps the last
     found = jax.lax.reduce(rows, start, lambda _, row: row, (0,))
     return [y if x.dtype == y.dtype else jax.lax.bitcast_convert_type(y, x.dtype) for x, y in zip(arrays, found)]
