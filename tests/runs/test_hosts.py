@@ -12,7 +12,7 @@ pytestmark = pytest.mark.x64
 PROGRAM = """
 import pathlib
 import sciml
-from sciml import runs
+from sciml import runs, stores
 from sciml.runs import _prepare
 
 _prepare._BYTES = 2**10  # many blocks

@@ -39,13 +39,13 @@ def cases(name):
 def blocks(monkeypatch):
     """The sizes of the blocks that are traced."""
     found = []
-    take = _stencil_blocks.Blocks.take
+    take = _stencil_blocks.StencilBlocks.take
 
     def seen(self, *args):
         found.append(self.size)
         return take(self, *args)
 
-    monkeypatch.setattr(_stencil_blocks.Blocks, "take", seen)
+    monkeypatch.setattr(_stencil_blocks.StencilBlocks, "take", seen)
     return found
 
 

@@ -1,4 +1,4 @@
-"""What XLA makes of an ensemble's loop: every evaluation of the model stands in it once, and LLVM can make vectors of it.
+"""What XLA makes of an ensemble's loop: every evaluation of the model stands in it once, where LLVM makes vectors.
 
 Asserted on the optimised program, since times say nothing on a busy machine. Seen on JAX 0.10.2 and 0.12.0.1.
 """

@@ -301,7 +301,7 @@ def _run_fused(part: _Part, known: dict, later: set, lanes: tuple[int, ...], sta
 
 
 def _one_row(arrays: list[Array], first: Array | None) -> list[Array]:
-    """Returns one of the two equal rows of each array, by one reduction that starts from `first` where that is given."""
+    """Returns one of the two equal rows of each array, by one reduction, which starts from `first` if that is given."""
     floats = [x.dtype for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)]
     # XLA wants one precision for all of them, so others go as integers
     kinds = [_BITS[x.dtype.itemsize] if x.dtype in floats and x.dtype != floats[0] else x.dtype for x in arrays]
