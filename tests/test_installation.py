@@ -37,7 +37,10 @@ for warning in caught:
 
 
 def installed(folder, name: str, version: str, *files: str):
-    """Writes to `folder` what pip writes about a distribution."""
+    """Writes to `folder` what pip writes of a distribution, with files of no content."""
+    for file in files:  # from Python 3.12 on a record's files count only where they are there
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).touch()
     info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
