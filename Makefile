@@ -1,18 +1,21 @@
-# Everything below needs only Python >= 3.11 with pip, and make.
-# `make test PYTHON=python3.13` works in an environment of its own, .venv-3.13.
+# Everything below needs only Python >= 3.11 with pip, and make. It takes the newest Python that is there, since the newest
+# JAX asks for it; `make test PYTHON=python3.11` works in an environment of its own, .venv-3.11.
 
-PYTHON ?= python3
 # JAX treats the CPU as one device unless told otherwise; the demo gets one for each core, up to eight.
 CORES := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 8 ? n : 8)))
 PYTEST_WORKERS ?= auto
 PYTEST_ARGS ?=
 
 # The interpreter. A pyenv shim of a version that is not selected does not run, so pyenv is asked for it.
-probe = $(shell $(1) -c 'import sys; print(sys.executable)' 2>/dev/null)
-INTERPRETER := $(call probe,$(PYTHON))
-ifeq ($(INTERPRETER),)
-INTERPRETER := $(call probe,PYENV_VERSION=$(shell pyenv whence $(PYTHON) 2>/dev/null | tail -n 1) $(PYTHON))
+runs = $(shell $(1) -c 'import sys; print(sys.executable)' 2>/dev/null)
+probe = $(or $(call runs,$(1)),$(call runs,PYENV_VERSION=$(shell pyenv whence $(1) 2>/dev/null | tail -n 1) $(1)))
+NEWEST_FIRST := python3.14 python3.13 python3.12 python3.11 python3
+ifeq ($(origin PYTHON),undefined)
+VENV ?= .venv
+PYTHON := $(shell for p in $(NEWEST_FIRST); do \
+  if $$p -c '' 2>/dev/null || [ -n "$$(pyenv whence $$p 2>/dev/null)" ]; then echo $$p; break; fi; done)
 endif
+INTERPRETER := $(call probe,$(PYTHON))
 ifeq ($(INTERPRETER),)
 $(error "$(PYTHON)" is not a Python that runs; name one with `make PYTHON=...`)
 endif
@@ -22,24 +25,21 @@ ifneq ($(shell $(INTERPRETER) -c 'import sys; print(sys.version_info >= (3, 11))
 $(error sciml needs Python >= 3.11 and $(PYTHON) is $(VERSION); name another with `make PYTHON=...`)
 endif
 
-ifeq ($(PYTHON),python3)
-VENV ?= .venv
-else
 VENV ?= .venv-$(VERSION)
-endif
 PY := $(VENV)/bin/python
 RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all durations tables kernels compile-kernels bench bench-gpu dist docs serve lint format clean
+.PHONY: help demo test test-oldest test-contracts test-all durations tables kernels compile-kernels bench bench-gpu dist docs serve lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-# Without ensurepip (Debian's python3 without python3-venv) the interpreter's own pip fills the environment.
-$(VENV)/.created:
-	$(INTERPRETER) -m venv $(VENV) || \
+# Without ensurepip (Debian's python3 without python3-venv) the interpreter's own pip fills the environment. One of another
+# Python makes room.
+$(VENV)/.created-$(VERSION):
+	$(INTERPRETER) -m venv --clear $(VENV) || \
 	  { $(INTERPRETER) -m venv --clear --without-pip $(VENV) && $(INTERPRETER) -m pip --python $(PY) install pip; }
 	@touch $@
 
@@ -47,7 +47,7 @@ $(VENV)/.created:
 # `sciml` forgets that name first; the other project of this name has other authors, and is left alone.
 IS_FORMER = import importlib.metadata as m; \
   print(any(d.metadata["Author"] == "The sciml authors" for d in m.distributions(name="sciml")))
-$(VENV)/.installed-%: $(VENV)/.created pyproject.toml
+$(VENV)/.installed-%: $(VENV)/.created-$(VERSION) pyproject.toml
 	@if [ "$$($(PY) -c '$(IS_FORMER)')" = True ]; then $(PY) -m pip uninstall --quiet --yes sciml; fi
 	$(PY) -m pip install --quiet --editable ".[$*]"
 	@touch $@
@@ -67,6 +67,21 @@ FLOAT32 = tests/models tests/solvers tests/_jax/test_loops.py $(wildcard tests/t
 test: $(VENV)/.installed-test ## the quick tests, with x64 on, and those of models, solvers and examples with x64 off
 	$(COMPILE_SOON) $(RUN_PYTEST) -m "not slow"
 	SCIML_X64=0 $(RUN_PYTEST) -m "not slow" $(FLOAT32)
+
+# What holds for every model, method, adjoint and kernel, and what takes programs apart, which is where versions of JAX differ.
+CONTRACTS = tests/test_architecture.py tests/models/test_contract.py tests/verify/test_contracts.py tests/kernels/test_fusion.py \
+  tests/kernels/test_lanes.py tests/kernels/test_ensemble.py tests/solvers/methods/test_order.py tests/solvers/adjoints/test_gradients.py \
+  tests/solvers/integrate/test_program_structure.py tests/solvers/test_shard_map.py tests/parallel/test_ensemble.py
+
+test-oldest: ## the quick contract suites on the oldest JAX that is supported, where its Python is installed
+ifeq ($(call probe,python3.11),)
+	@echo "no python3.11 here: the oldest JAX is not tested"
+else
+	$(MAKE) test-contracts PYTHON=python3.11
+endif
+
+test-contracts: $(VENV)/.installed-test
+	$(COMPILE_SOON) $(RUN_PYTEST) -m "not slow" $(CONTRACTS)
 
 test-all: $(VENV)/.installed-test ## every test with x64 on, and all but the slow ones with x64 off
 	$(COMPILE_SOON) $(RUN_PYTEST) -m "not slow"
