@@ -68,23 +68,27 @@ class CGOptions(NamedTuple):
 def cg(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions) -> LinearSolution:
     """Solves `operator(x) = b`; see `Domain.cg`."""
     program, consts, b = _as_program(operator, b, options.collective)
+    # the rule may close over nothing, these limits among it, which may be traced
+    limits = tuple(map(jax.lax.stop_gradient, (options.rtol, options.atol, options.accept)))
 
-    @jax.custom_vjp
-    def solve(consts, b):
-        return _iterate(lambda x: program(consts, x), b, options)
+    def iterate(consts, b, limits):
+        rtol, atol, accept = limits
+        return _iterate(lambda x: program(consts, x), b, options._replace(rtol=rtol, atol=atol, accept=accept))
 
-    def forward(consts, b):
-        found = _iterate(lambda x: program(consts, x), b, options)
-        return found, _CGResiduals(consts, found.value, tuple(map(vma_of, consts)))
+    solve = jax.custom_vjp(iterate)
+
+    def forward(consts, b, limits):
+        found = iterate(consts, b, limits)
+        return found, _CGResiduals(consts, found.value, limits, tuple(map(vma_of, consts)))
 
     def backward(residuals, cotangent):
         consts, x = residuals.consts, residuals.x
-        b_bar = _iterate(lambda x: program(consts, x), cotangent.value, options).value
+        b_bar = iterate(consts, cotangent.value, residuals.limits).value
         _, pull = jax.vjp(lambda consts: jax.tree.map(jnp.negative, program(consts, x)), consts)
-        return list(map(_summed, pull(b_bar)[0], residuals.axes)), b_bar
+        return list(map(_summed, pull(b_bar)[0], residuals.axes)), b_bar, None
 
     solve.defvjp(forward, backward)
-    return solve(consts, b)
+    return solve(consts, b, limits)
 
 
 class _CGResiduals(eqx.Module):
@@ -92,6 +96,7 @@ class _CGResiduals(eqx.Module):
 
     consts: list[Any]
     x: PyTree
+    limits: tuple[RealScalarLike, RealScalarLike, RealScalarLike]
     axes: tuple[frozenset, ...] = eqx.field(static=True)
 
 
