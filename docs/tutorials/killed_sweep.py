@@ -57,7 +57,7 @@ def arguments() -> dict[str, Any]:
 
 def worker(store: pathlib.Path) -> None:
     """The process that will be killed: it sweeps, and says after each block how many members are done."""
-    parallel.sweep(**arguments(), store=store, progress=lambda done, total: print(done, total, flush=True))
+    parallel.sweep(**arguments(), store=store, progress=lambda now: print(now.done, now.total, flush=True))
 
 
 def killed(store: pathlib.Path) -> None:

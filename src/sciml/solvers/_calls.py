@@ -117,7 +117,7 @@ def key_of(inputs: PyTree, choices: PyTree) -> tuple[tuple | None, list]:
             if isinstance(x, Tracer):
                 return None, []
             arrays.append(x)
-            key.append((x.shape, x.dtype, x.weak_type))
+            key.append((x.shape, x.dtype, getattr(x, "weak_type", False)))  # a random key has none
         elif isinstance(x, np.ndarray | np.generic):
             return None, []
         else:

@@ -253,7 +253,12 @@ def _read(known: dict, x: Any) -> Any:
 
 def _run_operation(operation: _Operation, known: dict, lanes: tuple[int, ...], debug_info: Any) -> None:
     given = as_traced([_read(known, x) for x in operation.inputs], operation.eqn.invars)
-    found = _computed_once(given, lanes) if _is_barrier(operation) else run_equation(operation.eqn, given, debug_info)
+    if _is_barrier(operation):
+        found = _computed_once(given, lanes)
+    elif operation.eqn.primitive.name in ("pvary", "pcast"):
+        found = to_varying(given, vma_of(list(known.values())))  # JAX refuses to promote what was promoted already
+    else:
+        found = run_equation(operation.eqn, given, debug_info)
     known.update(zip(operation.outputs, found))
 
 
