@@ -70,6 +70,23 @@ CASES = (
         "transcendental",
         lambda x, a, s: (jnp.exp(-x), jnp.tanh(a), jnp.log1p(s * s), jnp.arctan2(x, s), jnp.abs(x) ** 1.5),
     ),
+    Case(
+        "polynomial",  # a primitive of its own from JAX 0.12 on, as are the two after it
+        lambda x, a, s: (
+            jnp.polyval(jnp.asarray([1.0, -2.0, 0.5], x.dtype), x),
+            jnp.polyval(a[:, 0], s),
+            jnp.polyval(jnp.stack([x, x**2]), x),
+            jnp.polyval(x[:1], a),
+            jnp.log2(1 + x * x),
+            jnp.arccos(jnp.tanh(a)),
+        ),
+    ),
+    Case(
+        "special",
+        lambda x, a, s: jax.scipy.special.betainc(1 + x * x, 2.0 + s * s, jax.nn.sigmoid(a[:, 0])),
+        reverse=False,
+    ),
+    Case("bits", lambda x, a, s: jax.lax.clz((x * 10).astype(jnp.int32)), reverse=False),
     Case("comparison", lambda x, a, s: (x > 0.2, jnp.isfinite(a), (s < 0) | (x[0] > x[1]), ~(x >= s)), reverse=False),
     Case("index", lambda x, a, s: (x[0] * x[2], a[1], a[:, 1], x[-1])),
     Case("slice", lambda x, a, s: (x[::2], x[::-1], a[1:, ::-1], x[1:] - x[:-1])),

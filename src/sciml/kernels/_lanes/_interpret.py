@@ -24,6 +24,7 @@ from ..._jax._jaxprs import is_literal, program_called, programs_within, run_equ
 from ..._jax._vma import as_traced, promote, struct, vma_of
 from . import _batched_primitives as batched_primitives, _elementwise as elementwise
 from ._data_movement import MOVEMENTS, OUTSIDE, moved_by_index
+from ._definitions import program_of_definition
 from ._values import (
     STAY_UNSTACKED_UP_TO,
     Constant,
@@ -134,7 +135,7 @@ def _read(env: dict[Any, Value], atoms: Sequence[Any]) -> list[Value]:
 
 def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
     name = eqn.primitive.name
-    called = program_called(eqn)
+    called = program_called(eqn) or program_of_definition(eqn)
     if called is not None:
         return _evaluate(*called, inputs, ev)
     if name == "custom_linear_solve":
