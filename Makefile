@@ -30,7 +30,7 @@ PY := $(VENV)/bin/python
 RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-contracts test-all durations tables kernels compile-kernels bench bench-gpu dist docs serve lint format clean
+.PHONY: help demo test test-oldest test-new-rules test-contracts test-all durations tables kernels compile-kernels bench bench-gpu dist docs serve lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -79,6 +79,10 @@ ifeq ($(call probe,python3.11),)
 else
 	$(MAKE) test-contracts PYTHON=python3.11
 endif
+
+# JAX's rewritten rules of custom derivatives and of rematerialisation, which will be the only ones some day.
+test-new-rules: $(VENV)/.installed-test ## the quick tests of derivatives with JAX's new rules for them switched on
+	JAX_CUSTOM_VJP3=1 JAX_REMAT3=1 $(COMPILE_SOON) $(RUN_PYTEST) -m "not slow" tests/_jax tests/solvers tests/training tests/parallel
 
 test-contracts: $(VENV)/.installed-test
 	$(COMPILE_SOON) $(RUN_PYTEST) -m "not slow" $(CONTRACTS)

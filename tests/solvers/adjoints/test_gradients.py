@@ -1,6 +1,7 @@
 """Gradients: every adjoint through every loop, by everything a solution depends on."""
 
 import functools as ft
+import os
 
 import diffrax
 import equinox as eqx
@@ -49,11 +50,16 @@ def test_forward_mode_agrees_with_finite_differences(case, kind):
     close(found, differences(kind), **tolerances(kind))
 
 
+REFUSED = r"^forward mode .* does not go .* use `adjoint=sciml.adjoints.Direct\(\)`"
+if os.environ.get("JAX_CUSTOM_VJP3") == "1":  # JAX's new rules refuse forward mode themselves, before it meets a mark
+    REFUSED += "|^can't apply forward-mode"
+
+
 @each_not_forward
 def test_forward_mode_is_refused(case, kind):
     p = inputs()
     for forward in (jax.jacfwd, lambda f: jax.jit(jax.jacfwd(f)), lambda f: lambda p: jax.jvp(jax.jit(f), (p,), (p,))):
-        with pytest.raises(TypeError, match=r"^forward mode .* does not go .* use `adjoint=sciml.adjoints.Direct\(\)`"):
+        with pytest.raises(TypeError, match=REFUSED):
             forward(ft.partial(loss, kind, case.adjoint))(p)
 
 
