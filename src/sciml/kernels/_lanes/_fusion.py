@@ -84,14 +84,14 @@ def fused_over_lanes(work: Callable[[Any], Any], values: Any, lanes: tuple[int, 
         rest = iter(arrays)
         out = work(jax.tree.unflatten(treedef, [x if isinstance(x, Constant) else next(rest) for x in entries]))
         leaves, structure = jax.tree.flatten(out)
-        found[:] = leaves, structure
+        found[:] = [x if isinstance(x, Constant) else None for x in leaves], structure
         return [x for x in leaves if not isinstance(x, Constant)]
 
     arrays = [x for x in entries if not isinstance(x, Constant)]
     closed = jax.make_jaxpr(program)(*arrays)
     results = iter(_run(closed, arrays, lanes, reverse))
     leaves, structure = found
-    return jax.tree.unflatten(structure, [x if isinstance(x, Constant) else next(results) for x in leaves])
+    return jax.tree.unflatten(structure, [next(results) if x is None else x for x in leaves])
 
 
 def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int, ...], reverse: bool) -> list[Array]:

@@ -177,30 +177,53 @@ class Program:
         leaves = [jnp.asarray(x, v.aval.dtype) if _plain(v) else x for x, v in zip(leaves, self.jaxpr.invars)]
         program = jex.core.ClosedJaxpr(self.jaxpr, every)
         run = as_promoted_function(program) if self.promoted else jex.core.jaxpr_as_fun(program)
-        return jax.tree.unflatten(self.structure, run(*leaves))
+        # a result that depends on nothing is written into the program, as a number
+        out = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in run(*leaves)]
+        return jax.tree.unflatten(self.structure, out)
 
 
 def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Program, PyTree, list[Array]]:
-    """Traces `flat(*inputs, parameters)` once.
+    """Traces `flat(*inputs, parameters)` once, whose last input is a state or like one.
 
     Returns:
         The program, the shapes that it returns, and what it closes over that becomes an operand.
     """
     arguments = promote((*inputs, parameters))
+
+    def traced(*arguments):
+        return literals_as_arrays(flat(*arguments), arguments[-2])
+
     try:
-        closed, out = jax.make_jaxpr(flat, return_shape=True)(*arguments)
+        closed, out = jax.make_jaxpr(traced, return_shape=True)(*arguments)
     except Exception as error:
         error.add_note(_NOTE)
         raise
     if not vma_of(closed.consts) <= vma_of(arguments):  # the model closes over what differs between devices
         arguments = to_varying(arguments, vma_of(closed.consts))
-        closed = jax.make_jaxpr(flat)(*arguments)
+        closed = jax.make_jaxpr(traced)(*arguments)
     # traced values, over which rules must not close, and large arrays, which would be constants of the program
     hoisted = [not concrete(c) or np.size(c) > 128 for c in closed.consts]
     # what the model closes over and the same on all devices is promoted with the other operands
     promoted = any(vma_of(c) != vma_of((arguments, closed.consts)) for c in closed.consts)
     consts = [jnp.asarray(c) for c, h in zip(closed.consts, hoisted) if h]
     return Program(closed, hoisted, promoted, jax.tree.structure(out)), out, consts
+
+
+def literals_as_arrays(out: PyTree, like: PyTree) -> PyTree:
+    """Returns what a model returned, with plain numbers, as `-9.81`, in the dtypes of the state's leaves."""
+    leaves, structure = jax.tree.flatten(out)
+    if not any(map(_is_literal, leaves)) or structure != jax.tree.structure(like):
+        return out
+
+    def convert(x: Any, of: Any) -> Any:
+        fits = _is_literal(x) and np.can_cast(np.min_scalar_type(type(x)(1)), of.dtype, "same_kind")
+        return jnp.asarray(x, of.dtype) if fits else x
+
+    return jax.tree.map(convert, out, like)
+
+
+def _is_literal(x: Any) -> bool:
+    return isinstance(x, int | float | complex) and not isinstance(x, bool)
 
 
 def _plain(v: Any) -> bool:
