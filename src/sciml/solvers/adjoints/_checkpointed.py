@@ -12,6 +12,7 @@ from ..integrate._integrator import Operands
 from ..integrate._result import Result
 from . import _discrete_rule
 from ._abstract import AbstractAdjoint
+from ._no_length import with_rates_by_times
 
 DEFAULT_MEMORY = 2**28
 
@@ -86,4 +87,5 @@ class Checkpointed(AbstractAdjoint):
     def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
         budget = Budget(self.memory or DEFAULT_MEMORY, self.levels, self.segments)
-        return _discrete_rule.run(loop, y0, operands, differentiate_times, budget)
+        result = _discrete_rule.run(loop, y0, operands, differentiate_times, budget)
+        return result if operands.saves is not None else with_rates_by_times(loop, operands, result)

@@ -13,6 +13,7 @@ from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
 from ..integrate._result import Result, Saves
 from ._abstract import AbstractAdjoint
+from ._no_length import with_rates_by_times
 
 _MESSAGE = (
     "reverse mode (`jax.grad`, `jax.jacrev`) does not go through `adjoint=Direct()` with error control, saved times or "
@@ -58,5 +59,5 @@ class Direct(AbstractAdjoint):
         y0, operands = promote((y0, operands))
         saves = None if operands.saves is None else Saves(operands.saves, False)
         loop = loop.over(Unbatched(), 1, NOTHING)
-        result = loop.forward(y0, operands._replace(saves=None), saves)
+        result = with_rates_by_times(loop, operands, loop.forward(y0, operands._replace(saves=None), saves))
         return result if loop.transposable else not_transposed(result, _MESSAGE)

@@ -11,6 +11,7 @@ from ..integrate._integrator import Operands
 from ..integrate._result import Result
 from . import _forward_sensitivities
 from ._abstract import AbstractAdjoint
+from ._no_length import with_rates_by_times
 
 
 class Forward(AbstractAdjoint):
@@ -56,4 +57,5 @@ class Forward(AbstractAdjoint):
 
     def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop, and with it the columns that are asked for."""
-        return _forward_sensitivities.run(loop, y0, operands, differentiate_times, self.limit)
+        result = _forward_sensitivities.run(loop, y0, operands, differentiate_times, self.limit)
+        return result if operands.saves is not None else with_rates_by_times(loop, operands, result)

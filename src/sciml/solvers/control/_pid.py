@@ -159,7 +159,8 @@ def initial_step(
     signed = direction * h0.astype(dtype)
     y1 = jax.tree.map(lambda a, b: a + signed.astype(a.dtype) * b, y, f0)
     f1 = field(t + signed, y1)
-    d2 = _size(jax.tree.map(jnp.subtract, f1, f0), sizes, tolerances, norm) / h0
+    # a member that ends where it starts has no length to divide by
+    d2 = _size(jax.tree.map(jnp.subtract, f1, f0), sizes, tolerances, norm) / jnp.where(h0 > 0, h0, jnp.ones_like(h0))
     largest = jnp.maximum(d1, d2)
     flat = largest <= 1e-15
     h1 = jnp.where(

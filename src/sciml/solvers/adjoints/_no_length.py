@@ -1,0 +1,73 @@
+r"""Derivatives by the times of a member that ends where it starts.
+
+It takes no step, so that no step carries the derivatives $\partial y / \partial t_1 = f$ and $\partial y / \partial t_0
+= -f$, which hold for it too.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, PyTree
+
+from ..._checks import concrete
+from ..integrate._abstract import AbstractLoop
+from ..integrate._integrator import Operands
+from ..integrate._result import Result
+
+
+def with_rates_by_times(loop: AbstractLoop, operands: Operands, result: Result) -> Result:
+    """Returns a result whose states depend on the times to which they belong, also where no step was taken.
+
+    Args:
+        loop: The loop of one member.
+        operands: What it depended on.
+        result: What it returned.
+    """
+    if all(map(concrete, (operands.span, operands.t0, operands.saves))):
+        return result
+    if getattr(loop.integrator.stepper, "mass", None) is not None:  # the field is not the rate there
+        return result
+    field = loop.integrator.field
+    inputs = operands._replace(tolerances=None, dt=None, saves=None)
+
+    def moved(y: PyTree, elapsed: Array) -> PyTree:
+        return _moved(lambda t, y, inputs: field(t, y, inputs.field))(y, elapsed, inputs)
+
+    if operands.saves is None:
+        return result._replace(ys=moved(result.ys, operands.span))
+    return result._replace(ys=jax.vmap(moved)(result.ys, operands.saves))
+
+
+def _moved(field: Any) -> Any:
+    @jax.custom_jvp
+    def state(y, elapsed, inputs):
+        del elapsed, inputs
+        return y
+
+    def jvp(primals, tangents):
+        y, _, inputs = primals
+        y_dot, elapsed_dot, _ = tangents
+        y_dot = jax.tree.map(_instantiated, y_dot, y, is_leaf=_is_zero)
+        if _is_zero(elapsed_dot):
+            return y, y_dot
+        here = inputs.span == 0
+
+        def add(tangent, rate):
+            # a rate that is not finite must not reach the others, as zero times infinity would
+            rate = jnp.where(here, rate, jnp.zeros_like(rate))
+            return tangent + (inputs.direction * elapsed_dot).astype(rate.dtype) * rate
+
+        return y, jax.tree.map(add, y_dot, field(inputs.t0, y, inputs))
+
+    state.defjvp(jvp, symbolic_zeros=True)
+    return state
+
+
+def _is_zero(x: Any) -> bool:
+    return isinstance(x, SymbolicZero)
+
+
+def _instantiated(tangent: Any, x: Array) -> Array:
+    return jnp.zeros_like(x) if _is_zero(tangent) else tangent

@@ -1,0 +1,74 @@
+"""Members that end where they start: states, status and derivatives by the times, among members that go on."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from sciml import adjoints
+
+START, ENDS = 0.5, np.array([0.5, 1.5])
+Y0 = 2.0
+Y1 = Y0 * np.exp(np.sin(ENDS) - np.sin(START))
+BY_T0, BY_T1 = -Y1 * np.cos(START), Y1 * np.cos(ENDS)
+FINE = dict(rtol=1e-6, atol=1e-6)
+HOW = {
+    "Tsit5": FINE,
+    "dt": dict(dt=0.05),
+    "Rodas5P": dict(solver=sciml.solvers.Rodas5P(), **FINE),
+    "PID": dict(stepsize_controller=diffrax.PIDController(pcoeff=0.3, icoeff=0.3, **FINE)),
+}
+
+
+def run(t0, t1, **how):
+    options = how or FINE
+    return sciml.solve(lambda t, y, args: y * jnp.cos(t), jnp.full((), Y0), t0=t0, t1=t1, throw=False, **options)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_states_and_status(how):
+    solution = jax.vmap(lambda t1: run(START, t1, **HOW[how]))(ENDS)
+    np.testing.assert_allclose(solution.ys[:, -1], Y1, rtol=1e-4)
+    np.testing.assert_array_equal(solution.status, 0)
+    assert solution.stats.accepted[0] == 0 and solution.stats.accepted[1] > 0
+    alone = jax.jit(lambda t1: run(START, t1, **HOW[how]))(START)
+    assert int(alone.status) == 0 and float(alone.ys[-1]) == Y0
+    saved = jax.vmap(lambda t1: run(START, t1, saveat=jnp.stack([jnp.full_like(t1, START), t1]), **HOW[how]))(ENDS)
+    np.testing.assert_allclose(saved.ys, np.stack([[Y0, Y0], Y1], 1), rtol=1e-4)
+    np.testing.assert_array_equal(saved.status, 0)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("adjoint", ["Checkpointed", "Forward", "Direct", "Backsolve", "Interpolating", "Gauss"])
+def test_derivatives_by_the_times(adjoint, saved):
+    how = dict(adjoint=getattr(adjoints, adjoint)(), **FINE)
+    derivative = jax.jacfwd if adjoint == "Direct" else jax.grad
+
+    def end(times):
+        t0, t1 = times
+        more = dict(saveat=t1[None]) if saved else {}
+        return run(t0, t1, **more, **how).ys[-1]
+
+    by_t0, by_t1 = jax.vmap(derivative(end))((np.full(2, START), ENDS))
+    np.testing.assert_allclose(by_t0, BY_T0, rtol=2e-4)
+    np.testing.assert_allclose(by_t1, BY_T1, rtol=2e-4)
+
+
+def test_derivative_around_the_members():
+    total = jax.grad(lambda ends: jnp.sum(jax.vmap(lambda t1: run(START, t1).ys[-1])(ends)))(jnp.asarray(ENDS))
+    np.testing.assert_allclose(total, BY_T1, rtol=2e-4)
+
+
+def test_a_rate_that_is_infinite_there_does_no_harm_to_others():
+    def end(t0, t1):
+        return sciml.solve(lambda t, y, args: 1 / t, jnp.ones(()), t0=t0, t1=t1, throw=False, **FINE).ys[-1]
+
+    slopes = jax.vmap(jax.grad(end, 1))(np.array([0.0, 1.0]), np.array([0.0, 2.0]))
+    np.testing.assert_allclose(slopes[1], 0.5, rtol=1e-4)
+
+
+def test_fixed_steps_of_a_traced_end():
+    slope = jax.vmap(jax.grad(lambda t1: run(START, t1, dt=0.05).ys[-1]))(ENDS)
+    np.testing.assert_allclose(slope, BY_T1, rtol=1e-3)
