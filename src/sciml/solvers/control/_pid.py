@@ -1,5 +1,7 @@
 """Choosing the step size from the estimated error."""
 
+import functools as ft
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -107,6 +109,18 @@ def _size(values: Y, magnitudes: Y, tolerances: Tolerances, norm: Norm | None) -
     return norm(jax.tree.unflatten(treedef, ratios))
 
 
+def _largest(values: Y, magnitudes: Y, tolerances: Tolerances) -> Real[Array, ""]:
+    """Returns the largest of all elements over their tolerances, zero where there are none."""
+    leaves, treedef = jax.tree.flatten(values)
+    rtols, atols = (spread(tol, treedef) for tol in tolerances)
+    each = [
+        jnp.max(jnp.abs(x) / (jnp.asarray(atol, m.dtype) + jnp.asarray(rtol, m.dtype) * m), initial=0.0)
+        for x, m, rtol, atol in zip(leaves, jax.tree.leaves(magnitudes), rtols, atols)
+    ]
+    dtype = _widest(magnitudes)
+    return ft.reduce(jnp.maximum, (x.astype(dtype) for x in each))
+
+
 def _mean_square(values: Y, magnitudes: Y, tolerances: Tolerances) -> Real[Array, ""]:
     leaves, treedef = jax.tree.flatten(values)
     sizes = jax.tree.leaves(magnitudes)
@@ -150,22 +164,26 @@ def initial_step(
     """
     f0 = field(t, y)
     sizes = jax.tree.map(jnp.abs, y)
-    d0 = _size(y, sizes, tolerances, norm)
+
+    def size(values: Y) -> Array:
+        """The norm, by way of the largest number: the square of a rate over a tolerance overflows in float32."""
+        if norm is not None:  # perhaps one over several devices, whose largest numbers differ
+            return _size(values, sizes, tolerances, norm)
+        largest = _largest(values, sizes, tolerances)
+        unit = jnp.where((largest > 1) & jnp.isfinite(largest), largest, jnp.ones_like(largest))
+        return unit * _size(jax.tree.map(lambda x: x / unit.astype(x.real.dtype), values), sizes, tolerances, norm)
+
+    d0, d1 = size(y), size(f0)
     dtype, span = span.dtype, span.astype(d0.dtype)  # sizes may have more bits than time
-    d1 = _size(f0, sizes, tolerances, norm)
     small = (d0 < 1e-5) | (d1 < 1e-5)
-    h0 = jnp.where(small, 1e-6 * span, 0.01 * d0 / jnp.where(small, jnp.ones_like(d1), d1))
+    h0 = jnp.where(small, 1e-6 * span, 0.01 * (d0 / jnp.where(small, jnp.ones_like(d1), d1)))
     h0 = jnp.minimum(h0, span)
     signed = direction * h0.astype(dtype)
     y1 = jax.tree.map(lambda a, b: a + signed.astype(a.dtype) * b, y, f0)
     f1 = field(t + signed, y1)
-    # a member that ends where it starts has no length to divide by
-    d2 = _size(jax.tree.map(jnp.subtract, f1, f0), sizes, tolerances, norm) / jnp.where(h0 > 0, h0, jnp.ones_like(h0))
-    largest = jnp.maximum(d1, d2)
-    flat = largest <= 1e-15
-    h1 = jnp.where(
-        flat,
-        jnp.maximum(1e-6 * span, h0 * 1e-3),
-        jnp.exp(jnp.log(0.01 / jnp.where(flat, jnp.ones_like(largest), largest)) / order),
-    )
+    # a member that ends where it starts has no length to divide by; logarithms, since the second may overflow
+    change = size(jax.tree.map(jnp.subtract, f1, f0))
+    largest = jnp.maximum(jnp.log(d1), jnp.log(change) - jnp.log(jnp.where(h0 > 0, h0, jnp.ones_like(h0))))
+    flat = largest <= math.log(1e-15)
+    h1 = jnp.where(flat, jnp.maximum(1e-6 * span, h0 * 1e-3), jnp.exp((math.log(0.01) - largest) / order))
     return jnp.minimum(jnp.minimum(100 * h0, h1), span).astype(dtype)

@@ -156,9 +156,11 @@ class Integrator(eqx.Module):
         if self.control is not None and self.control.dtmax is not None:
             h = jnp.minimum(h, self.control.dtmax)
         memory = self.stepper.init(field, operands.t0, y0)
-        status = jnp.where(
-            self.collective.finite((y0, memory, h)), int(Status.successful), int(Status.nonfinite)
-        ).astype(jnp.int8)
+        finite = self.collective.finite((y0, memory, h))
+        # steps of length zero would be accepted for ever
+        cause = jnp.where(finite, int(Status.step_too_small), int(Status.nonfinite))
+        started = finite & ((h > 0) | (operands.span <= 0))
+        status = jnp.where(started, int(Status.successful), cause).astype(jnp.int8)
         errors = () if self.control is None else (jnp.ones_like(h),) * self.control.memory_size
         # before the first step: a step of length one from the start, since `saved` divides by its length
         dense = Dense(zero, jnp.ones_like(zero), y0, self.stepper.empty_dense(y0)) if self.dense else None

@@ -1,0 +1,58 @@
+"""Rates so fast or so slow that their squares over a tolerance leave the range of float32: the first step is right."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from sciml import Status
+
+SOLVERS = [diffrax.Tsit5(), sciml.solvers.Rodas5P(), sciml.solvers.Rosenbrock23()]
+each_solver = pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
+
+
+def solve(model, y0, t1, **how):
+    how = dict(rtol=1e-4, atol=1e-6, throw=False) | how
+    return jax.jit(lambda y: sciml.solve(model, y, t0=0.0, t1=t1, **how))(jnp.asarray(y0, jnp.float32))
+
+
+@each_solver
+@pytest.mark.parametrize("rate", [1e16, 1e30, 1e-30])
+def test_decay(solver, rate):
+    solution = solve(lambda t, y, args: -rate * y, 1.0, 1 / rate, solver=solver)
+    assert int(solution.status) == 0 and int(solution.stats.accepted) < 100
+    np.testing.assert_allclose(solution.ys[-1], np.exp(-1), rtol=2e-3)
+
+
+@each_solver
+def test_a_rate_that_does_not_change(solver):
+    """The case that took steps of length zero, and accepted them."""
+    solution = solve(lambda t, y, args: jnp.full_like(y, 2e13), 0.0, 5e-14, solver=solver)
+    assert int(solution.status) == 0 and int(solution.stats.accepted) < 20
+    np.testing.assert_allclose(solution.ys[-1], 1.0, rtol=1e-4)
+
+
+def test_an_optical_oscillator():
+    w = 2.4e15
+    solution = solve(lambda t, y, args: jnp.stack([w * y[1], -w * y[0]]), [1.0, 0.0], 1e-15)
+    np.testing.assert_allclose(solution.ys[-1], [np.cos(2.4), -np.sin(2.4)], atol=1e-3)
+
+
+def test_members_of_very_different_rates():
+    rates = jnp.asarray([1.0, 1e16, 1e30], jnp.float32)
+
+    def one(rate):
+        span = 1 / rate
+        return sciml.solve(
+            lambda t, y, k: -k * y, jnp.ones((), jnp.float32), t0=0.0, t1=span, args=rate, rtol=1e-4, atol=1e-6
+        ).ys[-1]
+
+    np.testing.assert_allclose(jax.vmap(one)(rates), np.exp(-1), rtol=5e-4)
+
+
+def test_a_first_step_of_no_length_is_a_status():
+    """Of a rate whose change cannot be told in any step."""
+    solution = solve(lambda t, y, args: jnp.full_like(y, 3e38), 0.0, 1.0, atol=1e-30)
+    assert int(solution.status) in (Status.step_too_small, Status.nonfinite) and int(solution.stats.accepted) < 100
