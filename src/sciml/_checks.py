@@ -169,6 +169,11 @@ def _at_least(x: Any, least: float) -> Any:
     return np.where(np.asarray(x) == 0, least, x) if concrete(x) else jnp.where(x == 0, least, x)
 
 
+def known_times(ts: Any) -> np.ndarray:
+    """Returns times that are known, an array or a list of numbers, in float64 on the host."""
+    return np.asarray([np.float64(t) for t in ts] if isinstance(ts, list | tuple) else ts, np.float64)
+
+
 def check_saved_times(ts: Any, t0: Any, t1: Any, dtype: Any) -> Array:
     """Returns saved times as an array of shape `(times,)`.
 
@@ -177,7 +182,8 @@ def check_saved_times(ts: Any, t0: Any, t1: Any, dtype: Any) -> Array:
             direction of time, or outside of `[t0, t1]`.
     """
     if isinstance(ts, list | tuple):
-        ts = jnp.stack([jnp.asarray(t, dtype) for t in ts]) if ts else np.zeros(0)
+        known = all(map(concrete, ts))
+        ts = known_times(ts) if known or not ts else jnp.stack([jnp.asarray(t, dtype) for t in ts])
     if np.ndim(ts) != 1 or np.shape(ts)[0] == 0:
         raise ValueError(f"`saveat` must be times of shape (times,) with at least one, but has shape {np.shape(ts)}.")
     if all(map(concrete, (ts, t0, t1))):

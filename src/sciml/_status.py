@@ -72,9 +72,10 @@ _MESSAGES = {
     Status.invalid_argument: (
         "An argument that was traced, so that it could not be refused beforehand, is out of range: every time of "
         "`saveat` must lie within [t0, t1], also where each member has an end time of its own, and none after a later "
-        "one, `dt` must have the sign of t1 - t0 and be no longer than the method is stable for "
-        "(`sciml.solvers.stability`), `rtol` must be at least twice the dtype's precision, `atol` not negative, and "
-        "all of them finite. What was asked for outside or out of order is NaN."
+        "one, t0 and t1 must be farther apart than their dtype rounds them, `dt` must have the sign of t1 - t0 and be "
+        "no longer than the method is stable for (`sciml.solvers.stability`), `rtol` must be at least twice the "
+        "dtype's precision, `atol` not negative, and all of them finite. What was asked for outside or out of order "
+        "is NaN."
     ),
     Status.stagnated: (
         "The residual no longer falls, although it is larger than the tolerance: rounding does not allow a smaller "

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from .._checks import check_saved_times, check_time, concrete
+from .._checks import check_saved_times, check_time, concrete, known_times
 from ..kernels._backends import KernelRequest
 from ..solvers._plan import Plan, Times, make_plan, no_error
 from ..solvers._request import Interval, Request
@@ -82,7 +82,7 @@ def saved_times(
     dtype = times.t0.dtype
     start, end = float(t0), float(t1)
     sign = 1.0 if end > start else -1.0
-    span = np.asarray(abs(times.t1 - times.t0))
+    span = np.asarray(abs(times.span))
     if save_every is not None:
         check_time(save_every, "save_every", dtype)
         every = float(save_every)
@@ -97,11 +97,11 @@ def saved_times(
         saves = jnp.asarray(ts, dtype)
     elif saveat is not None:
         saves = check_saved_times(saveat, t0, t1, dtype)
-        ts = np.asarray(saves, np.float64)
-        elapsed = np.clip(np.asarray(sign, dtype) * (np.asarray(saves) - np.asarray(times.t0)), 0, span).astype(dtype)
+        ts = known_times(saveat)
+        elapsed = np.clip((sign * (ts - start)).astype(dtype), 0, span)
     else:
         return times, None, np.zeros(0)
-    return Times(times.t0, times.t1, saves, times.dt), elapsed, ts
+    return times._replace(saves=saves, elapsed=jnp.asarray(sign * elapsed, dtype)), elapsed, ts
 
 
 def segment_of(
@@ -120,7 +120,7 @@ def segment_of(
     saves = 0 if elapsed is None else len(elapsed)
     slots, most = sizes_of(sum(x.nbytes for x in jax.tree.leaves(y0)) * (members or 1), saves)
     steps = most if steps is None else steps
-    span = abs(times.t1 - times.t0)
+    span = abs(times.span)
     block = 0 if impl is None else size_of(elapsed, float(span), abs(float(times.dt)), steps)
     targets = jnp.concatenate([jnp.asarray([] if elapsed is None else elapsed, span.dtype), jnp.full(slots, span)])
     return SolveSegment(

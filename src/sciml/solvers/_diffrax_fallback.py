@@ -2,7 +2,9 @@
 
 import functools
 import logging
+import warnings
 from collections.abc import Callable
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -38,6 +40,16 @@ def log_once(solver: str, by_solver: bool) -> None:
         "`Checkpointed` and `Direct`; there is no `schedule`, no kernel, and no `jax.shard_map` with `check_vma=True`.",
         solver,
         why,
+    )
+
+
+def warn_of_times(dtype: Any) -> None:
+    """Warns where times are so far from zero that their dtype loses digits of the steps between them."""
+    warnings.warn(
+        f"diffrax runs this solve, and takes the difference of times in {dtype}, which holds times as far from zero as "
+        "`t0` and `t1` to less than a thousandth of the interval between them. Let time begin near zero, switch on "
+        'float64 by `jax.config.update("jax_enable_x64", True)`, or use a method that runs in sciml\'s own loops.',
+        stacklevel=3,
     )
 
 

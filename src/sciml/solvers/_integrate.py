@@ -1,6 +1,7 @@
 """What `solve` compiles: the problem of one member, its integration from start to end, and what became of it."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,6 +32,12 @@ from .integrate._while_loop import AdaptiveLoop
 from .methods._stepper import AbstractStepper
 from .terms._field import AbstractField
 from .terms._split_field import SplitField
+
+_COARSE = (
+    "The model reads the time, and {dtype} holds times as far from zero as `t0` and `t1` to less than a thousandth of "
+    "the interval between them. Let time begin near zero, or switch on float64: "
+    '`jax.config.update("jax_enable_x64", True)`.'
+)
 
 
 class MemberProblem(NamedTuple):
@@ -95,7 +102,9 @@ def open_problem(
         direction = jnp.full_like(times.t0, 1 if plan.forwards else -1)
     dt = jax.tree.map(jnp.abs, times.dt)
     field, operands = plan.stepper.close(model, times.t0, y0, args, direction * dt if equal else None)
-    span = direction * (times.t1 - times.t0)
+    if plan.coarse_times and field.reads_time:
+        warnings.warn(_COARSE.format(dtype=times.t0.dtype), stacklevel=2)
+    span = direction * times.span
     max_steps = jnp.asarray(plan.max_steps, jnp.int32)
     return MemberProblem(
         field, plan.stepper, Operands(operands, times.t0, span, None, direction, tolerances, dt, max_steps)
@@ -160,7 +169,7 @@ def _with_saves(operands: Operands, times: Times, plan: Plan) -> tuple[Operands,
     if times.saves is None:
         return operands, None
     span, missed = operands.span, None
-    saves = operands.direction * (times.saves - times.t0)
+    saves = operands.direction * times.elapsed
     if plan.differentiable_times:  # traced, so not checked yet
         missed = misplaced(saves, times, span)
     # rounding alone moves them, and derivatives by them must not vanish where it does

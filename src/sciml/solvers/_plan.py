@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from .._checks import check_max_steps, check_saved_times, concrete, time_dtype
+from .._checks import check_max_steps, check_saved_times, concrete, known_times, time_dtype
 from .._model import AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from ._read_diffrax import StepControl, read_norm, read_saveat, read_step_control, stepper_of
 from ._request import Interval, Request
@@ -32,6 +32,9 @@ class Times(NamedTuple):
         t1: The end.
         saves: The saved times, or None for the end alone.
         dt: The size of the first or the fixed step, with the sign of t1 - t0, or None.
+        span: t1 - t0. Where both are known it is that of the numbers given: in float32 a difference of times far from
+            zero has few digits.
+        elapsed: The saved times less t0, likewise, or None.
         longest: The longest fixed step that is stable, where that is known only at run time.
     """
 
@@ -39,7 +42,30 @@ class Times(NamedTuple):
     t1: Any
     saves: Any
     dt: Any
+    span: Any
+    elapsed: Any
     longest: Any = None
+
+    @classmethod
+    def of(cls, request: Request, interval: Interval, saves: Any, saved: Any, step: Any) -> "Times":
+        """Returns the times of a request.
+
+        Args:
+            request: What was asked for.
+            interval: Its start and end.
+            saves: The saved times as they were asked for, or None.
+            saved: The same as an array.
+            step: The step.
+        """
+        t0, t1, dtype = interval.t0, interval.t1, interval.t0.dtype
+        both = concrete(request.t0) and concrete(request.t1)
+        span = jnp.asarray(float(request.t1) - float(request.t0), dtype) if both else t1 - t0
+        elapsed = None
+        if saves is not None:
+            exact = concrete(request.t0) and all(map(concrete, jax.tree.leaves(saves)))
+            elapsed = known_times(saves) - float(request.t0) if exact else saved - t0
+            elapsed = jnp.asarray(elapsed, dtype)
+        return cls(t0, t1, saved, step, span, elapsed)
 
 
 class Plan(eqx.Module):
@@ -55,6 +81,7 @@ class Plan(eqx.Module):
         forwards: Whether t1 > t0; None where that is known only at run time.
         differentiable_times: Whether a time is traced and may be differentiated.
         traced: The names of the times, the step and the tolerances whose values are known only at run time.
+        coarse_times: Whether the dtype of time holds these times to less than a thousandth of the interval.
         max_steps: The limit on attempted steps.
     """
 
@@ -67,6 +94,7 @@ class Plan(eqx.Module):
     forwards: bool | None = eqx.field(static=True)
     differentiable_times: bool = eqx.field(static=True)
     traced: tuple[str, ...] = eqx.field(static=True)
+    coarse_times: bool = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
     norm: Norm | None = eqx.field(static=True)
 
@@ -110,10 +138,11 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
         forwards=interval.forwards,
         differentiable_times=traced,
         traced=_traced_names(request),
+        coarse_times=_coarse(request, dtype),
         max_steps=counted.limit,
         norm=norm,
     )
-    return plan, Times(interval.t0, interval.t1, ts, counted.step), steps.tolerances
+    return plan, Times.of(request, interval, saves.ts, ts, counted.step), steps.tolerances
 
 
 class _Counted(NamedTuple):
@@ -166,6 +195,13 @@ def _traced_names(request: Request) -> tuple[str, ...]:
     if isinstance(request.stepsize_controller, diffrax.PIDController):
         given |= dict(rtol=request.stepsize_controller.rtol, atol=request.stepsize_controller.atol)
     return tuple(name for name, x in given.items() if not all(map(concrete, jax.tree.leaves(x))))
+
+
+def _coarse(request: Request, dtype: Any) -> bool:
+    if not (concrete(request.t0) and concrete(request.t1)):
+        return False
+    t0, t1 = float(request.t0), float(request.t1)
+    return float(jnp.finfo(dtype).eps) * max(abs(t0), abs(t1)) > 1e-3 * abs(t1 - t0)
 
 
 def no_error(request: Request, stepper: AbstractStepper) -> str:

@@ -23,8 +23,10 @@ def out_of_range(y0: PyTree[Array], times: Times, tolerances: Tolerances | None,
         if name in plan.traced:
             wrong.append(~jnp.isfinite(getattr(times, name)))
     if times.dt is not None and {"t0", "t1", "dt"} & set(plan.traced):
-        forwards = times.dt * (times.t1 - times.t0) >= 0  # a member may end where it starts
+        forwards = times.dt * times.span >= 0  # a member may end where it starts
         wrong.append(~(forwards & jnp.isfinite(times.dt) & (times.dt != 0)))
+    if {"t0", "t1"} & set(plan.traced):
+        wrong.append((times.span != 0) & (_rounding(times) > _LOST * jnp.abs(times.span)))
     if times.longest is not None:
         assert times.dt is not None
         wrong.append(jnp.abs(times.dt) > times.longest.astype(times.dt.dtype))
@@ -35,6 +37,15 @@ def out_of_range(y0: PyTree[Array], times: Times, tolerances: Tolerances | None,
     return jnp.any(jnp.stack(wrong)) if wrong else None
 
 
+_LOST = 0.05
+"""How much of the length of the interval rounding of its ends may be."""
+
+
+def _rounding(times: Times) -> Array:
+    """What a time of this size may be off by."""
+    return jnp.finfo(times.span.dtype).eps * jnp.maximum(jnp.abs(times.t0), jnp.abs(times.t1))
+
+
 def misplaced(saves: Array, times: Times, span: Array) -> Bool[Array, " times"]:
     """Returns which saved times lie outside the interval, or come after a later one, which the solve is past by then.
 
@@ -43,7 +54,7 @@ def misplaced(saves: Array, times: Times, span: Array) -> Bool[Array, " times"]:
         times: The times.
         span: The length of the interval.
     """
-    slack = 4 * jnp.finfo(span.dtype).eps * jnp.maximum(jnp.abs(times.t0), jnp.abs(times.t1))
+    slack = 4 * _rounding(times)
     latest = jax.lax.cummax(jnp.where(jnp.isnan(saves), -jnp.inf, saves))
     return ~((saves >= -slack) & (saves <= span + slack) & (saves >= latest))
 

@@ -167,6 +167,8 @@ def _solve(
         kernel = backend_of_members(kernel, plan.stepper, adjoint, schedule)
     if plan.stepper is None:
         _diffrax_fallback.log_once(type(request.solver).__name__, stepper_of(request.solver, y0) is None)
+        if plan.coarse_times:
+            _diffrax_fallback.warn_of_times(times.t0.dtype)
         return _diffrax_fallback.solve(model, y0, args, times, tolerances, plan.max_steps, request, adjoint)
     settings = Settings(
         plan,

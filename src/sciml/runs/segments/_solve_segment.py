@@ -128,7 +128,7 @@ class SolveSegment(AbstractSegment):
     @property
     def span(self) -> Array:
         """The time from start to end, positive."""
-        return self._direction() * (self.times.t1 - self.times.t0)
+        return self._direction() * self.times.span
 
     def _direction(self) -> Array:
         return jnp.full_like(self.times.t0, 1 if self.plan.forwards else -1)

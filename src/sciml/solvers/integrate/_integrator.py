@@ -216,8 +216,8 @@ class Integrator(eqx.Module):
             if self.control.dtmax is not None:
                 next_h = jnp.minimum(next_h, self.control.dtmax)
             errors = self.control.remember(error, errors, accepted)
-            # a shorter step would vanish in the rounding of the time; near t = 0 the span counts in its place
-            smallest = eps * jnp.maximum(jnp.abs(time), 1e-6 * operands.span)
+            # a shorter step would vanish in the rounding of the elapsed time; near the start the span counts instead
+            smallest = eps * jnp.maximum(elapsed, 1e-6 * operands.span)
             if self.control.dtmin is not None:
                 smallest = jnp.maximum(smallest, self.control.dtmin)
             cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._checks import concrete
+from ..._jax._jaxprs import program_called
 from ..._jax._vma import as_promoted_function, promote, to_varying, vma_of
 from ..._types import Args, RealScalarLike, Y
 from ._barrier import stage_barrier
@@ -52,6 +53,17 @@ def reads_neighbours(jaxpr: jex.core.Jaxpr) -> bool:
     return False
 
 
+def _reads(jaxpr: jex.core.Jaxpr, variable: Any) -> bool:
+    """Whether an operation of a program, or of one that it calls, has a variable among its operands."""
+    for eqn in jaxpr.eqns:
+        for position, atom in enumerate(eqn.invars):
+            if atom is variable:
+                called = program_called(eqn)
+                if called is None or _reads(called[0], called[0].invars[position]):
+                    return True
+    return any(atom is variable for atom in jaxpr.outvars)
+
+
 def check_signature(model: Callable) -> None:
     """Checks that a model can be called as `model(t, y, args)`.
 
@@ -84,7 +96,13 @@ def arrays_of(args: Args) -> Args:
 
 
 class AbstractField(abc.ABC):
-    """A vector field that closes over no traced value, `field(t, y, operands)`."""
+    """A vector field that closes over no traced value, `field(t, y, operands)`.
+
+    Attributes:
+        reads_time: Whether it depends on the time.
+    """
+
+    reads_time: bool = True
 
     @abc.abstractmethod
     def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
@@ -103,8 +121,8 @@ class AbstractField(abc.ABC):
 class ClosedField(AbstractField):
     """A vector field from a function `(t, y, operands)`."""
 
-    def __init__(self, function: Callable[[RealScalarLike, Y, list[Array]], Y]):
-        self.function = function
+    def __init__(self, function: Callable[[RealScalarLike, Y, list[Array]], Y], reads_time: bool = True):
+        self.function, self.reads_time = function, reads_time
 
     def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
         """Returns the vector field."""
@@ -143,7 +161,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
     def field(t, y, operands):
         return with_barriers(program(operands[:count], operands[count:], t, with_barriers(y, t)), t)
 
-    return ClosedField(field), parameters + consts
+    return ClosedField(field, program.reads_first_input), parameters + consts
 
 
 def parameters_of(model: Callable, args: Args) -> tuple[list[Array], Callable[[list[Array]], tuple[Callable, Args]]]:
@@ -168,6 +186,11 @@ class Program:
     def reads_neighbours(self) -> bool:
         """Whether it moves elements of large arrays to other places."""
         return reads_neighbours(self.jaxpr)
+
+    @property
+    def reads_first_input(self) -> bool:
+        """Whether its results depend on its first input, the time for a vector field."""
+        return _reads(self.jaxpr, self.jaxpr.invars[0])
 
     def __call__(self, parameters: list[Array], consts: list[Array], *inputs: PyTree) -> PyTree:
         """Runs the program."""

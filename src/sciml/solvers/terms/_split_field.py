@@ -41,6 +41,11 @@ class SplitField(AbstractField):
         self.tables = tables
 
     @property
+    def reads_time(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether its vector field depends on the time."""
+        return self.programs["field"][0].reads_first_input if "field" in self.programs else True
+
+    @property
     def captures(self) -> bool:
         """Whether a function closes over a traced value, by which it may be differentiated."""
         return any(program.captures for program, _, _ in self.programs.values())
