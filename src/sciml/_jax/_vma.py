@@ -81,10 +81,20 @@ def closed_over(fn: Callable, *args: Any) -> list:
     return jax.make_jaxpr(fn)(*args).consts
 
 
-def struct(shape: tuple[int, ...], dtype: Any, axes: frozenset) -> jax.ShapeDtypeStruct:
-    """Returns the type of an array that varies over the given manual axes."""
+def typed_sharding(x: Any) -> jax.sharding.NamedSharding | None:
+    """Returns the sharding on a mesh with explicit axes that is part of an array's type, None if there is none."""
+    sharding = getattr(jax.typeof(x) if isinstance(x, jax.Array) else x, "sharding", None)
+    if sharding is None or jax.sharding.AxisType.Explicit not in getattr(sharding.mesh, "axis_types", ()):
+        return None
+    return sharding
+
+
+def struct(
+    shape: tuple[int, ...], dtype: Any, axes: frozenset, sharding: jax.sharding.NamedSharding | None = None
+) -> jax.ShapeDtypeStruct:
+    """Returns the type of an array that varies over the given manual axes or is sharded over explicit ones."""
     if not axes:
-        return jax.ShapeDtypeStruct(shape, dtype)
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
     # the argument of `ShapeDtypeStruct` for it changed its name too, so a promoted array is asked for its type
     return jax.eval_shape(lambda: to_varying(jax.lax.empty(shape, dtype), axes))
 

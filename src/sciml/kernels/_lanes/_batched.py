@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero, zero_from_primal
 
+from ..._jax._shards import on_every_device, over_shards
+
 
 def batched(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a function over lanes into a function of one member that `jax.vmap` runs over lanes.
@@ -44,6 +46,7 @@ def batched(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _batched(fn, lanes_of: Callable[..., Any]) -> Callable[..., Any]:
     """See `batched`; `lanes_of(flags, out)` says which of the results have lanes where these of the arrays have."""
 
+    @on_every_device
     def alone(*arrays):
         return fn(None, (False,) * len(arrays), *arrays)
 
@@ -115,7 +118,8 @@ def _all(flags: Any, out: Any) -> Any:
 
 def _over_lanes(fn, lanes_of, count: int, flags: tuple[bool, ...]) -> Callable[..., Any]:
     def plain(*arrays):
-        out = fn(count, flags, *arrays)
+        program = lambda count: lambda *arrays: fn(count, flags, *arrays)  # noqa: E731
+        out = over_shards(program, count, flags, lambda out: lanes_of(flags, out), *arrays)
         return jax.tree.map(lambda x, has: jnp.moveaxis(x, -1, 0) if has else x, out, lanes_of(flags, out))
 
     run = custom_vmap(plain)

@@ -17,7 +17,7 @@ from jax.custom_derivatives import zero_from_primal
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, PyTree
 
-from ..._jax._vma import struct, vma_of
+from ..._jax._vma import struct, typed_sharding, vma_of
 from ._batched import along, merge, moves
 
 Make = Callable[[int | None, tuple[bool, ...]], Callable[..., PyTree[Array]]]
@@ -94,7 +94,7 @@ class _Call:
 
     def program(self, avals: Any) -> jex.core.ClosedJaxpr:
         """Returns the program of `run` for arrays of such types, traced once."""
-        key = tuple((x.shape, x.dtype, vma_of(x)) for x in avals)
+        key = tuple((x.shape, x.dtype, vma_of(x), typed_sharding(x)) for x in avals)
         if key not in self._programs:
             self._programs[key] = jax.make_jaxpr(self.run)(*(struct(*kind) for kind in key))
         return self._programs[key]

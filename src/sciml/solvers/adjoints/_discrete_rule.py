@@ -26,6 +26,7 @@ from jaxtyping import Array, PyTree
 
 from ..._jax._ad_modes import forward_only, reverse_only
 from ..._jax._checkpoint_levels import Budget
+from ..._jax._shards import over_shards, shardable
 from ..._jax._static_flags import as_shapes, of_shapes
 from ..._jax._vma import promote
 from ...kernels._backends import XLA
@@ -194,7 +195,10 @@ class _OverLanes:
 
     def __init__(self, count: int, flags: PyTree[bool], itemsize: int):
         self.count, self.flags = count, flags
-        self.lanes, self.fewer = pad_against_aliasing(count, itemsize), pad_to_vector(count, itemsize)
+        # each device's share of what is kept is that of its members, so nothing is added to them all
+        self.lanes = self.fewer = count
+        if not shardable():
+            self.lanes, self.fewer = pad_against_aliasing(count, itemsize), pad_to_vector(count, itemsize)
 
     def of(self, fn: Function) -> Callable[[PyTree], PyTree]:
         """Returns a function of the inputs."""
@@ -243,9 +247,18 @@ class _OverLanes:
             like = (y0, eqx.filter(operands._replace(saves=None), spec), operands.saves)
             return tuple(None if x is None else jax.tree.map(summed, x, *more) for x, *more in zip(out, like, asked))
 
+        def of_lanes(lanes: int) -> Callable[..., tuple]:
+            def run(*leaves):
+                tree = jax.tree.unflatten(treedef, leaves)
+                return added_up(reverse(spec, True, Batch(lanes), flags, tree), tree[-1])
+
+            return run
+
+        def have_lanes(out: tuple) -> tuple:
+            return tuple(None if x is None else flag for x, flag in zip(out, asked))
+
         def at_once(*leaves):
-            tree = jax.tree.unflatten(treedef, leaves)
-            return added_up(reverse(spec, True, Batch(self.lanes), flags, tree), tree[-1])
+            return over_shards(of_lanes, self.lanes, jax.tree.leaves(flags), have_lanes, *leaves, sums=True)
 
         def apart(*leaves):
             tree = jax.tree.unflatten(treedef, leaves)

@@ -1,0 +1,185 @@
+"""Programs over members that every device runs for its own, where an array of members is sharded over devices.
+
+What `jax.jit` makes of a loop over a sharded axis runs on all devices as often as the slowest member of all needs, and
+they ask each other at every iteration whether to go on. Members have nothing to do with each other, so here each device
+gets the loop over its own. On a mesh with automatic axes only the compiler knows the sharding: it asks, by
+`custom_partitioning`, for the program of one device. With explicit axes the sharding is part of the type, and the
+program stands in a `jax.shard_map`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.extend as jex
+from jax.custom_batching import custom_vmap
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, PyTree
+
+from ._vma import typed_sharding, vma_of
+
+Program = Callable[[int], Callable[..., PyTree[Array]]]
+"""`program(count)`: a function of arrays, of which some have `count` members in the last axis."""
+
+
+_NO_MESH = jax.sharding.AbstractMesh((), ())
+
+
+def shardable() -> bool:
+    """Whether programs that are traced now may run on several devices, each with members of its own."""
+    return jax.device_count() > 1 and not jax.sharding.get_abstract_mesh().manual_axes
+
+
+def on_every_device(fn: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Array]]:
+    """Returns a function of arrays that are whole on every device of a mesh with explicit axes, if they are on one.
+
+    New arrays are on no mesh, and JAX refuses to put the two together, as in the carry of a loop. Within a
+    `jax.shard_map` no array is on a mesh.
+    """
+
+    def run(*arrays):
+        found = [x for x in map(typed_sharding, arrays) if x is not None]
+        if not found or not shardable() or any(part is not None for x in found for part in x.spec):
+            return fn(*arrays)
+        whole, mesh = PartitionSpec(), found[0].mesh
+        placed = [jax.sharding.reshard(x, NamedSharding(mesh, whole)) for x in arrays]
+        return jax.shard_map(fn, mesh=mesh, in_specs=whole, out_specs=whole, check_vma=False)(*placed)
+
+    return run
+
+
+def _on_no_mesh(x: Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def over_shards(
+    program: Program,
+    count: int,
+    flags: Sequence[bool],
+    flags_of: Callable[[PyTree], PyTree[bool]],
+    *arrays: Array,
+    sums: bool = False,
+) -> PyTree[Array]:
+    """Runs a program over members, those of each device by themselves.
+
+    Args:
+        program: The program; its results for some members must not depend on the others.
+        count: The number of members.
+        flags: Which of the arrays have members in the last axis.
+        flags_of: `flags_of(results)`: which of the results have.
+        arrays: The arrays.
+        sums: Whether the other results are sums over members; else they depend on none.
+    """
+    whole = program(count)
+    if not shardable() or not any(flags) or vma_of(arrays):
+        return whole(*arrays)
+    with jax.sharding.use_abstract_mesh(_NO_MESH):  # as each device will see it
+        closed, shapes = jax.make_jaxpr(whole, return_shape=True)(*map(_on_no_mesh, arrays))
+    if closed.effects:  # which `custom_partitioning` would lose
+        return whole(*arrays)
+    treedef = jax.tree.structure(shapes)
+    results = jax.tree.leaves(flags_of(shapes))
+    consts = list(closed.consts)  # it may close over nothing
+    inputs = (*consts, *arrays)
+    has_members = (*(False for _ in consts), *flags)
+
+    def plain(*inputs):
+        return jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(closed.jaxpr, inputs[: len(consts)]))(*inputs[len(consts) :])
+
+    def of_device(parts: int, axes: tuple[str, ...]) -> Callable[..., list[Array]]:
+        def run(*inputs):
+            out = jax.tree.leaves(program(count // parts)(*inputs[len(consts) :]))
+            if not sums:
+                return out
+            return [x if has else jax.lax.psum(x, axes) for x, has in zip(out, results, strict=True)]
+
+        return run
+
+    run = _typed(of_device, has_members, results, shapes, inputs)
+    if run is None:
+        run = _partitioned(plain, of_device, count, has_members, results, shapes, inputs)
+    return jax.tree.unflatten(treedef, _transformed(run, plain)(*inputs))
+
+
+def _transformed(run: Callable, plain: Callable) -> Callable:
+    """Returns `run` for programs that nothing transforms; where `jax.vmap` or a derivative does, the plain program."""
+    one = custom_vmap(run)
+
+    @one.def_vmap
+    def _(size, in_batched, *inputs):
+        out = jax.vmap(plain, in_axes=[0 if b else None for b in in_batched], axis_size=size)(*inputs)
+        return out, [True] * len(out)
+
+    whole = jax.custom_jvp(one)
+    whole.defjvp(lambda primals, tangents: jax.jvp(plain, primals, tangents))
+    return whole
+
+
+def _last(ndim: int, has: bool, axes: Any) -> PartitionSpec:
+    return PartitionSpec(*[None] * (ndim - 1), axes) if has else PartitionSpec()
+
+
+def _names(axes: Any) -> tuple[str, ...]:
+    return axes if isinstance(axes, tuple) else (axes,)
+
+
+def _typed(of_device: Callable, has_members: Any, results: Any, shapes: Any, inputs: Any) -> Callable | None:
+    """Returns the program in a `jax.shard_map` where the types of arrays say over which axes members are sharded."""
+    for x, has in zip(inputs, has_members):
+        sharding = typed_sharding(x) if has else None
+        axes = sharding.spec[-1] if sharding is not None and len(sharding.spec) == x.ndim else None
+        if sharding is not None and axes is not None:
+            break
+    else:
+        return None
+    mesh, names = sharding.mesh, _names(axes)
+    local = of_device(math.prod(mesh.shape[name] for name in names), names)
+
+    def run(*inputs):
+        specs = tuple(_last(x.ndim, has, axes) for x, has in zip(inputs, has_members))
+        placed = [jax.sharding.reshard(x, NamedSharding(mesh, spec)) for x, spec in zip(inputs, specs)]
+        out_specs = [_last(x.ndim, has, axes) for x, has in zip(jax.tree.leaves(shapes), results)]
+        # no derivative goes through it, so that nothing has to be known of what varies
+        return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=out_specs, check_vma=False)(*placed)
+
+    return run
+
+
+def _partitioned(
+    plain: Callable, of_device: Callable, count: int, has_members: Any, results: Any, shapes: Any, inputs: Any
+) -> Callable:
+    """Returns the program for the compiler to cut where it finds that members are sharded."""
+
+    def partition(mesh, arg_shapes, result_shapes):
+        axes = None
+        given = zip((*arg_shapes, *result_shapes), (*has_members, *results))
+        for x, has in given:
+            spec = x.sharding.spec if has and isinstance(x.sharding, NamedSharding) else ()
+            if len(spec) == len(x.shape) and spec[-1] is not None:
+                axes = spec[-1]
+                break
+        parts = 1 if axes is None else math.prod(mesh.shape[name] for name in _names(axes))
+        if count % parts:
+            axes, parts = None, 1
+
+        def placed(shapes, flags):
+            return tuple(NamedSharding(mesh, _last(len(x.shape), has, axes)) for x, has in zip(shapes, flags))
+
+        run = plain if axes is None else of_device(parts, _names(axes))
+        return mesh, run, list(placed(result_shapes, results)), placed(arg_shapes, has_members)
+
+    number = iter(range(10**6))
+
+    def factors(x: Any, has: bool) -> tuple[str, ...]:
+        own = tuple(f"d{next(number)}" for _ in range(len(x.shape) - has))
+        return (*own, "members") if has else own
+
+    def value(x: Any, has: bool) -> str:
+        return " ".join(factors(x, has))
+
+    rule = ", ".join(map(value, inputs, has_members)) + " -> " + ", ".join(map(value, jax.tree.leaves(shapes), results))
+    run = custom_partitioning(plain)
+    run.def_partition(partition=partition, sharding_rule=rule)
+    return run
