@@ -167,7 +167,7 @@ def test_gradients_are_those_of_xla(adjoint):
     y0 = jnp.array([1.0, 2.0], jnp.float32)
 
     def end(p, impl):
-        how = dict(adjoint=getattr(sciml, adjoint)(), impl=impl, rtol=1e-3, atol=1e-5, solver=diffrax.Bosh3())
+        how = dict(adjoint=getattr(sciml.adjoints, adjoint)(), impl=impl, rtol=1e-3, atol=1e-5, solver=diffrax.Bosh3())
         return solve(lotka_volterra, y0, t0=0.0, t1=1.0, args=p, **how).ys[-1, 0]
 
     def total(p, impl):

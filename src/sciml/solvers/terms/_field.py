@@ -214,7 +214,8 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
     arguments = promote((*inputs, parameters))
 
     def traced(*arguments):
-        return literals_as_arrays(flat(*arguments), arguments[-2])
+        out = flat(*arguments)
+        return literals_as_arrays(out, arguments[len(inputs) - 1]) if inputs else out
 
     try:
         closed, out = jax.make_jaxpr(traced, return_shape=True)(*arguments)
