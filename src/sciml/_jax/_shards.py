@@ -15,10 +15,10 @@ import jax
 import jax.extend as jex
 from jax.custom_batching import custom_vmap
 from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from ._vma import typed_sharding, vma_of
+from ._vma import typed_sharding
 
 Program = Callable[[int], Callable[..., PyTree[Array]]]
 """`program(count)`: a function of arrays, of which some have `count` members in the last axis."""
@@ -50,8 +50,45 @@ def on_every_device(fn: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Ar
     return run
 
 
-def _on_no_mesh(x: Array) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+def joined_last(x: Array) -> Array:
+    """Returns an array with its last two axes joined; sharded where the first of them is."""
+    return jax.lax.reshape(x, (*x.shape[:-2], x.shape[-2] * x.shape[-1]), out_sharding=_without(x, -1))
+
+
+def split_first(x: Array, major: int, minor: int) -> Array:
+    """Returns an array with its first axis split in two; the first of them is sharded where that was."""
+    sharding = typed_sharding(x)
+    if sharding is not None:
+        sharding = NamedSharding(sharding.mesh, PartitionSpec(sharding.spec[0], None, *sharding.spec[1:]))
+    return jax.lax.reshape(x, (major, minor, *x.shape[1:]), out_sharding=sharding)
+
+
+def _without(x: Array, axis: int) -> NamedSharding | None:
+    sharding = typed_sharding(x)
+    if sharding is None:
+        return None
+    parts = list(sharding.spec)
+    del parts[axis]
+    return NamedSharding(sharding.mesh, PartitionSpec(*parts))
+
+
+def traced_on_no_mesh(fn: Callable, *arguments: PyTree) -> tuple[jex.core.ClosedJaxpr, PyTree]:
+    """Returns a function's program and the shapes of its results, traced on no mesh where its arguments allow it.
+
+    A program that is traced on a mesh with explicit axes names that mesh wherever it makes an array, and would not run
+    within a `jax.shard_map`. Arguments that are sharded keep it there.
+    """
+    explicit = AxisType.Explicit in jax.sharding.get_abstract_mesh().axis_types
+    shardings = [typed_sharding(x) for x in jax.tree.leaves(arguments)]
+    sharded = any(part is not None for x in shardings if x is not None for part in x.spec)
+    if sharded or not (explicit or any(x is not None for x in shardings)):
+        return jax.make_jaxpr(fn, return_shape=True)(*arguments)
+    with jax.sharding.use_abstract_mesh(_NO_MESH):
+        return jax.make_jaxpr(fn, return_shape=True)(*jax.tree.map(_on_no_mesh, arguments))
+
+
+def _on_no_mesh(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, jax.Array) else x
 
 
 def over_shards(
@@ -73,7 +110,7 @@ def over_shards(
         sums: Whether the other results are sums over members; else they depend on none.
     """
     whole = program(count)
-    if not shardable() or not any(flags) or vma_of(arrays):
+    if not shardable() or not any(flags):
         return whole(*arrays)
     with jax.sharding.use_abstract_mesh(_NO_MESH):  # as each device will see it
         closed, shapes = jax.make_jaxpr(whole, return_shape=True)(*map(_on_no_mesh, arrays))
@@ -157,7 +194,7 @@ def _partitioned(
         given = zip((*arg_shapes, *result_shapes), (*has_members, *results))
         for x, has in given:
             spec = x.sharding.spec if has and isinstance(x.sharding, NamedSharding) else ()
-            if len(spec) == len(x.shape) and spec[-1] is not None:
+            if len(spec) == len(x.shape) > 0 and spec[-1] is not None:
                 axes = spec[-1]
                 break
         parts = 1 if axes is None else math.prod(mesh.shape[name] for name in _names(axes))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero, zero_from_primal
 
-from ..._jax._shards import on_every_device, over_shards
+from ..._jax._shards import joined_last, on_every_device, over_shards, split_first
 
 
 def batched(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,8 +135,8 @@ def _over_lanes(fn, lanes_of, count: int, flags: tuple[bool, ...]) -> Callable[.
         def split(x, has, inner, outer):
             if not has:
                 return jnp.broadcast_to(x, (size,) * outer + (count,) * inner + x.shape)
-            x = x.reshape((count, size) + x.shape[1:])
-            x = jnp.moveaxis(x, 1, 0) if outer else x[:, 0]
+            x = split_first(x, size, count)
+            x = x if outer else x[0]
             return x if inner else x[:, 0] if outer else x[0]
 
         outer = lanes_of(tuple(in_batched), out)
@@ -213,10 +213,13 @@ def _inexact(x: Any) -> bool:
 
 
 def merge(x: Any, old: bool, new: bool, count: int, size: int) -> Any:
-    """Joins an outer batch axis (first, where `new`) to the lanes (last, where `old`)."""
+    """Joins an outer batch axis (first, where `new`) to the lanes (last, where `old`), which vary fastest.
+
+    So members whose outer axis is sharded over devices are.
+    """
     if not old and not new:
         return x
-    x = jnp.moveaxis(x, 0, -1) if new else x[..., None]
-    x = x if old else x[..., None, :]
+    x = x if old else x[..., None]
+    x = jnp.moveaxis(x, 0, -2) if new else x[..., None, :]
     shape = x.shape[:-2]
-    return jnp.broadcast_to(x, shape + (count, size)).reshape(shape + (count * size,))
+    return joined_last(jnp.broadcast_to(x, shape + (size, count)))

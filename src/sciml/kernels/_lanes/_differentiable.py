@@ -17,6 +17,7 @@ from jax.custom_derivatives import zero_from_primal
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, PyTree
 
+from ..._jax._shards import split_first
 from ..._jax._vma import struct, typed_sharding, vma_of
 from ._batched import along, merge, moves
 
@@ -128,7 +129,10 @@ def _batch(arrays: Any, axes: Any, *, call: _Call, programs: Any) -> tuple[list[
     else:
         whole = _Call(call.make, call.count * size, tuple(a or b for a, b in zip(call.flags, new)))
         merged = [merge(x, a, b, call.count, size) for x, a, b in zip(first, call.flags, new)]
-        out = [x.reshape((*x.shape[:-1], call.count, size)) for x in jax.tree.leaves(_bind(whole, merged))]
+        out = [jnp.moveaxis(x, -1, 0) for x in jax.tree.leaves(_bind(whole, merged))]
+        out = [jnp.moveaxis(split_first(x, size, call.count), 1, -1) for x in out]
+        call.structure = whole.structure
+        return out, [0 for _ in out]
     call.structure = whole.structure
     return out, [x.ndim - 1 for x in out]
 

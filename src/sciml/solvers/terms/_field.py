@@ -19,6 +19,7 @@ from jaxtyping import Array, PyTree
 
 from ..._checks import concrete
 from ..._jax._jaxprs import program_called
+from ..._jax._shards import traced_on_no_mesh
 from ..._jax._vma import as_promoted_function, promote, to_varying, vma_of
 from ..._types import Args, RealScalarLike, Y
 from ._barrier import stage_barrier
@@ -218,7 +219,7 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
         return literals_as_arrays(out, arguments[len(inputs) - 1]) if inputs else out
 
     try:
-        closed, out = jax.make_jaxpr(traced, return_shape=True)(*arguments)
+        closed, out = traced_on_no_mesh(traced, *arguments)
     except Exception as error:
         error.add_note(_NOTE)
         raise
