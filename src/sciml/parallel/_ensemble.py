@@ -6,10 +6,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
 from .._checks import concrete
+from .._jax._vma import typed_sharding
 from .._status import raise_for_status
 from ._blocks import check_block, run_blocks, split_static
 from ._member_status import status_of
@@ -93,6 +94,7 @@ def ensemble(
 def _run(fn: Callable[..., PyTree], params: PyTree, shared: PyTree, mesh: Any, block: int | None) -> PyTree:
     n = count_members(params, where="ensemble")
     chosen = choose_mesh(mesh, where="ensemble")
+    params, shared = _off_other_meshes(params, chosen), _off_other_meshes(shared, chosen)
     if block is not None:
         block = check_block(block, where="ensemble")
         if chosen is not None and can_run_per_device(chosen):
@@ -101,6 +103,24 @@ def _run(fn: Callable[..., PyTree], params: PyTree, shared: PyTree, mesh: Any, b
                 return out
     size = -(-n // (1 if chosen is None else chosen.shape[MEMBER])) if block is None else block
     return _ensemble(fn, expand(params), shared, n, size, chosen)
+
+
+def _off_other_meshes(tree: PyTree, mesh: Any) -> PyTree:
+    """Returns a PyTree whose arrays are on no mesh with explicit axes but this one, which JAX would not mix with it."""
+
+    def moved(x: Any) -> Any:
+        typed = typed_sharding(x) if isinstance(x, jax.Array) else None
+        if typed is None or typed.mesh in (mesh, getattr(mesh, "abstract_mesh", mesh)):
+            return x
+        if not concrete(x):
+            raise ValueError(
+                f"`ensemble`: an array of shape {x.shape} is sharded on a mesh with explicit axes, {jax.typeof(x)}, on "
+                "which `jax.vmap` runs its members where they are: use that, or give `ensemble` an array on no mesh."
+            )
+        where = NamedSharding(mesh, PartitionSpec()) if mesh is not None else jax.devices()[0]
+        return jax.device_put(x, where)
+
+    return jax.tree.map(moved, tree)
 
 
 @eqx.filter_jit

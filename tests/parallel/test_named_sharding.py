@@ -1,0 +1,187 @@
+"""`jax.jit(jax.vmap(solve))` on arrays with a NamedSharding over members: right, sharded as they are, and no device
+waits for another, on meshes with automatic and with explicit axes.
+"""
+
+import re
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+import sciml
+from tests.parallel.common import collectives_in
+
+Y0 = jnp.asarray([1.0, 0.5])
+RATES = np.linspace(0.5, 5.0, 12)
+FINE = dict(rtol=1e-5, atol=1e-6)
+HOW = {
+    "fixed": dict(dt=0.1),
+    "adaptive": FINE,
+    "saved": dict(saveat=[0.3, 1.0], **FINE),
+    "stiff": dict(solver=sciml.solvers.Rosenbrock23(), **FINE),
+}
+
+
+def field(t, y, rate):
+    return jnp.stack([-rate * y[0] * y[1], rate * y[0] * y[1] - y[1]])
+
+
+def one(rate, **how):
+    return sciml.solve(field, Y0, t0=0.0, t1=1.0, args=rate, throw=False, **how).ys[-1]
+
+
+def program(how, what):
+    def member(rate, **more):
+        return one(rate, **HOW[how], **more)
+
+    forward = sciml.adjoints.Forward()
+    return {
+        "forward": jax.vmap(member),
+        "gradient": jax.grad(lambda rates: jnp.sum(jax.vmap(member)(rates))),
+        "vmap(grad)": jax.vmap(jax.grad(lambda rate: jnp.sum(member(rate)))),
+        "forward mode": lambda k: jax.jvp(jax.vmap(lambda r: member(r, adjoint=forward)), (k,), (jnp.ones_like(k),))[1],
+    }[what]
+
+
+def mesh_of(kind, shape=(4,), names=("m",)):
+    devices = np.array(jax.devices()[: np.prod(shape)]).reshape(shape)
+    return Mesh(devices, names) if kind == "auto" else jax.make_mesh(shape, names, devices=devices.flatten())
+
+
+def in_loops(text):
+    """The collectives in a program's loops and in all that these call."""
+    parts = {}
+    for part in re.split(r"\n(?=(?:ENTRY )?%\S+ \()", text):
+        name = re.match(r"(?:ENTRY )?%(\S+) \(", part)
+        if name:
+            parts[name[1]] = part
+    found, seen = [], set()
+
+    def visit(name):
+        if name in parts and name not in seen:
+            seen.add(name)
+            found.extend(collectives_in(parts[name]))
+            for other in re.findall(r"%([\w.\-]+)", parts[name]):
+                visit(other)
+
+    for name in re.findall(r"(?:body|condition)=%([\w.\-]+)", text):
+        visit(name)
+    return found
+
+
+def check(fn, x, expected, *, spec=P("m"), anywhere=False, rtol=1e-6):
+    compiled = jax.jit(fn).lower(*x).compile()
+    found, text = compiled(*x), compiled.as_text()
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-6)
+        if spec is not None:
+            assert a.sharding.spec[: len(spec)] == spec
+    assert not (collectives_in(text) if not anywhere else in_loops(text))
+
+
+@pytest.mark.parametrize("what", ["forward", "gradient", "vmap(grad)", "forward mode"])
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_members(kind, how, what):
+    fn = program(how, what)
+    x = jax.device_put(RATES, NamedSharding(mesh_of(kind), P("m")))
+    check(fn, (x,), jax.jit(fn)(RATES))
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_within_set_mesh(kind):
+    fn = program("adaptive", "gradient")
+    expected = jax.jit(fn)(RATES)
+    with jax.set_mesh(mesh_of(kind)):
+        check(fn, (jax.device_put(RATES, P("m")),), expected)
+
+
+def test_shardings_that_jit_is_given_and_constraints():
+    fn, over = program("adaptive", "forward"), NamedSharding(mesh_of("auto"), P("m"))
+    expected = jax.jit(fn)(RATES)
+    compiled = jax.jit(fn, in_shardings=over, out_shardings=over).lower(RATES).compile()
+    np.testing.assert_allclose(compiled(RATES), expected, rtol=1e-6)
+    assert not collectives_in(compiled.as_text())
+    constrained = jax.jit(lambda k: fn(jax.lax.with_sharding_constraint(k * 1.0, over)))
+    found = constrained(jnp.asarray(RATES))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert found.sharding.spec[0] == "m"
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_a_network_that_members_share(kind):
+    """Its gradient is added up over devices once, after the loops."""
+    network = eqx.nn.MLP(2, 2, 8, 1, activation=jnp.tanh, key=jax.random.key(0))
+    weights, rest = eqx.partition(network, eqx.is_array)
+
+    def loss(weights, y):
+        model = lambda t, y, weights: eqx.combine(weights, rest)(y)  # noqa: E731
+        end = lambda y: sciml.solve(model, y, t0=0.0, t1=1.0, args=weights, throw=False, **FINE).ys[-1]  # noqa: E731
+        return jnp.mean(jax.vmap(end)(y) ** 2)
+
+    y = jax.random.normal(jax.random.key(1), (12, 2))
+    expected = jax.jit(jax.grad(loss))(weights, y)
+    x = jax.device_put(y, NamedSharding(mesh_of(kind), P("m")))
+    check(jax.grad(loss), (weights, x), expected, spec=None, anywhere=True)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+@pytest.mark.parametrize("axes", ["m", ("m", "model")])
+def test_a_mesh_of_two_axes(kind, axes):
+    fn = program("adaptive", "gradient")
+    x = jax.device_put(RATES, NamedSharding(mesh_of(kind, (2, 2), ("m", "model")), P(axes)))
+    check(fn, (x,), jax.jit(fn)(RATES), spec=P(axes))
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_nested_batches(kind):
+    fn = jax.vmap(jax.vmap(lambda rate: one(rate, **FINE)))
+    rates = RATES.reshape(4, 3)
+    expected = jax.jit(fn)(rates)
+    mesh = mesh_of(kind, (2,))
+    check(fn, (jax.device_put(rates, NamedSharding(mesh, P("m"))),), expected)
+    inner = jax.device_put(rates.T, NamedSharding(mesh, P(None, "m")))
+    check(fn, (inner,), np.moveaxis(expected, 0, 1), spec=None, anywhere=True)
+
+
+def test_a_number_of_members_that_devices_cannot_share():
+    fn, over = program("adaptive", "forward"), NamedSharding(mesh_of("auto", (4,)), P("m"))
+    rates = RATES[:10]
+    found = jax.jit(lambda k: fn(jax.lax.with_sharding_constraint(k * 1.0, over)))(jnp.asarray(rates))
+    np.testing.assert_allclose(found, jax.jit(fn)(rates), rtol=1e-6)
+
+
+def test_a_field_that_is_sharded_over_space():
+    x = np.arange(32) / 32
+    u = jnp.asarray(np.sin(2 * np.pi * x)[:, None] * np.cos(2 * np.pi * x))
+
+    def heat(t, u, args):
+        return 0.1 * (jnp.roll(u, 1, 0) + jnp.roll(u, -1, 0) + jnp.roll(u, 1, 1) + jnp.roll(u, -1, 1) - 4 * u)
+
+    fn = lambda u: sciml.solve(heat, u, t0=0.0, t1=1.0, **FINE).ys[-1]  # noqa: E731
+    split = jax.device_put(u, NamedSharding(mesh_of("auto"), P("m")))
+    found = jax.jit(fn)(split)
+    np.testing.assert_allclose(found, jax.jit(fn)(u), rtol=1e-6, atol=1e-6)
+    assert found.sharding.spec[0] == "m"
+
+
+def test_pmap():
+    fn = lambda rate: one(rate, **FINE)  # noqa: E731
+    found = jax.pmap(jax.vmap(fn))(RATES.reshape(4, 3))
+    np.testing.assert_allclose(found.reshape(12, 2), jax.jit(jax.vmap(fn))(RATES), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_functions_of_sciml_that_place_members_themselves(kind):
+    x = jax.device_put(RATES, NamedSharding(mesh_of(kind), P("m")))
+    fn = lambda rate: one(rate, **FINE)  # noqa: E731
+    expected = jax.jit(jax.vmap(fn))(RATES)
+    np.testing.assert_allclose(sciml.parallel.ensemble(fn, x), expected, rtol=1e-6)
+    np.testing.assert_allclose(sciml.parallel.sweep(fn, x, progress=False).values, expected, rtol=1e-6)
+    run = sciml.simulate(
+        lambda t, y, rates: -rates * y, x, args=x, t0=0.0, t1=0.2, dt=0.1, save_every=0.2, progress=False
+    )
+    assert np.isfinite(run.values).all()
