@@ -12,6 +12,7 @@ from jaxtyping import Array, PyTree
 from .._checks import concrete
 from .._status import raise_for_status
 from ._blocks import check_block, run_blocks, split_static
+from ._lapack import must_run_alone
 from ._member_status import status_of
 from ._mesh import MEMBER, choose_mesh
 from ._per_device import can_run_per_device, run_per_device
@@ -100,7 +101,13 @@ def _run(fn: Callable[..., PyTree], params: PyTree, shared: PyTree, mesh: Any, b
             if out is not None:
                 return out
     size = -(-n // (1 if chosen is None else chosen.shape[MEMBER])) if block is None else block
-    return _ensemble(fn, expand(params), shared, n, size, chosen)
+    given = (fn, expand(params), shared, n, size, chosen)
+    if block is None and isinstance(chosen, Mesh) and chosen.size > 1 and can_run_per_device(chosen):
+        if must_run_alone(lambda: _ensemble.lower(*given).as_text(), chosen.devices.flat[0].platform):
+            out = run_per_device(fn, params, shared, n=n, block=size, mesh=chosen)
+            if out is not None:
+                return out
+    return _ensemble(*given)
 
 
 @eqx.filter_jit
