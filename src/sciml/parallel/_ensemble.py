@@ -16,7 +16,7 @@ from ._lapack import must_run_alone
 from ._member_status import status_of
 from ._mesh import MEMBER, choose_mesh
 from ._per_device import can_run_per_device, run_per_device
-from .members._pytree import count_members, expand, is_array
+from .members._pytree import count_members, expand, is_array, numbers_as_array
 
 
 def ensemble(
@@ -92,6 +92,7 @@ def ensemble(
 
 
 def _run(fn: Callable[..., PyTree], params: PyTree, shared: PyTree, mesh: Any, block: int | None) -> PyTree:
+    params = numbers_as_array(params)
     n = count_members(params, where="ensemble")
     chosen = choose_mesh(mesh, where="ensemble")
     if block is not None:

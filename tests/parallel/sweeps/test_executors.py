@@ -123,6 +123,13 @@ def test_processes(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_forks_are_refused():
+    context = multiprocessing.get_context("fork")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as executor:
+        with pytest.raises(ValueError, match=r"forks of this one, in which JAX hangs.*get_context\('spawn'\)"):
+            quiet(lorenz, RHO, executor=executor)
+
+
 def test_dask(tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")
     workers(monkeypatch)
@@ -159,6 +166,10 @@ def test_shards_and_what_merges_them(tmp_path, monkeypatch, capsys):
         (None, [], "there is no file"),
         ("x = 1", [], "must define a function `sweep()`"),
         ("def sweep():\n    return dict(fn=abs, params=[1.0])", [], "must name a `store`"),
+        ("x = 1\n\ny = 1 / 0", [], "bad_spec.py raised ZeroDivisionError in line 3: division by zero"),
+        ("def sweep():\n    return dict(fn=run)", [], "bad_spec.py raised NameError in line 2: name 'run'"),
+        ("def sweep()\n    return 1", [], "bad_spec.py raised SyntaxError in line 1"),
+        ("def sweep():\n    return 1", [], "must return the arguments by name, in a dictionary, but returned a int"),
         ("x = 1", ["--shard", "3/3"], "K from 0 to N - 1, got '3/3'"),
     ],
 )
