@@ -435,3 +435,24 @@ def test_a_store_belongs_to_one_run(tmp_path):
     stray.put(0, {"u": np.zeros(1)})
     with pytest.raises(StoreError, match="blocks but no manifest"):
         open_run(stray, one, {}, kind="sweep", resume=True)
+
+
+def test_a_run_that_comes_second_by_a_moment_is_refused(tmp_path):
+    class Early(NpzStore):
+        """Was looked at before the other run had written its manifest."""
+
+        looked = False
+
+        def read_manifest(self):
+            if self.looked:
+                return super().read_manifest()
+            self.looked = True
+            return None
+
+    options = dict(t0=0.0, t1=1.0, dt=0.1, save_every=0.5, progress=False)
+    field = lambda t, y, rate: -rate * y  # noqa: E731
+    first = sciml.simulate(field, jnp.ones(2), args=1.0, store=NpzStore(tmp_path), **options)
+    for block in first.store.numbers():
+        first.store.remove(block)
+    with pytest.raises(StoreError, match="holds another run than this one"):
+        sciml.simulate(field, jnp.ones(2), args=3.0, store=Early(tmp_path), **options)

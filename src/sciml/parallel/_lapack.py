@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable
 
-import jax
+from .._jax._vma import jax_version
 
 _SHARED_OUT_FROM = 200_000
 """The operations from which on LAPACK's wrapper cuts a batch into tasks."""
@@ -29,7 +29,7 @@ def must_run_alone(program: Callable[[], str], platform: str) -> bool:
         program: Returns its StableHLO.
         platform: What it runs on, such as "cpu".
     """
-    if platform != "cpu" or jax.__version_info__ >= (0, 12):
+    if platform != "cpu" or jax_version() >= (0, 12):
         return False
     return any(
         _operations([int(n) for n in shape[:-1].split("x")]) >= _SHARED_OUT_FROM
