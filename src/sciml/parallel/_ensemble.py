@@ -111,8 +111,7 @@ def _run(fn: Callable[..., PyTree], params: PyTree, shared: PyTree, mesh: Any, b
     return _ensemble(*given)
 
 
-@eqx.filter_jit
-def _ensemble(fn: Any, params: Any, shared: Any, n: int, block: int, mesh: Any) -> Any:
+def _run_all(fn: Any, params: Any, shared: Any, n: int, block: int, mesh: Any) -> Any:
     params, params_static = eqx.partition(params, is_array)
     common, common_static = eqx.partition((fn, shared), is_array)
     static = None
@@ -127,6 +126,9 @@ def _ensemble(fn: Any, params: Any, shared: Any, n: int, block: int, mesh: Any) 
     params = jax.tree.map(jnp.asarray, params)
     out = run_blocks(member, params, common, n=n, block=block, mesh=mesh)
     return eqx.combine(out, static)
+
+
+_ensemble: Any = eqx.filter_jit(_run_all)
 
 
 @eqx.filter_jit

@@ -77,8 +77,7 @@ def _must_run_alone(fn: Any, shared: Any, params: Any, groups: list[Mesh]) -> bo
     return len(groups) > 1 and must_run_alone(program, groups[0].devices.flat[0].platform)
 
 
-@eqx.filter_jit
-def _one_block(fn: Any, shared: Any, params: Any) -> Any:
+def _run_block(fn: Any, shared: Any, params: Any) -> Any:
     params, params_static = eqx.partition(params, is_array)
     static = None
 
@@ -89,6 +88,9 @@ def _one_block(fn: Any, shared: Any, params: Any) -> Any:
         return out
 
     return eqx.combine(jax.vmap(member)(params), static)
+
+
+_one_block: Any = eqx.filter_jit(_run_block)
 
 
 def _assemble(blocks: list[list[Any]], groups: list[Mesh], mesh: Mesh, n: int, rows: int) -> PyTree:

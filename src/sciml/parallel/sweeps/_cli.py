@@ -9,6 +9,7 @@ run, failed members are retried if `on_fail` says so, and the summary is printed
 """
 
 import argparse
+import functools
 import importlib.util
 import pathlib
 import re
@@ -70,7 +71,7 @@ def _arguments_of(path: pathlib.Path) -> dict[str, Any]:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    _run_of(path, lambda: spec.loader.exec_module(module))
+    _run_of(path, functools.partial(spec.loader.exec_module, module))
     make: Callable[[], Any] | None = getattr(module, "sweep", None)
     if not callable(make) or make is sweep:
         raise ValueError(
