@@ -20,7 +20,7 @@ import pytest
 
 import sciml
 from sciml import verify
-from sciml.stores import NpzStore, StoreError, _atomic
+from sciml.stores import AbstractStore, NpzStore, StoreError, _atomic
 from sciml.stores._fingerprint import Fingerprint, fingerprint
 from sciml.stores._manifest import open_run
 from sciml.stores._memory_store import MemoryStore
@@ -103,6 +103,39 @@ def test_a_run_in_a_store_that_is_no_folder():
         store.path  # noqa: B018
 
 
+def test_a_run_that_cannot_go_on_says_so():
+    class Remote(AbstractStore):
+        """Keeps its blocks somewhere else."""
+
+        def __init__(self):
+            self._kept = MemoryStore()
+
+        def put(self, number, tree):
+            self._kept.put(number, tree)
+
+        def get(self, number, like=None):
+            return self._kept.get(number, like)
+
+        def numbers(self):
+            return self._kept.numbers()
+
+        def remove(self, number):
+            self._kept.remove(number)
+
+        def read_manifest(self):
+            return self._kept.read_manifest()
+
+        def write_manifest(self, manifest):
+            self._kept.write_manifest(manifest)
+
+    verify.check_store(Remote)
+    store, options = Remote(), dict(t0=0.0, t1=1.0, dt=0.1, save_every=0.5, progress=False)
+    run = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), store=store, **options)
+    with pytest.warns(UserWarning, match="the run starts again. Give `checkpoints="):
+        again = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), store=store, **options)
+    assert np.array_equal(run.values, again.values)
+
+
 def test_a_block_of_another_shape_is_refused(tmp_path):
     store = NpzStore(tmp_path)
     store.put(0, {"u": np.zeros(3)})
@@ -122,9 +155,54 @@ def test_a_damaged_block_is_named(tmp_path):
     file = next(tmp_path.glob("*.npz"))
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(
-        StoreError, match=r"block_0000000\.npz' cannot be read: it is not a whole npz file of arrays\. If"
+        StoreError,
+        match=r"block_0000000\.npz' cannot be read: it is not a whole npz file of arrays \(BadZip",
     ):
         store.get(0)
+
+
+def test_no_memory_is_no_damage(tmp_path, monkeypatch):
+    store = NpzStore(tmp_path)
+    store.put(0, {"u": np.ones(3)})
+
+    def exhausted(*args, **options):
+        raise MemoryError
+
+    monkeypatch.setattr(_atomic.np, "load", exhausted)
+    with pytest.raises(MemoryError):
+        store.get(0)
+
+
+@pytest.mark.parametrize("make", [NpzStore, sciml.stores.ZarrStore, sciml.stores.OrbaxStore])
+def test_a_store_needs_a_path(make):
+    with pytest.raises(ValueError, match="the path of a store is empty; give the name of a folder"):
+        make("")
+
+
+def test_check_store_takes_a_function(tmp_path):
+    with pytest.raises(TypeError, match="takes a function that makes an empty store|make_store"):
+        verify.check_store(NpzStore(tmp_path))
+
+
+def test_one_of_two_creates_a_file(tmp_path, monkeypatch):
+    assert _atomic.create(tmp_path / "a", b"1") and not _atomic.create(tmp_path / "a", b"2")
+    assert (tmp_path / "a").read_bytes() == b"1"
+
+    def no_links(*args):
+        raise OSError(errno.EPERM, "no links")
+
+    monkeypatch.setattr(os, "link", no_links)
+    assert _atomic.create(tmp_path / "b", b"1") and not _atomic.create(tmp_path / "b", b"2")
+    assert (tmp_path / "b").read_bytes() == b"1" and len(list(tmp_path.iterdir())) == 2
+
+
+def test_frames_of_another_run_are_refused(tmp_path):
+    options = dict(t0=0.0, t1=2.0, dt=0.1, save_every=0.5, progress=False)
+    for name, rate in (("one", 1.0), ("two", 2.0)):
+        sciml.simulate(lambda t, y, a: -a * y, jnp.ones(2), args=rate, store=tmp_path / name, **options)
+    (tmp_path / "two" / "block_0000000.npz").replace(tmp_path / "one" / "block_0000000.npz")
+    with pytest.raises(StoreError, match="Block 0 of .* is of another run"):
+        sciml.runs.load(tmp_path / "one")[0]
 
 
 class FullDisk:
@@ -357,3 +435,24 @@ def test_a_store_belongs_to_one_run(tmp_path):
     stray.put(0, {"u": np.zeros(1)})
     with pytest.raises(StoreError, match="blocks but no manifest"):
         open_run(stray, one, {}, kind="sweep", resume=True)
+
+
+def test_a_run_that_comes_second_by_a_moment_is_refused(tmp_path):
+    class Early(NpzStore):
+        """Was looked at before the other run had written its manifest."""
+
+        looked = False
+
+        def read_manifest(self):
+            if self.looked:
+                return super().read_manifest()
+            self.looked = True
+            return None
+
+    options = dict(t0=0.0, t1=1.0, dt=0.1, save_every=0.5, progress=False)
+    field = lambda t, y, rate: -rate * y  # noqa: E731
+    first = sciml.simulate(field, jnp.ones(2), args=1.0, store=NpzStore(tmp_path), **options)
+    for block in first.store.numbers():
+        first.store.remove(block)
+    with pytest.raises(StoreError, match="holds another run than this one"):
+        sciml.simulate(field, jnp.ones(2), args=3.0, store=Early(tmp_path), **options)

@@ -13,10 +13,11 @@ from .._checks import concrete
 from .._jax._vma import typed_sharding
 from .._status import raise_for_status
 from ._blocks import check_block, run_blocks, split_static
+from ._lapack import must_run_alone
 from ._member_status import status_of
 from ._mesh import MEMBER, choose_mesh
 from ._per_device import can_run_per_device, run_per_device
-from .members._pytree import count_members, expand, is_array
+from .members._pytree import count_members, expand, is_array, numbers_as_array
 
 
 def ensemble(
@@ -92,6 +93,7 @@ def ensemble(
 
 
 def _run(fn: Callable[..., PyTree], params: PyTree, shared: PyTree, mesh: Any, block: int | None) -> PyTree:
+    params = numbers_as_array(params)
     n = count_members(params, where="ensemble")
     chosen = choose_mesh(mesh, where="ensemble")
     params, shared = _off_other_meshes(params, chosen), _off_other_meshes(shared, chosen)
@@ -102,7 +104,13 @@ def _run(fn: Callable[..., PyTree], params: PyTree, shared: PyTree, mesh: Any, b
             if out is not None:
                 return out
     size = -(-n // (1 if chosen is None else chosen.shape[MEMBER])) if block is None else block
-    return _ensemble(fn, expand(params), shared, n, size, chosen)
+    given = (fn, expand(params), shared, n, size, chosen)
+    if block is None and isinstance(chosen, Mesh) and chosen.size > 1 and can_run_per_device(chosen):
+        if must_run_alone(lambda: _ensemble.lower(*given).as_text(), chosen.devices.flat[0].platform):
+            out = run_per_device(fn, params, shared, n=n, block=size, mesh=chosen)
+            if out is not None:
+                return out
+    return _ensemble(*given)
 
 
 def _off_other_meshes(tree: PyTree, mesh: Any) -> PyTree:
@@ -123,8 +131,7 @@ def _off_other_meshes(tree: PyTree, mesh: Any) -> PyTree:
     return jax.tree.map(moved, tree)
 
 
-@eqx.filter_jit
-def _ensemble(fn: Any, params: Any, shared: Any, n: int, block: int, mesh: Any) -> Any:
+def _run_all(fn: Any, params: Any, shared: Any, n: int, block: int, mesh: Any) -> Any:
     params, params_static = eqx.partition(params, is_array)
     common, common_static = eqx.partition((fn, shared), is_array)
     static = None
@@ -139,6 +146,9 @@ def _ensemble(fn: Any, params: Any, shared: Any, n: int, block: int, mesh: Any) 
     params = jax.tree.map(jnp.asarray, params)
     out = run_blocks(member, params, common, n=n, block=block, mesh=mesh)
     return eqx.combine(out, static)
+
+
+_ensemble: Any = eqx.filter_jit(_run_all)
 
 
 @eqx.filter_jit

@@ -16,6 +16,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from ._blocks import split_static
+from ._lapack import must_run_alone
 from ._mesh import MEMBER, member_groups
 from .members._pytree import is_array, take, to_host
 
@@ -48,7 +49,7 @@ def run_per_device(
     params = to_host(params)
     common = [put((fn, shared), group) for group in groups[: -(-count // slabs)]]
     blocks: list[list[Any]] = [[] for _ in groups]
-    static = None
+    static, alone = None, None
     for slab in range(slabs):
         for at, group in enumerate(groups):
             number = at * slabs + slab
@@ -57,15 +58,26 @@ def run_per_device(
             ids = np.minimum(np.arange(number * block, (number + 1) * block), n - 1)
             with jax.set_mesh(group):
                 fn, shared = common[at]
-                out, static = eqx.partition(_one_block(fn, shared, put(take(params, ids), group)), is_array)
+                mine = put(take(params, ids), group)
+                if alone is None:
+                    alone = count > 1 and _must_run_alone(fn, shared, mine, groups)
+                out, static = eqx.partition(_one_block(fn, shared, mine), is_array)
+                if alone:
+                    jax.block_until_ready(out)
             if any(jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(out)):
                 return None
             blocks[at].append(out)
     return eqx.combine(_assemble(blocks, groups, mesh, n, block * slabs), static)
 
 
-@eqx.filter_jit
-def _one_block(fn: Any, shared: Any, params: Any) -> Any:
+def _must_run_alone(fn: Any, shared: Any, params: Any, groups: list[Mesh]) -> bool:
+    def program() -> str:
+        return _one_block.lower(fn, shared, params).as_text()
+
+    return len(groups) > 1 and must_run_alone(program, groups[0].devices.flat[0].platform)
+
+
+def _run_block(fn: Any, shared: Any, params: Any) -> Any:
     params, params_static = eqx.partition(params, is_array)
     static = None
 
@@ -76,6 +88,9 @@ def _one_block(fn: Any, shared: Any, params: Any) -> Any:
         return out
 
     return eqx.combine(jax.vmap(member)(params), static)
+
+
+_one_block: Any = eqx.filter_jit(_run_block)
 
 
 def _assemble(blocks: list[list[Any]], groups: list[Mesh], mesh: Mesh, n: int, rows: int) -> PyTree:

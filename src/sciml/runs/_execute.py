@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from ..stores._abstract import AbstractStore
 from ..stores._atomic import StoreError
 from ..stores._fingerprint import fingerprint
 from ..stores._hosts import hosts_of
-from ..stores._manifest import open_run
+from ..stores._manifest import digest_of_run, open_run
 from ..stores._memory_store import MemoryStore
 from ..stores._npz_store import NpzStore
 from ._active_members import ActiveMembers
@@ -75,7 +76,7 @@ def execute(
     if hosts.several and store.spans_hosts:
         raise ValueError(f"`store`: one process writes frames: give a folder. {store} is for `checkpoints`.")
     on_disk = not isinstance(store, MemoryStore)
-    point = None
+    point, origin = None, None
     if on_disk:
         found = fingerprint(
             **depends_on, sizes={"steps": segment.segment_steps, "frames": segment.slots, "block": block}
@@ -84,13 +85,21 @@ def execute(
         found.parts["sizes"] = found.parts["sizes"]._replace(follows=True)
         info = {"block": block, "members": inputs.members, "frames": len(ts), "space": space}
         hosts.lead(lambda: open_run(store, found, info, kind=name, resume=resume))
-        point = last_resume_point(checkpoints, start, frame, inputs.members)
+        origin = digest_of_run({"fingerprint": found.to_json()}, store)
+        point = last_resume_point(checkpoints, start, frame, inputs.members, origin)
+        if point is None and checkpoints is None and store.numbers():
+            warnings.warn(
+                f"`{name}`: {store} holds frames of this run, but it is no folder and there are no `checkpoints=`, so "
+                "that the run starts again. Give `checkpoints=sciml.stores.NpzStore(path)` to go on after a crash.",
+                UserWarning,
+                stacklevel=3,
+            )
     if point is None:
         point = ResumePoint(0, start, None, 0, None)
     active_members = ActiveMembers(inputs, point.carry, point.ids)
     writer = FrameWriter(
         store, checkpoints, block=block, ts=ts, members=inputs.members, done=point.frames, pending=point.pending,
-        hosts=hosts,
+        hosts=hosts, origin=origin,
     )  # fmt: skip
     shown = progress if hosts.leads or callable(progress) else False
     span, reached = segment.host_span.item(), float(np.min(segment.info(active_members.carry).elapsed))
@@ -104,7 +113,7 @@ def execute(
             checkpoint_every=float(checkpoint_every),
             report=report,
         )
-    frames = Frames(store, writer.frames, block, frame)
+    frames = Frames(store, writer.frames, block, frame, origin)
     run = Run(
         frames, store, inputs.members, space=space, ts=ts[: writer.frames], **attributes_of(segment, inputs, result)
     )

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..stores._abstract import AbstractStore
+from ..stores._atomic import StoreError
 
 
 class Frames:
@@ -20,9 +21,11 @@ class Frames:
         count: The number of frames.
         block: The number of frames in a block.
         like: A PyTree of the structure of a frame, or None for arrays by name.
+        origin: The digest of the run that wrote them; None for frames in memory.
     """
 
-    def __init__(self, store: AbstractStore, count: int, block: int, like: PyTree):
+    def __init__(self, store: AbstractStore, count: int, block: int, like: PyTree, origin: np.ndarray | None):
+        self._origin = origin
         self._store, self._count, self.block = store, count, block
         self._structure = None if like is None else jax.tree.structure(like)
         self._read = functools.lru_cache(maxsize=4)(self._block)
@@ -62,11 +65,19 @@ class Frames:
     def _block(self, number: int) -> PyTree:
         if self._structure is None:
             named = self._store.get(number)
-            values = {name.removeprefix("values").removeprefix("/"): x for name, x in named.items() if name != "time"}
+            self._check(number, named)
+            of_values = (name for name in named if name not in ("time", "origin"))
+            values = {name.removeprefix("values").removeprefix("/"): named[name] for name in of_values}
             return values[""] if list(values) == [""] else values
         leaves = range(self._structure.num_leaves)
         like = {"time": _Any(), "values": jax.tree.unflatten(self._structure, [_Any() for _ in leaves])}
-        return self._store.get(number, like)["values"]
+        found = self._store.get(number, like if self._origin is None else {**like, "origin": _Any()})
+        self._check(number, found)
+        return found["values"]
+
+    def _check(self, number: int, found: dict[str, Any]) -> None:
+        if self._origin is not None and not np.all(found["origin"] == self._origin):
+            raise StoreError(f"Block {number} of {self._store} is of another run, which writes to the same place.")
 
 
 class _Any:

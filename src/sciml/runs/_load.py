@@ -7,7 +7,7 @@ import numpy as np
 
 from ..stores._abstract import AbstractStore
 from ..stores._atomic import StoreError
-from ..stores._manifest import check_kind
+from ..stores._manifest import check_kind, digest_of_run
 from ..stores._npz_store import NpzStore
 from ._frames import Frames
 from ._run import Run
@@ -58,5 +58,5 @@ def load(store: str | os.PathLike | AbstractStore) -> Run:
     for name in ("status", "accepted", "rejected"):
         found[name] = np.asarray(found[name], np.int32)
     found["t_reached"] = np.asarray(found["t_reached"], np.float64)
-    frames = Frames(store, len(times), manifest["block"], None)
+    frames = Frames(store, len(times), manifest["block"], None, digest_of_run(manifest, store))
     return Run(frames, store, manifest["members"], space=manifest.get("space"), ts=times, y=None, **found)

@@ -36,7 +36,7 @@ def payload(carry: Carry, ids: np.ndarray | None) -> PyTree:
 
 
 def last_resume_point(
-    checkpoints: AbstractStore | None, like: Carry, frame: PyTree | None, members: int | None
+    checkpoints: AbstractStore | None, like: Carry, frame: PyTree | None, members: int | None, origin: np.ndarray
 ) -> ResumePoint | None:
     """Returns the last point that a run can go on from; None where it must start.
 
@@ -45,6 +45,7 @@ def last_resume_point(
         like: What all members start from, for shapes, dtypes and the devices that it is on.
         frame: Shapes and dtypes of a frame.
         members: The number of members, or None.
+        origin: The digest of the run.
 
     Raises:
         StoreError: If there are checkpoints but none can be read.
@@ -54,7 +55,7 @@ def last_resume_point(
     first_error = None
     for number in reversed(checkpoints.numbers()):
         try:
-            return _read(checkpoints, number, like, frame, members)
+            return _read(checkpoints, number, like, frame, members, origin)
         except StoreError as error:  # the one before may be whole
             first_error = first_error or error
     if first_error is not None:
@@ -63,10 +64,12 @@ def last_resume_point(
 
 
 def _read(
-    checkpoints: AbstractStore, number: int, like: Carry, frame: PyTree | None, members: int | None
+    checkpoints: AbstractStore, number: int, like: Carry, frame: PyTree | None, members: int | None, origin: np.ndarray
 ) -> ResumePoint:
     any_array = object()
-    counts = checkpoints.get(number, {"frames": any_array, "leaves": any_array})
+    counts = checkpoints.get(number, {"frames": any_array, "leaves": any_array, "origin": any_array})
+    if not np.array_equal(counts["origin"], origin):
+        raise StoreError(f"Checkpoint {number} in {checkpoints} is of another run. Give another path.")
     leaves = [str(i) for i in range(int(counts["leaves"]))]
     wanted = {"carried": payload(like, None), "pending": dict.fromkeys(leaves, any_array)}
     if members is not None:

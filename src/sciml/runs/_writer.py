@@ -30,6 +30,7 @@ class FrameWriter:
         done: The number of frames that were written before.
         pending: Those of them that are not in a full block, or None.
         hosts: The processes that the run spans. All of them collect frames, and the one that leads writes.
+        origin: The digest of the run, which every block and checkpoint holds; None where they stay in memory.
     """
 
     def __init__(
@@ -43,9 +44,11 @@ class FrameWriter:
         done: int = 0,
         pending: PyTree = None,
         hosts: Hosts = Hosts(),
+        origin: np.ndarray | None = None,
     ):
         self._store, self._checkpoints, self._hosts = store, checkpoints, hosts
         self._block, self._ts, self._members = block, ts, members
+        self._origin = origin
         self.frames = done
         self._pieces = [pending] if pending is not None else []
         self._queue: queue.Queue = queue.Queue(maxsize=2)
@@ -144,7 +147,9 @@ class FrameWriter:
     def _write(self, first: int, values: PyTree) -> None:
         ts = self._ts[first : first + _length(values)]
         if self._hosts.leads or isinstance(self._store, MemoryStore):
-            self._store.put(first // self._block, {"time": ts, "values": values})
+            # a row for each frame, as in every array of a store that lays the blocks end to end
+            run = {} if self._origin is None else {"origin": np.tile(self._origin, (len(ts), 1))}
+            self._store.put(first // self._block, {"time": ts, "values": values, **run})
 
     def _flush(self) -> None:
         if self._pieces:
@@ -156,7 +161,8 @@ class FrameWriter:
         self._flush()
         pending = {str(i): x for i, x in enumerate(jax.tree.leaves(_joined(self._pieces)))} if self._pieces else {}
         counts = {"frames": np.int64(self.frames), "leaves": np.int64(len(pending))}
-        self._checkpoints.put(number, {"carried": carried, "pending": pending, **counts})
+        run = {} if self._origin is None else {"origin": self._origin}
+        self._checkpoints.put(number, run | {"carried": carried, "pending": pending, **counts})
         if self._hosts.leads:
             for old in self._checkpoints.numbers()[:-2]:
                 self._checkpoints.remove(old)

@@ -4,12 +4,12 @@
 - `NpzStore`: a file for each block.
 - `ZarrStore`: one data set of all blocks.
 - `OrbaxStore`: arrays that span hosts.
-- `StoreError`: what is wrong with a store.
+- `StoreError`: what is wrong with a store; `DamagedBlockError`: a block that is not what was written.
 - `to_named`, `from_named`: PyTrees as arrays by name, for stores of your own.
 """
 
 from ._abstract import AbstractStore as AbstractStore
-from ._atomic import StoreError as StoreError
+from ._atomic import DamagedBlockError as DamagedBlockError, StoreError as StoreError
 from ._npz_store import NpzStore as NpzStore
 from ._orbax_store import OrbaxStore as OrbaxStore
 from ._pytree_names import from_named as from_named, to_named as to_named

@@ -2,11 +2,14 @@
 
 import abc
 import pathlib
+import threading
 from typing import Any, ClassVar
 
 from jaxtyping import PyTree
 
 from . import _atomic
+
+_CREATING = threading.Lock()
 
 
 class AbstractStore(abc.ABC):
@@ -17,8 +20,9 @@ class AbstractStore(abc.ABC):
 
     To write a store of your own, say where blocks go: `put`, `get`, `numbers` and `remove`. A store that is a folder
     also says its `path`; manifest and checkpoints then go there. One that is no folder writes `read_manifest` and
-    `write_manifest` in its place, and a run in it needs `checkpoints=` of its own to go on after a crash. `to_named`
-    and `from_named` convert PyTrees to arrays by name and back. `sciml.verify.check_store` checks all of it.
+    `write_manifest` in its place, and `create_manifest` where several processes share it; a run in it needs
+    `checkpoints=` of its own to go on after a crash. `to_named` and `from_named` convert PyTrees to arrays by name and
+    back. `sciml.verify.check_store` checks all of it.
 
     Attributes:
         spans_hosts: Whether every process of a run that spans several puts its part of a block; otherwise one does.
@@ -96,7 +100,8 @@ class AbstractStore(abc.ABC):
                 where the block is nothing else.
 
         Raises:
-            StoreError: If there is no such block, or it cannot be read, or is not like that.
+            StoreError: If there is no such block, or it cannot be read, or is not like that: `DamagedBlockError` if it
+                is not what was put, which a store must notice.
         """
 
     @abc.abstractmethod
@@ -112,9 +117,39 @@ class AbstractStore(abc.ABC):
         return number in self.numbers()
 
     def read_manifest(self) -> dict[str, Any] | None:
-        """Returns the manifest, or None where none has been written; by default from a file in `path`."""
+        """Returns the manifest, or None where none has been written; by default from a file in `path`.
+
+        Raises:
+            StoreError: If it cannot be read, or is no manifest.
+        """
         path = self.path / "manifest.json"
-        return _atomic.read_json(path) if path.exists() else None
+        if not path.exists():
+            return None
+        found = _atomic.read_json(path)
+        if not isinstance(found, dict):
+            raise _atomic.StoreError(
+                f"{str(path)!r} is no manifest, which is a JSON object, but holds a {type(found).__name__}: it was "
+                "damaged or changed. Put it back, or give another path."
+            )
+        return found
+
+    def create_manifest(self, manifest: dict[str, Any]) -> bool:
+        """Writes the manifest where none has been written, and returns whether that was so.
+
+        Of several runs that open one new store at the same time, one alone is told True. By default by a file in
+        `path`; a store with a `write_manifest` of its own looks first, under a lock of this process.
+
+        Raises:
+            StoreError: If it cannot be written.
+        """
+        if type(self).write_manifest is AbstractStore.write_manifest:
+            _atomic.make_folder(self.path)
+            return _atomic.create(self.path / "manifest.json", _atomic.json_bytes(manifest))
+        with _CREATING:
+            if self.read_manifest() is not None:
+                return False
+            self.write_manifest(manifest)
+            return True
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Writes the manifest, a dictionary that JSON can hold, in place of the last; by default to a file in `path`.

@@ -37,6 +37,39 @@ class StoreError(RuntimeError):
     """Raised where results cannot be written or read, or do not belong to the run that asks for them."""
 
 
+class DamagedBlockError(StoreError):
+    """Raised where a block is there but is not what was written; a sweep computes such a block again.
+
+    Example:
+        ```python
+        import pathlib
+        import numpy as np
+        from sciml.stores import DamagedBlockError, NpzStore
+
+        NpzStore("some").put(0, {"u": np.ones(100)})
+        file = pathlib.Path("some/block_0000000.npz")
+        file.write_bytes(file.read_bytes()[:500])
+        try:
+            NpzStore("some").get(0)
+        except DamagedBlockError as error:
+            assert "block_0000000.npz" in str(error)
+        ```
+    """
+
+
+def folder_of(path: str | os.PathLike, *, where: str) -> pathlib.Path:
+    """Returns the path of a store.
+
+    Raises:
+        ValueError: If it is empty.
+    """
+    if os.fspath(path) == "":
+        raise ValueError(
+            f"`{where}`: the path of a store is empty; give the name of a folder, '.' for the current one."
+        )
+    return pathlib.Path(path)
+
+
 def make_folder(path: str | os.PathLike) -> pathlib.Path:
     """Returns a folder that exists and can be written to, made where it was missing.
 
@@ -87,10 +120,60 @@ def write(path: str | os.PathLike, fill: Callable[[IO[bytes]], Any]) -> None:
         _in_flight.discard(beside.name)
 
 
+def create(path: str | os.PathLike, content: bytes) -> bool:
+    """Writes a file where there is none, whole and at once; returns whether there was none.
+
+    Of several processes that call this at the same time, one is told that it wrote the file.
+
+    Raises:
+        StoreError: If the file cannot be written.
+    """
+    path = pathlib.Path(path)
+    beside = _beside(path)
+    _in_flight.add(beside.name)
+    try:
+        try:
+            with open(beside, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            _link(beside, path, content)
+        finally:
+            beside.unlink(missing_ok=True)
+        _flush_folder(path.parent)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise StoreError(f"{str(path)!r} could not be written: {_cause(error)}.") from error
+    finally:
+        _in_flight.discard(beside.name)
+    return True
+
+
+def _link(beside: pathlib.Path, path: pathlib.Path, content: bytes) -> None:
+    """Gives a file its name unless there is one of that name."""
+    try:
+        os.link(beside, path)
+        return
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        pass
+    with open(path, "xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def write_json(path: str | os.PathLike, value: Any) -> None:
     """Writes a JSON file atomically; see `write`."""
-    text = json.dumps(value, indent=1, allow_nan=True) + "\n"
-    write(path, lambda file: file.write(text.encode()))
+    content = json_bytes(value)
+    write(path, lambda file: file.write(content))
+
+
+def json_bytes(value: Any) -> bytes:
+    """Returns a value as the text of a JSON file."""
+    return (json.dumps(value, indent=1, allow_nan=True) + "\n").encode()
 
 
 def read_json(path: str | os.PathLike) -> Any:
@@ -128,10 +211,12 @@ def read_npz(path: str | os.PathLike, wanted: Callable[[str], bool] = lambda nam
             return {name: arrays[name] for name in arrays.files if wanted(name)}
     except OSError as error:
         raise StoreError(f"{str(path)!r} cannot be read: {_cause(error)}.") from error
+    except MemoryError:  # says nothing about the file
+        raise
     except Exception as error:  # a damaged zip raises errors of many kinds
-        raise StoreError(
-            f"{str(path)!r} cannot be read: it is not a whole npz file of arrays. If it was damaged or cut short, "
-            "delete it: what is missing is computed again where the run allows it."
+        raise DamagedBlockError(
+            f"{str(path)!r} cannot be read: it is not a whole npz file of arrays ({type(error).__name__}: {error}). If "
+            "it was damaged or cut short, delete it: what is missing is computed again where the run allows it."
         ) from error
 
 

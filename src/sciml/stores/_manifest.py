@@ -1,12 +1,17 @@
 """The manifest: what run a store belongs to. Opened by one run, and by another only if it is the same."""
 
+import hashlib
 from typing import Any
+
+import numpy as np
 
 from ._abstract import AbstractStore
 from ._atomic import StoreError
 from ._fingerprint import Fingerprint, check_same
 
-FORMAT = 2
+FORMAT = 3
+
+_REMEDY = "it was damaged or changed. Put it back, or give another path"
 
 
 def open_run(
@@ -34,16 +39,32 @@ def open_run(
                 f"{store} holds blocks but no manifest, so they cannot be told from others. Give another path."
             )
         manifest = {"format": FORMAT, "kind": kind, "fingerprint": found.to_json(), **info}
-        store.write_manifest(manifest)
-        return manifest
+        if store.create_manifest(manifest):
+            return manifest
+        manifest = store.read_manifest()  # another run was quicker
+        if manifest is None:
+            raise StoreError(f"{store} has a manifest that cannot be read, or another process removes its files.")
     if not resume:
         raise StoreError(
             f"{store} holds a run already. Give another path, delete the folder, or go on with that run by "
             "`resume=True`."
         )
     check_kind(manifest, (kind,), store)
-    check_same(Fingerprint.from_json(manifest["fingerprint"]), found, where=str(store))
+    check_same(_fingerprint_of(manifest, store), found, where=str(store))
     return manifest
+
+
+def digest_of_run(manifest: dict[str, Any], store: AbstractStore) -> np.ndarray:
+    """Returns the digest of a store's run, 16 bytes, which each of its blocks holds."""
+    digest = _fingerprint_of(manifest, store).digest
+    return np.frombuffer(hashlib.blake2b(digest.encode(), digest_size=16).digest(), np.uint8)
+
+
+def _fingerprint_of(manifest: dict[str, Any], store: AbstractStore) -> Fingerprint:
+    try:
+        return Fingerprint.from_json(manifest["fingerprint"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"The manifest of {store} does not say what its run depends on: {_REMEDY}.") from error
 
 
 def check_kind(manifest: dict[str, Any], kinds: tuple[str, ...], store: AbstractStore) -> None:

@@ -35,7 +35,7 @@ class NpzStore(AbstractStore):
     """
 
     def __init__(self, path: str | os.PathLike, *, prefix: str = "block"):
-        self._path = pathlib.Path(path)
+        self._path = _atomic.folder_of(path, where="NpzStore")
         self._prefix = prefix
         self._ready = False
 

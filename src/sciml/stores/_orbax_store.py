@@ -37,7 +37,7 @@ class OrbaxStore(AbstractStore):
     spans_hosts: ClassVar[bool] = True
 
     def __init__(self, path: str | os.PathLike):
-        self._path = pathlib.Path(path).absolute()
+        self._path = _atomic.folder_of(path, where="OrbaxStore").absolute()
 
     def __repr__(self) -> str:
         return f"OrbaxStore({str(self._path)!r})"

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import zlib
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ class ZarrStore(AbstractStore):
     """
 
     def __init__(self, path: str | os.PathLike):
-        self._path = pathlib.Path(path)
+        self._path = _atomic.folder_of(path, where="ZarrStore")
         self._markers = self._path / "blocks"
         self._ready = False
 
@@ -75,17 +76,42 @@ class ZarrStore(AbstractStore):
                 f"Block {number} of {self} could not be written: {error}. What was written before is intact: run the "
                 "same call again with `resume=True` to go on from there."
             ) from error
-        _atomic.write_json(self._marker(number), {"rows": rows, "names": list(named)})
+        except (ValueError, KeyError, TypeError) as error:
+            raise _atomic.StoreError(
+                f"Block {number} of {self} could not be written: what zarr knows of its arrays was damaged or is of "
+                f"another run ({type(error).__name__}: {error}). Give another path."
+            ) from error
+        checks = {name: _checksum(x) for name, x in named.items()}
+        _atomic.write_json(self._marker(number), {"rows": rows, "names": list(named), "crc32": checks})
 
     def get(self, number: int, like: PyTree = None) -> PyTree:
         """Reads a block; see `AbstractStore`."""
         if not self.has(number):
             raise _atomic.StoreError(f"{self} has no block {number}; it has {self.numbers()}.")
-        marker = _atomic.read_json(self._marker(number))
-        group = _zarr().open_group(self._path / "frames.zarr", mode="r")
-        first = number * self._rows(number, marker["rows"])
-        named = {name: np.asarray(group[_plain(name)][first : first + marker["rows"]]) for name in marker["names"]}
+        zarr = _zarr()
+        try:
+            marker = _atomic.read_json(self._marker(number))
+            group = zarr.open_group(self._path / "frames.zarr", mode="r")
+            rows, checks = int(marker["rows"]), marker["crc32"]
+            first = number * self._rows(number, rows)
+            named = {name: np.asarray(group[_plain(name)][first : first + rows]) for name in marker["names"]}
+        except MemoryError:  # says nothing about the files
+            raise
+        except PermissionError as error:
+            raise _atomic.StoreError(f"Block {number} of {self} cannot be read: {error}.") from error
+        except Exception as error:  # damaged chunks and metadata raise errors of many kinds
+            raise self._damaged(number, f"{type(error).__name__}: {error}") from error
+        # zarr reads a chunk whose file is gone as zeros, and other bytes as other numbers
+        for name, x in named.items():
+            if len(x) != rows or _checksum(x) != checks.get(name):
+                raise self._damaged(number, f"`{name}` is not what was written, or a file is gone")
         return from_named(named, like, where=str(self))
+
+    def _damaged(self, number: int, why: str) -> _atomic.DamagedBlockError:
+        return _atomic.DamagedBlockError(
+            f"Block {number} of {self} cannot be read: {why}. If its files were damaged, `remove({number})` it: what "
+            "is missing is computed again where the run allows it."
+        )
 
     def numbers(self) -> list[int]:
         """Returns the numbers of the blocks; see `AbstractStore`."""
@@ -123,6 +149,11 @@ class ZarrStore(AbstractStore):
             dtype=x.dtype,
             dimension_names=["time", *(f"{name}_{i}" for i in range(x.ndim - 1))],
         )
+
+
+def _checksum(x: np.ndarray) -> int:
+    kind = zlib.crc32(f"{x.dtype.str}{x.shape}".encode())
+    return zlib.crc32(np.ascontiguousarray(x).data.cast("B"), kind) if x.size else kind
 
 
 def _plain(name: str) -> str:

@@ -1,5 +1,8 @@
 """What `sciml.stores.AbstractStore` asks of a store, as checks."""
 
+import concurrent.futures
+import pathlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +24,9 @@ def check_store(
 
     Blocks come back with the same bits, whatever the order in which they are put; one that is put again replaces the
     first; `like` chooses among the arrays and refuses other shapes; what is not there is a `StoreError`; the manifest
-    comes back as it was.
+    comes back as it was, and of several that create one at the same time one alone succeeds. Where the store is a
+    folder and `reopen` is given, every file of a block is removed, cut short and changed in turn, and the store must
+    notice.
 
     Args:
         make_store: Makes a store that is empty.
@@ -32,6 +37,7 @@ def check_store(
 
     Raises:
         AssertionError: If the store breaks a rule; the message says which.
+        TypeError: If `make_store` is a store in place of a function that makes one.
 
     Example:
         ```python
@@ -65,6 +71,11 @@ def check_store(
         sciml.verify.check_store(DictStore)
         ```
     """
+    if isinstance(make_store, AbstractStore) or not callable(make_store):
+        raise TypeError(
+            "`check_store` takes a function that makes an empty store each time it is called, such as "
+            f"`lambda: NpzStore(tempfile.mkdtemp())`, but got {make_store!r}."
+        )
     tree = _default() if tree is None else tree
     again = (lambda store: store) if reopen is None else reopen
     _check_empty(make_store())
@@ -84,6 +95,9 @@ def check_store(
     _refused(lambda: store.get(4), "`get` of a block that was removed")
     _check_same(store.get(2, tree), other, "a block beside one that was removed")
     _check_manifest(make_store(), again)
+    _check_creation(make_store(), again)
+    if reopen is not None:
+        _check_damage(make_store, reopen, tree)
 
 
 def _default() -> PyTree:
@@ -120,6 +134,77 @@ def _check_manifest(store: AbstractStore, again: Callable[[AbstractStore], Abstr
     store.write_manifest(manifest)
     for found in (store, again(store)):
         _check(found.read_manifest() == manifest, "the manifest comes back as it was written last")
+
+
+def _check_creation(store: AbstractStore, again: Callable[[AbstractStore], AbstractStore]) -> None:
+    """Checks that of several runs that open one new store at the same time one alone writes the manifest."""
+    runs = 4
+    handles = [again(store) for _ in range(runs)]
+    barrier = threading.Barrier(runs)
+
+    def create(run: int) -> bool:
+        barrier.wait()
+        return handles[run].create_manifest({"run": run})
+
+    with concurrent.futures.ThreadPoolExecutor(runs) as threads:
+        created = list(threads.map(create, range(runs)))
+    _check(sum(created) == 1, f"one of {runs} that call `create_manifest` at once gets True, but {sum(created)} did")
+    winner = {"run": created.index(True)}
+    _check(not store.create_manifest({"run": -1}), "`create_manifest` is False where there is a manifest")
+    _check(
+        again(store).read_manifest() == winner, "the manifest is that of the run for which `create_manifest` is True"
+    )
+
+
+def _check_damage(
+    make_store: Callable[[], AbstractStore], reopen: Callable[[AbstractStore], AbstractStore], tree: PyTree
+) -> None:
+    """Checks that a folder whose files were damaged gives the right block or `StoreError`, never another block."""
+
+    def with_block() -> tuple[AbstractStore, list[pathlib.Path]]:
+        store = make_store()
+        store.put(3, tree)
+        try:
+            folder = pathlib.Path(store.path)
+        except StoreError:
+            return store, []
+        return store, sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+
+    for at in range(len(with_block()[1])):
+        for what, damage in _DAMAGE.items():
+            store, files = with_block()
+            damage(files[at])
+            found = reopen(store)
+            try:
+                if not found.has(3):
+                    continue
+                block = found.get(3, tree)
+            except StoreError:
+                continue
+            except Exception as error:
+                raise AssertionError(
+                    f"A store breaks a rule: `get` of a block whose file {files[at].name!r} was {what} must raise "
+                    f"`StoreError`, but raised {type(error).__name__}: {error}"
+                ) from error
+            _check_same(block, tree, f"a block whose file {files[at].name!r} was {what}, where it is not refused,")
+
+
+def _cut(path: pathlib.Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _flip(path: pathlib.Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(content)
+
+
+_DAMAGE: dict[str, Callable[[pathlib.Path], Any]] = {
+    "removed": pathlib.Path.unlink,
+    "cut short": _cut,
+    "changed": _flip,
+}
+"""What is done to files, by a word for it."""
 
 
 def _check_same(found: PyTree, expected: PyTree, what: str) -> None:

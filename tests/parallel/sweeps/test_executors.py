@@ -7,6 +7,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,10 @@ import numpy as np
 import pytest
 
 from sciml import parallel
+from sciml.parallel.sweeps import _executable, _executors
 from sciml.parallel.sweeps._cli import main
+from sciml.parallel.sweeps._executable import BlockResult
+from sciml.parallel.sweeps._executors import Patience
 
 from ..common import RHO, devices, lorenz, same_bits
 from . import sweep_spec
@@ -119,6 +123,13 @@ def test_processes(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_forks_are_refused():
+    context = multiprocessing.get_context("fork")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as executor:
+        with pytest.raises(ValueError, match=r"forks of this one, in which JAX hangs.*get_context\('spawn'\)"):
+            quiet(lorenz, RHO, executor=executor)
+
+
 def test_dask(tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")
     workers(monkeypatch)
@@ -155,6 +166,10 @@ def test_shards_and_what_merges_them(tmp_path, monkeypatch, capsys):
         (None, [], "there is no file"),
         ("x = 1", [], "must define a function `sweep()`"),
         ("def sweep():\n    return dict(fn=abs, params=[1.0])", [], "must name a `store`"),
+        ("x = 1\n\ny = 1 / 0", [], "bad_spec.py raised ZeroDivisionError in line 3: division by zero"),
+        ("def sweep():\n    return dict(fn=run)", [], "bad_spec.py raised NameError in line 2: name 'run'"),
+        ("def sweep()\n    return 1", [], "bad_spec.py raised SyntaxError in line 1"),
+        ("def sweep():\n    return 1", [], "must return the arguments by name, in a dictionary, but returned a int"),
         ("x = 1", ["--shard", "3/3"], "K from 0 to N - 1, got '3/3'"),
     ],
 )
@@ -176,3 +191,27 @@ def test_the_command_in_processes_of_its_own(tmp_path):
     assert [shard.wait(300) for shard in shards] == [0, 0]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
     assert "101 members in" in done.stdout and "101 successful" in done.stdout
+
+
+def test_a_sweep_says_what_it_waits_for(caplog, monkeypatch):
+    class Slow:
+        """An array that is not there for a while."""
+
+        shape, dtype = (1,), np.dtype(float)
+
+        def devices(self):
+            return {"a device"}
+
+        def __array__(self, dtype=None, copy=None):
+            time.sleep(0.2)
+            return np.ones(1)
+
+    monkeypatch.setattr(_executors, "is_array", lambda x: isinstance(x, Slow))
+    monkeypatch.setattr(_executable, "is_array", lambda x: isinstance(x, Slow))
+    monkeypatch.setattr(Patience, "first", 0.05)
+    Patience(1).fetch(3, BlockResult(Slow(), None, None, None))
+    assert "block 3 on a device is not done after 0.05 s" in caplog.text
+    caplog.clear()
+    monkeypatch.setattr(Patience, "first", 60.0)
+    Patience(1).fetch(4, BlockResult(Slow(), None, None, None))
+    assert not caplog.text

@@ -1,5 +1,7 @@
 """Nothing is lost: blocks on disk, resumed sweeps, sweeps that are killed."""
 
+import concurrent.futures
+import contextlib
 import errno
 import functools as ft
 import os
@@ -9,6 +11,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +19,7 @@ import numpy as np
 import pytest
 
 from sciml import SolveError, parallel
-from sciml.stores import StoreError
+from sciml.stores import AbstractStore, NpzStore, StoreError
 
 from ..common import RHO, devices, lorenz, same_bits
 from . import sweep_spec
@@ -254,14 +257,60 @@ def test_killed_ten_times(tmp_path, monkeypatch):
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_damaged_files_are_named(tmp_path):
+def test_damaged_files_are_computed_again(tmp_path):
     quiet(line, X, S, block=2, store=tmp_path)
     path = tmp_path / "block_0000001.npz"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(StoreError, match="block_0000001.npz"):
-        quiet(line, X, S, block=2, store=tmp_path)
-    path.unlink()
+    with pytest.warns(UserWarning, match="computes block 1 of the store again: .*block_0000001.npz"):
+        found = quiet(line, X, S, block=2, store=tmp_path)
+    np.testing.assert_array_equal(found.values, X + 1)
     np.testing.assert_array_equal(quiet(line, X, S, block=2, store=tmp_path).values, X + 1)
+
+
+def test_a_block_of_another_run_is_computed_again(tmp_path):
+    quiet(line, X, S, block=2, store=tmp_path / "one")
+    quiet(line, X, 3 * S, block=2, store=tmp_path / "two")
+    (tmp_path / "two" / "block_0000001.npz").replace(tmp_path / "one" / "block_0000001.npz")
+    np.testing.assert_array_equal(quiet(line, X, S, block=2, store=tmp_path / "one").values, X + 1)
+
+
+def test_two_sweeps_that_open_one_new_store_at_once(tmp_path, monkeypatch):
+    barrier = threading.Barrier(2)
+
+    def read(store):
+        found = AbstractStore.read_manifest(store)
+        if found is None and barrier.n_waiting < 2 and not barrier.broken:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                barrier.wait(timeout=30)
+        return found
+
+    monkeypatch.setattr(NpzStore, "read_manifest", read)
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        futures = [threads.submit(quiet, line, X, s, block=2, store=tmp_path) for s in (S, 3 * S)]
+    refused = [future.exception() for future in futures]
+    assert sorted(error is None for error in refused) == [False, True]
+    assert "holds another run than this one" in str(next(error for error in refused if error))
+    monkeypatch.undo()
+    s = S if refused[0] is None else 3 * S
+    np.testing.assert_array_equal(quiet(line, X, s, block=2, store=tmp_path).values, X + s)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", '{"format": 3, "kind": "sweep", "fingerprint": null}', "null", "{"])
+def test_a_manifest_of_another_shape(tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(StoreError, match=r"manifest"):
+        quiet(line, X, S, block=2, store=tmp_path)
+
+
+def test_a_damaged_zarr_block_is_computed_again(tmp_path):
+    pytest.importorskip("zarr")
+    from sciml.stores import ZarrStore
+
+    quiet(line, X, S, block=2, store=ZarrStore(tmp_path))
+    (tmp_path / "frames.zarr" / "values" / "c" / "1").unlink()
+    with pytest.warns(UserWarning, match="computes block 1 of the store again"):
+        found = quiet(line, X, S, block=2, store=ZarrStore(tmp_path))
+    np.testing.assert_array_equal(found.values, X + 1)
 
 
 def test_zarr(tmp_path):

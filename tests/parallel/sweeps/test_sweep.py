@@ -240,6 +240,12 @@ def test_bad_members(params, message):
         quiet(lambda p: p, params)
 
 
+@pytest.mark.parametrize("params", [[1.0, 2.0, 4.0], (1, 2, 4)])
+def test_members_as_a_list_of_numbers(params):
+    assert quiet(lambda p: 2 * p, params).values.tolist() == [2, 4, 8]
+    assert parallel.ensemble(lambda p: 2 * p, params).tolist() == [2, 4, 8]
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="`sweep`: `block`.* must be positive, got 0"):
         quiet(lambda p: p, np.ones(3), block=0)

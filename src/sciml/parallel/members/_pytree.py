@@ -16,6 +16,13 @@ def is_array(x: Any) -> bool:
     return eqx.is_array(x) or isinstance(x, (np.ndarray, np.generic))
 
 
+def numbers_as_array(params: Any) -> Any:
+    """Returns a list or tuple of Python numbers as an array, one for each member; anything else as it is."""
+    if type(params) in (list, tuple) and params and all(type(x) in (bool, int, float, complex) for x in params):
+        return jnp.asarray(params)
+    return params
+
+
 def count_members(params: Any, *, where: str) -> int:
     """Returns the length of the leading axis that all arrays of `params` share.
 

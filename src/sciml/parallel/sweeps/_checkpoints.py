@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import warnings
 from typing import Any
 
 import equinox as eqx
@@ -9,16 +10,15 @@ import jax
 import numpy as np
 
 from ...stores._abstract import AbstractStore
+from ...stores._atomic import DamagedBlockError
 from ...stores._fingerprint import Fingerprint, Part, describe, fingerprint, leaves_of
-from ...stores._manifest import open_run
+from ...stores._manifest import digest_of_run, open_run
 from ...stores._npz_store import NpzStore
 from ...stores._zarr_store import ZarrStore
 from ..members._generated import Generated, lowered_text
 from ..members._pytree import is_array
 from ._batches import BlockPlan
 from ._executable import BlockResult, SweepSpec
-
-_FIRST = np.zeros(16, np.uint8)
 
 
 def open_store(store: Any, *, rows_only: bool) -> AbstractStore:
@@ -47,27 +47,41 @@ def open_store(store: Any, *, rows_only: bool) -> AbstractStore:
 class StoredBlocks:
     """The blocks of one sweep in a store.
 
-    The manifest vouches for the blocks of the first pass. Those of retries, which may be changed later, carry a
-    digest of what they were made from, and count as missing where it is another.
+    Every block carries a digest: that of the run in the first pass, and of what they were made from in retries, which
+    may be changed later. A block with another digest counts as missing, and so does one that was damaged.
+
+    Args:
+        store: The store.
+        like: What a block returns.
+        run: The digest of the run.
     """
 
-    def __init__(self, store: AbstractStore, like: BlockResult):
+    def __init__(self, store: AbstractStore, like: BlockResult, run: np.ndarray):
         self._store = store
         self._like = like
+        self._run = run
         self._there = set(store.numbers())
 
-    def read(self, number: int, ids: np.ndarray, origin: np.ndarray = _FIRST) -> BlockResult | None:
-        """Returns a block, or None if it is not there."""
+    def read(self, number: int, ids: np.ndarray, origin: np.ndarray | None = None) -> BlockResult | None:
+        """Returns a block, or None if it is not there; `origin` is what a retry is made from."""
         if number not in self._there:
             return None
+        origin = self._run if origin is None else origin
         shapes, static = eqx.partition(self._tree(self._like, ids, origin), _has_shape)
-        found = eqx.combine(self._store.get(number, shapes), static)
-        if not np.array_equal(found["origin"][0], origin) or not np.array_equal(found["members"], ids):
+        try:
+            found = eqx.combine(self._store.get(number, shapes), static)
+        except DamagedBlockError as error:
+            warnings.warn(f"`sweep` computes block {number} of the store again: {error}", UserWarning, stacklevel=2)
+            return None
+        if not np.array_equal(found["origin"], np.tile(origin, (ids.size, 1))) or not np.array_equal(
+            found["members"], ids
+        ):
             return None
         return BlockResult(found["values"], found["status"], found["work"], found["summaries"])
 
-    def write(self, number: int, ids: np.ndarray, result: BlockResult, origin: np.ndarray = _FIRST) -> None:
+    def write(self, number: int, ids: np.ndarray, result: BlockResult, origin: np.ndarray | None = None) -> None:
         """Writes a block, without the copies that fill it up."""
+        origin = self._run if origin is None else origin
         self._store.put(number, eqx.filter(self._tree(result, ids, origin), _has_shape))
 
     def _tree(self, result: BlockResult, ids: np.ndarray, origin: np.ndarray) -> dict[str, Any]:
@@ -85,8 +99,8 @@ class StoredBlocks:
 
 def open_sweep(
     store: AbstractStore, spec: SweepSpec, members: Any, plan: BlockPlan, program: str, *, schedule: str, resume: bool
-) -> None:
-    """Checks that a store is that of this sweep, or makes it so.
+) -> np.ndarray:
+    """Checks that a store is that of this sweep, or makes it so, and returns the digest of the sweep.
 
     Raises:
         StoreError: If it is another's, or holds any and `resume` is not set, or cannot be written to.
@@ -111,7 +125,7 @@ def open_sweep(
     # the program is also that of the members' shapes and the block
     found = Fingerprint({"function": Part(code, text, follows=True), **found.parts})
     info = {"members": int(plan.order.size), "block": plan.block, "blocks": plan.blocks, "schedule": schedule}
-    open_run(store, found, info, kind="sweep", resume=resume)
+    return digest_of_run(open_run(store, found, info, kind="sweep", resume=resume), store)
 
 
 def stored_block(store: AbstractStore) -> int | None:

@@ -9,12 +9,14 @@ run, failed members are retried if `on_fail` says so, and the summary is printed
 """
 
 import argparse
+import functools
 import importlib.util
 import pathlib
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..._progress import reporting
@@ -69,18 +71,41 @@ def _arguments_of(path: pathlib.Path) -> dict[str, Any]:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    _run_of(path, functools.partial(spec.loader.exec_module, module))
     make: Callable[[], Any] | None = getattr(module, "sweep", None)
     if not callable(make) or make is sweep:
         raise ValueError(
             f"{path.name} must define a function `sweep()` that returns the arguments of `sciml.parallel.sweep` by "
             "name, such as `def sweep(): return dict(fn=run, params=members, store='results')`"
         )
-    options = dict(make())
+    options = _run_of(path, make)
+    if not isinstance(options, Mapping):
+        raise ValueError(
+            f"`sweep()` of {path.name} must return the arguments by name, in a dictionary, but returned a "
+            f"{type(options).__name__}"
+        )
+    options = dict(options)
     if options.get("store") is None:
         raise ValueError(f"`sweep()` of {path.name} must name a `store`, or the results would be lost")
     options.pop("progress", None)
     return options
+
+
+def _run_of(path: pathlib.Path, call: Callable[[], Any]) -> Any:
+    """Calls what a file defines.
+
+    Raises:
+        ValueError: If it raises; the message says in which line of the file.
+    """
+    try:
+        return call()
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if pathlib.Path(frame.filename) == path]
+        if isinstance(error, SyntaxError) and error.filename == str(path):
+            lines = [error.lineno]
+        where = f" in line {lines[-1]}" if lines else ""
+        raise ValueError(f"{path.name} raised {type(error).__name__}{where}: {error}") from error
 
 
 def _shard(text: str) -> tuple[int, int]:

@@ -72,8 +72,8 @@ class Sweep:
         self._blocks = None
         if opened is not None:
             program = executable.lower(first).as_text()
-            open_sweep(opened, spec, members, self.plan, program, schedule=schedule, resume=resume)
-            self._blocks = StoredBlocks(opened, self._like)
+            run = open_sweep(opened, spec, members, self.plan, program, schedule=schedule, resume=resume)
+            self._blocks = StoredBlocks(opened, self._like, run)
 
     def first_pass(self, numbers: Sequence[int], report: Report) -> None:
         """Runs the blocks `numbers`, of all members, where they are not in the store.

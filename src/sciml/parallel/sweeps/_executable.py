@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from .._blocks import split_static
+from .._lapack import must_run_alone
 from .._member_status import status_of, work_of
 from .._per_device import put
 from ..members._pytree import is_array
@@ -101,6 +102,18 @@ def _run_block(batch: MemberBatch, spec: SweepSpec) -> BlockResult:
 run_block: Any = eqx.filter_jit(_run_block)
 
 
+class Flow(NamedTuple):
+    """How many blocks a process has in flight.
+
+    Attributes:
+        groups: How many groups of devices run one each.
+        ahead: How many more are dispatched before the first is fetched, so that no device is idle.
+    """
+
+    groups: int
+    ahead: int
+
+
 class Executable:
     """The program of a block, compiled for the devices of this process, each group of which runs a block at a time."""
 
@@ -127,11 +140,16 @@ class Executable:
             return 0
         return found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes
 
-    def compile(self, batch: MemberBatch, blocks: int) -> None:
-        """Compiles for the devices that so many blocks use, side by side."""
+    def compile(self, batch: MemberBatch, blocks: int) -> Flow:
+        """Compiles for the devices that so many blocks use, side by side, and returns how they may run."""
         used = min(blocks, len(self.groups))
+        if used > 1:
+            platform = self.groups[0].devices.flat[0].platform
+            if must_run_alone(lambda: self.lower(batch).as_text(), platform):
+                return Flow(groups=1, ahead=0)
         with concurrent.futures.ThreadPoolExecutor(used) as threads:
             list(threads.map(lambda at: self._compiled(at, put(batch, self.groups[at])), range(used)))
+        return Flow(groups=used, ahead=1)
 
     def run(self, at: int, batch: MemberBatch) -> BlockResult:
         """Dispatches a block to group `at`; the arrays that it returns may not be there yet."""

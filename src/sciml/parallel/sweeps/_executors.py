@@ -2,8 +2,10 @@
 
 import collections
 import concurrent.futures
+import logging
 import queue
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -17,6 +19,8 @@ from .._mesh import member_groups, mesh as make_mesh
 from ..members._pytree import is_array, to_host
 from ._executable import BlockResult, Executable, MemberBatch, SweepSpec, to_numpy
 
+_LOG = logging.getLogger("sciml.parallel")
+
 BatchOf = Callable[[int], MemberBatch]
 """Returns the members of a block by its number."""
 
@@ -25,16 +29,57 @@ def run_here(executable: Executable, numbers: Iterable[int], batch: BatchOf) -> 
     """Runs blocks on the devices of this process, each of which has its next block waiting while one is fetched."""
     in_flight = collections.deque()
     numbers = list(numbers)
-    if numbers:
-        executable.compile(batch(numbers[0]), len(numbers))
+    if not numbers:
+        return
+    flow = executable.compile(batch(numbers[0]), len(numbers))
+    patience = Patience(flow.groups)
     for position, number in enumerate(numbers):
-        in_flight.append((number, executable.run(position % len(executable.groups), batch(number))))
-        # one block more than there are devices is dispatched before the first is fetched, so that none is idle
-        if len(in_flight) > len(executable.groups):
-            number, result = in_flight.popleft()
-            yield number, to_numpy(result)
-    for number, result in in_flight:
-        yield number, to_numpy(result)
+        in_flight.append((number, executable.run(position % flow.groups, batch(number))))
+        if len(in_flight) >= flow.groups + flow.ahead:
+            yield patience.fetch(*in_flight.popleft())
+    while in_flight:
+        yield patience.fetch(*in_flight.popleft())
+
+
+class Patience:
+    """Fetches blocks, and says which one it waits for where that takes much longer than the first one took.
+
+    Args:
+        groups: How many blocks run side by side, and may take each other's time.
+    """
+
+    first = 120.0
+    """Seconds after which a sweep says that it waits for its first block."""
+
+    def __init__(self, groups: int):
+        self._groups = groups
+        self._seconds = self.first
+
+    def fetch(self, number: int, result: BlockResult) -> tuple[int, BlockResult]:
+        """Returns a block with NumPy arrays; waits for them."""
+        began = time.perf_counter()
+        timer = threading.Timer(self._seconds, self._say, (number, result, self._seconds))
+        timer.daemon = True
+        timer.start()
+        try:
+            found = to_numpy(result)
+        finally:
+            timer.cancel()
+        if self._seconds == self.first:
+            # ten times as long as the first is what stiff members among easy ones take
+            self._seconds = max(self.first / 4, 10 * self._groups * (time.perf_counter() - began))
+        return number, found
+
+    def _say(self, number: int, result: BlockResult, seconds: float) -> None:
+        where = ", ".join(sorted({str(d) for x in jax.tree.leaves(result) if is_array(x) for d in x.devices()}))
+        _LOG.warning(
+            "sweep: block %d on %s is not done after %.3g s%s. Either its members are much slower, or the device does "
+            "not answer; with `store=` what is done can be resumed after an interrupt.",
+            number,
+            where,
+            seconds,
+            "" if seconds == self.first else ", ten times what the first block took",
+        )
 
 
 _TRIES = 3

@@ -17,7 +17,7 @@ from ...stores._abstract import AbstractStore
 from .._blocks import check_block
 from .._mesh import concrete_mesh, mesh as make_mesh
 from .._per_device import is_tracing
-from ..members._pytree import count_members, to_host
+from ..members._pytree import count_members, numbers_as_array, to_host
 from ._batches import make_order
 from ._driver import Sweep
 from ._executable import SweepSpec, is_reduction, takes
@@ -64,7 +64,7 @@ def sweep(
             name, else as the last argument. May return any PyTree, a `sciml.Solution` for example. As by `jax.jit`,
             what it reads from outside is read when it is traced first: pass what changes as `shared`.
         params: The members: a PyTree of arrays with a leading axis of length `n`, such as `sobol` and
-            `latin_hypercube` make, a `grid`, or members made from their number by `generate`.
+            `latin_hypercube` make, a list of numbers, a `grid`, or members made from their number by `generate`.
         shared: What all members have in common, a PyTree.
         key: A random key; member `i` gets `jax.random.fold_in(key, i)`.
         mesh: The devices, from `sciml.parallel.mesh`; by default the mesh set by `jax.set_mesh`, or
@@ -89,7 +89,7 @@ def sweep(
             `Retry` to run those that failed again with other options.
         executor: Runs the blocks in place of this process: any `concurrent.futures` executor, such as
             `ProcessPoolExecutor` with the start method "spawn", or `dask.distributed.Client().get_executor()`. Each
-            worker uses its first device.
+            worker uses its first device. Processes that are forked would hang, and are refused.
         progress: Whether to show a bar, or a function to call with a `sciml.Progress` after every block.
         throw: Whether to raise an error at the end where members failed and no retry helped. By default look at
             `status` and `failed`: of many members some may fail. All have run by then, and a `store` holds them.
@@ -159,8 +159,10 @@ def prepare(
         raise TypeError("`sweep` runs from Python. Inside `jax.jit`, `jax.grad` or `jax.vmap` use `ensemble`.")
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise TypeError(f"`sweep`: `executor` must be a `concurrent.futures` executor, got {type(executor).__name__}.")
+    _check_start_method(executor)
     if memory is not None and memory <= 0:
         raise ValueError(f"`sweep`: `memory`, the bytes that a block may take, must be positive, got {memory}.")
+    params = numbers_as_array(params)
     n = count_members(params, where="sweep")
     chosen = _local_mesh(mesh)
     members = to_host(params)
@@ -187,6 +189,16 @@ def prepare(
         attempts=attempts,
         executor=executor,
     )
+
+
+def _check_start_method(executor: Any) -> None:
+    """Checks that an executor does not fork: a child has none of JAX's threads, and would wait for them for ever."""
+    context = getattr(executor, "_mp_context", None)
+    if context is not None and context.get_start_method() == "fork":
+        raise ValueError(
+            "`sweep`: the worker processes of `executor` are forks of this one, in which JAX hangs. Start them afresh: "
+            "`ProcessPoolExecutor(mp_context=multiprocessing.get_context('spawn'))`."
+        )
 
 
 def _local_mesh(mesh: Mesh | None) -> Mesh:
