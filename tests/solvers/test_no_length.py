@@ -43,7 +43,9 @@ def test_states_and_status(how):
 
 
 @pytest.mark.parametrize("saved", [False, True])
-@pytest.mark.parametrize("adjoint", ["Checkpointed", "Forward", "Direct", "Backsolve", "Interpolating", "Gauss"])
+@pytest.mark.parametrize(
+    "adjoint", ["Checkpointed", "Forward", "Direct", "Backsolve", "Interpolating", "Gauss", "Reversible"]
+)
 def test_derivatives_by_the_times(adjoint, saved):
     how = dict(adjoint=getattr(adjoints, adjoint)(), **FINE)
     derivative = jax.jacfwd if adjoint == "Direct" else jax.grad
@@ -100,3 +102,16 @@ def test_gradient_by_the_state_of_known_times():
 
 def test_simulate():
     assert sciml.simulate(lambda t, y, args: -y, Y0, t0=START, t1=START, saveat=[START], progress=False).values == [Y0]
+
+
+@pytest.mark.parametrize("end", [START, 2.0])
+def test_stable_steps(end):
+    model = sciml.models.Diffusion(sciml.spatial.Grid((4,), 0.0, 1.0), sciml.spatial.Periodic(), 0.1)
+    y = jnp.arange(4.0)
+    ends = np.array([START, end])
+    solve = lambda t1: sciml.solve(model, y, t0=START, t1=t1, solver=diffrax.Heun(), throw=False)  # noqa: E731
+    found = jax.vmap(solve)(ends)
+    np.testing.assert_array_equal(found.status, 0)
+    np.testing.assert_array_equal(found.ys[0, 0], y)
+    if end == START:
+        np.testing.assert_array_equal(solve(START).ys[0], y)
