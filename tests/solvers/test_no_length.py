@@ -16,6 +16,7 @@ Y0 = 2.0
 Y1 = Y0 * np.exp(np.sin(ENDS) - np.sin(START))
 BY_T0, BY_T1 = -Y1 * np.cos(START), Y1 * np.cos(ENDS)
 FINE = dict(rtol=1e-6, atol=1e-6)
+ADJOINTS = ["Checkpointed", "Forward", "Direct", "Backsolve", "Interpolating", "Gauss", "Reversible"]
 HOW = {
     "Tsit5": FINE,
     "dt": dict(dt=0.05),
