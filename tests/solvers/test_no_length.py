@@ -44,9 +44,7 @@ def test_states_and_status(how):
 
 
 @pytest.mark.parametrize("saved", [False, True])
-@pytest.mark.parametrize(
-    "adjoint", ["Checkpointed", "Forward", "Direct", "Backsolve", "Interpolating", "Gauss", "Reversible"]
-)
+@pytest.mark.parametrize("adjoint", ADJOINTS)
 def test_derivatives_by_the_times(adjoint, saved):
     how = dict(adjoint=getattr(adjoints, adjoint)(), **FINE)
     derivative = jax.jacfwd if adjoint == "Direct" else jax.grad

@@ -125,7 +125,7 @@ def _mean_square(values: Y, magnitudes: Y, tolerances: Tolerances) -> Real[Array
     leaves, treedef = jax.tree.flatten(values)
     sizes = jax.tree.leaves(magnitudes)
     rtols, atols = (spread(tol, treedef) for tol in tolerances)
-    count = max(sum(leaf.size for leaf in leaves), 1)  # a state of no elements has no error
+    count = sum(leaf.size for leaf in leaves)
     dtype = _widest(magnitudes)
     if jnp.finfo(dtype).bits < 32:  # the square of what is a thousand times too large overflows in float16
         dtype = jnp.float32
