@@ -38,10 +38,6 @@ def test_t0_not_finite():
     refused(ValueError, "`t0` must be finite, but is nan", t0=np.nan)
 
 
-def test_t1_equal_to_t0():
-    refused(ValueError, "`t1` must differ from `t0`, but both are 0.0", t1=0.0)
-
-
 def test_t1_not_a_scalar():
     refused((ValueError, TypeError), "t1", t1=np.ones(2))
 

@@ -1,5 +1,7 @@
 """Members that end where they start: states, status and derivatives by the times, among members that go on."""
 
+import warnings
+
 import diffrax
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ Y0 = 2.0
 Y1 = Y0 * np.exp(np.sin(ENDS) - np.sin(START))
 BY_T0, BY_T1 = -Y1 * np.cos(START), Y1 * np.cos(ENDS)
 FINE = dict(rtol=1e-6, atol=1e-6)
+ADJOINTS = ["Checkpointed", "Forward", "Direct", "Backsolve", "Interpolating", "Gauss", "Reversible"]
 HOW = {
     "Tsit5": FINE,
     "dt": dict(dt=0.05),
@@ -41,7 +44,7 @@ def test_states_and_status(how):
 
 
 @pytest.mark.parametrize("saved", [False, True])
-@pytest.mark.parametrize("adjoint", ["Checkpointed", "Forward", "Direct", "Backsolve", "Interpolating", "Gauss"])
+@pytest.mark.parametrize("adjoint", ADJOINTS)
 def test_derivatives_by_the_times(adjoint, saved):
     how = dict(adjoint=getattr(adjoints, adjoint)(), **FINE)
     derivative = jax.jacfwd if adjoint == "Direct" else jax.grad
@@ -72,3 +75,42 @@ def test_a_rate_that_is_infinite_there_does_no_harm_to_others():
 def test_fixed_steps_of_a_traced_end():
     slope = jax.vmap(jax.grad(lambda t1: run(START, t1, dt=0.05).ys[-1]))(ENDS)
     np.testing.assert_allclose(slope, BY_T1, rtol=1e-3)
+
+
+@pytest.mark.parametrize("how", [*HOW, "backwards", "saved", "diffrax"])
+def test_known_times(how):
+    others = {"backwards": dict(dt=-0.05), "saved": dict(saveat=[START, START]), "diffrax": dict(solver=diffrax.Heun())}
+    options = dict(HOW, **others)[how]
+    solution = run(START, START, **options)
+    np.testing.assert_array_equal(solution.ys, np.full(2 if how == "saved" else 1, Y0))
+    assert int(solution.status) == 0 and int(solution.stats.accepted) == 0
+
+
+def test_known_times_far_from_zero_need_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert float(run(1e8, 1e8).ys[-1]) == Y0
+
+
+def test_gradient_by_the_state_of_known_times():
+    def end(y):
+        return sciml.solve(lambda t, y, args: -y, y, t0=START, t1=START, **FINE).ys[-1]
+
+    assert float(jax.grad(end)(jnp.full((), Y0))) == 1.0
+
+
+def test_simulate():
+    assert sciml.simulate(lambda t, y, args: -y, Y0, t0=START, t1=START, saveat=[START], progress=False).values == [Y0]
+
+
+@pytest.mark.parametrize("end", [START, 2.0])
+def test_stable_steps(end):
+    model = sciml.models.Diffusion(sciml.spatial.Grid((4,), 0.0, 1.0), sciml.spatial.Periodic(), 0.1)
+    y = jnp.arange(4.0)
+    ends = np.array([START, end])
+    solve = lambda t1: sciml.solve(model, y, t0=START, t1=t1, solver=diffrax.Heun(), throw=False)  # noqa: E731
+    found = jax.vmap(solve)(ends)
+    np.testing.assert_array_equal(found.status, 0)
+    np.testing.assert_array_equal(found.ys[0, 0], y)
+    if end == START:
+        np.testing.assert_array_equal(solve(START).ys[0], y)

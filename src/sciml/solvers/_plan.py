@@ -78,7 +78,7 @@ class Plan(eqx.Module):
         count: The number of fixed steps where it is known when traced, with saved times too.
         tail: Whether a shorter step follows these.
         equal: Whether all steps, or all but that, are known to have the length `dt`.
-        forwards: Whether t1 > t0; None where that is known only at run time.
+        forwards: Whether t1 > t0; None where that is known only at run time, or both are the same.
         differentiable_times: Whether a time is traced and may be differentiated.
         traced: The names of the times, the step and the tolerances whose values are known only at run time.
         coarse_times: Whether the dtype of time holds these times to less than a thousandth of the interval.
@@ -201,7 +201,7 @@ def _coarse(request: Request, dtype: Any) -> bool:
     if not (concrete(request.t0) and concrete(request.t1)):
         return False
     t0, t1 = float(request.t0), float(request.t1)
-    return float(jnp.finfo(dtype).eps) * max(abs(t0), abs(t1)) > 1e-3 * abs(t1 - t0)
+    return t0 != t1 and float(jnp.finfo(dtype).eps) * max(abs(t0), abs(t1)) > 1e-3 * abs(t1 - t0)
 
 
 def no_error(request: Request, stepper: AbstractStepper) -> str:

@@ -81,7 +81,7 @@ class Interval(NamedTuple):
         t0: The start, an array of the dtype of time.
         t1: The end.
         step: The fixed or the first step, with the sign of `t1 - t0`, or None.
-        forwards: Whether `t1 > t0`; None where that is known only at run time.
+        forwards: Whether `t1 > t0`; None where that is known only at run time, or both are the same.
     """
 
     t0: Array
@@ -101,8 +101,7 @@ class Interval(NamedTuple):
         start, end = check_time(request.t0, "t0", dtype), check_time(request.t1, "t1", dtype)
         forwards = None
         if concrete(request.t0) and concrete(request.t1):
-            if float(request.t0) == float(request.t1):
-                raise ValueError(f"`t1` must differ from `t0`, but both are {float(request.t0)}.")
-            forwards = float(request.t1) > float(request.t0)
+            first, last = float(request.t0), float(request.t1)
+            forwards = None if first == last else last > first
         name, step = ("dt", request.dt) if request.dt0 is None else ("dt0", request.dt0)
         return cls(start, end, None if step is None else check_step(step, forwards, dtype, name), forwards)

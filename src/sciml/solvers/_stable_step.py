@@ -109,12 +109,13 @@ def settle_step(
         if dt is not None:
             return request, interval, limit
         span = end - start
-        return *_with_step(request, interval, jnp.sign(span) * jnp.minimum(_SAFETY * limit, jnp.abs(span))), None
+        longest = jnp.where(span == 0, jnp.ones_like(span), span)  # a member that ends where it starts takes no step
+        return *_with_step(request, interval, jnp.sign(longest) * jnp.minimum(_SAFETY * limit, jnp.abs(longest))), None
     limit = float(limit)
     if dt is None:
         span = float(end) - float(start)
         steps = math.ceil(abs(span) / (_SAFETY * limit)) if limit > 0 else 1
-        return *_with_step(request, interval, span / max(steps, 1)), None
+        return *_with_step(request, interval, span / max(steps, 1) or 1.0), None
     if not concrete(dt):
         return request, interval, jnp.asarray(limit, dtype)
     if abs(float(dt)) > limit:

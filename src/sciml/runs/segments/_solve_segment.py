@@ -123,7 +123,7 @@ class SolveSegment(AbstractSegment):
     def time_at(self, elapsed: np.ndarray) -> np.ndarray:
         """Returns the times of the model at which so much has passed."""
         t0, t1 = np.asarray(self.times.t0), np.asarray(self.times.t1)
-        return np.where(elapsed >= self.host_span, t1, t0 + (1 if self.plan.forwards else -1) * elapsed)
+        return np.where(elapsed >= self.host_span, t1, t0 + (-1 if self.plan.forwards is False else 1) * elapsed)
 
     @property
     def span(self) -> Array:
@@ -131,7 +131,7 @@ class SolveSegment(AbstractSegment):
         return self._direction() * self.times.span
 
     def _direction(self) -> Array:
-        return jnp.full_like(self.times.t0, 1 if self.plan.forwards else -1)
+        return jnp.full_like(self.times.t0, -1 if self.plan.forwards is False else 1)
 
     def _over(self, inputs: Inputs, run: Callable, *carried: PyTree) -> Any:
         def member(own, *carried):

@@ -15,6 +15,7 @@ from ...methods._runge_kutta import RungeKutta
 from ...methods._stepper import AbstractStepper
 from .. import _discrete_rule
 from .._abstract import AbstractAdjoint
+from .._no_length import with_rates_by_times
 from ._abstract import AbstractReversibleLoop
 from ._adaptive import ReversibleAdaptiveLoop
 from ._fixed_steps import ReversibleLoop
@@ -102,9 +103,9 @@ class Reversible(AbstractAdjoint):
 
     def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop with the reversible method and its custom rule of reverse mode."""
-        return _discrete_rule.run(
-            reversible_loop(self, loop, differentiate_times), y0, operands, differentiate_times, NOTHING
-        )
+        there = reversible_loop(self, loop, differentiate_times)
+        result = _discrete_rule.run(there, y0, operands, differentiate_times, NOTHING)
+        return result if operands.saves is not None else with_rates_by_times(loop, operands, result)
 
 
 class Retraced(AbstractAdjoint):

@@ -208,9 +208,11 @@ def saved_in_step(integrator: Integrator, pair: Pair, time: Array, instant: Inst
     assert isinstance(method, ReversibleStepper)
     field, t, h = step_of(integrator, instant, operands)
     y1, dense = method.half_step(field, t, h, pair)
+    length = jnp.where(h == 0, operands.direction, h)  # a member that ends where it starts has taken no step
 
     def inside(time):
-        return method.base.interpolate(operands.direction * (time - instant.elapsed) / h, h, pair.y, y1, dense)
+        position = operands.direction * (time - instant.elapsed) / length
+        return method.base.interpolate(position, length, pair.y, y1, dense)
 
     at_end = time * (1 + 4 * jnp.finfo(time.dtype).eps) >= instant.elapsed + operands.direction * h
     # at the end, too, the derivative by the time is that of the interpolation
