@@ -44,7 +44,7 @@ def _shifted_update() -> bool:
     """A fused update in place reads what it has overwritten."""
 
     def shift(x):
-        base = x + 1
+        base = jnp.asarray(x) + 1
         return base.at[1:].set(base[:-1]).reshape((1, *base.shape))
 
     x = np.arange(128, dtype=np.int32).reshape(8, 16)
