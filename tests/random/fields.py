@@ -64,6 +64,8 @@ SMOOTH = {
     "arctan2": lambda x, t, a: jnp.arctan2(x, 2 + jnp.cos(x)),
     "log1p_expm1": lambda x, t, a: jnp.log1p(jnp.square(x)) + jnp.expm1(-jnp.square(x)),
     "power": lambda x, t, a: (1 + x * x) ** 0.3 - x**3 / (4 + x**4),
+    "power_of_two": lambda x, t, a: 0.2 * x**2,
+    "conjugate": lambda x, t, a: 0.3 * jnp.conj(x) - 0.1 * jnp.imag(x),
     "cumsum": lambda x, t, a: 0.1 * jnp.cumsum(jnp.sin(_rows(x)), axis=-1).reshape(x.shape),
     "cumprod": lambda x, t, a: jnp.cumprod(jnp.tanh(_rows(x)), axis=0).reshape(x.shape),
     "cumlogsumexp": lambda x, t, a: 0.1 * jax.lax.cumlogsumexp(_rows(x), axis=0).reshape(x.shape),
@@ -107,6 +109,12 @@ ROUGH = {
 }
 
 REVERSE_ONLY = {"custom_vjp": lambda x, t, a: _own_transpose(x)}
+
+ANALYTIC = (
+    *("sin", "power_of_two", "matrix", "dot", "roll", "shifted", "gather", "mean", "concatenate", "fori_loop"),
+    *("cond", "custom_jvp", "jit", "remat", "literal", "scan", "cumsum", "conjugate"),
+)
+"""What complex numbers have, too."""
 
 ALL = SMOOTH | ROUGH | REVERSE_ONLY
 

@@ -12,12 +12,16 @@ from hypothesis import strategies as st
 from jax.sharding import AxisType, PartitionSpec
 
 import sciml
-from tests import registry_adjoints, registry_solvers
+from tests import registry_adjoints, registry_solvers, registry_structured
 from tests.conftest import X64
 
 from . import fields
 
-STATES: dict[str, Callable[[Any], Any]] = {
+COMPLEX = {
+    "complex": lambda one: one(2, imaginary=0.5),
+    "real_and_complex": lambda one: {"x": one(1, 2), "z": (one(2, imaginary=0.3), None)},
+}
+STATES: dict[str, Callable[[Any], Any]] = COMPLEX | {
     "vector": lambda one: one(3),
     "scalar": lambda one: one(),
     "one": lambda one: one(1),
@@ -28,6 +32,9 @@ STATES: dict[str, Callable[[Any], Any]] = {
     "wide": lambda one: one(140),
 }
 
+STRUCTURED = {case.name: case for case in registry_structured.CASES if case.order > 1}
+"""What needs structure of its model solves the model of its registry, on finer steps."""
+
 METHODS = {method.name: method for method in registry_solvers.METHODS}
 ADJOINTS = {case.name: case for case in registry_adjoints.ADJOINTS}
 DERIVATIVES = ("none", "grad", "vjp", "jacfwd", "jvp")
@@ -36,9 +43,14 @@ AROUND_ALL = ("vmap", "vmap_of_parameter", "shard_map", "scan", "cond", "jit", "
 STEP, STEPS = 0.125, 4  # multiples of the step are exact in every dtype
 
 
+def solver_of(method: str) -> Any:
+    """The method of this name, of either registry."""
+    return (STRUCTURED if method in STRUCTURED else METHODS)[method].solver()
+
+
 def coefficients(method: str) -> tuple[list[Any], Any, Any] | None:
     """The rows, times and weights of an explicit method; None of another."""
-    solver = METHODS[method].solver()
+    solver = solver_of(method)
     if isinstance(solver, diffrax.Euler):
         return [], [], [1.0]
     table = getattr(solver, "tableau", None)
@@ -79,22 +91,32 @@ def programs(draw: st.DrawFn) -> Program:
     """Draws what the registries promise to work; simpler programs stand first."""
     derivative = draw(st.sampled_from(DERIVATIVES))
     mode = {"none": "runs", "grad": "reverse", "vjp": "reverse", "jacfwd": "forward", "jvp": "forward"}[derivative]
-    pairs = [(case.name, kind) for case in ADJOINTS.values() for kind in getattr(case, mode) if kind in case.runs]
-    adjoint, kind = draw(st.sampled_from(pairs))
+    pairs = [(case, kind) for case in ADJOINTS.values() for kind in getattr(case, mode) if kind in case.runs]
+    case, kind = draw(st.sampled_from(pairs))
     adaptive = "adaptive" in kind
-    method = draw(st.sampled_from([m.name for m in METHODS.values() if not adaptive or m.adaptive and m.order > 2]))
+    fit = [m for m in METHODS.values() if (m.adaptive and m.order > 2 if adaptive else m.order > 1 or not case.error)]
+    methods = [m.name for m in fit]
+    if case.name in ("checkpointed", "forward"):
+        methods += [m.name for m in STRUCTURED.values() if m.adaptive and m.order > 2 or not adaptive]
+    method = draw(st.sampled_from(methods))
     dtype = draw(st.sampled_from(["float32", "float64"] if X64 else ["float32"]))
-    program = Program(method=method, adjoint=adjoint, kind=kind, derivative=derivative, dtype=dtype)
+    program = Program(method=method, adjoint=case.name, kind=kind, derivative=derivative, dtype=dtype)
     operations = list(fields.SMOOTH if not program.exact else fields.ALL)
-    if derivative in ("jacfwd", "jvp") or adjoint == "forward":
+    if derivative in ("jacfwd", "jvp") or case.name == "forward":
         operations = [name for name in operations if name not in fields.REVERSE_ONLY]
     inner = [name for name in AROUND_ONE if name != "while" or mode != "reverse"]
     outer = draw(st.lists(st.sampled_from(AROUND_ALL), max_size=2, unique=True))
     if "shard_map" in outer:  # the members are split, so they come last of all
         outer = [name for name in outer if not name.startswith("vmap") and name != "shard_map"] + ["shard_map"]
+    states = [name for name in STATES if name != "wide" or derivative != "jacfwd"]
+    if derivative == "jacfwd" or coefficients(method) is None or case.name != "checkpointed":
+        states = [name for name in states if name not in COMPLEX]
+    state = "own" if method in STRUCTURED else draw(st.sampled_from(states[::-1]))
+    if state in COMPLEX:
+        operations = list(fields.ANALYTIC)
     return program._replace(
         operations=tuple(draw(st.lists(st.sampled_from(operations), min_size=1, max_size=3, unique=True))),
-        state=draw(st.sampled_from([s for s in STATES if s != "wide" or derivative != "jacfwd"])),
+        state=state,
         inner=tuple(draw(st.lists(st.sampled_from(inner), max_size=2, unique=True))),
         outer=tuple(outer),
         batch=draw(st.sampled_from([1, 2, 3, 5])),
@@ -105,33 +127,43 @@ def inputs(program: Program) -> dict[str, Any]:
     """The state, a parameter and the end of one member."""
     count = 0
 
-    def one(*shape):
+    def one(*shape, imaginary=0.0):
         nonlocal count
         count += 1
         numbers = np.sin(1.0 + count + np.arange(int(np.prod(shape)))).reshape(shape)
-        return jnp.asarray(0.7 * numbers, program.dtype)
+        dtype = jnp.promote_types(program.dtype, "complex64") if imaginary else program.dtype
+        return jnp.asarray(0.7 * numbers * (1 + imaginary * 1j if imaginary else 1.0), dtype)
 
+    if program.method in STRUCTURED:
+        y0 = STRUCTURED[program.method].state(program.dtype)
+    else:
+        y0 = STATES[program.state](one)
     return {
-        "y0": STATES[program.state](one),
+        "y0": y0,
         "a": jnp.asarray(0.55, program.dtype),
         "t1": jnp.asarray(STEP * STEPS, program.dtype),
     }
 
 
+def model_of(program: Program, p: dict[str, Any]) -> Callable[[Any, Any, Any], Any]:
+    """The vector field: drawn, or that of the registry."""
+    if program.method in STRUCTURED:
+        return STRUCTURED[program.method].model(p["a"])
+    return fields.field(program.operations)
+
+
 def by_sciml(program: Program, p: dict[str, Any]) -> Any:
     """The saved states, or the last one."""
-    options: dict[str, Any] = {"adjoint": ADJOINTS[program.adjoint].adjoint, "solver": METHODS[program.method].solver()}
+    options: dict[str, Any] = {"adjoint": ADJOINTS[program.adjoint].adjoint, "solver": solver_of(program.method)}
     if "adaptive" in program.kind:
         tolerance = 1e-5 if program.dtype == "float32" else 1e-7
         options |= {"rtol": tolerance, "atol": tolerance, "max_steps": 4096}
     else:
-        options |= {"dt": STEP}
+        options |= {"dt": STEP / 16 if program.method in STRUCTURED else STEP}
     if program.kind.endswith("saves"):
         options["saveat"] = diffrax.SaveAt(ts=jnp.asarray([STEP, 2 * STEP], program.dtype))
     t1 = STEP * STEPS if program.kind == "scan" else jax.lax.stop_gradient(p["t1"])
-    solution = sciml.solve(
-        fields.field(program.operations), p["y0"], t0=0.0, t1=t1, args={"a": p["a"]}, throw=False, **options
-    )
+    solution = sciml.solve(model_of(program, p), p["y0"], t0=0.0, t1=t1, args={"a": p["a"]}, throw=False, **options)
     return solution.ys if program.kind.endswith("saves") else jax.tree.map(lambda y: y[-1], solution.ys)
 
 
@@ -148,10 +180,10 @@ def runge_kutta(method, f, t, h, y):
 def by_a_loop(program: Program, p: dict[str, Any]) -> Any:
     """The same by `jax.lax.scan`: the same steps where that is exact, otherwise finer ones of another method."""
     method = program.method if program.exact else "Tsit5"
-    finer = 1 if program.exact else 8
+    finer = 1 if program.exact else 16
     h = STEP / finer
     t1 = jax.lax.stop_gradient(p["t1"])
-    f = ft.partial(fields.field(program.operations), args={"a": p["a"]})
+    f = ft.partial(model_of(program, p), args={"a": p["a"]})
 
     def step(y, i):
         t = (h * i).astype(program.dtype)
@@ -198,7 +230,8 @@ def _around_one(name: str, fn):
 
 def _scalar(fn):
     def scalar(p):
-        return sum(jnp.sum(jnp.cos(jnp.arange(y.size).astype(y.dtype)) * y.reshape(-1)) for y in jax.tree.leaves(fn(p)))
+        reals = [part(y) for y in jax.tree.leaves(fn(p)) for part in (jnp.real, jnp.imag)]
+        return sum(jnp.sum(jnp.cos(jnp.arange(y.size).astype(y.dtype)) * y.reshape(-1)) for y in reals)
 
     return scalar
 
