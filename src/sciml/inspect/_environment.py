@@ -91,7 +91,7 @@ def environment() -> Environment:
         variables={
             name: value for name, value in sorted(os.environ.items()) if name in _VARIABLES or name.startswith("JAX_")
         },
-        cache=jax.config.jax_compilation_cache_dir,
+        cache=jax.config.values["jax_compilation_cache_dir"],
         known=faults_of_versions(versions),
         canaries=run_canaries(),
     )
