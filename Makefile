@@ -30,7 +30,7 @@ PY := $(VENV)/bin/python
 RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-new-rules test-contracts test-all durations tables kernels compile-kernels bench bench-gpu dist docs serve lint format clean
+.PHONY: help demo test test-oldest test-new-rules test-contracts test-all fuzz durations tables kernels compile-kernels bench bench-gpu dist docs serve lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -91,6 +91,10 @@ test-all: $(VENV)/.installed-test ## every test with x64 on, and all but the slo
 	$(COMPILE_SOON) $(RUN_PYTEST) -m "not slow"
 	$(COMPILE_SOON) SCIML_CHECK_TYPES=0 $(RUN_PYTEST) -m slow
 	$(COMPILE_SOON) SCIML_X64=0 $(RUN_PYTEST) -m "not slow or float32"
+
+FUZZ_MINUTES ?= 60
+fuzz: $(VENV)/.installed-test ## programs drawn at random against a plain loop, for FUZZ_MINUTES; FUZZ_SEED repeats a run
+	FUZZ_MINUTES=$(FUZZ_MINUTES) SCIML_CHECK_TYPES=0 $(COMPILE_SOON) $(PY) -m pytest -s tests/random $(PYTEST_ARGS)
 
 # Compiled programs of earlier runs would make tests look quick.
 durations: $(VENV)/.installed-test ## every test, measured: writes tests/durations.json, which says what `make test` leaves out

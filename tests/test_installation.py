@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 import sciml
-from sciml._installation import DISTRIBUTION
+from sciml._installation import DISTRIBUTION, warn_of_versions
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.x64  # nothing of it depends on the dtype
@@ -83,3 +83,11 @@ def test_a_source_tree_that_is_not_installed_has_no_version(monkeypatch):
 
     monkeypatch.setattr(importlib.metadata, "version", not_installed)
     assert sciml.__version__ == "0+unknown"
+
+
+def test_a_version_with_a_known_fault_is_warned_of(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", {"jaxlib": "0.11.1"}.__getitem__)
+    with pytest.warns(UserWarning, match=r"jaxlib 0.11.1: on CPUs .* take another version"):
+        warn_of_versions()
+    monkeypatch.setattr(importlib.metadata, "version", {"jaxlib": "0.11.2"}.__getitem__)
+    warn_of_versions()

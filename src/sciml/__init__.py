@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from .training import fit as fit
 
 _installation.warn_of_namesake()
+_installation.warn_of_versions()
 
 _PACKAGES = (
     "inspect",

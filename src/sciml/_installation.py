@@ -1,7 +1,8 @@
-"""How sciml is installed: under which name, and whether a namesake's files lie among its own."""
+"""How sciml is installed: under which name, beside what namesake, and on which versions with known faults."""
 
 import importlib.metadata
 import warnings
+from collections.abc import Mapping
 
 DISTRIBUTION = "sciml-jax"
 """The name that pip knows; the name `sciml` belongs to another project, whose package is imported as `sciml` too."""
@@ -21,6 +22,29 @@ def warn_of_namesake() -> None:
                 stacklevel=3,
             )
             return
+
+
+FAULTS = {
+    (
+        "jaxlib",
+        "0.11.1",
+    ): "on CPUs a loop that writes rows takes thousands of times as long (jax-ml/jax#40101), and "
+    "saved times and gradients are such loops; take another version, 0.11.2 or 0.12",
+}
+"""What is known to be wrong with a version of a package, whatever the model."""
+
+
+def faults_of_versions(versions: Mapping[str, str]) -> tuple[str, ...]:
+    """What is known to be wrong with these versions, each a sentence."""
+    return tuple(
+        f"{name} {number}: {fault}." for (name, number), fault in FAULTS.items() if versions.get(name) == number
+    )
+
+
+def warn_of_versions() -> None:
+    """Warns where jaxlib is a version that pip would not have installed with sciml."""
+    for fault in faults_of_versions({"jaxlib": importlib.metadata.version("jaxlib")}):
+        warnings.warn(fault, stacklevel=3)
 
 
 def version() -> str:

@@ -14,12 +14,16 @@ traced, and compiled where the answer needs it.
 - `cost`: floating-point operations and bytes touched, as the compiler estimates them.
 - `fallbacks`: which parts of a model do not run over lanes under `jax.vmap(solve)`, and why.
 - `retraces`: how often a function was traced, and what changed in between.
+
+- `environment` alone takes no callable: versions, devices, settings, and small programs run to see what XLA does wrong.
 """
 
 from ..kernels._lanes import fallbacks as fallbacks
 from ._adjoint_memory import AdjointMemory as AdjointMemory, AdjointRow as AdjointRow, adjoint_memory as adjoint_memory
+from ._canaries import Canary as Canary
 from ._collectives import Collective as Collective, collectives as collectives
 from ._cost import Cost as Cost, cost as cost
+from ._environment import Environment as Environment, environment as environment
 from ._hlo import hlo as hlo
 from ._jaxpr import jaxpr as jaxpr
 from ._loops import Loop as Loop, loops as loops

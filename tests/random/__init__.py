@@ -1,0 +1,1 @@
+"""A standing search for wrong numbers: programs drawn at random, compared with a plain loop of JAX."""

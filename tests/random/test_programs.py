@@ -1,0 +1,67 @@
+"""Programs drawn at random agree with a plain loop: a few always, some minutes of them in `make test-all`."""
+
+import os
+import random
+import time
+
+import jax
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from .programs import Program, check, programs
+
+MINUTES = float(os.environ.get("FUZZ_MINUTES", "0"))
+SLOW = float(os.environ.get("FUZZ_SLOW_MINUTES", "2"))
+
+FIXED = (
+    Program(("polyval", "where"), "dict", "Tsit5", "checkpointed", "scan", (), "grad", ("vmap",), "float32"),
+    Program(("log2", "scan"), "tuple", "Heun", "forward", "fixed", (), "jvp", (), "float32"),
+    Program(("cond", "shifted"), "nested", "Bosh3", "checkpointed", "fixed_saves", (), "none", ("vmap",), "float32"),
+    Program(("cumsum",), "vector", "Tsit5", "checkpointed", "adaptive", (), "grad", ("vmap",), "float32"),
+)
+
+
+@pytest.mark.parametrize("program", FIXED, ids=lambda program: "-".join(program.operations))
+def test_a_few_programs(program):
+    check(program)
+
+
+def search(minutes: float, number: int) -> None:
+    """Draws programs until the time is over; a failure is shrunk and printed as a script."""
+    print(f"\nseed {number}")
+    end = time.monotonic() + 60 * minutes
+    tried = 0
+
+    @seed(number)
+    @settings(
+        max_examples=10**6,
+        deadline=None,
+        database=None,
+        print_blob=True,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(programs())
+    def every_program_agrees(program):
+        nonlocal tried
+        if time.monotonic() > end:
+            return  # quickly to the end of all examples
+        tried += 1
+        try:
+            check(program)
+        except Exception:
+            print(
+                f"# seed {number}, program {tried}\nfrom tests.random.programs import Program, check\ncheck({program})"
+            )
+            raise
+        finally:
+            if tried % 20 == 0:
+                jax.clear_caches()
+
+    every_program_agrees()
+    print(f"{tried} programs agree")
+
+
+@pytest.mark.skipif(not SLOW and not MINUTES, reason="FUZZ_SLOW_MINUTES=0")
+def test_programs_drawn_at_random():
+    search(MINUTES or SLOW, int(os.environ.get("FUZZ_SEED", random.randrange(10**9))))
