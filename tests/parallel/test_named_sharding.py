@@ -78,7 +78,7 @@ def check(fn, x, expected, *, spec=P("m"), anywhere=False, rtol=1e-6):
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-6)
         if spec is not None:
-            assert a.sharding.spec[: len(spec)] == spec
+            assert tuple(a.sharding.spec)[: len(spec)] == tuple(spec)
     assert not (collectives_in(text) if not anywhere else in_loops(text))
 
 
