@@ -398,3 +398,23 @@ def test_movements_over_random_shapes(shape, data):
     size = int(np.prod(shape))
     x = jnp.asarray(np.random.default_rng(size).normal(size=(COUNT, *shape)), jnp.float32)
     agree(*jax.jit(lambda x: (over_lanes(fn, x), jax.vmap(fn)(x)))(x))
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        pytest.param(lambda x: jax.lax.rev(x, ()), id="rev"),
+        pytest.param(lambda x: jnp.roll(x, 1), id="roll"),
+        pytest.param(lambda x: jax.lax.slice(x, (), ()), id="slice"),
+        pytest.param(lambda x: jax.lax.dynamic_slice(x, (), ()), id="dynamic_slice"),
+        pytest.param(lambda x: jax.lax.dynamic_update_slice(x, 2 * x, ()), id="dynamic_update_slice"),
+        pytest.param(lambda x: jnp.flip(x), id="flip"),
+    ],
+)
+def test_movements_of_a_number(move):
+    """What has no axes has nothing to move."""
+    x = jnp.asarray([0.3, 0.7, -1.1, 2.0])
+    agree(
+        jax.jit(ft.partial(over_lanes, lambda x: 3 * move(jnp.sin(x))))(x),
+        jax.jit(jax.vmap(lambda x: 3 * move(jnp.sin(x))))(x),
+    )

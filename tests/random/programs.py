@@ -310,7 +310,12 @@ def check(program: Program) -> None:
     """Raises where the program gives other numbers, shapes or types than the plain loop."""
     with jax.numpy_dtype_promotion("standard"):
         p = inputs(program)
-        right = wrapped(program, by_a_loop)(p)
+        try:
+            right = wrapped(program, by_a_loop)(p)
+        except ValueError as error:
+            if "varying manual axes" in str(error):
+                return  # JAX refuses the plain loop, too
+            raise
         found = wrapped(program, by_sciml)(p)
     assert jax.tree.structure(found) == jax.tree.structure(right), (jax.tree.structure(found), program)
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(right)):

@@ -1,5 +1,6 @@
 """Programs drawn at random agree with a plain loop: a few always, some minutes of them in `make test-all`."""
 
+import contextlib
 import os
 import random
 import time
@@ -26,11 +27,15 @@ def test_a_few_programs(program):
     check(program)
 
 
+class TimeIsOver(KeyboardInterrupt):
+    """Ends a search at once; Hypothesis would take any other exception for a failure."""
+
+
 def search(minutes: float, number: int) -> None:
     """Draws programs until the time is over; a failure is shrunk and printed as a script."""
     print(f"\nseed {number}")
     end = time.monotonic() + 60 * minutes
-    tried = 0
+    tried, failed = 0, False
 
     @seed(number)
     @settings(
@@ -43,13 +48,14 @@ def search(minutes: float, number: int) -> None:
     )
     @given(programs())
     def every_program_agrees(program):
-        nonlocal tried
-        if time.monotonic() > end:
-            return  # quickly to the end of all examples
+        nonlocal tried, failed
+        if time.monotonic() > end and not failed:  # what failed is shrunk first
+            raise TimeIsOver
         tried += 1
         try:
             check(program)
         except Exception:
+            failed = True
             print(
                 f"# seed {number}, program {tried}\nfrom tests.random.programs import Program, check\ncheck({program})"
             )
@@ -58,7 +64,8 @@ def search(minutes: float, number: int) -> None:
             if tried % 20 == 0:
                 jax.clear_caches()
 
-    every_program_agrees()
+    with contextlib.suppress(TimeIsOver):
+        every_program_agrees()
     print(f"{tried} programs agree")
 
 

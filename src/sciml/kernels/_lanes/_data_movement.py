@@ -28,6 +28,11 @@ def _constant_ints(arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
     return [a.astype(np.int64) for a in arrays]
 
 
+def _part(x: np.ndarray, slices: Sequence[slice]) -> np.ndarray:
+    """A view of an array; NumPy alone would return the element of one without axes, not an array."""
+    return x[(*slices, ...)]
+
+
 @_movement("broadcast_in_dim")
 def _(x, *dynamic, shape, broadcast_dimensions, **_params):
     if dynamic:
@@ -60,13 +65,13 @@ def _(x, *, permutation):
 
 @_movement("rev")
 def _(x, *, dimensions):
-    return [np.flip(x, dimensions)]
+    return [_part(x, [slice(None, None, -1) if i in dimensions else slice(None) for i in range(x.ndim)])]
 
 
 @_movement("slice")
 def _(x, *, start_indices, limit_indices, strides):
     strides = strides or [1] * x.ndim
-    return [x[tuple(slice(*bounds) for bounds in zip(start_indices, limit_indices, strides))]]
+    return [_part(x, [slice(*bounds) for bounds in zip(start_indices, limit_indices, strides)])]
 
 
 @_movement("concatenate")
@@ -112,7 +117,7 @@ def _(x, *starts, slice_sizes):
     if starts is None:
         return None
     corner = [int(np.clip(s, 0, n - k)) for s, n, k in zip(starts, x.shape, slice_sizes)]
-    return [x[tuple(slice(c, c + k) for c, k in zip(corner, slice_sizes))]]
+    return [_part(x, [slice(c, c + k) for c, k in zip(corner, slice_sizes)])]
 
 
 @_movement("dynamic_update_slice")
@@ -122,7 +127,7 @@ def _(x, update, *starts):
         return None
     corner = [int(np.clip(s, 0, n - k)) for s, n, k in zip(starts, x.shape, update.shape)]
     out = x.copy()
-    out[tuple(slice(c, c + k) for c, k in zip(corner, update.shape))] = update
+    _part(out, [slice(c, c + k) for c, k in zip(corner, update.shape)])[...] = update
     return [out]
 
 
