@@ -114,11 +114,20 @@ def _run(fn: Callable[..., PyTree], params: PyTree, shared: PyTree, mesh: Any, b
 
 
 def _off_other_meshes(tree: PyTree, mesh: Any) -> PyTree:
-    """Returns a PyTree whose arrays are on no mesh with explicit axes but this one, which JAX would not mix with it."""
+    """Returns a PyTree whose arrays are on no devices and on no mesh but this one, which JAX would not mix with it."""
 
     def moved(x: Any) -> Any:
         typed = typed_sharding(x) if isinstance(x, jax.Array) else None
-        if typed is None or typed.mesh in (mesh, getattr(mesh, "abstract_mesh", mesh)):
+        if typed is not None and typed.mesh in (mesh, getattr(mesh, "abstract_mesh", mesh)):
+            return x
+        if typed is None and (not isinstance(x, jax.Array) or not concrete(x) or len(x.devices()) == 1):
+            return x
+        if (
+            typed is None
+            and isinstance(mesh, Mesh)
+            and x.devices() <= set(mesh.devices.flat)
+            and len(x.devices()) == mesh.size
+        ):
             return x
         if not concrete(x):
             raise ValueError(

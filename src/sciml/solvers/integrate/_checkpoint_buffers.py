@@ -48,27 +48,22 @@ class Buffers:
         arrays = [jnp.full((count,) + x.shape, number, x.dtype) for number, x in enumerate(unpacked)]
         return cls(scalars, arrays, (treedef, packed, tuple(x.dtype for x in leaves)))
 
-    def parts(self, count: int | None) -> "BufferArrays":
-        """Returns the buffers, which have lanes last unless `count` is None, in a form that does not depend on that."""
+    def columns(self) -> PyTree[Array]:
+        """Returns an array for each leaf of the items, the slots first: the same for one member as for many with lanes.
+
+        JAX takes what a rule keeps for one member as the type of what it keeps for each of many, in a `cond` whose
+        predicate differs between members.
+        """
         treedef, packed, dtypes = self.like
-        rest = iter(self.arrays)
-        columns = [jnp.zeros((0,), d) if p else next(rest) for p, d in zip(packed, dtypes)]
-        table = self.scalars
-        if table is None:  # an empty one, so that the structure is the same for every number of lanes
-            table = jnp.zeros((0, 0) if count is None else (0, 0, count))
-        return BufferArrays(table, jax.tree.unflatten(treedef, columns))
+        rest, table = iter(self.arrays), iter(() if self.scalars is None else list(self.scalars.T))
+        leaves = [next(table).astype(d) if p else next(rest) for p, d in zip(packed, dtypes)]
+        return jax.tree.unflatten(treedef, leaves)
 
     @classmethod
-    def of(cls, parts: "BufferArrays") -> "Buffers":
-        """Returns the buffers that `parts` came from, or those with lanes if it has got lanes since."""
-        leaves, treedef = jax.tree.flatten(parts.columns)
-        dtypes = tuple(x.dtype for x in leaves)
-        packed = tuple(x.shape[0] == 0 for x in leaves)
-        if parts.table.ndim == 2 and parts.table.size:  # one member: a third axis would be the lanes
-            return cls(parts.table, [x for x, p in zip(leaves, packed) if not p], (treedef, packed, dtypes))
-        columns = iter([parts.table[:, number] for number in range(sum(packed))])
-        leaves = [next(columns).astype(d) if p else x for x, p, d in zip(leaves, packed, dtypes)]
-        return cls(None, leaves, (treedef, (False,) * len(leaves), dtypes))
+    def of(cls, columns: PyTree[Array]) -> "Buffers":
+        """Returns the buffers that `columns` came from, or those with lanes if they have got lanes since."""
+        leaves, treedef = jax.tree.flatten(columns)
+        return cls(None, leaves, (treedef, (False,) * len(leaves), tuple(x.dtype for x in leaves)))
 
     def pack(self, item: PyTree[Array]) -> "Packed":
         """Returns an item as it is stored in a slot."""
@@ -111,18 +106,6 @@ class Packed(NamedTuple):
 
     row: Array | None
     arrays: list[Array]
-
-
-class BufferArrays(NamedTuple):
-    """Buffers as arrays, with lanes last where there are lanes.
-
-    Attributes:
-        table: The scalars of one member, a row for each slot; empty where every scalar has a column.
-        columns: An array with the slots first for each part of the item; empty where it is in the table.
-    """
-
-    table: Array
-    columns: PyTree
 
 
 def _packs(leaf: Any, common: Any) -> bool:

@@ -177,7 +177,7 @@ class FixedLoop(AbstractLoop):
                 )
                 carry = carry._replace(memory=memory)
             carry = self.lanes.carry(self.lanes.call(self._last_step, carry, operands))
-        kept = None if kept is None else kept.parts(self.lanes.count)
+        kept = None if kept is None else kept.columns()
         return self._result(carry, operands), (kept, kept_tail, carry.finite)
 
     def backward(

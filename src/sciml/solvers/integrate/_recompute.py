@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from ..._jax._vma import to_varying, vma_of
-from ._checkpoint_buffers import BufferArrays, Buffers, Record, blank, get, put, thin
+from ._checkpoint_buffers import Buffers, Record, blank, get, put, thin
 from ._integrator import Operands, State, StepRecord
 from ._lane_integrator import LaneIntegrator
 from ._result import Saves
@@ -66,7 +66,7 @@ class Residuals(NamedTuple):
         slopes: For each saved time, the derivative of the saved state with respect to it, or None.
     """
 
-    step_records: BufferArrays
+    step_records: PyTree
     y0: PyTree
     saved_in: tuple[Array, Array] | None
     slopes: PyTree | None

@@ -81,7 +81,7 @@ class AdaptiveLoop(AbstractLoop):
         if not self.integrator.stepper.use_full_budget(state_bytes):
             memory = min(memory, ZEROED_AT_MOST)
         slots = _power_of_two(memory / (2 * state_bytes * (lanes.count or 1))) // 2
-        most = 4096 if lanes.count is None else 1024
+        most = 1024  # for one member too: see `Buffers.columns`
         slots = max(16, min(most, slots, _power_of_two(self.max_steps)))
         return dataclasses.replace(self, lanes=lanes, slots=slots)
 
@@ -165,7 +165,7 @@ class AdaptiveLoop(AbstractLoop):
         start = self.lanes.leave(y0)
 
         def residuals(kept, inside, slopes):
-            return Residuals(kept.rows.parts(self.lanes.count), start, inside, slopes)
+            return Residuals(kept.rows.columns(), start, inside, slopes)
 
         state = stepping.start(y0, operands)
         step_record = jax.eval_shape(lambda s: stepping.attempt(s, operands, operands.span)[1], state)

@@ -1,0 +1,48 @@
+"""Gradients of a solve in one branch of a `cond` whose predicate differs between members."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from sciml import adjoints
+
+RATES = np.array([1.0, 2.0, 0.5])
+SOLVED = np.array([True, False, True])
+EXPECTED = np.where(SOLVED, -2 * np.exp(-RATES), 1.0)
+FINE = dict(rtol=1e-5, atol=1e-6)
+HOW = {
+    "fixed": dict(dt=0.02),
+    "adaptive": FINE,
+    "saved": dict(saveat=[1.0], **FINE),
+    "stiff": dict(solver=sciml.solvers.Rodas5P(), **FINE),
+    "segments": dict(adjoint=adjoints.Checkpointed(segments=4), **FINE),
+    "Backsolve": dict(adjoint=adjoints.Backsolve(), **FINE),
+    "Forward": dict(adjoint=adjoints.Forward(), **FINE),
+}
+
+
+def solved(rate, **how):
+    return jnp.sum(sciml.solve(lambda t, y, k: -k * y, jnp.ones(2), t0=0.0, t1=1.0, args=rate, throw=False, **how).ys)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_vmap_of_grad(how):
+    def branch(predicate, rate):
+        return jax.lax.cond(predicate, lambda k: solved(k, **HOW[how]), lambda k: k, rate)
+
+    np.testing.assert_allclose(jax.vmap(jax.grad(branch, 1))(SOLVED, RATES), EXPECTED, rtol=1e-3)
+
+
+def test_other_nestings():
+    def branch(predicate, rate):
+        return jax.lax.cond(predicate, lambda k: solved(k, **FINE), lambda k: k, rate)
+
+    def chosen(index, rate):
+        return jax.lax.switch(index, [lambda k: k, lambda k: solved(k, **FINE), lambda k: solved(k, dt=0.02)], rate)
+
+    outside = jax.grad(lambda rates: jnp.sum(jax.vmap(branch)(SOLVED, rates)))(jnp.asarray(RATES))
+    np.testing.assert_allclose(outside, EXPECTED, rtol=1e-3)
+    switched = jax.vmap(jax.grad(chosen, 1))(np.array([1, 0, 2]), RATES)
+    np.testing.assert_allclose(switched, EXPECTED, rtol=2e-3)
