@@ -36,19 +36,16 @@ def test_two_devices_that_factorise_at_once():
     assert "done" in ended(2, 30, 128, 64, seconds=120)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("unknowns", [10, 30, 100])
 @pytest.mark.parametrize("devices", [2, 4, 8])
 def test_sweeps_end(devices, unknowns):
     assert "done" in ended(devices, unknowns, 32 * devices, 16, seconds=400)
 
 
-@pytest.mark.slow
 def test_a_sweep_of_500_members_ends():
     assert "done" in ended(4, 30, 500, 0, seconds=400)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("block", [0, 16])
 def test_ensembles_end(block):
     assert "done" in ended(2, 30, 128, block, "ensemble", seconds=400)

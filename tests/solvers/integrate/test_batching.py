@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import sciml
+from sciml.solvers.adjoints import _discrete_rule
 from sciml.solvers.integrate._batching import pad_against_aliasing, pad_to_vector, repeated
 
 COUNT = 25  # gets 26 lanes
@@ -67,8 +68,9 @@ def test_lanes_that_no_member_has():
 
 
 @pytest.mark.parametrize("options", ["adaptive", "stiff"])
-def test_loops_run_over_them(options):
-    """Which is what no number shows."""
+def test_loops_run_over_them(options, monkeypatch):
+    """Which is what no number shows. Members that devices may share are not added to."""
+    monkeypatch.setattr(_discrete_rule, "shardable", lambda: False)
     fn = lambda rate: jnp.sum(solve(rate, **OPTIONS[options]).ys)  # noqa: E731
     for member in (fn, jax.grad(fn)):
         program = jax.jit(jax.vmap(member)).lower(rates()).as_text()

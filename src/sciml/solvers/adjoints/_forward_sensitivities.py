@@ -8,6 +8,7 @@ member did not reach are special: $\dot y$ is NaN there, and $\bar x$ is NaN onl
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ from ..._jax._ad_modes import forward_only
 from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._vma import match, promote
 from ...kernels._backends import XLA
-from ...kernels._lanes import Lanes, batched
+from ...kernels._lanes import Lanes, Unbatched, batched
 from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
 from ..integrate._result import Result
@@ -45,7 +46,7 @@ def run(loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool, limit: 
 
     @jax.custom_jvp
     def solve(*leaves):
-        return batched(setting.plain)(*leaves)
+        return setting.over_members(setting.plain)(*leaves)
 
     def jvp(leaves, tangents):
         given = tuple(type(t) is not SymbolicZero for t in tangents)
@@ -57,7 +58,7 @@ def run(loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool, limit: 
                 f"and these are {total}, more than `limit`={limit}. Use `sciml.adjoints.Checkpointed()` for so many."
             )
         sloped = times and any(s and g for s, g in zip(setting.is_saves, given))
-        columns = batched(_Columns(setting, perturbed, sloped).run)
+        columns = setting.over_members(_Columns(setting, perturbed, sloped).run)
         (result, slopes), matrix = columns(*forward_only(leaves, _REVERSE_TWICE))
         rates = jax.tree.map(jnp.zeros_like, result.ys)
         if total:
@@ -110,7 +111,22 @@ class _Setting(NamedTuple):
     def enter(self, loop: AbstractLoop, count: int | None, flags: Any, leaves: Any) -> tuple:
         """Returns a loop over lanes, and initial state, operands and saves as lane values."""
         inputs, flags = jax.tree.unflatten(self.treedef, leaves), jax.tree.unflatten(self.treedef, flags)
-        return enter(loop, Lanes(count), flags, inputs, self.state_bytes, NOTHING)
+        engine = Unbatched() if self.keeps_rules else Lanes(count)
+        return enter(loop, engine, flags, inputs, self.state_bytes, NOTHING)
+
+    @property
+    def keeps_rules(self) -> bool:
+        """Whether the members are left to JAX, which knows the derivative rules that functions of the model have.
+
+        Over lanes those functions are taken apart into their arithmetic, whose derivative may be another.
+        """
+        return self.loop.integrator.field.has_rules
+
+    def over_members(self, fn: Callable) -> Callable:
+        """Returns `fn(count, flags, *leaves)` as a function of one member's leaves, which `jax.vmap` runs for many."""
+        if not self.keeps_rules:
+            return batched(fn)
+        return lambda *leaves: fn(None, (False,) * len(leaves), *leaves)
 
     def plain(self, count: int | None, flags: Any, *leaves: Array) -> Result:
         """Returns the result, as members share the loop."""
@@ -146,7 +162,8 @@ class _Columns(NamedTuple):
         # to the kernel all that steps are made from is constant, but for the state and the vector field's operands
         _, operands = jax.tree.unflatten(self.setting.treedef, self.perturbed)
         others = jax.tree.leaves(operands._replace(field=None, saves=None))
-        return self.setting.loop.impl != XLA and not self.sloped and not any(others)
+        kernel = self.setting.loop.impl != XLA and not self.setting.keeps_rules
+        return kernel and not self.sloped and not any(others)
 
     def _enter(self, count: int | None, flags: Any, leaves: Any) -> tuple:
         return self.setting.enter(self.setting.loop.lockstep, count, flags, leaves)

@@ -171,7 +171,7 @@ def initial_step(
             return _size(values, sizes, tolerances, norm)
         largest = _largest(values, sizes, tolerances)
         unit = jnp.where((largest > 1) & jnp.isfinite(largest), largest, jnp.ones_like(largest))
-        found = _size(jax.tree.map(lambda x: x / unit.astype(x.real.dtype), values), sizes, tolerances, norm)
+        found = _size(jax.tree.map(lambda x: x / unit.astype(x.dtype), values), sizes, tolerances, norm)
         return unit.astype(found.dtype) * found
 
     d0, d1 = size(y), size(f0)

@@ -112,6 +112,8 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
         """Makes a step, as `diffrax.diffeqsolve` asks for it."""
         del solver_state, made_jump
         h = t1 - t0
+        # diffrax steps on without length once it is done: with no slope instead, of which a derivative is no NaN
+        h = jnp.where(h == 0, jnp.ones_like(h), h)
         unit = jax.tree.map(lambda control: control / h, terms.contr(t0, t1))  # -1 where diffrax reverses time
 
         def field(t, y):

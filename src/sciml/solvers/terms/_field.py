@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._checks import concrete
-from ..._jax._jaxprs import program_called
+from ..._jax._jaxprs import program_called, programs_within
 from ..._jax._shards import traced_on_no_mesh
 from ..._jax._vma import as_promoted_function, promote, to_varying, vma_of
 from ..._types import Args, RealScalarLike, Y
@@ -52,6 +52,14 @@ def reads_neighbours(jaxpr: jex.core.Jaxpr) -> bool:
         if any(reads_neighbours(sub) for sub in subs if isinstance(sub, jex.core.Jaxpr)):
             return True
     return False
+
+
+def _has_rules(jaxpr: jex.core.Jaxpr) -> bool:
+    """Whether a program, or one within it, calls a function of `jax.custom_jvp` or `jax.custom_vjp`."""
+    return any(
+        eqn.primitive.name in ("custom_jvp_call", "custom_vjp_call") or any(map(_has_rules, programs_within(eqn)))
+        for eqn in jaxpr.eqns
+    )
 
 
 def _reads(jaxpr: jex.core.Jaxpr, variable: Any) -> bool:
@@ -101,9 +109,11 @@ class AbstractField(abc.ABC):
 
     Attributes:
         reads_time: Whether it depends on the time.
+        has_rules: Whether it calls functions with derivative rules of their own, as by `jax.custom_jvp`.
     """
 
     reads_time: bool = True
+    has_rules: bool = False
 
     @abc.abstractmethod
     def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
@@ -122,8 +132,13 @@ class AbstractField(abc.ABC):
 class ClosedField(AbstractField):
     """A vector field from a function `(t, y, operands)`."""
 
-    def __init__(self, function: Callable[[RealScalarLike, Y, list[Array]], Y], reads_time: bool = True):
-        self.function, self.reads_time = function, reads_time
+    def __init__(
+        self,
+        function: Callable[[RealScalarLike, Y, list[Array]], Y],
+        reads_time: bool = True,
+        has_rules: bool = False,
+    ):
+        self.function, self.reads_time, self.has_rules = function, reads_time, has_rules
 
     def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
         """Returns the vector field."""
@@ -162,7 +177,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
     def field(t, y, operands):
         return with_barriers(program(operands[:count], operands[count:], t, with_barriers(y, t)), t)
 
-    return ClosedField(field, program.reads_first_input), parameters + consts
+    return ClosedField(field, program.reads_first_input, program.has_rules), parameters + consts
 
 
 def parameters_of(model: Callable, args: Args) -> tuple[list[Array], Callable[[list[Array]], tuple[Callable, Args]]]:
@@ -187,6 +202,11 @@ class Program:
     def reads_neighbours(self) -> bool:
         """Whether it moves elements of large arrays to other places."""
         return reads_neighbours(self.jaxpr)
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether it calls functions with derivative rules of their own."""
+        return _has_rules(self.jaxpr)
 
     @property
     def reads_first_input(self) -> bool:

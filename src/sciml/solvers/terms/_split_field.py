@@ -46,6 +46,11 @@ class SplitField(AbstractField):
         return self.programs["field"][0].reads_first_input if "field" in self.programs else True
 
     @property
+    def has_rules(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether a function calls others with derivative rules of their own."""
+        return any(program.has_rules for program, _, _ in self.programs.values())
+
+    @property
     def captures(self) -> bool:
         """Whether a function closes over a traced value, by which it may be differentiated."""
         return any(program.captures for program, _, _ in self.programs.values())
