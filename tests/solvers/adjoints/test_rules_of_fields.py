@@ -1,4 +1,4 @@
-"""Functions with derivative rules of their own in a vector field: every adjoint uses the rule, or says that it cannot."""
+"""Functions with derivative rules of their own in a vector field: every adjoint uses the rule, or refuses it."""
 
 import jax
 import jax.numpy as jnp
