@@ -87,9 +87,13 @@ class AbstractStructuredSolver(AbstractSteppingSolver):
 def _model_of(terms: Any) -> tuple[Callable, Any]:
     """Returns the model within diffrax's terms, and the direction of time that it is wrapped in."""
     direction = 1
-    while hasattr(terms, "term"):
-        direction = direction * getattr(terms, "direction", 1)
+    while hasattr(terms, "term") and hasattr(terms, "direction"):  # how diffrax reverses time, and nothing else
+        direction = direction * terms.direction
         terms = terms.term
     if not isinstance(terms, diffrax.ODETerm):
-        raise TypeError(f"this solver needs `diffrax.ODETerm(model)`, but the term is {type(terms).__name__}.")
+        raise TypeError(
+            f"this solver needs `diffrax.ODETerm(model)`, but the term is {type(terms).__name__}. An adjoint equation, "
+            "as of `diffrax.BacksolveAdjoint()`, lacks the structure that it reads: call `sciml.solve`, whose adjoints "
+            "serve."
+        )
     return terms.vector_field, direction
