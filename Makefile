@@ -1,5 +1,5 @@
-# Everything below needs only Python >= 3.11 with pip, and make. It takes the newest Python that is there, since the newest
-# JAX asks for it; `make test PYTHON=python3.11` works in an environment of its own, .venv-3.11.
+# Everything below needs only Python >= 3.11 with pip, and make. It takes the newest Python that is there, since the
+# newest JAX asks for it; `make test PYTHON=python3.11` works in an environment of its own, .venv-3.11.
 
 # JAX treats the CPU as one device unless told otherwise; the demo gets one for each core, up to eight.
 CORES := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 8 ? n : 8)))
@@ -30,7 +30,8 @@ PY := $(VENV)/bin/python
 RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-new-rules test-contracts test-all fuzz durations tables kernels compile-kernels bench bench-gpu dist docs serve lint format clean
+.PHONY: help demo test test-oldest test-new-rules test-contracts test-all fuzz durations tables kernels
+.PHONY: compile-kernels bench bench-gpu dist docs serve lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -68,10 +69,11 @@ test: $(VENV)/.installed-test ## the quick tests, with x64 on, and those of mode
 	$(COMPILE_SOON) $(RUN_PYTEST) -m "not slow"
 	SCIML_X64=0 $(RUN_PYTEST) -m "not slow" $(FLOAT32)
 
-# What holds for every model, method, adjoint and kernel, and what takes programs apart, which is where versions of JAX differ.
-CONTRACTS = tests/test_architecture.py tests/models/test_contract.py tests/verify/test_contracts.py tests/kernels/test_fusion.py \
-  tests/kernels/test_lanes.py tests/kernels/test_ensemble.py tests/solvers/methods/test_order.py tests/solvers/adjoints/test_gradients.py \
-  tests/solvers/integrate/test_program_structure.py tests/solvers/test_shard_map.py tests/parallel/test_ensemble.py
+# What holds for every model, method, adjoint and kernel, and what takes programs apart: there versions of JAX differ.
+CONTRACTS = tests/test_architecture.py tests/models/test_contract.py tests/verify/test_contracts.py \
+  $(addprefix tests/kernels/,test_fusion.py test_lanes.py test_ensemble.py) \
+  $(addprefix tests/solvers/,methods/test_order.py adjoints/test_gradients.py integrate/test_program_structure.py) \
+  tests/solvers/test_shard_map.py tests/parallel/test_ensemble.py tests/parallel/test_named_sharding.py
 
 test-oldest: ## the quick contract suites on the oldest JAX that is supported, where its Python is installed
 ifeq ($(call probe,python3.11),)

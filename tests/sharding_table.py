@@ -118,6 +118,8 @@ SOLVERS: dict[str, tuple[Problem, dict[str, Any]]] = {
 
 ENGINES = {
     "`jax.jit(jax.vmap(solve))`": (None, False),
+    "`jax.jit(jax.vmap(solve))` of an array with a NamedSharding": (AxisType.Auto, False),
+    "the same on a mesh with explicit axes": (AxisType.Explicit, False),
     "`jax.shard_map` with its default `check_vma=True`": (AxisType.Auto, True),
     "`jax.shard_map` on a mesh with explicit axes": (AxisType.Explicit, True),
 }

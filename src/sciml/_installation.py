@@ -24,13 +24,12 @@ def warn_of_namesake() -> None:
             return
 
 
-FAULTS = {
-    (
-        "jaxlib",
-        "0.11.1",
-    ): "on CPUs a loop that writes rows takes thousands of times as long (jax-ml/jax#40101), and "
-    "saved times and gradients are such loops; take another version, 0.11.2 or 0.12",
-}
+_SLOW_ROWS = (
+    "on CPUs a loop that writes rows takes thousands of times as long (jax-ml/jax#40101), and saved times and "
+    "gradients are such loops; take another version, 0.11.2 or 0.12"
+)
+
+FAULTS = {("jaxlib", "0.11.1"): _SLOW_ROWS}
 """What is known to be wrong with a version of a package, whatever the model."""
 
 

@@ -178,9 +178,9 @@ def test_forward_mode_in_fusions(fn, count, monkeypatch):
     found, expected = (jax.vmap(f, (None, 0), (None, 0))(args, tangents) for f in (ours, plain))
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
-    text, without = (program(f, args, jax.tree.map(lambda x: x[0], tangents)) for f in (ours, plain))
-    # XLA of JAX 0.12 shares more of the plain program where a barrier stands in it, which fusions do without
-    assert times("reduce", text) == 2 and times("subtract", text) < 1.1 * times("subtract", without)
+    text = program(ours, args, jax.tree.map(lambda x: x[0], tangents))
+    # what the plain program has depends on the JAX: 124 and 248 to 278
+    assert times("reduce", text) == 2 and times("subtract", text) <= {mixed: 85, held_back: 270}[fn]
 
 
 def test_very_long_work_is_cut_wherever_it_is(monkeypatch):

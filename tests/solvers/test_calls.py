@@ -115,3 +115,15 @@ def test_failures_raise_in_a_warm_call():
 def test_numbers_of_other_types_are_other_programs():
     keys = [Static(jax.tree.structure(0), (x,)) for x in (1, 1.0, True)]
     assert len({*keys}) == 3 and keys[0] == Static(jax.tree.structure(0), (1,))
+
+
+def test_a_random_key_among_what_the_model_takes():
+    """Which has no weak type, as arrays of numbers have."""
+
+    def pushed(t, y, key):
+        return -y + jax.random.uniform(key, y.shape, y.dtype)
+
+    first, second = (solve(pushed, args=jax.random.key(0)).ys for _ in range(2))
+    other = solve(pushed, args=jax.random.key(1)).ys
+    np.testing.assert_array_equal(first, second)
+    assert not np.array_equal(first, other)

@@ -130,7 +130,7 @@ def _rows() -> bool:
 
 
 def _hoisted_loop() -> bool:
-    """A loop over members is taken into a `call`, in which a step is computed again for each of its results."""
+    """A loop over members becomes a function of its own, in which LLVM makes no vectors of a step with many results."""
 
     def loop(x, y):
         def body(state):
@@ -144,7 +144,7 @@ def _hoisted_loop() -> bool:
     return any(instruction.opcode == "while" for instruction in module.computations[module.entry])
 
 
-_FIX_COMPILER = "No release of JAX repairs it as far as is known."
+_UNREPAIRED = "No release of JAX repairs it as far as is known."
 
 
 class _Test(NamedTuple):
@@ -163,7 +163,7 @@ _TESTS = (
         _shifted_update,
         "wrong numbers",
         "openxla/xla#49176",
-        f"{_FIX_COMPILER} Write `jnp.concatenate([b[:1], b[:-1]])` or `jnp.roll` in place of `b.at[1:].set(b[:-1])`.",
+        f"{_UNREPAIRED} Write `jnp.concatenate([b[:1], b[:-1]])` or `jnp.roll` in place of `b.at[1:].set(b[:-1])`.",
     ),
     _Test(
         "a slice of a slice, which starts beyond the end",
@@ -177,7 +177,7 @@ _TESTS = (
         _sharded_update,
         "wrong numbers",
         "openxla/xla#49118",
-        f"{_FIX_COMPILER} Clip the start of a `dynamic_update_slice` yourself.",
+        f"{_UNREPAIRED} Clip the start of a `dynamic_update_slice` yourself.",
         devices=2,
     ),
     _Test(
@@ -185,7 +185,7 @@ _TESTS = (
         _update_then_roll,
         "wrong numbers",
         "openxla/xla#49119",
-        f"{_FIX_COMPILER} Put `jax.lax.optimization_barrier` between the two.",
+        f"{_UNREPAIRED} Put `jax.lax.optimization_barrier` between the two.",
         platforms=("gpu",),
     ),
     _Test(
@@ -193,7 +193,7 @@ _TESTS = (
         _clamped_update,
         "wrong numbers",
         "openxla/xla#49120",
-        f"{_FIX_COMPILER} Clip the start of a `dynamic_update_slice` yourself.",
+        f"{_UNREPAIRED} Clip the start of a `dynamic_update_slice` yourself.",
         platforms=("gpu",),
     ),
     _Test(

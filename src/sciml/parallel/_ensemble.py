@@ -114,28 +114,26 @@ def _run(fn: Callable[..., PyTree], params: PyTree, shared: PyTree, mesh: Any, b
 
 
 def _off_other_meshes(tree: PyTree, mesh: Any) -> PyTree:
-    """Returns a PyTree whose arrays are on no devices and on no mesh but this one, which JAX would not mix with it."""
+    """Returns a PyTree whose arrays are on no other mesh, or other devices, which JAX would not mix with these."""
+    devices = set(mesh.devices.flat) if isinstance(mesh, Mesh) else None
+
+    def belongs(x: Any) -> bool:
+        if not isinstance(x, jax.Array):
+            return True
+        typed = typed_sharding(x)
+        if typed is not None:
+            return typed.mesh in (mesh, getattr(mesh, "abstract_mesh", mesh))
+        return not concrete(x) or len(x.devices()) == 1 or devices is None or x.devices() == devices
 
     def moved(x: Any) -> Any:
-        typed = typed_sharding(x) if isinstance(x, jax.Array) else None
-        if typed is not None and typed.mesh in (mesh, getattr(mesh, "abstract_mesh", mesh)):
-            return x
-        if typed is None and (not isinstance(x, jax.Array) or not concrete(x) or len(x.devices()) == 1):
-            return x
-        if (
-            typed is None
-            and isinstance(mesh, Mesh)
-            and x.devices() <= set(mesh.devices.flat)
-            and len(x.devices()) == mesh.size
-        ):
+        if belongs(x):
             return x
         if not concrete(x):
             raise ValueError(
                 f"`ensemble`: an array of shape {x.shape} is sharded on a mesh with explicit axes, {jax.typeof(x)}, on "
                 "which `jax.vmap` runs its members where they are: use that, or give `ensemble` an array on no mesh."
             )
-        where = NamedSharding(mesh, PartitionSpec()) if mesh is not None else jax.devices()[0]
-        return jax.device_put(x, where)
+        return jax.device_put(x, jax.devices()[0] if devices is None else NamedSharding(mesh, PartitionSpec()))
 
     return jax.tree.map(moved, tree)
 

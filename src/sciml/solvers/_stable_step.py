@@ -115,7 +115,8 @@ def settle_step(
     if dt is None:
         span = float(end) - float(start)
         steps = math.ceil(abs(span) / (_SAFETY * limit)) if limit > 0 else 1
-        return *_with_step(request, interval, span / max(steps, 1) or 1.0), None
+        length = span / max(steps, 1) if span else 1.0  # one that ends where it starts takes no step
+        return *_with_step(request, interval, length), None
     if not concrete(dt):
         return request, interval, jnp.asarray(limit, dtype)
     if abs(float(dt)) > limit:

@@ -102,10 +102,7 @@ def write(path: str | os.PathLike, fill: Callable[[IO[bytes]], Any]) -> None:
     _in_flight.add(beside.name)
     try:
         try:
-            with open(beside, "wb") as file:
-                fill(file)
-                file.flush()
-                os.fsync(file.fileno())
+            _write_through(beside, "wb", fill)
             os.replace(beside, path)
         except BaseException:
             beside.unlink(missing_ok=True)
@@ -133,10 +130,7 @@ def create(path: str | os.PathLike, content: bytes) -> bool:
     _in_flight.add(beside.name)
     try:
         try:
-            with open(beside, "xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            _write_through(beside, "xb", lambda file: file.write(content))
             _link(beside, path, content)
         finally:
             beside.unlink(missing_ok=True)
@@ -159,8 +153,13 @@ def _link(beside: pathlib.Path, path: pathlib.Path, content: bytes) -> None:
         raise
     except OSError:  # a file system without links
         pass
-    with open(path, "xb") as file:
-        file.write(content)
+    _write_through(path, "xb", lambda file: file.write(content))
+
+
+def _write_through(path: pathlib.Path, mode: str, fill: Callable[[IO[bytes]], Any]) -> None:
+    """Writes a file, down to the disk."""
+    with open(path, mode) as file:
+        fill(file)
         file.flush()
         os.fsync(file.fileno())
 

@@ -25,9 +25,8 @@ def with_rates_by_times(loop: AbstractLoop, operands: Operands, result: Result) 
         operands: What it depended on.
         result: What it returned.
     """
-    if all(map(concrete, (operands.span, operands.t0, operands.saves))):
-        return result
-    if getattr(loop.integrator.stepper, "mass", None) is not None:  # the field is not the rate there
+    known = all(map(concrete, (operands.span, operands.t0, operands.saves)))
+    if known or not loop.integrator.stepper.field_is_rate:
         return result
     field = loop.integrator.field
     inputs = operands._replace(tolerances=None, dt=None, saves=None)

@@ -94,6 +94,11 @@ class Rosenbrock(AbstractStepper):
         """Whether a step takes far longer than to set up its record: from some eight unknowns on."""
         return state_bytes >= 64
 
+    @property
+    def field_is_rate(self) -> bool:
+        """Whether there is no mass matrix."""
+        return self.mass is None
+
     def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
         """Solves the algebraic equations of a singular mass matrix; see `consistent_state`."""
         if self.mass is None or self.mass.null_spaces[0].shape[1] == 0:

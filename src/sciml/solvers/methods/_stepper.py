@@ -71,6 +71,7 @@ class AbstractStepper(eqx.Module):
         batched_vjp: Whether a step of many members is transposed as a whole where they share what is large; not where
             it solves systems or loops, which takes minutes to compile.
         transforms_state: Whether the loop's variables are not the model's: `prepare` enters them, `finish` leaves.
+        field_is_rate: Whether the vector field is the rate of the state; not where a mass matrix stands before that.
 
     Example:
         ```python
@@ -103,6 +104,11 @@ class AbstractStepper(eqx.Module):
     symmetric: ClassVar[bool] = False
     batched_vjp: ClassVar[bool] = False
     transforms_state: ClassVar[bool] = False
+
+    @property
+    def field_is_rate(self) -> bool:
+        """Whether the vector field is the rate of the state."""
+        return True
 
     @abc.abstractmethod
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
