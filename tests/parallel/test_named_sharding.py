@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import sciml
 from tests.parallel.common import collectives_in
+from tests.sharding_table import SOLVERS
 
 Y0 = jnp.asarray([1.0, 0.5])
 RATES = np.linspace(0.5, 5.0, 12)
@@ -67,6 +68,26 @@ def test_members(kind, how, what):
     fn = program(how, what)
     x = jax.device_put(RATES, NamedSharding(mesh_of(kind), P("m")))
     check(fn, (x,), jax.jit(fn)(RATES))
+
+
+@pytest.mark.parametrize("solver", ["exponential", "implicit-explicit", "stabilised", "symplectic"])
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_methods_whose_members_jax_batches(kind, solver):
+    problem, options = SOLVERS[solver]
+
+    def total(rates):
+        times = dict(t0=0.0, t1=1.0, args=rates, throw=False)
+        ys = sciml.solve(problem.model, problem.start(rates.dtype), **times, **options).ys
+        return sum(jnp.sum(y) for y in jax.tree.leaves(ys))
+
+    fn = jax.grad(lambda rates: jnp.sum(jax.vmap(total)(rates)))
+    rates = np.linspace(0.5, 1.5, 16).reshape(8, 2)
+    expected = jax.jit(fn)(rates)
+    mesh = mesh_of(kind)
+    x = jax.device_put(rates, NamedSharding(mesh, P("m")))
+    check(fn, (x,), expected)
+    with jax.set_mesh(mesh):
+        check(fn, (x,), expected)
 
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])

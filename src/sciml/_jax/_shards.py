@@ -88,7 +88,7 @@ def traced_on_no_mesh(fn: Callable, *arguments: PyTree) -> tuple[jex.core.Closed
 
 
 def _on_no_mesh(x: Any) -> Any:
-    return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, jax.Array) else x
+    return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, jax.Array | jax.ShapeDtypeStruct) else x
 
 
 def over_shards(

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..._jax._shards import shardable
 from ...kernels._lanes import batched
 from ..methods._stepper import AbstractStepper
 
@@ -161,10 +162,16 @@ def sequential(fn: Function) -> Callable[[PyTree], PyTree]:
 
 
 def one_by_one(fn: Function) -> Callable[[PyTree], PyTree]:
-    """Leaves members to JAX, which batches a member's program as it does any other."""
+    """Leaves members to JAX, which batches a member's program as it does any other; on each device its own."""
 
-    def member(tree: PyTree) -> PyTree:
+    def one(tree: PyTree) -> PyTree:
         tree = jax.tree.map(lambda x: x if isinstance(x, jax.Array) else jnp.asarray(x), tree)
         return fn(Batch(None), jax.tree.map(lambda _: False, tree), tree)
 
-    return member
+    def run(batch: Batch, flags: Any, tree: PyTree) -> PyTree:
+        if batch.lanes is None:
+            return one(tree)
+        axes = jax.tree.map(lambda has: -1 if has else None, flags)
+        return jax.vmap(one, in_axes=(axes,), out_axes=-1, axis_size=batch.lanes)(tree)
+
+    return _merged(run) if shardable() else one
