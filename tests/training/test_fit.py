@@ -219,6 +219,7 @@ def test_complex_residuals_count_both_parts():
     np.testing.assert_allclose(found.loss, reference.loss, rtol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:.*hardly determine")
 @pytest.mark.parametrize("solver", [None, optax.adam(1e-1)], ids=["lm", "adam"])
 def test_bounds_hold_where_the_optimum_lies_outside(solver):
     seen = []
@@ -243,6 +244,7 @@ def test_a_large_value_above_a_lower_bound_is_not_at_the_bound():
     np.testing.assert_allclose(found.model.slope, 1.7e5, rtol=0.1)
 
 
+@pytest.mark.filterwarnings("ignore:.*hardly determine")
 def test_positive_parameters_stay_positive():
     t = np.linspace(0.0, 3.0, 24)
     found = quiet(decay(), difference, (t, -np.ones_like(t)), positive=lambda m: m.size, throw=False, max_steps=50)
@@ -324,6 +326,62 @@ def test_undetermined_parameters_are_named():
     assert np.isinf(np.diag(found.covariance)[:3]).all() and np.isfinite(found.standard_errors["d"])
     with pytest.raises(ValueError, match="the data do not determine"):
         found.sample(jax.random.key(0), 2)
+
+
+def test_what_the_jacobian_does_not_see_is_measured():
+    """Two rates that are equal: the Jacobian sees their sum alone, and once promised errors of a million percent."""
+    t = jnp.linspace(0.1, 4.0, 40)
+    data = 2 * jnp.exp(-t) * (1 - 0.01 * t**2) + 0.001 * jnp.sin(40 * t)
+    both = lambda m, d: jnp.exp(-m["a"] * t) + jnp.exp(-m["b"] * t) - d  # noqa: E731
+    model = {"a": jnp.array(0.7), "b": jnp.array(1.5)}
+    with pytest.warns(UserWarning, match="hardly determine `a`, `b`"):
+        found = quiet(model, both, data, positive=True)
+    error = float(found.standard_errors["a"])
+    assert 0.001 < error < 0.2 and "hardly determine" in found.message
+    draws = found.sample(jax.random.key(0), 100)
+    assert all(np.isfinite(x).all() and (x > 0.5).all() and (x < 2).all() for x in draws.values())
+    # One standard error along the difference is where the loss has risen by half the residuals' variance.
+    ends = [
+        found.sigma * 0 + float(found.parameters[0]) * np.exp(s * error / float(found.parameters[0])) for s in (1, -1)
+    ]
+    rise = 0.5 * jnp.sum(both({"a": ends[0], "b": ends[1]}, data) ** 2) - found.loss
+    assert 0.3 < float(rise / (0.5 * found.sigma**2)) < 3
+
+
+def test_flip_flop_kinetics():
+    """Absorption as fast as elimination: either may be the faster one, and the data tell little of their difference."""
+    t = jnp.linspace(0.25, 12.0, 24)
+
+    def concentration(m):
+        difference = m["ka"] - m["ke"]
+        close = jnp.abs(difference) < 1e-6
+        ratio = -jnp.expm1(-difference * t) / jnp.where(close, 1.0, difference)
+        return m["amount"] * m["ka"] * jnp.exp(-m["ke"] * t) * jnp.where(close, t, ratio)
+
+    truth = {"ka": jnp.array(0.5), "ke": jnp.array(0.5), "amount": jnp.array(1.0)}
+    data = concentration(truth) * (1 - 0.0004 * (t - 6) ** 2) + 0.001 * jnp.sin(11 * t)
+    start = {"ka": jnp.array(0.8), "ke": jnp.array(0.4), "amount": jnp.array(1.0)}
+    with pytest.warns(UserWarning, match="hardly determine .*`ka`, `ke`"):
+        found = quiet(start, lambda m, d: concentration(m) - d, data, positive=True)
+    curves = jax.vmap(concentration)(found.sample(jax.random.key(0), 200))
+    band = np.quantile(curves, [0.05, 0.95], axis=0)
+    assert np.isfinite(band).all() and (band[1] - band[0]).max() < 0.1
+
+
+def test_wide_but_true_errors_are_left_alone(recwarn):
+    """An error as large as the parameter is nothing to doubt where the residuals are linear."""
+    found = quiet(line(), difference, (np.arange(4.0), np.array([3.0, -4.0, 5.0, -3.0])))
+    assert found.standard_errors.slope > abs(found.model.slope) and not recwarn.list
+
+
+def test_one_number_of_no_shape_is_pointed_out():
+    with pytest.warns(UserWarning, match=r"one number of shape \(\), whose square"):
+        quiet({"a": jnp.array(1.0)}, lambda m, d: (m["a"] - 3.0) ** 2)
+
+
+def test_residuals_of_one_argument():
+    with pytest.raises(TypeError, match=r"`residuals\(model, data\)`.*second argument `data`"):
+        quiet({"a": jnp.array(1.0)}, lambda m: m["a"] - jnp.arange(3.0))
 
 
 def test_too_few_data_leave_sigma_unknown():

@@ -18,7 +18,8 @@ from ..solvers._plan import default_solver
 from ..solvers._request import Interval, Request
 from ..solvers._stable_step import limited_stepper, settle_step
 from ..solvers.integrate._stencil_kernel import backend_of, decline
-from ..solvers.terms._field import arrays_of, check_signature
+from ..solvers.terms._explain import check_callable
+from ..solvers.terms._field import arrays_of
 from ..stores._abstract import AbstractStore
 from . import _prepare
 from ._coordinates import space_of
@@ -127,9 +128,7 @@ def simulate(
         ```
     """
     check_progress(progress, where="simulate")
-    if not callable(model):
-        raise TypeError(f"`model` must be callable as `model(t, y, args)`, but is {model!r}.")
-    check_signature(model)
+    check_callable(model)
     if output is not None and not callable(output):
         raise TypeError(f"`output` must be callable as `output(t, y, args)`, but is {output!r}.")
     _prepare.check_concrete((model, y0, args), t0=t0, t1=t1, dt=dt, dt0=dt0, save_every=save_every, saveat=saveat)

@@ -22,6 +22,7 @@ from .adjoints import AbstractAdjoint
 from .adjoints._discrete_rule import IN_FORWARD_MODE
 from .control._pid import Tolerances
 from .integrate._integrator import known
+from .terms._explain import explain
 
 _LOG = logging.getLogger("sciml.solvers")
 
@@ -89,9 +90,17 @@ def solve(
     if not isinstance(with_diffrax, diffrax.DirectAdjoint):
         inexact, rest = eqx.partition((model, y0, args, times), eqx.is_inexact_array)
         model, y0, args, times = eqx.combine(reverse_only(inexact, IN_FORWARD_MODE), rest)
+
+    def field(t: Any, y: Y, args: Args) -> Y:
+        try:
+            return model(t, y, args)
+        except Exception as error:
+            explain(error)
+            raise
+
     direction = jnp.where(times.t1 >= times.t0, 1, -1).astype(times.t0.dtype)
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(model),
+        diffrax.ODETerm(field),
         request.solver,
         times.t0,
         times.t1,

@@ -23,7 +23,8 @@ from ._stable_step import limited_stepper, settle_step
 from .adjoints import AbstractAdjoint, Checkpointed
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
-from .terms._field import arrays_of, check_signature
+from .terms._explain import check_callable
+from .terms._field import arrays_of
 
 _integrate = compiled(integrate)
 _DEFAULT_ADJOINT = Checkpointed()
@@ -205,9 +206,7 @@ def _check(model: Any, request: Request, adjoint: Any, schedule: Any) -> None:
         raise TypeError(
             f"`adjoint` must be an adjoint such as `sciml.adjoints.Checkpointed()`, but {no_instance(adjoint)}."
         )
-    if not callable(model):
-        raise TypeError(f"`model` must be callable as `model(t, y, args)`, but is {model!r}.")
-    check_signature(model)
+    check_callable(model)
     request.check_steps()
     if schedule not in ("lockstep", "refill"):
         raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {schedule!r}.')

@@ -17,7 +17,8 @@ from ._solution import Solution, Stats
 from .control._pid import Tolerances
 from .integrate._integrator import known
 from .methods._implicit_root import implicit_root
-from .terms._field import arrays_of, check_signature, close_field
+from .terms._explain import check_callable
+from .terms._field import arrays_of, close_field
 
 
 def steady_state(
@@ -73,9 +74,7 @@ def steady_state(
     y0 = check_state(y0)
     if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(y0)):
         raise TypeError("`y0` must be real, but has a complex leaf. Solve for its real and imaginary parts.")
-    if not callable(model):
-        raise TypeError(f"`model` must be callable as `model(t, y, args)`, but is {model!r}.")
-    check_signature(model)
+    check_callable(model)
     kinds = (optx.AbstractRootFinder, optx.AbstractLeastSquaresSolver, optx.AbstractMinimiser)
     if solver is not None and not isinstance(solver, kinds):
         raise TypeError(f"`solver` must be an optimistix solver such as `optimistix.Newton(...)`, but is {solver!r}.")

@@ -14,10 +14,10 @@ from jaxtyping import Array, Float, PyTree
 from .._progress import ProgressOption, check_progress
 from .._status import SolveError, Status
 from .._types import Key, RealScalarLike
-from ._covariance import laplace
+from ._covariance import compared_with_loss, laplace
 from ._drive import drive
 from ._optimisers import AbstractOptimiser, as_optimiser
-from ._problem import LeastSquaresProblem, check_start, jacobian, pose
+from ._problem import LeastSquaresProblem, check_start, jacobian, pose, residual_at
 from ._result import Fit
 from ._selection import ParameterSelection, select
 
@@ -105,7 +105,9 @@ def fit(
         SolveError: If `throw` and the optimiser fails.
 
     Warns:
-        UserWarning: If the data do not determine some of the parameters.
+        UserWarning: If the data do not determine some of the parameters, or so loosely that the loss about the optimum
+            is not the parabola that standard errors stand for; or if the residuals are one number of shape `()`,
+            which more often is a loss.
 
     Example:
         ```python
@@ -237,6 +239,11 @@ def _message(optimiser: AbstractOptimiser, status: Status, steps: int, max_steps
     return f"{optimiser.name} failed in step {steps}. {optimiser.on_divergence}"
 
 
+def _listed(names: Sequence[str], chosen: np.ndarray) -> str:
+    listed = [name for name, is_chosen in zip(names, chosen, strict=True) if is_chosen]
+    return ", ".join(f"`{name}`" for name in listed[:10]) + (", ..." if len(listed) > 10 else "")
+
+
 def _result(
     problem: LeastSquaresProblem,
     z: Float[Array, " p"],
@@ -262,18 +269,29 @@ def _result(
     s = sigma if sigma is not None else (np.sqrt(2 * loss / freedom) if freedom > 0 else np.nan)
     if jac is not None:
         found = laplace(jac, float(loss), sigma, float(jnp.finfo(narrowest).eps))
+        at_bound = selection.at_bound(z)
+        if not at_bound:  # there the loss is no parabola, and the message says so
+            scale = np.asarray(selection.scale(z))
+            found = compared_with_loss(found, np.asarray(z, np.float64), scale, residual_at(problem))
         slope = np.asarray(selection.slope(z), np.float64)
         with np.errstate(invalid="ignore"):  # an infinite variance times a slope of zero
             natural = found.covariance * np.outer(slope, slope)
         cov = jnp.asarray(natural, dtype)
         errors = selection.tree(model, jnp.asarray(np.sqrt(np.diagonal(natural)), dtype))
         factor = None if found.factor is None else jnp.asarray(found.factor, dtype)
-        if at_bound := selection.at_bound(z):
+        if at_bound:
             shown = ", ".join(f"`{name}`" for name in at_bound[:10])
             message = f"{message} Note: {shown} ended on a bound, where standard errors mean nothing."
+        if found.rough.any():
+            doubt = (
+                f"the data hardly determine {_listed(names, found.rough)}: the loss about the optimum is not the "
+                "parabola that standard errors stand for. Theirs say how far one can go along a straight line until "
+                "it has risen as by one standard error. Fix some of them through `where`, or add priors as residuals."
+            )
+            message = f"{message} Note: {doubt}"
+            warnings.warn(f"`fit`: {doubt}", UserWarning, stacklevel=3)
         if found.undetermined.any():
-            listed = [name for name, free in zip(names, found.undetermined, strict=True) if free]
-            shown = ", ".join(f"`{name}`" for name in listed[:10]) + (", ..." if len(listed) > 10 else "")
+            shown = _listed(names, found.undetermined)
             reason = f"the data do not determine {shown}. Fix some of them through `where`, or add priors as residuals."
             message = f"{message} Note: {reason}"
             warnings.warn(f"`fit`: {reason}", UserWarning, stacklevel=3)

@@ -1,5 +1,7 @@
 """The least-squares problem behind a fit, and its derivatives by whichever mode the model allows."""
 
+import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._status import SolveError
 from ._selection import ParameterSelection
 
 
@@ -97,6 +100,18 @@ def _refused(trace: Callable[[], Any]) -> Exception | None:
     return None
 
 
+def _check_signature(residuals: Callable) -> None:
+    try:
+        inspect.signature(residuals).bind(None, None)
+    except TypeError as error:
+        raise TypeError(
+            f"`residuals` is called as `residuals(model, data)`, which this function does not allow: {error}. Give it "
+            "a second argument `data` (None where `fit` was given no data)."
+        ) from None
+    except ValueError:  # no signature to be had, as of some built-in functions
+        return
+
+
 def pose(model: Any, data: Any, selection: ParameterSelection, residuals: Callable) -> tuple[LeastSquaresProblem, Any]:
     """Checks what `residuals` returns and by which modes it can be differentiated.
 
@@ -108,6 +123,7 @@ def pose(model: Any, data: Any, selection: ParameterSelection, residuals: Callab
         TypeError: If a residual is not a floating-point array.
         ValueError: If there are no residuals, or neither mode of differentiation works.
     """
+    _check_signature(residuals)
     z = selection.flatten(model)
     out = eqx.filter_eval_shape(lambda model, data: residuals(model, data), model, data)
     shapes = jtu.tree_leaves(out)
@@ -125,6 +141,13 @@ def pose(model: Any, data: Any, selection: ParameterSelection, residuals: Callab
         raise ValueError(
             f"`residuals` returned one number for {z.size} fitted parameters. "
             "Return one residual per observation, not the sum of their squares; a prior is one more residual."
+        )
+    if [s.shape for s in shapes] == [()]:
+        warnings.warn(
+            "`residuals` returned one number of shape (), whose square is minimised. If it is a loss, return instead "
+            "what it sums the squares of; if it is the only residual there is, give it the shape (1,).",
+            UserWarning,
+            stacklevel=4,
         )
     problem = LeastSquaresProblem(model, data, selection, residuals, size=size)
     # A lone jvp through a rule that has no forward mode is refused only when compiled, a batched one when traced.
@@ -147,6 +170,18 @@ def pose(model: Any, data: Any, selection: ParameterSelection, residuals: Callab
 def evaluate(problem: LeastSquaresProblem, zs: Float[Array, "starts p"]) -> Float[Array, "starts m"]:
     """Returns the residuals at each start, compiled; a single one runs without a batch axis."""
     return problem.residual(zs[0])[None] if zs.shape[0] == 1 else jax.vmap(problem.residual)(zs)
+
+
+def residual_at(problem: LeastSquaresProblem) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the residuals as a function of a NumPy vector; NaN where the model raises."""
+
+    def residual(z: np.ndarray) -> np.ndarray:
+        try:
+            return np.asarray(evaluate(problem, jnp.asarray(z, problem.selection.dtype)[None])[0])
+        except (SolveError, eqx.EquinoxRuntimeError):  # a solve at parameters that no solver reaches
+            return np.full(problem.size, np.nan)
+
+    return residual
 
 
 @eqx.filter_jit

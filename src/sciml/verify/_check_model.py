@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from .._types import Args, RealScalarLike, Y
-from ..solvers.terms._field import check_like, check_signature
+from ..solvers.terms._explain import check_callable
+from ..solvers.terms._field import check_like
 from ._contract import check, check_close, converted, counted, perturbed, stacked
 
 
@@ -44,7 +45,7 @@ def check_model(
         sciml.verify.check_model(sciml.models.LotkaVolterra(), jnp.array([34.0, 5.9]))
         ```
     """
-    check_signature(model)
+    check_callable(model)
     name = type(model).__name__ if isinstance(model, eqx.Module) else getattr(model, "__name__", type(model).__name__)
     y0, args = jax.tree.map(jnp.asarray, y0), jax.tree.map(_array_of_number, args)
     _check_rates(model, t, y0, args, f"`{name}`")

@@ -6,7 +6,6 @@ everything traced that it needs becomes an operand.
 """
 
 import abc
-import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -23,15 +22,10 @@ from ..._jax._shards import traced_on_no_mesh
 from ..._jax._vma import as_promoted_function, promote, to_varying, vma_of
 from ..._types import Args, RealScalarLike, Y
 from ._barrier import stage_barrier
+from ._explain import explain
 
 BoundField: TypeAlias = Callable[[RealScalarLike, Y], Y]
 """A vector field with its parameters bound, `f(t, y)`."""
-
-_NOTE = (
-    "sciml: this was raised by `model(t, y, args)`, which JAX traces: compute with `jax.numpy` in place of `numpy`, "
-    "choose with `jnp.where` in place of `if`, and expect `y` with the structure of `y0`."
-)
-
 
 _MOVES = {"concatenate", "dynamic_slice", "gather", "pad", "rev", "slice"}
 
@@ -71,28 +65,6 @@ def _reads(jaxpr: jex.core.Jaxpr, variable: Any) -> bool:
                 if called is None or _reads(called[0], called[0].invars[position]):
                     return True
     return any(atom is variable for atom in jaxpr.outvars)
-
-
-def check_signature(model: Callable) -> None:
-    """Checks that a model can be called as `model(t, y, args)`.
-
-    Raises:
-        TypeError: If it takes another number of arguments.
-    """
-    if isinstance(model, type):
-        raise TypeError(
-            f"`model` must be callable as `model(t, y, args)`, but {model.__name__} is a class: make an instance."
-        )
-    try:
-        signature = inspect.signature(model)
-    except (TypeError, ValueError):  # some builtins have none
-        return
-    try:
-        signature.bind(0.0, None, None)
-    except TypeError as error:
-        raise TypeError(
-            f"`model` must be callable as `model(t, y, args)`, but its signature is {signature}."
-        ) from error
 
 
 def arrays_of(args: Args) -> Args:
@@ -241,7 +213,7 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
     try:
         closed, out = traced_on_no_mesh(traced, *arguments)
     except Exception as error:
-        error.add_note(_NOTE)
+        explain(error)
         raise
     if not vma_of(closed.consts) <= vma_of(arguments):  # the model closes over what differs between devices
         arguments = to_varying(arguments, vma_of(closed.consts))

@@ -1,0 +1,83 @@
+"""What to say where a user's model cannot be called or traced."""
+
+import inspect
+import os
+import traceback
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import numpy as np
+
+# Where code is not the user's.
+_LIBRARIES = tuple(
+    os.path.join(os.path.dirname(os.path.abspath(module.__file__)), "") for module in (jax, np, eqx, diffrax)
+)
+_SCIML = os.path.join(os.path.abspath(__file__).rpartition(os.path.join("solvers", "terms"))[0], "")
+
+
+def check_callable(model: Any) -> None:
+    """Checks that a model can be called as `model(t, y, args)`.
+
+    Raises:
+        TypeError: If it is no function, or takes another number of arguments.
+    """
+    what = "`model` must be callable as `model(t, y, args)`, but"
+    if isinstance(model, diffrax.ODETerm):
+        raise TypeError(f"{what} is diffrax's `ODETerm`: give its `vector_field`.")
+    if isinstance(model, diffrax.AbstractTerm):
+        name = type(model).__name__
+        raise TypeError(
+            f"{what} is diffrax's `{name}`. Noise, controls and sums of terms are not what `solve` integrates: call "
+            "`diffrax.diffeqsolve` with this term."
+        )
+    if not callable(model):
+        raise TypeError(f"{what} is {model!r}.")
+    if isinstance(model, type):
+        raise TypeError(f"{what} {model.__name__} is a class: make an instance.")
+    try:
+        signature = inspect.signature(model)
+    except (TypeError, ValueError):  # some builtins have none
+        return
+    try:
+        signature.bind(0.0, None, None)
+    except TypeError as error:
+        raise TypeError(f"{what} its signature is {signature}.") from error
+
+
+def explain(error: Exception) -> None:
+    """Adds to what a model raised while it was traced a note with the line of the user's and a cure."""
+    place = _users_line(error)
+    where = f"`model(t, y, args)`, which JAX traces{f', at {place}' if place else ''}"
+    error.add_note(f"sciml: this was raised by {where}. {_cure(error)}")
+
+
+def _cure(error: Exception) -> str:
+    if isinstance(error, jax.errors.TracerBoolConversionError):
+        return (
+            "Python cannot decide by a value that is not known yet (`if`, `while`, `and`, `max`): choose with "
+            "`jnp.where(condition, a, b)`, or with `jax.lax.cond` where one side is slow."
+        )
+    if isinstance(error, jax.errors.TracerArrayConversionError):
+        return "NumPy cannot compute with a value that is not known yet: call the function of `jax.numpy`."
+    if isinstance(error, jax.errors.ConcretizationTypeError | jax.errors.TracerIntegerConversionError):
+        return (
+            "A value that is not known yet is no Python number: leave out `float()`, `int()` and `math`, and compute "
+            "with `jax.numpy`."
+        )
+    return (
+        "Compute with `jax.numpy` in place of `numpy`, choose with `jnp.where` in place of `if`, and expect `y` with "
+        "the structure of `y0`."
+    )
+
+
+def _users_line(error: Exception) -> str:
+    """Returns the innermost line that is neither the library's nor one of the libraries it stands on."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = os.path.abspath(frame.filename)
+        inside = path.startswith((_SCIML, *_LIBRARIES)) and not path.startswith(os.path.join(_SCIML, "models", ""))
+        if not inside and os.path.basename(os.path.dirname(path)) not in ("jaxtyping", "beartype"):
+            code = f" `{frame.line}`" if frame.line else ""
+            return f"{frame.filename}:{frame.lineno}{code}"
+    return ""

@@ -1,0 +1,84 @@
+"""What someone reads whose model cannot be traced: the line of their own, and a cure."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from sciml.solvers.terms._explain import check_callable
+
+Y0 = jnp.ones(2)
+
+
+def decides(t, y, args):
+    if y[0] > 0.5:  # the line that is named
+        return -y
+    return y
+
+
+def converts(t, y, args):
+    return -float(y[0]) * y
+
+
+def numpys(t, y, args):
+    return np.sin(y)
+
+
+def indexes(t, y, args):
+    return -y["position"]
+
+
+@pytest.mark.parametrize(
+    ("model", "line", "cure"),
+    [
+        (decides, "if y[0] > 0.5:", "`jnp.where(condition, a, b)`"),
+        (converts, "return -float(y[0]) * y", "leave out `float()`"),
+        (numpys, "return np.sin(y)", "call the function of `jax.numpy`"),
+        (indexes, 'return -y["position"]', "structure of `y0`"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"dt": 0.1}, {"solver": diffrax.Kvaerno3(), "rtol": 1e-3, "atol": 1e-3}])
+def test_the_users_line_and_a_cure(model, line, cure, options):
+    for call in (lambda y: sciml.solve(model, y, t0=0.0, t1=1.0, **options), jax.jit(lambda y: run(model, y, options))):
+        with pytest.raises((TypeError, jax.errors.JAXTypeError)) as caught:
+            call(Y0)
+        notes = [note for note in caught.value.__notes__ if note.startswith("sciml: ")]
+        assert len(notes) == 1 and __file__ in notes[0] and line in notes[0] and cure in notes[0]
+
+
+def run(model, y, options):
+    return sciml.solve(model, y, t0=0.0, t1=1.0, **options).ys
+
+
+def noise():
+    return diffrax.VirtualBrownianTree(0.0, 1.0, 1e-3, (), jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (diffrax.ODETerm(decides), "give its `vector_field`"),
+        (diffrax.ControlTerm(decides, noise()), "call `diffrax.diffeqsolve`"),
+        (
+            diffrax.MultiTerm(diffrax.ODETerm(decides), diffrax.ControlTerm(decides, noise())),
+            "`MultiTerm`.*diffeqsolve",
+        ),
+        (sciml.models.Lorenz63, "is a class: make an instance"),
+        (lambda y, t: y, r"its signature is \(y, t\)"),
+        (3.0, "but is 3.0"),
+    ],
+)
+def test_what_is_no_model(model, message):
+    with pytest.raises(TypeError, match=message):
+        check_callable(model)
+    for call in (sciml.solve, sciml.steady_state, sciml.simulate):
+        times = {
+            sciml.steady_state: {},
+            sciml.solve: dict(t0=0.0, t1=1.0),
+            sciml.simulate: dict(t0=0.0, t1=1.0, save_every=0.5),
+        }
+        # Where the tests check annotations, that comes first.
+        with pytest.raises(TypeError, match=f"{message}|Type-check error"):
+            call(model, Y0, **times[call])
