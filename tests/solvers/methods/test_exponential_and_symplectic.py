@@ -192,3 +192,16 @@ def test_too_few_stages():
         RKC2(max_stages=2)
     with pytest.raises(ValueError, match="spectral_radius"):
         RKL2(spectral_radius=-1.0)
+
+
+@pytest.mark.parametrize("points", [40, 128, 250])
+def test_programs_do_not_grow_with_the_modes(points):
+    """A few modes were written out one by one, with every term of the series: that compiled for half a minute."""
+    problem = sciml.verify.kdv_soliton(points=points)
+
+    def end(y):
+        return jnp.sum(sciml.solve(problem.model, y, t0=0.0, t1=0.5, rtol=1e-3, atol=1e-4).ys[-1])
+
+    one, many = problem.y0, jnp.stack([problem.y0] * 3)
+    for fn, y0, most in ((end, one, 2000), (jax.grad(end), one, 6000), (jax.vmap(end), many, 3000)):
+        assert len(jax.jit(fn).lower(y0).as_text().splitlines()) < most

@@ -27,6 +27,7 @@ from ._data_movement import MOVEMENTS, OUTSIDE, moved_by_index
 from ._definitions import program_of_definition
 from ._values import (
     STAY_UNSTACKED_UP_TO,
+    UNSTACK_AT_MOST,
     Constant,
     Stacked,
     Unstacked,
@@ -164,7 +165,21 @@ def _may_unstack(eqn, inputs: list[Value]) -> bool:
             return False
         if math.prod(v.aval.shape) > STAY_UNSTACKED_UP_TO:
             return False
-    return _all_unstacked(inputs)
+    return _all_unstacked(inputs) and not (
+        eqn.primitive.name in elementwise.ELEMENTWISE and _spreads_one_number(inputs)
+    )
+
+
+def _spreads_one_number(inputs: Sequence[Unstacked]) -> bool:
+    """Whether many known numbers meet one that is not known: a step's size and the eigenvalues of many modes.
+
+    What comes of it is as large as many members' states are, and its functions, as those of exponential integrators,
+    would be written out for each entry.
+    """
+    entries = [x for v in inputs for x in v.elements.reshape(-1)]
+    unknown = {id(x) for x in entries if not isinstance(x, Constant)}
+    known = sum(isinstance(x, Constant) and bool(x != 0) for x in entries)
+    return len(unknown) == 1 and known > UNSTACK_AT_MOST
 
 
 def _all_unstacked(values: Sequence[Value]) -> TypeGuard[Sequence[Unstacked]]:
