@@ -1,4 +1,4 @@
-"""The program of one block of members: traced once, and compiled for each device that runs it."""
+"""The program of one block of members: traced and compiled once, and loaded on each device that runs it."""
 
 import concurrent.futures
 import inspect
@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from ..._jax._executables import on_other_devices
 from .._blocks import split_static
 from .._lapack import must_run_alone
 from .._member_status import status_of, work_of
@@ -115,7 +116,7 @@ class Flow(NamedTuple):
 
 
 class Executable:
-    """The program of a block, compiled for the devices of this process, each group of which runs a block at a time."""
+    """The program of a block, for the devices of this process, each group of which runs a block at a time."""
 
     def __init__(self, groups: list[Mesh], spec: SweepSpec):
         self.groups = groups
@@ -141,12 +142,21 @@ class Executable:
         return found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes
 
     def compile(self, batch: MemberBatch, blocks: int) -> Flow:
-        """Compiles for the devices that so many blocks use, side by side, and returns how they may run."""
+        """Makes the program ready on the devices that so many blocks use, and returns how they may run."""
         used = min(blocks, len(self.groups))
-        if used > 1:
-            platform = self.groups[0].devices.flat[0].platform
-            if must_run_alone(lambda: self.lower(batch).as_text(), platform):
-                return Flow(groups=1, ahead=0)
+        if used == 1:
+            self._compiled(0, put(batch, self.groups[0]))
+            return Flow(groups=1, ahead=1)
+        text = self.lower(batch).as_text()
+        if must_run_alone(lambda: text, self.groups[0].devices.flat[0].platform):
+            return Flow(groups=1, ahead=0)
+        _, compiled = self._compiled(0, put(batch, self.groups[0]))
+        devices = [list(group.devices.flat) for group in self.groups]
+        for at in range(1, used):
+            moved = on_other_devices(compiled.compiled, text, devices[0], devices[at])
+            if moved is not None:
+                own = eqx.tree_at(lambda c: c.compiled, compiled, moved)
+                self._ready[at] = put(self.spec, self.groups[at]), own
         with concurrent.futures.ThreadPoolExecutor(used) as threads:
             list(threads.map(lambda at: self._compiled(at, put(batch, self.groups[at])), range(used)))
         return Flow(groups=used, ahead=1)

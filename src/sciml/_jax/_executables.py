@@ -1,0 +1,65 @@
+"""A compiled program for other devices than those it was compiled for.
+
+XLA's programs carry their devices with them, so that JAX compiles once for each of them, the same code every time. A
+compiled program can be written down and read back, which takes milliseconds, and here it is read back with other
+devices in place of its own. JAX has a function for the first half, `jax.experimental.serialize_executable`; the second
+is its reader with one difference, seen to work on JAX 0.10.2 and 0.12.0. Where it does not, the caller compiles.
+"""
+
+import io
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.extend as jex
+import numpy as np
+from jax.experimental import serialize_executable
+
+_PLATFORMS = ("cpu", "gpu", "cuda", "rocm")
+
+
+def on_other_devices(
+    compiled: jax.stages.Compiled, program: str, devices: Sequence[jax.Device], others: Sequence[jax.Device]
+) -> jax.stages.Compiled | None:
+    """Returns a compiled program for other devices, or None where it has to be compiled for them.
+
+    Args:
+        compiled: The program, compiled for one device.
+        program: Its StableHLO.
+        devices: What it was compiled for.
+        others: What it shall run on.
+    """
+    same_kind = {d.device_kind for d in devices} == {d.device_kind for d in others}
+    if len(devices) != 1 or len(others) != 1 or not same_kind or devices[0].platform not in _PLATFORMS:
+        return None
+    # What calls Python holds addresses; what JAX has read from its cache on disk cannot be written down once more.
+    if "callback" in program or jax.config.jax_compilation_cache_dir:
+        return None
+    try:
+        written, in_tree, out_tree = serialize_executable.serialize(compiled)
+        unloaded, infos, no_keywords = _Reader(written, others[0]).load()
+        return jax.stages.Compiled(unloaded.load(), [], in_tree.unflatten(infos), out_tree, no_kwargs=no_keywords)
+    except Exception:  # whatever a new JAX does otherwise: nothing is lost but time
+        return None
+
+
+class _Reader(pickle.Unpickler):
+    """Reads what `serialize` wrote, with one device in the place of every other."""
+
+    def __init__(self, written: bytes, device: jax.Device):
+        super().__init__(io.BytesIO(written))
+        self.device = device
+
+    def persistent_load(self, pid: Any) -> Any:
+        from jaxlib import _jax  # the type that clients want is not public
+
+        client = self.device.client
+        if pid[0] == "device":
+            return self.device
+        if pid[0] == "client":
+            return client
+        if pid[0] != "exec":
+            raise pickle.UnpicklingError(f"unknown entry {pid[0]!r}")
+        options = jex.backend.get_compile_options(1, 1, np.array([[self.device.id]]))
+        return client.deserialize_executable(pid[1], _jax.DeviceList((self.device,)), options)
