@@ -13,11 +13,11 @@ from jax.sharding import Mesh, PartitionSpec as P
 
 import sciml
 from sciml.kernels import ensemble
-from sciml.kernels.ensemble import _polyfills, _run, _select
+from sciml.kernels.ensemble import _polyfills, _run
 from sciml.kernels.ensemble._member import Members, UntilDone
 from sciml.solvers.integrate import _ensemble_kernel
 
-from .running import solve
+from .running import believe, solve
 
 COUNT = 150  # no block divides it
 
@@ -419,11 +419,11 @@ def test_select_says_what_runs_and_why(monkeypatch, caplog):
         ensemble.select(lotka_volterra, p, y, p, impl="pallas")
     with pytest.raises(ValueError, match="`impl` must be one of"):
         sciml.solve(lotka_volterra, y, t0=0.0, t1=1.0, args=p, impl="cuda")
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    believe(monkeypatch, False, "it is slower")
     with caplog.at_level(logging.INFO, "sciml.kernels"):
         for _ in range(2):
-            assert "kernels are not tested on cpu" in ensemble.select(lotka_volterra, p, y, p).reason
-        monkeypatch.setitem(_select.TESTED, ("gpu", "cpu"), ((0, 10), (99, 0)))
+            assert "it is slower" in ensemble.select(lotka_volterra, p, y, p).reason
+        believe(monkeypatch, True)
         assert ensemble.select(lotka_volterra, p, y, p).backend == "mosaic_gpu"
         assert "the model uses sort" in ensemble.select(sorts, p, y, p).reason
     assert [r.message.split(": ")[0] for r in caplog.records] == ["an ensemble runs by XLA, without a kernel"] * 2

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from sciml import kernels, parallel
-from sciml.kernels.stencil import StencilUpdate, _tune, _tuning_cache, select, tune
+from sciml.kernels import _cache_file
+from sciml.kernels.stencil import StencilUpdate, _tune, select, tune
 from sciml.kernels.stencil._adjoint import transposed
 from sciml.kernels.stencil.mosaic._kernel import AbstractMosaicKernel
 from sciml.models import Diffusion, Lorenz63
@@ -31,8 +32,8 @@ FEW = dict(steps_per_pass=(1, 3), rows=(256, 512), n_steps=3, repeats=1)
 def cache(tmp_path, monkeypatch):
     """The file that plans are kept in."""
     path = tmp_path / "folder" / "plans.json"
-    monkeypatch.setenv(_tuning_cache.VARIABLE, str(path))
-    _tuning_cache.warn_unused.cache_clear()
+    monkeypatch.setenv(_cache_file.VARIABLE, str(path))
+    _cache_file.warn_unused.cache_clear()
     return path
 
 
@@ -180,13 +181,13 @@ def test_a_file_that_cannot_be_written_is_a_warning(cache, timed, caplog, tmp_pa
 
 
 def test_where_plans_are_kept(monkeypatch, tmp_path):
-    monkeypatch.delenv(_tuning_cache.VARIABLE, raising=False)
-    monkeypatch.setattr(_tuning_cache.sys, "platform", "linux")
+    monkeypatch.delenv(_cache_file.VARIABLE, raising=False)
+    monkeypatch.setattr(_cache_file.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert _tuning_cache.cache_file() == tmp_path / "sciml" / "stencils.json"
-    monkeypatch.setenv(_tuning_cache.VARIABLE, str(tmp_path / "mine.json"))
-    assert _tuning_cache.cache_file() == tmp_path / "mine.json"
-    assert _tuning_cache.cache_file(tmp_path / "this.json") == tmp_path / "this.json"
+    assert _cache_file.cache_file() == tmp_path / "sciml" / "stencils.json"
+    monkeypatch.setenv(_cache_file.VARIABLE, str(tmp_path / "mine.json"))
+    assert _cache_file.cache_file() == tmp_path / "mine.json"
+    assert _cache_file.cache_file(tmp_path / "this.json") == tmp_path / "this.json"
 
 
 def test_errors(cache, monkeypatch):

@@ -38,7 +38,9 @@ def on_other_devices(
         return None
     try:
         written, in_tree, out_tree = serialize_executable.serialize(compiled)
-        unloaded, infos, no_keywords = _Reader(written, others[0]).load()
+        reader = _Reader(io.BytesIO(written))
+        reader.device = others[0]
+        unloaded, infos, no_keywords = reader.load()
         return jax.stages.Compiled(unloaded.load(), [], in_tree.unflatten(infos), out_tree, no_kwargs=no_keywords)
     except Exception:  # whatever a new JAX does otherwise: nothing is lost but time
         return None
@@ -47,9 +49,7 @@ def on_other_devices(
 class _Reader(pickle.Unpickler):
     """Reads what `serialize` wrote, with one device in the place of every other."""
 
-    def __init__(self, written: bytes, device: jax.Device):
-        super().__init__(io.BytesIO(written))
-        self.device = device
+    device: jax.Device
 
     def persistent_load(self, pid: Any) -> Any:
         from jaxlib import _jax  # the type that clients want is not public

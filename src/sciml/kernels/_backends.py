@@ -3,12 +3,14 @@
 import dataclasses
 import functools
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 
-from .._jax._vma import jax_version, vma_of
+from .._jax._vma import vma_of
+from ._verdicts import Trial, verdict_of
 
 IMPLS = ("auto", "xla", "pallas")
 """What everyone may ask for."""
@@ -18,9 +20,6 @@ KERNELS = ("mosaic_gpu", "mosaic_tpu")
 
 KERNEL_OF = {"gpu": "mosaic_gpu", "cuda": "mosaic_gpu", "tpu": "mosaic_tpu"}
 """The kernel for a platform."""
-
-Tested = dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]]
-"""Where kernels run without being asked: from platform and kind of device to the first and the last version of JAX."""
 
 _LOG = logging.getLogger("sciml.kernels")
 
@@ -55,12 +54,12 @@ class KernelRequest:
 AUTO, XLA = KernelRequest("auto"), KernelRequest("xla")
 
 
-def kernel_for(request: KernelRequest, tested: Tested) -> tuple[str | None, str]:
-    """Returns the name of the kernel to try, or None for XLA, and why.
+def kernel_for(request: KernelRequest, trial: Callable[[], Trial]) -> tuple[str | None, str]:
+    """Returns the name of the kernel to take, or None for XLA, and why.
 
     Args:
         request: What is asked for, by name.
-        tested: Where `"auto"` takes a kernel.
+        trial: Returns what `"auto"` tries a kernel with, once, before it takes it.
 
     Raises:
         ValueError: If there is no kernel for this machine.
@@ -73,11 +72,8 @@ def kernel_for(request: KernelRequest, tested: Tested) -> tuple[str | None, str]
     if impl == "auto":
         if platform not in KERNEL_OF:
             return None, f"there is no kernel for {platform!r}"
-        device = jax.devices()[0].device_kind
-        versions = tested.get((platform, device))
-        if versions is None or not versions[0] <= jax_version() <= versions[1]:
-            return None, f"kernels are not tested on {device} with JAX {'.'.join(map(str, jax_version()))}"
-        return KERNEL_OF[platform], f"it is tested on {device}"
+        seen = verdict_of(KERNEL_OF[platform], trial())
+        return (seen.kernel if seen.taken else None), seen.reason
     if impl == "pallas":
         if platform not in KERNEL_OF and not request.interpret:
             raise ValueError(
@@ -102,7 +98,7 @@ def check_interpreter(operands: Any) -> None:
         )
 
 
-def log_untested(what: str, request: KernelRequest, reason: str) -> None:
+def log_refused(what: str, request: KernelRequest, reason: str) -> None:
     """Says that `"auto"` takes no kernel on a machine that there is one for."""
     if request.impl == "auto" and jax.default_backend() in KERNEL_OF:
         log_once(what, reason, logging.INFO)

@@ -95,8 +95,8 @@ def solve(
             is a network. With "refill" there are fewer lanes, and a lane whose member is done takes up the next:
             faster where a few members take many times the steps of the others.
             A gradient is always computed in lockstep.
-        impl: What runs the solve: "auto" takes a kernel on machines where that is tested, else XLA; "xla" and "pallas"
-            ask for one of them. Without it, what the `sciml.kernels.use` block around the call says, and
+        impl: What runs the solve: "auto" takes a kernel where it was seen to be right and faster, else XLA; "xla" and
+            "pallas" ask for one of them. Without it, what the `sciml.kernels.use` block around the call says, and
             "auto" outside of any. The members of a `jax.vmap` have a kernel that integrates a block of
             them as a whole, with their states in registers (`sciml.kernels.ensemble.select`), and with
             `adjoint=Forward()` its columns too; XLA computes other derivatives, and solves of one member. Models that

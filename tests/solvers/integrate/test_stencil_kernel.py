@@ -12,13 +12,12 @@ from jax.sharding import Mesh, PartitionSpec as P
 
 import sciml
 from sciml import kernels
-from sciml.kernels.stencil import _select
 from sciml.models import Acoustic, AllenCahn, Diffusion, FisherKPP, GrayScott, KleinGordon, Wave
 from sciml.solvers import VelocityVerlet
 from sciml.solvers.integrate import _stencil_kernel
 from sciml.spatial import Dirichlet, Extrapolate, Grid, Neumann, Periodic, Robin
 
-from ...kernels.running import running
+from ...kernels.running import believe, running
 
 SHAPE = (12, 21)
 GRID = Grid(SHAPE, 0.0, SHAPE)
@@ -256,9 +255,7 @@ def test_models_that_no_kernel_supports_are_refused(reason, model):
 
 @pytest.mark.x64
 def test_on_a_machine_of_its_own_a_model_falls_back_with_one_line(monkeypatch, caplog):
-    """As if this machine were a GPU that is tested."""
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(_select, "TESTED", {("gpu", jax.devices()[0].device_kind): ((0,), (99,))})
+    believe(monkeypatch, True)
     model, y0, _, _ = cases("diffusion")
     with caplog.at_level(logging.INFO, "sciml.kernels"):
         for _ in range(2):

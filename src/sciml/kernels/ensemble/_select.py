@@ -9,13 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from .._backends import KernelRequest, Tested, kernel_for, log_once, log_untested
+from .._backends import KernelRequest, kernel_for, log_once, log_refused
 from .._use import requested
 from ._flat import NotSupportedError, flatten
 from ._launcher import launcher_of
-
-TESTED: Tested = {}
-"""Where kernels run without being asked; empty as long as no table of `python -m benchmarks.gpu` stands beside it."""
+from ._trial import trial
 
 _WHAT = "an ensemble"
 
@@ -52,14 +50,14 @@ def select(
 
     | `impl` | what runs |
     |---|---|
-    | `"auto"` | a kernel where the platform, its kind of device and the version of JAX are tested; else XLA |
+    | `"auto"` | the kernel for this machine's platform, where it was seen to be right and faster than XLA; else XLA |
     | `"xla"` | XLA |
     | `"pallas"` | the kernel for this machine's platform |
     | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, whatever the machine; to see what it supports |
 
-    Where `"auto"` refuses a kernel on a machine that it is for, the logger `sciml.kernels` says so in one line: a
-    warning that names the primitive that the kernel does not support, or for information that the machine is not
-    tested.
+    The first time that `"auto"` could take a kernel it tries it, see `sciml.kernels.qualify`. Where it refuses one on a
+    machine that the kernel is for, the logger `sciml.kernels` says so in one line: a warning that names the primitive
+    that the kernel does not support, or for information what the trial showed.
 
     Args:
         model: A function of one member, such as `f(t, y, args)`.
@@ -96,9 +94,9 @@ def select(
 
 def choose(build: Callable[[str], Any], request: KernelRequest) -> EnsembleSelection:
     """Returns what runs, of kernels that `build(name)` makes or refuses by a `NotSupportedError`; see `select`."""
-    kernel, reason = kernel_for(request, TESTED)
+    kernel, reason = kernel_for(request, trial)
     if kernel is None:
-        log_untested(_WHAT, request, reason)
+        log_refused(_WHAT, request, reason)
         return EnsembleSelection("xla", reason)
     try:
         body = build(kernel)
@@ -116,7 +114,7 @@ def wanted(request: KernelRequest) -> bool:
     Raises:
         ValueError: If there is none for this machine.
     """
-    return kernel_for(request, TESTED)[0] is not None
+    return kernel_for(request, trial)[0] is not None
 
 
 def _is_number(x: Any) -> bool:

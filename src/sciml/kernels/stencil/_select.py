@@ -8,17 +8,16 @@ import jax
 from jaxtyping import PyTree
 
 from ..._checks import check_count
-from .._backends import KernelRequest, Tested, check_interpreter, kernel_for, log_once, log_untested
+from .._backends import KernelRequest, check_interpreter, kernel_for, log_once, log_refused
+from .._cache_file import cache_file, warn_unused
 from .._use import requested
 from ._closure import closure_converted
 from ._ghost_weights import NotForKernelsError
 from ._kernel import AbstractStencilKernel
 from ._sharded import is_sharded, sharded_axes, update_of_block, with_halo
-from ._tuning_cache import cache_file, cache_key, look_up, warn_unused
+from ._trial import trial_of
+from ._tuning_cache import cache_key, look_up
 from ._update import StencilUpdate, as_params, without_periodic
-
-TESTED: Tested = {}
-"""Where kernels run without being asked; empty as long as no table of `python -m benchmarks.gpu` stands beside it."""
 
 _WHAT = "a stencil"
 
@@ -62,14 +61,15 @@ def select(
 
     | `impl` | what runs |
     |---|---|
-    | `"auto"` | a kernel where the platform, its kind of device and the version of JAX are tested; else XLA |
+    | `"auto"` | the kernel for this machine's platform, where it was seen to be right and faster than XLA; else XLA |
     | `"xla"` | XLA, without a rule for reverse mode |
     | `"pallas"` | the kernel for this machine's platform |
     | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, whatever the machine; to see what it supports |
     | an `AbstractStencilKernel` | a kernel of one's own |
 
-    Where `"auto"` refuses a kernel on a machine that it is for, the logger `sciml.kernels` says so in one line: a
-    warning that names what the kernel does not support, or for information that the machine is not tested.
+    The first time that `"auto"` could take a kernel it tries it, see `sciml.kernels.qualify`. Where it refuses one on a
+    machine that the kernel is for, the logger `sciml.kernels` says so in one line: a warning that names what the kernel
+    does not support, or for information what the trial showed.
 
     Args:
         update: The update.
@@ -123,10 +123,10 @@ def choose(
     if isinstance(request.impl, AbstractStencilKernel):
         kernel, reason = request.impl, f"`{request}` asks for it"
     else:
-        name, reason = kernel_for(request, TESTED)
+        name, reason = kernel_for(request, lambda: trial_of(fields[0].ndim, fields[0].dtype, kernel_of))
         kernel = None if name is None else kernel_of(name, fields[0].ndim)
     if kernel is None:
-        log_untested(_WHAT, request, reason)
+        log_refused(_WHAT, request, reason)
         return StencilSelection("xla", reason, deep)
     if request.interpret:
         check_interpreter(fields)

@@ -12,12 +12,13 @@ from jaxtyping import PyTree
 
 from ..._checks import check_count, concrete
 from .._backends import KernelRequest
+from .._cache_file import cache_file
 from .._use import requested
 from ._closure import closure_converted
 from ._ghost_weights import NotForKernelsError
 from ._kernel import AbstractStencilKernel, Tiling
 from ._select import StencilSelection, choose
-from ._tuning_cache import cache_file, cache_key, store
+from ._tuning_cache import cache_key, store
 from ._update import Fields, StencilUpdate, as_params, without_periodic
 
 

@@ -1,0 +1,106 @@
+"""The file of what was measured on a machine: how stencils are best cut into tiles, and which kernels to trust.
+
+It is a JSON file that may go at any time. What cannot be read is left alone, with one line in the log.
+"""
+
+import functools
+import json
+import logging
+import os
+import pathlib
+import sys
+import tempfile
+from typing import Any
+
+VARIABLE = "SCIML_KERNEL_PLANS"
+"""The environment variable that names another file."""
+
+_FORMAT = 1
+
+_SECTIONS = ("plans", "verdicts")
+
+_LOG = logging.getLogger("sciml.kernels")
+
+
+def cache_file(cache: str | os.PathLike | None = None) -> pathlib.Path:
+    """Returns the file: the one given, that of the environment variable, or the one in the user's folder of caches."""
+    if cache is not None or (cache := os.environ.get(VARIABLE)):
+        return pathlib.Path(cache).expanduser()
+    home = pathlib.Path.home()
+    if sys.platform == "win32":
+        folder = os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        folder = home / "Library" / "Caches"
+    else:
+        folder = os.environ.get("XDG_CACHE_HOME") or home / ".cache"
+    return pathlib.Path(folder) / "sciml" / "stencils.json"
+
+
+def entries(section: str) -> dict[str, Any]:
+    """Returns what the file has in one of its sections, by keys; nothing where there is no file."""
+    path = cache_file()
+    try:
+        seen = os.stat(path)
+    except OSError:
+        return {}
+    return _read(path, seen.st_mtime_ns, seen.st_size).get(section, {})
+
+
+def store(path: pathlib.Path, section: str, key: str, entry: dict[str, Any]) -> bool:
+    """Writes an entry beside what the file holds; returns whether that was possible."""
+    whole: dict[str, Any] = {}
+    try:
+        whole = _sections_in(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        warn_unused(path, str(error))
+    whole = {"plans": {}} | whole
+    whole[section] = whole.get(section, {}) | {key: entry}
+    text = json.dumps({"format": _FORMAT, **whole}, indent=1, sort_keys=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(name, path)  # another process reads the old file or the new one, and no half of either
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        _LOG.warning("what was measured is not kept, because %s cannot be written: %s", path, error)
+        return False
+    return True
+
+
+@functools.cache
+def warn_unused(path: pathlib.Path, reason: str) -> None:
+    """Says once that what a file holds is not used."""
+    _LOG.warning("what is in %s on kernels is not used: %s", path, reason)
+
+
+@functools.lru_cache(maxsize=8)
+def _read(path: pathlib.Path, changed: int, size: int) -> dict[str, dict[str, Any]]:
+    """The sections of a file in the state that it has since it was changed."""
+    del changed, size
+    try:
+        return _sections_in(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        warn_unused(path, f"{type(error).__name__}: {error}")
+        return {}
+
+
+def _sections_in(text: str) -> dict[str, dict[str, Any]]:
+    """The sections in the text of a file.
+
+    Raises:
+        ValueError: If it is no such text.
+    """
+    whole = json.loads(text)
+    if not isinstance(whole, dict) or whole.get("format") != _FORMAT:
+        raise ValueError(f"it is no file of format {_FORMAT}")
+    sections = {name: whole[name] for name in _SECTIONS if name in whole}
+    if "plans" not in sections or not all(isinstance(x, dict) for x in sections.values()):
+        raise ValueError(f"it is no file of format {_FORMAT}")
+    return sections

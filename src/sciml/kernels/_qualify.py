@@ -1,0 +1,45 @@
+"""`qualify`: tries the kernels of a machine ahead of time."""
+
+import jax
+import jax.numpy as jnp
+
+from ._backends import KERNEL_OF
+from ._verdicts import Verdict, qualified
+from .ensemble._trial import trial as trial_of_ensembles
+from .stencil._select import kernel_of
+from .stencil._trial import trial_of
+
+
+def qualify(*, again: bool = False) -> tuple[Verdict, ...]:
+    """Tries every kernel of this machine on a case of its own: whether it is right, and faster than XLA.
+
+    `impl="auto"` takes a kernel where a trial has shown both. It tries a kernel the first time that it could take it,
+    which is seconds in the middle of a trace; this function does it ahead of time. A verdict holds for a kind of
+    device, a version of JAX and of sciml, and is kept in the file of `kernels.stencil.tune`, which
+    `SCIML_KERNEL_PLANS` names. The logger `sciml.kernels` says for information what is tried and what was seen.
+
+    Where JAX runs in several processes, a kernel is taken only if this function was called in each of them, and found
+    it right and faster in all: all have to run the same program.
+
+    Args:
+        again: Whether to try also what there is a verdict of.
+
+    Returns:
+        A `Verdict` for each kernel; none on a machine without kernels. `str` says it in a line.
+
+    Example:
+        ```python
+        from sciml import kernels
+
+        for verdict in kernels.qualify():  # nothing on a CPU
+            print(verdict)
+        ```
+    """
+    kernel = KERNEL_OF.get(jax.default_backend())
+    if kernel is None:
+        return ()
+    dtypes = [jnp.float32]
+    if kernel == "mosaic_gpu" and jax.config.jax_enable_x64:
+        dtypes.append(jnp.float64)
+    trials = [trial_of(ndim, dtype, kernel_of) for dtype in dtypes for ndim in (1, 2, 3)]
+    return tuple(qualified(kernel, trial, again) for trial in [*trials, trial_of_ensembles()])
