@@ -11,6 +11,7 @@ from scipy.integrate import solve_ivp
 
 from sciml import AbstractSemilinear, models, verify
 from tests import registry_fields
+from tests.conftest import CHECK_TYPES
 from tests.registry_models import CASES
 
 # Compiled once for each model and dtype, which is faster than operation by operation.
@@ -284,7 +285,7 @@ def test_lorenz96_needs_four_sites():
         models.Lorenz96()(0.0, jnp.ones(3), None)
 
 
-@pytest.mark.x64  # annotations are checked there
+@pytest.mark.skipif(not CHECK_TYPES, reason="the annotations refuse it, which are not checked here")
 def test_wrong_state_is_refused():
     with pytest.raises(Exception, match="y"):
         models.Lorenz63()(0.0, jnp.ones(4), None)

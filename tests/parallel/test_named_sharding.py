@@ -201,3 +201,12 @@ def test_functions_of_sciml_that_place_members_themselves(kind):
         lambda t, y, rates: -rates * y, x, args=x, t0=0.0, t1=0.2, dt=0.1, save_every=0.2, progress=False
     )
     assert np.isfinite(run.values).all()
+
+
+def test_on_a_mesh_of_one_device_a_program_is_that_of_one():
+    """So that a sweep is the same run on one device and on many; it is known by its program."""
+    fn = program("adaptive", "gradient")
+    assert "custom_call" in jax.jit(fn).lower(RATES).as_text()
+    with jax.set_mesh(Mesh(np.asarray(jax.devices()[:1]), ("member",))):
+        text = jax.jit(fn).lower(RATES).as_text()
+    assert "artitioning" not in text

@@ -217,7 +217,7 @@ def _around_one(name: str, fn):
         case "while":
 
             def looped(p):
-                start = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(fn, p))
+                start = jax.tree.map(jnp.zeros_like, fn(p))  # varies over the devices that its numbers vary over
 
                 def again(c):
                     return c[0] + 1, jax.tree.map(jnp.add, c[1], fn(p | {"a": p["a"] + 0.1 * c[0]}))

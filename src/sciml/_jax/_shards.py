@@ -28,8 +28,13 @@ _NO_MESH = jax.sharding.AbstractMesh((), ())
 
 
 def shardable() -> bool:
-    """Whether programs that are traced now may run on several devices, each with members of its own."""
-    return jax.device_count() > 1 and not jax.sharding.get_abstract_mesh().manual_axes
+    """Whether programs that are traced now may run on several devices, each with members of its own.
+
+    Not on a mesh of one device, as that of a block of a sweep: its program is the same however many devices there are.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    alone = bool(mesh.axis_names) and mesh.size == 1
+    return jax.device_count() > 1 and not alone and not mesh.manual_axes
 
 
 def on_every_device(fn: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Array]]:

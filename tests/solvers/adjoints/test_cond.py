@@ -1,5 +1,6 @@
 """Gradients of a solve in one branch of a `cond` whose predicate differs between members."""
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +19,8 @@ HOW = {
     "saved": dict(saveat=[1.0], **FINE),
     "stiff": dict(solver=sciml.solvers.Rodas5P(), **FINE),
     "segments": dict(adjoint=adjoints.Checkpointed(segments=4), **FINE),
+    "Reversible": dict(solver=diffrax.Heun(), adjoint=adjoints.Reversible(), **FINE),
+    "Gauss": dict(adjoint=adjoints.Gauss(), **FINE),
     "Backsolve": dict(adjoint=adjoints.Backsolve(), **FINE),
     "Forward": dict(adjoint=adjoints.Forward(), **FINE),
 }
@@ -32,7 +35,28 @@ def test_vmap_of_grad(how):
     def branch(predicate, rate):
         return jax.lax.cond(predicate, lambda k: solved(k, **HOW[how]), lambda k: k, rate)
 
-    np.testing.assert_allclose(jax.vmap(jax.grad(branch, 1))(SOLVED, RATES), EXPECTED, rtol=1e-3)
+    found = jax.jit(jax.vmap(jax.grad(branch, 1)))
+    # Whatever the first member does: what it recorded once stood for all, and gradients were zero without a word.
+    for taken in (SOLVED, ~SOLVED, np.zeros(3, bool), np.ones(3, bool)):
+        expected = np.where(taken, -2 * np.exp(-RATES), 1.0)
+        np.testing.assert_allclose(found(taken, RATES), expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("how", ["adaptive", "saved", "fixed"])
+def test_grad_by_what_members_share(how):
+    """And by the initial state, which the branch closes over."""
+
+    def total(shared, taken, rates):
+        def member(predicate, rate):
+            field = lambda t, y, k: -k * shared * y  # noqa: E731
+            options = dict(t0=0.0, t1=1.0, args=rate, throw=False, **HOW[how])
+            return jax.lax.cond(predicate, lambda: jnp.sum(sciml.solve(field, jnp.ones(2), **options).ys), lambda: 0.0)
+
+        return jnp.sum(jax.vmap(member)(taken, rates))
+
+    for taken in (SOLVED, ~SOLVED):
+        expected = np.sum(np.where(taken, -2 * RATES * np.exp(-RATES), 0.0))
+        np.testing.assert_allclose(jax.jit(jax.grad(total))(1.0, taken, RATES), expected, rtol=1e-3)
 
 
 def test_other_nestings():

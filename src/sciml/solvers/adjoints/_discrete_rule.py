@@ -146,7 +146,9 @@ def run(
         arrays, flags = jax.tree.flatten(tree[:-1])[0], jax.tree.leaves(flags[:-1])
         arrays = [x if flag else _with_lanes(x, count) for x, flag in zip(arrays, flags)]
         cotangent, residuals, numbers = jax.tree.unflatten(jax.tree.structure(tree[:-1]), arrays)
-        numbers = numbers if count is None else jax.tree.map(lambda x: x[..., 0], numbers)
+        if count is not None:
+            # The largest: members that took the other branch of a `cond` have something else in the place of theirs.
+            numbers = jax.tree.map(lambda x: jnp.max(x, axis=-1), numbers)
         return here.backward(cotangent, residuals, numbers, operands, saves, spec)
 
     itemsize = max(x.dtype.itemsize for x in jax.tree.leaves(y0))

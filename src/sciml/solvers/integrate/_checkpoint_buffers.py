@@ -45,7 +45,9 @@ class Buffers:
         scalars = jnp.zeros((count, sum(packed)), common) if any(packed) else None
         # XLA would make equal fillings once and copy them, one core at a time: twice the work and more
         unpacked = [x for x, p in zip(leaves, packed) if not p]
-        arrays = [jnp.full((count,) + x.shape, number, x.dtype) for number, x in enumerate(unpacked)]
+        # truth values are false: what was never written is no accepted step
+        fillings = [0 if x.dtype == jnp.bool_ else number for number, x in enumerate(unpacked)]
+        arrays = [jnp.full((count,) + x.shape, number, x.dtype) for number, x in zip(fillings, unpacked)]
         return cls(scalars, arrays, (treedef, packed, tuple(x.dtype for x in leaves)))
 
     def columns(self) -> PyTree[Array]:

@@ -116,6 +116,12 @@ class LaneIntegrator(eqx.Module):
         """Returns a saved time as a lane value."""
         return self.lanes.enter(time, saves.batched)
 
+    def next_saved(self, state: State, saves: Saves) -> PyTree:
+        """Returns the next saved time of each member, a lane value; the last one beyond that."""
+        (elapsed,) = self.lanes.leave((state.checkpoint.elapsed,))
+        times = saves.times if self.lanes.count is None or saves.batched else saves.times[:, None]
+        return self.enter(jnp.min(jnp.where(times > elapsed[None], times, times[-1][None]), axis=0))
+
 
 def _constant_step_sizes(state: State) -> State:
     """Returns a state whose step sizes are constant to derivatives of any mode and order."""

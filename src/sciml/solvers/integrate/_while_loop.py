@@ -6,6 +6,7 @@ run the accepted steps again from last to first and carry the cotangents through
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -21,10 +22,11 @@ from ...kernels._lanes import Lanes, Unbatched
 from ._abstract import AbstractLoop, FixedSteps
 from ._compaction import compacted_lanes, integrate_compacted
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel, until_done
-from ._integrator import Integrator, Operands
+from ._integrator import Integrator, Operands, State
 from ._lane_integrator import LaneIntegrator
 from ._recompute import LoopCounts, Recomputation, Residuals, StepRecords, backward_pass
 from ._result import Result, Saves
+from ._saved_times import SavedTimes, run_free
 from ._step_vjp import Bars, StepVjp
 
 ZEROED_AT_MOST = 2**24
@@ -122,6 +124,8 @@ class AdaptiveLoop(AbstractLoop):
             )
 
         carry = (jnp.zeros((), jnp.int32), stepping.start(y0, operands))
+        if saves is not None and not slopes and run_free(stepping, y0, operands, saves):
+            return self._run_free(y0, operands, saves, False)[0], None
         if saves is None:
             alone = self.lanes.count is None or self.integrator.collective.axes
             left = 0 if alone else compacted_lanes(self.lanes, operands)
@@ -146,7 +150,11 @@ class AdaptiveLoop(AbstractLoop):
         self, y0: PyTree, operands: Operands, saves: Saves | None
     ) -> tuple[Result, Residuals, LoopCounts]:
         """Integrates every member to the end and keeps what `backward` needs."""
-        collective, stepping = self.integrator.collective.axes, self.stepping
+        stepping = self.stepping
+        start = self.lanes.leave(y0)
+        if saves is not None and self._free(y0, operands, saves):
+            result, step_records, counts = self._run_free(y0, operands, saves, True)
+            return result, Residuals(step_records.rows.columns(), start, None), counts
 
         def until(carry, target):
             def iterate(carry):
@@ -154,27 +162,13 @@ class AdaptiveLoop(AbstractLoop):
                 state, step_record = stepping.attempt(state, operands, target)
                 return number + 1, state, kept.write(number, step_record)
 
-            return stepping.while_loop(
-                lambda c: stepping.any_pending(c[1], target),
-                iterate,
-                carry,
-                like=(operands, target),
-                collective=collective,
-            )
+            return self._loop(lambda c: stepping.any_pending(c[1], target), iterate, carry, (operands, target))
 
-        start = self.lanes.leave(y0)
-
-        def residuals(kept, inside, slopes):
-            return Residuals(kept.rows.columns(), start, inside, slopes)
-
-        state = stepping.start(y0, operands)
-        step_record = jax.eval_shape(lambda s: stepping.attempt(s, operands, operands.span)[1], state)
-        carry = (jnp.zeros((), jnp.int32), state, StepRecords.blank(step_record, self.slots))
-        carry = to_varying(carry, vma_of((state, operands)))  # the record is made of zeros, which vary over no axis
+        carry = self._first(y0, operands)
         if saves is None:
             number, state, kept = until(carry, operands.span)
             result = stepping.result(state, stepping.end(state, operands), number)
-            return result, residuals(kept, None, None), LoopCounts(number, None)
+            return result, Residuals(kept.rows.columns(), start, None), LoopCounts(number, number)
 
         def advance(carry, time, beyond):
             return until(carry, stepping.stop(time, saves, operands, beyond))
@@ -182,13 +176,49 @@ class AdaptiveLoop(AbstractLoop):
         def save(carry, time):
             number, state, _ = carry
             target = stepping.target(time, saves)
-            inside = (state.dense.elapsed, state.dense.h)
             slope = stepping.slope(state, operands, target) if self.slopes else None
-            return stepping.saved(state, operands, target), number, inside, slope
+            return stepping.saved(state, operands, target), number, slope
 
-        carry, (ys, after, inside, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
+        carry, (ys, after, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
         number, state, kept = carry
-        return stepping.result(state, ys, number), residuals(kept, inside, slopes), LoopCounts(number, after)
+        residuals = Residuals(kept.rows.columns(), start, slopes)
+        return stepping.result(state, ys, number), residuals, LoopCounts(number, after[-1])
+
+    def _free(self, y0: PyTree, operands: Operands, saves: Saves) -> bool:
+        return not self.slopes and run_free(self.stepping, y0, operands, saves)
+
+    def _first(self, y0: PyTree, operands: Operands) -> tuple[Array, State, StepRecords]:
+        """Returns the carry before the first iteration, with space for the records of steps."""
+        state = self.stepping.start(y0, operands)
+        step_record = jax.eval_shape(lambda s: self.stepping.attempt(s, operands, operands.span)[1], state)
+        carry = (jnp.zeros((), jnp.int32), state, StepRecords.blank(step_record, self.slots))
+        return to_varying(carry, vma_of((state, operands)))  # the record is made of zeros, which vary over no axis
+
+    def _loop(self, cond: Callable, body: Callable, carry: Any, like: PyTree) -> Any:
+        return self.stepping.while_loop(cond, body, carry, like=like, collective=self.integrator.collective.axes)
+
+    def _run_free(
+        self, y0: PyTree, operands: Operands, saves: Saves, recorded: bool
+    ) -> tuple[Result, StepRecords | None, LoopCounts]:
+        """Runs all members to the end, none of which waits for others at saved times; see `_saved_times`."""
+        stepping, saved = self.stepping, SavedTimes(self.stepping, operands, saves)
+        zero = jnp.zeros((), jnp.int32)
+        number, state, kept = self._first(y0, operands) if recorded else (zero, stepping.start(y0, operands), None)
+        last = stepping.target(saves.times[-1], saves)
+
+        def iterate(carry):
+            number, counting, state, kept, ys = carry
+            counting = jnp.where(stepping.any_pending(state, last), number + 1, counting) if recorded else counting
+            state, step_record = stepping.attempt(state, operands, operands.span)
+            kept = kept.write(number, step_record) if recorded else None
+            return number + 1, counting, state, kept, saved.fill(ys, state)
+
+        carry = (number, zero, state, kept, saved.blank(y0))
+        carry = to_varying(carry, vma_of((carry, operands, saves)))
+        number, counting, state, kept, ys = self._loop(
+            lambda c: stepping.any_pending(c[2], operands.span), iterate, carry, (operands, saves)
+        )
+        return stepping.result(state, ys, number), kept, LoopCounts(number, counting)
 
     def backward(
         self,
@@ -207,24 +237,45 @@ class AdaptiveLoop(AbstractLoop):
         y0 = stepping.enter(residuals.y0)
         if saves is None:
             bar = Bars(lanes.carry(stepping.enter(cotangent)), None, vjp.zeros())
-            bar = backward_pass(recomputation, residuals, common, y0, bar, vjp.step, None)
+            bar = backward_pass(recomputation, residuals, common, y0, bar, vjp.step)
             return lanes.leave(bar.y), vjp.leave(bar.diff), None
+        saved = SavedTimes(stepping, operands, saves)
+        first = vjp.blank(stepping.enter(jax.tree.map(lambda c: c[0], cotangent)))
+        if self._free(y0, operands, saves):
+            carry = first, saved.after_all()
 
-        def save_vjp(bar, index, inside, used):
-            time, here = jax.tree.map(
-                lambda x: jax.lax.dynamic_index_in_dim(x, index, 0, False), (saves.times, cotangent)
-            )
-            return vjp.saved(bar, stepping.enter(here), inside, stepping.target(time, saves), stepping.shared(used))
+            def back(carry, step_record):
+                bar, end = carry
+                y_bar, dense_bar = saved.pull(cotangent, step_record, end)
+                bar = bar._replace(y=self._sum(bar.y, y_bar), dense=lanes.carry(dense_bar))
+                return vjp.step(bar, step_record), saved.before(step_record, end)
 
-        first = stepping.enter(jax.tree.map(lambda c: c[0], cotangent))
-        bar = backward_pass(recomputation, residuals, common, y0, vjp.blank(first), vjp.step, save_vjp)
-        # times saved at the very start were read from the blank step, whose start is the initial state
-        y_bar = lanes.call(lambda a, b: jax.tree.map(jnp.add, a, b), bar.y, bar.dense[0])
+        else:
+            carry = first, saved.all_left()
+
+            def back(carry, step_record):
+                def add(carry):
+                    bar, left = carry
+                    used, time, row = saved.next_within(left, step_record, cotangent)
+                    inside = (step_record.elapsed, step_record.h)
+                    bar = vjp.saved(bar, stepping.enter(row), inside, stepping.enter(time), stepping.enter(used))
+                    return bar, left - used.astype(left.dtype)
+
+                def more(carry):
+                    return jnp.any(saved.next_within(carry[1], step_record, ())[0])
+
+                bar, left = self._loop(more, add, carry, (operands, saves, cotangent, step_record))
+                return vjp.step(bar, step_record), left
+
+        bar, _ = backward_pass(recomputation, residuals, common, y0, carry, back)
         times_bar = None
         if self.slopes:
             products = jax.tree.map(self._inner, cotangent, residuals.slopes)
             times_bar = sum(jax.tree.leaves(products))
-        return lanes.leave(y_bar), vjp.leave(bar.diff), times_bar
+        return lanes.leave(self._sum(bar.y, saved.at_start(cotangent))), vjp.leave(bar.diff), times_bar
+
+    def _sum(self, a: PyTree, b: PyTree) -> PyTree:
+        return self.lanes.carry(self.lanes.call(lambda a, b: jax.tree.map(jnp.add, a, b), a, b))
 
     def _inner(self, cotangent: Array, slope: Array) -> Array:
         axes = tuple(range(1, cotangent.ndim - (self.lanes.count is not None)))

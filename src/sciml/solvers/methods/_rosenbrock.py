@@ -71,6 +71,7 @@ class Rosenbrock(AbstractStepper):
     """
 
     dense: ClassVar[bool] = True
+    elementwise_dense: ClassVar[bool] = True
     tableau: Tableau = eqx.field(static=True)
     mass: Mass | None = eqx.field(static=True)
     has_error: bool = eqx.field(static=True, default=True)

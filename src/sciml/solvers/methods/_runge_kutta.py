@@ -31,6 +31,7 @@ class RungeKutta(AbstractStepper):
     """
 
     dense: ClassVar[bool] = True
+    elementwise_dense: ClassVar[bool] = True
     rows: tuple[tuple[float, ...], ...] = eqx.field(static=True)
     nodes: tuple[float, ...] = eqx.field(static=True)
     weights: tuple[float, ...] = eqx.field(static=True)

@@ -65,6 +65,8 @@ class AbstractStepper(eqx.Module):
         has_error: Whether its steps estimate their error, as error control needs.
         fsal: Whether `init` evaluates the vector field.
         dense: Whether it interpolates within a step; where not, steps end at saved times.
+        elementwise_dense: Whether it interpolates each number of a state alone, `dense` being a tuple of trees like the
+            state; then members of an ensemble need not stop at saved times.
         history: Whether a step depends on the steps before it, by the memory.
         elementwise: Whether small states of many members run element by element; not where steps transform fields.
         symmetric: Whether a step back from the end of a step returns to its start.
@@ -99,6 +101,7 @@ class AbstractStepper(eqx.Module):
     evaluations: eqx.AbstractVar[int]
     has_error: eqx.AbstractVar[bool]
     dense: ClassVar[bool] = False
+    elementwise_dense: ClassVar[bool] = False
     history: ClassVar[bool] = False
     elementwise: ClassVar[bool] = True
     symmetric: ClassVar[bool] = False

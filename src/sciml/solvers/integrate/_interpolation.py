@@ -1,0 +1,63 @@
+"""The interpolation of a method as polynomials: what makes it cheap at many times within one step."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..methods._stepper import AbstractStepper
+
+_MOST = 12
+_EXACT = 1e-11
+
+
+class Interpolation(NamedTuple):
+    r"""$y(\theta) = \sum_p \theta^p \sum_j M_{jp}\, x_j$, where $x$ are start, end and stages of a step.
+
+    Attributes:
+        matrix: $M$.
+        by_length: Which of the $x_j$ are multiplied by the length of the step.
+    """
+
+    matrix: tuple[tuple[float, ...], ...]
+    by_length: tuple[bool, ...]
+
+
+def interpolation_of(stepper: AbstractStepper) -> Interpolation | None:
+    """Returns the interpolation of a method, or None where it is none of these."""
+    if not stepper.elementwise_dense:
+        return None
+    try:
+        return _known(stepper)
+    except TypeError:  # it holds an array, and so has no hash
+        return _found(stepper)
+
+
+def _found(stepper: AbstractStepper) -> Interpolation | None:
+    """Finds the polynomials by their values, in double precision whatever JAX's is."""
+    count = 2 + len(jax.eval_shape(lambda: stepper.empty_dense(jnp.zeros(()))))
+    places = 0.5 - 0.5 * np.cos(np.pi * (np.arange(2 * _MOST) + 0.5) / (2 * _MOST))
+
+    def at(length, theta):
+        y0, y1, *stages = jnp.eye(count)
+        return stepper.interpolate(theta, length, y0, y1, tuple(stages))
+
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        lengths, thetas = np.repeat([1.0, 2.0], len(places)), np.tile(places, 2)
+        once, twice = np.split(np.asarray(jax.jit(jax.vmap(at))(lengths, thetas)), 2)
+    by_length = tuple(bool(np.allclose(b, 2 * a) and not np.allclose(a, 0)) for a, b in zip(once.T, twice.T))
+    if not all(by or np.allclose(a, b) for by, a, b in zip(by_length, once.T, twice.T)):
+        return None
+    for degree in range(1, _MOST + 1):
+        powers = np.vander(places, degree + 1, increasing=True)
+        matrix = np.linalg.lstsq(powers, once, rcond=None)[0]
+        if np.max(np.abs(powers @ matrix - once)) < _EXACT * np.max(np.abs(matrix)):
+            whole = np.round(matrix)  # a factor of zero or one costs nothing
+            matrix = np.where(np.abs(matrix - whole) < _EXACT * np.max(np.abs(matrix)), whole, matrix)
+            return Interpolation(tuple(map(tuple, matrix.T.tolist())), by_length)
+    return None
+
+
+_known = functools.lru_cache(maxsize=64)(_found)

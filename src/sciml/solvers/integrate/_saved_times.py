@@ -1,0 +1,233 @@
+"""States at saved times within steps, all of them in every step: so that no member waits for others at a saved time.
+
+Members of an ensemble that stop at each saved time for the slowest of them take a step more for each. Where a step is
+far more work than an interpolation, as with a network, all lanes run free instead: after each step every saved time
+is looked at, and those within the step of a lane get that lane's state. The interpolation is a sum of the states at
+the ends and the stages, with weights that depend on the place within the step alone; its transpose is a sum over
+saved times.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, PyTree
+
+from ..._jax._jaxprs import program_called
+from ...kernels._lanes import is_value
+from ._integrator import Operands, State, StepRecord
+from ._interpolation import Interpolation, interpolation_of
+from ._lane_integrator import LaneIntegrator
+from ._result import Saves
+
+_PER_NUMBER = 1000
+"""Operations for each number of a state, from which on a step is slow beside interpolations."""
+
+_PER_LOOP = 50_000
+"""What an iteration of a loop takes beside its operations, in operations."""
+
+_SLOW = {"tanh", "exp", "log", "logistic", "sin", "cos", "erf", "pow", "sqrt", "rsqrt", "log1p", "expm1", "exp2"}
+
+
+def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Saves) -> bool:
+    """Returns whether lanes run free of each other's saved times.
+
+    Args:
+        stepping: The steps over lanes.
+        y0: The initial state, lane values.
+        operands: Lane values.
+        saves: The saved times.
+    """
+    stepper = stepping.integrator.stepper
+    if saves.times.shape[0] < 2 or stepping.integrator.collective.axes or interpolation_of(stepper) is None:
+        return False
+    numbers = sum(int(np.prod(x.shape)) for x in jax.tree.leaves(y0, is_leaf=is_value))
+    work = max(1, stepper.evaluations) * _work_of(stepping, y0, operands)
+    lanes = stepping.lanes.count or 1
+    return _PER_NUMBER * numbers * lanes < work * lanes + _PER_LOOP
+
+
+def _work_of(stepping: LaneIntegrator, y0: PyTree, operands: Operands) -> float:
+    """Returns about how many operations the vector field of one member takes."""
+
+    def like(tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), tree, is_leaf=is_value)
+
+    def field(t0, y, operands):
+        return stepping.integrator.field(t0, y, operands)
+
+    closed = jax.make_jaxpr(field)(like(operands.t0), like(y0), like(operands.field))
+    return _operations(closed.jaxpr)
+
+
+def _operations(jaxpr: Any) -> float:
+    total = 0.0
+    for eqn in jaxpr.eqns:
+        size = sum(float(np.prod(getattr(v.aval, "shape", ()))) for v in eqn.outvars)
+        called = program_called(eqn)
+        if called is not None:
+            total += _operations(called[0])
+        elif eqn.primitive.name == "dot_general":
+            (contracted, _), _ = eqn.params["dimension_numbers"]
+            total += 2 * size * float(np.prod([eqn.invars[0].aval.shape[i] for i in contracted]))
+        elif eqn.primitive.name in ("scan", "while", "cond"):
+            total += 10 * _PER_NUMBER * size  # whatever it does, it is no short formula
+        else:
+            total += size * (20 if eqn.primitive.name in _SLOW else 1)
+    return total
+
+
+class SavedTimes(NamedTuple):
+    """The saved times, and how states at them are read from steps; arrays have saved times first and members last.
+
+    Attributes:
+        stepping: The steps over lanes.
+        operands: Lane values.
+        saves: The saved times.
+    """
+
+    stepping: LaneIntegrator
+    operands: Operands
+    saves: Saves
+
+    @property
+    def times(self) -> Array:
+        """The saved times, with an axis of lanes of their own or of length one."""
+        times = self.saves.times
+        return times if self.stepping.lanes.count is None or self.saves.batched else times[:, None]
+
+    def blank(self, y0: PyTree) -> PyTree[Array]:
+        """Returns the initial state at times that are no later than the start, and else NaN; `y0` is a lane value."""
+        at_start = self.times <= 0
+
+        def of_leaf(y: Array) -> Array:
+            return jnp.where(_beside(at_start, y), y[None], jnp.full_like(y, jnp.nan)[None])
+
+        return jax.tree.map(of_leaf, self.stepping.lanes.leave(y0))
+
+    def fill(self, ys: PyTree[Array], state: State) -> PyTree[Array]:
+        """Returns the saved states with those within every member's last step."""
+        lanes, dense = self.stepping.lanes, state.dense
+        assert dense is not None
+        start, h, reached = lanes.leave((dense.elapsed, dense.h, state.checkpoint.elapsed))
+        within = (self.times > start[None]) & (self.times <= reached[None])
+        theta, at_end = self._places(within, start, h)
+        interpolation, signed = self._interpolation(), self._signed(h)
+
+        def of_leaf(saved: Array, *leaves: Array) -> Array:
+            real = leaves[0].real.dtype
+            terms = [x * signed.astype(real) if by else x for x, by in zip(leaves, interpolation.by_length)]
+            powers = [_weighted(column, terms) for column in zip(*interpolation.matrix)]
+            place, found = _beside(theta, leaves[0]).astype(real), powers[-1][None]
+            for power in reversed(powers[:-1]):
+                found = found * place + power[None]
+            found = jnp.where(_beside(at_end, leaves[0]), leaves[1][None], found)
+            return jnp.where(_beside(within, leaves[0]), found, saved)
+
+        return jax.tree.map(of_leaf, ys, *lanes.leave((dense.y0, state.checkpoint.y, *dense.stages)))
+
+    def pull(self, cotangent: PyTree[Array], step_record: StepRecord, end: Array) -> tuple[PyTree, tuple]:
+        """Returns the cotangents of a step by the states saved within it.
+
+        Args:
+            cotangent: The cotangents of all saved states.
+            step_record: The step.
+            end: Where the step after it begins.
+
+        Returns:
+            The cotangents of the state at its end and of its dense output, start and stages, lane values.
+        """
+        lanes = self.stepping.lanes
+        start, h, accepted = lanes.leave((step_record.elapsed, step_record.h, step_record.accepted))
+        within = (self.times > start[None]) & (self.times <= end[None]) & accepted[None]
+        theta, at_end = self._places(within, start, h)
+        interpolation, signed = self._interpolation(), self._signed(h)
+        degree = len(interpolation.matrix[0]) - 1
+
+        def of_leaf(c: Array) -> tuple[Array, ...]:
+            real = c.real.dtype
+            there, place = _beside(at_end, c[0]), _beside(theta, c[0]).astype(real)
+            c = jnp.where(_beside(within, c[0]), c, jnp.zeros_like(c))
+            inside, powers = jnp.where(there, jnp.zeros_like(c), c), []
+            for _ in range(degree + 1):
+                powers.append(jnp.sum(inside, axis=0))
+                inside = inside * place
+            bars = [_weighted(row, powers) for row in interpolation.matrix]
+            bars = [x * signed.astype(real) if by else x for x, by in zip(bars, interpolation.by_length)]
+            bars[1] = bars[1] + jnp.sum(jnp.where(there, c, jnp.zeros_like(c)), axis=0)
+            return tuple(bars)
+
+        bars = jax.tree.map(of_leaf, cotangent)
+        y0_bar, y1_bar, *stages_bar = jax.tree.transpose(
+            jax.tree.structure(cotangent), jax.tree.structure((0,) * len(interpolation.matrix)), bars
+        )
+        enter = self.stepping.enter
+        return enter(y1_bar), (enter(y0_bar), tuple(map(enter, stages_bar)))
+
+    def after_all(self) -> Array:
+        """Returns where the step after the last one begins: beyond all saved times."""
+        (span,) = self.stepping.lanes.leave((self.operands.span,))
+        return jnp.full_like(span, jnp.inf)
+
+    def before(self, step_record: StepRecord, end: Array) -> Array:
+        """Returns where the step begins, or `end` for members that took none."""
+        start, accepted = self.stepping.lanes.leave((step_record.elapsed, step_record.accepted))
+        return jnp.where(accepted, start, end)
+
+    def all_left(self) -> Int[Array, "..."]:
+        """Returns how many saved times each member has still to come to, going back."""
+        (span,) = self.stepping.lanes.leave((self.operands.span,))
+        return jnp.full(span.shape, self.saves.times.shape[0], jnp.int32)
+
+    def next_within(
+        self, left: Int[Array, "..."], step_record: StepRecord, cotangent: PyTree[Array]
+    ) -> tuple[Bool[Array, "..."], Array, PyTree[Array]]:
+        """Returns whether the next saved time, going back, lies within each member's step, that time, and its row."""
+        lanes = self.stepping.lanes
+        start, accepted = lanes.leave((step_record.elapsed, step_record.accepted))
+        row = jnp.maximum(left - 1, 0)
+
+        def of_row(x: Array) -> Array:
+            if lanes.count is None:
+                return jax.lax.dynamic_index_in_dim(x, row, 0, False)
+            index = row.reshape((1,) * (x.ndim - 1) + row.shape)
+            return jnp.take_along_axis(x, index, axis=0)[0]
+
+        times = self.saves.times
+        time = of_row(times) if lanes.count is None or self.saves.batched else times[row]
+        return accepted & (left > 0) & (time > start), time, jax.tree.map(of_row, cotangent)
+
+    def at_start(self, cotangent: PyTree[Array]) -> PyTree:
+        """Returns the cotangent of the initial state by the states saved there, a lane value."""
+        at_start = self.times <= 0
+
+        def of_leaf(c: Array) -> Array:
+            return jnp.sum(jnp.where(_beside(at_start, c[0]), c, jnp.zeros_like(c)), 0)
+
+        return self.stepping.enter(jax.tree.map(of_leaf, cotangent))
+
+    def _places(self, within: Bool[Array, "..."], start: Array, h: Array) -> tuple[Array, Bool[Array, "..."]]:
+        """Returns the places of times within a step, and which are its end, whatever rounding makes of the formula."""
+        theta = jnp.where(within, (self.times - start[None]) / h[None], jnp.zeros_like(self.times))
+        return theta, within & (self.times >= (start + h)[None])
+
+    def _signed(self, h: Array) -> Array:
+        (direction,) = self.stepping.lanes.leave((self.operands.direction,))
+        return direction * h
+
+    def _interpolation(self) -> Interpolation:
+        found = interpolation_of(self.stepping.integrator.stepper)
+        assert found is not None  # see `run_free`
+        return found
+
+
+def _weighted(weights: tuple[float, ...], terms: list[Array]) -> Array:
+    parts = [x if w == 1 else jnp.asarray(w, x.real.dtype) * x for w, x in zip(weights, terms) if w]
+    return sum(parts[1:], parts[0]) if parts else jnp.zeros_like(terms[0])
+
+
+def _beside(x: Array, y: Array) -> Array:
+    """Returns numbers for each time (and lane) such that they go with `y`, which has no axis of times."""
+    lanes = x.ndim - 1
+    return x.reshape(x.shape[:1] + (1,) * (y.ndim - lanes) + x.shape[1:])
