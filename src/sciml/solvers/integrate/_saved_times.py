@@ -117,7 +117,8 @@ class SavedTimes(NamedTuple):
 
         def of_leaf(saved: Array, *leaves: Array) -> Array:
             real = leaves[0].real.dtype
-            terms = [x * signed.astype(real) if by else x for x, by in zip(leaves, interpolation.by_length)]
+            length = _over(signed, leaves[0]).astype(real)
+            terms = [x * length if by else x for x, by in zip(leaves, interpolation.by_length)]
             powers = [_weighted(column, terms) for column in zip(*interpolation.matrix)]
             place, found = _beside(theta, leaves[0]).astype(real), powers[-1][None]
             for power in reversed(powers[:-1]):
@@ -154,7 +155,8 @@ class SavedTimes(NamedTuple):
                 powers.append(jnp.sum(inside, axis=0))
                 inside = inside * place
             bars = [_weighted(row, powers) for row in interpolation.matrix]
-            bars = [x * signed.astype(real) if by else x for x, by in zip(bars, interpolation.by_length)]
+            length = _over(signed, bars[0]).astype(real)
+            bars = [x * length if by else x for x, by in zip(bars, interpolation.by_length)]
             bars[1] = bars[1] + jnp.sum(jnp.where(there, c, jnp.zeros_like(c)), axis=0)
             return tuple(bars)
 
@@ -231,3 +233,8 @@ def _beside(x: Array, y: Array) -> Array:
     """Returns numbers for each time (and lane) such that they go with `y`, which has no axis of times."""
     lanes = x.ndim - 1
     return x.reshape(x.shape[:1] + (1,) * (y.ndim - lanes) + x.shape[1:])
+
+
+def _over(x: Array, y: Array) -> Array:
+    """Returns a number for each lane such that it goes with `y`, whose last axis has the lanes."""
+    return x.reshape((1,) * (y.ndim - x.ndim) + x.shape)
