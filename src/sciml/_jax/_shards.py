@@ -101,7 +101,7 @@ def over_shards(
     count: int,
     flags: Sequence[bool],
     flags_of: Callable[[PyTree], PyTree[bool]],
-    *arrays: Array,
+    *arrays: Any,
     sums: bool = False,
 ) -> PyTree[Array]:
     """Runs a program over members, those of each device by themselves.

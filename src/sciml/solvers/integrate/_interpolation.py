@@ -13,7 +13,7 @@ _MOST = 12
 _EXACT = 1e-11
 
 
-class Interpolation(NamedTuple):
+class StepPolynomial(NamedTuple):
     r"""$y(\theta) = \sum_p \theta^p \sum_j M_{jp}\, x_j$, where $x$ are start, end and stages of a step.
 
     Attributes:
@@ -25,7 +25,7 @@ class Interpolation(NamedTuple):
     by_length: tuple[bool, ...]
 
 
-def interpolation_of(stepper: AbstractStepper) -> Interpolation | None:
+def interpolation_of(stepper: AbstractStepper) -> StepPolynomial | None:
     """Returns the interpolation of a method, or None where it is none of these."""
     if not stepper.elementwise_dense:
         return None
@@ -35,7 +35,7 @@ def interpolation_of(stepper: AbstractStepper) -> Interpolation | None:
         return _found(stepper)
 
 
-def _found(stepper: AbstractStepper) -> Interpolation | None:
+def _found(stepper: AbstractStepper) -> StepPolynomial | None:
     """Finds the polynomials by their values, in double precision whatever JAX's is."""
     count = 2 + len(jax.eval_shape(lambda: stepper.empty_dense(jnp.zeros(()))))
     places = 0.5 - 0.5 * np.cos(np.pi * (np.arange(2 * _MOST) + 0.5) / (2 * _MOST))
@@ -56,7 +56,7 @@ def _found(stepper: AbstractStepper) -> Interpolation | None:
         if np.max(np.abs(powers @ matrix - once)) < _EXACT * np.max(np.abs(matrix)):
             whole = np.round(matrix)  # a factor of zero or one costs nothing
             matrix = np.where(np.abs(matrix - whole) < _EXACT * np.max(np.abs(matrix)), whole, matrix)
-            return Interpolation(tuple(map(tuple, matrix.T.tolist())), by_length)
+            return StepPolynomial(tuple(map(tuple, matrix.T.tolist())), by_length)
     return None
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 from ..._jax._jaxprs import program_called
 from ...kernels._lanes import is_value
 from ._integrator import Operands, State, StepRecord
-from ._interpolation import Interpolation, interpolation_of
+from ._interpolation import StepPolynomial, interpolation_of
 from ._lane_integrator import LaneIntegrator
 from ._result import Saves
 
@@ -78,7 +78,7 @@ def _operations(jaxpr: Any) -> float:
     return total
 
 
-class SavedTimes(NamedTuple):
+class SavedStates(NamedTuple):
     """The saved times, and how states at them are read from steps; arrays have saved times first and members last.
 
     Attributes:
@@ -116,11 +116,11 @@ class SavedTimes(NamedTuple):
         interpolation, signed = self._interpolation(), self._signed(h)
 
         def of_leaf(saved: Array, *leaves: Array) -> Array:
-            real = leaves[0].real.dtype
-            length = _over(signed, leaves[0]).astype(real)
+            dtype = leaves[0].dtype
+            length = _over(signed, leaves[0]).astype(dtype)
             terms = [x * length if by else x for x, by in zip(leaves, interpolation.by_length)]
             powers = [_weighted(column, terms) for column in zip(*interpolation.matrix)]
-            place, found = _beside(theta, leaves[0]).astype(real), powers[-1][None]
+            place, found = _beside(theta, leaves[0]).astype(dtype), powers[-1][None]
             for power in reversed(powers[:-1]):
                 found = found * place + power[None]
             found = jnp.where(_beside(at_end, leaves[0]), leaves[1][None], found)
@@ -147,15 +147,14 @@ class SavedTimes(NamedTuple):
         degree = len(interpolation.matrix[0]) - 1
 
         def of_leaf(c: Array) -> tuple[Array, ...]:
-            real = c.real.dtype
-            there, place = _beside(at_end, c[0]), _beside(theta, c[0]).astype(real)
+            there, place = _beside(at_end, c[0]), _beside(theta, c[0]).astype(c.dtype)
             c = jnp.where(_beside(within, c[0]), c, jnp.zeros_like(c))
             inside, powers = jnp.where(there, jnp.zeros_like(c), c), []
             for _ in range(degree + 1):
                 powers.append(jnp.sum(inside, axis=0))
                 inside = inside * place
             bars = [_weighted(row, powers) for row in interpolation.matrix]
-            length = _over(signed, bars[0]).astype(real)
+            length = _over(signed, bars[0]).astype(c.dtype)
             bars = [x * length if by else x for x, by in zip(bars, interpolation.by_length)]
             bars[1] = bars[1] + jnp.sum(jnp.where(there, c, jnp.zeros_like(c)), axis=0)
             return tuple(bars)
@@ -218,14 +217,14 @@ class SavedTimes(NamedTuple):
         (direction,) = self.stepping.lanes.leave((self.operands.direction,))
         return direction * h
 
-    def _interpolation(self) -> Interpolation:
+    def _interpolation(self) -> StepPolynomial:
         found = interpolation_of(self.stepping.integrator.stepper)
         assert found is not None  # see `run_free`
         return found
 
 
 def _weighted(weights: tuple[float, ...], terms: list[Array]) -> Array:
-    parts = [x if w == 1 else jnp.asarray(w, x.real.dtype) * x for w, x in zip(weights, terms) if w]
+    parts = [x if w == 1 else jnp.asarray(w, x.dtype) * x for w, x in zip(weights, terms) if w]
     return sum(parts[1:], parts[0]) if parts else jnp.zeros_like(terms[0])
 
 

@@ -26,7 +26,7 @@ from ._integrator import Integrator, Operands, State
 from ._lane_integrator import LaneIntegrator
 from ._recompute import LoopCounts, Recomputation, Residuals, StepRecords, backward_pass
 from ._result import Result, Saves
-from ._saved_times import SavedTimes, run_free
+from ._saved_times import SavedStates, run_free
 from ._step_vjp import Bars, StepVjp
 
 ZEROED_AT_MOST = 2**24
@@ -124,7 +124,8 @@ class AdaptiveLoop(AbstractLoop):
             )
 
         carry = (jnp.zeros((), jnp.int32), stepping.start(y0, operands))
-        if saves is not None and not slopes and run_free(stepping, y0, operands, saves):
+        many = self.lanes.count is not None  # one member waits for nobody, and has the bits that `simulate` has
+        if saves is not None and many and not slopes and run_free(stepping, y0, operands, saves):
             return self._run_free(y0, operands, saves, False)[0], None
         if saves is None:
             alone = self.lanes.count is None or self.integrator.collective.axes
@@ -201,7 +202,7 @@ class AdaptiveLoop(AbstractLoop):
         self, y0: PyTree, operands: Operands, saves: Saves, recorded: bool
     ) -> tuple[Result, StepRecords | None, LoopCounts]:
         """Runs all members to the end, none of which waits for others at saved times; see `_saved_times`."""
-        stepping, saved = self.stepping, SavedTimes(self.stepping, operands, saves)
+        stepping, saved = self.stepping, SavedStates(self.stepping, operands, saves)
         zero = jnp.zeros((), jnp.int32)
         number, state, kept = self._first(y0, operands) if recorded else (zero, stepping.start(y0, operands), None)
         last = stepping.target(saves.times[-1], saves)
@@ -239,7 +240,7 @@ class AdaptiveLoop(AbstractLoop):
             bar = Bars(lanes.carry(stepping.enter(cotangent)), None, vjp.zeros())
             bar = backward_pass(recomputation, residuals, common, y0, bar, vjp.step)
             return lanes.leave(bar.y), vjp.leave(bar.diff), None
-        saved = SavedTimes(stepping, operands, saves)
+        saved = SavedStates(stepping, operands, saves)
         first = vjp.blank(stepping.enter(jax.tree.map(lambda c: c[0], cotangent)))
         if self._free(y0, operands, saves):
             carry = first, saved.after_all()
