@@ -405,7 +405,6 @@ def test_what_the_function_closes_over_is_as_a_parameter(impl, ndim):
         return jax.jit(jax.vmap(of_one, in_axes=(0, None)))(rates, pair)
 
     for found, expected in zip(jax.tree.leaves(run(False)), jax.tree.leaves(run(True)), strict=True):
-        eps = float(jnp.finfo(dtype).eps)
-    np.testing.assert_allclose(found, expected, rtol=20 * eps, atol=5 * eps)
+        np.testing.assert_allclose(found, expected, rtol=20 * jnp.finfo(dtype).eps)
     given = tuple(pair) if impl.startswith("interpret") else pair
     np.testing.assert_allclose(end(rates[0], given, False), end(rates[0], tuple(pair), True), rtol=1e-6)

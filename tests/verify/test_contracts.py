@@ -140,6 +140,23 @@ BROKEN = {
         ),
         r"between the steps \(`interpolate`\) `Broken` shows order [01]\.\d+ in place of 2",
     ),
+    "elementwise_dense without dense": (dict(elementwise_dense=True), "is True, but `dense` is not"),
+    "elementwise_dense of no polynomial": (
+        dict(
+            dense=True,
+            elementwise_dense=True,
+            interpolate=lambda self, theta, h, y0, y1, dense: y0 + jnp.sqrt(theta) * (y1 - y0),
+        ),
+        "is True, but `interpolate` is no polynomial",
+    ),
+    "elementwise_dense that mixes": (
+        dict(
+            dense=True,
+            elementwise_dense=True,
+            interpolate=lambda self, theta, h, y0, y1, dense: y0 + theta * jnp.flip(y1 - y0),
+        ),
+        "is True, but `interpolate` mixes the numbers of a state",
+    ),
 }
 
 

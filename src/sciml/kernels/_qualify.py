@@ -39,7 +39,7 @@ def qualify(*, again: bool = False) -> tuple[Verdict, ...]:
     if kernel is None:
         return ()
     dtypes = [jnp.float32]
-    if kernel == "mosaic_gpu" and jax.config.jax_enable_x64:
+    if kernel == "mosaic_gpu" and jnp.result_type(float) == jnp.float64:
         dtypes.append(jnp.float64)
     trials = [trial_of(ndim, dtype, kernel_of) for dtype in dtypes for ndim in (1, 2, 3)]
     return tuple(qualified(kernel, trial, again) for trial in [*trials, trial_of_ensembles()])

@@ -14,6 +14,7 @@ from jaxtyping import PyTree
 from ..solvers._read_diffrax import stepper_of
 from ..solvers._solve import solve
 from ..solvers.adjoints import Checkpointed, Direct
+from ..solvers.integrate._interpolation import interpolation_of
 from ..solvers.methods._history import WithHistory
 from ..solvers.methods._stepper import AbstractStepper, Step
 from ._contract import check, check_close, check_same_arrays, converted, counted, largest_difference, perturbed, stacked
@@ -126,6 +127,7 @@ def check_stepper(
         promised = stepper_of(solver, wide.y0)
         assert promised is not None  # as in float32
         _check_members(promised, wide, name)
+        _check_elementwise_dense(promised, name)
     if problem is None:  # a model with structure cannot be wrapped in a function that counts
         _check_traced_once(solver, small, name)
     with jax.enable_x64(True):
@@ -163,6 +165,26 @@ def _check_members(stepper: AbstractStepper, problem: Problem, name: str) -> Non
     )
     if made.error is not None and made.measured is None:
         check_same_arrays(made.error, y, f"`{name}.step` must return `error` like `y`")
+
+
+def _check_elementwise_dense(stepper: AbstractStepper, name: str) -> None:
+    """Checks a promise that nobody else would notice to be broken: states at saved times would be wrong."""
+    base = stepper.base if isinstance(stepper, WithHistory) else stepper
+    if not base.elementwise_dense:
+        return
+    promise = f"`{name}.elementwise_dense` is True, but"
+    check(base.dense, f"{promise} `dense` is not")
+    found = interpolation_of(base)
+    check(found is not None, f"{promise} `interpolate` is no polynomial in `theta` of a moderate degree")
+    assert found is not None
+    generator, h = np.random.default_rng(0), 0.3
+    y0, y1, *stages = (jnp.asarray(row) for row in generator.normal(size=(len(found.matrix), 3)))
+    terms = [h * x if by else x for x, by in zip((y0, y1, *stages), found.by_length)]
+    for theta in (0.25, 0.7):
+        expected = base.interpolate(jnp.asarray(theta), jnp.asarray(h), y0, y1, tuple(stages))
+        weights = np.array(found.matrix) @ theta ** np.arange(len(found.matrix[0]))
+        close = np.allclose(sum(float(w) * x for w, x in zip(weights, terms)), expected, rtol=1e-9, atol=1e-9)
+        check(close, f"{promise} `interpolate` mixes the numbers of a state")
 
 
 def _started(stepper: AbstractStepper, model: Any, t: Any, h: Any, y: Any) -> tuple[Any, Any, Any]:

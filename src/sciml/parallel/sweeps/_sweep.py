@@ -49,8 +49,9 @@ def sweep(
 
     Every device runs one block of exactly `block` members at a time, at its own pace, and has the next
     one waiting while the host fetches the last. The results do not depend on the number of
-    devices, to the last bit: the function is traced once, and the same program compiled for each
-    device that is used. A member that fails is marked in `status`, and changes no other. `sweep` runs
+    devices, to the last bit: the function is traced and compiled once, and every device that is used runs
+    that program (compiled for each of them where it calls Python, or where JAX keeps a cache of programs on
+    disk). A member that fails is marked in `status`, and changes no other. `sweep` runs
     from Python; inside `jax.jit`, or for gradients, use `ensemble`.
 
     With `store`, every block is written to disk when it is done, whole or not at all. The same call made

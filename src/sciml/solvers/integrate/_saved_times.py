@@ -40,12 +40,13 @@ def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Sa
         saves: The saved times.
     """
     stepper = stepping.integrator.stepper
-    if saves.times.shape[0] < 2 or stepping.integrator.collective.axes or interpolation_of(stepper) is None:
+    if saves.times.shape[0] < 2 or stepping.integrator.collective.axes or not stepper.elementwise_dense:
         return False
     numbers = sum(int(np.prod(x.shape)) for x in jax.tree.leaves(y0, is_leaf=is_value))
     work = max(1, stepper.evaluations) * _work_of(stepping, y0, operands)
     lanes = stepping.lanes.count or 1
-    return _PER_NUMBER * numbers * lanes < work * lanes + _PER_LOOP
+    slow = _PER_NUMBER * numbers * lanes < work * lanes + _PER_LOOP
+    return slow and interpolation_of(stepper) is not None
 
 
 def _work_of(stepping: LaneIntegrator, y0: PyTree, operands: Operands) -> float:

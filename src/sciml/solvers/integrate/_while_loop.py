@@ -125,8 +125,8 @@ class AdaptiveLoop(AbstractLoop):
 
         carry = (jnp.zeros((), jnp.int32), stepping.start(y0, operands))
         many = self.lanes.count is not None  # one member waits for nobody, and has the bits that `simulate` has
-        if saves is not None and many and not slopes and run_free(stepping, y0, operands, saves):
-            return self._run_free(y0, operands, saves, False)[0], None
+        if saves is not None and many and self._free(y0, operands, saves, slopes):
+            return self._run_free((*carry, None), y0, operands, saves)[0], None
         if saves is None:
             alone = self.lanes.count is None or self.integrator.collective.axes
             left = 0 if alone else compacted_lanes(self.lanes, operands)
@@ -153,9 +153,11 @@ class AdaptiveLoop(AbstractLoop):
         """Integrates every member to the end and keeps what `backward` needs."""
         stepping = self.stepping
         start = self.lanes.leave(y0)
-        if saves is not None and self._free(y0, operands, saves):
-            result, step_records, counts = self._run_free(y0, operands, saves, True)
-            return result, Residuals(step_records.rows.columns(), start, None), counts
+        carry = self._first(y0, operands)
+        if saves is not None and self._free(y0, operands, saves, self.slopes):
+            result, kept, counts = self._run_free(carry, y0, operands, saves)
+            assert kept is not None  # as it was in the carry
+            return result, Residuals(kept.rows.columns(), start, None), counts
 
         def until(carry, target):
             def iterate(carry):
@@ -165,7 +167,6 @@ class AdaptiveLoop(AbstractLoop):
 
             return self._loop(lambda c: stepping.any_pending(c[1], target), iterate, carry, (operands, target))
 
-        carry = self._first(y0, operands)
         if saves is None:
             number, state, kept = until(carry, operands.span)
             result = stepping.result(state, stepping.end(state, operands), number)
@@ -185,8 +186,8 @@ class AdaptiveLoop(AbstractLoop):
         residuals = Residuals(kept.rows.columns(), start, slopes)
         return stepping.result(state, ys, number), residuals, LoopCounts(number, after[-1])
 
-    def _free(self, y0: PyTree, operands: Operands, saves: Saves) -> bool:
-        return not self.slopes and run_free(self.stepping, y0, operands, saves)
+    def _free(self, y0: PyTree, operands: Operands, saves: Saves, slopes: bool) -> bool:
+        return not slopes and run_free(self.stepping, y0, operands, saves)
 
     def _first(self, y0: PyTree, operands: Operands) -> tuple[Array, State, StepRecords]:
         """Returns the carry before the first iteration, with space for the records of steps."""
@@ -199,25 +200,31 @@ class AdaptiveLoop(AbstractLoop):
         return self.stepping.while_loop(cond, body, carry, like=like, collective=self.integrator.collective.axes)
 
     def _run_free(
-        self, y0: PyTree, operands: Operands, saves: Saves, recorded: bool
+        self, first: tuple[Array, State, StepRecords | None], y0: PyTree, operands: Operands, saves: Saves
     ) -> tuple[Result, StepRecords | None, LoopCounts]:
-        """Runs all members to the end, none of which waits for others at saved times; see `_saved_times`."""
+        """Runs all members to the end, none of which waits for others at saved times; see `_saved_times`.
+
+        Args:
+            first: The number of iterations, the state, and the space for records of steps, None where none is kept.
+            y0: The initial state, lane values.
+            operands: Lane values.
+            saves: The saved times.
+        """
         stepping, saved = self.stepping, SavedStates(self.stepping, operands, saves)
-        zero = jnp.zeros((), jnp.int32)
-        number, state, kept = self._first(y0, operands) if recorded else (zero, stepping.start(y0, operands), None)
         last = stepping.target(saves.times[-1], saves)
 
         def iterate(carry):
-            number, counting, state, kept, ys = carry
-            counting = jnp.where(stepping.any_pending(state, last), number + 1, counting) if recorded else counting
+            (number, state, kept), counting, ys = carry
+            if kept is not None:
+                counting = jnp.where(stepping.any_pending(state, last), number + 1, counting)
             state, step_record = stepping.attempt(state, operands, operands.span)
-            kept = kept.write(number, step_record) if recorded else None
-            return number + 1, counting, state, kept, saved.fill(ys, state)
+            kept = None if kept is None else kept.write(number, step_record)
+            return (number + 1, state, kept), counting, saved.fill(ys, state)
 
-        carry = (number, zero, state, kept, saved.blank(y0))
+        carry = (first, jnp.zeros((), jnp.int32), saved.blank(y0))
         carry = to_varying(carry, vma_of((carry, operands, saves)))
-        number, counting, state, kept, ys = self._loop(
-            lambda c: stepping.any_pending(c[2], operands.span), iterate, carry, (operands, saves)
+        (number, state, kept), counting, ys = self._loop(
+            lambda c: stepping.any_pending(c[0][1], operands.span), iterate, carry, (operands, saves)
         )
         return stepping.result(state, ys, number), kept, LoopCounts(number, counting)
 
@@ -242,7 +249,7 @@ class AdaptiveLoop(AbstractLoop):
             return lanes.leave(bar.y), vjp.leave(bar.diff), None
         saved = SavedStates(stepping, operands, saves)
         first = vjp.blank(stepping.enter(jax.tree.map(lambda c: c[0], cotangent)))
-        if self._free(y0, operands, saves):
+        if self._free(y0, operands, saves, self.slopes):
             carry = first, saved.after_all()
 
             def back(carry, step_record):
