@@ -1,5 +1,6 @@
 """`jax.checking_leaks()` finds no traced value that outlives its trace, in any solve."""
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +21,20 @@ HOW = {
 
 def end(rate, **how):
     return sciml.solve(lambda t, y, k: -k * y, jnp.ones(2), t0=0.0, t1=1.0, args=rate, throw=False, **how).ys.sum()
+
+
+def test_a_solve_of_members():
+    """The quickest of them, since a check of leaks traces everything anew."""
+    with jax.checking_leaks():
+        found = jax.vmap(lambda k: end(k, solver=diffrax.Heun(), dt=0.25))(RATES)
+    of_heun = 1 - RATES / 4 + (RATES / 4) ** 2 / 2  # a step of length 1/4
+    np.testing.assert_allclose(found, 2 * of_heun**4, rtol=1e-5)
+
+
+def test_a_gradient_of_one_member():
+    with jax.checking_leaks():
+        found = jax.grad(lambda k: end(k, solver=diffrax.Heun(), **ADAPTIVE))(1.0)
+    np.testing.assert_allclose(found, -2 * np.exp(-1.0), rtol=1e-2)
 
 
 @pytest.mark.parametrize("how", HOW)
