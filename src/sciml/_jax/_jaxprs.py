@@ -49,6 +49,14 @@ def programs_within(eqn: Any) -> Iterator[jex.core.Jaxpr]:
             yield program
 
 
+def scan_counts(eqn: Any) -> tuple[int, int]:
+    """Returns how many inputs of a scan are constants and how many its carry; the rest are scanned over."""
+    if "num_consts" in eqn.params:  # jax < 0.12
+        return eqn.params["num_consts"], eqn.params["num_carry"]
+    consts, carry, _ = eqn.params["ft_in"].update(list(eqn.invars)).unpack()
+    return len(list(consts)), len(list(carry))
+
+
 def run_equation(eqn: Any, inputs: Iterable[Any], debug_info: Any) -> list:
     """Returns the results of one equation, whatever its primitive: it runs as a program of that equation alone.
 

@@ -12,6 +12,7 @@ traced, and compiled where the answer needs it.
 - `memory`: bytes of arguments, outputs and temporaries.
 - `adjoint_memory`: bytes of a solve's gradient by each adjoint, and which to take for a budget.
 - `cost`: floating-point operations and bytes touched, as the compiler estimates them.
+- `jacobian`: which entries the Jacobian of a model can have, and what implicit methods make of it.
 - `fallbacks`: which parts of a model do not run over lanes under `jax.vmap(solve)`, and why.
 - `retraces`: how often a function was traced, and what changed in between.
 
@@ -25,6 +26,7 @@ from ._collectives import Collective as Collective, collectives as collectives
 from ._cost import Cost as Cost, cost as cost
 from ._environment import Environment as Environment, environment as environment
 from ._hlo import hlo as hlo
+from ._jacobian import Jacobian as Jacobian, jacobian as jacobian
 from ._jaxpr import jaxpr as jaxpr
 from ._loops import Loop as Loop, loops as loops
 from ._memory import Memory as Memory, memory as memory

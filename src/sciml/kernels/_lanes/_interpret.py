@@ -20,7 +20,7 @@ from jaxtyping import PyTree
 
 from ..._checks import concrete
 from ..._jax._barrier import held_back
-from ..._jax._jaxprs import is_literal, program_called, programs_within, run_equation
+from ..._jax._jaxprs import is_literal, program_called, programs_within, run_equation, scan_counts
 from ..._jax._vma import as_traced, promote, struct, vma_of
 from . import _batched_primitives as batched_primitives, _elementwise as elementwise
 from ._data_movement import MOVEMENTS, OUTSIDE, moved_by_index
@@ -87,6 +87,14 @@ def constant(x: Any) -> Value:
 def unstack_small(value: Value) -> Value:
     """Scatters what is small."""
     return unstack(value) if is_small(value) else value
+
+
+_FEW_COMPUTED = 4
+"""What comes of large values is taken apart again where it has no more elements: a network's output, no layer."""
+
+
+def _unstack_few(value: Stacked) -> Value:
+    return unstack(value) if math.prod(value.shape) <= _FEW_COMPUTED and is_small(value) else value
 
 
 def _say_nothing(_primitive: str, _reason: str) -> None:
@@ -193,16 +201,16 @@ def _evaluate_stacked(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
     arrays = as_traced((v.array for v in stacked), eqn.invars)  # a promotion before may have been left out
     if not any(v.batched for v in stacked):
         out = run_equation(eqn, arrays, ev.debug_info)
-        return [unstack_small(Stacked(o, o.ndim)) for o in out]
+        return [_unstack_few(Stacked(o, o.ndim)) for o in out]
     assert ev.count is not None  # else nothing is batched
     out = batched_primitives.run(eqn, stacked, arrays, ev.count)
     if out is not None:
-        return [unstack_small(Stacked(o, o.ndim - 1)) for o in out]
+        return [_unstack_few(Stacked(o, o.ndim - 1)) for o in out]
     axes = tuple(-1 if v.batched else None for v in stacked)
     out = jax.vmap(lambda *a: run_equation(eqn, a, ev.debug_info), in_axes=axes, out_axes=-1, axis_size=ev.count)(
         *arrays
     )
-    return [unstack_small(Stacked(o, o.ndim - 1)) for o in out]
+    return [_unstack_few(Stacked(o, o.ndim - 1)) for o in out]
 
 
 def _evaluate_barrier(inputs: list[Value], count: int | None) -> list[Value]:
@@ -283,7 +291,7 @@ def _operations(eqn) -> int:
 def _evaluate_scan(eqn, inputs: Sequence[Unstacked], ev: _Evaluation) -> list[Value]:
     """Unrolls a short scan."""
     closed, length, reverse = eqn.params["jaxpr"], eqn.params["length"], eqn.params["reverse"]
-    consts_count, carry_count = _scan_counts(eqn)
+    consts_count, carry_count = scan_counts(eqn)
     consts = inputs[:consts_count]
     carry: list[Value] = list(inputs[consts_count : consts_count + carry_count])
     xs = inputs[consts_count + carry_count :]
@@ -295,14 +303,6 @@ def _evaluate_scan(eqn, inputs: Sequence[Unstacked], ev: _Evaluation) -> list[Va
         ys.append(out[carry_count:])
     ordered = ys[::-1] if reverse else ys
     return carry + [_stack_iterations(column, ev.count) for column in zip(*ordered)]
-
-
-def _scan_counts(eqn) -> tuple[int, int]:
-    """Returns how many inputs of a scan are constants and how many its carry; the rest are scanned over."""
-    if "num_consts" in eqn.params:  # jax < 0.12
-        return eqn.params["num_consts"], eqn.params["num_carry"]
-    consts, carry, _ = eqn.params["ft_in"].update(list(eqn.invars)).unpack()
-    return len(list(consts)), len(list(carry))
 
 
 def _stack_iterations(values: tuple[Value, ...], count: int | None) -> Value:

@@ -2,13 +2,16 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..._jax._loops import scan
 from ..._jax._vma import match
 from ..._types import BoolScalarLike, RealScalarLike, Y
+from ..linear._dense import DenseMatrix
+from ..linear._structure import solve
+from ..linear._written_out import SMALL, WrittenOut
 from ._mass_matrix import Mass
 from ._ravel import flattened, unflattened
-from ._small_lu import SMALL, factorise, solve
 from ._stepper import BoundField
 
 _ITERATIONS = 12
@@ -46,10 +49,10 @@ def consistent_state(field: BoundField, t: RealScalarLike, y: Y, mass: Mass) -> 
 
     def correction(z):
         value, along = jax.linearize(residual, z)
-        matrix = jax.vmap(along, out_axes=1)(match(jnp.eye(z.shape[0], dtype=z.dtype), z))
-        if z.shape[0] <= SMALL:
-            matrix = [list(row) for row in matrix]
-        return solve(matrix, factorise(jax.lax.stop_gradient(matrix), pivot=True), value)
+        nothing = np.zeros((z.shape[0], z.shape[0]))
+        structure = WrittenOut(nothing, pivot=True) if z.shape[0] <= SMALL else DenseMatrix(nothing)
+        matrix = structure.assemble(along, z, -jnp.ones((), z.dtype))
+        return solve(structure, matrix, structure.factorise(jax.lax.stop_gradient(matrix)), value)
 
     def iterate(z, _):
         return z - correction(z), None

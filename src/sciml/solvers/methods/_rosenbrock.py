@@ -1,20 +1,23 @@
 """Rosenbrock-Wanner methods: implicit steps for stiff equations without Newton iterations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ..._jax._loops import scan
 from ..._jax._vma import match
-from ..._types import BoolScalarLike, RealScalarLike, Y
+from ..._types import Args, BoolScalarLike, RealScalarLike, Y
+from ..linear._choose import structure_of
+from ..linear._structure import AbstractStructure, solve
+from ..linear._structured_field import BoundStructuredField, StructuredField
+from ..linear._written_out import SMALL
 from ._consistent_initial_values import consistent_state
 from ._mass_matrix import Mass
 from ._ravel import flattened, unflattened
-from ._small_lu import SMALL, Factors, factorise, is_singular, solve
 from ._stepper import AbstractStepper, BoundField, Step
 
 
@@ -100,6 +103,20 @@ class Rosenbrock(AbstractStepper):
         """Whether there is no mass matrix."""
         return self.mass is None
 
+    def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
+        """Returns the model as a field that knows the structure of its Jacobian, with its operands."""
+        field, operands = super().close(model, t, y, args, h)
+        if sum(x.size for x in jax.tree.leaves(y)) <= SMALL:
+            return field, operands
+        # NumPy arrays in the model are known here, with their zeros; in the loops they are operands
+        return StructuredField(field, self._structure(lambda t, y: model(t, y, args), t, y)), operands
+
+    def _structure(self, field: BoundField, t: RealScalarLike, y: Y) -> AbstractStructure:
+        if isinstance(field, BoundStructuredField):
+            return field.structure
+        mass = None if self.mass is None else self.mass.matrix
+        return structure_of(lambda x: flattened(field(t, unflattened(x, y))), flattened(y), mass)
+
     def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
         """Solves the algebraic equations of a singular mass matrix; see `consistent_state`."""
         if self.mass is None or self.mass.null_spaces[0].shape[1] == 0:
@@ -125,11 +142,27 @@ class Rosenbrock(AbstractStepper):
         slope, tangent = jax.linearize(slope_at, jnp.asarray(t, h.dtype), x)
         # tangents have to vary over the mesh axes that their primals vary over
         drift = tangent(match(jnp.ones((), h.dtype), (t, x)), match(jnp.zeros_like(x), x))
-        rows = self._system(scale, lambda v: tangent(match(jnp.zeros((), h.dtype), (t, x)), v), x)
+        structure = self._structure(field, t, y)
+        matrix = structure.assemble(lambda v: tangent(match(jnp.zeros((), h.dtype), (t, x)), v), x, scale)
         # the derivative of `solve` uses the factors again and does not go through the factorisation
-        factors = factorise(jax.lax.stop_gradient(rows), pivot=self.mass is not None)
-        rows, factors, slope, drift = _computed_once(rows, factors, slope, drift)
+        factors = structure.factorise(jax.lax.stop_gradient(matrix))
+        matrix, factors, slope, drift = structure.computed_once(matrix, factors, slope, drift)
 
+        def solved(right):
+            return solve(structure, matrix, factors, right)
+
+        stages_of = self._stages_written_out if x.shape[0] <= SMALL else self._stages_in_a_loop
+        stages, y1 = stages_of(slope_at, solved, jnp.asarray(t, h.dtype), h, x, slope, drift)
+        error = _combined(tableau.error_weights, stages)
+        dense = tuple(unflattened(_combined(row, stages), y) for row in tableau.dense)
+        return Step(unflattened(y1, y), unflattened(error, y), dense, None, ~structure.is_singular(matrix, factors))
+
+    def _stages_written_out(
+        self, slope_at: Callable, solved: Callable, t: Array, h: Array, x: Array, slope: Array, drift: Array
+    ) -> tuple[Sequence[Array], Array]:
+        """Returns the stages and the state after them, each stage with the coefficients that are not zero."""
+        tableau, length = self.tableau, h.astype(x.dtype)
+        scale = tableau.gamma * length
         stages: list[Array] = []
         point, previous = x, ()
         for node, d, row, history in zip(tableau.nodes, tableau.d, tableau.a, tableau.c):
@@ -139,28 +172,37 @@ class Rosenbrock(AbstractStepper):
             right = scale * (slope + (d * length) * drift if d else slope)
             if any(history):
                 right = right + self._times_mass(_combined(tuple(tableau.gamma * c for c in history), stages))
-            stages.append(solve(rows, factors, right))
+            stages.append(solved(right))
             previous = row
-        y1 = _advanced(x, point, previous, tableau.weights, stages)
-        error = _combined(tableau.error_weights, stages)
-        dense = tuple(unflattened(_combined(row, stages), y) for row in tableau.dense)
-        return Step(unflattened(y1, y), unflattened(error, y), dense, None, ~is_singular(rows, factors))
+        return stages, _advanced(x, point, previous, tableau.weights, stages)
+
+    def _stages_in_a_loop(
+        self, slope_at: Callable, solved: Callable, t: Array, h: Array, x: Array, slope: Array, drift: Array
+    ) -> tuple[Sequence[Array], Array]:
+        """Returns the same by a loop, whose body is compiled once: large systems take long to compile."""
+        tableau, length = self.tableau, h.astype(x.dtype)
+        scale, count = tableau.gamma * length, len(tableau.nodes)
+        first = solved(scale * (slope + (tableau.d[0] * length) * drift))
+        stages = jnp.concatenate([first[None], jnp.zeros((count - 1, *x.shape), x.dtype)])
+
+        def stage(stages, inputs):
+            place, node, d, row, history = inputs
+            slope = slope_at(t + node * h, x + _weighted(row, stages))
+            right = scale * (slope + (d * length) * drift) + self._times_mass(_weighted(history, stages))
+            return jax.lax.dynamic_update_index_in_dim(stages, solved(right), place, 0), None
+
+        def filled(rows, factor=1.0):
+            return jnp.asarray([[factor * w for w in row] + [0.0] * (count - len(row)) for row in rows[1:]], x.dtype)
+
+        nodes, d = jnp.asarray(tableau.nodes[1:], h.dtype), jnp.asarray(tableau.d[1:], x.dtype)
+        inputs = jnp.arange(1, count), nodes, d, filled(tableau.a), filled(tableau.c, tableau.gamma)
+        stages, _ = scan(stage, stages, inputs)
+        return list(stages), x + _combined(tableau.weights, list(stages))
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state at `t + theta * h` by the polynomial that belongs to the method."""
         del h
         return interpolated(theta, y0, y1, dense)
-
-    def _system(self, scale: Array, along: Callable[[Array], Array], x: Float[Array, " n"]) -> Any:
-        """Returns W: rows of scalars where small, else an array. `along` is the derivative along a direction."""
-        n = x.shape[0]
-        mass = np.eye(n) if self.mass is None else self.mass.matrix
-        if n > SMALL:
-            columns = jax.vmap(along, out_axes=1)(match(jnp.eye(n, dtype=x.dtype), x))
-            return jnp.asarray(mass, x.dtype) - scale * columns
-        # unit vectors one by one: over lanes their zeros are known, and so are those of the Jacobian
-        columns = [along(match(jnp.asarray(unit, x.dtype), x)) for unit in np.eye(n)]
-        return [[float(mass[i, j]) - scale * columns[j][i] for j in range(n)] for i in range(n)]
 
     def _times_mass(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
         if self.mass is None:
@@ -185,24 +227,17 @@ def interpolated(theta: RealScalarLike, y0: Y, y1: Y, dense: tuple[Y, ...]) -> Y
     return jax.tree.map(between, y0, y1, *dense)
 
 
-def _computed_once(rows: Any, factors: Factors, *vectors: Array) -> tuple:
-    """Returns its arguments from behind a barrier, so that what uses them does not compute them again."""
-    if not isinstance(rows, list):
-        return jax.lax.optimization_barrier((rows, factors, *vectors))
-    n = len(rows)
-    # one array for each row: where a barrier is a branch, it copies each of its results
-    rows, lu = [[jnp.stack(row) for row in matrix] for matrix in (rows, factors.lu)]
-    rows, lu, pivots, vectors = jax.lax.optimization_barrier((rows, lu, factors.pivots, vectors))
-    rows, lu = [[[row[j] for j in range(n)] for row in matrix] for matrix in (rows, lu)]
-    return rows, Factors(lu, pivots), *vectors
+def _weighted(weights: Array, stages: Array) -> Array:
+    """The sum of stages by weights; no matrix product, whose precision depends on the device."""
+    return jnp.sum(weights[:, None] * stages, axis=0)
 
 
-def _combined(weights: tuple[float, ...], stages: list[Array]) -> Array:
+def _combined(weights: tuple[float, ...], stages: Sequence[Array]) -> Array:
     terms = [k if w == 1 else w * k for w, k in zip(weights, stages) if w]
     return sum(terms[1:], terms[0])
 
 
-def _advanced(x: Array, point: Array, previous: tuple, row: tuple, stages: list[Array]) -> Array:
+def _advanced(x: Array, point: Array, previous: tuple, row: tuple, stages: Sequence[Array]) -> Array:
     """Returns x plus the stages weighted by `row`: from the last point where only the last stage is new."""
     if previous and row[:-1] == previous and row[-1] == 1:
         return point + stages[-1]

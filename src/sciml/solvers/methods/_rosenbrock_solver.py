@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
+from ..linear._written_out import SMALL
 from ._mass_matrix import Mass
 from ._rosenbrock import Rosenbrock, Tableau, interpolated
-from ._small_lu import SMALL
 from ._solver import AbstractSteppingSolver
 
 

@@ -1,0 +1,105 @@
+"""Which entries the Jacobian of a model can have, and what implicit methods make of it."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from .._checks import check_state
+from .._types import Args, RealScalarLike, Y
+from ..solvers.linear._choose import structure_of
+from ..solvers.linear._colouring import colour
+from ..solvers.linear._dependencies import pattern_of
+from ..solvers.methods._ravel import flattened, unflattened
+
+_WIDEST = 48
+
+
+class Jacobian(NamedTuple):
+    r"""The Jacobian of a vector field, $\partial f / \partial y$, as far as its program says.
+
+    Attributes:
+        pattern: Which entries there can be, a sparse matrix of booleans of shape `(n, n)`; rows and columns are the
+            elements of the state in the order of its leaves.
+        colours: How many derivatives along directions give all entries.
+        structure: What implicit methods, such as `sciml.solvers.Rodas5P`, make of systems with it.
+    """
+
+    pattern: sp.csr_array
+    colours: int
+    structure: str
+
+    @property
+    def entries(self) -> int:
+        """The number of entries."""
+        return int(self.pattern.nnz)
+
+    def __str__(self) -> str:
+        """The figures, and a picture of the pattern: a dot for each entry, or for each part that has one."""
+        n = self.pattern.shape[0]
+        share = self.entries / max(n * n, 1)
+        head = f"{n} unknowns, {self.entries} entries ({share:.1%}), {self.colours} directions; {self.structure}"
+        size = min(n, _WIDEST)
+        found = self.pattern.tocoo()
+        picture = np.full((size, size), "·")
+        picture[found.row * size // max(n, 1), found.col * size // max(n, 1)] = "●"
+        return "\n".join([head, *("".join(row) for row in picture)])
+
+
+def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = None) -> Jacobian:
+    """Returns the pattern of a model's Jacobian, and how implicit methods solve systems with it.
+
+    The pattern is read from the program that JAX traces, so it holds for every state, time and parameter. It may name
+    an entry that is always zero: what the program computes from an element counts, and a matrix product by a parameter
+    uses all elements, whereas a NumPy array that the model holds counts with its zeros.
+
+    Args:
+        model: `f(t, y, args) -> dy/dt`.
+        y: A state, for its structure, shapes and dtypes.
+        t: A time.
+        args: What the model takes beside time and state.
+
+    Returns:
+        A `Jacobian`; print it for a picture.
+
+    Raises:
+        TypeError: If the state is not of real floating-point arrays.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml import inspect
+
+        def chain(t, y, args):
+            return jnp.pad(y, 1)[2:] - 2 * y + jnp.pad(y, 1)[:-2]
+
+        found = inspect.jacobian(chain, jnp.ones(100))
+        assert found.entries == 298 and found.colours == 3
+        print(found)
+        ```
+    """
+    y = check_state(y)
+    if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(y)):
+        raise TypeError("`y` must be of real arrays, but has a complex leaf.")
+    arrays, rest = eqx.partition((model, args), eqx.is_array)
+    found: list[Jacobian] = []
+
+    def read(arrays, y):  # parameters have no value, as where a solve reads the program
+        model, args = eqx.combine(arrays, rest)
+        x = flattened(y)
+
+        def slope(x):
+            return flattened(model(t, unflattened(x, y), args))
+
+        pattern, words = pattern_of(slope, x), structure_of(slope, x, None).words
+        if pattern is None:
+            found.append(Jacobian(sp.csr_array(np.ones((x.size, x.size), bool)), x.size, words))
+        else:
+            found.append(Jacobian(pattern, len(colour(pattern, np.arange(x.size)).directions), words))
+
+    jax.eval_shape(read, arrays, y)
+    return found[0]

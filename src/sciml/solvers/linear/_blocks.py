@@ -1,0 +1,88 @@
+"""Block-diagonal matrices: parts of a state that do not know of one another."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Array, Bool, Float
+
+from ..._jax._vma import match
+from ._colouring import Colouring
+from ._structure import AbstractStructure, products, taken
+from ._written_out import Factors, factorised, product, singular, substituted, substituted_transposed
+
+
+class Blocks(AbstractStructure):
+    """A matrix of small blocks on the diagonal, after its unknowns are put in order.
+
+    All blocks are eliminated at once, entry by entry, each entry an array over the blocks; smaller blocks are filled up
+    with ones on the diagonal.
+
+    Attributes:
+        members: The unknowns of each block, of shape `(block size, blocks)`; `size` where a block is smaller.
+        colouring: Which columns of the Jacobian are computed at once.
+        pivot: Whether rows are exchanged.
+    """
+
+    def __init__(self, labels: np.ndarray, colouring: Colouring, mass: sp.csr_array, pivot: bool):
+        self.size, self.colouring, self.pivot = labels.size, colouring, pivot
+        order = np.argsort(labels, kind="stable")
+        counts = np.bincount(labels)
+        within = np.arange(labels.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        self.members = np.full((counts.max(), counts.size), labels.size)
+        self.members[within, labels[order]] = order
+        self.places = np.empty(labels.size, np.int64)  # of the unknowns among those of all blocks
+        self.places[order] = within * counts.size + labels[order]
+        shape = (len(self.members), *self.members.shape)
+        filling = np.broadcast_to(np.eye(shape[0])[:, :, None], shape)
+        self.constant = np.where((self.members >= self.size)[:, None], filling, 0)
+        entries, pattern = mass.tocoo(), colouring.pattern.tocoo()
+        self.constant[self._places_of(entries)] = entries.data
+        self.stored, self.source = np.zeros(shape, bool), np.zeros(shape, np.int64)
+        self.stored[self._places_of(pattern)] = True
+        self.source[self._places_of(pattern)] = pattern.row * len(colouring.directions) + colouring.colours[pattern.col]
+
+    def _places_of(self, entries: sp.coo_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows, columns and blocks of entries."""
+        row, block = np.divmod(self.places[entries.row], self.members.shape[1])
+        return row, self.places[entries.col] // self.members.shape[1], block
+
+    def assemble(self, along: Callable[[Array], Array], x: Float[Array, " n"], scale: Array) -> Array:
+        """Returns the matrix, of shape `(block size, block size, blocks)`."""
+        columns = products(along, x, self.colouring.directions)
+        jacobian = jnp.where(self.stored, taken(columns.reshape(-1), self.source), 0)
+        return match(jnp.asarray(self.constant, x.dtype), x) - scale * jacobian
+
+    def factorise(self, matrix: Array) -> Factors:
+        """Returns the factors of a matrix."""
+        return factorised([list(row) for row in matrix], self.pivot)
+
+    def times(self, matrix: Array, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns the matrix times a vector."""
+        return self._joined(product([list(row) for row in matrix], self._parted(x)))
+
+    def substitute(self, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Solves a system by its factors."""
+        return jax.lax.optimization_barrier(self._joined(substituted(factors, self._parted(b))))
+
+    def substitute_transposed(self, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Solves the transposed system by the same factors."""
+        return jax.lax.optimization_barrier(self._joined(substituted_transposed(factors, self._parted(b))))
+
+    def is_singular(self, matrix: Array, factors: Factors) -> Bool[Array, ""]:
+        """Whether a matrix of finite entries turned out to be singular."""
+        return singular([list(row) for row in matrix], factors)
+
+    def _parted(self, x: Array) -> list[Array]:
+        return list(taken(jnp.append(x, jnp.zeros_like(x[:1])), self.members))
+
+    def _joined(self, parts: list[Array]) -> Array:
+        return taken(jnp.concatenate(parts), self.places)
+
+    @property
+    def words(self) -> str:
+        """What it is, for people."""
+        size, count = self.members.shape
+        return f"{count} blocks of up to {size} unknowns, eliminated at once entry by entry"

@@ -1,0 +1,72 @@
+"""The structure of a method's linear systems, from the program of the vector field."""
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Array, Float
+from scipy.sparse import csgraph
+
+from ._block_tridiagonal import BlockTridiagonal
+from ._blocks import Blocks
+from ._colouring import colour
+from ._dense import DenseMatrix
+from ._dependencies import pattern_of
+from ._structure import AbstractStructure
+from ._written_out import SMALL, WrittenOut
+
+_WIDEST = 12
+"""Bands of more entries on each side of the diagonal are taken for dense matrices."""
+
+_BLOCKS_IN_A_BAND = 6
+"""A band has to have so many blocks to be eliminated as one."""
+
+
+def structure_of(
+    slope: Callable[[Float[Array, " n"]], Float[Array, " n"]], x: Float[Array, " n"], mass: np.ndarray | None
+) -> AbstractStructure:
+    """Returns the structure of $M - s J$, with $J$ the Jacobian of `slope`.
+
+    Small matrices are written out. Larger ones are taken apart into blocks where unknowns do not know of one another,
+    else they are banded where an order of the unknowns makes them so, else dense.
+
+    Args:
+        slope: The vector field at a time.
+        x: A state, for its shape and dtype.
+        mass: $M$, or None for the identity.
+    """
+    n = x.shape[0]
+    pivot = mass is not None
+    if n <= SMALL:
+        return WrittenOut(np.eye(n) if mass is None else mass, pivot)
+    pattern = pattern_of(slope, x)
+    if pattern is None:
+        return DenseMatrix(np.eye(n) if mass is None else mass)
+    constant = sp.eye_array(n, format="csr") if mass is None else sp.csr_array(mass)
+    return structure_of_pattern(pattern, constant, pivot)
+
+
+def structure_of_pattern(pattern: sp.csr_array, mass: sp.csr_array, pivot: bool) -> AbstractStructure:
+    """Returns the structure of matrices whose Jacobian has entries where `pattern` is true."""
+    n = pattern.shape[0]
+    present = sp.csr_array(mass.astype(bool) + pattern)
+    linked = sp.csr_array(present + present.T)
+    count, labels = csgraph.connected_components(linked, directed=False)
+    if count > 1 and np.bincount(labels).max() <= SMALL:
+        return Blocks(labels, colour(pattern, np.arange(n)), mass, pivot)
+    order = min(
+        (np.arange(n), csgraph.reverse_cuthill_mckee(sp.csr_matrix(linked), True)), key=lambda o: _width(linked, o)
+    )
+    width = _width(linked, order)
+    colouring = colour(pattern, order)
+    if not pivot and width <= _WIDEST and n >= _BLOCKS_IN_A_BAND * width:
+        return BlockTridiagonal(order, max(width, 1), colouring, mass)
+    return DenseMatrix(mass.toarray(), colouring if len(colouring.directions) < n // 2 else None)
+
+
+def _width(linked: sp.csr_array, order: np.ndarray) -> int:
+    """The distance of the farthest entry from the diagonal where the unknowns stand in an order."""
+    places = np.empty_like(order)
+    places[order] = np.arange(order.size)
+    entries = linked.tocoo()
+    return int(np.abs(places[entries.row] - places[entries.col]).max(initial=0))

@@ -1,0 +1,94 @@
+"""Matrices of a known structure: how they are stored, factorised and solved with."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
+
+from ..._jax._vma import match
+
+
+class AbstractStructure(abc.ABC):
+    r"""Where the entries of $W = M - s J$ are, $M$ constant and $J$ a Jacobian; how to solve $W x = b$.
+
+    The matrix and its factors are PyTrees that only the structure reads. Nothing is differentiated through the
+    factorisation: the derivatives of `solve`, $W \dot x = \dot b - \dot W x$ and $W^T \bar b = \bar x$, use the same
+    factors.
+
+    Attributes:
+        size: The number of unknowns.
+    """
+
+    size: int
+
+    @abc.abstractmethod
+    def assemble(self, along: Callable[[Array], Array], x: Float[Array, " n"], scale: Array) -> PyTree:
+        """Returns the matrix.
+
+        Args:
+            along: The derivative along a direction, the product of $J$ and a vector.
+            x: The state, for its dtype.
+            scale: $s$.
+        """
+
+    @abc.abstractmethod
+    def factorise(self, matrix: PyTree) -> PyTree:
+        """Returns the factors of a matrix; those of a singular one are not finite."""
+
+    @abc.abstractmethod
+    def times(self, matrix: PyTree, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns the matrix times a vector."""
+
+    @abc.abstractmethod
+    def substitute(self, factors: PyTree, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Solves a system by its factors."""
+
+    @abc.abstractmethod
+    def substitute_transposed(self, factors: PyTree, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Solves the transposed system by the same factors."""
+
+    @abc.abstractmethod
+    def is_singular(self, matrix: PyTree, factors: PyTree) -> Bool[Array, ""]:
+        """Whether a matrix of finite entries turned out to be singular, or could not be factorised exactly enough."""
+
+    def computed_once(self, matrix: PyTree, factors: PyTree, *vectors: Array) -> tuple:
+        """Returns its arguments from behind a barrier, so that what uses them does not compute them again."""
+        return jax.lax.optimization_barrier((matrix, factors, *vectors))
+
+    @property
+    @abc.abstractmethod
+    def words(self) -> str:
+        """What it is, for people."""
+
+
+def solve(structure: AbstractStructure, matrix: PyTree, factors: PyTree, b: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Solves a system whose factors were computed from `jax.lax.stop_gradient(matrix)`.
+
+    Args:
+        structure: The structure of the matrix.
+        matrix: The matrix, for the derivative.
+        factors: Its factors.
+        b: The right-hand side.
+    """
+    return jax.lax.custom_linear_solve(
+        lambda x: structure.times(matrix, x),
+        b,
+        lambda _, b: structure.substitute(factors, b),
+        lambda _, b: structure.substitute_transposed(factors, b),
+    )
+
+
+def products(along: Callable[[Array], Array], x: Float[Array, " n"], directions: np.ndarray) -> Any:
+    """Returns the derivatives along directions, the rows of an array, as its columns."""
+    return jax.vmap(along, out_axes=1)(match(jnp.asarray(directions, x.dtype), x))
+
+
+def taken(x: Float[Array, " n"], places: np.ndarray) -> Array:
+    """Returns the elements of a vector at known places."""
+    if np.array_equal(places.reshape(-1), np.arange(x.shape[0])):
+        return x.reshape(places.shape)
+    return x.at[places].get(mode="promise_in_bounds")

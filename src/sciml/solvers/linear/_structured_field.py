@@ -1,0 +1,36 @@
+"""A vector field that knows the structure of its Jacobian."""
+
+from ..._types import RealScalarLike, Y
+from ..terms._field import AbstractField, BoundField
+from ._structure import AbstractStructure
+
+
+class BoundStructuredField:
+    """A vector field with its operands, as a function of time and state.
+
+    Attributes:
+        structure: The structure of systems with its Jacobian.
+    """
+
+    def __init__(self, field: BoundField, structure: AbstractStructure):
+        self._field, self.structure = field, structure
+
+    def __call__(self, t: RealScalarLike, y: Y) -> Y:
+        """Returns the vector field."""
+        return self._field(t, y)
+
+
+class StructuredField(AbstractField):
+    """A closed vector field with the structure that was read from its model, whose constants are known there."""
+
+    def __init__(self, field: AbstractField, structure: AbstractStructure):
+        self._field, self._structure = field, structure
+        self.reads_time, self.has_rules = field.reads_time, field.has_rules
+
+    def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
+        """Returns the vector field."""
+        return self._field(t, y, operands)
+
+    def bind(self, operands: list, whole: bool = True) -> BoundStructuredField:
+        """Returns the field with its operands, as a function of time and state."""
+        return BoundStructuredField(self._field.bind(operands, whole), self._structure)

@@ -1,0 +1,169 @@
+"""Small matrices, written out entry by entry.
+
+A matrix is a list of rows of scalars. Over lanes every scalar is an array over all members, and an entry that is zero
+whatever the state costs nothing.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ..._jax._vma import match
+from ._structure import AbstractStructure
+
+SMALL = 16
+"""Matrices of up to this many rows are written out."""
+
+Entries = list[list[Array]]
+
+
+class Factors(NamedTuple):
+    r"""A factorised matrix, $P W = L U$.
+
+    Attributes:
+        lu: Both triangles, with the inverse of the pivots on the diagonal.
+        pivots: Whether rows were exchanged, in the order of the exchanges, or None.
+    """
+
+    lu: Entries
+    pivots: list[Array] | None
+
+
+class WrittenOut(AbstractStructure):
+    """A small matrix.
+
+    Attributes:
+        mass: The constant part of the matrix.
+        pivot: Whether rows are exchanged.
+    """
+
+    def __init__(self, mass: np.ndarray, pivot: bool):
+        self.size, self.mass, self.pivot = mass.shape[0], mass, pivot
+
+    def assemble(self, along: Callable[[Array], Array], x: Float[Array, " n"], scale: Array) -> Entries:
+        """Returns the matrix."""
+        # unit vectors one by one: over lanes their zeros are known, and so are those of the Jacobian
+        n = self.size
+        columns = [along(match(jnp.asarray(unit, x.dtype), x)) for unit in np.eye(n)]
+        return [[float(self.mass[i, j]) - scale * columns[j][i] for j in range(n)] for i in range(n)]
+
+    def factorise(self, matrix: Entries) -> Factors:
+        """Returns the factors of a matrix."""
+        return factorised(matrix, self.pivot)
+
+    def times(self, matrix: Entries, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns the matrix times a vector."""
+        return jnp.stack(product(matrix, list(x)))
+
+    def substitute(self, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Solves a system by its factors."""
+        # else XLA would compute the substitution again for each use of an unknown
+        return jax.lax.optimization_barrier(jnp.stack(substituted(factors, list(b))))
+
+    def substitute_transposed(self, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Solves the transposed system by the same factors."""
+        return jax.lax.optimization_barrier(jnp.stack(substituted_transposed(factors, list(b))))
+
+    def is_singular(self, matrix: Entries, factors: Factors) -> Bool[Array, ""]:
+        """Whether a matrix of finite entries turned out to be singular."""
+        return singular(matrix, factors)
+
+    def computed_once(self, matrix: Any, factors: Any, *vectors: Array) -> tuple:
+        """Returns its arguments from behind a barrier, so that what uses them does not compute them again."""
+        n = self.size
+        # one array for each row: where a barrier is a branch, it copies each of its results
+        rows, lu = [[jnp.stack(row) for row in entries] for entries in (matrix, factors.lu)]
+        rows, lu, pivots, vectors = jax.lax.optimization_barrier((rows, lu, factors.pivots, vectors))
+        rows, lu = [[[row[j] for j in range(n)] for row in entries] for entries in (rows, lu)]
+        return rows, Factors(lu, pivots), *vectors
+
+    @property
+    def words(self) -> str:
+        """What it is, for people."""
+        return "small, its elimination written out entry by entry"
+
+
+def factorised(matrix: Entries, pivot: bool) -> Factors:
+    """Factorises a matrix; a singular one gives factors that are not finite.
+
+    Args:
+        matrix: Rows of entries; arrays stand for as many matrices.
+        pivot: Whether to exchange rows.
+    """
+    n = len(matrix)
+    lu = [list(row) for row in matrix]
+    exchanges = []
+    for k in range(n):
+        if pivot:
+            for i in range(k + 1, n):
+                swap = jnp.abs(lu[i][k]) > jnp.abs(lu[k][k])
+                lu[k], lu[i] = _exchanged(swap, lu[k], lu[i])
+                exchanges.append(swap)
+        inverse = 1 / lu[k][k]  # kept in place of the pivot: substitutions multiply by it
+        for i in range(k + 1, n):
+            factor = lu[i][k] * inverse
+            lu[i][k] = factor
+            for j in range(k + 1, n):
+                lu[i][j] = lu[i][j] - factor * lu[k][j]
+        lu[k][k] = inverse
+    return Factors(lu, exchanges if pivot else None)
+
+
+def singular(matrix: Entries, factors: Factors) -> Bool[Array, ""]:
+    """Whether a matrix of finite entries turned out to be singular."""
+    entries = jnp.stack([jnp.asarray(x) for row in matrix for x in row])
+    pivots = jnp.stack([row[k] for k, row in enumerate(factors.lu)])  # their inverses
+    return jnp.all(jnp.isfinite(entries)) & ~jnp.all(jnp.isfinite(pivots))
+
+
+def product(matrix: Entries, x: list[Array]) -> list[Array]:
+    """Returns a matrix times a vector."""
+    return [sum((w * x[j] for j, w in enumerate(row)), jnp.zeros_like(x[0])) for row in matrix]
+
+
+def substituted(factors: Factors, b: list[Array]) -> list[Array]:
+    """Solves a system by its factors."""
+    lu, n, x = factors.lu, len(b), list(b)
+    # row i moved on with its multipliers, so that all exchanges may come first
+    for (k, i), swap in _exchanges(factors, n):
+        (x[k],), (x[i],) = _exchanged(swap, [x[k]], [x[i]])
+    for i in range(n):
+        for j in range(i):
+            x[i] = x[i] - lu[i][j] * x[j]
+    for i in reversed(range(n)):
+        for j in range(i + 1, n):
+            x[i] = x[i] - lu[i][j] * x[j]
+        x[i] = x[i] * lu[i][i]
+    return x
+
+
+def substituted_transposed(factors: Factors, b: list[Array]) -> list[Array]:
+    """Solves the transposed system by the same factors."""
+    lu, n, x = factors.lu, len(b), list(b)
+    for i in range(n):
+        for j in range(i):
+            x[i] = x[i] - lu[j][i] * x[j]
+        x[i] = x[i] * lu[i][i]
+    for i in reversed(range(n)):
+        for j in range(i + 1, n):
+            x[i] = x[i] - lu[j][i] * x[j]
+    for (k, i), swap in reversed(_exchanges(factors, n)):
+        (x[k],), (x[i],) = _exchanged(swap, [x[k]], [x[i]])
+    return x
+
+
+def _exchanges(factors: Factors, n: int) -> list[tuple[tuple[int, int], Array]]:
+    """Returns the pairs of rows that are exchanged, each with its condition, in their order."""
+    pairs = itertools.combinations(range(n), 2)
+    return [] if factors.pivots is None else list(zip(pairs, factors.pivots))
+
+
+def _exchanged(swap: Array, a: list[Array], b: list[Array]) -> tuple[list[Array], list[Array]]:
+    """Returns two rows, exchanged where `swap`."""
+    pairs = [(jnp.where(swap, y, x), jnp.where(swap, x, y)) for x, y in zip(a, b)]
+    return [first for first, _ in pairs], [second for _, second in pairs]
