@@ -35,9 +35,14 @@ def test_a_small_model_of_the_library():
     assert found.entries == 25 and "entry by entry" in found.structure
 
 
-def test_a_state_that_is_not_real():
-    with pytest.raises(TypeError, match="`y` must be of real arrays"):
-        inspect.jacobian(lambda t, y, args: 1j * y, jnp.ones(3, complex))
+def test_a_complex_state_has_two_unknowns_for_each_element():
+    found = inspect.jacobian(lambda t, y, args: jnp.asarray(1j, y.dtype) * y, jnp.ones(3, complex))
+    assert np.array_equal(found.pattern.toarray(), np.kron(np.eye(3), np.ones((2, 2))))
+
+
+def test_a_state_of_integers():
+    with pytest.raises(TypeError, match="must be floating-point or complex"):
+        inspect.jacobian(lambda t, y, args: y, jnp.ones(3, int))
 
 
 def test_everything_by_everything():

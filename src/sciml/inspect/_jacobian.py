@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
@@ -24,7 +23,7 @@ class Jacobian(NamedTuple):
 
     Attributes:
         pattern: Which entries there can be, a sparse matrix of booleans of shape `(n, n)`; rows and columns are the
-            elements of the state in the order of its leaves.
+            elements of the state in the order of its leaves, of complex ones the real part, then the imaginary.
         colours: How many derivatives along directions give all entries.
         structure: What implicit methods, such as `sciml.solvers.Rodas5P`, make of systems with it.
     """
@@ -67,7 +66,7 @@ def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = Non
         A `Jacobian`; print it for a picture.
 
     Raises:
-        TypeError: If the state is not of real floating-point arrays.
+        TypeError: If the state is not of floating-point or complex arrays.
 
     Example:
         ```python
@@ -83,8 +82,6 @@ def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = Non
         ```
     """
     y = check_state(y)
-    if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(y)):
-        raise TypeError("`y` must be of real arrays, but has a complex leaf.")
     arrays, rest = eqx.partition((model, args), eqx.is_array)
     found: list[Jacobian] = []
 

@@ -303,8 +303,82 @@ def test_mass_matrices_that_do_not_fit_are_refused():
         Rodas5P(mass=1j * np.eye(2))
     with pytest.raises(TypeError, match="`mass` must be constant"):
         jax.jit(lambda m: run(jnp.ones(2), solver=Rodas5P(mass=m)).ys)(jnp.eye(2))
-    with pytest.raises(TypeError, match="needs a real state"):
-        run(jnp.full(2, 1 + 1j), solver=Rodas5P())
+
+
+def turning(t, y, rate):
+    """A decaying phase and what it drives, of complex and of real numbers; stiff by one eigenvalue."""
+    z, x, t = y["z"], y["x"], jnp.asarray(t)
+    stiff = jnp.asarray(np.array([-1e4 + 2e3j, -1 + 5j]), z.dtype) * rate
+    return {"z": stiff * (z - jax.lax.complex(jnp.cos(t), jnp.sin(t))), "x": jnp.abs(z[1:]) ** 2 - rate.real * x}
+
+
+TURNING = {"z": jnp.array([1 + 0.5j, 0.2 - 1j]), "x": jnp.ones(1)}
+
+
+@pytest.mark.x64
+@each_solver
+def test_complex_states_agree_with_a_peer(solver):
+    def field(t, parts):
+        z = jax.lax.complex(parts[:2], parts[2:4])
+        out = turning(t, {"z": z, "x": parts[4:]}, jnp.asarray(1 + 0j))
+        return np.concatenate([out["z"].real, out["z"].imag, out["x"]])
+
+    start = np.concatenate([TURNING["z"].real, TURNING["z"].imag, TURNING["x"]])
+    expected = solve_ivp(field, (0, 0.5), start, "Radau", rtol=1e-9, atol=1e-11).y[:, -1]
+    y0 = jax.tree.map(lambda x: x.astype(complex if jnp.iscomplexobj(x) else float), TURNING)
+    sol = sciml.solve(turning, y0, t0=0.0, t1=0.5, args=jnp.asarray(1 + 0j), rtol=1e-6, atol=1e-8, solver=solver())
+    assert sol.ys["z"].dtype == complex and sol.ys["x"].dtype == float
+    np.testing.assert_allclose(sol.ys["z"][-1], expected[:2] + 1j * expected[2:4], rtol=1e-4)
+    np.testing.assert_allclose(sol.ys["x"][-1], expected[4:], rtol=1e-4)
+    assert sol.stats.accepted < 600  # an explicit method is held to 5000 by stability
+
+
+@pytest.mark.x64
+def test_gradients_of_complex_states():
+    y0 = jax.tree.map(lambda x: x.astype(complex if jnp.iscomplexobj(x) else float), TURNING)
+
+    def loss(rate):
+        sol = sciml.solve(turning, y0, t0=0.0, t1=0.2, dt=0.02, args=jax.lax.complex(rate, 0.1), solver=Rodas5P())
+        return jnp.sum(sol.ys["z"].real + 2 * sol.ys["z"].imag) + jnp.sum(sol.ys["x"])
+
+    rates = jnp.array([0.7, 1.0])
+    step = 1e-5
+    expected = jnp.stack([(loss(r + step) - loss(r - step)) / (2 * step) for r in rates])
+    close(jax.vmap(jax.grad(loss))(rates), expected, rtol=1e-6)
+    close(jax.grad(lambda r: jax.vmap(loss)(r).sum())(rates), expected, rtol=1e-6)
+
+
+@pytest.mark.x64
+def test_a_mass_matrix_multiplies_real_and_imaginary_parts_alike():
+    """The matrix is singular: the second element is twice the first, whatever its guess."""
+
+    def field(t, y, args):
+        return jnp.stack([jnp.asarray(-1 + 2j, y.dtype) * y[0], y[1] - 2 * y[0]])
+
+    y0 = jnp.array([1 + 1j, 0.3 + 0j])
+    solver = Rodas5P(mass=np.diag([2.0, 0.0]))
+    sol = sciml.solve(field, y0, t0=0.0, t1=1.0, rtol=1e-8, atol=1e-10, solver=solver)
+    first = (1 + 1j) * np.exp((-1 + 2j) / 2)
+    np.testing.assert_allclose(sol.ys[-1], [first, 2 * first], rtol=1e-6)
+
+
+@pytest.mark.x64
+def test_many_complex_unknowns():
+    """Schroedinger's equation on a line: of neighbours that are complex the parts give a band, too."""
+    points = 40
+    x = jnp.linspace(-5, 5, points)
+    y0 = jnp.exp(-(x**2) / 2).astype(complex)
+
+    def field(t, y, args):
+        bend = jnp.pad(y, 1)[2:] - 2 * y + jnp.pad(y, 1)[:-2]
+        return 1j * (bend * 15.21 / 2 - (x**2 / 2).astype(complex) * y)
+
+    assert sciml.inspect.jacobian(field, y0).structure.startswith("banded")
+    sol = sciml.solve(field, y0, t0=0.0, t1=1.0, rtol=1e-7, atol=1e-9, solver=Rodas5P())
+    matrix = np.diag(-15.21 - np.asarray(x) ** 2 / 2) + 15.21 / 2 * (np.eye(points, k=1) + np.eye(points, k=-1))
+    values, vectors = np.linalg.eigh(matrix)
+    expected = vectors @ (np.exp(1j * values) * (vectors.T @ np.asarray(y0)))
+    np.testing.assert_allclose(sol.ys[-1], expected, atol=1e-5)
 
 
 def robertson(rates, adjoint=None, solver=None, **options):

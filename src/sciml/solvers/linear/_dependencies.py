@@ -324,7 +324,11 @@ class _Reader:
         order = range(length)
         for i in reversed(order) if params["reverse"] else order:
             parts = [
-                _Value(x.shape[1:], _taken(self.full(x), np.asarray(p[i])).rows, None if x.known is None else x.known[i])
+                _Value(
+                    x.shape[1:],
+                    _taken(self.full(x), np.asarray(p[i])).rows,
+                    None if x.known is None else np.asarray(x.known[i]),
+                )
                 for x, p in zip(xs, places)
             ]
             carry, ys = (lambda out: (out[:count], out[count:]))(at(parts)(carry))

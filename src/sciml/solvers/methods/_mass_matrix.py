@@ -25,6 +25,18 @@ class Mass:
         """The matrix, of shape `(size, size)`."""
         return np.frombuffer(self.data).reshape(self.size, self.size)
 
+    def of_parts(self, elements: np.ndarray, imaginary: np.ndarray) -> "Mass":
+        """Returns the matrix for the real and the imaginary parts of a state, which it multiplies alike.
+
+        Args:
+            elements: The element of the state that each part is of.
+            imaginary: Whether it is the imaginary part.
+        """
+        if elements.size == self.size:
+            return self
+        alike = np.equal.outer(imaginary, imaginary)
+        return as_matrix(np.where(alike, self.matrix[np.ix_(elements, elements)], 0.0))
+
     @property
     def null_spaces(self) -> tuple[np.ndarray, np.ndarray]:
         r"""Bases $U$ and $V$, each of shape `(size, m)`, with $U^T M = 0$ and $M V = 0$; `m = 0` if $M$ is nonsingular.
@@ -65,4 +77,9 @@ def as_mass(mass: Any) -> Mass | None:
         )
     if not np.all(np.isfinite(matrix)):
         raise ValueError("`mass` must be finite, but has entries that are NaN or infinite.")
+    return as_matrix(matrix)
+
+
+def as_matrix(matrix: np.ndarray) -> Mass:
+    """Returns a square matrix as a `Mass`."""
     return Mass(matrix.shape[0], np.ascontiguousarray(matrix, np.float64).tobytes())

@@ -111,11 +111,12 @@ class Rodas5P(AbstractRosenbrockSolver):
 
     Attributes:
         mass: The constant matrix $M$, of shape `(n, n)` for a state of `n` elements (a PyTree in the order
-            of its leaves), or None for the identity.
+            of its leaves), or None for the identity. Of complex elements it multiplies real and imaginary
+            parts alike.
 
     Raises:
         ValueError: If `mass` is not a finite square matrix, or does not fit the state.
-        TypeError: If `mass` is traced or not real, or the state is complex.
+        TypeError: If `mass` is traced or not real.
 
     Source:
         G. Steinebach, Construction of Rosenbrock-Wanner method Rodas5P and numerical benchmarks within the

@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..linear._written_out import SMALL
 from ._mass_matrix import Mass
+from ._ravel import elements_of
 from ._rosenbrock import Rosenbrock, Tableau, interpolated
 from ._solver import AbstractSteppingSolver
 
@@ -63,14 +64,9 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
 
         Raises:
             ValueError: If the mass matrix does not fit the state.
-            TypeError: If the state is complex, or large and of half precision.
+            TypeError: If the state is large and of half precision.
         """
         name, leaves = type(self).__name__, jax.tree.leaves(y0)
-        if any(jnp.iscomplexobj(x) for x in leaves):
-            raise TypeError(
-                f"`solver={name}()` needs a real state, but `y0` has a complex leaf. Solve for its real and "
-                "imaginary parts."
-            )
         size = sum(jnp.size(x) for x in leaves)
         half = [x.dtype.name for x in leaves if jnp.finfo(x.dtype).bits < 32]
         if half and size > SMALL:
@@ -83,7 +79,7 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
                 f"`{name}(mass=...)` must have shape {(size, size)}, since the state has {size} elements, but has "
                 f"shape {(self.mass.size, self.mass.size)}."
             )
-        return Rosenbrock(self.tableau, self.mass)
+        return Rosenbrock(self.tableau, None if self.mass is None else self.mass.of_parts(*elements_of(y0)))
 
     def order(self, terms: PyTree) -> int:
         """Returns the order of the method."""
