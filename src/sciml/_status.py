@@ -32,6 +32,7 @@ class Status(enum.IntEnum):
     singular = 6
     invalid_argument = 7
     stagnated = 8
+    outside_domain = 9
 
     @property
     def message(self) -> str:
@@ -49,8 +50,8 @@ _MESSAGES = {
     Status.nonfinite: (
         "The state or the vector field became NaN or infinite. The solution may blow up before the end time, "
         "a parameter may lie outside its range, the model may divide by zero, or constant steps may be too long for "
-        "the method: try a shorter `dt`. `Solution.t_reached` says where; at the start time, the initial state or a "
-        "parameter is NaN or infinite already, or the first step led there."
+        "the method or lead out of `domain`: try a shorter `dt`. `Solution.t_reached` says where; at the start time, "
+        "the initial state or a parameter is NaN or infinite already, or the first step led there."
     ),
     Status.step_too_small: (
         "The step size fell below what the time's precision can resolve. The solution may blow up there, the "
@@ -74,13 +75,18 @@ _MESSAGES = {
         "`saveat` must lie within [t0, t1], also where each member has an end time of its own, and none after a later "
         "one, t0 and t1 must be farther apart than their dtype rounds them, `dt` must have the sign of t1 - t0 and be "
         "no longer than the method is stable for (`sciml.solvers.stability`), `rtol` must be at least twice the "
-        "dtype's precision, `atol` not negative, and all of them finite. What was asked for outside or out of order "
-        "is NaN."
+        "dtype's precision, `atol` not negative, all of them finite, and `y0` what `positive` and `domain` admit. What "
+        "was asked for outside or out of order is NaN."
     ),
     Status.stagnated: (
         "The residual no longer falls, although it is larger than the tolerance: rounding does not allow a smaller "
         "one, or the linear system has no solution. Loosen `rtol` to what was reached, compute in float64, or give a "
         "right-hand side in the range of the operator."
+    ),
+    Status.outside_domain: (
+        "Every step, however short, led to a state that `positive` or `domain` do not admit. The model itself leaves "
+        "them there: what is zero must not be consumed further (multiply the loss by the amount), and a solution that "
+        "starts within the domain must stay there. `Solution.t_reached` says where."
     ),
 }
 

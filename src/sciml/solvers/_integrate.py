@@ -146,6 +146,9 @@ def integrate(
     problem = open_problem(model, y0, args, times, tolerances, plan, plan.equal)
     traced = plan.traced or times.longest is not None  # else every argument has been checked
     refused = out_of_range(y0, times, tolerances, plan) if traced else None
+    if plan.admissible is not None:
+        outside = plan.admissible.below(y0) | ~plan.admissible.holds(y0)
+        refused = outside if refused is None else refused | outside
     operands, missed = _with_saves(problem.operands, times, plan)
     if refused is not None:  # a member whose arguments are out of range takes no step
         operands = operands._replace(max_steps=jnp.where(refused, 0, plan.max_steps).astype(jnp.int32))
@@ -242,6 +245,8 @@ def _solution(
     finish = partial(problem.stepper.finish, start.field)
     if problem.stepper.transforms_state:
         ys = finish(ys) if ts is None else jax.vmap(finish)(ys)
+    if settings.plan.admissible is not None:  # between steps the method interpolates
+        ys = settings.plan.admissible.clipped(ys)
     if missed is not None:
         ys = jax.tree.map(lambda x: jnp.where(_over(missed, x), jnp.full_like(x, jnp.nan), x), ys)
         status = _or_invalid(status, jnp.any(missed))

@@ -1,6 +1,7 @@
 """What `solve` decides before anything is traced: which loop, which method, which saved times."""
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import diffrax
@@ -15,6 +16,7 @@ from .._model import AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from ._read_diffrax import StepControl, read_norm, read_saveat, read_step_control, stepper_of
 from ._request import Interval, Request
 from .control._pid import Control, Norm, Tolerances
+from .methods._admissible import Admissible, Within, read_admissible
 from .methods._etdrk import ETDRK4, AbstractExponentialSolver
 from .methods._imex import ARK324, AbstractAdditiveSolver
 from .methods._stepper import AbstractStepper
@@ -83,6 +85,8 @@ class Plan(eqx.Module):
         traced: The names of the times, the step and the tolerances whose values are known only at run time.
         coarse_times: Whether the dtype of time holds these times to less than a thousandth of the interval.
         max_steps: The limit on attempted steps.
+        norm: How large a scaled error is, or None for the root mean square.
+        admissible: Which states are admissible, or None for all.
     """
 
     stepper: AbstractStepper | None = eqx.field(static=True)
@@ -97,6 +101,7 @@ class Plan(eqx.Module):
     coarse_times: bool = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
     norm: Norm | None = eqx.field(static=True)
+    admissible: Admissible | None = eqx.field(static=True)
 
 
 def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, Times, Tolerances | None]:
@@ -115,8 +120,9 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
         TypeError: If one has the wrong type.
     """
     dtype = time_dtype(y0)
-    stepper = stepper_of(request.solver, y0)
     steps = read_step_control(request, y0, dtype)
+    admissible = read_admissible(request.positive, request.domain, y0)
+    stepper = stepper_of(request.solver, y0, partial(_within, admissible, steps.control is not None))
     norm = read_norm(request.norm, request.stepsize_controller)
     saves = read_saveat(request.saveat, request.t0, request.t1)
     if saves.by_diffrax or steps.by_diffrax or stepper is None:
@@ -125,6 +131,8 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
     ts = None if saves.ts is None else check_saved_times(saves.ts, request.t0, request.t1, dtype)
     if stepper is not None and steps.control is not None and not stepper.has_error:
         raise ValueError(no_error(request, stepper))
+    if admissible is not None and stepper is None:
+        raise ValueError("`positive` and `domain` are for solves that run in sciml's own loops; diffrax runs this one.")
     if norm is not None and stepper is None:
         raise ValueError("`norm` is for solves that run in sciml's own loops, and diffrax runs this one.")
     counted = _count(request, interval, stepper, steps, ts, dtype)
@@ -141,8 +149,25 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
         coarse_times=_coarse(request, dtype),
         max_steps=counted.limit,
         norm=norm,
+        admissible=admissible,
     )
     return plan, Times.of(request, interval, saves.ts, ts, counted.step), steps.tolerances
+
+
+def _within(admissible: Admissible | None, rejects: bool, stepper: AbstractStepper) -> AbstractStepper:
+    """Returns a method whose steps end at admissible states.
+
+    Raises:
+        ValueError: If the method works in other variables than the state's.
+    """
+    if admissible is None:
+        return stepper
+    if stepper.transforms_state:
+        raise ValueError(
+            f"`positive` and `domain` are for methods that step the state itself, but {type(stepper).__name__} steps a "
+            "transform of it. Take a method such as `diffrax.Tsit5()` or `sciml.solvers.Rodas5P()`."
+        )
+    return Within(stepper, admissible, rejects)
 
 
 class _Counted(NamedTuple):

@@ -1,5 +1,6 @@
 """Reads diffrax's objects: what they ask of sciml's own loops, or that diffrax has to run the solve."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import diffrax
@@ -17,8 +18,15 @@ from .methods._solver import AbstractSteppingSolver
 from .methods._stepper import AbstractStepper
 
 
-def stepper_of(solver: Any, y0: Y) -> AbstractStepper | None:
+def stepper_of(
+    solver: Any, y0: Y, within: Callable[[AbstractStepper], AbstractStepper] = lambda stepper: stepper
+) -> AbstractStepper | None:
     """Returns the one-step method of a solver for states like `y0`, or None where only diffrax has it.
+
+    Args:
+        solver: A solver.
+        y0: A state.
+        within: What is made of the method itself.
 
     Raises:
         TypeError: If it is no solver.
@@ -28,15 +36,16 @@ def stepper_of(solver: Any, y0: Y) -> AbstractStepper | None:
             raise TypeError(
                 f"`solver={type(solver).__name__}()` has `dense = True`, so it needs a method `interpolate`."
             )
-        return with_history(solver)
+        return with_history(within(solver))
     if not isinstance(solver, diffrax.AbstractSolver):
         raise TypeError(
             f"`solver` must be a diffrax solver such as `diffrax.Tsit5()`, or an `AbstractStepper`, but "
             f"{no_instance(solver)}."
         )
     if isinstance(solver, AbstractSteppingSolver):
-        return with_history(solver.stepper(y0))
-    return from_diffrax(solver)
+        return with_history(within(solver.stepper(y0)))
+    stepper = from_diffrax(solver)
+    return None if stepper is None else within(stepper)
 
 
 class StepControl(NamedTuple):

@@ -24,6 +24,8 @@ class Request(NamedTuple):
         norm: How large a scaled error is.
         saveat: Where to save.
         max_steps: The limit on attempted steps.
+        positive: Which elements of the state must not be negative.
+        domain: Which states are admissible.
     """
 
     t0: Any
@@ -37,6 +39,8 @@ class Request(NamedTuple):
     norm: Any = None
     saveat: Any = None
     max_steps: Any = None
+    positive: Any = None
+    domain: Any = None
 
     @property
     def fixed_steps(self) -> bool:

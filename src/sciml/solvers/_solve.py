@@ -8,7 +8,7 @@ from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete, no_instance
 from .._status import raise_for_status
-from .._types import Args, IntScalarLike, RealScalarLike, Y
+from .._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
 from ..kernels._backends import AUTO, KERNEL_OF, XLA, KernelRequest
 from ..kernels._use import USED, requested
 from . import _diffrax_fallback
@@ -44,6 +44,8 @@ def solve(
     solver: Any = None,
     stepsize_controller: Any = None,
     norm: Callable[[Y], Array] | None = None,
+    positive: PyTree | None = None,
+    domain: Callable[[Y], BoolScalarLike] | None = None,
     saveat: Any = None,
     adjoint: AbstractAdjoint | None = None,
     max_steps: IntScalarLike | None = None,
@@ -82,6 +84,12 @@ def solve(
         norm: How large a scaled error is: a function from a PyTree like `y0` to a scalar; by default the root
             mean square over all elements. On a field that is split over devices it is `Domain.rms`, so
             that all devices take the same steps.
+        positive: What must not become negative, as concentrations: True for the whole state, or a PyTree like `y0` of
+            booleans or of arrays of them. An element below zero by no more than the step's estimated error is set to
+            zero, and derivatives go through where it is not; a step with one farther below is tried again, shorter.
+            With fixed steps all are set to zero.
+        domain: Which states are admissible beside that: a function `domain(y) -> bool` that closes over no traced
+            value. A step that ends elsewhere is tried again with a shorter length; a fixed one fails as if it were NaN.
         saveat: Where to save: None for the end, an array of times within `[t0, t1]` in the
             direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates. Where times are traced, a
             state outside the interval or out of order is NaN, and the status `invalid_argument`.
@@ -126,6 +134,7 @@ def solve(
         ```
     """
     request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, norm, saveat, max_steps)
+    request = request._replace(positive=positive, domain=domain)
     adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     args = args if args is None else arrays_of(args)
     choices = (request, adjoint, schedule, _kernel(impl, interpret))

@@ -282,8 +282,11 @@ def up_to(end: Array, elapsed: Array, compensation: Array, h: Array, span: Array
 
 
 def _cause(other: Array, step: Step) -> Array:
-    """Returns the status of a step that failed: that its system was singular, or another cause."""
-    return other if step.solvable is None else jnp.where(step.solvable, other, int(Status.singular)).astype(other.dtype)
+    """Returns the status of a step that failed: a singular system, a state that may not be, or another cause."""
+    for condition, status in ((step.admissible, Status.outside_domain), (step.solvable, Status.singular)):
+        if condition is not None:
+            other = jnp.where(condition, other, int(status)).astype(other.dtype)
+    return other
 
 
 def known(y: Y, condition: BoolScalarLike) -> Y:

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Inexact, PyTree
+from jaxtyping import Array, PyTree
 
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..control._pid import Norm, Tolerances
-from ..control._stability import Stability
 from ..terms._field import AbstractField
 from ..terms._split_field import SplitField
 from ._stepper import AbstractStepper, BoundField, Step
+from ._wrapped import AbstractWrappedStepper
 
 
 class History(NamedTuple):
@@ -45,73 +45,11 @@ class HistoryField(AbstractField):
         return lambda t, y: self(t, y, operands)
 
 
-class WithHistory(AbstractStepper):
-    """A method of several steps as a one-step method of a `History`.
-
-    Attributes:
-        base: The method.
-    """
+class WithHistory(AbstractWrappedStepper):
+    """A method of several steps as a one-step method of a `History`."""
 
     base: AbstractStepper
     transforms_state: ClassVar[bool] = True
-
-    @property
-    def order(self) -> int:
-        """The order of the method."""
-        return self.base.order
-
-    @property
-    def error_order(self) -> int:
-        """The power of the step size that the error estimate goes with."""
-        return self.base.error_order
-
-    @property
-    def evaluations(self) -> int:
-        """Evaluations of the vector field per step."""
-        return self.base.evaluations
-
-    @property
-    def has_error(self) -> bool:
-        """Whether its steps estimate their error."""
-        return self.base.has_error
-
-    @property
-    def fsal(self) -> bool:
-        """Whether the start evaluates the vector field."""
-        return self.base.fsal
-
-    @property
-    def dense(self) -> bool:
-        """Whether it interpolates within a step."""
-        return self.base.dense
-
-    @property
-    def elementwise(self) -> bool:
-        """Whether small states of many members run element by element."""
-        return self.base.elementwise
-
-    @property
-    def batched_vjp(self) -> bool:
-        """Whether a step of many members is transposed as a whole."""
-        return self.base.batched_vjp
-
-    @property
-    def stability(self) -> Stability | None:
-        """For which steps times eigenvalues it is stable."""
-        return self.base.stability
-
-    @property
-    def says_spectrum(self) -> bool:
-        """Whether it knows the eigenvalues of any model."""
-        return self.base.says_spectrum
-
-    def spectrum(self, model: Callable, t: Array, y: Y, args: Args) -> Inexact[Array, " eigenvalues"]:
-        """Returns the eigenvalues that limit its steps."""
-        return self.base.spectrum(model, t, y, args)
-
-    def use_full_budget(self, state_bytes: int) -> bool:
-        """Whether a step takes far longer than to set up the memory that it is recorded in."""
-        return self.base.use_full_budget(state_bytes)
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model as what the steps need of it, with its operands."""

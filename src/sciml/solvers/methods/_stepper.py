@@ -26,6 +26,7 @@ class Step(NamedTuple):
         solvable: Whether the step's system had a solution; None where it had no system to solve. Where not, the step is
             tried again with a shorter length, or with fixed steps the member fails.
         measured: Error and state as the tolerances measure them, where that is not in the loop's own variables.
+        admissible: Whether the state at its end may be; None where any may. Where not, the step is tried again, too.
 
     Example:
         ```python
@@ -43,6 +44,7 @@ class Step(NamedTuple):
     memory: PyTree = None
     solvable: BoolScalarLike | None = None
     measured: tuple[Y, Y] | None = None
+    admissible: BoolScalarLike | None = None
 
 
 class AbstractStepper(eqx.Module):
@@ -216,7 +218,7 @@ class AbstractStepper(eqx.Module):
 def take_step(
     stepper: AbstractStepper, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree
 ) -> Step:
-    """Returns a step of a method, NaN where its system had no solution.
+    """Returns a step of a method, NaN where its system had no solution or its end is not admissible.
 
     Raises:
         TypeError: If the method returns no `Step`, or a state unlike the one that it was given.
@@ -230,9 +232,10 @@ def take_step(
             f"`{name}.step` must return `y1` with the structure, shapes and dtypes of `y`: {kinds[0]} in "
             f"{jax.tree.structure(y)}, but returns {kinds[1]} in {jax.tree.structure(step.y1)}."
         )
-    if step.solvable is None:
+    conditions = [x for x in (step.solvable, step.admissible) if x is not None]
+    if not conditions:
         return step
     # a state that is not finite is what the loops reject, whatever the solver made of the system
-    found = step.solvable
+    found = conditions[0] if len(conditions) == 1 else jnp.logical_and(*conditions)
     y1, error = jax.tree.map(lambda x: jnp.where(found, x, jnp.full_like(x, jnp.nan)), (step.y1, step.error))
     return step._replace(y1=y1, error=error)

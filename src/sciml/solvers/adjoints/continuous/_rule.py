@@ -15,6 +15,7 @@ from ...integrate._abstract import AbstractLoop
 from ...integrate._batching import Batch
 from ...integrate._integrator import Integrator, Operands
 from ...integrate._result import Result
+from ...methods._admissible import Within
 from ...methods._history import WithHistory
 from ...methods._rosenbrock import Rosenbrock
 from ...terms._split_field import SplitField
@@ -147,6 +148,11 @@ def _check(integrator: Integrator, operands: Operands, variant: Variant, rtol: A
             f"`adjoint={name}()` integrates an adjoint equation from the end, where a method of several steps, such as "
             f"{type(integrator.stepper.base).__name__}, has no steps before. "
             "Take `adjoint=sciml.adjoints.Checkpointed()`, or a Runge-Kutta method."
+        )
+    if isinstance(integrator.stepper, Within):
+        raise ValueError(
+            f"`adjoint={name}()` integrates an adjoint equation, which does not know where `positive` or `domain` "
+            "changed the solution. Take `adjoint=sciml.adjoints.Checkpointed()`."
         )
     if isinstance(integrator.field, SplitField):
         raise TypeError(

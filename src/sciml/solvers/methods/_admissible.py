@@ -1,0 +1,194 @@
+"""States that a solution may have: not below zero, or within a domain; steps that leave it are clipped or rejected.
+
+An element that must not be negative and is, by no more than the estimated error of the step, is set to zero, which is
+as good an approximation; by more, or outside of the domain, the step is rejected and tried again with a shorter length.
+Where steps are fixed every such element is set to zero.
+
+Source:
+    L. F. Shampine, S. Thompson, J. A. Kierzenka, G. D. Byrne, Non-negative solutions of ODEs, Appl. Math. Comput. 170:1
+    (2005).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, PyTree
+
+from ..._types import BoolScalarLike, RealScalarLike, Y
+from ._stepper import AbstractStepper, BoundField, Step
+from ._wrapped import AbstractWrappedStepper
+
+
+@dataclass(frozen=True)
+class Admissible:
+    """Which states are admissible.
+
+    Attributes:
+        positive: For each leaf of the state which of its elements must not be negative, shape and bytes of an array of
+            booleans; None where none has to.
+        domain: Whether a state is admissible beside that, or None.
+    """
+
+    positive: tuple[tuple[tuple[int, ...], bytes] | None, ...]
+    domain: Callable[[Y], BoolScalarLike] | None
+
+    def flags(self) -> list[np.ndarray | None]:
+        """Returns which elements must not be negative, for each leaf."""
+        return [x if x is None else np.frombuffer(x[1], bool).reshape(x[0]) for x in self.positive]
+
+    def clipped(self, y: Y) -> Y:
+        """Returns a state, or several along leading axes, without negative elements."""
+        leaves, treedef = jax.tree.flatten(y)
+        return jax.tree.unflatten(
+            treedef, [x if f is None else _nonnegative(x, f) for x, f in zip(leaves, self.flags(), strict=True)]
+        )
+
+    def below(self, y: Y, by: Y | None = None) -> Bool[Array, ""]:
+        """Returns whether an element is negative, by more than `by`."""
+        outside = jnp.zeros((), bool)
+        allowed = [None] * len(self.positive) if by is None else jax.tree.leaves(by)
+        for x, flag, most in zip(jax.tree.leaves(y), self.flags(), allowed, strict=True):
+            if flag is not None:
+                least = jnp.zeros_like(x) if most is None else -jnp.abs(most)
+                outside = outside | jnp.any(flag & (x < least))
+        return outside
+
+    def holds(self, y: Y) -> Bool[Array, ""]:
+        """Returns whether a state without negative elements is within the domain."""
+        return jnp.ones((), bool) if self.domain is None else jnp.asarray(self.domain(y), bool)
+
+
+def _nonnegative(x: Array, flag: np.ndarray) -> Array:
+    # not the larger of both, whose derivative at zero is one half
+    return jnp.where((x < 0) & jnp.broadcast_to(flag, x.shape), jnp.zeros_like(x), x)
+
+
+class Within(AbstractWrappedStepper):
+    """A method whose steps end at admissible states.
+
+    Attributes:
+        base: The method.
+        admissible: Which states are.
+        rejects: Whether a step that ends elsewhere can be rejected.
+    """
+
+    base: AbstractStepper
+    admissible: Admissible = eqx.field(static=True)
+    rejects: bool = eqx.field(static=True)
+    symmetric: ClassVar[bool] = False
+
+    @property
+    def elementwise_dense(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether it interpolates each number of a state alone."""
+        return self.base.elementwise_dense
+
+    @property
+    def field_is_rate(self) -> bool:
+        """Whether the vector field is the rate of the state."""
+        return self.base.field_is_rate
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of the vector field per step: where a step reuses the end of the last, it is evaluated there."""
+        return self.base.evaluations if self.base.evaluations < 0 else self.base.evaluations + self.base.fsal
+
+    def close(self, model: Callable, t: Array, y: Y, args: Any, h: Array | None) -> tuple[Any, list[Array]]:
+        """Returns the model as what the steps need of it, with its operands."""
+        return self.base.close(model, t, y, args, h)
+
+    def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
+        """Returns a state to start from, and whether one was found."""
+        return self.base.prepare(field, t, y)
+
+    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
+        """Returns the memory that a step from `(t, y)` starts with."""
+        return self.base.init(field, t, y)
+
+    def starting_step(self, *arguments: Any, **options: Any) -> Array:
+        """Returns the size of a first step, positive."""
+        return self.base.starting_step(*arguments, **options)
+
+    def longest(self, memory: PyTree) -> Array | None:
+        """Returns the longest step that the method can take with a memory."""
+        return self.base.longest(memory)
+
+    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
+        """Advances `y` from `t` to `t + h`."""
+        return self._within(field, t, h, self.base.step(field, t, h, y, memory))
+
+    def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
+        """Repeats a step such that JAX can differentiate it in reverse mode."""
+        return self._within(field, t, h, self.base.step_for_vjp(field, t, h, y))
+
+    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
+        """Returns the state at `t + theta * h`; what is saved is clipped at the end of the solve."""
+        return self.base.interpolate(theta, h, y0, y1, dense)
+
+    def empty_dense(self, y: Y) -> PyTree:
+        """Returns `Step.dense` for a step that has not been taken."""
+        return self.base.empty_dense(y)
+
+    def _within(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, step: Step) -> Step:
+        y1 = self.admissible.clipped(step.y1)
+        inside = self.admissible.holds(y1)
+        if self.rejects:
+            inside = inside & ~self.admissible.below(step.y1, step.error)
+        # a gradient makes the memory anew from the state, and so do its steps
+        memory = self.base.init(field, t + h, y1) if self.base.fsal else step.memory
+        return step._replace(y1=y1, memory=memory, admissible=inside)
+
+
+def read_admissible(positive: Any, domain: Any, y0: Y) -> Admissible | None:
+    """Returns which states are admissible, None for all.
+
+    Args:
+        positive: True for all elements, or a PyTree like the state of booleans or arrays of booleans.
+        domain: A function of a state, or None.
+        y0: A state.
+
+    Raises:
+        ValueError: If `positive` does not fit the state.
+        TypeError: If one has the wrong type.
+    """
+    if domain is not None and not callable(domain):
+        raise TypeError(
+            f"`domain` must be a function of the state that says whether it is admissible, but is {domain!r}."
+        )
+    leaves, treedef = jax.tree.flatten(y0)
+    nothing = positive is None or positive is False
+    given = [None] * len(leaves) if nothing else _flags_of(positive, leaves, treedef)
+    if domain is None and all(x is None for x in given):
+        return None
+    wrong = [x.dtype.name for x, f in zip(leaves, given) if f is not None and jnp.iscomplexobj(x)]
+    if wrong:
+        raise TypeError(f"`positive` is for real elements, but `y0` has a leaf of {wrong[0]} there.")
+    return Admissible(tuple(given), domain)
+
+
+def _flags_of(positive: Any, leaves: list[Array], treedef: Any) -> list[tuple[tuple[int, ...], bytes] | None]:
+    flags = jax.tree.leaves(positive)
+    if isinstance(positive, bool | np.bool_):
+        flags = [positive] * len(leaves)
+    elif jax.tree.structure(positive) != treedef:
+        raise ValueError(
+            f"`positive` must be True or a PyTree like `y0`, {treedef}, of booleans, but is "
+            f"{jax.tree.structure(positive)}."
+        )
+    found: list[tuple[tuple[int, ...], bytes] | None] = []
+    for flag, leaf in zip(flags, leaves, strict=True):
+        flag = np.asarray(flag)
+        if flag.dtype != bool:
+            raise TypeError(f"`positive` must hold booleans, but holds {flag.dtype.name}.")
+        if flag.shape not in ((), leaf.shape):
+            raise ValueError(
+                f"`positive` must hold a boolean for each leaf of `y0`, or an array of its shape {leaf.shape}, but "
+                f"holds one of shape {flag.shape}."
+            )
+        whole = np.broadcast_to(flag, leaf.shape)
+        found.append((whole.shape, whole.tobytes()) if whole.any() else None)
+    return found
