@@ -49,6 +49,15 @@ def programs_within(eqn: Any) -> Iterator[jex.core.Jaxpr]:
             yield program
 
 
+def depend_on(jaxpr: jex.core.Jaxpr, inputs: list[bool]) -> list[bool]:
+    """Returns which results of a program depend on any of some inputs; what it runs within counts as a whole."""
+    found = dict(zip(jaxpr.invars, inputs, strict=True))
+    for eqn in jaxpr.eqns:
+        reached = any(found.get(v, False) for v in eqn.invars if not is_literal(v))
+        found.update((v, reached) for v in eqn.outvars)
+    return [not is_literal(v) and found.get(v, False) for v in jaxpr.outvars]
+
+
 def scan_counts(eqn: Any) -> tuple[int, int]:
     """Returns how many inputs of a scan are constants and how many its carry; the rest are scanned over."""
     if "num_consts" in eqn.params:  # jax < 0.12

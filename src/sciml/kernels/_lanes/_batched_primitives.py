@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._jax._vma import promote
 from ._elementwise import ELEMENTWISE
 from ._values import Stacked
 
@@ -98,3 +100,32 @@ def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) 
     precision = precision[::-1] if isinstance(precision, tuple) else precision
     params = eqn.params | dict(dimension_numbers=((contract_b, contract_a), ((), ())), precision=precision)
     return eqn.primitive.bind(arrays[1], arrays[0], **params)
+
+
+@_rule("concatenate")
+def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Array | None:
+    whole = [_spread(v, x, v.shape, count) for v, x in zip(values, arrays)]
+    return jax.lax.concatenate(promote(whole), eqn.params["dimension"])
+
+
+@_rule("slice")
+def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Array | None:
+    start, limit, strides = (eqn.params[name] for name in ("start_indices", "limit_indices", "strides"))
+    strides = None if strides is None else (*strides, 1)
+    return jax.lax.slice(arrays[0], (*start, 0), (*limit, count), strides)
+
+
+@_rule("dynamic_slice")
+def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Array | None:
+    if any(v.batched for v in values[1:]):
+        return None
+    last = jnp.zeros((), arrays[1].dtype) if len(arrays) > 1 else 0
+    return jax.lax.dynamic_slice(arrays[0], (*arrays[1:], last), (*eqn.params["slice_sizes"], count))
+
+
+@_rule("dynamic_update_slice")
+def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Array | None:
+    if any(v.batched for v in values[2:]) or len(arrays) < 3:
+        return None
+    whole, update = promote([_spread(v, x, v.shape, count) for v, x in zip(values[:2], arrays)])
+    return jax.lax.dynamic_update_slice(whole, update, (*arrays[2:], jnp.zeros((), arrays[2].dtype)))

@@ -20,7 +20,8 @@ from jaxtyping import PyTree
 
 from ..._checks import concrete
 from ..._jax._barrier import held_back
-from ..._jax._jaxprs import is_literal, program_called, programs_within, run_equation, scan_counts
+from ..._jax._jaxprs import depend_on, is_literal, program_called, programs_within, run_equation, scan_counts
+from ..._jax._loops import scan
 from ..._jax._vma import as_traced, promote, struct, vma_of
 from . import _batched_primitives as batched_primitives, _elementwise as elementwise
 from ._data_movement import MOVEMENTS, OUTSIDE, moved_by_index
@@ -35,6 +36,7 @@ from ._values import (
     is_small,
     object_array,
     over_all_lanes,
+    shared,
     stack,
     unstack,
     unstacked_constant,
@@ -157,6 +159,9 @@ def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]
             return chosen
     if name == "scan" and _is_short(eqn) and _all_unstacked(inputs):
         return _evaluate_scan(eqn, inputs, ev)
+    if name == "scan" and ev.count is not None and not all(map(shared, inputs)):
+        ev.report(name, "too large to take apart element by element")
+        return _evaluate_scan_as_loop(eqn, inputs, ev)
     if _may_unstack(eqn, inputs):
         outputs = _evaluate_unstacked(eqn, cast(list[Unstacked], inputs), ev)
         if outputs is not None:
@@ -303,6 +308,53 @@ def _evaluate_scan(eqn, inputs: Sequence[Unstacked], ev: _Evaluation) -> list[Va
         ys.append(out[carry_count:])
     ordered = ys[::-1] if reverse else ys
     return carry + [_stack_iterations(column, ev.count) for column in zip(*ordered)]
+
+
+def _evaluate_scan_as_loop(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
+    """Evaluates a scan as one over lanes. JAX would move members to the front of what it carries.
+
+    What does not depend on a member, as a counter does not, stays shared.
+    """
+    closed, params, count = eqn.params["jaxpr"], eqn.params, ev.count
+    consts_count, carry_count = scan_counts(eqn)
+    consts, rest = inputs[:consts_count], inputs[consts_count:]
+    of_members = [not shared(v) for v in inputs]
+    while True:  # what the carry depends on after one iteration more, until that is the same
+        outputs = depend_on(closed.jaxpr, of_members)
+        carry_of_members = [
+            a or b for a, b in zip(of_members[consts_count : consts_count + carry_count], outputs[:carry_count])
+        ]
+        known = [*of_members[:consts_count], *carry_of_members, *of_members[consts_count + carry_count :]]
+        if known == of_members:
+            break
+        of_members = known
+
+    def fixed(value: Value, of_member: bool) -> Value:
+        """A value in the form that a carry keeps."""
+        return over_all_lanes(value, count) if of_member else stack(value, count)
+
+    carry = [fixed(v, b) for v, b in zip(rest[:carry_count], carry_of_members)]
+    xs = [stack(v, count) for v in rest[carry_count:]]
+
+    def body(carry: list[Value], slices: list[Any]) -> tuple[list[Value], list[Any]]:
+        entering = [unstack_small(Stacked(a, x.ndim - 1)) for a, x in zip(slices, xs)]
+        entered = [v if b else unstack_small(v) for v, b in zip(carry, carry_of_members)]
+        out = _evaluate(closed.jaxpr, closed.consts, promote([*consts, *entered, *entering]), ev)
+        carried = [fixed(v, b) for v, b in zip(out[:carry_count], carry_of_members)]
+        ys = [fixed_array(v, b) for v, b in zip(out[carry_count:], outputs[carry_count:])]
+        return carried, ys
+
+    def fixed_array(value: Value, of_member: bool) -> Any:
+        stacked = stack(value, count)
+        if of_member and not stacked.batched:
+            return jnp.broadcast_to(stacked.array[..., None], (*stacked.shape, count))
+        return stacked.array
+
+    carry, ys = scan(body, carry, [x.array for x in xs], length=params["length"], reverse=params["reverse"])
+    lanes = [int(b) for b in outputs[carry_count:]]
+    return [unstack_small(v) if isinstance(v, Stacked) else v for v in carry] + [
+        _unstack_few(Stacked(y, y.ndim - b)) for y, b in zip(ys, lanes)
+    ]
 
 
 def _stack_iterations(values: tuple[Value, ...], count: int | None) -> Value:

@@ -27,6 +27,10 @@ from ..._jax._loops import scan
 from ..._jax._vma import match
 from ._colouring import Colouring
 from ._structure import AbstractStructure, products, taken
+from ._written_out import factorised, substituted
+
+_WRITTEN_OUT = 3
+"""Blocks of up to this many rows are inverted entry by entry."""
 
 
 class Bands(NamedTuple):
@@ -157,7 +161,8 @@ class BlockTridiagonal(AbstractStructure):
         return jnp.isfinite(largest) & ~(grown < limit * jnp.maximum(largest, 1 / largest))
 
     def _parted(self, x: Array) -> Array:
-        return taken(jnp.append(x, jnp.zeros_like(x[:1])), self.unknown)
+        whole = self.unknown.size == self.size
+        return taken(x if whole else jnp.append(x, jnp.zeros_like(x[:1])), self.unknown)
 
     def _joined(self, parts: Array) -> Array:
         return taken(parts.T.reshape(-1), self.places)
@@ -183,19 +188,29 @@ def _transposed(a: Array) -> Array:
 
 
 def _inverse(a: Array) -> Array:
-    """Inverses of blocks, by Gauss-Jordan elimination with exchanges of rows."""
+    """Inverses of blocks, by elimination with exchanges of rows: entry by entry where they are small."""
+    return _inverse_written_out(a) if a.shape[0] <= _WRITTEN_OUT else _inverse_by_rows(a)
+
+
+def _inverse_written_out(a: Array) -> Array:
+    n = a.shape[0]
+    factors = factorised([list(row) for row in a], pivot=n > 1)
+    one, zero = jnp.ones_like(a[0, 0]), jnp.zeros_like(a[0, 0])
+    columns = [substituted(factors, [one if i == j else zero for i in range(n)]) for j in range(n)]
+    return jnp.stack([jnp.stack(column) for column in columns], axis=1)
+
+
+def _inverse_by_rows(a: Array) -> Array:
+    """Gauss-Jordan elimination."""
     n = a.shape[0]
     one = jnp.broadcast_to(jnp.eye(n, dtype=a.dtype)[:, :, None], a.shape)
     rows = jnp.concatenate([a, match(one, a)], axis=1)
     places = jnp.arange(n)[:, None]
     for k in range(n):
-        if k < n - 1:
-            sizes = jnp.where(places < k, -1, jnp.abs(rows[:, k]))
-            best = places == jnp.argmax(sizes, axis=0)[None]
-            chosen = jnp.sum(jnp.where(best[:, None], rows, 0), axis=0)
-            rows = jnp.where(best[:, None], rows[k][None], rows)
-        else:
-            chosen = rows[k]
+        sizes = jnp.where(places < k, -1, jnp.abs(rows[:, k]))
+        best = places == jnp.argmax(sizes, axis=0)[None]
+        chosen = jnp.sum(jnp.where(best[:, None], rows, 0), axis=0)
+        rows = jnp.where(best[:, None], rows[k][None], rows)
         pivot = chosen / chosen[k][None]
         others = rows - rows[:, k, None] * pivot[None]
         rows = jnp.where((places == k)[:, None], pivot[None], others)

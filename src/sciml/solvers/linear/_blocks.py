@@ -40,9 +40,10 @@ class Blocks(AbstractStructure):
         self.constant = np.where((self.members >= self.size)[:, None], filling, 0)
         entries, pattern = mass.tocoo(), colouring.pattern.tocoo()
         self.constant[self._places_of(entries)] = entries.data
-        self.stored, self.source = np.zeros(shape, bool), np.zeros(shape, np.int64)
+        self.stored = np.zeros(shape, bool)
         self.stored[self._places_of(pattern)] = True
-        self.source[self._places_of(pattern)] = pattern.row * len(colouring.directions) + colouring.colours[pattern.col]
+        inner = np.minimum(self.members, self.size - 1)
+        self.source = inner[:, None] * len(colouring.directions) + colouring.colours[inner][None]
 
     def _places_of(self, entries: sp.coo_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows, columns and blocks of entries."""
@@ -76,7 +77,7 @@ class Blocks(AbstractStructure):
         return singular([list(row) for row in matrix], factors)
 
     def _parted(self, x: Array) -> list[Array]:
-        return list(taken(jnp.append(x, jnp.zeros_like(x[:1])), self.members))
+        return list(taken(x if self.members.size == self.size else jnp.append(x, jnp.zeros_like(x[:1])), self.members))
 
     def _joined(self, parts: list[Array]) -> Array:
         return taken(jnp.concatenate(parts), self.places)

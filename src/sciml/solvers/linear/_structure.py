@@ -88,7 +88,14 @@ def products(along: Callable[[Array], Array], x: Float[Array, " n"], directions:
 
 
 def taken(x: Float[Array, " n"], places: np.ndarray) -> Array:
-    """Returns the elements of a vector at known places."""
-    if np.array_equal(places.reshape(-1), np.arange(x.shape[0])):
-        return x.reshape(places.shape)
+    """Returns the elements of a vector at known places; by moving axes where these are all in a regular order."""
+    strides = [
+        int(places.take(1, axis).flat[0] - places.flat[0]) if n > 1 else 0 for axis, n in enumerate(places.shape)
+    ]
+    order = sorted(range(places.ndim), key=lambda axis: -strides[axis])
+    lengths = [places.shape[axis] for axis in order]
+    if places.size == x.shape[0]:
+        regular = np.transpose(np.arange(places.size).reshape(lengths), np.argsort(order))
+        if np.array_equal(places, regular):
+            return jnp.transpose(x.reshape(lengths), np.argsort(order))
     return x.at[places].get(mode="promise_in_bounds")

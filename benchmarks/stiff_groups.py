@@ -1,0 +1,165 @@
+"""Stiff systems of 3 to 3000 unknowns: Robertson's reaction in groups, and two species on a line, beside native code.
+
+diffsol is Rust with a model compiled by LLVM, CVODE is C; both take BDF steps of variable order. Its own peers run only
+where they are installed (`make bench` installs them).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import sciml
+
+from ._harness import Candidate, Group, in_float64, jitted
+
+END = 4e10
+TOL = 1e-4
+FLOOR = 1e-8  # of the absolute error: the second species of Robertson's reaction is of the size 1e-5
+SIZES = (1, 10, 40, 100, 1000)
+CELLS = (100, 200, 1000)
+MEMBERS = 100
+
+
+def robertson_groups(t: Any, y: jax.Array, args: Any) -> jax.Array:
+    """The reaction in as many cells as the state has, which do not know of one another."""
+    del t, args
+    a, b, c = y.reshape(3, -1)
+    slow, fast = -0.04 * a + 1e4 * b * c, 3e7 * b * b
+    return jnp.concatenate([slow, -slow - fast, fast])
+
+
+def brusselator(t: Any, y: jax.Array, args: Any) -> jax.Array:
+    """Two species that diffuse on a line between walls, in the order of the points."""
+    del t, args
+    u, v = y.reshape(-1, 2).T
+    spread = (u.size + 1) ** 2 / 50
+
+    def laplacian(x: jax.Array, wall: float) -> jax.Array:
+        wide = jnp.pad(x, 1, constant_values=wall)
+        return wide[2:] - 2 * x + wide[:-2]
+
+    du = 1 + u * u * v - 4 * u + spread * laplacian(u, 1.0)
+    dv = 3 * u - u * u * v + spread * laplacian(v, 3.0)
+    return jnp.stack([du, dv], axis=1).reshape(-1)
+
+
+def _start(cells: int) -> np.ndarray:
+    x = np.arange(1, cells + 1) / (cells + 1)
+    return np.stack([1 + np.sin(2 * np.pi * x), np.full(cells, 3.0)], axis=1).reshape(-1)
+
+
+def ours(model: Any, y0: jax.Array, end: float, rtol: float, atol: float) -> jax.Array:
+    return sciml.solve(model, y0, t0=0.0, t1=end, rtol=rtol, atol=atol, solver=sciml.solvers.Rodas5P()).ys[-1]
+
+
+def _diffsol(groups: int) -> Callable[[], Callable[[], Any]]:
+    def build() -> Callable[[], Any]:
+        import pydiffsol  # pyright: ignore[reportMissingImports]
+
+        model = f"""
+            in_i {{ k1 = 0.04, k2 = 10000, k3 = 30000000 }}
+            u_i {{ (0:{groups}): x = 1, ({groups}:{2 * groups}): y = 0, ({2 * groups}:{3 * groups}): z = 0 }}
+            F_i {{ -k1 * x_i + k2 * y_i * z_i, k1 * x_i - k2 * y_i * z_i - k3 * y_i * y_i, k3 * y_i * y_i }}
+        """
+        dense = groups <= 10
+        kind = pydiffsol.nalgebra_dense if dense else pydiffsol.faer_sparse
+        ode = pydiffsol.Ode(model, matrix_type=kind, ode_solver=pydiffsol.bdf)
+        ode.rtol, ode.atol = TOL, FLOOR
+        rates = np.array([0.04, 1e4, 3e7])
+        return lambda: np.asarray(ode.solve(rates, END).ys)[:, -1]
+
+    return build
+
+
+def _cvode(cells: int, rtol: float, atol: float) -> Callable[[], Callable[[], Any]]:
+    def build() -> Callable[[], Any]:
+        from sksundae.cvode import CVODE  # pyright: ignore[reportMissingImports]
+
+        def field(t: float, y: np.ndarray, rate: np.ndarray) -> None:
+            u, v = y[0::2], y[1::2]
+            spread = (cells + 1) ** 2 / 50
+            wide_u, wide_v = np.empty(cells + 2), np.empty(cells + 2)
+            wide_u[1:-1], wide_u[0], wide_u[-1] = u, 1.0, 1.0
+            wide_v[1:-1], wide_v[0], wide_v[-1] = v, 3.0, 3.0
+            product = u * u * v
+            rate[0::2] = 1 + product - 4 * u + spread * (wide_u[2:] - 2 * u + wide_u[:-2])
+            rate[1::2] = 3 * u - product + spread * (wide_v[2:] - 2 * v + wide_v[:-2])
+
+        solver = CVODE(field, rtol=rtol, atol=atol, linsolver="band", lband=2, uband=2)
+        y0 = _start(cells)
+        return lambda: solver.solve(np.array([0.0, 10.0]), y0).y[-1]
+
+    return build
+
+
+def _exact(model: Any, y0: np.ndarray, end: float) -> np.ndarray:
+    with jax.enable_x64(True):
+        return np.asarray(jax.jit(lambda y: ours(model, y, end, 1e-9, 1e-12))(jnp.asarray(y0)))
+
+
+def _relative(reference: np.ndarray, floor: float) -> Callable[[Any], float]:
+    def error(out: Any) -> float:
+        got = np.asarray(out).reshape(-1)[: reference.size]
+        return float(np.max(np.abs(got - reference) / (np.abs(reference) + floor)))
+
+    return error
+
+
+def _robertson(groups: int) -> Group:
+    with jax.enable_x64(True):
+        y0 = jnp.concatenate([jnp.ones(groups), jnp.zeros(2 * groups)])
+    error = _relative(np.repeat(_exact(robertson_groups, np.array([1.0, 0.0, 0.0]), END), groups), 1e-6)
+
+    def forward(y0: jax.Array) -> jax.Array:
+        return ours(robertson_groups, y0, END, TOL, FLOOR)
+
+    def gradient(y0: jax.Array) -> jax.Array:
+        return jax.grad(lambda y: jnp.sum(forward(y) ** 2))(y0)
+
+    rows = [
+        Candidate("sciml, Rodas5P", in_float64(jitted(forward, y0)), error=error),
+        Candidate("diffsol, BDF", _diffsol(groups), "sciml, Rodas5P", error),
+        Candidate("sciml, gradient", in_float64(jitted(gradient, y0)), "sciml, Rodas5P"),
+    ]
+    return Group(f"Robertson in {groups} groups, {3 * groups} unknowns, t to {END:g}, rtol = {TOL:g}", rows)
+
+
+def _members(groups: int) -> Group:
+    with jax.enable_x64(True):
+        one = jnp.concatenate([jnp.ones(groups), jnp.zeros(2 * groups)])
+        y0 = jnp.broadcast_to(one, (MEMBERS, one.size)) * jnp.linspace(0.9, 1.1, MEMBERS)[:, None]
+
+    def forward(y0: jax.Array) -> jax.Array:
+        return jax.vmap(lambda y: ours(robertson_groups, y, END, TOL, FLOOR))(y0)
+
+    def one_after_another() -> Callable[[], Any]:
+        run = _diffsol(groups)()
+        return lambda: [run() for _ in range(MEMBERS)]
+
+    rows = [
+        Candidate("sciml, Rodas5P", in_float64(jitted(forward, y0))),
+        Candidate("diffsol, BDF, one after another", one_after_another, "sciml, Rodas5P"),
+    ]
+    return Group(f"{MEMBERS} members of Robertson in {groups} groups, {3 * groups} unknowns each", rows)
+
+
+def _line(cells: int) -> Group:
+    y0, rtol, atol = _start(cells), 1e-5, 1e-7
+    with jax.enable_x64(True):
+        start = jnp.asarray(y0)
+    error = _relative(_exact(brusselator, y0, 10.0), 1e-3)
+    rows = [
+        Candidate(
+            "sciml, Rodas5P", in_float64(jitted(lambda y: ours(brusselator, y, 10.0, rtol, atol), start)), error=error
+        ),
+        Candidate("CVODE, BDF with a band", _cvode(cells, rtol, atol), "sciml, Rodas5P", error),
+        Candidate("CVODE at a tenth of the tolerance", _cvode(cells, rtol / 10, atol / 10), "sciml, Rodas5P", error),
+    ]
+    return Group(f"Brusselator on a line of {cells} points, {2 * cells} unknowns, t to 10, rtol = {rtol:g}", rows)
+
+
+def groups() -> list[Group]:
+    return [*map(_robertson, SIZES), _members(10), *map(_line, CELLS)]
