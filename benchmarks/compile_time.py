@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -11,6 +12,7 @@ import sciml
 
 from ._harness import Candidate, Group
 from ._problems import lorenz
+from .networks import SIZES
 
 TOL = 1e-6
 
@@ -46,6 +48,99 @@ def _compiler(fn: Callable[..., jax.Array], gradient: bool) -> Callable[[], Call
     return lambda: run
 
 
+def _timed(fn: Callable[..., Any], *args: Any) -> Callable[[], Callable[[], Any]]:
+    """Compiles a function anew in every repeat."""
+
+    def run() -> Any:
+        jax.clear_caches()
+        return jax.jit(lambda *a: fn(*a)).lower(*args).compile()
+
+    return lambda: run
+
+
+def _stiff_rows() -> list[Candidate]:
+    rows = []
+    fields: dict[str, tuple[Callable, int]] = {"HIRES, 8 unknowns": (sciml.models.HIRES(), 8)}
+    for size in (16, 17, 30, 100):
+        # every unknown with every other, so that nothing can be taken apart
+        fields[f"{size} unknowns, dense"] = (lambda t, y, k: jnp.roll(y, 1) * jnp.mean(y) - k * y**2, size)
+    for name, (field, size) in fields.items():
+
+        def solve(y0: jax.Array, k: jax.Array, field: Callable = field) -> jax.Array:
+            options: dict[str, Any] = dict(rtol=1e-4, atol=1e-6, solver=sciml.solvers.Rodas5P())
+            return sciml.solve(field, y0, t0=0.0, t1=1.0, args=k, **options).ys[-1]
+
+        args = jnp.ones(size), jnp.asarray(2.0)
+        rows.append(Candidate(f"{name}, solve", _timed(solve, *args)))
+        rows.append(Candidate(f"{name}, gradient", _timed(jax.grad(lambda y, k: jnp.sum(solve(y, k))), *args)))
+    return rows
+
+
+def _wave_rows() -> list[Candidate]:
+    rows = []
+    for modes in (64, 128, 512):
+        model = sciml.models.KortewegDeVries(points=modes, length=20.0)
+
+        def solve(y0: jax.Array, model: Any = model) -> jax.Array:
+            return sciml.solve(model, y0, t0=0.0, t1=0.1, dt=1e-3, solver=sciml.solvers.ETDRK4()).ys[-1]
+
+        y0 = jnp.sin(jnp.linspace(0.0, 6.28, modes))
+        rows.append(Candidate(f"{modes} points, solve", _timed(solve, y0)))
+        rows.append(Candidate(f"{modes} points, 32 members", _timed(jax.vmap(solve), jnp.stack([y0] * 32))))
+        rows.append(Candidate(f"{modes} points, gradient", _timed(jax.grad(lambda y: jnp.sum(solve(y) ** 2)), y0)))
+    return rows
+
+
+def _network_rows() -> list[Candidate]:
+    rows = []
+    for name, (inputs, width, depth) in SIZES.items():
+        network = eqx.nn.MLP(inputs, inputs, width, depth, activation=jnp.tanh, key=jax.random.key(0))
+        weights, rest = eqx.partition(network, eqx.is_inexact_array)
+        saved = jnp.linspace(0.0, 2.0, 41)
+
+        def field(t: Any, y: jax.Array, w: Any, rest: Any = rest) -> jax.Array:
+            return eqx.combine(w, rest)(y)
+
+        def ours(w: Any, y: jax.Array, field: Callable = field) -> jax.Array:
+            options: dict[str, Any] = dict(rtol=1e-4, atol=1e-4, saveat=saved)
+            return sciml.solve(field, y, t0=0.0, t1=2.0, args=w, **options).ys
+
+        def theirs(w: Any, y: jax.Array, field: Callable = field) -> jax.Array:
+            solution = diffrax.diffeqsolve(
+                diffrax.ODETerm(field), diffrax.Tsit5(), 0.0, 2.0, None, y, w,
+                saveat=diffrax.SaveAt(ts=saved), stepsize_controller=diffrax.PIDController(1e-4, 1e-4),
+            )  # fmt: skip
+            assert solution.ys is not None
+            return solution.ys
+
+        def loss(solve: Callable) -> Callable:
+            return lambda w, y: jnp.mean(jax.vmap(lambda y: solve(w, y))(y) ** 2)
+
+        y0 = jnp.ones((32, inputs))
+        for what, of in (("32 members", lambda f: f), ("gradient", jax.grad)):
+            rows.append(Candidate(f"sciml, {name}, {what}", _timed(of(loss(ours)), weights, y0)))
+            label = f"diffrax, {name}, {what}"
+            rows.append(Candidate(label, _timed(of(loss(theirs)), weights, y0), f"sciml, {name}, {what}"))
+    return rows
+
+
+def _second_rows() -> list[Candidate]:
+    def ours(y0: jax.Array) -> jax.Array:
+        return jnp.sum(sciml.solve(lorenz, y0, t0=0.0, t1=1.0, args=jnp.asarray(21.0), rtol=TOL, atol=TOL).ys)
+
+    def theirs(y0: jax.Array) -> jax.Array:
+        return jnp.sum(_theirs(diffrax.PIDController(rtol=TOL, atol=TOL))(y0, jnp.asarray(21.0)))
+
+    def twice(fn: Callable) -> Callable:
+        return jax.grad(lambda y: jnp.sum(jax.grad(fn)(y) ** 2))
+
+    y0 = jnp.asarray([1.0, 0.0, 0.0])
+    return [
+        Candidate("sciml, gradient of a gradient", _timed(twice(ours), y0)),
+        Candidate("diffrax, gradient of a gradient", _timed(twice(theirs), y0), "sciml, gradient of a gradient"),
+    ]
+
+
 def groups() -> list[Group]:
     found = []
     for how, steps, controller in (
@@ -64,4 +159,12 @@ def groups() -> list[Group]:
                 f"Time to trace, lower and compile: one Lorenz system, {how}, float32", rows, repeats=3, compiled=False
             )
         )
+    for title, rows in (
+        ("networks, rtol = atol = 1e-4, 41 saved times", _network_rows()),
+        ("stiff systems with Rodas5P", _stiff_rows()),
+        ("the Korteweg-de Vries equation with ETDRK4", _wave_rows()),
+        ("second derivatives of one Lorenz system", _second_rows()),
+    ):
+        head = f"Time to trace, lower and compile: {title}, float32"
+        found.append(Group(head, rows, repeats=1, compiled=False))
     return found

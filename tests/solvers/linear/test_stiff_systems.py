@@ -1,4 +1,4 @@
-"""Stiff systems of more than sixteen unknowns: what they come from decides how their linear systems are solved."""
+"""Stiff systems of more than eight unknowns: what they come from decides how their linear systems are solved."""
 
 import functools as ft
 
@@ -151,6 +151,14 @@ def test_float32():
 def test_no_dense_factorisation(model, y0, args):
     program = inspect.hlo(lambda y: solve(model, y, t1=0.5, args=args, solver=Rodas5P()).ys, y0)
     assert "lapack" not in str(program)
+
+
+@pytest.mark.parametrize("size, band, words", [(8, 8, "entry by entry"), (9, 9, "LAPACK"), (16, 1, "entry by entry"),
+                                               (17, 1, "cyclic reduction")])  # fmt: skip
+def test_how_a_system_is_solved(size, band, words):
+    """By how much there is to compute, which is how long it takes to compile."""
+    kernel = np.triu(np.tril(np.ones((size, size)), band), -band)
+    assert words in inspect.jacobian(lambda t, y, args: jnp.sin(kernel @ y), jnp.ones(size)).structure
 
 
 def test_dense_systems_are_factorised_by_lapack():

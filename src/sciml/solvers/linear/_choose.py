@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Array, Float
@@ -13,7 +14,7 @@ from ._colouring import colour
 from ._dense import DenseMatrix
 from ._dependencies import pattern_of
 from ._structure import AbstractStructure
-from ._written_out import SMALL, WrittenOut
+from ._written_out import SMALL, SPARSE, WrittenOut, few_products
 
 _WIDEST = 12
 """Bands of more entries on each side of the diagonal are taken for dense matrices."""
@@ -27,8 +28,8 @@ def structure_of(
 ) -> AbstractStructure:
     """Returns the structure of $M - s J$, with $J$ the Jacobian of `slope`.
 
-    Small matrices are written out. Larger ones are taken apart into blocks where unknowns do not know of one another,
-    else they are banded where an order of the unknowns makes them so, else dense.
+    Small matrices are written out, and of sparse ones somewhat larger. Others are taken apart into blocks where unknowns
+    do not know of one another, else they are banded where an order of the unknowns makes them so, else dense.
 
     Args:
         slope: The vector field at a time.
@@ -37,9 +38,12 @@ def structure_of(
     """
     n = x.shape[0]
     pivot = mass is not None
-    if n <= SMALL:
+    half = jnp.finfo(x.dtype).bits < 32  # in which no library factorises matrices
+    if n <= (SPARSE if half else SMALL):
         return WrittenOut(np.eye(n) if mass is None else mass, pivot)
     pattern = pattern_of(slope, x)
+    if n <= SPARSE and not pivot and pattern is not None and few_products(pattern.toarray()):
+        return WrittenOut(np.eye(n), pivot)
     if pattern is None:
         return DenseMatrix(np.eye(n) if mass is None else mass)
     constant = sp.eye_array(n, format="csr") if mass is None else sp.csr_array(mass)

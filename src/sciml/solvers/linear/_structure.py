@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,11 @@ class AbstractStructure(abc.ABC):
 
     Attributes:
         size: The number of unknowns.
+        entry_by_entry: Whether all of it is scalars, over which a method writes its stages out, too.
     """
 
     size: int
+    entry_by_entry: ClassVar[bool] = False
 
     @abc.abstractmethod
     def assemble(self, along: Callable[[Array], Array], x: Float[Array, " n"], scale: Array) -> PyTree:

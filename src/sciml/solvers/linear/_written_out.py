@@ -6,7 +6,7 @@ whatever the state costs nothing.
 
 import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,31 @@ from jaxtyping import Array, Bool, Float
 from ..._jax._vma import match
 from ._structure import AbstractStructure
 
-SMALL = 16
-"""Matrices of up to this many rows are written out."""
+SMALL = 8
+"""Matrices of up to this many rows are written out, whatever their entries."""
+
+SPARSE = 16
+"""And of up to this many if few of their entries are not zero."""
+
+_MOST_PRODUCTS = 700
+"""As many as a full matrix of eight rows takes; with twice as many a gradient compiles for half a minute."""
+
+
+def few_products(present: np.ndarray) -> bool:
+    """Returns whether the elimination of a matrix and its use for eight stages take few products.
+
+    Args:
+        present: Which entries are not zero, of which an array of booleans says so.
+    """
+    filled = present | np.eye(len(present), dtype=bool)
+    products = 0
+    for k in range(len(filled)):
+        below = np.flatnonzero(filled[k + 1 :, k]) + k + 1
+        right = np.flatnonzero(filled[k, k + 1 :]) + k + 1
+        filled[np.ix_(below, right)] = True
+        products += below.size * (1 + right.size)
+    return products + 8 * int(filled.sum()) <= _MOST_PRODUCTS
+
 
 Entries = list[list[Array]]
 
@@ -41,6 +64,8 @@ class WrittenOut(AbstractStructure):
         mass: The constant part of the matrix.
         pivot: Whether rows are exchanged.
     """
+
+    entry_by_entry: ClassVar[bool] = True
 
     def __init__(self, mass: np.ndarray, pivot: bool):
         self.size, self.mass, self.pivot = mass.shape[0], mass, pivot

@@ -100,10 +100,11 @@ class Rodas5P(AbstractRosenbrockSolver):
 
     Eight stages, stiffly accurate, L-stable, with dense output of order 4; also for singular $M$ if the
     system has index one. The method of choice for stiff systems at normal tolerances, down to about 1e-9.
-    The Jacobian comes from forward mode once a step, also the derivative by time. Systems of up to sixteen
-    unknowns are factorised entry by entry, without pivoting where there is no mass matrix. Of larger ones the
-    program of the model says which entries the Jacobian can have: parts that do not know of one another are
-    factorised side by side, bands as such, and all else is dense; `sciml.inspect.jacobian` shows it.
+    The Jacobian comes from forward mode once a step, also the derivative by time. Systems of up to eight
+    unknowns, and sparse ones of up to sixteen, are factorised entry by entry, without pivoting where there is no
+    mass matrix. Of larger ones the program of the model says which entries the Jacobian can have: parts that do
+    not know of one another are factorised side by side, bands as such, and all else is dense;
+    `sciml.inspect.jacobian` shows it.
 
     With a singular mass matrix `sciml.solve` first solves the algebraic equations at `t0` for the
     algebraic variables, for which `y0` is the guess; inside `diffrax.diffeqsolve`, `y0` must satisfy

@@ -151,7 +151,7 @@ class Rosenbrock(AbstractStepper):
         def solved(right):
             return solve(structure, matrix, factors, right)
 
-        stages_of = self._stages_written_out if x.shape[0] <= SMALL else self._stages_in_a_loop
+        stages_of = self._stages_written_out if structure.entry_by_entry else self._stages_in_a_loop
         stages, y1 = stages_of(slope_at, solved, jnp.asarray(t, h.dtype), h, x, slope, drift)
         error = _combined(tableau.error_weights, stages)
         dense = tuple(unflattened(_combined(row, stages), y) for row in tableau.dense)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
-from ..linear._written_out import SMALL
+from ..linear._written_out import SPARSE
 from ._mass_matrix import Mass
 from ._ravel import elements_of
 from ._rosenbrock import Rosenbrock, Tableau, interpolated
@@ -69,9 +69,9 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
         name, leaves = type(self).__name__, jax.tree.leaves(y0)
         size = sum(jnp.size(x) for x in leaves)
         half = [x.dtype.name for x in leaves if jnp.finfo(x.dtype).bits < 32]
-        if half and size > SMALL:
+        if half and size > SPARSE:
             raise TypeError(
-                f"`solver={name}()` needs a state of float32 or float64 for more than {SMALL} unknowns, but `y0` has "
+                f"`solver={name}()` needs a state of float32 or float64 for more than {SPARSE} unknowns, but `y0` has "
                 f"{size} of {half[0]}, in which no library solves linear systems."
             )
         if self.mass is not None and self.mass.size != size:
