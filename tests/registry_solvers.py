@@ -1,8 +1,8 @@
 """Every method of sciml's own loops with what it promises; adding a method is adding a line.
 
-`order` and `dense_order` are what a regression of the error over the step size must show. They are
-measured on y' = 2 y cos t over [0, 2], on the given numbers of steps, where the slope is clean: coarser
-steps are not yet asymptotic, finer ones end in rounding.
+`order` and `dense_order` are what a regression of the error over the step size must show; steps of a method without
+`dense_order` end at saved times. They are measured on y' = rate y cos t over [0, 2], on the given numbers of steps,
+where the slope is clean: coarser steps are not yet asymptotic, finer ones end in rounding.
 """
 
 from typing import NamedTuple
@@ -10,17 +10,28 @@ from typing import NamedTuple
 import diffrax
 import pytest
 
-from sciml.solvers import Rodas5P, Rosenbrock23
+from sciml.solvers import (
+    SSPRK33,
+    SSPRK43,
+    SSPRK104,
+    CarpenterKennedy54,
+    Rodas5P,
+    Rosenbrock23,
+    Vern7,
+    Vern9,
+    Williamson3,
+)
 
 
 class Method(NamedTuple):
-    """A diffrax solver; nothing is put on a device before a test asks."""
+    """A solver; nothing is put on a device before a test asks."""
 
-    solver: type[diffrax.AbstractSolver]
+    solver: type
     order: int
-    dense_order: int
+    dense_order: int | None
     adaptive: bool
     steps: tuple[int, ...]
+    rate: float = 2.0
 
     @property
     def name(self) -> str:
@@ -36,11 +47,24 @@ METHODS = (
     Method(diffrax.Tsit5, 5, 5, True, (32, 48, 64)),
     Method(diffrax.Dopri5, 5, 5, True, (32, 64, 128)),
     Method(diffrax.Dopri8, 8, 6, True, (8, 12, 16)),
+    Method(SSPRK33, 3, None, True, (32, 64, 128)),
+    Method(SSPRK43, 3, None, True, (32, 64, 128)),
+    Method(SSPRK104, 4, None, True, (32, 64, 128)),
+    Method(Vern7, 7, None, True, (24, 32, 40)),
+    Method(Vern9, 9, None, True, (24, 32), rate=6.0),
+    Method(Williamson3, 3, None, False, (32, 64, 128)),
+    Method(CarpenterKennedy54, 4, None, False, (64, 128, 256), rate=6.0),
     Method(Rosenbrock23, 2, 2, True, (64, 128, 256)),
     Method(Rodas5P, 5, 5, True, (16, 32, 64)),
 )
 
 each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+each_dense_method = pytest.mark.parametrize(
+    "method", [method for method in METHODS if method.dense_order], ids=lambda method: method.name
+)
+each_method_of_diffrax = pytest.mark.parametrize(
+    "method", [m for m in METHODS if issubclass(m.solver, diffrax.AbstractSolver)], ids=lambda method: method.name
+)
 each_adaptive_method = pytest.mark.parametrize(
     "method", [method for method in METHODS if method.adaptive], ids=lambda method: method.name
 )

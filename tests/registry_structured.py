@@ -151,6 +151,8 @@ CASES = (
     Case(solvers.ARK324, Rotation, _five, 3, True, (32, 64, 128)),
     Case(solvers.VelocityVerlet, Pair, _swinging, 2, False, leads=True),
     Case(solvers.Yoshida4, Pair, _swinging, 4, False),
+    Case(solvers.Yoshida6, Pair, _swinging, 6, False, (6, 8, 12)),
+    Case(solvers.Yoshida8, Pair, _swinging, 8, False, (3, 4, 6)),
     # A gradient takes as many iterations for each step as there may be stages.
     Case(
         ft.partial(solvers.RKC2, max_stages=20), Diffusion, _four, 2, True, (64, 128, 256), leads=True, structure=False

@@ -78,13 +78,16 @@ def swinging():
         (solvers.Rosenbrock23(), {"steps": (64, 128, 256)}),
         (solvers.ETDRK2(), {"problem": damped}),
         (solvers.VelocityVerlet(), {"problem": swinging}),
+        (solvers.SSPRK43(), {"order": 3}),
+        (solvers.Williamson3(), {"order": 3}),
     ],
-    ids=["Heun", "several steps", "Rosenbrock23", "ETDRK2", "VelocityVerlet"],
+    ids=["Heun", "several steps", "Rosenbrock23", "ETDRK2", "VelocityVerlet", "SSPRK43", "Williamson3"],
 )
 def test_methods_of_the_library_keep_their_promises(solver, options):
     options = options | ({"problem": options["problem"]()} if "problem" in options else {})
+    order = options.pop("order", 2)
     report = verify.check_stepper(solver, **options)
-    assert abs(report.forwards.order - 2) < 0.2
+    assert abs(report.forwards.order - order) < 0.2
     assert report.skipped == ()  # there are eight devices
 
 

@@ -9,7 +9,10 @@
 - `ETD1`, `ETDRK2`, `ETDRK3`, `ETDRK4`, `Krogstad4`: exponential methods for a stiff diagonal linear part.
 - `CrankNicolson`, `ARS222`, `ARS443`, `ARK324`, `ARK436`: implicit in a stiff linear part, explicit in the rest.
 - `RKC2`, `RKL2`: explicit methods for diffusion, with as many stages as that takes.
-- `VelocityVerlet`, `Yoshida4`: symplectic methods for equations of second order.
+- `Vern7`, `Vern9`: explicit methods of high order, for tight tolerances.
+- `SSPRK33`, `SSPRK43`, `SSPRK104`: explicit methods that preserve strong stability, for advection with limiters.
+- `Williamson3`, `CarpenterKennedy54`: explicit methods that keep two arrays of the size of the state.
+- `VelocityVerlet`, `Yoshida4`, `Yoshida6`, `Yoshida8`: symplectic methods for equations of second order.
 - `stability`: for which steps a method is stable, a `Stability`.
 - `tune_stencil`: in which tiles a kernel runs the steps of a model fastest.
 """
@@ -29,8 +32,16 @@ from .methods._imex import (
     ARS443 as ARS443,
     CrankNicolson as CrankNicolson,
 )
+from .methods._low_storage import CarpenterKennedy54 as CarpenterKennedy54, Williamson3 as Williamson3
 from .methods._rkc import RKC2 as RKC2, RKL2 as RKL2
 from .methods._rodas5p import Rodas5P as Rodas5P
 from .methods._rosenbrock23 import Rosenbrock23 as Rosenbrock23
+from .methods._ssp import SSPRK33 as SSPRK33, SSPRK43 as SSPRK43, SSPRK104 as SSPRK104
 from .methods._stepper import AbstractStepper as AbstractStepper, Step as Step
-from .methods._verlet import VelocityVerlet as VelocityVerlet, Yoshida4 as Yoshida4
+from .methods._verlet import (
+    VelocityVerlet as VelocityVerlet,
+    Yoshida4 as Yoshida4,
+    Yoshida6 as Yoshida6,
+    Yoshida8 as Yoshida8,
+)
+from .methods._verner import Vern7 as Vern7, Vern9 as Vern9

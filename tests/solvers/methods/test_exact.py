@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 import sciml
 from sciml import verify
 from tests.registry_models import CASES
-from tests.registry_solvers import each_adaptive_method, each_method
+from tests.registry_solvers import each_adaptive_method, each_method_of_diffrax
 
 from ..common import close, inputs
 
@@ -43,7 +43,7 @@ def test_tolerance_is_met(method):
 
 
 @pytest.mark.x64
-@each_method
+@each_method_of_diffrax
 def test_fixed_steps_agree_with_diffrax_to_rounding(method):
     p = inputs()
     ts = np.array([0.1, 0.13, 0.5, 2.0])
@@ -51,9 +51,10 @@ def test_fixed_steps_agree_with_diffrax_to_rounding(method):
         diffrax.ODETerm(p.model), method.solver(), 0.1, 2.0, 0.05, p.y0, p.args, saveat=diffrax.SaveAt(ts=ts)
     )
     options = {"t0": 0.1, "t1": 2.0, "dt": 0.05, "args": p.args, "solver": method.solver()}
-    np.testing.assert_allclose(
-        sciml.solve(p.model, p.y0, saveat=ts, **options).ys, reference.ys, rtol=1e-12, atol=1e-13
-    )
+    if method.dense_order is not None:
+        np.testing.assert_allclose(
+            sciml.solve(p.model, p.y0, saveat=ts, **options).ys, reference.ys, rtol=1e-12, atol=1e-13
+        )
     np.testing.assert_allclose(sciml.solve(p.model, p.y0, **options).ys, reference.ys[-1:], rtol=1e-12, atol=1e-13)
 
 

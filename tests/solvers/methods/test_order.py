@@ -5,7 +5,7 @@ import pytest
 
 import sciml
 from sciml import verify
-from tests.registry_solvers import each_method
+from tests.registry_solvers import METHODS, each_dense_method, each_method
 
 pytestmark = pytest.mark.x64
 
@@ -17,11 +17,11 @@ def test_order(method):
             -1
         ]
 
-    measured = verify.observed_order(solve, verify.cosine_growth(rate=2.0), method.steps)
+    measured = verify.observed_order(solve, verify.cosine_growth(rate=method.rate), method.steps)
     assert abs(measured.order - method.order) < 0.2, measured
 
 
-@each_method
+@each_dense_method
 def test_order_of_the_interpolation(method):
     problem = verify.cosine_growth(rate=2.0)
 
@@ -35,3 +35,12 @@ def test_order_of_the_interpolation(method):
     errors = [error(count) for count in method.steps]
     slope = np.polyfit(np.log(method.steps), np.log(errors), 1)[0]
     assert abs(-slope - method.dense_order) < 0.25, errors  # the largest error over all steps: noisier than the end's
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m.dense_order is None], ids=lambda method: method.name)
+def test_steps_end_at_saved_times_where_there_is_no_interpolation(method):
+    problem = verify.cosine_growth(rate=2.0)
+    ts = np.array([0.0, 0.17, 0.5, 1.31, 2.0])
+    sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=2.0, dt=2 / 64, solver=method.solver(), saveat=ts)
+    exact = np.exp(2 * np.sin(ts))
+    assert np.max(np.abs(np.asarray(sol.ys)[:, 0] - exact)) < 40 * (1 / 32) ** method.order + 1e-12

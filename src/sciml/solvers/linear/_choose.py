@@ -28,7 +28,7 @@ def structure_of(
 ) -> AbstractStructure:
     """Returns the structure of $M - s J$, with $J$ the Jacobian of `slope`.
 
-    Small matrices are written out, and of sparse ones somewhat larger. Others are taken apart into blocks where unknowns
+    Small matrices are written out, and of sparse ones somewhat larger. Others are taken apart into blocks where parts
     do not know of one another, else they are banded where an order of the unknowns makes them so, else dense.
 
     Args:

@@ -15,6 +15,29 @@ from ..control._stability import Stability, of_polynomial
 from ._stepper import AbstractStepper, BoundField, Step
 
 
+class StepsAlone(diffrax.AbstractLocalInterpolation):
+    """The solution of a method that knows nothing between the ends of its steps: a line, for `diffrax.diffeqsolve`.
+
+    Attributes:
+        t0: The start of the step.
+        t1: Its end.
+        y0: The state at its start.
+        y1: The state at its end.
+        k: The stages.
+    """
+
+    t0: RealScalarLike
+    t1: RealScalarLike
+    y0: Y
+    y1: Y
+    k: PyTree
+
+    def evaluate(self, t0: RealScalarLike, t1: RealScalarLike | None = None, left: bool = True) -> PyTree:
+        """Returns the state at `t0`, or its increment from `t0` to `t1`."""
+        line = diffrax.LocalLinearInterpolation(t0=self.t0, t1=self.t1, y0=self.y0, y1=self.y1)
+        return line.evaluate(t0, t1, left)
+
+
 class RungeKutta(AbstractStepper):
     r"""An explicit Runge-Kutta method.
 
@@ -26,12 +49,10 @@ class RungeKutta(AbstractStepper):
         weights: The weights $b_i$ of the step.
         error_weights: The weights of the error estimate, or None.
         last_is_first: Whether the last stage is the first of the next step.
-        interpolation: A diffrax local interpolation.
+        interpolation: A diffrax local interpolation; None where steps end at saved times.
         order: The order of the method.
     """
 
-    dense: ClassVar[bool] = True
-    elementwise_dense: ClassVar[bool] = True
     rows: tuple[tuple[float, ...], ...] = eqx.field(static=True)
     nodes: tuple[float, ...] = eqx.field(static=True)
     weights: tuple[float, ...] = eqx.field(static=True)
@@ -40,6 +61,16 @@ class RungeKutta(AbstractStepper):
     interpolation: Any = eqx.field(static=True)
     order: int = eqx.field(static=True)
     batched_vjp: ClassVar[bool] = True
+
+    @property
+    def dense(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether it interpolates within a step."""
+        return self.interpolation is not None
+
+    @property
+    def elementwise_dense(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether it interpolates each number of a state alone."""
+        return self.dense
 
     @property
     def fsal(self) -> bool:
@@ -100,6 +131,8 @@ class RungeKutta(AbstractStepper):
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state at `t + theta * h` by the interpolation that belongs to the method."""
+        if self.interpolation is None:
+            return y1
 
         def of_leaf(y0, y1, *stages):
             at = jnp.asarray(theta, jnp.finfo(y0.dtype).dtype)  # leaves may have less precision than time
@@ -140,6 +173,6 @@ def from_diffrax(solver: diffrax.AbstractSolver) -> RungeKutta | None:
         weights=tuple(map(float, tableau.b_sol)),
         error_weights=error_weights if np.any(error_weights) else None,
         last_is_first=tableau.fsal,
-        interpolation=solver.interpolation_cls,
+        interpolation=None if solver.interpolation_cls is StepsAlone else solver.interpolation_cls,
         order=solver.order(None),
     )

@@ -35,7 +35,6 @@ class Verlet(AbstractStructuredStepper):
         name: The solver's name, for messages.
     """
 
-    dense: ClassVar[bool] = True
     fractions: tuple[float, ...] = eqx.field(static=True)
     order: int = eqx.field(static=True)
     name: str = eqx.field(static=True)
@@ -43,6 +42,11 @@ class Verlet(AbstractStructuredStepper):
     fsal: bool = eqx.field(static=True, default=True)  # pyright: ignore[reportIncompatibleMethodOverride]
     symmetric: ClassVar[bool] = True
     batched_vjp: ClassVar[bool] = True
+
+    @property
+    def dense(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether it interpolates within a step: cubic polynomials are as good as orders up to four."""
+        return self.order <= 4
 
     @property
     def error_order(self) -> int:
@@ -195,3 +199,78 @@ class Yoshida4(AbstractStructuredSolver):
         """Returns the one-step method."""
         del y0
         return Verlet((_OUTER, 1 - 2 * _OUTER, _OUTER), 4, "Yoshida4")
+
+
+def _symmetric(*outer: float) -> tuple[float, ...]:
+    """The fractions from the outermost to the middle one, which makes them add up to one, and back."""
+    return (*outer, 1 - 2 * sum(outer), *reversed(outer))
+
+
+class Yoshida6(AbstractStructuredSolver):
+    r"""Seven velocity Verlet steps of lengths that make them of order six.
+
+    Explicit and symplectic. All that is said of `VelocityVerlet` holds. Steps end at saved times: choose these at
+    multiples of `dt`, since a shorter step among equal ones costs the method its symplecticity.
+
+    Source:
+        H. Yoshida, Construction of higher order symplectic integrators, Phys. Lett. A 150 (1990), solution A.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        class Spring(sciml.AbstractSecondOrder):
+            def acceleration(self, t, q, args):
+                return -q
+
+        start = (jnp.ones(1), jnp.zeros(1))
+        sol = sciml.solve(Spring(), start, t0=0.0, t1=2 * jnp.pi, dt=jnp.pi / 10, solver=sciml.solvers.Yoshida6())
+        assert abs(float(sol.ys[1][-1, 0])) < 1e-3
+        ```
+    """
+
+    def stepper(self, y0: Y) -> Verlet:
+        """Returns the one-step method."""
+        del y0
+        return Verlet(_symmetric(0.78451361047755726, 0.23557321335935813, -1.17767998417887101), 6, "Yoshida6")
+
+
+class Yoshida8(AbstractStructuredSolver):
+    r"""Fifteen velocity Verlet steps of lengths that make them of order eight.
+
+    Explicit and symplectic, of Yoshida's form, with the lengths that Suzuki and Umeno found, whose error is smaller.
+    For orbits over many periods, in float64. All that is said of `VelocityVerlet` and `Yoshida6` holds.
+
+    Source:
+        H. Yoshida, Phys. Lett. A 150 (1990); M. Suzuki, K. Umeno, Springer Proc. Phys. 76 (1993); E. Hairer, C. Lubich,
+        G. Wanner, Geometric Numerical Integration, section V.3.2.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        class Spring(sciml.AbstractSecondOrder):
+            def acceleration(self, t, q, args):
+                return -q
+
+        start = (jnp.ones(1), jnp.zeros(1))
+        sol = sciml.solve(Spring(), start, t0=0.0, t1=2 * jnp.pi, dt=jnp.pi / 5, solver=sciml.solvers.Yoshida8())
+        assert abs(float(sol.ys[1][-1, 0])) < 1e-3
+        ```
+    """
+
+    def stepper(self, y0: Y) -> Verlet:
+        """Returns the one-step method."""
+        del y0
+        outer = (
+            0.74167036435061295,
+            -0.40910082580003159,
+            0.19075471029623838,
+            -0.57386247111608227,
+            0.29906418130365592,
+            0.33462491824529818,
+            0.31529309239676660,
+        )
+        return Verlet(_symmetric(*outer), 8, "Yoshida8")

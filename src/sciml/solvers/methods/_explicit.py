@@ -1,0 +1,40 @@
+"""Explicit Runge-Kutta methods that diffrax has not got, as diffrax solvers."""
+
+from typing import Any, ClassVar
+
+import diffrax
+import numpy as np
+
+from ._runge_kutta import StepsAlone
+
+
+class AbstractExplicitSolver(diffrax.AbstractERK):
+    """An explicit Runge-Kutta method without an interpolation of its own: steps end at saved times.
+
+    In `diffrax.diffeqsolve` the solution between steps is interpolated linearly.
+    """
+
+    interpolation_cls: ClassVar[Any] = StepsAlone
+
+    def strong_order(self, terms: Any) -> None:
+        """Returns None: it is for equations without noise."""
+        del terms
+
+
+def tableau(
+    *, rows: tuple[tuple[float, ...], ...], weights: tuple[float, ...], error_weights: tuple[float, ...] | None = None
+) -> diffrax.ButcherTableau:
+    """Returns a tableau.
+
+    Args:
+        rows: The rows of the matrix from the second stage on; they add up to the nodes.
+        weights: The weights of the step.
+        error_weights: The weights of the error estimate, or None.
+    """
+    weighted = np.asarray(weights)
+    return diffrax.ButcherTableau(
+        a_lower=tuple(map(np.asarray, rows)),
+        b_sol=weighted,
+        b_error=np.zeros_like(weighted) if error_weights is None else np.asarray(error_weights),
+        c=np.array([sum(row) for row in rows]),
+    )
