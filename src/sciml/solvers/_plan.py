@@ -1,6 +1,7 @@
 """What `solve` decides before anything is traced: which loop, which method, which saved times."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from .control._pid import Control, Norm, Tolerances
 from .methods._admissible import Admissible, Within, read_admissible
 from .methods._etdrk import ETDRK4, AbstractExponentialSolver
 from .methods._imex import ARK324, AbstractAdditiveSolver
+from .methods._projection import Projected, check_invariants
 from .methods._stepper import AbstractStepper
 from .methods._verlet import VelocityVerlet
 
@@ -122,7 +124,10 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
     dtype = time_dtype(y0)
     steps = read_step_control(request, y0, dtype)
     admissible = read_admissible(request.positive, request.domain, y0)
-    stepper = stepper_of(request.solver, y0, partial(_within, admissible, steps.control is not None))
+    if request.project is not None:
+        check_invariants(request.project, y0)
+    within = partial(_within, request.project, admissible, steps.control is not None)
+    stepper = stepper_of(request.solver, y0, within)
     norm = read_norm(request.norm, request.stepsize_controller)
     saves = read_saveat(request.saveat, request.t0, request.t1)
     if saves.by_diffrax or steps.by_diffrax or stepper is None:
@@ -131,8 +136,10 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
     ts = None if saves.ts is None else check_saved_times(saves.ts, request.t0, request.t1, dtype)
     if stepper is not None and steps.control is not None and not stepper.has_error:
         raise ValueError(no_error(request, stepper))
-    if admissible is not None and stepper is None:
-        raise ValueError("`positive` and `domain` are for solves that run in sciml's own loops; diffrax runs this one.")
+    if (admissible is not None or request.project is not None) and stepper is None:
+        raise ValueError(
+            "`positive`, `domain` and `project` are for solves that run in sciml's own loops; diffrax runs this one."
+        )
     if norm is not None and stepper is None:
         raise ValueError("`norm` is for solves that run in sciml's own loops, and diffrax runs this one.")
     counted = _count(request, interval, stepper, steps, ts, dtype)
@@ -154,20 +161,24 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
     return plan, Times.of(request, interval, saves.ts, ts, counted.step), steps.tolerances
 
 
-def _within(admissible: Admissible | None, rejects: bool, stepper: AbstractStepper) -> AbstractStepper:
-    """Returns a method whose steps end at admissible states.
+def _within(
+    invariants: Callable | None, admissible: Admissible | None, rejects: bool, stepper: AbstractStepper
+) -> AbstractStepper:
+    """Returns a method whose steps keep invariants and end at admissible states.
 
     Raises:
         ValueError: If the method works in other variables than the state's.
     """
-    if admissible is None:
+    if invariants is None and admissible is None:
         return stepper
     if stepper.transforms_state:
         raise ValueError(
-            f"`positive` and `domain` are for methods that step the state itself, but {type(stepper).__name__} steps a "
-            "transform of it. Take a method such as `diffrax.Tsit5()` or `sciml.solvers.Rodas5P()`."
+            "`positive`, `domain` and `project` are for methods that step the state itself, but "
+            f"{type(stepper).__name__} steps a transform of it. Take a method such as `diffrax.Tsit5()` or "
+            "`sciml.solvers.Rodas5P()`."
         )
-    return Within(stepper, admissible, rejects)
+    stepper = stepper if invariants is None else Projected(stepper, invariants)
+    return stepper if admissible is None else Within(stepper, admissible, rejects)
 
 
 class _Counted(NamedTuple):

@@ -26,6 +26,7 @@ class Request(NamedTuple):
         max_steps: The limit on attempted steps.
         positive: Which elements of the state must not be negative.
         domain: Which states are admissible.
+        project: What the equation conserves.
     """
 
     t0: Any
@@ -41,6 +42,7 @@ class Request(NamedTuple):
     max_steps: Any = None
     positive: Any = None
     domain: Any = None
+    project: Any = None
 
     @property
     def fixed_steps(self) -> bool:

@@ -46,6 +46,7 @@ def solve(
     norm: Callable[[Y], Array] | None = None,
     positive: PyTree | None = None,
     domain: Callable[[Y], BoolScalarLike] | None = None,
+    project: Callable[[Y], PyTree] | None = None,
     saveat: Any = None,
     adjoint: AbstractAdjoint | None = None,
     max_steps: IntScalarLike | None = None,
@@ -90,6 +91,9 @@ def solve(
             With fixed steps all are set to zero.
         domain: Which states are admissible beside that: a function `domain(y) -> bool` that closes over no traced
             value. A step that ends elsewhere is tried again with a shorter length; a fixed one fails as if it were NaN.
+        project: What the equation conserves, as an energy: a function of the state to a few numbers, `project(y)`, that
+            closes over no traced value. Every step is moved to where they are what they were at its start, by no more
+            than its error; derivatives know.
         saveat: Where to save: None for the end, an array of times within `[t0, t1]` in the
             direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates. Where times are traced, a
             state outside the interval or out of order is NaN, and the status `invalid_argument`.
@@ -134,7 +138,7 @@ def solve(
         ```
     """
     request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, norm, saveat, max_steps)
-    request = request._replace(positive=positive, domain=domain)
+    request = request._replace(positive=positive, domain=domain, project=project)
     adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     args = args if args is None else arrays_of(args)
     choices = (request, adjoint, schedule, _kernel(impl, interpret))

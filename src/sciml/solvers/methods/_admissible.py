@@ -83,39 +83,9 @@ class Within(AbstractWrappedStepper):
     symmetric: ClassVar[bool] = False
 
     @property
-    def elementwise_dense(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether it interpolates each number of a state alone."""
-        return self.base.elementwise_dense
-
-    @property
-    def field_is_rate(self) -> bool:
-        """Whether the vector field is the rate of the state."""
-        return self.base.field_is_rate
-
-    @property
     def evaluations(self) -> int:
         """Evaluations of the vector field per step: where a step reuses the end of the last, it is evaluated there."""
         return self.base.evaluations if self.base.evaluations < 0 else self.base.evaluations + self.base.fsal
-
-    def close(self, model: Callable, t: Array, y: Y, args: Any, h: Array | None) -> tuple[Any, list[Array]]:
-        """Returns the model as what the steps need of it, with its operands."""
-        return self.base.close(model, t, y, args, h)
-
-    def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
-        """Returns a state to start from, and whether one was found."""
-        return self.base.prepare(field, t, y)
-
-    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
-        """Returns the memory that a step from `(t, y)` starts with."""
-        return self.base.init(field, t, y)
-
-    def starting_step(self, *arguments: Any, **options: Any) -> Array:
-        """Returns the size of a first step, positive."""
-        return self.base.starting_step(*arguments, **options)
-
-    def longest(self, memory: PyTree) -> Array | None:
-        """Returns the longest step that the method can take with a memory."""
-        return self.base.longest(memory)
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
@@ -124,14 +94,6 @@ class Within(AbstractWrappedStepper):
     def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
         """Repeats a step such that JAX can differentiate it in reverse mode."""
         return self._within(field, t, h, self.base.step_for_vjp(field, t, h, y))
-
-    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
-        """Returns the state at `t + theta * h`; what is saved is clipped at the end of the solve."""
-        return self.base.interpolate(theta, h, y0, y1, dense)
-
-    def empty_dense(self, y: Y) -> PyTree:
-        """Returns `Step.dense` for a step that has not been taken."""
-        return self.base.empty_dense(y)
 
     def _within(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, step: Step) -> Step:
         y1 = self.admissible.clipped(step.y1)

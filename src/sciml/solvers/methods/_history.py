@@ -50,6 +50,7 @@ class WithHistory(AbstractWrappedStepper):
 
     base: AbstractStepper
     transforms_state: ClassVar[bool] = True
+    elementwise_dense: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model as what the steps need of it, with its operands."""
@@ -76,6 +77,10 @@ class WithHistory(AbstractWrappedStepper):
                 f"but that of {type(self.base).__name__} holds {wrong[0]}."
             )
         return History(y, past), found
+
+    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
+        """Returns nothing: what the method remembers is part of the state."""
+        del field, t, y
 
     def finish(self, field: BoundField, y: Y) -> Y:
         """Returns the state alone."""

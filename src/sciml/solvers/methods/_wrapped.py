@@ -1,13 +1,14 @@
 """A one-step method around another, which is like that one in all that it does not say itself."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
-from jaxtyping import Array, Inexact
+from jaxtyping import Array, Inexact, PyTree
 
-from ..._types import Args, Y
+from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..control._stability import Stability
-from ._stepper import AbstractStepper
+from ._stepper import AbstractStepper, BoundField
 
 
 class AbstractWrappedStepper(AbstractStepper):
@@ -76,3 +77,41 @@ class AbstractWrappedStepper(AbstractStepper):
     def use_full_budget(self, state_bytes: int) -> bool:
         """Whether a step takes far longer than to set up the memory that it is recorded in."""
         return self.base.use_full_budget(state_bytes)
+
+    @property
+    def elementwise_dense(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether it interpolates each number of a state alone."""
+        return self.base.elementwise_dense
+
+    @property
+    def field_is_rate(self) -> bool:
+        """Whether the vector field is the rate of the state."""
+        return self.base.field_is_rate
+
+    def close(self, model: Callable, t: Array, y: Y, args: Any, h: Array | None) -> tuple[Any, list[Array]]:
+        """Returns the model as what the steps need of it, with its operands."""
+        return self.base.close(model, t, y, args, h)
+
+    def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
+        """Returns a state to start from, and whether one was found."""
+        return self.base.prepare(field, t, y)
+
+    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
+        """Returns the memory that a step from `(t, y)` starts with."""
+        return self.base.init(field, t, y)
+
+    def starting_step(self, *arguments: Any, **options: Any) -> Array:
+        """Returns the size of a first step, positive."""
+        return self.base.starting_step(*arguments, **options)
+
+    def longest(self, memory: PyTree) -> Array | None:
+        """Returns the longest step that the method can take with a memory."""
+        return self.base.longest(memory)
+
+    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
+        """Returns the state at `t + theta * h`."""
+        return self.base.interpolate(theta, h, y0, y1, dense)
+
+    def empty_dense(self, y: Y) -> PyTree:
+        """Returns `Step.dense` for a step that has not been taken."""
+        return self.base.empty_dense(y)

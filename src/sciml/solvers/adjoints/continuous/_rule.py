@@ -17,6 +17,7 @@ from ...integrate._integrator import Integrator, Operands
 from ...integrate._result import Result
 from ...methods._admissible import Within
 from ...methods._history import WithHistory
+from ...methods._projection import Projected
 from ...methods._rosenbrock import Rosenbrock
 from ...terms._split_field import SplitField
 from .._discrete_rule import (
@@ -149,10 +150,10 @@ def _check(integrator: Integrator, operands: Operands, variant: Variant, rtol: A
             f"{type(integrator.stepper.base).__name__}, has no steps before. "
             "Take `adjoint=sciml.adjoints.Checkpointed()`, or a Runge-Kutta method."
         )
-    if isinstance(integrator.stepper, Within):
+    if isinstance(integrator.stepper, Within | Projected):
         raise ValueError(
-            f"`adjoint={name}()` integrates an adjoint equation, which does not know where `positive` or `domain` "
-            "changed the solution. Take `adjoint=sciml.adjoints.Checkpointed()`."
+            f"`adjoint={name}()` integrates an adjoint equation, which does not know where `positive`, `domain` or "
+            "`project` changed the solution. Take `adjoint=sciml.adjoints.Checkpointed()`."
         )
     if isinstance(integrator.field, SplitField):
         raise TypeError(
