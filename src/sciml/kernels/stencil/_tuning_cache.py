@@ -42,8 +42,12 @@ def cache_key(kernel: str, interpreted: bool, update: StencilUpdate, params: PyT
 
 def look_up(key: str) -> Tiling | None:
     """Returns what was found for a key, or None."""
-    entry = _cache_file.entries(_SECTION).get(key)
+    plans = _cache_file.entries(_SECTION)
+    entry = plans.get(key)
     if entry is None:
+        strange = [name for name, plan in plans.items() if not isinstance(plan, dict)]
+        if strange:
+            _cache_file.warn_unused(_cache_file.cache_file(), f"{strange[0]!r} has {plans[strange[0]]}")
         return None
     tiling = Tiling(*(entry.get(name, 0) for name in Tiling._fields)) if isinstance(entry, dict) else Tiling(0, 0)
     if all(type(n) is int and n > 0 for n in tiling):
