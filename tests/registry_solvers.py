@@ -17,6 +17,7 @@ from sciml.solvers import (
     CarpenterKennedy54,
     Rodas5P,
     Rosenbrock23,
+    Switching,
     Vern7,
     Vern9,
     Williamson3,
@@ -54,6 +55,7 @@ METHODS = (
     Method(Vern9, 9, None, True, (24, 32), rate=6.0),
     Method(Williamson3, 3, None, False, (32, 64, 128)),
     Method(CarpenterKennedy54, 4, None, False, (64, 128, 256), rate=6.0),
+    Method(Switching, 5, 5, True, (32, 48, 64)),
     Method(Rosenbrock23, 2, 2, True, (64, 128, 256)),
     Method(Rodas5P, 5, 5, True, (16, 32, 64)),
 )
@@ -64,6 +66,11 @@ each_dense_method = pytest.mark.parametrize(
 )
 each_method_of_diffrax = pytest.mark.parametrize(
     "method", [m for m in METHODS if issubclass(m.solver, diffrax.AbstractSolver)], ids=lambda method: method.name
+)
+each_adaptive_method_of_diffrax = pytest.mark.parametrize(
+    "method",
+    [m for m in METHODS if m.adaptive and issubclass(m.solver, diffrax.AbstractSolver)],
+    ids=lambda method: method.name,
 )
 each_adaptive_method = pytest.mark.parametrize(
     "method", [method for method in METHODS if method.adaptive], ids=lambda method: method.name

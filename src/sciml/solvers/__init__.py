@@ -6,6 +6,7 @@
 - `AbstractStepper`: a one-step method of one's own, whose steps return a `Step`.
 - `Rodas5P`, `Rosenbrock23`: implicit methods for stiff and differential-algebraic equations; they are
   diffrax solvers too.
+- `Switching`: explicit while the equation is not stiff, implicit while it is.
 - `ETD1`, `ETDRK2`, `ETDRK3`, `ETDRK4`, `Krogstad4`: exponential methods for a stiff diagonal linear part.
 - `CrankNicolson`, `ARS222`, `ARS443`, `ARK324`, `ARK436`: implicit in a stiff linear part, explicit in the rest.
 - `RKC2`, `RKL2`: explicit methods for diffusion, with as many stages as that takes.
@@ -38,6 +39,7 @@ from .methods._rodas5p import Rodas5P as Rodas5P
 from .methods._rosenbrock23 import Rosenbrock23 as Rosenbrock23
 from .methods._ssp import SSPRK33 as SSPRK33, SSPRK43 as SSPRK43, SSPRK104 as SSPRK104
 from .methods._stepper import AbstractStepper as AbstractStepper, Step as Step
+from .methods._switching import Switching as Switching
 from .methods._verlet import (
     VelocityVerlet as VelocityVerlet,
     Yoshida4 as Yoshida4,

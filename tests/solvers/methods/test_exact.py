@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 import sciml
 from sciml import verify
 from tests.registry_models import CASES
-from tests.registry_solvers import each_adaptive_method, each_method_of_diffrax
+from tests.registry_solvers import each_adaptive_method, each_adaptive_method_of_diffrax, each_method_of_diffrax
 
 from ..common import close, inputs
 
@@ -59,7 +59,7 @@ def test_fixed_steps_agree_with_diffrax_to_rounding(method):
 
 
 @pytest.mark.x64
-@each_adaptive_method
+@each_adaptive_method_of_diffrax
 def test_error_control_agrees_with_diffrax(method):
     """To the tolerance, and at no higher cost; diffrax never shrinks a step after an accepted one."""
     p = inputs()
