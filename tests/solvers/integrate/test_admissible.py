@@ -47,7 +47,6 @@ def test_populations_are_not_negative():
 
 
 @pytest.mark.x64
-@pytest.mark.slow
 def test_ten_thousand_populations_are_not_negative():
     assert_none_is_negative(10_000)
 

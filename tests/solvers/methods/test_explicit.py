@@ -42,7 +42,6 @@ def test_energies_do_not_drift(solver, steps):
     assert late < 3 * early < 1e-5
 
 
-@pytest.mark.slow
 def test_energy_of_ten_thousand_periods():
     early, late = swings(solvers.Yoshida8, 50, 10_000)
     assert late < 3 * early < 1e-6
