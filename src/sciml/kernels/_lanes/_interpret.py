@@ -341,14 +341,9 @@ def _evaluate_scan_as_loop(eqn, inputs: list[Value], ev: _Evaluation) -> list[Va
         entered = [v if b else unstack_small(v) for v, b in zip(carry, carry_of_members)]
         out = _evaluate(closed.jaxpr, closed.consts, promote([*consts, *entered, *entering]), ev)
         carried = [fixed(v, b) for v, b in zip(out[:carry_count], carry_of_members)]
-        ys = [fixed_array(v, b) for v, b in zip(out[carry_count:], outputs[carry_count:])]
+        stacked = [stack(v, count) for v in out[carry_count:]]
+        ys = [_over_lanes(v, count) if b else v.array for v, b in zip(stacked, outputs[carry_count:])]
         return carried, ys
-
-    def fixed_array(value: Value, of_member: bool) -> Any:
-        stacked = stack(value, count)
-        if of_member and not stacked.batched:
-            return jnp.broadcast_to(stacked.array[..., None], (*stacked.shape, count))
-        return stacked.array
 
     carry, ys = scan(body, carry, [x.array for x in xs], length=params["length"], reverse=params["reverse"])
     lanes = [int(b) for b in outputs[carry_count:]]
@@ -362,10 +357,15 @@ def _stack_iterations(values: tuple[Value, ...], count: int | None) -> Value:
     if _all_unstacked(values):
         entries = [x for v in values for x in v.elements.reshape(-1)]
         return Unstacked(object_array(entries, shape), values[0].dtype)
-    stacked = [
-        cast(Stacked, over_all_lanes(stack(v, count), count)) for v in values
-    ]  # what is small is unstacked already
-    return Stacked(jnp.stack([v.array for v in stacked]), len(shape))
+    stacked = [stack(v, count) for v in values]
+    if not any(v.batched for v in stacked):
+        return Stacked(jnp.stack([v.array for v in stacked]), len(shape))
+    return Stacked(jnp.stack([_over_lanes(v, count) for v in stacked]), len(shape))
+
+
+def _over_lanes(value: Stacked, count: int | None) -> Any:
+    """The array of a value with the axis of lanes, also where all members share it."""
+    return value.array if value.batched else jnp.broadcast_to(value.array[..., None], (*value.shape, count))
 
 
 def _select(which, values: tuple[Value, ...], count) -> Value:
