@@ -77,6 +77,11 @@ def _without(x: Array, axis: int) -> NamedSharding | None:
     return NamedSharding(sharding.mesh, PartitionSpec(*parts))
 
 
+def on_no_mesh() -> Any:
+    """Returns a block in which new arrays are on no mesh, whatever the program around it is traced on."""
+    return jax.sharding.use_abstract_mesh(_NO_MESH)
+
+
 def traced_on_no_mesh(fn: Callable, *arguments: PyTree) -> tuple[jex.core.ClosedJaxpr, PyTree]:
     """Returns a function's program and the shapes of its results, traced on no mesh where its arguments allow it.
 
@@ -88,7 +93,7 @@ def traced_on_no_mesh(fn: Callable, *arguments: PyTree) -> tuple[jex.core.Closed
     sharded = any(part is not None for x in shardings if x is not None for part in x.spec)
     if sharded or not (explicit or any(x is not None for x in shardings)):
         return jax.make_jaxpr(fn, return_shape=True)(*arguments)
-    with jax.sharding.use_abstract_mesh(_NO_MESH):
+    with on_no_mesh():
         return jax.make_jaxpr(fn, return_shape=True)(*jax.tree.map(_on_no_mesh, arguments))
 
 
@@ -117,7 +122,7 @@ def over_shards(
     whole = program(count)
     if not shardable() or not any(flags):
         return whole(*arrays)
-    with jax.sharding.use_abstract_mesh(_NO_MESH):  # as each device will see it
+    with on_no_mesh():  # as each device will see it
         closed, shapes = jax.make_jaxpr(whole, return_shape=True)(*map(_on_no_mesh, arrays))
     if closed.effects:  # which `custom_partitioning` would lose
         return whole(*arrays)

@@ -38,6 +38,14 @@ def ruled(x):
 
 ruled.defjvp(lambda primals, tangents: (ruled(*primals), jnp.cos(primals[0]) * tangents[0]))
 
+
+@jax.custom_jvp
+def rounded(x):
+    return jnp.round(x).astype(int).astype(x.dtype)
+
+
+rounded.defjvp(lambda primals, tangents: (rounded(*primals), tangents[0] + tangents[0][::-1]))
+
 # functions of vectors, the size of these, and how many entries the pattern may name beyond those there are
 PROGRAMS = {
     "groups": (groups, 12, 0),
@@ -57,6 +65,8 @@ PROGRAMS = {
     "a branch": (lambda x: jax.lax.cond(x[0] > 0, lambda x: 2 * x, jnp.flip, x), 6, 6),
     "mapped": (jax.vmap(lambda x: jnp.tanh(x) * x), 6, 0),
     "a rule of its own": (ruled, 4, 0),
+    "a rule unlike its function": (lambda x: rounded(x) * 2, 6, 0),
+    "a stopped gradient": (lambda x: x * jax.lax.stop_gradient(x[::-1]), 6, 0),
     "a scan": (carried, 6, 0),
     "rolled in a loop": (moving_carry, 5, 25),
     "cumulative": (lambda x: jnp.cumsum(x), 5, 10),

@@ -11,6 +11,7 @@ from scipy.integrate import solve_ivp
 import sciml
 from sciml import inspect
 from sciml.solvers import Rodas5P, Rosenbrock23
+from sciml.solvers.integrate import _interpolation
 
 from ..common import close
 
@@ -171,3 +172,19 @@ def test_a_step_has_one_loop_over_its_stages():
     model = lambda t, y, args: jnp.arctan(jnp.roll(y, 1)) - y  # noqa: E731
     program = str(inspect.jaxpr(lambda y: solve(model, y, t1=0.5, solver=Rodas5P()).ys, jnp.ones(40)))
     assert 0 < program.count("= atan") <= 6
+
+
+def test_members_sharded_on_explicit_axes_with_saved_times():
+    """What is read of a program and of an interpolation is computed on no mesh, whatever a call is traced on."""
+    mesh = jax.make_mesh((2,), ("members",))
+    args = jax.device_put(jnp.array([0.5, 1.0, 1.5, 2.0]), jax.NamedSharding(mesh, jax.P("members")))
+
+    def loss(scale):
+        saves = jnp.array([0.1, 0.2])
+        ys = solve(reaction_diffusion, STATE, t1=0.2, args=scale, saveat=saves, rtol=1e-4, solver=Rodas5P()).ys
+        return jnp.sum(ys["u"] ** 2)
+
+    _interpolation._known.cache_clear()
+    slopes = jax.jit(jax.vmap(jax.grad(loss)))(args)
+    assert slopes.sharding.spec == jax.P("members")
+    np.testing.assert_allclose(np.asarray(slopes)[0], jax.grad(loss)(0.5), rtol=1e-3)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._jax._shards import on_no_mesh
 from ..methods._stepper import AbstractStepper
 
 _MOST = 12
@@ -46,7 +47,7 @@ def _found(stepper: AbstractStepper) -> StepPolynomial | None:
 
     # In a block of its own, on the processor: what a user computes in is untouched.
     processor = jax.local_devices(backend="cpu")[0]
-    with jax.enable_x64(True), jax.ensure_compile_time_eval(), jax.default_device(processor):
+    with on_no_mesh(), jax.enable_x64(True), jax.ensure_compile_time_eval(), jax.default_device(processor):
         lengths, thetas = np.repeat([1.0, 2.0], len(places)), np.tile(places, 2)
         once, twice = np.split(np.asarray(jax.jit(jax.vmap(at))(lengths, thetas)), 2)
     by_length = tuple(bool(np.allclose(b, 2 * a) and not np.allclose(a, 0)) for a, b in zip(once.T, twice.T))

@@ -19,6 +19,7 @@ from jaxtyping import Array
 
 from ..._checks import concrete
 from ..._jax._jaxprs import is_literal, program_called, run_equation, scan_counts
+from ..._jax._shards import on_no_mesh, traced_on_no_mesh
 from ...kernels._lanes._data_movement import MOVEMENTS, moved_by_index
 from ...kernels._lanes._definitions import program_of_definition
 from ...kernels._lanes._elementwise import ELEMENTWISE, IDENTITIES
@@ -56,12 +57,13 @@ def pattern_of(fn: Callable[[Array], Array], x: Array) -> sp.csr_array | None:
         fn: A function from vectors to vectors.
         x: A vector, for its shape and dtype.
     """
-    closed = jax.make_jaxpr(fn)(x)
+    # of the derivative, not of the function: a rule of `jax.custom_jvp` may differ from what it is the rule of
+    closed, _ = traced_on_no_mesh(lambda x, v: jax.jvp(fn, (x,), (v,))[1], x, x)
     size = x.shape[0]
-    argument = _Value(x.shape, sp.eye_array(size, dtype=bool, format="csr"))
+    direction = _Value(x.shape, sp.eye_array(size, dtype=bool, format="csr"))
     reader = _Reader(size)
     try:
-        (out,) = reader.run(closed.jaxpr, closed.consts, [argument])
+        (out,) = reader.run(closed.jaxpr, closed.consts, [_Value(x.shape), direction])
     except NoPattern:
         return None
     rows = reader.full(out)
@@ -125,7 +127,7 @@ class _Reader:
         moves = eqn.primitive.name in MOVEMENTS and eqn.primitive.name != "pad"
         if not known or eqn.effects or (any(map(_differentiable, outs)) and not moves):
             return [_Value(v.shape) for v in outs]
-        with jax.ensure_compile_time_eval():
+        with on_no_mesh(), jax.ensure_compile_time_eval():
             arrays = [jnp.asarray(x.known, v.aval.dtype) for x, v in zip(values, eqn.invars)]
             results = run_equation(eqn, arrays, debug_info)
         return [_Value(x.shape, None, np.asarray(x) if concrete(x) else None) for x in results]
@@ -222,7 +224,7 @@ class _Reader:
         operand, indices, updates = values
         if indices.known is None:
             return None
-        with jax.ensure_compile_time_eval():
+        with on_no_mesh(), jax.ensure_compile_time_eval():
             # the transpose of an addition reads where each update went, one more than its place, and zero outside
             zeros, places = jnp.zeros(operand.shape), jnp.arange(1.0, operand.size + 1).reshape(operand.shape)
             where = jnp.asarray(indices.known, jnp.int32)
