@@ -3,6 +3,7 @@
 What most programs need, and the packages that hold the rest.
 
 - `solve` an initial value problem; get a `Solution` with a `Status`.
+- `Event` and `Schedule`: what happens on the way.
 - `simulate` a long run, in segments that go to disk.
 - `steady_state`: where a model is at rest.
 - `fit` a model to data.
@@ -39,6 +40,8 @@ from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._progress import Progress as Progress
 from ._status import SolveError as SolveError, Status as Status
 from .solvers import (
+    Event as Event,
+    Schedule as Schedule,
     Solution as Solution,
     adjoints as adjoints,
     solve as solve,

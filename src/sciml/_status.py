@@ -4,6 +4,7 @@ Traced code cannot raise. It returns a code per member instead, and the host rai
 """
 
 import enum
+from typing import Any
 
 import numpy as np
 from jaxtyping import ArrayLike, Int, Real
@@ -33,6 +34,8 @@ class Status(enum.IntEnum):
     invalid_argument = 7
     stagnated = 8
     outside_domain = 9
+    event = 10
+    crowded_events = 11
 
     @property
     def message(self) -> str:
@@ -88,7 +91,18 @@ _MESSAGES = {
         "them there: what is zero must not be consumed further (multiply the loss by the amount), and a solution that "
         "starts within the domain must stay there. `Solution.t_reached` says where."
     ),
+    Status.event: "An event ended the solve. `Solution.t_reached` says when, `Solution.events` which it was.",
+    Status.crowded_events: (
+        "Events followed one another faster than the precision of time can tell apart, as the bounces of a ball that "
+        "comes to rest. End the solve by an event before that, as where the speed falls below a small one, and go on "
+        "with a model of what comes then; `Solution.t_reached` says where."
+    ),
 }
+
+
+def has_failed(status: Int[ArrayLike, "..."]) -> Any:
+    """Returns which codes say that something went wrong: a solve that an event has ended is a good one."""
+    return (status != int(Status.successful)) & (status != int(Status.event))
 
 
 class SolveError(RuntimeError):
@@ -144,6 +158,7 @@ def raise_for_status(
         ```
     """
     codes = np.asarray(status)
+    codes = np.where(has_failed(codes), codes, 0)
     if not codes.any():
         return
     if codes.ndim == 0:

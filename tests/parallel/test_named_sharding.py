@@ -217,3 +217,12 @@ def test_on_a_mesh_of_one_device_a_program_is_that_of_one(monkeypatch):
     among_many = text()
     monkeypatch.setattr(jax, "device_count", lambda: 1)
     assert among_many == text()
+
+
+@pytest.mark.parametrize("how, memory", [("fixed", 2**11), ("saved", 2**16)])
+def test_what_is_kept_for_a_gradient_depends_on_all_members(how, memory):
+    """Not on those of one device, of which there is room for more steps."""
+    adjoint = sciml.adjoints.Checkpointed(memory=memory)
+    fn = jax.vmap(jax.grad(lambda rate: jnp.sum(one(rate, adjoint=adjoint, **HOW[how]))))
+    rates = np.linspace(0.5, 5.0, 24)
+    check(fn, (jax.device_put(rates, NamedSharding(mesh_of("auto"), P("m"))),), jax.jit(fn)(rates))

@@ -43,6 +43,26 @@ def reverse_only(tree: PyTree, message: str) -> PyTree:
     return _marked(_reverse, tree, message)
 
 
+def not_differentiated(tree: PyTree, message: str) -> PyTree:
+    """Returns a PyTree of arrays as they are, not to be differentiated.
+
+    Args:
+        tree: The arrays.
+        message: The `TypeError` that any derivative raises.
+    """
+
+    @jax.custom_jvp
+    def same(tree):
+        return tree
+
+    def refuse(primals, tangents):
+        del primals, tangents
+        raise TypeError(message)
+
+    same.defjvp(refuse)
+    return same(tree)
+
+
 def _marked(primitive: Any, tree: PyTree, message: str) -> PyTree:
     def mark(x: Any) -> Any:
         return primitive.bind(x, message=message) if jnp.issubdtype(x.dtype, jnp.inexact) else x

@@ -7,6 +7,7 @@ gets the loop over its own. On a mesh with automatic axes only the compiler know
 program stands in a `jax.shard_map`.
 """
 
+import contextvars
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -101,6 +102,17 @@ def _on_no_mesh(x: Any) -> Any:
     return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, jax.Array | jax.ShapeDtypeStruct) else x
 
 
+_PARTS: contextvars.ContextVar[int] = contextvars.ContextVar("_PARTS", default=1)
+
+
+def parts_of_members() -> int:
+    """Returns into how many parts the members have been cut, of which the program that is being traced runs one.
+
+    What decides the shapes of results from the number of members has to ask for that of all.
+    """
+    return _PARTS.get()
+
+
 def over_shards(
     program: Program,
     count: int,
@@ -137,7 +149,11 @@ def over_shards(
 
     def of_device(parts: int, axes: tuple[str, ...]) -> Callable[..., list[Array]]:
         def run(*inputs):
-            out = jax.tree.leaves(program(count // parts)(*inputs[len(consts) :]))
+            token = _PARTS.set(parts)
+            try:
+                out = jax.tree.leaves(program(count // parts)(*inputs[len(consts) :]))
+            finally:
+                _PARTS.reset(token)
             if not sums:
                 return out
             return [x if has else jax.lax.psum(x, axes) for x, has in zip(out, results, strict=True)]

@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
-from .._status import Status
+from .._status import Status, has_failed
 
 
 def status_of(returned: PyTree, kept: PyTree) -> Int[Array, ""]:
     """Returns a member's `Status` as an int32 code.
 
-    A solution carries its status, and its arrays may rightly hold infinities beyond its end. What
-    carries none is checked for numbers that are not finite.
+    A solution carries its status, one that an event has ended being successful, and its arrays may rightly hold
+    infinities beyond its end. What carries none is checked for numbers that are not finite.
 
     Args:
         returned: What the member's function returned.
@@ -22,7 +22,8 @@ def status_of(returned: PyTree, kept: PyTree) -> Int[Array, ""]:
     """
     code = jnp.asarray(Status.successful, jnp.int32)
     for solution in _solutions(returned):
-        code = jnp.where(code == Status.successful, jnp.asarray(solution.status, jnp.int32), code)
+        own = jnp.asarray(solution.status, jnp.int32)
+        code = jnp.where((code == Status.successful) & has_failed(own), own, code)
     if _solutions(kept):
         return code
     finite = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(kept) if jnp.issubdtype(x.dtype, jnp.inexact)]

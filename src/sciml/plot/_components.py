@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from .._status import has_failed
+
 MOST = 64  # the most components that are drawn as lines; more could not be told apart
 
 
@@ -103,7 +105,7 @@ def read(sol: Any, labels: str | Sequence[str] | None = None) -> Paths:
     times = ts.shape[-1]
     components = split(sol.ys, status.shape, times, labels)
     ts = np.broadcast_to(ts, (*status.shape, times)).reshape(-1, times)
-    return Paths(ts, components, (status != 0).reshape(-1), status.ndim > 0)
+    return Paths(ts, components, has_failed(status).reshape(-1), status.ndim > 0)
 
 
 def choose(members: Any, count: int, default: int) -> np.ndarray:

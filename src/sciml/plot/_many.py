@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._status import has_failed
 from ._colours import colours_of
 from ._components import MOST, choose, finite, times_of
 from ._ensemble import quantile_lines
@@ -21,7 +22,7 @@ def image(sol: Any, ax: Any, labels: Any, members: Any, cmap: Any, vmin: Any, vm
     Returns:
         The axes, and whether each member failed.
     """
-    times, failed = times_of(sol), np.asarray(sol.status).reshape(-1) != 0
+    times, failed = times_of(sol), has_failed(np.asarray(sol.status).reshape(-1))
     batched, lead = np.ndim(sol.status) > 0, np.shape(times)
     ts = times.reshape(-1, lead[-1])
     if not bool(np.all(ts[:1] == ts)):

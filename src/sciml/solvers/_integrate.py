@@ -22,6 +22,9 @@ from ._solution import Solution, Stats
 from .adjoints import AbstractAdjoint
 from .control._collective import CollectiveSteps, check_adjoint, check_independent, make_collective
 from .control._pid import Tolerances
+from .events._event import WatchedModel, out_of_order
+from .events._occurrences import Occurrences
+from .events._watched_state import Watched
 from .integrate._abstract import AbstractLoop, FixedSteps
 from .integrate._fixed_steps import FixedLoop
 from .integrate._integrator import Integrator, Operands, known
@@ -150,6 +153,9 @@ def integrate(
         outside = plan.admissible.below(y0) | ~plan.admissible.holds(y0)
         refused = outside if refused is None else refused | outside
     operands, missed = _with_saves(problem.operands, times, plan)
+    if isinstance(model, WatchedModel):
+        wrong = out_of_order(model.events, model.direction)
+        refused = wrong if refused is None else refused if wrong is None else refused | wrong
     if refused is not None:  # a member whose arguments are out of range takes no step
         operands = operands._replace(max_steps=jnp.where(refused, 0, plan.max_steps).astype(jnp.int32))
     start = problem.start(y0)
@@ -211,7 +217,9 @@ def _run(
         fixed = None if plan.count is None else FixedSteps(plan.count, plan.tail)
         times_differ = plan.differentiable_times
         loop = AdaptiveLoop(integrator, Lanes(None), plan.max_steps, times_differ, fixed=fixed, impl=settings.impl)
-        loop = RefillLoop(loop) if settings.schedule == "refill" else loop
+        # with saved times a queue returns these alone, and not what happened
+        refills = settings.schedule == "refill" and not (isinstance(y0, Watched) and operands.saves is not None)
+        loop = RefillLoop(loop) if refills else loop
     result = settings.adjoint.run(loop, y0, operands, plan.differentiable_times)
     if not isinstance(result, Result):
         raise TypeError(
@@ -232,7 +240,9 @@ def _solution(
     refused: Array | None,
 ) -> Solution:
     """Returns the member's solution: its states, NaN where they are not known, its status and its counts."""
-    ys, ts = result.ys, times.saves
+    ys, ts, record = result.ys, times.saves, None
+    if isinstance(ys, Watched):
+        ys, record = ys.moving, ys.rest.record
     result = collective.replicated(result._replace(ys=None))
     status = result.status
     if start.found is not None:
@@ -258,7 +268,13 @@ def _solution(
     elapsed, operands = result.elapsed, problem.operands
     reached = jnp.where(elapsed >= operands.span, times.t1, times.t0 + operands.direction * elapsed)
     stats = Stats(result.accepted, result.rejected, evaluations, result.executed)
-    return Solution(ts, ys, status, reached, stats, settings.solver)
+    if record is None:
+        return Solution(ts, ys, status, reached, stats, settings.solver)
+    ended = status == int(Status.event)
+    reached = jnp.where(ended, record.last, reached)
+    if times.saves is None:
+        ts = jnp.where(ended, record.last[None], ts)
+    return Solution(ts, ys, status, reached, stats, settings.solver, Occurrences.of(record))
 
 
 def _evaluations(each: int, started: int, steps: Any) -> Any:

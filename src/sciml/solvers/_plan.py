@@ -1,5 +1,6 @@
 """What `solve` decides before anything is traced: which loop, which method, which saved times."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +18,8 @@ from .._model import AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from ._read_diffrax import StepControl, read_norm, read_saveat, read_step_control, stepper_of
 from ._request import Interval, Request
 from .control._pid import Control, Norm, Tolerances
+from .events._event import Layout
+from .events._watching import Watching
 from .methods._admissible import Admissible, Within, read_admissible
 from .methods._etdrk import ETDRK4, AbstractExponentialSolver
 from .methods._imex import ARK324, AbstractAdditiveSolver
@@ -159,6 +162,27 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
         admissible=admissible,
     )
     return plan, Times.of(request, interval, saves.ts, ts, counted.step), steps.tolerances
+
+
+def with_events(plan: Plan, layout: Layout) -> Plan:
+    """Returns the plan of a solve whose steps look for events, so that nothing is known of their number.
+
+    Raises:
+        ValueError: If the method cannot.
+    """
+    stepper = plan.stepper
+    if stepper is None:
+        raise ValueError(
+            "`events` are for solves that run in sciml's own loops; diffrax runs this one, for its `solver`, "
+            "`stepsize_controller` or `saveat`."
+        )
+    if not stepper.dense and (stepper.transforms_state or not stepper.field_is_rate):
+        raise ValueError(
+            f"`events` need the solution within a step, and {type(stepper).__name__} does not interpolate. Take a "
+            "method such as `diffrax.Tsit5()` or `sciml.solvers.Rodas5P()`."
+        )
+    fewer: dict[str, Any] = dict(steps=None, count=None, tail=False, equal=False)
+    return dataclasses.replace(plan, stepper=Watching(stepper, layout), **fewer)
 
 
 def _within(

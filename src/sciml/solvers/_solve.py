@@ -14,13 +14,14 @@ from ..kernels._use import USED, requested
 from . import _diffrax_fallback
 from ._calls import WarmCall, compiled, find, key_of, remember, split, wait_shortly
 from ._integrate import Settings, integrate
-from ._plan import Plan, default_solver, make_plan
+from ._plan import Plan, default_solver, make_plan, with_events
 from ._read_diffrax import stepper_of
 from ._request import Interval, Request
 from ._save_intervals import intervals_of
 from ._solution import Solution
 from ._stable_step import limited_stepper, settle_step
 from .adjoints import AbstractAdjoint, Checkpointed
+from .events._event import Event, Layout, Schedule, WatchedModel, check_order, read_events
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
 from .terms._explain import check_callable
@@ -48,6 +49,8 @@ def solve(
     domain: Callable[[Y], BoolScalarLike] | None = None,
     project: Callable[[Y], PyTree] | None = None,
     saveat: Any = None,
+    events: Any = None,
+    max_events: IntScalarLike | None = None,
     adjoint: AbstractAdjoint | None = None,
     max_steps: IntScalarLike | None = None,
     schedule: str = "lockstep",
@@ -97,6 +100,10 @@ def solve(
         saveat: Where to save: None for the end, an array of times within `[t0, t1]` in the
             direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates. Where times are traced, a
             state outside the interval or out of order is NaN, and the status `invalid_argument`.
+        events: What happens on the way: a `sciml.Event`, whose condition changes its sign, a `sciml.Schedule`, at times
+            that are given, a `diffrax.Event`, or several of these. `Solution.events` says which came when. They need a
+            method that runs in sciml's own loops, and `Checkpointed()`, `Direct()` or `Forward()` as adjoint.
+        max_events: How many of the events are kept in `Solution.events`; by default 16, or 1 where all end the solve.
         adjoint: How derivatives are computed: `Checkpointed()` (reverse mode, the default), `Direct()`
             (forward mode), `Forward()` (both, by few parameters), `Reversible()` (reverse mode in constant
             memory), a continuous adjoint, `Gauss()`, `Interpolating()` or `Backsolve()`, or `Implicit()` (of
@@ -141,14 +148,17 @@ def solve(
     request = request._replace(positive=positive, domain=domain, project=project)
     adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     args = args if args is None else arrays_of(args)
+    watched = read_events(events, max_events)
+    sought, layout = (None, None) if watched is None else watched
     choices = (request, adjoint, schedule, _kernel(impl, interpret))
-    key, arrays = key_of((model, y0, args), choices)
+    # times of events are checked and count by value, so that such a call is decided each time
+    key, arrays = key_of((model, y0, args), choices) if watched is None else (None, [])
     call = find(key)
     if call is not None:
         sol = _integrate.call(call.static, arrays + call.arrays)
     else:
         _check(model, request, adjoint, schedule)
-        sol = _solve(model, y0, args, *choices, key)
+        sol = _solve(model, y0, args, *choices, key, sought, layout)
     if throw and concrete(sol.status):
         wait_shortly(sol.status)
         raise_for_status(sol.status, reached=sol.t_reached)
@@ -164,6 +174,8 @@ def _solve(
     schedule: str,
     kernel: KernelRequest,
     key: tuple | None,
+    events: tuple[Event | Schedule, ...] | None,
+    layout: Layout | None,
 ) -> Solution:
     """Decides how to run a solve, runs it, and remembers the decision where it depends on no value of an array."""
     given, y0 = y0, check_state(y0)
@@ -174,6 +186,15 @@ def _solve(
         request, interval, longest = settle_step(model, y0, args, request, interval, limited)
     plan, times, tolerances = make_plan(y0, request, interval)
     times = times._replace(longest=longest)
+    if events is not None and layout is not None:
+        plan = with_events(plan, layout)
+        check_order(events, plan.forwards)
+        if not adjoint.follows_events:
+            raise ValueError(
+                f"`adjoint={type(adjoint).__name__}()` does not go through `events`: use "
+                "`sciml.adjoints.Checkpointed()`, `Direct()` or `Forward()`."
+            )
+        model, kernel = WatchedModel.of(model, events, times.t0, times.t1), _without_kernel(kernel)
     stencil_backend, intervals = None, None
     if kernel != XLA:
         stencil_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
@@ -200,6 +221,17 @@ def _solve(
         rest = len(split((times, tolerances))[1])
         remember(key, WarmCall(static, arrays[len(arrays) - rest :], choices))
     return _integrate.call(static, arrays)
+
+
+def _without_kernel(kernel: KernelRequest) -> KernelRequest:
+    """Returns XLA in place of a kernel that need not run the solve.
+
+    Raises:
+        ValueError: If one was asked for.
+    """
+    if kernel == XLA or kernel.impl == "auto":
+        return XLA
+    raise ValueError(f"`{kernel}` cannot run this solve: events are sought by XLA.")
 
 
 def _kernel(impl: Any, interpret: bool) -> KernelRequest:

@@ -59,7 +59,7 @@ def agree(found, expected):
     """`expected` is in lockstep: with saved times no member leaves its lane."""
     np.testing.assert_array_equal(found.status, expected.status)
     np.testing.assert_allclose(found.ys[:, -1], expected.ys[:, -1], rtol=rounding(), atol=rounding())
-    np.testing.assert_allclose(found.t_reached, expected.t_reached, rtol=rounding())
+    np.testing.assert_allclose(found.t_reached, expected.t_reached, rtol=100 * rounding())  # stiff steps
     np.testing.assert_array_equal(steps(found), steps(expected))
 
 

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ..._jax._ad_modes import forward_only, reverse_only
+from ..._jax._ad_modes import forward_only, not_differentiated, reverse_only
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._shards import over_shards, shardable
 from ..._jax._static_flags import as_shapes, of_shapes
@@ -33,6 +33,7 @@ from ...kernels._backends import XLA
 from ...kernels._lanes import Lanes, Unbatched, differentiable
 from ...kernels._lanes._batched import merging
 from ...kernels._lanes._differentiable import adding_up
+from ..events._watched_state import Watched
 from ..integrate._abstract import AbstractLoop
 from ..integrate._batching import (
     Batch,
@@ -314,6 +315,8 @@ def _rule(
         *kept, asked = kept
         ys_bar = instantiated(cotangent.ys, kept[2].ys)
         (residuals, numbers, result, inputs), ys_bar = forward_only((kept, ys_bar), REVERSE_TWICE)
+        if isinstance(ys_bar, Watched) and inputs[1].saves is not None:  # their places within steps are constant here
+            ys_bar, residuals, inputs = not_differentiated((ys_bar, residuals, inputs), SAVED_TWICE)
         ys_bar, unreached = without(ys_bar, result)
         tree = (ys_bar, residuals, numbers, inputs)
         y_bar, diff_bar, saves_bar = backward_pass(asked_parts(asked, possible), tree, unreached)
@@ -383,6 +386,11 @@ IN_FORWARD_MODE = (
     "forward mode (`jax.jvp`, `jax.jacfwd`) does not go through this `adjoint`, which has a rule of reverse mode, as "
     "`sciml.adjoints.Checkpointed()`, the default, has: use `adjoint=sciml.adjoints.Direct()`, or "
     "`sciml.adjoints.Forward()` for many members."
+)
+
+SAVED_TWICE = (
+    "A gradient of saved states through `events` by `sciml.adjoints.Checkpointed()` cannot be differentiated again: "
+    "take `adjoint=sciml.adjoints.Forward()` with `jax.hessian`, or `Direct()` with `jax.jacfwd(jax.jacfwd(f))`."
 )
 
 REVERSE_TWICE = (

@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, PyTree
 from ..._jax import _checkpoint_levels
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import for_loop, scan
+from ..._jax._shards import parts_of_members
 from ..._status import Status
 from ...kernels._backends import XLA, KernelRequest
 from ...kernels._lanes import Lanes, Unbatched, is_value
@@ -89,7 +90,7 @@ class FixedLoop(AbstractLoop):
         elif budget == _checkpoint_levels.NOTHING:  # no gradient is taken, so nothing is recorded
             counts = (self.count,)
         else:
-            most = budget.memory // max(1, state_bytes * (lanes.count or 1))
+            most = budget.memory // max(1, state_bytes * (lanes.count or 1) * parts_of_members())
             counts = _checkpoint_levels.fit(self.count, most) or _checkpoint_levels.deepest(self.count)
             if self.stencil_steps is not None and len(counts) == 1:  # a kernel keeps no state between its steps
                 counts = _checkpoint_levels.split(self.count, 2)

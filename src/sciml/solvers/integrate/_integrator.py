@@ -17,6 +17,7 @@ from ..._status import Status
 from ..._types import BoolScalarLike, Y
 from ..control._collective import CollectiveSteps
 from ..control._pid import Control, Tolerances, scaled_error
+from ..events._watched_state import derivative_of_shift, moved_by_events, moving_of, settled, stop_of
 from ..methods._stepper import AbstractStepper, Step, take_step
 from ..terms._field import AbstractField
 
@@ -142,6 +143,11 @@ class Integrator(eqx.Module):
         """Returns the time that belongs to an elapsed time."""
         return operands.t0 + operands.direction * elapsed
 
+    def elapsed(self, elapsed: Array, y: Y, operands: Operands) -> Array:
+        """Returns the elapsed time of a state, with the derivatives that it has after events."""
+        shift = derivative_of_shift(y, operands.direction)
+        return elapsed if shift is None else elapsed + shift
+
     def start(self, y0: Y, operands: Operands) -> State:
         """Returns the carry before the first step."""
         field = self.bound(operands)
@@ -163,7 +169,9 @@ class Integrator(eqx.Module):
         status = jnp.where(started, int(Status.successful), cause).astype(jnp.int8)
         errors = () if self.control is None else (jnp.ones_like(h),) * self.control.memory_size
         # before the first step: a step of length one from the start, since `saved` divides by its length
-        dense = Dense(zero, jnp.ones_like(zero), y0, self.stepper.empty_dense(y0)) if self.dense else None
+        dense = None
+        if self.dense:
+            dense = Dense(zero, jnp.ones_like(zero), moving_of(y0), self.stepper.empty_dense(y0))
         none = jnp.zeros((), jnp.int32)
         return State(Checkpoint(zero, zero, h, errors, y0, status), memory, dense, none, none)
 
@@ -182,18 +190,23 @@ class Integrator(eqx.Module):
         active = self.pending(state, target)
         elapsed, compensation, h, errors, y, status = state.checkpoint
         eps = jnp.finfo(elapsed.dtype).eps
-        field, time = self.bound(operands), self.time(elapsed, operands)
+        here = self.elapsed(elapsed, y, operands)
+        field, time = self.bound(operands), self.time(here, operands)
         # without dense output a step ends at every saved time
         end = operands.span if self.stepper.dense else jnp.minimum(target, operands.span)
         longest = None if self.control is None else self.stepper.longest(state.memory)
         if longest is not None:
             h = jnp.minimum(h, longest)
-        h, last = up_to(end, elapsed, compensation, h, operands.span)
+        whole, stop = h, stop_of(y)
+        if stop is not None:
+            h = jnp.minimum(h, stop)
+        h, last = up_to(end, here, compensation, h, operands.span)
         step = take_step(self.stepper, field, time, operands.direction * h, y, state.memory)
 
         if self.control is None:
-            finite = self.collective.finite(step.y1)
-            accepted, next_h = active & finite, state.checkpoint.h
+            good = finite = self.collective.finite(step.y1)
+            accepted = active & finite if step.again is None else active & finite & ~step.again
+            next_h = state.checkpoint.h
             cause = _cause(jnp.asarray(int(Status.nonfinite), jnp.int8), step)
             status = jnp.where(active & ~finite, cause, status)
         else:
@@ -209,12 +222,16 @@ class Integrator(eqx.Module):
                 measured, there = step.measured
                 error = scaled_error(measured, there, there, operands.tolerances, norm)
             good = error <= 1  # false for NaN
-            accepted = active & good
+            accepted = active & good if step.again is None else active & good & ~step.again
             next_h = h * self.control.factor(error, errors, good, self.stepper.error_order)
             if not self.stepper.dense:  # a step cut short at a saved time says nothing against the one it was cut from
                 next_h = jnp.where(good & last, jnp.maximum(next_h, state.checkpoint.h), next_h)
+            if stop is not None:  # nor does one that ends at an event
+                next_h = jnp.where(good & (h < whole), jnp.maximum(next_h, state.checkpoint.h), next_h)
             if self.control.dtmax is not None:
                 next_h = jnp.minimum(next_h, self.control.dtmax)
+            if step.again is not None:
+                next_h = jnp.where(good & step.again, state.checkpoint.h, next_h)
             errors = self.control.remember(error, errors, accepted)
             # a shorter step would vanish in the rounding of the elapsed time; near the start the span counts instead
             smallest = eps * jnp.maximum(elapsed, 1e-6 * operands.span)
@@ -232,38 +249,44 @@ class Integrator(eqx.Module):
         ended = accepted & last & (end >= operands.span)  # if with the last step allowed, that is no failure
         spent = (sum(counts) >= operands.max_steps) & ~ended & active & (status == 0)
         status = jnp.where(spent, int(Status.max_steps_reached), status).astype(jnp.int8)
+        if step.ends is not None:
+            status = jnp.where(accepted & (step.ends != 0), step.ends, status).astype(jnp.int8)
+        arrived, delay = jnp.where(last, end, reached), moved_by_events(y, step.y1, operands.direction)
+        arrived = arrived if delay is None else arrived + delay
         checkpoint = Checkpoint(
-            elapsed=jnp.where(accepted, jnp.where(last, end, reached), elapsed),
+            elapsed=jnp.where(accepted, arrived, elapsed),
             compensation=jnp.where(
                 accepted, jnp.where(last, jnp.zeros_like(compensation), (reached - elapsed) - moved), compensation
             ),
             h=jnp.where(active, next_h, state.checkpoint.h),
             errors=errors,
-            y=_where(accepted, step.y1, y),
+            y=_where(accepted if step.again is None else active & good, settled(y, step.y1, accepted & last), y),
             status=status,
         )
         dense = None
         if state.dense is not None:
-            dense = _where(accepted, Dense(elapsed, h, y, step.dense), state.dense)
+            dense = _where(accepted, Dense(elapsed, h, moving_of(y), step.dense), state.dense)
         memory = _where(accepted, step.memory, state.memory)
         return State(checkpoint, memory, dense, *counts), StepRecord(elapsed, h, y, accepted)
 
     def replay(self, y: Y, operands: Operands, step_record: StepRecord) -> tuple[Y, Dense]:
         """Repeats an accepted step; only the last step's length depends on the end time."""
         elapsed, h = step_record.elapsed, jax.lax.stop_gradient(step_record.h)
+        here = self.elapsed(elapsed, y, operands)
         _, last = up_to(operands.span, elapsed, jnp.zeros_like(elapsed), h, operands.span)
         # adds zero, whose derivative by the end time is one
-        h = jnp.where(last, h + (operands.span - jax.lax.stop_gradient(operands.span)), h)
-        field, time = self.bound(operands), self.time(elapsed, operands)
+        left = operands.span - (elapsed if self.dense else here)  # states are saved at the end of the step as recorded
+        h = jnp.where(last, h + (left - jax.lax.stop_gradient(left)), h)
+        field, time = self.bound(operands), self.time(here, operands)
         step = self.stepper.step_for_vjp(field, time, operands.direction * h, y)
-        return step.y1, Dense(elapsed, step_record.h, y, step.dense)
+        return step.y1, Dense(elapsed, step_record.h, moving_of(y), step.dense)
 
     def saved(self, y: Y, dense: Dense, operands: Operands, elapsed: Array) -> Y:
         """Returns the state at an elapsed time within the last step; linear in `y` and `dense`."""
-        theta = (elapsed - dense.elapsed) / dense.h
+        theta = (elapsed - self.elapsed(dense.elapsed, dense.y0, operands)) / dense.h
         inside = self.stepper.interpolate(theta, operands.direction * dense.h, dense.y0, y, dense.stages)
         at_end = elapsed >= dense.elapsed + dense.h  # the state itself, also of methods without dense output
-        return _where(at_end, y, inside)
+        return _where(at_end, moving_of(y), inside)
 
 
 def up_to(end: Array, elapsed: Array, compensation: Array, h: Array, span: Array) -> tuple[Array, Array]:

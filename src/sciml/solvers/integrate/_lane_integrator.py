@@ -11,7 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from ..._jax._loops import packed_while_loop, while_loop
+from ..._status import Status
 from ...kernels._lanes import Lanes, Unbatched
+from ..events._watched_state import Watched, moving_of
 from ._integrator import Checkpoint, Integrator, Operands, State, StepRecord, known
 from ._result import Result, Saves
 
@@ -57,12 +59,18 @@ class LaneIntegrator(eqx.Module):
         return self.lanes.call(lambda beyond, time, span: jnp.where(beyond, span, time), beyond, time, operands.span)
 
     def end(self, state: State, operands: Operands) -> PyTree[Array]:
-        """Returns the end states as arrays, NaN where the end was not reached."""
+        """Returns the end states as arrays, NaN where the end was not reached, with what is returned once."""
 
         def end(checkpoint: Checkpoint, span):
-            return known(checkpoint.y, (checkpoint.status == 0) & (checkpoint.elapsed >= span))
+            reached = (checkpoint.status == 0) & (checkpoint.elapsed >= span)
+            return known(moving_of(checkpoint.y), reached | (checkpoint.status == int(Status.event)))
 
-        return self.lanes.leave(self.lanes.call(end, state.checkpoint, operands.span))
+        return self.with_rest(self.lanes.leave(self.lanes.call(end, state.checkpoint, operands.span)), state)
+
+    def with_rest(self, ys: PyTree[Array], state: State) -> PyTree[Array]:
+        """Returns what was saved with what is carried to the end and returned once, if anything."""
+        y = state.checkpoint.y
+        return Watched(ys, self.lanes.leave(y.rest)) if isinstance(y, Watched) else ys
 
     def saved(self, state: State, operands: Operands, target: PyTree) -> PyTree[Array]:
         """Returns the states at `target`, within the last step, as arrays, NaN where that was not reached."""
@@ -83,7 +91,7 @@ class LaneIntegrator(eqx.Module):
             field = self.integrator.bound(operands)
             if not self.integrator.stepper.dense:  # the state saved is the step's end
                 here = jnp.clip(target, 0, checkpoint.elapsed)
-                slope = field(self.integrator.time(here, operands), checkpoint.y)
+                slope = field(self.integrator.time(here, operands), moving_of(checkpoint.y))
                 return jax.tree.map(lambda x: x * operands.direction.astype(x.dtype), slope)
             theta = (target - dense.elapsed) / dense.h
             _, rate = jax.jvp(at, (theta,), (jnp.ones_like(theta),))

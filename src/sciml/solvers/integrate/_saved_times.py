@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
 from ..._jax._jaxprs import program_called
+from ..._jax._shards import parts_of_members
 from ...kernels._lanes import is_value
 from ._integrator import Operands, State, StepRecord
 from ._interpolation import StepPolynomial, interpolation_of
@@ -44,7 +45,7 @@ def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Sa
         return False
     numbers = sum(int(np.prod(x.shape)) for x in jax.tree.leaves(y0, is_leaf=is_value))
     work = max(1, stepper.evaluations) * _work_of(stepping, y0, operands)
-    lanes = stepping.lanes.count or 1
+    lanes = (stepping.lanes.count or 1) * parts_of_members()
     slow = _PER_NUMBER * numbers * lanes < work * lanes + _PER_LOOP
     return slow and interpolation_of(stepper) is not None
 

@@ -16,9 +16,11 @@ from jaxtyping import Array, PyTree
 
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import scan_to_end, while_loop
+from ..._jax._shards import parts_of_members
 from ..._jax._vma import to_varying, vma_of
 from ...kernels._backends import XLA, KernelRequest
 from ...kernels._lanes import Lanes, Unbatched
+from ..events._watched_state import Moving, Watched, joined, moving_of
 from ._abstract import AbstractLoop, FixedSteps
 from ._compaction import compacted_lanes, integrate_compacted
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel, until_done
@@ -82,7 +84,7 @@ class AdaptiveLoop(AbstractLoop):
         memory = budget.memory
         if not self.integrator.stepper.use_full_budget(state_bytes):
             memory = min(memory, ZEROED_AT_MOST)
-        slots = _power_of_two(memory / (2 * state_bytes * (lanes.count or 1))) // 2
+        slots = _power_of_two(memory / (2 * state_bytes * (lanes.count or 1) * parts_of_members())) // 2
         most = 1024  # for one member too: see `Buffers.columns`
         slots = max(16, min(most, slots, _power_of_two(self.max_steps)))
         return dataclasses.replace(self, lanes=lanes, slots=slots)
@@ -129,7 +131,7 @@ class AdaptiveLoop(AbstractLoop):
             return self._run_free((*carry, None), y0, operands, saves)[0], None
         if saves is None:
             alone = self.lanes.count is None or self.integrator.collective.axes
-            left = 0 if alone else compacted_lanes(self.lanes, operands)
+            left = 0 if alone or isinstance(y0, Watched) else compacted_lanes(self.lanes, operands)
             iterations, state = until(carry, operands.span, left)
             if left:
                 return integrate_compacted(stepping, left, iterations, state, operands), None
@@ -145,7 +147,7 @@ class AdaptiveLoop(AbstractLoop):
 
         # one loop to every saved time and on to the end: its body is compiled once
         (iterations, state), (ys, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
-        return stepping.result(state, ys, iterations), slopes
+        return stepping.result(state, stepping.with_rest(ys, state), iterations), slopes
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None
@@ -178,12 +180,14 @@ class AdaptiveLoop(AbstractLoop):
         def save(carry, time):
             number, state, _ = carry
             target = stepping.target(time, saves)
-            slope = stepping.slope(state, operands, target) if self.slopes else None
+            # after an event the states depend on its time
+            slope = stepping.slope(state, operands, target) if self.slopes or isinstance(y0, Watched) else None
             return stepping.saved(state, operands, target), number, slope
 
         carry, (ys, after, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
         number, state, kept = carry
         residuals = Residuals(kept.rows.columns(), start, slopes)
+        ys = stepping.with_rest(ys, state)
         return stepping.result(state, ys, number), residuals, LoopCounts(number, after[-1])
 
     def _free(self, y0: PyTree, operands: Operands, saves: Saves, slopes: bool) -> bool:
@@ -248,7 +252,14 @@ class AdaptiveLoop(AbstractLoop):
             bar = backward_pass(recomputation, residuals, common, y0, bar, vjp.step)
             return lanes.leave(bar.y), vjp.leave(bar.diff), None
         saved = SavedStates(stepping, operands, saves)
-        first = vjp.blank(stepping.enter(jax.tree.map(lambda c: c[0], cotangent)))
+        whole, cotangent = cotangent, moving_of(cotangent)
+        if isinstance(cotangent, Moving):  # a state at a given time is one of so much earlier after a later event
+            later = sum(jax.tree.leaves(jax.tree.map(self._inner, cotangent.y, residuals.slopes.y)))
+            (direction,) = lanes.leave((operands.direction,))
+            cotangent = cotangent._replace(shift=cotangent.shift - (direction[None] * later).astype(cotangent.shift.dtype))
+        first = vjp.blank(stepping.enter(joined(jax.tree.map(lambda c: c[0], cotangent), whole)))
+        if isinstance(whole, Watched):
+            first = first._replace(y=first.y._replace(rest=lanes.carry(stepping.enter(whole.rest))))
         if self._free(y0, operands, saves, self.slopes):
             carry = first, saved.after_all()
 
@@ -280,7 +291,8 @@ class AdaptiveLoop(AbstractLoop):
         if self.slopes:
             products = jax.tree.map(self._inner, cotangent, residuals.slopes)
             times_bar = sum(jax.tree.leaves(products))
-        return lanes.leave(self._sum(bar.y, saved.at_start(cotangent))), vjp.leave(bar.diff), times_bar
+        y_bar = joined(self._sum(moving_of(bar.y), saved.at_start(cotangent)), bar.y)
+        return lanes.leave(y_bar), vjp.leave(bar.diff), times_bar
 
     def _sum(self, a: PyTree, b: PyTree) -> PyTree:
         return self.lanes.carry(self.lanes.call(lambda a, b: jax.tree.map(jnp.add, a, b), a, b))

@@ -37,7 +37,7 @@ class DenseMatrix(AbstractStructure):
         else:
             columns = products(along, x, self.colouring.directions)
             where = np.broadcast_to(self.colouring.colours, (self.size, self.size))
-            jacobian = jnp.where(self.colouring.pattern, jnp.take_along_axis(columns, where, axis=1), 0)
+            jacobian = jnp.where(self.colouring.pattern.toarray(), jnp.take_along_axis(columns, where, axis=1), 0)
         return jnp.asarray(self.mass, x.dtype) - scale * jacobian
 
     def factorise(self, matrix: Array) -> LapackFactors:

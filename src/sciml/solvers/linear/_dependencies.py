@@ -181,7 +181,7 @@ class _Reader:
         rule = MOVEMENTS.get(eqn.primitive.name)
         if rule is None:
             return None
-        moved = [v for v in values if v.rows is not None or v.known is None or v.known.dtype.kind == "f"]
+        moved = [v for v in values if v.rows is not None or v.known is None or v.known.dtype.kind in "fc"]
         elements, pool = self._numbered(values, moved)
         results = rule(*elements, **eqn.params)
         return None if results is None else [_taken(pool, x) for x in results]

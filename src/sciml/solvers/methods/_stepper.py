@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact, PyTree
 
-from ..._types import Args, BoolScalarLike, RealScalarLike, Y
+from ..._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
 from ..control._pid import Norm, Tolerances, initial_step
 from ..control._stability import Stability, spectrum_of
 from ..terms._field import BoundField as BoundField, close_field
@@ -27,6 +27,8 @@ class Step(NamedTuple):
             tried again with a shorter length, or with fixed steps the member fails.
         measured: Error and state as the tolerances measure them, where that is not in the loop's own variables.
         admissible: Whether the state at its end may be; None where any may. Where not, the step is tried again, too.
+        again: Whether it has to be taken again from the same time, `y1` being the state to do so with.
+        ends: The code of a `Status` with which the integration ends after it, or 0.
 
     Example:
         ```python
@@ -45,6 +47,8 @@ class Step(NamedTuple):
     solvable: BoolScalarLike | None = None
     measured: tuple[Y, Y] | None = None
     admissible: BoolScalarLike | None = None
+    again: BoolScalarLike | None = None
+    ends: IntScalarLike | None = None
 
 
 class AbstractStepper(eqx.Module):

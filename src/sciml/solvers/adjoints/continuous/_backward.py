@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ...._jax._loops import while_loop
+from ...._jax._shards import parts_of_members
 from ...._jax._vma import match, to_varying, vma_of
 from ...._status import Status
 from ....kernels._lanes import Lanes, Unbatched
@@ -197,7 +198,7 @@ class Backward(eqx.Module):
             # where no lane accepted its step, the next iteration overwrites these nodes
             return adjoint, nodes, filled + lanes.any(accepted).astype(jnp.int32)
 
-        steps = capacity(like.y0, lanes.count or 1, self.stepping.integrator.stepper.order)
+        steps = capacity(like.y0, (lanes.count or 1) * parts_of_members(), self.stepping.integrator.stepper.order)
 
         def fill_batch(carry):
             adjoint, nodes, mu = carry

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from ...._jax._loops import while_loop
+from ...._jax._shards import parts_of_members
 from ...._jax._vma import match, to_varying, vma_of
 from ...._types import RealScalarLike, Y
 from ...integrate._checkpoint_buffers import Record, blank, get, put, thin
@@ -143,7 +144,7 @@ class Recorder(NamedTuple):
         """
         coefficients = max(stepping.integrator.stepper.order, 3) + 1
         size = sum(24 + coefficients * x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
-        size = (stepping.lanes.count or 1) * size
+        size = (stepping.lanes.count or 1) * parts_of_members() * size
         rows = max(min(memory, ZEROED_AT_MOST) // size, min(memory // size, 64), 16)
         rows = min(rows, 1024, max(16, 2 * max_steps))
         return cls(stepping, 2 ** int(math.log2(rows)))

@@ -1,0 +1,53 @@
+"""`Events`: what a solution says of the events that happened."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PyTree, Real
+
+from ._watched_state import Record
+
+
+class Occurrences(eqx.Module):
+    """The events of a solution, the first `max_events` of them in their order in time.
+
+    Rows beyond `count` are NaN, and `which` is -1 there. Times and states can be differentiated.
+
+    Attributes:
+        times: When they happened, of shape `(max_events,)`.
+        states_before: The states before them: like `y0`, with the events first on every leaf.
+        states_after: The states after them.
+        which: Which of the events each was, by its place among them.
+        count: How many happened, those that are not kept included.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        quarter = sciml.Event(lambda t, y, args: y[0])
+        rotation = lambda t, y, args: jnp.stack([-y[1], y[0]])
+        sol = sciml.solve(rotation, jnp.array([1.0, 0.0]), t0=0.0, t1=9.0, events=quarter)
+        assert sol.status == sciml.Status.event
+        assert abs(sol.events.times[0] - jnp.pi / 2) < 1e-3
+        assert sol.events.states_before.shape == (1, 2)
+        ```
+    """
+
+    times: Real[Array, "*members events"]
+    states_before: PyTree
+    states_after: PyTree
+    which: Int[Array, "*members events"]
+    count: Int[Array, "*members"]
+
+    @classmethod
+    def of(cls, record: Record) -> "Occurrences":
+        """Returns what was recorded of one member."""
+        there = jnp.arange(record.times.shape[0], dtype=record.count.dtype) < jax.lax.stop_gradient(record.count)
+
+        def kept(x: Array) -> Array:
+            return jnp.where(there.reshape(there.shape + (1,) * (x.ndim - 1)), x, jnp.full_like(x, jnp.nan))
+
+        which = jnp.where(there, record.which, -1).astype(jnp.int32)
+        before, after = jax.tree.map(kept, (record.before, record.after))
+        return cls(kept(record.times), before, after, which, record.count.astype(jnp.int32))

@@ -1,0 +1,204 @@
+"""A vector field with its events, closed over no traced value."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ..._types import Args, RealScalarLike, Y
+from ..terms._field import AbstractField, Program, close, parameters_of
+from ._event import Event, Layout, Schedule, WatchedModel
+from ._watched_state import Moving, Watched
+
+
+class ClosedEvents(NamedTuple):
+    """The functions of events as programs, and where their operands stand.
+
+    Attributes:
+        conditions: All conditions of events, `(t, y)`.
+        updates: The update of each event, `(t, y)`, or schedule, `(t, row, y)`; None where it has none.
+        times: Direction and resolution of time, and the times of all schedules.
+        booleans: Which conditions are booleans.
+    """
+
+    conditions: "Part | None"
+    updates: "tuple[Part | None, ...]"
+    times: "Part"
+    booleans: tuple[bool, ...]
+
+
+class Part(NamedTuple):
+    """A program, and which of the operands are what it closes over."""
+
+    program: Program
+    consts: slice
+
+
+class Times(NamedTuple):
+    """What is known of times.
+
+    Attributes:
+        direction: 1 forwards in time, -1 backwards.
+        resolution: A few times what they are rounded by.
+        given: The times of all schedules.
+    """
+
+    direction: Array
+    resolution: Array
+    given: tuple[Array, ...]
+
+
+class WatchedField(AbstractField):
+    """A closed vector field with closed events.
+
+    Attributes:
+        base: The vector field.
+        events: The events.
+        layout: What is static of them.
+        own: Which of the operands are those of the vector field.
+        shared: Which are parameters of the events and of `args`.
+    """
+
+    def __init__(self, base: AbstractField, events: ClosedEvents, layout: Layout, own: slice, shared: slice):
+        self.base, self.events, self.layout, self.own, self.shared = base, events, layout, own, shared
+        self.reads_time, self.has_rules = True, base.has_rules
+
+    def __call__(self, t: RealScalarLike, y: Any, operands: list) -> Any:
+        """Returns the rate of a state: what is known of events does not change between them."""
+        return self.bind(operands)(t, y)
+
+    def bind(self, operands: list, whole: bool = True) -> "BoundWatchedField":
+        """Returns vector field and events with their operands."""
+        return BoundWatchedField(self, self.base.bind(operands[self.own], whole), operands)
+
+
+class BoundWatchedField:
+    """A vector field and its events with their operands.
+
+    Attributes:
+        base: The vector field, as the method itself takes it.
+        booleans: Which conditions are booleans.
+    """
+
+    def __init__(self, field: WatchedField, base: Any, operands: list):
+        self._field, self.base, self._operands = field, base, operands
+        self.booleans = field.events.booleans
+
+    def __call__(self, t: RealScalarLike, y: Any) -> Any:
+        """Returns the rate of a state of a loop."""
+        if isinstance(y, Watched):
+            return jax.tree.map(jnp.zeros_like, y)._replace(moving=self(t, y.moving))
+        if isinstance(y, Moving):
+            return Moving(self.base(t, y.y), jnp.zeros_like(y.shift))
+        return self.base(t, y)
+
+    def conditions(self, t: Array, y: Y) -> tuple[Array, ...]:
+        """Returns the values of all conditions; a boolean is 1 or -1."""
+        part = self._field.events.conditions
+        return () if part is None else self._run(part, t, y)
+
+    def updated(self, number: int, t: Array, row: Array, y: Y) -> Y:
+        """Returns the state after an event, or after the given row of a schedule."""
+        part = self._field.events.updates[number]
+        if part is None:
+            return y
+        return self._run(part, t, row, y) if self._field.layout.is_schedule[number] else self._run(part, t, y)
+
+    def times(self, t: Array, y: Y) -> "Times":
+        """Returns what is known of times."""
+        return self._run(self._field.events.times, t, y)
+
+    def _run(self, part: Part, *inputs: Any) -> Any:
+        return part.program(self._operands[self._field.shared], self._operands[part.consts], *inputs)
+
+
+def close_events(
+    base: AbstractField, operands: list[Array], model: WatchedModel, layout: Layout, t: Array, y: Y, args: Args
+) -> tuple[WatchedField, list[Array]]:
+    """Returns a closed vector field with the events of its model, and all operands.
+
+    Raises:
+        ValueError: If a condition is no number, or an update returns another structure, shape or dtype than `y0`.
+        TypeError: If a condition is neither real nor a boolean.
+    """
+    parameters, rebuild = parameters_of(dataclasses.replace(model, model=_nothing), args)
+    all_operands = [*operands, *parameters]
+    own, shared = slice(0, len(operands)), slice(len(operands), len(all_operands))
+    booleans: list[bool] = []
+
+    def closed(function: Callable, *inputs: Any) -> tuple[Part, PyTree]:
+        def flat(*arguments):
+            watched, args = rebuild(arguments[-1])
+            return function(watched, args, *arguments[:-1])
+
+        program, out, consts = close(flat, inputs, parameters)
+        part = Part(program, slice(len(all_operands), len(all_operands) + len(consts)))
+        all_operands.extend(consts)
+        return part, out
+
+    def conditions(watched, args, t, y):
+        booleans.clear()
+        found = [_condition(e.condition(t, y, args), n) for n, e in enumerate(watched.events) if isinstance(e, Event)]
+        booleans.extend(x.dtype == bool for x in found)
+        return tuple(jnp.where(x, 1.0, -1.0).astype(t.dtype) if x.dtype == bool else x.astype(t.dtype) for x in found)
+
+    def times(watched, args, t, y):
+        del args, y
+        given = tuple(jnp.asarray(e.times, t.dtype) for e in watched.events if isinstance(e, Schedule))
+        return Times(watched.direction, watched.resolution, given)
+
+    sought = None if all(layout.is_schedule) else closed(conditions, t, y)[0]
+    given = closed(times, t, y)[0]
+    updates = []
+    for number, event in enumerate(model.events):
+        if event.update is None:
+            updates.append(None)
+            continue
+        if isinstance(event, Schedule):
+            row = jnp.zeros((), jnp.int32)
+
+            def update(watched, args, t, row, y, number=number):
+                event = watched.events[number]
+                if event.values is None:
+                    return event.update(t, y, args)
+                value = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, row, 0, False), event.values)
+                return event.update(t, y, args, value)
+
+            part, out = closed(update, t, row, y)
+        else:
+            part, out = closed(lambda watched, args, t, y, n=number: watched.events[n].update(t, y, args), t, y)
+        _check_update(y, out, number)
+        updates.append(part)
+    events = ClosedEvents(sought, tuple(updates), given, tuple(booleans))
+    return WatchedField(base, events, layout, own, shared), all_operands
+
+
+def _nothing(t: Any, y: Any, args: Any) -> Any:
+    """Stands for a model that has been closed by itself."""
+    raise NotImplementedError
+
+
+def _condition(value: Any, number: int) -> Array:
+    value = jnp.asarray(value)
+    if value.shape != ():
+        raise ValueError(
+            f"The condition of event {number} must return one number, but returns an array of shape {value.shape}. For "
+            "one of several conditions give an event each, or return their product or smallest."
+        )
+    if value.dtype != bool and not jnp.issubdtype(value.dtype, jnp.floating):
+        raise TypeError(
+            f"The condition of event {number} must return a real number or a boolean, but returns {value.dtype.name}."
+        )
+    return value
+
+
+def _check_update(y: Y, out: PyTree, number: int) -> None:
+    kinds = [[(jnp.shape(x), jnp.result_type(x).name) for x in jax.tree.leaves(tree)] for tree in (y, out)]
+    if jax.tree.structure(y) != jax.tree.structure(out) or kinds[0] != kinds[1]:
+        raise ValueError(
+            f"The update of event {number} must return a state like `y0`: {kinds[0]} in {jax.tree.structure(y)}, but "
+            f"returns {kinds[1]} in {jax.tree.structure(out)}."
+        )

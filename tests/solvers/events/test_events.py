@@ -1,0 +1,357 @@
+"""What happens when a condition changes its sign: times, states, order, derivatives."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from sciml import Event, Status
+from sciml.solvers.adjoints import Checkpointed, Direct, Forward
+
+from ..common import close
+
+Y0 = np.array([1.0, 0.0])
+FINE = dict(rtol=1e-9, atol=1e-9)
+LOW = Event(lambda t, y, args: y[0] - 18.0, lambda t, y, args: y.at[1].set(1.0), direction=-1)
+HIGH = Event(lambda t, y, args: y[0] - 22.0, lambda t, y, args: y.at[1].set(0.0), direction=1)
+METHODS = [
+    diffrax.Tsit5(),
+    diffrax.Bosh3(),
+    sciml.solvers.Rodas5P(),
+    sciml.solvers.Vern7(),
+    sciml.solvers.SSPRK43(),
+    sciml.solvers.Switching(),
+]
+
+
+def rotation(t, y, args):
+    return jnp.stack([-y[1], y[0]])
+
+
+def decay(t, y, args):
+    return -y
+
+
+def ball(height, restitution, *, t1=8.0, **options):
+    bounce = Event(lambda t, y, args: y[0], lambda t, y, args: jnp.stack([0 * y[0], -restitution * y[1]]), direction=-1)
+    height = jnp.asarray(height)
+    y0, field = jnp.stack([height, 0 * height]), lambda t, y, args: jnp.stack([y[1], -9.81])
+    return sciml.solve(field, y0, t0=0.0, t1=t1, events=bounce, **options)
+
+
+def bounces(height, restitution, count):
+    first, number = jnp.sqrt(2 * height / 9.81), jnp.arange(count)
+    return first + 2 * first * jnp.cumsum(jnp.where(number > 0, restitution**number, 0.0))
+
+
+@pytest.mark.x64
+def test_twenty_bounces():
+    sol = ball(1.0, 0.9, max_events=20)
+    np.testing.assert_allclose(sol.events.times, bounces(1.0, 0.9, 20), atol=1e-10)
+    np.testing.assert_allclose(sol.events.states_after[:, 1], -0.9 * sol.events.states_before[:, 1], rtol=1e-12)
+    assert sol.events.count > 20 and sol.status == Status.successful
+    assert np.all(np.asarray(sol.events.which) == 0)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("adjoint", [Checkpointed(), Forward(), Direct()], ids=lambda a: type(a).__name__)
+def test_gradient_of_a_bounce(adjoint):
+    derivative = jax.jacfwd if isinstance(adjoint, Direct) else jax.grad
+    found = derivative(lambda *p: ball(*p, adjoint=adjoint, max_events=9).events.times[8], (0, 1))(1.0, 0.9)
+    exact = jax.grad(lambda *p: bounces(*p, 9)[8], (0, 1))(1.0, 0.9)
+    np.testing.assert_allclose(found, exact, rtol=1e-8)
+
+
+@pytest.mark.x64
+def test_members():
+    heights, restitutions = jnp.linspace(0.5, 2.0, 300), jnp.linspace(0.8, 0.95, 300)
+    sol = jax.jit(jax.vmap(lambda *p: ball(*p, t1=2.0, max_events=4)))(heights, restitutions)
+    exact = jax.vmap(lambda *p: bounces(*p, 4))(heights, restitutions)
+    times = np.asarray(sol.events.times)
+    np.testing.assert_allclose(np.where(np.isnan(times), exact, times), exact, atol=1e-10)
+    np.testing.assert_array_equal(np.isnan(times), np.asarray(exact) > 2.0)
+    count = np.array([np.sum(np.asarray(bounces(*p, 30)) <= 2.0) for p in zip(heights, restitutions)])
+    np.testing.assert_array_equal(sol.events.count, count)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("solver", METHODS, ids=lambda s: type(s).__name__)
+def test_thermostat(solver):
+    """Two events in turn, by the methods of every kind: the period, and its derivative by the power."""
+
+    def period(power, adjoint):
+        def field(t, y, args):
+            return jnp.stack([power * y[1] - (y[0] - 10.0), 0 * y[1]])
+
+        sol = sciml.solve(
+            field,
+            jnp.array([20.0, 1.0]),
+            t0=0.0,
+            t1=2.5,
+            events=[LOW, HIGH],
+            solver=solver,
+            adjoint=adjoint,
+            rtol=1e-6,
+            atol=1e-6,
+        )
+        return sol.events.times[2] - sol.events.times[0]
+
+    def exact(power):
+        return jnp.log(12 / 8) + jnp.log((power - 8) / (power - 12))
+
+    close(period(20.0, None), exact(20.0), 2e-6)
+    close(jax.grad(period)(20.0, Checkpointed()), jax.grad(exact)(20.0), 2e-5)
+    close(jax.grad(period)(20.0, Forward()), jax.grad(exact)(20.0), 2e-5)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("solver, tolerance", [(diffrax.Heun(), 1e-4), (diffrax.Tsit5(), 1e-9)])
+def test_fixed_steps(solver, tolerance):
+    """Steps go on from the event, with their length."""
+    sol = sciml.solve(decay, Y0, t0=0.0, t1=2.0, dt=0.05, solver=solver, events=Event(lambda t, y, args: y[0] - 0.5))
+    assert abs(sol.t_reached - np.log(2)) < tolerance
+    again = Event(lambda t, y, args: y[0] - 0.5, lambda t, y, args: 2 * y)
+    sol = sciml.solve(decay, Y0, t0=0.0, t1=2.0, dt=0.05, solver=solver, events=again)
+    np.testing.assert_allclose(sol.events.times[:2], np.log(2) * np.array([1, 2]), atol=tolerance)
+    assert abs(sol.ys[-1, 0] - 4 * np.exp(-2.0)) < tolerance
+
+
+def test_a_method_without_interpolation():
+    class Midpoint(sciml.solvers.AbstractStepper):
+        order = 2
+        evaluations = 2
+        has_error = False
+
+        def step(self, field, t, h, y, memory):
+            half = y + h / 2 * field(t, y)
+            return sciml.solvers.Step(y + h * field(t + h / 2, half))
+
+    event = Event(lambda t, y, args: y[0] - 0.5, lambda t, y, args: y + 1)
+    ts = np.array([0.5, 1.0])
+    sol = sciml.solve(decay, Y0, t0=0.0, t1=1.0, dt=0.01, solver=Midpoint(), events=event, saveat=ts)
+    np.testing.assert_allclose(sol.ys[:, 0], [np.exp(-0.5), 3 * np.exp(-1.0)], rtol=1e-4)
+
+
+@pytest.mark.x64
+def test_an_event_that_ends_the_solve():
+    ts = np.linspace(0.0, 2.0, 9)
+    half = Event(lambda t, y, args: y[0] - 0.5)
+    sol = sciml.solve(decay, Y0, t0=0.0, t1=2.0, events=half, saveat=ts, **FINE)
+    assert sol.status == Status.event and abs(sol.t_reached - np.log(2)) < 1e-9
+    np.testing.assert_array_equal(np.isnan(sol.ys[:, 0]), ts > np.log(2))
+    end = sciml.solve(decay, Y0, t0=0.0, t1=2.0, events=half, **FINE)
+    assert abs(end.ts[0] - np.log(2)) < 1e-9 and abs(end.ys[0, 0] - 0.5) < 1e-12
+    end.raise_if_failed()
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("event", ["boolean", "diffrax", "several of diffrax"])
+def test_other_conditions(event):
+    given = {
+        "boolean": Event(lambda t, y, args: y[0] < 0.5),
+        "diffrax": diffrax.Event(lambda t, y, args, **rest: y[0] - 0.5, direction=False),
+        "several of diffrax": diffrax.Event(
+            [lambda t, y, args, **rest: y[0] - 0.3, lambda t, y, *rest, **more: y[0] < 0.5]
+        ),
+    }[event]
+    sol = sciml.solve(decay, Y0, t0=0.0, t1=2.0, events=given, **FINE)
+    assert abs(sol.t_reached - np.log(2)) < 1e-8
+    assert sol.events.which[0] == (event == "several of diffrax")
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("direction, first", [(1, 2.0), (-1, 1.0), (0, 1.0)])
+@pytest.mark.parametrize("t1", [7.0, -7.0])
+def test_directions(direction, first, t1):
+    """A condition that is zero at the start is no event there; a direction is that of time, also backwards."""
+    sign = 1 if t1 > 0 else -1
+    event = Event(lambda t, y, args: sign * y[1], lambda t, y, args: y, direction)
+    sol = sciml.solve(rotation, Y0, t0=0.0, t1=t1, events=event, **FINE)
+    assert abs(sol.events.times[0] - sign * first * np.pi) < 1e-7
+    assert sol.events.count == (1 if direction == 1 else 1 + (direction == 0))
+
+
+@pytest.mark.x64
+def test_several_at_once():
+    """In the order in which they are given where they are at one time, else in that of time, also within a step."""
+    twice = Event(lambda t, y, args: y[0], lambda t, y, args: 2 * y)
+    then = Event(lambda t, y, args: 2 * y[0], lambda t, y, args: y + 1.0)
+    sol = sciml.solve(rotation, Y0, t0=0.0, t1=2.0, events=[twice, then], **FINE)
+    np.testing.assert_array_equal(sol.events.which[:3], [0, 1, -1])
+    np.testing.assert_allclose(sol.events.times[:2], np.pi / 2, atol=1e-8)
+    np.testing.assert_allclose(sol.events.states_after[:2], [[0.0, 2.0], [1.0, 3.0]], atol=1e-6)
+
+    def ramp(t, y, args):
+        return jnp.ones_like(y)
+
+    marks = [Event(lambda t, y, args, c=c: y - c, lambda t, y, args: y) for c in (0.30001, 0.3, 0.31)]
+    sol = sciml.solve(ramp, jnp.array(0.0), t0=0.0, t1=1.0, dt0=1.0, events=marks)
+    np.testing.assert_array_equal(sol.events.which[:4], [1, 0, 2, -1])
+    np.testing.assert_allclose(sol.events.times[:3], [0.3, 0.30001, 0.31], atol=1e-13)
+
+
+@pytest.mark.x64
+def test_what_is_touched_and_what_is_just_passed():
+    touched = Event(lambda t, y, args: 1.0 - y[0], lambda t, y, args: y)
+    assert sciml.solve(rotation, Y0, t0=0.1, t1=10.0, events=touched, **FINE).events.count == 0
+    passed = Event(lambda t, y, args: 0.9999 - y[0], lambda t, y, args: y)
+    sol = sciml.solve(rotation, Y0, t0=0.0, t1=10.0, events=passed, **FINE)
+    angle = np.arccos(0.9999)
+    np.testing.assert_allclose(sol.events.times[:3], [angle, 2 * np.pi - angle, 2 * np.pi + angle], atol=1e-6)
+
+
+@pytest.mark.x64
+def test_a_condition_faster_than_the_steps():
+    event = Event(lambda t, y, args: jnp.sin(np.pi * t), lambda t, y, args: y)
+    sol = sciml.solve(lambda t, y, args: jnp.ones_like(y), jnp.array(0.0), t0=0.0, t1=5.5, events=event, max_events=6)
+    np.testing.assert_allclose(sol.events.times[:5], np.arange(1, 6), atol=1e-12)
+    assert sol.events.count == 5
+
+
+@pytest.mark.x64
+def test_events_that_crowd():
+    sol = ball(0.5, 0.5, throw=False)
+    assert sol.status == Status.crowded_events
+    assert abs(sol.t_reached - bounces(0.5, 0.5, 200)[-1]) < 1e-6
+    with pytest.raises(sciml.SolveError, match="comes to rest"):
+        ball(0.5, 0.5)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("how", ["end", "saved", "record"])
+def test_gradients_against_differences(how):
+    """Of the end state, of states saved around bounces, also at the end itself, and of what is recorded."""
+    ts = None if how == "end" else np.array([0.3, 1.0, 1.5, 2.2])
+
+    def loss(height, restitution, adjoint=None):
+        sol = ball(height, restitution, t1=2.2, saveat=ts, adjoint=adjoint)
+        if how == "record":
+            return jnp.sum(jnp.cos(3 * sol.ys[:, 0])) + 2 * sol.events.times[1] + jnp.sum(sol.events.states_before[2])
+        return jnp.sum(jnp.cos(3 * sol.ys[:, 0]))
+
+    p, e = (1.0, 0.9), 1e-6
+    expected = [(loss(p[0] + e, p[1]) - loss(p[0] - e, p[1])) / (2 * e)]
+    expected += [(loss(p[0], p[1] + e) - loss(p[0], p[1] - e)) / (2 * e)]
+    for adjoint in (Checkpointed(), Forward()):
+        np.testing.assert_allclose(jax.grad(loss, (0, 1))(*p, adjoint), expected, rtol=1e-5)
+    np.testing.assert_allclose(jax.jacfwd(loss, (0, 1))(*p, Direct()), expected, rtol=1e-5)
+
+
+@pytest.mark.x64
+def test_gradients_of_members():
+    ts = np.array([0.3, 1.0, 1.5, 2.2])
+
+    def loss(*p):
+        return jnp.sum(jnp.cos(3 * ball(*p, t1=2.2, saveat=ts).ys[:, 0]))
+
+    p = jnp.linspace(0.9, 1.2, 5), jnp.linspace(0.85, 0.95, 5)
+    each = np.array([jax.grad(loss, (0, 1))(*q) for q in zip(*p)]).T
+    np.testing.assert_allclose(jax.vmap(jax.grad(loss, (0, 1)))(*p), each, rtol=1e-9)
+    np.testing.assert_allclose(jax.grad(lambda *p: jnp.sum(jax.vmap(loss)(*p)), (0, 1))(*p), each, rtol=1e-9)
+
+
+@pytest.mark.x64
+def test_second_derivatives():
+    """Of the end after an event at y = c, where y becomes c + 1; of saved states they are refused in reverse mode."""
+
+    def end(c, adjoint, saveat=None):
+        event = Event(lambda t, y, args: y - c, lambda t, y, args: y + 1.0)
+        sol = sciml.solve(
+            decay, jnp.array(1.0), t0=0.0, t1=1.5, events=event, adjoint=adjoint, saveat=saveat, max_events=1, **FINE
+        )
+        return sol.ys[-1]
+
+    def exact(c):
+        return (c + 1) / c * jnp.exp(-1.5)
+
+    expected = jax.hessian(exact)(0.5)
+    close(jax.hessian(end)(0.5, Checkpointed()), expected, 1e-6)
+    close(jax.jacfwd(jax.jacfwd(end))(0.5, Direct()), expected, 1e-6)
+    close(jax.hessian(end)(0.5, Forward(), np.array([1.5])), expected, 1e-6)
+    with pytest.raises(TypeError, match="saved states through `events`"):
+        jax.hessian(end)(0.5, Checkpointed(), np.array([1.5]))
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("saveat", [None, np.linspace(0.0, 2.0, 5)], ids=["end", "saved"])
+def test_refill(saveat):
+    p = jnp.linspace(0.5, 2.0, 40), jnp.full(40, 0.9)
+    lockstep, refill = (
+        jax.vmap(lambda *p: ball(*p, t1=2.0, saveat=saveat, schedule=schedule))(*p)
+        for schedule in ("lockstep", "refill")
+    )
+    for a, b in zip(jax.tree.leaves((lockstep.ys, lockstep.events)), jax.tree.leaves((refill.ys, refill.events))):
+        np.testing.assert_allclose(a, b, rtol=1e-12, equal_nan=True)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("kind", [jax.sharding.AxisType.Auto, jax.sharding.AxisType.Explicit])
+def test_sharded_members(kind):
+    mesh = jax.make_mesh((2,), ("m",), axis_types=(kind,), devices=jax.devices()[:2])
+
+    def loss(*p):
+        return jnp.sum(ball(*p, t1=1.0, saveat=np.array([0.3, 1.0]), max_events=2).ys)
+
+    fn = jax.jit(jax.vmap(jax.grad(loss, (0, 1))))
+    p = jnp.linspace(0.5, 2.0, 8), jnp.linspace(0.8, 0.9, 8)
+    placed = jax.device_put(p, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("m")))
+    np.testing.assert_allclose(fn(*placed), fn(*p), rtol=1e-9, atol=1e-9)
+
+
+def test_in_sweeps_an_event_is_no_failure():
+    fall = Event(lambda t, y, args: y - 0.5)
+
+    def solve(rate):
+        return sciml.solve(lambda t, y, args: -rate * y, jnp.ones(()), t0=0.0, t1=9.0, events=fall)
+
+    result = sciml.parallel.sweep(solve, jnp.array([0.01, 1.0, 2.0]), progress=False)
+    assert result.failed.size == 0
+    np.testing.assert_array_equal(result.values.status, [Status.successful, Status.event, Status.event])
+
+
+def test_a_tree_with_complex_numbers():
+    def field(t, y, args):
+        return {"z": 1j * y["z"], "turns": 0 * y["turns"]}
+
+    y0 = {"z": jnp.array(1.0 + 0j), "turns": jnp.array(0.0)}
+    event = Event(lambda t, y, args: y["z"].imag, lambda t, y, args: {**y, "turns": y["turns"] + 1}, direction=1)
+    sol = sciml.solve(field, y0, t0=0.0, t1=13.0, events=event)
+    assert sol.ys["turns"][-1] == 2
+    np.testing.assert_allclose(sol.events.times[:2], 2 * np.pi * np.array([1, 2]), rtol=1e-3)
+
+
+def test_no_interval():
+    sol = sciml.solve(decay, Y0, t0=1.0, t1=1.0, events=Event(lambda t, y, args: y[0]))
+    assert sol.status == Status.successful and sol.events.count == 0
+
+
+def one(t, y, args):
+    return y[0]
+
+
+@pytest.mark.parametrize(
+    "options, error, words",
+    [
+        (dict(events=Event(lambda t, y, args: y)), ValueError, "must return one number"),
+        (dict(events=Event(lambda t, y, args: 1)), TypeError, "real number or a boolean"),
+        (dict(events=Event(one, one)), ValueError, "update of event 0 must return a state like `y0`"),
+        (dict(events="noon"), TypeError, "must be a `sciml.Event`"),
+        (dict(events=[]), ValueError, "is empty"),
+        (dict(events=Event(one), max_events=0), ValueError, "must be a positive integer"),
+        (dict(max_events=2), ValueError, "there are none"),
+        (dict(events=Event(one), adjoint=sciml.adjoints.Gauss()), ValueError, "does not go through `events`"),
+        (dict(events=Event(one), solver=diffrax.Kvaerno5()), ValueError, "diffrax runs this one"),
+        (dict(events=Event(one), impl="pallas"), ValueError, "sought by XLA"),
+    ],
+)
+def test_refusals(options, error, words):
+    with pytest.raises(error, match=words):
+        sciml.solve(rotation, Y0, t0=0.0, t1=1.0, **options)
+
+
+@pytest.mark.parametrize("make", [lambda: Event(3.0), lambda: Event(one, 3.0), lambda: Event(one, direction=2)])
+def test_refusals_of_events(make):
+    with pytest.raises((TypeError, ValueError), match="must be"):
+        make()

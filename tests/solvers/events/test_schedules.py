@@ -1,0 +1,159 @@
+"""What happens at given times: doses against their closed form, jumps of the field, times that are traced."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from sciml import Schedule, Status
+from sciml.solvers.adjoints import Checkpointed, Forward
+
+FINE = dict(rtol=1e-10, atol=1e-10)
+TIMES = np.arange(0.0, 48.0, 8.0)
+DOSES = np.array([100.0, 50.0, 50.0, 60.0, 50.0, 40.0])
+RATES = np.array([0.1, 0.3, 0.2])
+
+
+def matrix(rates):
+    out, there, back = rates
+    return jnp.stack([jnp.stack([-(out + there), back]), jnp.stack([there, -back])])
+
+
+def compartments(doses, times, rates, t1=48.0, **options):
+    def field(t, y, args):
+        return matrix(rates) @ y
+
+    given = Schedule(times, lambda t, y, args, dose: y.at[0].add(dose), doses)
+    return sciml.solve(field, jnp.zeros(2), t0=0.0, t1=t1, events=given, **FINE, **options)
+
+
+def exact(doses, times, rates, t1=48.0):
+    after = [jax.scipy.linalg.expm(matrix(rates) * (t1 - times[i]))[:, 0] * doses[i] for i in range(len(TIMES))]
+    return sum(after)
+
+
+@pytest.mark.x64
+def test_doses_of_two_compartments():
+    sol = compartments(DOSES, TIMES, RATES)
+    np.testing.assert_allclose(sol.ys[-1], exact(DOSES, TIMES, RATES), rtol=1e-8)
+    np.testing.assert_allclose(sol.events.times[:6], TIMES, atol=1e-12)
+    np.testing.assert_allclose(sol.events.states_after[:6, 0] - sol.events.states_before[:6, 0], DOSES, rtol=1e-12)
+    assert sol.events.count == 6
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("adjoint", [Checkpointed(), Forward()], ids=lambda a: type(a).__name__)
+def test_gradient_by_doses_times_and_rates(adjoint):
+    p = tuple(map(jnp.asarray, (DOSES, TIMES, RATES)))
+    found = jax.grad(lambda *p: compartments(*p, adjoint=adjoint).ys[-1, 0], (0, 1, 2))(*p)
+    expected = jax.grad(lambda *p: exact(*p)[0], (0, 1, 2))(*p)
+    for a, b in zip(found, expected):
+        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.x64
+def test_saved_around_doses():
+    """At the time of a dose itself the state is that after it."""
+    ts = np.array([7.9, 8.0, 8.1, 30.0])
+    sol = compartments(DOSES, TIMES, RATES, saveat=ts)
+
+    def level(t):
+        given = [jax.scipy.linalg.expm(matrix(RATES) * (t - s))[:, 0] * d for s, d in zip(TIMES, DOSES) if s <= t]
+        return sum(given)
+
+    np.testing.assert_allclose(sol.ys, np.array([level(t) for t in ts]), rtol=1e-7)
+
+    def loss(times, adjoint):
+        return jnp.sum(compartments(DOSES, times, RATES, saveat=ts, adjoint=adjoint).ys ** 2)
+
+    times = jnp.asarray(TIMES) + 0.3
+    gradient = jax.grad(loss)(times, Checkpointed())
+    np.testing.assert_allclose(gradient, jax.grad(loss)(times, Forward()), rtol=1e-9)
+    change = (loss(times.at[2].add(1e-4), None) - loss(times.at[2].add(-1e-4), None)) / 2e-4
+    np.testing.assert_allclose(gradient[2], change, rtol=1e-6)
+
+
+@pytest.mark.x64
+def test_a_table_of_doses_for_each_member():
+    """A shorter list ends with infinite times."""
+    times = jnp.array([[1.0, 2.0], [1.5, jnp.inf], [jnp.inf, jnp.inf]])
+
+    def decay(t, y, args):
+        return -y
+
+    def member(times):
+        given = Schedule(times, lambda t, y, args: y + 1.0)
+        return sciml.solve(decay, jnp.array(1.0), t0=0.0, t1=3.0, events=given, **FINE)
+
+    sol = jax.jit(jax.vmap(member))(times)
+    left = jnp.exp(times - 3.0)
+    np.testing.assert_allclose(sol.ys[:, 0], np.exp(-3.0) + np.where(np.isinf(times), 0, left).sum(1), rtol=1e-8)
+    np.testing.assert_array_equal(sol.events.count, [2, 1, 0])
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("solver", [diffrax.Tsit5(), sciml.solvers.Rodas5P()], ids=lambda s: type(s).__name__)
+def test_a_field_that_jumps(solver):
+    """No step sees both sides, whichever it is on at the time itself."""
+    for jumps in (lambda t: t >= 0.7, lambda t: t > 0.7):
+
+        def field(t, y, args):
+            return jnp.where(jumps(t), -2.0, 1.0).astype(y.dtype)
+
+        def solve(**o):
+            return sciml.solve(field, jnp.array(0.0), t0=0.0, t1=2.0, solver=solver, **o)
+
+        sol = solve(events=Schedule([0.7]))
+        np.testing.assert_allclose(sol.ys[-1], 0.7 - 2 * 1.3, rtol=1e-12)
+        assert sol.stats.rejected == 0 and sol.stats.accepted < solve().stats.accepted
+        np.testing.assert_allclose(solve(events=Schedule([0.7]), dt=0.3).ys[-1], 0.7 - 2 * 1.3, rtol=1e-12)
+
+
+@pytest.mark.x64
+def test_backwards_and_what_has_passed():
+    given = Schedule([-1.0, -2.0], lambda t, y, args: 2 * y)
+    sol = sciml.solve(lambda t, y, args: -y, jnp.array(1.0), t0=0.0, t1=-3.0, events=given, **FINE)
+    np.testing.assert_allclose(sol.ys[-1], 4 * np.exp(3.0), rtol=1e-8)
+    given = Schedule([-1.0, 0.0, 1.0, 3.0, 4.0], lambda t, y, args: 2 * y)  # one before, two at the ends, one after
+    sol = sciml.solve(lambda t, y, args: -y, jnp.array(1.0), t0=0.0, t1=3.0, events=given, **FINE)
+    np.testing.assert_allclose(sol.ys[-1], 8 * np.exp(-3.0), rtol=1e-8)
+    np.testing.assert_allclose(sol.events.times[:4], [0.0, 1.0, 3.0, np.nan], atol=1e-12)
+
+
+def test_with_events_beside():
+    """A tank is filled every two hours, and emptied where it holds too much."""
+    fill = Schedule(np.arange(2.0, 10.0, 2.0), lambda t, y, args: y + 1.0)
+    empty = sciml.Event(lambda t, y, args: y - 1.7, lambda t, y, args: 0 * y, direction=1)
+    sol = sciml.solve(lambda t, y, args: 0.1 + 0 * y, jnp.array(0.0), t0=0.0, t1=9.0, events=[fill, empty])
+    # 1.2 at two hours; 2.4 at four, which jumps over the mark, and so on
+    np.testing.assert_array_equal(sol.events.which[:5], [0, 0, 0, 0, -1])
+    np.testing.assert_allclose(sol.ys[-1], 4.9, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: Schedule([[1.0]]), "must have shape"),
+        (lambda: Schedule([]), "one at least"),
+        (lambda: Schedule(["noon"]), "must be real numbers"),
+        (lambda: Schedule([jnp.nan]), "no NaN"),
+        (lambda: Schedule([1.0, 2.0], lambda t, y, args, v: y, jnp.ones(3)), "a row for each of its 2 times"),
+        (lambda: Schedule([1.0], values=jnp.ones(1)), "which is missing"),
+        (lambda: Schedule([1.0], 3.0), "must be a function"),
+    ],
+)
+def test_refusals(make, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        make()
+
+
+def test_times_out_of_order():
+    def solve(times, **o):
+        return sciml.solve(lambda t, y, args: -y, jnp.ones(2), t0=0.0, t1=3.0, events=Schedule(times), **o)
+
+    with pytest.raises(ValueError, match="strictly ascend"):
+        solve([2.0, 1.0])
+    sol = jax.jit(solve)(jnp.array([2.0, 1.0]))
+    assert sol.status == Status.invalid_argument and np.all(np.isnan(sol.ys))
