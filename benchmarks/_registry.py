@@ -10,6 +10,7 @@ from . import (
     continuous_adjoints,
     devices,
     domain,
+    events,
     field_ensemble,
     gate,
     gradient,
@@ -33,6 +34,7 @@ from ._harness import Group
 BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "gate": gate.groups,
     "lorenz_ensemble": lorenz_ensemble.groups,
+    "events": events.groups,
     "heavy_tailed": heavy_tailed.groups,
     "sweep": sweep.groups,
     "devices": devices.groups,

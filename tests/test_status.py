@@ -27,7 +27,11 @@ def test_success_is_quiet(codes):
     assert raise_for_status(codes) is None
 
 
-@pytest.mark.parametrize("status", [s for s in Status if s], ids=lambda s: s.name)
+def test_an_event_is_no_failure():
+    assert raise_for_status(np.array([0, Status.event])) is None
+
+
+@pytest.mark.parametrize("status", [s for s in Status if s not in (0, Status.event)], ids=lambda s: s.name)
 def test_one_failure_names_place_code_and_remedy(status):
     with pytest.raises(SolveError) as caught:
         raise_for_status(int(status), where="simulate")

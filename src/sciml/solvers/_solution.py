@@ -9,7 +9,6 @@ from jaxtyping import Array, Float, Int, PyTree, Real
 
 from .._checks import concrete
 from .._status import raise_for_status
-from .events._occurrences import Occurrences
 
 
 class Stats(NamedTuple):
@@ -60,8 +59,8 @@ class Solution(eqx.Module):
         t_reached: The time up to which the solution is good; `t1` where it was successful.
         stats: Steps and evaluations.
         solver: The name of the method that was used, which `sciml.solve` may have chosen.
-        events: The events that happened; None where none were given. Where one ended the solve, what was to be saved
-            after it is NaN, and the end state is that at the event.
+        events: The events that happened, `sciml.solvers.Occurrences`; None where none were given. Where one ended the
+            solve, what was to be saved after it is NaN, and the end state is that at the event.
 
     Example:
         ```python
@@ -83,7 +82,7 @@ class Solution(eqx.Module):
     t_reached: Real[Array, "*members"]
     stats: Stats
     solver: str = eqx.field(static=True, default="")
-    events: Occurrences | None = None
+    events: Any = None
 
     def raise_if_failed(self) -> "Solution":
         """Returns the solution, or raises one error that says how many members failed, which and why.

@@ -1,5 +1,7 @@
 """What happens when a condition changes its sign: times, states, order, derivatives."""
 
+from typing import Any
+
 import diffrax
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,7 @@ from sciml.solvers.adjoints import Checkpointed, Direct, Forward
 from ..common import close
 
 Y0 = np.array([1.0, 0.0])
-FINE = dict(rtol=1e-9, atol=1e-9)
+FINE: Any = dict(rtol=1e-9, atol=1e-9)
 LOW = Event(lambda t, y, args: y[0] - 18.0, lambda t, y, args: y.at[1].set(1.0), direction=-1)
 HIGH = Event(lambda t, y, args: y[0] - 22.0, lambda t, y, args: y.at[1].set(0.0), direction=1)
 METHODS = [

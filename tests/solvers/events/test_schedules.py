@@ -1,5 +1,7 @@
 """What happens at given times: doses against their closed form, jumps of the field, times that are traced."""
 
+from typing import Any
+
 import diffrax
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ import sciml
 from sciml import Schedule, Status
 from sciml.solvers.adjoints import Checkpointed, Forward
 
-FINE = dict(rtol=1e-10, atol=1e-10)
+FINE: Any = dict(rtol=1e-10, atol=1e-10)
 TIMES = np.arange(0.0, 48.0, 8.0)
 DOSES = np.array([100.0, 50.0, 50.0, 60.0, 50.0, 40.0])
 RATES = np.array([0.1, 0.3, 0.2])

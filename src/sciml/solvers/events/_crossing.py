@@ -41,7 +41,6 @@ class Crossing(NamedTuple):
 
 def first_crossing(
     values: tuple[Array, Array, Array, Array],
-    slope: Array,
     side: Array,
     direction: int,
     boolean: Callable[[Array], Array] | None,
@@ -50,13 +49,14 @@ def first_crossing(
 
     Args:
         values: Its values at the start, at `PLACES` and at the end.
-        slope: Its derivative by the place at the start.
-        side: Its sign before; 0 where that is not known, and nothing is found until it is.
+        side: Its sign before, twice that where it is just leaving zero; 0 where that is not known.
         direction: In which direction it has to pass; 0 for both.
         boolean: For one that jumps, its value at a place; else None.
     """
-    edges = (0.0, *PLACES, 1.0)
-    found, before = jnp.zeros((), bool), side
+    edges, cubic = (0.0, *PLACES, 1.0), _cubic(values)
+    leaves = jnp.abs(side) != 1
+    side = before = jnp.where(side == 0, jnp.sign(cubic[1]), jnp.sign(side))
+    found = jnp.zeros((), bool)
     low, high, after, late = jnp.zeros_like(side), jnp.ones_like(side), jnp.zeros_like(side), found
     for number in range(1, 4):
         here = jnp.sign(values[number])
@@ -70,7 +70,6 @@ def first_crossing(
         side = jnp.where(here == 0, side, here)
     if boolean is not None:
         return Crossing(found, _jump(boolean, low, high), late, side)
-    cubic = _cubic(values)
     for turn in _turns(cubic):  # it may pass and come back between two places
         beyond = _value(cubic, turn)
         passes = (beyond * before < -_CLEARLY * jnp.abs(values[0])) & ~found & (turn > 0) & (turn < 1)
@@ -81,8 +80,7 @@ def first_crossing(
         found = found | passes
     place = _zero_of_cubic(cubic, low, high, after)
     # a cubic that starts at zero may have no other zero, while the condition first moves away from it
-    away = (slope * before > 0) & (low == 0)
-    place = jnp.where(away, jnp.maximum(place, high / 20), place)
+    place = jnp.where(leaves & (low == 0), jnp.maximum(place, high / 20), place)
     return Crossing(found, place, late, side)
 
 

@@ -95,7 +95,7 @@ class Schedule(eqx.Module):
         ```
     """
 
-    times: Array
+    times: Any
     update: Callable[..., Y] | None = None
     values: PyTree = None
 

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree, Real
 
-from ._watched_state import Record
+from ._watched_state import EventRecord
 
 
 class Occurrences(eqx.Module):
@@ -41,7 +41,7 @@ class Occurrences(eqx.Module):
     count: Int[Array, "*members"]
 
     @classmethod
-    def of(cls, record: Record) -> "Occurrences":
+    def of(cls, record: EventRecord) -> "Occurrences":
         """Returns what was recorded of one member."""
         there = jnp.arange(record.times.shape[0], dtype=record.count.dtype) < jax.lax.stop_gradient(record.count)
 

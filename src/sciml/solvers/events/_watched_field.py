@@ -24,20 +24,20 @@ class ClosedEvents(NamedTuple):
         booleans: Which conditions are booleans.
     """
 
-    conditions: "Part | None"
-    updates: "tuple[Part | None, ...]"
-    times: "Part"
+    conditions: "ClosedProgram | None"
+    updates: "tuple[ClosedProgram | None, ...]"
+    times: "ClosedProgram"
     booleans: tuple[bool, ...]
 
 
-class Part(NamedTuple):
+class ClosedProgram(NamedTuple):
     """A program, and which of the operands are what it closes over."""
 
     program: Program
     consts: slice
 
 
-class Times(NamedTuple):
+class Clock(NamedTuple):
     """What is known of times.
 
     Attributes:
@@ -107,11 +107,11 @@ class BoundWatchedField:
             return y
         return self._run(part, t, row, y) if self._field.layout.is_schedule[number] else self._run(part, t, y)
 
-    def times(self, t: Array, y: Y) -> "Times":
+    def times(self, t: Array, y: Y) -> "Clock":
         """Returns what is known of times."""
         return self._run(self._field.events.times, t, y)
 
-    def _run(self, part: Part, *inputs: Any) -> Any:
+    def _run(self, part: ClosedProgram, *inputs: Any) -> Any:
         return part.program(self._operands[self._field.shared], self._operands[part.consts], *inputs)
 
 
@@ -129,13 +129,13 @@ def close_events(
     own, shared = slice(0, len(operands)), slice(len(operands), len(all_operands))
     booleans: list[bool] = []
 
-    def closed(function: Callable, *inputs: Any) -> tuple[Part, PyTree]:
+    def closed(function: Callable, *inputs: Any) -> tuple[ClosedProgram, PyTree]:
         def flat(*arguments):
             watched, args = rebuild(arguments[-1])
             return function(watched, args, *arguments[:-1])
 
         program, out, consts = close(flat, inputs, parameters)
-        part = Part(program, slice(len(all_operands), len(all_operands) + len(consts)))
+        part = ClosedProgram(program, slice(len(all_operands), len(all_operands) + len(consts)))
         all_operands.extend(consts)
         return part, out
 
@@ -148,7 +148,7 @@ def close_events(
     def times(watched, args, t, y):
         del args, y
         given = tuple(jnp.asarray(e.times, t.dtype) for e in watched.events if isinstance(e, Schedule))
-        return Times(watched.direction, watched.resolution, given)
+        return Clock(watched.direction, watched.resolution, given)
 
     sought = None if all(layout.is_schedule) else closed(conditions, t, y)[0]
     given = closed(times, t, y)[0]

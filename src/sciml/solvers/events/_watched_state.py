@@ -26,7 +26,8 @@ class Watch(NamedTuple):
     """What is known of the events; numbers, since gradients carry them.
 
     Attributes:
-        sides: The sign that each condition has had; 0 where its slope says it, as after its own event.
+        sides: The sign that each condition has had; after its own event twice the one that it is going to have, or 0
+            where that is not known.
         rows: The next row of each schedule.
         stop: The length of a step up to the next time of a schedule, or to an event that was found; else very large.
         sought: 1 where the next step is to end at an event that was found.
@@ -40,7 +41,7 @@ class Watch(NamedTuple):
     crowded: Array
 
 
-class Record(NamedTuple):
+class EventRecord(NamedTuple):
     """The first events that have happened, each array with a row for each.
 
     Attributes:
@@ -56,7 +57,7 @@ class Record(NamedTuple):
     before: PyTree
     after: PyTree
     which: Array
-    count: Array
+    count: Array  # pyright: ignore[reportIncompatibleMethodOverride]
     last: Array
 
 
@@ -64,7 +65,7 @@ class Rest(NamedTuple):
     """What is carried beside what is saved."""
 
     watch: Watch
-    record: Record
+    record: EventRecord
 
 
 class Watched(NamedTuple):

@@ -21,11 +21,11 @@ from ..methods._stepper import AbstractStepper, BoundField, Step
 from ..methods._wrapped import AbstractWrappedStepper
 from ._crossing import PLACES, Crossing, first_crossing
 from ._event import Layout, WatchedModel
-from ._watched_field import BoundWatchedField, Times, close_events
-from ._watched_state import Moving, Record, Rest, Watch, Watched
+from ._watched_field import BoundWatchedField, Clock, close_events
+from ._watched_state import EventRecord, Moving, Rest, Watch, Watched
 
-_NEAR = 1e-9
-"""How near to an event a step has to end, of its length: derivatives of its time are as exact as that."""
+_NEAR = 1e-5
+"""How near to an event a step has to end, of its length; two corrections by Newton's method leave nothing of it."""
 
 _LEFT = 1e-6
 """The size of a condition after its event, of that before, up to which it counts as zero."""
@@ -81,7 +81,7 @@ class Watching(AbstractWrappedStepper):
         shown, zero, kept = self._shown(field, y), jnp.zeros_like(t), self.layout.kept
         rows = jax.tree.map(lambda x: jnp.zeros((kept, *x.shape), x.dtype), shown)
         of_times = jnp.zeros((kept,), t.dtype)
-        record = Record(of_times, rows, rows, of_times, zero, jnp.zeros_like(t))
+        record = EventRecord(of_times, rows, rows, of_times, zero, jnp.zeros_like(t))
         times = field.times(t, shown)
         passed = [times.direction * (x - t) < -times.resolution for x in times.given]
         numbers = tuple(jnp.sum(x).astype(t.dtype) for x in passed)
@@ -100,6 +100,9 @@ class Watching(AbstractWrappedStepper):
         if any(self.layout.updates):
             y = _where(_any(lands), self.base.prepare(field.base, t, now)[0], y)
         sides = tuple(map(jnp.sign, field.conditions(t, now)))
+        if sides:
+            leaving = self._leaving(field, t, y, now)
+            sides = tuple(jnp.where(side == 0, new, side) for side, new in zip(sides, leaving))
         watch = Watch(sides, numbers, self._stop(times, t, numbers), zero, zero)
         state = Watched(Moving(y, delay), Rest(watch, record))
         return match(state, (t, y, shown)), found
@@ -158,7 +161,7 @@ class Watching(AbstractWrappedStepper):
         size = times.direction * h
         lands, delays, crossings, small = [], [], [], []
         if not all(self.layout.is_schedule):
-            crossings, scales = self._crossings(field, t, h, moving.y, step.y1, path, rate, watch)
+            crossings, scales = self._crossings(field, t, h, moving.y, step.y1, path, watch)
             lands, delays, small = self._landings(field, size, times, watch, crossings, scales, end, h, step.y1, rate)
         early = [c.found & ~land for c, land in zip(crossings, lands)]
         again = _any(early)
@@ -185,15 +188,15 @@ class Watching(AbstractWrappedStepper):
         sides = tuple(c.side for c in crossings)
 
         def happen():
-            now, moved = self._moved(field, t, h, path, step.y1, 1 + delay / h, self._of_events(first))
+            now, moved = self._moved(field, t, h, path, 1 + delay / h, self._of_events(first))
             shown, rows, kept = self._happen(field, now, self._shown(field, moved), all_lands, watch.rows, record)
             y1 = moved
             if any(self.layout.updates):
                 y1 = self.base.prepare(field.base, now, shown)[0] if self.base.transforms_state else shown
-            values = field.conditions(now, shown)
+            values, leaving = field.conditions(now, shown), self._leaving(field, now, y1, shown)
             signs = tuple(
-                jnp.where(land & (jnp.abs(value) <= zero), jnp.zeros_like(value), _sign(value, side))
-                for land, value, zero, side in zip(self._of_events(all_lands), values, small, sides)
+                jnp.where(land & (jnp.abs(value) <= zero), new, _sign(value, side))
+                for land, value, zero, side, new in zip(self._of_events(all_lands), values, small, sides, leaving)
             )
             near = jnp.abs(now - record.last) < _CROWDED * times.resolution
             crowded = jnp.where(near & (record.count > 0), watch.crowded + 1, jnp.zeros_like(watch.crowded))
@@ -250,24 +253,33 @@ class Watching(AbstractWrappedStepper):
         t: Array,
         h: Array,
         path: Callable[[Array], Y],
-        y1: Y,
         place: Array,
         first: list[Bool[Array, ""]],
     ) -> tuple[Array, Y]:
         """Returns time and state of an event from a first correction of its place, with second derivatives, too."""
-
-        def at(place: Array) -> tuple[Array, ...]:
-            return field.conditions(t + place * h, self._shown(field, path(place)))
-
+        there, rate = jax.jvp(path, (place,), (jnp.ones_like(place),))
+        now, more = t + place * h, jnp.zeros_like(place)
         if not all(field.booleans):
-            values, slopes = jax.jvp(at, (place,), (jnp.ones_like(place),))
+            inputs = (now, self._shown(field, there)), (h, self._shown(field, rate))
+            values, slopes = jax.jvp(field.conditions, *inputs)
             for value, slope, chosen, boolean in zip(values, slopes, first, field.booleans):
                 if not boolean:
                     steep = chosen & (slope != 0)
                     away = -value / jnp.where(steep, slope, jnp.ones_like(slope))
-                    place = place + jnp.where(steep, away, jnp.zeros_like(away))
-        there, end = path(place), path(jnp.ones_like(place))
-        return t + place * h, jax.tree.map(lambda x, a, b: x + (a - b), y1, there, end)
+                    more = more + jnp.where(steep, away, jnp.zeros_like(away))
+        moved = jax.tree.map(lambda x, r: x + more.astype(jnp.finfo(x.dtype).dtype) * r, there, rate)
+        return now + more * h, moved
+
+    def _leaving(self, field: BoundWatchedField, t: Array, y: Y, shown: Y) -> tuple[Array, ...]:
+        """Returns to which side each condition leaves its zero, times two, or zero where that is not known."""
+        if not field.booleans:
+            return ()
+        if not self.base.field_is_rate:
+            return tuple(jnp.zeros_like(t) for _ in field.booleans)
+        rate = self._shown(field, field.base(t, y))
+        direction = field.times(t, shown).direction
+        _, slopes = jax.jvp(field.conditions, (t, shown), (jnp.ones_like(t), rate))
+        return tuple(jax.lax.stop_gradient(2 * direction * jnp.sign(slope)) for slope in slopes)
 
     def _crossings(
         self,
@@ -277,26 +289,21 @@ class Watching(AbstractWrappedStepper):
         y0: Y,
         y1: Y,
         path: Callable[[Array], Y],
-        rate: Y,
         watch: Watch,
     ) -> tuple[list[Crossing], tuple[Array, ...]]:
         """Returns where each condition first passes through zero within the step, and how large it is there."""
-        zero, one = jnp.zeros_like(t), jnp.ones_like(t)
 
         def at(place: Array) -> tuple[Array, ...]:
             return field.conditions(t + place * h, self._shown(field, path(place)))
 
-        _, rate0 = jax.jvp(path, (zero,), (one,))
-        start, slopes = jax.jvp(field.conditions, (t, self._shown(field, y0)), (h, self._shown(field, rate0)))
-        values = [start, *(at(jnp.full_like(t, p)) for p in PLACES), field.conditions(t + h, self._shown(field, y1))]
+        start, end = field.conditions(t, self._shown(field, y0)), field.conditions(t + h, self._shown(field, y1))
         # where an event is depends on the landing alone
-        values, slopes = jax.lax.stop_gradient((values, slopes))
+        values = jax.lax.stop_gradient([start, *(at(jnp.full_like(t, p)) for p in PLACES), end])
         found, scales = [], []
-        for number, (side, slope) in enumerate(zip(watch.sides, slopes)):
+        for number, side in enumerate(watch.sides):
             mine = tuple(x[number] for x in values)
             boolean = (lambda p, n=number: at(p)[n]) if field.booleans[number] else None
-            side = jnp.where(side == 0, jnp.sign(slope), side)
-            found.append(first_crossing(mine, slope, side, self._direction(field, number), boolean))  # pyright: ignore[reportArgumentType]
+            found.append(first_crossing(mine, side, self._direction(field, number), boolean))  # pyright: ignore[reportArgumentType]
             scales.append(jnp.max(jnp.abs(jnp.stack(mine))))
         return found, tuple(scales)
 
@@ -304,7 +311,7 @@ class Watching(AbstractWrappedStepper):
         self,
         field: BoundWatchedField,
         size: Array,
-        times: Times,
+        times: Clock,
         watch: Watch,
         crossings: list[Crossing],
         scales: tuple[Array, ...],
@@ -345,8 +352,8 @@ class Watching(AbstractWrappedStepper):
         y: Y,
         lands: Any,
         rows: tuple[Array, ...],
-        record: Record,
-    ) -> tuple[Y, tuple[Array, ...], Record]:
+        record: EventRecord,
+    ) -> tuple[Y, tuple[Array, ...], EventRecord]:
         """Returns the state after all events of a time, one after another, with the next rows and the record."""
         new_rows, places = list(rows), jnp.arange(self.layout.kept, dtype=t.dtype)
         schedule = 0
@@ -359,7 +366,7 @@ class Watching(AbstractWrappedStepper):
             if self.layout.updates[number]:
                 y = _where(land, field.updated(number, t, row, y), y)
             here = (places == record.count) & land
-            record = Record(
+            record = EventRecord(
                 jnp.where(here, t, record.times),
                 _written(here, before, record.before),
                 _written(here, y, record.after),
@@ -369,14 +376,14 @@ class Watching(AbstractWrappedStepper):
             )
         return y, tuple(new_rows), record
 
-    def _due(self, times: Times, t: Array, rows: tuple[Array, ...]) -> tuple[Bool[Array, ""], ...]:
+    def _due(self, times: Clock, t: Array, rows: tuple[Array, ...]) -> tuple[Bool[Array, ""], ...]:
         """Returns of which schedules the next time has come."""
         return tuple(
             (row < given.shape[0]) & (times.direction * (_row(given, row) - t) <= 4 * times.resolution)
             for given, row in zip(times.given, rows)
         )
 
-    def _stop(self, times: Times, t: Array, rows: tuple[Array, ...]) -> Array:
+    def _stop(self, times: Clock, t: Array, rows: tuple[Array, ...]) -> Array:
         """Returns the length of a step that ends just before the next time of a schedule."""
         stop = jnp.full_like(t, jnp.finfo(t.dtype).max)
         for given, row in zip(times.given, rows):

@@ -254,9 +254,12 @@ class AdaptiveLoop(AbstractLoop):
         saved = SavedStates(stepping, operands, saves)
         whole, cotangent = cotangent, moving_of(cotangent)
         if isinstance(cotangent, Moving):  # a state at a given time is one of so much earlier after a later event
+            assert residuals.slopes is not None  # see `forward_recorded`
             later = sum(jax.tree.leaves(jax.tree.map(self._inner, cotangent.y, residuals.slopes.y)))
             (direction,) = lanes.leave((operands.direction,))
-            cotangent = cotangent._replace(shift=cotangent.shift - (direction[None] * later).astype(cotangent.shift.dtype))
+            cotangent = cotangent._replace(
+                shift=cotangent.shift - (direction[None] * later).astype(cotangent.shift.dtype)
+            )
         first = vjp.blank(stepping.enter(joined(jax.tree.map(lambda c: c[0], cotangent), whole)))
         if isinstance(whole, Watched):
             first = first._replace(y=first.y._replace(rest=lanes.carry(stepping.enter(whole.rest))))

@@ -149,7 +149,7 @@ class Switching(AbstractStepper):
         return step.y1, step.error, step.dense, jnp.asarray(step.solvable), measure
 
 
-def _sum(weights: Any, terms: Any) -> Array:
+def _sum(weights: Any, terms: Any) -> Any:
     return sum(w * x for w, x in zip(weights, terms, strict=True) if w)
 
 
