@@ -94,7 +94,7 @@ class Watching(AbstractWrappedStepper):
             delay = jnp.where(land & (delay == 0), jnp.where(land, _row(given, row), t) - t, delay)
         delay = delay - jax.lax.stop_gradient(delay)
         if self.layout.is_schedule.count(True) and self.base.field_is_rate and not self.base.transforms_state:
-            y = jax.tree.map(lambda x, r: x + delay.astype(jnp.finfo(x.dtype).dtype) * r, y, field.base(t, y))
+            y = jax.tree.map(lambda x, r: x + delay.astype(x.dtype) * r, y, field.base(t, y))
             shown = y
         now, numbers, record = self._happen(field, t + delay, shown, lands, numbers, record)
         if any(self.layout.updates):
@@ -173,11 +173,12 @@ class Watching(AbstractWrappedStepper):
 
         found, late = iter(zip(lands, delays)), iter(zip(self._due(times, end, watch.rows), times.given, watch.rows))
         all_lands, first, delay, taken = [], [], jnp.zeros_like(t), jnp.zeros((), bool)
+        beyond = jnp.zeros_like(t)  # at a given time a field may jump, and the next step is to begin after that
         for is_schedule in self.layout.is_schedule:
             if is_schedule:
                 land, given, row = next(late)
                 own = jnp.where(land, _row(given, row), end) - end
-                own = own + jax.lax.stop_gradient(times.direction * times.resolution)  # a field may jump at that time
+                beyond = jnp.where(land, jax.lax.stop_gradient(times.direction * times.resolution), beyond)
             else:
                 land, own = next(found)
             land = land & ~again
@@ -200,8 +201,9 @@ class Watching(AbstractWrappedStepper):
             )
             near = jnp.abs(now - record.last) < _CROWDED * times.resolution
             crowded = jnp.where(near & (record.count > 0), watch.crowded + 1, jnp.zeros_like(watch.crowded))
-            memory = self.base.init(field.base, now, y1)
-            return now, y1, memory, rows, kept, signs, crowded
+            later = now + beyond
+            memory = self.base.init(field.base, later, y1)
+            return later, y1, memory, rows, kept, signs, crowded
 
         def stay():
             return end, step.y1, step.memory, watch.rows, record, sides, watch.crowded
@@ -240,7 +242,7 @@ class Watching(AbstractWrappedStepper):
             rest = 1 - place
 
             def of_leaf(a, b, f, g):
-                x, r, length = (s.astype(jnp.finfo(a.dtype).dtype) for s in (place, rest, h))
+                x, r, length = (s.astype(a.dtype) for s in (place, rest, h))
                 return r * a + x * b - x * r * ((r - x) * (b - a) + length * (x * g - r * f))
 
             return jax.tree.map(of_leaf, y, step.y1, first, last)
@@ -267,7 +269,7 @@ class Watching(AbstractWrappedStepper):
                     steep = chosen & (slope != 0)
                     away = -value / jnp.where(steep, slope, jnp.ones_like(slope))
                     more = more + jnp.where(steep, away, jnp.zeros_like(away))
-        moved = jax.tree.map(lambda x, r: x + more.astype(jnp.finfo(x.dtype).dtype) * r, there, rate)
+        moved = jax.tree.map(lambda x, r: x + more.astype(x.dtype) * r, there, rate)
         return now + more * h, moved
 
     def _leaving(self, field: BoundWatchedField, t: Array, y: Y, shown: Y) -> tuple[Array, ...]:
