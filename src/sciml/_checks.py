@@ -111,6 +111,26 @@ def no_instance(value: Any) -> str:
     return f"{value.__name__} is a class: make an instance" if isinstance(value, type) else f"is {value!r}"
 
 
+def check_function(value: Any, name: str, of: str) -> Any:
+    """Checks a function that programs are compiled for, and returns it.
+
+    Args:
+        value: The function.
+        name: The argument's name.
+        of: Of what it is a function, as the message says.
+
+    Raises:
+        TypeError: If it is no function or has no hash.
+    """
+    if not callable(value):
+        raise TypeError(f"`{name}` must be a function of {of}, but is {value!r}.")
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(f"`{name}` must be hashable, as a plain function is, but is {value!r}.") from None
+    return value
+
+
 def least_rtol(dtype: Any) -> float:
     """Returns the smallest relative tolerance that a dtype can resolve."""
     return 2 * float(jnp.finfo(dtype).eps)

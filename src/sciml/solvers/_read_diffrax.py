@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import PyTree
 
-from .._checks import check_tolerance, concrete, no_instance
+from .._checks import check_function, check_tolerance, concrete, no_instance
 from .._types import Y
 from ._request import Request
 from .control._pid import Control, Norm, Tolerances
@@ -116,13 +116,7 @@ def read_norm(norm: Any, controller: Any) -> Norm | None:
         norm = controller.norm
     if norm is None:
         return None
-    if not callable(norm):
-        raise TypeError(f"`norm` must be a function of a PyTree like `y0`, but is {norm!r}.")
-    try:
-        hash(norm)
-    except TypeError:
-        raise TypeError(f"`norm` must be hashable, a plain function or `Domain.rms`, but is {norm!r}.") from None
-    return cast(Norm, norm)
+    return cast(Norm, check_function(norm, "norm", "a PyTree like `y0`"))
 
 
 def _from_pid(controller: diffrax.PIDController) -> Control | None:

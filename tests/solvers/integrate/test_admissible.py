@@ -193,6 +193,8 @@ def test_bad_arguments():
         run(positive=np.array([1, 0]))
     with pytest.raises(TypeError, match="domain"):
         run(domain=True)
+    with pytest.raises(TypeError, match="`domain` must be hashable"):
+        run(domain=Unhashable())
     with pytest.raises(ValueError, match="diffrax runs this one"):
         run(positive=True, solver=diffrax.Kvaerno3())
     with pytest.raises(TypeError, match="`positive` is for real elements"):
@@ -208,3 +210,10 @@ def test_bad_arguments():
 def test_nothing_is_asked_for():
     run = ft.partial(sciml.solve, falling, jnp.ones(2), t0=0.0, t1=0.5)
     assert np.array_equal(run(positive=False).ys, run().ys)
+
+
+class Unhashable:
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __call__(self, y):
+        return jnp.all(y > 0)

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ..._checks import check_function
 from ..._types import RealScalarLike, Y
 from ..linear._written_out import factorised, substituted
 from ._ravel import flattened, unflattened
@@ -83,12 +84,7 @@ def check_invariants(invariants: Any, y0: Y) -> None:
         ValueError: If they are none, or too many.
         TypeError: If it is no function that can be hashed, or gives something else.
     """
-    if not callable(invariants):
-        raise TypeError(f"`project` must be a function `project(y)` of the state, but is {invariants!r}.")
-    try:
-        hash(invariants)
-    except TypeError:
-        raise TypeError(f"`project` must be hashable, as a plain function is, but is {invariants!r}.") from None
+    check_function(invariants, "project", "the state, `project(y)`")
     found = jax.tree.leaves(jax.eval_shape(invariants, y0))
     count = sum(x.size for x in found)
     if not 0 < count <= _MOST:
