@@ -160,6 +160,11 @@ def integrate(
         operands = operands._replace(max_steps=jnp.where(refused, 0, plan.max_steps).astype(jnp.int32))
     start = problem.start(y0)
     collective = _devices_alike(settings, problem, times, start)
+    if collective.axes and isinstance(model, WatchedModel):  # conditions of parts would differ, and devices wait
+        raise ValueError(
+            "`events` see the whole state, and here devices hold parts of it: solve without `norm=Domain.rms`, on one "
+            "device, or end the solve at given times."
+        )
     # cotangents of tables cost as much as what the tables save
     field = problem.field
     constant = settings.constant and isinstance(field, SplitField) and not field.captures

@@ -354,6 +354,11 @@ def test_refusals(options, error, words):
 
 
 def test_refusals_of_events():
-    for make in (lambda: Event(3.0), lambda: Event(one, 3.0), lambda: Event(one, direction=2)):  # pyright: ignore[reportArgumentType]
+    for make in (
+        lambda: Event(3.0),
+        lambda: Event(one, 3.0),
+        lambda: Event(one, direction=2),
+        lambda: Event(one, direction=False),
+    ):  # pyright: ignore[reportArgumentType]
         with pytest.raises((TypeError, ValueError)):
             make()

@@ -118,6 +118,9 @@ def test_backwards_and_what_has_passed():
     given = Schedule([-1.0, -2.0], lambda t, y, args: 2 * y)
     sol = sciml.solve(lambda t, y, args: -y, jnp.array(1.0), t0=0.0, t1=-3.0, events=given, **FINE)
     np.testing.assert_allclose(sol.ys[-1], 4 * np.exp(3.0), rtol=1e-8)
+    padded = Schedule([-1.0, np.inf], lambda t, y, args: 2 * y)  # an infinite time never comes, whatever its sign
+    sol = sciml.solve(lambda t, y, args: -y, jnp.array(1.0), t0=0.0, t1=-3.0, events=padded, **FINE)
+    np.testing.assert_allclose(sol.ys[-1], 2 * np.exp(3.0), rtol=1e-8)
     given = Schedule([-1.0, 0.0, 1.0, 3.0, 4.0], lambda t, y, args: 2 * y)  # one before, two at the ends, one after
     sol = sciml.solve(lambda t, y, args: -y, jnp.array(1.0), t0=0.0, t1=3.0, events=given, **FINE)
     np.testing.assert_allclose(sol.ys[-1], 8 * np.exp(-3.0), rtol=1e-8)

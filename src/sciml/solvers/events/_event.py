@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 from ..._checks import concrete, no_instance
 from ..._types import Args, RealScalarLike, Y
 
-DEFAULT_KEPT = 16
+_DEFAULT_KEPT = 16
 """How many events are kept where some let the solve go on."""
 
 
@@ -63,7 +63,7 @@ class Event(eqx.Module):
                 f"`update` must be a function `update(t, y, args)` that returns the state after the event, or None "
                 f"where the solve ends, but {no_instance(self.update)}."
             )
-        if self.direction not in (-1, 0, 1):
+        if isinstance(self.direction, bool) or self.direction not in (-1, 0, 1):
             raise ValueError(f"`direction` must be 1, -1 or 0, but is {self.direction!r}.")
 
 
@@ -100,7 +100,8 @@ class Schedule(eqx.Module):
     values: PyTree = None
 
     def __init__(self, times: Any, update: Callable[..., Y] | None = None, values: PyTree = None):
-        self.times = times if isinstance(times, jax.Array) else np.asarray(times)
+        known = not isinstance(times, jax.Array) and all(map(concrete, jax.tree.leaves(times)))
+        self.times = np.asarray(times) if known else jnp.asarray(times)
         self.update = update
         self.values = jax.tree.map(jnp.asarray, values)
 
@@ -188,7 +189,7 @@ def read_events(events: Any, max_events: Any) -> tuple[tuple[Event | Schedule, .
     schedules = tuple(isinstance(x, Schedule) for x in found)
     ends = tuple(isinstance(x, Event) and x.update is None for x in found)
     if max_events is None:
-        kept = 1 if all(ends) else DEFAULT_KEPT
+        kept = 1 if all(ends) else _DEFAULT_KEPT
     elif isinstance(max_events, bool) or not isinstance(max_events, int | np.integer) or max_events < 1:
         raise ValueError(f"`max_events` must be a positive integer, but is {max_events!r}.")
     else:
@@ -222,8 +223,8 @@ def out_of_order(events: tuple[Event | Schedule, ...], direction: Array) -> Arra
     for schedule in events:
         if isinstance(schedule, Schedule) and not concrete(schedule.times):
             times = schedule.times.astype(direction.dtype)
-            follows = (direction * (times[1:] - times[:-1]) > 0) | jnp.isinf(times[1:])
-            wrong.append(~jnp.all(follows & ~jnp.isnan(times[1:])) | jnp.isnan(times[0]))
+            follows = (direction * (times[1:] - times[:-1]) > 0) & jnp.isfinite(times[:-1]) | jnp.isinf(times[1:])
+            wrong.append(~jnp.all(follows) | jnp.isnan(times[0]))
     return jnp.any(jnp.stack(wrong)) if wrong else None
 
 

@@ -1,4 +1,4 @@
-"""`Events`: what a solution says of the events that happened."""
+"""`Occurrences`: what a solution says of the events that happened."""
 
 import equinox as eqx
 import jax

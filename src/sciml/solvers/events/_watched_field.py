@@ -103,8 +103,7 @@ class BoundWatchedField:
     def updated(self, number: int, t: Array, row: Array, y: Y) -> Y:
         """Returns the state after an event, or after the given row of a schedule."""
         part = self._field.events.updates[number]
-        if part is None:
-            return y
+        assert part is not None  # see `Layout.updates`
         return self._run(part, t, row, y) if self._field.layout.is_schedule[number] else self._run(part, t, y)
 
     def times(self, t: Array, y: Y) -> "Clock":
@@ -148,6 +147,8 @@ def close_events(
     def times(watched, args, t, y):
         del args, y
         given = tuple(jnp.asarray(e.times, t.dtype) for e in watched.events if isinstance(e, Schedule))
+        never = watched.direction * jnp.inf  # whatever the sign of an infinite time
+        given = tuple(jnp.where(jnp.isinf(x), never, x) for x in given)
         return Clock(watched.direction, watched.resolution, given)
 
     sought = None if all(layout.is_schedule) else closed(conditions, t, y)[0]

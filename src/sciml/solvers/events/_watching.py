@@ -16,7 +16,6 @@ from jaxtyping import Array, Bool, PyTree
 from ..._jax._vma import match
 from ..._status import Status
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
-from ..control._pid import Norm, Tolerances
 from ..methods._stepper import AbstractStepper, BoundField, Step
 from ..methods._wrapped import AbstractWrappedStepper
 from ._crossing import PLACES, Crossing, first_crossing
@@ -98,7 +97,7 @@ class Watching(AbstractWrappedStepper):
             shown = y
         now, numbers, record = self._happen(field, t + delay, shown, lands, numbers, record)
         if any(self.layout.updates):
-            y = _where(_any(lands), self.base.prepare(field.base, t, now)[0], y)
+            y = _where(_any(lands), self._entered(field, t, now), y)
         sides = tuple(map(jnp.sign, field.conditions(t, now)))
         if sides:
             leaving = self._leaving(field, t, y, now)
@@ -115,18 +114,10 @@ class Watching(AbstractWrappedStepper):
         """Returns the model's state of what was saved."""
         return self._shown(field, y.y)
 
-    def starting_step(
-        self,
-        field: BoundField,
-        t: Array,
-        y: Y,
-        direction: Array,
-        span: Array,
-        tolerances: Tolerances,
-        norm: Norm | None = None,
-    ) -> Array:
+    def starting_step(self, *arguments: Any, **options: Any) -> Array:
         """Returns the size of a first step, positive."""
-        return self.base.starting_step(_base(field), t, y.moving.y, direction, span, tolerances, norm)
+        field, t, y, *rest = arguments
+        return self.base.starting_step(_base(field), t, y.moving.y, *rest, **options)
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances a state from `t` to `t + h`, or says that an event comes before."""
@@ -149,6 +140,11 @@ class Watching(AbstractWrappedStepper):
 
     def _shown(self, field: BoundField, y: Y) -> Y:
         return self.base.finish(_base(field), y) if self.base.transforms_state else y
+
+    def _entered(self, field: BoundWatchedField, t: Array, y: Y) -> Y:
+        """Returns a state in the variables of the method, NaN where none is consistent with the equations."""
+        y, found = self.base.prepare(field.base, t, y)
+        return y if found is None else _where(jnp.asarray(found), y, jax.tree.map(lambda x: x * jnp.nan, y))
 
     def _watched(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Any, step: Step) -> Step:
         """Returns a step of the method with what it finds of events, and what they make of the state."""
@@ -193,7 +189,7 @@ class Watching(AbstractWrappedStepper):
             shown, rows, kept = self._happen(field, now, self._shown(field, moved), all_lands, watch.rows, record)
             y1 = moved
             if any(self.layout.updates):
-                y1 = self.base.prepare(field.base, now, shown)[0] if self.base.transforms_state else shown
+                y1 = self._entered(field, now, shown)
             values, leaving = field.conditions(now, shown), self._leaving(field, now, y1, shown)
             signs = tuple(
                 jnp.where(land & (jnp.abs(value) <= zero), new, _sign(value, side))
