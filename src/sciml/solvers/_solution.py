@@ -16,9 +16,9 @@ class Stats(NamedTuple):
 
     Attributes:
         accepted: The number of accepted steps.
-        rejected: The number of rejected steps.
+        rejected: The number of rejected steps, those that were taken again up to an event included.
         evaluations: The number of evaluations of the vector field, at most the largest 32-bit integer; -1 where
-            the library that ran the solve does not say.
+            the library that ran the solve does not say, or the method or events make it differ from step to step.
         executed: The number of steps that the loop executed on the member's lane. Under `jax.vmap` these
             are more than its own, since members wait for one another; see `lane_efficiency`. Those with
             large states on a CPU do not, which run one after another.

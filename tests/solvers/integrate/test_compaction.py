@@ -59,7 +59,11 @@ def agree(found, expected):
     """`expected` is in lockstep: with saved times no member leaves its lane."""
     np.testing.assert_array_equal(found.status, expected.status)
     np.testing.assert_allclose(found.ys[:, -1], expected.ys[:, -1], rtol=rounding(), atol=rounding())
-    np.testing.assert_allclose(found.t_reached, expected.t_reached, rtol=100 * rounding())  # stiff steps
+    good = np.asarray(expected.status) == 0
+    reached, other = np.asarray(found.t_reached), np.asarray(expected.t_reached)
+    np.testing.assert_allclose(reached[good], other[good], rtol=rounding())
+    # steps at the limit of stability, which end with `max_steps`, grow what rounding makes of them
+    np.testing.assert_allclose(reached[~good], other[~good], rtol=10 * rounding())
     np.testing.assert_array_equal(steps(found), steps(expected))
 
 
