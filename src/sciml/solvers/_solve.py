@@ -102,7 +102,8 @@ def solve(
             state outside the interval or out of order is NaN, and the status `invalid_argument`.
         events: What happens on the way: a `sciml.Event`, whose condition changes its sign, a `sciml.Schedule`, at times
             that are given, a `diffrax.Event`, or several of these. `Solution.events` says which came when. They need a
-            method that runs in sciml's own loops, no exponential or implicit-explicit one, and `Checkpointed()`, `Direct()` or `Forward()` as adjoint.
+            method that runs in sciml's own loops and knows the solution within a step, as exponential and
+            implicit-explicit ones do not, and `Checkpointed()`, `Direct()` or `Forward()` as adjoint.
         max_events: How many of the events are kept in `Solution.events`; by default 16, or 1 where all end the solve.
         adjoint: How derivatives are computed: `Checkpointed()` (reverse mode, the default), `Direct()`
             (forward mode), `Forward()` (both, by few parameters), `Reversible()` (reverse mode in constant
