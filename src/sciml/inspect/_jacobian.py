@@ -6,13 +6,13 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-import scipy.sparse as sp
 
 from .._checks import check_state
 from .._types import Args, RealScalarLike, Y
 from ..solvers.linear._choose import structure_of
 from ..solvers.linear._colouring import colour
 from ..solvers.linear._dependencies import pattern_of
+from ..solvers.linear._sparse import SparseArray, sp
 from ..solvers.methods._ravel import flattened, unflattened
 
 _WIDEST = 48
@@ -28,7 +28,7 @@ class Jacobian(NamedTuple):
         structure: What implicit methods, such as `sciml.solvers.Rodas5P`, make of systems with it.
     """
 
-    pattern: sp.csr_array
+    pattern: SparseArray
     colours: int
     structure: str
 

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse as sp
 from jaxtyping import Array, Bool, Float
 
 from ..._jax._loops import scan
 from ..._jax._vma import match
 from ._colouring import Colouring
+from ._sparse import SparseArray
 from ._structure import AbstractStructure, products, taken
 from ._written_out import factorised, substituted
 
@@ -64,7 +64,7 @@ class BlockTridiagonal(AbstractStructure):
         colouring: Which columns of the Jacobian are computed at once.
     """
 
-    def __init__(self, order: np.ndarray, width: int, colouring: Colouring, mass: sp.csr_array):
+    def __init__(self, order: np.ndarray, width: int, colouring: Colouring, mass: SparseArray):
         self.size, self.order, self.width, self.colouring = order.size, order, width, colouring
         self.blocks = -(-order.size // width)
         self.places = np.empty(order.size, np.int64)

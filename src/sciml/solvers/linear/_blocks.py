@@ -5,11 +5,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse as sp
 from jaxtyping import Array, Bool, Float
 
 from ..._jax._vma import match
 from ._colouring import Colouring
+from ._sparse import SparseArray
 from ._structure import AbstractStructure, products, taken
 from ._written_out import Factors, factorised, product, singular, substituted, substituted_transposed
 
@@ -26,7 +26,7 @@ class Blocks(AbstractStructure):
         pivot: Whether rows are exchanged.
     """
 
-    def __init__(self, labels: np.ndarray, colouring: Colouring, mass: sp.csr_array, pivot: bool):
+    def __init__(self, labels: np.ndarray, colouring: Colouring, mass: SparseArray, pivot: bool):
         self.size, self.colouring, self.pivot = labels.size, colouring, pivot
         order = np.argsort(labels, kind="stable")
         counts = np.bincount(labels)
@@ -45,7 +45,7 @@ class Blocks(AbstractStructure):
         inner = np.minimum(self.members, self.size - 1)
         self.source = inner[:, None] * len(colouring.directions) + colouring.colours[inner][None]
 
-    def _places_of(self, entries: sp.coo_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _places_of(self, entries: SparseArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows, columns and blocks of entries."""
         row, block = np.divmod(self.places[entries.row], self.members.shape[1])
         return row, self.places[entries.col] // self.members.shape[1], block

@@ -4,15 +4,14 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse as sp
 from jaxtyping import Array, Float
-from scipy.sparse import csgraph
 
 from ._block_tridiagonal import BlockTridiagonal
 from ._blocks import Blocks
 from ._colouring import colour
 from ._dense import DenseMatrix
 from ._dependencies import pattern_of
+from ._sparse import SparseArray, csgraph, sp
 from ._structure import AbstractStructure
 from ._written_out import SMALL, SPARSE, WrittenOut, few_products
 
@@ -50,7 +49,7 @@ def structure_of(
     return structure_of_pattern(pattern, constant, pivot)
 
 
-def structure_of_pattern(pattern: sp.csr_array, mass: sp.csr_array, pivot: bool) -> AbstractStructure:
+def structure_of_pattern(pattern: SparseArray, mass: SparseArray, pivot: bool) -> AbstractStructure:
     """Returns the structure of matrices whose Jacobian has entries where `pattern` is true."""
     n = pattern.shape[0]
     present = sp.csr_array(mass.astype(bool) + pattern)
@@ -68,7 +67,7 @@ def structure_of_pattern(pattern: sp.csr_array, mass: sp.csr_array, pivot: bool)
     return DenseMatrix(mass.toarray(), colouring if len(colouring.directions) < n // 2 else None)
 
 
-def _width(linked: sp.csr_array, order: np.ndarray) -> int:
+def _width(linked: SparseArray, order: np.ndarray) -> int:
     """The distance of the farthest entry from the diagonal where the unknowns stand in an order."""
     places = np.empty_like(order)
     places[order] = np.arange(order.size)

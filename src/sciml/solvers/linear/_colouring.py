@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
+
+from ._sparse import SparseArray, sp
 
 
 class Colouring(NamedTuple):
@@ -15,12 +16,12 @@ class Colouring(NamedTuple):
         directions: The sum of the unit vectors of each group, of shape `(groups, n)`.
     """
 
-    pattern: sp.csr_array
+    pattern: SparseArray
     colours: np.ndarray
     directions: np.ndarray
 
 
-def colour(pattern: sp.csr_array, order: np.ndarray) -> Colouring:
+def colour(pattern: SparseArray, order: np.ndarray) -> Colouring:
     """Groups columns one after another, each into the first group that it fits in.
 
     Args:

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse as sp
 from jaxtyping import Array
 
 from ..._checks import concrete
@@ -23,8 +22,9 @@ from ..._jax._shards import on_no_mesh, traced_on_no_mesh
 from ...kernels._lanes._data_movement import MOVEMENTS, moved_by_index
 from ...kernels._lanes._definitions import program_of_definition
 from ...kernels._lanes._elementwise import ELEMENTWISE, IDENTITIES
+from ._sparse import SparseArray, sp
 
-Rows: TypeAlias = sp.csr_array | None
+Rows: TypeAlias = SparseArray | None
 """The sets of a value's elements in the order of their rows; None where all are empty."""
 
 _ALONG_AXES = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
@@ -50,7 +50,7 @@ class _Value:
         return math.prod(self.shape)
 
 
-def pattern_of(fn: Callable[[Array], Array], x: Array) -> sp.csr_array | None:
+def pattern_of(fn: Callable[[Array], Array], x: Array) -> SparseArray | None:
     """Returns which entries the Jacobian of `fn` can have, a matrix of booleans; None where that is nearly all.
 
     Args:
@@ -77,7 +77,7 @@ class _Reader:
     def __init__(self, size: int):
         self.size = size
 
-    def full(self, value: _Value) -> sp.csr_array:
+    def full(self, value: _Value) -> SparseArray:
         """The sets of a value as a matrix."""
         return sp.csr_array((value.size, self.size), dtype=bool) if value.rows is None else value.rows
 
@@ -186,7 +186,7 @@ class _Reader:
         results = rule(*elements, **eqn.params)
         return None if results is None else [_taken(pool, x) for x in results]
 
-    def _numbered(self, values: list[_Value], moved: list[_Value]) -> tuple[list[np.ndarray], sp.csr_array]:
+    def _numbered(self, values: list[_Value], moved: list[_Value]) -> tuple[list[np.ndarray], SparseArray]:
         """Numbers in place of the elements of some values, indices of the rest, and the sets by their numbers."""
         elements, sets, start = [], [], 0
         for value in values:
@@ -251,7 +251,7 @@ class _Reader:
 
     def _contracted(
         self, value: _Value, other: _Value, side: int, contracted: Any, batch: Any, shape: Sequence[int]
-    ) -> sp.csr_array:
+    ) -> SparseArray:
         """What one factor of a product gives to each element of the result."""
         axes, batches = tuple(contracted[side]), tuple(batch[side])
         own = [i for i in range(len(value.shape)) if i not in (*axes, *batches)]
@@ -354,7 +354,7 @@ def _constant(x: Any) -> _Value:
     return _Value(np.shape(x), None, np.asarray(x) if known else None)
 
 
-def _taken(pool: sp.csr_array, numbers: np.ndarray) -> _Value:
+def _taken(pool: SparseArray, numbers: np.ndarray) -> _Value:
     """The value whose elements have the sets of these numbers."""
     return _Value(numbers.shape, pool[numbers.astype(np.int64).reshape(-1)])
 
