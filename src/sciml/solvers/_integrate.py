@@ -22,9 +22,9 @@ from ._solution import Solution, Stats
 from .adjoints import AbstractAdjoint
 from .control._collective import CollectiveSteps, check_adjoint, check_independent, make_collective
 from .control._pid import Tolerances
-from .events._event import WatchedModel, out_of_order
+from .events._event import ModelWithEvents, out_of_order
+from .events._event_state import EventState
 from .events._occurrences import Occurrences
-from .events._watched_state import Watched
 from .integrate._abstract import AbstractLoop, FixedSteps
 from .integrate._fixed_steps import FixedLoop
 from .integrate._integrator import Integrator, Operands, known
@@ -153,14 +153,14 @@ def integrate(
         outside = plan.admissible.below(y0) | ~plan.admissible.holds(y0)
         refused = outside if refused is None else refused | outside
     operands, missed = _with_saves(problem.operands, times, plan)
-    if isinstance(model, WatchedModel):
+    if isinstance(model, ModelWithEvents):
         wrong = out_of_order(model.events, model.direction)
         refused = wrong if refused is None else refused if wrong is None else refused | wrong
     if refused is not None:  # a member whose arguments are out of range takes no step
         operands = operands._replace(max_steps=jnp.where(refused, 0, plan.max_steps).astype(jnp.int32))
     start = problem.start(y0)
     collective = _devices_alike(settings, problem, times, start)
-    if collective.axes and isinstance(model, WatchedModel):  # conditions of parts would differ, and devices wait
+    if collective.axes and isinstance(model, ModelWithEvents):  # conditions of parts would differ, and devices wait
         raise ValueError(
             "`events` see the whole state, and here devices hold parts of it: solve without `norm=Domain.rms`, on one "
             "device, or end the solve at given times."
@@ -223,7 +223,7 @@ def _run(
         times_differ = plan.differentiable_times
         loop = AdaptiveLoop(integrator, Lanes(None), plan.max_steps, times_differ, fixed=fixed, impl=settings.impl)
         # with saved times a queue returns these alone, and not what happened
-        refills = settings.schedule == "refill" and not (isinstance(y0, Watched) and operands.saves is not None)
+        refills = settings.schedule == "refill" and not (isinstance(y0, EventState) and operands.saves is not None)
         loop = RefillLoop(loop) if refills else loop
     result = settings.adjoint.run(loop, y0, operands, plan.differentiable_times)
     if not isinstance(result, Result):
@@ -246,8 +246,8 @@ def _solution(
 ) -> Solution:
     """Returns the member's solution: its states, NaN where they are not known, its status and its counts."""
     ys, ts, record = result.ys, times.saves, None
-    if isinstance(ys, Watched):
-        ys, record = ys.moving, ys.rest.record
+    if isinstance(ys, EventState):
+        ys, record = ys.saved, ys.rest.record
     result = collective.replicated(result._replace(ys=None))
     status = result.status
     if start.found is not None:

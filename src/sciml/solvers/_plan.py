@@ -17,9 +17,10 @@ from .._checks import check_max_steps, check_saved_times, concrete, known_times,
 from .._model import AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from ._read_diffrax import StepControl, read_norm, read_saveat, read_step_control, stepper_of
 from ._request import Interval, Request
+from .adjoints import AbstractAdjoint
 from .control._pid import Control, Norm, Tolerances
-from .events._event import Layout
-from .events._watching import Watching
+from .events._event import GivenEvents, check_order
+from .events._with_events import WithEvents
 from .methods._admissible import Admissible, Within, read_admissible
 from .methods._etdrk import ETDRK4, AbstractExponentialSolver
 from .methods._imex import ARK324, AbstractAdditiveSolver
@@ -164,12 +165,18 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
     return plan, Times.of(request, interval, saves.ts, ts, counted.step), steps.tolerances
 
 
-def with_events(plan: Plan, layout: Layout) -> Plan:
+def plan_events(plan: Plan, events: GivenEvents, adjoint: AbstractAdjoint) -> Plan:
     """Returns the plan of a solve whose steps look for events, so that nothing is known of their number.
 
     Raises:
-        ValueError: If the method cannot.
+        ValueError: If method or adjoint cannot, or given times are out of order.
     """
+    if not adjoint.follows_events:
+        raise ValueError(
+            f"`adjoint={type(adjoint).__name__}()` does not go through `events`: use `sciml.adjoints.Checkpointed()`, "
+            "`Direct()` or `Forward()`."
+        )
+    check_order(events.each, plan.forwards)
     stepper = plan.stepper
     if stepper is None:
         raise ValueError(
@@ -182,7 +189,7 @@ def with_events(plan: Plan, layout: Layout) -> Plan:
             "method such as `diffrax.Tsit5()` or `sciml.solvers.Rodas5P()`."
         )
     fewer: dict[str, Any] = dict(steps=None, count=None, tail=False, equal=False)
-    return dataclasses.replace(plan, stepper=Watching(stepper, layout), **fewer)
+    return dataclasses.replace(plan, stepper=WithEvents(stepper, events.layout), **fewer)
 
 
 def _within(

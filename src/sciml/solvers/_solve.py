@@ -14,14 +14,14 @@ from ..kernels._use import USED, requested
 from . import _diffrax_fallback
 from ._calls import WarmCall, compiled, find, key_of, remember, split, wait_shortly
 from ._integrate import Settings, integrate
-from ._plan import Plan, default_solver, make_plan, with_events
+from ._plan import Plan, default_solver, make_plan, plan_events
 from ._read_diffrax import stepper_of
 from ._request import Interval, Request
 from ._save_intervals import intervals_of
 from ._solution import Solution
 from ._stable_step import limited_stepper, settle_step
 from .adjoints import AbstractAdjoint, Checkpointed
-from .events._event import Event, Layout, Schedule, WatchedModel, check_order, read_events
+from .events._event import GivenEvents, ModelWithEvents, read_events
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
 from .terms._explain import check_callable
@@ -149,17 +149,16 @@ def solve(
     request = request._replace(positive=positive, domain=domain, project=project)
     adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     args = args if args is None else arrays_of(args)
-    watched = read_events(events, max_events)
-    sought, layout = (None, None) if watched is None else watched
+    given = read_events(events, max_events)
     choices = (request, adjoint, schedule, _kernel(impl, interpret))
     # times of events are checked and count by value, so that such a call is decided each time
-    key, arrays = key_of((model, y0, args), choices) if watched is None else (None, [])
+    key, arrays = key_of((model, y0, args), choices) if given is None else (None, [])
     call = find(key)
     if call is not None:
         sol = _integrate.call(call.static, arrays + call.arrays)
     else:
         _check(model, request, adjoint, schedule)
-        sol = _solve(model, y0, args, *choices, key, sought, layout)
+        sol = _solve(model, y0, args, *choices, key, given)
     if throw and concrete(sol.status):
         wait_shortly(sol.status)
         raise_for_status(sol.status, reached=sol.t_reached)
@@ -175,8 +174,7 @@ def _solve(
     schedule: str,
     kernel: KernelRequest,
     key: tuple | None,
-    events: tuple[Event | Schedule, ...] | None,
-    layout: Layout | None,
+    events: GivenEvents | None,
 ) -> Solution:
     """Decides how to run a solve, runs it, and remembers the decision where it depends on no value of an array."""
     given, y0 = y0, check_state(y0)
@@ -187,15 +185,9 @@ def _solve(
         request, interval, longest = settle_step(model, y0, args, request, interval, limited)
     plan, times, tolerances = make_plan(y0, request, interval)
     times = times._replace(longest=longest)
-    if events is not None and layout is not None:
-        plan = with_events(plan, layout)
-        check_order(events, plan.forwards)
-        if not adjoint.follows_events:
-            raise ValueError(
-                f"`adjoint={type(adjoint).__name__}()` does not go through `events`: use "
-                "`sciml.adjoints.Checkpointed()`, `Direct()` or `Forward()`."
-            )
-        model, kernel = WatchedModel.of(model, events, times.t0, times.t1), _without_kernel(kernel)
+    if events is not None:
+        plan, kernel = plan_events(plan, events, adjoint), _without_kernel(kernel)
+        model = ModelWithEvents.of(model, events.each, times.t0, times.t1)
     stencil_backend, intervals = None, None
     if kernel != XLA:
         stencil_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)

@@ -33,7 +33,7 @@ from ...kernels._backends import XLA
 from ...kernels._lanes import Lanes, Unbatched, differentiable
 from ...kernels._lanes._batched import merging
 from ...kernels._lanes._differentiable import adding_up
-from ..events._watched_state import Watched
+from ..events._event_state import EventState
 from ..integrate._abstract import AbstractLoop
 from ..integrate._batching import (
     Batch,
@@ -315,7 +315,9 @@ def _rule(
         *kept, asked = kept
         ys_bar = instantiated(cotangent.ys, kept[2].ys)
         (residuals, numbers, result, inputs), ys_bar = forward_only((kept, ys_bar), REVERSE_TWICE)
-        if isinstance(ys_bar, Watched) and inputs[1].saves is not None:  # their places within steps are constant here
+        if (
+            isinstance(ys_bar, EventState) and inputs[1].saves is not None
+        ):  # their places within steps are constant here
             ys_bar, residuals, inputs = not_differentiated((ys_bar, residuals, inputs), SAVED_TWICE)
         ys_bar, unreached = without(ys_bar, result)
         tree = (ys_bar, residuals, numbers, inputs)

@@ -23,7 +23,7 @@ from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._vma import match, promote
 from ...kernels._backends import XLA
 from ...kernels._lanes import Lanes, Unbatched, batched
-from ..events._watched_state import joined, moving_of
+from ..events._event_state import joined, saved_part
 from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
 from ..integrate._result import Result
@@ -68,8 +68,8 @@ def run(loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool, limit: 
         unreached = jax.tree.map(lambda y: jnp.isnan(y) & (result.status != 0), result.ys)
         if sloped:
             (time,) = (t for t, s in zip(tangents, setting.is_saves) if s)
-            slopes = jax.tree.map(lambda s, m: jnp.where(m, jnp.zeros_like(s), s), slopes, moving_of(unreached))
-            rates = joined(jax.tree.map(lambda r, s: r + _along(time, s), *promote((moving_of(rates), slopes))), rates)
+            slopes = jax.tree.map(lambda s, m: jnp.where(m, jnp.zeros_like(s), s), slopes, saved_part(unreached))
+            rates = joined(jax.tree.map(lambda r, s: r + _along(time, s), *promote((saved_part(rates), slopes))), rates)
         rates = jax.tree.map(_without, rates, unreached)
         # of a result states alone have a derivative: counts, status and the time reached have none
         zeros = jax.tree.map(lambda x: zero_from_primal(x, symbolic_zeros=True), result)

@@ -144,7 +144,19 @@ class Layout(NamedTuple):
     kept: int
 
 
-class WatchedModel(eqx.Module):
+class GivenEvents(NamedTuple):
+    """The events of a solve.
+
+    Attributes:
+        each: The events.
+        layout: What is static of them.
+    """
+
+    each: tuple[Event | Schedule, ...]
+    layout: Layout
+
+
+class ModelWithEvents(eqx.Module):
     """A model with the events that are sought on its solution.
 
     Attributes:
@@ -160,7 +172,7 @@ class WatchedModel(eqx.Module):
     resolution: Array
 
     @classmethod
-    def of(cls, model: Callable, events: tuple[Event | Schedule, ...], t0: Array, t1: Array) -> "WatchedModel":
+    def of(cls, model: Callable, events: tuple[Event | Schedule, ...], t0: Array, t1: Array) -> "ModelWithEvents":
         """Returns a model with its events, for a solve from one time to another."""
         direction = jnp.where(t1 >= t0, jnp.ones_like(t0), -jnp.ones_like(t0))
         largest = jnp.maximum(jnp.maximum(jnp.abs(t0), jnp.abs(t1)), jnp.abs(t1 - t0))
@@ -171,7 +183,7 @@ class WatchedModel(eqx.Module):
         return self.model(t, y, args)
 
 
-def read_events(events: Any, max_events: Any) -> tuple[tuple[Event | Schedule, ...], Layout] | None:
+def read_events(events: Any, max_events: Any) -> GivenEvents | None:
     """Returns events as they were given in any form, or None without any.
 
     Raises:
@@ -195,7 +207,7 @@ def read_events(events: Any, max_events: Any) -> tuple[tuple[Event | Schedule, .
     else:
         kept = int(max_events)
     directions = tuple(0 if isinstance(x, Schedule) else x.direction for x in found)
-    return found, Layout(schedules, directions, ends, tuple(x.update is not None for x in found), kept)
+    return GivenEvents(found, Layout(schedules, directions, ends, tuple(x.update is not None for x in found), kept))
 
 
 def check_order(events: tuple[Event | Schedule, ...], forwards: bool | None) -> None:

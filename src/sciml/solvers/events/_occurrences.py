@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree, Real
 
-from ._watched_state import EventRecord
+from ._event_state import EventRecord
 
 
 class Occurrences(eqx.Module):

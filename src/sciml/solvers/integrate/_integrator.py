@@ -17,7 +17,7 @@ from ..._status import Status
 from ..._types import BoolScalarLike, Y
 from ..control._collective import CollectiveSteps
 from ..control._pid import Control, Tolerances, scaled_error
-from ..events._watched_state import derivative_of_shift, moved_by_events, moving_of, settled, stop_of
+from ..events._event_state import derivative_of_shift, moved_by_events, saved_part, settled, stop_of
 from ..methods._stepper import AbstractStepper, Step, take_step
 from ..terms._field import AbstractField
 
@@ -171,7 +171,7 @@ class Integrator(eqx.Module):
         # before the first step: a step of length one from the start, since `saved` divides by its length
         dense = None
         if self.dense:
-            dense = Dense(zero, jnp.ones_like(zero), moving_of(y0), self.stepper.empty_dense(y0))
+            dense = Dense(zero, jnp.ones_like(zero), saved_part(y0), self.stepper.empty_dense(y0))
         none = jnp.zeros((), jnp.int32)
         return State(Checkpoint(zero, zero, h, errors, y0, status), memory, dense, none, none)
 
@@ -265,7 +265,7 @@ class Integrator(eqx.Module):
         )
         dense = None
         if state.dense is not None:
-            dense = _where(accepted, Dense(elapsed, h, moving_of(y), step.dense), state.dense)
+            dense = _where(accepted, Dense(elapsed, h, saved_part(y), step.dense), state.dense)
         memory = _where(accepted, step.memory, state.memory)
         return State(checkpoint, memory, dense, *counts), StepRecord(elapsed, h, y, accepted)
 
@@ -279,14 +279,14 @@ class Integrator(eqx.Module):
         h = jnp.where(last, h + (left - jax.lax.stop_gradient(left)), h)
         field, time = self.bound(operands), self.time(here, operands)
         step = self.stepper.step_for_vjp(field, time, operands.direction * h, y)
-        return step.y1, Dense(elapsed, step_record.h, moving_of(y), step.dense)
+        return step.y1, Dense(elapsed, step_record.h, saved_part(y), step.dense)
 
     def saved(self, y: Y, dense: Dense, operands: Operands, elapsed: Array) -> Y:
         """Returns the state at an elapsed time within the last step; linear in `y` and `dense`."""
         theta = (elapsed - self.elapsed(dense.elapsed, dense.y0, operands)) / dense.h
         inside = self.stepper.interpolate(theta, operands.direction * dense.h, dense.y0, y, dense.stages)
         at_end = elapsed >= dense.elapsed + dense.h  # the state itself, also of methods without dense output
-        return _where(at_end, moving_of(y), inside)
+        return _where(at_end, saved_part(y), inside)
 
 
 def up_to(end: Array, elapsed: Array, compensation: Array, h: Array, span: Array) -> tuple[Array, Array]:

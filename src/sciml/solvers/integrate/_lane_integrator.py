@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 from ..._jax._loops import packed_while_loop, while_loop
 from ..._status import Status
 from ...kernels._lanes import Lanes, Unbatched
-from ..events._watched_state import Watched, moving_of
+from ..events._event_state import EventState, saved_part
 from ._integrator import Checkpoint, Integrator, Operands, State, StepRecord, known
 from ._result import Result, Saves
 
@@ -63,14 +63,14 @@ class LaneIntegrator(eqx.Module):
 
         def end(checkpoint: Checkpoint, span):
             reached = (checkpoint.status == 0) & (checkpoint.elapsed >= span)
-            return known(moving_of(checkpoint.y), reached | (checkpoint.status == int(Status.event)))
+            return known(saved_part(checkpoint.y), reached | (checkpoint.status == int(Status.event)))
 
         return self.with_rest(self.lanes.leave(self.lanes.call(end, state.checkpoint, operands.span)), state)
 
     def with_rest(self, ys: PyTree[Array], state: State) -> PyTree[Array]:
         """Returns what was saved with what is carried to the end and returned once, if anything."""
         y = state.checkpoint.y
-        return Watched(ys, self.lanes.leave(y.rest)) if isinstance(y, Watched) else ys
+        return EventState(ys, self.lanes.leave(y.rest)) if isinstance(y, EventState) else ys
 
     def saved(self, state: State, operands: Operands, target: PyTree) -> PyTree[Array]:
         """Returns the states at `target`, within the last step, as arrays, NaN where that was not reached."""
@@ -91,7 +91,7 @@ class LaneIntegrator(eqx.Module):
             field = self.integrator.bound(operands)
             if not self.integrator.stepper.dense:  # the state saved is the step's end
                 here = jnp.clip(target, 0, checkpoint.elapsed)
-                slope = field(self.integrator.time(here, operands), moving_of(checkpoint.y))
+                slope = field(self.integrator.time(here, operands), saved_part(checkpoint.y))
                 return jax.tree.map(lambda x: x * operands.direction.astype(x.dtype), slope)
             theta = (target - dense.elapsed) / dense.h
             _, rate = jax.jvp(at, (theta,), (jnp.ones_like(theta),))

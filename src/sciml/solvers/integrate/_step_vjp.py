@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ...kernels._lanes import Lanes, is_value
-from ..events._watched_state import moving_of
+from ..events._event_state import saved_part
 from ._integrator import Dense, Operands, StepRecord
 from ._lane_integrator import LaneIntegrator
 from ._shared_cotangents import has_shared_cotangents, pull_back
@@ -61,7 +61,7 @@ class StepVjp(NamedTuple):
         lanes, stepper = self.stepping.lanes, self.stepping.integrator.stepper
         zeros = self.zeros()
         y_bar = lanes.call(lambda c: jax.tree.map(lambda x: jnp.zeros_like(x), c), like)
-        dense_bar = lanes.call(lambda y: (moving_of(y), stepper.empty_dense(y)), y_bar)
+        dense_bar = lanes.call(lambda y: (saved_part(y), stepper.empty_dense(y)), y_bar)
         return Bars(*lanes.carry((y_bar, dense_bar)), zeros)
 
     def leave(self, diff_bar: PyTree) -> PyTree:

@@ -20,7 +20,7 @@ from ..._jax._shards import parts_of_members
 from ..._jax._vma import to_varying, vma_of
 from ...kernels._backends import XLA, KernelRequest
 from ...kernels._lanes import Lanes, Unbatched
-from ..events._watched_state import Moving, Watched, joined, moving_of
+from ..events._event_state import EventState, ShiftedState, joined, saved_part
 from ._abstract import AbstractLoop, FixedSteps
 from ._compaction import compacted_lanes, integrate_compacted
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel, until_done
@@ -131,7 +131,7 @@ class AdaptiveLoop(AbstractLoop):
             return self._run_free((*carry, None), y0, operands, saves)[0], None
         if saves is None:
             alone = self.lanes.count is None or self.integrator.collective.axes
-            left = 0 if alone or isinstance(y0, Watched) else compacted_lanes(self.lanes, operands)
+            left = 0 if alone or isinstance(y0, EventState) else compacted_lanes(self.lanes, operands)
             iterations, state = until(carry, operands.span, left)
             if left:
                 return integrate_compacted(stepping, left, iterations, state, operands), None
@@ -181,7 +181,7 @@ class AdaptiveLoop(AbstractLoop):
             number, state, _ = carry
             target = stepping.target(time, saves)
             # after an event the states depend on its time
-            slope = stepping.slope(state, operands, target) if self.slopes or isinstance(y0, Watched) else None
+            slope = stepping.slope(state, operands, target) if self.slopes or isinstance(y0, EventState) else None
             return stepping.saved(state, operands, target), number, slope
 
         carry, (ys, after, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
@@ -252,8 +252,8 @@ class AdaptiveLoop(AbstractLoop):
             bar = backward_pass(recomputation, residuals, common, y0, bar, vjp.step)
             return lanes.leave(bar.y), vjp.leave(bar.diff), None
         saved = SavedStates(stepping, operands, saves)
-        whole, cotangent = cotangent, moving_of(cotangent)
-        if isinstance(cotangent, Moving):  # a state at a given time is one of so much earlier after a later event
+        whole, cotangent = cotangent, saved_part(cotangent)
+        if isinstance(cotangent, ShiftedState):  # a state at a given time is one of so much earlier after a later event
             assert residuals.slopes is not None  # see `forward_recorded`
             later = sum(jax.tree.leaves(jax.tree.map(self._inner, cotangent.y, residuals.slopes.y)))
             (direction,) = lanes.leave((operands.direction,))
@@ -261,7 +261,7 @@ class AdaptiveLoop(AbstractLoop):
                 shift=cotangent.shift - (direction[None] * later).astype(cotangent.shift.dtype)
             )
         first = vjp.blank(stepping.enter(joined(jax.tree.map(lambda c: c[0], cotangent), whole)))
-        if isinstance(whole, Watched):
+        if isinstance(whole, EventState):
             first = first._replace(y=first.y._replace(rest=lanes.carry(stepping.enter(whole.rest))))
         if self._free(y0, operands, saves, self.slopes):
             carry = first, saved.after_all()
@@ -294,7 +294,7 @@ class AdaptiveLoop(AbstractLoop):
         if self.slopes:
             products = jax.tree.map(self._inner, cotangent, residuals.slopes)
             times_bar = sum(jax.tree.leaves(products))
-        y_bar = joined(self._sum(moving_of(bar.y), saved.at_start(cotangent)), bar.y)
+        y_bar = joined(self._sum(saved_part(bar.y), saved.at_start(cotangent)), bar.y)
         return lanes.leave(y_bar), vjp.leave(bar.diff), times_bar
 
     def _sum(self, a: PyTree, b: PyTree) -> PyTree:

@@ -16,7 +16,7 @@ from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..control._pid import Norm, Tolerances
 from ..terms._field import AbstractField
 from ..terms._split_field import SplitField
-from ._stepper import AbstractStepper, BoundField, Step
+from ._stepper import AbstractStepper, BoundField, Step, measured_by_state
 from ._wrapped import AbstractWrappedStepper
 
 
@@ -103,10 +103,7 @@ class WithHistory(AbstractWrappedStepper):
         """Advances a state with its history from `t` to `t + h`."""
         del memory
         step = self.base.step(field, t, h, y.y, y.past)
-        measured = step.measured
-        if step.error is not None and measured is None:  # the tolerances are those of the state alone
-            sizes = jax.tree.map(lambda a, b: jnp.maximum(jnp.abs(a), jnp.abs(b)), y.y, step.y1)
-            measured = (step.error, sizes)
+        measured = measured_by_state(step, y.y)
         return Step(History(step.y1, step.memory), step.error, step.dense, None, step.solvable, measured)
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:

@@ -219,6 +219,18 @@ class AbstractStepper(eqx.Module):
         del memory
 
 
+def measured_by_state(step: Step, y: Y) -> tuple[Y, Y] | None:
+    """Returns a step's error and state as tolerances measure them where the loop's state holds more than `y`.
+
+    Args:
+        step: A step of the method of the state alone.
+        y: The state at its start.
+    """
+    if step.error is None or step.measured is not None:
+        return step.measured
+    return step.error, jax.tree.map(lambda a, b: jnp.maximum(jnp.abs(a), jnp.abs(b)), y, step.y1)
+
+
 def take_step(
     stepper: AbstractStepper, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree
 ) -> Step:

@@ -10,8 +10,8 @@ from jaxtyping import Array, PyTree
 
 from ..._types import Args, RealScalarLike, Y
 from ..terms._field import AbstractField, Program, close, parameters_of
-from ._event import Event, Layout, Schedule, WatchedModel
-from ._watched_state import Moving, Watched
+from ._event import Event, Layout, ModelWithEvents, Schedule
+from ._event_state import EventState, ShiftedState
 
 
 class ClosedEvents(NamedTuple):
@@ -20,13 +20,13 @@ class ClosedEvents(NamedTuple):
     Attributes:
         conditions: All conditions of events, `(t, y)`.
         updates: The update of each event, `(t, y)`, or schedule, `(t, row, y)`; None where it has none.
-        times: Direction and resolution of time, and the times of all schedules.
+        clock: What is known of times, `()`.
         booleans: Which conditions are booleans.
     """
 
     conditions: "ClosedProgram | None"
     updates: "tuple[ClosedProgram | None, ...]"
-    times: "ClosedProgram"
+    clock: "ClosedProgram"
     booleans: tuple[bool, ...]
 
 
@@ -51,7 +51,7 @@ class Clock(NamedTuple):
     given: tuple[Array, ...]
 
 
-class WatchedField(AbstractField):
+class FieldWithEvents(AbstractField):
     """A closed vector field with closed events.
 
     Attributes:
@@ -70,12 +70,12 @@ class WatchedField(AbstractField):
         """Returns the rate of a state: what is known of events does not change between them."""
         return self.bind(operands)(t, y)
 
-    def bind(self, operands: list, whole: bool = True) -> "BoundWatchedField":
+    def bind(self, operands: list, whole: bool = True) -> "BoundFieldWithEvents":
         """Returns vector field and events with their operands."""
-        return BoundWatchedField(self, self.base.bind(operands[self.own], whole), operands)
+        return BoundFieldWithEvents(self, self.base.bind(operands[self.own], whole), operands)
 
 
-class BoundWatchedField:
+class BoundFieldWithEvents:
     """A vector field and its events with their operands.
 
     Attributes:
@@ -83,16 +83,16 @@ class BoundWatchedField:
         booleans: Which conditions are booleans.
     """
 
-    def __init__(self, field: WatchedField, base: Any, operands: list):
+    def __init__(self, field: FieldWithEvents, base: Any, operands: list):
         self._field, self.base, self._operands = field, base, operands
         self.booleans = field.events.booleans
 
     def __call__(self, t: RealScalarLike, y: Any) -> Any:
         """Returns the rate of a state of a loop."""
-        if isinstance(y, Watched):
-            return jax.tree.map(jnp.zeros_like, y)._replace(moving=self(t, y.moving))
-        if isinstance(y, Moving):
-            return Moving(self.base(t, y.y), jnp.zeros_like(y.shift))
+        if isinstance(y, EventState):
+            return jax.tree.map(jnp.zeros_like, y)._replace(saved=self(t, y.saved))
+        if isinstance(y, ShiftedState):
+            return ShiftedState(self.base(t, y.y), jnp.zeros_like(y.shift))
         return self.base(t, y)
 
     def conditions(self, t: Array, y: Y) -> tuple[Array, ...]:
@@ -106,17 +106,18 @@ class BoundWatchedField:
         assert part is not None  # see `Layout.updates`
         return self._run(part, t, row, y) if self._field.layout.is_schedule[number] else self._run(part, t, y)
 
-    def times(self, t: Array, y: Y) -> "Clock":
-        """Returns what is known of times."""
-        return self._run(self._field.events.times, t, y)
+    @property
+    def clock(self) -> "Clock":
+        """What is known of times."""
+        return self._run(self._field.events.clock)
 
     def _run(self, part: ClosedProgram, *inputs: Any) -> Any:
         return part.program(self._operands[self._field.shared], self._operands[part.consts], *inputs)
 
 
 def close_events(
-    base: AbstractField, operands: list[Array], model: WatchedModel, layout: Layout, t: Array, y: Y, args: Args
-) -> tuple[WatchedField, list[Array]]:
+    base: AbstractField, operands: list[Array], model: ModelWithEvents, layout: Layout, t: Array, y: Y, args: Args
+) -> tuple[FieldWithEvents, list[Array]]:
     """Returns a closed vector field with the events of its model, and all operands.
 
     Raises:
@@ -130,29 +131,29 @@ def close_events(
 
     def closed(function: Callable, *inputs: Any) -> tuple[ClosedProgram, PyTree]:
         def flat(*arguments):
-            watched, args = rebuild(arguments[-1])
-            return function(watched, args, *arguments[:-1])
+            events, args = rebuild(arguments[-1])
+            return function(events, args, *arguments[:-1])
 
         program, out, consts = close(flat, inputs, parameters)
         part = ClosedProgram(program, slice(len(all_operands), len(all_operands) + len(consts)))
         all_operands.extend(consts)
         return part, out
 
-    def conditions(watched, args, t, y):
+    def conditions(model, args, t, y):
         booleans.clear()
-        found = [_condition(e.condition(t, y, args), n) for n, e in enumerate(watched.events) if isinstance(e, Event)]
+        found = [_condition(e.condition(t, y, args), n) for n, e in enumerate(model.events) if isinstance(e, Event)]
         booleans.extend(x.dtype == bool for x in found)
         return tuple(jnp.where(x, 1.0, -1.0).astype(t.dtype) if x.dtype == bool else x.astype(t.dtype) for x in found)
 
-    def times(watched, args, t, y):
-        del args, y
-        given = tuple(jnp.asarray(e.times, t.dtype) for e in watched.events if isinstance(e, Schedule))
-        never = watched.direction * jnp.inf  # whatever the sign of an infinite time
+    def clock(model, args):
+        del args
+        given = tuple(jnp.asarray(e.times, t.dtype) for e in model.events if isinstance(e, Schedule))
+        never = model.direction * jnp.inf  # whatever the sign of an infinite time
         given = tuple(jnp.where(jnp.isinf(x), never, x) for x in given)
-        return Clock(watched.direction, watched.resolution, given)
+        return Clock(model.direction, model.resolution, given)
 
     sought = None if all(layout.is_schedule) else closed(conditions, t, y)[0]
-    given = closed(times, t, y)[0]
+    given = closed(clock)[0]
     updates = []
     for number, event in enumerate(model.events):
         if event.update is None:
@@ -161,8 +162,8 @@ def close_events(
         if isinstance(event, Schedule):
             row = jnp.zeros((), jnp.int32)
 
-            def update(watched, args, t, row, y, number=number):
-                event = watched.events[number]
+            def update(model, args, t, row, y, number=number):
+                event = model.events[number]
                 if event.values is None:
                     return event.update(t, y, args)
                 value = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, row, 0, False), event.values)
@@ -170,11 +171,11 @@ def close_events(
 
             part, out = closed(update, t, row, y)
         else:
-            part, out = closed(lambda watched, args, t, y, n=number: watched.events[n].update(t, y, args), t, y)
+            part, out = closed(lambda model, args, t, y, n=number: model.events[n].update(t, y, args), t, y)
         _check_update(y, out, number)
         updates.append(part)
     events = ClosedEvents(sought, tuple(updates), given, tuple(booleans))
-    return WatchedField(base, events, layout, own, shared), all_operands
+    return FieldWithEvents(base, events, layout, own, shared), all_operands
 
 
 def _nothing(t: Any, y: Any, args: Any) -> Any:

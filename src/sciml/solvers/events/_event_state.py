@@ -9,8 +9,8 @@ from jaxtyping import Array, PyTree
 from ..._types import Y
 
 
-class Moving(NamedTuple):
-    """What moves between events, and is saved.
+class ShiftedState(NamedTuple):
+    """A state whose time events have shifted: what moves between them, and is saved.
 
     Attributes:
         y: The state, in the variables of the method.
@@ -22,7 +22,7 @@ class Moving(NamedTuple):
     shift: Array
 
 
-class Watch(NamedTuple):
+class Detection(NamedTuple):
     """What is known of the events; numbers, since gradients carry them.
 
     Attributes:
@@ -60,55 +60,78 @@ class EventRecord(NamedTuple):
     count: Array  # pyright: ignore[reportIncompatibleMethodOverride]
     last: Array
 
+    @classmethod
+    def blank(cls, kept: int, t: Array, y: Y) -> "EventRecord":
+        """Returns space for so many events of a state."""
+        rows = jax.tree.map(lambda x: jnp.zeros((kept, *x.shape), x.dtype), y)
+        numbers = jnp.zeros((kept,), t.dtype)
+        return cls(numbers, rows, rows, numbers, jnp.zeros_like(t), jnp.zeros_like(t))
 
-class Rest(NamedTuple):
+    def written(self, happens: Array, number: int, t: Array, before: Y, after: Y) -> "EventRecord":
+        """Returns the record with an event where it happens."""
+        here = (jnp.arange(self.times.shape[0], dtype=t.dtype) == self.count) & happens
+
+        def of_leaf(x: Array, rows: Array) -> Array:
+            return jnp.where(here.reshape(here.shape + (1,) * x.ndim), x[None], rows)
+
+        return EventRecord(
+            jnp.where(here, t, self.times),
+            jax.tree.map(of_leaf, before, self.before),
+            jax.tree.map(of_leaf, after, self.after),
+            jnp.where(here, jnp.asarray(number, t.dtype), self.which),
+            jnp.where(happens, self.count + 1, self.count),
+            jnp.where(happens, t, self.last),
+        )
+
+
+class EventMemory(NamedTuple):
     """What is carried beside what is saved."""
 
-    watch: Watch
+    detection: Detection
     record: EventRecord
 
 
-class Watched(NamedTuple):
+class EventState(NamedTuple):
     """A state of a loop whose steps look for events."""
 
-    moving: Moving
-    rest: Rest
+    saved: ShiftedState
+    rest: EventMemory
 
 
-def moving_of(y: PyTree) -> PyTree:
+def saved_part(y: PyTree) -> PyTree:
     """Returns what is saved of a state of a loop: all of it where no events are sought."""
-    return y.moving if isinstance(y, Watched) else y
+    return y.saved if isinstance(y, EventState) else y
 
 
-def joined(moving: PyTree, like: PyTree) -> PyTree:
+def joined(saved: PyTree, like: PyTree) -> PyTree:
     """Returns a state of a loop whose saved part is given, all else as of another."""
-    return like._replace(moving=moving) if isinstance(like, Watched) else moving
+    return like._replace(saved=saved) if isinstance(like, EventState) else saved
 
 
 def derivative_of_shift(y: PyTree, direction: Array) -> Array | None:
     """Returns zero with the derivatives that elapsed time has after events; None where none are sought."""
-    y = moving_of(y)
-    if not isinstance(y, Moving):
+    y = saved_part(y)
+    if not isinstance(y, ShiftedState):
         return None
     return direction * (y.shift - jax.lax.stop_gradient(y.shift))
 
 
 def moved_by_events(y0: PyTree, y1: PyTree, direction: Array) -> Array | None:
     """Returns by how much events have moved the end of a step, in elapsed time; None where none are sought."""
-    if not isinstance(y0, Watched):
+    if not isinstance(y0, EventState):
         return None
-    return jax.lax.stop_gradient(direction * (y1.moving.shift - y0.moving.shift))
+    return jax.lax.stop_gradient(direction * (y1.saved.shift - y0.saved.shift))
 
 
 def settled(y0: PyTree, y1: PyTree, last: Array) -> PyTree:
     """Returns the end of a step; one at a given time has not the derivative of the time of its start."""
-    if not isinstance(y0, Watched):
+    if not isinstance(y0, EventState):
         return y1
-    shift = y0.moving.shift
+    shift = y0.saved.shift
     own = jnp.where(last, shift - jax.lax.stop_gradient(shift), jnp.zeros_like(shift))
-    return y1._replace(moving=y1.moving._replace(shift=y1.moving.shift - own))
+    return y1._replace(saved=y1.saved._replace(shift=y1.saved.shift - own))
 
 
 def stop_of(y: PyTree) -> Array | None:
     """Returns the longest step that passes over no event that is known; None where none are sought."""
-    return jax.lax.stop_gradient(y.rest.watch.stop) if isinstance(y, Watched) else None
+    return jax.lax.stop_gradient(y.rest.detection.stop) if isinstance(y, EventState) else None

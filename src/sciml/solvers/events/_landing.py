@@ -1,0 +1,197 @@
+"""Which events come within a step, and which are where it ends: a step that passes over one is to be taken again."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from ..._types import Y
+from ..methods._stepper import AbstractStepper, Step
+from ._closed_events import BoundFieldWithEvents, Clock
+from ._crossing import PLACES, first_crossing
+from ._event_state import Detection
+
+_NEAR = 1e-5
+"""How near to an event a step has to end, of its length; two corrections by Newton's method leave nothing of it."""
+
+_LEFT = 1e-6
+"""The size of a condition after its event, of that before, up to which it counts as zero."""
+
+_STEEP = 1e-9
+"""The slope of a condition over a step, of its size there, that is more than rounding."""
+
+
+class Attempt(NamedTuple):
+    """A step of a method, within which events are sought.
+
+    Attributes:
+        base: The method.
+        field: The vector field with its events.
+        t: The time at its start.
+        h: Its length, signed.
+        y: The state at its start, in the variables of the method.
+        step: What the method made of it.
+        path: The solution within it, a function of the place from 0 to 1.
+        clock: What is known of times.
+    """
+
+    base: AbstractStepper
+    field: BoundFieldWithEvents
+    t: Array
+    h: Array
+    y: Y
+    step: Step
+    path: Callable[[Array], Y]
+    clock: Clock
+
+    @classmethod
+    def of(cls, base: AbstractStepper, field: BoundFieldWithEvents, t: Array, h: Array, y: Y, step: Step) -> "Attempt":
+        """Returns an attempt; what the method does not interpolate is a cubic by the slopes at both ends."""
+        if base.dense:
+
+            def path(place):
+                return base.interpolate(place, h, y, step.y1, step.dense)
+
+        else:
+            first, last = field.base(t, y), field.base(t + h, step.y1)
+
+            def path(place):
+                def of_leaf(a, b, f, g):
+                    x, r, length = (s.astype(a.dtype) for s in (place, 1 - place, h))
+                    return r * a + x * b - x * r * ((r - x) * (b - a) + length * (x * g - r * f))
+
+                return jax.tree.map(of_leaf, y, step.y1, first, last)
+
+        return cls(base, field, t, h, y, step, path, field.clock)
+
+    @property
+    def end(self) -> Array:
+        """The time at its end."""
+        return self.t + self.h
+
+    @property
+    def size(self) -> Array:
+        """Its length, positive."""
+        return self.clock.direction * self.h
+
+    def shown(self, y: Y) -> Y:
+        """Returns the model's state of one in the variables of the method; linear."""
+        return self.base.finish(self.field.base, y) if self.base.transforms_state else y
+
+    def conditions(self, place: Array) -> tuple[Array, ...]:
+        """Returns the conditions at a place."""
+        return self.field.conditions(self.t + place * self.h, self.shown(self.path(place)))
+
+    def at(self, place: Array) -> tuple[Y, Y]:
+        """Returns the state at a place, in the variables of the method, and its derivative by the place."""
+        return jax.jvp(self.path, (place,), (jnp.ones_like(place),))
+
+    def slopes(self, place: Array, y: Y, rate: Y) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """Returns the conditions at a place with such a state, and their derivatives by the place."""
+        now = self.t + place * self.h
+        return jax.jvp(self.field.conditions, (now, self.shown(y)), (self.h, self.shown(rate)))
+
+
+class Landing(NamedTuple):
+    """What a step finds of an event.
+
+    Attributes:
+        lands: Whether the event is where it ends.
+        early: Whether it comes before that.
+        place: Where it then comes, from 0 to 1.
+        delay: How much later than the end it is, in time.
+        side: The sign of its condition at the end.
+        zero: What of the condition counts as zero.
+    """
+
+    lands: Bool[Array, ""]
+    early: Bool[Array, ""]
+    place: Array
+    delay: Array
+    side: Array
+    zero: Array
+
+
+def landings(attempt: Attempt, detection: Detection, directions: list[int]) -> list[Landing]:
+    """Returns what a step finds of each event whose condition is sought.
+
+    Args:
+        attempt: The step.
+        detection: What is known of the events.
+        directions: In which direction each condition has to pass; 0 for both.
+    """
+    if not directions:
+        return []
+    size, resolution = attempt.size, attempt.clock.resolution
+    start = attempt.field.conditions(attempt.t, attempt.shown(attempt.y))
+    between = [attempt.conditions(jnp.full_like(attempt.t, place)) for place in PLACES]
+    one = jnp.ones_like(attempt.t)
+    values, slopes = attempt.slopes(one, attempt.step.y1, attempt.at(one)[1])
+    # the step ends where an event was found
+    aimed = (detection.sought > 0) & (size >= detection.stop - resolution)
+    tiny = size <= 8 * resolution
+    found = []
+    for number, (side, value, slope) in enumerate(zip(detection.sides, values, slopes)):
+        boolean, direction = attempt.field.booleans[number], 1 if attempt.field.booleans[number] else directions[number]
+        # where an event is depends on the landing alone
+        mine = jax.lax.stop_gradient(tuple(x[number] for x in (start, *between, values)))
+        jump = (lambda place, n=number: attempt.conditions(place)[n]) if boolean else None
+        crossing, scale = first_crossing(mine, side, direction, jump), jnp.max(jnp.abs(jnp.stack(mine)))
+        if boolean:
+            lands, delay = crossing.found & ((crossing.late & aimed) | tiny), jnp.zeros_like(attempt.h)
+        else:
+            steep = jnp.abs(slope) > _STEEP * scale
+            away = -value / jnp.where(steep, slope, jnp.ones_like(slope))
+            near = steep & (jnp.abs(away) * size <= jnp.maximum(_NEAR * size, 2 * resolution)) | (value == 0)
+            heads = jnp.sign(slope)
+            ahead = aimed & (heads * crossing.side < 0) & ((direction == 0) | (heads == direction))
+            lands = near & ((crossing.found & crossing.late) | (~crossing.found & ahead)) | (crossing.found & tiny)
+            delay = jnp.where(lands & near & steep, away, jnp.zeros_like(away)) * attempt.h
+        rounding = jnp.abs(slope) * (16 * resolution / size)
+        zero = jax.lax.stop_gradient(jnp.maximum(_LEFT * scale, rounding))
+        found.append(Landing(lands, crossing.found & ~lands, crossing.place, delay, crossing.side, zero))
+    return found
+
+
+def at_event(attempt: Attempt, delay: Array, first: list[Bool[Array, ""]]) -> tuple[Array, Y]:
+    """Returns time and state of an event, in the variables of the method, with first and second derivatives.
+
+    Args:
+        attempt: The step that ends there.
+        delay: How much later the event is, by a first correction.
+        first: Which condition's event it is; none where it comes at a given time.
+    """
+    place = 1 + delay / attempt.h
+    y, rate = attempt.at(place)
+    more = jnp.zeros_like(place)
+    if not all(attempt.field.booleans):
+        values, slopes = attempt.slopes(place, y, rate)
+        for value, slope, chosen, boolean in zip(values, slopes, first, attempt.field.booleans):
+            if not boolean:
+                steep = chosen & (slope != 0)
+                away = -value / jnp.where(steep, slope, jnp.ones_like(slope))
+                more = more + jnp.where(steep, away, jnp.zeros_like(away))
+    y = jax.tree.map(lambda x, r: x + more.astype(x.dtype) * r, y, rate)
+    return attempt.t + (place + more) * attempt.h, y
+
+
+def leaving(base: AbstractStepper, field: BoundFieldWithEvents, t: Array, y: Y, shown: Y) -> tuple[Array, ...]:
+    """Returns to which side each condition leaves its zero, times two, or zero where that is not known.
+
+    Args:
+        base: The method.
+        field: The vector field with its events.
+        t: The time.
+        y: The state, in the variables of the method.
+        shown: The model's state.
+    """
+    if not field.booleans:
+        return ()
+    if not base.field_is_rate:
+        return tuple(jnp.zeros_like(t) for _ in field.booleans)
+    rate = field.base(t, y)
+    rate = base.finish(field.base, rate) if base.transforms_state else rate
+    _, slopes = jax.jvp(field.conditions, (t, shown), (jnp.ones_like(t), rate))
+    return tuple(jax.lax.stop_gradient(2 * field.clock.direction * jnp.sign(slope)) for slope in slopes)
