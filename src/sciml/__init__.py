@@ -4,6 +4,8 @@ What most programs need, and the packages that hold the rest.
 
 - `solve` an initial value problem; get a `Solution` with a `Status`.
 - `Event` and `Schedule`: what happens on the way.
+- `Stochastic`: a model with noise, and `BrownianPath`, a path of it.
+- `Controlled`: a model that a given path drives.
 - `simulate` a long run, in segments that go to disk.
 - `steady_state`: where a model is at rest.
 - `fit` a model to data.
@@ -29,6 +31,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from . import _installation as _installation
+from ._controlled import Controlled as Controlled
 from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._model import (
     AbstractModel as AbstractModel,
@@ -39,7 +42,9 @@ from ._model import (
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._progress import Progress as Progress
 from ._status import SolveError as SolveError, Status as Status
+from ._stochastic import AbstractStochastic as AbstractStochastic, Stochastic as Stochastic
 from .solvers import (
+    BrownianPath as BrownianPath,
     Event as Event,
     Schedule as Schedule,
     Solution as Solution,

@@ -47,7 +47,8 @@ def on_every_device(fn: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Ar
 
     def run(*arrays):
         found = [x for x in map(typed_sharding, arrays) if x is not None]
-        if not found or not shardable() or any(part is not None for x in found for part in x.spec):
+        manual = jax.sharding.get_abstract_mesh().manual_axes
+        if not found or manual or any(part is not None for x in found for part in x.spec):
             return fn(*arrays)
         whole, mesh = PartitionSpec(), found[0].mesh
         placed = [jax.sharding.reshard(x, NamedSharding(mesh, whole)) for x in arrays]
@@ -132,7 +133,8 @@ def over_shards(
         sums: Whether the other results are sums over members; else they depend on none.
     """
     whole = program(count)
-    if not shardable() or not any(flags):
+    by_type = any(has and _axes_of_members(x) is not None for x, has in zip(arrays, flags))  # on one device, too
+    if not (shardable() or by_type) or not any(flags):
         return whole(*arrays)
     with on_no_mesh():  # as each device will see it
         closed, shapes = jax.make_jaxpr(whole, return_shape=True)(*map(_on_no_mesh, arrays))
@@ -184,6 +186,12 @@ def _last(ndim: int, has: bool, axes: Any) -> PartitionSpec:
     return PartitionSpec(*[None] * (ndim - 1), axes) if has else PartitionSpec()
 
 
+def _axes_of_members(x: Array) -> Any:
+    """Returns the axes of a mesh over which the last axis of an array is sharded by its type, or None."""
+    sharding = typed_sharding(x)
+    return sharding.spec[-1] if sharding is not None and len(sharding.spec) == x.ndim > 0 else None
+
+
 def _names(axes: Any) -> tuple[str, ...]:
     return axes if isinstance(axes, tuple) else (axes,)
 
@@ -191,12 +199,13 @@ def _names(axes: Any) -> tuple[str, ...]:
 def _typed(of_device: Callable, has_members: Any, results: Any, shapes: Any, inputs: Any) -> Callable | None:
     """Returns the program in a `jax.shard_map` where the types of arrays say over which axes members are sharded."""
     for x, has in zip(inputs, has_members):
-        sharding = typed_sharding(x) if has else None
-        axes = sharding.spec[-1] if sharding is not None and len(sharding.spec) == x.ndim else None
-        if sharding is not None and axes is not None:
+        axes = _axes_of_members(x) if has else None
+        if axes is not None:
             break
     else:
         return None
+    sharding = typed_sharding(x)
+    assert sharding is not None  # it has axes
     mesh, names = sharding.mesh, _names(axes)
     local = of_device(math.prod(mesh.shape[name] for name in names), names)
 

@@ -22,6 +22,9 @@ from .adjoints import AbstractAdjoint
 from .adjoints._discrete_rule import IN_FORWARD_MODE
 from .control._pid import Tolerances
 from .integrate._integrator import known
+from .noise._brownian import DEPTH
+from .noise._closed_noise import ModelWithNoise
+from .noise._to_diffrax import noisy_terms
 from .terms._explain import explain
 
 _LOG = logging.getLogger("sciml.solvers")
@@ -54,9 +57,29 @@ def warn_of_times(dtype: Any) -> None:
     )
 
 
+def _terms_of(model: Any, y0: Y, args: Args, times: Times, request: Request) -> diffrax.AbstractTerm:
+    """Returns a model as diffrax's terms."""
+    if isinstance(model, diffrax.AbstractTerm):
+        return model
+    if isinstance(model, ModelWithNoise):
+        tolerance = (times.t1 - times.t0) * 2.0**-DEPTH
+        if times.dt is not None and request.fixed_steps:
+            tolerance = jnp.abs(times.dt) / 16
+        return noisy_terms(model, request.solver, times.t0, times.t1, tolerance, y0, args)
+
+    def field(t: Any, y: Y, args: Args) -> Y:
+        try:
+            return model(t, y, args)
+        except Exception as error:
+            explain(error)
+            raise
+
+    return diffrax.ODETerm(field)
+
+
 @eqx.filter_jit
 def solve(
-    model: Callable,
+    model: Callable | diffrax.AbstractTerm,
     y0: Y,
     args: Args,
     times: Times,
@@ -91,16 +114,9 @@ def solve(
         inexact, rest = eqx.partition((model, y0, args, times), eqx.is_inexact_array)
         model, y0, args, times = eqx.combine(reverse_only(inexact, IN_FORWARD_MODE), rest)
 
-    def field(t: Any, y: Y, args: Args) -> Y:
-        try:
-            return model(t, y, args)
-        except Exception as error:
-            explain(error)
-            raise
-
     direction = jnp.where(times.t1 >= times.t0, 1, -1).astype(times.t0.dtype)
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(field),
+        _terms_of(model, y0, args, times, request),
         request.solver,
         times.t0,
         times.t1,

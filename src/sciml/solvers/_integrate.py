@@ -33,6 +33,8 @@ from .integrate._result import Result
 from .integrate._stencil_kernel import StencilSteps, make_stencil_steps
 from .integrate._while_loop import AdaptiveLoop
 from .methods._stepper import AbstractStepper
+from .noise._closed_noise import ModelWithNoise
+from .noise._prepare import refuses
 from .terms._field import AbstractField
 from .terms._split_field import SplitField
 
@@ -153,9 +155,9 @@ def integrate(
         outside = plan.admissible.below(y0) | ~plan.admissible.holds(y0)
         refused = outside if refused is None else refused | outside
     operands, missed = _with_saves(problem.operands, times, plan)
-    if isinstance(model, ModelWithEvents):
-        wrong = out_of_order(model.events, model.direction)
-        refused = wrong if refused is None else refused if wrong is None else refused | wrong
+    wrong = _wrong_values(model, times)
+    if wrong is not None:
+        refused = wrong if refused is None else refused | wrong
     if refused is not None:  # a member whose arguments are out of range takes no step
         operands = operands._replace(max_steps=jnp.where(refused, 0, plan.max_steps).astype(jnp.int32))
     start = problem.start(y0)
@@ -176,6 +178,15 @@ def integrate(
         stencil_steps = make_stencil_steps(problem.stepper, model, start.y0, args, h, settings.stencil_backend)
     result = _run(integrator, settings, stencil_steps, start.y0, operands)
     return _solution(result, collective, settings, problem, start, times, missed, refused)
+
+
+def _wrong_values(model: Callable, times: Times) -> Array | None:
+    """Returns whether the times of events or noise are none that can be solved for; None where they can."""
+    noisy = model.model if isinstance(model, ModelWithEvents) else model
+    found = [out_of_order(model.events, model.direction)] if isinstance(model, ModelWithEvents) else []
+    found += [refuses(noisy, times.t0, times.t1)] if isinstance(noisy, ModelWithNoise) else []
+    known = [x for x in found if x is not None]
+    return jnp.any(jnp.stack(known)) if known else None
 
 
 def _with_saves(operands: Operands, times: Times, plan: Plan) -> tuple[Operands, Array | None]:

@@ -27,6 +27,7 @@ from .methods._imex import ARK324, AbstractAdditiveSolver
 from .methods._projection import Projected, check_invariants
 from .methods._stepper import AbstractStepper
 from .methods._verlet import VelocityVerlet
+from .methods.stochastic._abstract import AbstractStochasticStepper
 
 DEFAULT_MAX_STEPS = 2**14
 _MOST_STEPS = 2**31 - 2  # steps are counted in 32 bits
@@ -131,7 +132,7 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
     if request.project is not None:
         check_invariants(request.project, y0)
     within = partial(_within, request.project, admissible, steps.control is not None)
-    stepper = stepper_of(request.solver, y0, within)
+    stepper = stepper_of(request.solver if request.stepper is None else request.stepper, y0, within)
     norm = read_norm(request.norm, request.stepsize_controller)
     saves = read_saveat(request.saveat, request.t0, request.t1)
     if saves.by_diffrax or steps.by_diffrax or stepper is None:
@@ -171,7 +172,7 @@ def plan_events(plan: Plan, events: GivenEvents, adjoint: AbstractAdjoint) -> Pl
     Raises:
         ValueError: If method or adjoint cannot, or given times are out of order.
     """
-    if not adjoint.follows_events:
+    if not adjoint.repeats_steps:
         raise ValueError(
             f"`adjoint={type(adjoint).__name__}()` does not go through `events`: use `sciml.adjoints.Checkpointed()`, "
             "`Direct()` or `Forward()`."
@@ -284,6 +285,8 @@ def no_error(request: Request, stepper: AbstractStepper) -> str:
         other = "sciml.solvers.ARK324()"
     elif isinstance(solver, AbstractExponentialSolver):
         other = "sciml.solvers.ETDRK4()"
+    elif isinstance(stepper, AbstractStochasticStepper):
+        other = "diffrax.SPaRK()"
     leave = f"leave out {' and '.join(f'`{name}`' for name in given)}" if given else ""
     give = "" if dt is not None else "give `dt`"
     said = (

@@ -82,7 +82,8 @@ def read_step_control(request: Request, y0: PyTree, dtype: Any) -> StepControl:
             )
         return StepControl()
     if controller is None:
-        rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), default_tolerances(dtype)))
+        default = request.default_tolerances or default_tolerances(dtype)
+        rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), default))
         control = Control()
     elif isinstance(controller, diffrax.PIDController):
         rtol, atol, control = controller.rtol, controller.atol, _from_pid(controller)

@@ -27,6 +27,8 @@ class Request(NamedTuple):
         positive: Which elements of the state must not be negative.
         domain: Which states are admissible.
         project: What the equation conserves.
+        default_tolerances: What `rtol` and `atol` are where they are not given; by default they follow from the dtype.
+        stepper: The method that is taken for the solver, where that has been decided.
     """
 
     t0: Any
@@ -43,6 +45,8 @@ class Request(NamedTuple):
     positive: Any = None
     domain: Any = None
     project: Any = None
+    default_tolerances: tuple[float, float] | None = None
+    stepper: Any = None
 
     @property
     def fixed_steps(self) -> bool:

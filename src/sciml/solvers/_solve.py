@@ -1,14 +1,17 @@
 """`solve`: the front door of the solvers."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import diffrax
 import jax
 from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete, no_instance
 from .._status import raise_for_status
-from .._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
+from .._stochastic import AbstractStochastic
+from .._types import Args, BoolScalarLike, IntScalarLike, Key, RealScalarLike, Y
 from ..kernels._backends import AUTO, KERNEL_OF, XLA, KernelRequest
 from ..kernels._use import USED, requested
 from . import _diffrax_fallback
@@ -24,6 +27,9 @@ from .adjoints import AbstractAdjoint, Checkpointed
 from .events._event import GivenEvents, ModelWithEvents, read_events
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
+from .noise._brownian import BrownianPath
+from .noise._closed_noise import ModelWithNoise
+from .noise._prepare import check_noisy, path_of, with_noisy_solver
 from .terms._explain import check_callable
 from .terms._field import arrays_of
 
@@ -32,12 +38,13 @@ _DEFAULT_ADJOINT = Checkpointed()
 
 
 def solve(
-    model: Callable[[RealScalarLike, Y, Args], Y],
+    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | diffrax.AbstractTerm,
     y0: Y,
     *,
     t0: RealScalarLike,
     t1: RealScalarLike,
     args: Args = None,
+    key: Key | BrownianPath | None = None,
     dt: RealScalarLike | None = None,
     dt0: RealScalarLike | None = None,
     rtol: PyTree | None = None,
@@ -64,24 +71,33 @@ def solve(
     estimated error of every step stays within the tolerances. The end time is hit exactly, forwards or
     backwards. Under `jax.vmap` members run side by side, each with its own step size.
 
+    A model with noise, $dy = f \, dt + g \, dW$, is a `sciml.Stochastic`, and takes a random `key`.
+
     Args:
-        model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member.
+        model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member; a `sciml.Stochastic`; or a term of
+            diffrax, such as a `MultiTerm`, which diffrax solves.
         y0: The initial state, a PyTree of floating-point or complex arrays.
         t0: The start time.
         t1: The end time; before `t0` to go backwards.
         args: What the model takes beside time and state, any PyTree.
+        key: For a model with noise: a random key, for each member one of its own, or a `sciml.BrownianPath`, to see one
+            path with different steps. The noise is a function of the key and of time alone: the same for any number of
+            members and devices, and in the gradient. With `dt` it belongs to the number of the step, and with steps
+            chosen by the error to the interval that they cover.
         dt: The size of fixed steps, with the sign of `t1 - t0`; without it steps are chosen by the error. If the
             interval is no multiple of it, the last step is shorter. Where the method is explicit and the model says
             its eigenvalues (a method `spectrum(t, y, args)` or `spectral_radius(t, y, args)`), fixed steps that are
             too long to be stable at the start are an error, or `invalid_argument` where they are traced; and None is
             a stable step for a method without an error estimate and for `diffrax.ConstantStepSize()`.
         dt0: The size of the first step under error control, with the sign of `t1 - t0`; by default it is estimated.
-        rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32, 1e-2 in float16. A scalar, an array of
-            the state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
-        atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32, 1e-3 in float16.
+        rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32, 1e-2 in float16 and with noise. A scalar,
+            an array of the state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
+        atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32, 1e-3 in float16, and 1e-4 with noise.
         solver: A diffrax solver, or an `AbstractStepper` of your own. By default it follows from the model's type, and
             `Solution.solver` says which it was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`,
-            `VelocityVerlet` for an `AbstractSecondOrder` with fixed steps, otherwise `diffrax.Tsit5()`. Explicit
+            `VelocityVerlet` for an `AbstractSecondOrder` with fixed steps, otherwise `diffrax.Tsit5()`; with noise
+            `diffrax.SRA1` where it is additive, `SRIW1` where it is scalar or diagonal, else `diffrax.EulerHeun`, or
+            `diffrax.SPaRK` with steps chosen by the error. Explicit
             Runge-Kutta methods and the methods of `sciml.solvers`, such as `sciml.solvers.Rodas5P()` for stiff
             problems, run in sciml's own loops; any other runs through diffrax.
         stepsize_controller: A diffrax step size controller in place of `rtol` and `atol`.
@@ -149,16 +165,19 @@ def solve(
     request = request._replace(positive=positive, domain=domain, project=project)
     adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     args = args if args is None else arrays_of(args)
+    check_noisy(model, key, adjoint)
     given = read_events(events, max_events)
     choices = (request, adjoint, schedule, _kernel(impl, interpret))
-    # times of events are checked and count by value, so that such a call is decided each time
-    key, arrays = key_of((model, y0, args), choices) if given is None else (None, [])
-    call = find(key)
+    # times of events are checked and count by value, and noise has a path: such a call is decided each time
+    alike = given is None and key is None
+    model = model.vector_field if isinstance(model, diffrax.ODETerm) else model
+    name, arrays = key_of((model, y0, args), choices) if alike else (None, [])
+    call = find(name)
     if call is not None:
         sol = _integrate.call(call.static, arrays + call.arrays)
     else:
         _check(model, request, adjoint, schedule)
-        sol = _solve(model, y0, args, *choices, key, given)
+        sol = _solve(model, y0, args, *choices, name, given, key)
     if throw and concrete(sol.status):
         wait_shortly(sol.status)
         raise_for_status(sol.status, reached=sol.t_reached)
@@ -166,27 +185,41 @@ def solve(
 
 
 def _solve(
-    model: Callable,
+    model: Any,
     y0: Y,
     args: Args,
     request: Request,
     adjoint: AbstractAdjoint,
     schedule: str,
     kernel: KernelRequest,
-    key: tuple | None,
+    name: tuple | None,
     events: GivenEvents | None,
+    key: Any,
 ) -> Solution:
     """Decides how to run a solve, runs it, and remembers the decision where it depends on no value of an array."""
     given, y0 = y0, check_state(y0)
-    choices, request = (request, adjoint), request._replace(solver=default_solver(model, request))
     interval, limited, longest = Interval.of(request, y0), None, None
-    if request.fixed_steps or not request.names_error_control:  # eigenvalues limit fixed steps alone
+    choices = (request, adjoint)
+    if isinstance(model, AbstractStochastic):
+        request = with_noisy_solver(model, y0, args, request, interval)
+        kernel = _without_kernel(kernel, "noise is drawn by XLA")
+    else:
+        request = request._replace(solver=default_solver(model, request))
+        kernel = XLA if isinstance(model, diffrax.AbstractTerm) else kernel
+    noisy = isinstance(model, AbstractStochastic)
+    if not noisy and (request.fixed_steps or not request.names_error_control):  # eigenvalues limit fixed steps alone
         limited = limited_stepper(model, y0, request)
         request, interval, longest = settle_step(model, y0, args, request, interval, limited)
     plan, times, tolerances = make_plan(y0, request, interval)
+    if isinstance(model, diffrax.AbstractTerm):
+        plan = dataclasses.replace(plan, stepper=None, control=None)
     times = times._replace(longest=longest)
+    if isinstance(model, AbstractStochastic):
+        equal = request.fixed_steps and events is None
+        path = path_of(key, times.t0, times.t1, times.dt if equal else None, plan.forwards)
+        model = ModelWithNoise(model, path)
     if events is not None:
-        plan, kernel = plan_events(plan, events, adjoint), _without_kernel(kernel)
+        plan, kernel = plan_events(plan, events, adjoint), _without_kernel(kernel, "events are sought by XLA")
         model = ModelWithEvents.of(model, events.each, times.t0, times.t1)
     stencil_backend, intervals = None, None
     if kernel != XLA:
@@ -212,11 +245,11 @@ def _solve(
     same = all(a is b for a, b in zip(jax.tree.leaves(given), jax.tree.leaves(y0)))
     if limited is None and same:
         rest = len(split((times, tolerances))[1])
-        remember(key, WarmCall(static, arrays[len(arrays) - rest :], choices))
+        remember(name, WarmCall(static, arrays[len(arrays) - rest :], choices))
     return _integrate.call(static, arrays)
 
 
-def _without_kernel(kernel: KernelRequest) -> KernelRequest:
+def _without_kernel(kernel: KernelRequest, why: str) -> KernelRequest:
     """Returns XLA in place of a kernel that need not run the solve.
 
     Raises:
@@ -224,7 +257,7 @@ def _without_kernel(kernel: KernelRequest) -> KernelRequest:
     """
     if kernel == XLA or kernel.impl == "auto":
         return XLA
-    raise ValueError(f"`{kernel}` cannot run this solve: events are sought by XLA.")
+    raise ValueError(f"`{kernel}` cannot run this solve: {why}.")
 
 
 def _kernel(impl: Any, interpret: bool) -> KernelRequest:
@@ -244,7 +277,14 @@ def _check(model: Any, request: Request, adjoint: Any, schedule: Any) -> None:
         raise TypeError(
             f"`adjoint` must be an adjoint such as `sciml.adjoints.Checkpointed()`, but {no_instance(adjoint)}."
         )
-    check_callable(model)
+    if isinstance(model, diffrax.AbstractTerm):
+        if request.solver is None:
+            raise ValueError(
+                f"diffrax runs a solve of its `{type(model).__name__}`, and needs to be told how: give `solver`, one "
+                "of its own for such terms."
+            )
+    elif not isinstance(model, AbstractStochastic):
+        check_callable(model)
     request.check_steps()
     if schedule not in ("lockstep", "refill"):
         raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {schedule!r}.')

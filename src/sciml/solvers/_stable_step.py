@@ -50,7 +50,7 @@ def stability(solver: diffrax.AbstractSolver) -> Stability | None:
     return None if stepper is None else stepper.stability
 
 
-def limited_stepper(model: Callable, y0: Y, request: Request) -> AbstractStepper | None:
+def limited_stepper(model: Any, y0: Y, request: Request) -> AbstractStepper | None:
     """Returns the method whose fixed steps the model's eigenvalues limit; None where no limit is known."""
     stepper = stepper_of(request.solver, y0)
     stability = None if stepper is None else stepper.stability
@@ -61,7 +61,7 @@ def limited_stepper(model: Callable, y0: Y, request: Request) -> AbstractStepper
 
 
 def settle_step(
-    model: Callable,
+    model: Any,
     y0: Y,
     args: Args,
     request: Request,

@@ -25,7 +25,7 @@ class AbstractAdjoint(eqx.Module):
         runs_on_split_state: Whether it runs where devices hold parts of one state.
         keeps_steps: Whether the steps are those of the method, as a stencil kernel takes them.
         changes_method: Whether `method` returns another than it is given.
-        follows_events: Whether its derivatives go through events, as those of adjoints that repeat the steps do.
+        repeats_steps: Whether it differentiates the steps that were taken, and so goes through events and noise.
 
     Example:
         ```python
@@ -52,7 +52,7 @@ class AbstractAdjoint(eqx.Module):
     runs_on_split_state: ClassVar[bool] = False
     keeps_steps: ClassVar[bool] = False
     changes_method: ClassVar[bool] = False
-    follows_events: ClassVar[bool] = False
+    repeats_steps: ClassVar[bool] = False
 
     def method(self, stepper: AbstractStepper) -> AbstractStepper:
         """Returns the one-step method that `run` steps with, which says what a step costs.

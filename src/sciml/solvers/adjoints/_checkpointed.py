@@ -66,7 +66,7 @@ class Checkpointed(AbstractAdjoint):
 
     runs_in_kernel: ClassVar[bool] = True
     runs_on_split_state: ClassVar[bool] = True
-    follows_events: ClassVar[bool] = True
+    repeats_steps: ClassVar[bool] = True
     keeps_steps: ClassVar[bool] = True
     memory: int | None = eqx.field(static=True, default=None)
     levels: int | None = eqx.field(static=True, default=None)

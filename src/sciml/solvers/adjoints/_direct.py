@@ -47,7 +47,7 @@ class Direct(AbstractAdjoint):
     """
 
     runs_on_split_state: ClassVar[bool] = True
-    follows_events: ClassVar[bool] = True
+    repeats_steps: ClassVar[bool] = True
     keeps_steps: ClassVar[bool] = True
 
     def for_diffrax(self) -> diffrax.AbstractAdjoint:

@@ -50,7 +50,7 @@ class Forward(AbstractAdjoint):
     """
 
     runs_in_kernel: ClassVar[bool] = True
-    follows_events: ClassVar[bool] = True
+    repeats_steps: ClassVar[bool] = True
     limit: int = eqx.field(static=True, default=1000)
 
     def __check_init__(self):

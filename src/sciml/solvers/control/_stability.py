@@ -65,7 +65,7 @@ class Stability(eqx.Module):
         return jnp.min(jnp.where(jnp.isnan(size), size, steps))
 
 
-def says_spectrum(model: Callable) -> bool:
+def says_spectrum(model: Any) -> bool:
     """Returns whether a model says its eigenvalues; see `spectrum_of`."""
     return isinstance(model, AbstractSemilinear) or hasattr(model, "spectrum") or hasattr(model, "spectral_radius")
 

@@ -132,7 +132,7 @@ class AbstractStepper(eqx.Module):
         """
 
     @property
-    def error_order(self) -> int:
+    def error_order(self) -> float:
         """The power of the step size that the error estimate goes with; by default `order`."""
         return self.order
 

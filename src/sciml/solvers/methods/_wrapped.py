@@ -26,7 +26,7 @@ class AbstractWrappedStepper(AbstractStepper):
         return self.base.order
 
     @property
-    def error_order(self) -> int:
+    def error_order(self) -> float:
         """The power of the step size that the error estimate goes with."""
         return self.base.error_order
 

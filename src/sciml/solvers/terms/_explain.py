@@ -10,6 +10,8 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from ..._stochastic import AbstractStochastic
+
 # Where code is not the user's.
 _LIBRARIES = tuple(
     os.path.join(os.path.dirname(os.path.abspath(module.__file__)), "") for module in (jax, np, eqx, diffrax)
@@ -28,9 +30,11 @@ def check_callable(model: Any) -> None:
         raise TypeError(f"{what} is diffrax's `ODETerm`: give its `vector_field`.")
     if isinstance(model, diffrax.AbstractTerm):
         name = type(model).__name__
+        raise TypeError(f"{what} is diffrax's `{name}`, which `sciml.solve` takes together with a solver of diffrax.")
+    if isinstance(model, AbstractStochastic):
         raise TypeError(
-            f"{what} is diffrax's `{name}`. Noise, controls and sums of terms are not what `solve` integrates: call "
-            "`diffrax.diffeqsolve` with this term."
+            f"{what} is {type(model).__name__}, a model with noise: `sciml.solve(model, y0, key=...)` solves it, and "
+            "its `drift` is a vector field."
         )
     if not callable(model):
         raise TypeError(f"{what} is {model!r}.")

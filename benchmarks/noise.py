@@ -1,0 +1,102 @@
+"""Five thousand paths of geometric Brownian motion, beside diffrax with both of its paths and a scan over lanes."""
+
+import functools
+from typing import Any
+
+import diffrax
+import jax
+import jax.numpy as jnp
+
+import sciml
+
+from ._harness import Candidate, Group, jitted
+
+N, STEPS = 5_000, 1_000
+DT = 1 / STEPS
+TOL = 1e-2
+
+
+def drift(t: Any, y: Any, args: Any) -> Any:
+    return 0.1 * y
+
+
+def diffusion(t: Any, y: Any, args: Any) -> Any:
+    return 0.2 * y
+
+
+def wells(t: Any, y: Any, args: Any) -> Any:
+    return y - y**3
+
+
+def constant(t: Any, y: Any, args: Any) -> Any:
+    return jnp.full_like(y, 0.5)
+
+
+GROWTH = sciml.Stochastic(drift, diffusion)
+WELLS = sciml.Stochastic(wells, constant, noise="additive")
+
+
+def ours(key: jax.Array, y0: Any, *, model: Any, **options: Any) -> jax.Array:
+    return sciml.solve(model, y0, t0=0.0, t1=1.0, key=key, throw=False, **options).ys[-1]
+
+
+def theirs(
+    key: jax.Array, y0: Any, *, f: Any, g: Any, solver: Any, tol: float | None = None, **options: Any
+) -> jax.Array:
+    if tol is None:
+        path: Any = diffrax.UnsafeBrownianPath(shape=(), key=key)
+    else:
+        area = diffrax.SpaceTimeLevyArea if isinstance(solver, diffrax.SRA1) else diffrax.BrownianIncrement
+        path = diffrax.VirtualBrownianTree(0.0, 1.0, tol, (), key, area)
+    terms = diffrax.MultiTerm(diffrax.ODETerm(f), diffrax.ControlTerm(g, path))
+    options = dict(t0=0.0, t1=1.0, dt0=DT, max_steps=4 * STEPS) | options
+    solution = diffrax.diffeqsolve(terms, solver, y0=y0, adjoint=diffrax.DirectAdjoint(), throw=False, **options)
+    assert solution.ys is not None
+    return solution.ys[-1]
+
+
+def by_hand(key: jax.Array, y0: jax.Array) -> jax.Array:
+    def step(y: jax.Array, number: jax.Array) -> tuple[jax.Array, None]:
+        w = DT**0.5 * jax.random.normal(jax.random.fold_in(key, number), y.shape, y.dtype)
+        return y + DT * drift(None, y, None) + diffusion(None, y, None) * w, None
+
+    return jax.lax.scan(step, y0, jnp.arange(STEPS))[0]
+
+
+def loss(y0: jax.Array, keys: jax.Array) -> jax.Array:
+    solve = functools.partial(ours, model=GROWTH, dt=DT, solver=diffrax.Euler())
+    return jnp.mean(jax.vmap(solve)(keys, y0) ** 2)
+
+
+def groups() -> list[Group]:
+    keys = jax.random.split(jax.random.key(0), N)
+    y0 = jnp.ones(N)
+
+    def row(label: str, fn: Any, *, against: str | None = "sciml, Euler", **options: Any) -> Candidate:
+        return Candidate(label, jitted(jax.vmap(functools.partial(fn, **options)), keys, y0), against=against)
+
+    euler = dict(solver=diffrax.Euler())
+    growth, names = dict(model=GROWTH, dt=DT), dict(f=drift, g=diffusion)
+    fixed = [
+        row("sciml, Euler", ours, **growth, **euler, against=None),
+        Candidate("a scan by hand", jitted(by_hand, keys[0], y0), against="sciml, Euler"),
+        row("diffrax, Euler, unsafe path", theirs, **names, **euler),
+        row("diffrax, Euler, its tree", theirs, **names, **euler, tol=DT / 2),
+        row("sciml, Milstein", ours, **growth, solver=diffrax.ItoMilstein()),
+        row("sciml, SRIW1", ours, **growth, solver=sciml.solvers.SRIW1()),
+        Candidate("sciml, Euler, gradient", jitted(jax.grad(loss), y0, keys), against="sciml, Euler"),
+    ]
+    control = diffrax.PIDController(rtol=TOL, atol=TOL**2, pcoeff=0.0, icoeff=1.0, dtmin=2.0**-16)
+    sra1 = dict(solver=diffrax.SRA1())
+    adaptive = [
+        row("sciml, SRA1", ours, model=WELLS, rtol=TOL, atol=TOL**2, **sra1, against=None),
+        row(
+            "diffrax, SRA1", theirs, f=wells, g=constant, tol=2.0**-18, stepsize_controller=control, **sra1,
+            against="sciml, SRA1",
+        ),
+    ]  # fmt: skip
+    name = jnp.dtype(y0.dtype).name
+    return [
+        Group(f"{N} paths of geometric Brownian motion, {STEPS} steps, {name}", fixed),
+        Group(f"{N} paths in a double well, additive noise, rtol = {TOL:g}, {name}", adaptive),
+    ]

@@ -1,0 +1,1 @@
+"""One-step methods for equations with noise."""

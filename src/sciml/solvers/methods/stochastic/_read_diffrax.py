@@ -1,0 +1,39 @@
+"""Which of sciml's steps a diffrax solver asks for where an equation has noise."""
+
+from typing import Any
+
+import diffrax
+
+from ...noise._increment import NoiseShape
+from ._abstract import AbstractStochasticStepper
+from ._euler_maruyama import EulerHeun, EulerMaruyama
+from ._milstein import Milstein
+from ._sri import SRIW1
+from ._stochastic_runge_kutta import from_explicit, from_tableau
+
+
+def stochastic_stepper(solver: Any) -> AbstractStochasticStepper | None:
+    """Returns the method of a solver; None where only diffrax has it."""
+    if isinstance(solver, AbstractStochasticStepper):
+        return solver
+    if type(solver) is diffrax.Euler:
+        return EulerMaruyama()
+    if type(solver) is diffrax.EulerHeun:
+        return EulerHeun()
+    if type(solver) in (diffrax.ItoMilstein, diffrax.StratonovichMilstein):
+        return Milstein()
+    name = type(solver).__name__
+    if isinstance(solver, diffrax.AbstractSRK):
+        return from_tableau(solver.tableau, name)
+    if isinstance(solver, diffrax.AbstractERK) and isinstance(solver, diffrax.AbstractStratonovichSolver):
+        return from_explicit(solver.tableau, name)
+    return None
+
+
+def default_solver(noise: NoiseShape, elementwise: bool, fixed_steps: bool) -> Any:
+    """Returns a solver for an equation with noise, by its kind and by whether its steps are fixed."""
+    if noise.additive:
+        return diffrax.SRA1()
+    if elementwise:
+        return SRIW1()
+    return diffrax.EulerHeun() if fixed_steps else diffrax.SPaRK()

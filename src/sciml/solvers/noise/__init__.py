@@ -1,0 +1,1 @@
+"""Brownian motion as a function of a key and of time."""

@@ -1,0 +1,241 @@
+r"""Brownian motion as a function of a key and an interval of time: over counted steps, or on a tree of halves.
+
+Counted steps take the numbers that belong to the number of the step: one draw for each Brownian motion and step. A
+tree gives any interval its increment, so that steps of any length, also those that are rejected, see one path. Over a
+node of length $l$ it knows the increment $W$ and the space-time Levy area $H$, which determine those of its halves
+together with two normal numbers $Z \sim N(0, l/16)$ and $N \sim N(0, l/12)$:
+
+$$W_\pm = \tfrac12 W \pm (\tfrac32 H + Z), \qquad H_\pm = \tfrac14 H - \tfrac12 Z \pm \tfrac12 N$$
+
+Source:
+    J. Foster, T. Lyons, H. Oberhauser, An optimal polynomial approximation of Brownian motion, SIAM Journal on
+    Numerical Analysis 58 (2020) 1393.
+"""
+
+import abc
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, UInt32
+
+from ..._checks import check_key, check_time, concrete
+from ..._jax._loops import for_loop
+from ..._types import RealScalarLike
+from ._random_bits import normals, pairs_of_normals, words_of
+
+DEPTH = 18
+"""Into how many halves the interval of a solve is divided, one after another, where nothing else is said."""
+
+_DEEPEST = 30  # places are counted in 32 bits
+_OFF = 0.125  # by how much of a step rounding may move a time for the number of its step to be known
+
+
+class AbstractBrownian(eqx.Module):
+    """Independent Brownian motions, each a function of time."""
+
+    @abc.abstractmethod
+    def over(
+        self, t: Array, h: Array, count: int, dtype: Any, with_area: bool
+    ) -> tuple[Float[Array, " count"], Float[Array, " count"] | None]:
+        """Returns increments over a step from `t` to `t + h` and, where asked for, their space-time Levy areas."""
+
+    @abc.abstractmethod
+    def refuses(self, t0: Array, t1: Array) -> Array:
+        """Returns whether the path is not known over an interval."""
+
+    @abc.abstractmethod
+    def why(self) -> str:
+        """Returns why the path is not known over an interval, and what to do."""
+
+
+class CountedSteps(AbstractBrownian):
+    """Brownian motion over steps of a fixed length from a start.
+
+    Attributes:
+        words: The key.
+        t0: The start.
+        dt: The length of the steps, signed.
+    """
+
+    words: UInt32[Array, " 2"]
+    t0: Float[Array, ""]
+    dt: Float[Array, ""]
+
+    def over(
+        self, t: Array, h: Array, count: int, dtype: Any, with_area: bool
+    ) -> tuple[Float[Array, " count"], Float[Array, " count"] | None]:
+        """Returns increments over a step, which may be shorter than the others; see `AbstractBrownian.over`."""
+        number = jnp.round((t - self.t0) / self.dt)
+        place = jax.lax.stop_gradient(number).astype(jnp.int32).astype(jnp.uint32)
+        # no length has no derivative, and no other sign a root
+        length = h * jnp.sign(self.dt)
+        root = jnp.where(length > 0, jnp.sqrt(jnp.where(length > 0, length, jnp.ones_like(length))), 0 * length)
+        root = jnp.where(length < 0, jnp.nan, root).astype(dtype)
+        area = None
+        if with_area:
+            area = root * math.sqrt(1 / 12) * normals(self.words, place, 1, count, dtype)
+        return root * normals(self.words, place, 0, count, dtype), area
+
+    def refuses(self, t0: Array, t1: Array) -> Array:
+        """Returns whether rounding keeps steps from being told apart."""
+        rounding = jnp.finfo(t0.dtype).eps * (jnp.maximum(jnp.abs(t0), jnp.abs(t1)) + jnp.abs(t1 - t0))
+        return (rounding > _OFF * jnp.abs(self.dt)) & (t1 != t0)
+
+    def why(self) -> str:
+        """Returns why that is so."""
+        return (
+            f"The noise of a step belongs to its number, and {self.t0.dtype} does not hold the times well enough to "
+            "tell the steps apart: let time begin near zero, take fewer steps in one solve, or switch on float64."
+        )
+
+
+class _Piece(NamedTuple):
+    """Brownian motion over an interval: its length, its increment and its integral from the start of the interval."""
+
+    length: Array
+    w: Array
+    integral: Array
+
+    def then(self, other: "_Piece") -> "_Piece":
+        """Returns that over this interval and one that follows."""
+        integral = self.integral + self.w * other.length + other.integral
+        return _Piece(self.length + other.length, self.w + other.w, integral)
+
+    def if_(self, condition: Array) -> "_Piece":
+        """Returns this one, or one of no length where a condition does not hold."""
+        return _Piece(*(jnp.where(condition, x, jnp.zeros_like(x)) for x in self))
+
+    def part(self, fraction: Array) -> "_Piece":
+        """Returns a part of it on a line."""
+        length, w = self.length * fraction, self.w * fraction
+        return _Piece(length, w, length * w / 2)
+
+
+class BrownianPath(AbstractBrownian):
+    r"""A path of Brownian motion, a function of its key and of time alone.
+
+    `sciml.solve(..., key=path)` sees the same path with steps of any length: with `dt` and with `dt / 2`, with one
+    method and with another, and a test can evaluate an exact solution on it. The interval is divided into halves
+    `depth` times; between these points the path is a line, so that steps should be many times as long as
+    $(t_1 - t_0) / 2^\mathrm{depth}$.
+
+    Attributes:
+        words: What stands for the key.
+        t0: The start of the interval.
+        t1: Its end.
+        depth: How often it is halved.
+
+    Raises:
+        TypeError: If the key is none.
+        ValueError: If the interval has no length, or the depth is not between 1 and 30.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        path = sciml.BrownianPath(jax.random.key(0), 0.0, 1.0)
+        growth = sciml.Stochastic(lambda t, y, args: 0.1 * y, lambda t, y, args: 0.2 * y)
+        sol = sciml.solve(growth, 1.0, t0=0.0, t1=1.0, dt=2.0**-10, key=path)
+        assert abs(sol.ys[-1] - jnp.exp((0.1 - 0.2**2 / 2) * 1.0 + 0.2 * path.increment(0.0, 1.0))) < 1e-2
+        ```
+    """
+
+    words: UInt32[Array, " 2"]
+    t0: Float[Array, ""]
+    t1: Float[Array, ""]
+    depth: int = eqx.field(static=True)
+
+    def __init__(self, key: Any, t0: Any, t1: Any, depth: int = DEPTH):
+        self.words = words_of(check_key(key, "BrownianPath"))
+        dtype = jnp.result_type(float)
+        self.t0, self.t1 = check_time(t0, "t0", dtype), check_time(t1, "t1", dtype)
+        if concrete(self.t0) and concrete(self.t1) and not self.t1 > self.t0:
+            raise ValueError(f"`t1` of a `BrownianPath` must come after `t0`={t0}, but is {t1}.")
+        if isinstance(depth, bool) or not isinstance(depth, int) or not 1 <= depth <= _DEEPEST:
+            raise ValueError(f"`depth` of a `BrownianPath` must be between 1 and {_DEEPEST}, but is {depth!r}.")
+        self.depth = depth
+
+    def increment(self, s: RealScalarLike, t: RealScalarLike, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
+        """Returns $W_t - W_s$ of as many Brownian motions as an array of a shape has elements.
+
+        Args:
+            s: The earlier time.
+            t: The later time.
+            shape: The shape. For a state of several leaves the elements count one leaf after another.
+        """
+        s, t = (jnp.asarray(x, self.t0.dtype) for x in (s, t))
+        return self.over(s, t - s, math.prod(shape), self.t0.dtype, False)[0].reshape(shape)
+
+    def over(
+        self, t: Array, h: Array, count: int, dtype: Any, with_area: bool
+    ) -> tuple[Float[Array, " count"], Float[Array, " count"] | None]:
+        """Returns increments over a step; see `AbstractBrownian.over`."""
+        leaves = 2**self.depth
+        t0, t1, start, end = jax.lax.stop_gradient((self.t0, self.t1, t, t + h))
+        span = t1 - t0
+        first, last = (jnp.clip((x - t0) / span * leaves, 0, leaves) for x in (start, end))
+        # an end belongs to the leaf before it
+        left = jnp.minimum(jnp.floor(first), leaves - 1)
+        right = jnp.maximum(jnp.ceil(last) - 1, left)
+        fractions = 1 - (first - left), last - right
+        left, right = (x.astype(jnp.int32).astype(jnp.uint32) for x in (left, right))
+        w, area = pairs_of_normals(self.words, jnp.zeros((), jnp.uint32), count, dtype)
+        root = (w, area * math.sqrt(1 / 12))
+        none = _Piece(jnp.zeros((), dtype), jnp.zeros_like(w), jnp.zeros_like(w))
+
+        def descend(level, carry):
+            (from_left, behind), (from_right, ahead), parted = carry
+            level = level.astype(jnp.uint32)
+            bits = [(x >> (self.depth - 1 - level)) & 1 == 1 for x in (left, right)]
+            width = jnp.exp2(-level.astype(dtype))
+            on_left, left_halves = self._descend(from_left, left, level, bits[0], width, count, dtype)
+            on_right, right_halves = self._descend(from_right, right, level, bits[1], width, count, dtype)
+            behind = left_halves[1].if_(parted & ~bits[0]).then(behind)
+            ahead = ahead.then(right_halves[0].if_(parted & bits[1]))
+            return (on_left, behind), (on_right, ahead), parted | (bits[0] != bits[1])
+
+        carry = ((root, none), (root, none), jnp.zeros((), bool))
+        carry = for_loop(descend, carry, self.depth, like=(t, h, self))
+        (from_left, behind), (from_right, ahead), parted = carry
+        width = jnp.asarray(2.0**-self.depth, dtype)
+        one = _piece(*from_left, width)
+        within = one.part((fractions[0] + fractions[1] - 1).astype(dtype))
+        across = one.part(fractions[0].astype(dtype)).then(behind).then(ahead)
+        across = across.then(_piece(*from_right, width).part(fractions[1].astype(dtype)))
+        found = _Piece(*(jnp.where(parted, a, b) for a, b in zip(across, within)))
+        scale = jnp.sqrt(span).astype(dtype)
+        length = jnp.where(found.length > 0, found.length, jnp.ones_like(found.length))
+        area = scale * (found.integral / length - found.w / 2) if with_area else None
+        return scale * found.w, area
+
+    def refuses(self, t0: Array, t1: Array) -> Array:
+        """Returns whether an interval is not within that of the path."""
+        slack = 4 * jnp.finfo(t0.dtype).eps * jnp.maximum(jnp.abs(self.t0), jnp.abs(self.t1))
+        return (t0 < self.t0 - slack) | (t1 > self.t1 + slack)
+
+    def why(self) -> str:
+        """Returns why the path is not known over an interval."""
+        return f"The `sciml.BrownianPath` is known from {self.t0} to {self.t1}, and the solve is not within that."
+
+    def _descend(
+        self, node: tuple[Array, Array], leaf: Array, level: Array, right: Array, width: Array, count: int, dtype: Any
+    ) -> tuple[tuple[Array, Array], tuple[_Piece, _Piece]]:
+        """Returns one half of the node that a leaf lies in, the right one where asked for, and both as pieces."""
+        w, area = node
+        place = (jnp.uint32(1) << level) + (leaf >> (self.depth - level))
+        z, n = pairs_of_normals(self.words, place, count, dtype)
+        z, n = z * jnp.sqrt(width / 16), n * jnp.sqrt(width / 12)
+        bend, common = 1.5 * area + z, 0.25 * area - 0.5 * z
+        halves = (0.5 * w + bend, common + 0.5 * n), (0.5 * w - bend, common - 0.5 * n)
+        pieces = _piece(*halves[0], width / 2), _piece(*halves[1], width / 2)
+        one = tuple(jnp.where(right, b, a) for a, b in zip(*halves))
+        return (one[0], one[1]), pieces
+
+
+def _piece(w: Array, area: Array, length: Array) -> _Piece:
+    return _Piece(length, w, length * (area + w / 2))

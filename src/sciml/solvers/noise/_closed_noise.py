@@ -1,0 +1,259 @@
+"""A model with noise as closed functions: its drift in the sense that a method needs, its diffusion, its increments."""
+
+import functools
+from collections.abc import Callable
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from ..._jax._jaxprs import depend_on
+from ..._jax._shards import traced_on_no_mesh
+from ..._stochastic import AbstractStochastic
+from ..._types import Args, RealScalarLike, Y
+from ..linear._dependencies import pattern_of
+from ..methods._ravel import elements_of, flattened, unflattened
+from ..terms._field import AbstractField, check_like, literals_as_arrays
+from ..terms._split_field import BoundSplitField, SplitField, close_split_field
+from ._brownian import AbstractBrownian
+from ._increment import Increment, NoiseShape
+
+
+class ModelWithNoise(eqx.Module):
+    """A model with the path of its noise.
+
+    Attributes:
+        model: The model.
+        path: The Brownian motions.
+    """
+
+    model: AbstractStochastic
+    path: AbstractBrownian
+
+    def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
+        """Returns the drift."""
+        return self.model.drift(t, y, args)
+
+
+def shape_of(model: AbstractStochastic, t: Array, y: Y, args: Args) -> NoiseShape:
+    """Returns how many Brownian motions there are, and what they move.
+
+    Raises:
+        ValueError: If the diffusion is not of the shape that the kind of noise asks for.
+        TypeError: If it is of another dtype than the state.
+    """
+
+    def diffusion(y):
+        return literals_as_arrays(model.diffusion(t, y, args), y)
+
+    closed, out = traced_on_no_mesh(diffusion, y)
+    leaves, structure = jax.tree.flatten(y)
+    additive = not any(depend_on(closed.jaxpr, [True] * len(closed.jaxpr.invars)))
+    if model.noise == "additive" and not additive:
+        raise ValueError(
+            '`noise="additive"` says that the diffusion does not depend on the state, but it does: say "diagonal", '
+            '"scalar" or "general".'
+        )
+    if jax.tree.structure(out) != structure:
+        raise ValueError(
+            f"The diffusion must return the structure of `y0`, {structure}, but it returned {jax.tree.structure(out)}."
+        )
+    found = jax.tree.leaves(out)
+    kind = model.noise
+    if kind == "additive":
+        kind = "diagonal" if all(jnp.shape(a) == b.shape for a, b in zip(leaves, found)) else "general"
+    for (path, x), g in zip(jax.tree_util.tree_leaves_with_path(y), found):
+        where = jax.tree_util.keystr(path) or "the state"
+        if g.dtype not in (x.dtype, jnp.finfo(x.dtype).dtype):
+            raise TypeError(f"The diffusion must return the dtypes of `y0`: for {where} {x.dtype}, but {g.dtype} came.")
+        axes = x.ndim + (kind == "general")
+        if g.ndim != axes or g.shape[: x.ndim] != x.shape:
+            wanted = f"{x.shape} and one axis more, over the Brownian motions" if kind == "general" else f"{x.shape}"
+            raise ValueError(
+                f'With `noise="{model.noise}"` the diffusion must return for {where} an array of shape {wanted}, but '
+                f"it returned {g.shape}."
+            )
+    count = 1
+    if kind == "diagonal":
+        count = sum(x.size for x in leaves)
+    elif kind == "general":
+        counts = {g.shape[-1] for g in found}
+        if len(counts) != 1:
+            raise ValueError(f"The diffusion has leaves for different numbers of Brownian motions: {sorted(counts)}.")
+        count = counts.pop()
+    dtypes = tuple(np.dtype(jnp.finfo(x.dtype).dtype) for x in leaves)
+    return NoiseShape(kind, count, structure, tuple(x.shape for x in leaves), dtypes, additive)
+
+
+def is_elementwise(model: AbstractStochastic, shape: NoiseShape, t: Array, y: Y, args: Args) -> bool:
+    """Returns whether each element of the state has noise that depends on that element alone."""
+    if shape.kind != "diagonal":
+        return shape.kind == "scalar"
+    if shape.additive:
+        return True
+
+    def flat(x):
+        return flattened(model.diffusion(t, unflattened(x, y), args))
+
+    leaves = jax.tree.leaves(y)
+    if sum(x.size for x in leaves) <= 1:
+        return True
+    if len({x.dtype for x in leaves}) > 1:
+        return False
+    pattern = pattern_of(flat, flattened(y))
+    if pattern is None:
+        return False
+    elements, _ = elements_of(y)
+    rows, columns = pattern.tocoo().coords
+    return bool(np.all(elements[rows] == elements[columns]))
+
+
+def own_derivative(
+    model: AbstractStochastic, shape: NoiseShape, elementwise: bool, t: RealScalarLike, y: Y, args: Args
+) -> Y:
+    r"""Returns $\sum_j (\partial_y g_j) g_j$, twice what the two senses of the integral differ by in the drift."""
+    g = model.diffusion(t, y, args)
+
+    def along(direction: Y) -> PyTree:
+        return jax.jvp(lambda y: model.diffusion(t, y, args), (y,), (direction,))[1]
+
+    if elementwise:
+        return along(g)
+    if shape.kind == "general":
+        columns = [jax.tree.map(lambda x, j=j: x[..., j], g) for j in range(shape.count)]
+        moved = [jax.tree.map(lambda x, j=j: x[..., j], along(column)) for j, column in enumerate(columns)]
+        return functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), moved)
+    if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(y)):
+        raise ValueError(
+            "A complex diffusion that is diagonal, but depends on other elements of the state, has to be given in the "
+            "sense in which the method solves: see `interpretation`."
+        )
+    flat = flattened(g)
+    units = jnp.eye(flat.shape[0], dtype=flat.dtype)
+    rows = [jnp.sum(unit * flattened(along(unflattened(unit * flat, y)))) for unit in units]
+    return unflattened(jnp.stack(rows), y)
+
+
+def drift_for(
+    model: AbstractStochastic, shape: NoiseShape, interpretation: str, t: Array, y: Y, args: Args
+) -> Callable[[AbstractStochastic, RealScalarLike, Y, Args], Y]:
+    """Returns the drift of such a model in one of the two senses, `(model, t, y, args)`.
+
+    Args:
+        model: The model.
+        shape: What its noise is like.
+        interpretation: "ito" or "stratonovich".
+        t: A time, for its dtype.
+        y: A state, for its structure, shapes and dtypes.
+        args: What the model takes beside time and state.
+    """
+
+    def own(model: AbstractStochastic, t: RealScalarLike, y: Y, args: Args) -> Y:
+        return literals_as_arrays(model.drift(t, y, args), y)
+
+    if model.interpretation == interpretation or shape.additive:
+        return own
+    sign = 0.5 if interpretation == "ito" else -0.5
+    elementwise = is_elementwise(model, shape, t, y, args)
+
+    def other(model: AbstractStochastic, t: RealScalarLike, y: Y, args: Args) -> Y:
+        more = own_derivative(model, shape, elementwise, t, y, args)
+        return jax.tree.map(lambda a, b: a + sign * b, own(model, t, y, args), more)
+
+    return other
+
+
+def close_noise(
+    model: Callable, t: Array, y: Y, args: Args, interpretation: str, with_area: bool
+) -> tuple["NoisyField", list[Array]]:
+    """Returns drift, diffusion and increments as closed functions, with their operands.
+
+    Args:
+        model: A model with the path of its noise.
+        t: A time, for its dtype.
+        y: A state, for its structure, shapes and dtypes.
+        args: What the model takes beside time and state.
+        interpretation: In which sense the method solves.
+        with_area: Whether it takes space-time Levy areas.
+
+    Raises:
+        TypeError: If the model has no noise.
+    """
+    if not isinstance(model, ModelWithNoise):
+        raise TypeError("A method for stochastic equations needs a model with noise, a `sciml.Stochastic`.")
+    shape = shape_of(model.model, t, y, args)
+    in_sense = drift_for(model.model, shape, interpretation, t, y, args)
+
+    def drift(model, args, t, y):
+        return in_sense(model.model, t, y, args)
+
+    def diffusion(model, args, t, y):
+        return literals_as_arrays(model.model.diffusion(t, y, args), y)
+
+    def increment(model, args, t, h):
+        del args
+        numbers, areas = model.path.over(t, h, shape.count, shape.dtype, with_area)
+        return Increment(shape.shaped(numbers), None if areas is None else shape.shaped(areas))
+
+    check_like(y, jax.eval_shape(lambda y: drift(model, args, t, y), y))
+    functions: dict[str, tuple[Callable, tuple]] = {
+        "field": (drift, (t, y)),
+        "diffusion": (diffusion, (t, y)),
+        "increment": (increment, (t, t)),
+    }
+    field, operands = close_split_field(model, args, functions)
+    each_its_own = functools.cache(partial(is_elementwise, model.model, shape, t, y, args))
+    return NoisyField(field, shape, each_its_own), operands
+
+
+class NoisyField(AbstractField):
+    """The closed functions of a model with noise, and what is static of the noise.
+
+    Attributes:
+        functions: Drift, diffusion and increments.
+        noise: How many Brownian motions there are, and what they move.
+        is_elementwise: Says whether each element of the diffusion depends on that element of the state alone; to be
+            asked while the model is closed.
+    """
+
+    def __init__(self, functions: SplitField, noise: NoiseShape, is_elementwise: Callable[[], bool]):
+        self.functions, self.noise, self.is_elementwise = functions, noise, is_elementwise
+        self.reads_time, self.has_rules = functions.reads_time, functions.has_rules
+
+    def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
+        """Returns the drift."""
+        return self.functions(t, y, operands)
+
+    def bind(self, operands: list, whole: bool = True) -> "BoundNoisyField":
+        """Returns the functions with their operands."""
+        return BoundNoisyField(self.functions.bind(operands, whole), self.noise)
+
+
+class BoundNoisyField:
+    """Drift, diffusion and increments with their operands; called as the drift.
+
+    Attributes:
+        noise: How many Brownian motions there are, and what they move.
+    """
+
+    def __init__(self, functions: BoundSplitField, noise: NoiseShape):
+        self._functions, self.noise = functions, noise
+
+    def __call__(self, t: RealScalarLike, y: Y) -> Y:
+        """Returns the drift."""
+        return self._functions(t, y)
+
+    def diffusion(self, t: RealScalarLike, y: Y) -> PyTree:
+        """Returns the diffusion."""
+        return self._functions["diffusion"](t, y)
+
+    def increment(self, t: RealScalarLike, h: RealScalarLike) -> Increment:
+        """Returns the noise over a step."""
+        return self._functions["increment"](t, h)
+
+    def times(self, diffusion: PyTree, increment: PyTree) -> Y:
+        """Returns a diffusion times an increment, a state."""
+        return self.noise.product(diffusion, increment)

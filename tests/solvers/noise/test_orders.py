@@ -1,0 +1,128 @@
+"""Strong and weak orders of the methods for equations with noise, on paths on which the solution is known."""
+
+import functools
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+
+from .common import METHODS, by_diffrax, exact_growth, growth, paths, pendulum
+
+CASES = [(name, kind) for name, known in METHODS.items() for kind in known.strong]
+
+
+@functools.cache
+def reference(kind, interpretation):
+    """The exact solution on each path; that of a fine solve where there is none in closed form."""
+    if kind != "additive":
+        exact = lambda path: exact_growth(kind, path, 1.0, jnp.ones(2), interpretation)  # noqa: E731
+    else:
+        exact = functools.partial(end, pendulum(), diffrax.ShARK(), 2**11)
+    return np.asarray(jax.jit(jax.vmap(exact))(paths(128)))
+
+
+def end(model, solver, steps, path):
+    return sciml.solve(model, jnp.ones(2), t0=0.0, t1=1.0, dt=1 / steps, key=path, solver=solver, throw=False).ys[-1]
+
+
+def errors(name, kind, steps, interpretation="ito"):
+    model = pendulum() if kind == "additive" else growth(kind, interpretation)
+    ends = [jax.jit(jax.vmap(functools.partial(end, model, METHODS[name].solver, n)))(paths(128)) for n in steps]
+    return [np.sqrt(np.mean((np.asarray(x) - reference(kind, interpretation)) ** 2)) for x in ends]
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_strong_order(name, kind):
+    steps = (32, 256)
+    found = errors(name, kind, steps)
+    order = np.log(found[0] / found[1]) / np.log(steps[1] / steps[0])
+    # the errors are those of a sample of paths
+    assert order > METHODS[name].strong[kind] - 0.15, (order, found)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("name", ["Euler", "EulerHeun", "SRIW1", "SPaRK"])
+def test_both_senses(name):
+    """Whatever the sense in which a method solves, it solves the model in the model's."""
+    coarse, fine = errors(name, "diagonal", (16, 256), "stratonovich")
+    assert fine < 0.05 and fine < 0.4 * coarse
+    # and the senses differ by more than that
+    other = np.sqrt(np.mean((reference("diagonal", "ito") - reference("diagonal", "stratonovich")) ** 2))
+    assert other > 4 * fine
+
+
+def weak_errors(name, steps, count=2000):
+    """How far the means of the state and of its square are off; paths share what most of their spread comes from."""
+    model, every = growth("scalar"), paths(count, depth=10, seed=3)
+    exact = np.asarray(jax.jit(jax.vmap(lambda path: exact_growth("scalar", path, 1.0, jnp.ones(1))))(every))
+    found = []
+    for n in steps:
+        ends = np.asarray(
+            jax.jit(
+                jax.vmap(
+                    lambda path, n=n: sciml.solve(
+                        model, jnp.ones(1), t0=0.0, t1=1.0, dt=1 / n, key=path, solver=METHODS[name].solver
+                    ).ys[-1]
+                )
+            )(every)
+        )
+        difference = ends - exact
+        found.append((difference.mean(), difference.std() / np.sqrt(count)))
+    return found
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(("name", "order"), [("Euler", 1), ("ItoMilstein", 1), ("PlatenWeak2", 2), ("SRIW1", 2)])
+def test_weak_order(name, order):
+    steps = (2, 8)
+    (coarse, _), (fine, noise) = weak_errors(name, steps)
+    assert abs(fine) < abs(coarse) * 4.0 ** -(order - 0.35) + 4 * noise
+    assert abs(coarse) > 4 * noise  # there was something to see
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "name", ["Euler", "EulerHeun", "ItoMilstein", "Heun", "SPaRK", "GeneralShARK", "SlowRK", "SRA1", "ShARK", "SEA"]
+)
+def test_steps_are_those_of_diffrax(name):
+    known, path = METHODS[name], sciml.BrownianPath(jax.random.key(7), 0.0, 1.0, depth=10)
+    additive = "general" not in known.strong
+
+    def drift(t, y, args):
+        return jnp.stack([y[1], -jnp.sin(y[0]) - 0.5 * t * y[1]])
+
+    def diffusion(t, y, args):
+        size = jnp.ones_like(y) if additive else 0.5 * jnp.stack([y[0], y[1]])
+        return jnp.stack([0.3 * size, 0.2 * (1 + t) * size], axis=-1)
+
+    solver = known.solver
+    sense = "ito" if isinstance(solver, diffrax.AbstractItoSolver) else "stratonovich"
+    model = sciml.Stochastic(drift, diffusion, noise="general", interpretation=sense)
+    y0 = jnp.array([1.0, 0.5])
+    found = sciml.solve(model, y0, t0=0.0, t1=1.0, dt=1 / 8, key=path, solver=solver).ys[-1]
+    if name == "Euler" or name == "ItoMilstein" or sense == "stratonovich":
+        np.testing.assert_allclose(found, by_diffrax(solver, drift, diffusion, path, y0, 1 / 8), rtol=1e-10)
+
+
+@pytest.mark.x64
+def test_noise_that_does_not_commute():
+    """Two Brownian motions that turn and stretch: strong order one half, and the sense matters."""
+
+    def diffusion(t, y, args):
+        return jnp.stack([jnp.stack([y[0], jnp.zeros_like(y[0])]), jnp.stack([-y[1], y[0]])], axis=-1) * 0.6
+
+    model = sciml.Stochastic(lambda t, y, args: -y, diffusion, noise="general")
+    ends = {
+        (name, n): np.asarray(jax.jit(jax.vmap(functools.partial(end, model, METHODS[name].solver, n)))(paths(128)))
+        for name, n in (("Euler", 1024), ("EulerHeun", 64), ("EulerHeun", 1024), ("SPaRK", 64))
+    }
+    fine = ends["EulerHeun", 1024]
+    near = np.sqrt(np.mean((ends["Euler", 1024] - fine) ** 2))
+    assert near < 0.05  # both converge to the same, one by way of the other sense
+    for name in ("EulerHeun", "SPaRK"):
+        assert near / 4 < np.sqrt(np.mean((ends[name, 64] - fine) ** 2)) < 0.15
