@@ -26,6 +26,7 @@ from ..._jax._vma import as_traced, promote, struct, vma_of
 from . import _batched_primitives as batched_primitives, _elementwise as elementwise
 from ._data_movement import MOVEMENTS, OUTSIDE, moved_by_index
 from ._definitions import program_of_definition
+from ._fusion import fused_over_lanes
 from ._values import (
     STAY_UNSTACKED_UP_TO,
     UNSTACK_AT_MOST,
@@ -339,7 +340,12 @@ def _evaluate_scan_as_loop(eqn, inputs: list[Value], ev: _Evaluation) -> list[Va
     def body(carry: list[Value], slices: list[Any]) -> tuple[list[Value], list[Any]]:
         entering = [unstack_small(Stacked(a, x.ndim - 1)) for a, x in zip(slices, xs)]
         entered = [v if b else unstack_small(v) for v, b in zip(carry, carry_of_members)]
-        out = _evaluate(closed.jaxpr, closed.consts, promote([*consts, *entered, *entering]), ev)
+        values = promote([*consts, *entered, *entering])
+
+        def iteration(values: list[Value]) -> list[Value]:
+            return _evaluate(closed.jaxpr, closed.consts, values, ev)
+
+        out = fused_over_lanes(iteration, values, (count,), reverse=True)
         carried = [fixed(v, b) for v, b in zip(out[:carry_count], carry_of_members)]
         stacked = [stack(v, count) for v in out[carry_count:]]
         ys = [_over_lanes(v, count) if b else v.array for v, b in zip(stacked, outputs[carry_count:])]
