@@ -11,25 +11,40 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NAMES = ("cahn_hilliard", "klein_gordon")
+PAGES = ("pde_gallery", "noise")
 
 
-def test_pictures_are_drawn(tmp_path):
+def drawn(tmp_path, page, names):
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, str(ROOT / "docs/guides/pde_gallery.py"), "--out", str(tmp_path), *NAMES]
+    command = [sys.executable, str(ROOT / f"docs/guides/{page}.py"), "--out", str(tmp_path), *names]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert {file.name for file in tmp_path.iterdir()} == {f"{name}.png" for name in NAMES}
+    assert {file.name for file in tmp_path.iterdir()} == {f"{name}.png" for name in names}
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in tmp_path.iterdir())
-    assert "energy falls at every step: True" in done.stdout
-    kept = re.findall(r"energy ([\d.]+) to ([\d.]+), by VelocityVerlet", done.stdout)
+    return done.stdout
+
+
+def test_pictures_are_drawn(tmp_path):
+    printed = drawn(tmp_path, "pde_gallery", NAMES)
+    assert "energy falls at every step: True" in printed
+    kept = re.findall(r"energy ([\d.]+) to ([\d.]+), by VelocityVerlet", printed)
     assert len(kept) == 2 and all(abs(float(a) / float(b) - 1) < 0.01 for a, b in kept)
 
 
-def test_every_picture_is_committed_and_shown():
-    page = (ROOT / "docs/guides/pde_gallery.md").read_text()
-    drawn = re.search(r"^PICTURES = \(([^)]*)\)", (ROOT / "docs/guides/pde_gallery.py").read_text(), re.MULTILINE)
+def test_pictures_of_noise_are_drawn(tmp_path):
+    printed = drawn(tmp_path, "noise", ("noise_paths", "noise_neuron", "noise_reactions"))
+    assert "spikes grow with the noise: True" in printed
+    mean, exact = re.search(r"mean at the end ([\d.]+), exact ([\d.]+)", printed).groups()
+    assert abs(float(mean) - float(exact)) < 0.02
+    assert all(abs(float(x) - 10) < 0.4 for x in re.search(r"means ([\d.]+) ([\d.]+)", printed).groups())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_picture_is_committed_and_shown(page):
+    drawn = re.search(r"^PICTURES = \(([^)]*)\)", (ROOT / f"docs/guides/{page}.py").read_text(), re.MULTILINE)
+    page = (ROOT / f"docs/guides/{page}.md").read_text()
     names = {name.strip() for name in drawn[1].split(",") if name.strip()}
     assert set(re.findall(r"\(figures/(\w+)\.png\)", page)) == names
     assert all((ROOT / f"docs/guides/figures/{name}.png").is_file() for name in names)

@@ -5,6 +5,7 @@ What most programs need, and the packages that hold the rest.
 - `solve` an initial value problem; get a `Solution` with a `Status`.
 - `Event` and `Schedule`: what happens on the way.
 - `Stochastic`: a model with noise, and `BrownianPath`, a path of it.
+- `Reactions`: single molecules that react by chance.
 - `Controlled`: a model that a given path drives.
 - `simulate` a long run, in segments that go to disk.
 - `steady_state`: where a model is at rest.
@@ -41,6 +42,7 @@ from ._model import (
 )
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._progress import Progress as Progress
+from ._reactions import Reactions as Reactions
 from ._status import SolveError as SolveError, Status as Status
 from ._stochastic import AbstractStochastic as AbstractStochastic, Stochastic as Stochastic
 from .solvers import (

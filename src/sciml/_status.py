@@ -36,6 +36,7 @@ class Status(enum.IntEnum):
     outside_domain = 9
     event = 10
     crowded_events = 11
+    negative_propensity = 12
 
     @property
     def message(self) -> str:
@@ -96,6 +97,10 @@ _MESSAGES = {
         "Events followed one another faster than the precision of time can tell apart, as the bounces of a ball that "
         "comes to rest. End the solve by an event before that, as where the speed falls below a small one, and go on "
         "with a model of what comes then; `Solution.t_reached` says where."
+    ),
+    Status.negative_propensity: (
+        "A propensity became negative or NaN. A reaction happens at a rate of zero or more: let its propensity vanish "
+        "where it lacks what it consumes, as `x * (x - 1) / 2` does for two of a kind."
     ),
 }
 

@@ -184,6 +184,8 @@ def plan_events(plan: Plan, events: GivenEvents, adjoint: AbstractAdjoint) -> Pl
             "`events` are for solves that run in sciml's own loops; diffrax runs this one, for its `solver`, "
             "`stepsize_controller` or `saveat`."
         )
+    if not stepper.takes_events:
+        raise ValueError(f"`events` are not for `solver={type(stepper).__name__}()`: look for them in what is saved.")
     if not stepper.dense and (stepper.transforms_state or not stepper.field_is_rate):
         raise ValueError(
             f"`events` need the solution within a step, and {type(stepper).__name__} does not interpolate. Take a "

@@ -9,6 +9,7 @@ import jax
 from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete, no_instance
+from .._reactions import Reactions
 from .._status import raise_for_status
 from .._stochastic import AbstractStochastic
 from .._types import Args, BoolScalarLike, IntScalarLike, Key, RealScalarLike, Y
@@ -28,8 +29,7 @@ from .events._event import GivenEvents, ModelWithEvents, read_events
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
 from .noise._brownian import BrownianPath
-from .noise._closed_noise import ModelWithNoise
-from .noise._prepare import check_noisy, path_of, with_noisy_solver
+from .noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from .terms._explain import check_callable
 from .terms._field import arrays_of
 
@@ -38,7 +38,7 @@ _DEFAULT_ADJOINT = Checkpointed()
 
 
 def solve(
-    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | diffrax.AbstractTerm,
+    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | Reactions | diffrax.AbstractTerm,
     y0: Y,
     *,
     t0: RealScalarLike,
@@ -74,8 +74,8 @@ def solve(
     A model with noise, $dy = f \, dt + g \, dW$, is a `sciml.Stochastic`, and takes a random `key`.
 
     Args:
-        model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member; a `sciml.Stochastic`; or a term of
-            diffrax, such as a `MultiTerm`, which diffrax solves.
+        model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member; a `sciml.Stochastic` or
+            `sciml.Reactions`; or a term of diffrax, such as a `MultiTerm`, which diffrax solves.
         y0: The initial state, a PyTree of floating-point or complex arrays.
         t0: The start time.
         t1: The end time; before `t0` to go backwards.
@@ -200,24 +200,22 @@ def _solve(
     given, y0 = y0, check_state(y0)
     interval, limited, longest = Interval.of(request, y0), None, None
     choices = (request, adjoint)
-    if isinstance(model, AbstractStochastic):
+    if is_noisy(model):
         request = with_noisy_solver(model, y0, args, request, interval)
         kernel = _without_kernel(kernel, "noise is drawn by XLA")
     else:
         request = request._replace(solver=default_solver(model, request))
         kernel = XLA if isinstance(model, diffrax.AbstractTerm) else kernel
-    noisy = isinstance(model, AbstractStochastic)
-    if not noisy and (request.fixed_steps or not request.names_error_control):  # eigenvalues limit fixed steps alone
+    fixed = request.fixed_steps or not request.names_error_control
+    if fixed and not is_noisy(model):  # eigenvalues limit fixed steps alone
         limited = limited_stepper(model, y0, request)
         request, interval, longest = settle_step(model, y0, args, request, interval, limited)
     plan, times, tolerances = make_plan(y0, request, interval)
     if isinstance(model, diffrax.AbstractTerm):
         plan = dataclasses.replace(plan, stepper=None, control=None)
     times = times._replace(longest=longest)
-    if isinstance(model, AbstractStochastic):
-        equal = request.fixed_steps and events is None
-        path = path_of(key, times.t0, times.t1, times.dt if equal else None, plan.forwards)
-        model = ModelWithNoise(model, path)
+    if is_noisy(model):
+        model, plan = noisy_model(model, key, plan, times, equal=request.fixed_steps and events is None)
     if events is not None:
         plan, kernel = plan_events(plan, events, adjoint), _without_kernel(kernel, "events are sought by XLA")
         model = ModelWithEvents.of(model, events.each, times.t0, times.t1)
@@ -283,7 +281,7 @@ def _check(model: Any, request: Request, adjoint: Any, schedule: Any) -> None:
                 f"diffrax runs a solve of its `{type(model).__name__}`, and needs to be told how: give `solver`, one "
                 "of its own for such terms."
             )
-    elif not isinstance(model, AbstractStochastic):
+    elif not is_noisy(model):
         check_callable(model)
     request.check_steps()
     if schedule not in ("lockstep", "refill"):

@@ -79,6 +79,7 @@ class AbstractStepper(eqx.Module):
         batched_vjp: Whether a step of many members is transposed as a whole where they share what is large; not where
             it solves systems or loops, which takes minutes to compile.
         transforms_state: Whether the loop's variables are not the model's: `prepare` enters them, `finish` leaves.
+        takes_events: Whether its steps may be cut short at events.
         field_is_rate: Whether the vector field is the rate of the state; not where a mass matrix stands before that.
 
     Example:
@@ -113,6 +114,7 @@ class AbstractStepper(eqx.Module):
     symmetric: ClassVar[bool] = False
     batched_vjp: ClassVar[bool] = False
     transforms_state: ClassVar[bool] = False
+    takes_events: ClassVar[bool] = True
 
     @property
     def field_is_rate(self) -> bool:

@@ -1,5 +1,6 @@
 """What `solve` decides where a model has noise: the method, and the path of the Brownian motions."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -7,10 +8,14 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._checks import check_key, concrete
+from ..._reactions import Reactions
 from ..._stochastic import AbstractStochastic, check_noise
 from ..._types import Args, Y
+from .._plan import Plan, Times
 from .._request import Interval, Request
 from ..adjoints import AbstractAdjoint
+from ..methods.jumps._abstract import CONTROL, AbstractReactionStepper, ReactionsWithKey
+from ..methods.jumps._gillespie import Gillespie
 from ..methods.stochastic._read_diffrax import default_solver, stochastic_stepper
 from ._brownian import AbstractBrownian, BrownianPath, CountedSteps
 from ._closed_noise import ModelWithNoise, is_elementwise, shape_of
@@ -20,6 +25,11 @@ from ._to_diffrax import interpretation_of
 _TOLERANCES = (1e-2, 1e-4)
 
 
+def is_noisy(model: Any) -> bool:
+    """Returns whether a model has noise, and needs a key."""
+    return isinstance(model, AbstractStochastic | Reactions)
+
+
 def check_noisy(model: Any, key: Any, adjoint: AbstractAdjoint) -> None:
     """Checks that a model with noise has a key, and one without has none.
 
@@ -27,13 +37,16 @@ def check_noisy(model: Any, key: Any, adjoint: AbstractAdjoint) -> None:
         ValueError: If a key is missing or of no use, or the adjoint does not differentiate steps.
         TypeError: If it is no key.
     """
-    if not isinstance(model, AbstractStochastic):
+    if not is_noisy(model):
         if key is not None:
             raise ValueError(
                 f"`key` is for models with noise such as `sciml.Stochastic`, and {type(model).__name__} has none."
             )
         return
-    check_noise(model)
+    if isinstance(model, AbstractStochastic):
+        check_noise(model)
+    elif isinstance(key, BrownianPath):
+        raise TypeError("`key` of reactions must be a random key, not a `sciml.BrownianPath`.")
     if key is None:
         raise ValueError(
             "A model with noise needs `key`: a random key such as `jax.random.key(0)`, for each member one of its own, "
@@ -48,13 +61,17 @@ def check_noisy(model: Any, key: Any, adjoint: AbstractAdjoint) -> None:
         )
 
 
-def with_noisy_solver(model: AbstractStochastic, y0: Y, args: Args, request: Request, interval: Interval) -> Request:
+def with_noisy_solver(
+    model: AbstractStochastic | Reactions, y0: Y, args: Args, request: Request, interval: Interval
+) -> Request:
     """Returns a request with a solver, the method that our loops run for it, and tolerances.
 
     Raises:
         TypeError: If it is no solver of equations with noise.
     """
     solver = request.solver
+    if isinstance(model, Reactions):
+        return _with_reaction_solver(request)
     if solver is None:
         shape = shape_of(model, interval.t0, y0, args)
         elementwise = is_elementwise(model, shape, interval.t0, y0, args)
@@ -68,7 +85,50 @@ def with_noisy_solver(model: AbstractStochastic, y0: Y, args: Args, request: Req
     return request._replace(solver=solver, stepper=stepper, default_tolerances=_TOLERANCES)
 
 
-def path_of(key: Any, t0: Array, t1: Array, dt: Array | None, forwards: bool | None) -> AbstractBrownian:
+def _with_reaction_solver(request: Request) -> Request:
+    """Returns a request for reactions, which choose their steps themselves.
+
+    Raises:
+        ValueError: If something else is to choose them.
+        TypeError: If the solver is none for reactions.
+    """
+    solver = Gillespie() if request.solver is None else request.solver
+    if not isinstance(solver, AbstractReactionStepper):
+        raise TypeError(
+            f"`solver={type(solver).__name__}()` does not solve reactions: take `sciml.solvers.Gillespie()` or "
+            "`TauLeaping()`, or `model.langevin()` and `model.rate_equations` in place of the model."
+        )
+    steps = dict(dt=request.dt, dt0=request.dt0, rtol=request.rtol, atol=request.atol, norm=request.norm)
+    steps |= dict(stepsize_controller=request.stepsize_controller)
+    given = [name for name, x in steps.items() if x is not None]
+    if given:
+        raise ValueError(f"Reactions choose their steps themselves: leave out {', '.join(f'`{x}`' for x in given)}.")
+    return request._replace(solver=solver)
+
+
+def noisy_model(
+    model: AbstractStochastic | Reactions, key: Any, plan: Plan, times: Times, equal: bool
+) -> tuple[ModelWithNoise | ReactionsWithKey, Plan]:
+    """Returns a model with what makes its noise, and the plan to solve it.
+
+    Args:
+        model: The model.
+        key: A random key, or for a stochastic equation a path.
+        plan: How the solve runs.
+        times: Its times.
+        equal: Whether its steps have the length that was given.
+
+    Raises:
+        ValueError: If it goes backwards in time, or its noise is not known over the interval.
+    """
+    if plan.forwards is False:
+        raise ValueError("A solve with noise goes forwards in time, but `t1` comes before `t0`.")
+    if isinstance(model, Reactions):
+        return ReactionsWithKey(model, words_of(jnp.asarray(key))), dataclasses.replace(plan, control=CONTROL)
+    return ModelWithNoise(model, path_of(key, times.t0, times.t1, times.dt if equal else None)), plan
+
+
+def path_of(key: Any, t0: Array, t1: Array, dt: Array | None) -> AbstractBrownian:
     """Returns the path that the steps of a solve see.
 
     Args:
@@ -76,13 +136,10 @@ def path_of(key: Any, t0: Array, t1: Array, dt: Array | None, forwards: bool | N
         t0: The start of the solve.
         t1: Its end.
         dt: The length of equal steps; None where steps differ.
-        forwards: Whether `t1 > t0`; None where that is not known.
 
     Raises:
-        ValueError: If the solve goes backwards in time, leaves the interval of the path, or steps cannot be told apart.
+        ValueError: If the solve leaves the interval of the path, or steps cannot be told apart.
     """
-    if forwards is False:
-        raise ValueError("A solve with noise goes forwards in time, but `t1` comes before `t0`.")
     if isinstance(key, BrownianPath) or dt is None:
         key = key if isinstance(key, BrownianPath) else BrownianPath(key, t0, t1)
         path = jax.tree.map(lambda x: x.astype(t0.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, key)
@@ -94,6 +151,8 @@ def path_of(key: Any, t0: Array, t1: Array, dt: Array | None, forwards: bool | N
     return path
 
 
-def refuses(model: ModelWithNoise, t0: Array, t1: Array) -> Array:
-    """Returns whether a solve goes backwards in time, or its noise is not known over its interval."""
-    return (t1 < t0) | model.path.refuses(t0, t1)
+def refuses(model: Any, t0: Array, t1: Array) -> Array | None:
+    """Returns whether a solve with noise goes backwards in time, or its noise is not known; None without noise."""
+    if isinstance(model, ReactionsWithKey):
+        return t1 < t0
+    return (t1 < t0) | model.path.refuses(t0, t1) if isinstance(model, ModelWithNoise) else None

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from ..._reactions import Reactions
 from ..._stochastic import AbstractStochastic
 
 # Where code is not the user's.
@@ -31,10 +32,10 @@ def check_callable(model: Any) -> None:
     if isinstance(model, diffrax.AbstractTerm):
         name = type(model).__name__
         raise TypeError(f"{what} is diffrax's `{name}`, which `sciml.solve` takes together with a solver of diffrax.")
-    if isinstance(model, AbstractStochastic):
+    if isinstance(model, AbstractStochastic | Reactions):
         raise TypeError(
             f"{what} is {type(model).__name__}, a model with noise: `sciml.solve(model, y0, key=...)` solves it, and "
-            "its `drift` is a vector field."
+            f"its `{'drift' if isinstance(model, AbstractStochastic) else 'rate_equations'}` is a vector field."
         )
     if not callable(model):
         raise TypeError(f"{what} is {model!r}.")

@@ -1,0 +1,133 @@
+"""Draw the pictures of the guide to noise: `python docs/guides/noise.py --out docs/guides/figures`."""
+
+import argparse
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+
+import sciml
+
+matplotlib.use("Agg")  # pictures go to files; no screen is needed
+import matplotlib.pyplot as plt
+
+KEY = jax.random.key(0)
+BLUE, VERMILION = "#0072B2", "#D55E00"
+
+
+def panels(count, size, **options):
+    """Axes side by side."""
+    figure, axes = plt.subplots(1, count, figsize=size, layout="constrained", squeeze=False, **options)
+    return figure, axes[0]
+
+
+def bands(ax, ts, ys, colour=BLUE):
+    """What holds 50% and 90% of the members, and their median."""
+    levels = np.quantile(np.asarray(ys), [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)
+    ax.fill_between(ts, levels[0], levels[4], color=colour, alpha=0.15, linewidth=0)
+    ax.fill_between(ts, levels[1], levels[3], color=colour, alpha=0.3, linewidth=0)
+    ax.plot(ts, levels[2], color=colour, linewidth=2)
+
+
+def noise_paths():
+    """Geometric Brownian motion."""
+    ts = jnp.linspace(0.0, 1.0, 201)
+    growth = sciml.Stochastic(lambda t, y, args: 0.1 * y, lambda t, y, args: 0.2 * y)
+
+    def solve(key):
+        return sciml.solve(growth, 1.0, t0=0.0, t1=1.0, dt=0.005, key=key, saveat=ts).ys
+
+    ys = jax.jit(jax.vmap(solve))(jax.random.split(KEY, 5000))
+    exact = np.exp(0.1 * ts)
+    print(f"mean at the end {ys[:, -1].mean():.4f}, exact {exact[-1]:.4f}")
+    figure, (ax,) = panels(1, (7.0, 3.6))
+    ax.plot(ts, ys[:60].T, color="0.6", linewidth=0.5)
+    bands(ax, ts, ys)
+    ax.plot(ts, exact, color=VERMILION, linestyle="--", label="exact mean")
+    ax.set(xlabel="time", ylabel="$y$", xlim=(0, 1))
+    ax.legend(frameon=False, loc="upper left")
+    return figure
+
+
+def noise_neuron():
+    """A neuron that is at rest without noise, and fires by chance with it."""
+    ts = jnp.linspace(0.0, 200.0, 1601)
+
+    def drift(t, y, args):
+        v, w = y
+        return jnp.stack([v - v**3 / 3 - w + 0.3, 0.08 * (v + 0.7 - 0.8 * w)])
+
+    def diffusion(t, y, strength):
+        return strength * jnp.stack([jnp.ones(()), jnp.zeros(())])
+
+    neuron = sciml.Stochastic(drift, diffusion, noise="additive")
+    rest = sciml.steady_state(lambda t, y, args: drift(t, y, args), jnp.array([-1.0, -0.5])).ys[-1]
+
+    def solve(key, strength):
+        options = dict(t0=0.0, t1=200.0, dt=0.05, saveat=ts, max_steps=5000)
+        return sciml.solve(neuron, rest, args=strength, key=key, **options).ys[:, 0]
+
+    strengths = jnp.array([0.03, 0.08, 0.2])
+    keys = jax.random.split(KEY, 200)
+    ys = jax.jit(jax.vmap(jax.vmap(solve, (0, None)), (None, 0)))(keys, strengths)
+    spikes = ((ys[..., 1:] > 1) & (ys[..., :-1] <= 1)).sum(axis=-1).mean(axis=-1)
+    figure, axes = panels(3, (9.6, 3.0), sharey=True)
+    for ax, strength, each, count in zip(axes, strengths, ys, spikes):
+        ax.plot(ts, each[1], color="0.4", linewidth=0.8)
+        bands(ax, ts, each)
+        ax.set(title=f"noise {float(strength):g}: {float(count):.1f} spikes each", xlabel="time", xlim=(0, 200))
+    axes[0].set_ylabel("voltage")
+    print("spikes grow with the noise:", bool(np.all(np.diff(spikes) > 0)))
+    return figure
+
+
+def noise_reactions():
+    """Births and deaths, one by one and by the Langevin equation."""
+    ts = jnp.linspace(0.0, 8.0, 201)
+    population = sciml.Reactions([[1], [-1]], lambda x, args: jnp.stack([jnp.full_like(x[0], 10.0), x[0]]))
+
+    def one_by_one(key):
+        return sciml.solve(population, jnp.zeros(1), t0=0.0, t1=8.0, key=key, saveat=ts).ys[:, 0]
+
+    def langevin(key):
+        return sciml.solve(population.langevin(), jnp.zeros(1), t0=0.0, t1=8.0, dt=0.02, key=key, saveat=ts).ys[:, 0]
+
+    keys = jax.random.split(KEY, 2000)
+    figure, axes = panels(3, (9.6, 3.2))
+    ends = {}
+    for ax, solve, title in zip(axes, (one_by_one, langevin), ("one by one", "Langevin equation")):
+        ys = ends[title] = np.asarray(jax.jit(jax.vmap(solve))(keys))
+        bands(ax, ts, ys)
+        ax.plot(ts, ys[0], color="0.2", linewidth=0.8)
+        ax.set(title=title, xlabel="time", xlim=(0, 8), ylim=(-3, 24))
+    axes[0].set_ylabel("count")
+    bins = np.arange(-2, 26) - 0.5
+    for (title, ys), colour in zip(ends.items(), (BLUE, VERMILION)):
+        axes[2].hist(ys[:, -1], bins, density=True, histtype="step", color=colour, linewidth=1.5, label=title)
+    axes[2].set(title="at the end", xlabel="count", ylabel="share", ylim=(0, 0.2))
+    axes[2].legend(frameon=False, fontsize=8)
+    print("means", *(f"{ys[:, -1].mean():.2f}" for ys in ends.values()))
+    return figure
+
+
+PICTURES = (noise_paths, noise_neuron, noise_reactions)
+
+
+def main():
+    """Draws all of them, or those that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "figures")
+    parser.add_argument("names", nargs="*")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    for draw in PICTURES:
+        if not given.names or draw.__name__ in given.names:
+            path = given.out / f"{draw.__name__}.png"
+            draw().savefig(path, dpi=100)
+            print(f"wrote {path}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Methods for reactions of single molecules."""

@@ -1,0 +1,184 @@
+"""What methods for reactions have in common: a state with the next reaction, and steps that end there.
+
+The loops choose the length of a step by its error and by what the method can take at most. Here nothing is estimated,
+and the most is the time that is left until the next reaction, or the next leap. That time, and how many numbers have
+been drawn, are part of the loop's state: every step is a function of that state and of the key.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree, UInt32
+
+from ...._jax._ad_modes import not_differentiated
+from ...._reactions import Reactions
+from ...._status import Status
+from ...._types import Args, RealScalarLike
+from ...control._pid import Control, Norm, Tolerances
+from ...noise._random_bits import threefry
+from ...terms._split_field import close_split_field
+from .._stepper import AbstractStepper, Step
+
+
+class ReactionsWithKey(eqx.Module):
+    """Reactions and the words of a random key."""
+
+    reactions: Reactions
+    words: UInt32[Array, " 2"]
+
+    def __call__(self, t: RealScalarLike, y: Any, args: Args) -> Any:
+        """Returns the rate equations."""
+        return self.reactions.rate_equations(t, y, args)
+
+
+class ReactionState(NamedTuple):
+    """A state of the loops.
+
+    Attributes:
+        x: The counts.
+        number: How many times numbers have been drawn, a floating-point number as the loops carry it.
+        left: The time until what comes next.
+        leaps: 1 where that is a leap over many reactions, 0 where it is one reaction.
+    """
+
+    x: Array
+    number: Array
+    left: Array
+    leaps: Array
+
+
+CONTROL = Control(factormin=0.5, factormax=1e30)
+"""Steps are as long as the method allows, and half as long where one led to a negative count."""
+
+
+class AbstractReactionStepper(AbstractStepper):
+    """A method for reactions."""
+
+    order: ClassVar[int] = 1
+    evaluations: ClassVar[int] = 1
+    has_error: ClassVar[bool] = True
+    transforms_state: ClassVar[bool] = True
+    takes_events: ClassVar[bool] = False
+
+    @property
+    def field_is_rate(self) -> bool:
+        """Nothing changes between reactions."""
+        return False
+
+    @abc.abstractmethod
+    def plan(self, field: Any, t: RealScalarLike, counts: ReactionState) -> tuple[Array, Array]:
+        """Returns the time until what comes next, and whether it is a leap."""
+
+    def close(self, model: Callable, t: Array, y: Any, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
+        """Returns the reactions as closed functions, with their operands."""
+        del h
+        if not isinstance(model, ReactionsWithKey):
+            raise TypeError(f"`solver={type(self).__name__}()` is for reactions, a `sciml.Reactions`.")
+        word = jnp.zeros((), jnp.uint32)
+        return close_split_field(
+            model,
+            args,
+            {
+                "field": (lambda model, args, t, x: model.reactions.rate_equations(t, x, args), (t, y)),
+                "rates": (_rates, (y,)),
+                "changes": (lambda model, args, x: model.reactions.changes(x.dtype), (y,)),
+                "bits": (lambda model, args, a, b: threefry(model.words, a, b), (word, word)),
+            },
+        )
+
+    def prepare(self, field: Any, t: RealScalarLike, y: Any) -> tuple[ReactionState, None]:
+        """Returns the state to start from."""
+        start = ReactionState(y, jnp.zeros((), y.dtype), jnp.zeros((), y.dtype), jnp.zeros((), y.dtype))
+        left, leaps = self.plan(field, t, start)
+        return start._replace(left=left, leaps=leaps), None
+
+    def finish(self, field: Any, y: Any) -> Array:
+        """Returns the counts."""
+        del field
+        return y.x
+
+    def init(self, field: Any, t: RealScalarLike, y: Any) -> PyTree:
+        """Returns the time until what comes next."""
+        del field, t
+        return y.left
+
+    def longest(self, memory: PyTree) -> Array:
+        """Returns the time until what comes next."""
+        return memory
+
+    def starting_step(
+        self,
+        field: Any,
+        t: Array,
+        y: Any,
+        direction: Array,
+        span: Array,
+        tolerances: Tolerances,
+        norm: Norm | None = None,
+    ) -> Array:
+        """Returns the length of the interval: steps are as long as the method allows."""
+        del field, t, y, direction, tolerances, norm
+        return span
+
+    def after(
+        self, field: Any, t: RealScalarLike, h: RealScalarLike, counts: ReactionState, x: Array, done: Array
+    ) -> Step:
+        """Returns a step to given counts, and what comes after it.
+
+        Args:
+            field: The reactions.
+            t: The time at its start.
+            h: Its length.
+            counts: The state at its start.
+            x: The counts at its end.
+            done: Whether what was planned has happened.
+        """
+        waiting = counts._replace(left=counts.left - h)
+        there = ReactionState(x, counts.number + 1, counts.left, counts.leaps)
+        left, leaps = self.plan(field, t + h, there)
+        moved = there._replace(left=left, leaps=leaps)
+        y1 = jax.tree.map(lambda a, b: jnp.where(done, a, b), moved, waiting)
+        good = jnp.all(field["rates"](counts.x) >= 0) & jnp.all(field["rates"](y1.x) >= 0)
+        y1 = y1._replace(x=jnp.where(good, y1.x, jnp.full_like(y1.x, jnp.nan)))
+        zero = jax.tree.map(jnp.zeros_like, counts)
+        ends = jnp.where(good, int(Status.successful), int(Status.negative_propensity))
+        return Step(y1, zero, memory=y1.left, measured=(zero.x, jnp.ones_like(x)), ends=ends)
+
+
+def _rates(model: ReactionsWithKey, args: Args, x: Array) -> Array:
+    return not_differentiated(model.reactions.rates(x, args), _NO_DERIVATIVE)
+
+
+_NO_DERIVATIVE = (
+    "A path of a jump process has no derivative: its counts jump, and stay the same for a small change of a rate. "
+    "Differentiate a mean by its `rate_equations`, or the paths of its limit for large counts, `langevin()`."
+)
+
+
+def uniforms(field: Any, counts: ReactionState, stream: int) -> tuple[Array, Array]:
+    """Returns two numbers that are uniform between 0 and 1, neither of them included, for the next draw."""
+    words = field["bits"](counts.number.astype(jnp.uint32), jnp.full((), stream, jnp.uint32))
+    first, second = ((x >> jnp.uint32(9)).astype(counts.x.dtype) for x in words)
+    return (first + 0.5) * 2.0**-23, (second + 0.5) * 2.0**-23
+
+
+def waiting_time(field: Any, counts: ReactionState) -> Array:
+    """Returns a time until the next reaction; the largest number where there is none to come."""
+    total = jnp.sum(field["rates"](counts.x))
+    known = jnp.where(total > 0, total, jnp.ones_like(total))
+    return jnp.where(
+        total > 0, -jnp.log(uniforms(field, counts, 0)[0]) / known, jnp.full_like(total, jnp.finfo(total.dtype).max)
+    )
+
+
+def one_reaction(field: Any, counts: ReactionState) -> Array:
+    """Returns the counts after one reaction, which each is with a probability as its propensity."""
+    ends = jnp.cumsum(field["rates"](counts.x))
+    chosen = uniforms(field, counts, 0)[1] * ends[-1]
+    before = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
+    happens = (chosen >= before) & (chosen < ends)
+    return counts.x + jnp.sum(jnp.where(happens[:, None], field["changes"](counts.x), 0), axis=0)
