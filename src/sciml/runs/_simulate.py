@@ -12,30 +12,36 @@ from jaxtyping import PyTree
 
 from .._checks import check_count, check_state
 from .._progress import ProgressOption, check_progress
+from .._reactions import Reactions
+from .._stochastic import AbstractStochastic
 from .._types import Args, IntScalarLike, RealScalarLike, Y
+from ..kernels._backends import XLA
 from ..kernels._use import requested
 from ..solvers._plan import default_solver
 from ..solvers._request import Interval, Request
 from ..solvers._stable_step import limited_stepper, settle_step
 from ..solvers.integrate._stencil_kernel import backend_of, decline
+from ..solvers.noise._prepare import is_noisy, with_noisy_solver
 from ..solvers.terms._explain import check_callable
 from ..solvers.terms._field import arrays_of
 from ..stores._abstract import AbstractStore
 from . import _prepare
 from ._coordinates import space_of
 from ._execute import execute
+from ._noise import check_noise, with_noise
 from ._run import Run
 from .segments._in_axes import read_axes, shared_limit
 from .segments._stops import read_stops
 
 
 def simulate(
-    model: Callable[[RealScalarLike, Y, Args], Y],
+    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | Reactions,
     y0: Y,
     *,
     t0: RealScalarLike,
     t1: RealScalarLike,
     args: Args = None,
+    key: Any = None,
     dt: RealScalarLike | None = None,
     dt0: RealScalarLike | None = None,
     rtol: PyTree | None = None,
@@ -69,11 +75,13 @@ def simulate(
     same call in all of them, and a folder that all of them see. Process 0 writes what all then read.
 
     Args:
-        model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member.
+        model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member; or a `sciml.Stochastic` or
+            `sciml.Reactions`.
         y0: The initial state, a PyTree of floating-point or complex arrays.
         t0: The start time.
         t1: The end time; before `t0` to go backwards.
         args: What the model takes beside time and state, any PyTree.
+        key: For a model with noise, as for `solve`: a random key, or an array of them, one for each member.
         dt0: The size of the first step under error control, as for `solve`.
         dt: The size of fixed steps, as for `solve`. Members share
             it, so it is stable where it is for all of them.
@@ -128,7 +136,9 @@ def simulate(
         ```
     """
     check_progress(progress, where="simulate")
-    check_callable(model)
+    check_noise(model, key)
+    if not is_noisy(model):
+        check_callable(model)
     if output is not None and not callable(output):
         raise TypeError(f"`output` must be callable as `output(t, y, args)`, but is {output!r}.")
     _prepare.check_concrete((model, y0, args), t0=t0, t1=t1, dt=dt, dt0=dt0, save_every=save_every, saveat=saveat)
@@ -137,15 +147,21 @@ def simulate(
     one = inputs.one()
     request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, max_steps=max_steps)
     request.check_steps()
-    request = request._replace(solver=default_solver(model, request))
+    interval = Interval.of(request, one[1])
+    if is_noisy(model):
+        request = with_noisy_solver(*one, request, interval, by_diffrax=False)
+    else:
+        request = request._replace(solver=default_solver(model, request))
     limits = None if inputs.members is None else partial(shared_limit, inputs)
-    request, interval, _ = settle_step(
-        *one, request, Interval.of(request, one[1]), limited_stepper(*one[:2], request), limits
-    )
+    if not is_noisy(model):
+        request, interval, _ = settle_step(*one, request, interval, limited_stepper(*one[:2], request), limits)
     plan, times, tolerances = _prepare.plan_of(one[1], request, interval)
+    given, (model, in_axes, plan) = model, with_noise(model, key, in_axes, plan, times, request.fixed_steps)
+    if is_noisy(given):
+        inputs = read_axes(model, check_state(y0), arrays_of(args), in_axes)
     times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
     stops = read_stops(stop, elapsed is not None)
-    backend = backend_of(model, requested(impl, interpret))
+    backend = backend_of(model, XLA if is_noisy(given) else requested(impl, interpret))
     if plan.control is not None or inputs.members is not None:
         backend = decline(model, backend, "its steps are chosen by the error" if plan.control else "it has members")
     segment = _prepare.segment_of(
@@ -157,7 +173,7 @@ def simulate(
     return execute(
         segment, inputs, segment.start(inputs), ts,
         name="simulate",
-        space=space_of(model),
+        space=space_of(given),
         depends_on=dict(
             model=model, y0=y0, args=args, t0=t0, t1=t1, dt=request.dt, dt0=dt0, save_every=save_every,
             saveat=saveat, output=output,

@@ -62,7 +62,12 @@ def check_noisy(model: Any, key: Any, adjoint: AbstractAdjoint) -> None:
 
 
 def with_noisy_solver(
-    model: AbstractStochastic | Reactions, y0: Y, args: Args, request: Request, interval: Interval
+    model: AbstractStochastic | Reactions,
+    y0: Y,
+    args: Args,
+    request: Request,
+    interval: Interval,
+    by_diffrax: bool = True,
 ) -> Request:
     """Returns a request with a solver, the method that our loops run for it, and tolerances.
 
@@ -77,7 +82,7 @@ def with_noisy_solver(
         elementwise = is_elementwise(model, shape, interval.t0, y0, args)
         solver = default_solver(shape, elementwise, request.fixed_steps)
     stepper = stochastic_stepper(solver)
-    if stepper is None and interpretation_of(solver) is None:
+    if stepper is None and not (by_diffrax and interpretation_of(solver) is not None):
         raise TypeError(
             f"`solver={type(solver).__name__}()` does not solve equations with noise: take `diffrax.Euler()`, "
             "`diffrax.ItoMilstein()`, `diffrax.SPaRK()`, `sciml.solvers.SRIW1()` or another of them."
