@@ -6,6 +6,7 @@ What most programs need, and the packages that hold the rest.
 - `Event` and `Schedule`: what happens on the way.
 - `Stochastic`: a model with noise, and `BrownianPath`, a path of it.
 - `Reactions`: single molecules that react by chance.
+- `Delayed`: a model that depends on its own past.
 - `Controlled`: a model that a given path drives.
 - `simulate` a long run, in segments that go to disk.
 - `steady_state`: where a model is at rest.
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING
 
 from . import _installation as _installation
 from ._controlled import Controlled as Controlled
+from ._delayed import Delayed as Delayed
 from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._model import (
     AbstractModel as AbstractModel,

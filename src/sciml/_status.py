@@ -37,6 +37,7 @@ class Status(enum.IntEnum):
     event = 10
     crowded_events = 11
     negative_propensity = 12
+    history_too_short = 13
 
     @property
     def message(self) -> str:
@@ -101,6 +102,10 @@ _MESSAGES = {
     Status.negative_propensity: (
         "A propensity became negative or NaN. A reaction happens at a rate of zero or more: let its propensity vanish "
         "where it lacks what it consumes, as `x * (x - 1) / 2` does for two of a kind."
+    ),
+    Status.history_too_short: (
+        "A delay reached farther back than the steps that are kept, or a step was longer than a delay. Give "
+        "`sciml.Delayed` a larger `kept`, loosen the tolerances, or take a `dt` no longer than the shortest delay."
     ),
 }
 

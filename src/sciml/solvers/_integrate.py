@@ -33,6 +33,7 @@ from .integrate._result import Result
 from .integrate._stencil_kernel import StencilSteps, make_stencil_steps
 from .integrate._while_loop import AdaptiveLoop
 from .methods._stepper import AbstractStepper
+from .methods.delays._prepare import refuses as goes_backwards
 from .noise._prepare import refuses
 from .terms._field import AbstractField
 from .terms._split_field import SplitField
@@ -183,7 +184,7 @@ def _wrong_values(model: Callable, times: Times) -> Array | None:
     """Returns whether the times of events or noise are none that can be solved for; None where they can."""
     noisy = model.model if isinstance(model, ModelWithEvents) else model
     found = [out_of_order(model.events, model.direction)] if isinstance(model, ModelWithEvents) else []
-    found.append(refuses(noisy, times.t0, times.t1))
+    found += [refuses(noisy, times.t0, times.t1), goes_backwards(noisy, times.t0, times.t1)]
     known = [x for x in found if x is not None]
     return jnp.any(jnp.stack(known)) if known else None
 

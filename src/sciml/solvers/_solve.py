@@ -9,6 +9,7 @@ import jax
 from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete, no_instance
+from .._delayed import Delayed
 from .._reactions import Reactions
 from .._status import raise_for_status
 from .._stochastic import AbstractStochastic
@@ -28,6 +29,7 @@ from .adjoints import AbstractAdjoint, Checkpointed
 from .events._event import GivenEvents, ModelWithEvents, read_events
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
+from .methods.delays._prepare import delayed_from, with_delays
 from .noise._brownian import BrownianPath
 from .noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from .terms._explain import check_callable
@@ -38,7 +40,7 @@ _DEFAULT_ADJOINT = Checkpointed()
 
 
 def solve(
-    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | Reactions | diffrax.AbstractTerm,
+    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | Reactions | Delayed | diffrax.AbstractTerm,
     y0: Y,
     *,
     t0: RealScalarLike,
@@ -74,8 +76,8 @@ def solve(
     A model with noise, $dy = f \, dt + g \, dW$, is a `sciml.Stochastic`, and takes a random `key`.
 
     Args:
-        model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member; a `sciml.Stochastic` or
-            `sciml.Reactions`; or a term of diffrax, such as a `MultiTerm`, which diffrax solves.
+        model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member; a `sciml.Stochastic`,
+            `sciml.Reactions` or `sciml.Delayed`; or a term of diffrax, such as a `MultiTerm`, which diffrax solves.
         y0: The initial state, a PyTree of floating-point or complex arrays.
         t0: The start time.
         t1: The end time; before `t0` to go backwards.
@@ -169,7 +171,7 @@ def solve(
     given = read_events(events, max_events)
     choices = (request, adjoint, schedule, _kernel(impl, interpret))
     # times of events are checked and count by value, and noise has a path: such a call is decided each time
-    alike = given is None and key is None
+    alike = given is None and key is None and not isinstance(model, Delayed)
     model = model.vector_field if isinstance(model, diffrax.ODETerm) else model
     name, arrays = key_of((model, y0, args), choices) if alike else (None, [])
     call = find(name)
@@ -203,18 +205,23 @@ def _solve(
     if is_noisy(model):
         request = with_noisy_solver(model, y0, args, request, interval)
         kernel = _without_kernel(kernel, "noise is drawn by XLA")
+    elif isinstance(model, Delayed):
+        request = with_delays(model, request, interval, adjoint)
+        kernel = _without_kernel(kernel, "past states are kept by XLA")
     else:
         request = request._replace(solver=default_solver(model, request))
         kernel = XLA if isinstance(model, diffrax.AbstractTerm) else kernel
     fixed = request.fixed_steps or not request.names_error_control
-    if fixed and not is_noisy(model):  # eigenvalues limit fixed steps alone
+    if fixed and not _has_equations_of_its_own(model):  # eigenvalues limit fixed steps alone
         limited = limited_stepper(model, y0, request)
         request, interval, longest = settle_step(model, y0, args, request, interval, limited)
     plan, times, tolerances = make_plan(y0, request, interval)
     if isinstance(model, diffrax.AbstractTerm):
         plan = dataclasses.replace(plan, stepper=None, control=None)
     times = times._replace(longest=longest)
-    if is_noisy(model):
+    if isinstance(model, Delayed):
+        model = delayed_from(model, times.t0)
+    elif is_noisy(model):
         model, plan = noisy_model(model, key, plan, times, equal=request.fixed_steps and events is None)
     if events is not None:
         plan, kernel = plan_events(plan, events, adjoint), _without_kernel(kernel, "events are sought by XLA")
@@ -245,6 +252,11 @@ def _solve(
         rest = len(split((times, tolerances))[1])
         remember(name, WarmCall(static, arrays[len(arrays) - rest :], choices))
     return _integrate.call(static, arrays)
+
+
+def _has_equations_of_its_own(model: Any) -> bool:
+    """Returns whether a model is more than a vector field."""
+    return isinstance(model, Delayed) or is_noisy(model)
 
 
 def _without_kernel(kernel: KernelRequest, why: str) -> KernelRequest:
@@ -281,7 +293,7 @@ def _check(model: Any, request: Request, adjoint: Any, schedule: Any) -> None:
                 f"diffrax runs a solve of its `{type(model).__name__}`, and needs to be told how: give `solver`, one "
                 "of its own for such terms."
             )
-    elif not is_noisy(model):
+    elif not _has_equations_of_its_own(model):
         check_callable(model)
     request.check_steps()
     if schedule not in ("lockstep", "refill"):

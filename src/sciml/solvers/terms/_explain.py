@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from ..._delayed import Delayed
 from ..._reactions import Reactions
 from ..._stochastic import AbstractStochastic
 
@@ -32,6 +33,8 @@ def check_callable(model: Any) -> None:
     if isinstance(model, diffrax.AbstractTerm):
         name = type(model).__name__
         raise TypeError(f"{what} is diffrax's `{name}`, which `sciml.solve` takes together with a solver of diffrax.")
+    if isinstance(model, Delayed):
+        raise TypeError(f"{what} is a `sciml.Delayed`, whose rate depends on the past: `sciml.solve` alone takes it.")
     if isinstance(model, AbstractStochastic | Reactions):
         raise TypeError(
             f"{what} is {type(model).__name__}, a model with noise: `sciml.solve(model, y0, key=...)` solves it, and "

@@ -1,0 +1,74 @@
+"""Equations whose rate depends on the state some time ago."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from ._checks import concrete, no_instance
+from ._types import Args, RealScalarLike, Y
+
+
+class Delayed(eqx.Module):
+    r"""A delay equation, $\dot y(t) = f(t, y(t), y(t - \tau_1), \ldots, y(t - \tau_k))$, with constant delays.
+
+    `sciml.solve` takes it with an explicit Runge-Kutta method. Past states are interpolated between the steps taken,
+    to the fourth order of the step, and no step is longer than the shortest delay. With steps chosen by the error
+    they end where the start of the solve comes back, $t_0 + k \tau_j$, since derivatives jump there; with fixed steps
+    take a `dt` that divides the delays.
+
+    Attributes:
+        field: $f$, a function `field(t, y, delayed, args)`, where `delayed` is a tuple of past states, one for each
+            delay, or with one delay that is a scalar the past state itself.
+        delays: $\tau$, positive numbers, a scalar or an array of shape `(delays,)`. They may be traced, and be
+            differentiated by.
+        history: The state before the start, a function `history(t, args)`, or a constant state.
+        kept: How many of the last steps are kept; with fixed steps as many as it takes, where `dt` and the delays are
+            known. What lies farther back ends a solve with `Status.history_too_short`.
+
+    Raises:
+        TypeError: If the field is no function.
+        ValueError: If the delays are no positive numbers, or `kept` is none.
+
+    Source:
+        A. Bellen, M. Zennaro, Numerical Methods for Delay Differential Equations, Oxford (2003).
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        model = sciml.Delayed(lambda t, y, past, args: -past, 1.0, history=1.0)
+        sol = sciml.solve(model, 1.0, t0=0.0, t1=3.0, dt=0.125, saveat=jnp.array([1.0, 2.0, 3.0]))
+        assert jnp.allclose(sol.ys, jnp.array([0.0, -1 / 2, -1 / 6]), atol=1e-5)
+        ```
+    """
+
+    field: Callable[..., Y]
+    delays: Array
+    history: Any
+    kept: int = eqx.field(static=True)
+
+    def __init__(self, field: Any, delays: Any, history: Any, kept: int = 64):
+        self.field, self.delays, self.history, self.kept = field, jnp.asarray(delays, float), history, kept
+
+    def __check_init__(self):
+        if not callable(self.field):
+            raise TypeError(f"`field` must be a function `field(t, y, delayed, args)`, but {no_instance(self.field)}.")
+        if self.delays.ndim > 1 or self.delays.size == 0:
+            raise ValueError(f"`delays` must be a number or of shape `(delays,)`, but have {self.delays.shape}.")
+        if concrete(self.delays) and not np.all((np.asarray(self.delays) > 0) & np.isfinite(np.asarray(self.delays))):
+            raise ValueError(f"`delays` must be positive, but are {self.delays}.")
+        if isinstance(self.kept, bool) or not isinstance(self.kept, int) or self.kept < 4:
+            raise ValueError(f"`kept` must be an integer, 4 or more, but is {self.kept!r}.")
+
+    def rate(self, t: RealScalarLike, y: Y, delayed: tuple[Y, ...], args: Args) -> PyTree:
+        """Returns $f$ with the past states, one for each delay."""
+        return self.field(t, y, delayed[0] if self.delays.ndim == 0 else delayed, args)
+
+    def before(self, t: RealScalarLike, args: Args) -> PyTree:
+        """Returns the state at a time before the start."""
+        return self.history(t, args) if callable(self.history) else self.history

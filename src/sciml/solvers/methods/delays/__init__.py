@@ -1,0 +1,1 @@
+"""Methods for equations with delays."""

@@ -1,0 +1,259 @@
+"""A Runge-Kutta method for equations with delays: past states are part of the state of the loop.
+
+What a step reads of the past lies behind its start, since no step is longer than the shortest delay. The past is a
+window of the last steps; gradients record it with the state, and go through it.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ...._delayed import Delayed
+from ...._status import Status
+from ...._types import Args, RealScalarLike, Y
+from ...control._pid import Norm, Tolerances
+from ...terms._field import AbstractField, check_like, literals_as_arrays
+from ...terms._split_field import BoundSplitField, SplitField, close_split_field
+from .._stepper import AbstractStepper, Step, measured_by_state
+from .._wrapped import AbstractWrappedStepper
+from ._past import Past
+
+_RETURNS = 6
+"""How often the start comes back as a jump of a derivative that a method of order six or less sees."""
+
+
+_SLACK = 16.0
+"""Roundings of a time within which two are the same."""
+
+
+class DelayedFrom(eqx.Module):
+    """A delay equation and the time at which it starts."""
+
+    model: Delayed
+    t0: Array
+
+    def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
+        """Returns the rate where all past states lie before the start."""
+        return self.model.rate(t, y, tuple(self.model.before(t - d, args) for d in self.delays(self.t0)), args)
+
+    def delays(self, like: Array) -> list[Array]:
+        """Returns the delays, in the dtype of a time."""
+        return list(self.model.delays.reshape(-1).astype(like.dtype))
+
+
+class WithPast(NamedTuple):
+    """A state with the steps that led to it."""
+
+    y: Y
+    past: Past
+
+
+class DelayField(AbstractField):
+    """The closed functions of a delay equation."""
+
+    def __init__(self, functions: SplitField):
+        self.functions, self.reads_time, self.has_rules = functions, True, functions.has_rules
+
+    def __call__(self, t: RealScalarLike, y: Any, operands: list) -> Any:
+        """Returns the rate of a state with its past, which does not change between steps."""
+        return self.bind(operands)(t, y)
+
+    def bind(self, operands: list, whole: bool = True) -> "BoundDelayField":
+        """Returns the functions with their operands."""
+        return BoundDelayField(self.functions.bind(operands, whole))
+
+
+class BoundDelayField:
+    """The functions of a delay equation with their operands."""
+
+    def __init__(self, functions: BoundSplitField):
+        self._functions = functions
+
+    def __call__(self, t: RealScalarLike, y: Any) -> Any:
+        """Returns the rate of a state with its past."""
+        return jax.tree.map(jnp.zeros_like, y)._replace(y=self.after(y.past, t)(t, y.y))
+
+    @property
+    def delays(self) -> Array:
+        """The delays, in order of no kind."""
+        return self._functions["delays"]()
+
+    @property
+    def t0(self) -> Array:
+        """The start of the solve."""
+        return self._functions["t0"]()
+
+    def before_all(self, t: RealScalarLike, y: Y) -> Y:
+        """Returns the rate of a state at the start, where all past states lie before that."""
+        delayed = tuple(self._functions["history"](t - delay) for delay in self.delays)
+        return self._functions["field"](t, delayed, y)
+
+    def within(self, past: Past, start: Array, end: Array) -> Callable[[RealScalarLike, Y], Y]:
+        """Returns the vector field for a step from start to end, of a state with such a past.
+
+        Where a past state lies at an end of that step, shifted by its delay, it belongs to what is inside.
+        """
+        slack = _SLACK * jnp.finfo(start.dtype).eps * jnp.maximum(jnp.abs(start), jnp.abs(self.t0))
+
+        def state_at(t: Array, delay: Array) -> Y:
+            inside = jax.lax.stop_gradient(jnp.clip(t, start + slack, jnp.maximum(end - slack, start + slack)) - delay)
+            before, found = self._functions["history"](t - delay), past.at(t - delay, inside)
+            return jax.tree.map(lambda a, b: jnp.where(inside < self.t0, a, b), before, found)
+
+        def field(t: RealScalarLike, y: Y) -> Y:
+            delayed = tuple(state_at(jnp.asarray(t, start.dtype), delay) for delay in self.delays)
+            return self._functions["field"](t, delayed, y)
+
+        return field
+
+    def after(self, past: Past, t: RealScalarLike) -> Callable[[RealScalarLike, Y], Y]:
+        """Returns the vector field for a step that starts at a time."""
+        t = jnp.asarray(t)
+        return self.within(past, t, t + jnp.min(self.delays))
+
+
+class MethodOfSteps(AbstractWrappedStepper):
+    """A method for equations with delays around one for those without.
+
+    Attributes:
+        base: The other.
+        kept: How many steps are kept.
+    """
+
+    base: AbstractStepper
+    kept: int = eqx.field(static=True)
+
+    transforms_state: ClassVar[bool] = True
+    takes_events: ClassVar[bool] = False
+    elementwise_dense: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    @property
+    def batched_vjp(self) -> bool:
+        """Whether a step of many members is transposed as a whole."""
+        return False
+
+    @property
+    def stability(self) -> None:
+        """With delays the eigenvalues of a state say nothing."""
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of the vector field per step."""
+        return self.base.evaluations + (1 if self.base.fsal else 2)
+
+    def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
+        """Returns the equation as closed functions, with their operands.
+
+        Raises:
+            ValueError: If field or history return another structure, shape or dtype than the state's.
+        """
+        del h
+        assert isinstance(model, DelayedFrom)  # see `_solve`
+        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), y)
+
+        def history(model, args, t):
+            found = literals_as_arrays(model.model.before(t, args), like)
+            return jax.tree.map(lambda x, of: jnp.asarray(x, None if hasattr(x, "dtype") else of.dtype), found, like)
+
+        def field(model, args, t, delayed, y):
+            return literals_as_arrays(model.model.rate(t, y, delayed, args), y)
+
+        before = jax.eval_shape(lambda t: history(model, args, t), t)
+        kinds = [[(x.shape, x.dtype.name) for x in jax.tree.leaves(tree)] for tree in (like, before)]
+        if kinds[0] != kinds[1]:
+            raise ValueError(f"`history` must be a state like `y0`, {kinds[0]}, but is {kinds[1]}.")
+        delayed = (y,) * len(model.delays(t))
+        check_like(y, jax.eval_shape(lambda y: field(model, args, t, delayed, y), y))
+        functions, operands = close_split_field(
+            model,
+            args,
+            {
+                "field": (field, (t, delayed, y)),
+                "history": (history, (t,)),
+                "delays": (lambda model, args: jnp.stack(model.delays(model.t0)), ()),
+                "t0": (lambda model, args: model.t0, ()),
+            },
+        )
+        return DelayField(functions), operands
+
+    def prepare(self, field: Any, t: RealScalarLike, y: Y) -> tuple[WithPast, None]:
+        """Returns the state with its past."""
+        t = jnp.asarray(t)
+        return WithPast(y, Past.of(t, y, field.before_all(t, y), self.kept)), None
+
+    def finish(self, field: Any, y: Any) -> Y:
+        """Returns the state alone."""
+        del field
+        return y.y
+
+    def init(self, field: Any, t: RealScalarLike, y: Any) -> PyTree:
+        """Returns the memory of the method, and how long the next step may be."""
+        return self.base.init(field.after(y.past, t), t, y.y), self._limit(field, jnp.asarray(t))
+
+    def longest(self, memory: PyTree) -> Array:
+        """Returns how long a step may be."""
+        return memory[1]
+
+    def starting_step(
+        self,
+        field: Any,
+        t: Array,
+        y: Any,
+        direction: Array,
+        span: Array,
+        tolerances: Tolerances,
+        norm: Norm | None = None,
+    ) -> Array:
+        """Returns the size of a first step, no longer than the shortest delay."""
+        found = self.base.starting_step(field.before_all, t, y.y, direction, span, tolerances, norm)
+        return jnp.minimum(found, jnp.min(field.delays))
+
+    def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Any, memory: PyTree) -> Step:
+        """Advances a state with its past from `t` to `t + h`."""
+        inside = field.within(y.past, jnp.asarray(t), jnp.asarray(t + h))
+        return self._with_past(field, inside, t, h, y, self.base.step(inside, t, h, y.y, memory[0]), memory[0])
+
+    def step_for_vjp(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Any) -> Step:
+        """Repeats a step such that JAX can differentiate it in reverse mode."""
+        memory = self.base.init(field.after(y.past, t), t, y.y)
+        inside = field.within(y.past, jnp.asarray(t), jnp.asarray(t + h))
+        return self._with_past(field, inside, t, h, y, self.base.step(inside, t, h, y.y, memory), memory)
+
+    def _with_past(
+        self, field: Any, inside: Callable, t: RealScalarLike, h: RealScalarLike, y: Any, step: Step, memory: PyTree
+    ) -> Step:
+        end, delays, oldest = jnp.asarray(t + h), field.delays, y.past.times[0]
+        first = memory if self.base.fsal else field.after(y.past, t)(t, y.y)
+        last = step.memory if self.base.fsal else inside(end, step.y1)
+        past = y.past.then(end, step.y1, first, last)
+        slack = _SLACK * jnp.finfo(end.dtype).eps * jnp.maximum(jnp.abs(end), jnp.abs(field.t0))
+        lost = (t - jnp.max(delays) < oldest - slack) & (oldest > field.t0)
+        lost = lost | (h > jnp.min(delays) + slack)
+        return step._replace(
+            y1=WithPast(step.y1, past),
+            # the next step is on the other side of its start
+            memory=(self.base.init(field.after(past, end), end, step.y1), self._limit(field, end)),
+            measured=measured_by_state(step, y.y),
+            ends=jnp.where(lost, int(Status.history_too_short), int(Status.successful)),
+        )
+
+    def _limit(self, field: Any, t: Array) -> Array:
+        """Returns the length of a step that is no longer than a delay, and ends where the start comes back."""
+        delays, t0 = field.delays, field.t0
+        returns = t0 + delays[None] * jnp.arange(1, _RETURNS + 1, dtype=t.dtype)[:, None]
+        left = returns - t
+        near = _SLACK * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(t0))
+        ahead = jnp.where(left > near, left, jnp.full_like(left, jnp.finfo(t.dtype).max))
+        return jax.lax.stop_gradient(jnp.minimum(jnp.min(delays), jnp.min(ahead)))
+
+    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Any, y1: Any, dense: Any) -> WithPast:
+        """Returns the state at `t + theta * h`, with the past at the end."""
+        return WithPast(self.base.interpolate(theta, h, y0.y, y1.y, dense), y1.past)
+
+    def empty_dense(self, y: Any) -> PyTree:
+        """Returns the dense output of a step that has not been taken."""
+        return self.base.empty_dense(y.y)

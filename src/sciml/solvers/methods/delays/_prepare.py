@@ -1,0 +1,62 @@
+"""What `solve` decides where a model has delays: the method, and how many of its steps are kept."""
+
+import math
+from typing import Any
+
+import diffrax
+import numpy as np
+from jaxtyping import Array
+
+from ...._checks import concrete
+from ...._delayed import Delayed
+from ..._request import Interval, Request
+from ...adjoints import AbstractAdjoint
+from .._runge_kutta import from_diffrax
+from ._method_of_steps import DelayedFrom, MethodOfSteps
+
+_MOST = 100_000
+
+
+def with_delays(model: Delayed, request: Request, interval: Interval, adjoint: AbstractAdjoint) -> Request:
+    """Returns a request with the method for a delay equation.
+
+    Raises:
+        ValueError: If the solve goes backwards in time, steps are longer than a delay, or the adjoint does not repeat
+            steps.
+        TypeError: If the solver is no explicit Runge-Kutta method.
+    """
+    solver = diffrax.Tsit5() if request.solver is None else request.solver
+    base = from_diffrax(solver) if isinstance(solver, diffrax.AbstractSolver) else None
+    if base is None:
+        raise TypeError(
+            f"`solver={type(solver).__name__}()` does not solve equations with delays: take an explicit Runge-Kutta "
+            "method such as `diffrax.Tsit5()` or `diffrax.Bosh3()`."
+        )
+    if not adjoint.repeats_steps:
+        raise ValueError(
+            f"`adjoint={type(adjoint).__name__}()` does not go through delays: use `sciml.adjoints.Checkpointed()`, "
+            "`Direct()` or `Forward()`."
+        )
+    if interval.forwards is False:
+        raise ValueError("A solve with delays goes forwards in time, but `t1` comes before `t0`.")
+    kept = model.kept
+    if request.fixed_steps and concrete(request.dt) and concrete(model.delays) and request.dt is not None:
+        delays, dt = np.asarray(model.delays, float), float(request.dt)
+        if dt > delays.min() * (1 + 1e-6):
+            raise ValueError(f"`dt`={dt:g} is longer than the shortest delay, {delays.min():g}.")
+        kept = math.ceil(delays.max() / dt) + 3
+        if kept > _MOST:
+            raise ValueError(
+                f"`dt`={dt:g} takes {kept} steps for the longest delay, {delays.max():g}: too many to keep."
+            )
+    return request._replace(solver=solver, stepper=MethodOfSteps(base, kept))
+
+
+def delayed_from(model: Delayed, t0: Array) -> DelayedFrom:
+    """Returns a delay equation with the time at which it starts."""
+    return DelayedFrom(model, t0)
+
+
+def refuses(model: Any, t0: Array, t1: Array) -> Array | None:
+    """Returns whether a solve with delays goes backwards in time; None without delays."""
+    return t1 < t0 if isinstance(model, DelayedFrom) else None

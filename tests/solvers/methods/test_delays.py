@@ -1,0 +1,147 @@
+"""Equations with delays against exact solutions, a loop in NumPy and differences, in members, and what is refused."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+import sciml
+from sciml import Delayed, Status
+from sciml.solvers.adjoints import Checkpointed, Direct, Forward
+
+from ..common import close
+
+STEPS = Delayed(lambda t, y, past, args: -past, 1.0, history=1.0)
+SINE = Delayed(lambda t, y, past, args: -np.pi / 2 * past, 1.0, history=lambda t, args: jnp.sin(np.pi / 2 * t))
+
+
+def logistic(delay, kept=64):
+    return Delayed(lambda t, y, past, args: -args * past * y, delay, history=lambda t, args: 1 + 0.1 * t, kept=kept)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("options", [dict(dt=0.125), dict(rtol=1e-8, atol=1e-8)], ids=["fixed", "adaptive"])
+def test_polynomials_from_one_delay_to_the_next(options):
+    ts = jnp.array([0.5, 1.0, 2.0, 2.5, 3.0])
+    sol = sciml.solve(STEPS, 1.0, t0=0.0, t1=3.0, saveat=ts, **options)
+    expected = [0.5, 0.0, -0.5, -0.5 + 0.5**2 / 2 - 0.5**3 / 6, -1 / 6]
+    np.testing.assert_allclose(sol.ys, expected, atol=1e-13)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(("solver", "order"), [(diffrax.Bosh3(), 3), (diffrax.Tsit5(), 4), (diffrax.Heun(), 2)])
+def test_order(solver, order):
+    def error(n):
+        sol = sciml.solve(SINE, 0.0, t0=0.0, t1=5.0, dt=1 / n, solver=solver)
+        return abs(sol.ys[-1] - 1.0)
+
+    assert np.log2(error(8) / error(16)) > order - 0.15
+    sol = sciml.solve(SINE, 0.0, t0=0.0, t1=5.0, rtol=1e-8, atol=1e-8, saveat=jnp.array([1.3, 5.0]))
+    np.testing.assert_allclose(sol.ys, np.sin(np.pi / 2 * np.array([1.3, 5.0])), atol=1e-5)
+
+
+@pytest.mark.x64
+def test_mackey_glass():
+    """Beside a loop in NumPy with steps that end where past states are, and their middles by the cubic between them."""
+    n, delay, dt = 680, 17.0, 17.0 / 680
+    field = lambda x, past: 0.2 * past / (1 + past**10) - 0.1 * x  # noqa: E731
+    xs, rates = [1.2] * (n + 1), [(0.0, 0.0)] * n  # the history is constant
+    for _ in range(round(100 / dt)):
+        (a, b), now, (first, last) = xs[-n - 1 : -n + 1], xs[-1], rates[-n]
+        middle = (a + b) / 2 + dt / 8 * (first - last)
+        k1 = field(now, a)
+        k2 = field(now + dt / 2 * k1, middle)
+        k3 = field(now + dt / 2 * k2, middle)
+        k4 = field(now + dt * k3, b)
+        xs.append(now + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4))
+        rates.append((k1, field(xs[-1], b)))
+    t1 = dt * round(100 / dt)
+    model = Delayed(lambda t, y, past, args: field(y, past), delay, history=1.2, kept=200)
+    for options in (dict(dt=0.5), dict(rtol=1e-8, atol=1e-8)):
+        np.testing.assert_allclose(sciml.solve(model, 1.2, t0=0.0, t1=t1, **options).ys[-1], xs[-1], atol=2e-5)
+
+
+@pytest.mark.x64
+def test_two_delays_and_a_tree():
+    def field(t, y, past, args):
+        once, twice = past
+        return {"x": -once["x"] + 0 * y["v"], "v": twice["x"] * jnp.ones(2)}
+
+    model = Delayed(field, [0.5, 1.0], history=lambda t, args: {"x": args, "v": jnp.zeros(2)})
+    sol = sciml.solve(model, {"x": jnp.array(1.0), "v": jnp.zeros(2)}, t0=0.0, t1=1.0, dt=0.125, args=jnp.array(1.0))
+    np.testing.assert_allclose(sol.ys["x"][-1], 1 - 1 + 0.5**2 / 2, atol=1e-12)
+    np.testing.assert_allclose(sol.ys["v"][-1], 1.0, atol=1e-12)
+
+
+@pytest.mark.x64
+def test_gradients_by_delay_and_parameter():
+    fine = dict(rtol=1e-11, atol=1e-11, max_steps=10_000)
+    run = lambda delay, rate, **o: sciml.solve(  # noqa: E731
+        logistic(delay, kept=400), 1.0, t0=0.0, t1=4.0, args=rate, **o
+    ).ys[-1]
+    for argument in (0, 1):
+        at = [1.0, 1.0]
+        up, down = ([x + s * 1e-4 * (i == argument) for i, x in enumerate(at)] for s in (1, -1))
+        expected = (run(*up, **fine) - run(*down, **fine)) / 2e-4
+        for adjoint in (Checkpointed(), Forward()):
+            found = jax.grad(lambda *x: run(*x, dt=1 / 16, adjoint=adjoint), argument)(*at)  # noqa: B023
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+        found = jax.jacfwd(lambda *x: run(*x, rtol=1e-8, atol=1e-8, adjoint=Direct()), argument)(*at)
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.x64
+def test_members():
+    delays = jnp.array([0.8, 1.0, 1.3, 1.7])
+    solve = lambda delay: (
+        sciml.solve(  # noqa: E731
+            logistic(delay), 1.0, t0=0.0, t1=4.0, args=1.0, rtol=1e-6, atol=1e-6, saveat=jnp.array([1.0, 4.0])
+        ).ys
+    )
+    together = jax.jit(jax.vmap(solve))(delays)
+    close(together[2], solve(delays[2]), rtol=1e-10)
+    mesh = jax.make_mesh((4,), ("m",), devices=jax.devices()[:4])
+    sharded = jax.jit(jax.vmap(solve))(jax.device_put(delays, NamedSharding(mesh, P("m"))))
+    close(sharded, together, rtol=1e-10)
+    loss = lambda delay: jnp.sum(solve(delay))  # noqa: E731
+    each = jax.jit(jax.vmap(jax.grad(loss)))(delays)
+    whole = jax.jit(jax.grad(lambda d: jnp.sum(jax.vmap(loss)(d))))(delays)
+    np.testing.assert_allclose(each, whole, rtol=1e-8)
+
+
+def test_float32():
+    sol = sciml.solve(STEPS, jnp.ones((), jnp.float32), t0=0.0, t1=2.0, dt=0.25)
+    assert sol.ys.dtype == jnp.float32
+    np.testing.assert_allclose(sol.ys[-1], -0.5, atol=1e-5)
+
+
+def test_what_is_too_far_back_is_a_status():
+    model = Delayed(lambda t, y, past, args: -y + 0 * past, 5.0, history=1.0, kept=4)
+    sol = sciml.solve(model, 1.0, t0=0.0, t1=20.0, rtol=1e-6, atol=1e-8, throw=False)
+    assert sol.status == Status.history_too_short and sol.t_reached < 20.0
+    long = jax.jit(lambda dt: sciml.solve(STEPS, 1.0, t0=0.0, t1=4.0, dt=dt, throw=False).status)
+    assert long(2.0) == Status.history_too_short and long(0.5) == Status.successful
+
+
+def test_refusals():
+    solve = lambda model=STEPS, y0=1.0, **more: sciml.solve(model, y0, **(dict(t0=0.0, t1=1.0, dt=0.1) | more))  # noqa: E731
+    with pytest.raises(ValueError, match="longer than the shortest delay"):
+        solve(dt=1.5)
+    with pytest.raises(TypeError, match="does not solve equations with delays"):
+        solve(solver=sciml.solvers.Rodas5P())
+    with pytest.raises(ValueError, match="does not go through delays"):
+        solve(adjoint=sciml.adjoints.Gauss())
+    with pytest.raises(ValueError, match="forwards in time"):
+        solve(t1=-1.0, dt=-0.1)
+    with pytest.raises(ValueError, match="`history` must be a state like `y0`"):
+        solve(y0=jnp.ones(2))
+    with pytest.raises(ValueError, match="`events`"):
+        solve(events=sciml.Event(lambda t, y, args: y))
+    with pytest.raises(ValueError, match="`delays` must be positive"):
+        Delayed(lambda t, y, past, args: y, -1.0, history=1.0)
+    with pytest.raises(ValueError, match="`kept`"):
+        Delayed(lambda t, y, past, args: y, 1.0, history=1.0, kept=1)
+    with pytest.raises(TypeError, match="`field` must be a function"):
+        Delayed(1.0, 1.0, history=1.0)
