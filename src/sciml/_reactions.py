@@ -81,7 +81,10 @@ class Reactions(eqx.Module):
         """
         reactions, species = self.stoichiometry.shape
         if jnp.shape(x) != (species,):
-            raise ValueError(f"The counts must have the shape ({species},) of the stoichiometry, not {jnp.shape(x)}.")
+            raise ValueError(
+                f"The counts must have the shape ({species},) of the stoichiometry, which has a row for each reaction "
+                f"and a column for each species, not {jnp.shape(x)}."
+            )
         found = jnp.asarray(self.propensities(x, args))
         if found.shape != (reactions,):
             raise ValueError(
@@ -98,8 +101,13 @@ class Reactions(eqx.Module):
     def langevin(self) -> Stochastic:
         r"""Returns the chemical Langevin equation, $dx = \sum_j \nu_j (a_j \, dt + \sqrt{a_j} \, dW_j)$.
 
-        It is near the process where every reaction happens many times before propensities change.
+        It is near the process where every reaction happens many times before propensities change. Noise may carry
+        counts below zero, where propensities that are negative count as zero.
         """
+
+        def drift(t: RealScalarLike, x: Array, args: Args) -> Array:
+            del t
+            return jnp.sum(self.changes(x.dtype) * jnp.maximum(self.rates(x, args), 0)[:, None], axis=0)
 
         def diffusion(t: RealScalarLike, x: Array, args: Args) -> Array:
             del t
@@ -108,4 +116,4 @@ class Reactions(eqx.Module):
             roots = jnp.where(rates > 0, jnp.sqrt(jnp.where(rates > 0, rates, jnp.ones_like(rates))), 0 * rates)
             return self.changes(x.dtype).T * roots[None]
 
-        return Stochastic(self.rate_equations, diffusion, noise="general")
+        return Stochastic(drift, diffusion, noise="general")

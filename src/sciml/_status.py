@@ -50,7 +50,8 @@ _MESSAGES = {
     Status.max_steps_reached: (
         "The limit on the number of steps was reached before the end time. Raise `max_steps` or loosen the "
         "tolerances; if the steps are far smaller than the solution needs, the problem is stiff: try "
-        "`solver=sciml.solvers.Rodas5P()`, or `Switching()` where it is so at times."
+        "`solver=sciml.solvers.Rodas5P()`, or `Switching()` where it is so at times. Reactions of many molecules take "
+        "fewer steps with `sciml.solvers.TauLeaping()`."
     ),
     Status.nonfinite: (
         "The state or the vector field became NaN or infinite. The solution may blow up before the end time, "

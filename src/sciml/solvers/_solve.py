@@ -13,7 +13,7 @@ from .._delayed import Delayed
 from .._reactions import Reactions
 from .._status import raise_for_status
 from .._stochastic import AbstractStochastic
-from .._types import Args, BoolScalarLike, IntScalarLike, Key, RealScalarLike, Y
+from .._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
 from ..kernels._backends import AUTO, KERNEL_OF, XLA, KernelRequest
 from ..kernels._use import USED, requested
 from . import _diffrax_fallback
@@ -30,7 +30,6 @@ from .events._event import GivenEvents, ModelWithEvents, read_events
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
 from .methods.delays._prepare import delayed_from, with_delays
-from .noise._brownian import BrownianPath
 from .noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from .terms._explain import check_callable
 from .terms._field import arrays_of
@@ -46,7 +45,7 @@ def solve(
     t0: RealScalarLike,
     t1: RealScalarLike,
     args: Args = None,
-    key: Key | BrownianPath | None = None,
+    key: Any = None,
     dt: RealScalarLike | None = None,
     dt0: RealScalarLike | None = None,
     rtol: PyTree | None = None,
@@ -98,8 +97,8 @@ def solve(
         solver: A diffrax solver, or an `AbstractStepper` of your own. By default it follows from the model's type, and
             `Solution.solver` says which it was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`,
             `VelocityVerlet` for an `AbstractSecondOrder` with fixed steps, otherwise `diffrax.Tsit5()`; with noise
-            `diffrax.SRA1` where it is additive, `SRIW1` where it is scalar or diagonal, else `diffrax.EulerHeun`, or
-            `diffrax.SPaRK` with steps chosen by the error. Explicit
+            `diffrax.SRA1` where it is additive, `SRIW1` where it is scalar or diagonal, else `diffrax.Euler`
+            (`EulerHeun` in the sense of Stratonovich), or `diffrax.SPaRK` with steps chosen by the error. Explicit
             Runge-Kutta methods and the methods of `sciml.solvers`, such as `sciml.solvers.Rodas5P()` for stiff
             problems, run in sciml's own loops; any other runs through diffrax.
         stepsize_controller: A diffrax step size controller in place of `rtol` and `atol`.
@@ -167,7 +166,6 @@ def solve(
     request = request._replace(positive=positive, domain=domain, project=project)
     adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     args = args if args is None else arrays_of(args)
-    check_noisy(model, key, adjoint)
     given = read_events(events, max_events)
     choices = (request, adjoint, schedule, _kernel(impl, interpret))
     # times of events are checked and count by value, and noise has a path: such a call is decided each time
@@ -178,7 +176,7 @@ def solve(
     if call is not None:
         sol = _integrate.call(call.static, arrays + call.arrays)
     else:
-        _check(model, request, adjoint, schedule)
+        _check(model, request, adjoint, schedule, key)
         sol = _solve(model, y0, args, *choices, name, given, key)
     if throw and concrete(sol.status):
         wait_shortly(sol.status)
@@ -276,7 +274,7 @@ def _kernel(impl: Any, interpret: bool) -> KernelRequest:
     return XLA if kernel == AUTO and jax.default_backend() not in KERNEL_OF else kernel
 
 
-def _check(model: Any, request: Request, adjoint: Any, schedule: Any) -> None:
+def _check(model: Any, request: Request, adjoint: Any, schedule: Any, key: Any) -> None:
     """Checks what does not depend on the state.
 
     Raises:
@@ -287,6 +285,10 @@ def _check(model: Any, request: Request, adjoint: Any, schedule: Any) -> None:
         raise TypeError(
             f"`adjoint` must be an adjoint such as `sciml.adjoints.Checkpointed()`, but {no_instance(adjoint)}."
         )
+    check_noisy(model, key, adjoint)
+    times = (request.t0, request.t1)
+    if _has_equations_of_its_own(model) and all(map(concrete, times)) and request.t1 < request.t0:
+        raise ValueError("A solve with noise or delays goes forwards in time, but `t1` comes before `t0`.")
     if isinstance(model, diffrax.AbstractTerm):
         if request.solver is None:
             raise ValueError(

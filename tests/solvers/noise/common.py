@@ -9,6 +9,13 @@ import jax.numpy as jnp
 import sciml
 from sciml.solvers import SRIW1, PlatenWeak2, TamedEuler
 
+from ..common import close
+
+
+def near(a: Any, b: Any) -> None:
+    """Asserts that two PyTrees agree but for rounding, of times too."""
+    close(a, b, **(dict(rtol=1e-6, atol=1e-9) if jax.config.jax_enable_x64 else dict(rtol=1e-3, atol=1e-5)))
+
 
 class Known(NamedTuple):
     """What is known of a method.

@@ -13,7 +13,7 @@ from sciml.solvers.adjoints import Checkpointed, Direct, Forward
 from sciml.solvers.terms._explain import check_callable
 
 from ..common import close
-from .common import ADAPTIVE, METHODS, growth, pendulum
+from .common import ADAPTIVE, METHODS, growth, near, pendulum
 from .test_brownian import within
 
 KEYS = jax.random.split(jax.random.key(0), 16)
@@ -43,9 +43,9 @@ def end(rate, key, name="SRIW1", **options):
 @pytest.mark.parametrize("name", METHODS)
 def test_members_are_what_they_are_alone(name):
     together = jax.jit(jax.vmap(lambda key: end(RATE, key, name)))(KEYS)
-    close(together[3], end(RATE, KEYS[3], name))
+    near(together[3], end(RATE, KEYS[3], name))
     assert np.unique(np.asarray(together)).size == together.size
-    close(jax.jit(jax.vmap(lambda key: end(RATE, key, name)))(KEYS[3:6])[0], together[3])
+    near(jax.jit(jax.vmap(lambda key: end(RATE, key, name)))(KEYS[3:6])[0], together[3])
 
 
 @pytest.mark.x64
@@ -85,7 +85,7 @@ def test_members_over_devices(kind, devices):
     keys = jax.device_put(KEYS, NamedSharding(mesh, P("m")))
     for fn in (lambda key: end(RATE, key), lambda key: jax.grad(lambda r: jnp.sum(end(r, key)))(RATE)):
         found = jax.jit(jax.vmap(fn))(keys)
-        close(found, jax.jit(jax.vmap(fn))(KEYS))
+        near(found, jax.jit(jax.vmap(fn))(KEYS))
         assert devices == 1 or found.sharding.spec[0] == "m"
 
 
@@ -128,9 +128,9 @@ def test_members_with_steps_of_their_own():
     )  # fmt: skip
     together = jax.vmap(solve)(KEYS)
     alone = solve(KEYS[5])
-    close(together.ys[5], alone.ys)
+    near(together.ys[5], alone.ys)
     assert together.stats.accepted[5] == alone.stats.accepted and np.unique(together.stats.accepted).size > 1
-    close(jax.vmap(lambda key: solve(key, schedule="refill"))(KEYS).ys, together.ys)
+    near(jax.vmap(lambda key: solve(key, schedule="refill"))(KEYS).ys, together.ys)
 
 
 def test_saved_times_change_no_path():
@@ -139,9 +139,9 @@ def test_saved_times_change_no_path():
     whole = sciml.solve(
         model(), jnp.ones(2), t0=0.0, t1=1.0, args=RATE, key=KEYS[0], dt=1 / 8, saveat=jnp.linspace(0.0, 1.0, 9)
     )
-    close(sol.ys[1], whole.ys[2])
-    close(sol.ys[2], 0.6 * whole.ys[2] + 0.4 * whole.ys[3])  # a line between the steps
-    close(sol.ys[3], end_of(whole))
+    near(sol.ys[1], whole.ys[2])
+    near(sol.ys[2], 0.6 * whole.ys[2] + 0.4 * whole.ys[3])  # a line between the steps
+    near(sol.ys[3], end_of(whole))
 
 
 def end_of(sol):
@@ -161,6 +161,47 @@ def test_first_passage():
     # the line between steps passes a little later than the path: by 0.58 standard deviations of a step
     late = 0.5826 * 0.5 * np.sqrt(1 / 64)
     within(np.asarray(sol.t_reached), 1.0 + late, 0.5)
+
+
+@pytest.mark.x64
+def test_events_are_on_the_line_between_steps():
+    """As the path without them is saved at its steps, of a real condition and of a boolean, and one after the other."""
+    wells = sciml.Stochastic(lambda t, y, args: y - y**3, lambda t, y, args: 0.5)
+    ts = jnp.arange(0.0, 12.0 + 1 / 32, 1 / 16)
+    options = dict(t0=0.0, t1=12.0, dt=1 / 16, solver=diffrax.Euler(), throw=False)
+    here, there = Event(lambda t, y, args: y, direction=1), Event(lambda t, y, args: y > -0.4)
+
+    def times(key):
+        options["key"] = sciml.BrownianPath(key, 0.0, 12.0)
+        ys = sciml.solve(wells, -1.0, saveat=ts, **options).ys
+        passes = lambda level: (ys[:-1] < level) & (ys[1:] >= level)  # noqa: E731
+        line = [
+            jnp.where(passes(x), ts[:-1] + (x - ys[:-1]) / (ys[1:] - ys[:-1]) / 16, 12.0).min() for x in (0.0, -0.4)
+        ]
+        found = [sciml.solve(wells, -1.0, events=event, **options).t_reached for event in (here, there, [here, there])]
+        return jnp.stack([*line, *found])
+
+    line, level, *found = np.asarray(jax.jit(jax.vmap(times))(jax.random.split(jax.random.key(6), 200))).T
+    np.testing.assert_allclose(found[0], line, atol=1e-9)
+    np.testing.assert_allclose(found[1], level, atol=1e-6)
+    np.testing.assert_allclose(found[2], np.minimum(line, level), atol=1e-6)
+    assert np.mean(line < 12.0) > 0.1 and np.all(line[line < 12.0] > level[line < 12.0])
+
+
+@pytest.mark.x64
+def test_a_reflected_path_stays_above():
+    """An update at every passing: the path stays on its side, and what is saved is where it says."""
+    walk = sciml.Stochastic(lambda t, y, args: -jnp.ones_like(y), lambda t, y, args: 1.0, noise="additive")
+    kick = Event(lambda t, y, args: y, lambda t, y, args: y + 0.5, direction=-1)
+    ts = jnp.linspace(0.0, 4.0, 41)
+    solve = lambda key: sciml.solve(  # noqa: E731
+        walk, 0.5, t0=0.0, t1=4.0, dt=1 / 16, key=key, events=kick, saveat=ts, max_events=64
+    )
+    sol = jax.jit(jax.vmap(solve))(KEYS)
+    assert np.all(sol.status == Status.successful) and np.all(sol.ys > -1e-9) and np.all(sol.events.count > 2)
+    happened = np.arange(64) < np.asarray(sol.events.count)[:, None]
+    np.testing.assert_allclose(np.asarray(sol.events.states_before)[happened], 0.0, atol=1e-9)
+    assert np.all(np.diff(np.asarray(sol.events.times), axis=1)[happened[:, 1:]] > 0)
 
 
 def test_doses_on_a_path():
@@ -281,7 +322,8 @@ def test_refusals():
     drift = lambda t, y, args: -y  # noqa: E731
     refused(ValueError, "needs `key`", key=None)
     refused(ValueError, "`key` is for models with noise", of=drift)
-    refused(ValueError, "forwards in time", t1=-1.0, dt=-0.1)
+    refused(ValueError, "forwards in time", t1=-1.0)
+    refused(ValueError, "`key` must be one random key, but is an array of them", key=KEYS)
     refused(ValueError, "`Checkpointed`|Checkpointed", adjoint=sciml.adjoints.Gauss())
     refused(ValueError, "estimates no error.*SPaRK", dt=None, solver=diffrax.Euler())
     refused(TypeError, "does not solve equations with noise", solver=diffrax.Kvaerno5())

@@ -151,8 +151,16 @@ def landings(attempt: Attempt, detection: Detection, directions: list[int]) -> l
             delay = jnp.where(lands & near & steep, away, jnp.zeros_like(away)) * attempt.h
         rounding = jnp.abs(slope) * (16 * resolution / size)
         zero = jax.lax.stop_gradient(jnp.maximum(_LEFT * scale, rounding))
+        if attempt.base.rough:
+            lands, delay = crossing.found, (crossing.place - 1) * attempt.h
         found.append(Landing(lands, crossing.found & ~lands, crossing.place, delay, crossing.side, zero))
-    return found
+    return _first_alone(found) if attempt.base.rough else found
+
+
+def _first_alone(found: list[Landing]) -> list[Landing]:
+    """Returns of landings on the line within a step the first; what comes later is found from there."""
+    places = jnp.stack([jnp.where(x.lands, x.place, jnp.full_like(x.place, jnp.inf)) for x in found])
+    return [x._replace(lands=x.lands & (x.place <= jnp.min(places))) for x in found]
 
 
 def at_event(attempt: Attempt, delay: Array, first: list[Bool[Array, ""]]) -> tuple[Array, Y]:

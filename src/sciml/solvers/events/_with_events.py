@@ -106,6 +106,10 @@ class WithEvents(AbstractWrappedStepper):
         field, t, y, *rest = arguments
         return self.base.starting_step(_base(field), t, y.saved.y, *rest, **options)
 
+    def aligned(self, field: BoundField, t: RealScalarLike, h: Array) -> Array:
+        """Returns the length of a step near one that error control chose."""
+        return self.base.aligned(_base(field), t, h)
+
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances a state from `t` to `t + h`, or says that an event comes before."""
         return self._with_events(field, t, h, y, self.base.step(_base(field), t, h, y.saved.y, memory))
@@ -141,6 +145,8 @@ class WithEvents(AbstractWrappedStepper):
         found = landings(attempt, detection, self._of_events(self.layout.directions))
         again = _any(x.early for x in found)
         due = self._due(attempt.clock, attempt.end, detection.rows)
+        if self.base.rough:  # what is due at the end has to wait for what comes before
+            due = tuple(x & ~_any(one.lands for one in found) for x in due)
         lands = [land & ~again for land in self._in_order([x.lands for x in found], due)]
         after, memory = self._after(attempt, y, found, lands)
         waiting = detection._replace(stop=_stop_at(attempt, detection, found), sought=jnp.ones_like(detection.sought))

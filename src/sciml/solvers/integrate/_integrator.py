@@ -197,6 +197,8 @@ class Integrator(eqx.Module):
         longest = None if self.control is None else self.stepper.longest(state.memory)
         if longest is not None:
             h = jnp.minimum(h, longest)
+        if self.control is not None:
+            h = self.stepper.aligned(field, time, h)
         whole, stop = h, stop_of(y)
         if stop is not None:
             h = jnp.minimum(h, stop)

@@ -79,6 +79,8 @@ class AbstractStepper(eqx.Module):
         batched_vjp: Whether a step of many members is transposed as a whole where they share what is large; not where
             it solves systems or loops, which takes minutes to compile.
         transforms_state: Whether the loop's variables are not the model's: `prepare` enters them, `finish` leaves.
+        rough: Whether its solution between steps is a line, and would be another with shorter steps: events are where
+            that line passes them.
         takes_events: Whether its steps may be cut short at events.
         field_is_rate: Whether the vector field is the rate of the state; not where a mass matrix stands before that.
 
@@ -115,6 +117,7 @@ class AbstractStepper(eqx.Module):
     batched_vjp: ClassVar[bool] = False
     transforms_state: ClassVar[bool] = False
     takes_events: ClassVar[bool] = True
+    rough: ClassVar[bool] = False
 
     @property
     def field_is_rate(self) -> bool:
@@ -215,6 +218,11 @@ class AbstractStepper(eqx.Module):
     ) -> Array:
         """Returns the size of a first step, positive."""
         return initial_step(field, t, y, direction, span, tolerances, self.order, norm)
+
+    def aligned(self, field: BoundField, t: RealScalarLike, h: Array) -> Array:
+        """Returns the length of a step near one that error control chose, both positive; by default that."""
+        del field, t
+        return h
 
     def longest(self, memory: PyTree) -> Array | None:
         """Returns the longest step that the method can take with a memory, positive; None where any will do."""

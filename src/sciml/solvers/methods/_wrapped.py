@@ -51,6 +51,11 @@ class AbstractWrappedStepper(AbstractStepper):
         return self.base.dense
 
     @property
+    def rough(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether its solution between steps is a line, and would be another with shorter steps."""
+        return self.base.rough
+
+    @property
     def elementwise(self) -> bool:
         """Whether small states of many members run element by element."""
         return self.base.elementwise
@@ -103,6 +108,10 @@ class AbstractWrappedStepper(AbstractStepper):
     def starting_step(self, *arguments: Any, **options: Any) -> Array:
         """Returns the size of a first step, positive."""
         return self.base.starting_step(*arguments, **options)
+
+    def aligned(self, field: BoundField, t: RealScalarLike, h: Array) -> Array:
+        """Returns the length of a step near one that error control chose."""
+        return self.base.aligned(field, t, h)
 
     def longest(self, memory: PyTree) -> Array | None:
         """Returns the longest step that the method can take with a memory."""

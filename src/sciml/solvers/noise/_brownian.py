@@ -30,6 +30,7 @@ DEPTH = 18
 """Into how many halves the interval of a solve is divided, one after another, where nothing else is said."""
 
 _DEEPEST = 30  # places are counted in 32 bits
+_SAME = 1e-2  # of the distance of two points of a path, within which a time is at one
 _OFF = 0.125  # by how much of a step rounding may move a time for the number of its step to be known
 
 
@@ -41,6 +42,11 @@ class AbstractBrownian(eqx.Module):
         self, t: Array, h: Array, count: int, dtype: Any, with_area: bool
     ) -> tuple[Float[Array, " count"], Float[Array, " count"] | None]:
         """Returns increments over a step from `t` to `t + h` and, where asked for, their space-time Levy areas."""
+
+    def aligned(self, t: Array, h: Array) -> Array:
+        """Returns the length of a step, near a given one, that ends where the path has a point; by default that."""
+        del t
+        return h
 
     @abc.abstractmethod
     def refuses(self, t0: Array, t1: Array) -> Array:
@@ -212,6 +218,14 @@ class BrownianPath(AbstractBrownian):
         length = jnp.where(found.length > 0, found.length, jnp.ones_like(found.length))
         area = scale * (found.integral / length - found.w / 2) if with_area else None
         return scale * found.w, area
+
+    def aligned(self, t: Array, h: Array) -> Array:
+        """Returns the length of a step from `t` to the last point of the path within `h`, or to the next one."""
+        leaf = (self.t1 - self.t0) * 2.0**-self.depth
+        here, there = ((x - self.t0) / leaf for x in (t, t + h))
+        # to the point after the one that `t` is near, at least
+        number = jnp.maximum(jnp.floor(there + _SAME), jnp.floor(here + _SAME) + 1)
+        return jax.lax.stop_gradient(self.t0 + number * leaf - t)
 
     def refuses(self, t0: Array, t1: Array) -> Array:
         """Returns whether an interval is not within that of the path."""

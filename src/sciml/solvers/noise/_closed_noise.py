@@ -38,6 +38,14 @@ class ModelWithNoise(eqx.Module):
         return self.model.drift(t, y, args)
 
 
+def diffusion_of(model: AbstractStochastic, t: RealScalarLike, y: Y, args: Args) -> PyTree:
+    """Returns the diffusion, where one number stands for a whole leaf as an array like that."""
+    found = literals_as_arrays(model.diffusion(t, y, args), y)
+    if jax.tree.structure(found) != jax.tree.structure(y) or model.noise == "general":
+        return found
+    return jax.tree.map(lambda x, g: jnp.broadcast_to(g, x.shape) if jnp.ndim(g) == 0 else g, y, found)
+
+
 def shape_of(model: AbstractStochastic, t: Array, y: Y, args: Args) -> NoiseShape:
     """Returns how many Brownian motions there are, and what they move.
 
@@ -47,7 +55,7 @@ def shape_of(model: AbstractStochastic, t: Array, y: Y, args: Args) -> NoiseShap
     """
 
     def diffusion(y):
-        return literals_as_arrays(model.diffusion(t, y, args), y)
+        return diffusion_of(model, t, y, args)
 
     closed, out = traced_on_no_mesh(diffusion, y)
     leaves, structure = jax.tree.flatten(y)
@@ -96,7 +104,7 @@ def is_elementwise(model: AbstractStochastic, shape: NoiseShape, t: Array, y: Y,
         return True
 
     def flat(x):
-        return flattened(model.diffusion(t, unflattened(x, y), args))
+        return flattened(diffusion_of(model, t, unflattened(x, y), args))
 
     leaves = jax.tree.leaves(y)
     if sum(x.size for x in leaves) <= 1:
@@ -115,10 +123,10 @@ def own_derivative(
     model: AbstractStochastic, shape: NoiseShape, elementwise: bool, t: RealScalarLike, y: Y, args: Args
 ) -> Y:
     r"""Returns $\sum_j (\partial_y g_j) g_j$, twice what the two senses of the integral differ by in the drift."""
-    g = model.diffusion(t, y, args)
+    g = diffusion_of(model, t, y, args)
 
     def along(direction: Y) -> PyTree:
-        return jax.jvp(lambda y: model.diffusion(t, y, args), (y,), (direction,))[1]
+        return jax.jvp(lambda y: diffusion_of(model, t, y, args), (y,), (direction,))[1]
 
     if elementwise:
         return along(g)
@@ -191,7 +199,7 @@ def close_noise(
         return in_sense(model.model, t, y, args)
 
     def diffusion(model, args, t, y):
-        return literals_as_arrays(model.model.diffusion(t, y, args), y)
+        return diffusion_of(model.model, t, y, args)
 
     def increment(model, args, t, h):
         del args
@@ -203,6 +211,7 @@ def close_noise(
         "field": (drift, (t, y)),
         "diffusion": (diffusion, (t, y)),
         "increment": (increment, (t, t)),
+        "aligned": (lambda model, args, t, h: model.path.aligned(t, h), (t, t)),
     }
     field, operands = close_split_field(model, args, functions)
     each_its_own = functools.cache(partial(is_elementwise, model.model, shape, t, y, args))
@@ -253,6 +262,10 @@ class BoundNoisyField:
     def increment(self, t: RealScalarLike, h: RealScalarLike) -> Increment:
         """Returns the noise over a step."""
         return self._functions["increment"](t, h)
+
+    def aligned(self, t: RealScalarLike, h: Array) -> Array:
+        """Returns the length of a step, near a given one, that ends where the path has a point."""
+        return self._functions["aligned"](t, h)
 
     def times(self, diffusion: PyTree, increment: PyTree) -> Y:
         """Returns a diffusion times an increment, a state."""

@@ -53,7 +53,13 @@ def check_noisy(model: Any, key: Any, adjoint: AbstractAdjoint) -> None:
             "or a `sciml.BrownianPath`."
         )
     if not isinstance(key, BrownianPath):
-        check_key(key, "solve")
+        key = check_key(key, "solve")
+        of_one = 0 if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else 1
+        if key.ndim != of_one:
+            raise ValueError(
+                f"`key` must be one random key, but is an array of them, of shape {key.shape[: key.ndim - of_one]}: a "
+                "solve is that of one member, and `jax.vmap(lambda key: sciml.solve(...))(keys)` runs many."
+            )
     if not adjoint.repeats_steps:
         raise ValueError(
             f"`adjoint={type(adjoint).__name__}()` does not go through noise: use `sciml.adjoints.Checkpointed()`, "
@@ -80,7 +86,7 @@ def with_noisy_solver(
     if solver is None:
         shape = shape_of(model, interval.t0, y0, args)
         elementwise = is_elementwise(model, shape, interval.t0, y0, args)
-        solver = default_solver(shape, elementwise, request.fixed_steps)
+        solver = default_solver(shape, elementwise, model.interpretation, request.fixed_steps)
     stepper = stochastic_stepper(solver)
     if stepper is None and not (by_diffrax and interpretation_of(solver) is not None):
         raise TypeError(

@@ -8,7 +8,7 @@ import lineax as lx
 from jaxtyping import Array, PyTree
 
 from ..._types import Args, RealScalarLike, Y
-from ._closed_noise import ModelWithNoise, drift_for, shape_of
+from ._closed_noise import ModelWithNoise, diffusion_of, drift_for, shape_of
 
 
 def interpretation_of(solver: Any) -> str | None:
@@ -45,7 +45,7 @@ def noisy_terms(
     tree = diffrax.VirtualBrownianTree(t0, t1, tolerance, numbers, key, area)
 
     def diffusion(t: RealScalarLike, y: Y, args: Args) -> PyTree:
-        g = model.model.diffusion(t, y, args)
+        g = diffusion_of(model.model, t, y, args)
         return lx.DiagonalLinearOperator(g) if shape.kind == "diagonal" else g
 
     return diffrax.MultiTerm(

@@ -31,6 +31,7 @@ class AbstractStochasticStepper(AbstractStepper):
     dense: ClassVar[bool] = True
     elementwise_dense: ClassVar[bool] = True
     batched_vjp: ClassVar[bool] = True
+    rough: ClassVar[bool] = True
 
     @property
     def order(self) -> int:
@@ -69,6 +70,14 @@ class AbstractStochasticStepper(AbstractStepper):
         """Advances `y` from `t` to `t + h`."""
         y1, error = self.advance(field, t, h, y)
         return Step(y1, error, memory=memory)
+
+    def aligned(self, field: Any, t: RealScalarLike, h: Array) -> Array:
+        """Returns the length of a step that ends where the path has a point.
+
+        A path is so rough that a step which differs by rounding sees another increment, from which the next step
+        differs by far more: after some steps members would not be what they are alone.
+        """
+        return field.aligned(t, h)
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state on the line between the ends of a step."""

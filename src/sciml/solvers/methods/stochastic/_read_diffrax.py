@@ -30,10 +30,13 @@ def stochastic_stepper(solver: Any) -> AbstractStochasticStepper | None:
     return None
 
 
-def default_solver(noise: NoiseShape, elementwise: bool, fixed_steps: bool) -> Any:
-    """Returns a solver for an equation with noise, by its kind and by whether its steps are fixed."""
+def default_solver(noise: NoiseShape, elementwise: bool, interpretation: str, fixed_steps: bool) -> Any:
+    """Returns a solver for an equation with noise, by its kind, its sense and by whether its steps are fixed."""
     if noise.additive:
         return diffrax.SRA1()
     if elementwise:
         return SRIW1()
-    return diffrax.EulerHeun() if fixed_steps else diffrax.SPaRK()
+    if not fixed_steps:
+        return diffrax.SPaRK()
+    # neither differentiates the diffusion, whose root may have no derivative
+    return diffrax.Euler() if interpretation == "ito" else diffrax.EulerHeun()
