@@ -70,6 +70,32 @@ def test_members(kind, how, what):
     check(fn, (x,), jax.jit(fn)(RATES))
 
 
+@pytest.mark.parametrize("what", ["forward", "gradient", "vmap(grad)"])
+@pytest.mark.parametrize("within", [False, True])
+def test_one_device(within, what):
+    """What everybody tries first: the mesh that `jax.make_mesh` makes of the one device that there is."""
+    fn = program("adaptive", what)
+    expected, mesh = jax.jit(fn)(RATES), mesh_of("explicit", (1,))
+    x = jax.device_put(RATES, NamedSharding(mesh, P("m")))
+    if not within:
+        check(fn, (x,), expected)
+        return
+    with jax.set_mesh(mesh):
+        check(fn, (x,), expected)
+
+
+@pytest.mark.parametrize("by", [0, 1])
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_end_times_of_members(kind, by):
+    def total(rate, end):
+        return jnp.sum(sciml.solve(field, Y0, t0=0.0, t1=end, args=rate, dt=1 / 8, throw=False).ys)
+
+    fn = jax.vmap(jax.grad(total, by))
+    ends = jnp.linspace(0.5, 1.0, len(RATES))
+    expected, sharding = jax.jit(fn)(RATES, ends), NamedSharding(mesh_of(kind), P("m"))
+    check(fn, tuple(jax.device_put(x, sharding) for x in (RATES, ends)), expected, spec=P("m"))
+
+
 @pytest.mark.parametrize("solver", ["exponential", "implicit-explicit", "stabilised", "symplectic"])
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_methods_whose_members_jax_batches(kind, solver):

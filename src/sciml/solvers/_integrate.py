@@ -102,7 +102,8 @@ def open_problem(
     """
     assert plan.stepper is not None  # else diffrax runs the solve
     if plan.forwards is None:
-        direction = jnp.where(times.t1 >= times.t0, jnp.ones_like(times.t0), -jnp.ones_like(times.t0))
+        # by arithmetic: a choice between constants, which are on no mesh, is on none, whatever the condition is on
+        direction = 2 * (times.t1 >= times.t0).astype(times.t0.dtype) - 1
     else:
         direction = jnp.full_like(times.t0, 1 if plan.forwards else -1)
     dt = jax.tree.map(jnp.abs, times.dt)
@@ -159,7 +160,7 @@ def integrate(
     if wrong is not None:
         refused = wrong if refused is None else refused | wrong
     if refused is not None:  # a member whose arguments are out of range takes no step
-        operands = operands._replace(max_steps=jnp.where(refused, 0, plan.max_steps).astype(jnp.int32))
+        operands = operands._replace(max_steps=plan.max_steps * (~refused).astype(jnp.int32))
     start = problem.start(y0)
     collective = _devices_alike(settings, problem, times, start)
     if collective.axes and isinstance(model, ModelWithEvents):  # conditions of parts would differ, and devices wait
