@@ -95,8 +95,20 @@ def groups() -> list[Group]:
             against="sciml, SRA1",
         ),
     ]  # fmt: skip
+    cells = jnp.ones((128, 128))
+    field = dict(model=GROWTH, dt=DT)
+    fields = [
+        Candidate("sciml, Euler", jitted(functools.partial(ours, **field, **euler), keys[0], cells)),
+        Candidate("a scan by hand", jitted(by_hand, keys[0], cells), against="sciml, Euler"),
+        Candidate(
+            "sciml, SRIW1",
+            jitted(functools.partial(ours, **field, solver=sciml.solvers.SRIW1()), keys[0], cells),
+            against="sciml, Euler",
+        ),
+    ]
     name = jnp.dtype(y0.dtype).name
     return [
         Group(f"{N} paths of geometric Brownian motion, {STEPS} steps, {name}", fixed),
+        Group(f"one path of a field of 128 x 128, {STEPS} steps, {name}", fields),
         Group(f"{N} paths in a double well, additive noise, rtol = {TOL:g}, {name}", adaptive),
     ]

@@ -5,6 +5,7 @@ What most programs need, and the packages that hold the rest.
 - `solve` an initial value problem; get a `Solution` with a `Status`.
 - `Event` and `Schedule`: what happens on the way.
 - `Stochastic`: a model with noise, and `BrownianPath`, a path of it.
+- `Langevin`: particles in a bath.
 - `Reactions`: single molecules that react by chance.
 - `Delayed`: a model that depends on its own past.
 - `Controlled`: a model that a given path drives.
@@ -36,6 +37,7 @@ from . import _installation as _installation
 from ._controlled import Controlled as Controlled
 from ._delayed import Delayed as Delayed
 from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
+from ._langevin import Langevin as Langevin
 from ._model import (
     AbstractModel as AbstractModel,
     AbstractSecondOrder as AbstractSecondOrder,

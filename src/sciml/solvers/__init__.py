@@ -15,7 +15,7 @@
 - `SSPRK33`, `SSPRK43`, `SSPRK104`: explicit methods that preserve strong stability, for advection with limiters.
 - `Williamson3`, `CarpenterKennedy54`: explicit methods that keep two arrays of the size of the state.
 - `VelocityVerlet`, `Yoshida4`, `Yoshida6`, `Yoshida8`: symplectic methods for equations of second order.
-- `SRIW1`, `PlatenWeak2`, `TamedEuler`: methods for equations with noise, beside those of diffrax.
+- `SRIW1`, `PlatenWeak2`, `TamedEuler`, `BAOAB`: methods for equations with noise, beside those of diffrax.
 - `Gillespie`, `TauLeaping`: methods for reactions of single molecules.
 - `stability`: for which steps a method is stable, a `Stability`.
 - `tune_stencil`: in which tiles a kernel runs the steps of a model fastest.
@@ -54,6 +54,7 @@ from .methods._verlet import (
 from .methods._verner import Vern7 as Vern7, Vern9 as Vern9
 from .methods.jumps._gillespie import Gillespie as Gillespie
 from .methods.jumps._tau_leaping import TauLeaping as TauLeaping
+from .methods.stochastic._baoab import BAOAB as BAOAB
 from .methods.stochastic._euler_maruyama import TamedEuler as TamedEuler
 from .methods.stochastic._sri import SRIW1 as SRIW1
 from .methods.stochastic._weak import PlatenWeak2 as PlatenWeak2

@@ -16,10 +16,14 @@ from ..._stochastic import AbstractStochastic
 from ..._types import Args, RealScalarLike, Y
 from ..linear._dependencies import pattern_of
 from ..methods._ravel import elements_of, flattened, unflattened
+from ..terms._barrier import stage_barrier
 from ..terms._field import AbstractField, check_like, literals_as_arrays
 from ..terms._split_field import BoundSplitField, SplitField, close_split_field
 from ._brownian import AbstractBrownian
 from ._increment import Increment, NoiseShape
+
+_LARGE = 1024
+"""From how many numbers on they are drawn once: XLA would draw them again for each use."""
 
 
 class ModelWithNoise(eqx.Module):
@@ -175,7 +179,13 @@ def drift_for(
 
 
 def close_noise(
-    model: Callable, t: Array, y: Y, args: Args, interpretation: str, with_area: bool
+    model: Callable,
+    t: Array,
+    y: Y,
+    args: Args,
+    interpretation: str,
+    with_area: bool,
+    more: dict[str, tuple[Callable, tuple]] | None = None,
 ) -> tuple["NoisyField", list[Array]]:
     """Returns drift, diffusion and increments as closed functions, with their operands.
 
@@ -186,6 +196,7 @@ def close_noise(
         args: What the model takes beside time and state.
         interpretation: In which sense the method solves.
         with_area: Whether it takes space-time Levy areas.
+        more: Functions that the method needs beside these, by name; see `close_split_field`.
 
     Raises:
         TypeError: If the model has no noise.
@@ -204,6 +215,8 @@ def close_noise(
     def increment(model, args, t, h):
         del args
         numbers, areas = model.path.over(t, h, shape.count, shape.dtype, with_area)
+        if shape.count >= _LARGE:
+            numbers, areas = stage_barrier((numbers, areas), t)
         return Increment(shape.shaped(numbers), None if areas is None else shape.shaped(areas))
 
     check_like(y, jax.eval_shape(lambda y: drift(model, args, t, y), y))
@@ -213,7 +226,7 @@ def close_noise(
         "increment": (increment, (t, t)),
         "aligned": (lambda model, args, t, h: model.path.aligned(t, h), (t, t)),
     }
-    field, operands = close_split_field(model, args, functions)
+    field, operands = close_split_field(model, args, functions | (more or {}))
     each_its_own = functools.cache(partial(is_elementwise, model.model, shape, t, y, args))
     return NoisyField(field, shape, each_its_own), operands
 
@@ -254,6 +267,10 @@ class BoundNoisyField:
     def __call__(self, t: RealScalarLike, y: Y) -> Y:
         """Returns the drift."""
         return self._functions(t, y)
+
+    def __getitem__(self, name: str) -> Callable:
+        """Returns a function by its name."""
+        return self._functions[name]
 
     def diffusion(self, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the diffusion."""

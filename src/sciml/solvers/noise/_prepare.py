@@ -1,6 +1,7 @@
 """What `solve` decides where a model has noise: the method, and the path of the Brownian motions."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from ..adjoints import AbstractAdjoint
 from ..methods.jumps._abstract import CONTROL, AbstractReactionStepper, ReactionsWithKey
 from ..methods.jumps._gillespie import Gillespie
 from ..methods.stochastic._read_diffrax import default_solver, stochastic_stepper
-from ._brownian import AbstractBrownian, BrownianPath, CountedSteps
+from ._brownian import DEPTH, AbstractBrownian, BrownianPath, CountedSteps
 from ._closed_noise import ModelWithNoise, is_elementwise, shape_of
 from ._random_bits import words_of
 from ._to_diffrax import interpretation_of
@@ -152,7 +153,9 @@ def path_of(key: Any, t0: Array, t1: Array, dt: Array | None) -> AbstractBrownia
         ValueError: If the solve leaves the interval of the path, or steps cannot be told apart.
     """
     if isinstance(key, BrownianPath) or dt is None:
-        key = key if isinstance(key, BrownianPath) else BrownianPath(key, t0, t1)
+        # as deep as the dtype of time can tell points apart
+        depth = min(DEPTH, -round(math.log2(float(jnp.finfo(t0.dtype).eps))) - 3)
+        key = key if isinstance(key, BrownianPath) else BrownianPath(key, t0, t1, depth)
         path = jax.tree.map(lambda x: x.astype(t0.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, key)
     else:
         path = CountedSteps(words_of(jnp.asarray(key)), t0, dt)

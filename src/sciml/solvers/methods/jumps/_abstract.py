@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree, UInt32
 
 from ...._jax._ad_modes import not_differentiated
+from ...._jax._vma import match
 from ...._reactions import Reactions
 from ...._status import Status
 from ...._types import Args, RealScalarLike
@@ -92,7 +93,8 @@ class AbstractReactionStepper(AbstractStepper):
 
     def prepare(self, field: Any, t: RealScalarLike, y: Any) -> tuple[ReactionState, None]:
         """Returns the state to start from."""
-        start = ReactionState(y, jnp.zeros((), y.dtype), jnp.zeros((), y.dtype), jnp.zeros((), y.dtype))
+        zero = match(jnp.zeros((), y.dtype), y)
+        start = ReactionState(y, zero, zero, zero)
         left, leaps = self.plan(field, t, start)
         return start._replace(left=left, leaps=leaps), None
 
@@ -161,7 +163,8 @@ _NO_DERIVATIVE = (
 
 def uniforms(field: Any, counts: ReactionState, stream: int) -> tuple[Array, Array]:
     """Returns two numbers that are uniform between 0 and 1, neither of them included, for the next draw."""
-    words = field["bits"](counts.number.astype(jnp.uint32), jnp.full((), stream, jnp.uint32))
+    number = counts.number.astype(jnp.uint32)
+    words = field["bits"](number, match(jnp.full((), stream, jnp.uint32), number))
     first, second = ((x >> jnp.uint32(9)).astype(counts.x.dtype) for x in words)
     return (first + 0.5) * 2.0**-23, (second + 0.5) * 2.0**-23
 
