@@ -24,7 +24,7 @@ class Reactions(eqx.Module):
         stoichiometry: $\nu$, an array of shape `(reactions, species)`: by how much each reaction changes each count.
         propensities: $a$, a function `propensities(x, args)` of the counts, of shape `(species,)`, that returns an
             array of shape `(reactions,)`, none of it negative. It has to be zero where a reaction lacks what it
-            consumes.
+            consumes. Counts are floating-point numbers: in float32 they are exact up to $2^{24}$.
 
     Raises:
         TypeError: If the propensities are no function.

@@ -16,7 +16,7 @@ from ..solvers.noise._prepare import check_noisy, is_noisy, noisy_model
 from ..solvers.noise._random_bits import words_of
 
 
-def check_noise(model: Any, key: Any) -> None:
+def check_keys(model: Any, key: Any) -> None:
     """Checks that a model with noise has a key or one for each member; see `check_noisy`."""
     check_noisy(model, _one_of(key), Checkpointed())
 

@@ -28,7 +28,7 @@ from ..stores._abstract import AbstractStore
 from . import _prepare
 from ._coordinates import space_of
 from ._execute import execute
-from ._noise import check_noise, with_noise
+from ._noise import check_keys, with_noise
 from ._run import Run
 from .segments._in_axes import read_axes, shared_limit
 from .segments._stops import read_stops
@@ -136,7 +136,7 @@ def simulate(
         ```
     """
     check_progress(progress, where="simulate")
-    check_noise(model, key)
+    check_keys(model, key)
     if not is_noisy(model):
         check_callable(model)
     if output is not None and not callable(output):

@@ -33,7 +33,7 @@ from .integrate._result import Result
 from .integrate._stencil_kernel import StencilSteps, make_stencil_steps
 from .integrate._while_loop import AdaptiveLoop
 from .methods._stepper import AbstractStepper
-from .methods.delays._prepare import refuses as goes_backwards
+from .methods.delays._prepare import goes_backwards
 from .noise._prepare import refuses
 from .terms._field import AbstractField
 from .terms._split_field import SplitField

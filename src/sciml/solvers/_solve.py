@@ -29,7 +29,8 @@ from .adjoints import AbstractAdjoint, Checkpointed
 from .events._event import GivenEvents, ModelWithEvents, read_events
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
-from .methods.delays._prepare import delayed_from, with_delays
+from .methods.delays._method_of_steps import DelayedFrom
+from .methods.delays._prepare import with_delays
 from .noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from .terms._explain import check_callable
 from .terms._field import arrays_of
@@ -218,7 +219,7 @@ def _solve(
         plan = dataclasses.replace(plan, stepper=None, control=None)
     times = times._replace(longest=longest)
     if isinstance(model, Delayed):
-        model = delayed_from(model, times.t0)
+        model = DelayedFrom(model, times.t0)
     elif is_noisy(model):
         model, plan = noisy_model(model, key, plan, times, equal=request.fixed_steps and events is None)
     if events is not None:

@@ -114,6 +114,22 @@ def test_members():
     np.testing.assert_allclose(each, whole, rtol=1e-8)
 
 
+@pytest.mark.x64
+def test_a_start_that_jumps():
+    """Until one delay has passed the past is the history, to the end of a step that ends there."""
+    model = Delayed(lambda t, y, past, args: -past, 1.0, history=1.0)
+    for options in (dict(dt=1.0), dict(dt=0.25), dict(rtol=1e-8, atol=1e-8)):
+        sol = sciml.solve(model, 2.0, t0=0.0, t1=2.0, saveat=jnp.array([1.0, 2.0]), **options)
+        np.testing.assert_allclose(sol.ys, [1.0, -0.5], atol=1e-12)
+
+
+def test_a_solve_of_no_length():
+    def end(y0):
+        return sciml.solve(STEPS, y0, t0=1.0, t1=1.0, dt=0.25).ys[-1]
+
+    assert end(2.0) == 2.0 and jax.grad(end)(2.0) == 1.0
+
+
 def test_float32():
     sol = sciml.solve(STEPS, jnp.ones((), jnp.float32), t0=0.0, t1=2.0, dt=0.25)
     assert sol.ys.dtype == jnp.float32

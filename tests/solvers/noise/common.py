@@ -14,7 +14,7 @@ from ..common import close
 
 def near(a: Any, b: Any) -> None:
     """Asserts that two PyTrees agree but for rounding, of times too."""
-    close(a, b, **(dict(rtol=1e-6, atol=1e-9) if jax.config.jax_enable_x64 else dict(rtol=1e-3, atol=1e-5)))
+    close(a, b, **(dict(rtol=1e-9, atol=1e-12) if jax.config.jax_enable_x64 else dict(rtol=1e-3, atol=1e-5)))
 
 
 class Known(NamedTuple):

@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import sciml
 from sciml import Reactions, Status
 from sciml.solvers import Gillespie, TauLeaping
+from sciml.solvers.methods.jumps import _abstract
 
 from ..common import close
 from .test_brownian import within
@@ -123,6 +125,36 @@ def test_members_share_a_queue():
     np.testing.assert_array_equal(jax.jit(jax.vmap(lambda k: solve(k, schedule="refill")))(KEYS[:64]), plain)
     blocks = [sciml.parallel.ensemble(solve, KEYS[:64], block=b) for b in (8, 32)]
     np.testing.assert_array_equal(blocks[0], blocks[1])
+    for axis in (AxisType.Auto, AxisType.Explicit):
+        mesh = jax.make_mesh((2,), ("m",), (axis,), devices=jax.devices()[:2])
+        sharded = jax.jit(jax.vmap(solve))(jax.device_put(KEYS[:64], NamedSharding(mesh, P("m"))))
+        np.testing.assert_array_equal(sharded, plain)
+
+
+def test_a_solve_of_no_length():
+    for solver in (Gillespie(), TauLeaping()):
+        sol = sciml.solve(POPULATION, jnp.full(1, 3.0), t0=1.0, t1=1.0, key=KEYS[0], solver=solver)
+        assert sol.ys[-1, 0] == 3.0 and sol.status == Status.successful
+
+
+def test_numbers_start_again_where_they_could_not_be_counted(monkeypatch):
+    """Paths go on, with the law that they have, and no draw is that of an earlier round."""
+    flip = Reactions([[1, -1], [-1, 1]], lambda x, args: 40.0 * x[::-1])
+    ts = jnp.linspace(0.0, 8.0, 201)
+
+    def first(key):
+        sol = sciml.solve(flip, jnp.array([1.0, 0.0]), t0=0.0, t1=8.0, key=key, saveat=ts)
+        return sol.ys[:, 0], sol.stats.accepted
+
+    plain, _ = jax.vmap(first)(KEYS[:50])
+    monkeypatch.setattr(_abstract, "_MOST_DRAWS", 64.0)
+    jax.clear_caches()
+    found, steps = jax.vmap(first)(KEYS[:50])
+    assert steps.min() > 3 * 64 and np.all((found == 0) | (found == 1))
+    np.testing.assert_array_equal(found[:, :20], plain[:, :20])  # fewer than 64 draws so far
+    within(np.asarray(found[:, 100:]).reshape(-1), 0.5, 1.0)  # neighbours in time are related
+    again = [found[:, i : i + 40] for i in (40, 80, 120, 160)]
+    assert all(np.mean(np.all(a == b, axis=1)) < 0.1 for a in again for b in again if a is not b)
 
 
 def test_refusals():

@@ -345,6 +345,7 @@ def _evaluate_scan_as_loop(eqn, inputs: list[Value], ev: _Evaluation) -> list[Va
         def iteration(values: list[Value]) -> list[Value]:
             return _evaluate(closed.jaxpr, closed.consts, values, ev)
 
+        # the fusions around a loop end there, and its body would be computed once for each of its results
         out = fused_over_lanes(iteration, values, (count,), reverse=True)
         carried = [fixed(v, b) for v, b in zip(out[:carry_count], carry_of_members)]
         stacked = [stack(v, count) for v in out[carry_count:]]

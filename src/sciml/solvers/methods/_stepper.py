@@ -80,7 +80,7 @@ class AbstractStepper(eqx.Module):
             it solves systems or loops, which takes minutes to compile.
         transforms_state: Whether the loop's variables are not the model's: `prepare` enters them, `finish` leaves.
         rough: Whether its solution between steps is a line, and would be another with shorter steps: events are where
-            that line passes them.
+            their conditions change sign on that line.
         takes_events: Whether its steps may be cut short at events.
         field_is_rate: Whether the vector field is the rate of the state; not where a mass matrix stands before that.
 

@@ -155,7 +155,8 @@ def path_of(key: Any, t0: Array, t1: Array, dt: Array | None) -> AbstractBrownia
     if isinstance(key, BrownianPath) or dt is None:
         # as deep as the dtype of time can tell points apart
         depth = min(DEPTH, -round(math.log2(float(jnp.finfo(t0.dtype).eps))) - 3)
-        key = key if isinstance(key, BrownianPath) else BrownianPath(key, t0, t1, depth)
+        end = jnp.where(t1 > t0, t1, t0 + 1)  # a solve of no length sees nothing of its path
+        key = key if isinstance(key, BrownianPath) else BrownianPath(key, t0, end, depth)
         path = jax.tree.map(lambda x: x.astype(t0.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, key)
     else:
         path = CountedSteps(words_of(jnp.asarray(key)), t0, dt)

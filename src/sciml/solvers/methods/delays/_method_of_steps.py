@@ -25,7 +25,6 @@ from ._past import Past
 _RETURNS = 6
 """How often the start comes back as a jump of a derivative that a method of order six or less sees."""
 
-
 _SLACK = 16.0
 """Roundings of a time within which two are the same."""
 
@@ -79,7 +78,7 @@ class BoundDelayField:
 
     @property
     def delays(self) -> Array:
-        """The delays, in order of no kind."""
+        """The delays, in the order in which they were given."""
         return self._functions["delays"]()
 
     @property
@@ -97,7 +96,8 @@ class BoundDelayField:
 
         Where a past state lies at an end of that step, shifted by its delay, it belongs to what is inside.
         """
-        slack = _SLACK * jnp.finfo(start.dtype).eps * jnp.maximum(jnp.abs(start), jnp.abs(self.t0))
+        largest = jnp.maximum(jnp.maximum(jnp.abs(start), jnp.abs(end)), jnp.abs(self.t0))
+        slack = _SLACK * jnp.finfo(start.dtype).eps * largest
 
         def state_at(t: Array, delay: Array) -> Y:
             inside = jax.lax.stop_gradient(jnp.clip(t, start + slack, jnp.maximum(end - slack, start + slack)) - delay)

@@ -52,11 +52,6 @@ def with_delays(model: Delayed, request: Request, interval: Interval, adjoint: A
     return request._replace(solver=solver, stepper=MethodOfSteps(base, kept))
 
 
-def delayed_from(model: Delayed, t0: Array) -> DelayedFrom:
-    """Returns a delay equation with the time at which it starts."""
-    return DelayedFrom(model, t0)
-
-
-def refuses(model: Any, t0: Array, t1: Array) -> Array | None:
+def goes_backwards(model: Any, t0: Array, t1: Array) -> Array | None:
     """Returns whether a solve with delays goes backwards in time; None without delays."""
     return t1 < t0 if isinstance(model, DelayedFrom) else None

@@ -41,16 +41,21 @@ class ReactionState(NamedTuple):
 
     Attributes:
         x: The counts.
-        number: How many times numbers have been drawn, a floating-point number as the loops carry it.
+        number: How many times numbers have been drawn, a floating-point number as the loops carry it; it starts again
+            where the next would not differ from it.
+        rounds: How often it has done so.
         left: The time until what comes next.
         leaps: 1 where that is a leap over many reactions, 0 where it is one reaction.
     """
 
     x: Array
     number: Array
+    rounds: Array
     left: Array
     leaps: Array
 
+
+_MOST_DRAWS = 2.0**31  # they count as words of 32 bits
 
 CONTROL = Control(factormin=0.5, factormax=1e30)
 """Steps are as long as the method allows, and half as long where one led to a negative count."""
@@ -94,7 +99,7 @@ class AbstractReactionStepper(AbstractStepper):
     def prepare(self, field: Any, t: RealScalarLike, y: Any) -> tuple[ReactionState, None]:
         """Returns the state to start from."""
         zero = match(jnp.zeros((), y.dtype), y)
-        start = ReactionState(y, zero, zero, zero)
+        start = ReactionState(y, zero, zero, zero, zero)
         left, leaps = self.plan(field, t, start)
         return start._replace(left=left, leaps=leaps), None
 
@@ -140,7 +145,9 @@ class AbstractReactionStepper(AbstractStepper):
             done: Whether what was planned has happened.
         """
         waiting = counts._replace(left=counts.left - h)
-        there = ReactionState(x, counts.number + 1, counts.left, counts.leaps)
+        full = counts.number + 1 >= min(1 / float(jnp.finfo(x.dtype).eps), _MOST_DRAWS)
+        number = jnp.where(full, jnp.zeros_like(counts.number), counts.number + 1)
+        there = counts._replace(x=x, number=number, rounds=counts.rounds + full.astype(x.dtype))
         left, leaps = self.plan(field, t + h, there)
         moved = there._replace(left=left, leaps=leaps)
         y1 = jax.tree.map(lambda a, b: jnp.where(done, a, b), moved, waiting)
@@ -161,12 +168,16 @@ _NO_DERIVATIVE = (
 )
 
 
-def uniforms(field: Any, counts: ReactionState, stream: int) -> tuple[Array, Array]:
+def uniforms(field: Any, counts: ReactionState) -> tuple[Array, Array]:
     """Returns two numbers that are uniform between 0 and 1, neither of them included, for the next draw."""
-    number = counts.number.astype(jnp.uint32)
-    words = field["bits"](number, match(jnp.full((), stream, jnp.uint32), number))
-    first, second = ((x >> jnp.uint32(9)).astype(counts.x.dtype) for x in words)
+    words = field["bits"](counts.number.astype(jnp.uint32), counts.rounds.astype(jnp.uint32))
+    first, second = ((x >> jnp.uint32(9)).astype(_wide(counts.x)) for x in words)
     return (first + 0.5) * 2.0**-23, (second + 0.5) * 2.0**-23
+
+
+def _wide(x: Array) -> Any:
+    """Returns a dtype in which numbers between 0 and 1 are fine enough."""
+    return x.dtype if jnp.finfo(x.dtype).bits >= 32 else jnp.float32
 
 
 def waiting_time(field: Any, counts: ReactionState) -> Array:
@@ -174,14 +185,16 @@ def waiting_time(field: Any, counts: ReactionState) -> Array:
     total = jnp.sum(field["rates"](counts.x))
     known = jnp.where(total > 0, total, jnp.ones_like(total))
     return jnp.where(
-        total > 0, -jnp.log(uniforms(field, counts, 0)[0]) / known, jnp.full_like(total, jnp.finfo(total.dtype).max)
+        total > 0,
+        -jnp.log(uniforms(field, counts)[0]).astype(total.dtype) / known,
+        jnp.full_like(total, jnp.finfo(total.dtype).max),
     )
 
 
 def one_reaction(field: Any, counts: ReactionState) -> Array:
     """Returns the counts after one reaction, which each is with a probability as its propensity."""
-    ends = jnp.cumsum(field["rates"](counts.x))
-    chosen = uniforms(field, counts, 0)[1] * ends[-1]
+    ends = jnp.cumsum(field["rates"](counts.x).astype(_wide(counts.x)))
+    chosen = uniforms(field, counts)[1] * ends[-1]
     before = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
     happens = (chosen >= before) & (chosen < ends)
     return counts.x + jnp.sum(jnp.where(happens[:, None], field["changes"](counts.x), 0), axis=0)

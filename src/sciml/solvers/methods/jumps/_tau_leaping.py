@@ -76,7 +76,8 @@ class TauLeaping(AbstractReactionStepper):
         leaps = y.leaps > 0.5
         # numbers that belong to the draw and to the length, which is another where a leap is tried again
         length = jnp.asarray(h, jnp.float32)
-        words = field["bits"](y.number.astype(jnp.uint32), jax.lax.bitcast_convert_type(length, jnp.uint32))
+        length = jax.lax.bitcast_convert_type(length, jnp.uint32)
+        words = field["bits"](y.number.astype(jnp.uint32) ^ (y.rounds.astype(jnp.uint32) << 24), length)
         key = jax.random.wrap_key_data(jnp.stack(words), impl="threefry2x32")
         means = jnp.where(leaps, field["rates"](y.x) * jnp.asarray(h, y.x.dtype), 0)
         times = jax.random.poisson(key, jnp.maximum(means, 0), dtype=jnp.int32).astype(y.x.dtype)
