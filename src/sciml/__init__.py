@@ -3,7 +3,7 @@
 What most programs need, and the packages that hold the rest.
 
 - `solve` an initial value problem; get a `Solution` with a `Status`.
-- `Event` and `Schedule`: what happens on the way.
+- `Event` and `Schedule`: what happens on the way; `Held`: an input that is sampled and held.
 - `Stochastic`: a model with noise, and `BrownianPath`, a path of it.
 - `Langevin`: particles in a bath.
 - `Reactions`: single molecules that react by chance.
@@ -52,6 +52,7 @@ from ._stochastic import AbstractStochastic as AbstractStochastic, Stochastic as
 from .solvers import (
     BrownianPath as BrownianPath,
     Event as Event,
+    Held as Held,
     Schedule as Schedule,
     Solution as Solution,
     adjoints as adjoints,

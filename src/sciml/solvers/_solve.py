@@ -32,6 +32,7 @@ from .integrate._stencil_kernel import backend_of, decline
 from .methods.delays._method_of_steps import DelayedFrom
 from .methods.delays._prepare import with_delays
 from .noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
+from .outputs._solve_outputs import saves_more, solve_and_save
 from .terms._explain import check_callable
 from .terms._field import arrays_of
 
@@ -117,7 +118,10 @@ def solve(
             than its error; derivatives know.
         saveat: Where to save: None for the end, an array of times within `[t0, t1]` in the
             direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates. Where times are traced, a
-            state outside the interval or out of order is NaN, and the status `invalid_argument`.
+            state outside the interval or out of order is NaN, and the status `invalid_argument`. Of a
+            `diffrax.SaveAt`, `fn` and `subs` keep functions of the states at times of their own, `steps` the end of
+            every step, with space for `max_steps` of them, and `dense=True` gives `Solution.evaluate`; to see where
+            steps end, the last two solve twice.
         events: What happens on the way: a `sciml.Event`, whose condition changes its sign, a `sciml.Schedule`, at times
             that are given, a `diffrax.Event`, or several of these. `Solution.events` says which came when. They need a
             method that runs in sciml's own loops and knows the solution within a step, as exponential and
@@ -165,8 +169,20 @@ def solve(
     """
     request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, norm, saveat, max_steps)
     request = request._replace(positive=positive, domain=domain, project=project)
-    adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     args = args if args is None else arrays_of(args)
+    if saves_more(model, y0, request):
+
+        def again(**changed: Any) -> Solution:
+            given = dict(
+                t0=t0, t1=t1, args=args, key=key, dt=dt, dt0=dt0, rtol=rtol, atol=atol, solver=solver,
+                stepsize_controller=stepsize_controller, norm=norm, positive=positive, domain=domain, project=project,
+                events=events, max_events=max_events, adjoint=adjoint, max_steps=max_steps, schedule=schedule,
+                impl=impl, interpret=interpret, throw=throw,
+            )  # fmt: skip
+            return solve(model, y0, **given | changed)
+
+        return solve_and_save(again, model, y0, args, request, adjoint)
+    adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     given = read_events(events, max_events)
     choices = (request, adjoint, schedule, _kernel(impl, interpret))
     # times of events are checked and count by value, and noise has a path: such a call is decided each time

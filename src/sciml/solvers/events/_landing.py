@@ -22,6 +22,9 @@ _LEFT = 1e-6
 _STEEP = 1e-9
 """The slope of a condition over a step, of its size there, that is more than rounding."""
 
+_GRAZES = 1e-3
+"""The slope of a condition at its zero, of its size over the step that ends there, below which it only grazes that."""
+
 
 class Attempt(NamedTuple):
     """A step of a method, within which events are sought.
@@ -104,6 +107,7 @@ class Landing(NamedTuple):
         delay: How much later than the end it is, in time.
         side: The sign of its condition at the end.
         zero: What of the condition counts as zero.
+        grazes: Whether its condition only grazes zero at the end.
     """
 
     lands: Bool[Array, ""]
@@ -112,6 +116,7 @@ class Landing(NamedTuple):
     delay: Array
     side: Array
     zero: Array
+    grazes: Bool[Array, ""]
 
 
 def landings(attempt: Attempt, detection: Detection, directions: list[int]) -> list[Landing]:
@@ -151,9 +156,10 @@ def landings(attempt: Attempt, detection: Detection, directions: list[int]) -> l
             delay = jnp.where(lands & near & steep, away, jnp.zeros_like(away)) * attempt.h
         rounding = jnp.abs(slope) * (16 * resolution / size)
         zero = jax.lax.stop_gradient(jnp.maximum(_LEFT * scale, rounding))
+        grazes = jnp.zeros((), bool) if boolean else jax.lax.stop_gradient(jnp.abs(slope)) < _GRAZES * scale
         if attempt.base.rough:
             lands, delay = crossing.found, (crossing.place - 1) * attempt.h
-        found.append(Landing(lands, crossing.found & ~lands, crossing.place, delay, crossing.side, zero))
+        found.append(Landing(lands, crossing.found & ~lands, crossing.place, delay, crossing.side, zero, grazes))
     return _first_alone(found) if attempt.base.rough else found
 
 
