@@ -38,6 +38,8 @@ def asks_for_more(saveat: Any) -> bool:
     if not isinstance(saveat, diffrax.SaveAt):
         return False
     sub = saveat.subs
+    if saveat.solver_state or saveat.controller_state or saveat.made_jump:
+        return True
     return saveat.dense or not isinstance(sub, diffrax.SubSaveAt) or bool(sub.steps) or sub.fn is not _SAVES_STATE
 
 

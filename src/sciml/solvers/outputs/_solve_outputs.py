@@ -107,7 +107,8 @@ def _step_times(run: Callable[..., Solution], t0: Any, t1: Any, most: int, dtype
         return times, np.where(np.arange(1, len(times)) <= count, times[1:], np.inf)
     direction = jnp.where(jnp.asarray(t1) >= jnp.asarray(t0), 1, -1).astype(dtype)
     times = jnp.asarray(t0, dtype) + direction * elapsed
-    return times, jnp.where(jnp.arange(1, len(times)) <= found.stats.accepted, times[1:], jnp.inf)
+    accepted = found.stats.accepted
+    return times, jnp.where(jnp.arange(1, len(times), dtype=accepted.dtype) <= accepted, times[1:], jnp.inf)
 
 
 def _dense(
