@@ -6,8 +6,8 @@ What most programs need, and the packages that hold the rest.
 - `Event` and `Schedule`: what happens on the way; `Held`: an input that is sampled and held.
 - `Stochastic`: a model with noise, and `BrownianPath`, a path of it.
 - `Langevin`: particles in a bath.
-- `Reactions`: single molecules that react by chance.
-- `Delayed`: a model that depends on its own past.
+- `Reactions`: single molecules that react by chance; `AbstractReactions` to write your own.
+- `Delayed`: a model that depends on its own past; `AbstractDelayed` to write your own.
 - `Controlled`: a model that a given path drives.
 - `simulate` a long run, in segments that go to disk.
 - `steady_state`: where a model is at rest.
@@ -35,7 +35,9 @@ from typing import TYPE_CHECKING
 
 from . import _installation as _installation
 from ._controlled import Controlled as Controlled
-from ._delayed import Delayed as Delayed
+from ._delayed import AbstractDelayed as AbstractDelayed, Delayed as Delayed
+from ._events import Event as Event, Schedule as Schedule
+from ._held import Held as Held
 from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._langevin import Langevin as Langevin
 from ._model import (
@@ -46,14 +48,11 @@ from ._model import (
 )
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._progress import Progress as Progress
-from ._reactions import Reactions as Reactions
+from ._reactions import AbstractReactions as AbstractReactions, Reactions as Reactions
 from ._status import SolveError as SolveError, Status as Status
 from ._stochastic import AbstractStochastic as AbstractStochastic, Stochastic as Stochastic
 from .solvers import (
     BrownianPath as BrownianPath,
-    Event as Event,
-    Held as Held,
-    Schedule as Schedule,
     Solution as Solution,
     adjoints as adjoints,
     solve as solve,

@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 
 from .._checks import check_count, check_state
 from .._progress import ProgressOption, check_progress
-from .._reactions import Reactions
+from .._reactions import AbstractReactions
 from .._stochastic import AbstractStochastic
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..kernels._backends import XLA
@@ -37,7 +37,7 @@ from .segments._stops import read_stops
 
 
 def simulate(
-    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | Reactions,
+    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | AbstractReactions,
     y0: Y,
     *,
     t0: RealScalarLike,

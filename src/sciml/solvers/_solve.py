@@ -9,8 +9,8 @@ import jax
 from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete, no_instance
-from .._delayed import Delayed
-from .._reactions import Reactions
+from .._delayed import AbstractDelayed
+from .._reactions import AbstractReactions
 from .._status import raise_for_status
 from .._stochastic import AbstractStochastic
 from .._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
@@ -41,7 +41,11 @@ _DEFAULT_ADJOINT = Checkpointed()
 
 
 def solve(
-    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | Reactions | Delayed | diffrax.AbstractTerm,
+    model: Callable[[RealScalarLike, Y, Args], Y]
+    | AbstractStochastic
+    | AbstractReactions
+    | AbstractDelayed
+    | diffrax.AbstractTerm,
     y0: Y,
     *,
     t0: RealScalarLike,
@@ -186,7 +190,7 @@ def solve(
     given = read_events(events, max_events)
     choices = (request, adjoint, schedule, _kernel(impl, interpret))
     # times of events are checked and count by value, and noise has a path: such a call is decided each time
-    alike = given is None and key is None and not isinstance(model, Delayed)
+    alike = given is None and key is None and not isinstance(model, AbstractDelayed)
     model = model.vector_field if isinstance(model, diffrax.ODETerm) else model
     name, arrays = key_of((model, y0, args), choices) if alike else (None, [])
     call = find(name)
@@ -220,7 +224,7 @@ def _solve(
     if is_noisy(model):
         request = with_noisy_solver(model, y0, args, request, interval)
         kernel = _without_kernel(kernel, "noise is drawn by XLA")
-    elif isinstance(model, Delayed):
+    elif isinstance(model, AbstractDelayed):
         request = with_delays(model, request, interval, adjoint)
         kernel = _without_kernel(kernel, "past states are kept by XLA")
     else:
@@ -234,7 +238,7 @@ def _solve(
     if isinstance(model, diffrax.AbstractTerm):
         plan = dataclasses.replace(plan, stepper=None, control=None)
     times = times._replace(longest=longest)
-    if isinstance(model, Delayed):
+    if isinstance(model, AbstractDelayed):
         model = DelayedFrom(model, times.t0)
     elif is_noisy(model):
         model, plan = noisy_model(model, key, plan, times, equal=request.fixed_steps and events is None)
@@ -271,7 +275,7 @@ def _solve(
 
 def _has_equations_of_its_own(model: Any) -> bool:
     """Returns whether a model is more than a vector field."""
-    return isinstance(model, Delayed) or is_noisy(model)
+    return isinstance(model, AbstractDelayed) or is_noisy(model)
 
 
 def _without_kernel(kernel: KernelRequest, why: str) -> KernelRequest:

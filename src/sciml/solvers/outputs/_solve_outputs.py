@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..._checks import check_max_steps, check_state, concrete, time_dtype
-from ..._delayed import Delayed
-from ..._reactions import Reactions
+from ..._delayed import AbstractDelayed
+from ..._reactions import AbstractReactions
 from ..._types import Args
 from .._calls import split
 from .._plan import DEFAULT_MAX_STEPS, default_solver
@@ -60,7 +60,7 @@ def solve_and_save(
         ValueError: If it asks for what a solution of such a model does not have.
     """
     asked = read(request.saveat)
-    if asked.dense and isinstance(model, Reactions | Delayed | diffrax.AbstractTerm):
+    if asked.dense and isinstance(model, AbstractReactions | AbstractDelayed | diffrax.AbstractTerm):
         raise ValueError(
             f"There is no dense output of a `{type(model).__name__}`: give the times as `saveat`, or save "
             "`diffrax.SaveAt(steps=True)`."
@@ -153,4 +153,4 @@ def _dense(
 
 
 def _has_equations_of_its_own(model: Any) -> bool:
-    return isinstance(model, Delayed) or is_noisy(model)
+    return isinstance(model, AbstractDelayed) or is_noisy(model)

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree, Real
 
-from ..._checks import concrete
-from ..._types import RealScalarLike
-from ._event import Schedule
+from ._checks import concrete
+from ._events import Schedule
+from ._types import RealScalarLike
 
 _COMPARED = 64
 """Up to so many samples it is faster to compare a time with each than to search."""
