@@ -14,6 +14,8 @@ Exact solutions of fields
     `sound_of_a_point`;
     `allen_cahn_front`, `fisher_kpp_front`, `nagumo_front`, `phase_wall`; `gray_scott_steady_states`;
     `klein_gordon_wave`, `sine_gordon_breather`, `sine_gordon_kink`; `oscillator_state`, `coherent_state`
+Exact solutions of flows with shocks, and of a smooth one
+    `riemann_euler`; `riemann_shallow_water`, `dam_break`; `isentropic_vortex`
 What is known without a formula for the solution
     `allen_cahn_radius`, `fisher_kpp_speed`, `kdv_phase_shifts`, `kuramoto_sivashinsky_production`,
     `leapfrog_frequency`; `cahn_hilliard_growth`, `swift_hohenberg_growth`, `turing_growth`
@@ -44,6 +46,7 @@ from ._check_reduction import check_reduction as check_reduction
 from ._check_stepper import StepperReport as StepperReport, check_stepper as check_stepper
 from ._check_store import check_store as check_store
 from ._conserved import conserved as conserved
+from ._dam_break import dam_break as dam_break, riemann_shallow_water as riemann_shallow_water
 from ._exact import (
     exponential_decay as exponential_decay,
     harmonic_oscillator as harmonic_oscillator,
@@ -70,6 +73,7 @@ from ._invariants import (
     kdv_phase_shifts as kdv_phase_shifts,
     kuramoto_sivashinsky_production as kuramoto_sivashinsky_production,
 )
+from ._isentropic_vortex import isentropic_vortex as isentropic_vortex
 from ._kepler import kepler as kepler
 from ._klein_gordon import (
     klein_gordon_wave as klein_gordon_wave,
@@ -102,6 +106,7 @@ from ._registry import (
     REFERENCE_PROBLEMS as REFERENCE_PROBLEMS,
     WAVE_PROBLEMS as WAVE_PROBLEMS,
 )
+from ._riemann_euler import riemann_euler as riemann_euler
 from ._sound import sound_of_a_point as sound_of_a_point
 from ._stiff_references import (
     hires as hires,
