@@ -34,6 +34,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from . import _installation as _installation
+from ._conservation_law import AbstractConservationLaw as AbstractConservationLaw
 from ._controlled import Controlled as Controlled
 from ._delayed import AbstractDelayed as AbstractDelayed, Delayed as Delayed
 from ._events import Event as Event, Schedule as Schedule

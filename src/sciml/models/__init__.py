@@ -28,6 +28,8 @@ Fields: partial differential equations, on a grid of `sciml.spatial`
     `Acoustic`, `Advection`, `AdvectionDiffusion`, `AllenCahn`, `Burgers`, `Darcy`, `Diffusion`, `FisherKPP`,
     `GrayScott`, `KleinGordon`, `ReactionDiffusion`, `Wave`. Those with diffusion are `sciml.AbstractSplit`s. Sources of
     sound: `PointSources` of a `Ricker` or a `Sampled` signal
+Conservation laws, by finite volumes, with shocks
+    `Euler`, `InviscidBurgers`, `Traffic`, `Transport`
 Anything else that is linear
     `Linear`
 
@@ -73,6 +75,7 @@ from ._burgers import Burgers as Burgers
 from ._cahn_hilliard import CahnHilliard as CahnHilliard
 from ._darcy import Darcy as Darcy
 from ._diffusion import Diffusion as Diffusion
+from ._euler import Euler as Euler
 from ._fisher_kpp import FisherKPP as FisherKPP
 from ._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
 from ._geometric_brownian import GeometricBrownian as GeometricBrownian
@@ -100,6 +103,7 @@ from ._pendulum import Pendulum as Pendulum
 from ._reaction_diffusion import ReactionDiffusion as ReactionDiffusion
 from ._restricted_three_body import RestrictedThreeBody as RestrictedThreeBody
 from ._robertson import Robertson as Robertson
+from ._scalar_laws import InviscidBurgers as InviscidBurgers, Traffic as Traffic, Transport as Transport
 from ._schloegl import Schloegl as Schloegl
 from ._signals import PointSources as PointSources, Ricker as Ricker, Sampled as Sampled
 from ._sir import SIR as SIR

@@ -17,7 +17,7 @@ from .._stochastic import AbstractStochastic
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..kernels._backends import XLA
 from ..kernels._use import requested
-from ..solvers._plan import default_solver
+from ..solvers._plan import default_solver, with_courant_number
 from ..solvers._request import Interval, Request
 from ..solvers._stable_step import limited_stepper, settle_step
 from ..solvers.events._event import read_events
@@ -46,6 +46,7 @@ def simulate(
     key: Any = None,
     dt: RealScalarLike | None = None,
     dt0: RealScalarLike | None = None,
+    cfl: RealScalarLike | None = None,
     rtol: PyTree | None = None,
     atol: PyTree | None = None,
     solver: Any = None,
@@ -89,6 +90,7 @@ def simulate(
         dt0: The size of the first step under error control, as for `solve`.
         dt: The size of fixed steps, as for `solve`. Members share
             it, so it is stable where it is for all of them.
+        cfl: The Courant number of steps that follow the fastest wave; as for `solve`.
         rtol: Relative tolerance; as for `solve`.
         atol: Absolute tolerance; as for `solve`.
         solver: Any solver that `solve` takes, and by default the same. Those that `solve` leaves to diffrax run here in
@@ -151,15 +153,15 @@ def simulate(
     model = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, model)
     inputs = read_axes(model, check_state(y0), arrays_of(args), in_axes)
     one = inputs.one()
-    request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, max_steps=max_steps)
+    request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, max_steps=max_steps, cfl=cfl)
     request.check_steps()
     interval = Interval.of(request, one[1])
     if is_noisy(model):
         request = with_noisy_solver(*one, request, interval, by_diffrax=False)
     else:
-        request = request._replace(solver=default_solver(model, request))
+        request = with_courant_number(model, request._replace(solver=default_solver(model, request)))
     limits = None if inputs.members is None else partial(shared_limit, inputs)
-    if not is_noisy(model):
+    if not is_noisy(model) and request.cfl is None:
         request, interval, _ = settle_step(*one, request, interval, limited_stepper(*one[:2], request), limits)
     plan, times, tolerances = _prepare.plan_of(one[1], request, interval)
     found, given = read_events(events, max_events), model
@@ -187,7 +189,7 @@ def simulate(
             model=model, y0=y0, args=args, t0=t0, t1=t1, dt=request.dt, dt0=dt0, save_every=save_every,
             saveat=saveat, output=output,
             stop=stops.traced, solver=request.solver, stepsize_controller=stepsize_controller, rtol=rtol,
-            atol=atol, max_steps=max_steps,
+            atol=atol, **({} if request.cfl is None else {"cfl": request.cfl}), max_steps=max_steps,
             in_axes=in_axes, segment_steps=segment_steps, max_events=None if found is None else found.layout.kept,
         ),
         store=store, resume=resume, checkpoint_every=checkpoint_every, checkpoints=checkpoints, progress=progress,

@@ -12,6 +12,7 @@ from .._checks import check_function, check_tolerance, concrete, no_instance
 from .._types import Y
 from ._request import Request
 from .control._pid import Control, Norm, Tolerances
+from .methods._courant import UNLIMITED, no_tolerances
 from .methods._history import with_history
 from .methods._runge_kutta import from_diffrax
 from .methods._solver import AbstractSteppingSolver
@@ -81,6 +82,8 @@ def read_step_control(request: Request, y0: PyTree, dtype: Any) -> StepControl:
                 "model has a method `spectrum(t, y, args)`."
             )
         return StepControl()
+    if request.cfl is not None and not request.names_error_control:
+        return StepControl(UNLIMITED, no_tolerances(dtype))
     if controller is None:
         default = request.default_tolerances or default_tolerances(dtype)
         rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), default))

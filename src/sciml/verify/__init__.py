@@ -17,6 +17,8 @@ Exact solutions of fields
 What is known with events, noise and delays
     `bounce_times`, `bouncing_ball`, `firing_period`; `ornstein_uhlenbeck_moments`, `geometric_brownian_moments`;
     `birth_death_law`, `one_step_law`; `mackey_glass_onset`
+Exact solutions of flows with shocks, and of a smooth one
+    `riemann_euler`; `riemann_shallow_water`, `dam_break`; `isentropic_vortex`
 What is known without a formula for the solution
     `allen_cahn_radius`, `fisher_kpp_speed`, `kdv_phase_shifts`, `kuramoto_sivashinsky_production`,
     `leapfrog_frequency`; `cahn_hilliard_growth`, `swift_hohenberg_growth`, `turing_growth`
@@ -50,6 +52,7 @@ from ._check_store import check_store as check_store
 from ._compartments import two_compartment as two_compartment
 from ._conserved import conserved as conserved
 from ._counts import birth_death_law as birth_death_law, one_step_law as one_step_law
+from ._dam_break import dam_break as dam_break, riemann_shallow_water as riemann_shallow_water
 from ._exact import (
     exponential_decay as exponential_decay,
     harmonic_oscillator as harmonic_oscillator,
@@ -77,6 +80,7 @@ from ._invariants import (
     kdv_phase_shifts as kdv_phase_shifts,
     kuramoto_sivashinsky_production as kuramoto_sivashinsky_production,
 )
+from ._isentropic_vortex import isentropic_vortex as isentropic_vortex
 from ._kepler import kepler as kepler
 from ._klein_gordon import (
     klein_gordon_wave as klein_gordon_wave,
@@ -114,6 +118,7 @@ from ._registry import (
     REFERENCE_PROBLEMS as REFERENCE_PROBLEMS,
     WAVE_PROBLEMS as WAVE_PROBLEMS,
 )
+from ._riemann_euler import riemann_euler as riemann_euler
 from ._sound import sound_of_a_point as sound_of_a_point
 from ._stiff_references import (
     hires as hires,
