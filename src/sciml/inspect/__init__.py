@@ -23,11 +23,18 @@ from ..kernels._lanes import fallbacks as fallbacks
 from ._adjoint_memory import AdjointMemory as AdjointMemory, AdjointRow as AdjointRow, adjoint_memory as adjoint_memory
 from ._canaries import Canary as Canary
 from ._collectives import Collective as Collective, collectives as collectives
+from ._compiled_facts import CompiledFacts as CompiledFacts, Prediction as Prediction
 from ._cost import Cost as Cost, cost as cost
 from ._environment import Environment as Environment, environment as environment
+from ._findings import Finding as Finding
 from ._hlo import hlo as hlo
+from ._hlo_work import Kernel as Kernel
 from ._jacobian import Jacobian as Jacobian, jacobian as jacobian
 from ._jaxpr import jaxpr as jaxpr
 from ._loops import Loop as Loop, loops as loops
+from ._measure import Times as Times
 from ._memory import Memory as Memory, memory as memory
+from ._program_facts import Note as Note, ProgramFacts as ProgramFacts
+from ._rates import Rates as Rates, rates as rates
+from ._report import Report as Report, report as report
 from ._retraces import Retraces as Retraces, retraces as retraces

@@ -15,7 +15,7 @@ _EVENT = "/jax/core/compile/jaxpr_trace_duration"
 
 
 @contextmanager
-def _traces_seen() -> Iterator[list[str]]:
+def traces_seen() -> Iterator[list[str]]:
     """The names of the functions JAX traces in this thread while the block runs."""
     seen: list[str] = []
     thread = threading.get_ident()
@@ -66,7 +66,7 @@ class Retraces:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, and note whether JAX traced it."""
         signature = self._signature(args, kwargs)  # before the call: it may donate its arguments
-        with _traces_seen() as seen:
+        with traces_seen() as seen:
             out = self._fn(*args, **kwargs)
         self.calls += 1
         if seen:  # a call that runs compiled code traces nothing
