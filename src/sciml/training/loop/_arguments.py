@@ -72,12 +72,13 @@ def metrics_of(loss_of: Callable, model: PyTree, batch: PyTree, key: Any) -> tup
     Args:
         loss_of: `loss(model, batch, key)`.
         model: The model.
-        batch: A batch, or the shapes of one.
+        batch: A batch, of arrays or of their shapes.
         key: A key.
 
     Raises:
         TypeError: If it does not return a real number, or a pair of one and a dictionary of numbers.
     """
+    batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), batch)
     found, metrics = read_loss(eqx.filter_eval_shape(loss_of, model, batch, key))
     wants = "It must return one real number, or a pair of it and a dictionary of further ones."
     if not _is_number(found):

@@ -263,6 +263,12 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, jax.Array | np.ndarray | np.generic)
 
 
+def is_loader(data: Any) -> bool:
+    """Whether something gives batches when it is iterated over, and is no PyTree."""
+    plain = isinstance(data, dict | list | tuple | str | bytes) or _is_array(data) or callable(data)
+    return hasattr(data, "__iter__") and not plain
+
+
 def batches_of(data: Any, batch_size: int | None, epochs: int | None, key: Key, parts: int) -> AbstractBatches:
     """Returns the source of batches that `data` stands for.
 
@@ -270,18 +276,17 @@ def batches_of(data: Any, batch_size: int | None, epochs: int | None, key: Key, 
         TypeError: If it is nothing that batches can come from.
         ValueError: If arrays have no first axis in common, or the size of a batch does not suit them or the devices.
     """
+    if (callable(data) or is_loader(data)) and batch_size is not None:
+        raise ValueError(
+            "`train`: `batch_size` cuts batches from arrays; a loader or a function that makes batches has its own "
+            "size. Leave it out."
+        )
+    if callable(data):
+        return SampledBatches(data)
+    if is_loader(data):
+        return LoadedBatches(data, epochs)
     leaves = jax.tree.leaves(data)
-    arrays = all(_is_array(x) for x in leaves)
-    if not arrays or (callable(data) and leaves):
-        if batch_size is not None:
-            raise ValueError(
-                "`train`: `batch_size` cuts batches from arrays; a loader or a function that makes batches has its own "
-                "size. Leave it out."
-            )
-        if callable(data):
-            return SampledBatches(data)
-        if hasattr(data, "__iter__") and not isinstance(data, str | bytes | dict | list | tuple):
-            return LoadedBatches(data, epochs)
+    if not all(map(_is_array, leaves)):
         kinds = sorted({type(x).__name__ for x in leaves if not _is_array(x)})
         raise TypeError(
             "`train`: `data` must be a PyTree of arrays, a function `data(key)` that makes a batch, or something to "

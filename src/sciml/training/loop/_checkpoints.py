@@ -1,5 +1,6 @@
 """Checkpoints of a training: all that it needs to go on with the same bits."""
 
+import json
 import os
 import time
 from typing import Any, NamedTuple
@@ -59,16 +60,21 @@ class Checkpoints:
     def write(self, saved: Saved, history: HistoryWriter) -> None:
         """Writes a checkpoint after the steps so far."""
         best = saved.best
+        notes = {
+            "best": None if best.free is None else [best.value, best.step, best.stale],
+            "stale": best.stale,
+            "place": None if saved.place is None else saved.place.tobytes().decode(),
+            "history": history.notes(),
+        }
         self._store.put(
             history.steps,
             {
                 "origin": self._origin,
                 "state": saved.state,
-                "has_best": np.asarray(best.free is not None),
                 "best": {} if best.free is None else best.free,
-                "counts": np.asarray([best.value, best.step, best.stale], np.float64),
-                "place": np.zeros(0, np.uint8) if saved.place is None else saved.place,
-                "history": history.payload(),
+                "rows": history.rows(0),
+                # in one array, since some stores take none that is empty
+                "notes": np.frombuffer(json.dumps(notes).encode(), np.uint8),
             },
         )
         for old in self._store.numbers()[:-2]:
@@ -92,21 +98,20 @@ class Checkpoints:
         return None
 
     def _read(self, number: int, like: StepState, like_best: PyTree, history: HistoryWriter) -> Saved:
-        anything = object()
-        names = dict.fromkeys(("origin", "has_best", "counts", "place"), anything)
-        names["history"] = dict.fromkeys(("rows", "checks", "skipped", "blame"), anything)
-        found = self._store.get(number, names)
+        found = self._store.get(number, dict.fromkeys(("origin", "rows", "notes"), object()))
         if not np.array_equal(found["origin"], self._origin):
             raise StoreError(f"Checkpoint {number} in {self._store} is of another training. Give another path.")
-        wanted = {"state": like} | ({"best": like_best} if bool(found["has_best"]) else {})
+        notes = json.loads(np.asarray(found["notes"]).tobytes().decode())
+        best = Best(stale=notes["stale"])
+        wanted = {"state": like} | ({} if notes["best"] is None else {"best": like_best})
         arrays = self._store.get(number, wanted)
-        history.restore(found["history"])
-        value, step, stale = np.asarray(found["counts"]).tolist()
-        best = Best(None, value, int(step), int(stale))
-        if "best" in wanted:
-            best = best._replace(free=read_like(arrays["best"], like_best))
-        place = np.asarray(found["place"])
-        return Saved(read_like(arrays["state"], like), best, place if place.size else None)
+        if notes["best"] is not None:
+            value, step, stale = notes["best"]
+            best = Best(read_like(arrays["best"], like_best), value, step, stale)
+        history.restore(np.asarray(found["rows"]), notes["history"])
+        place = notes["place"]
+        place = None if place is None else np.frombuffer(place.encode(), np.uint8)
+        return Saved(read_like(arrays["state"], like), best, place)
 
 
 def store_of(given: Any) -> AbstractStore:

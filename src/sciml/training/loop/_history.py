@@ -117,25 +117,17 @@ class HistoryWriter:
             self._rows = [np.concatenate(self._rows)]
         return self._rows[0]
 
-    def payload(self) -> dict[str, Any]:
-        """Returns what a checkpoint holds of it."""
-        checks = np.asarray(self._checks, np.float64).reshape(-1, 2)
-        blame = "\n".join(self._culprits).encode()
-        return {
-            "rows": self._table(),
-            "checks": checks,
-            "skipped": np.asarray(self._skipped, np.int64),
-            "blame": np.frombuffer(blame, np.uint8),
-        }
+    def notes(self) -> dict[str, Any]:
+        """Returns what a checkpoint holds of it beside the rows, for JSON."""
+        return {"checks": self._checks, "skipped": self._skipped, "culprits": self._culprits}
 
-    def restore(self, payload: dict[str, Any]) -> None:
+    def restore(self, rows: np.ndarray, notes: dict[str, Any]) -> None:
         """Goes on from what a checkpoint holds."""
-        self._rows = [np.asarray(payload["rows"])]
-        self._checks = [(int(step), float(value)) for step, value in np.asarray(payload["checks"])]
-        self._skipped = np.asarray(payload["skipped"]).tolist()
-        blame = np.asarray(payload["blame"]).tobytes().decode()
-        self._culprits = tuple(blame.split("\n")) if blame else ()
-        self.steps = len(self._rows[0])
+        self._rows = [rows]
+        self._checks = [(step, value) for step, value in notes["checks"]]
+        self._skipped = list(notes["skipped"])
+        self._culprits = tuple(notes["culprits"])
+        self.steps = len(rows)
 
     def history(self) -> History:
         """Returns all of it."""

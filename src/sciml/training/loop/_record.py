@@ -53,5 +53,5 @@ class TrainingRecord:
 
     @property
     def model(self) -> Any:
-        """The model that is validated, as it is now: a copy, which may be kept."""
+        """The model that was validated, a copy."""
         return self.make_model()

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
 
 from ..._progress import Report
 from ..._types import Key
@@ -121,10 +120,6 @@ class Host:
             checkpoints.write(Saved(state, best, place), history)
         return Ended(state, best, self._stopped)
 
-    def judged(self, state: StepState) -> PyTree:
-        """Returns the weights that are validated and handed back: the average, where there is one."""
-        return state.free if state.average is None else state.average
-
     def _look(self, state: StepState) -> bool:
         """Waits for the steps so far and moves the bar; returns whether there was too much NaN to go on."""
         rows = self._history.settle()
@@ -137,10 +132,11 @@ class Host:
     def _check(self, state: StepState, best: Best, epoch: int) -> Best:
         """Validates, and calls the callbacks."""
         history = self._history
-        judged, since = self.judged(state), history.last_checked
+        judged, since = state.judged, history.last_checked
         value = self._validator(judged)
+        kept = copied(judged) if self._plan.callbacks or value < best.value else None
         if self._validator.validates:
-            best = best.updated(value, history.steps, lambda: copied(judged))
+            best = best.updated(value, history.steps, kept)
         loss, metrics = history.mean_since(since)
         history.check(value)
         record = TrainingRecord(
@@ -151,7 +147,7 @@ class Host:
             metrics=metrics,
             validation=value if self._validator.validates else None,
             is_best=self._validator.validates and best.step == history.steps,
-            make_model=lambda: self._recipe.model(copied(judged)),
+            make_model=lambda: self._recipe.model(kept),
         )
         for callback in self._plan.callbacks:
             self._stopped |= callback(record) is True

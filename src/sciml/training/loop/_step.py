@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..._types import Key
@@ -33,6 +34,11 @@ class StepState(NamedTuple):
     updates: Int[Array, ""]
     bad_in_a_row: Int[Array, ""]
     halted: Bool[Array, ""]
+
+    @property
+    def judged(self) -> PyTree:
+        """The free variables that are validated and handed back: the average, where there is one."""
+        return self.free if self.average is None else self.average
 
 
 class StepReport(NamedTuple):
@@ -84,18 +90,26 @@ class Recipe(eqx.Module):
         """Returns the loss and its metrics."""
         return self.loss_of(self.model(free), batch, key)
 
-    def loss_of(self, model: PyTree, batch: PyTree, key: Key) -> tuple[Float[Array, ""], dict[str, Array]]:
+    def loss_of(self, model: PyTree, batch: PyTree, key: Key) -> tuple[Any, Any]:
         """Returns the loss of a model and its metrics, in float32 at least."""
         if self.compute_dtype is not None:
             model, batch = in_dtype((model, batch), self.compute_dtype)
         value, metrics = read_loss(self.loss(model, batch, key))
-        value = jnp.asarray(value)
-        return value.astype(jnp.promote_types(value.dtype, jnp.float32)), metrics
+        if isinstance(value, float | np.generic | np.ndarray | jax.Array):
+            value = jnp.asarray(value)
+            value = value.astype(_of_32_bits(value.dtype))
+        return value, metrics
 
 
-def read_loss(out: Any) -> tuple[Any, dict[str, Any]]:
+def read_loss(out: Any) -> tuple[Any, Any]:
     """Returns the loss and the metrics of what a loss function returned."""
     return out if isinstance(out, tuple) and len(out) == 2 else (out, {})
+
+
+def _of_32_bits(dtype: Any) -> Any:
+    """Returns a floating-point dtype, or one of 32 bits in place of one of fewer."""
+    narrow = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32
+    return jnp.dtype(jnp.float32) if narrow else jnp.dtype(dtype)
 
 
 def in_dtype(tree: PyTree, dtype: Any) -> PyTree:
@@ -113,7 +127,7 @@ def initial_state(recipe: Recipe, model: PyTree) -> StepState:
     free = recipe.selection.free(model)
     average = None
     if recipe.decay is not None:  # a weight of few bits does not notice a thousandth
-        average = jax.tree.map(lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32)), free)
+        average = jax.tree.map(lambda x: x.astype(_of_32_bits(x.dtype)), free)
     optimiser = jax.tree.map(jnp.asarray, recipe.transformation.init(free))
     zero = jnp.int32(0)
     # copies, since a step is given its state's memory, and the model is the user's
@@ -136,7 +150,6 @@ def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax mixes integers and floats
         extra = dict(value=value, grad=gradient, value_fn=lambda free: objective(free)[0])
         updates, optimiser = update(gradient, state.optimiser, state.free, **extra)
-        norm = optax.global_norm(gradient)
     moved = optax.apply_updates(state.free, updates)
     parts = [value, jax.tree.leaves(moved), *jax.tree.leaves(gradient)]
     finite = jnp.stack([_all_finite(part) for part in parts])
@@ -149,7 +162,7 @@ def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple
     average = state.average
     if recipe.decay is not None:
         # the start counts less and less, so that no bias is left to correct (as TensorFlow's moving average does)
-        count = state.updates.astype(jnp.float32)
+        count = state.updates.astype(jnp.result_type(float))
         decay = jnp.minimum(recipe.decay, (1 + count) / (10 + count))
         average = chosen(jax.tree.map(lambda a, x: _mixed(a, x, decay), average, free), average)
     bad_in_a_row = jnp.where(jnp.all(finite), 0, state.bad_in_a_row + 1)
@@ -164,12 +177,13 @@ def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple
     )
     if recipe.layout is not None:
         new = jax.lax.with_sharding_constraint(new, jax.tree.unflatten(jax.tree.structure(new), recipe.layout))
-    dtype = jnp.result_type(value.dtype, norm.dtype)
+    dtype = max((value, *jax.tree.leaves(gradient)), key=lambda x: jnp.finfo(x.dtype).bits).dtype
+    norm = jnp.sqrt(sum(jnp.sum(x.astype(dtype) ** 2) for x in jax.tree.leaves(gradient)))
     numbers = jnp.stack([jnp.asarray(x).astype(dtype) for x in (value, norm, *metrics.values())])
     return new, StepReport(numbers, finite, ~state.halted)
 
 
-def _mixed(average: Array, x: Array, decay: Float[Array, ""]) -> Array:
+def _mixed(average: Array, x: Array, decay: Array) -> Array:
     decay = decay.astype(average.dtype)
     return decay * average + (1 - decay) * x.astype(average.dtype)
 
@@ -227,10 +241,6 @@ class CompiledStep:
     def state(self, leaves: list) -> StepState:
         """Returns a state of its arrays."""
         return jax.tree.unflatten(self._static.treedef, leaves)
-
-    def program(self, batch: PyTree, leaves: list) -> str:
-        """Returns the compiled program, as text."""
-        return _jitted.lower(self._static, leaves, self._arrays, batch, self._key).compile().as_text()
 
 
 @eqx.filter_jit

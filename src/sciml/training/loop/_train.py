@@ -28,7 +28,7 @@ from ._arguments import (
     check_patience,
     metrics_of,
 )
-from ._batches import AbstractBatches, LoadedBatches, batches_of, steps_in
+from ._batches import AbstractBatches, batches_of, is_loader, steps_in
 from ._checkpoints import Checkpoints, Saved, store_of
 from ._history import HistoryWriter
 from ._placement import Placement, placement_of
@@ -160,55 +160,48 @@ def train(
     """
     check_loss(loss)
     check_progress(progress, where="train")
-    check_outside(model, data, key)
+    check_outside(model, None if is_loader(data) else data, key)
     check_length(steps, epochs)
     callbacks = check_callbacks(callbacks)
     key = jax.random.key(0) if key is None else check_key(key, "train")
     size = None if batch_size is None else check_count(batch_size, "batch_size", "train")
     placement = placement_of(mesh, model)
-    given = model
-    model, selection = select(jax.tree.map(_as_array, placement.weights(model)), where, positive, bounds, transforms)
-    data_key, step_key, check_key_ = (jax.random.fold_in(key, i) for i in range(3))
-    source = batches_of(data, size, epochs, data_key, placement.parts)
-    total = steps if steps is not None else steps_in(int(epochs or 0), source)
-    recipe = Recipe(
-        rest=selection.rest(model),
-        selection=selection,
-        loss=loss,
-        transformation=as_transformation(optimiser),
-        sample=source.sample,
-        placement=placement,
-        decay=check_decay(average),
-        compute_dtype=check_compute_dtype(compute_dtype),
-        allowed=_check_allowed(skip_nonfinite),
-    )
-    metrics = metrics_of(recipe.loss_of, model, source.example(), key)
-    plan = Plan(
-        steps=total,
-        check_every=_cadence(check_every, source, total),
-        patience=check_patience(patience, validation),
-        callbacks=callbacks,
-    )
-    parts = ("the loss", "the update", *(f"the gradient by `{path}`" for path in selection.paths))
-    history = HistoryWriter(metrics, parts)
     with _on_mesh(placement):
+        given, model, key = model, jax.tree.map(_as_array, placement.weights(model)), placement.weights(key)
+        model, selection = select(model, where, positive, bounds, transforms)
+        data_key, step_key, validation_key = (jax.random.fold_in(key, i) for i in range(3))
+        source = batches_of(data, size, epochs, data_key, placement.parts)
+        total = steps if steps is not None else steps_in(int(epochs or 0), source)
+        recipe = Recipe(
+            rest=selection.rest(model),
+            selection=selection,
+            loss=loss,
+            transformation=as_transformation(optimiser),
+            sample=source.sample,
+            placement=placement,
+            decay=check_decay(average),
+            compute_dtype=check_compute_dtype(compute_dtype),
+            allowed=_check_allowed(skip_nonfinite),
+        )
+        plan = Plan(total, _cadence(check_every, source, total), check_patience(patience, validation), callbacks)
+        metrics = metrics_of(recipe.loss_of, model, source.example(), key)
+        parts = ("the loss", "the update", *(f"the gradient by `{path}`" for path in selection.paths))
+        history = HistoryWriter(metrics, parts)
         recipe, state = _started(recipe, model)
         saved, writer = Saved(state, Best(), None), None
         if checkpoints is not None:
             depends_on = dict(
-                model=model, loss=loss, data=_identity(source, data), optimiser=recipe.transformation,
-                batch_size=size, key=key, transforms=selection, validation=_identity(source, validation),
-                check_every=check_every, skip_nonfinite=recipe.allowed, average=recipe.decay,
-                compute_dtype=str(recipe.compute_dtype), devices=placement.parts,
+                model=model, loss=loss, data=_identity(data), optimiser=recipe.transformation, batch_size=size,
+                key=key, transforms=selection, validation=_identity(validation), check_every=check_every,
+                skip_nonfinite=recipe.allowed, average=recipe.decay, compute_dtype=str(recipe.compute_dtype),
+                devices=placement.parts,
             )  # fmt: skip
             writer = Checkpoints(store_of(checkpoints), _check_seconds(checkpoint_every), resume, depends_on)
-            like_best = state.free if state.average is None else state.average
-            saved = writer.read(state, like_best, history) or saved
-        validator = Validator(recipe, validation, size, check_key_)
+            saved = writer.read(state, state.judged, history) or saved
+        validator = Validator(recipe, validation, size, validation_key)
         with reporting(progress, total, unit="step", name="train", done=history.steps) as report:
-            host = Host(recipe, source, step_key, plan, validator, history, writer, report)
-            ended = host.run(saved)
-        return _result(recipe, host, ended, plan, history, given, throw)
+            ended = Host(recipe, source, step_key, plan, validator, history, writer, report).run(saved)
+        return _result(recipe, ended, plan, history, given, throw)
 
 
 def _as_array(leaf: Any) -> Any:
@@ -216,10 +209,9 @@ def _as_array(leaf: Any) -> Any:
     return jnp.asarray(leaf) if numeric else leaf
 
 
-def _identity(source: AbstractBatches, data: Any) -> Any:
-    """Returns what a checkpoint knows data by: a loader by the name of its class, for it may be a file of its own."""
-    loader = isinstance(source, LoadedBatches) or (hasattr(data, "__next__") and not callable(data))
-    return type(data).__qualname__ if loader else data
+def _identity(data: Any) -> Any:
+    """Returns what a checkpoint knows data by: a loader by the name of its class, since it may read large files."""
+    return type(data).__qualname__ if is_loader(data) else data
 
 
 @contextlib.contextmanager
@@ -263,16 +255,14 @@ def _cadence(check_every: Any, source: AbstractBatches, total: int | None) -> in
     return max(1, epoch, (total or 10_000) // 100)
 
 
-def _result(
-    recipe: Recipe, host: Host, ended: Ended, plan: Plan, history: HistoryWriter, given: PyTree, throw: bool
-) -> Trained:
+def _result(recipe: Recipe, ended: Ended, plan: Plan, history: HistoryWriter, given: PyTree, throw: bool) -> Trained:
     state, best = ended.state, ended.best
     halted, n = bool(state.halted), history.steps
     status = Status.nonfinite if halted else Status.successful
     message = _message(ended, plan, history, halted)
     if halted and throw:
         raise SolveError(f"`train`: {message}", np.asarray(int(status)))
-    free = host.judged(state) if best.free is None else best.free
+    free = state.judged if best.free is None else best.free
     return Trained(
         model=recipe.placement.returned(recipe.model(free), given),
         last=recipe.placement.returned(recipe.model(state.free), given),

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..._types import Key
-from ._batches import batches_of
+from ._batches import batches_of, is_loader
 from ._step import Recipe, evaluated
 
 
@@ -58,7 +58,7 @@ class _Pieces:
     """Data in pieces of a size: arrays by rows, the last piece shorter; a loader as it is."""
 
     def __init__(self, data: Any, size: int | None):
-        self._arrays = all(isinstance(x, jax.Array | np.ndarray) for x in jax.tree.leaves(data))
+        self._arrays = not is_loader(data)
         self._data, self._size = data, size
         if self._arrays and size is not None:
             batches_of(data, 1, None, jax.random.key(0), 1)  # for its checks of the first axes
@@ -90,6 +90,6 @@ class Best(NamedTuple):
     step: int = 0
     stale: int = 0
 
-    def updated(self, value: float, step: int, free: Callable[[], PyTree]) -> "Best":
+    def updated(self, value: float, step: int, free: PyTree) -> "Best":
         """Returns the best after one more validation; NaN is never the best."""
-        return Best(free(), value, step, 0) if value < self.value else self._replace(stale=self.stale + 1)
+        return Best(free, value, step, 0) if value < self.value else self._replace(stale=self.stale + 1)
