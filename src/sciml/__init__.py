@@ -10,7 +10,7 @@ What most programs need, and the packages that hold the rest.
 - `Delayed`: a model that depends on its own past; `AbstractDelayed` to write your own.
 - `Controlled`: a model that a given path drives.
 - `simulate` a long run, in segments that go to disk.
-- `steady_state`: where a model is at rest.
+- `steady_state`: where a model is at rest; `solve_bvp`: where something is known at both ends.
 - `fit` a model to data.
 - `Progress`: what `progress=` of long work is called with.
 - `checkpointed_scan`: any loop, with the memory of its gradient chosen.
@@ -57,6 +57,7 @@ from .solvers import (
     Solution as Solution,
     adjoints as adjoints,
     solve as solve,
+    solve_bvp as solve_bvp,
     steady_state as steady_state,
 )
 

@@ -2,6 +2,7 @@
 
 - `solve`: the front door; returns a `Solution` with its `Stats`.
 - `steady_state`: where a vector field vanishes.
+- `solve_bvp`: a solution of which something is known at both ends.
 - `Event`, `Schedule`: what happens on the way, and `Occurrences`, what a solution says of it.
 - `adjoints`: how derivatives are computed, `sciml.adjoints`; `reversal_error` says how exact a reversible solve is.
 - `AbstractStepper`: a one-step method of one's own, whose steps return a `Step`.
@@ -22,6 +23,7 @@
 """
 
 from .._events import Event as Event, Schedule as Schedule
+from ._boundary_values import solve_bvp as solve_bvp
 from ._reversal_error import reversal_error as reversal_error
 from ._solution import Solution as Solution, Stats as Stats
 from ._solve import solve as solve

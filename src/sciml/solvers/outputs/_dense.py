@@ -1,5 +1,6 @@
 """Dense output: the solution as a function of time."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -10,6 +11,7 @@ from jaxtyping import Array, PyTree, Real
 from ..._types import RealScalarLike, Y
 from .._calls import Static
 from ..events._occurrences import Occurrences
+from ._at_times import at_times
 
 _ACCEPTS = 1e6
 """A tolerance by which any step is accepted that has been accepted before."""
@@ -57,17 +59,8 @@ class DenseOutput(eqx.Module):
         model, args, _ = self.static.combine(self.arrays)
         return self._over(lambda t: model(t, self._state(t), args), t)
 
-    def _over(self, fn: Any, t: Any) -> Y:
-        if self.ts.ndim != 1:
-            raise ValueError(
-                "This is the solution of many members: write `jax.vmap(lambda sol: sol.evaluate(t))(sol)`, which takes "
-                "one after another."
-            )
-        if not jnp.issubdtype(jnp.result_type(t), jnp.floating) and not jnp.issubdtype(jnp.result_type(t), jnp.integer):
-            raise TypeError(f"`t` must be real numbers, but has dtype {jnp.result_type(t)}.")
-        t = jnp.asarray(t, self.ts.dtype)
-        found = jax.vmap(fn)(t.reshape(-1))
-        return jax.tree.map(lambda x: x.reshape(t.shape + x.shape[1:]), found)
+    def _over(self, fn: Callable[[Array], Y], t: Any) -> Y:
+        return at_times(fn, t, self.ts)
 
     def _state(self, t: Array) -> Y:
         """Returns the state at one time."""
