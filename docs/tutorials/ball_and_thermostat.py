@@ -184,10 +184,8 @@ def main() -> None:
     by_events = jax.jacfwd(lambda ball: fall(Drop(ball, truth.height)).events.times[HEARD - 1])(truth.ball)
     start = jnp.stack([truth.height, 0 * truth.height])
     exact = jax.grad(lambda ball: verify.bounce_times(ball, start, HEARD)[HEARD - 1])(truth.ball)
-    print(
-        "the last bounce comes later by the restitution: "
-        f"{by_events.restitution:.6f} s, exactly {exact.restitution:.6f}"
-    )
+    slopes = f"{by_events.restitution:.6f} s by events, {exact.restitution:.6f} in closed form"
+    print(f"the seventh bounce comes later by the restitution: {slopes}")
     for name, read in (("restitution", lambda d: d.ball.restitution), ("height", lambda d: d.height)):
         found, error = float(read(fit.model)), float(read(fit.standard_errors))
         print(f"{name}: {found:.4f} +- {error:.4f}, true {float(read(truth)):.4f}")
