@@ -27,12 +27,13 @@ from ._compiled_facts import CompiledFacts as CompiledFacts, Prediction as Predi
 from ._cost import Cost as Cost, cost as cost
 from ._environment import Environment as Environment, environment as environment
 from ._findings import Finding as Finding
+from ._first_nan import NonFinite as NonFinite, first_nan as first_nan
 from ._hlo import hlo as hlo
 from ._hlo_work import Kernel as Kernel
 from ._jacobian import Jacobian as Jacobian, jacobian as jacobian
 from ._jaxpr import jaxpr as jaxpr
 from ._loops import Loop as Loop, loops as loops
-from ._measure import Times as Times
+from ._measure import CallTimes as CallTimes
 from ._memory import Memory as Memory, memory as memory
 from ._program_facts import Note as Note, ProgramFacts as ProgramFacts
 from ._rates import Rates as Rates, rates as rates

@@ -12,7 +12,7 @@ from ._cost import Cost
 from ._findings import Finding, findings_of, ratio
 from ._hlo_text import parse
 from ._lower import is_jitted, name_of
-from ._measure import Stages, Times, called_twice, duration, shortest, staged
+from ._measure import CallTimes, Stages, called_twice, duration, shortest, staged
 from ._memory import human, memory_of
 from ._program_facts import ProgramFacts, facts_of
 from ._rates import Rates, rates
@@ -44,7 +44,7 @@ class Report(NamedTuple):
     devices: tuple[int, str]
     program: ProgramFacts
     compiled: CompiledFacts
-    times: Times
+    times: CallTimes
     rates: Rates
     predicted: Prediction | None
     weak: tuple[str, ...]
@@ -125,7 +125,7 @@ def report(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     return found
 
 
-def _made(fn: Callable, args: tuple, kwargs: dict, stages: Stages, times: Times) -> Report:
+def _made(fn: Callable, args: tuple, kwargs: dict, stages: Stages, times: CallTimes) -> Report:
     module = parse(stages.compiled.as_text() or "")
     try:
         memory = memory_of(stages.compiled)
