@@ -1,5 +1,7 @@
 """`report`: all that can be said of a function at once, with what is wrong in words."""
 
+import os
+import pathlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ from ._measure import CallTimes, Stages, called_twice, duration, shortest, stage
 from ._memory import human, memory_of
 from ._program_facts import ProgramFacts, facts_of
 from ._rates import Rates, rates
+from ._report_html import page_of
 from ._trips import trips_of
 
 _MANY = 20_000  # equations: so many one by one from Python take too long
@@ -64,6 +67,17 @@ class Report(NamedTuple):
         """Operations for each byte that is read or written."""
         cost = self.cost
         return (cost.flops + cost.transcendentals) / max(cost.bytes_accessed, 1.0)
+
+    def html(self, path: str | os.PathLike | None = None) -> str:
+        """Returns the report as one page of HTML that needs nothing else, with the roofline drawn.
+
+        Args:
+            path: Where to write it, too.
+        """
+        page = page_of(self, rows_of(self))
+        if path is not None:
+            pathlib.Path(path).write_text(page, encoding="utf-8")
+        return page
 
     @property
     def measured(self) -> float | None:
@@ -229,7 +243,7 @@ def rows_of(report: Report) -> Iterator[tuple[str, str]]:
     yield (
         "work",
         (
-            f"{_short(cost.flops)} operations, {_short(cost.transcendentals)} of exp and the like, "
+            f"{short(cost.flops)} operations, {short(cost.transcendentals)} of exp and the like, "
             f"{human(cost.bytes_accessed)} read and written{work}"
         ),
     )
@@ -262,7 +276,8 @@ def _call(report: Report) -> str:
     return text if real is None else f"{text}; {ratio(real, expected.total):.2g} apart"
 
 
-def _short(number: float) -> str:
+def short(number: float) -> str:
+    """A number with a letter for its thousands."""
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:.3g} {unit}"
