@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._jax._marks import LANES, ONE_BY_ONE
-from ._flat_program import Flat, bad_in
+from ._flat_program import FlatProgram, bad_in
 from ._lower import of_arrays
 from ._origin import Origin, Search
 from ._programs import places
@@ -174,7 +174,7 @@ def _look(run: Callable, dynamic: Any, names: list[str] | None = None) -> NonFin
     index = tuple(int(i) for i in np.argwhere(~np.isfinite(np.asarray(results[which])))[0])
     member, inputs = _alone(closed, compiled, inputs, results, which)
     leaf = f"the gradient by {names[which]}" if names else f"the result{paths[which]}"
-    origin = Search(Flat(closed.jaxpr)).origin(inputs, which)
+    origin = Search(FlatProgram(closed.jaxpr)).origin(inputs, which)
     if not isinstance(origin, Origin):
         known = [f"something of shape {np.shape(x)} that the function closes over" for x in closed.consts]
         known += names or [name for name, _ in _names(dynamic)]

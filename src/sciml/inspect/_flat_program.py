@@ -66,7 +66,7 @@ class Op(NamedTuple):
         return STEP in str(self.place.eqn.source_info.name_stack)
 
 
-class Flat:
+class FlatProgram:
     """A program as a list of operations; the values of its constants and inputs have the first numbers.
 
     Attributes:

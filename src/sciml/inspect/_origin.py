@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._jax._jaxprs import run_equation, scan_counts
-from ._flat_program import Fixed, Flat, Op, bad_in, badness, value_of
+from ._flat_program import Fixed, FlatProgram, Op, bad_in, badness, value_of
 from ._programs import Place
 
 _ENDLESS = 2**31 - 2
@@ -101,7 +101,7 @@ class Search:
         flat: The program.
     """
 
-    def __init__(self, flat: Flat):
+    def __init__(self, flat: FlatProgram):
         self.flat = flat
         self._inner: dict[int, Any] = {}
         self._makers = {number: (i, op) for i, op in enumerate(flat.ops) for number in op.outputs}
@@ -256,7 +256,7 @@ class _Branches:
         taken = int(np.clip(int(np.asarray(operands[0])), 0, len(self.branches) - 1))
         branch = self.branches[taken]
         if taken not in self.searches:
-            self.searches[taken] = Search(Flat(branch.jaxpr, self.place))
+            self.searches[taken] = Search(FlatProgram(branch.jaxpr, self.place))
         return self.searches[taken], [*branch.consts, *operands[1:]], len(branch.consts)
 
     def run(self, operands: Sequence[Any]) -> list[Any]:
@@ -310,7 +310,7 @@ class _Loop:
             self.first = self.params["body_nconsts"]
             self.carried = len(eqn.invars) - self.before - self.first
             self.reverse, self.length = False, 0
-        self.search = Search(Flat(self.body.jaxpr, op.place))
+        self.search = Search(FlatProgram(self.body.jaxpr, op.place))
         self._compiled: Any = None
         self._whole: tuple[list[Any], _Runs] | None = None
 
