@@ -1,5 +1,7 @@
 """Planted faults are named with their cure, and what a report counts agrees with what is known."""
 
+import xml.etree.ElementTree
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +19,8 @@ RATES = inspect.Rates(
     flops=5e10,
     transcendentals=1e9,
     periodic=5e8,
+    transforms=1e10,
+    shuffles=1e9,
     copies=((1e5, 1e11), (1e8, 1e10)),
     new=((1e6, 1e10), (1e8, 1e9)),
     operation=1e-9,
@@ -232,3 +236,27 @@ def test_rates_in_a_second():
     assert found is inspect.rates()  # measured once
     assert found.products > 1e8 and found.bandwidth > 1e7 and 0 < found.iteration < found.call < 1
     assert found.copied(2e5) >= found.copied(2e7) and "GB/s" in str(found)
+
+
+def test_page(tmp_path):
+    fn, args = unrolled()
+    found = inspect.report(fn, *args)
+    page = found.html(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == page
+    tree = xml.etree.ElementTree.fromstring(
+        page.partition("\n")[2].replace('<meta charset="utf-8">', "").replace("<br>", "")
+    )
+    assert tree.find(".//svg") is not None and len(tree.findall(".//circle")) >= 2
+    assert "unrolled loop" in page and "fori_loop" in page and "y = y - 0.01 * y" in page
+    assert "http" not in page.replace("http://www.w3.org", "")  # nothing is fetched
+
+
+def test_diff(capsys):
+    fn, args = unrolled()
+    by_jax = jax.jit(lambda y: jax.lax.fori_loop(0, 40, lambda _, y: y - 0.01 * y, y))
+    found = inspect.diff(inspect.report(jax.jit(fn), *args), inspect.report(by_jax, *args))
+    assert "unrolled loop" in [f.name for f in found.gone]
+    rows = {name: factor for name, _, _, factor in found.rows}
+    assert rows["equations"] < 0.5 and "gone: unrolled loop" in capsys.readouterr().out
+    same = inspect.report(by_jax, *args)
+    assert str(inspect.diff(same, same)) == "no figure has changed"

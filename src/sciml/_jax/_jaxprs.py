@@ -1,15 +1,11 @@
 """Reading programs that JAX has traced."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 import jax.extend as jex
 import jax.numpy as jnp
-from jax.extend import source_info_util
-
-from .._source_lines import is_library
 
 _CALLS = {
     "jit": "jaxpr",
@@ -68,26 +64,6 @@ def scan_counts(eqn: Any) -> tuple[int, int]:
         return eqn.params["num_consts"], eqn.params["num_carry"]
     consts, carry, _ = eqn.params["ft_in"].update(list(eqn.invars)).unpack()
     return len(list(consts)), len(list(carry))
-
-
-def at_source_of(eqn: Any, called: bool = False) -> AbstractContextManager:
-    """Returns a block in which what is traced comes from the line of code, and has the names, of an equation.
-
-    Args:
-        eqn: The equation.
-        called: Whether it is within a program that another equation calls, in whose block this is. JAX notes of it the
-            lines within that program alone; where these are a library's, as those of `jnp.sort`, the caller's count.
-    """
-    names = source_info_util.current_name_stack() + eqn.source_info.name_stack
-    traceback = eqn.source_info.traceback
-    if called and (traceback is None or all(is_library(frame.file_name) for frame in traceback.frames)):
-        traceback = source_info_util.current().traceback
-    return source_info_util.user_context(traceback, name_stack=names)
-
-
-def at_own_source() -> AbstractContextManager:
-    """Returns a block in which what is traced comes from the lines of code that run, also within `at_source_of`."""
-    return source_info_util.user_context(None, name_stack=source_info_util.current_name_stack())
 
 
 def run_equation(eqn: Any, inputs: Iterable[Any], debug_info: Any) -> list:

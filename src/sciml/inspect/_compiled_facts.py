@@ -1,5 +1,6 @@
 """What the compiler made of a program, and what it should take by the rates of the machine."""
 
+from collections import Counter
 from typing import NamedTuple
 
 from ._collectives import Collective, collectives_of
@@ -38,7 +39,7 @@ class CompiledFacts(NamedTuple):
         """The work of a call, loops counted as often as they run."""
         runs = [(k, 1.0 if k.times is None else k.times) for k in self.kernels]
         return Cost(
-            flops=sum(n * (k.products + k.flops) for k, n in runs),
+            flops=sum(n * (k.products + k.flops + k.transforms) for k, n in runs),
             transcendentals=sum(n * (k.transcendentals + k.periodic) for k, n in runs),
             bytes_accessed=sum(n * k.bytes for k, n in runs),
         )
@@ -99,20 +100,26 @@ def _gathered_before_transforms(module: HloModule) -> int:
     return total
 
 
-def predicted(facts: CompiledFacts, rates: Rates) -> Prediction | None:
-    """Returns what a call should take on this machine; None where it depends on loops of unknown length."""
-    if facts.uncounted:
-        return None
+def working_sets(facts: CompiledFacts) -> dict[tuple[str, ...], float]:
+    """Returns over how many bytes an iteration of each loop goes, by the loops around it and its own name."""
     held = float("inf") if facts.memory is None else float(facts.memory.total)
     over: dict[tuple[str, ...], float] = {}
     for k in facts.kernels:
         for depth in range(len(k.loops) + 1):
             over[k.loops[:depth]] = over.get(k.loops[:depth], 0.0) + k.bytes
+    return {loops: min(held, size) for loops, size in over.items()}
+
+
+def predicted(facts: CompiledFacts, rates: Rates) -> Prediction | None:
+    """Returns what a call should take on this machine; None where it depends on loops of unknown length."""
+    if facts.uncounted:
+        return None
+    over = working_sets(facts)
+    together = Counter(k.loops for k in facts.kernels)
     compute = move = start = 0.0
     for k in facts.kernels:
-        once = rates.seconds(k, min(held, over[k.loops]))
-        begin = rates.iteration if k.inlined else rates.launch
-        moved = k.bytes / rates.copied(min(held, over[k.loops]))
+        once, begin = rates.seconds(k, over[k.loops], together[k.loops]), rates.start(k, together[k.loops])
+        moved = k.bytes / rates.copied(over[k.loops])
         times = k.times or 0.0
         start += times * begin
         if once - begin > moved * 1.001:

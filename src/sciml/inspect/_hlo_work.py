@@ -38,6 +38,7 @@ _MOVES = {
     "dynamic-update-slice", "gather", "pad", "reverse", "iota", "select", "convert", "bitcast-convert", "all-gather",
     "all-to-all", "collective-permute", "optimization-barrier", "domain", "rng-bit-generator",
 }  # fmt: skip
+_SHUFFLES = {"concatenate", "pad", "gather", "scatter"}
 _PARTS = {"slice", "dynamic-slice", "gather"}
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _WINDOW = re.compile(r"window=\{size=([\dx]+)")
@@ -56,6 +57,8 @@ class Kernel(NamedTuple):
         flops: Other additions, products and so on.
         transcendentals: Evaluations of `exp`, `log`, `tanh` and the like.
         periodic: Evaluations of `sin`, `cos`, `pow` and the like, which take longer.
+        transforms: Operations within Fourier transforms.
+        shuffles: Elements that are put elsewhere one by one, as where arrays are joined or read by an index.
         operations: How many operations on arrays there are in it.
         bytes: What it reads and writes.
         times: How often it runs in a call; None where a loop around it has an unknown number of iterations.
@@ -70,12 +73,19 @@ class Kernel(NamedTuple):
     flops: float
     transcendentals: float
     periodic: float
+    transforms: float
+    shuffles: float
     operations: int
     bytes: float
     times: float | None
     loops: tuple[str, ...]
     inlined: bool
     source: str
+
+    @property
+    def work(self) -> float:
+        """All operations and evaluations together."""
+        return self.products + self.flops + self.transcendentals + self.periodic + self.transforms
 
 
 def kernels_of(module: HloModule, trips: Mapping[str, float]) -> list[Kernel]:
@@ -119,10 +129,10 @@ def _kernels(
                 yield from _kernels(module, called, trips, times, loops, inlined or of_loop)
         elif i.opcode == "conditional":  # one branch runs: the one that takes most
             branches = [list(_kernels(module, called, trips, times, loops, inlined)) for called in i.calls]
-            yield from max(branches, key=lambda b: sum(k.bytes + k.products + k.flops for k in b), default=[])
+            yield from max(branches, key=lambda b: sum(k.bytes + k.work for k in b), default=[])
         elif i.opcode not in FREE and not i.opcode.endswith("-done"):
             work = [_work(module, x, own) for x, own in _inside(module, i, shapes)]
-            sums = [sum(column) for column in zip(*work)] or [0.0] * 4
+            sums = [sum(column) for column in zip(*work)] or [0.0] * 6
             moved = _bytes(module, i, shapes)
             yield Kernel(i.name, i.opcode, *sums, len(work), moved, times, loops, inlined, i.op_name)
 
@@ -138,56 +148,66 @@ def _inside(
         body = module.computations.get(called, ())
         own = {x.name: x for x in body}
         for x in body:
-            if x.opcode not in FREE and x.opcode not in _MOVES:
+            if x.opcode not in FREE and (x.opcode not in _MOVES or x.opcode in _SHUFFLES):
                 yield from _inside(module, x, own)
 
 
-def _work(module: HloModule, i: Instruction, shapes: Mapping[str, Instruction]) -> tuple[float, float, float, float]:
-    """Returns operations in products, others, transcendental and periodic functions."""
+class _Work(NamedTuple):
+    products: float = 0.0
+    flops: float = 0.0
+    transcendentals: float = 0.0
+    periodic: float = 0.0
+    transforms: float = 0.0
+    shuffles: float = 0.0
+
+
+def _work(module: HloModule, i: Instruction, shapes: Mapping[str, Instruction]) -> _Work:
+    """Returns what an instruction computes."""
     n = float(elements_of(i.shape))
     given = [shapes[name].shape for name in i.operands if name in shapes]
     if i.opcode in FREE or i.opcode in _MOVES:
-        return 0.0, 0.0, 0.0, 0.0
+        return _Work(shuffles=n if i.opcode in _SHUFFLES else 0.0)
     if i.opcode in _TRANSCENDENTAL:
-        return 0.0, 0.0, n, 0.0
+        return _Work(transcendentals=n)
     if i.opcode in _PERIODIC:
-        return 0.0, 0.0, 0.0, n
+        return _Work(periodic=n)
     if i.opcode == "dot" and given:
         dims = arrays_of(given[0])[0][1]
         found = _CONTRACTED.search(i.attributes)
         contracted = [int(d) for d in found[1].split(",") if d] if found else []
-        return 2 * n * math.prod(dims[d] for d in contracted), 0.0, 0.0, 0.0
+        return _Work(products=2 * n * math.prod(dims[d] for d in contracted))
     if i.opcode == "convolution":
         window = _WINDOW.search(i.attributes)
         size = math.prod(int(x) for x in window[1].split("x")) if window else 1
-        return 2 * n * size, 0.0, 0.0, 0.0
+        return _Work(products=2 * n * size)
     if i.opcode == "fft":
         longest = max((arrays_of(g)[0][1][-1] for g in (i.shape, *given) if arrays_of(g)[0][1]), default=1)
-        return 0.0, 5 * max(n, elements_of(given[0]) if given else n) * math.log2(max(longest, 2)), 0.0, 0.0
+        real = 0.5 if "RFFT" in i.attributes else 1.0  # of real numbers, forwards or back
+        return _Work(transforms=5 * real * max(n, elements_of(given[0]) if given else n) * math.log2(max(longest, 2)))
     if i.opcode in ("reduce", "reduce-window", "all-reduce", "reduce-scatter", "scatter", "select-and-scatter"):
         window = _WINDOW.search(i.attributes)
         size = math.prod(int(x) for x in window[1].split("x")) if window else 1
         inputs = sum(elements_of(g) for g in given[: max(1, len(given) // 2)])
         steps = sum(x.opcode not in FREE for called in i.calls for x in module.computations.get(called, ()))
-        return 0.0, max(n * size, inputs) * max(steps, 1), 0.0, 0.0
+        return _Work(flops=max(n * size, inputs) * max(steps, 1))
     if i.opcode == "sort":
-        return 0.0, 0.0, n * math.log2(max(n, 2)), 0.0
+        return _Work(transcendentals=n * math.log2(max(n, 2)))
     if i.opcode == "custom-call":
         return _of_custom_call(i, n, given)
-    return 0.0, n, 0.0, 0.0
+    return _Work(flops=n)
 
 
-def _of_custom_call(i: Instruction, n: float, given: list[str]) -> tuple[float, float, float, float]:
+def _of_custom_call(i: Instruction, n: float, given: list[str]) -> _Work:
     """Returns about what a library does: of matrices of size $n$ some $n^3$."""
     found = _TARGET.search(i.attributes)
     target = found[1] if found else ""
     if _PRODUCTS.search(target) and len(given) >= 2:
         sizes = [elements_of(x) for x in (*given[:2], i.shape)]
-        return 2 * math.sqrt(math.prod(sizes)), 0.0, 0.0, 0.0
+        return _Work(products=2 * math.sqrt(math.prod(sizes)))
     if _SOLVERS.search(target) and given:
         dims = arrays_of(given[0])[0][1]
-        return float(math.prod(dims)) * (dims[-1] if dims else 1), 0.0, 0.0, 0.0
-    return 0.0, n, 0.0, 0.0
+        return _Work(flops=float(math.prod(dims)) * (dims[-1] if dims else 1))
+    return _Work(flops=n)
 
 
 def _bytes(module: HloModule, i: Instruction, shapes: Mapping[str, Instruction]) -> float:

@@ -1,4 +1,4 @@
-"""Times of a function: to trace, lower and compile it, and to call it; and whether a second call traces again."""
+"""CallTimes of a function: to trace, lower and compile it, and to call it; and whether a second call traces again."""
 
 import math
 import time
@@ -34,7 +34,7 @@ class Stages(NamedTuple):
     call: Callable[[], float]
 
 
-class Times(NamedTuple):
+class CallTimes(NamedTuple):
     """Seconds; prints as a line.
 
     Attributes:
@@ -67,7 +67,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 1e-9:.3g} ns"
 
 
-def staged(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Stages, Times]:
+def staged(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Stages, CallTimes]:
     """Traces, lowers and compiles a function; the time of calls is not measured yet."""
     run, dynamic = of_arrays(fn, args, kwargs)
     leaves = jax.tree.leaves(dynamic)
@@ -96,7 +96,7 @@ def staged(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     finally:
         jax.monitoring.unregister_event_listener(listen)
     end = time.perf_counter()
-    times = Times(begin - start, middle - begin, end - middle, bool(hits), None, None)
+    times = CallTimes(begin - start, middle - begin, end - middle, bool(hits), None, None)
     donated = any(getattr(x, "donated", False) for x in jax.tree.leaves(lowered.args_info, is_leaf=_has_donated))
 
     def call() -> float:

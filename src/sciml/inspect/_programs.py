@@ -12,7 +12,7 @@ from .._source_lines import SourceLine, source_line
 def program_of(eqn: Any) -> tuple[jex.core.Jaxpr, list] | None:
     """Returns the program that an equation only calls, and its constants; None where it does more, or other things."""
     name, params = eqn.primitive.name, eqn.params
-    if name == "custom_vmap_call":
+    if name in ("custom_vmap_call", "custom_partitioning"):
         return params["call"].jaxpr, list(params["call"].consts)
     if name == "members":  # a function over lanes, see `kernels._lanes`
         return params["programs"][0].jaxpr, list(params["programs"][0].consts)

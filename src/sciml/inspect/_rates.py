@@ -24,10 +24,12 @@ class Rates(NamedTuple):
         flops: Other additions and products, on many numbers at once.
         transcendentals: Evaluations of `exp`.
         periodic: Evaluations of `sin`.
+        transforms: Operations within Fourier transforms.
+        shuffles: Elements that are put elsewhere one by one.
         copies: Pairs of a number of bytes, and how many bytes of so many a loop reads and writes in a second: what
             fits a cache is faster.
         new: The same for arrays that a program returns: on a CPU the system has to give the memory first.
-        operation: Seconds that an operation on a few numbers takes.
+        operation: Seconds that an operation on a few numbers takes, where three do not wait for each other.
         launch: Seconds that starting a part of a program takes.
         iteration: Seconds that an iteration takes of a loop of which the compiler made one function.
         call: Seconds that a call takes that does nothing.
@@ -38,6 +40,8 @@ class Rates(NamedTuple):
     flops: float
     transcendentals: float
     periodic: float
+    transforms: float
+    shuffles: float
     copies: tuple[tuple[float, float], ...]
     new: tuple[tuple[float, float], ...]
     operation: float
@@ -63,17 +67,22 @@ class Rates(NamedTuple):
         """Returns the bytes of new memory that a program is given in a second where it asks for so many."""
         return _between(self.new, size)
 
-    def seconds(self, kernel: Kernel, size: float) -> float:
+    def start(self, kernel: Kernel, together: int) -> float:
+        """Returns the time that starting an operation takes, one of some in an iteration of a loop."""
+        return self.iteration / together if kernel.inlined else self.launch
+
+    def seconds(self, kernel: Kernel, size: float, together: int = 1) -> float:
         """Returns the time that an operation takes each time it runs.
 
         Args:
             kernel: The operation.
             size: How many bytes the loop around it goes over, or the program where there is none.
+            together: How many operations an iteration of that loop has.
         """
         compute = kernel.products / self.products + kernel.transcendentals / self.transcendentals
-        compute += kernel.periodic / self.periodic + max(kernel.flops / self.flops, kernel.operations * self.operation)
-        start = self.iteration if kernel.inlined else self.launch
-        return max(compute, kernel.bytes / self.copied(size)) + start
+        compute += kernel.periodic / self.periodic + kernel.transforms / self.transforms
+        compute += kernel.shuffles / self.shuffles + max(kernel.flops / self.flops, kernel.operations * self.operation)
+        return max(compute, kernel.bytes / self.copied(size)) + self.start(kernel, together)
 
     def __str__(self) -> str:
         """The rates on one line."""
@@ -123,7 +132,7 @@ def _measure(platform: str, kind: str) -> Rates:
             return jax.lax.while_loop(lambda c: c[1] < count, lambda c: (body(c[0]), c[1] + 1), (x, jnp.int32(0)))[0]
 
         compiled = jax.jit(run, donate_argnums=0).lower(x, np.int32(0)).compile()
-        state = [jax.device_put(x)]
+        state = [jax.tree.map(jnp.array, x)]
 
         def times(n: int) -> Any:  # in the same memory, which the system need not give anew
             state[0] = compiled(state[0], np.int32(n))
@@ -141,15 +150,18 @@ def _measure(platform: str, kind: str) -> Rates:
         return x * np.float32(0.999) + np.float32(0.001)
 
     iteration = looped(shrink, np.ones((), np.float32), many)
-    operation = max((looped(chain, np.ones((), np.float32), many) - iteration) / (2 * _TERMS - 2), 1e-11)
+    three = (np.ones((), np.float32),) * 3
+    operation = looped(lambda x: tuple(map(chain, x)), three, many) / (6 * _TERMS)
     launch = looped(lambda x: jnp.sort(shrink(x)), small, few) / (1 if accelerator else 2)
     flops = 2 * _TERMS * large.size / looped(chain, large, 8 if accelerator else 512)
     side = 2048 if accelerator else 384
     square = np.full((side, side), 1 / side, np.float32)
     products = 2 * side**3 / max(_seconds(lambda x: x @ x, square) - call, 1e-9)
-    numbers = np.ones(2**20 if accelerator else 2**15, np.float32)
+    numbers = np.ones(2**20 if accelerator else 2**17, np.float32)
     exps = numbers.size / looped(lambda x: jnp.exp(-x), numbers, 16)
     sines = numbers.size / looped(jnp.sin, numbers, 4)
+    waves = np.ones((64, 1024), np.complex64)
+    fourier = 5 * waves.size * 10 / max(_seconds(lambda x: jnp.fft.fft(x, axis=1), waves) - call, 1e-9)
     sizes = (2**20, 2**24, 2**28) if accelerator else (2**16, 2**20, 2**23, 2**26)
     copies = []
     for size in sizes:
@@ -162,8 +174,20 @@ def _measure(platform: str, kind: str) -> Rates:
         spent = _seconds(lambda x: jnp.full(size // 4, x), np.float32(1)) - call
         new.append((float(size), size / max(spent, 1e-9)))
     return Rates(
-        kind, products, flops, exps, sines, tuple(copies), tuple(new), operation, launch, iteration, call
-    )  # fmt: skip
+        device=kind,
+        products=products,
+        flops=flops,
+        transcendentals=exps,
+        periodic=sines,
+        transforms=fourier,
+        shuffles=flops if accelerator else 1 / operation,
+        copies=tuple(copies),
+        new=tuple(new),
+        operation=operation,
+        launch=launch,
+        iteration=iteration,
+        call=call,
+    )
 
 
 def _seconds(fn: Callable, *args: Any) -> float:

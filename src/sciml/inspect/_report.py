@@ -1,5 +1,7 @@
 """`report`: all that can be said of a function at once, with what is wrong in words."""
 
+import os
+import pathlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -12,10 +14,11 @@ from ._cost import Cost
 from ._findings import Finding, findings_of, ratio
 from ._hlo_text import parse
 from ._lower import is_jitted, name_of
-from ._measure import Stages, Times, called_twice, duration, shortest, staged
+from ._measure import CallTimes, Stages, called_twice, duration, shortest, staged
 from ._memory import human, memory_of
 from ._program_facts import ProgramFacts, facts_of
 from ._rates import Rates, rates
+from ._report_html import page_of
 from ._trips import trips_of
 
 _MANY = 20_000  # equations: so many one by one from Python take too long
@@ -44,7 +47,7 @@ class Report(NamedTuple):
     devices: tuple[int, str]
     program: ProgramFacts
     compiled: CompiledFacts
-    times: Times
+    times: CallTimes
     rates: Rates
     predicted: Prediction | None
     weak: tuple[str, ...]
@@ -64,6 +67,17 @@ class Report(NamedTuple):
         """Operations for each byte that is read or written."""
         cost = self.cost
         return (cost.flops + cost.transcendentals) / max(cost.bytes_accessed, 1.0)
+
+    def html(self, path: str | os.PathLike | None = None) -> str:
+        """Returns the report as one page of HTML that needs nothing else, with the roofline drawn.
+
+        Args:
+            path: Where to write it, too.
+        """
+        page = page_of(self, rows_of(self))
+        if path is not None:
+            pathlib.Path(path).write_text(page, encoding="utf-8")
+        return page
 
     @property
     def measured(self) -> float | None:
@@ -116,7 +130,7 @@ def report(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
             return y
 
         found = inspect.report(decay, jnp.ones(1000))
-        assert found.findings[0].name == "unrolled loop"
+        assert "unrolled loop" in [finding.name for finding in found.findings]
         ```
     """
     stages, times = staged(fn, args, kwargs)
@@ -125,7 +139,7 @@ def report(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     return found
 
 
-def _made(fn: Callable, args: tuple, kwargs: dict, stages: Stages, times: Times) -> Report:
+def _made(fn: Callable, args: tuple, kwargs: dict, stages: Stages, times: CallTimes) -> Report:
     module = parse(stages.compiled.as_text() or "")
     try:
         memory = memory_of(stages.compiled)
@@ -229,7 +243,7 @@ def rows_of(report: Report) -> Iterator[tuple[str, str]]:
     yield (
         "work",
         (
-            f"{_short(cost.flops)} operations, {_short(cost.transcendentals)} of exp and the like, "
+            f"{short(cost.flops)} operations, {short(cost.transcendentals)} of exp and the like, "
             f"{human(cost.bytes_accessed)} read and written{work}"
         ),
     )
@@ -262,7 +276,8 @@ def _call(report: Report) -> str:
     return text if real is None else f"{text}; {ratio(real, expected.total):.2g} apart"
 
 
-def _short(number: float) -> str:
+def short(number: float) -> str:
+    """A number with a letter for its thousands."""
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:.3g} {unit}"

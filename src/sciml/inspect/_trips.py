@@ -8,7 +8,8 @@ import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax._jaxprs import at_source_of, is_literal, run_equation, scan_counts
+from .._jax._jaxprs import is_literal, run_equation, scan_counts
+from .._jax._sources import at_source_of
 from .._jax._vma import promote
 from ._hlo_text import HloModule
 from ._hlo_work import whiles_of

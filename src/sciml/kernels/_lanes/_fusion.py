@@ -20,7 +20,8 @@ from jax.custom_derivatives import zero_from_primal
 from jaxtyping import Array
 
 from ..._jax._barrier import computed_once, held_back, opaque
-from ..._jax._jaxprs import at_source_of, from_outside, is_literal, program_called, run_equation
+from ..._jax._jaxprs import from_outside, is_literal, program_called, run_equation
+from ..._jax._sources import at_source_of
 from ..._jax._vma import as_traced, promote, to_varying, vma_of
 from ._elementwise import CHEAP, ELEMENTWISE, IDENTITIES
 from ._values import Constant

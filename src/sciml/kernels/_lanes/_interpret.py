@@ -20,18 +20,10 @@ from jaxtyping import PyTree
 
 from ..._checks import concrete
 from ..._jax._barrier import held_back
-from ..._jax._jaxprs import (
-    at_own_source,
-    at_source_of,
-    depend_on,
-    is_literal,
-    program_called,
-    programs_within,
-    run_equation,
-    scan_counts,
-)
+from ..._jax._jaxprs import depend_on, is_literal, program_called, programs_within, run_equation, scan_counts
 from ..._jax._loops import scan
 from ..._jax._marks import fallback
+from ..._jax._sources import at_own_source, at_source_of
 from ..._jax._vma import as_traced, promote, struct, vma_of
 from . import _batched_primitives as batched_primitives, _elementwise as elementwise
 from ._data_movement import MOVEMENTS, OUTSIDE, moved_by_index
