@@ -3,7 +3,7 @@
 - `fit`: chosen leaves of a model to data by least squares, with optax or optimistix.
 - `Fit`: the fitted model, its uncertainty, and samples from it.
 - `train`: chosen leaves of a model by any loss, over batches, with an optax optimiser; returns a `Trained`.
-- `History`: its losses. `TrainingRecord`: what callbacks are called with. `CSVLog`, `TensorBoardLog`: such callbacks.
+- `TrainingHistory`: its losses. `TrainingRecord`: what callbacks are called with; `CSVLog` and `TensorBoardLog` are some.
 - `gauss_newton_product`, `fisher_product`: curvature times a vector, without the matrix.
 - `AbstractTransform`: how a constrained parameter becomes a free one: `Identity`, `Positive`, `Bounded`.
 """
@@ -17,7 +17,7 @@ from ._transforms import (
     Identity as Identity,
     Positive as Positive,
 )
-from .loop._history import History as History
+from .loop._history import TrainingHistory as TrainingHistory
 from .loop._logs import CSVLog as CSVLog, TensorBoardLog as TensorBoardLog
 from .loop._record import TrainingRecord as TrainingRecord
 from .loop._train import train as train
