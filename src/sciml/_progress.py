@@ -1,4 +1,4 @@
-"""Progress of long work, from the host: one bar and one record, of `sweep`, `simulate`, `iterate`, `fit` and `train`."""
+"""Progress of long work, from the host: one bar, one record, of `sweep`, `simulate`, `iterate`, `fit` and `train`."""
 
 import contextlib
 import time

@@ -3,7 +3,7 @@
 - `fit`: chosen leaves of a model to data by least squares, with optax or optimistix.
 - `Fit`: the fitted model, its uncertainty, and samples from it.
 - `train`: chosen leaves of a model by any loss, over batches, with an optax optimiser; returns a `Trained`.
-- `TrainingHistory`: its losses. `TrainingRecord`: what callbacks are called with; `CSVLog` and `TensorBoardLog` are some.
+- `TrainingHistory`: its losses. `TrainingRecord`: what callbacks are called with; `CSVLog`, `TensorBoardLog` are some.
 - `gauss_newton_product`, `fisher_product`: curvature times a vector, without the matrix.
 - `AbstractTransform`: how a constrained parameter becomes a free one: `Identity`, `Positive`, `Bounded`.
 """
