@@ -21,7 +21,7 @@ What most programs need, and the packages that hold the rest.
 - `runs`: long runs.
 - `stores`: where runs and sweeps keep what they make.
 - `parallel`: ensembles and sweeps over devices.
-- `training`: fitting.
+- `training`: fitting, and training of networks.
 - `verify`: exact solutions and reference problems.
 - `inspect`: what JAX made of a function.
 - `plot`: pictures.

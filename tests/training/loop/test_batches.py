@@ -107,6 +107,7 @@ def test_epochs_of_a_loader(loader):
 def test_an_iterator_is_used_once_from_its_first_batch(make):
     found = quiet(line(), squares, make(), epochs=3)
     assert found.n_steps == 5 and found.history.checked_steps.tolist() == [5]
+    assert "ended after 5 of 9" in quiet(line(), squares, make(), steps=9).message
     same = quiet(line(), squares, Loader(), epochs=1) if "get_state" not in dir(make()) else None
     assert same is None or (same.history.loss == found.history.loss).all()
 

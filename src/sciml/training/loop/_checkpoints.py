@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import PyTree
 
-from ...runs._sharding import read_like
 from ...stores._abstract import AbstractStore
 from ...stores._atomic import StoreError
 from ...stores._fingerprint import fingerprint
@@ -98,6 +97,8 @@ class Checkpoints:
         return None
 
     def _read(self, number: int, like: StepState, like_best: PyTree, history: HistoryWriter) -> Saved:
+        from ...runs._sharding import read_like  # which takes a while that `import sciml.training` need not pay
+
         found = self._store.get(number, dict.fromkeys(("origin", "rows", "notes"), object()))
         if not np.array_equal(found["origin"], self._origin):
             raise StoreError(f"Checkpoint {number} in {self._store} is of another training. Give another path.")

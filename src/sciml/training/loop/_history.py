@@ -9,7 +9,7 @@ import numpy as np
 from ._step import StepReport
 
 
-class History(eqx.Module):
+class TrainingHistory(eqx.Module):
     """The course of a training, as NumPy arrays.
 
     Attributes:
@@ -129,11 +129,11 @@ class HistoryWriter:
         self._culprits = tuple(notes["culprits"])
         self.steps = len(rows)
 
-    def history(self) -> History:
+    def history(self) -> TrainingHistory:
         """Returns all of it."""
         rows = self._table()
         checks = np.asarray(self._checks, np.float64).reshape(-1, 2)
-        return History(
+        return TrainingHistory(
             loss=rows[:, 0],
             gradient_norm=rows[:, 1],
             metrics={name: rows[:, 2 + i] for i, name in enumerate(self._metrics)},

@@ -21,7 +21,7 @@ _SECONDS = 0.5
 """How often the bar moves, which is when the host learns of NaN."""
 
 
-class Plan(NamedTuple):
+class TrainingPlan(NamedTuple):
     """When the host does what.
 
     Attributes:
@@ -74,7 +74,7 @@ class Host:
         recipe: Recipe,
         source: AbstractBatches,
         key: Key,
-        plan: Plan,
+        plan: TrainingPlan,
         validator: Validator,
         history: HistoryWriter,
         checkpoints: Checkpoints | None,
@@ -149,6 +149,6 @@ class Host:
             is_best=self._validator.validates and best.step == history.steps,
             make_model=lambda: self._recipe.model(kept),
         )
-        for callback in self._plan.callbacks:
-            self._stopped |= callback(record) is True
+        for notify in self._plan.callbacks:
+            self._stopped |= notify(record) is True
         return best

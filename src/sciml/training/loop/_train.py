@@ -32,7 +32,7 @@ from ._batches import AbstractBatches, batches_of, is_loader, steps_in
 from ._checkpoints import Checkpoints, Saved, store_of
 from ._history import HistoryWriter
 from ._placement import Placement, placement_of
-from ._run import Ended, Host, Plan
+from ._run import Ended, Host, TrainingPlan
 from ._step import Recipe, StepState, initial_state
 from ._trained import Trained
 from ._validation import Best, Validator
@@ -183,7 +183,9 @@ def train(
             compute_dtype=check_compute_dtype(compute_dtype),
             allowed=_check_allowed(skip_nonfinite),
         )
-        plan = Plan(total, _cadence(check_every, source, total), check_patience(patience, validation), callbacks)
+        plan = TrainingPlan(
+            total, _cadence(check_every, source, total), check_patience(patience, validation), callbacks
+        )
         metrics = metrics_of(recipe.loss_of, model, source.example(), key)
         parts = ("the loss", "the update", *(f"the gradient by `{path}`" for path in selection.paths))
         history = HistoryWriter(metrics, parts)
@@ -255,7 +257,9 @@ def _cadence(check_every: Any, source: AbstractBatches, total: int | None) -> in
     return max(1, epoch, (total or 10_000) // 100)
 
 
-def _result(recipe: Recipe, ended: Ended, plan: Plan, history: HistoryWriter, given: PyTree, throw: bool) -> Trained:
+def _result(
+    recipe: Recipe, ended: Ended, plan: TrainingPlan, history: HistoryWriter, given: PyTree, throw: bool
+) -> Trained:
     state, best = ended.state, ended.best
     halted, n = bool(state.halted), history.steps
     status = Status.nonfinite if halted else Status.successful
@@ -274,7 +278,7 @@ def _result(recipe: Recipe, ended: Ended, plan: Plan, history: HistoryWriter, gi
     )
 
 
-def _message(ended: Ended, plan: Plan, history: HistoryWriter, halted: bool) -> str:
+def _message(ended: Ended, plan: TrainingPlan, history: HistoryWriter, halted: bool) -> str:
     n, best = history.steps, ended.best
     skipped = len(history.skipped)
     if halted:
@@ -288,6 +292,8 @@ def _message(ended: Ended, plan: Plan, history: HistoryWriter, halted: bool) -> 
         words = f"A callback ended the training after {n} steps."
     elif plan.out_of_patience(best):
         words = f"The training ended after {n} steps, since {best.stale} validations brought nothing better."
+    elif plan.steps is not None and n < plan.steps:
+        words = f"The loader ended after {n} of {plan.steps} steps."
     else:
         words = f"Took {n} steps."
     if best.free is not None:

@@ -4,7 +4,7 @@ import equinox as eqx
 from jaxtyping import PyTree
 
 from ..._status import Status
-from ._history import History
+from ._history import TrainingHistory
 
 
 class Trained(eqx.Module):
@@ -43,7 +43,7 @@ class Trained(eqx.Module):
     model: PyTree
     last: PyTree
     best_step: int = eqx.field(static=True)
-    history: History
+    history: TrainingHistory
     status: Status = eqx.field(static=True)
     n_steps: int = eqx.field(static=True)
     message: str = eqx.field(static=True)

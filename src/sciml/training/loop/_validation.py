@@ -60,6 +60,11 @@ class _Pieces:
     def __init__(self, data: Any, size: int | None):
         self._arrays = not is_loader(data)
         self._data, self._size = data, size
+        if not self._arrays and iter(data) is data:
+            raise ValueError(
+                "`validation` is an iterator, which is used up by the first validation. Give what can be iterated over "
+                "again, such as a list of its batches stacked to arrays, or a loader."
+            )
         if self._arrays and size is not None:
             batches_of(data, 1, None, jax.random.key(0), 1)  # for its checks of the first axes
 
