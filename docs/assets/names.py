@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: names in the text link to the reference, here and, where the network allows, to that of JAX and others."""
+"""Hooks of mkdocs: names in the text are links to the reference, and to that of JAX where it can be reached."""
 
 import logging
 import re
