@@ -11,8 +11,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NAMES = ("cahn_hilliard", "klein_gordon")
-PAGES = ("pde_gallery", "noise", "model_gallery")
-PAGES = ("pde_gallery", "noise", "getting_started")
+PAGES = ("pde_gallery", "noise", "model_gallery", "getting_started")
 
 
 def drawn(tmp_path, page, names):
@@ -50,6 +49,8 @@ def test_pictures_of_jumps_are_drawn(tmp_path):
     assert spikes == int(exact)
     found = re.findall(r": deviation (\S+), exact (\S+)", printed)
     assert len(found) == 2 and all(abs(float(a) / float(b) - 1) < 0.05 for a, b in found)
+
+
 def test_the_first_picture_is_drawn(tmp_path):
     printed = drawn(tmp_path, "getting_started", ("getting_started",))
     one, low, high = map(float, re.search(r"([\d.]+) alone, ([\d.]+) to ([\d.]+)", printed).groups())
