@@ -39,7 +39,7 @@ from ._jacobian import Jacobian as Jacobian, jacobian as jacobian
 from ._jaxpr import jaxpr as jaxpr
 from ._loops import Loop as Loop, loops as loops
 from ._lyapunov import LyapunovExponents as LyapunovExponents, lyapunov_exponents as lyapunov_exponents
-from ._measure import CallTimes as CallTimes, Times as Times
+from ._measure import CallTimes as CallTimes
 from ._memory import Memory as Memory, memory as memory
 from ._program_facts import Note as Note, ProgramFacts as ProgramFacts
 from ._rates import Rates as Rates, rates as rates

@@ -9,7 +9,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 
-class Placement(NamedTuple):
+class MeshPlacement(NamedTuple):
     """The devices of a training.
 
     Attributes:
@@ -105,7 +105,7 @@ def _same(one: Any, other: Mesh) -> bool:
     return one.axis_names == other.axis_names and isinstance(one, Mesh) and np.array_equal(one.devices, other.devices)
 
 
-def placement_of(mesh: Any, model: PyTree) -> Placement:
+def placement_of(mesh: Any, model: PyTree) -> MeshPlacement:
     """Returns the devices of a training: the mesh given, that of `jax.set_mesh`, or that of sharded weights.
 
     Its axes become automatic ones: weights and batches are placed from outside, so that the loss need not know of it.
@@ -126,7 +126,7 @@ def placement_of(mesh: Any, model: PyTree) -> Placement:
     if mesh is None and meshes:
         mesh = meshes[0]
     if mesh is None:
-        return Placement()
+        return MeshPlacement()
     other = [m for m in meshes if not _same(m, mesh)]
     if other:
         raise ValueError(
@@ -135,4 +135,4 @@ def placement_of(mesh: Any, model: PyTree) -> Placement:
         )
     if any(kind == AxisType.Explicit for kind in mesh.axis_types):
         mesh = Mesh(mesh.devices, mesh.axis_names)
-    return Placement(mesh)
+    return MeshPlacement(mesh)

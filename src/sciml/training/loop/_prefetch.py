@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ._batches import AbstractBatches, Drawn
-from ._placement import Placement
+from ._placement import MeshPlacement
 
 _DEPTH = 2
 _END = object()
@@ -16,7 +16,7 @@ _END = object()
 
 @contextlib.contextmanager
 def prefetched(
-    source: AbstractBatches, step: int, place: Any, placement: Placement, count: int | None
+    source: AbstractBatches, step: int, place: Any, placement: MeshPlacement, count: int | None
 ) -> Iterator[Iterator[Drawn]]:
     """Gives the batches from a step on, on their devices.
 
@@ -71,7 +71,7 @@ def _taken(waiting: queue.Queue) -> Iterator[Drawn]:
         yield item
 
 
-def _constant(source: AbstractBatches, step: int, placement: Placement) -> Iterator[Drawn]:
+def _constant(source: AbstractBatches, step: int, placement: MeshPlacement) -> Iterator[Drawn]:
     placed: Any = None
     for drawn in source.draw(step, None):
         if placed is None and drawn.batch is not None:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..._types import Key
 from .._selection import ParameterSelection
-from ._placement import Placement
+from ._placement import MeshPlacement
 
 
 class StepState(NamedTuple):
@@ -76,7 +76,7 @@ class Recipe(eqx.Module):
     loss: Callable
     transformation: Any
     sample: Callable | None
-    placement: Placement = eqx.field(static=True)
+    placement: MeshPlacement = eqx.field(static=True)
     decay: float | None = eqx.field(static=True)
     compute_dtype: Any = eqx.field(static=True)
     allowed: int = eqx.field(static=True)

@@ -31,7 +31,7 @@ from ._arguments import (
 from ._batches import AbstractBatches, batches_of, is_loader, steps_in
 from ._checkpoints import Checkpoints, Saved, store_of
 from ._history import HistoryWriter
-from ._placement import Placement, placement_of
+from ._placement import MeshPlacement, placement_of
 from ._run import Ended, Host, TrainingPlan
 from ._step import Recipe, StepState, initial_state
 from ._trained import Trained
@@ -217,7 +217,7 @@ def _identity(data: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _on_mesh(placement: Placement) -> Iterator[None]:
+def _on_mesh(placement: MeshPlacement) -> Iterator[None]:
     """Within `jax.set_mesh`, the mesh with its axes automatic; elsewhere arrays say where they are."""
     if placement.mesh is None or jax.sharding.get_abstract_mesh().empty:
         yield
