@@ -13,12 +13,13 @@ import numpy as np
 
 from sciml import models
 from sciml.spatial import (
-    HLL,
+    AbstractFlux,
     Dirichlet,
     Extrapolate,
     Grid,
     Inflow,
     MovingWall,
+    Muscl,
     Neumann,
     Outflow,
     Periodic,
@@ -127,13 +128,29 @@ def sound() -> Case:
     return Case("Acoustic", make, state)
 
 
+class Damped(AbstractFlux):
+    """A flux of one's own without the kinks of others, so that finite differences are right."""
+
+    def __call__(self, law, left, right, axis):
+        jump = law.conserved(right) - law.conserved(left)
+        return (law.flux(left, axis) + law.flux(right, axis)) / 2 - 1.5 * jump
+
+
+def centred(behind, ahead):
+    """A slope without a limiter."""
+    return (behind + ahead) / 2
+
+
+SMOOTH = dict(reconstruction=Muscl(centred), flux=Damped(), limiter=None)
+
+
 def gas() -> Case:
     """Between sides of every kind; its state is density, momentum and energy."""
 
     def make():
         wind = jnp.array([1.0, 0.3, 0.1, 1.0])
         sides = {"x-": Inflow(wind), "x+": Outflow(), "y-": Reflecting(), "y+": MovingWall(-0.1)}
-        return models.Euler(GRID, sides, limiter=None)
+        return models.Euler(GRID, sides, **SMOOTH)
 
     def state(dtype):
         smooth = registry_fields.Case("", lambda *_: None, 4).y0(GRID, dtype)
@@ -146,9 +163,9 @@ def pond() -> Case:
     """Over a bed that is not level, with friction."""
 
     def make():
-        bed = np.exp(np.sin(np.arange(35.0))).reshape(5, 7)
+        bed = (np.arange(35.0) % 2 + 0.1 * np.sin(np.arange(35.0))).reshape(5, 7)  # of steps at every face
         sides = {"x": Reflecting(), "y-": Inflow(jnp.array([1.0, 0.0, 0.2])), "y+": Outflow()}
-        return models.ShallowWater(GRID, sides, 0.1 * jnp.asarray(bed), friction=0.1, flux=HLL(), limiter=None)
+        return models.ShallowWater(GRID, sides, 0.1 * jnp.asarray(bed), friction=0.1, **SMOOTH)
 
     def state(dtype):
         smooth = registry_fields.Case("", lambda *_: None, 3).y0(GRID, dtype)

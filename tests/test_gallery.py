@@ -11,7 +11,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NAMES = ("cahn_hilliard", "klein_gordon")
-PAGES = ("pde_gallery", "noise")
+PAGES = ("pde_gallery", "noise", "flows")
 
 
 def drawn(tmp_path, page, names):
@@ -39,6 +39,13 @@ def test_pictures_of_noise_are_drawn(tmp_path):
     mean, exact = re.search(r"mean at the end ([\d.]+), exact ([\d.]+)", printed).groups()
     assert abs(float(mean) - float(exact)) < 0.02
     assert all(abs(float(x) - 10) < 0.4 for x in re.search(r"means ([\d.]+) ([\d.]+)", printed).groups())
+
+
+def test_pictures_of_flows_are_drawn(tmp_path):
+    printed = drawn(tmp_path, "flows", ("flows_shock_tube", "flows_dam_break"))
+    errors = [float(x) for x in re.findall(r"density ([\d.]+)", printed)]
+    assert len(errors) == 3 and errors == sorted(errors, reverse=True) and errors[-1] < 0.006
+    assert "1.000000 of it is there" in printed and "least depth -" not in printed
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -20,6 +20,7 @@ from sciml.spatial import (
     Constant,
     Grid,
     Inflow,
+    LaxWendroff,
     MovingWall,
     Muscl,
     Outflow,
@@ -324,6 +325,9 @@ def test_beds_that_do_not_fit_are_refused():
         ShallowWater(Grid(8), Periodic(), jnp.ones(7))
     with pytest.raises(ValueError, match="corrects fluxes"):
         ShallowWater(Grid(8), Periodic(), jnp.ones(8), reconstruction=WENO5())
+    for wrong in (dict(variables=Characteristic()), dict(flux=LaxWendroff(0.1))):
+        with pytest.raises(ValueError, match="not level"):
+            ShallowWater(Grid(8), Periodic(), jnp.ones(8), **wrong)
     with pytest.raises(ValueError, match="one or two axes"):
         ShallowWater(Grid((8, 8, 8)), Periodic())
     with pytest.raises(ValueError, match="depth and 1 velocities"):

@@ -16,6 +16,7 @@ from ..spatial import (
     Componentwise,
     FiniteVolumes,
     Grid,
+    LaxWendroff,
     Muscl,
     PositivityLimiter,
 )
@@ -109,6 +110,11 @@ class ShallowWater(AbstractConservationLaw):
         if self.bed.shape not in ((), grid.shape):
             raise ValueError(
                 f"`ShallowWater(bed=...)` must be a number or have shape {grid.shape}, but has shape {self.bed.shape}."
+            )
+        if self.bed.ndim and (not isinstance(variables, Componentwise) or isinstance(flux, LaxWendroff)):
+            raise ValueError(
+                "`ShallowWater` over a `bed` that is not level takes `Componentwise()` variables, and no `LaxWendroff` "
+                "flux: others know nothing of the bed at faces."
             )
         if self.bed.ndim and reconstruction.correction:
             raise ValueError(
