@@ -96,6 +96,7 @@ def test_longer_windows():
             np.where(longer.data.seen, longer.data.ys, 0), np.where(wanted.data.seen, wanted.data.ys, 0)
         )
         np.testing.assert_array_equal(longer.model.starts, short.model.starts[::factor])
+    assert longer.loss.penalty == 1.0 and short.longer(short.model, penalty=9.0).loss.penalty == 9.0
 
 
 def test_part_of_a_state_is_seen():

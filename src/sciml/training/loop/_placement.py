@@ -112,7 +112,7 @@ def placement_of(mesh: Any, model: PyTree) -> Placement:
 
     Raises:
         TypeError: If `mesh` is no mesh.
-        ValueError: If the weights are on another mesh.
+        ValueError: If the weights are on another mesh, or the mesh spans processes.
     """
     if mesh is not None and not isinstance(mesh, Mesh):
         raise TypeError(
@@ -127,6 +127,11 @@ def placement_of(mesh: Any, model: PyTree) -> Placement:
         mesh = meshes[0]
     if mesh is None:
         return Placement()
+    if mesh.is_multi_process:
+        raise ValueError(
+            "`train`: `mesh` spans several processes, but a training runs within one: give a mesh of "
+            "`jax.local_devices()`."
+        )
     other = [m for m in meshes if not _same(m, mesh)]
     if other:
         raise ValueError(

@@ -91,7 +91,8 @@ def train(
         epochs: How many passes over the data to make, in place of `steps`.
         batch_size: The number of rows in a batch; None takes all of them.
         key: A random key; `jax.random.key(0)` by default.
-        where: Picks the leaves (or subtrees) to train, as in `eqx.tree_at`. None trains every floating-point array.
+        where: Picks the leaves (or subtrees) to train, as in `eqx.tree_at`. None trains every floating-point array,
+            complex ones too.
         positive: Picks the trained leaves that must stay positive, or True for all of them. The optimiser sees their
             logarithms.
         bounds: Tuples `(selector, lower, upper)`, as for `sciml.fit`.
@@ -168,7 +169,7 @@ def train(
     placement = placement_of(mesh, model)
     with _on_mesh(placement):
         given, model, key = model, jax.tree.map(_as_array, placement.weights(model)), placement.weights(key)
-        model, selection = select(model, where, positive, bounds, transforms)
+        model, selection = select(model, where, positive, bounds, transforms, kinds="complex")
         data_key, step_key, validation_key = (jax.random.fold_in(key, i) for i in range(3))
         source = batches_of(data, size, epochs, data_key, placement.parts)
         total = steps if steps is not None else steps_in(int(epochs or 0), source)

@@ -91,16 +91,22 @@ class ShootingProblem(NamedTuple):
     loss: ShootingLoss
     data: Windows
 
-    def longer(self, shooting: Shooting, factor: int = 2) -> "ShootingProblem":
+    def longer(
+        self, shooting: Shooting, factor: int = 2, *, penalty: RealScalarLike | None = None
+    ) -> "ShootingProblem":
         """Returns the problem with longer windows, from what was found with shorter ones.
 
         Args:
             shooting: What was found.
             factor: How many windows become one.
+            penalty: The weight of what does not meet, if it is to be another one.
         """
         factor = check_count(factor, "factor", "longer")
         starts = jax.tree.map(lambda x: x[::factor], shooting.starts)
-        return ShootingProblem(Shooting(shooting.model, starts), self.loss, _joined(self.data, factor))
+        loss = self.loss
+        if penalty is not None:
+            loss = eqx.tree_at(lambda loss: loss.penalty, loss, jnp.asarray(penalty, loss.penalty.dtype))
+        return ShootingProblem(Shooting(shooting.model, starts), loss, _joined(self.data, factor))
 
 
 def _joined(windows: Windows, factor: int) -> Windows:
