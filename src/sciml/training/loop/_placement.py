@@ -50,9 +50,10 @@ class Placement(NamedTuple):
     def sharding_of(self, x: Any) -> NamedSharding:
         """Returns where a weight belongs: where it is, if it is on this mesh, or else on every device."""
         assert self.mesh is not None
-        sharding = getattr(x, "sharding", None)
-        on_it = isinstance(sharding, NamedSharding) and _same(sharding.mesh, self.mesh)
-        return NamedSharding(self.mesh, sharding.spec if on_it else PartitionSpec())
+        sharding, spec = getattr(x, "sharding", None), PartitionSpec()
+        if isinstance(sharding, NamedSharding) and _same(sharding.mesh, self.mesh):
+            spec = sharding.spec
+        return NamedSharding(self.mesh, spec)
 
     def weights(self, tree: PyTree) -> PyTree:
         """Returns a model whose arrays lie on the mesh."""

@@ -208,8 +208,9 @@ class _Static:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        same = isinstance(other, _Static) and self._hash == other._hash
-        return same and (self.treedef, self.rest, self.leaves) == (other.treedef, other.rest, other.leaves)
+        if not isinstance(other, _Static) or self._hash != other._hash:
+            return False
+        return (self.treedef, self.rest, self.leaves) == (other.treedef, other.rest, other.leaves)
 
 
 def _flat_step(static: _Static, leaves: list, arrays: PyTree, batch: PyTree, key: Key) -> tuple[list, StepReport]:
