@@ -106,10 +106,15 @@ def _same(one: Any, other: Mesh) -> bool:
     return one.axis_names == other.axis_names and isinstance(one, Mesh) and np.array_equal(one.devices, other.devices)
 
 
-def placement_of(mesh: Any, model: PyTree) -> Placement:
-    """Returns the devices of a training: the mesh given, that of `jax.set_mesh`, or that of sharded weights.
+def placement_of(mesh: Any, model: PyTree, data: PyTree = None) -> Placement:
+    """Returns the devices of a training: the mesh given, that of `jax.set_mesh`, or that over which arrays are cut.
 
     Its axes become automatic ones: weights and batches are placed from outside, so that the loss need not know of it.
+
+    Args:
+        mesh: The mesh, or None.
+        model: The model.
+        data: Arrays, or None.
 
     Raises:
         TypeError: If `mesh` is no mesh.
@@ -120,12 +125,11 @@ def placement_of(mesh: Any, model: PyTree) -> Placement:
             "`train`: `mesh` must be a `jax.sharding.Mesh`, such as `sciml.parallel.mesh()`, got "
             f"{type(mesh).__name__}."
         )
-    shardings = [x.sharding for x in jax.tree.leaves(model) if isinstance(x, jax.Array)]
-    meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding) and len(s.device_set) > 1]
+    meshes = _meshes(model)
     if mesh is None and not jax.sharding.get_abstract_mesh().empty:
         mesh = jax.sharding.get_mesh()
-    if mesh is None and meshes:
-        mesh = meshes[0]
+    if mesh is None:
+        mesh = next(iter(meshes or _meshes(data)), None)
     if mesh is None:
         return Placement()
     if mesh.is_multi_process:
@@ -142,3 +146,9 @@ def placement_of(mesh: Any, model: PyTree) -> Placement:
     if any(kind == AxisType.Explicit for kind in mesh.axis_types):
         mesh = Mesh(mesh.devices, mesh.axis_names)
     return Placement(mesh)
+
+
+def _meshes(tree: PyTree) -> list[Any]:
+    """Returns the meshes over which arrays are cut."""
+    shardings = [x.sharding for x in jax.tree.leaves(tree) if isinstance(x, jax.Array)]
+    return [s.mesh for s in shardings if isinstance(s, NamedSharding) and not s.is_fully_replicated]

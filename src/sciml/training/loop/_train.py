@@ -114,7 +114,7 @@ def train(
             `jnp.bfloat16`. Weights, optimiser and loss keep theirs.
         mesh: Devices, such as `sciml.parallel.mesh()`. Batches are spread over its first axis, so that `batch_size`
             must be a multiple of that; weights are on every device, or as they are sharded on this mesh when given. By
-            default the mesh that `jax.set_mesh` has set, or that on which weights are sharded, or one device.
+            default the mesh that `jax.set_mesh` has set, or that on which weights or data are sharded, or one device.
         checkpoints: A folder for checkpoints, or a store, such as `sciml.stores.OrbaxStore(path)` for sharded weights.
             The same call again goes on from the last one, with the same bits as if nothing had happened; on
             other devices it may differ by rounding. More steps or epochs than before go on where these ended.
@@ -166,7 +166,7 @@ def train(
     callbacks = check_callbacks(callbacks)
     root: Any = jax.random.key(0) if key is None else check_key(key, "train")
     size = None if batch_size is None else check_count(batch_size, "batch_size", "train")
-    placement = placement_of(mesh, model)
+    placement = placement_of(mesh, model, None if is_loader(data) else data)
     with _on_mesh(placement):
         given, model, root = model, jax.tree.map(_as_array, placement.weights(model)), placement.weights(root)
         model, selection = select(model, where, positive, bounds, transforms, kinds="complex")
