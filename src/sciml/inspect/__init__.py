@@ -34,9 +34,11 @@ from ._findings import Finding as Finding
 from ._first_nan import NonFinite as NonFinite, first_nan as first_nan
 from ._hlo import hlo as hlo
 from ._hlo_work import Kernel as Kernel
+from ._horizon import Horizon as Horizon, horizon as horizon
 from ._jacobian import Jacobian as Jacobian, jacobian as jacobian
 from ._jaxpr import jaxpr as jaxpr
 from ._loops import Loop as Loop, loops as loops
+from ._lyapunov import LyapunovExponents as LyapunovExponents, lyapunov_exponents as lyapunov_exponents
 from ._measure import CallTimes as CallTimes
 from ._memory import Memory as Memory, memory as memory
 from ._program_facts import Note as Note, ProgramFacts as ProgramFacts

@@ -127,6 +127,29 @@ class ParameterSelection(eqx.Module):
             leaves[i] = value.astype(dtype)
         return jtu.tree_unflatten(treedef, leaves)
 
+    def picked(self, model: Any) -> Any:
+        """Returns the model with None at leaves that are not fitted."""
+        leaves, treedef = jtu.tree_flatten(model)
+        return jtu.tree_unflatten(treedef, [x if i in self.indices else None for i, x in enumerate(leaves)])
+
+    def free(self, model: Any) -> Any:
+        """Returns the free variables in the place of their leaves, in their dtypes, with None at leaves that stay."""
+        values, treedef = jtu.tree_flatten(self.picked(model))
+        return jtu.tree_unflatten(treedef, [t.forward(x) for t, x in zip(self.transforms, values, strict=True)])
+
+    def rest(self, model: Any) -> Any:
+        """Returns the model without its fitted leaves, with None in their place."""
+        leaves, treedef = jtu.tree_flatten(model)
+        for i in self.indices:
+            leaves[i] = None
+        return jtu.tree_unflatten(treedef, leaves)
+
+    def joined(self, rest: Any, free: Any) -> Any:
+        """Returns the model of the free variables that `free` gives and of the leaves that stay."""
+        values, treedef = jtu.tree_flatten(free)
+        given = zip(self.transforms, values, self.dtypes, strict=True)
+        return eqx.combine(jtu.tree_unflatten(treedef, [t.inverse(x).astype(dtype) for t, x, dtype in given]), rest)
+
     def tree(self, model: Any, flat: Float[Array, " p"]) -> Any:
         """Returns the pieces of `flat` in the structure of the model, with None at leaves that are not fitted."""
         count = len(jtu.tree_leaves(model))

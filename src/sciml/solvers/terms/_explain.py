@@ -7,8 +7,8 @@ from typing import Any
 import diffrax
 import jax
 
-from ..._delayed import Delayed
-from ..._reactions import Reactions
+from ..._delayed import AbstractDelayed
+from ..._reactions import AbstractReactions
 from ..._source_lines import is_internal, is_library
 from ..._stochastic import AbstractStochastic
 
@@ -25,9 +25,9 @@ def check_callable(model: Any) -> None:
     if isinstance(model, diffrax.AbstractTerm):
         name = type(model).__name__
         raise TypeError(f"{what} is diffrax's `{name}`, which `sciml.solve` takes together with a solver of diffrax.")
-    if isinstance(model, Delayed):
+    if isinstance(model, AbstractDelayed):
         raise TypeError(f"{what} is a `sciml.Delayed`, whose rate depends on the past: `sciml.solve` alone takes it.")
-    if isinstance(model, AbstractStochastic | Reactions):
+    if isinstance(model, AbstractStochastic | AbstractReactions):
         raise TypeError(
             f"{what} is {type(model).__name__}, a model with noise: `sciml.solve(model, y0, key=...)` solves it, and "
             f"its `{'drift' if isinstance(model, AbstractStochastic) else 'rate_equations'}` is a vector field."
