@@ -1,26 +1,22 @@
 """Lines of the user's own code: which files are theirs, and where an equation of a program comes from."""
 
 import functools
+import importlib.util
 import linecache
 import os
 from typing import Any, NamedTuple
 
-import diffrax
-import equinox as eqx
-import jax
-import lineax
-import numpy as np
-import optax
-import optimistix
-
-# Where code is not the user's.
-_LIBRARIES = tuple(
-    os.path.join(os.path.dirname(os.path.abspath(str(module.__file__))), "")
-    for module in (jax, np, eqx, diffrax, lineax, optimistix, optax)
-)
+_NAMES = ("jax", "numpy", "equinox", "diffrax", "lineax", "optimistix", "optax")
 _SCIML = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 _MODELS = os.path.join(_SCIML, "models", "")
 _CHECKERS = ("jaxtyping", "beartype")
+
+
+@functools.cache
+def _libraries() -> tuple[str, ...]:
+    """Returns the folders in which code is not the user's; none of the libraries is imported for it."""
+    found = (importlib.util.find_spec(name) for name in _NAMES)
+    return tuple(os.path.join(os.path.dirname(spec.origin), "") for spec in found if spec is not None and spec.origin)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -28,7 +24,7 @@ def is_library(filename: str) -> bool:
     """Whether a file is of one of the libraries that sciml stands on."""
     path = os.path.abspath(filename)
     return (
-        path.startswith(_LIBRARIES)
+        path.startswith(_libraries())
         or os.path.basename(os.path.dirname(path)) in _CHECKERS
         or filename.startswith("<frozen")
     )

@@ -183,3 +183,21 @@ def test_many_steps_take_seconds():
 def test_shapes_have_no_numbers():
     with pytest.raises(ValueError, match="must be arrays"):
         inspect.first_nan(jnp.sin, jax.ShapeDtypeStruct((2,), jnp.float32))
+
+
+def test_with_noise():
+    """Keys are inputs like others, and rows of a scan may be keys."""
+    noisy = sciml.Stochastic(lambda t, y, args: -jnp.sqrt(y), lambda t, y, args: 0.01 * y)
+
+    def end(key, y0):
+        return sciml.solve(noisy, y0, t0=0.0, t1=4.0, dt=0.1, key=key, throw=False).ys[-1]
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    found = inspect.first_nan(jax.vmap(end), keys, jnp.array([[9.0], [1.0], [9.0]]))
+    assert (found.member, found.operation, found.backward) == (1, "sqrt", False)
+
+    def with_keys(key):
+        split, rows = jax.lax.scan(lambda key, _: tuple(jax.random.split(key)), key, length=3)
+        return jnp.log(jax.vmap(jax.random.uniform)(rows) - 1.0)
+
+    assert inspect.first_nan(with_keys, jax.random.key(0)).operation == "log"

@@ -192,6 +192,24 @@ def test_shapes_alone_are_enough():
     assert found.cost.flops == 2**20 and found.cost.bytes_accessed == 2**23
 
 
+@pytest.mark.parametrize("jit", [lambda f: f, jax.jit], ids=["plain", "jit"])
+def test_a_large_constant(jit):
+    table = jnp.linspace(0.0, 1.0, 2**18, dtype=jnp.float32)
+    found = inspect.report(jit(lambda i: jnp.sum(table) + i), jnp.float32(1))
+    (finding,) = (f for f in found.findings if f.name == "large constant")
+    assert "1.0 MiB" in finding.says and "as arguments" in finding.cure
+
+
+def test_devices_that_wait_for_each_other():
+    x = jax.device_put(jnp.arange(8.0, dtype=jnp.float32), NamedSharding(mesh(AxisType.Auto), P("x")))
+    found = inspect.report(
+        jax.jit(jax.vmap(lambda x: jax.lax.while_loop(lambda x: x < 9, lambda x: 1.5 * x + 1, x))), x
+    )
+    assert "devices wait in a loop" in {f.name for f in found.findings} and found.devices[0] == 4
+    (collective,) = found.compiled.collectives
+    assert collective.in_loop and collective.bytes == 1  # a truth value
+
+
 def test_what_a_call_may_overwrite_is_copied():
     y = jnp.ones(2**19, jnp.float32)
     found = inspect.report(jax.jit(lambda y: y + 1, donate_argnums=0), y)

@@ -160,7 +160,7 @@ def _names(dynamic: Any) -> list[tuple[str, Any]]:
 def _look(run: Callable, dynamic: Any, names: list[str] | None = None) -> NonFinite | None:
     closed, shape = jax.make_jaxpr(run, return_shape=True)(dynamic)
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(shape)]
-    inputs = [*closed.consts, *jax.tree.leaves(dynamic)]
+    inputs = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in (*closed.consts, *jax.tree.leaves(dynamic))]
 
     @jax.jit
     def compiled(inputs):
@@ -240,11 +240,11 @@ def _alone(
     if "vmap(" not in text:
         return None, inputs
     counts = {int(n) for n in re.findall(rf"(?:{LANES}|{ONE_BY_ONE}):(\d+)", text)}
-    sizes = list(dict.fromkeys(x.shape[0] for x in inputs if np.ndim(x) > 0 and x.shape[0] > 1))
+    sizes = list(dict.fromkeys(x.shape[0] for x in inputs if x.ndim > 0 and x.shape[0] > 1))
 
     def of(members: Sequence[int], size: int) -> list:
         rows = np.asarray(members)[np.arange(size) % len(members)]
-        return [x[rows] if np.ndim(x) > 0 and x.shape[0] == size else x for x in inputs]
+        return [x[rows] if x.ndim > 0 and x.shape[0] == size else x for x in inputs]
 
     def bad(members: Sequence[int], size: int) -> bool:
         return bool(bad_in(compiled(of(members, size))[which]))

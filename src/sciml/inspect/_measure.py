@@ -80,6 +80,8 @@ def staged(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     else:
         traced = jax.jit(run).trace(dynamic)
         closed = traced.jaxpr
+        if len(closed.jaxpr.invars) != len(leaves):  # what it closes over has become inputs
+            closed = jax.make_jaxpr(run)(dynamic)
         begin = time.perf_counter()
         lowered = traced.lower()
     middle = time.perf_counter()

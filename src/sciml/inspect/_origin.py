@@ -341,7 +341,12 @@ class _Loop:
     def _loop(self, operands: list, stop: Any) -> tuple:
         _, carry, _ = self._parts(operands)
         body, shapes = jex.core.jaxpr_as_fun(self.body), self.body.out_avals[self.carried :]
-        rows = [jax.lax.full((self.length, *x.shape), 0, x.dtype) for x in shapes] if self.is_scan else []
+        rows = []
+        if self.is_scan and any(jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) for x in shapes):
+            first = body(*self._inputs_of(operands, carry, 0))[self.carried :]  # there are no zeros of random keys
+            rows = [jnp.broadcast_to(x, (self.length, *x.shape)) for x in first]
+        elif self.is_scan:
+            rows = [jnp.zeros((self.length, *x.shape), x.dtype) for x in shapes]
 
         def flags(carry):
             return jnp.stack([bad_in(x) for x in carry]) if carry else jnp.zeros(0, bool)

@@ -12,7 +12,7 @@ import numpy as np
 from .._jax._jaxprs import is_literal
 from .._jax._marks import FALLBACK, LANES, ONE_BY_ONE
 from .._jax._vma import typed_sharding
-from ._programs import Place, places
+from ._programs import Place, places, program_of
 
 _CALLBACKS = {"pure_callback", "io_callback", "debug_callback", "debug_print", "callback"}
 _KERNELS = {"pallas_call", "mosaic_gpu_p", "mosaic_gpu", "triton_kernel_call", "core_map", "tpu_custom_call"}
@@ -81,8 +81,17 @@ def facts_of(closed: jex.core.ClosedJaxpr) -> ProgramFacts:
         tuple(_gathered(found)),
         tuple(_ways(found)),
         tuple(_fallbacks(found)),
-        sum(getattr(x, "nbytes", 0) for x in closed.consts),
+        _constants(closed, found),
     )
+
+
+def _constants(closed: jex.core.ClosedJaxpr, found: list[Place]) -> int:
+    """Returns the bytes of arrays that are part of the program, or of one that it calls."""
+    held = list(closed.consts)
+    for place in found:
+        called = program_of(place.eqn)
+        held += called[1] if called is not None else []
+    return sum({id(x): getattr(x, "nbytes", 0) for x in held}.values())
 
 
 def _line(place: Place) -> str:
