@@ -88,7 +88,7 @@ class _Call:
         self.structure: Any = None
         self._programs: dict[Any, jex.core.ClosedJaxpr] = {}
 
-    def run(self, *arrays: Array) -> list[Array]:
+    def run(self, *arrays: Any) -> list[Array]:  # literals of JAX among them
         """Returns the leaves of the results."""
         leaves, self.structure = jax.tree.flatten(self.make(self.count, self.flags)(*arrays))
         return leaves

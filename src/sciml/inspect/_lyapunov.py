@@ -84,7 +84,7 @@ def lyapunov_exponents(
         count: How many exponents; by default all, as many as the state has elements.
         every: The time between two orthogonalisations: so short that no change grows or shrinks beyond the dtype's
             precision against another.
-        transient: How long to run first, until the state is on its attractor.
+        transient: How long to run first, until the state is on its attractor and the changes point to where they grow.
         throw: Whether to raise an error if the solve fails.
         options: What `sciml.solve` takes: `dt`, or `rtol` and `atol`, `solver`, and others.
 
@@ -116,14 +116,15 @@ def lyapunov_exponents(
     for name, value, least in (("every", every, 0.0), ("transient", transient, -math.inf)):
         if not least < value < math.inf or value < 0:
             raise ValueError(f"`{name}` must be a time, finite and not negative, but is {value}.")
-    segments = math.floor((float(t1) - float(t0) - transient) / every + 1e-9)
+    before = math.ceil(transient / every - 1e-9)
+    segments = math.floor((float(t1) - float(t0)) / every + 1e-9) - before
     if segments < 10:
         raise ValueError(
             f"From `t0`={t0} to `t1`={t1}, less the `transient` of {transient}, there are {max(segments, 0)} intervals "
             f"of `every`={every}, but it takes ten at least."
         )
     start = check_time(t0, "t0", time_dtype(y0))
-    found = _run(model, y0, arrays_of(args), start, (transient, every, segments, count), options)
+    found = _run(model, y0, arrays_of(args), start, (every, before, segments, count), options)
     if throw and concrete(found.status):
         raise_for_status(found.status, where="lyapunov_exponents")
     return found
@@ -131,7 +132,7 @@ def lyapunov_exponents(
 
 @eqx.filter_jit
 def _run(model: Any, y0: Y, args: Args, t0: Array, numbers: tuple, options: dict) -> LyapunovExponents:
-    transient, every, segments, count = numbers
+    every, before, segments, count = numbers
     y, status = flattened(y0), jnp.zeros((), jnp.int32)
     first = jnp.linalg.qr(jnp.eye(y.size, count, dtype=y.dtype) + 0.1)[0]
 
@@ -139,19 +140,16 @@ def _run(model: Any, y0: Y, args: Args, t0: Array, numbers: tuple, options: dict
         ys, grown, status = pushed(model, y, changes, y0, t0=t, t1=t + length, args=args, **options)
         return ys[-1], grown[-1], status
 
-    if transient:
-        y, _, status = advance(y, first[:, :1], t0, transient)
-
     def segment(carry: tuple, number: Array) -> tuple:
         y, changes, status = carry
-        t = t0 + transient + every * number.astype(t0.dtype)
+        t = t0 + every * number.astype(t0.dtype)
         y, grown, new = advance(y, changes, t, every)
         changes, triangle = jnp.linalg.qr(grown)
         growth = jnp.log(jnp.abs(jnp.diagonal(triangle)))
         return (y, changes, jnp.where(status == 0, new, status)), growth
 
-    (_, _, status), growth = jax.lax.scan(segment, (y, first, status), jnp.arange(segments))
-    rates = growth / every
+    (_, _, status), growth = jax.lax.scan(segment, (y, first, status), jnp.arange(before + segments))
+    rates = growth[before:] / every
     parts = jnp.stack([jnp.mean(x, 0) for x in jnp.array_split(rates, 10)])
     errors = jnp.std(parts, 0, ddof=1) / math.sqrt(10)
     found = jnp.where(status == 0, jnp.mean(rates, 0), jnp.nan)
