@@ -57,7 +57,7 @@ class Transport(AbstractScalarLaw):
         boundary: What is beyond the sides: `Periodic()`, `Inflow(value)`, `Outflow()`, or several by name.
         velocity: $v$; a number in one dimension.
         reconstruction: How values in cells are continued to the faces.
-        flux: What flows between two states.
+        flux: What flows between two states; by default what comes with the flow, `Roe(0.0)`.
 
     Raises:
         ValueError: If the velocity has the wrong shape.
@@ -90,9 +90,9 @@ class Transport(AbstractScalarLaw):
         velocity: Any = 1.0,
         *,
         reconstruction: AbstractReconstruction = Muscl(),
-        flux: AbstractFlux = Roe(0.0),
+        flux: AbstractFlux | None = None,
     ):
-        self.volumes = FiniteVolumes(grid, boundary, reconstruction, flux)
+        self.volumes = FiniteVolumes(grid, boundary, reconstruction, Roe(0.0) if flux is None else flux)
         self.velocity = jnp.atleast_1d(parameter(velocity))
         if self.velocity.shape != (grid.ndim,):
             raise ValueError(
@@ -127,7 +127,7 @@ class InviscidBurgers(AbstractScalarLaw):
         grid: The grid.
         boundary: What is beyond the sides: `Periodic()`, `Inflow(value)`, `Outflow()`, or several by name.
         reconstruction: How values in cells are continued to the faces.
-        flux: What flows between two states.
+        flux: What flows between two states; by default `Roe()`.
 
     Source:
         J. M. Burgers, Adv. Appl. Mech. 1:171, 1948.
@@ -154,9 +154,9 @@ class InviscidBurgers(AbstractScalarLaw):
         boundary: Any,
         *,
         reconstruction: AbstractReconstruction = Muscl(),
-        flux: AbstractFlux = Roe(),
+        flux: AbstractFlux | None = None,
     ):
-        self.volumes = FiniteVolumes(grid, boundary, reconstruction, flux)
+        self.volumes = FiniteVolumes(grid, boundary, reconstruction, Roe() if flux is None else flux)
 
     def flux(self, w: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
         """Returns the flux along an axis."""
@@ -189,7 +189,7 @@ class Traffic(AbstractScalarLaw):
         speed: $v$.
         jam: $\rho_m$.
         reconstruction: How values in cells are continued to the faces.
-        flux: What flows between two states.
+        flux: What flows between two states; by default `Roe()`.
 
     Raises:
         ValueError: If the grid has more than one axis.
@@ -225,11 +225,11 @@ class Traffic(AbstractScalarLaw):
         jam: Any = 1.0,
         *,
         reconstruction: AbstractReconstruction = Muscl(),
-        flux: AbstractFlux = Roe(),
+        flux: AbstractFlux | None = None,
     ):
         if grid.ndim != 1:
             raise ValueError(f"`Traffic(grid=...)` must be a road, a grid of one axis, but has {grid.ndim}.")
-        self.volumes = FiniteVolumes(grid, boundary, reconstruction, flux)
+        self.volumes = FiniteVolumes(grid, boundary, reconstruction, Roe() if flux is None else flux)
         self.speed, self.jam = parameter(speed), parameter(jam)
 
     def flux(self, w: Float[Array, "..."], axis: int) -> Float[Array, "..."]:

@@ -111,7 +111,6 @@ from .finite_volumes import (
     AbstractReconstruction as AbstractReconstruction,
     AbstractSide as AbstractSide,
     AbstractVariables as AbstractVariables,
-    AbstractWENO5 as AbstractWENO5,
     Characteristic as Characteristic,
     Componentwise as Componentwise,
     Constant as Constant,

@@ -36,5 +36,4 @@ from ._weno import (
     WENO3 as WENO3,
     WENO5 as WENO5,
     WENO5Z as WENO5Z,
-    AbstractWENO5 as AbstractWENO5,
 )
