@@ -112,6 +112,13 @@ def test_an_iterator_is_used_once_from_its_first_batch(make):
     assert same is None or (same.history.loss == found.history.loss).all()
 
 
+def test_the_last_check_is_after_the_last_batch(monkeypatch):
+    for seconds in (0.0, 1e9):  # however often the host looks up
+        monkeypatch.setattr("sciml.training.loop._run._SECONDS", seconds)
+        found = quiet(line(), squares, Loader(), epochs=2, check_every=4, validation=points())
+        assert found.history.checked_steps.tolist() == [4, 8, 10] and found.n_steps == 10
+
+
 def test_a_loader_goes_on_where_it_was():
     for make in (Loader, Remembering):
         all_of_it = take(LoadedBatches(make(), 2), 9)

@@ -1,5 +1,7 @@
 """Batches over eight devices: the losses of one device, one sum of gradients, weights where they were put."""
 
+import functools
+
 import diffrax
 import equinox as eqx
 import jax
@@ -44,25 +46,33 @@ def curve(model=None, **options):
     return found.history.loss, found
 
 
-def test_the_mesh_of_the_house():
-    alone, _ = curve(batch_size=16)
-    np.testing.assert_allclose(curve(batch_size=16, mesh=parallel.mesh())[0], alone, rtol=1e-5)
+@functools.cache
+def alone(batch_size=None):
+    return curve(batch_size=batch_size)
 
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_the_losses_are_those_of_one_device(kind):
-    alone, one = curve(batch_size=16)
-    spread, many = curve(batch_size=16, mesh=mesh_of(kind), validation=DATA, average=0.5)
-    np.testing.assert_allclose(spread, alone, rtol=1e-5)
+    losses, one = alone(16)
+    spread, many = curve(batch_size=16, mesh=mesh_of(kind))
+    np.testing.assert_allclose(spread, losses, rtol=1e-5)
     leaves = (jax.tree.leaves(eqx.filter(found.last, eqx.is_array)) for found in (one, many))
     for a, b in zip(*leaves, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
         assert len(b.sharding.device_set) == 1  # where it was given
-    # all rows, and with the mesh that is set
-    alone, _ = curve()
-    np.testing.assert_allclose(curve(mesh=mesh_of(kind))[0], alone, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_the_mesh_that_is_set_and_all_rows_at_once(kind):
+    np.testing.assert_allclose(curve(mesh=mesh_of(kind))[0], alone()[0], rtol=1e-5)
     with jax.set_mesh(mesh_of(kind)):
-        np.testing.assert_allclose(curve()[0], alone, rtol=1e-5)
+        np.testing.assert_allclose(curve()[0], alone()[0], rtol=1e-5)
+
+
+def test_validation_and_averages_over_devices():
+    options = dict(batch_size=16, validation=DATA, average=0.5, check_every=6)
+    one, many = curve(**options)[1], curve(mesh=parallel.mesh(), **options)[1]
+    np.testing.assert_allclose(many.history.validation, one.history.validation, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
@@ -70,7 +80,7 @@ def test_data_that_are_sharded(kind):
     placed = jax.device_put(DATA, NamedSharding(mesh_of(kind), P("data")))
     for batch_size in (None, 16):
         spread = quiet(net(), loss, placed, batch_size=batch_size, **OPTIONS)
-        np.testing.assert_allclose(spread.history.loss, curve(batch_size=batch_size)[0], rtol=1e-5)
+        np.testing.assert_allclose(spread.history.loss, alone(batch_size)[0], rtol=1e-5)
     everywhere = jax.device_put(jnp.ones(2), NamedSharding(mesh_of(kind), P()))  # on all devices, but not cut
     found = quiet(everywhere, lambda m, batch, key: jnp.sum(m**2) * jnp.mean(batch[0] ** 2), DATA, steps=2)
     assert found.model.shape == (2,) and found.model[0] < 1
@@ -81,9 +91,9 @@ def test_batches_that_the_step_makes_are_spread():
         x = jax.random.uniform(key, (32, 1))
         return x, jnp.sin(3 * x)
 
-    alone = quiet(net(), loss, sample, **OPTIONS)
+    one = quiet(net(), loss, sample, **OPTIONS)
     spread = quiet(net(), loss, sample, mesh=mesh_of("auto"), **OPTIONS)
-    np.testing.assert_allclose(spread.history.loss, alone.history.loss, rtol=1e-5)
+    np.testing.assert_allclose(spread.history.loss, one.history.loss, rtol=1e-5)
 
 
 def collectives(model, loss, data, mesh):
@@ -141,10 +151,9 @@ def test_weights_stay_as_they_are_sharded(kind):
         layer = model.layers[i]
         placed = (put(layer.weight, weight), put(layer.bias, bias))
         model = eqx.tree_at(lambda m, i=i: (m.layers[i].weight, m.layers[i].bias), model, placed)
-    alone, _ = curve(batch_size=16)
     for options in ({}, {"mesh": mesh}):
         spread, found = curve(model, batch_size=16, **options)
-        np.testing.assert_allclose(spread, alone, rtol=1e-5)
+        np.testing.assert_allclose(spread, alone(16)[0], rtol=1e-5)
         weight = found.model.layers[0].weight
         assert weight.sharding == model.layers[0].weight.sharding
         assert weight.addressable_shards[0].data.shape == (4, 1)

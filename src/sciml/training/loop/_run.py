@@ -114,7 +114,8 @@ class Host:
                 if self._stopped or plan.out_of_patience(best):
                     break
         state = step.state(arrays)
-        if history.steps < taken and not self._look(state) and history.last_checked < taken:
+        halted = self._look(state) if history.steps < taken else bool(state.halted)
+        if first < taken and not halted and history.last_checked < taken:
             best = self._check(state, best, epoch)  # a loader has ended
         if checkpoints is not None and history.steps > first:
             checkpoints.write(Saved(state, best, place), history)
