@@ -11,7 +11,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NAMES = ("cahn_hilliard", "klein_gordon")
-PAGES = ("pde_gallery", "noise", "model_gallery", "getting_started")
+PAGES = ("pde_gallery", "noise", "model_gallery", "flows", "getting_started")
 
 
 def drawn(tmp_path, page, names):
@@ -55,6 +55,13 @@ def test_the_first_picture_is_drawn(tmp_path):
     printed = drawn(tmp_path, "getting_started", ("getting_started",))
     one, low, high = map(float, re.search(r"([\d.]+) alone, ([\d.]+) to ([\d.]+)", printed).groups())
     assert low < one < high
+
+
+def test_pictures_of_flows_are_drawn(tmp_path):
+    printed = drawn(tmp_path, "flows", ("flows_shock_tube", "flows_dam_break"))
+    errors = [float(x) for x in re.findall(r"density ([\d.]+)", printed)]
+    assert len(errors) == 3 and errors == sorted(errors, reverse=True) and errors[-1] < 0.006
+    assert "1.000000 of it is there" in printed and "least depth -" not in printed
 
 
 @pytest.mark.parametrize("page", PAGES)

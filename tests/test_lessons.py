@@ -4,7 +4,6 @@ import ast
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -13,10 +12,6 @@ import pytest
 from tests.conftest import ROOT
 
 LEARN = ROOT / "docs" / "learn"
-NEEDS = {
-    "ffi": ("a C++ compiler", shutil.which("c++") is not None),
-    "flax_models": ("flax", importlib.util.find_spec("flax") is not None),
-}
 
 
 def pages():
@@ -36,7 +31,7 @@ each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: scri
 @pytest.mark.float32  # as JAX starts
 @each_script
 def test_lesson_runs(script, tmp_path):
-    needs, there = NEEDS.get(script.stem, ("", True))
+    needs, there = PAGES.NEEDS.get(script.stem, ("", True))
     if not there:
         pytest.skip(f"needs {needs}")
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])

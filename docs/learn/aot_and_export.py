@@ -54,10 +54,15 @@ else:
 # ## What will it cost?
 
 # %%
-cost, memory = sciml.inspect.cost(jax.vmap(orbit), shape), sciml.inspect.memory(jax.vmap(orbit), shape)
+cost, memory = (
+    sciml.inspect.cost(jax.vmap(orbit), shape),
+    sciml.inspect.memory(jax.vmap(orbit), shape),
+)
 print(f"{cost.flops:.0f} operations (of the body of a loop: once), {memory.total / 1024:.0f} KiB")
 big = jax.ShapeDtypeStruct((100_000_000, 4), jnp.float32)
-print(f"a hundred million planets would need {sciml.inspect.memory(jax.vmap(orbit), big).total / 2**30:.1f} GiB")
+print(
+    f"a hundred million planets would need {sciml.inspect.memory(jax.vmap(orbit), big).total / 2**30:.1f} GiB"
+)
 
 # %% [markdown]
 # These are `compiled.cost_analysis()` and `compiled.memory_analysis()` with names. The compiler counts a loop's body
@@ -125,4 +130,6 @@ speeds = jnp.linspace(0.8, 1.2, 512)
 starts = starts.at[:, 3].set(speeds)
 error = float(jnp.max(jnp.abs(solved.call(starts) - jitted(starts))))
 assert error < 1e-5
-print(f"figure of merit: {error:.1e} < 1e-05 (an ensemble from a file, and the one that was written)")
+print(
+    f"figure of merit: {error:.1e} < 1e-05 (an ensemble from a file, and the one that was written)"
+)

@@ -62,7 +62,10 @@ def bucket(n):
 
 
 bucketed = sciml.inspect.retraces(jax.jit(relax_padded))
-ends = [bucketed(jnp.pad(rod, (0, bucket(rod.size) - rod.size)), jnp.asarray(rod.size))[: rod.size] for rod in rods]
+ends = [
+    bucketed(jnp.pad(rod, (0, bucket(rod.size) - rod.size)), jnp.asarray(rod.size))[: rod.size]
+    for rod in rods
+]
 print(f"{len(rods)} rods, {bucketed.traces} programs")
 error = max(float(jnp.max(jnp.abs(end - relax(rod)))) for end, rod in list(zip(ends, rods))[:4])
 assert bucketed.traces == len({bucket(n) for n in lengths}) == 4
@@ -109,7 +112,13 @@ assert static.traces == 2
 
 # %% Answer
 # Two: values do not matter, nor whether an array is JAX's or NumPy's; dtype and shape do.
-calls = [jnp.ones(8), jnp.ones(8), jnp.ones(8, jnp.float16), 2 * jnp.ones(8), np.ones(8, np.float32)]
+calls = [
+    jnp.ones(8),
+    jnp.ones(8),
+    jnp.ones(8, jnp.float16),
+    2 * jnp.ones(8),
+    np.ones(8, np.float32),
+]
 asked = sciml.inspect.retraces(jax.jit(relax))
 for u in calls:
     asked(u)
@@ -126,4 +135,6 @@ assert asked.traces == 2
 
 # %%
 assert error < 1e-5
-print(f"figure of merit: {error:.1e} < 1e-05 (rods in buckets and rods alone; {bucketed.traces} programs for 30)")
+print(
+    f"figure of merit: {error:.1e} < 1e-05 (rods in buckets and rods alone; {bucketed.traces} programs for 30)"
+)

@@ -141,8 +141,12 @@ def table(reynolds):
     return jnp.exp(jnp.interp(jnp.log10(reynolds), nodes, logarithms))
 
 
-by_table, slope_by_table = jax.jit(jax.value_and_grad(lambda viscosity: speed(viscosity, table)))(0.5)
-print(f"speed off by {abs(by_table / value - 1):.1e}, slope by {abs(slope_by_table / slope - 1):.1e}")
+by_table, slope_by_table = jax.jit(jax.value_and_grad(lambda viscosity: speed(viscosity, table)))(
+    0.5
+)
+print(
+    f"speed off by {abs(by_table / value - 1):.1e}, slope by {abs(slope_by_table / slope - 1):.1e}"
+)
 assert abs(by_table / value - 1) < 1e-3 and abs(slope_by_table / slope - 1) < 0.05
 
 # %% [markdown]
@@ -153,4 +157,6 @@ assert abs(by_table / value - 1) < 1e-3 and abs(slope_by_table / slope - 1) < 0.
 
 # %%
 assert error < 0.02
-print(f"figure of merit: {error:.4f} < 0.02 (slope by viscosity, through the box and by two more solves)")
+print(
+    f"figure of merit: {error:.4f} < 0.02 (slope by viscosity, through the box and by two more solves)"
+)

@@ -25,7 +25,9 @@ def newton(M, e):
         change = (E - e * jnp.sin(E) - M) / (1 - e * jnp.cos(E))
         return E - change, change
 
-    return jax.lax.while_loop(lambda carry: jnp.abs(carry[1]) > 1e-6, improve, (M + e, jnp.ones_like(M)))[0]
+    return jax.lax.while_loop(
+        lambda carry: jnp.abs(carry[1]) > 1e-6, improve, (M + e, jnp.ones_like(M))
+    )[0]
 
 
 try:
@@ -182,4 +184,6 @@ M64 = np.asarray(Ms, np.float64)
 differences = (in_float64(M64 + 1e-4) - in_float64(M64 - 1e-4)) / 2e-4
 error = float(np.max(np.abs(slopes - differences)))
 assert error < 1e-5
-print(f"figure of merit: {error:.1e} < 1e-05 (slope of Kepler's equation, by the rule and by differences in float64)")
+print(
+    f"figure of merit: {error:.1e} < 1e-05 (slope of Kepler's equation, by the rule and by differences in float64)"
+)

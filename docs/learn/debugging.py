@@ -59,11 +59,15 @@ print(f"first NaN after step {first}; before it {rows[first - 1]}, {rows[first -
 def watched(y, dt):
     new = fall(y, dt)
     trouble = (y[0] > 0) & (new[0] <= 0)
-    jax.lax.cond(trouble, lambda: jax.debug.print("passed the origin: {} -> {}", y, new), lambda: None)
+    jax.lax.cond(
+        trouble, lambda: jax.debug.print("passed the origin: {} -> {}", y, new), lambda: None
+    )
     return new
 
 
-jax.block_until_ready(jax.jit(lambda y: jax.lax.fori_loop(0, 1300, lambda _, y: watched(y, 0.001), y))(START))
+jax.block_until_ready(
+    jax.jit(lambda y: jax.lax.fori_loop(0, 1300, lambda _, y: watched(y, 0.001), y))(START)
+)
 jax.effects_barrier()  # what was printed is out
 
 # %% [markdown]
@@ -154,4 +158,6 @@ print(sciml.Status(int(sol.status)).message)
 # %%
 error = abs(float(sol.t_reached) - EXACT)
 assert error < 5e-3
-print(f"figure of merit: {error:.1e} < 5e-03 (time at which the solve stops, and the exact time of arrival)")
+print(
+    f"figure of merit: {error:.1e} < 5e-03 (time at which the solve stops, and the exact time of arrival)"
+)

@@ -96,7 +96,9 @@ def cost(v, drag):
     return jnp.sum((end - target) ** 2), end
 
 
-(value, end), (by_v, by_drag) = jax.value_and_grad(cost, argnums=(0, 1), has_aux=True)(v + 0.5, 0.05)
+(value, end), (by_v, by_drag) = jax.value_and_grad(cost, argnums=(0, 1), has_aux=True)(
+    v + 0.5, 0.05
+)
 print(f"cost {value:.4f} at {end}, slopes {by_v} and {by_drag:.3f}")
 
 # %% [markdown]

@@ -59,7 +59,9 @@ with tempfile.TemporaryDirectory() as folder:
     source, library = pathlib.Path(folder) / "morse.cc", pathlib.Path(folder) / "morse.so"
     source.write_text(C)
     flags = ["-std=c++17", "-O2", "-shared", "-fPIC", f"-I{jax.ffi.include_dir()}"]
-    subprocess.run(["c++", *flags, str(source), "-o", str(library)], check=True, capture_output=True)
+    subprocess.run(
+        ["c++", *flags, str(source), "-o", str(library)], check=True, capture_output=True
+    )
     loaded = ctypes.CDLL(str(library))  # stays loaded when the file is gone
 jax.ffi.register_ffi_target("morse", jax.ffi.pycapsule(loaded.Morse), platform="cpu")
 
@@ -71,7 +73,9 @@ def call(r):
 
 
 print([float(x) for x in call(jnp.float32(1.5))])
-print("in HLO:", re.findall(r'custom_call_target="(\w+)"', sciml.inspect.hlo(call, jnp.float32(1.5))))
+print(
+    "in HLO:", re.findall(r'custom_call_target="(\w+)"', sciml.inspect.hlo(call, jnp.float32(1.5)))
+)
 
 # %% [markdown]
 # ## The derivative is in C, too
@@ -142,7 +146,9 @@ except ValueError as refused:
     print(str(refused).splitlines()[0][:80])
 allowed = jax.export.DisabledSafetyCheck.custom_call("morse")
 stored = jax.export.export(jax.jit(call), disabled_checks=[allowed])(shape).serialize()
-assert jnp.allclose(jax.export.deserialize(bytearray(stored)).call(jnp.float32(1.5))[0], in_jax(1.5), atol=1e-6)
+assert jnp.allclose(
+    jax.export.deserialize(bytearray(stored)).call(jnp.float32(1.5))[0], in_jax(1.5), atol=1e-6
+)
 
 # %% [markdown]
 # ## Where sciml uses it
@@ -153,4 +159,6 @@ assert jnp.allclose(jax.export.deserialize(bytearray(stored)).call(jnp.float32(1
 
 # %%
 assert error < 1e-3
-print(f"figure of merit: {error:.1e} < 1e-03 (a thousand molecules with the force in C, and in JAX)")
+print(
+    f"figure of merit: {error:.1e} < 1e-03 (a thousand molecules with the force in C, and in JAX)"
+)

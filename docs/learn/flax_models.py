@@ -21,7 +21,12 @@ import sciml
 ts = jnp.linspace(0.0, 5.0, 26)
 start = jnp.array([1.2, 0.0])
 truth = sciml.solve(
-    lambda t, y, args: jnp.stack([y[1], -jnp.sin(y[0]) - 0.2 * y[1]]), start, t0=0.0, t1=5.0, dt=0.05, saveat=ts
+    lambda t, y, args: jnp.stack([y[1], -jnp.sin(y[0]) - 0.2 * y[1]]),
+    start,
+    t0=0.0,
+    t1=5.0,
+    dt=0.05,
+    saveat=ts,
 ).ys
 
 

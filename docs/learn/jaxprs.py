@@ -62,7 +62,9 @@ def unrolled(angle, speed):
 
 
 short, long = jax.make_jaxpr(scanned)(1.0, 0.0), jax.make_jaxpr(unrolled)(1.0, 0.0)
-print(f"scan: {len(short.jaxpr.eqns)} equation, {short.jaxpr.eqns[0].primitive.name}; unrolled: {len(long.jaxpr.eqns)}")
+print(
+    f"scan: {len(short.jaxpr.eqns)} equation, {short.jaxpr.eqns[0].primitive.name}; unrolled: {len(long.jaxpr.eqns)}"
+)
 assert len(short.jaxpr.eqns) == 1 and len(long.jaxpr.eqns) == 500
 
 # %% [markdown]
@@ -123,4 +125,6 @@ assert sciml.inspect.fallbacks(pendulum, 0.0, jnp.array([1.0, 0.0]), None) == {}
 
 # %%
 assert error < 1e-6
-print(f"figure of merit: {error:.1e} < 1e-06 (five hundred equations, by an interpreter of ten lines and by JAX)")
+print(
+    f"figure of merit: {error:.1e} < 1e-06 (five hundred equations, by an interpreter of ten lines and by JAX)"
+)

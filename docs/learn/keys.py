@@ -35,8 +35,20 @@ print(
 )
 
 # %% [markdown]
-# `jax.config.update("jax_debug_key_reuse", True)` finds such reuse while a program runs.
-#
+# JAX finds such reuse where you ask for it, by `jax.config.update("jax_debug_key_reuse", True)` or for a block:
+
+# %%
+with jax.debug_key_reuse(True):
+    third = jax.random.key(3)
+    jax.random.normal(third)
+    try:
+        jax.random.normal(third)
+    except jax.errors.KeyReuseError as error:
+        print(str(error).splitlines()[0][:100])
+    else:
+        raise AssertionError("a key was used twice")
+
+# %% [markdown]
 # ## fold_in: a key for each number
 #
 # `split` needs to know how many. `jax.random.fold_in(key, n)` makes the key of number `n`: of a step, of a member, of
@@ -113,7 +125,9 @@ assert jnp.array_equal(through, resumed)
 # the same on every machine:
 
 # %%
-free = sciml.Stochastic(lambda t, y, args: 0.0 * y, lambda t, y, args: jnp.ones_like(y), noise="additive")
+free = sciml.Stochastic(
+    lambda t, y, args: 0.0 * y, lambda t, y, args: jnp.ones_like(y), noise="additive"
+)
 
 
 def path(key):
@@ -126,4 +140,6 @@ print(f"variance of the solves {float(jnp.var(ends)):.1f}")
 # %%
 error = max(abs(variance / 100 - 1), abs(float(jnp.var(ends)) / 100 - 1))
 assert error < 0.1
-print(f"figure of merit: {error:.3f} < 0.1 (variance after 100 steps of variance one, relative to 100)")
+print(
+    f"figure of merit: {error:.3f} < 0.1 (variance after 100 steps of variance one, relative to 100)"
+)

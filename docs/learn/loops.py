@@ -21,6 +21,7 @@
 # A ball falls from a height, by three of them:
 
 # %%
+import diffrax
 import jax
 import jax.numpy as jnp
 
@@ -43,7 +44,9 @@ def by_fori(height, turns=100):
 def by_while(height):
     """How long it takes to the ground."""
     ball, time = (height, 0.0), 0.0
-    (height, speed), time = jax.lax.while_loop(lambda c: c[0][0] > 0, lambda c: (fall(c[0]), c[1] + 1e-3), (ball, time))
+    (height, speed), time = jax.lax.while_loop(
+        lambda c: c[0][0] > 0, lambda c: (fall(c[0]), c[1] + 1e-3), (ball, time)
+    )
     return time + height / -speed  # back to where it was zero
 
 
@@ -75,7 +78,9 @@ def drop_on(planet, height):
 
 
 print([f"{drop_on(planet, h):.3f} s" for planet in range(3)])
-in_vmap = jax.make_jaxpr(jax.vmap(lambda p: jax.lax.cond(p > 0, jnp.sin, jnp.cos, 1.0)))(jnp.arange(3))
+in_vmap = jax.make_jaxpr(jax.vmap(lambda p: jax.lax.cond(p > 0, jnp.sin, jnp.cos, 1.0)))(
+    jnp.arange(3)
+)
 print({"cond", "select_n", "sin", "cos"} & {eqn.primitive.name for eqn in in_vmap.jaxpr.eqns})
 
 # %% [markdown]
@@ -93,7 +98,11 @@ print({"cond", "select_n", "sin", "cos"} & {eqn.primitive.name for eqn in in_vma
 # The first and the third: there `turns` is a Python number when JAX traces, and the loop a scan. In the second it is
 # traced, the loop is a `while`, and reverse mode is refused.
 works = []
-calls = (jax.grad(by_fori), jax.jit(jax.grad(by_fori)), jax.jit(jax.grad(by_fori), static_argnums=1))
+calls = (
+    jax.grad(by_fori),
+    jax.jit(jax.grad(by_fori)),
+    jax.jit(jax.grad(by_fori), static_argnums=1),
+)
 for call in calls:
     try:
         call(h, 100)
@@ -117,14 +126,19 @@ ground = sciml.Event(lambda t, y, args: y[0], direction=-1)
 
 def landing(height):
     ball = jnp.stack([height, 0.0 * height])
-    return sciml.solve(lambda t, y, g: jnp.stack([y[1], -g]), ball, t0=0.0, t1=2.0, args=9.81, events=ground).t_reached
+    options = dict(t0=0.0, t1=2.0, args=9.81, solver=diffrax.Heun(), events=ground)
+    return sciml.solve(lambda t, y, g: jnp.stack([y[1], -g]), ball, **options).t_reached
 
 
 time, slope = jax.jit(jax.value_and_grad(landing))(h)
-print(f"time {time:.5f}, slope by reverse mode {slope:.5f}, exact {1 / (2 * 9.81 * 2.0) ** 0.5:.5f}")
+print(
+    f"time {time:.5f}, slope by reverse mode {slope:.5f}, exact {1 / (2 * 9.81 * 2.0) ** 0.5:.5f}"
+)
 
 # %%
 exact = (2 * 2.0 / 9.81) ** 0.5
 error = abs(float(by_while(h)) - exact)
 assert error < 1e-4
-print(f"figure of merit: {error:.1e} < 1e-04 (time of the fall by a while loop, and by the formula)")
+print(
+    f"figure of merit: {error:.1e} < 1e-04 (time of the fall by a while loop, and by the formula)"
+)

@@ -37,7 +37,9 @@ def show(array):
     rows, columns = (n // s for n, s in zip(array.shape, array.sharding.shard_shape(array.shape)))
     owners = [[[] for _ in range(columns)] for _ in range(rows)]
     for device, (i, j) in array.sharding.devices_indices_map(array.shape).items():
-        owners[(i.start or 0) * rows // array.shape[0]][(j.start or 0) * columns // array.shape[1]].append(device.id)
+        owners[(i.start or 0) * rows // array.shape[0]][
+            (j.start or 0) * columns // array.shape[1]
+        ].append(device.id)
     for row in owners:
         print("  ".join(",".join(map(str, block)).center(9) for block in row))
 
@@ -119,12 +121,17 @@ with jax.set_mesh(explicit):
 
 # %%
 def swing(angle):
-    return sciml.solve(sciml.models.Pendulum(), jnp.stack([angle, 0.0 * angle]), t0=0.0, t1=2.0, dt=0.01).ys[-1, 0]
+    return sciml.solve(
+        sciml.models.Pendulum(), jnp.stack([angle, 0.0 * angle]), t0=0.0, t1=2.0, dt=0.01
+    ).ys[-1, 0]
 
 
 by_pmap = jax.pmap(jax.vmap(swing))(jnp.linspace(0.1, 2.0, 16).reshape(8, 2)).reshape(16)
 by_jit = jax.jit(jax.vmap(swing))(angles)
-print(by_jit.sharding.spec, bool(jnp.allclose(jax.device_get(by_pmap), jax.device_get(by_jit), atol=1e-5)))
+print(
+    by_jit.sharding.spec,
+    bool(jnp.allclose(jax.device_get(by_pmap), jax.device_get(by_jit), atol=1e-5)),
+)
 
 # %% [markdown]
 # ## Exercise

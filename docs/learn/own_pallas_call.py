@@ -28,10 +28,17 @@ def step_kernel(angle_ref, speed_ref, new_angle_ref, new_speed_ref):
     new_angle_ref[...] = angle_ref[...] + DT * speed
 
 
-block = pl.BlockSpec((256,), lambda i: (i,))  # at place i of the grid: block i, cells 256 i to 256 i + 255
+block = pl.BlockSpec(
+    (256,), lambda i: (i,)
+)  # at place i of the grid: block i, cells 256 i to 256 i + 255
 array = jax.ShapeDtypeStruct((1024,), jnp.float32)
 step = pl.pallas_call(
-    step_kernel, grid=(4,), in_specs=[block, block], out_specs=[block, block], out_shape=[array, array], interpret=True
+    step_kernel,
+    grid=(4,),
+    in_specs=[block, block],
+    out_specs=[block, block],
+    out_shape=[array, array],
+    interpret=True,
 )
 angle, speed = jnp.linspace(0.1, 3.0, 1024), jnp.zeros(1024)
 new_angle, new_speed = step(angle, speed)
@@ -56,7 +63,9 @@ def heat_kernel(left_ref, here_ref, right_ref, out_ref):
 
 def ring_of_blocks(kernel):
     """The kernel at every block of a ring, with its neighbours."""
-    specs = [pl.BlockSpec((B,), lambda i, shift=shift: ((i + shift) % BLOCKS,)) for shift in (-1, 0, 1)]
+    specs = [
+        pl.BlockSpec((B,), lambda i, shift=shift: ((i + shift) % BLOCKS,)) for shift in (-1, 0, 1)
+    ]
     call = pl.pallas_call(
         kernel,
         grid=(BLOCKS,),
@@ -128,7 +137,9 @@ def by_plain(u):
     return jax.lax.fori_loop(0, K, lambda _, u: plain(u), u)
 
 
-gradients = [jax.grad(lambda u, run=run: jnp.sum(run(u)[:150] ** 2))(u) for run in (differentiable, by_plain)]
+gradients = [
+    jax.grad(lambda u, run=run: jnp.sum(run(u)[:150] ** 2))(u) for run in (differentiable, by_plain)
+]
 assert jnp.allclose(*gradients, atol=1e-5)
 
 # %% [markdown]
@@ -136,7 +147,7 @@ assert jnp.allclose(*gradients, atol=1e-5)
 #
 # Without `interpret=True` the kernel is compiled for the GPU or TPU that is there. Each has rules: blocks of a TPU
 # are multiples of 8 x 128 numbers, those of a GPU powers of two, and what fits in fast memory is a few hundred KiB on
-# a GPU, some MiB on a TPU. The interpreter knows none of that: a kernel is right only when it has run on the machine.
+# a GPU, many MiB on a TPU. The interpreter knows none of that: a kernel is right only when it has run on the machine.
 #
 # ## Where sciml uses it
 #
@@ -155,4 +166,6 @@ assert jnp.allclose(by_sciml, by_steps, atol=1e-5)
 
 # %%
 assert error < 1e-5
-print(f"figure of merit: {error:.1e} < 1e-05 (sixteen steps in one pass of a kernel, and one by one)")
+print(
+    f"figure of merit: {error:.1e} < 1e-05 (sixteen steps in one pass of a kernel, and one by one)"
+)

@@ -5,16 +5,24 @@ A script is cells. `# %% [markdown]` begins text, `# %%` code, and `# %% Answer`
 
 import argparse
 import contextlib
+import importlib.util
 import io
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if path.name != "pages.py")
-PRINTED = re.compile(r"\n```text\n.*?\n```\n", re.DOTALL)  # what a script printed, and nothing else in a page
+NEEDS = {  # what a script needs beside sciml, and whether it is there
+    "ffi": ("a C++ compiler", shutil.which("c++") is not None),
+    "flax_models": ("flax", importlib.util.find_spec("flax") is not None),
+}
+PRINTED = re.compile(
+    r"\n```text\n.*?\n```\n", re.DOTALL
+)  # what a script printed, and nothing else in a page
 
 
 def cells(script: pathlib.Path) -> list[tuple[str, str, int]]:
@@ -54,7 +62,9 @@ def page(script: pathlib.Path, printed: list[str] | None = None) -> str:
         if title == "Answer":
             block = f'<details markdown="1"><summary>Answer</summary>\n\n{block}\n</details>\n'
         blocks.append(block)
-    blocks.append(f"---\n\nThis page is made from a script: `python docs/learn/{script.name}` runs it.\n")
+    blocks.append(
+        f"---\n\nThis page is made from a script: `python docs/learn/{script.name}` runs it.\n"
+    )
     return "\n".join(blocks)
 
 
@@ -67,13 +77,19 @@ def main() -> None:
     """Runs scripts, each in a process of its own, and writes their pages."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="scripts without .py; all by default")
-    parser.add_argument("--cells", action="store_true", help="print what the cells of one script print, as JSON")
+    parser.add_argument(
+        "--cells", action="store_true", help="print what the cells of one script print, as JSON"
+    )
     given = parser.parse_args()
     scripts = [FOLDER / f"{name}.py" for name in given.names] or SCRIPTS
     if given.cells:
         print("\n" + json.dumps(run(scripts[0])))
         return
     for script in scripts:
+        needs, there = NEEDS.get(script.stem, ("", True))
+        if not there:
+            print(f"left {script.with_suffix('.md').name} as it is: it needs {needs}")
+            continue
         command = [sys.executable, __file__, "--cells", script.stem]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         script.with_suffix(".md").write_text(page(script, json.loads(done.stdout.splitlines()[-1])))

@@ -69,19 +69,26 @@ def job(count):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{s.getsockname()[1]}"
-    environment = {k: v for k, v in os.environ.items() if "proxy" not in k.lower()} | {"JAX_PLATFORMS": "cpu"}
+    environment = {k: v for k, v in os.environ.items() if "proxy" not in k.lower()} | {
+        "JAX_PLATFORMS": "cpu"
+    }
     with tempfile.TemporaryDirectory() as folder:
         script = pathlib.Path(folder) / "job.py"
         script.write_text(PROGRAM)
         options = dict(env=environment, stdout=subprocess.PIPE, text=True)
         command = [sys.executable, str(script)]
-        started = [subprocess.Popen([*command, str(i), str(count), address], **options) for i in range(count)]
+        started = [
+            subprocess.Popen([*command, str(i), str(count), address], **options)
+            for i in range(count)
+        ]
         try:
             printed = [process.communicate(timeout=120)[0] for process in started]
         finally:
             for process in started:
                 process.kill()
-    return "".join(line + "\n" for text in printed for line in text.splitlines() if line.startswith("process"))
+    return "".join(
+        line + "\n" for text in printed for line in text.splitlines() if line.startswith("process")
+    )
 
 
 together = job(2)

@@ -88,7 +88,9 @@ for path, leaf in jax.tree.leaves_with_path(state):
 
 def only(tree, word):
     """The tree with zeros in all leaves whose path does not contain a word."""
-    return jax.tree.map_with_path(lambda path, x: x if word in jax.tree_util.keystr(path) else jnp.zeros_like(x), tree)
+    return jax.tree.map_with_path(
+        lambda path, x: x if word in jax.tree_util.keystr(path) else jnp.zeros_like(x), tree
+    )
 
 
 assert not only(state, "inner")["position"]["outer"].any()
@@ -135,4 +137,6 @@ print(f"{len(jax.tree.leaves(gaps))} kinds of leaves, largest relative differenc
 
 # %%
 assert error < 1e-3
-print(f"figure of merit: {error:.1e} < 1e-03 (gradients of a list of models and of the stacked model)")
+print(
+    f"figure of merit: {error:.1e} < 1e-03 (gradients of a list of models and of the stacked model)"
+)

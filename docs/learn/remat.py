@@ -42,7 +42,9 @@ def plain(step, u, xs, length):
     return jax.lax.scan(step, u, xs, length=length)
 
 
-print(f"one field has {4 * CELLS / 1024:.0f} KiB, those of all steps {4 * CELLS * STEPS / 1024:.0f} KiB")
+print(
+    f"one field has {4 * CELLS / 1024:.0f} KiB, those of all steps {4 * CELLS * STEPS / 1024:.0f} KiB"
+)
 print(f"plain scan: {kib(plain):6.0f} KiB")
 
 # %% [markdown]
@@ -62,7 +64,7 @@ print(f"checkpoint of each step: {kib(each_step):6.0f} KiB")
 # ## Keep one field in thirty-two
 #
 # Put a loop in a loop, and checkpoint the inner one: 32 fields are kept at the outer level, 32 more while one inner
-# loop runs backwards. $\sqrt{n}$ in place of $n$, for one more run of the steps:
+# loop runs backwards. $\sqrt{n}$ in place of $n$, for one more run of the steps than before:
 
 
 # %%
@@ -75,7 +77,10 @@ def nested(step, u, xs, length):
 
 print(f"two levels: {kib(nested):6.0f} KiB")
 u0 = jnp.exp(-jnp.linspace(0.0, 20.0, CELLS))
-gradients = [jax.jit(jax.grad(functools.partial(front, scan=scan)))(u0) for scan in (plain, each_step, nested)]
+gradients = [
+    jax.jit(jax.grad(functools.partial(front, scan=scan)))(u0)
+    for scan in (plain, each_step, nested)
+]
 assert all(jnp.allclose(gradients[0], g, rtol=1e-4, atol=1e-5) for g in gradients)
 
 # %% [markdown]
@@ -118,7 +123,8 @@ assert 32 <= kib(three) < 60
 
 # %%
 def by_sciml(step, u, xs, length):
-    return sciml.checkpointed_scan(step, u, xs, length=length, memory=64 * 4 * CELLS)  # bytes: 64 fields
+    fields = 64 * 4 * CELLS  # bytes of 64 fields
+    return sciml.checkpointed_scan(step, u, xs, length=length, memory=fields)
 
 
 print(f"checkpointed_scan: {kib(by_sciml):.0f} KiB")

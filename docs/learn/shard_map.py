@@ -55,13 +55,20 @@ on_ring = jax.jit(shard_map(diffuse, in_specs=P("ring"), out_specs=P("ring")))
 
 
 def alone(u, count=400):
-    return jax.lax.fori_loop(0, count, lambda _, u: u + 0.25 * (jnp.roll(u, 1) - 2 * u + jnp.roll(u, -1)), u)
+    return jax.lax.fori_loop(
+        0, count, lambda _, u: u + 0.25 * (jnp.roll(u, 1) - 2 * u + jnp.roll(u, -1)), u
+    )
 
 
 error = float(jnp.max(jnp.abs(jax.device_get(on_ring(u0)) - alone(u0))))
 print(
     "messages of a step:",
-    [c.kind for c in sciml.inspect.collectives(shard_map(step, in_specs=P("ring"), out_specs=P("ring")), u0)],
+    [
+        c.kind
+        for c in sciml.inspect.collectives(
+            shard_map(step, in_specs=P("ring"), out_specs=P("ring")), u0
+        )
+    ],
 )
 print(f"ring and one device differ by {error:.1e}")
 
@@ -92,7 +99,9 @@ else:
 
 # %%
 gradient = jax.grad(lambda u: jnp.sum(on_ring(u)[:64] ** 2))(u0)
-assert jnp.allclose(jax.device_get(gradient), jax.grad(lambda u: jnp.sum(alone(u)[:64] ** 2))(u0), atol=1e-5)
+assert jnp.allclose(
+    jax.device_get(gradient), jax.grad(lambda u: jnp.sum(alone(u)[:64] ** 2))(u0), atol=1e-5
+)
 
 # %% [markdown]
 # ## all_gather and all_to_all

@@ -73,7 +73,8 @@ ends, whole = jax.jit(solve)(placed, split_starts), jax.jit(solve)(weights, star
 error = float(jnp.max(jnp.abs(jax.device_get(ends) - whole)))
 print("ends lie along", ends.sharding.spec, f"and differ by {error:.1e} from one device's")
 print(
-    "messages within the loop:", {c.kind for c in sciml.inspect.collectives(solve, placed, split_starts) if c.in_loop}
+    "messages within the loop:",
+    {c.kind for c in sciml.inspect.collectives(solve, placed, split_starts) if c.in_loop},
 )
 
 # %% [markdown]
@@ -103,7 +104,9 @@ for name in weights:
 # The hidden one lies with the hidden neurons. The other is added after the sum, so every device has it whole.
 biases = {"hidden": jnp.full(WIDTH, 0.1), "output": jnp.array([0.2, 0.3])}
 lie = {"hidden": P("model"), "output": P()}
-placed_biases = jax.tree.map(lambda b, spec: jax.device_put(b, NamedSharding(mesh, spec)), biases, lie)
+placed_biases = jax.tree.map(
+    lambda b, spec: jax.device_put(b, NamedSharding(mesh, spec)), biases, lie
+)
 
 
 def with_biases(weights, biases, y):
@@ -132,4 +135,6 @@ assert jnp.allclose(jax.device_get(jax.jit(by_members)(weights, each)), whole, a
 
 # %%
 assert error < 1e-5
-print(f"figure of merit: {error:.1e} < 1e-05 (sixteen pendulums with a network on 2 x 4 devices, and on one)")
+print(
+    f"figure of merit: {error:.1e} < 1e-05 (sixteen pendulums with a network on 2 x 4 devices, and on one)"
+)

@@ -55,7 +55,9 @@ print("many:", many.shape, "turns from", float(many.min()), "to", float(many.max
 # %%
 with tempfile.TemporaryDirectory() as folder:
     result = parallel.sweep(turns, pushes, block=128, store=f"{folder}/store", progress=False)
-    again = parallel.sweep(turns, pushes, block=128, store=f"{folder}/store", progress=False)  # reads, computes nothing
+    again = parallel.sweep(
+        turns, pushes, block=128, store=f"{folder}/store", progress=False
+    )  # reads, computes nothing
     print(result.summary())
     here = np.asarray(again.values)
 

@@ -119,7 +119,9 @@ def quarter(amplitude):
     """The time to the lowest point."""
     bottom = sciml.Event(lambda t, y, args: y[0], direction=-1)
     start = jnp.stack([amplitude, 0.0 * amplitude])
-    return sciml.solve(pendulum, start, t0=0.0, t1=20.0, rtol=1e-5, atol=1e-6, events=bottom).t_reached
+    return sciml.solve(
+        pendulum, start, t0=0.0, t1=20.0, rtol=1e-5, atol=1e-6, events=bottom
+    ).t_reached
 
 
 periods = 4 * jax.jit(jax.vmap(quarter))(amplitudes)

@@ -81,6 +81,7 @@ def draw(paths: dict[str, np.ndarray], law: np.ndarray, path: pathlib.Path) -> N
         )
     axes[3].plot(law, np.arange(MOST + 1), color="black", linewidth=1.2, label="master equation")
     axes[3].set(title="at the end", xlabel="probability", xlim=(0, None), xticks=[0, 0.005, 0.01])
+    axes[3].xaxis.set_major_formatter("{x:g}")
     axes[3].legend(frameon=False, fontsize=8)
     for ax in axes:
         ax.axhline(MIDDLE, color="0.7", linewidth=0.8, zorder=0)

@@ -32,7 +32,7 @@ class LyapunovExponents(eqx.Module):
 
         decay = lambda t, y, args: -jnp.array([1.0, 2.0]) * y
         found = inspect.lyapunov_exponents(decay, jnp.ones(2), t1=20.0)
-        assert jnp.allclose(found.exponents, jnp.array([-1.0, -2.0]), atol=1e-2) and found.dimension == 0.0
+        assert jnp.allclose(found.exponents, jnp.array([-1.0, -2.0]), atol=0.05) and found.dimension == 0.0
         ```
     """
 

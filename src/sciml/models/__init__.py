@@ -29,7 +29,7 @@ Fields: partial differential equations, on a grid of `sciml.spatial`
     `GrayScott`, `KleinGordon`, `ReactionDiffusion`, `Wave`. Those with diffusion are `sciml.AbstractSplit`s. Sources of
     sound: `PointSources` of a `Ricker` or a `Sampled` signal
 Conservation laws, by finite volumes, with shocks
-    `Euler`, `InviscidBurgers`, `Traffic`, `Transport`
+    `Euler`, `ShallowWater`; `InviscidBurgers`, `Traffic`, `Transport`
 Anything else that is linear
     `Linear`
 
@@ -105,6 +105,7 @@ from ._restricted_three_body import RestrictedThreeBody as RestrictedThreeBody
 from ._robertson import Robertson as Robertson
 from ._scalar_laws import InviscidBurgers as InviscidBurgers, Traffic as Traffic, Transport as Transport
 from ._schloegl import Schloegl as Schloegl
+from ._shallow_water import ShallowWater as ShallowWater
 from ._signals import PointSources as PointSources, Ricker as Ricker, Sampled as Sampled
 from ._sir import SIR as SIR
 from ._swift_hohenberg import SwiftHohenberg as SwiftHohenberg

@@ -1,6 +1,6 @@
 """The Euler equations of an ideal gas."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -13,13 +13,11 @@ from ..spatial import (
     HLLC,
     AbstractFlux,
     AbstractReconstruction,
-    AbstractSide,
     AbstractVariables,
     Componentwise,
     FiniteVolumes,
     Grid,
     Muscl,
-    Periodic,
     PositivityLimiter,
 )
 
@@ -82,7 +80,7 @@ class Euler(AbstractConservationLaw):
     def __init__(
         self,
         grid: Grid,
-        boundary: Mapping[str, Any] | Periodic | AbstractSide,
+        boundary: Any,
         gamma: Any = 1.4,
         *,
         reconstruction: AbstractReconstruction = Muscl(),

@@ -24,7 +24,8 @@ class MackeyGlass(AbstractDelayed):
         loss: $\gamma$, 1/time.
         exponent: $n$.
         delay: $\tau$, the time that a cell takes to ripen.
-        initial: The state before the start.
+        initial: The state before the start. Solve from the same state for derivatives by the delay; see
+            `sciml.Delayed`.
         kept: How many of the last steps are kept; see `sciml.Delayed`.
 
     Source:

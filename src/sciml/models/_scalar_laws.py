@@ -1,7 +1,6 @@
 """Conservation laws of one quantity: transport, Burgers' equation without viscosity, traffic."""
 
 import abc
-from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,11 +11,9 @@ from .._parameters import Parameter, parameter
 from ..spatial import (
     AbstractFlux,
     AbstractReconstruction,
-    AbstractSide,
     FiniteVolumes,
     Grid,
     Muscl,
-    Periodic,
     Roe,
 )
 
@@ -89,7 +86,7 @@ class Transport(AbstractScalarLaw):
     def __init__(
         self,
         grid: Grid,
-        boundary: Mapping[str, Any] | Periodic | AbstractSide,
+        boundary: Any,
         velocity: Any = 1.0,
         *,
         reconstruction: AbstractReconstruction = Muscl(),
@@ -154,7 +151,7 @@ class InviscidBurgers(AbstractScalarLaw):
     def __init__(
         self,
         grid: Grid,
-        boundary: Mapping[str, Any] | Periodic | AbstractSide,
+        boundary: Any,
         *,
         reconstruction: AbstractReconstruction = Muscl(),
         flux: AbstractFlux = Roe(),
@@ -223,7 +220,7 @@ class Traffic(AbstractScalarLaw):
     def __init__(
         self,
         grid: Grid,
-        boundary: Mapping[str, Any] | Periodic | AbstractSide,
+        boundary: Any,
         speed: Any = 1.0,
         jam: Any = 1.0,
         *,

@@ -133,6 +133,17 @@ def test_weights_over_devices(tmp_path):
         assert same_bits(found, whole) and found.model.sharding == layout
 
 
+@pytest.mark.skipif(jax.device_count() < 8, reason="needs eight devices")
+def test_other_devices(tmp_path):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+    options = dict(steps=12, optimiser=optax.adam(0.05), batch_size=8, check_every=3)
+    whole = quiet(line(), squares, points(), **options)
+    quiet(line(), squares, points(), mesh=mesh, checkpoints=tmp_path, callbacks=stop_at(6), **options)
+    found = quiet(line(), squares, points(), checkpoints=tmp_path, **options)
+    assert found.n_steps == 12
+    np.testing.assert_allclose(found.history.loss, whole.history.loss, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     "name, change",
     [

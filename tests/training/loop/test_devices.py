@@ -65,6 +65,17 @@ def test_the_losses_are_those_of_one_device(kind):
         np.testing.assert_allclose(curve()[0], alone, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_data_that_are_sharded(kind):
+    placed = jax.device_put(DATA, NamedSharding(mesh_of(kind), P("data")))
+    for batch_size in (None, 16):
+        spread = quiet(net(), loss, placed, batch_size=batch_size, **OPTIONS)
+        np.testing.assert_allclose(spread.history.loss, curve(batch_size=batch_size)[0], rtol=1e-5)
+    everywhere = jax.device_put(jnp.ones(2), NamedSharding(mesh_of(kind), P()))  # on all devices, but not cut
+    found = quiet(everywhere, lambda m, batch, key: jnp.sum(m**2) * jnp.mean(batch[0] ** 2), DATA, steps=2)
+    assert found.model.shape == (2,) and found.model[0] < 1
+
+
 def test_batches_that_the_step_makes_are_spread():
     def sample(key):
         x = jax.random.uniform(key, (32, 1))

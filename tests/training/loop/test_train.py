@@ -75,6 +75,21 @@ def test_a_step_moves_the_free_variables():
     assert found["fixed"] == 5.0
 
 
+def test_complex_weights():
+    """Descent of |w - c|^2 goes straight to c."""
+    goal = np.complex64(2.0 - 1.0j)
+
+    def loss(model, batch, key):
+        return jnp.sum(jnp.abs(model["w"] - goal) ** 2) + model["b"] ** 2
+
+    start = {"w": jnp.zeros(1, jnp.complex64), "b": jnp.float32(1.0)}
+    found = quiet(start, loss, steps=20)
+    np.testing.assert_allclose(found.model["w"], goal * (1 - 0.8**20), rtol=1e-5)
+    np.testing.assert_allclose(found.history.gradient_norm[0], 2 * np.sqrt(abs(goal) ** 2 + 1), rtol=1e-6)
+    with pytest.raises(TypeError, match="no range to be kept in"):
+        quiet(start, loss, steps=1, positive=lambda m: m["w"])
+
+
 def test_constraints_hold_however_large_the_step():
     def loss(model, batch, key):
         return model["rate"] + model["share"]

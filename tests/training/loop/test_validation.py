@@ -53,7 +53,7 @@ def test_validation_on_data_counts_every_row_once():
 
 
 def test_dropout_is_off_in_validation():
-    model = {"drop": eqx.nn.Dropout(0.5), "w": jnp.ones(8)}
+    model = {"drop": eqx.nn.Dropout(0.5), "w": jnp.ones(7)}  # of which no half is kept
 
     def loss(model, batch, key):
         return jnp.mean(model["drop"](model["w"], key=key) - 1.0) ** 2

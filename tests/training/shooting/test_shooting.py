@@ -33,10 +33,11 @@ def test_every_observation_is_in_a_window(length):
     count = -(-7 // length)
     assert windows.ts.shape == (count, length + 1) and windows.seen.shape == (count, length + 1, 2)
     found = [t for row, seen in zip(windows.ts, windows.seen[:, :, 0]) for t in row[seen].tolist()]
-    assert found == sorted(TS.tolist() + TS[length:-1:length].tolist())  # where two meet it belongs to both
-    np.testing.assert_array_equal(problem.model.starts, exact()[:-1:length])
+    wanted = sorted(TS.tolist() + TS[length:-1:length].tolist())  # where two meet it belongs to both
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    np.testing.assert_allclose(problem.model.starts, exact()[:-1:length], rtol=1e-6)
     np.testing.assert_array_equal(windows.ts[:-1, -1], windows.ts[1:, 0])
-    assert windows.ts[-1, -1] == TS[-1]
+    np.testing.assert_allclose(windows.ts[-1, -1], TS[-1], rtol=1e-6)
 
 
 def test_what_is_missing():
@@ -96,6 +97,7 @@ def test_longer_windows():
             np.where(longer.data.seen, longer.data.ys, 0), np.where(wanted.data.seen, wanted.data.ys, 0)
         )
         np.testing.assert_array_equal(longer.model.starts, short.model.starts[::factor])
+    assert longer.loss.penalty == 1.0 and short.longer(short.model, penalty=9.0).loss.penalty == 9.0
 
 
 def test_part_of_a_state_is_seen():

@@ -1,6 +1,6 @@
 """The divergence of fluxes through the faces of cells."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,13 +11,12 @@ from jaxtyping import Array, Float
 from ..._conservation_law import AbstractConservationLaw
 from ..._jax._barrier import held_back
 from ..._types import Args, RealScalarLike
-from .._conditions import Periodic
 from .._grid import Grid
 from ._fluxes import AbstractFlux, Rusanov
 from ._muscl import Muscl
-from ._positivity import PositivityLimiter
+from ._positivity import Neighbour, PositivityLimiter
 from ._reconstruction import AbstractReconstruction
-from ._sides import AbstractSide, Sides
+from ._sides import Sides
 from ._variables import AbstractVariables, Componentwise
 
 
@@ -73,7 +72,7 @@ class FiniteVolumes(eqx.Module):
     def __init__(
         self,
         grid: Grid,
-        boundary: Mapping[str, Any] | Periodic | AbstractSide | Sides,
+        boundary: Any,
         reconstruction: AbstractReconstruction = Muscl(),
         flux: AbstractFlux = Rusanov(),
         variables: AbstractVariables = Componentwise(),
@@ -146,18 +145,31 @@ class FiniteVolumes(eqx.Module):
         """Returns what flows into each cell along an axis."""
         width, at, n = self.reconstruction.radius, self.lead(w) + axis, self.grid.shape[axis]
         (padded,) = held_back(self.sides.pad(law, w, axis, width, t, args))
-        cells = [jax.lax.slice_in_dim(padded, k, k + n + 1, axis=at) for k in range(2 * width)]
+
+        def around(x: Array, k: int) -> Array:
+            """What faces see `width - k` cells below them."""
+            return jax.lax.slice_in_dim(x, k, k + n + 1, axis=x.ndim - self.grid.ndim + axis)
+
+        cells = [around(padded, k) for k in range(2 * width)]
         near = cells[width - 1], cells[width]
         left, right = held_back(*self.variables.at_faces(law, self.reconstruction, cells, axis))
         if self.limiter is not None:
             left, right = self.limiter.scaled(law, left, near[0]), self.limiter.scaled(law, right, near[1])
         meets_left, meets_right, seen_left, seen_right = law.balanced(left, right, axis)
         flux = self.flux(law, meets_left, meets_right, axis)
-        if self.reconstruction.correction:
-            flux = flux + _corrected(law, padded, self.reconstruction.correction, axis, at, n)
-        (flux,) = held_back(flux)
-        if self.limiter is not None:
-            (flux,) = held_back(self.limiter.limited(law, flux, near, axis))
+        if self.reconstruction.correction or self.limiter is not None:
+            # of each cell once, and not for every face that reads them
+            (fluxes,) = held_back(law.flux(padded, axis))
+            if self.reconstruction.correction:
+                flux = flux + _weighted([around(fluxes, k) for k in range(2 * width)], self.reconstruction.correction)
+            if self.limiter is not None:
+                (flux,) = held_back(flux)
+                states, speeds = held_back(law.conserved(padded), _largest(law.speeds(padded, axis)))
+                lower, upper = (
+                    Neighbour(around(states, k), around(fluxes, k), around(speeds, k)) for k in (width - 1, width)
+                )
+                flux = self.limiter.limited(law, flux, lower, upper)
+        (flux,) = held_back(flux)  # it is read twice
         into = _lower(flux, seen_right, at, n) - _upper(flux, seen_left, at, n)
         within = law.within(_lower(right, None, at, n), _upper(left, None, at, n), axis)
         return (into if within is None else into + within) / self.grid.spacing[axis]
@@ -167,8 +179,7 @@ class FiniteVolumes(eqx.Module):
         w = law.primitive(y)
         total = None
         for axis, h in enumerate(self.grid.spacing):
-            low, high = law.speeds(w, axis)
-            term = jnp.maximum(jnp.abs(low), jnp.abs(high)) / h
+            term = _largest(law.speeds(w, axis)) / h
             total = term if total is None else total + term
         assert total is not None
         return jnp.max(total)
@@ -192,12 +203,10 @@ def _upper(flux: Array, seen: Array | None, at: int, n: int) -> Array:
     return jax.lax.slice_in_dim(flux if seen is None else flux + seen, 1, n + 1, axis=at)
 
 
-def _corrected(law: AbstractConservationLaw, padded: Array, weights: tuple, axis: int, at: int, n: int) -> Array:
-    """What the fluxes in cells around a face add, so that differences of fluxes are derivatives of high order."""
-    fluxes = held_back(law.flux(padded, axis))[0]
-    total = None
-    for k, weight in enumerate(weights):
-        term = weight * jax.lax.slice_in_dim(fluxes, k, k + n + 1, axis=at)
-        total = term if total is None else total + term
-    assert total is not None
-    return total
+def _largest(speeds: tuple[Array, Array]) -> Array:
+    return jnp.maximum(jnp.abs(speeds[0]), jnp.abs(speeds[1]))
+
+
+def _weighted(terms: Sequence[Array], weights: tuple[float, ...]) -> Array:
+    products = [weight * term for weight, term in zip(weights, terms)]
+    return sum(products[1:], products[0])

@@ -10,7 +10,7 @@ Source:
     step.
 """
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,10 +18,23 @@ from jaxtyping import Array, Float
 
 from ..._conservation_law import AbstractConservationLaw, over_components
 from ..._jax._barrier import held_back
-from ._fluxes import fastest
 
 _SHARE = 1e-6
 """Below which share of its value in the cell nothing positive falls, unless Rusanov's flux takes it there."""
+
+
+class Neighbour(NamedTuple):
+    """What the limiter reads of the cells on one side of faces.
+
+    Attributes:
+        state: The conserved state.
+        flux: Its flux across the faces.
+        speed: The speed of its fastest wave across them.
+    """
+
+    state: Array
+    flux: Array
+    speed: Array
 
 
 class PositivityLimiter(eqx.Module):
@@ -72,34 +85,29 @@ class PositivityLimiter(eqx.Module):
         return face if share is None else cell + over_components(share, face) * (face - cell)
 
     def limited(
-        self,
-        law: AbstractConservationLaw,
-        flux: Float[Array, "..."],
-        cells: Sequence[Float[Array, "..."]],
-        axis: int,
+        self, law: AbstractConservationLaw, flux: Float[Array, "..."], lower: Neighbour, upper: Neighbour
     ) -> Float[Array, "..."]:
         """Returns the flux at faces, moved towards Rusanov's as far as it must be.
 
         Args:
             law: The conservation law.
             flux: The flux.
-            cells: The primitive states in the cells on the lower and on the upper side.
-            axis: The axis across the faces.
+            lower: The cells on the lower side of the faces.
+            upper: Those on the upper side.
         """
-        lower, upper = map(law.conserved, cells)
-        here = [law.positive(state) for state in (lower, upper)]
+        here = law.positive(lower.state), law.positive(upper.state)
         if not here[0]:
             return flux
-        speed = fastest(law, *cells, axis)
+        speed = jnp.maximum(lower.speed, upper.speed)
         still = speed <= 0
         slowness = jnp.where(still, jnp.zeros_like(speed), 1 / jnp.where(still, jnp.ones_like(speed), speed))
         speed, slowness = over_components(speed, flux), over_components(slowness, flux)
-        safe = (law.flux(cells[0], axis) + law.flux(cells[1], axis) - speed * (upper - lower)) / 2
-        surely = law.positive(lower - slowness * safe), law.positive(upper + slowness * safe)
+        safe = (lower.flux + upper.flux - speed * (upper.state - lower.state)) / 2
+        surely = law.positive(lower.state - slowness * safe), law.positive(upper.state + slowness * safe)
         kept, moved = jnp.ones_like(here[0][0]), flux
         for number in range(len(here[0])):
-            share = jnp.ones_like(kept)
-            reached = law.positive(lower - slowness * moved)[number], law.positive(upper + slowness * moved)[number]
+            share, step = jnp.ones_like(kept), slowness * moved
+            reached = law.positive(lower.state - step)[number], law.positive(upper.state + step)[number]
             for now, there, sure in zip(here, reached, surely):
                 least = jnp.minimum(_SHARE * now[number], sure[number])
                 low = there < least

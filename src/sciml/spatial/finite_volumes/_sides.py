@@ -1,7 +1,6 @@
 """What happens at the sides of the box that a flow may cross, or not."""
 
 import abc
-from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -197,7 +196,7 @@ class Sides(eqx.Module):
     grid: Grid
     pairs: tuple[tuple[Periodic | AbstractSide, Periodic | AbstractSide], ...]
 
-    def __init__(self, grid: Grid, conditions: Mapping[str, Any] | Periodic | AbstractSide):
+    def __init__(self, grid: Grid, conditions: Any):
         known = "Periodic(), Inflow(state), Outflow(), Reflecting(), MovingWall(velocity) or another AbstractSide"
         self.grid = grid
         self.pairs = pairs_of_sides(grid, conditions, AbstractSide, known)

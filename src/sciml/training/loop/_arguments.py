@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
@@ -78,7 +79,7 @@ def metrics_of(loss_of: Callable, model: PyTree, batch: PyTree, key: Any) -> tup
     Raises:
         TypeError: If it does not return a real number, or a pair of one and a dictionary of numbers.
     """
-    batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), batch)
+    batch = jax.tree.map(_shape, batch)
     found, metrics = read_loss(eqx.filter_eval_shape(loss_of, model, batch, key))
     wants = "It must return one real number, or a pair of it and a dictionary of further ones."
     if not _is_number(found):
@@ -91,6 +92,11 @@ def metrics_of(loss_of: Callable, model: PyTree, batch: PyTree, key: Any) -> tup
         if not _is_number(value, integers=True):
             raise TypeError(f"`loss` returned {_described(value)} for its metric `{name}`. {wants}")
     return tuple(metrics)
+
+
+def _shape(x: Any) -> jax.ShapeDtypeStruct:
+    on_host = isinstance(x, np.ndarray | np.generic)  # where there may be dtypes that JAX does without
+    return jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype) if on_host else x.dtype)
 
 
 def _is_number(x: Any, integers: bool = False) -> bool:

@@ -189,7 +189,7 @@ class LoadedBatches(AbstractBatches):
         """Returns the loader's batches, epoch after epoch."""
         epoch, index, state = (0, step, None) if place is None else _read_place(place)
         while self._epochs is None or epoch < self._epochs:
-            iterator = iter(self._loader)
+            iterator: Any = iter(self._loader)
             once = iterator is self._loader
             if self._put_back:
                 iterator = _PutBack(self._put_back.pop(), iterator)
@@ -208,7 +208,7 @@ class LoadedBatches(AbstractBatches):
     def example(self) -> PyTree:
         """Returns the first batch, which is not lost."""
         if self._example is None:
-            iterator = iter(self._loader)
+            iterator: Any = iter(self._loader)
             state = iterator.get_state() if _remembers(iterator) else None
             try:
                 self._example = next(iterator)

@@ -1,6 +1,7 @@
 """Records of a training in files: a table, and TensorBoard."""
 
 import csv
+import importlib
 import os
 import pathlib
 import time
@@ -107,11 +108,9 @@ class _TensorBoard:
     """What is needed of the package `tensorboard`, which writes events without TensorFlow."""
 
     def __init__(self) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-        self.Event, self.Summary, self.writer = Event, Summary, EventFileWriter
+        self.Event = importlib.import_module("tensorboard.compat.proto.event_pb2").Event
+        self.Summary = importlib.import_module("tensorboard.compat.proto.summary_pb2").Summary
+        self.writer = importlib.import_module("tensorboard.summary.writer.event_file_writer").EventFileWriter
 
 
 def _tensorboard() -> Any:

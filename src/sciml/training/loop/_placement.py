@@ -50,9 +50,10 @@ class MeshPlacement(NamedTuple):
     def sharding_of(self, x: Any) -> NamedSharding:
         """Returns where a weight belongs: where it is, if it is on this mesh, or else on every device."""
         assert self.mesh is not None
-        sharding = getattr(x, "sharding", None)
-        on_it = isinstance(sharding, NamedSharding) and _same(sharding.mesh, self.mesh)
-        return NamedSharding(self.mesh, sharding.spec if on_it else PartitionSpec())
+        sharding, spec = getattr(x, "sharding", None), PartitionSpec()
+        if isinstance(sharding, NamedSharding) and _same(sharding.mesh, self.mesh):
+            spec = sharding.spec
+        return NamedSharding(self.mesh, spec)
 
     def weights(self, tree: PyTree) -> PyTree:
         """Returns a model whose arrays lie on the mesh."""
@@ -105,28 +106,37 @@ def _same(one: Any, other: Mesh) -> bool:
     return one.axis_names == other.axis_names and isinstance(one, Mesh) and np.array_equal(one.devices, other.devices)
 
 
-def placement_of(mesh: Any, model: PyTree) -> MeshPlacement:
-    """Returns the devices of a training: the mesh given, that of `jax.set_mesh`, or that of sharded weights.
+def placement_of(mesh: Any, model: PyTree, data: PyTree = None) -> MeshPlacement:
+    """Returns the devices of a training: the mesh given, that of `jax.set_mesh`, or that over which arrays are cut.
 
     Its axes become automatic ones: weights and batches are placed from outside, so that the loss need not know of it.
 
+    Args:
+        mesh: The mesh, or None.
+        model: The model.
+        data: Arrays, or None.
+
     Raises:
         TypeError: If `mesh` is no mesh.
-        ValueError: If the weights are on another mesh.
+        ValueError: If the weights are on another mesh, or the mesh spans processes.
     """
     if mesh is not None and not isinstance(mesh, Mesh):
         raise TypeError(
             "`train`: `mesh` must be a `jax.sharding.Mesh`, such as `sciml.parallel.mesh()`, got "
             f"{type(mesh).__name__}."
         )
-    shardings = [x.sharding for x in jax.tree.leaves(model) if isinstance(x, jax.Array)]
-    meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding) and len(s.device_set) > 1]
+    meshes = _meshes(model)
     if mesh is None and not jax.sharding.get_abstract_mesh().empty:
         mesh = jax.sharding.get_mesh()
-    if mesh is None and meshes:
-        mesh = meshes[0]
+    if mesh is None:
+        mesh = next(iter(meshes or _meshes(data)), None)
     if mesh is None:
         return MeshPlacement()
+    if mesh.is_multi_process:
+        raise ValueError(
+            "`train`: `mesh` spans several processes, but a training runs within one: give a mesh of "
+            "`jax.local_devices()`."
+        )
     other = [m for m in meshes if not _same(m, mesh)]
     if other:
         raise ValueError(
@@ -136,3 +146,9 @@ def placement_of(mesh: Any, model: PyTree) -> MeshPlacement:
     if any(kind == AxisType.Explicit for kind in mesh.axis_types):
         mesh = Mesh(mesh.devices, mesh.axis_names)
     return MeshPlacement(mesh)
+
+
+def _meshes(tree: PyTree) -> list[Any]:
+    """Returns the meshes over which arrays are cut."""
+    shardings = [x.sharding for x in jax.tree.leaves(tree) if isinstance(x, jax.Array)]
+    return [s.mesh for s in shardings if isinstance(s, NamedSharding) and not s.is_fully_replicated]

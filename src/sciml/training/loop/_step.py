@@ -146,6 +146,7 @@ def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple
         return recipe.objective(free, batch, loss_key)
 
     (value, metrics), gradient = jax.value_and_grad(objective, has_aux=True)(state.free)
+    gradient = jax.tree.map(jnp.conj, gradient)  # by a complex number, JAX gives the conjugate of the way up
     update = optax.with_extra_args_support(recipe.transformation).update
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax mixes integers and floats
         extra = dict(value=value, grad=gradient, value_fn=lambda free: objective(free)[0])
@@ -177,8 +178,8 @@ def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple
     )
     if recipe.layout is not None:
         new = jax.lax.with_sharding_constraint(new, jax.tree.unflatten(jax.tree.structure(new), recipe.layout))
-    dtype = max((value, *jax.tree.leaves(gradient)), key=lambda x: jnp.finfo(x.dtype).bits).dtype
-    norm = jnp.sqrt(sum(jnp.sum(x.astype(dtype) ** 2) for x in jax.tree.leaves(gradient)))
+    dtype = max((jnp.finfo(x.dtype) for x in (value, *jax.tree.leaves(gradient))), key=lambda info: info.bits).dtype
+    norm = jnp.sqrt(sum(jnp.sum(jnp.abs(x).astype(dtype) ** 2) for x in jax.tree.leaves(gradient)))
     numbers = jnp.stack([jnp.asarray(x).astype(dtype) for x in (value, norm, *metrics.values())])
     return new, StepReport(numbers, finite, ~state.halted)
 
@@ -207,8 +208,9 @@ class _Static:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        same = isinstance(other, _Static) and self._hash == other._hash
-        return same and (self.treedef, self.rest, self.leaves) == (other.treedef, other.rest, other.leaves)
+        if not isinstance(other, _Static) or self._hash != other._hash:
+            return False
+        return (self.treedef, self.rest, self.leaves) == (other.treedef, other.rest, other.leaves)
 
 
 def _flat_step(static: _Static, leaves: list, arrays: PyTree, batch: PyTree, key: Key) -> tuple[list, StepReport]:

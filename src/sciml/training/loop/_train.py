@@ -91,7 +91,8 @@ def train(
         epochs: How many passes over the data to make, in place of `steps`.
         batch_size: The number of rows in a batch; None takes all of them.
         key: A random key; `jax.random.key(0)` by default.
-        where: Picks the leaves (or subtrees) to train, as in `eqx.tree_at`. None trains every floating-point array.
+        where: Picks the leaves (or subtrees) to train, as in `eqx.tree_at`. None trains every floating-point array,
+            complex ones too.
         positive: Picks the trained leaves that must stay positive, or True for all of them. The optimiser sees their
             logarithms.
         bounds: Tuples `(selector, lower, upper)`, as for `sciml.fit`.
@@ -113,10 +114,10 @@ def train(
             `jnp.bfloat16`. Weights, optimiser and loss keep theirs.
         mesh: Devices, such as `sciml.parallel.mesh()`. Batches are spread over its first axis, so that `batch_size`
             must be a multiple of that; weights are on every device, or as they are sharded on this mesh when given. By
-            default the mesh that `jax.set_mesh` has set, or that on which weights are sharded, or one device.
+            default the mesh that `jax.set_mesh` has set, or that on which weights or data are sharded, or one device.
         checkpoints: A folder for checkpoints, or a store, such as `sciml.stores.OrbaxStore(path)` for sharded weights.
-            The same call again goes on from the last one, with the same bits as if nothing had happened. More steps or
-            epochs than before go on where these ended.
+            The same call again goes on from the last one, with the same bits as if nothing had happened; on
+            other devices it may differ by rounding. More steps or epochs than before go on where these ended.
         checkpoint_every: Seconds between two checkpoints; 0 for one after every step. There is one at the end.
         resume: Whether to go on with what the store holds. If not, a store that holds a training is refused.
         progress: Whether to show a bar, or a function to call with a `sciml.Progress` twice a second.
@@ -163,13 +164,13 @@ def train(
     check_outside(model, None if is_loader(data) else data, key)
     check_length(steps, epochs)
     callbacks = check_callbacks(callbacks)
-    key = jax.random.key(0) if key is None else check_key(key, "train")
+    root: Any = jax.random.key(0) if key is None else check_key(key, "train")
     size = None if batch_size is None else check_count(batch_size, "batch_size", "train")
-    placement = placement_of(mesh, model)
+    placement = placement_of(mesh, model, None if is_loader(data) else data)
     with _on_mesh(placement):
-        given, model, key = model, jax.tree.map(_as_array, placement.weights(model)), placement.weights(key)
-        model, selection = select(model, where, positive, bounds, transforms)
-        data_key, step_key, validation_key = (jax.random.fold_in(key, i) for i in range(3))
+        given, model, root = model, jax.tree.map(_as_array, placement.weights(model)), placement.weights(root)
+        model, selection = select(model, where, positive, bounds, transforms, kinds="complex")
+        data_key, step_key, validation_key = (jax.random.fold_in(root, i) for i in range(3))
         source = batches_of(data, size, epochs, data_key, placement.parts)
         total = steps if steps is not None else steps_in(int(epochs or 0), source)
         recipe = Recipe(
@@ -186,7 +187,7 @@ def train(
         plan = TrainingPlan(
             total, _cadence(check_every, source, total), check_patience(patience, validation), callbacks
         )
-        metrics = metrics_of(recipe.loss_of, model, source.example(), key)
+        metrics = metrics_of(recipe.loss_of, model, source.example(), root)
         parts = ("the loss", "the update", *(f"the gradient by `{path}`" for path in selection.paths))
         history = HistoryWriter(metrics, parts)
         recipe, state = _started(recipe, model)
@@ -194,9 +195,8 @@ def train(
         if checkpoints is not None:
             depends_on = dict(
                 model=model, loss=loss, data=_identity(data), optimiser=recipe.transformation, batch_size=size,
-                key=key, transforms=selection, validation=_identity(validation), check_every=check_every,
+                key=root, transforms=selection, validation=_identity(validation), check_every=check_every,
                 skip_nonfinite=recipe.allowed, average=recipe.decay, compute_dtype=str(recipe.compute_dtype),
-                devices=placement.parts,
             )  # fmt: skip
             writer = Checkpoints(store_of(checkpoints), _check_seconds(checkpoint_every), resume, depends_on)
             saved = writer.read(state, state.judged, history) or saved

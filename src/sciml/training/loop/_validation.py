@@ -72,12 +72,13 @@ class _Pieces:
         if not self._arrays:
             yield from (jax.tree.map(np.asarray, batch) for batch in self._data)
             return
-        if self._size is None:
+        size = self._size
+        if size is None:
             yield self._data
             return
         rows = jax.tree.leaves(self._data)[0].shape[0]
-        for start in range(0, rows, self._size):
-            yield jax.tree.map(lambda x, start=start: x[start : start + self._size], self._data)
+        for start in range(0, rows, size):
+            yield jax.tree.map(lambda x, start=start: x[start : start + size], self._data)
 
 
 class Best(NamedTuple):

@@ -52,7 +52,8 @@ class ShootingLoss(eqx.Module):
 
         ys = jax.vmap(one)(starts, windows.ts)
         seen = jax.vmap(jax.vmap(self.observe))(ys)
-        squares, count = 0.0, 0
+        squares: Any = 0.0
+        count: Any = 0
         leaves = (jax.tree.leaves(x) for x in (seen, windows.ys, windows.seen))
         scales = jax.tree.leaves(jax.tree.map(lambda y, s: jnp.broadcast_to(s, y.shape), seen, self._scales(seen)))
         for found, wanted, there, scale in zip(*leaves, scales, strict=True):
@@ -68,7 +69,8 @@ class ShootingLoss(eqx.Module):
 
     def _gap(self, starts: PyTree, ys: PyTree, windows: Windows) -> Float[Array, ""]:
         """Returns the mean square of what is between the end of a window and the start of the next."""
-        total, count = 0.0, 0
+        total: Any = 0.0
+        count: Any = 0
         for x, y in zip(jax.tree.leaves(starts), jax.tree.leaves(ys), strict=True):
             inner = windows.number + 1 < len(x)
             following = x[jnp.minimum(windows.number + 1, len(x) - 1)]
@@ -91,16 +93,22 @@ class ShootingProblem(NamedTuple):
     loss: ShootingLoss
     data: Windows
 
-    def longer(self, shooting: Shooting, factor: int = 2) -> "ShootingProblem":
+    def longer(
+        self, shooting: Shooting, factor: int = 2, *, penalty: RealScalarLike | None = None
+    ) -> "ShootingProblem":
         """Returns the problem with longer windows, from what was found with shorter ones.
 
         Args:
             shooting: What was found.
             factor: How many windows become one.
+            penalty: The weight of what does not meet, if it is to be another one.
         """
         factor = check_count(factor, "factor", "longer")
         starts = jax.tree.map(lambda x: x[::factor], shooting.starts)
-        return ShootingProblem(Shooting(shooting.model, starts), self.loss, _joined(self.data, factor))
+        loss = self.loss
+        if penalty is not None:
+            loss = eqx.tree_at(lambda loss: loss.penalty, loss, jnp.asarray(penalty, loss.penalty.dtype))
+        return ShootingProblem(Shooting(shooting.model, starts), loss, _joined(self.data, factor))
 
 
 def _joined(windows: Windows, factor: int) -> Windows:
