@@ -88,7 +88,7 @@ class _Call:
         self.structure: Any = None
         self._programs: dict[Any, jex.core.ClosedJaxpr] = {}
 
-    def run(self, *arrays: Array) -> list[Array]:
+    def run(self, *arrays: Any) -> list[Array]:
         """Returns the leaves of the results."""
         leaves, self.structure = jax.tree.flatten(self.make(self.count, self.flags)(*arrays))
         return leaves
@@ -113,7 +113,7 @@ def _abstract(*avals: Any, call: _Call, programs: Any) -> tuple[list, Any]:
     return closed.out_avals, closed.effects
 
 
-def _run(*arrays: Array, call: _Call, programs: Any) -> list[Array]:
+def _run(*arrays: Any, call: _Call, programs: Any) -> list[Array]:
     del programs
     return jex.core.jaxpr_as_fun(call.program(arrays))(*arrays)
 
