@@ -43,7 +43,7 @@ def test_forward_in_a_leaf():
 
     found = inspect.first_nan(fn, jnp.array([2.0, 3.0, 0.5]))
     assert (found.value, found.backward, found.operation) == ("nan", False, "log")
-    assert (found.leaf, found.index, found.step, found.member) == ("the result['v']", (2,), None, None)
+    assert (found.leaf, found.entry, found.step, found.member) == ("the result['v']", (2,), None, None)
     assert "jnp.log(x - 1)" in found.where and "test_first_nan.py" in found.where and found.operands == "-0.5"
 
 
@@ -79,7 +79,7 @@ def test_forward_in_a_solve_that_fails():
 def test_forward_of_a_member():
     y0 = jnp.array([[9.0], [8.0], [1.0], [1.5]], jnp.float32)
     found = inspect.first_nan(jax.vmap(lambda y0: euler(falls, y0, t1=4.0, dt=0.1)), y0)
-    assert (found.member, found.step, found.index) == (2, steps_of_falling(1.0, 0.1), (2, 0))
+    assert (found.member, found.step, found.entry) == (2, steps_of_falling(1.0, 0.1), (2, 0))
 
 
 def test_backward_of_a_norm():
@@ -93,7 +93,7 @@ def test_backward_behind_where():
         return jnp.sum(jnp.where(x > 0, jnp.log(x), 0.0))
 
     found = inspect.first_nan(jax.grad(loss), jnp.array([1.0, 0.0]))
-    assert (found.backward, found.operation, found.index) == (True, "div", (1,))
+    assert (found.backward, found.operation, found.entry) == (True, "div", (1,))
     assert "jnp.where(x > 0, jnp.log(x), 0.0)" in found.where
 
 
@@ -152,7 +152,7 @@ def test_backward_of_a_member_under_error_control():
         return jnp.sum(jax.vmap(member)(y0))
 
     found = inspect.first_nan(loss, y0)
-    assert found.member == 1 and found.backward and found.index == (1, 0)
+    assert found.member == 1 and found.backward and found.entry == (1, 0)
     assert "1e-30 * jnp.sqrt((y - 0.5) ** 2)" in found.where and "member 1" in str(found)
 
 

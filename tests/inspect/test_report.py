@@ -103,10 +103,11 @@ def gathered_sweep():
     return jax.jit(lambda rates: jax.vmap(end)(jax.sharding.reshard(rates, NamedSharding(on, P())))), (rates,)
 
 
-def fallback():
-    def sorts(t, y, args):
-        return -jnp.sort(y)
+def sorts(t, y, args):
+    return -jnp.sort(y)
 
+
+def fallback():
     def end(y0):
         return sciml.solve(sorts, y0, t0=0.0, t1=1.0, dt=0.1, throw=False).ys[-1]
 
@@ -233,6 +234,8 @@ def test_lanes_and_members_one_by_one():
     small, large = jnp.ones((12, 2), jnp.float32), jnp.ones((3, 2048), jnp.float32)
     assert inspect.report(jax.jit(jax.vmap(end)), small).program.ways == ("12 members over lanes",)
     assert inspect.report(jax.jit(jax.vmap(end)), large).program.ways == ("3 members one after another",)
+    alone = inspect.report(jax.jit(lambda y0: sciml.solve(sorts, y0, t0=0.0, t1=1.0, dt=0.5, throw=False).ys), small[0])
+    assert not alone.program.ways and not alone.program.fallbacks  # one member has no lanes to leave
 
 
 @pytest.mark.parametrize("n", [1, 7])

@@ -113,7 +113,7 @@ def _abstract(*avals: Any, call: _Call, programs: Any) -> tuple[list, Any]:
     return closed.out_avals, closed.effects
 
 
-def _run(*arrays: Array, call: _Call, programs: Any) -> list[Array]:
+def _run(*arrays: Any, call: _Call, programs: Any) -> list[Array]:
     del programs
     return jex.core.jaxpr_as_fun(call.program(arrays))(*arrays)
 

@@ -31,6 +31,6 @@ def one_by_one(count: int) -> contextlib.AbstractContextManager:
     return jax.named_scope(f"{ONE_BY_ONE}:{count}")
 
 
-def fallback(primitive: str) -> contextlib.AbstractContextManager:
-    """Returns a block in which a primitive runs over lanes by JAX's own `vmap`."""
-    return jax.named_scope(f"{FALLBACK}:{primitive}")
+def fallback(primitive: str, lanes: int | None) -> contextlib.AbstractContextManager:
+    """Returns a block in which a primitive runs over lanes by JAX's own `vmap`; of one member alone nothing is said."""
+    return contextlib.nullcontext() if lanes is None else jax.named_scope(f"{FALLBACK}:{primitive}")

@@ -30,7 +30,7 @@ class NonFinite(NamedTuple):
         loops: The iteration of every loop around it, the outermost first.
         member: Which member of a `jax.vmap`; None where there is none.
         leaf: The part of the result that it gets to.
-        index: The first place in that part that is not finite.
+        entry: The indices of the first number in that part that is not finite.
     """
 
     value: str
@@ -42,7 +42,7 @@ class NonFinite(NamedTuple):
     loops: tuple[int, ...]
     member: int | None
     leaf: str
-    index: tuple[int, ...]
+    entry: tuple[int, ...]
 
     def __str__(self) -> str:
         """Some lines."""
@@ -54,7 +54,7 @@ class NonFinite(NamedTuple):
             + (f", {', '.join(at)}" if at else "")
         ]
         lines += [f"  made by {made}", f"  at {self.where or 'a line that JAX does not know'}"]
-        place = f"[{', '.join(map(str, self.index))}]" if self.index else ""
+        place = f"[{', '.join(map(str, self.entry))}]" if self.entry else ""
         lines.append(f"  gets to {self.leaf}{place}")
         if len(self.loops) > 1:
             lines.append(f"  in iterations {', '.join(map(str, self.loops))} of the loops around it")
@@ -133,9 +133,9 @@ def _by_kind(tree: Any) -> tuple[list, list]:
 
 
 def _joined(numbers: Sequence[Any], rest: Sequence[Any], like: Any) -> Any:
-    numbers, rest = iter(numbers), iter(rest)
+    floats, others = iter(numbers), iter(rest)
     leaves, treedef = jax.tree.flatten(like)
-    return jax.tree.unflatten(treedef, [next(numbers) if _is_float(x) else next(rest) for x in leaves])
+    return jax.tree.unflatten(treedef, [next(floats) if _is_float(x) else next(others) for x in leaves])
 
 
 def _scalar_of(run: Callable, dynamic: Any) -> Callable | None:

@@ -83,8 +83,8 @@ class _Values:
                 self.bad[number] = badness(value)
             if op.name == "select_n" and self.bad[op.outputs[0]]:
                 self.chosen[index] = _chosen(operands, out[0])
-            for x in op.inputs:
-                large = not isinstance(x, Fixed) and x >= flat.inputs and getattr(self.known[x], "nbytes", 0) > _LARGE
+            for x in op.reads:
+                large = x >= flat.inputs and getattr(self.known[x], "nbytes", 0) > _LARGE
                 if large and flat.last_use[x] == index and x not in keep:
                     self.known[x] = None
 
@@ -119,10 +119,12 @@ class Search:
 
     def _values(self, given: Sequence[Any], keep: Iterable[int] = ()) -> _Values:
         last = self._last
-        same = last is not None and len(last[0]) == len(given) and all(a is b for a, b in zip(last[0], given))
-        if not same or any(last[1].known[i] is None for i in keep):
-            self._last = last = (list(given), _Values(self, given, keep))
-        return last[1]
+        if last is not None and len(last[0]) == len(given) and all(a is b for a, b in zip(last[0], given)):
+            if all(last[1].known[i] is not None for i in keep):
+                return last[1]
+        values = _Values(self, given, keep)
+        self._last = (list(given), values)
+        return values
 
     def _at(self, given: Sequence[Any], refs: Sequence[Any]) -> list[Any]:
         """Returns the values of operands."""

@@ -68,8 +68,7 @@ def facts_of(closed: jex.core.ClosedJaxpr) -> ProgramFacts:
     found = list(places(closed.jaxpr))
     primitives = Counter(place.eqn.primitive.name for place in found)
     dtypes = Counter(v.aval.dtype.name for place in found for v in place.eqn.outvars if hasattr(v.aval, "dtype"))
-    inputs = [v.aval for v in closed.jaxpr.invars if hasattr(v.aval, "dtype")]
-    widths = {jnp.finfo(x.dtype).bits for x in inputs if jnp.issubdtype(x.dtype, jnp.inexact)}
+    widths = {_width(v.aval) for v in closed.jaxpr.invars} - {0}
     return ProgramFacts(
         len(found),
         dict(primitives.most_common()),

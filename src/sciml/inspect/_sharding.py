@@ -1,11 +1,12 @@
 """Where the parts of arrays are, drawn with the numbers of the devices that hold them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import PyTree
 
 from .._jax._vma import typed_sharding
@@ -87,7 +88,7 @@ def _placements(tree: PyTree) -> Iterator[Placement]:
         kind = f"{x.dtype}{list(x.shape)}"
         name = jax.tree_util.keystr(path)
         typed = typed_sharding(x)
-        if isinstance(x, jax.core.Tracer) or getattr(x, "sharding", None) is None:
+        if isinstance(x, Tracer) or getattr(x, "sharding", None) is None:
             words = "not known here" if typed is None else _split(typed.spec, typed.mesh.shape)
             yield Placement(name, kind, words, None)
             continue
@@ -122,7 +123,7 @@ def _split(spec: Any, sizes: Any) -> str:
     return ", ".join(parts) + (f"; each part {copies} times" if copies > 1 else "")
 
 
-def _devices(parts: dict[Any, tuple[slice, ...]], shape: tuple[int, ...]) -> np.ndarray:
+def _devices(parts: Mapping[Any, Any], shape: tuple[int, ...]) -> np.ndarray:
     """Returns the devices of each part, as text, along the axes that are split."""
     starts = [sorted({s[axis].start or 0 for s in parts.values()}) for axis in range(len(shape))]
     split = [axis for axis, found in enumerate(starts) if len(found) > 1]

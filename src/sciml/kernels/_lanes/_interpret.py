@@ -174,7 +174,7 @@ def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]
         if outputs is not None:
             return [Unstacked(o, v.aval.dtype) for o, v in zip(outputs, eqn.outvars)]
         ev.report(name, "no rule for it element by element")
-        with fallback(name):
+        with fallback(name, ev.count):
             return _evaluate_stacked(eqn, inputs, ev)
     ev.report(name, "too large to take apart element by element")
     return _evaluate_stacked(eqn, inputs, ev)
