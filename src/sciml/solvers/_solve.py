@@ -31,6 +31,7 @@ from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
 from .methods.delays._method_of_steps import DelayedFrom
 from .methods.delays._prepare import with_delays
+from .methods.jumps._abstract import ReactionsWithKey
 from .noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from .outputs._solve_outputs import saves_more, solve_and_save
 from .terms._explain import check_callable
@@ -256,6 +257,7 @@ def _solve(
     if kernel != XLA and stencil_backend is None:
         kernel = backend_of_members(kernel, plan.stepper, adjoint, schedule)
     if plan.stepper is None:
+        _check_diffrax_can(model)
         _diffrax_fallback.log_once(type(request.solver).__name__, stepper_of(request.solver, y0) is None)
         if plan.coarse_times:
             _diffrax_fallback.warn_of_times(times.t0.dtype)
@@ -281,6 +283,21 @@ def _solve(
 def _has_equations_of_its_own(model: Any) -> bool:
     """Returns whether a model is more than a vector field."""
     return isinstance(model, AbstractDelayed) or is_noisy(model)
+
+
+def _check_diffrax_can(model: Any) -> None:
+    """Checks that diffrax, which knows neither delays nor reactions, is not asked for them.
+
+    Raises:
+        ValueError: If it is.
+    """
+    if isinstance(model, DelayedFrom | ReactionsWithKey):
+        what = "delays" if isinstance(model, DelayedFrom) else "reactions"
+        raise ValueError(
+            f"A solve with {what} runs in sciml's own loops alone: save at times (`saveat=` an array of them), not at "
+            "all steps or by `fn` of a `diffrax.SaveAt`, and control steps by `rtol` and `atol` or a "
+            "`diffrax.PIDController`."
+        )
 
 
 def _without_kernel(kernel: KernelRequest, why: str) -> KernelRequest:

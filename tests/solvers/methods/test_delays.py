@@ -164,3 +164,10 @@ def test_refusals():
         Delayed(lambda t, y, past, args: y, 1.0, history=1.0, kept=1)
     with pytest.raises(TypeError, match="`field` must be a function"):
         Delayed(1.0, 1.0, history=1.0)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("saveat", [diffrax.SaveAt(steps=True), diffrax.SaveAt(t1=True, fn=lambda t, y, args: 2 * y)])
+def test_what_diffrax_would_run_without_the_past_is_refused(saveat):
+    with pytest.raises(ValueError, match="A solve with delays runs in sciml's own loops alone"):
+        sciml.solve(STEPS, 1.0, t0=0.0, t1=3.0, saveat=saveat, max_steps=64)
