@@ -12,7 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from sciml import models
-from sciml.spatial import Dirichlet, Extrapolate, Grid, Neumann, Robin
+from sciml.spatial import (
+    AbstractFlux,
+    Dirichlet,
+    Extrapolate,
+    Grid,
+    Inflow,
+    MovingWall,
+    Muscl,
+    Neumann,
+    Outflow,
+    Periodic,
+    Reflecting,
+    Robin,
+)
 from tests import registry_fields
 from tests.models import test_periodic_fields as periodic
 
@@ -115,7 +128,63 @@ def sound() -> Case:
     return Case("Acoustic", make, state)
 
 
-OTHERS = (darcy(walls), pendulums(), sound())
+class Damped(AbstractFlux):
+    """A flux of one's own without the kinks of others, so that finite differences are right."""
+
+    def __call__(self, law, left, right, axis):
+        jump = law.conserved(right) - law.conserved(left)
+        return (law.flux(left, axis) + law.flux(right, axis)) / 2 - 1.5 * jump
+
+
+def centred(behind, ahead):
+    """A slope without a limiter."""
+    return (behind + ahead) / 2
+
+
+SMOOTH = dict(reconstruction=Muscl(centred), flux=Damped(), limiter=None)
+
+
+def gas() -> Case:
+    """Between sides of every kind; its state is density, momentum and energy."""
+
+    def make():
+        wind = jnp.array([1.0, 0.3, 0.1, 1.0])
+        sides = {"x-": Inflow(wind), "x+": Outflow(), "y-": Reflecting(), "y+": MovingWall(-0.1)}
+        return models.Euler(GRID, sides, **SMOOTH)
+
+    def state(dtype):
+        smooth = registry_fields.Case("", lambda *_: None, 4).y0(GRID, dtype)
+        return make().conserved(jnp.stack([0.5 + smooth[0], 0.5 * smooth[1], 0.5 * smooth[2], 0.5 + smooth[3]]))
+
+    return Case("Euler", make, state)
+
+
+def pond() -> Case:
+    """Over a bed that is not level, with friction."""
+
+    def make():
+        bed = (np.arange(35.0) % 2 + 0.1 * np.sin(np.arange(35.0))).reshape(5, 7)  # of steps at every face
+        sides = {"x": Reflecting(), "y-": Inflow(jnp.array([1.0, 0.0, 0.2])), "y+": Outflow()}
+        return models.ShallowWater(GRID, sides, 0.1 * jnp.asarray(bed), friction=0.1, **SMOOTH)
+
+    def state(dtype):
+        smooth = registry_fields.Case("", lambda *_: None, 3).y0(GRID, dtype)
+        return smooth.at[0].add(1.0)
+
+    return Case("ShallowWater", make, state)
+
+
+def queue() -> Case:
+    """One quantity that is carried along two axes."""
+
+    def make():
+        velocity = jnp.array([1.0, -0.5])
+        return models.Transport(GRID, {"x-": Inflow(0.3), "x+": Outflow(), "y": Periodic()}, velocity)
+
+    return Case("Transport", make, lambda dtype: registry_fields.Case("", lambda *_: None).y0(GRID, dtype))
+
+
+OTHERS = (darcy(walls), pendulums(), sound(), gas(), pond(), queue())
 
 CASES = (*map(on_grids, registry_fields.CASES), *map(on_circles, periodic.FORMULAS), *OTHERS)
 

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from .._checks import check_max_steps, check_saved_times, concrete, known_times, time_dtype
+from .._conservation_law import AbstractConservationLaw
 from .._model import AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from ._read_diffrax import StepControl, read_norm, read_saveat, read_step_control, stepper_of
 from ._request import Interval, Request
@@ -22,14 +23,20 @@ from .control._pid import Control, Norm, Tolerances
 from .events._event import GivenEvents, check_order
 from .events._with_events import WithEvents
 from .methods._admissible import Admissible, Within, read_admissible
+from .methods._courant import FollowingWaves
 from .methods._etdrk import ETDRK4, AbstractExponentialSolver
 from .methods._imex import ARK324, AbstractAdditiveSolver
 from .methods._projection import Projected, check_invariants
+from .methods._ssp import SSPRK33
 from .methods._stepper import AbstractStepper
 from .methods._verlet import VelocityVerlet
 from .methods.stochastic._abstract import AbstractStochasticStepper
 
 DEFAULT_MAX_STEPS = 2**14
+
+COURANT = 0.45
+"""The Courant number of conservation laws: up to 1/2 what is positive stays so."""
+
 _MOST_STEPS = 2**31 - 2  # steps are counted in 32 bits
 
 
@@ -134,13 +141,16 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
     within = partial(_within, request.project, admissible, steps.control is not None)
     stepper = stepper_of(request.solver if request.stepper is None else request.stepper, y0, within)
     norm = read_norm(request.norm, request.stepsize_controller)
+    measures = steps.control is not None and (request.cfl is None or bool(request.names_error_control))
     saves = read_saveat(request.saveat, request.t0, request.t1)
     if saves.by_diffrax or steps.by_diffrax or stepper is None:
         stepper, steps = None, steps._replace(control=None)
     traced = not all(map(concrete, (request.t0, request.t1, *jax.tree.leaves(saves.ts))))
     ts = None if saves.ts is None else check_saved_times(saves.ts, request.t0, request.t1, dtype)
-    if stepper is not None and steps.control is not None and not stepper.has_error:
+    if stepper is not None and measures and not stepper.has_error:
         raise ValueError(no_error(request, stepper))
+    if request.cfl is not None:
+        stepper = following_waves(stepper, request)
     if (admissible is not None or request.project is not None) and stepper is None:
         raise ValueError(
             "`positive`, `domain` and `project` are for solves that run in sciml's own loops; diffrax runs this one."
@@ -300,10 +310,47 @@ def no_error(request: Request, stepper: AbstractStepper) -> str:
     return said
 
 
+def following_waves(stepper: AbstractStepper | None, request: Request) -> FollowingWaves:
+    """Returns a method whose steps follow the fastest wave.
+
+    Raises:
+        ValueError: If it is none whose steps waves limit.
+    """
+    if stepper is None or stepper.stability is None:
+        raise ValueError(
+            f"`cfl` is for explicit methods, whose steps waves limit, but `solver={type(request.solver).__name__}()` "
+            f"is "
+            "none: take one such as `sciml.solvers.SSPRK33()`."
+        )
+    return FollowingWaves(stepper, float(request.cfl), bool(request.names_error_control))
+
+
+def with_courant_number(model: Any, request: Request) -> Request:
+    """Returns a request with the Courant number that was asked for, or that of a conservation law, checked.
+
+    Raises:
+        ValueError: If it is not a positive number, or the model says nothing of its waves.
+    """
+    cfl = request.cfl
+    if cfl is None:
+        follows = isinstance(model, AbstractConservationLaw) and not request.fixed_steps
+        return request._replace(cfl=COURANT) if follows and not request.names_error_control else request
+    if not hasattr(model, "crossing_rate"):
+        raise ValueError(
+            f"`cfl` needs a model that says how many cells its fastest wave crosses in a unit of time, by a method "
+            f"`crossing_rate(t, y, args)`, as an `AbstractConservationLaw` does; {type(model).__name__} has none."
+        )
+    if not concrete(cfl) or not isinstance(cfl, int | float | np.number | jax.Array) or not 0 < float(cfl) < math.inf:
+        raise ValueError(f"`cfl` must be a positive number that is known, such as 0.4, but is {cfl!r}.")
+    return request._replace(cfl=float(cfl))
+
+
 def default_solver(model: Any, request: Request) -> Any:
     """Returns the method that was asked for, or one for the model by its type and by whether its steps are fixed."""
     if request.solver is not None:
         return request.solver
+    if isinstance(model, AbstractConservationLaw):
+        return SSPRK33()
     if isinstance(model, AbstractSemilinear):
         return ETDRK4()
     if isinstance(model, AbstractSplit):

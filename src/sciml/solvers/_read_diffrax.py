@@ -12,6 +12,7 @@ from .._checks import check_function, check_tolerance, concrete, no_instance
 from .._types import Y
 from ._request import Request
 from .control._pid import Control, Norm, Tolerances
+from .methods._courant import UNLIMITED, no_tolerances
 from .methods._history import with_history
 from .methods._runge_kutta import from_diffrax
 from .methods._solver import AbstractSteppingSolver
@@ -81,6 +82,8 @@ def read_step_control(request: Request, y0: PyTree, dtype: Any) -> StepControl:
                 "model has a method `spectrum(t, y, args)`."
             )
         return StepControl()
+    if request.cfl is not None and not request.names_error_control:
+        return StepControl(UNLIMITED, no_tolerances(dtype))
     if controller is None:
         default = request.default_tolerances or default_tolerances(dtype)
         rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), default))
@@ -158,19 +161,11 @@ class SavedTimes(NamedTuple):
 def read_saveat(saveat: Any, t0: Any, t1: Any) -> SavedTimes:
     """Returns the saved times.
 
-    Raises:
-        ValueError: If something else is to be saved.
+    What a solution has beside states at given times is read by `outputs`.
     """
     if not isinstance(saveat, diffrax.SaveAt):
         return SavedTimes(saveat)
-    if saveat.dense or saveat.solver_state or saveat.controller_state or saveat.made_jump:
-        raise ValueError(
-            "`saveat=diffrax.SaveAt(...)` may ask for times (`t0`, `t1`, `ts`, `steps`, `fn`), but not for `dense`, "
-            "`solver_state`, `controller_state` or `made_jump`. For dense output give the times as `saveat`."
-        )
     sub = saveat.subs
-    if not isinstance(sub, diffrax.SubSaveAt):
-        raise ValueError("`saveat=diffrax.SaveAt(subs=...)` must hold one `diffrax.SubSaveAt`, not a PyTree of them.")
     if sub.steps or sub.fn is not diffrax.SubSaveAt(t1=True).fn:
         return SavedTimes(None, by_diffrax=True)
     if sub.ts is None and not sub.t0:

@@ -27,6 +27,7 @@ class Request(NamedTuple):
         positive: Which elements of the state must not be negative.
         domain: Which states are admissible.
         project: What the equation conserves.
+        cfl: The Courant number of steps that follow the fastest wave.
         default_tolerances: What `rtol` and `atol` are where they are not given; by default they follow from the dtype.
         stepper: The method that is taken for the solver, where that has been decided.
     """
@@ -45,6 +46,7 @@ class Request(NamedTuple):
     positive: Any = None
     domain: Any = None
     project: Any = None
+    cfl: Any = None
     default_tolerances: tuple[float, float] | None = None
     stepper: Any = None
 
@@ -79,6 +81,12 @@ class Request(NamedTuple):
             raise ValueError(
                 f"`dt` is the size of fixed steps, but `{others[0]}` asks for steps chosen by the error: give the size "
                 f"of the first one as `dt0`, or leave out `{others[0]}`."
+            )
+        if self.cfl is not None and self.fixed_steps:
+            raise ValueError(
+                "`cfl` asks for steps that follow the fastest wave, and `dt` or `diffrax.ConstantStepSize()` for "
+                "fixed ones: "
+                "give one of them."
             )
         if self.dt0 is not None and isinstance(self.stepsize_controller, diffrax.ConstantStepSize):
             raise ValueError("`dt0` is the first step under error control; the size of fixed steps is `dt`.")

@@ -9,8 +9,8 @@ import jax
 from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete, no_instance
-from .._delayed import Delayed
-from .._reactions import Reactions
+from .._delayed import AbstractDelayed
+from .._reactions import AbstractReactions
 from .._status import raise_for_status
 from .._stochastic import AbstractStochastic
 from .._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
@@ -19,7 +19,7 @@ from ..kernels._use import USED, requested
 from . import _diffrax_fallback
 from ._calls import WarmCall, compiled, find, key_of, remember, split, wait_shortly
 from ._integrate import Settings, integrate
-from ._plan import Plan, default_solver, make_plan, plan_events
+from ._plan import Plan, default_solver, make_plan, plan_events, with_courant_number
 from ._read_diffrax import stepper_of
 from ._request import Interval, Request
 from ._save_intervals import intervals_of
@@ -32,6 +32,7 @@ from .integrate._stencil_kernel import backend_of, decline
 from .methods.delays._method_of_steps import DelayedFrom
 from .methods.delays._prepare import with_delays
 from .noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
+from .outputs._solve_outputs import saves_more, solve_and_save
 from .terms._explain import check_callable
 from .terms._field import arrays_of
 
@@ -40,7 +41,11 @@ _DEFAULT_ADJOINT = Checkpointed()
 
 
 def solve(
-    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | Reactions | Delayed | diffrax.AbstractTerm,
+    model: Callable[[RealScalarLike, Y, Args], Y]
+    | AbstractStochastic
+    | AbstractReactions
+    | AbstractDelayed
+    | diffrax.AbstractTerm,
     y0: Y,
     *,
     t0: RealScalarLike,
@@ -49,6 +54,7 @@ def solve(
     key: Any = None,
     dt: RealScalarLike | None = None,
     dt0: RealScalarLike | None = None,
+    cfl: RealScalarLike | None = None,
     rtol: PyTree | None = None,
     atol: PyTree | None = None,
     solver: Any = None,
@@ -92,16 +98,20 @@ def solve(
             too long to be stable at the start are an error, or `invalid_argument` where they are traced; and None is
             a stable step for a method without an error estimate and for `diffrax.ConstantStepSize()`.
         dt0: The size of the first step under error control, with the sign of `t1 - t0`; by default it is estimated.
+        cfl: The Courant number of steps that follow the fastest wave of the state as it is: how many cells it may
+            cross in one, for models that say so by a method `crossing_rate(t, y, args)`. A step after which the state
+            is not admissible, as with a negative pressure, is tried again with half the length. With tolerances the
+            error limits the steps, too. By default 0.45 for a conservation law without `dt` and tolerances.
         rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32, 1e-2 in float16 and with noise. A scalar,
             an array of the state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32, 1e-3 in float16, and 1e-4 with noise.
         solver: A diffrax solver, or an `AbstractStepper` of your own. By default it follows from the model's type, and
             `Solution.solver` says which it was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`,
-            `VelocityVerlet` for an `AbstractSecondOrder` with fixed steps, otherwise `diffrax.Tsit5()`; with noise
-            `diffrax.SRA1` where it is additive, `SRIW1` where it is scalar or diagonal, else `diffrax.Euler`
-            (`EulerHeun` in the sense of Stratonovich), or `diffrax.SPaRK` with steps chosen by the error. Explicit
-            Runge-Kutta methods and the methods of `sciml.solvers`, such as `sciml.solvers.Rodas5P()` for stiff
-            problems, run in sciml's own loops; any other runs through diffrax.
+            `SSPRK33` for an `AbstractConservationLaw`, `VelocityVerlet` for an `AbstractSecondOrder` with fixed steps,
+            otherwise `diffrax.Tsit5()`; with noise `diffrax.SRA1` where it is additive, `SRIW1` where it is scalar or
+            diagonal, else `diffrax.Euler` (`EulerHeun` in the sense of Stratonovich), or `diffrax.SPaRK` with steps
+            chosen by the error. Explicit Runge-Kutta methods and the methods of `sciml.solvers`, such as
+            `sciml.solvers.Rodas5P()` for stiff problems, run in sciml's own loops; any other runs through diffrax.
         stepsize_controller: A diffrax step size controller in place of `rtol` and `atol`.
         norm: How large a scaled error is: a function from a PyTree like `y0` to a scalar; by default the root
             mean square over all elements. On a field that is split over devices it is `Domain.rms`, so
@@ -117,7 +127,10 @@ def solve(
             than its error; derivatives know.
         saveat: Where to save: None for the end, an array of times within `[t0, t1]` in the
             direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates. Where times are traced, a
-            state outside the interval or out of order is NaN, and the status `invalid_argument`.
+            state outside the interval or out of order is NaN, and the status `invalid_argument`. Of a
+            `diffrax.SaveAt`, `fn` and `subs` keep functions of the states at times of their own, `steps` the end of
+            every step, with space for `max_steps` of them, and `dense=True` gives `Solution.evaluate`; to see where
+            steps end, the last two solve twice.
         events: What happens on the way: a `sciml.Event`, whose condition changes its sign, a `sciml.Schedule`, at times
             that are given, a `diffrax.Event`, or several of these. `Solution.events` says which came when. They need a
             method that runs in sciml's own loops and knows the solution within a step, as exponential and
@@ -164,13 +177,25 @@ def solve(
         ```
     """
     request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, norm, saveat, max_steps)
-    request = request._replace(positive=positive, domain=domain, project=project)
-    adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
+    request = request._replace(positive=positive, domain=domain, project=project, cfl=cfl)
     args = args if args is None else arrays_of(args)
+    if saves_more(model, y0, request):
+
+        def again(**changed: Any) -> Solution:
+            given = dict(
+                t0=t0, t1=t1, args=args, key=key, dt=dt, dt0=dt0, cfl=cfl, rtol=rtol, atol=atol, solver=solver,
+                stepsize_controller=stepsize_controller, norm=norm, positive=positive, domain=domain, project=project,
+                events=events, max_events=max_events, adjoint=adjoint, max_steps=max_steps, schedule=schedule,
+                impl=impl, interpret=interpret, throw=throw,
+            )  # fmt: skip
+            return solve(model, y0, **given | changed)
+
+        return solve_and_save(again, model, y0, args, request, adjoint)
+    adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     given = read_events(events, max_events)
     choices = (request, adjoint, schedule, _kernel(impl, interpret))
     # times of events are checked and count by value, and noise has a path: such a call is decided each time
-    alike = given is None and key is None and not isinstance(model, Delayed)
+    alike = given is None and key is None and not isinstance(model, AbstractDelayed)
     model = model.vector_field if isinstance(model, diffrax.ODETerm) else model
     name, arrays = key_of((model, y0, args), choices) if alike else (None, [])
     call = find(name)
@@ -204,13 +229,13 @@ def _solve(
     if is_noisy(model):
         request = with_noisy_solver(model, y0, args, request, interval)
         kernel = _without_kernel(kernel, "noise is drawn by XLA")
-    elif isinstance(model, Delayed):
+    elif isinstance(model, AbstractDelayed):
         request = with_delays(model, request, interval, adjoint)
         kernel = _without_kernel(kernel, "past states are kept by XLA")
     else:
-        request = request._replace(solver=default_solver(model, request))
+        request = with_courant_number(model, request._replace(solver=default_solver(model, request)))
         kernel = XLA if isinstance(model, diffrax.AbstractTerm) else kernel
-    fixed = request.fixed_steps or not request.names_error_control
+    fixed = request.fixed_steps or not (request.names_error_control or request.cfl is not None)
     if fixed and not _has_equations_of_its_own(model):  # eigenvalues limit fixed steps alone
         limited = limited_stepper(model, y0, request)
         request, interval, longest = settle_step(model, y0, args, request, interval, limited)
@@ -218,7 +243,7 @@ def _solve(
     if isinstance(model, diffrax.AbstractTerm):
         plan = dataclasses.replace(plan, stepper=None, control=None)
     times = times._replace(longest=longest)
-    if isinstance(model, Delayed):
+    if isinstance(model, AbstractDelayed):
         model = DelayedFrom(model, times.t0)
     elif is_noisy(model):
         model, plan = noisy_model(model, key, plan, times, equal=request.fixed_steps and events is None)
@@ -255,7 +280,7 @@ def _solve(
 
 def _has_equations_of_its_own(model: Any) -> bool:
     """Returns whether a model is more than a vector field."""
-    return isinstance(model, Delayed) or is_noisy(model)
+    return isinstance(model, AbstractDelayed) or is_noisy(model)
 
 
 def _without_kernel(kernel: KernelRequest, why: str) -> KernelRequest:

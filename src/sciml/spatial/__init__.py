@@ -17,6 +17,11 @@ Receivers and sources
 Fields to start from
     `gaussian_random_field`, `random_fourier_series`, `random_spots`, `pulse`, `random_vortices`
 
+Finite volumes, for conservation laws
+    `FiniteVolumes`, of a reconstruction (`Constant`, `Muscl`, `PPM`, `WENO3`, `WENO5`, `WENO5Z`, `TENO5`), a flux
+    (`Rusanov`, `HLL`, `HLLC`, `Roe`, `LaxWendroff`) and sides (`Inflow`, `Outflow`, `Reflecting`, `MovingWall`); in
+    variables (`Componentwise`, `Characteristic`), with a `PositivityLimiter`
+
 Elliptic problems
     `Poisson` and `Helmholtz` by transforms; `EllipticOperator` with `solve_elliptic`, and the solvers `FastTransform`
     and `Multigrid` (`VCycle`, `WCycle`, `FCycle`; `Galerkin`, `Resistors`; `RedBlack`, `Lines`,
@@ -93,4 +98,35 @@ from .elliptic import (
     WCycle as WCycle,
     default_solver as default_solver,
     solve_elliptic as solve_elliptic,
+)
+from .finite_volumes import (
+    HLL as HLL,
+    HLLC as HLLC,
+    PPM as PPM,
+    TENO5 as TENO5,
+    WENO3 as WENO3,
+    WENO5 as WENO5,
+    WENO5Z as WENO5Z,
+    AbstractFlux as AbstractFlux,
+    AbstractReconstruction as AbstractReconstruction,
+    AbstractSide as AbstractSide,
+    AbstractVariables as AbstractVariables,
+    AbstractWENO5 as AbstractWENO5,
+    Characteristic as Characteristic,
+    Componentwise as Componentwise,
+    Constant as Constant,
+    FiniteVolumes as FiniteVolumes,
+    Inflow as Inflow,
+    LaxWendroff as LaxWendroff,
+    MovingWall as MovingWall,
+    Muscl as Muscl,
+    Outflow as Outflow,
+    PositivityLimiter as PositivityLimiter,
+    Reflecting as Reflecting,
+    Roe as Roe,
+    Rusanov as Rusanov,
+    Sides as Sides,
+    minmod as minmod,
+    monotonized_central as monotonized_central,
+    van_leer as van_leer,
 )

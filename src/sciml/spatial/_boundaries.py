@@ -62,7 +62,7 @@ class Boundaries(eqx.Module):
 
     def __init__(self, grid: Grid, conditions: Any, at: Location = "center"):
         self.grid = grid
-        self.sides = _sides(grid, conditions)
+        self.sides = pairs_of_sides(grid, conditions, AbstractWall, _KNOWN)
         self.location = tuple(_resolve(name, pair) for name, pair in zip(grid.locations(at), self.sides))
 
     @property
@@ -219,7 +219,22 @@ def _resolve(name: str, pair: tuple[Condition, Condition]) -> str:
     return ("inner" if above else "upper") if below else ("lower" if above else "node")
 
 
-def _sides(grid: Grid, conditions: Any) -> tuple[tuple[Condition, Condition], ...]:
+_KNOWN = "Periodic(), Dirichlet(value), Neumann(slope), Robin(a, b, c) or another AbstractWall"
+
+
+def pairs_of_sides(grid: Grid, conditions: Any, kind: type, known_kinds: str) -> tuple[tuple[Any, Any], ...]:
+    """Returns the conditions at both ends of each axis.
+
+    Args:
+        grid: The grid.
+        conditions: One for all sides, or by name.
+        kind: What one must be that is not periodic.
+        known_kinds: What there is, for the error.
+
+    Raises:
+        ValueError: If a side has none, or two, or if one end of an axis is periodic and the other is not.
+        TypeError: If one is none of these.
+    """
     if not isinstance(conditions, Mapping):
         conditions = dict.fromkeys(grid.names, conditions)
     known = {f"{name}{end}" for name in grid.names for end in ("", "-", "+")}
@@ -241,11 +256,8 @@ def _sides(grid: Grid, conditions: Any) -> tuple[tuple[Condition, Condition], ..
             missing = ", ".join(repr(key) for key in ends if key not in conditions)
             raise ValueError(f"`conditions` lacks {missing}: every side of the grid needs a condition.")
         for condition in pair:
-            if not isinstance(condition, Periodic | AbstractWall):
-                raise TypeError(
-                    f"a condition along {name} must be Periodic(), Dirichlet(value), Neumann(slope), Robin(a, b, c) or "
-                    f"another AbstractWall, but is {condition!r}."
-                )
+            if not isinstance(condition, (Periodic, kind)):
+                raise TypeError(f"a condition along {name} must be {known_kinds}, but is {condition!r}.")
         if isinstance(pair[0], Periodic) != isinstance(pair[1], Periodic):
             raise ValueError(f"along {name} one end is periodic and the other is not: both must be, or neither.")
         found.append(pair)

@@ -19,7 +19,7 @@ SideValue: TypeAlias = ArrayLike | Callable[[RealScalarLike, Args], Array]
 """A value at a side: a number, an array over the side, or a function `(t, args)` that returns one."""
 
 
-def _side_value(name: str) -> Callable[[Any], Any]:
+def side_value(name: str) -> Callable[[Any], Any]:
     """The converter of a value at a side, the argument that is named."""
 
     def convert(value: Any) -> Any:
@@ -41,7 +41,7 @@ def _side_value(name: str) -> Callable[[Any], Any]:
     return convert
 
 
-def _evaluate(value: Any, t: RealScalarLike | None, args: Args) -> Any:
+def evaluated(value: Any, t: RealScalarLike | None, args: Args) -> Any:
     if not callable(value):
         return value
     if t is None:
@@ -106,7 +106,7 @@ class AbstractWall(eqx.Module):
 
     def at(self, t: RealScalarLike | None = None, args: Args = None) -> "AbstractWall":
         """Returns the condition with its functions evaluated at a time, so that its leaves are arrays."""
-        return jax.tree.map(lambda value: _evaluate(value, t, args), self, is_leaf=callable_leaf)
+        return jax.tree.map(lambda value: evaluated(value, t, args), self, is_leaf=callable_leaf)
 
 
 def callable_leaf(x: Any) -> bool:
@@ -161,7 +161,7 @@ class Dirichlet(AbstractWall):
         ```
     """
 
-    value: SideValue = eqx.field(default=0.0, converter=_side_value("Dirichlet(value=...)"))
+    value: SideValue = eqx.field(default=0.0, converter=side_value("Dirichlet(value=...)"))
 
     @staticmethod
     def linear(width: int, offset: float, accuracy: int) -> np.ndarray:
@@ -210,7 +210,7 @@ class Neumann(AbstractWall):
         ```
     """
 
-    slope: SideValue = eqx.field(default=0.0, converter=_side_value("Neumann(slope=...)"))
+    slope: SideValue = eqx.field(default=0.0, converter=side_value("Neumann(slope=...)"))
 
     @staticmethod
     def linear(width: int, offset: float, accuracy: int) -> np.ndarray:
@@ -259,9 +259,9 @@ class Robin(AbstractWall):
         ```
     """
 
-    a: SideValue = eqx.field(converter=_side_value("Robin(a=...)"))
-    b: SideValue = eqx.field(converter=_side_value("Robin(b=...)"))
-    c: SideValue = eqx.field(default=0.0, converter=_side_value("Robin(c=...)"))
+    a: SideValue = eqx.field(converter=side_value("Robin(a=...)"))
+    b: SideValue = eqx.field(converter=side_value("Robin(b=...)"))
+    c: SideValue = eqx.field(default=0.0, converter=side_value("Robin(c=...)"))
 
     def points(self, offset: float, accuracy: int) -> int:
         """Returns `accuracy`, or one less halfway between unknowns."""

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...._delayed import Delayed
+from ...._delayed import AbstractDelayed
 from ...._status import Status
 from ...._types import Args, RealScalarLike, Y
 from ...control._pid import Norm, Tolerances
@@ -32,7 +32,7 @@ _SLACK = 16.0
 class DelayedFrom(eqx.Module):
     """A delay equation and the time at which it starts."""
 
-    model: Delayed
+    model: AbstractDelayed
     t0: Array
 
     def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:

@@ -17,9 +17,9 @@ from jax.custom_derivatives import zero_from_primal
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, PyTree
 
-from ..._jax._shards import split_first
-from ..._jax._vma import struct, typed_sharding, vma_of
 from ._batched import along, merge, moves
+from ._shards import split_first
+from ._vma import struct, typed_sharding, vma_of
 
 Make = Callable[[int | None, tuple[bool, ...]], Callable[..., PyTree[Array]]]
 """`make(count, flags)`: a function of arrays, those with a flag with `count` members last, as all of its results."""

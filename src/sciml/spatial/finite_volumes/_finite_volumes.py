@@ -1,0 +1,212 @@
+"""The divergence of fluxes through the faces of cells."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._conservation_law import AbstractConservationLaw
+from ..._jax._barrier import held_back
+from ..._types import Args, RealScalarLike
+from .._grid import Grid
+from ._fluxes import AbstractFlux, Rusanov
+from ._muscl import Muscl
+from ._positivity import Neighbour, PositivityLimiter
+from ._reconstruction import AbstractReconstruction
+from ._sides import Sides
+from ._variables import AbstractVariables, Componentwise
+
+
+class FiniteVolumes(eqx.Module):
+    r"""How a conservation law is discretised: cells exchange what flows through their faces, and nothing is lost.
+
+    $$\dot u_i = - \sum_k \frac{F_{i + 1/2, k} - F_{i - 1/2, k}}{h_k}$$
+
+    Along each axis the values in cells are continued to either side of a face (`reconstruction`, in `variables`), and
+    `flux` says what flows between the two states.
+
+    Attributes:
+        grid: The grid.
+        sides: What is beyond its sides.
+        reconstruction: `Constant`, `Muscl`, `PPM`, `WENO3`, `WENO5`, `WENO5Z` or `TENO5`.
+        flux: `Rusanov`, `HLL`, `HLLC`, `Roe` or `LaxWendroff`.
+        variables: `Componentwise` or `Characteristic`.
+        limiter: A `PositivityLimiter`, or None.
+
+    Args:
+        grid: The grid.
+        boundary: One condition for all sides, or by name: `{"x-": Inflow(state), "x+": Outflow(), "y": Periodic()}`.
+        reconstruction: How values are continued to the faces.
+        flux: What flows between two states.
+        variables: In which variables.
+        limiter: What keeps the state positive.
+
+    Raises:
+        ValueError: If the grid has too few cells for the reconstruction, or `boundary` does not name every side once.
+        TypeError: If an argument has the wrong type.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.models import InviscidBurgers
+        from sciml.spatial import FiniteVolumes, Grid, Muscl, Periodic, Roe
+
+        grid = Grid(64)
+        volumes = FiniteVolumes(grid, Periodic(), Muscl(), Roe())
+        law = InviscidBurgers(grid, Periodic())
+        y = jnp.sin(2 * jnp.pi * grid.centers[0])
+        assert abs(jnp.sum(volumes.rates(law, 0.0, y, None))) < 1e-4  # nothing is lost
+        ```
+    """
+
+    grid: Grid
+    sides: Sides
+    reconstruction: AbstractReconstruction
+    flux: AbstractFlux
+    variables: AbstractVariables
+    limiter: PositivityLimiter | None
+
+    def __init__(
+        self,
+        grid: Grid,
+        boundary: Any,
+        reconstruction: AbstractReconstruction = Muscl(),
+        flux: AbstractFlux = Rusanov(),
+        variables: AbstractVariables = Componentwise(),
+        limiter: PositivityLimiter | None = None,
+    ):
+        self.grid = grid
+        self.sides = boundary if isinstance(boundary, Sides) else Sides(grid, boundary)
+        self.reconstruction = reconstruction
+        self.flux = flux
+        self.variables = variables
+        self.limiter = limiter
+
+    def __check_init__(self):
+        kinds = {
+            "reconstruction": AbstractReconstruction,
+            "flux": AbstractFlux,
+            "variables": AbstractVariables,
+            "limiter": PositivityLimiter | None,
+        }
+        for name, kind in kinds.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise TypeError(
+                    f"`FiniteVolumes({name}=...)` must be a `{getattr(kind, '__name__', 'PositivityLimiter')}` such as "
+                    f"`{_EXAMPLES[name]}`, but is {value!r}."
+                )
+        width = self.reconstruction.radius
+        for name, n in zip(self.grid.names, self.grid.shape):
+            if n < width:
+                raise ValueError(
+                    f"`{type(self.reconstruction).__name__}` reads {width} cells at either side of a face, but the "
+                    f"grid "
+                    f"has {n} along {name}: refine it or take another reconstruction."
+                )
+
+    def lead(self, state: Float[Array, "..."]) -> int:
+        """Returns how many axes a state has before those of the grid: one of components, or none for a scalar law."""
+        return state.ndim - self.grid.ndim
+
+    def rates(
+        self, law: AbstractConservationLaw, t: RealScalarLike, y: Float[Array, "..."], args: Args
+    ) -> Float[Array, "..."]:
+        """Returns the rates of a conserved state, without sources.
+
+        Args:
+            law: The conservation law.
+            t: The time, for values at sides that are functions.
+            y: The conserved state.
+            args: The second argument of these functions.
+
+        Raises:
+            ValueError: If the state has the wrong shape.
+        """
+        if y.shape[-self.grid.ndim :] != self.grid.shape:
+            raise ValueError(
+                f"the state must end with the axes {self.grid.shape} of {self.grid}, but has shape {y.shape}. The "
+                "grid's axes come last, the components in front of them."
+            )
+        w = law.primitive(y)
+        total = None
+        for axis in range(self.grid.ndim):
+            term = self._along(law, w, axis, t, args)
+            total = term if total is None else total + term
+        assert total is not None
+        return total
+
+    def _along(
+        self, law: AbstractConservationLaw, w: Float[Array, "..."], axis: int, t: RealScalarLike, args: Args
+    ) -> Float[Array, "..."]:
+        """Returns what flows into each cell along an axis."""
+        width, at, n = self.reconstruction.radius, self.lead(w) + axis, self.grid.shape[axis]
+        (padded,) = held_back(self.sides.pad(law, w, axis, width, t, args))
+
+        def around(x: Array, k: int) -> Array:
+            """What faces see `width - k` cells below them."""
+            return jax.lax.slice_in_dim(x, k, k + n + 1, axis=x.ndim - self.grid.ndim + axis)
+
+        cells = [around(padded, k) for k in range(2 * width)]
+        near = cells[width - 1], cells[width]
+        left, right = held_back(*self.variables.at_faces(law, self.reconstruction, cells, axis))
+        if self.limiter is not None:
+            left, right = self.limiter.scaled(law, left, near[0]), self.limiter.scaled(law, right, near[1])
+        meets_left, meets_right, seen_left, seen_right = law.balanced(left, right, axis)
+        flux = self.flux(law, meets_left, meets_right, axis)
+        if self.reconstruction.correction or self.limiter is not None:
+            # of each cell once, and not for every face that reads them
+            (fluxes,) = held_back(law.flux(padded, axis))
+            if self.reconstruction.correction:
+                flux = flux + _weighted([around(fluxes, k) for k in range(2 * width)], self.reconstruction.correction)
+            if self.limiter is not None:
+                (flux,) = held_back(flux)
+                states, speeds = held_back(law.conserved(padded), _largest(law.speeds(padded, axis)))
+                lower, upper = (
+                    Neighbour(around(states, k), around(fluxes, k), around(speeds, k)) for k in (width - 1, width)
+                )
+                flux = self.limiter.limited(law, flux, lower, upper)
+        (flux,) = held_back(flux)  # it is read twice
+        into = _lower(flux, seen_right, at, n) - _upper(flux, seen_left, at, n)
+        within = law.within(_lower(right, None, at, n), _upper(left, None, at, n), axis)
+        return (into if within is None else into + within) / self.grid.spacing[axis]
+
+    def crossing_rate(self, law: AbstractConservationLaw, y: Float[Array, "..."]) -> Float[Array, ""]:
+        """Returns how many cells the fastest wave crosses in a unit of time."""
+        w = law.primitive(y)
+        total = None
+        for axis, h in enumerate(self.grid.spacing):
+            term = _largest(law.speeds(w, axis)) / h
+            total = term if total is None else total + term
+        assert total is not None
+        return jnp.max(total)
+
+
+_EXAMPLES = {
+    "reconstruction": "Muscl()",
+    "flux": "Rusanov()",
+    "variables": "Componentwise()",
+    "limiter": "PositivityLimiter()",
+}
+
+
+def _lower(flux: Array, seen: Array | None, at: int, n: int) -> Array:
+    """What cells see at their lower faces."""
+    return jax.lax.slice_in_dim(flux if seen is None else flux + seen, 0, n, axis=at)
+
+
+def _upper(flux: Array, seen: Array | None, at: int, n: int) -> Array:
+    """What they see at their upper faces."""
+    return jax.lax.slice_in_dim(flux if seen is None else flux + seen, 1, n + 1, axis=at)
+
+
+def _largest(speeds: tuple[Array, Array]) -> Array:
+    return jnp.maximum(jnp.abs(speeds[0]), jnp.abs(speeds[1]))
+
+
+def _weighted(terms: Sequence[Array], weights: tuple[float, ...]) -> Array:
+    products = [weight * term for weight, term in zip(weights, terms)]
+    return sum(products[1:], products[0])

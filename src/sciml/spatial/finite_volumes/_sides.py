@@ -1,0 +1,225 @@
+"""What happens at the sides of the box that a flow may cross, or not."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._conservation_law import AbstractConservationLaw
+from ..._types import Args, RealScalarLike
+from .._boundaries import pairs_of_sides
+from .._conditions import Periodic, SideValue, callable_leaf, evaluated, side_value
+from .._grid import Grid
+
+
+class AbstractSide(eqx.Module):
+    """What is beyond a side of the box, as ghost cells of the primitive variables.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.models import Euler
+        from sciml.spatial import AbstractSide, Grid
+
+        class Vacuum(AbstractSide):  # almost
+            def ghosts(self, law, layers, axis, at):
+                return 1e-6 * layers
+
+        law = Euler(Grid(8), Vacuum())
+        assert law(0.0, jnp.ones((3, 8)), None)[0, 0] < 0  # gas escapes
+        ```
+    """
+
+    @abc.abstractmethod
+    def ghosts(
+        self, law: AbstractConservationLaw, layers: Float[Array, "..."], axis: int, at: int
+    ) -> Float[Array, "..."]:
+        """Returns ghost layers, as many as the layers of cells next to the side; both nearest first.
+
+        Args:
+            law: The conservation law.
+            layers: The layers of cells, primitive states.
+            axis: The axis of the grid across the side.
+            at: Which axis of the array that is.
+        """
+
+    def evaluated(self, t: RealScalarLike, args: Args) -> "AbstractSide":
+        """Returns the side with its values that are functions as arrays."""
+        return jax.tree.map(lambda value: evaluated(value, t, args), self, is_leaf=callable_leaf)
+
+
+class Inflow(AbstractSide):
+    """A given state beyond the side, of which the flow takes what it lets in.
+
+    Attributes:
+        state: The primitive variables, such as density, velocities and pressure: of shape `(components,)`, or
+            `(components, *side)` along the side, or a function `(t, args)` that returns one. A number for a scalar law.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.models import Euler
+        from sciml.spatial import Grid, Inflow, Outflow
+
+        wind = Inflow(jnp.array([1.0, 3.0, 1.0]))
+        law = Euler(Grid(16), {"x-": wind, "x+": Outflow()})
+        rates = law(0.0, law.conserved(jnp.stack([jnp.ones(16), jnp.zeros(16), jnp.ones(16)])), None)
+        assert rates[0, 0] > 0 and rates[0, 8] == 0
+        ```
+    """
+
+    state: SideValue = eqx.field(converter=side_value("Inflow(state=...)"))
+
+    def ghosts(
+        self, law: AbstractConservationLaw, layers: Float[Array, "..."], axis: int, at: int
+    ) -> Float[Array, "..."]:
+        """Returns the given state."""
+        del axis
+        given = jnp.asarray(self.state, layers.dtype)
+        lead = law.volumes.lead(layers)
+        if given.ndim == lead:
+            given = given.reshape(given.shape + (1,) * (layers.ndim - lead))
+        elif given.ndim == layers.ndim - 1:
+            given = jnp.expand_dims(given, at)
+        else:
+            raise ValueError(
+                f"`Inflow(state=...)` must have {lead} or {layers.ndim - 1} axes, the state's components and perhaps "
+                f"those along the side, but has shape {given.shape}."
+            )
+        return law.outside(given, layers)
+
+
+class Outflow(AbstractSide):
+    """Everything leaves: the state beyond the side is that in the cells next to it.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.models import Euler
+        from sciml.spatial import Grid, Outflow
+
+        law = Euler(Grid(16), Outflow())
+        gust = law.conserved(jnp.stack([jnp.ones(16), jnp.full(16, 0.3), jnp.ones(16)]))
+        assert jnp.allclose(law(0.0, gust, None), 0.0, atol=1e-5)
+        ```
+    """
+
+    def ghosts(
+        self, law: AbstractConservationLaw, layers: Float[Array, "..."], axis: int, at: int
+    ) -> Float[Array, "..."]:
+        """Returns the nearest layer."""
+        del law, axis
+        return jnp.broadcast_to(jax.lax.slice_in_dim(layers, 0, 1, axis=at), layers.shape)
+
+
+class Reflecting(AbstractSide):
+    """A wall at rest along which the flow slips: its mirror image is beyond it.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.models import Euler
+        from sciml.spatial import Grid, Reflecting
+
+        grid = Grid(16)
+        law = Euler(grid, Reflecting())
+        sloshing = law.conserved(jnp.stack([jnp.ones(16), jnp.sin(3 * grid.centers[0]), jnp.ones(16)]))
+        assert abs(grid.integrate(law(0.0, sloshing, None))[0]) < 1e-5  # no mass goes through the walls
+        ```
+    """
+
+    def ghosts(
+        self, law: AbstractConservationLaw, layers: Float[Array, "..."], axis: int, at: int
+    ) -> Float[Array, "..."]:
+        """Returns the mirrored layers."""
+        del at
+        return law.mirrored(layers, axis, jnp.zeros((), layers.dtype))
+
+
+class MovingWall(AbstractSide):
+    """A wall that moves towards or away from the flow, as a piston does; the side stays where it is.
+
+    It is right where the wall moves by little against a cell, or is the frame of reference.
+
+    Attributes:
+        velocity: Its velocity along the axis, positive upwards, or a function `(t, args)`.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.models import Euler
+        from sciml.spatial import Grid, MovingWall, Outflow
+
+        law = Euler(Grid(16), {"x-": MovingWall(1.0), "x+": Outflow()})
+        at_rest = law.conserved(jnp.stack([jnp.ones(16), jnp.zeros(16), jnp.ones(16)]))
+        assert law(0.0, at_rest, None)[1, 0] > 0  # the piston pushes
+        ```
+    """
+
+    velocity: SideValue = eqx.field(converter=side_value("MovingWall(velocity=...)"))
+
+    def ghosts(
+        self, law: AbstractConservationLaw, layers: Float[Array, "..."], axis: int, at: int
+    ) -> Float[Array, "..."]:
+        """Returns the layers as the moving mirror shows them."""
+        del at
+        return law.mirrored(layers, axis, jnp.asarray(self.velocity, layers.dtype))
+
+
+class Sides(eqx.Module):
+    """What is beyond each side of a grid.
+
+    Attributes:
+        grid: The grid.
+        pairs: Two sides for each axis, lower and upper.
+
+    Args:
+        grid: The grid.
+        conditions: One for all sides, or by name: `{"x-": Inflow(state), "x+": Outflow(), "y": Periodic()}`.
+
+    Raises:
+        ValueError: If a side has none, or two, or if one end of an axis is periodic and the other is not.
+        TypeError: If one is none of these.
+
+    Example:
+        ```python
+        from sciml.spatial import Grid, Outflow, Periodic, Reflecting, Sides
+
+        sides = Sides(Grid((8, 8)), {"x": Periodic(), "y-": Reflecting(), "y+": Outflow()})
+        assert isinstance(sides.pairs[1][0], Reflecting)
+        ```
+    """
+
+    grid: Grid
+    pairs: tuple[tuple[Periodic | AbstractSide, Periodic | AbstractSide], ...]
+
+    def __init__(self, grid: Grid, conditions: Any):
+        known = "Periodic(), Inflow(state), Outflow(), Reflecting(), MovingWall(velocity) or another AbstractSide"
+        self.grid = grid
+        self.pairs = pairs_of_sides(grid, conditions, AbstractSide, known)
+
+    def pad(
+        self, law: AbstractConservationLaw, w: Float[Array, "..."], axis: int, width: int, t: RealScalarLike, args: Args
+    ) -> Float[Array, "..."]:
+        """Returns primitive states with ghost cells along one axis.
+
+        Args:
+            law: The conservation law.
+            w: The primitive states, with the grid's axes last.
+            axis: The axis.
+            width: How many layers at either end.
+            t: The time, for values that are functions.
+            args: Their second argument.
+        """
+        at = w.ndim - self.grid.ndim + axis
+        n = w.shape[at]
+        first, last = jax.lax.slice_in_dim(w, 0, width, axis=at), jax.lax.slice_in_dim(w, n - width, n, axis=at)
+        below, above = self.pairs[axis]
+        if isinstance(below, Periodic) or isinstance(above, Periodic):
+            return jnp.concatenate([last, w, first], axis=at)
+        low = below.evaluated(t, args).ghosts(law, first, axis, at)
+        high = above.evaluated(t, args).ghosts(law, jnp.flip(last, at), axis, at)
+        return jnp.concatenate([jnp.flip(low, at), w, high], axis=at)
