@@ -143,7 +143,17 @@ assert abs(low * 0.001 - EXACT) < 0.01 and abs(low + 1 - first) <= 1
 #
 # A solve looks at its own states: it ends where they are no longer finite, or where its steps become too short for
 # the dtype, and says *when* and why, for each member by itself ([Failures and status](../guides/failures.md)). So
-# before you hunt, look at `status` and `t_reached`:
+# look at `status` and `t_reached` before you hunt. For what you wrote yourself, `sciml.inspect.first_nan` runs the
+# function and follows its first NaN back to the step, the operation and the line, in gradients too
+# ([insight](../guides/insight.md)):
+
+# %%
+found = sciml.inspect.first_nan(run, START)
+print(found)
+assert found.operation == "sqrt"
+
+# %% [markdown]
+# And a solve of the same fall says when it stopped:
 
 
 # %%

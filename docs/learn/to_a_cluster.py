@@ -89,7 +89,7 @@ SPEC = textwrap.dedent(
 # ## 5. Jobs
 #
 # Each job of a SLURM array runs its share of the blocks. Jobs do not talk to each other, so any of them may start
-# late, be killed, or run on another kind of machine:
+# late, be killed, or run on another machine:
 #
 # ```bash
 # #!/bin/bash

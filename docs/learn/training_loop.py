@@ -195,10 +195,10 @@ assert by_batches < first / 20
 # %% [markdown]
 # ## Where sciml uses it
 #
-# A solve takes the place of the hand-made steps, and the loop stays as it is. For least squares `sciml.fit` has the
-# loop, with optax or with Levenberg-Marquardt ([Fitting](../guides/fitting.md)). What members share, here the
-# network, stays one array under `vmap`, forwards and backwards
-# ([Ensembles](../guides/ensembles.md#what-members-share)):
+# A solve takes the place of the hand-made steps, and the loop stays as it is. `sciml.training.train` has this loop,
+# with batches, validation, checkpoints and more ([Training](../guides/training.md)), and `sciml.fit` is for least
+# squares ([Fitting](../guides/fitting.md)). What members share, here the network, stays one array under `vmap`,
+# forwards and backwards ([Ensembles](../guides/ensembles.md#what-members-share)):
 
 
 # %%
