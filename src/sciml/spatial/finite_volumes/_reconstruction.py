@@ -70,4 +70,4 @@ class AbstractReconstruction(eqx.Module):
             around = np.arange(2 * self.radius) - (self.radius - 1)
             face = face + np.exp(1j * np.outer(PHASES, around)) @ np.array(self.correction)
         values = -face * (1 - np.exp(-1j * PHASES))
-        return jax.lax.complex(*(rate * jnp.asarray(part, rate.dtype) for part in (values.real, values.imag)))
+        return jax.lax.complex(*(rate * jnp.asarray(part, rate.dtype) for part in (np.real(values), np.imag(values))))
