@@ -72,8 +72,7 @@ class Delayed(AbstractDelayed):
         field: $f$, a function `field(t, y, delayed, args)`, where `delayed` is a tuple of past states, one for each
             delay, or with one delay that is a scalar the past state itself.
         delays: $\tau$, positive numbers, a scalar or an array of shape `(delays,)`. They may be traced, and be
-            differentiated by where the history leads to the state at the start: if it jumps there, derivatives by
-            the delays lack what the jump contributes.
+            differentiated by.
         history: The state before the start, a function `history(t, args)`, or a constant state.
         kept: How many of the last steps are kept; with fixed steps as many as it takes, where `dt` and the delays are
             known. What lies farther back ends a solve with `Status.history_too_short`.

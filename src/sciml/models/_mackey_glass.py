@@ -24,8 +24,7 @@ class MackeyGlass(AbstractDelayed):
         loss: $\gamma$, 1/time.
         exponent: $n$.
         delay: $\tau$, the time that a cell takes to ripen.
-        initial: The state before the start. Solve from the same state for derivatives by the delay; see
-            `sciml.Delayed`.
+        initial: The state before the start.
         kept: How many of the last steps are kept; see `sciml.Delayed`.
 
     Source:
