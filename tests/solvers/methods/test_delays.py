@@ -204,7 +204,18 @@ def test_refusals():
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("saveat", [diffrax.SaveAt(steps=True), diffrax.SaveAt(t1=True, fn=lambda t, y, args: 2 * y)])
-def test_what_diffrax_would_run_without_the_past_is_refused(saveat):
+def test_every_step_and_a_function_of_the_state_are_saved_with_the_past():
+    saveat = {"steps": diffrax.SubSaveAt(steps=True), "twice": diffrax.SubSaveAt(t1=True, fn=lambda t, y, args: 2 * y)}
+    options = dict(t0=0.0, t1=3.0, rtol=1e-6, atol=1e-8, max_steps=64)
+    sol = sciml.solve(STEPS, 1.0, saveat=diffrax.SaveAt(subs=saveat), **options)
+    count = int(sol.stats.accepted)
+    ts = np.asarray(sol.ts["steps"][:count])
+    np.testing.assert_allclose(sol.ys["steps"][:count], sciml.solve(STEPS, 1.0, saveat=ts, **options).ys, rtol=1e-9)
+    np.testing.assert_allclose(sol.ys["twice"], 2 * sol.ys["steps"][count - 1 : count], rtol=1e-9)
+
+
+@pytest.mark.x64
+def test_what_diffrax_would_run_without_the_past_is_refused():
+    control = diffrax.ClipStepSizeController(diffrax.PIDController(rtol=1e-4, atol=1e-6))
     with pytest.raises(ValueError, match="A solve with delays runs in sciml's own loops alone"):
-        sciml.solve(STEPS, 1.0, t0=0.0, t1=3.0, saveat=saveat, max_steps=64)
+        sciml.solve(STEPS, 1.0, t0=0.0, t1=3.0, stepsize_controller=control)

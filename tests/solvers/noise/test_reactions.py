@@ -200,7 +200,10 @@ def test_a_start_at_rest():
         assert sol.status == Status.successful and sol.ys[-1, 0] == 0 and sol.stats.accepted == 1
 
 
-def test_what_diffrax_would_run_is_refused():
-    with pytest.raises(ValueError, match="A solve with reactions runs in sciml's own loops alone"):
-        saveat = diffrax.SaveAt(steps=True)
-        sciml.solve(POPULATION, jnp.zeros(1), t0=0.0, t1=3.0, key=KEYS[0], saveat=saveat, max_steps=64)
+def test_every_reaction_is_saved():
+    options = dict(t0=0.0, t1=1.0, key=KEYS[0])
+    sol = sciml.solve(POPULATION, jnp.zeros(1), saveat=diffrax.SaveAt(steps=True), max_steps=128, **options)
+    count = int(sol.stats.accepted)
+    changes = np.diff(np.asarray(sol.ys[:count, 0]), prepend=0.0)
+    assert count > 5 and set(changes[:-1].tolist()) <= {1.0, -1.0}  # the last step ends at the end
+    assert sol.ys[count - 1, 0] == sciml.solve(POPULATION, jnp.zeros(1), **options).ys[-1, 0]

@@ -69,6 +69,8 @@ def solve_and_save(
     most = DEFAULT_MAX_STEPS if request.max_steps is None else check_max_steps(request.max_steps)
     t0, t1 = request.t0, request.t1
     knots, ends = _step_times(run, t0, t1, most, dtype) if asked.steps else (None, None)
+    if ends is not None and isinstance(model, AbstractReactions):
+        ends = _just_after(ends, t0, t1, dtype)
     rows = rows_of(asked.subs, t0, t1, ends, knots if asked.dense else None, dtype)
     sol = run(saveat=rows.times if asked.subs or asked.dense else None)
     ts, outputs = [], []
@@ -109,6 +111,13 @@ def _step_times(run: Callable[..., Solution], t0: Any, t1: Any, most: int, dtype
     times = jnp.asarray(t0, dtype) + direction * elapsed
     accepted = found.stats.accepted
     return times, jnp.where(jnp.arange(1, len(times), dtype=accepted.dtype) <= accepted, times[1:], jnp.inf)
+
+
+def _just_after(ends: Any, t0: Any, t1: Any, dtype: Any) -> Any:
+    """Returns times a few roundings later, where a state that jumps at the end of a step has done so."""
+    xp = np if isinstance(ends, np.ndarray) else jnp
+    later = ends + 4 * float(jnp.finfo(dtype).eps) * xp.maximum(abs(t0), abs(t1))
+    return xp.where(xp.isfinite(ends), xp.minimum(later, t1), ends)
 
 
 def _dense(
