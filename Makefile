@@ -31,7 +31,7 @@ RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist workst
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-oldest test-new-rules test-contracts test-all fuzz durations tables kernels
-.PHONY: compile-kernels bench bench-gpu dist docs serve lint format clean
+.PHONY: lessons compile-kernels bench bench-gpu dist docs serve lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -107,6 +107,9 @@ durations: $(VENV)/.installed-test ## every test, measured: writes tests/duratio
 tables: $(VENV)/.installed-test ## compute the tables of adjoints and of sharding in the documentation anew
 	$(COMPILE_SOON) $(PY) -m tests.adjoint_table
 	$(COMPILE_SOON) $(PY) -m tests.sharding_table
+
+lessons: $(VENV)/.installed-test ## run the scripts of docs/learn and make their pages; LESSONS="loops keys" takes some
+	$(PY) docs/learn/pages.py $(LESSONS)
 
 # In an environment of its own: with the CUDA plugin installed, JAX looks for a GPU wherever it starts.
 kernels: ## compile the kernels for a TPU and for a GPU (sm_90a) without either; a download of over a gigabyte

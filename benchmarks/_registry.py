@@ -16,6 +16,7 @@ from . import (
     gate,
     gradient,
     heavy_tailed,
+    insight,
     kuramoto_sivashinsky,
     lorenz_ensemble,
     multigrid,
@@ -60,5 +61,6 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "domain": domain.groups,
     "multigrid": multigrid.groups,
     "compile_time": compile_time.groups,
+    "insight": insight.groups,
     "beside_gradsolve": beside_gradsolve.groups,
 }

@@ -80,5 +80,5 @@ def test_the_reference_shows_only_public_names():
 def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text()
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
-    missing = [page for page in pages if not re.search(rf":\s+{re.escape(page)}$", navigation, re.MULTILINE)]
+    missing = [page for page in pages if not re.search(rf"[:-]\s+{re.escape(page)}$", navigation, re.MULTILINE)]
     assert not missing

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NAMES = ("cahn_hilliard", "klein_gordon")
-PAGES = ("pde_gallery", "noise", "flows")
+PAGES = ("pde_gallery", "noise", "model_gallery", "flows", "getting_started")
 
 
 def drawn(tmp_path, page, names):
@@ -39,6 +39,22 @@ def test_pictures_of_noise_are_drawn(tmp_path):
     mean, exact = re.search(r"mean at the end ([\d.]+), exact ([\d.]+)", printed).groups()
     assert abs(float(mean) - float(exact)) < 0.02
     assert all(abs(float(x) - 10) < 0.4 for x in re.search(r"means ([\d.]+) ([\d.]+)", printed).groups())
+
+
+def test_pictures_of_jumps_are_drawn(tmp_path):
+    """Those that are quick to draw."""
+    printed = drawn(tmp_path, "model_gallery", ("bouncing_ball", "integrate_and_fire", "diffusions"))
+    assert float(re.search(r"eight bounces are (\S+) off", printed)[1]) < 1e-3
+    spikes, exact = map(float, re.search(r"4 nA: (\d+), exact ([\d.]+)", printed).groups())
+    assert spikes == int(exact)
+    found = re.findall(r": deviation (\S+), exact (\S+)", printed)
+    assert len(found) == 2 and all(abs(float(a) / float(b) - 1) < 0.05 for a, b in found)
+
+
+def test_the_first_picture_is_drawn(tmp_path):
+    printed = drawn(tmp_path, "getting_started", ("getting_started",))
+    one, low, high = map(float, re.search(r"([\d.]+) alone, ([\d.]+) to ([\d.]+)", printed).groups())
+    assert low < one < high
 
 
 def test_pictures_of_flows_are_drawn(tmp_path):

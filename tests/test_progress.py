@@ -25,9 +25,16 @@ def fit(**options):
     sciml.fit(jnp.ones(2), lambda m, y: m[0] + m[1] * x - y, 2.0 + 3.0 * x, **options)
 
 
-WORK = {"sweep": sweep, "simulate": simulate, "iterate": iterate, "fit": fit}
-UNITS = {"sweep": "member", "simulate": "time", "iterate": "step", "fit": "step"}
-TOTALS = {"sweep": 5, "simulate": 2.0, "iterate": 10, "fit": None}
+def train(**options):
+    def loss(model, batch, key):
+        return (model - 1.0) ** 2
+
+    sciml.training.train(jnp.array(0.0), loss, steps=10, check_every=4, **options)
+
+
+WORK = {"sweep": sweep, "simulate": simulate, "iterate": iterate, "fit": fit, "train": train}
+UNITS = {"sweep": "member", "simulate": "time", "iterate": "step", "fit": "step", "train": "step"}
+TOTALS = {"sweep": 5, "simulate": 2.0, "iterate": 10, "fit": None, "train": 10}
 
 
 @pytest.mark.parametrize("name", WORK)
@@ -41,7 +48,8 @@ def test_a_function_gets_a_record_after_every_piece(name):
     assert TOTALS[name] is None or done[-1] == TOTALS[name]
     last = seen[-1]
     assert last.rate == pytest.approx(last.done / last.seconds, rel=0.01)
-    assert (last.loss is None) == (name != "fit") and (last.steps is None) == (name not in ("simulate", "iterate"))
+    assert (last.loss is None) == (name not in ("fit", "train"))
+    assert (last.steps is None) == (name not in ("simulate", "iterate"))
     assert last.failed == (1 if name == "sweep" else 0)
     assert name != "simulate" or last.steps == 16
 
@@ -51,7 +59,7 @@ def test_a_bar_says_compiling_and_then_what_is_done(name, capsys):
     WORK[name](progress=True)
     *earlier, last = capsys.readouterr().err.split("\r")
     assert "compiling" in "".join(earlier) and "compiling" not in last
-    assert name in last and {"sweep": "failed=1", "fit": "loss"}.get(name, "steps") in last
+    assert name in last and {"sweep": "failed=1", "fit": "loss", "train": "loss"}.get(name, "steps") in last
     WORK[name](progress=False)
     captured = capsys.readouterr()
     assert captured.out == captured.err == ""

@@ -114,3 +114,46 @@ def test_own_stencil(tmp_path):
     assert error < 1e-5 and moved > 0.5
     adjoint, difference = map(float, re.search(r"uniform change: (\S+), by differences (\S+)", printed).groups())
     assert adjoint > 0 and abs(adjoint - difference) < 0.02 * adjoint
+
+
+def test_ball_and_thermostat(tmp_path):
+    printed = run("ball_and_thermostat", tmp_path)
+    slopes = re.findall(r"(-?[\d.]+)(?: s by events, | h each, exactly )(-?[\d.]+)", printed)
+    assert len(slopes) == 2
+    assert all(abs(float(by_events) / float(exact) - 1) < 1e-4 for by_events, exact in slopes)
+    found = re.findall(r"(\w+): ([\d.]+) \+- ([\d.]+), true ([\d.]+)", printed)
+    assert [name for name, *_ in found] == ["restitution", "height"]
+    assert all(abs(float(value) - float(true)) < 3 * float(error) for _, value, error, true in found)
+    minutes, degrees = map(float, re.search(r"tuned: ([\d.]+) min at ([\d.]+) degrees", printed).groups())
+    assert abs(minutes - 15) < 0.01 and abs(degrees - 21) < 0.01
+
+
+def test_patients(tmp_path):
+    printed = run("patients", tmp_path)
+    inside, of = map(int, re.search(r"(\d+) of (\d+) numbers lie within", printed).groups())
+    assert of == 26 and inside >= 22
+    found = re.findall(r"typical (\w+): ([\d.]+) \+- ([\d.]+), true ([\d.]+)", printed)
+    assert len(found) == 2
+    assert all(abs(float(value) - float(true)) < 2.5 * float(error) for _, value, error, true in found)
+    assert 0.7 < float(re.search(r"samples are ([\d.]+) of their noise", printed)[1]) < 1.1
+
+
+def test_noisy_neuron(tmp_path):
+    printed = run("noisy_neuron", tmp_path)
+    assert "2250 of 2250 intervals ended" in printed
+    best, weak, strong = map(float, re.search(r": ([\d.]+), at the ends ([\d.]+) and ([\d.]+)", printed).groups())
+    assert best < 0.8 * min(weak, strong)
+    fired = [int(x) for x in re.findall(r"(\d+)% of the cells have fired", printed)]
+    assert len(fired) == 3 and fired == sorted(fired) and fired[0] < fired[1] - 10
+
+
+def test_schloegl(tmp_path):
+    printed = run("schloegl", tmp_path)
+    total, low = map(float, re.search(r"add up to ([\d.]+), ([\d.]+)% are below", printed).groups())
+    assert abs(total - 1) < 1e-4
+    found = re.findall(r"([\d.]+)% \+- ([\d.]+)% are below, ([\d.]+) from", printed)
+    assert len(found) == 2
+    for share, off, distance in found:
+        assert abs(float(share) - low) < 4 * float(off) and float(distance) < 0.08
+    ends = dict(re.findall(r"(\d+) to (\d+)", printed))
+    assert int(ends["247"]) < 248 < int(ends["250"]) and int(ends["700"]) == 570

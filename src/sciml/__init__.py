@@ -3,14 +3,14 @@
 What most programs need, and the packages that hold the rest.
 
 - `solve` an initial value problem; get a `Solution` with a `Status`.
-- `Event` and `Schedule`: what happens on the way.
+- `Event` and `Schedule`: what happens on the way; `Held`: an input that is sampled and held.
 - `Stochastic`: a model with noise, and `BrownianPath`, a path of it.
 - `Langevin`: particles in a bath.
-- `Reactions`: single molecules that react by chance.
-- `Delayed`: a model that depends on its own past.
+- `Reactions`: single molecules that react by chance; `AbstractReactions` to write your own.
+- `Delayed`: a model that depends on its own past; `AbstractDelayed` to write your own.
 - `Controlled`: a model that a given path drives.
 - `simulate` a long run, in segments that go to disk.
-- `steady_state`: where a model is at rest.
+- `steady_state`: where a model is at rest; `solve_bvp`: where something is known at both ends.
 - `fit` a model to data.
 - `Progress`: what `progress=` of long work is called with.
 - `checkpointed_scan`: any loop, with the memory of its gradient chosen.
@@ -21,7 +21,7 @@ What most programs need, and the packages that hold the rest.
 - `runs`: long runs.
 - `stores`: where runs and sweeps keep what they make.
 - `parallel`: ensembles and sweeps over devices.
-- `training`: fitting.
+- `training`: fitting, and training of networks.
 - `verify`: exact solutions and reference problems.
 - `inspect`: what JAX made of a function.
 - `plot`: pictures.
@@ -36,7 +36,9 @@ from typing import TYPE_CHECKING
 from . import _installation as _installation
 from ._conservation_law import AbstractConservationLaw as AbstractConservationLaw
 from ._controlled import Controlled as Controlled
-from ._delayed import Delayed as Delayed
+from ._delayed import AbstractDelayed as AbstractDelayed, Delayed as Delayed
+from ._events import Event as Event, Schedule as Schedule
+from ._held import Held as Held
 from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._langevin import Langevin as Langevin
 from ._model import (
@@ -47,16 +49,15 @@ from ._model import (
 )
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._progress import Progress as Progress
-from ._reactions import Reactions as Reactions
+from ._reactions import AbstractReactions as AbstractReactions, Reactions as Reactions
 from ._status import SolveError as SolveError, Status as Status
 from ._stochastic import AbstractStochastic as AbstractStochastic, Stochastic as Stochastic
 from .solvers import (
     BrownianPath as BrownianPath,
-    Event as Event,
-    Schedule as Schedule,
     Solution as Solution,
     adjoints as adjoints,
     solve as solve,
+    solve_bvp as solve_bvp,
     steady_state as steady_state,
 )
 

@@ -1,5 +1,6 @@
 """Equations whose rate depends on the state some time ago."""
 
+import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,54 @@ from ._checks import concrete, no_instance
 from ._types import Args, RealScalarLike, Y
 
 
-class Delayed(eqx.Module):
+class AbstractDelayed(eqx.Module):
+    r"""A delay equation whose parameters are its leaves.
+
+    $$\dot y(t) = f(t, y(t), y(t - \tau_1), \ldots, y(t - \tau_k))$$
+
+    A model of one's own has its delays, its rate and the state before the start; `Delayed` makes one from functions.
+    `sciml.solve(model, y0)` solves it.
+
+    Attributes:
+        delays: $\tau$, positive numbers, a scalar or an array of shape `(delays,)`.
+        kept: How many of the last steps are kept; see `Delayed`.
+
+    Example:
+        ```python
+        import equinox as eqx
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        class Shower(sciml.AbstractDelayed):
+            gain: jax.Array = eqx.field(converter=sciml.parameter)
+            delays: jax.Array = eqx.field(default=1.0, converter=sciml.parameter)
+            kept = 64
+
+            def rate(self, t, y, delayed, args):
+                return -self.gain * delayed[0]
+
+            def before(self, t, args):
+                return jnp.ones(())
+
+        end = lambda gain: sciml.solve(Shower(gain), 1.0, t0=0.0, t1=20.0, dt=0.125).ys[-1]
+        assert abs(end(1.0)) < 0.05 < 1.0 < abs(end(2.0))  # beyond pi / 2 it never settles
+        ```
+    """
+
+    delays: eqx.AbstractVar[Any]
+    kept: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def rate(self, t: RealScalarLike, y: Y, delayed: tuple[Y, ...], args: Args) -> PyTree:
+        """Returns $f$, with the structure, shapes and dtypes of `y`; `delayed` has one past state for each delay."""
+
+    @abc.abstractmethod
+    def before(self, t: RealScalarLike, args: Args) -> PyTree:
+        """Returns the state at a time before the start."""
+
+
+class Delayed(AbstractDelayed):
     r"""A delay equation, $\dot y(t) = f(t, y(t), y(t - \tau_1), \ldots, y(t - \tau_k))$, with constant delays.
 
     `sciml.solve` takes it with an explicit Runge-Kutta method. Past states are interpolated between the steps taken,

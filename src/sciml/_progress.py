@@ -1,4 +1,4 @@
-"""Progress of long work, from the host: one bar, and one record, for `sweep`, `simulate`, `iterate` and `fit`."""
+"""Progress of long work, from the host: one bar, one record, of `sweep`, `simulate`, `iterate`, `fit` and `train`."""
 
 import contextlib
 import time
@@ -14,14 +14,14 @@ class Progress(NamedTuple):
     """How far long work is: what a function given as `progress=` is called with.
 
     Attributes:
-        done: What is done: members of a sweep, time of a run since `t0`, steps of `iterate`, steps of a fit.
-        total: Of how much; None for a fit that runs until it converges.
+        done: What is done: members of a sweep, time of a run since `t0`, steps of `iterate`, of a fit or of a training.
+        total: Of how much; None for a fit that runs until it converges, and where nobody knows when a loader ends.
         unit: What is counted: "member", "time" or "step".
         seconds: The time since the call began, compilation included.
         rate: What was done in a second, in this call.
-        failed: The number of members that have failed.
+        failed: The number of members that have failed, or of steps of a training that changed nothing for NaN.
         steps: The number of steps of a solver, of all members; None where there are none to count.
-        loss: The lowest loss so far, of a fit; else None.
+        loss: The lowest loss so far, of a fit; the mean of the last steps, of a training; else None.
 
     Example:
         ```python

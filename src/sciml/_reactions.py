@@ -1,7 +1,8 @@
 """Reactions of single molecules: what each changes, and how often it happens."""
 
+import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,11 +10,86 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._checks import concrete, no_instance
-from ._stochastic import Stochastic
+from ._stochastic import AbstractStochastic
 from ._types import Args, RealScalarLike
 
 
-class Reactions(eqx.Module):
+class AbstractReactions(eqx.Module):
+    r"""Reactions among counted molecules, animals or people, whose parameters are their leaves.
+
+    A model of one's own says what each reaction changes, and how often it happens in a state; `Reactions` makes one
+    from an array and a function. `sciml.solve(model, counts, key=...)` takes one reaction after another.
+
+    Attributes:
+        stoichiometry: $\nu$, an array of shape `(reactions, species)`: by how much each reaction changes each count.
+
+    Example:
+        ```python
+        from typing import ClassVar
+
+        import equinox as eqx
+        import jax
+        import jax.numpy as jnp
+        import numpy as np
+        import sciml
+
+        class Decay(sciml.AbstractReactions):
+            rate: jax.Array = eqx.field(converter=sciml.parameter)
+            stoichiometry: ClassVar[np.ndarray] = np.array([[-1]])
+
+            def propensities(self, x, args):
+                return self.rate * x
+
+        left = sciml.solve(Decay(1.0), jnp.full(1, 100.0), t0=0.0, t1=0.5, key=jax.random.key(0)).ys[-1, 0]
+        assert 40 < left < 80
+        ```
+    """
+
+    stoichiometry: eqx.AbstractVar[Any]
+
+    @abc.abstractmethod
+    def propensities(self, x: Array, args: Args) -> Array:
+        """Returns $a(x)$, of shape `(reactions,)`; see `Reactions`."""
+
+    def changes(self, dtype: Any) -> Float[Array, "reactions species"]:
+        """Returns the stoichiometry in the dtype of a state."""
+        return jnp.asarray(self.stoichiometry, dtype)
+
+    def rates(self, x: Array, args: Args) -> Float[Array, " reactions"]:
+        """Returns the propensities.
+
+        Raises:
+            ValueError: If they or the counts are not of the stoichiometry's shape.
+        """
+        reactions, species = self.stoichiometry.shape
+        if jnp.shape(x) != (species,):
+            raise ValueError(
+                f"The counts must have the shape ({species},) of the stoichiometry, which has a row for each reaction "
+                f"and a column for each species, not {jnp.shape(x)}."
+            )
+        found = jnp.asarray(self.propensities(x, args))
+        if found.shape != (reactions,):
+            raise ValueError(
+                f"`propensities` must return an array of shape ({reactions},), one for each row of `stoichiometry`, "
+                f"but returned {found.shape}."
+            )
+        return found.astype(x.dtype)
+
+    def rate_equations(self, t: RealScalarLike, x: Array, args: Args) -> Array:
+        r"""Returns $\dot x = \sum_j \nu_j a_j(x)$, a vector field: how the counts move where they are large."""
+        del t
+        return jnp.sum(self.changes(x.dtype) * self.rates(x, args)[:, None], axis=0)
+
+    def langevin(self) -> AbstractStochastic:
+        r"""Returns the chemical Langevin equation, $dx = \sum_j \nu_j (a_j \, dt + \sqrt{a_j} \, dW_j)$.
+
+        It is near the process where every reaction happens many times before propensities change. Noise may carry
+        counts below zero, where propensities that are negative count as zero.
+        """
+        return _Langevin(self)
+
+
+class Reactions(AbstractReactions):
     r"""Reactions among counted molecules, animals or people: a Markov jump process.
 
     In a state $x$ reaction $j$ happens at the rate $a_j(x)$, its propensity, and changes the counts by $\nu_j$. With
@@ -50,11 +126,11 @@ class Reactions(eqx.Module):
     """
 
     stoichiometry: Array
-    propensities: Callable[[Array, Args], Array]
+    _propensities: Callable[[Array, Args], Array]
 
     def __init__(self, stoichiometry: Any, propensities: Any):
         self.stoichiometry = jnp.asarray(stoichiometry)
-        self.propensities = propensities
+        self._propensities = propensities
 
     def __check_init__(self):
         if self.stoichiometry.ndim != 2 or 0 in self.stoichiometry.shape:
@@ -64,56 +140,32 @@ class Reactions(eqx.Module):
             )
         if concrete(self.stoichiometry) and not np.all(np.any(np.asarray(self.stoichiometry) != 0, axis=1)):
             raise ValueError("A row of `stoichiometry` is zero: that reaction changes nothing.")
-        if not callable(self.propensities):
+        if not callable(self._propensities):
             raise TypeError(
-                f"`propensities` must be a function `propensities(x, args)`, but {no_instance(self.propensities)}."
+                f"`propensities` must be a function `propensities(x, args)`, but {no_instance(self._propensities)}."
             )
 
-    def changes(self, dtype: Any) -> Float[Array, "reactions species"]:
-        """Returns the stoichiometry in the dtype of a state."""
-        return self.stoichiometry.astype(dtype)
+    def propensities(self, x: Array, args: Args) -> Array:
+        """Returns $a(x)$."""
+        return self._propensities(x, args)
 
-    def rates(self, x: Array, args: Args) -> Float[Array, " reactions"]:
-        """Returns the propensities.
 
-        Raises:
-            ValueError: If they or the counts are not of the stoichiometry's shape.
-        """
-        reactions, species = self.stoichiometry.shape
-        if jnp.shape(x) != (species,):
-            raise ValueError(
-                f"The counts must have the shape ({species},) of the stoichiometry, which has a row for each reaction "
-                f"and a column for each species, not {jnp.shape(x)}."
-            )
-        found = jnp.asarray(self.propensities(x, args))
-        if found.shape != (reactions,):
-            raise ValueError(
-                f"`propensities` must return an array of shape ({reactions},), one for each row of `stoichiometry`, "
-                f"but returned {found.shape}."
-            )
-        return found.astype(x.dtype)
+class _Langevin(AbstractStochastic):
+    """The limit of reactions for large counts."""
 
-    def rate_equations(self, t: RealScalarLike, x: Array, args: Args) -> Array:
-        r"""Returns $\dot x = \sum_j \nu_j a_j(x)$, a vector field: how the counts move where they are large."""
+    reactions: AbstractReactions
+    noise: ClassVar[str] = "general"
+
+    def drift(self, t: RealScalarLike, y: Array, args: Args) -> Array:
+        """Returns how the counts move on average."""
         del t
-        return jnp.sum(self.changes(x.dtype) * self.rates(x, args)[:, None], axis=0)
+        rates = jnp.maximum(self.reactions.rates(y, args), 0)
+        return jnp.sum(self.reactions.changes(y.dtype) * rates[:, None], axis=0)
 
-    def langevin(self) -> Stochastic:
-        r"""Returns the chemical Langevin equation, $dx = \sum_j \nu_j (a_j \, dt + \sqrt{a_j} \, dW_j)$.
-
-        It is near the process where every reaction happens many times before propensities change. Noise may carry
-        counts below zero, where propensities that are negative count as zero.
-        """
-
-        def drift(t: RealScalarLike, x: Array, args: Args) -> Array:
-            del t
-            return jnp.sum(self.changes(x.dtype) * jnp.maximum(self.rates(x, args), 0)[:, None], axis=0)
-
-        def diffusion(t: RealScalarLike, x: Array, args: Args) -> Array:
-            del t
-            rates = jnp.maximum(self.rates(x, args), 0)
-            # the root has no derivative at zero
-            roots = jnp.where(rates > 0, jnp.sqrt(jnp.where(rates > 0, rates, jnp.ones_like(rates))), 0 * rates)
-            return self.changes(x.dtype).T * roots[None]
-
-        return Stochastic(drift, diffusion, noise="general")
+    def diffusion(self, t: RealScalarLike, y: Array, args: Args) -> Array:
+        """Returns what each reaction adds of its own noise."""
+        del t
+        rates = jnp.maximum(self.reactions.rates(y, args), 0)
+        # the root has no derivative at zero
+        roots = jnp.where(rates > 0, jnp.sqrt(jnp.where(rates > 0, rates, jnp.ones_like(rates))), 0 * rates)
+        return self.reactions.changes(y.dtype).T * roots[None]

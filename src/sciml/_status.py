@@ -38,6 +38,7 @@ class Status(enum.IntEnum):
     crowded_events = 11
     negative_propensity = 12
     history_too_short = 13
+    mesh_too_coarse = 14
 
     @property
     def message(self) -> str:
@@ -107,6 +108,10 @@ _MESSAGES = {
     Status.history_too_short: (
         "A delay reached farther back than the steps that are kept, or a step was longer than a delay. Give "
         "`sciml.Delayed` a larger `kept`, loosen the tolerances, or take a `dt` no longer than the shortest delay."
+    ),
+    Status.mesh_too_coarse: (
+        "The equation does not hold between the nodes to `rtol`. Allow more nodes by `max_nodes`, or loosen `rtol`; in "
+        "a gradient, where none are added, give the nodes of a solution that was found outside of it."
     ),
 }
 

@@ -29,8 +29,8 @@ def test_count_matches_the_body(jit):
         assert out.shape == (n,)
     assert (fn.calls, fn.traces) == (6, len(runs)) == (6, 3)
     assert fn.changes == [
-        ["argument 0: float32[3] -> float32[4]"],
-        ["argument 0: float32[4] -> float32[5]"],
+        ["x: float32[3] -> float32[4]"],
+        ["x: float32[4] -> float32[5]"],
     ]
 
 
@@ -40,9 +40,9 @@ def test_dtype_and_static_changes():
     fn(jnp.ones(2, jnp.int32), 2)
     fn(jnp.ones(2, jnp.int32), 3)
     assert fn.traces == len(runs) == 3
-    assert fn.changes == [["argument 0: float32[2] -> int32[2]"], ["argument 1: 2 -> 3"]]
+    assert fn.changes == [["x: float32[2] -> int32[2]"], ["scale: 2 -> 3"]]
     assert "3 traces in 3 calls" in str(fn)
-    assert "argument 1: 2 -> 3" in str(fn)
+    assert "scale: 2 -> 3" in str(fn) and "jnp.asarray(x)" in str(fn) and "astype" in str(fn)
 
 
 def test_a_static_argument_of_a_jitted_function():
@@ -50,7 +50,7 @@ def test_a_static_argument_of_a_jitted_function():
     for scale in (1, 2, 2):
         fn(jnp.ones(2, jnp.int32), scale)
     assert fn.traces == len(runs) == 2
-    assert fn.changes == [["argument 1: 1 -> 2"]]
+    assert fn.changes == [["scale: 1 -> 2"]]
 
 
 def test_weak_types_keywords_and_paths():
@@ -69,8 +69,24 @@ def test_a_static_field_that_changed():
     fn = inspect.retraces(lambda x, power: x**power.n)
     fn(jnp.ones(2), Power(2))
     fn(jnp.ones(2), Power(3))
+    assert fn.changes == [["power.n: 2 -> 3"]]
+
+
+def test_a_function_that_is_made_anew():
+    fn = inspect.retraces(lambda x, model: model(x))
+    for _ in range(2):
+        fn(jnp.ones(2), lambda x: 2 * x)
     ((line,),) = fn.changes
-    assert line.startswith("structure or static field:")
+    assert line.startswith("model: function `test_a_function_that_is_made_anew") and line.endswith("was made anew")
+    assert "make the function once" in str(fn)
+
+
+def test_a_structure_that_changed():
+    fn = inspect.retraces(lambda tree: jax.tree.leaves(tree)[0])
+    fn([jnp.ones(2)])
+    fn((jnp.ones(2),))
+    ((line,),) = fn.changes
+    assert line.startswith("structure or static field:") and "one structure" in str(fn)
 
 
 def test_numpy_and_jax_arrays_share_a_trace():

@@ -13,7 +13,7 @@ import sciml
 from sciml import models, verify
 from sciml.spatial import Dirichlet, Extrapolate, Grid, Neumann, Periodic
 from tests.registry_fields import CASES, spectral_radius
-from tests.registry_models import CASES as OF_ONE_PLACE
+from tests.registry_models import EVERY as OF_ONE_PLACE
 
 GRID = Grid((8, 6), 0.0, 1.0)
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -1,5 +1,6 @@
 """Every model: registered, equal to its formula, and well behaved under JAX's transforms."""
 
+import dataclasses
 import inspect
 
 import equinox as eqx
@@ -12,13 +13,13 @@ from scipy.integrate import solve_ivp
 from sciml import AbstractSemilinear, models, verify
 from tests import registry_fields
 from tests.conftest import CHECK_TYPES
-from tests.registry_models import CASES
+from tests.registry_models import EVERY, Parts
 
 # Compiled once for each model and dtype, which is faster than operation by operation.
 FIELD = jax.jit(lambda model, y: model(0.0, y, None))
 JACOBIAN = jax.jit(jax.jacfwd(lambda model, y: model(0.0, y, None)))
 
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+each_case = pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
 
 
 def lorenz96(y, f):
@@ -52,13 +53,17 @@ def hires(y):
 
 # The formulas once more, in NumPy and with the numbers written out, for the values in the registry.
 FORMULAS = {
+    "BirthDeath": lambda y: [1.0, 0.1 * y[0]],
+    "BouncingBall": lambda y: [y[1], -9.81],
     "Brusselator": lambda y: [1 + y[0] ** 2 * y[1] - 4 * y[0], 3 * y[0] - y[0] ** 2 * y[1]],
     "FitzHughNagumo": lambda y: [
         y[0] - y[0] ** 3 / 3 - y[1] + 0.5,
         0.08 * (y[0] + 0.7 - 0.8 * y[1]),
     ],
+    "GeometricBrownian": lambda y: [0.15 * y[0], 0.3 * y[1]],
     "HIRES": hires,
     "HarmonicOscillator": lambda y: [y[1], -4 * y[0] - 0.4 * y[1]],
+    "IntegrateAndFire": lambda y: [(-65.0 - y[0] + 20.0) / 10.0],
     "Kepler": lambda y: [y[2], y[3], *(-np.array(y[:2]) / np.hypot(y[0], y[1]) ** 3)],
     "Linear": lambda y: [-y[0] + 4 * y[1], -4 * y[0] - y[1]],
     "Logistic": lambda y: [v * (1 - v) for v in y],
@@ -68,6 +73,8 @@ FORMULAS = {
         0.545 * y[0] - 0.028 * y[0] * y[1],
         0.024 * y[0] * y[1] - 0.803 * y[1],
     ],
+    "MackeyGlass": lambda y: [0.2 * y[1] / (1 + y[1] ** 10) - 0.1 * y[0], 1.2, 17.0],
+    "OrnsteinUhlenbeck": lambda y: [0.1779 * (0.0866 - y[0]), 0.02],
     "Oregonator": lambda y: [
         77.27 * (y[1] + y[0] * (1 - 8.375e-6 * y[0] - y[1])),
         (y[2] - (1 + y[0]) * y[1]) / 77.27,
@@ -80,10 +87,22 @@ FORMULAS = {
         0.04 * y[0] - 1e4 * y[1] * y[2] - 3e7 * y[1] ** 2,
         3e7 * y[1] ** 2,
     ],
+    "Schloegl": lambda y: [
+        0.015 * y[0] * (y[0] - 1),
+        1e-4 * y[0] * (y[0] - 1) * (y[0] - 2) / 6,
+        200.0,
+        3.5 * y[0],
+    ],
     "SIR": lambda y: [
         -1.66 * y[0] * y[1] / sum(y),
         1.66 * y[0] * y[1] / sum(y) - 0.44 * y[1],
         0.44 * y[1],
+    ],
+    "TwoCompartment": lambda y: [
+        -8.64 * y[0],
+        8.64 * y[0] + y[3] - (3.87 + 0.0375) / 39.6 * y[1] + 0.0375 / 1.65 * y[2],
+        0.0375 / 39.6 * y[1] - 0.0375 / 1.65 * y[2],
+        0.0,
     ],
     "VanDerPol": lambda y: [y[1], (1 - y[0] ** 2) * y[1] - y[0]],
     "VanDerPolScaled": lambda y: [y[1], 100 * ((1 - y[0] ** 2) * y[1] - y[0])],
@@ -97,15 +116,21 @@ def states(case, count=5):
     return [base, *(base * rng.uniform(0.5, 1.5, base.shape) + rng.uniform(0.1, 0.5, base.shape) for _ in range(count))]
 
 
+def whose(case):
+    """The model that a case is about."""
+    model = case.make()
+    return model.model if isinstance(model, Parts) else model
+
+
 def test_every_model_is_registered():
     fields = {case.name for case in registry_fields.CASES}  # tests/models/test_fields.py
     every = {name: value for name, value in vars(models).items() if inspect.isclass(value)}
     periodic = {name for name, value in every.items() if issubclass(value, AbstractSemilinear)}  # tests/solvers
     public = set(every) - fields - periodic - {"Darcy", "KleinGordon"}  # own files
     public -= {"Acoustic", "Sound", "PointSources", "Ricker", "Sampled"}  # test_acoustic.py
-    assert {case.name for case in CASES} == public == set(FORMULAS)
-    assert len(CASES) == len(public)
-    assert all(type(case.make()).__name__ == case.name for case in CASES)
+    assert {case.name for case in EVERY} == public == set(FORMULAS)
+    assert len(EVERY) == len(public)
+    assert all(type(whose(case)).__name__ == case.name for case in EVERY)
 
 
 @each_case
@@ -136,11 +161,14 @@ def test_dtype_shape_and_structure_are_kept(case, dtype):
 
 @each_case
 def test_every_parameter_is_a_leaf_that_matters(case):
-    """A parameter that no derivative sees is a typing error in the equation."""
+    """A parameter that no derivative sees is a typing error in the equation, or in its events."""
     model = case.make()
     y = jnp.asarray(states(case)[1])
     jacobian = JACOBIAN(model, y)
-    names = [field.name for field in model.__dataclass_fields__.values()]
+    if case.beside is not None:
+        of_events = jax.jit(jax.jacfwd(case.beside))(model, y)
+        jacobian = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), jacobian, of_events)
+    names = [x.name for x in dataclasses.fields(whose(case)) if not x.metadata.get("static", False)]
     leaves = jax.tree.leaves(jacobian)
     assert len(leaves) == len(names)
     for name, leaf in zip(names, leaves, strict=True):
@@ -222,7 +250,7 @@ INVARIANTS = [
 @pytest.mark.parametrize(("name", "method"), INVARIANTS)
 def test_invariant_has_no_derivative_along_the_field(name, method):
     """dQ/dt = Q'(y) f(y) must vanish at any state, which needs no solver."""
-    case = next(case for case in CASES if case.name == name)
+    case = next(case for case in EVERY if case.name == name)
     model = case.make()
 
     @jax.jit

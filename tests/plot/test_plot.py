@@ -267,3 +267,61 @@ def test_rows_of_a_batch_say_what_failed():
     axes = plot.rows(batch(4, [0, 2, 0, 0]), labels=["x", "y"])
     assert axes.shape == (2,) and axes[0].get_title(loc="right") == "1 of 4 members failed"
     assert len(long_lines(axes[1])) == 4
+
+
+def with_events(sol, times, before, after):
+    sol.events = SimpleNamespace(
+        times=np.asarray(times), states_before=np.asarray(before), states_after=np.asarray(after)
+    )
+    return sol
+
+
+def rings(ax):
+    """The data of the markers of events."""
+    return [line.get_xydata() for line in ax.lines if line.get_marker() == "o" and line.get_markersize() == 3.5]
+
+
+FALLING = np.stack([TIMES, -TIMES], axis=-1)
+NEVER = [np.nan, np.nan]
+
+
+def test_events_are_marked_and_lines_jump_there():
+    """What is saved at the time of an event comes after it; rows without an event draw nothing."""
+    saved = np.where(TIMES[:, None] >= 1.0, FALLING + 5.0, FALLING)
+    times, before, after = [1.0, 1.54, np.nan], [[1.0, -1.0], [6.54, 3.46], NEVER], [[6.0, 4.0], [6.54, 3.4], NEVER]
+    ax = plot.trajectory(with_events(solution(saved), times, before, after))
+    assert texts(ax) == ["y[0]", "y[1]"]
+    line = long_lines(ax)[0]
+    there = line[:, 0] == 1.0
+    np.testing.assert_allclose(line[there, 1], [1.0, 6.0, 6.0])
+    assert len(line) == 21 + 4 and np.all(np.diff(line[:, 0]) >= 0)
+    first, second = rings(ax)
+    np.testing.assert_allclose(first, [[1.0, 6.0], [1.54, 6.54], NEVER])
+    np.testing.assert_allclose(second[:2, 1], [4.0, 3.4])
+    path = plot.phase(with_events(solution(saved), times, before, after))
+    np.testing.assert_allclose(rings(path)[0][:2], after[:2])
+    assert [len(rings(ax)) for ax in plot.rows(with_events(solution(saved), times, before, after))] == [1, 1]
+
+
+def test_events_of_a_solve_that_ends_and_of_one_that_goes_backwards():
+    saved = np.where(TIMES[:, None] > 1.23, np.nan, FALLING)
+    ended = plot.trajectory(with_events(solution(saved), [1.23], [[1.23, -1.23]], [[1.23, -1.23]]))
+    line = long_lines(ended)[0]
+    assert line[np.isfinite(line[:, 1])][-1, 0] == 1.23
+    back = with_events(solution(FALLING[::-1], ts=TIMES[::-1]), [1.54, 0.5], np.ones((2, 2)), np.zeros((2, 2)))
+    assert np.all(np.diff(long_lines(plot.trajectory(back))[0][:, 0]) <= 0)
+
+
+def test_events_of_members_are_marked_on_lines_and_not_on_fans():
+    def members(count):
+        sol = batch(count)
+        times = np.where(np.arange(count)[:, None] % 2 == 0, [[0.5, 1.5]], np.nan)
+        return with_events(sol, times, np.ones((count, 2, 2)), np.zeros((count, 2, 2)))
+
+    assert len(rings(plot.trajectory(members(4)))) == 4  # two of four, two components
+    assert not rings(plot.trajectory(members(20)))
+    assert len(rings(plot.trajectory(members(20), members=[0, 1]))) == 2
+
+
+def test_no_event_draws_no_ring():
+    assert not rings(plot.trajectory(with_events(solution(FALLING), [np.nan], [NEVER], [NEVER])))

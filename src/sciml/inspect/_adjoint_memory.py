@@ -18,7 +18,7 @@ from ..solvers.adjoints import AbstractAdjoint
 from ..solvers.adjoints._checkpointed import DEFAULT_MEMORY
 from ..solvers.integrate._batching import members_of, sequential
 from ._adjoint_rows import KINDS, AdjointRow, Setting, rows_of
-from ._memory import _human, memory
+from ._memory import human, memory
 
 
 class AdjointMemory(NamedTuple):
@@ -45,7 +45,7 @@ class AdjointMemory(NamedTuple):
         if not fitting:
             least = min((row for row in self.rows if row.bytes is not None), key=lambda row: row.bytes or 0)
             raise ValueError(
-                f"`budget` is {_human(self.budget)}, but the gradient takes at least {_human(least.bytes or 0)}, with "
+                f"`budget` is {human(self.budget)}, but the gradient takes at least {human(least.bytes or 0)}, with "
                 f"`{least.name}`."
             )
         exact = [row for row in fitting if not row.caveat]
@@ -56,12 +56,12 @@ class AdjointMemory(NamedTuple):
         chosen = self.recommended if any(_fits(row, self.budget) for row in self.rows) else None
         lines = [(" ", "adjoint", "memory", "solves", "keeps")]
         for row in self.rows:
-            size, solves = ("-", "-") if row.bytes is None else (_human(row.bytes), str(row.solves))
+            size, solves = ("-", "-") if row.bytes is None else (human(row.bytes), str(row.solves))
             keeps = f"{row.keeps}; {row.caveat}" if row.caveat else row.keeps
             lines.append(("*" if row.adjoint is chosen else " ", row.name, size, solves, keeps))
         name, size, solves = (max(len(line[i]) for line in lines) for i in (1, 2, 3))
         text = [f"{x[0]} {x[1]:{name}}  {x[2]:>{size}}  {x[3]:>{solves}}  {x[4]}".rstrip() for x in lines]
-        end = f"none within {_human(self.budget)}" if chosen is None else f"* recommended within {_human(self.budget)}"
+        end = f"none within {human(self.budget)}" if chosen is None else f"* recommended within {human(self.budget)}"
         return "\n".join([*text, end])
 
 

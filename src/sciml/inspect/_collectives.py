@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ._hlo_text import parse
+from ._hlo_shapes import bytes_of_shape
+from ._hlo_text import HloModule, parse
 from ._lower import compile as _compile
 
 _NAMES = (
@@ -27,12 +28,14 @@ class Collective(NamedTuple):
         shape: What it returns, in HLO's notation.
         loop_depth: Number of loops around it; 0 means it runs once.
         source: JAX's name for the operation it came from, such as `jit(f)/while/cond/lt`.
+        bytes: The size of what it returns on one device, each time it runs.
     """
 
     kind: str
     shape: str
     loop_depth: int
     source: str
+    bytes: int = 0
 
     @property
     def in_loop(self) -> bool:
@@ -74,9 +77,15 @@ def collectives(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Colle
         print([(c.kind, c.in_loop) for c in found])  # one all-reduce, where there is more than one device
         ```
     """
+    return collectives_of(parse(_compile(fn, args, kwargs).as_text() or ""))
+
+
+def collectives_of(module: HloModule) -> list[Collective]:
+    """Returns the collective operations of a compiled program."""
     found = []
-    for instruction, depth in parse(_compile(fn, args, kwargs).as_text() or "").walk():
+    for instruction, depth in module.walk():
         kind = instruction.opcode.removesuffix("-start")
         if kind in _NAMES:
-            found.append(Collective(kind, instruction.shape, depth, instruction.op_name))
+            size = bytes_of_shape(instruction.shape)
+            found.append(Collective(kind, instruction.shape, depth, instruction.op_name, size))
     return found

@@ -29,6 +29,8 @@ class Instruction:
     calls: tuple[str, ...]
     op_name: str
     trips: int | None
+    operands: tuple[str, ...] = ()
+    attributes: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,22 @@ def _split_shape(rest: str) -> tuple[str, str]:
     return rest, ""
 
 
+def _split_operands(text: str) -> tuple[tuple[str, ...], str]:
+    """Cut `%x.1, %y.2), dimensions={0}` into names and what follows; some versions write types before the names."""
+    names, depth, word = [], 0, ""
+    for at, character in enumerate(text):
+        if character == ")" and depth == 0:
+            names.append(word)
+            return tuple(name.split()[-1].lstrip("%") for name in names if name.strip()), text[at + 1 :]
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            names.append(word)
+            word = ""
+        else:
+            word += character
+    return (), text
+
+
 def _instruction(line: str) -> Instruction | None:
     assigned = _ASSIGN.match(line)
     if assigned is None:
@@ -79,6 +97,7 @@ def _instruction(line: str) -> Instruction | None:
     for group in _CALLS.findall(tail):
         calls.extend(name.strip().lstrip("%") for name in group.split(",") if name.strip())
     op_name, trips = _OP_NAME.search(tail), _TRIPS.search(tail)
+    operands, attributes = _split_operands(tail[opcode.end() :])
     return Instruction(
         name=assigned["name"],
         shape=shape,
@@ -86,6 +105,8 @@ def _instruction(line: str) -> Instruction | None:
         calls=tuple(calls),
         op_name=op_name[1] if op_name else "",
         trips=int(trips[1]) if trips else None,
+        operands=operands,
+        attributes=attributes,
     )
 
 

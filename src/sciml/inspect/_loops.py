@@ -5,10 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ._hlo_text import HloModule, Instruction, parse
+from ._hlo_work import FREE
 from ._lower import compile as _compile
-
-# They only name values and move no data.
-_FREE = frozenset({"parameter", "constant", "get-tuple-element", "tuple", "bitcast"})
 
 
 class Loop(NamedTuple):
@@ -22,6 +20,7 @@ class Loop(NamedTuple):
             over its data; a `copy`, a small `fusion` or a `while` beside the one large fusion is what makes a step
             slow.
         source: JAX's name for it, such as `jit(solve)/while`.
+        name: Its name in the compiled program.
     """
 
     trips: int | None
@@ -29,6 +28,7 @@ class Loop(NamedTuple):
     carry: str
     operations: dict[str, int]
     source: str
+    name: str = ""
 
 
 def _opcodes(module: HloModule, caller: Instruction) -> Iterator[str]:
@@ -36,7 +36,7 @@ def _opcodes(module: HloModule, caller: Instruction) -> Iterator[str]:
         for instruction in module.computations.get(name, ()):
             if instruction.opcode == "call":  # the CPU compiler puts small loops behind one
                 yield from _opcodes(module, instruction)
-            elif instruction.opcode not in _FREE:
+            elif instruction.opcode not in FREE:
                 yield instruction.opcode
 
 
@@ -66,12 +66,23 @@ def loops(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Loop]:
         print(loop.operations)
         ```
     """
-    module = parse(_compile(fn, args, kwargs).as_text() or "")
+    return loops_of(parse(_compile(fn, args, kwargs).as_text() or ""))
+
+
+def loops_of(module: HloModule) -> list[Loop]:
+    """Returns the loops of a compiled program."""
     found = []
     for instruction, depth in module.walk():
         if instruction.opcode == "while":
             operations = Counter(_opcodes(module, instruction))
             found.append(
-                Loop(instruction.trips, depth, instruction.shape, dict(operations.most_common()), instruction.op_name)
+                Loop(
+                    instruction.trips,
+                    depth,
+                    instruction.shape,
+                    dict(operations.most_common()),
+                    instruction.op_name,
+                    instruction.name,
+                )
             )
     return found

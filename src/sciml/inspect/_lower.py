@@ -33,6 +33,12 @@ def lower(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     if is_jitted(fn):
         lowered = fn.lower(*args, **kwargs)  # pyright: ignore[reportFunctionMemberAccess]
         return getattr(lowered, "lowered", lowered)  # eqx.filter_jit wraps JAX's own object
+    run, dynamic = of_arrays(fn, args, kwargs)
+    return jax.jit(run).lower(dynamic)
+
+
+def of_arrays(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Callable, Any]:
+    """Returns `fn(*args, **kwargs)` as a function of one PyTree of arrays alone, and that PyTree."""
     dynamic, static = eqx.partition((fn, args, kwargs), _is_dynamic)
 
     def run(dynamic: Any) -> Any:
@@ -40,7 +46,7 @@ def lower(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
         return eqx.filter(function(*positional, **keyword), eqx.is_array)
 
     run.__name__ = run.__qualname__ = name_of(fn)
-    return jax.jit(run).lower(dynamic)
+    return run, dynamic
 
 
 def compile(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> jax.stages.Compiled:

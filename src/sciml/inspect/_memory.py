@@ -28,11 +28,11 @@ class Memory(NamedTuple):
 
     def __str__(self) -> str:
         """Every figure on one line, in units a human reads."""
-        rows = [f"{name} {_human(value)}" for name, value in self._asdict().items()]
-        return ", ".join([*rows, f"total {_human(self.total)}"])
+        rows = [f"{name} {human(value)}" for name, value in self._asdict().items()]
+        return ", ".join([*rows, f"total {human(self.total)}"])
 
 
-def _human(count: int | float) -> str:
+def human(count: int | float) -> str:
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             break
@@ -72,7 +72,12 @@ def memory(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Memory:
         print(report)
         ```
     """
-    stats = _compile(fn, args, kwargs).memory_analysis()
+    return memory_of(_compile(fn, args, kwargs))
+
+
+def memory_of(compiled: Any) -> Memory:
+    """Returns the memory that a compiled program needs."""
+    stats = compiled.memory_analysis()
     if stats is None:
         raise NotImplementedError("This backend reports no memory statistics; inspect on CPU, GPU or TPU instead.")
     return Memory(

@@ -1,6 +1,9 @@
 """Count how often a function is traced, and say what changed in between."""
 
+import dataclasses
 import functools
+import inspect
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +18,7 @@ _EVENT = "/jax/core/compile/jaxpr_trace_duration"
 
 
 @contextmanager
-def _traces_seen() -> Iterator[list[str]]:
+def traces_seen() -> Iterator[list[str]]:
     """The names of the functions JAX traces in this thread while the block runs."""
     seen: list[str] = []
     thread = threading.get_ident()
@@ -34,11 +37,63 @@ def _traces_seen() -> Iterator[list[str]]:
 
 def _describe(leaf: Any) -> str:
     if not eqx.is_array(leaf):
-        return repr(leaf)
+        name = getattr(leaf, "__qualname__", None)
+        return repr(leaf) if name is None or not callable(leaf) else f"function `{name}`, number {id(leaf)}"
     kind = jax.typeof(leaf)
     shape = ",".join(str(size) for size in kind.shape)
     weak = ", weakly typed" if getattr(kind, "weak_type", False) else ""
     return f"{kind.dtype}[{shape}]{weak}"
+
+
+def _words_for(fn: Callable[..., Any], count: int) -> Iterator[str]:
+    """Returns the names of a function's first parameters, as its signature has them."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        parameters = ()
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [p.name for p in parameters if p.kind in plain][:count]
+    return iter([*names, *(f"argument {i}" for i in range(len(names), count))])
+
+
+def _static_fields(value: Any) -> Iterator[tuple[str, str]]:
+    """Returns the static fields of modules in a tree, by their paths."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            inner = getattr(value, field.name, None)
+            if field.metadata.get("static", False):
+                yield f".{field.name}", _describe(inner)
+            else:
+                yield from ((f".{field.name}{path}", text) for path, text in _static_fields(inner))
+    elif isinstance(value, dict | list | tuple):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from ((f"[{key!r}]{path}", text) for path, text in _static_fields(inner))
+
+
+def _change(was: str, now: str) -> str:
+    """Returns what changed; a function that is made anew has another number each time, which says nothing."""
+    old, new = (text.partition(", number ")[0] if text.startswith("function `") else text for text in (was, now))
+    return f"{old} -> another one, which was made anew" if old == new else f"{old} -> {new}"
+
+
+def _cure(change: str) -> str:
+    """Returns what to do about a change."""
+    if "made anew" in change:
+        return "make the function once, outside of what is called, and pass what it closes over as an argument"
+    if "weakly typed" in change:
+        return "pass `jnp.asarray(x, dtype)` with a dtype that is written out, each time"
+    if change.startswith("no argument"):
+        return "set what changes programs once, at the start"
+    if change.startswith("structure"):
+        return "pass trees of one structure, with arrays where there may be none"
+    before, _, after = change.partition(": ")[2].partition(" -> ")
+    if re.match(r"-?[\d.]+(e-?\d+)?$", before) and re.match(r"-?[\d.]+(e-?\d+)?$", after):
+        return "a Python number is part of the program: pass one that changes as an array, `jnp.asarray(x)`"
+    if "[" in before and "[" in after and before.partition("[")[0] == after.partition("[")[0]:
+        return "give arrays one shape, as by padding to a few sizes, or `jax.vmap` over what is there"
+    if "[" in before and "[" in after:
+        return "give arrays one dtype, by `astype` before the call"
+    return "pass what changes as an array; what is not an array is part of the program"
 
 
 class Retraces:
@@ -47,7 +102,8 @@ class Retraces:
     Attributes:
         calls: How often it was called.
         traces: How often a call traced it.
-        changes: For each trace after the first, what differed from the trace before: one line per leaf.
+        changes: For each trace after the first, what differed from the trace before: one line per leaf or static field,
+            by the names of the function's parameters.
     """
 
     calls: int
@@ -66,7 +122,7 @@ class Retraces:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, and note whether JAX traced it."""
         signature = self._signature(args, kwargs)  # before the call: it may donate its arguments
-        with _traces_seen() as seen:
+        with traces_seen() as seen:
             out = self._fn(*args, **kwargs)
         self.calls += 1
         if seen:  # a call that runs compiled code traces nothing
@@ -77,16 +133,16 @@ class Retraces:
         return out
 
     def __str__(self) -> str:
-        """A report: the counts, then each retrace with its causes."""
+        """A report: the counts, then each retrace with its causes, and what to do about them."""
         lines = [f"{name_of(self._fn)}: {self.traces} traces in {self.calls} calls"]
         for number, change in enumerate(self.changes, start=2):
             lines += [f"  trace {number}:", *(f"    {line}" for line in change)]
-        return "\n".join(lines)
+        cures = dict.fromkeys(_cure(line) for change in self.changes for line in change)
+        return "\n".join([*lines, *(f"  cure: {cure}" for cure in cures)])
 
-    @staticmethod
-    def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, str], str]:
-        tree: dict[str, Any] = {f"argument {i}": value for i, value in enumerate(args)} | kwargs
-        leaves = {}
+    def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, str], str]:
+        tree: dict[str, Any] = dict(zip(_words_for(self._fn, len(args)), args)) | kwargs
+        leaves = {name + path: text for name, value in tree.items() for path, text in _static_fields(value)}
         for (key, *rest), leaf in jax.tree_util.tree_leaves_with_path(tree):
             leaves[key.key + jax.tree_util.keystr(tuple(rest))] = _describe(leaf)
         return leaves, str(jax.tree.structure(tree))
@@ -98,7 +154,7 @@ class Retraces:
         for path in old_leaves | new_leaves:
             was, now = old_leaves.get(path, "absent"), new_leaves.get(path, "absent")
             if was != now:
-                found.append(f"{path}: {was} -> {now}")
+                found.append(f"{path}: {_change(was, now)}")
         if not found and old_tree != new_tree:
             found.append(f"structure or static field: {old_tree} -> {new_tree}")
         if not found:
@@ -128,7 +184,7 @@ def retraces(fn: Callable[..., Any]) -> Retraces:
         for dt in (0.1, 0.2):
             step(jnp.ones(3), dt)  # a Python number is static: each new value is a new trace
         assert step.traces == 2
-        assert step.changes == [["argument 1: 0.1 -> 0.2"]]
+        assert step.changes == [["dt: 0.1 -> 0.2"]]
         print(step)
         ```
     """

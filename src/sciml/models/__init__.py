@@ -5,6 +5,12 @@ with respect to the model, `vmap` over models and a sweep over parameters need n
 
 Biology and epidemics
     `FitzHughNagumo`, `Logistic`, `LotkaVolterra`, `SIR`
+Events and doses, with methods that return the `sciml.Event` or the `sciml.Schedule`
+    `BouncingBall`, `IntegrateAndFire`, `TwoCompartment`
+Noise, for `sciml.solve(..., key=...)`
+    `GeometricBrownian`, `OrnsteinUhlenbeck`; of single molecules `BirthDeath`, `Schloegl`
+Delays
+    `MackeyGlass`
 Chemistry
     `Brusselator`, `HIRES`, `Oregonator`, `Robertson`
 Mechanics
@@ -62,6 +68,8 @@ Example:
 from ._acoustic import Acoustic as Acoustic, Sound as Sound
 from ._advection import Advection as Advection, AdvectionDiffusion as AdvectionDiffusion
 from ._allen_cahn import AllenCahn as AllenCahn
+from ._birth_death import BirthDeath as BirthDeath
+from ._bouncing_ball import BouncingBall as BouncingBall
 from ._brusselator import Brusselator as Brusselator
 from ._burgers import Burgers as Burgers
 from ._cahn_hilliard import CahnHilliard as CahnHilliard
@@ -70,12 +78,14 @@ from ._diffusion import Diffusion as Diffusion
 from ._euler import Euler as Euler
 from ._fisher_kpp import FisherKPP as FisherKPP
 from ._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
+from ._geometric_brownian import GeometricBrownian as GeometricBrownian
 from ._ginzburg_landau import GinzburgLandau as GinzburgLandau
 from ._gray_scott import GrayScott as GrayScott
 from ._gross_pitaevskii import GrossPitaevskii as GrossPitaevskii
 from ._harmonic_oscillator import HarmonicOscillator as HarmonicOscillator
 from ._hires import HIRES as HIRES
 from ._integral_kuramoto_sivashinsky import IntegralKuramotoSivashinsky as IntegralKuramotoSivashinsky
+from ._integrate_and_fire import IntegrateAndFire as IntegrateAndFire
 from ._kepler import Kepler as Kepler
 from ._klein_gordon import KleinGordon as KleinGordon
 from ._korteweg_de_vries import KortewegDeVries as KortewegDeVries
@@ -85,17 +95,21 @@ from ._logistic import Logistic as Logistic
 from ._lorenz63 import Lorenz63 as Lorenz63
 from ._lorenz96 import Lorenz96 as Lorenz96
 from ._lotka_volterra import LotkaVolterra as LotkaVolterra
+from ._mackey_glass import MackeyGlass as MackeyGlass
 from ._nonlinear_schroedinger import NonlinearSchroedinger as NonlinearSchroedinger
 from ._oregonator import Oregonator as Oregonator
+from ._ornstein_uhlenbeck import OrnsteinUhlenbeck as OrnsteinUhlenbeck
 from ._pendulum import Pendulum as Pendulum
 from ._reaction_diffusion import ReactionDiffusion as ReactionDiffusion
 from ._restricted_three_body import RestrictedThreeBody as RestrictedThreeBody
 from ._robertson import Robertson as Robertson
 from ._scalar_laws import InviscidBurgers as InviscidBurgers, Traffic as Traffic, Transport as Transport
+from ._schloegl import Schloegl as Schloegl
 from ._shallow_water import ShallowWater as ShallowWater
 from ._signals import PointSources as PointSources, Ricker as Ricker, Sampled as Sampled
 from ._sir import SIR as SIR
 from ._swift_hohenberg import SwiftHohenberg as SwiftHohenberg
+from ._two_compartment import TwoCompartment as TwoCompartment
 from ._van_der_pol import VanDerPol as VanDerPol, VanDerPolScaled as VanDerPolScaled
 from ._vorticity import Vorticity as Vorticity, kolmogorov_forcing as kolmogorov_forcing
 from ._wave import Wave as Wave

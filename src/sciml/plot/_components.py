@@ -13,10 +13,19 @@ MOST = 64  # the most components that are drawn as lines; more could not be told
 
 
 class Component(NamedTuple):
-    """One scalar component: its name and its values (members, times); a value that is not finite is NaN."""
+    """One scalar component: its name and its values (members, times); a value that is not finite is NaN.
+
+    Attributes:
+        name: Its name.
+        values: At the saved times, (members, times).
+        before: Before each event, (members, events); None without events.
+        after: After each event.
+    """
 
     name: str
     values: np.ndarray
+    before: np.ndarray | None = None
+    after: np.ndarray | None = None
 
 
 class Paths(NamedTuple):
@@ -27,12 +36,27 @@ class Paths(NamedTuple):
         components: Its components.
         failed: Whether each member failed, (members,).
         batched: Whether the solution had a batch axis at all.
+        events: Times of events, (members, events), NaN where there is none; None for a solution without.
     """
 
     ts: np.ndarray
     components: list[Component]
     failed: np.ndarray
     batched: bool
+    events: np.ndarray | None = None
+
+    def line(self, component: Component, member: int | np.integer) -> tuple[np.ndarray, np.ndarray]:
+        """The times and values of a member, with the states before and after each event in their places."""
+        ts, values = self.ts[member], component.values[member]
+        if self.events is None or component.before is None or component.after is None:
+            return ts, values
+        happened = np.isfinite(self.events[member])
+        at = np.repeat(self.events[member][happened], 2)
+        jumps = np.stack([component.before[member], component.after[member]], axis=-1)[happened].reshape(-1)
+        ends = ts[np.isfinite(ts)]
+        sign = -1 if ends.size and ends[-1] < ends[0] else 1
+        places = np.searchsorted(sign * ts, sign * at)  # what is saved at the time of an event is the state after it
+        return np.insert(ts, places, at), np.insert(values, places, jumps)
 
 
 def finite(values: Any) -> np.ndarray:
@@ -105,7 +129,21 @@ def read(sol: Any, labels: str | Sequence[str] | None = None) -> Paths:
     times = ts.shape[-1]
     components = split(sol.ys, status.shape, times, labels)
     ts = np.broadcast_to(ts, (*status.shape, times)).reshape(-1, times)
-    return Paths(ts, components, has_failed(status).reshape(-1), status.ndim > 0)
+    paths = Paths(ts, components, has_failed(status).reshape(-1), status.ndim > 0)
+    return _with_events(paths, getattr(sol, "events", None), status.shape)
+
+
+def _with_events(paths: Paths, events: Any, batch: tuple[int, ...]) -> Paths:
+    """The same with the events that a solution keeps."""
+    if events is None:
+        return paths
+    times = finite(events.times).reshape(len(paths.failed), -1)
+    before, after = (split(ys, batch, times.shape[1], None) for ys in (events.states_before, events.states_after))
+    components = [
+        component._replace(before=b.values, after=a.values)
+        for component, b, a in zip(paths.components, before, after, strict=True)
+    ]
+    return paths._replace(components=components, events=times)
 
 
 def choose(members: Any, count: int, default: int) -> np.ndarray:

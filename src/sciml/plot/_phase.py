@@ -7,7 +7,7 @@ import numpy as np
 
 from ._components import Component, Paths, choose, read
 from ._style import PALETTE, new_axes
-from ._trajectory import draw_line, say_failed
+from ._trajectory import draw_line, mark_events, say_failed
 
 
 def _pick(paths: Paths, which: int | str, argument: str) -> Component:
@@ -33,7 +33,8 @@ def phase(
 ) -> Any:
     """Draw one component of a solution against another.
 
-    A filled circle marks the start, an open square the end, a cross the last state of a member that failed.
+    A filled circle marks the start, an open square the end, a cross the last state of a member that failed. Small rings
+    mark the states after events.
 
     Args:
         sol: A `sciml.Solution`, or anything with `ts`, `ys` and `status`; batched or not.
@@ -72,8 +73,10 @@ def phase(
     alpha = max(0.4, 1 / np.sqrt(max(chosen.size, 1)))
     for order, i in enumerate(chosen):
         colour = PALETTE[order % len(PALETTE)] if chosen.size <= len(PALETTE) else PALETTE[0]
-        a, b, failed = along.values[i], up.values[i], bool(paths.failed[i])
+        (_, a), (_, b), failed = paths.line(along, i), paths.line(up, i), bool(paths.failed[i])
         draw_line(ax, a, b, failed=failed, color=colour, linewidth=1.2, alpha=alpha)
+        if along.after is not None and up.after is not None:
+            mark_events(ax, along.after[i], up.after[i], colour, alpha)
         there = np.flatnonzero(np.isfinite(a) & np.isfinite(b))
         if there.size:
             first, last = there[0], there[-1]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ._components import MOST, Paths, choose, count_components, read
+from ._components import MOST, Component, Paths, choose, count_components, read
 from ._ensemble import draw_fan
 from ._many import image
 from ._style import colours, limit_lines, name_components, new_axes
@@ -23,13 +23,28 @@ def draw_line(ax: Any, x: np.ndarray, y: np.ndarray, *, failed: bool, **style: A
         ax.plot(x[end], y[end], marker="x", markersize=6, color=style["color"], linestyle="none")
 
 
+def mark_events(
+    ax: Any, x: np.ndarray | None, y: np.ndarray | None, colour: Any, alpha: float | np.floating = 1.0
+) -> None:
+    """A small ring at each event."""
+    if x is not None and y is not None and np.isfinite(x).any():
+        ring = dict(marker="o", markersize=3.5, markerfacecolor="white", markeredgewidth=1.0, linestyle="none")
+        ax.plot(x, y, color=colour, alpha=alpha, **ring)
+
+
 def draw_paths(ax: Any, paths: Paths, members: Any, palette: list[Any]) -> None:
     """The components of one solution as lines, those of a batch as fans or as lines of some members."""
     if paths.batched:
         return _draw_batch(ax, paths, members, palette)
     for component, colour in zip(paths.components, palette, strict=True):
         style = dict(color=colour, linewidth=1.6, label=component.name)
-        draw_line(ax, paths.ts[0], component.values[0], failed=bool(paths.failed[0]), **style)
+        draw_line(ax, *paths.line(component, 0), failed=bool(paths.failed[0]), **style)
+        _mark(ax, paths, component, 0, colour)
+
+
+def _mark(ax: Any, paths: Paths, component: Component, member: int | np.integer, colour: Any, alpha: Any = 1.0) -> None:
+    if paths.events is not None and component.after is not None:
+        mark_events(ax, paths.events[member], component.after[member], colour, alpha)
 
 
 def _draw_batch(ax: Any, paths: Paths, members: Any, palette: list[Any]) -> None:
@@ -45,7 +60,8 @@ def _draw_batch(ax: Any, paths: Paths, members: Any, palette: list[Any]) -> None
             ax.plot([], [], color=colour, label=component.name)
         for i in chosen:
             style = dict(color=colour, alpha=alpha, linewidth=0.8 if fan else 1.2)
-            draw_line(ax, paths.ts[i], component.values[i], failed=bool(paths.failed[i]), **style)
+            draw_line(ax, *paths.line(component, i), failed=bool(paths.failed[i]), **style)
+            _mark(ax, paths, component, i, colour, alpha)
 
 
 def trajectory(
@@ -65,6 +81,9 @@ def trajectory(
     holds 90% of the members. Up to ten members are drawn as lines instead. A member that failed ends in a cross;
     the fan goes on with those that are left, and the title says how many failed. Components of very different
     size are better drawn by `rows`.
+
+    Events that `Solution.events` keeps are marked by a small ring at the state after each, and lines jump there; fans
+    do not show them.
 
     More than 64 components are an image over time and their index, of a batch the median of the members. A field is
     better drawn with its grid, by `space_time`, `frames` or `slices`.

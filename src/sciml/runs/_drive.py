@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._progress import Report
+from .._status import has_failed
 from ..stores._atomic import StoreError
 from ..stores._hosts import Hosts
 from ._active_members import ActiveMembers
@@ -118,7 +119,7 @@ def _done(segment: AbstractSegment, info: Info) -> np.ndarray:
 
 def _report(report: Report, info: Info, done: np.ndarray) -> None:
     steps = int(np.sum(info.accepted)) + int(np.sum(info.rejected))
-    report(_slowest(info, done), failed=int(np.count_nonzero(info.status)), steps=steps)
+    report(_slowest(info, done), failed=int(np.count_nonzero(has_failed(np.asarray(info.status)))), steps=steps)
 
 
 def _slowest(info: Info, done: np.ndarray) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Int, PyTree, Real
 
 from .._status import raise_for_status
+from ..solvers.events._occurrences import Occurrences
 from ..stores._abstract import AbstractStore
 from ..stores._pytree_names import name_of
 from ._frames import Frames
@@ -27,6 +28,8 @@ class Run:
         t_reached: The time up to which the solution is good, per member.
         accepted: The number of accepted steps, per member.
         rejected: The number of rejected steps, per member.
+        events: What happened, `sciml.solvers.Occurrences` with members first; None where no events were given, and of a
+            run that was loaded.
         finished: Whether there is nothing left to do; otherwise the same call resumes it.
         reason: Why the run ended, in a sentence.
         seconds: How long this call took, compilation included.
@@ -55,6 +58,7 @@ class Run:
     reason: str
     seconds: float
     store: AbstractStore
+    events: Occurrences | None = None
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 
 from .._checks import check_count, check_state
 from .._progress import ProgressOption, check_progress
-from .._reactions import Reactions
+from .._reactions import AbstractReactions
 from .._stochastic import AbstractStochastic
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..kernels._backends import XLA
@@ -20,6 +20,7 @@ from ..kernels._use import requested
 from ..solvers._plan import default_solver, with_courant_number
 from ..solvers._request import Interval, Request
 from ..solvers._stable_step import limited_stepper, settle_step
+from ..solvers.events._event import read_events
 from ..solvers.integrate._stencil_kernel import backend_of, decline
 from ..solvers.noise._prepare import is_noisy, with_noisy_solver
 from ..solvers.terms._explain import check_callable
@@ -27,6 +28,7 @@ from ..solvers.terms._field import arrays_of
 from ..stores._abstract import AbstractStore
 from . import _prepare
 from ._coordinates import space_of
+from ._events import with_events
 from ._execute import execute
 from ._noise import check_keys, with_noise
 from ._run import Run
@@ -35,7 +37,7 @@ from .segments._stops import read_stops
 
 
 def simulate(
-    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | Reactions,
+    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | AbstractReactions,
     y0: Y,
     *,
     t0: RealScalarLike,
@@ -54,6 +56,8 @@ def simulate(
     output: Callable[[RealScalarLike, Y, Args], PyTree] | None = None,
     in_axes: tuple | None = None,
     stop: Any = None,
+    events: Any = None,
+    max_events: IntScalarLike | None = None,
     store: str | os.PathLike | AbstractStore | None = None,
     resume: bool = True,
     checkpoint_every: float = 60.0,
@@ -101,6 +105,8 @@ def simulate(
             leaves the loop, and when half have left, the others go on over fewer lanes.
         stop: What ends a member before `t1`, checked at the saved times: a function `stop(t, y, args) -> bool`,
             `sciml.runs.SteadyState()`, `sciml.runs.WallTime(seconds)`, or several in a list. NaN always ends one.
+        events: What happens on the way, as for `solve`; members share it. One without an `update` ends a member.
+        max_events: How many of the events are kept in `Run.events`, as for `solve`.
         store: A folder for the frames, an `NpzStore`, or a `ZarrStore`. By default they stay in memory.
         resume: Whether to go on with the run that the store holds. If not, a store that holds one is refused.
         checkpoint_every: The seconds between two checkpoints; 0 for one after every segment.
@@ -158,12 +164,15 @@ def simulate(
     if not is_noisy(model) and request.cfl is None:
         request, interval, _ = settle_step(*one, request, interval, limited_stepper(*one[:2], request), limits)
     plan, times, tolerances = _prepare.plan_of(one[1], request, interval)
-    given, (model, in_axes, plan) = model, with_noise(model, key, in_axes, plan, times, request.fixed_steps)
-    if is_noisy(given):
+    found, given = read_events(events, max_events), model
+    equal = request.fixed_steps and found is None
+    model, in_axes, plan = with_noise(model, key, in_axes, plan, times, equal)
+    model, in_axes, plan = with_events(model, found, in_axes, plan, times)
+    if is_noisy(given) or found is not None:
         inputs = read_axes(model, check_state(y0), arrays_of(args), in_axes)
     times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
     stops = read_stops(stop, elapsed is not None)
-    backend = backend_of(model, XLA if is_noisy(given) else requested(impl, interpret))
+    backend = backend_of(model, XLA if is_noisy(given) or found is not None else requested(impl, interpret))
     if plan.control is not None or inputs.members is not None:
         backend = decline(model, backend, "its steps are chosen by the error" if plan.control else "it has members")
     segment = _prepare.segment_of(
@@ -181,7 +190,7 @@ def simulate(
             saveat=saveat, output=output,
             stop=stops.traced, solver=request.solver, stepsize_controller=stepsize_controller, rtol=rtol,
             atol=atol, **({} if request.cfl is None else {"cfl": request.cfl}), max_steps=max_steps,
-            in_axes=in_axes, segment_steps=segment_steps,
+            in_axes=in_axes, segment_steps=segment_steps, max_events=None if found is None else found.layout.kept,
         ),
         store=store, resume=resume, checkpoint_every=checkpoint_every, checkpoints=checkpoints, progress=progress,
         throw=throw,

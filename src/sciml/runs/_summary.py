@@ -23,6 +23,7 @@ def attributes_of(segment: AbstractSegment, inputs: Inputs, result: DriveResult)
         "rejected": info.rejected,
         "finished": result.finished,
         "seconds": result.seconds,
+        "events": segment.events(result.carry),
         "reason": _reason(segment, result.finished, info),
     }
 
@@ -47,13 +48,19 @@ def _reason(segment: AbstractSegment, finished: bool, info: Info) -> str:
     if not finished:
         return f"the wall time of {segment.stops.seconds:g} s was used up at {place}; call again to go on"
     if status.ndim == 0:
+        if status == Status.event:
+            return f"ended by an event at {place}"
         if status:
             return f"failed at {place}: {Status(int(status)).name}"
         if cause:
             return f"stopped at {place} by {segment.stops.name(int(cause))}"
         return f"reached {segment.end} = {float(segment.time_at(info.elapsed)):.6g}"
     counts = [
-        (f"failed ({Status(int(code)).name})", int(np.sum(status == code))) for code in np.unique(status[status != 0])
+        (
+            "ended by an event" if code == Status.event else f"failed ({Status(int(code)).name})",
+            int(np.sum(status == code)),
+        )
+        for code in np.unique(status[status != 0])
     ]
     stopped = (status == 0) & (cause != 0)
     counts += [

@@ -2,6 +2,7 @@
 
 - `solve`: the front door; returns a `Solution` with its `Stats`.
 - `steady_state`: where a vector field vanishes.
+- `solve_bvp`: a solution of which something is known at both ends.
 - `Event`, `Schedule`: what happens on the way, and `Occurrences`, what a solution says of it.
 - `adjoints`: how derivatives are computed, `sciml.adjoints`; `reversal_error` says how exact a reversible solve is.
 - `AbstractStepper`: a one-step method of one's own, whose steps return a `Step`.
@@ -21,6 +22,8 @@
 - `tune_stencil`: in which tiles a kernel runs the steps of a model fastest.
 """
 
+from .._events import Event as Event, Schedule as Schedule
+from ._boundary_values import solve_bvp as solve_bvp
 from ._reversal_error import reversal_error as reversal_error
 from ._solution import Solution as Solution, Stats as Stats
 from ._solve import solve as solve
@@ -28,7 +31,6 @@ from ._stable_step import stability as stability
 from ._steady_state import steady_state as steady_state
 from ._tune_stencil import tune_stencil as tune_stencil
 from .control._stability import Stability as Stability
-from .events._event import Event as Event, Schedule as Schedule
 from .events._occurrences import Occurrences as Occurrences
 from .methods._etdrk import ETD1 as ETD1, ETDRK2 as ETDRK2, ETDRK3 as ETDRK3, ETDRK4 as ETDRK4, Krogstad4 as Krogstad4
 from .methods._imex import (

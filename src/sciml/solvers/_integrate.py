@@ -286,12 +286,12 @@ def _solution(
     reached = jnp.where(elapsed >= operands.span, times.t1, times.t0 + operands.direction * elapsed)
     stats = Stats(result.accepted, result.rejected, evaluations, result.executed)
     if record is None:
-        return Solution(ts, ys, status, reached, stats, settings.solver)
+        return Solution(ts, ys, status, reached, stats, settings.solver, dense=result.step_times)
     ended = status == int(Status.event)
     reached = jnp.where(ended, record.last, reached)
     if times.saves is None:
         ts = jnp.where(ended, record.last[None], ts)
-    return Solution(ts, ys, status, reached, stats, settings.solver, Occurrences.of(record))
+    return Solution(ts, ys, status, reached, stats, settings.solver, Occurrences.of(record), result.step_times)
 
 
 def _evaluations(each: int, started: int, steps: Any) -> Any:

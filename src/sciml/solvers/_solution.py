@@ -53,14 +53,15 @@ class Solution(eqx.Module):
     """The solution of an initial value problem; under `jax.vmap`, of one for each member.
 
     Attributes:
-        ts: The saved times, of shape `(times,)`.
-        ys: The states at these times: like `y0`, with the times first on every leaf.
+        ts: The saved times, of shape `(times,)`; a PyTree of such where `diffrax.SaveAt(subs=...)` has several outputs.
+        ys: The states at these times: like `y0`, with the times first on every leaf; or what the outputs keep of them.
         status: A code of `sciml.Status`.
         t_reached: The time up to which the solution is good; `t1` where it was successful.
         stats: Steps and evaluations.
         solver: The name of the method that was used, which `sciml.solve` may have chosen.
         events: The events that happened, `sciml.solvers.Occurrences`; None where none were given. Where one ended the
             solve, what was to be saved after it is NaN, and the end state is that at the event.
+        dense: What `evaluate` needs; None but for `saveat=diffrax.SaveAt(dense=True)`.
 
     Example:
         ```python
@@ -76,13 +77,58 @@ class Solution(eqx.Module):
         ```
     """
 
-    ts: Real[Array, "*members times"]
+    ts: PyTree[Real[Array, "..."]]
     ys: PyTree
     status: Int[Array, "*members"]
     t_reached: Real[Array, "*members"]
     stats: Stats
     solver: str = eqx.field(static=True, default="")
     events: Any = None
+    dense: Any = None
+
+    def evaluate(self, t: Any) -> PyTree:
+        """Returns the state at one time or many, where `saveat` was `diffrax.SaveAt(dense=True)`.
+
+        The step that holds a time is taken once more, and the method interpolates within it. It can be differentiated
+        by all that the solution depends on, and by `t`; at an event it is the state before it.
+
+        Args:
+            t: Times between the start and the end, of any shape; elsewhere, and where the solve did not get, the state
+                is NaN.
+
+        Returns:
+            Like `y0`, with the shape of `t` first on every leaf.
+
+        Raises:
+            ValueError: If dense output was not asked for, or there are members.
+
+        Example:
+            ```python
+            import diffrax
+            import jax
+            import jax.numpy as jnp
+            import sciml
+
+            dense = diffrax.SaveAt(dense=True)
+            sol = sciml.solve(lambda t, y, args: -y, jnp.ones(2), t0=0.0, t1=3.0, saveat=dense)
+            assert abs(sol.evaluate(1.5)[0] - jnp.exp(-1.5)) < 1e-3
+            assert sol.evaluate(jnp.linspace(0.0, 3.0, 7)).shape == (7, 2)
+            assert abs(sol.derivative(1.5)[0] + jnp.exp(-1.5)) < 1e-3
+            ```
+        """
+        return self._dense_output().evaluate(t)
+
+    def derivative(self, t: Any) -> PyTree:
+        """Returns the rate, the vector field of the state, at one time or many; see `evaluate`."""
+        return self._dense_output().derivative(t)
+
+    def _dense_output(self) -> Any:
+        if self.dense is None:
+            raise ValueError(
+                "This solution is known at its saved times alone. Between them it is where "
+                "`saveat=diffrax.SaveAt(dense=True)`, beside which `ts`, `t0` and `t1` may be asked for."
+            )
+        return self.dense
 
     def raise_if_failed(self) -> "Solution":
         """Returns the solution, or raises one error that says how many members failed, which and why.

@@ -9,8 +9,8 @@ import jax
 from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete, no_instance
-from .._delayed import Delayed
-from .._reactions import Reactions
+from .._delayed import AbstractDelayed
+from .._reactions import AbstractReactions
 from .._status import raise_for_status
 from .._stochastic import AbstractStochastic
 from .._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
@@ -31,7 +31,9 @@ from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
 from .methods.delays._method_of_steps import DelayedFrom
 from .methods.delays._prepare import with_delays
+from .methods.jumps._abstract import ReactionsWithKey
 from .noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
+from .outputs._solve_outputs import saves_more, solve_and_save
 from .terms._explain import check_callable
 from .terms._field import arrays_of
 
@@ -40,7 +42,11 @@ _DEFAULT_ADJOINT = Checkpointed()
 
 
 def solve(
-    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | Reactions | Delayed | diffrax.AbstractTerm,
+    model: Callable[[RealScalarLike, Y, Args], Y]
+    | AbstractStochastic
+    | AbstractReactions
+    | AbstractDelayed
+    | diffrax.AbstractTerm,
     y0: Y,
     *,
     t0: RealScalarLike,
@@ -122,7 +128,10 @@ def solve(
             than its error; derivatives know.
         saveat: Where to save: None for the end, an array of times within `[t0, t1]` in the
             direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates. Where times are traced, a
-            state outside the interval or out of order is NaN, and the status `invalid_argument`.
+            state outside the interval or out of order is NaN, and the status `invalid_argument`. Of a
+            `diffrax.SaveAt`, `fn` and `subs` keep functions of the states at times of their own, `steps` the end of
+            every step, with space for `max_steps` of them, and `dense=True` gives `Solution.evaluate`; to see where
+            steps end, the last two solve twice.
         events: What happens on the way: a `sciml.Event`, whose condition changes its sign, a `sciml.Schedule`, at times
             that are given, a `diffrax.Event`, or several of these. `Solution.events` says which came when. They need a
             method that runs in sciml's own loops and knows the solution within a step, as exponential and
@@ -170,12 +179,24 @@ def solve(
     """
     request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, norm, saveat, max_steps)
     request = request._replace(positive=positive, domain=domain, project=project, cfl=cfl)
-    adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     args = args if args is None else arrays_of(args)
+    if saves_more(model, y0, request):
+
+        def again(**changed: Any) -> Solution:
+            given = dict(
+                t0=t0, t1=t1, args=args, key=key, dt=dt, dt0=dt0, cfl=cfl, rtol=rtol, atol=atol, solver=solver,
+                stepsize_controller=stepsize_controller, norm=norm, positive=positive, domain=domain, project=project,
+                events=events, max_events=max_events, adjoint=adjoint, max_steps=max_steps, schedule=schedule,
+                impl=impl, interpret=interpret, throw=throw,
+            )  # fmt: skip
+            return solve(model, y0, **given | changed)
+
+        return solve_and_save(again, model, y0, args, request, adjoint)
+    adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     given = read_events(events, max_events)
     choices = (request, adjoint, schedule, _kernel(impl, interpret))
     # times of events are checked and count by value, and noise has a path: such a call is decided each time
-    alike = given is None and key is None and not isinstance(model, Delayed)
+    alike = given is None and key is None and not isinstance(model, AbstractDelayed)
     model = model.vector_field if isinstance(model, diffrax.ODETerm) else model
     name, arrays = key_of((model, y0, args), choices) if alike else (None, [])
     call = find(name)
@@ -209,7 +230,7 @@ def _solve(
     if is_noisy(model):
         request = with_noisy_solver(model, y0, args, request, interval)
         kernel = _without_kernel(kernel, "noise is drawn by XLA")
-    elif isinstance(model, Delayed):
+    elif isinstance(model, AbstractDelayed):
         request = with_delays(model, request, interval, adjoint)
         kernel = _without_kernel(kernel, "past states are kept by XLA")
     else:
@@ -223,7 +244,7 @@ def _solve(
     if isinstance(model, diffrax.AbstractTerm):
         plan = dataclasses.replace(plan, stepper=None, control=None)
     times = times._replace(longest=longest)
-    if isinstance(model, Delayed):
+    if isinstance(model, AbstractDelayed):
         model = DelayedFrom(model, times.t0)
     elif is_noisy(model):
         model, plan = noisy_model(model, key, plan, times, equal=request.fixed_steps and events is None)
@@ -236,6 +257,7 @@ def _solve(
     if kernel != XLA and stencil_backend is None:
         kernel = backend_of_members(kernel, plan.stepper, adjoint, schedule)
     if plan.stepper is None:
+        _check_diffrax_can(model)
         _diffrax_fallback.log_once(type(request.solver).__name__, stepper_of(request.solver, y0) is None)
         if plan.coarse_times:
             _diffrax_fallback.warn_of_times(times.t0.dtype)
@@ -260,7 +282,22 @@ def _solve(
 
 def _has_equations_of_its_own(model: Any) -> bool:
     """Returns whether a model is more than a vector field."""
-    return isinstance(model, Delayed) or is_noisy(model)
+    return isinstance(model, AbstractDelayed) or is_noisy(model)
+
+
+def _check_diffrax_can(model: Any) -> None:
+    """Checks that diffrax, which knows neither delays nor reactions, is not asked for them.
+
+    Raises:
+        ValueError: If it is.
+    """
+    if isinstance(model, DelayedFrom | ReactionsWithKey):
+        what = "delays" if isinstance(model, DelayedFrom) else "reactions"
+        raise ValueError(
+            f"A solve with {what} runs in sciml's own loops alone: save at times (`saveat=` an array of them), not at "
+            "all steps or by `fn` of a `diffrax.SaveAt`, and control steps by `rtol` and `atol` or a "
+            "`diffrax.PIDController`."
+        )
 
 
 def _without_kernel(kernel: KernelRequest, why: str) -> KernelRequest:

@@ -1,7 +1,11 @@
-"""Fitting models to data.
+"""Fitting models to data, and training them.
 
 - `fit`: chosen leaves of a model to data by least squares, with optax or optimistix.
 - `Fit`: the fitted model, its uncertainty, and samples from it.
+- `train`: chosen leaves of a model by any loss, over batches, with an optax optimiser; returns a `Trained`.
+- `TrainingHistory`: its losses. `TrainingRecord`: what callbacks are called with; `CSVLog`, `TensorBoardLog` are some.
+- `multiple_shooting`: one trajectory as windows, for `train`; returns a `ShootingProblem`, of which `Shooting` is the
+  model, `ShootingLoss` the loss and `Windows` are the data.
 - `gauss_newton_product`, `fisher_product`: curvature times a vector, without the matrix.
 - `AbstractTransform`: how a constrained parameter becomes a free one: `Identity`, `Positive`, `Bounded`.
 """
@@ -15,3 +19,15 @@ from ._transforms import (
     Identity as Identity,
     Positive as Positive,
 )
+from .loop._history import TrainingHistory as TrainingHistory
+from .loop._logs import CSVLog as CSVLog, TensorBoardLog as TensorBoardLog
+from .loop._record import TrainingRecord as TrainingRecord
+from .loop._train import train as train
+from .loop._trained import Trained as Trained
+from .shooting._shooting import (
+    Shooting as Shooting,
+    ShootingLoss as ShootingLoss,
+    ShootingProblem as ShootingProblem,
+    multiple_shooting as multiple_shooting,
+)
+from .shooting._windows import Windows as Windows

@@ -127,6 +127,29 @@ class ParameterSelection(eqx.Module):
             leaves[i] = value.astype(dtype)
         return jtu.tree_unflatten(treedef, leaves)
 
+    def picked(self, model: Any) -> Any:
+        """Returns the model with None at leaves that are not fitted."""
+        leaves, treedef = jtu.tree_flatten(model)
+        return jtu.tree_unflatten(treedef, [x if i in self.indices else None for i, x in enumerate(leaves)])
+
+    def free(self, model: Any) -> Any:
+        """Returns the free variables in the place of their leaves, in their dtypes, with None at leaves that stay."""
+        values, treedef = jtu.tree_flatten(self.picked(model))
+        return jtu.tree_unflatten(treedef, [t.forward(x) for t, x in zip(self.transforms, values, strict=True)])
+
+    def rest(self, model: Any) -> Any:
+        """Returns the model without its fitted leaves, with None in their place."""
+        leaves, treedef = jtu.tree_flatten(model)
+        for i in self.indices:
+            leaves[i] = None
+        return jtu.tree_unflatten(treedef, leaves)
+
+    def joined(self, rest: Any, free: Any) -> Any:
+        """Returns the model of the free variables that `free` gives and of the leaves that stay."""
+        values, treedef = jtu.tree_flatten(free)
+        given = zip(self.transforms, values, self.dtypes, strict=True)
+        return eqx.combine(jtu.tree_unflatten(treedef, [t.inverse(x).astype(dtype) for t, x, dtype in given]), rest)
+
     def tree(self, model: Any, flat: Float[Array, " p"]) -> Any:
         """Returns the pieces of `flat` in the structure of the model, with None at leaves that are not fitted."""
         count = len(jtu.tree_leaves(model))
@@ -172,12 +195,20 @@ def _chosen_transforms(model: Any, fitted: list[int], positive: Any, bounds: Any
 
 
 def select(
-    model: Any, where: Callable | None, positive: Any, bounds: Sequence, transforms: Sequence
+    model: Any, where: Callable | None, positive: Any, bounds: Sequence, transforms: Sequence, *, kinds: str = "real"
 ) -> tuple[Any, ParameterSelection]:
     """Returns the model with its fitted leaves as JAX arrays, and the selection of them.
 
+    Args:
+        model: The model.
+        where: Picks the leaves to fit, or None for all.
+        positive: Which stay positive.
+        bounds: Which are between bounds.
+        transforms: Which have other constraints.
+        kinds: "real" for real leaves alone, or "complex" for complex ones too, where they are not constrained.
+
     Raises:
-        TypeError: If a selected leaf is not a real floating-point array.
+        TypeError: If a selected leaf is not a floating-point array of these kinds.
         ValueError: If nothing is selected, or a value lies outside the range that its constraint allows.
     """
     flat, treedef = jtu.tree_flatten_with_path(model)
@@ -203,7 +234,7 @@ def select(
                 )
     for i in fitted:
         leaves[i] = jnp.asarray(leaves[i])
-        if jnp.iscomplexobj(leaves[i]):
+        if jnp.iscomplexobj(leaves[i]) and kinds == "real":
             raise TypeError(
                 f"`{paths[i]}` is {_describe(leaves[i])}; only real leaves can be fitted. Store its real and "
                 "imaginary parts as two leaves."
@@ -219,6 +250,10 @@ def select(
         dtype=jnp.result_type(float),
     )
     for path, i, transform in zip(selection.paths, fitted, selection.transforms, strict=True):
+        if jnp.iscomplexobj(leaves[i]):
+            if not isinstance(transform, Identity):
+                raise TypeError(f"`{path}` is {_describe(leaves[i])}, which has no range to be kept in.")
+            continue
         inside = np.asarray(transform.contains(leaves[i].astype(selection.dtype)))
         if not inside.all():
             bad = np.asarray(leaves[i])[~inside].reshape(-1)[0] if leaves[i].shape else np.asarray(leaves[i])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, Inexact
 
 if TYPE_CHECKING:  # type checkers do not know the abstract kind
     from typing import ClassVar as AbstractClassVar
@@ -69,7 +69,7 @@ class AbstractTransform(eqx.Module):
 
 
 class Identity(AbstractTransform):
-    """No constraint: $x = z$. One unit of `spread` is the parameter's magnitude, or one where it is zero.
+    """No constraint: $x = z$, which may be complex. One unit of `spread` is its magnitude, or one where it is zero.
 
     Example:
         ```python
@@ -80,13 +80,13 @@ class Identity(AbstractTransform):
         ```
     """
 
-    domain = "any real number"
+    domain = "any number"
 
-    def forward(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    def forward(self, x: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
         """Returns `x`."""
         return x
 
-    def inverse(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
+    def inverse(self, z: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
         """Returns `z`."""
         return z
 

@@ -2,7 +2,7 @@
 
 Problems with an exact solution at every time (`EXACT_PROBLEMS`)
     `exponential_decay`, `linear_system`, `harmonic_oscillator`, `logistic`, `kepler`,
-    `cosine_growth`, `polynomial`, `prothero_robinson`, `pytree_state`
+    `two_compartment`, `cosine_growth`, `polynomial`, `prothero_robinson`, `pytree_state`
 Waves with an exact solution, of semilinear models (`WAVE_PROBLEMS`)
     `kdv_soliton`, `kdv_two_solitons`, `schroedinger_soliton`, `ginzburg_landau_wave`, `schroedinger_level`,
     `taylor_green_vortex`
@@ -14,6 +14,9 @@ Exact solutions of fields
     `sound_of_a_point`;
     `allen_cahn_front`, `fisher_kpp_front`, `nagumo_front`, `phase_wall`; `gray_scott_steady_states`;
     `klein_gordon_wave`, `sine_gordon_breather`, `sine_gordon_kink`; `oscillator_state`, `coherent_state`
+What is known with events, noise and delays
+    `bounce_times`, `bouncing_ball`, `firing_period`; `ornstein_uhlenbeck_moments`, `geometric_brownian_moments`;
+    `birth_death_law`, `one_step_law`; `mackey_glass_onset`
 Exact solutions of flows with shocks, and of a smooth one
     `riemann_euler`; `riemann_shallow_water`, `dam_break`; `isentropic_vortex`
 What is known without a formula for the solution
@@ -39,13 +42,16 @@ Example:
     ```
 """
 
+from ._bounces import bounce_times as bounce_times, bouncing_ball as bouncing_ball
 from ._burgers_series import burgers_series as burgers_series
 from ._check_adjoint import check_adjoint as check_adjoint
 from ._check_model import check_model as check_model
 from ._check_reduction import check_reduction as check_reduction
 from ._check_stepper import StepperReport as StepperReport, check_stepper as check_stepper
 from ._check_store import check_store as check_store
+from ._compartments import two_compartment as two_compartment
 from ._conserved import conserved as conserved
+from ._counts import birth_death_law as birth_death_law, one_step_law as one_step_law
 from ._dam_break import dam_break as dam_break, riemann_shallow_water as riemann_shallow_water
 from ._exact import (
     exponential_decay as exponential_decay,
@@ -62,6 +68,7 @@ from ._finite_difference import (
     check_gradient as check_gradient,
     finite_difference_gradient as finite_difference_gradient,
 )
+from ._firing_period import firing_period as firing_period
 from ._fronts import (
     allen_cahn_front as allen_cahn_front,
     allen_cahn_radius as allen_cahn_radius,
@@ -80,11 +87,16 @@ from ._klein_gordon import (
     sine_gordon_breather as sine_gordon_breather,
     sine_gordon_kink as sine_gordon_kink,
 )
+from ._mackey_glass import mackey_glass_onset as mackey_glass_onset
 from ._manufactured import (
     gradient_of as gradient_of,
     laplacian_of as laplacian_of,
     manufactured as manufactured,
     matching_conditions as matching_conditions,
+)
+from ._moments import (
+    geometric_brownian_moments as geometric_brownian_moments,
+    ornstein_uhlenbeck_moments as ornstein_uhlenbeck_moments,
 )
 from ._nonstiff_references import (
     arenstorf as arenstorf,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from ._compartments import two_compartment
 from ._exact import exponential_decay, harmonic_oscillator, linear_system, logistic
 from ._kepler import kepler
 from ._nonstiff_references import arenstorf, brusselator, lorenz63, lotka_volterra
@@ -19,6 +20,7 @@ EXACT_PROBLEMS: tuple[Callable[..., Problem], ...] = (
     harmonic_oscillator,
     logistic,
     kepler,
+    two_compartment,
     cosine_growth,
     polynomial,
     prothero_robinson,

@@ -362,3 +362,16 @@ def test_refusals_of_events():
     ):  # pyright: ignore[reportArgumentType]
         with pytest.raises((TypeError, ValueError)):
             make()
+
+
+def test_events_that_only_graze_say_so():
+    depth = 1e-7 if jax.config.read("jax_enable_x64") else 1e-4
+    both = [
+        sciml.Event(lambda t, y, args: y[0] - (1 - depth), lambda t, y, args: y, direction=1),
+        sciml.Event(lambda t, y, args: y[0] - 0.5, lambda t, y, args: y, direction=1),
+    ]
+    sol = sciml.solve(
+        lambda t, y, args: jnp.stack([y[1], -y[0]]), jnp.array([0.0, 1.0]), t0=0.0, t1=2.0, dt=0.02, events=both
+    )
+    assert sol.events.which[:3].tolist() == [1, 0, -1]
+    assert sol.events.grazing[:3].tolist() == [False, True, False]

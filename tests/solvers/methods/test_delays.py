@@ -43,6 +43,43 @@ def test_order(solver, order):
 
 
 @pytest.mark.x64
+@pytest.mark.parametrize(
+    ("adjoint", "options"),
+    [
+        (Checkpointed(), dict(rtol=1e-8, atol=1e-8)),
+        (Forward(), dict(dt=0.125)),
+        (Forward(), dict(rtol=1e-8, atol=1e-8)),
+    ],
+    ids=["reverse-adaptive", "forward-fixed", "forward-adaptive"],
+)
+def test_derivatives_by_delays_where_the_state_jumps_at_the_start(adjoint, options):
+    """Polynomials from 3 with a past of 1, by the delays, the time at the end and the past."""
+
+    def end(delays, past):
+        model = Delayed(lambda t, y, each, args: -each[0] - 2 * each[1], delays, history=past)
+        return sciml.solve(model, 3.0, t0=0.5, t1=2.0, adjoint=adjoint, **options).ys[-1]
+
+    def exact(delays, past):
+        """With the first delay over once and the second, too, before the first is over twice."""
+        a, b = delays
+        late, later = 1.5 - a, 1.5 - b
+        # before a the state falls at three times the past; then both pasts are known for as long as it takes
+        of_first = past * a + 3.0 * late - 3 * past * late**2 / 2
+        of_second = past * b + 3.0 * later - 3 * past * later**2 / 2
+        return 3.0 - of_first - 2 * of_second
+
+    delays, past = jnp.array([1.0, 1.25]), jnp.array(1.0)
+    np.testing.assert_allclose(end(delays, past), exact(delays, past), atol=1e-9)
+    differentiate = jax.grad if isinstance(adjoint, Checkpointed) else jax.jacfwd
+    got, want = (jax.jit(differentiate(f, argnums=(0, 1)))(delays, past) for f in (end, exact))
+    for x, y in zip(got, want, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-8)
+    if "dt" in options:
+        members = jax.vmap(differentiate(end), in_axes=(None, 0))(delays, jnp.array([1.0, 2.0]))
+        np.testing.assert_allclose(members[1], differentiate(exact)(delays, 2.0), atol=1e-8)
+
+
+@pytest.mark.x64
 def test_mackey_glass():
     """Beside a loop in NumPy with steps that end where past states are, and their middles by the cubic between them."""
     n, delay, dt = 680, 17.0, 17.0 / 680
@@ -164,3 +201,10 @@ def test_refusals():
         Delayed(lambda t, y, past, args: y, 1.0, history=1.0, kept=1)
     with pytest.raises(TypeError, match="`field` must be a function"):
         Delayed(1.0, 1.0, history=1.0)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("saveat", [diffrax.SaveAt(steps=True), diffrax.SaveAt(t1=True, fn=lambda t, y, args: 2 * y)])
+def test_what_diffrax_would_run_without_the_past_is_refused(saveat):
+    with pytest.raises(ValueError, match="A solve with delays runs in sciml's own loops alone"):
+        sciml.solve(STEPS, 1.0, t0=0.0, t1=3.0, saveat=saveat, max_steps=64)

@@ -1,5 +1,6 @@
 """Reactions of single molecules: their laws against exact ones, and what is refused."""
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -197,3 +198,9 @@ def test_a_start_at_rest():
     for solver in (Gillespie(), TauLeaping()):
         sol = sciml.solve(decay, jnp.zeros(1), t0=0.0, t1=1.0, key=KEYS[0], solver=solver)
         assert sol.status == Status.successful and sol.ys[-1, 0] == 0 and sol.stats.accepted == 1
+
+
+def test_what_diffrax_would_run_is_refused():
+    with pytest.raises(ValueError, match="A solve with reactions runs in sciml's own loops alone"):
+        saveat = diffrax.SaveAt(steps=True)
+        sciml.solve(POPULATION, jnp.zeros(1), t0=0.0, t1=3.0, key=KEYS[0], saveat=saveat, max_steps=64)

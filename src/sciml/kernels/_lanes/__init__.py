@@ -8,7 +8,7 @@
 - `fallbacks`: which parts of a function do not run element by element, and why; public as `sciml.inspect.fallbacks`.
 """
 
-from ._batched import batched as batched
-from ._differentiable import differentiable as differentiable
+from ..._jax._batched import batched as batched
+from ..._jax._differentiable import differentiable as differentiable
 from ._interpret import is_value as is_value
 from ._lanes import Lanes as Lanes, Unbatched as Unbatched, fallbacks as fallbacks

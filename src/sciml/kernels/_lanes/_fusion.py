@@ -21,6 +21,7 @@ from jaxtyping import Array
 
 from ..._jax._barrier import computed_once, held_back, opaque
 from ..._jax._jaxprs import from_outside, is_literal, program_called, run_equation
+from ..._jax._sources import at_source_of
 from ..._jax._vma import as_traced, promote, to_varying, vma_of
 from ._elementwise import CHEAP, ELEMENTWISE, IDENTITIES
 from ._values import Constant
@@ -301,7 +302,8 @@ def _run_fused(part: _Part, known: dict, later: set, lanes: tuple[int, ...], sta
         return rows[key]
 
     for operation in part:
-        rows.update(zip(operation.outputs, _apply(operation.eqn, [row(x) for x in operation.inputs], lanes)))
+        with at_source_of(operation.eqn):
+            rows.update(zip(operation.outputs, _apply(operation.eqn, [row(x) for x in operation.inputs], lanes)))
     known.update(zip(outputs, _one_row([to_varying(rows[x], axes) for x in outputs], start)))
 
 

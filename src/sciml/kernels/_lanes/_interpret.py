@@ -22,6 +22,8 @@ from ..._checks import concrete
 from ..._jax._barrier import held_back
 from ..._jax._jaxprs import depend_on, is_literal, program_called, programs_within, run_equation, scan_counts
 from ..._jax._loops import scan
+from ..._jax._marks import fallback
+from ..._jax._sources import at_own_source, at_source_of
 from ..._jax._vma import as_traced, promote, struct, vma_of
 from . import _batched_primitives as batched_primitives, _elementwise as elementwise
 from ._data_movement import MOVEMENTS, OUTSIDE, moved_by_index
@@ -60,7 +62,8 @@ def trace(fn: Callable, *trees: PyTree) -> tuple[jex.core.ClosedJaxpr, Any]:
     """Traces `fn` for one member, whose arguments have the shapes and dtypes of the values in `trees`."""
     axes = vma_of(trees)
     avals = jax.tree.map(lambda v: struct(v.shape, v.dtype, axes), trees, is_leaf=is_value)
-    closed, out = jax.make_jaxpr(fn, return_shape=True)(*avals)
+    with at_own_source():  # that of the model, whatever of sciml is being traced around it
+        closed, out = jax.make_jaxpr(fn, return_shape=True)(*avals)
     return closed, jax.tree.structure(out)
 
 
@@ -132,11 +135,14 @@ def evaluate(
     )
 
 
-def _evaluate(jaxpr: jex.core.Jaxpr, consts: Sequence[Any], args: Sequence[Value], ev: _Evaluation) -> list[Value]:
+def _evaluate(
+    jaxpr: jex.core.Jaxpr, consts: Sequence[Any], args: Sequence[Value], ev: _Evaluation, called: bool = False
+) -> list[Value]:
     env: dict[Any, Value] = dict(zip(jaxpr.constvars, map(constant, consts)))
     env.update(zip(jaxpr.invars, args))
     for eqn in jaxpr.eqns:
-        outputs = _evaluate_equation(eqn, _read(env, eqn.invars), ev)
+        with at_source_of(eqn, called):
+            outputs = _evaluate_equation(eqn, _read(env, eqn.invars), ev)
         env.update(zip(eqn.outvars, outputs))
     return _read(env, jaxpr.outvars)
 
@@ -149,7 +155,7 @@ def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]
     name = eqn.primitive.name
     called = program_called(eqn) or program_of_definition(eqn)
     if called is not None:
-        return _evaluate(*called, inputs, ev)
+        return _evaluate(*called, inputs, ev, True)
     if name == "custom_linear_solve":
         return _evaluate_linear_solve(eqn, inputs, ev)
     if name == "optimization_barrier":
@@ -168,8 +174,9 @@ def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]
         if outputs is not None:
             return [Unstacked(o, v.aval.dtype) for o, v in zip(outputs, eqn.outvars)]
         ev.report(name, "no rule for it element by element")
-    else:
-        ev.report(name, "too large to take apart element by element")
+        with fallback(name, ev.count):
+            return _evaluate_stacked(eqn, inputs, ev)
+    ev.report(name, "too large to take apart element by element")
     return _evaluate_stacked(eqn, inputs, ev)
 
 

@@ -88,6 +88,10 @@ class AbstractSegment(eqx.Module):
     def states(self, inputs: Inputs, carry: Carry) -> PyTree:
         """Returns the state of every member."""
 
+    def events(self, carry: Carry) -> Any:
+        """Returns the events that happened to every member; by default there are none."""
+        del carry
+
     @abc.abstractmethod
     def info(self, carry: Carry) -> Info:
         """Returns what the host looks at, as NumPy arrays."""

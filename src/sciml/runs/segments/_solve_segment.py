@@ -21,6 +21,8 @@ from ...kernels._lanes import Lanes, Unbatched
 from ...solvers._integrate import MemberProblem, open_problem
 from ...solvers._plan import Plan, Times
 from ...solvers.control._pid import Tolerances
+from ...solvers.events._event_state import EventState, joined, saved_part
+from ...solvers.events._occurrences import Occurrences
 from ...solvers.integrate._batching import members_of
 from ...solvers.integrate._integrator import Integrator, State
 from ...solvers.integrate._lane_integrator import LaneIntegrator
@@ -98,7 +100,7 @@ class SolveSegment(AbstractSegment):
 
     def states(self, inputs: Inputs, carry: Carry) -> PyTree:
         """Returns the state of every member, which a method may hold in other variables between its steps."""
-        y = carry.member.state.checkpoint.y
+        y = saved_part(carry.member.state.checkpoint.y)
         if self.plan.stepper is None or not self.plan.stepper.transforms_state:
             return y
         return self._finish(inputs, carry.member)
@@ -107,9 +109,19 @@ class SolveSegment(AbstractSegment):
     def _finish(self, inputs: Inputs, member: MemberState) -> PyTree:
         def run(model, y0, args, member):
             problem, integrator = self._open(model, y0, args)
-            return integrator.stepper.finish(integrator.bound(problem.operands), member.state.checkpoint.y)
+            y = saved_part(member.state.checkpoint.y)
+            return integrator.stepper.finish(integrator.bound(problem.operands), y)
 
         return self._over(inputs, run, member)
+
+    def events(self, carry: Carry) -> Occurrences | None:
+        """Returns the events that happened to every member, as NumPy arrays; None where none are sought."""
+        y = carry.member.state.checkpoint.y
+        if not isinstance(y, EventState):
+            return None
+        record, members = y.rest.record, np.ndim(carry.member.cause) > 0
+        found = (jax.vmap(Occurrences.of) if members else Occurrences.of)(jax.tree.map(jnp.asarray, record))
+        return jax.tree.map(np.asarray, found)
 
     def info(self, carry: Carry) -> Info:
         """Returns what the host looks at, as NumPy arrays."""
@@ -199,10 +211,10 @@ class SolveSegment(AbstractSegment):
                 # the segment has gone beyond the saved time at which a member stops: back to what was saved there
                 hit, first = jnp.any(causes != 0), jnp.argmax(causes != 0).astype(jnp.int32)
                 valid = valid & (~hit | (numbers <= first))
-                y = jax.tree.map(lambda y, at: jnp.where(hit, at[first], y), checkpoint.y, saved)
+                y = jax.tree.map(lambda y, at: jnp.where(hit, at[first], y), saved_part(checkpoint.y), saved)
                 elapsed = jnp.where(hit, targets[first], checkpoint.elapsed)
                 status = jnp.where(hit, jnp.zeros_like(checkpoint.status), checkpoint.status)
-                checkpoint = checkpoint._replace(y=y, elapsed=elapsed, status=status)
+                checkpoint = checkpoint._replace(y=joined(y, checkpoint.y), elapsed=elapsed, status=status)
                 cause = jnp.where(hit, causes[first], cause)
             output = self.output
             kept = ys if output is None else jax.vmap(lambda t, y: _arrays(output(t, y, args)))(ts, ys)

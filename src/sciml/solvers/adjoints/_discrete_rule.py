@@ -25,14 +25,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..._jax._ad_modes import forward_only, not_differentiated, reverse_only
+from ..._jax._batched import merging
 from ..._jax._checkpoint_levels import Budget
+from ..._jax._differentiable import adding_up
+from ..._jax._marks import over_lanes as over_lanes_mark
 from ..._jax._shards import over_shards, shardable
 from ..._jax._static_flags import as_shapes, of_shapes
 from ..._jax._vma import promote
 from ...kernels._backends import XLA
 from ...kernels._lanes import Lanes, Unbatched, differentiable
-from ...kernels._lanes._batched import merging
-from ...kernels._lanes._differentiable import adding_up
 from ..events._event_state import EventState
 from ..integrate._abstract import AbstractLoop
 from ..integrate._batching import (
@@ -285,7 +286,8 @@ class _OverLanes:
         def flat(count, flags, *leaves):
             return fn(Batch(count), jax.tree.unflatten(treedef, flags), jax.tree.unflatten(treedef, leaves))
 
-        return merging(flat, lanes, tuple(jax.tree.leaves(flags)))(*leaves)
+        with over_lanes_mark(self.count):
+            return merging(flat, lanes, tuple(jax.tree.leaves(flags)))(*leaves)
 
 
 def _rule(

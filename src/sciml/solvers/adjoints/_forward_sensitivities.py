@@ -12,14 +12,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero, zero_from_primal
-from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, PyTree
 
 from ..._jax._ad_modes import forward_only
 from ..._jax._checkpoint_levels import NOTHING
+from ..._jax._unreached import without_unreached
 from ..._jax._vma import match, promote
 from ...kernels._backends import XLA
 from ...kernels._lanes import Lanes, Unbatched, batched
@@ -70,7 +69,7 @@ def run(loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool, limit: 
             (time,) = (t for t, s in zip(tangents, setting.is_saves) if s)
             slopes = jax.tree.map(lambda s, m: jnp.where(m, jnp.zeros_like(s), s), slopes, saved_part(unreached))
             rates = joined(jax.tree.map(lambda r, s: r + _along(time, s), *promote((saved_part(rates), slopes))), rates)
-        rates = jax.tree.map(_without, rates, unreached)
+        rates = jax.tree.map(without_unreached, rates, unreached)
         # of a result states alone have a derivative: counts, status and the time reached have none
         zeros = jax.tree.map(lambda x: zero_from_primal(x, symbolic_zeros=True), result)
         return result, zeros._replace(ys=rates)
@@ -261,43 +260,3 @@ def _along(time: Array, slopes: Array) -> Array:
     """Returns slopes, the saved times first, each times the tangent of its time."""
     time, slopes = promote((time.reshape(-1, *[1] * (slopes.ndim - 1)).astype(slopes.dtype), slopes))
     return time * slopes
-
-
-def _without(rate: Array, unreached: Array) -> Array:
-    """Returns a tangent, NaN in unreached states; its transpose is NaN where such a state is used, else zero."""
-    rate, unreached = promote((rate, unreached))
-    return _without_unreached.bind(rate, unreached)
-
-
-def _nan_where(rate, unreached):
-    return jnp.where(unreached, jnp.full_like(rate, jnp.nan), rate)
-
-
-def _jvp_without(primals, tangents):
-    rate, unreached = primals
-    rate_dot, _ = tangents
-    zero = type(rate_dot) is ad.Zero
-    return _without_unreached.bind(rate, unreached), rate_dot if zero else _without_unreached.bind(rate_dot, unreached)
-
-
-def _transpose_without(cotangent, rate, unreached):
-    if type(cotangent) is ad.Zero:
-        return [None, None]
-    used = jnp.where(cotangent != 0, jnp.full_like(cotangent, jnp.nan), jnp.zeros_like(cotangent))
-    return [jnp.where(unreached, used, cotangent), None]
-
-
-def _batch_without(args, dims):
-    size = next(x.shape[d] for x, d in zip(args, dims) if d is not None)
-    first = [jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(args, dims)]
-    return _without_unreached.bind(*promote(first)), 0
-
-
-# a primitive, because its transpose is not that of the `jnp.where` that it computes: see `_transpose_without`
-_without_unreached = jex.core.Primitive("without_unreached")
-_without_unreached.def_impl(_nan_where)
-_without_unreached.def_abstract_eval(lambda rate, unreached: rate)
-ad.primitive_jvps[_without_unreached] = _jvp_without
-ad.primitive_transposes[_without_unreached] = _transpose_without
-batching.primitive_batchers[_without_unreached] = _batch_without
-mlir.register_lowering(_without_unreached, mlir.lower_fun(_nan_where, multiple_results=False))

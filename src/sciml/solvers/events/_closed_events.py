@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ..._events import Event, Schedule
 from ..._types import Args, RealScalarLike, Y
 from ..terms._field import AbstractField, Program, close, parameters_of
-from ._event import Event, Layout, ModelWithEvents, Schedule
+from ._event import Layout, ModelWithEvents
 from ._event_state import EventState, ShiftedState
 
 

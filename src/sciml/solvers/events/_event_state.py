@@ -48,7 +48,7 @@ class EventRecord(NamedTuple):
         times: Their times.
         before: The states before them.
         after: The states after them.
-        which: Which event each was.
+        which: Which event each was, and a half more where its condition only grazed zero.
         count: How many have happened.
         last: The time of the last one.
     """
@@ -67,7 +67,7 @@ class EventRecord(NamedTuple):
         numbers = jnp.zeros((kept,), t.dtype)
         return cls(numbers, rows, rows, numbers, jnp.zeros_like(t), jnp.zeros_like(t))
 
-    def written(self, happens: Array, number: int, t: Array, before: Y, after: Y) -> "EventRecord":
+    def written(self, happens: Array, number: int, grazes: Array, t: Array, before: Y, after: Y) -> "EventRecord":
         """Returns the record with an event where it happens."""
         here = (jnp.arange(self.times.shape[0], dtype=t.dtype) == self.count) & happens
 
@@ -78,7 +78,7 @@ class EventRecord(NamedTuple):
             jnp.where(here, t, self.times),
             jax.tree.map(of_leaf, before, self.before),
             jax.tree.map(of_leaf, after, self.after),
-            jnp.where(here, jnp.asarray(number, t.dtype), self.which),
+            jnp.where(here, number + 0.5 * grazes.astype(t.dtype), self.which),
             jnp.where(happens, self.count + 1, self.count),
             jnp.where(happens, t, self.last),
         )

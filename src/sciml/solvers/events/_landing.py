@@ -22,6 +22,9 @@ _LEFT = 1e-6
 _STEEP = 1e-9
 """The slope of a condition over a step, of its size there, that is more than rounding."""
 
+_GRAZES = 1e-6
+"""A condition only grazes zero where a change of the state by so much of its size would make the event vanish."""
+
 
 class Attempt(NamedTuple):
     """A step of a method, within which events are sought.
@@ -104,6 +107,7 @@ class Landing(NamedTuple):
         delay: How much later than the end it is, in time.
         side: The sign of its condition at the end.
         zero: What of the condition counts as zero.
+        grazes: Whether its condition only grazes zero at the end.
     """
 
     lands: Bool[Array, ""]
@@ -112,6 +116,7 @@ class Landing(NamedTuple):
     delay: Array
     side: Array
     zero: Array
+    grazes: Bool[Array, ""]
 
 
 def landings(attempt: Attempt, detection: Detection, directions: list[int]) -> list[Landing]:
@@ -151,10 +156,34 @@ def landings(attempt: Attempt, detection: Detection, directions: list[int]) -> l
             delay = jnp.where(lands & near & steep, away, jnp.zeros_like(away)) * attempt.h
         rounding = jnp.abs(slope) * (16 * resolution / size)
         zero = jax.lax.stop_gradient(jnp.maximum(_LEFT * scale, rounding))
+        grazes = jnp.zeros((), bool) if boolean else _grazes(attempt, number, mine[0], jax.lax.stop_gradient(slope))
         if attempt.base.rough:
             lands, delay = crossing.found, (crossing.place - 1) * attempt.h
-        found.append(Landing(lands, crossing.found & ~lands, crossing.place, delay, crossing.side, zero))
+        found.append(Landing(lands, crossing.found & ~lands, crossing.place, delay, crossing.side, zero, grazes))
     return _first_alone(found) if attempt.base.rough else found
+
+
+def _grazes(attempt: Attempt, number: int, first: Array, slope: Array) -> Bool[Array, ""]:
+    """Returns whether a condition that is zero at the end of a step only grazes zero there.
+
+    Args:
+        attempt: The step.
+        number: Which condition.
+        first: Its value at the start.
+        slope: Its slope at the end, over the step.
+    """
+    y = jax.lax.stop_gradient(attempt.shown(attempt.step.y1))
+    _, pull = jax.vjp(lambda y: attempt.field.conditions(attempt.end, y)[number], y)
+    (gradient,) = pull(jnp.ones_like(slope))
+
+    def size(tree: Y) -> Array:
+        squares = [jnp.sum(jnp.abs(x) ** 2).astype(slope.dtype) for x in jax.tree.leaves(tree)]
+        return jnp.sqrt(sum(squares[1:], squares[0]))
+
+    change = max(_GRAZES, float(jnp.finfo(slope.dtype).eps) ** 0.5)
+    # the parabola through both ends turns at this far beyond zero
+    depth_times_curvature, curvature = slope**2 / 4, jnp.abs(first + slope)
+    return jax.lax.stop_gradient(depth_times_curvature < change * size(gradient) * size(y) * curvature)
 
 
 def _first_alone(found: list[Landing]) -> list[Landing]:

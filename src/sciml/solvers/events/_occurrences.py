@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, PyTree, Real
+from jaxtyping import Array, Bool, Int, PyTree, Real
 
 from ._event_state import EventRecord
 
@@ -18,6 +18,9 @@ class Occurrences(eqx.Module):
         states_before: The states before them: like `y0`, with the events first on every leaf.
         states_after: The states after them.
         which: Which of the events each was, by its place among them.
+        grazing: Whether the condition of each only grazed zero: a change of the state by a millionth of its size (in
+            float32 a few ten thousandths) would make the event vanish. Then there is no derivative of its time, nor of
+            anything after it, whatever number a gradient returns.
         count: How many happened, those that are not kept included.
 
     Example:
@@ -38,6 +41,7 @@ class Occurrences(eqx.Module):
     states_before: PyTree
     states_after: PyTree
     which: Int[Array, "*members events"]
+    grazing: Bool[Array, "*members events"]
     count: Int[Array, "*members"]
 
     @classmethod
@@ -48,6 +52,8 @@ class Occurrences(eqx.Module):
         def kept(x: Array) -> Array:
             return jnp.where(there.reshape(there.shape + (1,) * (x.ndim - 1)), x, jnp.full_like(x, jnp.nan))
 
-        which = jnp.where(there, record.which, -1).astype(jnp.int32)
+        number = jax.lax.stop_gradient(record.which)
+        which = jnp.where(there, jnp.floor(number), -1).astype(jnp.int32)
+        grazing = there & (number != jnp.floor(number))
         before, after = jax.tree.map(kept, (record.before, record.after))
-        return cls(kept(record.times), before, after, which, record.count.astype(jnp.int32))
+        return cls(kept(record.times), before, after, which, grazing, record.count.astype(jnp.int32))

@@ -82,7 +82,8 @@ class WithEvents(AbstractWrappedStepper):
             y = shown = jax.tree.map(lambda x, r: x + shift.astype(x.dtype) * r, y, field.base(t, y))
         lands = self._in_order([jnp.zeros((), bool) for _ in field.booleans], due)
         record = EventRecord.blank(self.layout.kept, t, shown)
-        now, rows, record = self._happen(field, t + shift, shown, lands, rows, record)
+        grazes = [jnp.zeros((), bool)] * len(lands)
+        now, rows, record = self._happen(field, t + shift, shown, lands, grazes, rows, record)
         if any(self.layout.updates):
             y = _where(_any(lands), self._entered(field, t, now), y)
         sides = map(jnp.sign, field.conditions(t, now))
@@ -184,10 +185,11 @@ class WithEvents(AbstractWrappedStepper):
             first.append(land & ~taken)
             delay, taken = jnp.where(first[-1], own, delay), taken | land
         sides = tuple(x.side for x in found)
+        grazes = self._in_order([x.grazes for x in found], [jnp.zeros((), bool) for _ in comes])
 
         def happen():
             now, y1 = at_event(attempt, delay, self._of_events(first))
-            shown, rows, kept = self._happen(field, now, attempt.shown(y1), lands, detection.rows, record)
+            shown, rows, kept = self._happen(field, now, attempt.shown(y1), lands, grazes, detection.rows, record)
             if any(self.layout.updates):
                 y1 = self._entered(field, now, shown)
             values, away = field.conditions(now, shown), leaving(self.base, field, now, y1, shown)
@@ -220,6 +222,7 @@ class WithEvents(AbstractWrappedStepper):
         t: Array,
         y: Y,
         lands: Sequence[Bool[Array, ""]],
+        grazes: Sequence[Bool[Array, ""]],
         rows: tuple[Array, ...],
         record: EventRecord,
     ) -> tuple[Y, tuple[Array, ...], EventRecord]:
@@ -229,7 +232,7 @@ class WithEvents(AbstractWrappedStepper):
             before = y
             if self.layout.updates[number]:
                 y = _where(land, field.updated(number, t, row.astype(jnp.int32), y), y)
-            record = record.written(land, number, t, before, y)
+            record = record.written(land, number, grazes[number], t, before, y)
         comes = self._of_schedules(lands)
         return y, tuple(jnp.where(land, row + 1, row) for land, row in zip(comes, rows)), record
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..._jax import _marks
 from ..._jax._shards import shardable
 from ...kernels._lanes import batched
 from ..methods._stepper import AbstractStepper
@@ -119,7 +120,8 @@ def over_lanes(fn: Function) -> Callable[[PyTree], PyTree]:
             return fn(batch, flags, tree)
         # added lanes repeat the last member, so no lane takes more steps than a member does
         lanes = pad_to_vector(batch.lanes, max(sizes))
-        out = fn(Batch(lanes, batch.sequential), flags, repeated(tree, flags, lanes))
+        with _marks.over_lanes(batch.lanes):
+            out = fn(Batch(lanes, batch.sequential), flags, repeated(tree, flags, lanes))
         return jax.tree.map(lambda x: x[..., : batch.lanes], out)
 
     return _merged(run)
@@ -156,7 +158,8 @@ def sequential(fn: Function) -> Callable[[PyTree], PyTree]:
             return fn(Batch(None, count), none, jax.tree.unflatten(treedef, mine))
 
         own = [jnp.moveaxis(x, -1, 0) for x, has in zip(leaves, has_lanes) if has]
-        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), jax.lax.map(one, own))
+        with _marks.one_by_one(count):
+            return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), jax.lax.map(one, own))
 
     return _merged(run)
 

@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, PyTree
 from ..._jax import _checkpoint_levels
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import for_loop, scan
+from ..._jax._marks import step_number
 from ..._jax._shards import parts_of_members
 from ..._status import Status
 from ...kernels._backends import XLA, KernelRequest
@@ -298,7 +299,7 @@ class FixedLoop(AbstractLoop):
         return for_loop(iterate, (self.lanes.carry((y, memory)), rows), shape[0], unroll=unroll, like=operands)[1]
 
     def _uniform(self, number: Array):
-        return self.lanes.enter(number, False)
+        return self.lanes.enter(step_number(number), False)
 
     def _start(self, y0, operands):
         memory = self.integrator.stepper.init(self.integrator.bound(operands), operands.t0, y0)

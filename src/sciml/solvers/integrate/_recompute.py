@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
+from ..._jax._marks import step_number
 from ..._jax._vma import to_varying, vma_of
 from ._checkpoint_buffers import Buffers, Record, blank, get, put, thin
 from ._integrator import Operands, State, StepRecord
@@ -116,6 +117,7 @@ class Recomputation(NamedTuple):
 
         def iterate(carry):
             number, state, step_records = carry
+            number = step_number(number)
             state, step_record = self.stepping.attempt(state, self.operands, self._target(state))
             return number + 1, state, step_records.write(number, step_record)
 
@@ -244,9 +246,14 @@ def _step_back(recomputation: Recomputation, carry: BackwardState, step_vjp: Cal
     """Goes back through what is at hand."""
     step_records = carry.step_records
     end = jnp.where(carry.recomputing, carry.number, carry.first)
+
+    def back(carry):
+        number = step_number(carry[0] - 1)
+        return number, step_vjp(carry[1], step_records.read(number))
+
     number, bar = recomputation.while_loop(
         lambda c: c[0] > end,
-        lambda c: (c[0] - 1, step_vjp(c[1], step_records.read(c[0] - 1))),
+        back,
         (carry.number, carry.bar),
         (like, step_records),
     )

@@ -15,6 +15,8 @@ class Result(NamedTuple):
         accepted: The number of accepted steps.
         rejected: The number of rejected steps.
         executed: The number of steps that the member's lane executed, waiting for other members included.
+        step_times: Where its accepted steps begin, and the last one ends, as elapsed times, where that is asked for;
+            the end is repeated where there were fewer than there is space for.
     """
 
     ys: PyTree
@@ -23,6 +25,7 @@ class Result(NamedTuple):
     accepted: Array
     rejected: Array
     executed: Array
+    step_times: Array | None = None
 
 
 class Saves(NamedTuple):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._checks import check_key, concrete
-from ..._reactions import Reactions
+from ..._reactions import AbstractReactions
 from ..._stochastic import AbstractStochastic, check_noise
 from ..._types import Args, Y
 from .._plan import Plan, Times
@@ -28,7 +28,7 @@ _TOLERANCES = (1e-2, 1e-4)
 
 def is_noisy(model: Any) -> bool:
     """Returns whether a model has noise, and needs a key."""
-    return isinstance(model, AbstractStochastic | Reactions)
+    return isinstance(model, AbstractStochastic | AbstractReactions)
 
 
 def check_noisy(model: Any, key: Any, adjoint: AbstractAdjoint) -> None:
@@ -69,7 +69,7 @@ def check_noisy(model: Any, key: Any, adjoint: AbstractAdjoint) -> None:
 
 
 def with_noisy_solver(
-    model: AbstractStochastic | Reactions,
+    model: AbstractStochastic | AbstractReactions,
     y0: Y,
     args: Args,
     request: Request,
@@ -82,7 +82,7 @@ def with_noisy_solver(
         TypeError: If it is no solver of equations with noise.
     """
     solver = request.solver
-    if isinstance(model, Reactions):
+    if isinstance(model, AbstractReactions):
         return _with_reaction_solver(request)
     if solver is None:
         shape = shape_of(model, interval.t0, y0, args)
@@ -119,7 +119,7 @@ def _with_reaction_solver(request: Request) -> Request:
 
 
 def noisy_model(
-    model: AbstractStochastic | Reactions, key: Any, plan: Plan, times: Times, equal: bool
+    model: AbstractStochastic | AbstractReactions, key: Any, plan: Plan, times: Times, equal: bool
 ) -> tuple[ModelWithNoise | ReactionsWithKey, Plan]:
     """Returns a model with what makes its noise, and the plan to solve it.
 
@@ -135,7 +135,7 @@ def noisy_model(
     """
     if plan.forwards is False:
         raise ValueError("A solve with noise goes forwards in time, but `t1` comes before `t0`.")
-    if isinstance(model, Reactions):
+    if isinstance(model, AbstractReactions):
         return ReactionsWithKey(model, words_of(jnp.asarray(key))), dataclasses.replace(plan, control=CONTROL)
     return ModelWithNoise(model, path_of(key, times.t0, times.t1, times.dt if equal else None)), plan
 

@@ -1,24 +1,16 @@
 """What to say where a user's model cannot be called or traced."""
 
 import inspect
-import os
 import traceback
 from typing import Any
 
 import diffrax
-import equinox as eqx
 import jax
-import numpy as np
 
-from ..._delayed import Delayed
-from ..._reactions import Reactions
+from ..._delayed import AbstractDelayed
+from ..._reactions import AbstractReactions
+from ..._source_lines import is_internal, is_library
 from ..._stochastic import AbstractStochastic
-
-# Where code is not the user's.
-_LIBRARIES = tuple(
-    os.path.join(os.path.dirname(os.path.abspath(module.__file__)), "") for module in (jax, np, eqx, diffrax)
-)
-_SCIML = os.path.join(os.path.abspath(__file__).rpartition(os.path.join("solvers", "terms"))[0], "")
 
 
 def check_callable(model: Any) -> None:
@@ -33,9 +25,9 @@ def check_callable(model: Any) -> None:
     if isinstance(model, diffrax.AbstractTerm):
         name = type(model).__name__
         raise TypeError(f"{what} is diffrax's `{name}`, which `sciml.solve` takes together with a solver of diffrax.")
-    if isinstance(model, Delayed):
+    if isinstance(model, AbstractDelayed):
         raise TypeError(f"{what} is a `sciml.Delayed`, whose rate depends on the past: `sciml.solve` alone takes it.")
-    if isinstance(model, AbstractStochastic | Reactions):
+    if isinstance(model, AbstractStochastic | AbstractReactions):
         raise TypeError(
             f"{what} is {type(model).__name__}, a model with noise: `sciml.solve(model, y0, key=...)` solves it, and "
             f"its `{'drift' if isinstance(model, AbstractStochastic) else 'rate_equations'}` is a vector field."
@@ -83,9 +75,7 @@ def _cure(error: Exception) -> str:
 def _users_line(error: Exception) -> str:
     """Returns the innermost line that is neither the library's nor one of the libraries it stands on."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = os.path.abspath(frame.filename)
-        inside = path.startswith((_SCIML, *_LIBRARIES)) and not path.startswith(os.path.join(_SCIML, "models", ""))
-        if not inside and os.path.basename(os.path.dirname(path)) not in ("jaxtyping", "beartype"):
+        if not is_library(frame.filename) and not is_internal(frame.filename):
             code = f" `{frame.line}`" if frame.line else ""
             return f"{frame.filename}:{frame.lineno}{code}"
     return ""

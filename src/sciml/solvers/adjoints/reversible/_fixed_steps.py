@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ...._jax._loops import scan
+from ...._jax._marks import step_number
 from ....kernels._lanes import Lanes, Unbatched, is_value
 from ...integrate._abstract import FixedSteps
 from ...integrate._fixed_steps import count_finite, result_of_steps
@@ -154,7 +155,7 @@ class ReversibleLoop(AbstractReversibleLoop):
         return self.lanes.enter(tree, self.lanes.count is not None)
 
     def _shared(self, number: Array):
-        return self.lanes.enter(number, False)
+        return self.lanes.enter(step_number(number), False)
 
     def _step_of(self, number, operands, tail):
         """Returns vector field, time and length of a step."""

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...._delayed import Delayed
+from ...._delayed import AbstractDelayed
 from ...._status import Status
 from ...._types import Args, RealScalarLike, Y
 from ...control._pid import Norm, Tolerances
@@ -32,7 +32,7 @@ _SLACK = 16.0
 class DelayedFrom(eqx.Module):
     """A delay equation and the time at which it starts."""
 
-    model: Delayed
+    model: AbstractDelayed
     t0: Array
 
     def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
@@ -229,17 +229,35 @@ class MethodOfSteps(AbstractWrappedStepper):
         end, delays, oldest = jnp.asarray(t + h), field.delays, y.past.times[0]
         first = memory if self.base.fsal else field.after(y.past, t)(t, y.y)
         last = step.memory if self.base.fsal else inside(end, step.y1)
-        past = y.past.then(end, step.y1, first, last)
+        past = y.past.then(end, y.y, step.y1, first, last)
+        y1 = self._with_moved_start(field, past, end, step.y1, last)
         slack = _SLACK * jnp.finfo(end.dtype).eps * jnp.maximum(jnp.abs(end), jnp.abs(field.t0))
         lost = (t - jnp.max(delays) < oldest - slack) & (oldest > field.t0)
         lost = lost | (h > jnp.min(delays) + slack)
         return step._replace(
-            y1=WithPast(step.y1, past),
+            y1=WithPast(y1, past),
             # the next step is on the other side of its start
-            memory=(self.base.init(field.after(past, end), end, step.y1), self._limit(field, end)),
+            memory=(self.base.init(field.after(past, end), end, y1), self._limit(field, end)),
             measured=measured_by_state(step, y.y),
             ends=jnp.where(lost, int(Status.history_too_short), int(Status.successful)),
         )
+
+    def _with_moved_start(self, field: Any, past: Past, end: Array, y1: Y, before: Y) -> Y:
+        r"""Returns a state with the derivative that it has because the start comes back at a time that a delay moves.
+
+        Where the state at the start is not what the history leads to, the rate jumps at $t_0 + \tau$, from $f_-$ to
+        $f_+$. If that time is later by $d\tau$ than the end of the step, the state after it changes by
+        $(f_- - f_+) \, d\tau$. Its value stays what it is.
+        """
+        gap = field.t0 + field.delays - end
+        fixed = jax.lax.stop_gradient(gap)
+        slack = _SLACK * jnp.finfo(end.dtype).eps * jnp.maximum(jnp.abs(end), jnp.abs(field.t0))
+        back = jnp.abs(fixed) <= jax.lax.stop_gradient(slack)
+        moved = jnp.sum(jnp.where(back, gap - fixed, jnp.zeros_like(gap))) / jnp.maximum(
+            jnp.sum(back, dtype=gap.dtype), 1
+        )
+        after = field.after(past, end)(end, y1)
+        return jax.tree.map(lambda y, a, b: y + moved.astype(y.real.dtype) * (b - a), y1, after, before)
 
     def _limit(self, field: Any, t: Array) -> Array:
         """Returns the length of a step that is no longer than a delay, and ends where the start comes back."""

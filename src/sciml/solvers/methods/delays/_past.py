@@ -12,18 +12,20 @@ from ...._types import RealScalarLike, Y
 class Past(NamedTuple):
     """The last steps, the newest last; before the first one all of them are the start.
 
-    A rate has one derivative by a delay on either side of a point at which the solution is not smooth, so that a step
-    has rates of its own at both of its ends.
+    A state or a rate has one derivative by a delay on either side of a point at which the solution is not smooth, so
+    that a step has states and rates of its own at both of its ends.
 
     Attributes:
         times: Where each step ended.
         states: The states there.
+        starts: The states at its start.
         first: The rates at its start.
         last: The rates at its end.
     """
 
     times: Float[Array, " kept"]
     states: PyTree
+    starts: PyTree
     first: PyTree
     last: PyTree
 
@@ -35,15 +37,15 @@ class Past(NamedTuple):
             return jnp.broadcast_to(x[None], (kept, *x.shape))
 
         states, rates = (jax.tree.map(rows, tree) for tree in (y, rate))
-        return cls(rows(t), states, rates, rates)
+        return cls(rows(t), states, states, rates, rates)
 
-    def then(self, t: Array, y: Y, first: Y, last: Y) -> "Past":
+    def then(self, t: Array, start: Y, y: Y, first: Y, last: Y) -> "Past":
         """Returns the past with one step more, and without the oldest."""
 
         def add(rows: Array, x: Array) -> Array:
             return jnp.concatenate([rows[1:], x[None].astype(rows.dtype)])
 
-        newest = Past(t, y, first, last)
+        newest = Past(t, y, start, first, last)
         return Past(*(jax.tree.map(add, rows, x) for rows, x in zip(self, newest)))
 
     def at(self, t: RealScalarLike, within: RealScalarLike) -> Y:
@@ -64,10 +66,10 @@ class Past(NamedTuple):
         theta = jnp.where(some, (t - start) / jnp.where(some, length, jnp.ones_like(length)), jnp.zeros_like(length))
         passed = jnp.where(some, jnp.zeros_like(length), t - start)  # from a start without a step: along its rate
 
-        def of_leaf(states: Array, first: Array, last: Array) -> Array:
-            y0, y1, f0, f1 = taken(states, row), taken(states, row + 1), taken(first, row + 1), taken(last, row + 1)
+        def of_leaf(states: Array, starts: Array, first: Array, last: Array) -> Array:
+            y0, y1, f0, f1 = (taken(x, row + 1) for x in (starts, states, first, last))
             s, h, along = (x.astype(jnp.finfo(states.dtype).dtype) for x in (theta, length, passed))
             bend = s * (s - 1) * ((1 - 2 * s) * (y1 - y0) + h * ((s - 1) * f0 + s * f1))
             return y0 + s * (y1 - y0) + bend + along * f0
 
-        return jax.tree.map(of_leaf, self.states, self.first, self.last)
+        return jax.tree.map(of_leaf, self.states, self.starts, self.first, self.last)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ...._checks import concrete
-from ...._delayed import Delayed
+from ...._delayed import AbstractDelayed
 from ..._request import Interval, Request
 from ...adjoints import AbstractAdjoint
 from .._runge_kutta import from_diffrax
@@ -17,7 +17,7 @@ from ._method_of_steps import DelayedFrom, MethodOfSteps
 _MOST = 100_000
 
 
-def with_delays(model: Delayed, request: Request, interval: Interval, adjoint: AbstractAdjoint) -> Request:
+def with_delays(model: AbstractDelayed, request: Request, interval: Interval, adjoint: AbstractAdjoint) -> Request:
     """Returns a request with the method for a delay equation.
 
     Raises:

@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree, UInt32
 
 from ...._jax._ad_modes import not_differentiated
 from ...._jax._vma import match
-from ...._reactions import Reactions
+from ...._reactions import AbstractReactions
 from ...._status import Status
 from ...._types import Args, RealScalarLike
 from ...control._pid import Control, Norm, Tolerances
@@ -28,7 +28,7 @@ from .._stepper import AbstractStepper, Step
 class ReactionsWithKey(eqx.Module):
     """Reactions and the words of a random key."""
 
-    reactions: Reactions
+    reactions: AbstractReactions
     words: UInt32[Array, " 2"]
 
     def __call__(self, t: RealScalarLike, y: Any, args: Args) -> Any:

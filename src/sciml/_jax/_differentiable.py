@@ -17,9 +17,9 @@ from jax.custom_derivatives import zero_from_primal
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, PyTree
 
-from ..._jax._shards import split_first
-from ..._jax._vma import struct, typed_sharding, vma_of
 from ._batched import along, merge, moves
+from ._shards import split_first
+from ._vma import struct, typed_sharding, vma_of
 
 Make = Callable[[int | None, tuple[bool, ...]], Callable[..., PyTree[Array]]]
 """`make(count, flags)`: a function of arrays, those with a flag with `count` members last, as all of its results."""
@@ -88,7 +88,7 @@ class _Call:
         self.structure: Any = None
         self._programs: dict[Any, jex.core.ClosedJaxpr] = {}
 
-    def run(self, *arrays: Array) -> list[Array]:
+    def run(self, *arrays: Any) -> list[Array]:  # literals of JAX among them
         """Returns the leaves of the results."""
         leaves, self.structure = jax.tree.flatten(self.make(self.count, self.flags)(*arrays))
         return leaves
@@ -113,7 +113,7 @@ def _abstract(*avals: Any, call: _Call, programs: Any) -> tuple[list, Any]:
     return closed.out_avals, closed.effects
 
 
-def _run(*arrays: Array, call: _Call, programs: Any) -> list[Array]:
+def _run(*arrays: Any, call: _Call, programs: Any) -> list[Array]:
     del programs
     return jex.core.jaxpr_as_fun(call.program(arrays))(*arrays)
 

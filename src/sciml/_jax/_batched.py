@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero, zero_from_primal
 
-from ..._jax._shards import joined_last, on_every_device, over_shards, split_first
+from ._shards import joined_last, on_every_device, over_shards, split_first
 
 
 def batched(fn: Callable[..., Any]) -> Callable[..., Any]:

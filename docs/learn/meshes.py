@@ -1,0 +1,161 @@
+# %% [markdown]
+# # Meshes and shardings
+#
+# An array may lie on many devices, each with a part of it. Your program stays the one for the whole array: you say
+# *where* the array lies, and JAX makes a program for each device, with the messages that it takes. This page has
+# eight devices, parts of one CPU. That shows everything but speed.
+#
+# ## A mesh with names, and what lies along them
+
+# %%
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+import sciml
+
+jax.config.update("jax_num_cpu_devices", 8)  # before anything touches a device
+mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto, AxisType.Auto))
+print(mesh)
+
+n = 64
+x = (jnp.arange(n) + 0.5) / n
+u0 = jnp.exp(-100 * ((x[:, None] - 0.5) ** 2 + (x[None, :] - 0.3) ** 2))
+split = jax.device_put(u0, NamedSharding(mesh, P("x", "y")))
+print({shard.data.shape for shard in split.addressable_shards}, "on each of", len(split.devices()))
+
+# %% [markdown]
+# The `PartitionSpec` names a mesh axis for each dimension of the array. `None` leaves a dimension whole, and what is
+# not named is copied. Here is which device has which corner:
+
+
+# %%
+def show(array):
+    """The number of the device that has each block."""
+    rows, columns = (n // s for n, s in zip(array.shape, array.sharding.shard_shape(array.shape)))
+    owners = [[[] for _ in range(columns)] for _ in range(rows)]
+    for device, (i, j) in array.sharding.devices_indices_map(array.shape).items():
+        owners[(i.start or 0) * rows // array.shape[0]][
+            (j.start or 0) * columns // array.shape[1]
+        ].append(device.id)
+    for row in owners:
+        print("  ".join(",".join(map(str, block)).center(9) for block in row))
+
+
+show(split)
+print("copied along y:")
+show(jax.device_put(u0, NamedSharding(mesh, P("x", None))))
+if importlib.util.find_spec("rich"):  # `pip install rich` for a picture in colours
+    jax.debug.visualize_array_sharding(split)
+
+# %% [markdown]
+# ## The program of the whole
+#
+# A step of the heat equation looks at neighbours, some of which lie on other devices. Nothing of that is written:
+
+
+# %%
+def heat(u):
+    def step(u, _):
+        around = sum(jnp.roll(u, shift, axis) for axis in (0, 1) for shift in (-1, 1))
+        return u + 0.2 * (around - 4 * u), None
+
+    return jax.lax.scan(step, u, None, length=100)[0]
+
+
+whole, parts = jax.jit(heat)(u0), jax.jit(heat)(split)
+print("result lies along", parts.sharding.spec)
+print("messages in the program:", sorted({c.kind for c in sciml.inspect.collectives(heat, split)}))
+error = float(jnp.max(jnp.abs(whole - jax.device_get(parts))))
+
+# %% [markdown]
+# ## Say where, three ways
+#
+# - `in_shardings` and `out_shardings` of `jax.jit`: arguments and results.
+# - `jax.lax.with_sharding_constraint`: something in the middle.
+# - `jax.device_put`, as above: data, and the program follows.
+#
+# A constraint matters where the compiler's guess is bad. A Fourier transform along `x` wants `x` whole:
+
+# %%
+rows, columns = NamedSharding(mesh, P("x", None)), NamedSharding(mesh, P(None, ("x", "y")))
+
+
+def smooth(u):
+    u = jax.lax.with_sharding_constraint(u, columns)  # each device has some whole columns
+    k = jnp.fft.fftfreq(n)[:, None]
+    return jnp.fft.ifft(jnp.exp(-((20 * k) ** 2)) * jnp.fft.fft(u, axis=0), axis=0).real
+
+
+smoothed = jax.jit(smooth, in_shardings=rows, out_shardings=columns)(jax.device_put(u0, rows))
+print(smoothed.sharding.spec, float(jnp.sum(smoothed)), float(jnp.sum(u0)))
+
+# %% [markdown]
+# ## Explicit axes: sharding in the type
+#
+# With `AxisType.Auto` the compiler decides. With `AxisType.Explicit`, the default of `jax.make_mesh`, where an array
+# lies is part of its type, known while JAX traces, and what is ambiguous is an error in place of a guess:
+
+# %%
+explicit = jax.make_mesh((8,), ("members",), axis_types=(AxisType.Explicit,))
+with jax.set_mesh(explicit):
+    angles = jax.device_put(jnp.linspace(0.1, 2.0, 16), P("members"))
+    table = jax.device_put(jnp.ones((16, 16)), P(None, "members"))
+    print(jax.typeof(angles), jax.typeof(jnp.sin(angles)))
+    try:
+        table @ table.T + 1.0
+    except Exception as refused:
+        print(type(refused).__name__, "-", str(refused).splitlines()[0][:90])
+    else:
+        raise AssertionError("which device has the sum over what is split?")
+
+# %% [markdown]
+# ## pmap
+#
+# The older `jax.pmap` maps the first axis of an array over devices, one element each. It is a `vmap` over hardware,
+# and what it does, `jit` of a `vmap` with a sharded argument does too, for any number of members that the devices
+# divide:
+
+
+# %%
+def swing(angle):
+    return sciml.solve(
+        sciml.models.Pendulum(), jnp.stack([angle, 0.0 * angle]), t0=0.0, t1=2.0, dt=0.01
+    ).ys[-1, 0]
+
+
+by_pmap = jax.pmap(jax.vmap(swing))(jnp.linspace(0.1, 2.0, 16).reshape(8, 2)).reshape(16)
+by_jit = jax.jit(jax.vmap(swing))(angles)
+print(
+    by_jit.sharding.spec,
+    bool(jnp.allclose(jax.device_get(by_pmap), jax.device_get(by_jit), atol=1e-5)),
+)
+
+# %% [markdown]
+# ## Exercise
+#
+# How many messages does the ensemble above need, and the mean over its members? Guess, then ask
+# `sciml.inspect.collectives`.
+
+# %% Answer
+# None: members do not know of one another. The mean needs one sum over the devices.
+alone = sciml.inspect.collectives(jax.vmap(swing), angles)
+mean = sciml.inspect.collectives(lambda a: jnp.mean(jax.vmap(swing)(a)), angles)
+print([c.kind for c in alone], [c.kind for c in mean])
+assert alone == [] and [c.kind for c in mean] == ["all-reduce"]
+
+# %% [markdown]
+# ## Where sciml uses it
+#
+# Sharded members stay sharded through `jax.jit(jax.vmap(solve))`, solutions and gradients
+# ([Ensembles](../guides/ensembles.md#over-devices-by-jaxs-own-means)). `sciml.parallel.ensemble` and `sweep` do it
+# for any number of members. For fields that are split over space, `sciml.parallel.Domain` knows which cells
+# neighbours need and sends those alone ([Fields over devices](../guides/domains.md)); how that is written by hand is
+# in [shard_map](shard_map.md). `sciml.inspect.sharding` draws which devices hold what
+# ([insight](../guides/insight.md)).
+
+# %%
+assert error < 1e-6
+print(f"figure of merit: {error:.1e} < 1e-06 (a field on eight devices, and on one)")

@@ -1,0 +1,100 @@
+"""Makes the pages of this folder from its scripts, with what they print: `python docs/learn/pages.py`, or `... loops`.
+
+A script is cells. `# %% [markdown]` begins text, `# %%` code, and `# %% Answer` code that the page folds.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import io
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if path.name != "pages.py")
+NEEDS = {  # what a script needs beside sciml, and whether it is there
+    "ffi": ("a C++ compiler", shutil.which("c++") is not None),
+    "flax_models": ("flax", importlib.util.find_spec("flax") is not None),
+}
+PRINTED = re.compile(
+    r"\n```text\n.*?\n```\n", re.DOTALL
+)  # what a script printed, and nothing else in a page
+
+
+def cells(script: pathlib.Path) -> list[tuple[str, str, int]]:
+    """Title, source and first line of every cell."""
+    found = []
+    for number, line in enumerate(script.read_text().splitlines(), 1):
+        if line.startswith("# %%"):
+            found.append((line[4:].strip(), [], number + 1))
+        elif found:
+            found[-1][1].append(line)
+        else:
+            raise ValueError(f"{script.name} begins before its first cell, `# %% [markdown]`.")
+    return [(title, "\n".join(lines).strip("\n"), first) for title, lines, first in found]
+
+
+def run(script: pathlib.Path) -> list[str]:
+    """What each cell prints, in this process."""
+    printed, names = [], {"__name__": "__main__", "__file__": str(script)}
+    for title, source, first in cells(script):
+        text = io.StringIO()
+        if title != "[markdown]":
+            with contextlib.redirect_stdout(text):
+                exec(compile("\n" * (first - 1) + source, str(script), "exec"), names)
+        printed.append(text.getvalue().strip("\n").replace(f"{FOLDER.parents[1]}/", ""))
+    return printed
+
+
+def page(script: pathlib.Path, printed: list[str] | None = None) -> str:
+    """The page of a script."""
+    blocks = []
+    parts = cells(script)
+    for (title, source, _), text in zip(parts, printed or [""] * len(parts)):
+        if title == "[markdown]":
+            block = "\n".join(re.sub("^# ?", "", line) for line in source.splitlines()) + "\n"
+        else:
+            block = f"```py\n{source}\n```\n" + (f"\n```text\n{text}\n```\n" if text else "")
+        if title == "Answer":
+            block = f'<details markdown="1"><summary>Answer</summary>\n\n{block}\n</details>\n'
+        blocks.append(block)
+    blocks.append(
+        f"---\n\nThis page is made from a script: `python docs/learn/{script.name}` runs it.\n"
+    )
+    return "\n".join(blocks)
+
+
+def without_output(text: str) -> str:
+    """A page without what its script printed."""
+    return PRINTED.sub("", text)
+
+
+def main() -> None:
+    """Runs scripts, each in a process of its own, and writes their pages."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="scripts without .py; all by default")
+    parser.add_argument(
+        "--cells", action="store_true", help="print what the cells of one script print, as JSON"
+    )
+    given = parser.parse_args()
+    scripts = [FOLDER / f"{name}.py" for name in given.names] or SCRIPTS
+    if given.cells:
+        print("\n" + json.dumps(run(scripts[0])))
+        return
+    for script in scripts:
+        needs, there = NEEDS.get(script.stem, ("", True))
+        if not there:
+            print(f"left {script.with_suffix('.md').name} as it is: it needs {needs}")
+            continue
+        command = [sys.executable, __file__, "--cells", script.stem]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        script.with_suffix(".md").write_text(page(script, json.loads(done.stdout.splitlines()[-1])))
+        print(f"wrote {script.with_suffix('.md').name}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

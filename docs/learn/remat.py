@@ -1,0 +1,133 @@
+# %% [markdown]
+# # Memory of a gradient: remat
+#
+# Reverse mode runs the steps backwards, so it needs what each step computed. JAX keeps all of it: for ten thousand
+# steps of a field that is more than a GPU has. `jax.checkpoint` (also called `jax.remat`, for rematerialise) says:
+# keep what goes into this function, and compute the rest again when the gradient comes by. It trades time for memory,
+# and changes no number.
+#
+# ## A flame front
+#
+# A step of Fisher's equation with a few intermediate fields:
+
+# %%
+import functools
+
+import jax
+import jax.numpy as jnp
+
+import sciml
+
+STEPS, CELLS = 1024, 256
+
+
+def step(u, _):
+    wide = jnp.pad(u, 1, mode="edge")
+    flux = jnp.tanh(wide[1:] - wide[:-1])
+    return u + 0.2 * (flux[1:] - flux[:-1]) + 0.02 * u * (1 - u), None
+
+
+def front(u, scan):
+    return jnp.sum(scan(step, u, None, STEPS)[0])
+
+
+def kib(scan):
+    """What the gradient needs beside its arguments and results, by the compiler's own plan."""
+    gradient = jax.jit(jax.grad(functools.partial(front, scan=scan)))
+    u = jax.ShapeDtypeStruct((CELLS,), jnp.float32)
+    return gradient.lower(u).compile().memory_analysis().temp_size_in_bytes / 1024
+
+
+def plain(step, u, xs, length):
+    return jax.lax.scan(step, u, xs, length=length)
+
+
+print(
+    f"one field has {4 * CELLS / 1024:.0f} KiB, those of all steps {4 * CELLS * STEPS / 1024:.0f} KiB"
+)
+print(f"plain scan: {kib(plain):6.0f} KiB")
+
+# %% [markdown]
+# ## Keep one field a step
+#
+# With `jax.checkpoint` around the step only its input is kept; flux and products are computed again:
+
+
+# %%
+def each_step(step, u, xs, length):
+    return jax.lax.scan(jax.checkpoint(step), u, xs, length=length)
+
+
+print(f"checkpoint of each step: {kib(each_step):6.0f} KiB")
+
+# %% [markdown]
+# ## Keep one field in thirty-two
+#
+# Put a loop in a loop, and checkpoint the inner one: 32 fields are kept at the outer level, 32 more while one inner
+# loop runs backwards. $\sqrt{n}$ in place of $n$, for one more run of the steps than before:
+
+
+# %%
+def nested(step, u, xs, length):
+    def inner(u, _):
+        return jax.lax.scan(jax.checkpoint(step), u, None, length=32)
+
+    return jax.lax.scan(jax.checkpoint(inner), u, None, length=length // 32)
+
+
+print(f"two levels: {kib(nested):6.0f} KiB")
+u0 = jnp.exp(-jnp.linspace(0.0, 20.0, CELLS))
+gradients = [
+    jax.jit(jax.grad(functools.partial(front, scan=scan)))(u0)
+    for scan in (plain, each_step, nested)
+]
+assert all(jnp.allclose(gradients[0], g, rtol=1e-4, atol=1e-5) for g in gradients)
+
+# %% [markdown]
+# ## What to keep: policies
+#
+# `jax.checkpoint(fn, policy=...)` keeps what is dear to compute and forgets what is cheap. For networks
+# `jax.checkpoint_policies.dots_saveable` keeps the matrix products; a name given by `checkpoint_name` can be kept by
+# name. `jax.ad_checkpoint.print_saved_residuals` says what a gradient would keep:
+
+# %%
+jax.ad_checkpoint.print_saved_residuals(lambda u: jnp.sum(jnp.sin(jnp.tanh(u)) ** 2), u0)
+
+# %% [markdown]
+# ## Exercise
+#
+# How much memory would three levels take, 16 x 8 x 8 steps? Predict it from the number of fields that are kept, then
+# measure.
+
+
+# %% Answer
+# 16 + 8 + 8 fields of one KiB, and what one step needs.
+def three(step, u, xs, length):
+    def level(body, count):
+        return lambda u, _: jax.lax.scan(jax.checkpoint(body), u, None, length=count)
+
+    return jax.lax.scan(jax.checkpoint(level(level(step, 8), 8)), u, None, length=length // 64)
+
+
+print(f"predicted 32 KiB and a little more, measured {kib(three):.0f}")
+assert 32 <= kib(three) < 60
+
+# %% [markdown]
+# ## Where sciml uses it
+#
+# `sciml.checkpointed_scan` makes these levels for any length, and for a given memory.
+# `adjoint=sciml.adjoints.Checkpointed(memory=...)` does it for a solve, and `sciml.inspect.adjoint_memory` says
+# beforehand what each adjoint takes ([Adjoints](../guides/adjoints.md#how-much-memory-a-gradient-needs)). The
+# tutorial [How much memory does my gradient need](../tutorials/gradient_memory.md) measures five of them.
+
+
+# %%
+def by_sciml(step, u, xs, length):
+    fields = 64 * 4 * CELLS  # bytes of 64 fields
+    return sciml.checkpointed_scan(step, u, xs, length=length, memory=fields)
+
+
+print(f"checkpointed_scan: {kib(by_sciml):.0f} KiB")
+ratio = kib(plain) / kib(nested)
+assert ratio > 20
+print(f"figure of merit: {ratio:.0f} > 20 (times less memory with two levels)")

@@ -1,0 +1,162 @@
+# %% [markdown]
+# # From a notebook to a cluster
+#
+# A study begins with one run in a notebook, becomes a hundred, and then a million in a queue. Nothing of the model
+# need change on the way. What changes is who calls it: `vmap`, then `sweep`, then a job for each part of the sweep.
+# This page takes all the steps on one machine.
+#
+# ## 1. One run
+#
+# When does a pendulum with friction and a push go round and round? The number of turns after a while:
+
+# %%
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import sciml
+from sciml import parallel
+
+
+def pendulum(t, y, args):
+    return jnp.stack([y[1], -jnp.sin(y[0]) - 0.1 * y[1] + args])
+
+
+def turns(push):
+    y0 = jnp.array([0.0, 0.0])
+    sol = sciml.solve(pendulum, y0, t0=0.0, t1=40.0, rtol=1e-4, atol=1e-5, args=push, throw=False)
+    return sol.ys[-1, 0] / (2 * jnp.pi)
+
+
+print("one:", jax.jit(turns)(0.9))
+
+# %% [markdown]
+# ## 2. A thousand, in the notebook
+
+# %%
+pushes = jnp.linspace(0.0, 1.5, 1024)
+many = jax.jit(jax.vmap(turns))(pushes)
+print("many:", many.shape, "turns from", float(many.min()), "to", float(many.max()))
+
+# %% [markdown]
+# ## 3. A sweep: blocks, a bar, files
+#
+# `sweep` runs the same function in blocks of a fixed number of members, over all devices of the machine, and puts
+# every block on disk when it is done. Killed, it goes on where it was:
+
+# %%
+with tempfile.TemporaryDirectory() as folder:
+    result = parallel.sweep(turns, pushes, block=128, store=f"{folder}/store", progress=False)
+    again = parallel.sweep(
+        turns, pushes, block=128, store=f"{folder}/store", progress=False
+    )  # reads, computes nothing
+    print(result.summary())
+    here = np.asarray(again.values)
+
+# %% [markdown]
+# ## 4. A script
+#
+# What the queue runs is a file that says what is swept. A function `sweep()` returns the arguments:
+
+# %%
+SPEC = textwrap.dedent(
+    """
+    import jax.numpy as jnp
+    import sciml
+
+    def pendulum(t, y, args):
+        return jnp.stack([y[1], -jnp.sin(y[0]) - 0.1 * y[1] + args])
+
+    def turns(push):
+        y0 = jnp.array([0.0, 0.0])
+        sol = sciml.solve(pendulum, y0, t0=0.0, t1=40.0, rtol=1e-4, atol=1e-5, args=push, throw=False)
+        return sol.ys[-1, 0] / (2 * jnp.pi)
+
+    def sweep():
+        return dict(fn=turns, params=jnp.linspace(0.0, 1.5, 1024), block=128, store="store", progress=False)
+    """
+)
+
+# %% [markdown]
+# ## 5. Jobs
+#
+# Each job of a SLURM array runs its share of the blocks. Jobs do not talk to each other, so any of them may start
+# late, be killed, or run on another machine:
+#
+# ```bash
+# #!/bin/bash
+# #SBATCH --array=0-1
+# #SBATCH --gres=gpu:1
+# #SBATCH --time=02:00:00
+# #SBATCH --requeue
+# python -m sciml.parallel run spec.py --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT
+# ```
+#
+# Here two processes play the jobs, and a third call collects what they have left in the folder:
+
+# %%
+folder = tempfile.TemporaryDirectory()
+spec = pathlib.Path(folder.name) / "spec.py"
+spec.write_text(SPEC)
+command = [sys.executable, "-m", "sciml.parallel", "run", "spec.py"]
+environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+options = dict(cwd=folder.name, env=environment, check=True, capture_output=True, text=True)
+for shard in ("0/2", "1/2"):
+    subprocess.run([*command, "--shard", shard], **options)
+    blocks = len(list((pathlib.Path(folder.name) / "store").glob("*.npz")))
+    print(f"after shard {shard}: {blocks} files of blocks")
+print(subprocess.run(command, **options).stdout.strip())
+
+# %% [markdown]
+# Back in the notebook the same call reads the store, and computes nothing:
+
+# %%
+loading = importlib.util.spec_from_file_location("spec", spec)
+module = importlib.util.module_from_spec(loading)
+loading.loader.exec_module(module)
+collected = parallel.sweep(**{**module.sweep(), "store": f"{folder.name}/store"})
+error = float(np.max(np.abs(np.asarray(collected.values) - here)))
+print(f"{len(collected.values)} members, largest difference from the notebook {error:.1e}")
+folder.cleanup()
+
+# %% [markdown]
+# ## Where one member is too large for a machine
+#
+# Then processes have to talk, every step: [Several processes](processes.md). For everything else, jobs that know
+# nothing of each other are the better cluster. With Dask, submitit or MPI the same sweep takes an `executor=` in
+# place of shards ([More machines](../guides/sweeps_and_scale.md#more-machines)).
+#
+# ## Exercise
+#
+# Which of these may change between two jobs of one sweep without spoiling the result: the number of devices, the
+# version of jaxlib, `block`, the order of the jobs?
+
+# %% Answer
+# Number of devices and order: yes, since the unit of work is a block of a fixed number of members. The others are
+# part of the sweep's identity, and the store refuses them. Try `block`:
+with tempfile.TemporaryDirectory() as other:
+    parallel.sweep(turns, pushes[:64], block=32, store=f"{other}/store", progress=False)
+    try:
+        parallel.sweep(turns, pushes[:64], block=16, store=f"{other}/store", progress=False)
+    except sciml.stores.StoreError as refused:
+        print(str(refused).replace(other, "..."))
+    else:
+        raise AssertionError("blocks of another size in one store")
+
+# %% [markdown]
+# ## Where sciml uses it
+#
+# [Sweeps and scale](../guides/sweeps_and_scale.md) has samples of a box, reductions that keep no members, and members
+# that fail. [A sweep, killed and resumed](../tutorials/killed_sweep.md) kills one.
+
+# %%
+assert len(collected.values) == 1024 and error < 1e-12  # the same bits
+print(f"figure of merit: {error:.1e} < 1e-12 (1024 members by two jobs, and in the notebook)")

@@ -1,0 +1,169 @@
+"""Twelve patients and their tablets: a model of a drug fitted to few samples of blood.
+
+Run it with `python docs/tutorials/patients.py`: it takes less than a minute and writes a figure, to the folder that
+`--out` names.
+"""
+
+import argparse
+import pathlib
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+
+import sciml
+from sciml.models import TwoCompartment
+
+matplotlib.use("Agg")  # figures go to files; no screen is needed
+import matplotlib.pyplot as plt  # noqa: E402
+
+BLUE, VERMILION = "#0072B2", "#D55E00"
+PATIENTS, DAYS, END = 12, 28, 48.0
+NOISE = 0.15  # how far logarithms of samples are off
+SPREAD = (0.232, 0.183)  # how far logarithms of clearance and volume vary between patients (Dorlo and others, 2008)
+
+
+class Trial(NamedTuple):
+    """What is known: tables of doses in days and mg, ends of short ones infinite, and samples in mg/l."""
+
+    times: jax.Array
+    amounts: jax.Array
+    sampled: jax.Array
+    levels: jax.Array
+
+
+class Population(NamedTuple):
+    """What is fitted: the typical patient's clearance in l/day and volume in l, and those of each patient."""
+
+    clearance: jax.Array
+    volume: jax.Array
+    clearances: jax.Array
+    volumes: jax.Array
+
+
+def tables(key: jax.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Tables as they come: each patient has a dose by weight, stops after two to four weeks, and forgets some days."""
+    weights, weeks, forgets = jax.random.split(key, 3)
+    dose = 50 * np.round(1.8 * np.asarray(jax.random.uniform(weights, (PATIENTS,), minval=55, maxval=115)) / 50)
+    last = np.asarray(jax.random.randint(weeks, (PATIENTS,), 14, DAYS + 1))
+    taken = np.asarray(jax.random.uniform(forgets, (PATIENTS, DAYS))) > 0.1
+    taken[:, 0] = True
+    rows = [np.flatnonzero(taken[i] & (np.arange(DAYS) < last[i])) for i in range(PATIENTS)]
+    longest = max(map(len, rows))
+    times = np.stack([np.append(row.astype(float), np.full(longest - len(row), np.inf)) for row in rows])
+    return times, np.where(np.isfinite(times), dose[:, None], 0.0)
+
+
+def predict(clearance: jax.Array, volume: jax.Array, times: jax.Array, amounts: jax.Array, at: jax.Array) -> jax.Array:
+    """What is in one patient's blood at some times."""
+    drug = TwoCompartment(clearance=clearance, volume=volume)
+    options = dict(rtol=1e-5, atol=1e-5, adjoint=sciml.adjoints.Direct(), max_steps=2000, max_events=1)
+    sol = sciml.solve(drug, jnp.zeros(4), t0=0.0, t1=END, events=drug.oral(times, amounts), saveat=at, **options)
+    return drug.concentration(sol.ys)
+
+
+def everyone(population: Population, times: jax.Array, amounts: jax.Array, at: jax.Array) -> jax.Array:
+    """All patients as one `vmap`, each with a table of doses and times of samples of their own."""
+    return jax.vmap(predict)(population.clearances, population.volumes, times, amounts, at)
+
+
+def residuals(population: Population, trial: Trial) -> tuple[jax.Array, ...]:
+    """What samples are off, and how far patients are from the typical one, in units of what is expected of each."""
+    levels = everyone(population, trial.times, trial.amounts, trial.sampled)
+    return (
+        (jnp.log(levels) - jnp.log(trial.levels)) / NOISE,
+        (jnp.log(population.clearances) - jnp.log(population.clearance)) / SPREAD[0],
+        (jnp.log(population.volumes) - jnp.log(population.volume)) / SPREAD[1],
+    )
+
+
+def run_trial(key: jax.Array) -> tuple[Population, Trial]:
+    """Twelve patients that there could have been, and what their blood showed."""
+    keys = jax.random.split(key, 5)
+    times, amounts = map(jnp.asarray, tables(keys[0]))
+    typical = TwoCompartment()
+    clearances, volumes = (
+        middle * jnp.exp(spread * jax.random.normal(k, (PATIENTS,)))
+        for middle, spread, k in zip((typical.clearance, typical.volume), SPREAD, keys[1:3])
+    )
+    truth = Population(typical.clearance, typical.volume, clearances, volumes)
+    visits = jnp.array([0.6, 3.3, 9.4, 15.3, 21.2, 30.0, 43.0])
+    late = 0.3 * jax.random.uniform(keys[3], (PATIENTS, visits.size))
+    sampled = jnp.broadcast_to(visits, late.shape) + late
+    exact = jax.jit(everyone)(truth, times, amounts, sampled)
+    return truth, Trial(times, amounts, sampled, exact * jnp.exp(NOISE * jax.random.normal(keys[4], exact.shape)))
+
+
+def within(truth: Population, fit: sciml.training.Fit) -> np.ndarray:
+    """Which of all numbers lie in their intervals, in which 95 of 100 should."""
+    apart = jax.tree.map(lambda a, b, s: jnp.abs(a - b) < 1.96 * s, truth, fit.model, fit.standard_errors)
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(apart)])
+
+
+def draw(truth: Population, trial: Trial, fit: sciml.training.Fit, path: pathlib.Path) -> None:
+    """Each patient's samples with the band of the fitted curve, and the estimates beside the truth."""
+    figure = plt.figure(figsize=(13, 6.2), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=(2.6, 1))
+    axes = left.subplots(3, 4, sharex=True, sharey=True)
+    at = jnp.broadcast_to(jnp.linspace(0.0, END, 193), (PATIENTS, 193))
+    members = fit.sample(jax.random.key(9), 100)
+    curves = jax.jit(jax.vmap(lambda p: everyone(p, trial.times, trial.amounts, at)))(members)
+    low, middle, high = np.quantile(np.asarray(curves), [0.05, 0.5, 0.95], axis=0)
+    for i, ax in enumerate(axes.flat):
+        ax.fill_between(at[i], low[i], high[i], color=BLUE, alpha=0.3, linewidth=0, label="90% of the fit")
+        ax.plot(at[i], middle[i], color=BLUE, linewidth=0.8)
+        ax.plot(trial.sampled[i], trial.levels[i], "o", color="black", markersize=3.5, label="samples")
+        doses = trial.times[i][jnp.isfinite(trial.times[i])]
+        ax.plot(doses, jnp.full(doses.shape, -1.5), "|", color=VERMILION, markersize=5, label="tablets")
+        ax.text(0.97, 0.95, f"{i + 1}: {trial.amounts[i, 0]:.0f} mg", transform=ax.transAxes, ha="right", va="top")
+        ax.set(xlim=(-1, END), ylim=(-3.5, 1.1 * float(trial.levels.max())))
+    for ax in axes[-1]:
+        ax.set_xlabel("time [days]")
+    axes[1, 0].set_ylabel("in the blood [mg/l]")
+    left.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+    for ax, name, unit in zip(right.subplots(2, 1), ("clearance", "volume"), ("l/day", "l")):
+        many = f"{name}s"
+        true, found, error = (np.asarray(getattr(x, many)) for x in (truth, fit.model, fit.standard_errors))
+        ax.errorbar(true, found, 1.96 * error, fmt="o", color=BLUE, markersize=4, linewidth=1, label="patients")
+        typical = (float(getattr(x, name)) for x in (truth, fit.model, fit.standard_errors))
+        one, other, off = typical
+        ax.errorbar(one, other, 1.96 * off, fmt="s", color=VERMILION, markersize=6, label="typical")
+        ends = np.array([0.9 * true.min(), 1.1 * true.max()])
+        ax.plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)
+        ax.set(xlabel=f"true {name} [{unit}]", ylabel=f"estimate [{unit}]")
+        ax.legend(frameon=False, fontsize=8, loc="upper left")
+        ax.spines[["top", "right"]].set_visible(False)
+    for ax in axes.flat:
+        ax.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
+    print(f"wrote {path}")
+
+
+def main() -> None:
+    """Makes a trial, fits it, compares."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/patients"))
+    out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+
+    truth, trial = run_trial(jax.random.key(4))
+    doses = np.isfinite(np.asarray(trial.times)).sum(axis=1)
+    print(f"{PATIENTS} patients with {doses.min()} to {doses.max()} doses, and {trial.levels.size} samples")
+
+    start = Population(jnp.array(5.0), jnp.array(30.0), jnp.full(PATIENTS, 5.0), jnp.full(PATIENTS, 30.0))
+    fit = sciml.fit(start, residuals, trial, positive=True, sigma=1.0, rtol=1e-3, atol=1e-3)
+    print(f"{fit.message} {fit.n_steps} steps")
+    for name in ("clearance", "volume"):
+        found, error = float(getattr(fit.model, name)), float(getattr(fit.standard_errors, name))
+        print(f"typical {name}: {found:.2f} +- {error:.2f}, true {float(getattr(truth, name)):.2f}")
+    inside = within(truth, fit)
+    print(f"{inside.sum()} of {inside.size} numbers lie within their 95% intervals")
+    misfit = residuals(fit.model, trial)[0]
+    print(f"samples are {float(jnp.sqrt(jnp.mean(misfit**2))):.2f} of their noise off")
+    draw(truth, trial, fit, out / "patients.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Marks in programs for who reads them: names of scopes, which cost nothing when the program runs.
+
+`sciml.inspect` finds by them which loops run over lanes, what does not, and the number of the step that an equation
+belongs to, in forward and in backward passes.
+"""
+
+import contextlib
+
+import jax
+from jaxtyping import Array, Int
+
+STEP = "sciml_step"
+LANES = "sciml_lanes"
+ONE_BY_ONE = "sciml_one_by_one"
+FALLBACK = "sciml_fallback"
+
+
+def step_number(number: Int[Array, ""]) -> Int[Array, ""]:
+    """Returns the number of a step, marked as such; steps that are taken again for a gradient have the same."""
+    with jax.named_scope(STEP):
+        return number + 0  # an equation to carry the name, which the compiler leaves out
+
+
+def over_lanes(count: int) -> contextlib.AbstractContextManager:
+    """Returns a block in which so many members run side by side."""
+    return jax.named_scope(f"{LANES}:{count}")
+
+
+def one_by_one(count: int) -> contextlib.AbstractContextManager:
+    """Returns a block in which so many members run one after another."""
+    return jax.named_scope(f"{ONE_BY_ONE}:{count}")
+
+
+def fallback(primitive: str, lanes: int | None) -> contextlib.AbstractContextManager:
+    """Returns a block in which a primitive runs over lanes by JAX's own `vmap`; of one member alone nothing is said."""
+    return contextlib.nullcontext() if lanes is None else jax.named_scope(f"{FALLBACK}:{primitive}")

@@ -1,0 +1,74 @@
+"""Which parts of a model do not run over lanes, why, and what to do about them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxtyping import PyTree
+
+from .._delayed import Delayed
+from .._reactions import Reactions
+from .._stochastic import AbstractStochastic
+from ..kernels._lanes import fallbacks as fallbacks_of_function
+from ._findings import cure_of_fallback
+
+
+class Fallbacks(dict[str, str]):
+    """What does not run over lanes: primitives of JAX, and for each why and what to do; prints as lines."""
+
+    def __str__(self) -> str:
+        """A line for each, or that there is nothing."""
+        return "\n".join(f"{name}: {text}" for name, text in self.items()) or "all of it runs over lanes"
+
+
+def fallbacks(
+    fn: Callable[..., Any] | AbstractStochastic | Reactions | Delayed, *args: PyTree, count: int = 2
+) -> Fallbacks:
+    """Says which parts of a model run as a plain `jax.vmap` over members and not over lanes, why, and what to do.
+
+    Args:
+        fn: A function of one member's arrays, such as a vector field; or a model with noise, whose drift and diffusion
+            are looked at, `sciml.Reactions`, whose propensities are, or a `sciml.Delayed`.
+        args: One member's arguments, PyTrees of arrays and numbers: of a vector field or a model, `t, y, args`.
+        count: The number of members to try with.
+
+    Returns:
+        A dictionary from names of JAX's primitives to words. Where it is empty all of it runs over lanes.
+
+    Raises:
+        TypeError: If `fn` is neither a function nor a model.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+        from sciml import inspect
+
+        assert inspect.fallbacks(lambda y: y[::-1] * 2.0, jnp.ones(3)) == {}
+        noisy = sciml.Stochastic(lambda t, y, args: -y, lambda t, y, args: jnp.sort(y))
+        found = inspect.fallbacks(noisy, 0.0, jnp.ones(3), None)
+        assert "`jnp.minimum`" in found["sort"] and "diffusion" in found["sort"]
+        ```
+    """
+    found = Fallbacks()
+    for part, function in _parts(fn):
+        for name, reason in fallbacks_of_function(function, *args, count=count).items():
+            where = f" in the {part}" if part else ""
+            if "too large" in reason:
+                cure = "As an operation on whole arrays it is as it should be where states are large."
+            else:
+                cure = cure_of_fallback(name)
+            found[name] = f"{reason}{where}. {cure}" if name not in found else f"{found[name]} Also{where}."
+    return found
+
+
+def _parts(fn: Any) -> list[tuple[str, Callable[..., Any]]]:
+    if isinstance(fn, AbstractStochastic):
+        return [("drift", fn.drift), ("diffusion", fn.diffusion)]
+    if isinstance(fn, Reactions):
+        return [("propensities", lambda t, x, args: fn.rates(x, args))]
+    if isinstance(fn, Delayed):
+        past = 1 if fn.delays.ndim == 0 else len(fn.delays)
+        return [("field", lambda t, y, args: fn.rate(t, y, (y,) * past, args))]
+    if not callable(fn):
+        raise TypeError(f"`fn` must be a function or a model of sciml, but is {fn!r}.")
+    return [("", fn)]

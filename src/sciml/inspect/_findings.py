@@ -1,0 +1,297 @@
+"""Faults that a report finds in a function, each in words and with its cure.
+
+Every rule is a function of the report that returns what it finds; `RULES` lists them. A new one is a function more.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ._measure import duration
+from ._memory import human
+
+if TYPE_CHECKING:
+    from ._report import Report
+
+_LARGE = 2**20  # bytes: what is smaller is not worth a word
+
+
+class Finding(NamedTuple):
+    """Something in a function that costs time, memory or digits.
+
+    Attributes:
+        name: What it is, in two or three words that stay the same.
+        says: What was found, with its numbers.
+        cure: What to do about it.
+        where: The user's line that it comes from; empty where it is not known.
+    """
+
+    name: str
+    says: str
+    cure: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        """Name, what was found, where, and what to do."""
+        where = f"\n    at {self.where}" if self.where else ""
+        return f"{self.name}: {self.says}{where}\n    cure: {self.cure}"
+
+
+def _unrolled(report: "Report") -> Iterator[Finding]:
+    for note in report.program.unrolled:
+        yield Finding(
+            "unrolled loop",
+            f"a block of equations follows itself {note.what} times: a loop of Python's was written out, and the time "
+            f"to trace and to compile grows with its length ({duration(report.times.trace + report.times.compile)} "
+            "here).",
+            "Write the loop as `jax.lax.fori_loop` or `jax.lax.scan`, whose body is traced once.",
+            note.where,
+        )
+
+
+def _retraced(report: "Report") -> Iterator[Finding]:
+    if report.retraced:
+        names = ", ".join(f"`{name}`" for name in report.retraced[:3])
+        yield Finding(
+            "traced at every call",
+            f"a second call with the same arguments traces {names} again, and compiles it again where no cache has it.",
+            "Make the function and its `jax.jit` once, outside of what is called, and pass what changes as arguments; "
+            "`sciml.inspect.retraces` shows what changes from call to call.",
+        )
+
+
+def _uncompiled(report: "Report") -> Iterator[Finding]:
+    slow, fast = report.times.uncompiled, report.times.call
+    if slow is not None and fast is not None and slow > 10 * fast and slow > 2e-3:
+        yield Finding(
+            "not compiled",
+            f"a call from Python takes {duration(slow)}, as one compiled program {duration(fast)}.",
+            "Wrap the whole function in `jax.jit` or `eqx.filter_jit`.",
+        )
+
+
+def _raised(report: "Report") -> Iterator[Finding]:
+    if report.raised:
+        yield Finding(
+            "an error",
+            f"called from Python it raised {report.raised}",
+            "Where it is a `SolveError`, its text names the cause; `sciml.inspect.first_nan` finds the first number "
+            "that is not finite.",
+        )
+
+
+def _wide(report: "Report") -> Iterator[Finding]:
+    for note in report.program.widened[:3]:
+        yield Finding(
+            "float64 leak",
+            "numbers of 64 bits come into a program whose inputs have 32, and all that is computed with them takes "
+            "twice the memory and time, on a GPU much more.",
+            "Give the constant the dtype of the state, as `jnp.asarray(c, y.dtype)` or a Python number, in place of a "
+            "NumPy array or scalar of float64.",
+            note.where,
+        )
+
+
+def _narrow(report: "Report") -> Iterator[Finding]:
+    for note in report.program.narrowed[:3]:
+        yield Finding(
+            "float32 leak",
+            "numbers of 64 bits become such of 32: of some 16 digits 7 are left.",
+            "Leave out the conversion, or give the array on this line the dtype of the state.",
+            note.where,
+        )
+
+
+def _weak(report: "Report") -> Iterator[Finding]:
+    if report.weak:
+        yield Finding(
+            "weak type",
+            f"{', '.join(report.weak[:3])}: a Python number, or an array made of one, whose type is weak. What a "
+            "function returns is not, so that a second call with it traces and compiles again.",
+            "Pass `jnp.asarray(x, dtype)` with a dtype that is written out.",
+        )
+
+
+def _transforms(report: "Report") -> Iterator[Finding]:
+    if size := report.compiled.gathers_for_transforms:
+        yield Finding(
+            "all-gather in an FFT",
+            f"a Fourier transform along an axis that is split over devices gathers {human(size)} on each of them: "
+            "every device holds and transforms the whole.",
+            "Transform with `sciml.parallel.Domain`, which exchanges parts by all-to-all, or split the array along "
+            "another axis than the one that is transformed.",
+        )
+
+
+def _gathered(report: "Report") -> Iterator[Finding]:
+    for note in report.program.gathered[:3]:
+        yield Finding(
+            "gathered on all devices",
+            f"{note.what} is split over an explicit mesh and made whole here: each device then computes all of it, and "
+            "more devices make nothing faster.",
+            "Leave the members split: give `jax.vmap(solve)` the sharded array as it is, or take "
+            "`sciml.parallel.ensemble` or `sweep`, which run each device's members by themselves.",
+            note.where,
+        )
+    if report.program.gathered or report.compiled.gathers_for_transforms:
+        return
+    found = [c for c in report.compiled.collectives if c.kind == "all-gather" and c.bytes >= 1024]
+    if found:
+        yield Finding(
+            "gathered on all devices",
+            f"{len(found)} all-gather of {human(sum(c.bytes for c in found))} in all: what is split over devices is "
+            f"made whole on each of them ({found[0].source}).",
+            "Where members are independent, take `sciml.parallel.ensemble` or `jax.shard_map` over the axis of "
+            "members; for a field, `sciml.parallel.Domain`.",
+        )
+
+
+def _waits(report: "Report") -> Iterator[Finding]:
+    found = [c for c in report.compiled.collectives if c.in_loop and c.kind == "all-reduce" and c.bytes <= 16]
+    if found:
+        yield Finding(
+            "devices wait in a loop",
+            f"an all-reduce of {human(found[0].bytes)} in every iteration ({found[0].source}): all devices go on until "
+            "the slowest is done, and ask each other each time.",
+            "Where members are independent, run each device's own by `sciml.parallel.ensemble` or `jax.shard_map`; "
+            "where devices share a field, it has to be so.",
+        )
+
+
+def _callbacks(report: "Report") -> Iterator[Finding]:
+    for note in report.program.callbacks[:3]:
+        if note.loops:
+            yield Finding(
+                "callback in a loop",
+                f"`{note.what}` calls Python in every iteration of a loop: some 10 to 100 us each time, during which "
+                "the device waits, and such a program is not cached.",
+                "Save what you want to see by `saveat`, or return it, and look at it afterwards; for progress there is "
+                "`simulate(progress=...)`.",
+                note.where,
+            )
+
+
+def _lanes(report: "Report") -> Iterator[Finding]:
+    for note in report.program.fallbacks[:3]:
+        yield Finding(
+            "fallback from lanes",
+            f"`{note.what}` has no rule over lanes: it runs by JAX's own `vmap`, with members moved to the front and "
+            "back at every evaluation of the model.",
+            cure_of_fallback(note.what),
+            note.where,
+        )
+
+
+def _donation(report: "Report") -> Iterator[Finding]:
+    if report.donatable:
+        what, size = report.donatable[0]
+        yield Finding(
+            "missing donation",
+            f"{what} ({human(size)}) has shape and dtype of a result and is not donated: both are in memory at once.",
+            "If you do not use it after the call, let the result take its place: `jax.jit(f, donate_argnums=...)` or "
+            "`eqx.filter_jit(donate='all')`.",
+        )
+
+
+def _constants(report: "Report") -> Iterator[Finding]:
+    if report.program.constants >= _LARGE:
+        yield Finding(
+            "large constant",
+            f"arrays of {human(report.program.constants)} that the function closes over are part of the program: it "
+            "takes longer to compile, and is compiled anew for other values.",
+            "Pass them as arguments, or as fields of the model.",
+        )
+
+
+def _memory_bound(report: "Report") -> Iterator[Finding]:
+    p, rates = report.predicted, report.rates
+    if p is None or p.total < 5e-5 or p.move + p.memory < 0.5 * p.total or p.move + p.memory < 2 * p.compute:
+        return
+    intensity = report.intensity
+    yield Finding(
+        "memory bound",
+        f"{duration(p.move + p.memory)} of {duration(p.total)} go into moving data: {intensity:.2g} operations for "
+        f"each byte, and this machine does {rates.ridge:.2g} in the time that a byte takes from memory.",
+        "Do more with what is in the cache: smaller arrays or blocks of members, float32, fewer saved states, "
+        "operations that fuse into one pass (no `concatenate`, `gather` or copy between them); on a GPU "
+        "`sciml.kernels.stencil` takes several steps for one pass over memory.",
+    )
+
+
+def _start_bound(report: "Report") -> Iterator[Finding]:
+    p = report.predicted
+    if p is None or p.total < 5e-5 or p.start < 0.6 * p.total:
+        return
+    yield Finding(
+        "much starting, little work",
+        f"{duration(p.start)} of {duration(p.total)} go into starting operations, which have little to do each.",
+        "Give each more to do: `jax.vmap` over more members, larger blocks of a sweep, several steps for each saved "
+        "one.",
+    )
+
+
+def _alone(report: "Report") -> Iterator[Finding]:
+    short = report.times.call
+    if short is not None and report.times.compile > 1000 * max(short, 1e-3) and not report.program.unrolled:
+        yield Finding(
+            "long to compile",
+            f"{duration(report.times.compile)} to compile, {duration(short)} to run.",
+            'Keep compiled programs on disk: `jax.config.update("jax_compilation_cache_dir", folder)`.',
+        )
+
+
+RULES: tuple[Callable[["Report"], Iterator[Finding]], ...] = (
+    _raised,
+    _retraced,
+    _uncompiled,
+    _unrolled,
+    _wide,
+    _narrow,
+    _weak,
+    _callbacks,
+    _transforms,
+    _gathered,
+    _waits,
+    _lanes,
+    _constants,
+    _donation,
+    _memory_bound,
+    _start_bound,
+    _alone,
+)
+"""What is looked for."""
+
+
+def findings_of(report: "Report") -> tuple[Finding, ...]:
+    """Returns what the rules find."""
+    return tuple(finding for rule in RULES for finding in rule(report))
+
+
+_CURES = {
+    "sort": "Where it sorts two or three numbers, write `jnp.minimum` and `jnp.maximum`.",
+    "argsort": "Where it orders two or three numbers, compare them with `jnp.where`.",
+    "gather": "Index with Python numbers where you can; for a table, interpolate with sums of `jnp.where` or a "
+    "polynomial.",
+    "scatter": "Build the result with `jnp.stack([...])` or `jnp.concatenate` in place of `y.at[...]` with traced "
+    "indices.",
+    "scatter-add": "Build the sum with `jnp.stack([...])` in place of `y.at[...].add` with traced indices.",
+    "while": "Give the loop a fixed number of iterations by `jax.lax.fori_loop`; Newton's method seldom needs more "
+    "than ten.",
+    "cumsum": "Write a cumulative sum of a few numbers as sums.",
+    "fft": "Members with fields to transform are better run one after another or as they are.",
+    "lu": "Solve systems of two or three unknowns by their formula.",
+    "cholesky": "Solve systems of two or three unknowns by their formula.",
+    "triangular_solve": "Solve systems of two or three unknowns by their formula.",
+    "conv_general_dilated": "Write a short convolution as shifted sums.",
+}
+
+
+def cure_of_fallback(primitive: str) -> str:
+    """Returns what to do about a primitive that does not run over lanes."""
+    cure = _CURES.get(primitive, "Write it with arithmetic, `jnp.where`, indexing by Python numbers and `jnp.stack`.")
+    return f"{cure} `sciml.inspect.fallbacks` is empty when nothing is left."
+
+
+def ratio(measured: float, predicted: float) -> float:
+    """Returns by what factor two times differ, at least 1."""
+    return math.exp(abs(math.log(measured / predicted))) if measured > 0 and predicted > 0 else math.inf

@@ -1,0 +1,139 @@
+"""`horizon`: until when a gradient through a solution says anything."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._checks import check_count, check_time, concrete, time_dtype
+from .._status import raise_for_status
+from .._types import Args, RealScalarLike, Y
+from ..solvers._read_diffrax import default_tolerances
+from ..solvers.methods._ravel import flattened
+from ..solvers.terms._field import arrays_of
+from ._tangents import check_real_state, pushed
+
+
+class Horizon(eqx.Module):
+    """How far a small change of the start grows, and when nothing is left of what is known.
+
+    Attributes:
+        time: From when on a gradient by what comes before says nothing; infinite where that does not come.
+        rate: How fast changes grow, 1/time: the slope of the logarithm of `growth`. In the long run that is the largest
+            exponent of Lyapunov; see `lyapunov_exponents`.
+        ts: Times, from the start to the end.
+        growth: By how much the change that has grown most has grown until then.
+        status: A code of `sciml.Status`.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml import inspect
+
+        oscillator = lambda t, y, args: jnp.stack([y[1], -y[0]])
+        found = inspect.horizon(oscillator, jnp.array([1.0, 0.0]), t1=50.0)
+        assert found.time == jnp.inf and abs(found.rate) < 1e-3
+        ```
+    """
+
+    time: Float[Array, "*members"]
+    rate: Float[Array, "*members"]
+    ts: Float[Array, "*members times"]
+    growth: Float[Array, "*members times"]
+    status: Array
+
+    @property
+    def doubling_time(self) -> Float[Array, "*members"]:
+        """How long it takes until a change is twice as large; infinite where it does not grow."""
+        grows = self.rate > 0
+        return jnp.where(grows, jnp.log(2.0).astype(self.rate.dtype) / jnp.where(grows, self.rate, 1), jnp.inf)
+
+
+def horizon(
+    model: Callable[[RealScalarLike, Y, Args], Y],
+    y0: Y,
+    *,
+    t1: RealScalarLike,
+    t0: RealScalarLike = 0.0,
+    args: Args = None,
+    error: float | None = None,
+    directions: int = 8,
+    points: int = 128,
+    throw: bool = True,
+    **options: Any,
+) -> Horizon:
+    r"""Finds out until when a gradient through a solution says anything.
+
+    The derivative of a state by the start is that of one solution. It helps where neighbouring solutions stay near, and
+    where they part as fast as $e^{\lambda t}$ it becomes as large, and its direction that of chance: an error
+    $\varepsilon$ at the start, which each step makes, is as large as the solution itself at about
+    $t = \log(1/\varepsilon) / \lambda$. So a rollout to be trained through should be shorter, or be cut into pieces
+    (multiple shooting).
+
+    Some changes of the start are carried along, in forward mode over lanes; the largest singular value of all of them
+    is the growth.
+
+    Args:
+        model: `f(t, y, args) -> dy/dt`, as for `sciml.solve`.
+        y0: The start, a PyTree of real arrays.
+        t1: The end.
+        t0: The time of the start.
+        args: What the model takes beside time and state.
+        error: $\varepsilon$, the relative error of a state; by default the relative tolerance of `solve`.
+        directions: How many changes to carry along.
+        points: At how many times to look.
+        throw: Whether to raise an error if the solve fails.
+        options: What `sciml.solve` takes: `dt`, or `rtol` and `atol`, `solver`, and others.
+
+    Raises:
+        ValueError: If a number is out of range.
+        TypeError: If the state is complex, or an argument has the wrong type.
+        SolveError: If the solve fails and `throw` is set.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        lorenz = sciml.models.Lorenz63()
+        found = sciml.inspect.horizon(lorenz, jnp.array([-3.0, -3.0, 20.0]), t1=30.0, error=1e-4, dt=0.01)
+        assert 5 < found.time < 20 and 0.3 < found.doubling_time < 1.5
+        ```
+    """
+    y0 = check_real_state(y0)
+    size = sum(x.size for x in jax.tree.leaves(y0))
+    directions = min(check_count(directions, "directions", "horizon"), size)
+    points = check_count(points, "points", "horizon")
+    dtype = time_dtype(y0)
+    error = default_tolerances(dtype)[0] if error is None else error
+    if not 0 < error < 1:
+        raise ValueError(f"`error` must be a relative error between 0 and 1, but is {error}.")
+    start, end = check_time(t0, "t0", dtype), check_time(t1, "t1", dtype)
+    found = _run(model, y0, arrays_of(args), start, end, (float(error), directions, points), options)
+    if throw and concrete(found.status):
+        raise_for_status(found.status, where="horizon")
+    return found
+
+
+@eqx.filter_jit
+def _run(model: Any, y0: Y, args: Args, t0: Array, t1: Array, numbers: tuple, options: dict) -> Horizon:
+    error, directions, points = numbers
+    y = flattened(y0)
+    changes = jnp.linalg.qr(jax.random.normal(jax.random.key(0), (y.size, directions), y.dtype))[0]
+    part = jnp.arange(1, points + 1, dtype=t0.dtype) / points
+    ts = t0 + part * (t1 - t0)
+    ys, grown, status = pushed(model, y, changes, y0, t0=t0, t1=t1, args=args, saveat=ts, **options)
+    growth = jnp.linalg.svd(grown, compute_uv=False)[:, 0]
+    logs, elapsed = jnp.log(growth), jnp.abs(ts - t0)
+    away = elapsed - jnp.mean(elapsed)
+    rate = jnp.sum(away * (logs - jnp.mean(logs))) / jnp.sum(away**2)
+    # the size of a difference between two states of the solution that know nothing of each other
+    spread = jnp.sqrt(2 * jnp.sum(jnp.mean((ys - jnp.mean(ys, 0, keepdims=True)) ** 2, axis=0)))
+    scale = jnp.sqrt(jnp.mean(jnp.sum(ys**2, axis=1)))
+    lost = error * scale * growth >= spread
+    lost = lost & (growth > 1 / jnp.sqrt(error))  # a solution at rest has no spread
+    time = jnp.where(jnp.any(lost), ts[jnp.argmax(lost)], jnp.inf)
+    return Horizon(time, rate, ts, growth, status)

@@ -1,0 +1,110 @@
+"""Dense output: the solution as a function of time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree, Real
+
+from ..._types import RealScalarLike, Y
+from .._calls import Static
+from ..events._occurrences import Occurrences
+from ._at_times import at_times
+
+_ACCEPTS = 1e6
+"""A tolerance by which any step is accepted that has been accepted before."""
+
+_SLACK = 64.0
+"""Roundings of a time within which the end of a step and an event are the same."""
+
+
+class DenseOutput(eqx.Module):
+    """The solution of one member between its start and its end; see `Solution.evaluate`.
+
+    It holds the states where steps begin. Between them the step is taken once more, and the method interpolates within
+    it: so it needs no memory for stages, and every method of sciml's own loops has it.
+
+    Attributes:
+        ts: Where the steps begin, and the last one ends.
+        ys: The states there.
+        events: What happened on the way, or None.
+        direction: 1 forwards in time, -1 backwards.
+        arrays: The arrays of model, args and options.
+        static: All else of these.
+        by_line: Whether the solution between steps is a line.
+    """
+
+    ts: Real[Array, "*members steps"]
+    ys: PyTree
+    events: Occurrences | None
+    direction: Real[Array, "*members"]
+    arrays: list[Array]
+    static: Static = eqx.field(static=True)
+    by_line: bool = eqx.field(static=True)
+
+    def evaluate(self, t: Any) -> Y:
+        """Returns the states at one time or many."""
+        return self._over(self._state, t)
+
+    def derivative(self, t: Any) -> Y:
+        """Returns the rates at one time or many.
+
+        Raises:
+            ValueError: If the model has noise.
+        """
+        if self.by_line:
+            raise ValueError("A solution with noise has no derivative by time; `evaluate` gives its states.")
+        model, args, _ = self.static.combine(self.arrays)
+        return self._over(lambda t: model(t, self._state(t), args), t)
+
+    def _over(self, fn: Callable[[Array], Y], t: Any) -> Y:
+        return at_times(fn, t, self.ts)
+
+    def _state(self, t: Array) -> Y:
+        """Returns the state at one time."""
+        before = self.direction * (self.ts - t) < 0
+        row = jnp.clip(jnp.sum(before) - 1, 0, self.ts.shape[0] - 2)
+        start, end = self.ts[row], self.ts[row + 1]
+        y0, y1 = (jax.tree.map(lambda x: x[i], self.ys) for i in (row, row + 1))
+        if self.events is not None:
+            start, y0, y1 = self._beside_events(t, start, end, y0, y1)
+        if self.by_line:
+            place = (t - start) / jnp.where(end == start, jnp.ones_like(end), end - start)
+            outside = (self.direction * (t - self.ts[0]) < 0) | (self.direction * (t - self.ts[-1]) > 0)
+            place = jnp.where(outside, jnp.full_like(place, jnp.nan), place)
+            return jax.tree.map(lambda a, b: a + place.astype(a.dtype) * (b - a), y0, y1)
+        return self._step(t, start, end, y0)
+
+    def _beside_events(self, t: Array, start: Array, end: Array, y0: Y, y1: Y) -> tuple[Array, Y, Y]:
+        """Returns where a step begins, with the states at its ends as they are between events."""
+        events = self.events
+        assert events is not None
+        near = _SLACK * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(start), jnp.abs(end))
+        passed = self.direction * (events.times - t) < 0
+        begins = passed & (self.direction * (events.times - start) >= -near)
+        ends = ~passed & (jnp.abs(events.times - end) <= near)
+        last = jnp.max(jnp.where(begins, jnp.arange(begins.shape[0]), -1))
+        first = jnp.argmax(ends)
+        start = jnp.where(last >= 0, events.times[last], start)
+        y0 = jax.tree.map(lambda x, of: jnp.where(last >= 0, of[last], x), y0, events.states_after)
+        y1 = jax.tree.map(lambda x, of: jnp.where(ends[first], of[first], x), y1, events.states_before)
+        # of events that were not kept nothing is known
+        kept = events.times.shape[0]
+        lost = (events.count > kept) & (self.direction * (t - events.times[kept - 1]) > 0)
+        y0, y1 = jax.tree.map(lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), (y0, y1))
+        return start, y0, y1
+
+    def _step(self, t: Array, start: RealScalarLike, end: RealScalarLike, y0: Y) -> Y:
+        """Returns the state at a time within a step that is taken once more."""
+        from .._solve import solve  # which makes this object
+
+        model, args, options = self.static.combine(self.arrays)
+        options = dict(options)
+        if options.pop("fixed_steps"):
+            options["dt"] = end - start
+        else:
+            options |= dict(dt0=end - start, rtol=_ACCEPTS, atol=_ACCEPTS)
+        sol = solve(model, y0, t0=start, t1=end, args=args, saveat=t[None], throw=False, max_steps=2, **options)
+        return jax.tree.map(lambda x: x[0], sol.ys)

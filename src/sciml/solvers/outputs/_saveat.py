@@ -1,0 +1,142 @@
+"""Reads a `diffrax.SaveAt` that asks for more than states at given times."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from ..._checks import concrete
+
+_SAVES_STATE = diffrax.SubSaveAt(t1=True).fn
+
+
+class Asked(NamedTuple):
+    """What is asked for.
+
+    Attributes:
+        subs: The `diffrax.SubSaveAt`s, one for each output.
+        structure: Their structure.
+        dense: Whether dense output is, too.
+    """
+
+    subs: list[diffrax.SubSaveAt]
+    structure: Any
+    dense: bool
+
+    @property
+    def steps(self) -> bool:
+        """Whether it has to be known where steps begin and end."""
+        return self.dense or any(sub.steps for sub in self.subs)
+
+
+def asks_for_more(saveat: Any) -> bool:
+    """Returns whether more than states at given times is asked for."""
+    if not isinstance(saveat, diffrax.SaveAt):
+        return False
+    sub = saveat.subs
+    if saveat.solver_state or saveat.controller_state or saveat.made_jump:
+        return True
+    return saveat.dense or not isinstance(sub, diffrax.SubSaveAt) or bool(sub.steps) or sub.fn is not _SAVES_STATE
+
+
+def read(saveat: diffrax.SaveAt) -> Asked:
+    """Returns what is asked for.
+
+    Raises:
+        ValueError: If it is something that a solution does not have.
+        TypeError: If an output is no `diffrax.SubSaveAt`.
+    """
+    if saveat.solver_state or saveat.controller_state or saveat.made_jump:
+        raise ValueError(
+            "`saveat=diffrax.SaveAt(...)` may ask for times (`t0`, `t1`, `ts`, `steps`), for functions of states "
+            "(`fn`, `subs`) and for `dense` output, but not for `solver_state`, `controller_state` or `made_jump`: a "
+            "run that goes on later is `sciml.runs.simulate`."
+        )
+    subs, structure = jax.tree.flatten(saveat.subs, is_leaf=lambda x: isinstance(x, diffrax.SubSaveAt))
+    for sub in subs:
+        if not isinstance(sub, diffrax.SubSaveAt):
+            raise TypeError(
+                f"`saveat=diffrax.SaveAt(subs=...)` must be a PyTree of `diffrax.SubSaveAt`, but holds "
+                f"{type(sub).__name__}."
+            )
+    return Asked(subs, structure, saveat.dense)
+
+
+class Rows(NamedTuple):
+    """The times of all outputs, in the direction of time.
+
+    Attributes:
+        times: All of them, sorted.
+        places: For each output the places of its times among these, and last those that belong to none.
+        ts: For each output its times; infinite where there was no step to save.
+    """
+
+    times: Any
+    places: list
+    ts: list
+
+
+def rows_of(subs: list[diffrax.SubSaveAt], t0: Any, t1: Any, steps: Any, knots: Any, dtype: Any) -> Rows:
+    """Returns the times that outputs ask for.
+
+    Args:
+        subs: The outputs.
+        t0: The start.
+        t1: The end.
+        steps: The times at the ends of steps, infinite beyond the last; None where no output asks for these.
+        knots: More times to save at, which belong to no output, or None.
+        dtype: The dtype of time.
+    """
+    known = all(map(concrete, jax.tree.leaves((t0, t1, steps, knots, [sub.ts for sub in subs]))))
+    xp: Any = np if known else jnp
+
+    def array(x: Any) -> Any:
+        return np.asarray(x, np.float64) if known else jnp.asarray(x, dtype)
+
+    backwards = array(t1) < array(t0)
+
+    def sorting(x: Any) -> Any:
+        return xp.argsort(xp.where(backwards & xp.isfinite(x), -x, x), stable=True)
+
+    ts = []
+    for sub in subs:
+        parts = [] if sub.ts is None else [array(sub.ts)]
+        if sub.steps:
+            parts.append(array(steps)[sub.steps - 1 :: sub.steps])
+        if sub.t1 and sub.steps != 1:  # the last step ends there
+            parts.append(array(t1)[None])
+        parts = ([array(t0)[None]] if sub.t0 else []) + parts
+        found = xp.concatenate(parts)
+        ts.append(found[sorting(found)] if sub.steps else found)
+    every = xp.concatenate(ts + ([] if knots is None else [array(knots)]))
+    every = xp.where(xp.isfinite(every), every, array(t1))
+    order = sorting(every)
+    places = np.cumsum([0] + [len(x) for x in ts])
+    inverse = xp.argsort(order)
+    return Rows(every[order], [inverse[a:b] for a, b in zip(places, [*places[1:], None])], ts)
+
+
+def output_of(sub: diffrax.SubSaveAt, ts: Array, ys: PyTree, args: Any) -> PyTree:
+    """Returns what an output keeps of its states; NaN where there was no step to save."""
+    fn: Callable = sub.fn
+    there = jnp.isfinite(ts)
+    kept = ys
+    if fn is not _SAVES_STATE:
+        kept = jax.vmap(lambda t, y: fn(t, y, args))(jnp.where(there, ts, jnp.zeros_like(ts)), ys)
+
+    def of_leaf(x: Array) -> Array:
+        if not jnp.issubdtype(x.dtype, jnp.inexact) or not sub.steps:
+            return x
+        return jnp.where(there.reshape(there.shape + (1,) * (x.ndim - 1)), x, jnp.full_like(x, jnp.nan))
+
+    return jax.tree.map(of_leaf, kept)
+
+
+def padded(x: Array, length: int, value: float) -> Array:
+    """Returns an array with rows of a value after its own."""
+    value = value if jnp.issubdtype(x.dtype, jnp.inexact) else 0
+    return jnp.pad(x, [(0, length - x.shape[0])] + [(0, 0)] * (x.ndim - 1), constant_values=value)

@@ -1,0 +1,156 @@
+"""Solves for more than states at given times: first to see where steps end, where that is asked for, then to save."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..._checks import check_max_steps, check_state, concrete, time_dtype
+from ..._delayed import AbstractDelayed
+from ..._reactions import AbstractReactions
+from ..._types import Args
+from .._calls import split
+from .._plan import DEFAULT_MAX_STEPS, default_solver
+from .._read_diffrax import read_step_control, stepper_of
+from .._request import Request
+from .._solution import Solution
+from ..adjoints import AbstractAdjoint, Checkpointed
+from ..noise._prepare import is_noisy
+from ._dense import DenseOutput
+from ._saveat import asks_for_more, output_of, padded, read, rows_of
+from ._step_times import StepTimes
+
+
+def saves_more(model: Any, y0: PyTree, request: Request) -> bool:
+    """Returns whether a solve saves more than states at given times, and does so in sciml's own loops."""
+    if not asks_for_more(request.saveat):
+        return False
+    asked = read(request.saveat)
+    if asked.dense or len(asked.subs) != 1:
+        return True
+    if isinstance(model, diffrax.AbstractTerm):
+        return False
+    if _has_equations_of_its_own(model):
+        return True
+    y0 = check_state(y0)
+    by_diffrax = read_step_control(request, y0, time_dtype(y0)).by_diffrax
+    return not by_diffrax and stepper_of(default_solver(model, request), y0) is not None
+
+
+def solve_and_save(
+    run: Callable[..., Solution], model: Any, y0: PyTree, args: Args, request: Request, adjoint: AbstractAdjoint | None
+) -> Solution:
+    """Solves for all that a `diffrax.SaveAt` asks for.
+
+    Args:
+        run: The solve, `run(saveat=..., adjoint=..., throw=...)`, for times.
+        model: The model.
+        y0: The initial state.
+        args: What the model takes beside time and state.
+        request: What was asked for.
+        adjoint: How derivatives are computed, or None for the default.
+
+    Raises:
+        ValueError: If it asks for what a solution of such a model does not have.
+    """
+    asked = read(request.saveat)
+    if asked.dense and isinstance(model, AbstractReactions | AbstractDelayed | diffrax.AbstractTerm):
+        raise ValueError(
+            f"There is no dense output of a `{type(model).__name__}`: give the times as `saveat`, or save "
+            "`diffrax.SaveAt(steps=True)`."
+        )
+    dtype = time_dtype(check_state(y0))
+    most = DEFAULT_MAX_STEPS if request.max_steps is None else check_max_steps(request.max_steps)
+    t0, t1 = request.t0, request.t1
+    knots, ends = _step_times(run, t0, t1, most, dtype) if asked.steps else (None, None)
+    rows = rows_of(asked.subs, t0, t1, ends, knots if asked.dense else None, dtype)
+    sol = run(saveat=rows.times if asked.subs or asked.dense else None)
+    ts, outputs = [], []
+    for sub, places, times in zip(asked.subs, rows.places, rows.ts):
+        times = jnp.asarray(times, dtype)
+        found = output_of(sub, times, jax.tree.map(lambda x, places=places: x[places], sol.ys), args)
+        if sub.steps:
+            length = most // sub.steps + sub.t0 + (sub.t1 and sub.steps != 1) + (0 if sub.ts is None else len(sub.ts))
+            length = max(length, len(times))
+            times = padded(times, length, math.inf)
+            found = jax.tree.map(lambda x, length=length: padded(x, length, math.nan), found)
+        ts.append(times)
+        outputs.append(found)
+    dense, places = None, rows.places[-1]
+    if asked.dense:
+        ys = jax.tree.map(lambda x: x[places], sol.ys)
+        dense = _dense(model, y0, args, request, adjoint, jnp.asarray(rows.times, dtype)[places], ys, sol)
+    if not asked.subs:  # dense output alone: the end, as without any `saveat`
+        ts, outputs = sol.ts[-1:], jax.tree.map(lambda x: x[-1:], sol.ys)
+    else:
+        ts, outputs = (jax.tree.unflatten(asked.structure, x) for x in (ts, outputs))
+    return eqx.tree_at(lambda s: (s.ts, s.ys, s.dense), sol, (ts, outputs, dense), is_leaf=lambda x: x is None)
+
+
+def _step_times(run: Callable[..., Solution], t0: Any, t1: Any, most: int, dtype: Any) -> tuple[Any, Any]:
+    """Returns where steps begin and the last one ends; and where they end, infinite beyond the last."""
+    found = run(saveat=None, adjoint=StepTimes(most), throw=False)
+    elapsed = found.dense
+    if all(map(concrete, (t0, t1, elapsed))):
+        count = min(int(found.stats.accepted), len(elapsed) - 1)
+        sign = -1.0 if t1 < t0 else 1.0
+        times = np.float64(t0) + sign * np.asarray(elapsed, np.float64)
+        # so that as many steps as this or a few more are one program
+        rows = 2 ** math.ceil(math.log2(max(count, 16))) + 1
+        times = np.pad(times[: count + 1], (0, max(rows - count - 1, 0)), mode="edge")
+        return times, np.where(np.arange(1, len(times)) <= count, times[1:], np.inf)
+    direction = jnp.where(jnp.asarray(t1) >= jnp.asarray(t0), 1, -1).astype(dtype)
+    times = jnp.asarray(t0, dtype) + direction * elapsed
+    accepted = found.stats.accepted
+    return times, jnp.where(jnp.arange(1, len(times), dtype=accepted.dtype) <= accepted, times[1:], jnp.inf)
+
+
+def _dense(
+    model: Any,
+    y0: PyTree,
+    args: Args,
+    request: Request,
+    adjoint: AbstractAdjoint | None,
+    ts: Any,
+    ys: PyTree,
+    sol: Solution,
+) -> DenseOutput:
+    """Returns the solution as a function of time.
+
+    Args:
+        model: The model.
+        y0: The initial state.
+        args: What the model takes beside time and state.
+        request: What was asked for.
+        adjoint: How derivatives are computed, or None for the default.
+        ts: Where steps begin, and the last one ends.
+        ys: The states there.
+        sol: The solution.
+    """
+    by_line = is_noisy(model)
+    options: dict[str, Any] = {}
+    if not by_line:
+        solver = default_solver(model, request)
+        stepper = stepper_of(solver, y0)
+        adjoint = adjoint if adjoint is not None and adjoint.repeats_steps else Checkpointed()
+        options = dict(
+            solver=solver,
+            positive=request.positive,
+            domain=request.domain,
+            project=request.project,
+            adjoint=adjoint,
+            fixed_steps=stepper is None or not stepper.has_error,
+        )
+    static, arrays = split((model, args, options))
+    direction = jnp.where(ts[-1] >= ts[0], jnp.ones_like(ts[0]), -jnp.ones_like(ts[0]))
+    return DenseOutput(ts, ys, sol.events, direction, arrays, static, by_line)
+
+
+def _has_equations_of_its_own(model: Any) -> bool:
+    return isinstance(model, AbstractDelayed) or is_noisy(model)

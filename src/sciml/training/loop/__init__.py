@@ -1,0 +1,1 @@
+"""The loop over batches: where they come from, one compiled step, what the host does between steps."""

@@ -1,0 +1,57 @@
+"""What a callback is called with."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingRecord:
+    """How far a training is: what a function among `callbacks=` is called with. One that returns True ends it.
+
+    Attributes:
+        step: The number of steps taken.
+        epoch: The pass over the data that the last batch was of, from 0; 0 where nobody knows.
+        seconds: The time since the call of `train`.
+        loss: The mean of the losses since the last record.
+        metrics: The means of what else the loss returned.
+        validation: The validation loss; None where there is nothing to validate on.
+        is_best: Whether that is the lowest so far.
+        make_model: Returns the model; see `model`.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import optax
+        from sciml import training
+
+        def small_enough(record: training.TrainingRecord):
+            print(record.step, record.loss)
+            return record.loss < 1e-3
+
+        found = training.train(
+            jnp.zeros(2),
+            lambda model, batch, key: jnp.sum((model - 1.0) ** 2),
+            steps=1000,
+            check_every=10,
+            optimiser=optax.sgd(0.1),
+            callbacks=[small_enough],
+            progress=False,
+        )
+        assert found.n_steps < 100
+        ```
+    """
+
+    step: int
+    epoch: int
+    seconds: float
+    loss: float
+    metrics: dict[str, float]
+    validation: float | None
+    is_best: bool
+    make_model: Callable[[], Any]
+
+    @property
+    def model(self) -> Any:
+        """The model that was validated, a copy."""
+        return self.make_model()

@@ -1,0 +1,257 @@
+"""The one compiled step of a training: a batch, a gradient, an update of an optax optimiser."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from ..._types import Key
+from .._selection import ParameterSelection
+from ._placement import MeshPlacement
+
+
+class StepState(NamedTuple):
+    """All that one step hands to the next.
+
+    Attributes:
+        free: The free variables, as leaves of the model.
+        optimiser: The state of the optimiser.
+        average: The moving average of the free variables, or None.
+        step: The number of steps taken, those that changed nothing included.
+        updates: The number of steps that changed the weights.
+        bad_in_a_row: How many steps before this one gave NaN or infinity.
+        halted: Whether these were too many; no step changes anything from then on.
+    """
+
+    free: PyTree
+    optimiser: PyTree
+    average: PyTree
+    step: Int[Array, ""]
+    updates: Int[Array, ""]
+    bad_in_a_row: Int[Array, ""]
+    halted: Bool[Array, ""]
+
+    @property
+    def judged(self) -> PyTree:
+        """The free variables that are validated and handed back: the average, where there is one."""
+        return self.free if self.average is None else self.average
+
+
+class StepReport(NamedTuple):
+    """What the host gets of a step.
+
+    Attributes:
+        numbers: The loss where the step began, the norm of its gradient, then the metrics of the loss in their order.
+        finite: Whether the loss is finite, then the update, then the gradient by each trained leaf.
+        taken: Whether this step was one: not after a halt.
+    """
+
+    numbers: Float[Array, " numbers"]
+    finite: Bool[Array, " parts"]
+    taken: Bool[Array, ""]
+
+
+class Recipe(eqx.Module):
+    """What a step is compiled for, and the arrays that no step changes.
+
+    Attributes:
+        rest: The model without its trained leaves.
+        selection: Which leaves are trained, and how they are constrained.
+        loss: `loss(model, batch, key)`, a number or a number and a dictionary of further ones.
+        transformation: The optimiser.
+        sample: `sample(key)` makes the batch within the step; None where the host brings it.
+        placement: Over which devices a batch is spread.
+        decay: Of the moving average of weights, or None.
+        compute_dtype: The dtype of the model and of the batch in the loss, or None for their own.
+        allowed: How many steps in a row may give NaN or infinity.
+        layout: Where each array of the state lies, or None on one device.
+    """
+
+    rest: PyTree
+    selection: ParameterSelection
+    loss: Callable
+    transformation: Any
+    sample: Callable | None
+    placement: MeshPlacement = eqx.field(static=True)
+    decay: float | None = eqx.field(static=True)
+    compute_dtype: Any = eqx.field(static=True)
+    allowed: int = eqx.field(static=True)
+    layout: Any = eqx.field(static=True, default=None)
+
+    def model(self, free: PyTree) -> PyTree:
+        """Returns the model with its trained leaves."""
+        return self.selection.joined(self.rest, free)
+
+    def objective(self, free: PyTree, batch: PyTree, key: Key) -> tuple[Float[Array, ""], dict[str, Array]]:
+        """Returns the loss and its metrics."""
+        return self.loss_of(self.model(free), batch, key)
+
+    def loss_of(self, model: PyTree, batch: PyTree, key: Key) -> tuple[Any, Any]:
+        """Returns the loss of a model and its metrics, in float32 at least."""
+        if self.compute_dtype is not None:
+            model, batch = in_dtype((model, batch), self.compute_dtype)
+        value, metrics = read_loss(self.loss(model, batch, key))
+        if isinstance(value, float | np.generic | np.ndarray | jax.Array):
+            value = jnp.asarray(value)
+            value = value.astype(_of_32_bits(value.dtype))
+        return value, metrics
+
+
+def read_loss(out: Any) -> tuple[Any, Any]:
+    """Returns the loss and the metrics of what a loss function returned."""
+    return out if isinstance(out, tuple) and len(out) == 2 else (out, {})
+
+
+def _of_32_bits(dtype: Any) -> Any:
+    """Returns a floating-point dtype, or one of 32 bits in place of one of fewer."""
+    narrow = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32
+    return jnp.dtype(jnp.float32) if narrow else jnp.dtype(dtype)
+
+
+def in_dtype(tree: PyTree, dtype: Any) -> PyTree:
+    """Returns a PyTree whose real floating-point arrays have a dtype."""
+
+    def cast(x: Any) -> Any:
+        return x.astype(dtype) if eqx.is_array(x) and jnp.issubdtype(x.dtype, jnp.floating) else x
+
+    return jax.tree.map(cast, tree)
+
+
+@eqx.filter_jit
+def initial_state(recipe: Recipe, model: PyTree) -> StepState:
+    """Returns the state before the first step."""
+    free = recipe.selection.free(model)
+    average = None
+    if recipe.decay is not None:  # a weight of few bits does not notice a thousandth
+        average = jax.tree.map(lambda x: x.astype(_of_32_bits(x.dtype)), free)
+    optimiser = jax.tree.map(jnp.asarray, recipe.transformation.init(free))
+    zero = jnp.int32(0)
+    # copies, since a step is given its state's memory, and the model is the user's
+    return jax.tree.map(jnp.copy, StepState(free, optimiser, average, zero, zero, zero, jnp.asarray(False)))
+
+
+def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple[StepState, StepReport]:
+    """Takes one step."""
+    import optax
+
+    sample_key, loss_key = jax.random.split(jax.random.fold_in(key, state.step))
+    if recipe.sample is not None:
+        batch = recipe.placement.constrained(recipe.sample(sample_key))
+
+    def objective(free):
+        return recipe.objective(free, batch, loss_key)
+
+    (value, metrics), gradient = jax.value_and_grad(objective, has_aux=True)(state.free)
+    gradient = jax.tree.map(jnp.conj, gradient)  # by a complex number, JAX gives the conjugate of the way up
+    update = optax.with_extra_args_support(recipe.transformation).update
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax mixes integers and floats
+        extra = dict(value=value, grad=gradient, value_fn=lambda free: objective(free)[0])
+        updates, optimiser = update(gradient, state.optimiser, state.free, **extra)
+    moved = optax.apply_updates(state.free, updates)
+    parts = [value, jax.tree.leaves(moved), *jax.tree.leaves(gradient)]
+    finite = jnp.stack([_all_finite(part) for part in parts])
+    good = jnp.all(finite) & ~state.halted
+
+    def chosen(new, old):
+        return jax.tree.map(lambda a, b: jnp.where(good, a.astype(b.dtype), b), new, old)
+
+    free = chosen(moved, state.free)
+    average = state.average
+    if recipe.decay is not None:
+        # the start counts less and less, so that no bias is left to correct (as TensorFlow's moving average does)
+        count = state.updates.astype(jnp.result_type(float))
+        decay = jnp.minimum(recipe.decay, (1 + count) / (10 + count))
+        average = chosen(jax.tree.map(lambda a, x: _mixed(a, x, decay), average, free), average)
+    bad_in_a_row = jnp.where(jnp.all(finite), 0, state.bad_in_a_row + 1)
+    new = StepState(
+        free=free,
+        optimiser=chosen(optimiser, state.optimiser),
+        average=average,
+        step=state.step + (~state.halted).astype(jnp.int32),
+        updates=state.updates + good.astype(jnp.int32),
+        bad_in_a_row=jnp.where(state.halted, state.bad_in_a_row, bad_in_a_row),
+        halted=state.halted | (bad_in_a_row > recipe.allowed),
+    )
+    if recipe.layout is not None:
+        new = jax.lax.with_sharding_constraint(new, jax.tree.unflatten(jax.tree.structure(new), recipe.layout))
+    dtype = max((jnp.finfo(x.dtype) for x in (value, *jax.tree.leaves(gradient))), key=lambda info: info.bits).dtype
+    norm = jnp.sqrt(sum(jnp.sum(jnp.abs(x).astype(dtype) ** 2) for x in jax.tree.leaves(gradient)))
+    numbers = jnp.stack([jnp.asarray(x).astype(dtype) for x in (value, norm, *metrics.values())])
+    return new, StepReport(numbers, finite, ~state.halted)
+
+
+def _mixed(average: Array, x: Array, decay: Array) -> Array:
+    decay = decay.astype(average.dtype)
+    return decay * average + (1 - decay) * x.astype(average.dtype)
+
+
+def _all_finite(tree: PyTree) -> Bool[Array, ""]:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
+
+
+class _Static:
+    """What of a recipe and a state is no array. JAX compares it at every call, so that its hash is computed once."""
+
+    def __init__(self, recipe: Recipe, treedef: Any):
+        self.treedef = treedef
+        leaves, self.rest = jax.tree.flatten(recipe)
+        self.leaves = tuple(leaves)
+        self._hash = hash((self.treedef, self.rest, self.leaves))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, _Static) or self._hash != other._hash:
+            return False
+        return (self.treedef, self.rest, self.leaves) == (other.treedef, other.rest, other.leaves)
+
+
+def _flat_step(static: _Static, leaves: list, arrays: PyTree, batch: PyTree, key: Key) -> tuple[list, StepReport]:
+    recipe = eqx.combine(arrays, jax.tree.unflatten(static.rest, static.leaves))
+    state, report = one_step(recipe, batch, key, jax.tree.unflatten(static.treedef, leaves))
+    return jax.tree.leaves(state), report
+
+
+_jitted = jax.jit(_flat_step, static_argnums=0, donate_argnums=1)
+
+
+class CompiledStep:
+    """One step, compiled. It takes and returns states as lists of arrays, which costs Python the least time.
+
+    Args:
+        recipe: What it does.
+        state: A state, for its structure.
+        key: Of all steps.
+    """
+
+    def __init__(self, recipe: Recipe, state: StepState, key: Key):
+        self._arrays, static = eqx.partition(recipe, eqx.is_array)
+        self._static = _Static(static, jax.tree.structure(state))
+        self._key = key
+
+    def __call__(self, batch: PyTree, leaves: list) -> tuple[list, StepReport]:
+        """Takes a step; the memory of `leaves` is used for what it returns."""
+        return _jitted(self._static, leaves, self._arrays, batch, self._key)
+
+    def state(self, leaves: list) -> StepState:
+        """Returns a state of its arrays."""
+        return jax.tree.unflatten(self._static.treedef, leaves)
+
+
+@eqx.filter_jit
+def evaluated(recipe: Recipe, batch: PyTree, key: Key, free: PyTree) -> Float[Array, ""]:
+    """Returns the loss of a model that is asked and not trained: without dropout, for instance."""
+    return recipe.loss_of(eqx.nn.inference_mode(recipe.model(free)), batch, key)[0]
+
+
+@eqx.filter_jit
+def copied(tree: PyTree) -> PyTree:
+    """Returns new arrays of the same values, which no step is given the memory of."""
+    return jax.tree.map(jnp.copy, tree)

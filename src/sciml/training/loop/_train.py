@@ -1,0 +1,304 @@
+"""`train`: chosen leaves of a model by any loss, over batches of data."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import PyTree
+
+from ..._checks import check_count, check_key
+from ..._progress import ProgressOption, check_progress, reporting
+from ..._status import SolveError, Status
+from ..._types import Key
+from ...stores._abstract import AbstractStore
+from .._selection import select
+from ._arguments import (
+    as_transformation,
+    check_callbacks,
+    check_compute_dtype,
+    check_decay,
+    check_length,
+    check_loss,
+    check_outside,
+    check_patience,
+    metrics_of,
+)
+from ._batches import AbstractBatches, batches_of, is_loader, steps_in
+from ._checkpoints import Checkpoints, Saved, store_of
+from ._history import HistoryWriter
+from ._placement import MeshPlacement, placement_of
+from ._run import Ended, Host, TrainingPlan
+from ._step import Recipe, StepState, initial_state
+from ._trained import Trained
+from ._validation import Best, Validator
+
+
+def train(
+    model: PyTree,
+    loss: Callable[..., Any],
+    data: Any = None,
+    *,
+    optimiser: Any = None,
+    steps: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    key: Key | None = None,
+    where: Callable[[Any], Any] | None = None,
+    positive: bool | Callable[[Any], Any] | None = None,
+    bounds: Sequence = (),
+    transforms: Sequence = (),
+    validation: Any = None,
+    check_every: int | None = None,
+    patience: int | None = None,
+    callbacks: Sequence[Callable] = (),
+    skip_nonfinite: int = 0,
+    average: float | None = None,
+    compute_dtype: Any = None,
+    mesh: Mesh | None = None,
+    checkpoints: str | os.PathLike | AbstractStore | None = None,
+    checkpoint_every: float = 60.0,
+    resume: bool = True,
+    progress: ProgressOption = True,
+    throw: bool = True,
+) -> Trained:
+    r"""Trains chosen leaves of a model: steps of an optax optimiser down the gradient of any loss.
+
+    For networks, neural differential equations, and whatever else is not a least-squares problem of few parameters,
+    which `sciml.fit` solves in fewer steps. It is a host loop around one compiled step: call it outside of `jit` and
+    `vmap`. The state of a step is updated where it is in memory, and the next batch is on its way while a step runs.
+
+    Step $s$ gets a key that depends on `key` and $s$ alone, and so does its batch, unless a loader brings it: neither
+    interruptions nor the number of devices show in the results, beyond rounding by the latter.
+
+    Args:
+        model: The model: any PyTree, such as an `eqx.Module` or a tuple of a module and an initial state.
+        loss: `loss(model, batch, key)`, one real number; or a pair of it and a dictionary of further numbers to note in
+            the history. The key is for what is random in it, such as dropout.
+        data: A PyTree of arrays whose first axes are equally long, of whose rows batches are made, shuffled anew in
+            every epoch (without `batch_size`, any PyTree of arrays, the whole of which is every batch); or a function
+            `data(key)` that makes a batch, and is compiled into the step; or a loader, something to iterate over that
+            gives batches as PyTrees of arrays, once for every epoch. None where `loss` needs no data.
+        optimiser: An optax optimiser, which sees the gradient by the free variables, as a PyTree like the model with
+            None at leaves that are not trained; `optax.adam(1e-3)` by default. Schedules, clipping
+            (`optax.clip_by_global_norm`), weight decay, the accumulation of gradients (`optax.MultiSteps`) and line
+            searches are optax's.
+        steps: How many steps to take.
+        epochs: How many passes over the data to make, in place of `steps`.
+        batch_size: The number of rows in a batch; None takes all of them.
+        key: A random key; `jax.random.key(0)` by default.
+        where: Picks the leaves (or subtrees) to train, as in `eqx.tree_at`. None trains every floating-point array,
+            complex ones too.
+        positive: Picks the trained leaves that must stay positive, or True for all of them. The optimiser sees their
+            logarithms.
+        bounds: Tuples `(selector, lower, upper)`, as for `sciml.fit`.
+        transforms: Tuples `(selector, transform)`, as for `sciml.fit`.
+        validation: Data to judge the model by: as `data`, in pieces of `batch_size`, or a loader. The loss is that of
+            `eqx.nn.inference_mode(model)` with one key for all. Or a function `validation(model)` that returns a
+            number, called from Python.
+        check_every: How many steps there are between two checks, at which the model is validated and callbacks are
+            called. By default an epoch, or a hundredth of all steps where that is more. There is one after the last
+            step.
+        patience: How many validations in a row may be no better than the best before the training ends.
+        callbacks: Functions of a `sciml.training.TrainingRecord`, called from Python at every check. One that returns
+            True ends the training. `sciml.training.CSVLog` and `TensorBoardLog` are such functions.
+        skip_nonfinite: How many steps in a row may give NaN or infinity, in the loss, its gradient or the update. They
+            change nothing, and the next batch is tried. The training ends after one more of them.
+        average: The decay of a moving average of the free variables, such as 0.999. It is the averaged model that is
+            validated and returned; in the first steps the decay is smaller, $(1 + s)/(10 + s)$.
+        compute_dtype: The dtype of the floating-point arrays of model and batch within the loss, such as
+            `jnp.bfloat16`. Weights, optimiser and loss keep theirs.
+        mesh: Devices, such as `sciml.parallel.mesh()`. Batches are spread over its first axis, so that `batch_size`
+            must be a multiple of that; weights are on every device, or as they are sharded on this mesh when given. By
+            default the mesh that `jax.set_mesh` has set, or that on which weights or data are sharded, or one device.
+        checkpoints: A folder for checkpoints, or a store, such as `sciml.stores.OrbaxStore(path)` for sharded weights.
+            The same call again goes on from the last one, with the same bits as if nothing had happened; on
+            other devices it may differ by rounding. More steps or epochs than before go on where these ended.
+        checkpoint_every: Seconds between two checkpoints; 0 for one after every step. There is one at the end.
+        resume: Whether to go on with what the store holds. If not, a store that holds a training is refused.
+        progress: Whether to show a bar, or a function to call with a `sciml.Progress` twice a second.
+        throw: Whether to raise where NaN or infinity end the training; otherwise read `Trained.status`.
+
+    Returns:
+        A `Trained`: the best model, the last one, and the history.
+
+    Raises:
+        ValueError: If nothing is selected, an initial value lies outside its range, the shapes of the data do not
+            suit batches or devices, or an argument makes no sense.
+        TypeError: If an argument has the wrong type, `loss` does not return a number, or `train` is called under a
+            transform.
+        StoreError: If checkpoints cannot be written, or are of another training; the message says what differs.
+        SolveError: If NaN or infinity end the training and `throw` is set; the message says in which step and where.
+
+    Source:
+        The averaged weights: B. T. Polyak and A. B. Juditsky, SIAM J. Control Optim. 30:838, 1992. Constrained leaves
+        are changes of variables, as in `sciml.fit`.
+
+    Example:
+        ```python
+        import equinox as eqx
+        import jax
+        import jax.numpy as jnp
+        import optax
+        from sciml import training
+
+        x = jnp.linspace(-1.0, 1.0, 64)[:, None]
+        model = eqx.nn.MLP(1, 1, 16, 1, activation=jnp.tanh, key=jax.random.key(0))
+
+        def loss(model, batch, key):
+            x, y = batch
+            return jnp.mean((jax.vmap(model)(x) - y) ** 2)
+
+        found = training.train(
+            model, loss, (x, x**2), optimiser=optax.adam(1e-2), epochs=100, batch_size=16, progress=False
+        )
+        assert found.n_steps == 400 and found.history.loss[-1] < 0.1 * found.history.loss[0]
+        ```
+    """
+    check_loss(loss)
+    check_progress(progress, where="train")
+    check_outside(model, None if is_loader(data) else data, key)
+    check_length(steps, epochs)
+    callbacks = check_callbacks(callbacks)
+    root: Any = jax.random.key(0) if key is None else check_key(key, "train")
+    size = None if batch_size is None else check_count(batch_size, "batch_size", "train")
+    placement = placement_of(mesh, model, None if is_loader(data) else data)
+    with _on_mesh(placement):
+        given, model, root = model, jax.tree.map(_as_array, placement.weights(model)), placement.weights(root)
+        model, selection = select(model, where, positive, bounds, transforms, kinds="complex")
+        data_key, step_key, validation_key = (jax.random.fold_in(root, i) for i in range(3))
+        source = batches_of(data, size, epochs, data_key, placement.parts)
+        total = steps if steps is not None else steps_in(int(epochs or 0), source)
+        recipe = Recipe(
+            rest=selection.rest(model),
+            selection=selection,
+            loss=loss,
+            transformation=as_transformation(optimiser),
+            sample=source.sample,
+            placement=placement,
+            decay=check_decay(average),
+            compute_dtype=check_compute_dtype(compute_dtype),
+            allowed=_check_allowed(skip_nonfinite),
+        )
+        plan = TrainingPlan(
+            total, _cadence(check_every, source, total), check_patience(patience, validation), callbacks
+        )
+        metrics = metrics_of(recipe.loss_of, model, source.example(), root)
+        parts = ("the loss", "the update", *(f"the gradient by `{path}`" for path in selection.paths))
+        history = HistoryWriter(metrics, parts)
+        recipe, state = _started(recipe, model)
+        saved, writer = Saved(state, Best(), None), None
+        if checkpoints is not None:
+            depends_on = dict(
+                model=model, loss=loss, data=_identity(data), optimiser=recipe.transformation, batch_size=size,
+                key=root, transforms=selection, validation=_identity(validation), check_every=check_every,
+                skip_nonfinite=recipe.allowed, average=recipe.decay, compute_dtype=str(recipe.compute_dtype),
+            )  # fmt: skip
+            writer = Checkpoints(store_of(checkpoints), _check_seconds(checkpoint_every), resume, depends_on)
+            saved = writer.read(state, state.judged, history) or saved
+        validator = Validator(recipe, validation, size, validation_key)
+        with reporting(progress, total, unit="step", name="train", done=history.steps) as report:
+            ended = Host(recipe, source, step_key, plan, validator, history, writer, report).run(saved)
+        return _result(recipe, ended, plan, history, given, throw)
+
+
+def _as_array(leaf: Any) -> Any:
+    numeric = isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "biufc"
+    return jnp.asarray(leaf) if numeric else leaf
+
+
+def _identity(data: Any) -> Any:
+    """Returns what a checkpoint knows data by: a loader by the name of its class, since it may read large files."""
+    return type(data).__qualname__ if is_loader(data) else data
+
+
+@contextlib.contextmanager
+def _on_mesh(placement: MeshPlacement) -> Iterator[None]:
+    """Within `jax.set_mesh`, the mesh with its axes automatic; elsewhere arrays say where they are."""
+    if placement.mesh is None or jax.sharding.get_abstract_mesh().empty:
+        yield
+        return
+    with jax.set_mesh(placement.mesh):
+        yield
+
+
+def _started(recipe: Recipe, model: PyTree) -> tuple[Recipe, StepState]:
+    """Returns the state before the first step, and the recipe that knows where its arrays lie."""
+    state = initial_state(recipe, model)
+    if recipe.placement.mesh is None:
+        return recipe, state
+    layout = recipe.placement.layout(state, recipe.selection.picked(model))
+    state = jax.device_put(state, layout)
+    shardings = tuple(jax.tree.leaves(layout))
+    return Recipe(**{**vars(recipe), "layout": shardings}), state
+
+
+def _check_allowed(skip_nonfinite: Any) -> int:
+    if isinstance(skip_nonfinite, bool) or not isinstance(skip_nonfinite, int) or skip_nonfinite < 0:
+        raise ValueError(f"`skip_nonfinite` must be a number of steps, 0 or more, but got {skip_nonfinite!r}.")
+    return skip_nonfinite
+
+
+def _check_seconds(checkpoint_every: Any) -> float:
+    if not checkpoint_every >= 0:
+        raise ValueError(f"`checkpoint_every` must be a number of seconds, not negative, but is {checkpoint_every}.")
+    return float(checkpoint_every)
+
+
+def _cadence(check_every: Any, source: AbstractBatches, total: int | None) -> int:
+    """Returns the number of steps between two checks."""
+    if check_every is not None:
+        return check_count(check_every, "check_every", "train")
+    epoch = round(source.epoch_steps or 1)
+    return max(1, epoch, (total or 10_000) // 100)
+
+
+def _result(
+    recipe: Recipe, ended: Ended, plan: TrainingPlan, history: HistoryWriter, given: PyTree, throw: bool
+) -> Trained:
+    state, best = ended.state, ended.best
+    halted, n = bool(state.halted), history.steps
+    status = Status.nonfinite if halted else Status.successful
+    message = _message(ended, plan, history, halted)
+    if halted and throw:
+        raise SolveError(f"`train`: {message}", np.asarray(int(status)))
+    free = state.judged if best.free is None else best.free
+    return Trained(
+        model=recipe.placement.returned(recipe.model(free), given),
+        last=recipe.placement.returned(recipe.model(state.free), given),
+        best_step=n if best.free is None else best.step,
+        history=history.history(),
+        status=status,
+        n_steps=n,
+        message=message,
+    )
+
+
+def _message(ended: Ended, plan: TrainingPlan, history: HistoryWriter, halted: bool) -> str:
+    n, best = history.steps, ended.best
+    skipped = len(history.skipped)
+    if halted:
+        rows = "" if skipped == 1 else f", and {skipped - 1} of the steps before"
+        return (
+            f"Step {n - 1} gave NaN or infinity in {history.blame()}{rows}; the weights are those before it. Lower the "
+            "learning rate, clip gradients (`optax.clip_by_global_norm`), constrain parameters by `positive` or "
+            "`bounds`, or skip such steps (`skip_nonfinite`)."
+        )
+    if ended.stopped:
+        words = f"A callback ended the training after {n} steps."
+    elif plan.out_of_patience(best):
+        words = f"The training ended after {n} steps, since {best.stale} validations brought nothing better."
+    elif plan.steps is not None and n < plan.steps:
+        words = f"The loader ended after {n} of {plan.steps} steps."
+    else:
+        words = f"Took {n} steps."
+    if best.free is not None:
+        words += f" The lowest validation loss, {best.value:.6g}, was after {best.step} steps."
+    if skipped:
+        shown = ", ".join(map(str, history.skipped[:5])) + (", ..." if skipped > 5 else "")
+        words += f" {skipped} steps changed nothing for NaN or infinity, the last one in {history.blame()}: {shown}."
+    return words

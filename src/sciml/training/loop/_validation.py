@@ -1,0 +1,101 @@
+"""How good a model is on data that it is not trained on, and which one was the best."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ..._types import Key
+from ._batches import batches_of, is_loader
+from ._step import Recipe, evaluated
+
+
+class Validator:
+    """Evaluates a model.
+
+    Args:
+        recipe: Knows the loss.
+        given: Data like those of the training, or a function `validation(model)` of the user's that returns a number.
+        size: The number of rows to evaluate at once, or None for all.
+        key: What the loss gets, the same every time.
+    """
+
+    def __init__(self, recipe: Recipe, given: Any, size: int | None, key: Key):
+        self._recipe, self._key = recipe, key
+        self._measure: Callable | None = given if callable(given) else None
+        self._pieces: Iterable = ()
+        if given is not None and self._measure is None:
+            self._pieces = _Pieces(given, size)
+
+    @property
+    def validates(self) -> bool:
+        """Whether there is anything to validate on."""
+        return self._measure is not None or self._pieces != ()
+
+    def __call__(self, free: PyTree) -> float:
+        """Returns the validation loss of the weights; NaN where there is nothing to validate on."""
+        if self._measure is not None:
+            return self._measured(free)
+        total, rows = 0.0, 0
+        for batch in self._pieces:
+            count = max((np.shape(x)[0] for x in jax.tree.leaves(batch) if np.ndim(x)), default=1)
+            placed = self._recipe.placement.batch(batch)
+            total += count * float(evaluated(self._recipe, placed, self._key, free))
+            rows += count
+        return total / rows if rows else float("nan")
+
+    def _measured(self, free: PyTree) -> float:
+        assert self._measure is not None
+        found = self._measure(self._recipe.model(free))
+        if np.ndim(found) or not np.issubdtype(np.asarray(found).dtype, np.floating):
+            raise TypeError(f"`train`: `validation(model)` must return one real number, but returned {found!r}.")
+        return float(found)
+
+
+class _Pieces:
+    """Data in pieces of a size: arrays by rows, the last piece shorter; a loader as it is."""
+
+    def __init__(self, data: Any, size: int | None):
+        self._arrays = not is_loader(data)
+        self._data, self._size = data, size
+        if not self._arrays and iter(data) is data:
+            raise ValueError(
+                "`validation` is an iterator, which is used up by the first validation. Give what can be iterated over "
+                "again, such as a list of its batches stacked to arrays, or a loader."
+            )
+        if self._arrays and size is not None:
+            batches_of(data, 1, None, jax.random.key(0), 1)  # for its checks of the first axes
+
+    def __iter__(self) -> Any:
+        if not self._arrays:
+            yield from (jax.tree.map(np.asarray, batch) for batch in self._data)
+            return
+        size = self._size
+        if size is None:
+            yield self._data
+            return
+        rows = jax.tree.leaves(self._data)[0].shape[0]
+        for start in range(0, rows, size):
+            yield jax.tree.map(lambda x, start=start: x[start : start + size], self._data)
+
+
+class Best(NamedTuple):
+    """The weights with the lowest validation loss so far.
+
+    Attributes:
+        free: Their free variables; None before any.
+        value: Their loss.
+        step: After how many steps.
+        stale: How many validations since then.
+    """
+
+    free: PyTree = None
+    value: float = float("inf")
+    step: int = 0
+    stale: int = 0
+
+    def updated(self, value: float, step: int, free: PyTree) -> "Best":
+        """Returns the best after one more validation; NaN is never the best."""
+        return Best(free, value, step, 0) if value < self.value else self._replace(stale=self.stale + 1)

@@ -1,0 +1,236 @@
+"""Multiple shooting: the states between windows are unknowns, and what does not meet there is penalised."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..._checks import check_count
+from ..._types import Key, RealScalarLike
+from ...solvers import solve
+from ._windows import Windows, check_trajectory, filled, windows_of
+
+
+class Shooting(eqx.Module):
+    """What multiple shooting trains: a model, and the states from which its windows start.
+
+    Attributes:
+        model: The vector field, `model(t, y, args)`.
+        starts: The states, each leaf of shape `(windows, ...)`.
+    """
+
+    model: PyTree
+    starts: PyTree[Float[Array, "windows ..."]]
+
+
+class ShootingLoss(eqx.Module):
+    r"""The loss of multiple shooting, for `sciml.training.train`: `loss(shooting, windows, key)`.
+
+    Attributes:
+        penalty: The weight of what does not meet between windows.
+        scale: What counts as one unit of an observation.
+        observe: `observe(y)`: what is seen of a state.
+        options: What `sciml.solve` is told.
+    """
+
+    penalty: Float[Array, ""]
+    scale: PyTree
+    observe: Callable
+    options: dict[str, Any]
+
+    def __call__(self, shooting: Shooting, windows: Windows, key: Key | None) -> tuple[Array, dict[str, Array]]:
+        """Returns the loss, and its two parts."""
+        del key
+        starts = jax.tree.map(lambda x: x[windows.number], shooting.starts)
+
+        def one(y0, ts):
+            return solve(shooting.model, y0, t0=ts[0], t1=ts[-1], saveat=ts, throw=False, **self.options).ys
+
+        ys = jax.vmap(one)(starts, windows.ts)
+        seen = jax.vmap(jax.vmap(self.observe))(ys)
+        squares: Any = 0.0
+        count: Any = 0
+        leaves = (jax.tree.leaves(x) for x in (seen, windows.ys, windows.seen))
+        scales = jax.tree.leaves(jax.tree.map(lambda y, s: jnp.broadcast_to(s, y.shape), seen, self._scales(seen)))
+        for found, wanted, there, scale in zip(*leaves, scales, strict=True):
+            residual = jnp.where(there, (found - wanted) / scale.astype(found.dtype), 0)
+            squares, count = squares + jnp.sum(residual**2), count + jnp.sum(there)
+        misfit = squares / jnp.maximum(count, 1).astype(squares.dtype)
+        gap = self._gap(shooting.starts, ys, windows)
+        return misfit + self.penalty.astype(misfit.dtype) * gap, {"misfit": misfit, "gap": gap}
+
+    def _scales(self, seen: PyTree) -> PyTree:
+        one = jax.tree.structure(self.scale) != jax.tree.structure(seen)
+        return jax.tree.map(lambda y: self.scale, seen) if one else self.scale
+
+    def _gap(self, starts: PyTree, ys: PyTree, windows: Windows) -> Float[Array, ""]:
+        """Returns the mean square of what is between the end of a window and the start of the next."""
+        total: Any = 0.0
+        count: Any = 0
+        for x, y in zip(jax.tree.leaves(starts), jax.tree.leaves(ys), strict=True):
+            inner = windows.number + 1 < len(x)
+            following = x[jnp.minimum(windows.number + 1, len(x) - 1)]
+            inner = jnp.broadcast_to(inner.reshape(inner.shape + (1,) * (x.ndim - 1)), following.shape)
+            total = total + jnp.sum(jnp.where(inner, y[:, -1] - following, 0) ** 2)
+            count = count + jnp.sum(inner)
+        return total / jnp.maximum(count, 1).astype(total.dtype)
+
+
+class ShootingProblem(NamedTuple):
+    """A model, a loss and data for `sciml.training.train(*problem)`.
+
+    Attributes:
+        model: The model with the states from which windows start.
+        loss: The loss.
+        data: The windows, rows of which make a batch.
+    """
+
+    model: Shooting
+    loss: ShootingLoss
+    data: Windows
+
+    def longer(
+        self, shooting: Shooting, factor: int = 2, *, penalty: RealScalarLike | None = None
+    ) -> "ShootingProblem":
+        """Returns the problem with longer windows, from what was found with shorter ones.
+
+        Args:
+            shooting: What was found.
+            factor: How many windows become one.
+            penalty: The weight of what does not meet, if it is to be another one.
+        """
+        factor = check_count(factor, "factor", "longer")
+        starts = jax.tree.map(lambda x: x[::factor], shooting.starts)
+        loss = self.loss
+        if penalty is not None:
+            loss = eqx.tree_at(lambda loss: loss.penalty, loss, jnp.asarray(penalty, loss.penalty.dtype))
+        return ShootingProblem(Shooting(shooting.model, starts), loss, _joined(self.data, factor))
+
+
+def _joined(windows: Windows, factor: int) -> Windows:
+    """Returns windows of which each is several of the given ones; the point where two meet is one point."""
+    count, times = windows.ts.shape
+    length = (times - 1) * factor
+    whole = -(-count // factor)
+
+    def flat(x: Any) -> np.ndarray:
+        x = np.asarray(x)
+        return np.concatenate([x[:, :-1].reshape(count * (times - 1), *x.shape[2:]), x[-1:, -1]])
+
+    ts, ys, seen = (jax.tree.map(flat, x) for x in (windows.ts, windows.ys, windows.seen))
+    rows = np.arange(whole)[:, None] * length + np.arange(length + 1)
+    inside = rows < len(ts)
+    rows = np.minimum(rows, len(ts) - 1)
+
+    def there(x: np.ndarray) -> Array:
+        return jnp.asarray(x[rows] & inside.reshape(inside.shape + (1,) * (x.ndim - 1)))
+
+    return Windows(
+        jnp.arange(whole),
+        jnp.asarray(ts[rows]),
+        jax.tree.map(lambda y: jnp.asarray(y[rows]), ys),
+        jax.tree.map(there, seen),
+    )
+
+
+def multiple_shooting(
+    model: PyTree,
+    ts: Any,
+    ys: PyTree,
+    *,
+    length: int,
+    penalty: RealScalarLike = 1.0,
+    scale: Any = 1.0,
+    observe: Callable[[PyTree], PyTree] | None = None,
+    starts: PyTree = None,
+    **options: Any,
+) -> ShootingProblem:
+    r"""Cuts one observed trajectory into windows, each of which is solved from a state of its own.
+
+    A model that is far from right leaves a long trajectory soon, and the loss of all of it is rough and has many
+    minima. Over short windows it is smooth. The states $s_k$ at which the windows start, at times $t_k$, are unknowns
+    beside the model, and what does not meet between windows is penalised:
+
+    $$L = \frac{1}{n} \sum_{k, j} \Bigl(\frac{h(y_k(t_j)) - y_j}{\sigma}\Bigr)^2
+        + \frac{\lambda}{m} \sum_k \lVert y_k(t_{k+1}) - s_{k+1} \rVert^2$$
+
+    where $y_k$ is the solution from $s_k$, the first sum is over the $n$ numbers that were seen in windows, and $m$ is
+    how many numbers the second one has. An observation where two windows meet belongs to both. Windows are solved side
+    by side, and may be batches and be spread over devices. Longer windows, by `ShootingProblem.longer`, and larger
+    penalties bring what was found closer to one trajectory.
+
+    Args:
+        model: The vector field, `model(t, y, args)`.
+        ts: The times of the observations, which ascend and need not be evenly spaced, shape `(times,)`.
+        ys: What was seen, a PyTree of arrays of shape `(times, ...)`; NaN where nothing was.
+        length: The number of intervals between observations in a window.
+        penalty: The weight $\lambda$.
+        scale: The unit of observations $\sigma$: a number, or one for each component, which broadcasts against a row.
+        observe: $h$, what is seen of a state, of the structure of `ys`; by default all of it.
+        starts: The states at the starts of windows, each leaf of shape `(windows, ...)`; by default the observations,
+            on straight lines between their neighbours where they are missing.
+        options: For `sciml.solve`: `rtol`, `atol`, `dt`, `solver`, `adjoint`, `args` and others.
+
+    Returns:
+        A `ShootingProblem`: model, loss and data for `sciml.training.train(*problem)`. The loss notes its two parts,
+        "misfit" and "gap", in the history.
+
+    Raises:
+        ValueError: If the times do not ascend, observations are not one for each, or `starts` do not suit the windows.
+        TypeError: If observations are no real numbers.
+
+    Source:
+        H. G. Bock, Recent advances in parameter identification techniques for O.D.E., 1983.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import optax
+        from sciml import training
+
+        ts = jnp.linspace(0.0, 4.0, 21)
+        ys = jnp.stack([jnp.cos(2 * ts), -2 * jnp.sin(2 * ts)], axis=1).at[5:9].set(jnp.nan)  # a gap
+
+        def oscillator(t, y, args):
+            return jnp.stack([y[1], -y[0]])
+
+        problem = training.multiple_shooting(oscillator, ts, ys, length=5)
+        assert problem.model.starts.shape == (4, 2) and not problem.data.seen[1, 1].any()
+        ```
+    """
+    times, values = check_trajectory(ts, ys)
+    length = check_count(length, "length", "multiple_shooting")
+    for name in ("t0", "t1", "saveat", "throw", "y0"):
+        if name in options:
+            raise TypeError(f"`multiple_shooting` says itself what `{name}` is; leave it out.")
+    data = windows_of(times, values, length)
+    count = len(data.number)
+    if starts is None:
+        if observe is not None:
+            raise ValueError(
+                "`multiple_shooting`: with `observe` the observations are no states; give `starts`, an array of "
+                f"shape ({count}, ...), a state for the start of each window."
+            )
+        starts = jax.tree.map(lambda y: jnp.asarray(filled(times, y)[: len(times) - 1 : length]), values)
+    starts = jax.tree.map(jnp.asarray, starts)
+    wrong = [x.shape for x in jax.tree.leaves(starts) if x.ndim == 0 or x.shape[0] != count]
+    if wrong:
+        raise ValueError(
+            f"`multiple_shooting`: `starts` must have a state for each of the {count} windows, but has shape "
+            f"{wrong[0]}."
+        )
+    loss = ShootingLoss(
+        penalty=jnp.asarray(penalty, jnp.result_type(float)),
+        scale=jax.tree.map(lambda s: jnp.asarray(s, jnp.result_type(float)), scale),
+        observe=_itself if observe is None else observe,
+        options=options,
+    )
+    return ShootingProblem(Shooting(model, starts), loss, data)
+
+
+def _itself(y: PyTree) -> PyTree:
+    return y

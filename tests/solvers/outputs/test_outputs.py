@@ -1,0 +1,186 @@
+"""What a `diffrax.SaveAt` asks for beside states at given times: every step, functions of states, dense output."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+
+DENSE = diffrax.SaveAt(dense=True)
+TS = np.array([0.0, 0.31, 0.5, 1.7, 2.0])
+
+
+def field(t, y, args):
+    return -args * y * jnp.cos(t)
+
+
+def solve(rate=1.0, saveat=DENSE, **options):
+    dtype = jnp.result_type(float)
+    options = {"t0": 0.0, "t1": 2.0, "rtol": 1e-4, "atol": 1e-4, **options}
+    if "dt" in options:
+        options = {k: v for k, v in options.items() if k not in ("rtol", "atol")}
+    return sciml.solve(field, jnp.array([1.0, 0.3], dtype), args=rate, saveat=saveat, **options)
+
+
+def near(a, b, roundings=64):
+    np.testing.assert_allclose(a, b, rtol=roundings * float(jnp.finfo(jnp.asarray(a).dtype).eps), atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"dt": 0.07},
+        {"solver": diffrax.Euler(), "dt": 0.25},
+        {"solver": sciml.solvers.Rosenbrock23()},
+        {"schedule": "refill"},
+    ],
+    ids=str,
+)
+def test_dense_output_is_what_would_have_been_saved(options):
+    near(solve(**options).evaluate(TS), solve(saveat=TS, **options).ys)
+
+
+def test_a_method_that_does_not_interpolate():
+    sol = solve(solver=sciml.solvers.SSPRK43())
+    np.testing.assert_allclose(sol.evaluate(TS)[:, 0], np.exp(-np.sin(TS)), rtol=1e-3)
+
+
+def test_dense_output_backwards_in_time():
+    near(solve(t0=2.0, t1=0.0).evaluate(TS[::-1]), solve(t0=2.0, t1=0.0, saveat=TS[::-1]).ys)
+
+
+def test_shapes_of_times_and_states():
+    y0 = {"a": jnp.ones((2, 3)), "b": jnp.ones(())}
+    sol = sciml.solve(lambda t, y, args: jax.tree.map(jnp.negative, y), y0, t0=0.0, t1=1.0, saveat=DENSE)
+    assert sol.ys["a"].shape == (1, 2, 3) and sol.ts.shape == (1,)
+    assert sol.evaluate(0.5)["a"].shape == (2, 3)
+    found = sol.evaluate(np.full((4, 1), 0.25))
+    assert found["a"].shape == (4, 1, 2, 3) and found["b"].shape == (4, 1)
+    np.testing.assert_allclose(found["b"], np.exp(-0.25), rtol=1e-3)
+
+
+def test_outside_of_the_solve_it_is_nan():
+    found = solve().evaluate(jnp.array([-0.5, 1.0, 2.5]))
+    assert np.isnan(found[0]).all() and np.isnan(found[2]).all() and np.isfinite(found[1]).all()
+
+    def until_one(t, y, args):
+        return jnp.where(t < 1.0, -y, jnp.nan)
+
+    sol = sciml.solve(until_one, jnp.ones(1), t0=0.0, t1=2.0, saveat=DENSE, throw=False)
+    found = sol.evaluate(jnp.array([0.5, 1.5]))
+    np.testing.assert_allclose(found[0], np.exp(-0.5), rtol=1e-3)
+    assert sol.status == sciml.Status.nonfinite and np.isnan(found[1]).all()
+
+
+def test_derivative_is_the_rate():
+    sol = solve(1.3)
+    near(sol.derivative(TS), field(TS[:, None], sol.evaluate(TS), 1.3))
+    slope = jax.grad(lambda t: sol.evaluate(t)[0])(1.1)  # of the interpolation
+    np.testing.assert_allclose(slope, sol.derivative(1.1)[0], rtol=3e-3)
+
+
+def test_gradients_and_members():
+    ts = np.array([0.3, 1.7])
+
+    def dense(rate):
+        return jnp.sum(solve(rate, max_steps=32).evaluate(ts))
+
+    def saved(rate):
+        return jnp.sum(solve(rate, saveat=ts).ys)
+
+    rates = jnp.linspace(0.5, 1.5, 3)
+    near(jax.vmap(dense)(rates), jax.vmap(saved)(rates), 256)
+    near(jax.vmap(jax.grad(dense))(rates), jax.vmap(jax.grad(saved))(rates), 256)
+    sols = jax.vmap(lambda rate: solve(rate, max_steps=32))(rates)
+    near(
+        jax.vmap(lambda sol: sol.evaluate(1.1))(sols),
+        jax.vmap(lambda rate: solve(rate, saveat=[1.1]).ys[0])(rates),
+        256,
+    )
+    with pytest.raises(ValueError, match="jax.vmap"):
+        sols.evaluate(1.1)
+
+
+def bounce(t, y, args):
+    return jnp.stack([0 * y[0], -0.8 * y[1]])
+
+
+@pytest.mark.parametrize("max_events, known", [(16, True), (2, False)])
+def test_dense_output_across_events(max_events, known):
+    floor = sciml.Event(lambda t, y, args: y[0], bounce, direction=-1)
+    ball = lambda t, y, args: jnp.stack([y[1], jnp.full_like(y[0], -9.81)])  # noqa: E731
+    options = {"t0": 0.0, "t1": 2.0, "events": floor, "max_events": max_events}
+    sol = sciml.solve(ball, jnp.array([1.0, 0.0]), saveat=DENSE, **options)
+    ts = np.linspace(0.0, 2.0, 21)
+    saved = sciml.solve(ball, jnp.array([1.0, 0.0]), saveat=ts, **options).ys
+    first, second = np.asarray(sol.events.times[:2], float)
+    kept = (ts < second) | known
+    np.testing.assert_allclose(sol.evaluate(ts)[kept], saved[kept], atol=2e-5)
+    assert np.isnan(sol.evaluate(ts)[~kept]).all()
+    for before, after in [(first - 1e-4, first + 1e-4)]:  # the state jumps between them
+        np.testing.assert_allclose(sol.evaluate(after)[1], -0.8 * sol.evaluate(before)[1], atol=4e-3)
+
+
+@pytest.mark.parametrize("steps", [{"dt": 0.05}, {"rtol": 1e-2, "atol": 1e-2}], ids=str)
+def test_a_noisy_path_is_a_line_between_steps(steps):
+    model = sciml.Stochastic(lambda t, y, args: -y, lambda t, y, args: 0.3 + 0 * y)
+    options = {"t0": 0.0, "t1": 1.0, "key": jax.random.key(0), **steps}
+    sol = sciml.solve(model, jnp.ones(2), saveat=DENSE, **options)
+    ts = np.linspace(0.0, 1.0, 14)
+    near(sol.evaluate(ts), sciml.solve(model, jnp.ones(2), saveat=ts, **options).ys)
+    assert np.isnan(sol.evaluate(1.5)).all()
+    with pytest.raises(ValueError, match="no derivative"):
+        sol.derivative(0.5)
+
+
+def test_every_step_and_every_second():
+    sol = solve(saveat=diffrax.SaveAt(steps=True), max_steps=20)
+    count = int(sol.stats.accepted)
+    assert sol.ts.shape == (20,) and np.isinf(sol.ts[count:]).all() and np.isnan(sol.ys[count:]).all()
+    assert np.all(np.diff(sol.ts[:count]) > 0) and sol.ts[count - 1] == 2.0
+    np.testing.assert_allclose(sol.ys[:count, 0], np.exp(-np.sin(np.asarray(sol.ts[:count], float))), rtol=1e-3)
+    other = solve(saveat=diffrax.SaveAt(t0=True, steps=2, t1=True), max_steps=20)
+    assert other.ts[0] == 0.0 and other.ts.shape == (12,)
+    np.testing.assert_array_equal(other.ts[1 : 1 + count // 2], sol.ts[1:count:2])
+    assert other.ts[np.isfinite(other.ts)][-1] == 2.0
+    there = jax.vmap(lambda rate: solve(rate, diffrax.SaveAt(steps=True), max_steps=20).ts)(jnp.array([1.0, 2.0]))
+    np.testing.assert_allclose(there[0, :count], sol.ts[:count], rtol=1e-5)
+    assert np.isfinite(there[1]).sum() >= count
+
+
+def test_several_outputs():
+    subs = {
+        "sum": diffrax.SubSaveAt(ts=[0.5, 1.5], fn=lambda t, y, args: (t, args * jnp.sum(y))),
+        "state": [diffrax.SubSaveAt(t0=True, ts=[1.5]), diffrax.SubSaveAt(t1=True)],
+    }
+    sol = solve(2.0, saveat=diffrax.SaveAt(subs=subs))
+    expected = solve(2.0, saveat=[0.0, 0.5, 1.5, 2.0]).ys
+    near(sol.ts["sum"], [0.5, 1.5])
+    near(sol.ys["sum"][0], [0.5, 1.5])
+    near(sol.ys["sum"][1], 2 * expected[1:3].sum(1))
+    near(sol.ys["state"][0], expected[np.array([0, 2])])
+    near(sol.ys["state"][1], expected[3:])
+    grad = jax.grad(lambda rate: jnp.sum(solve(rate, diffrax.SaveAt(subs=subs)).ys["sum"][1]))(2.0)
+    other = jax.grad(lambda rate: jnp.sum(rate * solve(rate, [0.5, 1.5]).ys))(2.0)
+    near(grad, other)
+
+
+def test_what_cannot_be_saved():
+    with pytest.raises(ValueError, match="known at its saved times"):
+        solve(saveat=[1.0]).evaluate(0.5)
+    with pytest.raises(ValueError, match="simulate"):
+        solve(saveat=diffrax.SaveAt(t1=True, solver_state=True))
+    with pytest.raises(TypeError, match="holds str"):
+        solve(saveat=diffrax.SaveAt(subs=["end"]))
+    with pytest.raises(ValueError, match="own loops"):
+        solve(solver=diffrax.Kvaerno3())
+    with pytest.raises(TypeError, match="real numbers"):
+        solve().evaluate(1j)
+    with pytest.raises(ValueError, match="`max_steps`"):
+        solve(max_steps=-1)
+    decay = sciml.Delayed(lambda t, y, past, args: -past[0], 1.0, lambda t, args: jnp.ones(()))
+    with pytest.raises(ValueError, match="`Delayed`"):
+        sciml.solve(decay, jnp.ones(()), t0=0.0, t1=2.0, saveat=DENSE)

@@ -1,0 +1,77 @@
+"""The lessons of `docs/learn` run as a reader runs them, and say how good their result is; pages are made from them."""
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+
+LEARN = ROOT / "docs" / "learn"
+
+
+def pages():
+    """The module that makes the pages."""
+    spec = importlib.util.spec_from_file_location("learn_pages", LEARN / "pages.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PAGES = pages()
+SCRIPTS = PAGES.SCRIPTS
+each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+
+
+@pytest.mark.float32  # as JAX starts
+@each_script
+def test_lesson_runs(script, tmp_path):
+    needs, there = PAGES.NEEDS.get(script.stem, ("", True))
+    if not there:
+        pytest.skip(f"needs {needs}")
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    as_users = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "XLA_FLAGS": "", "PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, **as_users},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.strip().splitlines()[-1]
+    found = re.fullmatch(r"figure of merit: (\S+) ([<>]) (\S+) \(.+\)", last)
+    assert found, last
+    value, sign, bound = float(found[1]), found[2], float(found[3])
+    assert value < bound if sign == "<" else value > bound
+
+
+@pytest.mark.x64  # nothing of it depends on the dtype
+@each_script
+def test_page_is_made_from_its_script(script):
+    text = script.with_suffix(".md").read_text()
+    assert PAGES.without_output(text) == PAGES.page(script), f"run `make lessons` for {script.stem}"
+    assert "figure of merit: " in "".join(PAGES.PRINTED.findall(text))
+
+
+@pytest.mark.x64
+@each_script
+def test_lesson_asserts_its_figure_of_merit(script):
+    """The last cell asserts a bound and prints the same bound."""
+    tree = ast.parse(script.read_text())
+    *_, asserted, printed = tree.body
+    assert isinstance(asserted, ast.Assert)
+    bound = re.search(r"[<>] (\S+) \(", ast.unparse(printed))
+    assert bound and float(bound[1]) in {n.value for n in ast.walk(asserted) if isinstance(n, ast.Constant)}
+
+
+@pytest.mark.x64
+def test_every_lesson_is_in_the_overview():
+    overview = (LEARN / "index.md").read_text()
+    assert [s.stem for s in SCRIPTS if f"({s.stem}.md)" not in overview] == []
