@@ -194,7 +194,7 @@ def test_the_step_is_the_courant_number_over_the_rate():
 
 @pytest.mark.x64
 def test_gradients_go_through_steps_that_follow_the_waves():
-    """Steps are chosen, not differentiated: with equal ones the gradient is that of fixed steps, for each member too."""
+    """Steps are chosen, not differentiated: with equal ones the gradient is that of fixed steps, of each member too."""
     grid = Grid(10)
     y = 1 + jnp.sin(2 * jnp.pi * grid.centers[0])
 
