@@ -81,16 +81,18 @@ class FollowingWaves(AbstractWrappedStepper):
         """Advances `y` from `t` to `t + h`, or says that the state at its end may not be."""
         step = self.base.step(field, t, h, y, memory[0])
         rate = field["rate"](t + h, step.y1)
-        fine: BoolScalarLike = jnp.isfinite(rate)
+        finite = jnp.ones((), bool)
         for x in jax.tree.leaves(step.y1):
-            fine = fine & jnp.all(jnp.isfinite(x))
+            finite = finite & jnp.all(jnp.isfinite(x))
+        fine: BoolScalarLike = jnp.isfinite(rate)
         if "admissible" in field.functions:
             fine = fine & field["admissible"](t + h, step.y1)
+        fine = ~finite | fine  # what is not finite is another failure
         fine = fine if step.admissible is None else fine & step.admissible
         step = step._replace(memory=(step.memory, rate), admissible=fine)
         if self.measures:
             return step
-        failure = jnp.where(fine, jnp.zeros_like(rate), jnp.full_like(rate, jnp.nan))
+        failure = jnp.where(finite & fine, jnp.zeros_like(rate), jnp.full_like(rate, jnp.nan))
         return step._replace(error=step.y1, measured=(failure, jnp.zeros_like(failure)))
 
     def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
