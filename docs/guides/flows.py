@@ -105,7 +105,7 @@ def flows_dam_break():
     shown = np.ma.masked_less(np.asarray(end), 1e-3)
     image = axes[1].imshow(shown.T, origin="lower", extent=(0, 75, 0, 30), cmap="Blues", vmin=0.0)
     axes[1].set(xlabel="x", ylabel="y")
-    figure.colorbar(image, ax=axes[1], label="depth")
+    figure.colorbar(image, cax=axes[1].inset_axes((1.03, 0.0, 0.03, 1.0)), label="depth")
     return figure
 
 
