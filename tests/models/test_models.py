@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from sciml import AbstractSemilinear, models, verify
+from sciml import AbstractConservationLaw, AbstractSemilinear, models, verify
 from tests import registry_fields
 from tests.conftest import CHECK_TYPES
 from tests.registry_models import EVERY, Parts
@@ -126,7 +126,8 @@ def test_every_model_is_registered():
     fields = {case.name for case in registry_fields.CASES}  # tests/models/test_fields.py
     every = {name: value for name, value in vars(models).items() if inspect.isclass(value)}
     periodic = {name for name, value in every.items() if issubclass(value, AbstractSemilinear)}  # tests/solvers
-    public = set(every) - fields - periodic - {"Darcy", "KleinGordon"}  # own files
+    laws = {name for name, value in every.items() if issubclass(value, AbstractConservationLaw)}  # own file
+    public = set(every) - fields - periodic - laws - {"Darcy", "KleinGordon"}  # own files
     public -= {"Acoustic", "Sound", "PointSources", "Ricker", "Sampled"}  # test_acoustic.py
     assert {case.name for case in EVERY} == public == set(FORMULAS)
     assert len(EVERY) == len(public)

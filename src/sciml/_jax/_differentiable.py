@@ -21,11 +21,11 @@ from ._batched import along, merge, moves
 from ._shards import split_first
 from ._vma import struct, typed_sharding, vma_of
 
-Make = Callable[[int | None, tuple[bool, ...]], Callable[..., PyTree[Array]]]
+Make = Callable[[int | None, tuple[bool, ...]], Callable[..., PyTree]]
 """`make(count, flags)`: a function of arrays, those with a flag with `count` members last, as all of its results."""
 
 
-def differentiable(make: Make) -> Callable[..., PyTree[Array]]:
+def differentiable(make: Make) -> Callable[..., PyTree]:
     """Makes a function of one member that `jax.vmap` runs over lanes and that has the derivatives of what runs.
 
     Args:
@@ -50,13 +50,13 @@ def differentiable(make: Make) -> Callable[..., PyTree[Array]]:
         ```
     """
 
-    def member(*arrays: Array) -> PyTree[Array]:
+    def member(*arrays: Any) -> PyTree:
         return _bind(_Call(make, None, (False,) * len(arrays)), arrays)
 
     return member
 
 
-def adding_up(fn: Callable[..., PyTree[Array]], apart: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Array]]:
+def adding_up(fn: Callable[..., PyTree], apart: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """Returns a function of arrays that adds up over its members, and runs as another one where it is transformed.
 
     Args:
@@ -88,7 +88,7 @@ class _Call:
         self.structure: Any = None
         self._programs: dict[Any, jex.core.ClosedJaxpr] = {}
 
-    def run(self, *arrays: Any) -> list[Array]:  # literals of JAX among them
+    def run(self, *arrays: Any) -> list:  # literals of JAX among them
         """Returns the leaves of the results."""
         leaves, self.structure = jax.tree.flatten(self.make(self.count, self.flags)(*arrays))
         return leaves
@@ -101,7 +101,7 @@ class _Call:
         return self._programs[key]
 
 
-def _bind(call: _Call, arrays: Any) -> PyTree[Array]:
+def _bind(call: _Call, arrays: Any) -> PyTree:
     # the program is for who reads it, in a tuple: JAX 0.12 asks programs among parameters for a lowering of their own
     out = _members.bind(*arrays, call=call, programs=(call.program(arrays),))
     return jax.tree.unflatten(call.structure, out)
@@ -113,12 +113,12 @@ def _abstract(*avals: Any, call: _Call, programs: Any) -> tuple[list, Any]:
     return closed.out_avals, closed.effects
 
 
-def _run(*arrays: Any, call: _Call, programs: Any) -> list[Array]:
+def _run(*arrays: Any, call: _Call, programs: Any) -> list:
     del programs
     return jex.core.jaxpr_as_fun(call.program(arrays))(*arrays)
 
 
-def _batch(arrays: Any, axes: Any, *, call: _Call, programs: Any) -> tuple[list[Array], list[int]]:
+def _batch(arrays: Any, axes: Any, *, call: _Call, programs: Any) -> tuple[list, list[int]]:
     del programs
     new = tuple(axis is not None for axis in axes)
     size = next(x.shape[axis] for x, axis in zip(arrays, axes) if axis is not None)
@@ -137,7 +137,7 @@ def _batch(arrays: Any, axes: Any, *, call: _Call, programs: Any) -> tuple[list[
     return out, [x.ndim - 1 for x in out]
 
 
-def _push(primals: Any, tangents: Any, *, call: _Call, programs: Any) -> tuple[list[Array], list]:
+def _push(primals: Any, tangents: Any, *, call: _Call, programs: Any) -> tuple[list, list]:
     moved = [not isinstance(t, ad.Zero) and t.dtype != jax.dtypes.float0 for t in tangents]
     if not any(moved):
         out = _members.bind(*primals, call=call, programs=programs)
