@@ -57,8 +57,7 @@ class ShallowWater(AbstractConservationLaw):
 
     Raises:
         ValueError: If the grid has three axes, the bed has another shape than the grid, or a reconstruction whose
-        fluxes
-            are corrected is to run over a bed that is not level: it would not keep a lake at rest.
+            fluxes are corrected is to run over a bed that is not level: it would not keep a lake at rest.
 
     Source:
         E. Audusse, F. Bouchut, M.-O. Bristeau, R. Klein, B. Perthame, A fast and stable well-balanced scheme with
