@@ -318,9 +318,8 @@ def following_waves(stepper: AbstractStepper | None, request: Request) -> Follow
     """
     if stepper is None or stepper.stability is None:
         raise ValueError(
-            f"`cfl` is for explicit methods, whose steps waves limit, but `solver={type(request.solver).__name__}()` "
-            f"is "
-            "none: take one such as `sciml.solvers.SSPRK33()`."
+            "`cfl` is for explicit methods, whose steps waves limit, but "
+            f"`solver={type(request.solver).__name__}()` is none: take one such as `sciml.solvers.SSPRK33()`."
         )
     return FollowingWaves(stepper, float(request.cfl), bool(request.names_error_control))
 

@@ -84,9 +84,8 @@ class Request(NamedTuple):
             )
         if self.cfl is not None and self.fixed_steps:
             raise ValueError(
-                "`cfl` asks for steps that follow the fastest wave, and `dt` or `diffrax.ConstantStepSize()` for "
-                "fixed ones: "
-                "give one of them."
+                "`cfl` asks for steps that follow the fastest wave, and `dt` or `diffrax.ConstantStepSize()` for fixed "
+                "ones: give one of them."
             )
         if self.dt0 is not None and isinstance(self.stepsize_controller, diffrax.ConstantStepSize):
             raise ValueError("`dt0` is the first step under error control; the size of fixed steps is `dt`.")

@@ -33,7 +33,7 @@ from .methods.delays._method_of_steps import DelayedFrom
 from .methods.delays._prepare import with_delays
 from .methods.jumps._abstract import ReactionsWithKey
 from .noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
-from .outputs._solve_outputs import saves_more, solve_and_save
+from .outputs._solve_outputs import has_equations_of_its_own, saves_more, solve_and_save
 from .terms._explain import check_callable
 from .terms._field import arrays_of
 
@@ -237,7 +237,7 @@ def _solve(
         request = with_courant_number(model, request._replace(solver=default_solver(model, request)))
         kernel = XLA if isinstance(model, diffrax.AbstractTerm) else kernel
     fixed = request.fixed_steps or not (request.names_error_control or request.cfl is not None)
-    if fixed and not _has_equations_of_its_own(model):  # eigenvalues limit fixed steps alone
+    if fixed and not has_equations_of_its_own(model):  # eigenvalues limit fixed steps alone
         limited = limited_stepper(model, y0, request)
         request, interval, longest = settle_step(model, y0, args, request, interval, limited)
     plan, times, tolerances = make_plan(y0, request, interval)
@@ -280,11 +280,6 @@ def _solve(
     return _integrate.call(static, arrays)
 
 
-def _has_equations_of_its_own(model: Any) -> bool:
-    """Returns whether a model is more than a vector field."""
-    return isinstance(model, AbstractDelayed) or is_noisy(model)
-
-
 def _check_diffrax_can(model: Any) -> None:
     """Checks that diffrax, which knows neither delays nor reactions, is not asked for them.
 
@@ -294,8 +289,7 @@ def _check_diffrax_can(model: Any) -> None:
     if isinstance(model, DelayedFrom | ReactionsWithKey):
         what = "delays" if isinstance(model, DelayedFrom) else "reactions"
         raise ValueError(
-            f"A solve with {what} runs in sciml's own loops alone: save at times (`saveat=` an array of them), not at "
-            "all steps or by `fn` of a `diffrax.SaveAt`, and control steps by `rtol` and `atol` or a "
+            f"A solve with {what} runs in sciml's own loops alone: control steps by `rtol` and `atol` or a "
             "`diffrax.PIDController`."
         )
 
@@ -330,7 +324,7 @@ def _check(model: Any, request: Request, adjoint: Any, schedule: Any, key: Any) 
         )
     check_noisy(model, key, adjoint)
     times = (request.t0, request.t1)
-    if _has_equations_of_its_own(model) and all(map(concrete, times)) and request.t1 < request.t0:
+    if has_equations_of_its_own(model) and all(map(concrete, times)) and request.t1 < request.t0:
         raise ValueError("A solve with noise or delays goes forwards in time, but `t1` comes before `t0`.")
     if isinstance(model, diffrax.AbstractTerm):
         if request.solver is None:
@@ -338,7 +332,7 @@ def _check(model: Any, request: Request, adjoint: Any, schedule: Any, key: Any) 
                 f"diffrax runs a solve of its `{type(model).__name__}`, and needs to be told how: give `solver`, one "
                 "of its own for such terms."
             )
-    elif not _has_equations_of_its_own(model):
+    elif not has_equations_of_its_own(model):
         check_callable(model)
     request.check_steps()
     if schedule not in ("lockstep", "refill"):

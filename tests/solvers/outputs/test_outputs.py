@@ -75,6 +75,15 @@ def test_outside_of_the_solve_it_is_nan():
     assert sol.status == sciml.Status.nonfinite and np.isnan(found[1]).all()
 
 
+def test_a_solve_of_no_length_is_known_at_its_start():
+    found = solve(t1=0.0).evaluate(jnp.array([0.0, 0.5]))
+    np.testing.assert_array_equal(found[0], jnp.array([1.0, 0.3], found.dtype))
+    assert np.isnan(found[1]).all()
+    ends = jnp.array([0.0, 1.0])
+    starts = jax.vmap(lambda t1: solve(t1=t1, max_steps=16).evaluate(0.0))(ends)
+    np.testing.assert_array_equal(starts, jnp.array([[1.0, 0.3]] * 2, starts.dtype))
+
+
 def test_derivative_is_the_rate():
     sol = solve(1.3)
     near(sol.derivative(TS), field(TS[:, None], sol.evaluate(TS), 1.3))

@@ -68,14 +68,16 @@ class DenseOutput(eqx.Module):
         row = jnp.clip(jnp.sum(before) - 1, 0, self.ts.shape[0] - 2)
         start, end = self.ts[row], self.ts[row + 1]
         y0, y1 = (jax.tree.map(lambda x: x[i], self.ys) for i in (row, row + 1))
+        end = jnp.where(end == start, start + self.direction, end)  # of a solve of no length, whose start is known
         if self.events is not None:
             start, y0, y1 = self._beside_events(t, start, end, y0, y1)
         if self.by_line:
-            place = (t - start) / jnp.where(end == start, jnp.ones_like(end), end - start)
-            outside = (self.direction * (t - self.ts[0]) < 0) | (self.direction * (t - self.ts[-1]) > 0)
-            place = jnp.where(outside, jnp.full_like(place, jnp.nan), place)
-            return jax.tree.map(lambda a, b: a + place.astype(a.dtype) * (b - a), y0, y1)
-        return self._step(t, start, end, y0)
+            place = (t - start) / (end - start)
+            found = jax.tree.map(lambda a, b: a + place.astype(a.dtype) * (b - a), y0, y1)
+        else:
+            found = self._step(t, start, end, y0)
+        outside = (self.direction * (t - self.ts[0]) < 0) | (self.direction * (t - self.ts[-1]) > 0)
+        return jax.tree.map(lambda x: jnp.where(outside, jnp.full_like(x, jnp.nan), x), found)
 
     def _beside_events(self, t: Array, start: Array, end: Array, y0: Y, y1: Y) -> tuple[Array, Y, Y]:
         """Returns where a step begins, with the states at its ends as they are between events."""

@@ -31,7 +31,7 @@ class HermiteOutput(eqx.Module):
         p = jnp.asarray(place, y0.dtype)
         r = 1 - p
         step, a, b = y1 - y0, h * f0, h * f1
-        y = r * y0 + p * y1 + p * r * ((r - p) * step * -1 + r * a - p * b)
+        y = r * y0 + p * y1 + p * r * ((p - r) * step + r * a - p * b)
         rate = (6 * p * r * step + r * (r - 2 * p) * a + p * (p - 2 * r) * b) / h
         return y, rate
 

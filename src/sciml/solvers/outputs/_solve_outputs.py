@@ -36,7 +36,7 @@ def saves_more(model: Any, y0: PyTree, request: Request) -> bool:
         return True
     if isinstance(model, diffrax.AbstractTerm):
         return False
-    if _has_equations_of_its_own(model):
+    if has_equations_of_its_own(model):
         return True
     y0 = check_state(y0)
     by_diffrax = read_step_control(request, y0, time_dtype(y0)).by_diffrax
@@ -161,5 +161,6 @@ def _dense(
     return DenseOutput(ts, ys, sol.events, direction, arrays, static, by_line)
 
 
-def _has_equations_of_its_own(model: Any) -> bool:
+def has_equations_of_its_own(model: Any) -> bool:
+    """Returns whether a model is more than a vector field."""
     return isinstance(model, AbstractDelayed) or is_noisy(model)
