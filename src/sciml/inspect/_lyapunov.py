@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._checks import check_count, check_time, concrete, time_dtype
+from .._jax._loops import scan
 from .._status import raise_for_status
 from .._types import Args, RealScalarLike, Y
 from ..solvers.methods._ravel import flattened
@@ -148,7 +149,7 @@ def _run(model: Any, y0: Y, args: Args, t0: Array, numbers: tuple, options: dict
         growth = jnp.log(jnp.abs(jnp.diagonal(triangle)))
         return (y, changes, jnp.where(status == 0, new, status)), growth
 
-    (_, _, status), growth = jax.lax.scan(segment, (y, first, status), jnp.arange(before + segments))
+    (_, _, status), growth = scan(segment, (y, first, status), jnp.arange(before + segments), like=(model, args))
     rates = growth[before:] / every
     parts = jnp.stack([jnp.mean(x, 0) for x in jnp.array_split(rates, 10)])
     errors = jnp.std(parts, 0, ddof=1) / math.sqrt(10)

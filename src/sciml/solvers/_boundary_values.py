@@ -104,10 +104,10 @@ def solve_bvp(
     newton = max(min(_NEWTON * rtol, _NEWTON**2), 16 * float(jnp.finfo(dtype).eps))
     solver = optx.Dogleg(newton, newton) if solver is None else solver
     steps, most = check_max_steps(max_steps), check_max_steps(max_nodes)
-    args, taken = arrays_of(args), jnp.zeros((), jnp.int32)
+    args = arrays_of(args)
+    found = _collocate(model, boundary, ts, ys, args, newton, solver, steps)
+    taken = found.steps
     for _ in range(_MESHES):
-        found = _collocate(model, boundary, ts, ys, args, newton, solver, steps)
-        taken = taken + found.steps
         if not known or found.status != int(Status.successful):
             break
         refined = _refined(np.asarray(ts), np.asarray(found.residuals), rtol)
@@ -115,6 +115,8 @@ def solve_bvp(
             break
         ys = _output(ts, found).evaluate(refined)
         ts = jnp.asarray(refined, dtype)
+        found = _collocate(model, boundary, ts, ys, args, newton, solver, steps)
+        taken = taken + found.steps
     coarse = (found.status == int(Status.successful)) & ~(jnp.max(found.residuals) <= rtol)
     status = jnp.where(coarse, int(Status.mesh_too_coarse), found.status).astype(jnp.int32)
     if throw and concrete(status):
