@@ -17,7 +17,7 @@ import tempfile
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import beside, duration, report, seconds
+from timing import beside, duration, report
 
 from sciml import inspect
 
@@ -75,14 +75,16 @@ for count in (16, 10_000):
 # $$n > \frac{C}{t_0 - t}.$$
 #
 # Operation by operation from Python, each equation is a call of its own ([what a call
-# costs](modules.md#what-a-call-costs)), with some Python of JAX's around it:
+# costs](modules.md#what-a-call-costs)), with some Python of JAX's around it. From the price of an equation in the
+# vector field follows that of a step:
 
 # %%
-alone = seconds(lambda y: y[0], jnp.ones(3))  # one operation, not compiled by us
+part = report(lorenz, jnp.ones(3))
+equation = part.times.uncompiled / part.program.equations
 once = report(rk4, jnp.ones(3))
 compiling = once.times.trace + once.times.lower + once.times.compile
 saved = once.times.uncompiled - once.measured
-beside("a step from Python", once.program.equations * alone, once.times.uncompiled)
+beside("a step from Python", once.program.equations * equation, once.times.uncompiled)
 print(f"compiled {duration(once.measured)}: it pays after {math.ceil(compiling / saved)} steps")
 
 # %% [markdown]
