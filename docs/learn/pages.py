@@ -17,7 +17,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT / "docs" / "learn", ROOT / "docs" / "scale")
 SHARED = ("pages.py", "timing.py")  # no pages are made of these
-SCRIPTS = sorted(path for folder in FOLDERS for path in folder.glob("*.py") if path.name not in SHARED)
+SCRIPTS = sorted(
+    path for folder in FOLDERS for path in folder.glob("*.py") if path.name not in SHARED
+)
 NEEDS = {  # what a script needs beside sciml, and whether it is there
     "ffi": ("a C++ compiler", shutil.which("c++") is not None),
     "flax_models": ("flax", importlib.util.find_spec("flax") is not None),

@@ -2,9 +2,9 @@
 # # What an adjoint costs, in bytes and passes
 #
 # A gradient by a million parameters costs a few times what the run costs: that is the wonder of reverse mode. How many
-# times, and how many bytes it keeps, is arithmetic. [Adjoints](../guides/adjoints.md) has the methods and the equations,
-# [Loops, and why a while_loop has no reverse mode](reverse.md) the counting of states; here are passes, and what
-# follows for the choice.
+# times, and how many bytes it keeps, is arithmetic. [Adjoints](../guides/adjoints.md) has methods and equations, and
+# [Loops, and why a while_loop has no reverse mode](reverse.md) counts states; here are passes, and what follows for
+# the choice.
 #
 # ## One operation, backwards
 #
@@ -20,10 +20,10 @@ import functools
 import diffrax
 import jax
 import jax.numpy as jnp
-from timing import beside, report
 
 import sciml
 from sciml import inspect
+from timing import beside, report
 
 print(f"JAX {jax.__version__} on {inspect.rates().device}")
 
@@ -123,7 +123,9 @@ for count in (1, 2, 8):
     found = gradient_of(sciml.adjoints.Forward(), jnp.full(count, 0.1 / count), by=1)
     columns[count] = found.cost.flops / run.cost.flops
     planned = found.compiled.memory.temporaries / STATE
-    print(f"{count} parameters: {columns[count]:.1f} times the operations, {planned:.0f} states planned")
+    print(
+        f"{count} parameters: {columns[count]:.1f} times the operations, {planned:.0f} states planned"
+    )
 price = columns[2] - columns[1]
 print(f"each column {price:.2f} of a run; predicted for 8: {columns[1] + 7 * price:.1f}")
 assert abs((columns[1] + 7 * price) / columns[8] - 1) < 0.2
@@ -159,7 +161,9 @@ assert table.recommended == sciml.adjoints.Checkpointed(levels=2)
 # Where the first column and p - 1 more take as much as the gradient in reverse.
 ratio = reverse.cost.flops / run.cost.flops
 crossing = 1 + (ratio - columns[1]) / price
-print(f"reverse {ratio:.1f} runs, forward {columns[1]:.1f} + {price:.2f} (p - 1): from p = {crossing:.1f} on")
+print(
+    f"reverse {ratio:.1f} runs, forward {columns[1]:.1f} + {price:.2f} (p - 1): from p = {crossing:.1f} on"
+)
 assert columns[1] < ratio < columns[8]
 
 # %% [markdown]

@@ -17,10 +17,10 @@ import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import beside, duration, report, seconds
 
 import sciml
 from sciml import inspect
+from timing import beside, duration, report, seconds
 
 H = 0.01
 rates = inspect.rates()
@@ -40,7 +40,9 @@ def rk4(s):
 
 
 counted = len(jax.make_jaxpr(rk4)((1.0, 1.0, 1.0)).jaxpr.eqns)
-print(f"a field: 2 + 3 + 3 = 8; a step: 4 x 8 + 9 x 2 + 3 x 7 = {4 * 8 + 9 * 2 + 3 * 7}, counted {counted}")
+print(
+    f"a field: 2 + 3 + 3 = 8; a step: 4 x 8 + 9 x 2 + 3 x 7 = {4 * 8 + 9 * 2 + 3 * 7}, counted {counted}"
+)
 assert counted == 71
 
 # %% [markdown]
@@ -148,7 +150,9 @@ print(f"start of one operation: the work of {rates.launch / per_lane:.0f} lanes"
 
 # %%
 def oscillator(mu, schedule="lockstep"):
-    field = lambda t, y, args: jnp.stack([y[1], mu * (1 - y[0] ** 2) * y[1] - y[0]])
+    def field(t, y, args):
+        return jnp.stack([y[1], mu * (1 - y[0] ** 2) * y[1] - y[0]])
+
     options = dict(t0=0.0, t1=10.0, rtol=1e-3, atol=1e-4, schedule=schedule, throw=False)
     return sciml.solve(field, jnp.array([2.0, 0.0]), **options)
 
@@ -262,4 +266,6 @@ assert abs(counted / predicted - 1) < 0.05
 # %%
 ratio = moved["vmap of sciml.solve"] / 24
 assert ratio < 1.5 < moved["an array a component"] / 24
-print(f"figure of merit: {ratio:.2f} < 1.5 (bytes of a step of sciml.solve, over those that have to be moved)")
+print(
+    f"figure of merit: {ratio:.2f} < 1.5 (bytes of a step of sciml.solve, over those that have to be moved)"
+)

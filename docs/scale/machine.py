@@ -15,9 +15,9 @@ import os
 
 import jax
 import jax.numpy as jnp
-from timing import beside, duration, report, seconds
 
 from sciml import inspect
+from timing import beside, duration, report, seconds
 
 rates = inspect.rates()
 print(f"JAX {jax.__version__} on {rates.device}, {os.cpu_count()} cores")
@@ -78,7 +78,9 @@ print(f"ridge: {rates.flops / rates.copied(8 * N):.1f} operations for each byte"
 for terms in (1, 4, 16):
     compute, move = 2 * terms * N / rates.flops, 8 * N / rates.copied(8 * N)
     measured = seconds(jax.jit(passes, static_argnums=1), x, terms)
-    beside(f"{terms:2} terms, {2 * terms / 8:4.2f} for a byte", PASSES * max(compute, move), measured)
+    beside(
+        f"{terms:2} terms, {2 * terms / 8:4.2f} for a byte", PASSES * max(compute, move), measured
+    )
 
 # %% [markdown]
 # One term or four: about the same time, since memory decides. With sixteen, computing does.

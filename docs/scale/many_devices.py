@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
-from timing import beside, duration, seconds
 
 import sciml
 from sciml import inspect
+from timing import beside, duration, seconds
 
 jax.config.update("jax_num_cpu_devices", 8)  # before anything touches a device
 D, MEMBERS = 8, 64
@@ -73,22 +73,26 @@ assert found["shard_map"] == found["pmap"] == []
 steps = counts["shard_map"]
 own = steps.reshape(D, -1).max(axis=1)
 print(f"turns with one loop: {steps.max()} on each device; of their own: {own.tolist()}")
-print(f"devices would be busy for {own.mean() / steps.max():.2f} of the time: deal the long members out evenly")
+print(
+    f"devices would be busy for {own.mean() / steps.max():.2f} of the time: deal the long members out evenly"
+)
 
 # %% [markdown]
 # | | take it when |
 # |---|---|
-# | `jit` + `NamedSharding` | the program has no loop of unknown length: fixed steps, networks; the compiler finds the messages |
-# | `shard_map` | loops of unknown length, Fourier transforms, halos: you know the messages better than the compiler |
+# | `jit` + `NamedSharding` | no loop is of unknown length: fixed steps, networks; the compiler finds the messages |
+# | `shard_map` | loops of unknown length, Fourier transforms, halos: you know messages better than the compiler |
 # | `pmap` | never for new code: as `shard_map`, for the first axis and one mesh alone |
 #
-# `jax.vmap(sciml.solve)` is the exception from the first row: with error control, too, each device runs its own members,
-# with the array's sharding and without a message:
+# `jax.vmap(sciml.solve)` is the exception from the first row: with error control, too, each device runs its own
+# members, with the array's sharding and without a message:
 
 
 # %%
 def end(damping):
-    field = lambda t, y, args: jnp.stack([y[1], -y[0] - damping * y[1]])
+    def field(t, y, args):
+        return jnp.stack([y[1], -y[0] - damping * y[1]])
+
     return sciml.solve(field, jnp.array([1.0, 0.0]), t0=0.0, t1=10.0, throw=False).ys[-1]
 
 
@@ -124,7 +128,9 @@ collectives = {  # what is called, what it returns, and how many bytes a device 
 }
 x = jnp.ones(D * block // 4)
 for kind, (call, out, gets) in collectives.items():
-    (message,) = inspect.collectives(jax.shard_map(call, mesh=mesh, in_specs=P(axis), out_specs=out), x)
+    (message,) = inspect.collectives(
+        jax.shard_map(call, mesh=mesh, in_specs=P(axis), out_specs=out), x
+    )
     print(f"{message.kind}: gets {message.bytes} bytes, predicted {gets}")
     assert (message.kind, message.bytes) == (kind, gets)
 
@@ -175,14 +181,18 @@ def edges(p, q):
     field = jax.ShapeDtypeStruct((N, N), jnp.float32)
     got = inspect.collectives(lambda u: domain.run(step, u), field)
     assert {c.kind for c in got} == {"collective-permute"}
-    predicted = 4 * 2 * (N // q) + (4 * 2 * (N // p + 2) if q > 1 else 0)  # the second with the corners
+    predicted = 4 * 2 * (N // q) + (
+        4 * 2 * (N // p + 2) if q > 1 else 0
+    )  # the second with the corners
     return predicted, sum(c.bytes for c in got), len(got)
 
 
 for p, q in ((8, 1), (4, 2)):
     predicted, bytes_got, count = edges(p, q)
     share = bytes_got / (8 * N**2 / D)
-    print(f"{p} x {q}: predicted {predicted} bytes, counted {bytes_got} in {count}; {share:.1%} of what a step moves")
+    print(
+        f"{p} x {q}: predicted {predicted} bytes, counted {bytes_got} in {count}; {share:.1%} of what a step moves"
+    )
     assert predicted == bytes_got
 
 # %% [markdown]
@@ -267,6 +277,7 @@ assert {c.kind for c in sums} == {"all-reduce"} and sum(c.bytes for c in sums) =
 #
 # A field of 512 x 512 on 8 devices: strips or blocks, and which blocks? On 64 devices?
 
+
 # %% Answer
 # The bytes of edges, for a mesh p x q: 8 n (1/p + 1/q), without the first term for strips across one axis alone.
 def surface(p, q):
@@ -275,12 +286,18 @@ def surface(p, q):
 
 best = {}
 for devices in (8, 64):
-    shapes = [(p, devices // p) for p in (1, 2, 4, 8, 16, 32, 64) if devices % p == 0 and p <= devices]
+    shapes = [
+        (p, devices // p) for p in (1, 2, 4, 8, 16, 32, 64) if devices % p == 0 and p <= devices
+    ]
     best[devices] = min(shapes, key=lambda shape: surface(*shape))
-    print(f"{devices} devices: {best[devices]}, {surface(*best[devices]):.0f} bytes; strips {surface(devices, 1):.0f}")
+    print(
+        f"{devices} devices: {best[devices]}, {surface(*best[devices]):.0f} bytes; strips {surface(devices, 1):.0f}"
+    )
 assert set(best[8]) == {2, 4} and best[64] == (8, 8)
 
 # %%
 waste = steps.max() / own.mean()
 assert waste > 2
-print(f"figure of merit: {waste:.1f} > 2 (turns of one loop for all devices, over those of a loop for each)")
+print(
+    f"figure of merit: {waste:.1f} > 2 (turns of one loop for all devices, over those of a loop for each)"
+)

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Purity, PyTrees and modules
 #
-# A model is a tree of arrays, a step is a function from one tree to the next: [Pure functions](../learn/pure_functions.md)
-# and [PyTrees](../learn/pytrees.md) say why. This chapter asks what that costs: each leaf at each call, each state in
-# memory, each number that is part of the program in place of an argument.
+# A model is a tree of arrays, a step is a function from one tree to the next: [Pure
+# functions](../learn/pure_functions.md) and [PyTrees](../learn/pytrees.md) say why. This chapter asks what that costs:
+# each leaf at each call, each state in memory, each number that is part of the program in place of an argument.
 #
 # ## What a call costs
 #
@@ -18,9 +18,9 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from timing import beside, duration, report, seconds
 
 from sciml import inspect
+from timing import beside, duration, report, seconds
 
 rates = inspect.rates()
 print(f"JAX {jax.__version__} on {rates.device}")
@@ -139,7 +139,9 @@ assert rate_of.traces == 2
 table = jax.random.normal(jax.random.key(0), (512, 512))
 closed = report(jax.jit(lambda x: table @ x), jnp.ones(512))
 given = report(jax.jit(lambda table, x: table @ x), table, jnp.ones(512))
-print(f"constants: {closed.program.constants} bytes closed over, {given.program.constants} as an argument")
+print(
+    f"constants: {closed.program.constants} bytes closed over, {given.program.constants} as an argument"
+)
 assert closed.program.constants == table.nbytes and given.program.constants == 0
 
 # %% [markdown]
@@ -180,8 +182,7 @@ def run(u):
 fields = jax.ShapeDtypeStruct((2, 1024, 1024), jnp.float32)
 mib = 2 * 1024**2 * 4 / 2**20
 with_copy, without = (
-    inspect.memory(jax.jit(run, **how), fields).total / 2**20
-    for how in ({}, {"donate_argnums": 0})
+    inspect.memory(jax.jit(run, **how), fields).total / 2**20 for how in ({}, {"donate_argnums": 0})
 )
 print(f"a state {mib:.0f} MiB, kept {with_copy:.1f} MiB, donated {without:.1f} MiB")
 assert abs(with_copy - without - mib) < 0.1 and 2 * mib <= without + 0.1 <= 3.2 * mib
@@ -219,4 +220,6 @@ assert (ten.traces, arrays.traces) == (10, 1)
 # %%
 ratio = donated.total / plain.total
 assert ratio < 0.51
-print(f"figure of merit: {ratio:.2f} < 0.51 (memory of a step that may overwrite, over one that may not)")
+print(
+    f"figure of merit: {ratio:.2f} < 0.51 (memory of a step that may overwrite, over one that may not)"
+)

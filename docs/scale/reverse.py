@@ -17,10 +17,10 @@
 # %%
 import jax
 import jax.numpy as jnp
-from timing import beside, report
 
 import sciml
 from sciml import inspect
+from timing import beside, report
 
 print(f"JAX {jax.__version__} on {inspect.rates().device}")
 CELLS, STEPS = 1000, 4096
@@ -68,7 +68,9 @@ jaxpr = jax.make_jaxpr(jax.grad(lambda u: end(u, jax.lax.scan)))(u)
 for eqn in jaxpr.jaxpr.eqns:
     if eqn.primitive.name == "scan":
         way = "backwards" if eqn.params["reverse"] else "forwards"
-        stacked = [v.aval.str_short() for v in (*eqn.invars, *eqn.outvars) if f"[{STEPS}," in str(v.aval)]
+        stacked = [
+            v.aval.str_short() for v in (*eqn.invars, *eqn.outvars) if f"[{STEPS}," in str(v.aval)
+        ]
         print(f"scan {way}: {stacked}")
 
 # %% [markdown]
@@ -122,7 +124,7 @@ for levels in (1, 2, 3):
 # | | cost |
 # |---|---|
 # | a scan to an upper bound, which does nothing once it is done | bound over mean, in time and in memory |
-# | a record of bounded size, as `solve` has it: states in a table, thinned out when it is full | one or two passes more |
+# | a record of bounded size, as `solve` has it: a table of states, thinned out when full | a pass or two more |
 # | forward mode: tangents are carried along | a pass for each parameter |
 # | a fixed point: the implicit function theorem | one linear solve, whatever the path |
 #
@@ -175,7 +177,10 @@ def thousand(u):
 
 
 found = inspect.memory(jax.grad(thousand), cells).temporaries
-print(f"{row / bytes_of(cells):.0f} numbers a cell and step; predicted {1000 * row / 1e6:.0f} MB, planned {found / 1e6:.0f} MB")
+print(
+    f"{row / bytes_of(cells):.0f} numbers a cell and step; "
+    f"predicted {1000 * row / 1e6:.0f} MB, planned {found / 1e6:.0f} MB"
+)
 assert 1 <= found / (1000 * row) < 1.02
 
 # %% [markdown]

@@ -19,13 +19,15 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import beside, duration, report
 
 from sciml import inspect
 from sciml.kernels.stencil import StencilUpdate, evolve
+from timing import beside, report
 
 rates = inspect.rates()
-print(f"JAX {jax.__version__} on {rates.device}; ridge {rates.flops / rates.bandwidth:.1f} operations a byte")
+print(
+    f"JAX {jax.__version__} on {rates.device}; ridge {rates.flops / rates.bandwidth:.1f} operations a byte"
+)
 for side in (128, 1024, 4096):
     held = 8 * side**2
     print(f"{side} x {side}: at most {rates.copied(held) / 8e9:.1f} billion cells a second")
@@ -77,7 +79,9 @@ for name, fn in (("roll", by_roll), ("ghosts", by_ghosts), ("evolve", by_rule)):
     jitted = jax.jit(fn, static_argnums=1)
     found, ends[name] = report(jitted, u, STEPS), jitted(u, STEPS)
     moved[name] = found.cost.bytes_accessed / STEPS / SIDE**2
-    print(f"{name}: {moved[name]:.0f} bytes for a cell and step, {found.cost.flops / STEPS / SIDE**2:.0f} operations")
+    print(
+        f"{name}: {moved[name]:.0f} bytes for a cell and step, {found.cost.flops / STEPS / SIDE**2:.0f} operations"
+    )
     beside(name, found.predicted.total, found.measured)
 assert jnp.allclose(ends["roll"], ends["evolve"], atol=1e-5)
 
@@ -146,7 +150,9 @@ assert jnp.array_equal(jitted(u, STEPS, 8, 256), ends["ghosts"])
 for dims in (1, 2, 3):
     b = 16_384 ** (1 / dims)
     halo = (1 + 2 * 4 / b) ** dims
-    print(f"{dims} dimensions: tiles {b:.0f} cells wide, with their halo {halo:.2f} times as many cells")
+    print(
+        f"{dims} dimensions: tiles {b:.0f} cells wide, with their halo {halo:.2f} times as many cells"
+    )
 
 # %% [markdown]
 # So there one walks: a tile of two dimensions goes along the third, and its steps follow each other a few planes
@@ -183,7 +189,9 @@ assert abs(found / 16 - 1) < 0.01
 costs = {k: 4 / k * (1 + 2 * k / 128) ** 2 + redundancy(k, 128) for k in range(1, 65)}
 best = min(costs, key=costs.get)
 rough = (4 * 128 / 2) ** 0.5
-print(f"by the rule {rough:.0f}, by the full sum {best}; cost {costs[1]:.1f} at k = 1, {costs[best]:.2f} there")
+print(
+    f"by the rule {rough:.0f}, by the full sum {best}; cost {costs[1]:.1f} at k = 1, {costs[best]:.2f} there"
+)
 assert abs(best / rough - 1) < 0.3 and costs[1] > 3 * costs[best]
 
 # %% [markdown]

@@ -24,7 +24,9 @@ def seconds(fn, *args):
 def beside(what, predicted, measured):
     """Prints a prediction beside what was measured, and the factor between them."""
     factor = max(predicted / measured, measured / predicted)
-    print(f"{what}: predicted {duration(predicted)}, measured {duration(measured)}, factor {factor:.1f}")
+    print(
+        f"{what}: predicted {duration(predicted)}, measured {duration(measured)}, factor {factor:.1f}"
+    )
 
 
 def duration(t):

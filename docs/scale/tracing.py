@@ -17,9 +17,9 @@ import tempfile
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import beside, duration, report
 
 from sciml import inspect
+from timing import beside, duration, report, seconds
 
 print(f"JAX {jax.__version__} on {inspect.rates().device}")
 
@@ -75,16 +75,17 @@ for count in (16, 10_000):
 # $$n > \frac{C}{t_0 - t}.$$
 #
 # Operation by operation from Python, each equation is a call of its own ([what a call
-# costs](modules.md#what-a-call-costs)), with some Python of JAX's around it. From the price of an equation in the
-# vector field follows that of a step:
+# costs](modules.md#what-a-call-costs)), with some Python of JAX's around it:
 
 # %%
-part = report(lorenz, jnp.ones(3))
-equation = part.times.uncompiled / part.program.equations
 once = report(rk4, jnp.ones(3))
 compiling = once.times.trace + once.times.lower + once.times.compile
 saved = once.times.uncompiled - once.measured
-beside("a step from Python", once.program.equations * equation, once.times.uncompiled)
+equation = once.times.uncompiled / once.program.equations
+print(f"{duration(equation)} for an equation from Python")
+beside(
+    "4 steps from Python", long_size / 2 * equation, seconds(lambda y: unrolled(y, 4), jnp.ones(3))
+)
 print(f"compiled {duration(once.measured)}: it pays after {math.ceil(compiling / saved)} steps")
 
 # %% [markdown]
@@ -145,7 +146,9 @@ def buckets(g):
 
 for g in (2.0, 1.5, 1.25):
     programs, work = buckets(g)
-    print(f"g = {g}: {programs} programs, {work:.2f} times the work, by the formula {2 * g / (1 + g):.2f}")
+    print(
+        f"g = {g}: {programs} programs, {work:.2f} times the work, by the formula {2 * g / (1 + g):.2f}"
+    )
 
 # %% [markdown]
 # ## Exercise 1
@@ -179,7 +182,9 @@ total = 2.0 * math.log(32) / np.log(grid) + 200 * 2 * grid / (1 + grid)
 best = grid[np.argmin(total)]
 counted = [2.0 * buckets(g)[0] + 200 * buckets(g)[1] for g in grid]
 least = grid[np.argmin(counted)]
-print(f"by the formula g = {best:.2f} and {min(total):.0f} s, counted g = {least:.2f} and {min(counted):.0f} s")
+print(
+    f"by the formula g = {best:.2f} and {min(total):.0f} s, counted g = {least:.2f} and {min(counted):.0f} s"
+)
 assert 1.1 < best < 1.5 and abs(min(counted) / min(total) - 1) < 0.1
 
 # %% [markdown]
@@ -189,7 +194,10 @@ assert 1.1 < best < 1.5 and abs(min(counted) / min(total) - 1) < 0.1
 
 # %% Answer
 # As many for each step: a line through two points.
-of = {n: len(jax.make_jaxpr(lambda y, n=n: unrolled(y, n))(jnp.ones(3)).jaxpr.eqns) for n in (1, 2, 30)}
+of = {
+    n: len(jax.make_jaxpr(lambda y, n=n: unrolled(y, n))(jnp.ones(3)).jaxpr.eqns)
+    for n in (1, 2, 30)
+}
 predicted = of[1] + 29 * (of[2] - of[1])
 print(f"predicted {predicted}, counted {of[30]}")
 assert predicted == of[30]
@@ -197,4 +205,6 @@ assert predicted == of[30]
 # %%
 work = buckets(2.0)[1]
 assert abs(work - 4 / 3) < 0.05
-print(f"figure of merit: {abs(work - 4 / 3):.3f} < 0.05 (work in buckets of powers of two, off the formula)")
+print(
+    f"figure of merit: {abs(work - 4 / 3):.3f} < 0.05 (work in buckets of powers of two, off the formula)"
+)
