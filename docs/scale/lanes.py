@@ -129,10 +129,9 @@ for name, fn, argument in (
 
 # %%
 per_lane = found.measured / COUNT / N
-for n in (16, 256, 4096):
-    time = seconds(jax.jit(by_solve, static_argnums=1), matrix[:n], COUNT)
-    print(f"{n:5} members: {duration(time / COUNT / n)} for a member and step")
-print(f"start of one operation: the work of {rates.launch / per_lane:.0f} lanes")
+few = seconds(jax.jit(by_solve, static_argnums=1), matrix[:32], COUNT) / COUNT
+print(f"a member and step: {duration(few / 32)} for 32 members, {duration(per_lane)} for {N}")
+print(f"what starts is worth the work of {few / per_lane - 32:.0f} lanes")
 
 # %% [markdown]
 # On a GPU, where a start costs microseconds and the work of a lane nanoseconds divided by thousands of cores, the same
