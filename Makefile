@@ -108,7 +108,7 @@ tables: $(VENV)/.installed-test ## compute the tables of adjoints and of shardin
 	$(COMPILE_SOON) $(PY) -m tests.adjoint_table
 	$(COMPILE_SOON) $(PY) -m tests.sharding_table
 
-lessons: $(VENV)/.installed-test ## run the scripts of docs/learn and make their pages; LESSONS="loops keys" takes some
+lessons: $(VENV)/.installed-test ## run the scripts of docs/learn and docs/scale and make their pages; LESSONS="loops keys" takes some
 	$(PY) docs/learn/pages.py $(LESSONS)
 
 # In an environment of its own: with the CUDA plugin installed, JAX looks for a GPU wherever it starts.

@@ -135,7 +135,7 @@ print(f"what starts is worth the work of {few / per_lane - 32:.0f} lanes")
 
 # %% [markdown]
 # On a GPU, where a start costs microseconds and the work of a lane nanoseconds divided by thousands of cores, the same
-# number is in the ten thousands: that is why one takes so many members there.
+# number is in the tens of thousands: that is why one takes so many members there.
 #
 # ## Lockstep
 #

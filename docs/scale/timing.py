@@ -1,4 +1,4 @@
-"""What the chapters of this book share: what a call takes beside what it should, and a report that is not printed."""
+"""What the chapters share: what a call takes beside what it should, and reports unprinted."""
 
 import contextlib
 import io
