@@ -48,8 +48,8 @@ least = (10**3 / 3 / EPS * 2) ** 0.4  # where the derivative of the sum is zero
 print(f"predicted: best with about {least:.0f} steps")
 
 # %% [markdown]
-# A method of higher order reaches the same error with steps that are a hundred times longer: fewer steps, and less
-# rounding. In float32 a fourth-order method has no more to give than some thousands of steps.
+# A method of higher order reaches the same error with steps that are many times longer: fewer steps, and so less
+# rounding, too. More digits than that take float64.
 #
 # ## What more digits cost
 #
