@@ -118,8 +118,8 @@ for name, fn, argument in (
 
 # %% [markdown]
 # Rows of a matrix are taken apart and put together in every stage: each is a pass of its own over memory. With an array
-# for each component XLA makes a loop for each *result*, which on a CPU computes almost the whole step again, three
-# times in all. `sciml.solve` lays members along lanes and has XLA make one loop for all three results, and so comes
+# for each component XLA makes a loop for each *result*, which on a CPU computes much of the step again: three passes
+# in place of one. `sciml.solve` lays members along lanes and has XLA make one loop for all three results, and so comes
 # down to the bytes that have to be moved. Whatever you write, look at the bytes.
 #
 # ## How many members
