@@ -207,6 +207,13 @@ def test_every_part_has_a_layer():
     assert parts <= {"face", *ALLOWED}, "a new folder needs a line in ALLOWED and in docs/design.md"
 
 
+def test_the_map_in_the_documentation_is_of_these_imports():
+    from tests.architecture_map import WRITTEN, drawing, edges
+
+    assert ("verify", "solvers") in edges() and not any(a == "stores" for a, _ in edges())
+    assert WRITTEN.read_text() == drawing(), "run `python -m tests.architecture_map`"
+
+
 @pytest.mark.parametrize(
     "rule, source",
     [
