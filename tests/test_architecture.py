@@ -29,6 +29,7 @@ ALLOWED["models"] = {"base", "kernels", "spatial"}
 ALLOWED["runs"] = {"base", "kernels", "stores", "spatial", "solvers"}
 for _top in ("parallel", "training", "verify", "inspect", "plot"):
     ALLOWED[_top] = {"base", "kernels", "stores", "spatial", "solvers", "models", "runs"}
+ALLOWED["inference"] = ALLOWED["training"] | {"parallel", "training"}
 
 # `Solution.plot` and `SweepResult.plot` find their pictures when they are called.
 UPWARD = {("solvers", "plot"), ("parallel", "plot")}

@@ -264,6 +264,9 @@ def test_custom_transform():
         def contains(self, x):
             return x > 1
 
+        def log_slope(self, z):
+            return z
+
         def scale(self, z):
             return jnp.ones_like(z)
 

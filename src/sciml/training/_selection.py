@@ -23,7 +23,7 @@ class _Marker:
         self.index = index
 
 
-def _indices(model: Any, selector: Callable, argument: str) -> list[int]:
+def indices_of(model: Any, selector: Callable, argument: str) -> list[int]:
     """Returns the positions among the model's leaves that `selector` picks, which may name whole subtrees."""
     leaves, treedef = jtu.tree_flatten(model)
     try:
@@ -44,6 +44,11 @@ def _indices(model: Any, selector: Callable, argument: str) -> list[int]:
 
 def _name(path: tuple) -> str:
     return jtu.keystr(path, simple=True, separator=".") or "model"
+
+
+def leaf_names(model: Any) -> list[str]:
+    """Returns the names of all leaves of a model, in their order."""
+    return [_name(path) for path, _ in jtu.tree_flatten_with_path(model)[0]]
 
 
 def _has_range(transform: AbstractTransform) -> bool:
@@ -180,10 +185,10 @@ def _chosen_transforms(model: Any, fitted: list[int], positive: Any, bounds: Any
             if not isinstance(transform, AbstractTransform):
                 raise TypeError(f"`transforms` needs instances of `AbstractTransform`, but got {transform!r}.")
             pairs.append((argument, entry[0], transform))
-    paths = [_name(path) for path, _ in jtu.tree_flatten_with_path(model)[0]]
+    paths = leaf_names(model)
     found: dict[int, tuple[str, AbstractTransform]] = {}
     for argument, selector, transform in pairs:
-        for i in _indices(model, selector, argument):
+        for i in indices_of(model, selector, argument):
             if i not in fitted:
                 if whole and argument == "positive":
                     continue
@@ -222,7 +227,7 @@ def select(
                 "parameters as arrays (`eqx.field(converter=sciml.parameter)`), or name them by `where`."
             )
     else:
-        fitted = _indices(model, where, "where")
+        fitted = indices_of(model, where, "where")
         if where_ints := [i for i in fitted if not eqx.is_inexact_array_like(leaves[i])]:
             i = where_ints[0]
             # A selected subtree may hold functions and integers beside its weights: these are left alone.

@@ -1,0 +1,25 @@
+"""Inference: what data say about parameters, as probabilities.
+
+- `log_density`: a posterior as a function of free variables, for any sampler; returns a `LogDensity`.
+- `Normal`, `LogNormal`, `HalfNormal`, `StudentT`, `Uniform`, `Gamma`, `Beta`: priors, and distributions of data;
+  `PoissonCounts`, `NegativeBinomial`: of counts; `Improper`: no preference; `Custom`: any function, and those of
+  other libraries; `AbstractDistribution` to write your own.
+- `nuts`: BlackJAX's sampler, over lanes and devices. `Draws`: what it returns, for ArviZ.
+- `Maximum`, `LaplaceApproximation`, `WeightedDraws`: what its methods return.
+"""
+
+from ._draws import Draws as Draws
+from ._laplace import LaplaceApproximation as LaplaceApproximation, WeightedDraws as WeightedDraws
+from ._log_density import LogDensity as LogDensity, log_density as log_density
+from ._maximum import Maximum as Maximum
+from ._nuts import nuts as nuts
+from .distributions._abstract import AbstractDistribution as AbstractDistribution
+from .distributions._counts import NegativeBinomial as NegativeBinomial, PoissonCounts as PoissonCounts
+from .distributions._custom import Custom as Custom
+from .distributions._normal import (
+    HalfNormal as HalfNormal,
+    LogNormal as LogNormal,
+    Normal as Normal,
+    StudentT as StudentT,
+)
+from .distributions._ranges import Beta as Beta, Gamma as Gamma, Improper as Improper, Uniform as Uniform
