@@ -4,11 +4,13 @@
 - `Normal`, `LogNormal`, `HalfNormal`, `StudentT`, `Uniform`, `Gamma`, `Beta`: priors, and distributions of data;
   `PoissonCounts`, `NegativeBinomial`: of counts; `Improper`: no preference; `Custom`: any function, and those of
   other libraries; `AbstractDistribution` to write your own.
+- `hierarchical`: a population of subjects with random effects; returns a `Hierarchical`.
 - `nuts`: BlackJAX's sampler, over lanes and devices. `Draws`: what it returns, for ArviZ.
 - `Maximum`, `LaplaceApproximation`, `WeightedDraws`: what its methods return.
 """
 
 from ._draws import Draws as Draws
+from ._hierarchical import Hierarchical as Hierarchical, hierarchical as hierarchical
 from ._laplace import LaplaceApproximation as LaplaceApproximation, WeightedDraws as WeightedDraws
 from ._log_density import LogDensity as LogDensity, log_density as log_density
 from ._maximum import Maximum as Maximum

@@ -145,7 +145,7 @@ class LogDensity(eqx.Module):
 
     def pointwise(self, model: PyTree) -> PyTree:
         """Returns the logarithm of the probability of each datum, in the structure of the data; missing ones give 0."""
-        return self._with_data(self.observe(model), _log_prob)
+        return self._with_data(self.observe(model), masked_log_prob)
 
     def residuals(self, model: PyTree) -> PyTree:
         r"""Returns Pearson's residuals $(d - \mu) / \sigma$ with the moments of each datum's distribution."""
@@ -171,7 +171,9 @@ class LogDensity(eqx.Module):
     def predict(self, position: PyTree, key: Key) -> PyTree:
         """Returns data as they might have been observed, drawn from the distribution at a position."""
         distributions = self.observe(self.constrain(position))
-        leaves, treedef = jtu.tree_flatten(distributions, is_leaf=_is_distribution)
+        if is_distribution(distributions) and not jtu.all_leaves([self.data]):
+            return distributions.draw(key)
+        leaves, treedef = jtu.tree_flatten(distributions, is_leaf=is_distribution)
         shapes = [x.shape for x in jtu.tree_leaves(self.data)]
         if len(shapes) != len(leaves):
             raise ValueError(f"`predict` needs a distribution for each of {len(shapes)} arrays of data.")
@@ -196,10 +198,10 @@ class LogDensity(eqx.Module):
         return sum((jnp.sum(part.astype(dtype)) for part in parts), jnp.zeros((), dtype))
 
     def _with_data(self, distributions: Any, function: Callable) -> PyTree:
-        if _is_distribution(distributions) and len(self._missing) != 1:
+        if is_distribution(distributions) and not jtu.all_leaves([self.data]):  # one of all data together
             return function(distributions, self.data, False)
         flags = jtu.tree_unflatten(jtu.tree_structure(self.data), self._missing)
-        return jtu.tree_map(function, distributions, self.data, flags, is_leaf=_is_distribution)
+        return jtu.tree_map(function, distributions, self.data, flags, is_leaf=is_distribution)
 
     # Methods whose work is done elsewhere.
 
@@ -347,7 +349,7 @@ def log_density(
     if isinstance(priors, str) or not isinstance(priors, Sequence) or not priors:
         raise ValueError(f"`priors` must be a list of tuples `(selector, prior)`, at least one, but is {priors!r}.")
     model = jtu.tree_map(_as_array, model)
-    data = jtu.tree_map(_as_floats, data)
+    data = jtu.tree_map(as_floats, data)
     if not jtu.tree_leaves(data):
         raise ValueError(f"`data` must hold at least one array, but is {data!r}.")
     model, selection, found = _read(model, priors)
@@ -403,17 +405,17 @@ def _transform_of(given: Any, model: Any, number: int) -> Any:
 def _check(density: LogDensity) -> None:
     """Checks what `observe` returns, by its shapes."""
     given = eqx.filter_eval_shape(density.observe, density.model)
-    leaves = jtu.tree_leaves(given, is_leaf=_is_distribution)
-    if wrong := [x for x in leaves if not _is_distribution(x)]:
+    leaves = jtu.tree_leaves(given, is_leaf=is_distribution)
+    if wrong := [x for x in leaves if not is_distribution(x)]:
         raise TypeError(
             "`observe` must return a distribution, such as `inference.Normal(prediction, 0.1)`, or a PyTree of them, "
             f"but returned {wrong[0]!r}."
         )
-    if not _is_distribution(given) and jtu.tree_structure(
-        jtu.tree_map(lambda x: 0, given, is_leaf=_is_distribution)
+    if not is_distribution(given) and jtu.tree_structure(
+        jtu.tree_map(lambda x: 0, given, is_leaf=is_distribution)
     ) != jtu.tree_structure(density.data):
         raise ValueError(
-            f"`observe` returned distributions in the structure {jtu.tree_structure(given, is_leaf=_is_distribution)}, "
+            f"`observe` returned distributions in the structure {jtu.tree_structure(given, is_leaf=is_distribution)}, "
             f"but `data` has {jtu.tree_structure(density.data)}."
         )
     eqx.filter_eval_shape(lambda d: d.log_joint(d.model), density)
@@ -424,11 +426,13 @@ def _strong(x: Any) -> Array:
     return jax.lax.convert_element_type(x, x.dtype)  # strongly typed, as draws are
 
 
-def _is_distribution(x: Any) -> bool:
+def is_distribution(x: Any) -> bool:
+    """Whether something is a distribution."""
     return isinstance(x, AbstractDistribution)
 
 
-def _log_prob(distribution: AbstractDistribution, x: Any, missing: bool) -> Array:
+def masked_log_prob(distribution: AbstractDistribution, x: Any, missing: bool) -> Any:
+    """Returns the logarithm of each datum's probability, and 0 where it is missing."""
     if not missing:
         return distribution.log_prob(x)
     absent = jnp.isnan(x)
@@ -447,7 +451,8 @@ def _as_array(leaf: Any) -> Any:
     return jnp.asarray(leaf) if numeric else leaf
 
 
-def _as_floats(leaf: Any) -> Any:
+def as_floats(leaf: Any) -> Any:
+    """Returns data in the default floating dtype."""
     if isinstance(leaf, bool | int | float | np.ndarray | np.generic | jax.Array):
         return jnp.asarray(leaf).astype(jnp.result_type(float))
     raise TypeError(f"`data` must be arrays, but one of its leaves is {leaf!r}.")
