@@ -12,8 +12,8 @@ from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_count, check_key
 from .._types import Key
+from ..training._directions import in_words
 from ._climb import Peak, principal
-from ._directions import in_words
 from ._maximum import check_peak, find
 
 # Below this part of the largest, a curvature is zero.
