@@ -40,17 +40,17 @@ class Peak(NamedTuple):
 
 def ascend(
     function: Callable[[Array], Array], z: Float[Array, " p"], max_steps: int, rtol: float
-) -> tuple[Float[Array, " p"], Float[Array, ""], Int[Array, ""]]:
-    """Returns where BFGS ends, the value there and the number of steps; this is for use under `jit` and `vmap`."""
+) -> tuple[Float[Array, " p"], Int[Array, ""]]:
+    """Returns where BFGS ends and the number of steps; this is for use under `jit` and `vmap`."""
     solver = optimistix.BFGS(rtol, rtol)
     found = optimistix.minimise(lambda z, _: -function(z), solver, z, max_steps=max_steps, throw=False)
-    return found.value, function(found.value), jnp.asarray(found.stats["num_steps"])
+    return found.value, jnp.asarray(found.stats["num_steps"])
 
 
 @eqx.filter_jit
 def _ascend_all(
     function: Callable[[Array], Array], zs: Float[Array, "starts p"], max_steps: int, rtol: float
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array]:
     def one(z):
         return ascend(function, z, max_steps, rtol)
 
@@ -65,30 +65,39 @@ def climb(
     Raises:
         ValueError: If the density is zero at all starts.
     """
-    before = np.asarray(values(function, zs), np.float64)
-    usable = np.isfinite(before)
-    if not usable.any():
+    alone = zs.shape[0] == 1
+    # a single start is evaluated by the program that the end needs as well
+    first = _expanded(function, zs[0]) if alone else None
+    before = np.array([first[1]]) if alone else np.asarray(values(function, zs), np.float64)
+    usable = np.flatnonzero(np.isfinite(before))
+    if not usable.size:
         raise ValueError(
             f"{what}: the density is zero or not finite at the start: the model fails there, or a datum or a parameter "
             "is outside of its distribution. Start from another model."
         )
-    zs = zs[np.flatnonzero(usable)]
-    ends, tops, steps = _ascend_all(function, zs, max_steps, rtol)
-    tops = np.where(np.isfinite(np.asarray(tops)), np.asarray(tops, np.float64), -np.inf)
+    zs, before = zs[usable], before[usable]
+    ends, steps = _ascend_all(function, zs, max_steps, rtol)
+    steps = np.asarray(steps)
+    if alone:
+        here = _expanded(function, ends[0])
+        here = here if here[1] >= before[0] else first
+        return _finish(function, here, int(steps[0]))
+    tops = np.asarray(values(function, ends), np.float64)
+    tops = np.where(np.isfinite(tops), tops, -np.inf)
     best = int(np.argmax(tops))
-    z = ends[best] if tops[best] >= before[usable][best] else zs[best]
-    return _finish(function, z, int(np.asarray(steps)[best]))
+    z = ends[best] if tops[best] >= before[best] else zs[best]
+    return _finish(function, _expanded(function, z), int(steps[best]))
 
 
-def _finish(function: Callable[[Array], Array], z: Float[Array, " p"], steps: int) -> Peak:
+def _finish(function: Callable[[Array], Array], here: tuple, steps: int) -> Peak:
     """Takes Newton's steps as long as they rise, and says whether this is a maximum."""
-    tolerance = _GAP[jnp.finfo(z.dtype).bits]
-    here = _expanded(function, z)
+    dtype = here[0].dtype
+    tolerance = _GAP[jnp.finfo(dtype).bits]
     for _ in range(_NEWTON_STEPS):
         step, gap = _newton(here)
         if step is None or gap < 1e-3 * tolerance:
             break
-        there = _expanded(function, here[0] + jnp.asarray(step, z.dtype))
+        there = _expanded(function, here[0] + jnp.asarray(step, dtype))
         steps += 1
         if not there[1] > here[1]:
             break

@@ -252,8 +252,10 @@ def hierarchical(
         def effects(model):
             return inference.Normal(0.0, model["spread"])
 
-        found = inference.hierarchical(model, observe, levels, priors, effects=effects).marginal.maximum()
-        assert abs(float(found.model["typical"]) - float(levels.mean())) < 0.01
+        population = inference.hierarchical(model, observe, levels, priors, effects=effects)
+        assert jnp.isfinite(population.marginal(population.marginal.unconstrain(model)))
+        effect, _ = population.modes({"typical": jnp.array(3.0), "spread": jnp.array(0.5), "noise": jnp.array(0.2)})
+        assert jnp.allclose(effect, 5 * 0.5**2 / (5 * 0.5**2 + 0.2**2) * (levels.mean(axis=1) - 3.0), atol=1e-3)
         ```
     """
     for name, value in (("observe", observe), ("effects", effects)):

@@ -69,14 +69,16 @@ class LogDensity(eqx.Module):
 
     def __call__(self, position: PyTree) -> Float[Array, ""]:
         """Returns the logarithm of the density of the free variables."""
-        return self._value(self.ravel(position), own_units=False)
+        return self._value(self.ravel(position), 1.0)
 
-    def _value(self, z: Float[Array, " p"], *, own_units: bool) -> Float[Array, ""]:
+    def _value(self, z: Float[Array, " p"], jacobian: Any) -> Float[Array, ""]:
+        """Returns likelihood times prior times the Jacobian to a power: 1 for free variables, 0 for own units."""
+
         def value(z):
             position = self.unravel(z)
             model = self.constrain(position)
             found = self.log_likelihood(model) + self.log_prior(model)
-            found = found if own_units else found + self.log_jacobian(position)
+            found = found + jacobian * self.log_jacobian(position)
             return jnp.where(jnp.isnan(found), -jnp.inf, found)
 
         return with_forward_rule(value)(z) if self._forward else value(z)
@@ -183,7 +185,7 @@ class LogDensity(eqx.Module):
 
     def log_joint(self, model: PyTree) -> Float[Array, ""]:
         """Returns the logarithm of likelihood times prior, in the parameters' own units; minus infinity for NaN."""
-        return self._value(self._selection.flatten(model), own_units=True)
+        return self._value(self._selection.flatten(model), 0.0)
 
     def sampled(self, model: PyTree) -> PyTree:
         """Returns the model with None at leaves that are not sampled."""
@@ -357,7 +359,7 @@ def log_density(
     density = LogDensity(model, data, observe, found, selection, missing)
     _check(density)
     z = density.ravel(density.unconstrain(density.model))
-    only_forward = needs_forward_rule(lambda z: density._value(z, own_units=False), z)
+    only_forward = needs_forward_rule(lambda z: density._value(z, 1.0), z)
     return LogDensity(model, data, observe, found, selection, missing, only_forward)
 
 

@@ -50,14 +50,22 @@ class Maximum(eqx.Module):
 
 
 class FlatFunction(eqx.Module):
-    """A log density as a function of one vector: in the parameters' own units, or of the free variables."""
+    """A log density as a function of one vector: in the parameters' own units, or of the free variables.
+
+    One program serves both: the power of the Jacobian is an argument of it.
+    """
 
     density: Any
-    own_units: bool = eqx.field(static=True)
+    jacobian: Array
 
     def __call__(self, z: Float[Array, " p"]) -> Float[Array, ""]:
         """Returns the logarithm of the density."""
-        return self.density._value(z, own_units=self.own_units)
+        return self.density._value(z, self.jacobian)
+
+
+def flat(density: Any, *, own_units: bool) -> FlatFunction:
+    """Returns a log density as a function of one vector."""
+    return FlatFunction(density, jnp.asarray(0.0 if own_units else 1.0, density.dtype))
 
 
 def find(
@@ -85,7 +93,7 @@ def find(
     rtol = default if rtol is None else float(rtol)
     if not (np.isfinite(rtol) and rtol > 0):
         raise ValueError(f"`{what}(rtol=...)` must be a positive number, but is {rtol!r}.")
-    return climb(FlatFunction(density, own_units), zs, max_steps=max_steps, rtol=rtol, what=what)
+    return climb(flat(density, own_units=own_units), zs, max_steps=max_steps, rtol=rtol, what=what)
 
 
 def maximum(

