@@ -4,7 +4,6 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-import scipy.stats
 from jaxtyping import ArrayLike, Float
 
 
@@ -89,6 +88,8 @@ def residual_diagnostics(residuals: ArrayLike, at: ArrayLike | None = None) -> R
         assert found.runs_p < 1e-4 and "depend on each other" in found.summary()
         ```
     """
+    import scipy.stats  # takes half a second, which `import sciml` need not pay
+
     r = np.asarray(residuals, np.float64)
     if r.ndim != 1:
         raise ValueError(f"`residuals` must be one series, of shape (n,), but have shape {r.shape}.")
@@ -121,6 +122,8 @@ def residual_diagnostics(residuals: ArrayLike, at: ArrayLike | None = None) -> R
 
 
 def _runs(above: np.ndarray) -> tuple[int, float, float]:
+    import scipy.stats
+
     runs = 1 + int(np.count_nonzero(above[1:] != above[:-1]))
     one, other = float(np.count_nonzero(above)), float(np.count_nonzero(~above))
     n = one + other

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-import scipy.stats
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_key
@@ -197,6 +196,8 @@ def _search(
     problem: LeastSquaresProblem, z: Float[Array, " p"], sigma: float, starts: int, key: Key, max_steps: int
 ) -> tuple[tuple[str, ...], tuple[PyTree, ...]]:
     """Fits again from elsewhere, and returns what fits as well, in words and as models."""
+    import scipy.stats  # takes half a second, which `import sciml` need not pay
+
     selection = problem.selection
     zs = jnp.concatenate([z[None], _swapped(selection, z), _drawn(selection, z, starts, key)])
     rtol = 1e-8 if jnp.finfo(z.dtype).bits == 64 else 1e-4

@@ -8,8 +8,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.interpolate
-import scipy.stats
 from jaxtyping import Array, Float
 
 from .._checks import check_count
@@ -19,10 +17,14 @@ from ..training._selection import indices_of
 from ._climb import ascend, principal
 from ._maximum import Maximum, flat, maximum as find_maximum
 
-# How far beyond the threshold a profile is followed, and by how much a step may grow.
+# How far beyond the threshold a profile is followed, in roots of the deviance, and by how much a step may grow.
 _BEYOND = 1.1
 _GROWTH = 2.0
-# The largest first step, in free variables, where the curvature would promise more.
+# A step that lands further beyond is taken again, this much shorter; the longest one, in scales of the parameter.
+_TOO_FAR = 1.4
+_SHORTER = 0.4
+_LONGEST = 2.0
+# The first step, in scales of the parameter, where the curvature would promise a far longer one.
 _FIRST = 0.5
 
 
@@ -76,6 +78,7 @@ class _Lane(eqx.Module):
     first: Any  # the first step of the parameter, with its sign
     tangent: Any  # how the others follow, for a unit of it
     frame: Any  # (p, p - 1), in which the others' Hessian is minus one
+    longest: Any  # the longest step of the parameter
 
 
 def profile_likelihood(
@@ -84,7 +87,7 @@ def profile_likelihood(
     *,
     where: Callable[[Any], Any] | None = None,
     level: RealScalarLike = 0.95,
-    points: int = 12,
+    points: int = 16,
     max_steps: int = 100,
     rtol: float | None = None,
 ) -> ProfileLikelihood:
@@ -100,7 +103,7 @@ def profile_likelihood(
         maximum: Where it is largest, from `density.maximum()`, which is called if None.
         where: Picks leaves whose profiles are wanted; all by default.
         level: The level of confidence.
-        points: The most points on each side.
+        points: The most points on each side; steps that land too far and are taken again count as well.
         max_steps: The most steps of each fit.
         rtol: Tolerance of the fits, by default 1e-8 in float64 and 1e-4 in float32.
 
@@ -133,6 +136,8 @@ def profile_likelihood(
         assert 1.1 < found.intervals[0, 0] < 1.3 and 4.9 < found.intervals[0, 1] < 5.0
         ```
     """
+    import scipy.stats  # takes half a second, which `import sciml` need not pay
+
     points, max_steps = check_count(points, "points", "profile_likelihood"), check_count(max_steps, "max_steps", "fit")
     level = float(level)
     if not 0 < level < 1:
@@ -145,15 +150,15 @@ def profile_likelihood(
     hessian = np.asarray(maximum.hessian, np.float64)
     threshold = float(scipy.stats.chi2.ppf(level, 1))
     root = float(np.sqrt(threshold))
-    step = _BEYOND * root / max(points - 2, 1)
-    lanes = [_lane(hessian, k, sign * step) for k in chosen for sign in (-1.0, 1.0)]
+    step = _BEYOND * root / max(0.7 * points, 1)
+    scales = np.asarray(density._selection.scale(z), np.float64)
+    lanes = [_lane(hessian, k, sign * step, scales[k]) for k in chosen for sign in (-1.0, 1.0)]
     stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *lanes)
     default = 1e-8 if jnp.finfo(z.dtype).bits == 64 else 1e-4
     tolerance = default if rtol is None else float(rtol)
     stacked = jax.tree.map(lambda x: x if x.dtype == jnp.int32 else x.astype(z.dtype), stacked)
     found = _follow_all(flat(density, own_units=True), z, stacked, points, max_steps, tolerance, step, root)
-    at, deviances, zs = (np.asarray(x, np.float64) for x in found)
-    del zs
+    at, deviances = (_nan_last(np.asarray(x, np.float64)) for x in found)
     return _collected(density, chosen, z, at, deviances, threshold, level)
 
 
@@ -169,7 +174,7 @@ def _chosen(density: Any, where: Callable | None) -> list[int]:
     return [i for i, owner in enumerate(owners) if owner in wanted]
 
 
-def _lane(hessian: np.ndarray, k: int, step: float) -> _Lane:
+def _lane(hessian: np.ndarray, k: int, step: float, scale: float) -> _Lane:
     """Returns what the parabola at the maximum says of one side."""
     p = len(hessian)
     others = [i for i in range(p) if i != k]
@@ -188,7 +193,8 @@ def _lane(hessian: np.ndarray, k: int, step: float) -> _Lane:
         tangent[others] = follow if np.abs(follow).max() < 1e3 else 0.0
         own = information[k, k] + information[k, others] @ tangent[others]
     width = abs(step) / np.sqrt(own) if own > 0 else np.inf
-    return _Lane(np.int32(k), np.sign(step) * min(width, _FIRST * max(1.0, abs(step))), tangent, frame)
+    first = min(width, _FIRST * scale) if width > 10 * scale else width
+    return _Lane(np.int32(k), np.sign(step) * first, tangent, frame, max(_LONGEST * scale, 4 * first))
 
 
 @eqx.filter_jit
@@ -201,7 +207,7 @@ def _follow_all(
     rtol: float,
     step: float,
     end: float,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array]:
     top = function(z)
     return jax.vmap(lambda lane: _follow(function, z, top, lane, points, max_steps, rtol, step, end))(lanes)
 
@@ -216,8 +222,8 @@ def _follow(
     rtol: float,
     step: float,
     end: float,
-) -> tuple[Array, Array, Array]:
-    """Returns values, deviances and positions along one side, NaN once the deviance is beyond the threshold."""
+) -> tuple[Array, Array]:
+    """Returns values and deviances along one side; NaN for steps that are taken again and beyond the threshold."""
 
     def fit(guess, value):
         guess = guess.at[lane.index].set(value)
@@ -239,10 +245,13 @@ def _follow(
         gain = (new_root - root) / jnp.abs(change)
         wanted = jnp.where(gain > 0, step / jnp.where(gain > 0, gain, 1), jnp.inf)
         size = jnp.clip(wanted, 0.25 * jnp.abs(change), _GROWTH * jnp.abs(change))
-        failed = ~jnp.isfinite(deviance)
-        now_done = done | failed | (new_root > _BEYOND * end)
-        out = (jnp.where(done | failed, jnp.nan, value), jnp.where(done | failed, jnp.nan, deviance), there)
-        return (there, here, jnp.sign(change) * size, new_root, now_done), out
+        size = jnp.sign(change) * jnp.minimum(size, lane.longest)
+        again = ~(new_root <= _TOO_FAR * end) & ~(new_root - root <= 2.5 * step)  # also where the model fails
+        lost = done | again
+        out = jnp.where(lost, jnp.nan, value), jnp.where(lost, jnp.nan, deviance)
+        kept = here, before, _SHORTER * change, root, done
+        moved = there, here, size, new_root, done | (new_root > _BEYOND * end)
+        return jax.tree.map(lambda a, b: jnp.where(again, a, b), kept, moved), out
 
     start = (z, z, lane.first, jnp.zeros_like(top), jnp.asarray(False))
     return jax.lax.scan(one, start, None, length=points)[1]
@@ -282,6 +291,12 @@ def _collected(
     return ProfileLikelihood(names, values, heights, best, intervals, threshold, level, tuple(open_ended))
 
 
+def _nan_last(rows: np.ndarray) -> np.ndarray:
+    """Returns rows with what is not NaN first, in its order."""
+    order = np.argsort(np.isnan(rows), axis=1, kind="stable")
+    return np.take_along_axis(rows, order, axis=1)
+
+
 def _natural(density: Any, z: np.ndarray, k: int, values: np.ndarray) -> np.ndarray:
     """Returns values of one free variable in the parameter's own unit."""
     selection = density._selection
@@ -292,6 +307,8 @@ def _natural(density: Any, z: np.ndarray, k: int, values: np.ndarray) -> np.ndar
 
 def _crossing(best: float, at: np.ndarray, deviances: np.ndarray, root: float) -> float:
     """Returns where the deviance's root is as large as the threshold's, along a smooth curve; NaN if nowhere."""
+    import scipy.interpolate
+
     there = np.isfinite(deviances)
     roots = np.concatenate([[0.0], np.sqrt(np.maximum(deviances[there], 0))])
     at = np.concatenate([[best], at[there]])

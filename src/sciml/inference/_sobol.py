@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-import scipy.stats
 from jaxtyping import Float, PyTree
 
 from .._checks import check_count, check_key
@@ -94,6 +93,8 @@ def sobol_indices(
         assert abs(found.first - jnp.array([0.2, 0.8])).max() < 0.02
         ```
     """
+    import scipy.stats  # takes half a second, which `import sciml` need not pay
+
     if not callable(function):
         raise TypeError(f"`function` must be a function `function(model)`, but is {function!r}.")
     n = check_count(n, "n", "sobol_indices")
@@ -145,6 +146,8 @@ def sobol_indices(
 
 
 def _read(model: Any, leaves: list, ranges: Any) -> tuple[list[int], list[Any], tuple[str, ...]]:
+    import scipy.stats
+
     slots, distributions, names, paths = [], [], [], leaf_names(model)
     if isinstance(ranges, str) or not isinstance(ranges, Sequence) or not ranges:
         raise ValueError(f"`ranges` must be a list of tuples, at least one, but is {ranges!r}.")

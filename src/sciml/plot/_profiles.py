@@ -6,6 +6,9 @@ import numpy as np
 
 from ._style import PALETTE, new_axes, pyplot
 
+# A positive parameter whose profile spans this factor has a logarithmic axis.
+_DECADES = 30.0
+
 
 def profiles(profile: Any, *, columns: int = 4, title: str | None = None) -> np.ndarray:
     """Draw the deviance along each parameter with all others fitted again, the threshold and the interval.
@@ -63,13 +66,18 @@ def _draw(ax: Any, profile: Any, i: int) -> None:
     there = np.isfinite(values) & np.isfinite(deviances)
     ax.plot(values[there], deviances[there], color=blue, marker="o", markersize=3, linewidth=1.2)
     ax.axhline(profile.threshold, color="0.4", linestyle="--", linewidth=0.8)
-    shown = values[there & (deviances <= top)]
-    ends = np.clip(profile.intervals[i], shown.min(), shown.max())
-    low, high = profile.intervals[i] == ends
+    low, high = profile.intervals[i]
+    closed = low >= values[there].min(), high <= values[there].max()
+    ends = np.clip(profile.intervals[i], values[there].min(), values[there].max())
+    shown = np.concatenate([values[there & (deviances <= top)], ends])
     ax.plot(ends, [profile.threshold] * 2, color=vermilion, linewidth=2.5, solid_capstyle="butt")
-    for end, closed, marker in ((ends[0], low, "<"), (ends[1], high, ">")):
-        ax.plot(end, profile.threshold, marker="|" if closed else marker, color=vermilion, markersize=9)
+    for end, is_closed, marker in zip(ends, closed, "<>", strict=True):
+        ax.plot(end, profile.threshold, marker="|" if is_closed else marker, color=vermilion, markersize=9)
     ax.plot(profile.best[i], 0.0, marker="o", color="black", markersize=4)
     ax.set_ylim(-0.03 * top, top)
     width = shown.max() - shown.min()
-    ax.set_xlim(shown.min() - 0.05 * width, shown.max() + 0.05 * width)
+    if shown.min() > 0 and shown.max() > _DECADES * shown.min():
+        ax.set_xscale("log")
+        ax.set_xlim(shown.min() / 1.2, shown.max() * 1.2)
+    else:
+        ax.set_xlim(shown.min() - 0.05 * width, shown.max() + 0.05 * width)
