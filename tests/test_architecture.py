@@ -29,9 +29,10 @@ ALLOWED["models"] = {"base", "kernels", "spatial"}
 ALLOWED["runs"] = {"base", "kernels", "stores", "spatial", "solvers"}
 for _top in ("parallel", "training", "verify", "inspect", "plot"):
     ALLOWED[_top] = {"base", "kernels", "stores", "spatial", "solvers", "models", "runs"}
+ALLOWED["inference"] = ALLOWED["training"] | {"parallel", "training"}
 
-# `Solution.plot` and `SweepResult.plot` find their pictures when they are called.
-UPWARD = {("solvers", "plot"), ("parallel", "plot")}
+# `Solution.plot`, `SweepResult.plot` and others find their pictures when they are called.
+UPWARD = {("solvers", "plot"), ("parallel", "plot"), ("inference", "plot")}
 
 # What JAX has renamed or may rename; see _jax/_vma.py.
 VERSION_DEPENDENT = {"pcast", "pvary", "vma", "manual_axis_type", "__version__", "__version_info__"}
