@@ -21,10 +21,10 @@ Chaos
 Waves and patterns, periodic, for exponential methods
     `GinzburgLandau`, `IntegralKuramotoSivashinsky`, `KortewegDeVries`, `KuramotoSivashinsky`, `NonlinearSchroedinger`
 Flow, periodic, for exponential methods
-    `Vorticity`, with `kolmogorov_forcing`
+    `Vorticity`, with `kolmogorov_forcing`; `NavierStokes3D`, with `SteadyPower`
 Flow between walls and around bodies, on staggered grids
     `IncompressibleFlow`, whose states are a `Flow`, with what it carries (`Carried`), what acts on it (`BodyForce`,
-    `Buoyancy`, `Obstacle`) and the viscosity of eddies (`Smagorinsky`)
+    `Buoyancy`, `Obstacle`) and the viscosity of eddies (`Smagorinsky`); `ImplicitFriction` of it
 Phases, patterns and condensates, between periodic sides or walls, for exponential methods
     `CahnHilliard`, `GrossPitaevskii`, `SwiftHohenberg`
 Fields: partial differential equations, on a grid of `sciml.spatial`
@@ -94,6 +94,7 @@ from ._gray_scott import GrayScott as GrayScott
 from ._gross_pitaevskii import GrossPitaevskii as GrossPitaevskii
 from ._harmonic_oscillator import HarmonicOscillator as HarmonicOscillator
 from ._hires import HIRES as HIRES
+from ._implicit_friction import ImplicitFriction as ImplicitFriction
 from ._incompressible_flow import Flow as Flow, IncompressibleFlow as IncompressibleFlow
 from ._integral_kuramoto_sivashinsky import IntegralKuramotoSivashinsky as IntegralKuramotoSivashinsky
 from ._integrate_and_fire import IntegrateAndFire as IntegrateAndFire
@@ -107,6 +108,7 @@ from ._lorenz63 import Lorenz63 as Lorenz63
 from ._lorenz96 import Lorenz96 as Lorenz96
 from ._lotka_volterra import LotkaVolterra as LotkaVolterra
 from ._mackey_glass import MackeyGlass as MackeyGlass
+from ._navier_stokes_3d import NavierStokes3D as NavierStokes3D, SteadyPower as SteadyPower
 from ._nonlinear_schroedinger import NonlinearSchroedinger as NonlinearSchroedinger
 from ._oregonator import Oregonator as Oregonator
 from ._ornstein_uhlenbeck import OrnsteinUhlenbeck as OrnsteinUhlenbeck

@@ -186,7 +186,7 @@ class IncompressibleFlow(AbstractModel):
 
     def project(self, y: Flow, *, t: RealScalarLike = 0.0, args: Args = None) -> Flow:
         """Returns a state with the velocity without divergence that is closest to its own."""
-        self._check(y)
+        self.check_state(y)
         return y._replace(velocity=self._in_dtype(y)._projection(y.velocity, t=t, args=args))
 
     def divergence(self, y: Flow, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
@@ -209,9 +209,9 @@ class IncompressibleFlow(AbstractModel):
 
     def pressure(self, y: Flow, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
         """Returns the pressure over the density at the centres of cells; without an outlet its mean is zero."""
-        self._check(y)
+        self.check_state(y)
         p = self._in_dtype(y)
-        return p._projection.accelerate(p._momentum(t, y, args), t=t, args=args)[1]
+        return p._projection.accelerate(p.momentum(t, y, args), t=t, args=args)[1]
 
     def energy(self, y: Flow, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, ""]:
         r"""Returns the kinetic energy over the density, $\tfrac12 \int |u|^2$."""
@@ -225,10 +225,10 @@ class IncompressibleFlow(AbstractModel):
 
     def __call__(self, t: RealScalarLike, y: Flow, args: Args) -> Flow:
         """Returns the time derivative; `t` and `args` go to sides, forces and sources that are functions."""
-        self._check(y)
+        self.check_state(y)
         p = self._in_dtype(y)
-        velocity, _ = p._projection.accelerate(p._momentum(t, y, args), t=t, args=args)
-        return Flow(velocity, {name: p._carry(name, t, y, args) for name in self.carried})
+        velocity, _ = p._projection.accelerate(p.momentum(t, y, args), t=t, args=args)
+        return Flow(velocity, {name: p.carry(name, t, y, args) for name in self.carried})
 
     def crossing_rate(self, t: RealScalarLike, y: Flow, args: Args) -> Float[Array, ""]:
         r"""Returns how many cells the flow crosses in a unit of time, and what diffuses and decays in it.
@@ -252,7 +252,7 @@ class IncompressibleFlow(AbstractModel):
 
     def spectrum(self, t: RealScalarLike, y: Flow, args: Args) -> Array:
         """Returns bounds on the eigenvalues of the Jacobian, by which `sciml.solve` knows stable steps."""
-        self._check(y)
+        self.check_state(y)
         p = self._in_dtype(y)
         moves = p.flow_rate(t, y, args)
         decays = p._diffusion_rate(t, y, args) + p.decay_rate(y)
@@ -269,8 +269,8 @@ class IncompressibleFlow(AbstractModel):
     def _in_dtype(self, y: Flow) -> "IncompressibleFlow":
         return with_dtype(self, y.velocity[0].dtype)
 
-    def _momentum(self, t: RealScalarLike, y: Flow, args: Args) -> Velocity:
-        """All rates of the velocity but that of the pressure."""
+    def momentum(self, t: RealScalarLike, y: Flow, args: Args) -> Velocity:
+        """Returns all rates of the velocity but that of the pressure, at the unknown faces."""
         total = carry_momentum(self.velocity, self.transport, y.velocity, t, args)
         terms = [self._friction(t, y, args), *(force(self, t, y, args) for force in self.forces)]
         for term in terms:
@@ -288,7 +288,8 @@ class IncompressibleFlow(AbstractModel):
         whole = jnp.broadcast_to(self.viscosity, self.grid.shape)
         return whole if self.eddies is None else whole + self.eddies(self.velocity, strain)
 
-    def _carry(self, name: str, t: RealScalarLike, y: Flow, args: Args) -> Array:
+    def carry(self, name: str, t: RealScalarLike, y: Flow, args: Args) -> Array:
+        """Returns the rate of one of the things that are carried."""
         one, c = self.carried[name], y.carried[name]
         rate = carry_scalar(self.velocity, self.transport, y.velocity, c, one.boundary, t, args)
         rate = rate + one.diffusivity * Laplacian(self.grid, one.boundary)(c, t=t, args=args)
@@ -304,8 +305,13 @@ class IncompressibleFlow(AbstractModel):
         found = [factor * viscosity, *(4.0 * one.diffusivity for one in self.carried.values())]
         return sum(h**-2 for h in self.grid.spacing) * jnp.max(jnp.stack([x.astype(dtype) for x in found]))
 
-    def _check(self, y: Any) -> None:
-        """Refuses what is no state on the grid."""
+    def check_state(self, y: Any) -> None:
+        """Refuses what is no state on the grid.
+
+        Raises:
+            TypeError: If it is not a real `Flow`.
+            ValueError: If arrays have the wrong shapes.
+        """
         shapes = self.velocity.shapes
         right = (
             f"a `Flow` with a tuple `velocity` of arrays of shapes {', '.join(map(str, shapes))} and a dictionary "
