@@ -15,7 +15,7 @@ from ..spatial import AbstractTransport, Central, Grid, Laplacian, Projection, S
 from ..spatial._boundaries import as_boundary
 from ..spatial.staggered._friction import friction
 from ..spatial.staggered._transport import carry_momentum, carry_scalar
-from ..spatial.staggered._velocity import Velocity
+from ..spatial.staggered._velocity import Velocity, mean
 from ._carried import Carried
 from ._flow_forces import AbstractFlowForce
 from ._smagorinsky import AbstractEddyViscosity
@@ -240,10 +240,16 @@ class IncompressibleFlow(AbstractModel):
         return p.flow_rate(t, y, args) + (p._diffusion_rate(t, y, args) + p.decay_rate(y)) / 2
 
     def flow_rate(self, t: RealScalarLike, y: Flow, args: Args) -> Float[Array, ""]:
-        r"""Returns the part of `crossing_rate` that is the flow's, $\max \sum_k |u_k| / h_k$."""
-        p = self._in_dtype(y)
+        r"""Returns the part of `crossing_rate` that is the flow's, $\max \sum_k |u_k| / h_k$, and that of moving walls."""
+        p, spacing = self._in_dtype(y), self.grid.spacing
         u = jnp.abs(p.velocity.centers(y.velocity, t=t, args=args))
-        return jnp.max(sum(part / h for part, h in zip(u, self.grid.spacing)))
+        found = [jnp.max(sum((part / h for part, h in zip(u[1:], spacing[1:])), u[0] / spacing[0]))]
+        for i, part in enumerate(y.velocity):
+            wide = p.velocity.padded(i, part, t=t, args=args)
+            for axis in range(self.grid.ndim):
+                if axis != i:  # the means of the cells at a wall and their ghosts are its velocity
+                    found.append(jnp.max(jnp.abs(mean(wide, axis))) / spacing[i])
+        return jnp.max(jnp.stack(found))
 
     def decay_rate(self, y: Flow) -> Float[Array, ""]:
         """Returns the largest rate at which a force brings anything to rest."""
