@@ -242,11 +242,11 @@ def test_bad_input():
     flow = IncompressibleFlow(grid, NoSlip(), carried={"dye": Carried(Neumann(0.0))})
     with pytest.raises(ValueError, match=r"names \['dye'\]"):
         flow.start()
-    with pytest.raises(TypeError, match="Flow"):
+    with pytest.raises(TypeError, match="FlowState"):
         sciml.solve(flow, jnp.zeros((4, 4)), t0=0.0, t1=1.0, dt=0.1)
     with pytest.raises(ValueError, match="of nothing that the flow carries"):
         lifted = IncompressibleFlow(grid, NoSlip(), forces=[Buoyancy("heat", jnp.array([0.0, 1.0]))])
-        lifted(0.0, models.Flow(lifted.velocity.zeros(), {}), None)
+        lifted(0.0, models.FlowState(lifted.velocity.zeros(), {}), None)
     with pytest.raises(TypeError, match="AbstractFlowForce"):
         IncompressibleFlow(grid, NoSlip(), forces=[lambda *given: 0.0])
     with pytest.raises(ValueError, match=r"shape \(4, 4\)"):
@@ -257,6 +257,6 @@ def test_bad_input():
         NavierStokes3D(grid)
     with pytest.raises(ValueError, match="longer than"):
         plain = IncompressibleFlow(grid, NoSlip(), viscosity=1.0)
-        sciml.solve(plain, models.Flow(plain.velocity.zeros(), {}), t0=0.0, t1=1.0, dt=0.1, solver=SSPRK33())
+        sciml.solve(plain, models.FlowState(plain.velocity.zeros(), {}), t0=0.0, t1=1.0, dt=0.1, solver=SSPRK33())
     with pytest.raises(ValueError, match="knows"):
         verify.cavity_table(400)

@@ -23,7 +23,7 @@ Waves and patterns, periodic, for exponential methods
 Flow, periodic, for exponential methods
     `Vorticity`, with `kolmogorov_forcing`; `NavierStokes3D`, with `SteadyPower`
 Flow between walls and around bodies, on staggered grids
-    `IncompressibleFlow`, whose states are a `Flow`, with what it carries (`Carried`), what acts on it (`BodyForce`,
+    `IncompressibleFlow`, whose states are a `FlowState`, with what it carries (`Carried`), what acts on it (`BodyForce`,
     `Buoyancy`, `Obstacle`) and the viscosity of eddies (`Smagorinsky`); `ImplicitFriction` of it
 Phases, patterns and condensates, between periodic sides or walls, for exponential methods
     `CahnHilliard`, `GrossPitaevskii`, `SwiftHohenberg`
@@ -95,7 +95,7 @@ from ._gross_pitaevskii import GrossPitaevskii as GrossPitaevskii
 from ._harmonic_oscillator import HarmonicOscillator as HarmonicOscillator
 from ._hires import HIRES as HIRES
 from ._implicit_friction import ImplicitFriction as ImplicitFriction
-from ._incompressible_flow import Flow as Flow, IncompressibleFlow as IncompressibleFlow
+from ._incompressible_flow import FlowState as FlowState, IncompressibleFlow as IncompressibleFlow
 from ._integral_kuramoto_sivashinsky import IntegralKuramotoSivashinsky as IntegralKuramotoSivashinsky
 from ._integrate_and_fire import IntegrateAndFire as IntegrateAndFire
 from ._kepler import Kepler as Kepler

@@ -47,6 +47,4 @@ class Carried(eqx.Module):
     ):
         self.boundary, self.diffusivity, self.source = boundary, parameter(diffusivity), source
         if self.diffusivity.ndim:
-            raise ValueError(
-                f"`Carried(diffusivity=...)` must be a number, but has shape {self.diffusivity.shape}."
-            )
+            raise ValueError(f"`Carried(diffusivity=...)` must be a number, but has shape {self.diffusivity.shape}.")

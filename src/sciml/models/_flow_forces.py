@@ -44,7 +44,7 @@ class AbstractFlowForce(eqx.Module):
         Args:
             flow: The `IncompressibleFlow`, with its grid and conditions in the precision of the state.
             t: The time.
-            y: The state, a `Flow`.
+            y: The state, a `FlowState`.
             args: Whatever was given to `solve`.
         """
 
@@ -142,9 +142,9 @@ class Obstacle(AbstractFlowForce):
     r"""A body in the way of the flow, as a porous one of small permeability: $-\tfrac{\chi}{\eta} (u - u_b)$.
 
     $\chi$ is the share of each cell that the body fills. Within it the flow comes to rest against it in the time
-    $\eta$. The walls are smeared over the boundary layer of thickness $\sqrt{\nu \eta}$ and the cells they cross, so that
-    the error is of first order in the spacing; everything is differentiable by $\chi$, the shape. An explicit step may
-    not be longer than about $2 \eta$.
+    $\eta$. The walls are smeared over the boundary layer of thickness $\sqrt{\nu \eta}$ and the cells they cross, so
+    that the error is of first order in the spacing; everything is differentiable by $\chi$, the shape. An explicit step
+    may not be longer than about $2 \eta$.
 
     Good values: $\eta$ of one or two steps; $\chi$ of a body with the signed distance $d$ from its surface (negative
     within) as `jnp.clip(0.5 - d / h, 0, 1)`.
@@ -186,7 +186,7 @@ class Obstacle(AbstractFlowForce):
 
         Args:
             flow: The `IncompressibleFlow`.
-            y: A state, a `Flow`.
+            y: A state, a `FlowState`.
         """
         grid, velocity = flow.velocity.grid, flow.velocity
         push = self._push(velocity, y.velocity)

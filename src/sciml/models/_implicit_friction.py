@@ -22,9 +22,9 @@ class ImplicitFriction(AbstractSplit):
     preconditioner. Between periodic sides that is exact after one step, with walls a few are needed, fewer the smaller
     $\tau \nu / h^2$ is.
 
-    With `solve(cfl=...)` the steps follow the flow alone; a fluid at rest that a force sets in motion gives no hint of how
-    long the first may be, so there give `dt`, or tolerances too. `sciml.solvers.CrankNicolson` and `ARS222` are of second
-    order, `ARK324` of third, with error control.
+    With `solve(cfl=...)` the steps follow the flow alone; a fluid at rest that a force sets in motion gives no hint of
+    how long the first may be, so there give `dt`, or tolerances too. `sciml.solvers.CrankNicolson` and `ARS222` are of
+    second order, `ARK324` of third, with error control.
 
     Attributes:
         flow: The flow, whose viscosity is a number.
@@ -59,29 +59,29 @@ class ImplicitFriction(AbstractSplit):
                 f"{self.flow.viscosity.shape}: solve it explicitly, or add what varies as `eddies`."
             )
 
-    def __call__(self, t: RealScalarLike, y: Flow, args: Args) -> Flow:
+    def __call__(self, t: RealScalarLike, y: FlowState, args: Args) -> FlowState:
         """Returns the time derivative."""
         for x in jax.tree.leaves(y):
             check_real(x, self)
         return self.flow(t, y, args)
 
-    def stiff(self, y: Flow, args: Args) -> Flow:
+    def stiff(self, y: FlowState, args: Args) -> FlowState:
         """Returns what viscosity and diffusion change, with zero at the sides."""
         del args
         p = with_dtype(self.flow, y.velocity[0].dtype)
-        return Flow(Projection(p.velocity).linear(viscous(p.velocity, p.viscosity, y.velocity)), _diffused(p, y))
+        return FlowState(Projection(p.velocity).linear(viscous(p.velocity, p.viscosity, y.velocity)), _diffused(p, y))
 
-    def rest(self, t: RealScalarLike, y: Flow, args: Args) -> Flow:
+    def rest(self, t: RealScalarLike, y: FlowState, args: Args) -> FlowState:
         """Returns everything else."""
         p = with_dtype(self.flow, y.velocity[0].dtype)
         p.check_state(y)
         stiff = viscous(p.velocity, p.viscosity, y.velocity)
         explicit = tuple(a - b for a, b in zip(p.momentum(t, y, args), stiff, strict=True))
-        velocity, _ = Projection(p.velocity).accelerate(explicit, t=t, args=args)
+        velocity, _ = p.accelerate(explicit, jnp.zeros((), stiff[0].dtype), t, y, args)
         diffused = _diffused(p, y)
-        return Flow(velocity, {name: p.carry(name, t, y, args) - diffused[name] for name in y.carried})
+        return FlowState(velocity, {name: p.carry(name, t, y, args) - diffused[name] for name in y.carried})
 
-    def solve_shifted(self, shift: RealScalarLike, right: Flow, args: Args) -> Flow:
+    def solve_shifted(self, shift: RealScalarLike, right: FlowState, args: Args) -> FlowState:
         r"""Returns the solution of $(1 - \tau A) y = r$; NaN where it is not found."""
         del args
         dtype = right.velocity[0].dtype
@@ -90,22 +90,22 @@ class ImplicitFriction(AbstractSplit):
         for name, r in right.carried.items():
             one = p.carried[name]
             carried[name] = ImplicitDiffusion(Laplacian(p.grid, one.boundary), one.diffusivity).solve(shift, r)
-        return Flow(solve_stokes(p.velocity, p.viscosity, shift, right.velocity), carried)
+        return FlowState(solve_stokes(p.velocity, p.viscosity, shift, right.velocity), carried)
 
-    def crossing_rate(self, t: RealScalarLike, y: Flow, args: Args) -> Float[Array, ""]:
+    def crossing_rate(self, t: RealScalarLike, y: FlowState, args: Args) -> Float[Array, ""]:
         """Returns how many cells the flow crosses in a unit of time, and half of what forces bring to rest in it."""
         return self.flow.flow_rate(t, y, args) + self.flow.decay_rate(y) / 2
 
-    def spectrum(self, t: RealScalarLike, y: Flow, args: Args) -> Array:
+    def spectrum(self, t: RealScalarLike, y: FlowState, args: Args) -> Array:
         """Returns bounds on the eigenvalues of the Jacobian, for explicit methods."""
         return self.flow.spectrum(t, y, args)
 
-    def spectral_radius(self, t: RealScalarLike, y: Flow, args: Args) -> Array:
+    def spectral_radius(self, t: RealScalarLike, y: FlowState, args: Args) -> Array:
         """Returns a bound on the modulus of the eigenvalues of the Jacobian."""
         return self.flow.spectral_radius(t, y, args)
 
 
-def _diffused(p: IncompressibleFlow, y: Flow) -> dict[str, Array]:
+def _diffused(p: IncompressibleFlow, y: FlowState) -> dict[str, Array]:
     found = {}
     for name, c in y.carried.items():
         one = p.carried[name]

@@ -21,7 +21,7 @@ from ._flow_forces import AbstractFlowForce
 from ._smagorinsky import AbstractEddyViscosity
 
 
-class Flow(NamedTuple):
+class FlowState(NamedTuple):
     """The state of `IncompressibleFlow`, or its rates.
 
     Attributes:
@@ -50,11 +50,11 @@ class IncompressibleFlow(AbstractModel):
       \qquad \nabla \cdot u = 0$$
 
     with $p$ the pressure over the density and $f$ the sum of `forces`. Velocities are at the faces of cells, all else
-    at their centres. The vector field is that of $u$ alone, $\dot u = P(\dots)$, where the projection $P$ takes out what
-    would change the divergence: an ordinary differential equation, which every method, adjoint and ensemble of
+    at their centres. The vector field is that of $u$ alone, $\dot u = P(\dots)$, where the projection $P$ takes out
+    what would change the divergence: an ordinary differential equation, which every method, adjoint and ensemble of
     `sciml.solve` takes. What `start` returns has no divergence; $P$ is linear, so that after any number of steps there
-    is none either, to rounding. Only where the velocity across a side is a function of time it is there to the error of
-    the time step, and `project` removes it.
+    is none either, to rounding. Only where the velocity across a side is a function of time it has the error of the
+    time step, and `project` removes it.
 
     Second order in space. `Central` transport keeps the energy where no viscosity, force or side changes it.
     Diffusion limits explicit steps on fine grids: `ImplicitFriction` takes it implicitly. `solve(cfl=0.8,
@@ -157,7 +157,7 @@ class IncompressibleFlow(AbstractModel):
         t: RealScalarLike = 0.0,
         args: Args = None,
         dtype: Any = None,
-    ) -> Flow:
+    ) -> FlowState:
         """Returns a state, whose velocity is the one without divergence that is closest to the given one.
 
         Args:
@@ -182,38 +182,40 @@ class IncompressibleFlow(AbstractModel):
         for name in self.carried:
             value = given[name](*self.grid.centers) if callable(given[name]) else given[name]
             fields[name] = jnp.broadcast_to(jnp.asarray(value, dtype), self.grid.shape)
-        return Flow(Projection(p.velocity)(u, t=t, args=args), fields)
+        return FlowState(Projection(p.velocity)(u, t=t, args=args), fields)
 
-    def project(self, y: Flow, *, t: RealScalarLike = 0.0, args: Args = None) -> Flow:
+    def project(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> FlowState:
         """Returns a state with the velocity without divergence that is closest to its own."""
         self.check_state(y)
         return y._replace(velocity=self._in_dtype(y)._projection(y.velocity, t=t, args=args))
 
-    def divergence(self, y: Flow, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
+    def divergence(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
         """Returns the divergence of the velocity at the centres of cells."""
         return self._in_dtype(y)._projection.divergence(y.velocity, t=t, args=args)
 
-    def at_centers(self, y: Flow, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
+    def at_centers(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
         """Returns the velocity at the centres of cells, of shape `(ndim, *grid)`."""
         return self._in_dtype(y).velocity.centers(y.velocity, t=t, args=args)
 
-    def vorticity(self, y: Flow, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
+    def vorticity(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
         r"""Returns $\partial_x v - \partial_y u$ at the nodes of a plane, of shape `(nx + 1, ny + 1)`.
 
         Raises:
             ValueError: If the grid has three axes; there take `StaggeredVelocity.vorticity`.
         """
         if self.grid.ndim != 2:
-            raise ValueError("`vorticity` is a number in the plane alone; in three dimensions take `velocity.vorticity`.")
+            raise ValueError(
+                "`vorticity` is a number in the plane alone; in three dimensions take `velocity.vorticity`."
+            )
         return self._in_dtype(y).velocity.vorticity(y.velocity, t=t, args=args)[0, 1]
 
-    def pressure(self, y: Flow, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
+    def pressure(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
         """Returns the pressure over the density at the centres of cells; without an outlet its mean is zero."""
         self.check_state(y)
         p = self._in_dtype(y)
         return p._projection.accelerate(p.momentum(t, y, args), t=t, args=args)[1]
 
-    def energy(self, y: Flow, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, ""]:
+    def energy(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, ""]:
         r"""Returns the kinetic energy over the density, $\tfrac12 \int |u|^2$."""
         p = self._in_dtype(y)
         total = jnp.zeros((), y.velocity[0].dtype)
@@ -223,14 +225,15 @@ class IncompressibleFlow(AbstractModel):
             total = total + self.grid.integrate(u**2, at)
         return total / 2
 
-    def __call__(self, t: RealScalarLike, y: Flow, args: Args) -> Flow:
+    def __call__(self, t: RealScalarLike, y: FlowState, args: Args) -> FlowState:
         """Returns the time derivative; `t` and `args` go to sides, forces and sources that are functions."""
         self.check_state(y)
         p = self._in_dtype(y)
-        velocity, _ = p._projection.accelerate(p.momentum(t, y, args), t=t, args=args)
-        return Flow(velocity, {name: p.carry(name, t, y, args) for name in self.carried})
+        levelling = jnp.max(p.viscosity) * sum(h**-2 for h in self.grid.spacing)
+        velocity, _ = p.accelerate(p.momentum(t, y, args), levelling, t, y, args)
+        return FlowState(velocity, {name: p.carry(name, t, y, args) for name in self.carried})
 
-    def crossing_rate(self, t: RealScalarLike, y: Flow, args: Args) -> Float[Array, ""]:
+    def crossing_rate(self, t: RealScalarLike, y: FlowState, args: Args) -> Float[Array, ""]:
         r"""Returns how many cells the flow crosses in a unit of time, and what diffuses and decays in it.
 
         $\max \sum_k |u_k| / h_k + 2 \nu \sum_k h_k^{-2} + \tfrac12 \max \chi / \eta$, so that steps of a Courant number
@@ -239,8 +242,8 @@ class IncompressibleFlow(AbstractModel):
         p = self._in_dtype(y)
         return p.flow_rate(t, y, args) + (p._diffusion_rate(t, y, args) + p.decay_rate(y)) / 2
 
-    def flow_rate(self, t: RealScalarLike, y: Flow, args: Args) -> Float[Array, ""]:
-        r"""Returns the part of `crossing_rate` that is the flow's, $\max \sum_k |u_k| / h_k$, and that of moving walls."""
+    def flow_rate(self, t: RealScalarLike, y: FlowState, args: Args) -> Float[Array, ""]:
+        r"""Returns the part of `crossing_rate` that is the flow's and its walls', $\max \sum_k |u_k| / h_k$."""
         p, spacing = self._in_dtype(y), self.grid.spacing
         u = jnp.abs(p.velocity.centers(y.velocity, t=t, args=args))
         found = [jnp.max(sum((part / h for part, h in zip(u[1:], spacing[1:])), u[0] / spacing[0]))]
@@ -251,12 +254,12 @@ class IncompressibleFlow(AbstractModel):
                     found.append(jnp.max(jnp.abs(mean(wide, axis))) / spacing[i])
         return jnp.max(jnp.stack(found))
 
-    def decay_rate(self, y: Flow) -> Float[Array, ""]:
+    def decay_rate(self, y: FlowState) -> Float[Array, ""]:
         """Returns the largest rate at which a force brings anything to rest."""
         rates = [jnp.asarray(force.decay(), y.velocity[0].dtype) for force in self.forces]
         return jnp.max(jnp.stack([jnp.zeros((), y.velocity[0].dtype), *rates]))
 
-    def spectrum(self, t: RealScalarLike, y: Flow, args: Args) -> Array:
+    def spectrum(self, t: RealScalarLike, y: FlowState, args: Args) -> Array:
         """Returns bounds on the eigenvalues of the Jacobian, by which `sciml.solve` knows stable steps."""
         self.check_state(y)
         p = self._in_dtype(y)
@@ -264,7 +267,7 @@ class IncompressibleFlow(AbstractModel):
         decays = p._diffusion_rate(t, y, args) + p.decay_rate(y)
         return jax.lax.complex(jnp.stack([jnp.zeros_like(decays), -decays]), jnp.stack([moves, moves]))
 
-    def spectral_radius(self, t: RealScalarLike, y: Flow, args: Args) -> Array:
+    def spectral_radius(self, t: RealScalarLike, y: FlowState, args: Args) -> Array:
         """Returns a bound on the modulus of the eigenvalues of the Jacobian."""
         return jnp.max(jnp.abs(self.spectrum(t, y, args)))
 
@@ -272,10 +275,24 @@ class IncompressibleFlow(AbstractModel):
     def _projection(self) -> Projection:
         return Projection(self.velocity)
 
-    def _in_dtype(self, y: Flow) -> "IncompressibleFlow":
+    def _in_dtype(self, y: FlowState) -> "IncompressibleFlow":
         return with_dtype(self, y.velocity[0].dtype)
 
-    def momentum(self, t: RealScalarLike, y: Flow, args: Args) -> Velocity:
+    def accelerate(
+        self, force: Velocity, rate: Array, t: RealScalarLike, y: FlowState, args: Args
+    ) -> tuple[Velocity, Float[Array, "..."]]:
+        """Returns the projected acceleration, and the pressure.
+
+        What divergence rounding and steps have made fades as fast as the flow crosses two cells, or as the given rate
+        says: an explicit step that is stable for the flow is so for that. Without it rounding would add up where the
+        flow is steady, as it then has the same sign at every step.
+        """
+        for u, h in zip(y.velocity, self.grid.spacing):
+            rate = rate + jnp.max(jnp.abs(u)) / (2 * h)
+        excess = rate * self._projection.divergence(y.velocity, t=t, args=args)
+        return self._projection.accelerate(force, excess, t=t, args=args)
+
+    def momentum(self, t: RealScalarLike, y: FlowState, args: Args) -> Velocity:
         """Returns all rates of the velocity but that of the pressure, at the unknown faces."""
         total = carry_momentum(self.velocity, self.transport, y.velocity, t, args)
         terms = [self._friction(t, y, args), *(force(self, t, y, args) for force in self.forces)]
@@ -283,7 +300,7 @@ class IncompressibleFlow(AbstractModel):
             total = tuple(a + b for a, b in zip(total, term, strict=True))
         return total
 
-    def _friction(self, t: RealScalarLike, y: Flow, args: Args) -> Velocity:
+    def _friction(self, t: RealScalarLike, y: FlowState, args: Args) -> Velocity:
         if self.viscosity.ndim == 0 and self.eddies is None:
             operators = [Laplacian(self.grid, self.velocity.component(i)) for i in range(self.grid.ndim)]
             return tuple(self.viscosity * a(u, t=t, args=args) for a, u in zip(operators, y.velocity))
@@ -294,14 +311,14 @@ class IncompressibleFlow(AbstractModel):
         whole = jnp.broadcast_to(self.viscosity, self.grid.shape)
         return whole if self.eddies is None else whole + self.eddies(self.velocity, strain)
 
-    def carry(self, name: str, t: RealScalarLike, y: Flow, args: Args) -> Array:
+    def carry(self, name: str, t: RealScalarLike, y: FlowState, args: Args) -> Array:
         """Returns the rate of one of the things that are carried."""
         one, c = self.carried[name], y.carried[name]
         rate = carry_scalar(self.velocity, self.transport, y.velocity, c, one.boundary, t, args)
         rate = rate + one.diffusivity * Laplacian(self.grid, one.boundary)(c, t=t, args=args)
         return rate if one.source is None else rate + one.source(t, c, args)
 
-    def _diffusion_rate(self, t: RealScalarLike, y: Flow, args: Args) -> Array:
+    def _diffusion_rate(self, t: RealScalarLike, y: FlowState, args: Args) -> Array:
         """The largest rate at which viscosity and diffusivity level something out."""
         dtype = y.velocity[0].dtype
         viscosity, factor = jnp.max(self.viscosity), 4.0
@@ -315,15 +332,15 @@ class IncompressibleFlow(AbstractModel):
         """Refuses what is no state on the grid.
 
         Raises:
-            TypeError: If it is not a real `Flow`.
+            TypeError: If it is not a real `FlowState`.
             ValueError: If arrays have the wrong shapes.
         """
         shapes = self.velocity.shapes
         right = (
-            f"a `Flow` with a tuple `velocity` of arrays of shapes {', '.join(map(str, shapes))} and a dictionary "
+            f"a `FlowState` with a tuple `velocity` of arrays of shapes {', '.join(map(str, shapes))} and a dictionary "
             f"`carried` of arrays of shape {self.grid.shape} for {sorted(self.carried)}, as `model.start()` makes it"
         )
-        if not isinstance(y, Flow):
+        if not isinstance(y, FlowState):
             got = f"an array of shape {y.shape}" if hasattr(y, "shape") else f"a {type(y).__name__}"
             raise TypeError(f"the state of `IncompressibleFlow` must be {right}, but is {got}.")
         for x in (*y.velocity, *y.carried.values()):

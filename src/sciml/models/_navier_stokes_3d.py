@@ -119,7 +119,9 @@ class NavierStokes3D(AbstractSemilinear):
         """Returns the Fourier coefficients, half of them."""
         check_real(y, self)
         if y.shape[-4:] != (3, *self.grid.shape):
-            raise ValueError(f"the state of `NavierStokes3D` must have shape {(3, *self.grid.shape)}, but has {y.shape}.")
+            raise ValueError(
+                f"the state of `NavierStokes3D` must have shape {(3, *self.grid.shape)}, but has {y.shape}."
+            )
         return fourier.transform(y, 3)
 
     def inverse(self, modes: Complex[Array, "... nx ny modes"]) -> Float[Array, "... nx ny nz"]:
@@ -179,12 +181,10 @@ class NavierStokes3D(AbstractSemilinear):
         return jnp.mean(jnp.sum(y**2, axis=0)) / 2
 
     def enstrophy(self, y: Float[Array, "3 nx ny nz"]) -> Float[Array, ""]:
-        r"""Returns the mean enstrophy $\tfrac12 \langle |\nabla \times u|^2 \rangle$; $2 \nu$ times it is dissipated."""
+        r"""Returns the mean enstrophy $\tfrac12 \langle |\nabla \times u|^2 \rangle$; $2 \nu$ times it dissipates."""
         return jnp.mean(jnp.sum(self.vorticity(y) ** 2, axis=0)) / 2
 
-    def energy_spectrum(
-        self, y: Float[Array, "3 nx ny nz"]
-    ) -> tuple[Float[Array, " shells"], Float[Array, " shells"]]:
+    def energy_spectrum(self, y: Float[Array, "3 nx ny nz"]) -> tuple[Float[Array, " shells"], Float[Array, " shells"]]:
         r"""Returns wavenumbers $k$ and the energy per wavenumber, $E(k)$; $\sum E\, \Delta k$ is the mean energy.
 
         Args:

@@ -336,8 +336,8 @@ def with_courant_number(model: Any, request: Request) -> Request:
         return request._replace(cfl=COURANT) if follows and not request.names_error_control else request
     if isinstance(model, AbstractSemilinear):
         raise ValueError(
-            f"`cfl` is for states on a grid, but the steps of {type(model).__name__} are taken in its modes: give `dt`, or "
-            "tolerances."
+            f"`cfl` is for states on a grid, but the steps of {type(model).__name__} are taken in its modes: give `dt` "
+            "or tolerances."
         )
     if not hasattr(model, "crossing_rate"):
         raise ValueError(

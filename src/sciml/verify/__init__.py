@@ -119,14 +119,14 @@ from ._phase_fields import (
 )
 from ._problem import Problem as Problem
 from ._pytree import pytree_state as pytree_state
+from ._rayleigh_benard import (
+    rayleigh_benard_growth as rayleigh_benard_growth,
+    rayleigh_benard_onset as rayleigh_benard_onset,
+)
 from ._registry import (
     EXACT_PROBLEMS as EXACT_PROBLEMS,
     REFERENCE_PROBLEMS as REFERENCE_PROBLEMS,
     WAVE_PROBLEMS as WAVE_PROBLEMS,
-)
-from ._rayleigh_benard import (
-    rayleigh_benard_growth as rayleigh_benard_growth,
-    rayleigh_benard_onset as rayleigh_benard_onset,
 )
 from ._riemann_euler import riemann_euler as riemann_euler
 from ._sound import sound_of_a_point as sound_of_a_point

@@ -14,7 +14,7 @@ def poiseuille(
     viscosity: float | Array = 1.0,
     height: float | Array = 1.0,
 ) -> Float[Array, "..."]:
-    r"""Returns the velocity between two plates at rest that a slope of the pressure drives, $\tfrac{G}{2 \nu} y (h - y)$.
+    r"""Returns the velocity between two plates at rest that pressure drives, $\tfrac{G}{2 \nu} y (h - y)$.
 
     Args:
         y: The distance from the lower plate.

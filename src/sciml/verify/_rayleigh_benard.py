@@ -6,8 +6,8 @@ $e^{i k x + \sigma t}$ of the vertical velocity $W$ and the temperature $\Theta$
 $$\tfrac{\sigma}{\mathrm{Pr}} (D^2 - k^2) W = (D^2 - k^2)^2 W - \mathrm{Ra}\, k^2\, \Theta, \qquad
   \sigma \Theta = W + (D^2 - k^2) \Theta.$$
 
-Between rigid walls $W = DW = \Theta = 0$. Galerkin's method with Legendre polynomials times $(1 - s^2)^2$ and $1 - s^2$,
-$s = 2 z - 1$, turns that into an eigenvalue problem; its error falls faster than any power of their number.
+Between rigid walls $W = DW = \Theta = 0$. Galerkin's method with Legendre polynomials times $(1 - s^2)^2$ and
+$1 - s^2$, $s = 2 z - 1$, turns that into an eigenvalue problem; its error falls faster than any power of their number.
 """
 
 import math

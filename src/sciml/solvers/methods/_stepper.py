@@ -171,7 +171,7 @@ class AbstractStepper(eqx.Module):
 
     @property
     def limited_by_waves(self) -> bool:
-        """Whether steps that follow the fastest wave (`solve(cfl=...)`) make sense; by default where some are too long."""
+        """Whether steps that follow the fastest wave (`solve(cfl=...)`) make sense; by default if some are too long."""
         return self.stability is not None
 
     @property

@@ -30,7 +30,7 @@ def components(name: str) -> Any:
 class AbstractFlowSide(eqx.Module):
     """What holds for velocity and pressure at a side of the box.
 
-    Where the velocity across the side is given, the pressure has no slope there; where it is not, the pressure is given.
+    Where the velocity across the side is given, the pressure has no slope there; where it is not, the pressure is.
 
     Example:
         ```python
@@ -71,8 +71,8 @@ class NoSlip(AbstractFlowSide):
     """A wall that the fluid sticks to. It may move along itself, as a lid or a belt does.
 
     Attributes:
-        velocity_of_wall: Its velocity, one value for each axis of the grid: numbers, arrays along the side at the places
-            of the component, or functions `(t, args)`; empty for a wall at rest.
+        velocity_of_wall: Its velocity, one value for each axis of the grid: numbers, arrays along the side at the
+            places of the component, or functions `(t, args)`; empty for a wall at rest.
 
     Args:
         velocity: Its velocity. The value for the axis across the side must be zero.
@@ -109,8 +109,8 @@ class NoSlip(AbstractFlowSide):
             return Dirichlet(value)
         if callable(value) or (concrete(value) and np.any(np.asarray(value) != 0)):
             raise ValueError(
-                "`NoSlip(velocity=...)` moves along itself, so that its value for the axis across the side must be 0.0, "
-                f"but it is {value!r}. Where fluid enters, take `VelocityInlet`."
+                "`NoSlip(velocity=...)` moves along itself, so that its value across the side must be 0.0, but "
+                f"it is {value!r}. Where fluid enters, take `VelocityInlet`."
             )
         return Dirichlet(0.0)
 
@@ -238,7 +238,7 @@ def component_of(values: tuple[SideValue, ...], component: int, name: str) -> Si
     """
     if component >= len(values):
         raise ValueError(
-            f"`{name}(velocity=...)` must have one value for each axis of the grid, but has {len(values)}: none for the "
-            f"component along {'xyz'[component]}."
+            f"`{name}(velocity=...)` must have one value for each axis of the grid, but has {len(values)}: none for "
+            f"the component along {'xyz'[component]}."
         )
     return values[component]

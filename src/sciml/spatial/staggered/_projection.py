@@ -72,7 +72,12 @@ class Projection(eqx.Module):
         return self._less_gradient(u, potential, boundary, None, None)
 
     def accelerate(
-        self, force: Velocity, *, t: RealScalarLike | None = None, args: Args = None
+        self,
+        force: Velocity,
+        fading: Float[Array, "..."] | None = None,
+        *,
+        t: RealScalarLike | None = None,
+        args: Args = None,
     ) -> tuple[Velocity, Float[Array, "..."]]:
         r"""Returns the acceleration $f - \nabla p$ that keeps the divergence as it is, and the pressure $p$.
 
@@ -80,11 +85,13 @@ class Projection(eqx.Module):
 
         Args:
             force: $f$, the sum of all other forces over the density, at the unknown faces.
+            fading: At which rate the divergence falls, at centres; None if it is to stay.
             t: The time, for values at sides that are functions.
             args: Their second argument.
         """
         boundary = self.velocity.pressure
         right = self._divergence(self.velocity.face_rates(force, t=t, args=args))
+        right = right if fading is None else right + fading
         given = Laplacian(boundary.grid, boundary)(jnp.zeros_like(right), t=t, args=args)
         pressure = self._invert(boundary, right - given)
         return self._less_gradient(force, pressure, boundary, t, args), pressure

@@ -68,7 +68,9 @@ class StaggeredVelocity(eqx.Module):
             raise ValueError(
                 "a flow that cannot be compressed needs a grid of two or three axes: along one alone it is uniform."
             )
-        known = "Periodic(), NoSlip(), FreeSlip(), VelocityInlet(velocity), PressureOutlet() or another AbstractFlowSide"
+        known = (
+            "Periodic(), NoSlip(), FreeSlip(), VelocityInlet(velocity), PressureOutlet() or another AbstractFlowSide"
+        )
         self.grid = grid
         self.sides = pairs_of_sides(grid, boundary, AbstractFlowSide, known)
         for component in range(grid.ndim):
@@ -131,8 +133,8 @@ class StaggeredVelocity(eqx.Module):
             value = jnp.asarray(values[component], dtype)
             if value.ndim not in (0, self.grid.ndim) or any(a not in (1, b) for a, b in zip(value.shape, shape)):
                 raise ValueError(
-                    f"the component of `velocity` along {self.grid.names[component]} must be a number or have the shape "
-                    f"{shape} of its unknown faces, but has {value.shape}."
+                    f"the component of `velocity` along {self.grid.names[component]} must be a number or have the "
+                    f"shape {shape} of its unknown faces, but has {value.shape}."
                 )
             found.append(jnp.broadcast_to(value, shape))
         return tuple(found)
@@ -220,7 +222,7 @@ class StaggeredVelocity(eqx.Module):
     def vorticity(
         self, velocity: Velocity, *, t: RealScalarLike | None = None, args: Args = None
     ) -> dict[tuple[int, int], Array]:
-        r"""Returns how the velocity turns, $\partial_i u_j - \partial_j u_i$ for $i < j$, at edges: nodes in the plane."""
+        r"""Returns how the velocity turns, $\partial_i u_j - \partial_j u_i$ for $i < j$, at edges."""
         return self._products_of_slopes(velocity, t, args, lambda a, b: b - a, diagonal=False)
 
     def _products_of_slopes(
