@@ -23,7 +23,7 @@ Waves and patterns, periodic, for exponential methods
 Flow, periodic, for exponential methods
     `Vorticity`, with `kolmogorov_forcing`; `NavierStokes3D`, with `SteadyPower`
 Flow between walls and around bodies, on staggered grids
-    `IncompressibleFlow`, whose states are a `FlowState`, with what it carries (`Carried`), what acts on it (`BodyForce`,
+    `IncompressibleFlow`, of a `FlowState`, with what it carries (`Carried`), what acts on it (`BodyForce`,
     `Buoyancy`, `Obstacle`) and the viscosity of eddies (`Smagorinsky`); `ImplicitFriction` of it
 Phases, patterns and condensates, between periodic sides or walls, for exponential methods
     `CahnHilliard`, `GrossPitaevskii`, `SwiftHohenberg`

@@ -10,7 +10,7 @@ from .._parameters import with_dtype
 from .._types import Args, RealScalarLike
 from ..spatial import ImplicitDiffusion, Laplacian, Projection
 from ..spatial.staggered._stokes import solve_stokes, viscous
-from ._incompressible_flow import Flow, IncompressibleFlow
+from ._incompressible_flow import FlowState, IncompressibleFlow
 
 
 class ImplicitFriction(AbstractSplit):
