@@ -32,6 +32,8 @@ Conservation laws, by finite volumes, with shocks
     `Euler`, `ShallowWater`; `InviscidBurgers`, `Traffic`, `Transport`
 Anything else that is linear
     `Linear`
+Learnt
+    `sciml.models.neural`: neural ODEs and their kin
 
 Precision. A vector field returns the dtype of its state, whatever the dtype of its parameters, also
 under strict dtype promotion:
@@ -65,6 +67,7 @@ Example:
     ```
 """
 
+from . import neural as neural
 from ._acoustic import Acoustic as Acoustic, Sound as Sound
 from ._advection import Advection as Advection, AdvectionDiffusion as AdvectionDiffusion
 from ._allen_cahn import AllenCahn as AllenCahn
