@@ -33,7 +33,9 @@ Conservation laws, by finite volumes, with shocks
 Anything else that is linear
     `Linear`
 Learnt
-    `sciml.models.neural`: neural ODEs and their kin
+    `sciml.models.neural`: neural ODEs and their kin; `sciml.models.sparse`: equations of few terms, found in data
+In files
+    `save`, `load`: any model
 
 Precision. A vector field returns the dtype of its state, whatever the dtype of its parameters, also
 under strict dtype promotion:
@@ -67,7 +69,7 @@ Example:
     ```
 """
 
-from . import neural as neural
+from . import neural as neural, sparse as sparse
 from ._acoustic import Acoustic as Acoustic, Sound as Sound
 from ._advection import Advection as Advection, AdvectionDiffusion as AdvectionDiffusion
 from ._allen_cahn import AllenCahn as AllenCahn
@@ -79,6 +81,7 @@ from ._cahn_hilliard import CahnHilliard as CahnHilliard
 from ._darcy import Darcy as Darcy
 from ._diffusion import Diffusion as Diffusion
 from ._euler import Euler as Euler
+from ._files import load as load, save as save
 from ._fisher_kpp import FisherKPP as FisherKPP
 from ._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
 from ._geometric_brownian import GeometricBrownian as GeometricBrownian
