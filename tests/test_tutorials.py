@@ -157,3 +157,13 @@ def test_schloegl(tmp_path):
         assert abs(float(share) - low) < 4 * float(off) and float(distance) < 0.08
     ends = dict(re.findall(r"(\d+) to (\d+)", printed))
     assert int(ends["247"]) < 248 < int(ends["250"]) and int(ends["700"]) == 570
+
+
+def test_lynx_hare_equation(tmp_path):
+    printed = run("lynx_hare_equation", tmp_path)
+    assert float(re.search(r"^figure of merit: ([\d.]+) < 0.05", printed, re.MULTILINE)[1]) < 0.05
+    many, few = map(float, re.findall(r"BIC ([\d.]+)", printed))
+    assert few < many
+    slopes = [float(x) for x in re.search(r"slopes ([\d.]+), then ([\d.]+)", printed).groups()]
+    assert slopes[1] < 0.1 * slopes[0]
+    assert re.search(r"the record says:\n  d ln\(hare\)/dt = [\d.]+ - [\d.]+ lynx\n", printed)
