@@ -172,3 +172,13 @@ def test_epidemic(tmp_path):
         assert abs(float(mean) - float(published)) < 0.25 * float(spread)
         assert 0.8 < float(deviation) / float(spread) < 1.25
     assert "3 runs of one sign, 8 expected" in printed
+
+
+def test_lynx_hare_equation(tmp_path):
+    printed = run("lynx_hare_equation", tmp_path)
+    assert float(re.search(r"^figure of merit: ([\d.]+) < 0.05", printed, re.MULTILINE)[1]) < 0.05
+    many, few = map(float, re.findall(r"BIC ([\d.]+)", printed))
+    assert few < many
+    slopes = [float(x) for x in re.search(r"slopes ([\d.]+), then ([\d.]+)", printed).groups()]
+    assert slopes[1] < 0.1 * slopes[0]
+    assert re.search(r"the record says:\n  d ln\(hare\)/dt = [\d.]+ - [\d.]+ lynx\n", printed)

@@ -35,6 +35,10 @@ Conservation laws, by finite volumes, with shocks
     `Euler`, `ShallowWater`; `InviscidBurgers`, `Traffic`, `Transport`
 Anything else that is linear
     `Linear`
+Learnt
+    `sciml.models.neural`: neural ODEs and their kin; `sciml.models.sparse`: equations of few terms, found in data
+In files
+    `save`, `load`: any model
 
 Precision. A vector field returns the dtype of its state, whatever the dtype of its parameters, also
 under strict dtype promotion:
@@ -68,6 +72,7 @@ Example:
     ```
 """
 
+from . import neural as neural, sparse as sparse
 from ._acoustic import Acoustic as Acoustic, Sound as Sound
 from ._advection import Advection as Advection, AdvectionDiffusion as AdvectionDiffusion
 from ._allen_cahn import AllenCahn as AllenCahn
@@ -80,6 +85,7 @@ from ._carried import Carried as Carried
 from ._darcy import Darcy as Darcy
 from ._diffusion import Diffusion as Diffusion
 from ._euler import Euler as Euler
+from ._files import load as load, save as save
 from ._fisher_kpp import FisherKPP as FisherKPP
 from ._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
 from ._flow_forces import (

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float, PyTree
 from ..._checks import check_count
 from ..._types import Key, RealScalarLike
 from ...solvers import solve
-from ._windows import Windows, check_trajectory, filled, windows_of
+from ._residuals import check_conditions, conditions_of, itself, mean_square, starts_of
+from ._windows import Windows, joined, records_of, windows_of
 
 
 class Shooting(eqx.Module):
@@ -34,12 +35,14 @@ class ShootingLoss(eqx.Module):
         penalty: The weight of what does not meet between windows.
         scale: What counts as one unit of an observation.
         observe: `observe(y)`: what is seen of a state.
+        conditions: What the model takes beside time and state, a row for each experiment; or None.
         options: What `sciml.solve` is told.
     """
 
     penalty: Float[Array, ""]
     scale: PyTree
     observe: Callable
+    conditions: PyTree
     options: dict[str, Any]
 
     def __call__(self, shooting: Shooting, windows: Windows, key: Key | None) -> tuple[Array, dict[str, Array]]:
@@ -47,34 +50,22 @@ class ShootingLoss(eqx.Module):
         del key
         starts = jax.tree.map(lambda x: x[windows.number], shooting.starts)
 
-        def one(y0, ts):
-            return solve(shooting.model, y0, t0=ts[0], t1=ts[-1], saveat=ts, throw=False, **self.options).ys
+        def one(y0, ts, args):
+            options = self.options if args is None else self.options | dict(args=args)
+            return solve(shooting.model, y0, t0=ts[0], t1=ts[-1], saveat=ts, throw=False, **options).ys
 
-        ys = jax.vmap(one)(starts, windows.ts)
-        seen = jax.vmap(jax.vmap(self.observe))(ys)
-        squares: Any = 0.0
-        count: Any = 0
-        leaves = (jax.tree.leaves(x) for x in (seen, windows.ys, windows.seen))
-        scales = jax.tree.leaves(jax.tree.map(lambda y, s: jnp.broadcast_to(s, y.shape), seen, self._scales(seen)))
-        for found, wanted, there, scale in zip(*leaves, scales, strict=True):
-            residual = jnp.where(there, (found - wanted) / scale.astype(found.dtype), 0)
-            squares, count = squares + jnp.sum(residual**2), count + jnp.sum(there)
-        misfit = squares / jnp.maximum(count, 1).astype(squares.dtype)
+        ys = jax.vmap(one)(starts, windows.ts, conditions_of(self.conditions, windows))
+        misfit = mean_square(jax.vmap(jax.vmap(self.observe))(ys), windows.ys, windows.seen, self.scale)
         gap = self._gap(shooting.starts, ys, windows)
         return misfit + self.penalty.astype(misfit.dtype) * gap, {"misfit": misfit, "gap": gap}
-
-    def _scales(self, seen: PyTree) -> PyTree:
-        one = jax.tree.structure(self.scale) != jax.tree.structure(seen)
-        return jax.tree.map(lambda y: self.scale, seen) if one else self.scale
 
     def _gap(self, starts: PyTree, ys: PyTree, windows: Windows) -> Float[Array, ""]:
         """Returns the mean square of what is between the end of a window and the start of the next."""
         total: Any = 0.0
         count: Any = 0
         for x, y in zip(jax.tree.leaves(starts), jax.tree.leaves(ys), strict=True):
-            inner = windows.number + 1 < len(x)
             following = x[jnp.minimum(windows.number + 1, len(x) - 1)]
-            inner = jnp.broadcast_to(inner.reshape(inner.shape + (1,) * (x.ndim - 1)), following.shape)
+            inner = jnp.broadcast_to(windows.followed.reshape((-1,) + (1,) * (x.ndim - 1)), following.shape)
             total = total + jnp.sum(jnp.where(inner, y[:, -1] - following, 0) ** 2)
             count = count + jnp.sum(inner)
         return total / jnp.maximum(count, 1).astype(total.dtype)
@@ -104,14 +95,22 @@ class ShootingProblem(NamedTuple):
             penalty: The weight of what does not meet, if it is to be another one.
         """
         factor = check_count(factor, "factor", "longer")
-        starts = jax.tree.map(lambda x: x[::factor], shooting.starts)
+        # those of each experiment, one after another
+        ends = np.flatnonzero(~np.asarray(self.data.followed)) + 1
+        pieces = [slice(a, b) for a, b in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)]
+
+        def some(x: Array) -> Array:
+            return jnp.concatenate([x[piece][::factor] for piece in pieces])
+
+        starts = jax.tree.map(some, shooting.starts)
         loss = self.loss
         if penalty is not None:
             loss = eqx.tree_at(lambda loss: loss.penalty, loss, jnp.asarray(penalty, loss.penalty.dtype))
-        return ShootingProblem(Shooting(shooting.model, starts), loss, _joined(self.data, factor))
+        parts = [_merged(jax.tree.map(lambda x, p=piece: x[p], self.data), factor) for piece in pieces]
+        return ShootingProblem(Shooting(shooting.model, starts), loss, joined(parts))
 
 
-def _joined(windows: Windows, factor: int) -> Windows:
+def _merged(windows: Windows, factor: int) -> Windows:
     """Returns windows of which each is several of the given ones; the point where two meet is one point."""
     count, times = windows.ts.shape
     length = (times - 1) * factor
@@ -129,11 +128,14 @@ def _joined(windows: Windows, factor: int) -> Windows:
     def there(x: np.ndarray) -> Array:
         return jnp.asarray(x[rows] & inside.reshape(inside.shape + (1,) * (x.ndim - 1)))
 
+    number = jnp.arange(whole)
     return Windows(
-        jnp.arange(whole),
+        number,
         jnp.asarray(ts[rows]),
         jax.tree.map(lambda y: jnp.asarray(y[rows]), ys),
         jax.tree.map(there, seen),
+        jnp.zeros_like(number),
+        number < whole - 1,
     )
 
 
@@ -147,6 +149,7 @@ def multiple_shooting(
     scale: Any = 1.0,
     observe: Callable[[PyTree], PyTree] | None = None,
     starts: PyTree = None,
+    conditions: PyTree = None,
     **options: Any,
 ) -> ShootingProblem:
     r"""Cuts one observed trajectory into windows, each of which is solved from a state of its own.
@@ -165,14 +168,17 @@ def multiple_shooting(
 
     Args:
         model: The vector field, `model(t, y, args)`.
-        ts: The times of the observations, which ascend and need not be evenly spaced, shape `(times,)`.
-        ys: What was seen, a PyTree of arrays of shape `(times, ...)`; NaN where nothing was.
+        ts: The times of the observations, which ascend and need not be evenly spaced, shape `(times,)`; or a list of
+            such arrays, one for each experiment, as long as each is.
+        ys: What was seen, a PyTree of arrays of shape `(times, ...)`; NaN where nothing was; or a list of these.
         length: The number of intervals between observations in a window.
         penalty: The weight $\lambda$.
         scale: The unit of observations $\sigma$: a number, or one for each component, which broadcasts against a row.
         observe: $h$, what is seen of a state, of the structure of `ys`; by default all of it.
         starts: The states at the starts of windows, each leaf of shape `(windows, ...)`; by default the observations,
             on straight lines between their neighbours where they are missing.
+        conditions: What the model takes as `args`, where that differs between experiments: a PyTree of arrays with a
+            row for each of them.
         options: For `sciml.solve`: `rtol`, `atol`, `dt`, `solver`, `adjoint`, `args` and others.
 
     Returns:
@@ -202,12 +208,13 @@ def multiple_shooting(
         assert problem.model.starts.shape == (4, 2) and not problem.data.seen[1, 1].any()
         ```
     """
-    times, values = check_trajectory(ts, ys)
+    records = records_of(ts, ys, "multiple_shooting")
     length = check_count(length, "length", "multiple_shooting")
     for name in ("t0", "t1", "saveat", "throw", "y0"):
         if name in options:
             raise TypeError(f"`multiple_shooting` says itself what `{name}` is; leave it out.")
-    data = windows_of(times, values, length)
+    data = joined([windows_of(times, values, length) for times, values in records])
+    conditions = check_conditions(conditions, len(records), options, "multiple_shooting")
     count = len(data.number)
     if starts is None:
         if observe is not None:
@@ -215,7 +222,7 @@ def multiple_shooting(
                 "`multiple_shooting`: with `observe` the observations are no states; give `starts`, an array of "
                 f"shape ({count}, ...), a state for the start of each window."
             )
-        starts = jax.tree.map(lambda y: jnp.asarray(filled(times, y)[: len(times) - 1 : length]), values)
+        starts = starts_of(records, length, "multiple_shooting")
     starts = jax.tree.map(jnp.asarray, starts)
     wrong = [x.shape for x in jax.tree.leaves(starts) if x.ndim == 0 or x.shape[0] != count]
     if wrong:
@@ -226,11 +233,8 @@ def multiple_shooting(
     loss = ShootingLoss(
         penalty=jnp.asarray(penalty, jnp.result_type(float)),
         scale=jax.tree.map(lambda s: jnp.asarray(s, jnp.result_type(float)), scale),
-        observe=_itself if observe is None else observe,
+        observe=itself if observe is None else observe,
+        conditions=conditions,
         options=options,
     )
     return ShootingProblem(Shooting(model, starts), loss, data)
-
-
-def _itself(y: PyTree) -> PyTree:
-    return y

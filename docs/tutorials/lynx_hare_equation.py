@@ -1,0 +1,186 @@
+"""Lynx and hare once more: a network learns how they live on each other, and an equation is made of it.
+
+Run it with `python docs/tutorials/lynx_hare_equation.py`: it takes less than a minute and writes a figure, to the
+folder that `--out` names.
+
+That hares multiply and lynx starve is taken as known, what either does to the other is not:
+
+    d ln x/dt = a + g1(x, y),        d ln y/dt = -c + g2(x, y),
+
+with a network for g1 and g2, a universal differential equation. It is matched to slopes of the record first, then
+trained by multiple shooting. Sparse identification finds that the network says what Lotka and Volterra said, and
+`sciml.fit` finds the rates of that equation, which Carpenter (2018) published.
+"""
+
+import argparse
+import pathlib
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+import optax
+
+import sciml
+from sciml import training
+from sciml.models.neural import UniversalODE
+from sciml.models.sparse import Polynomials
+
+matplotlib.use("Agg")  # figures go to files; no screen is needed
+import matplotlib.pyplot as plt  # noqa: E402
+
+HERE = pathlib.Path(__file__).resolve().parent
+RECORD = HERE / "data" / "hudson_bay_lynx_hare.csv"
+HARE, LYNX = "#0072B2", "#D55E00"  # blue and vermilion, which colour-blind readers tell apart
+PUBLISHED = np.array([0.545, 0.028, 0.803, 0.024])  # Carpenter (2018), posterior means of alpha, beta, gamma, delta
+NOISE = 0.25  # of the logarithms, about what that fit found
+OPTIONS = dict(dt=0.1)
+
+
+def read_record(path: pathlib.Path = RECORD):
+    """Returns years since 1900, and the logarithms of the pelts in thousands, hares first."""
+    with open(path) as file:
+        table = np.genfromtxt([line for line in file if not line.startswith("#")], delimiter=",", names=True)
+    return (table["year"] - 1900).astype(np.float32), np.log(
+        np.stack([table["hare"], table["lynx"]], 1), dtype=np.float32
+    )
+
+
+class Alone(sciml.AbstractModel):
+    """What each does without the other: hares multiply, lynx starve. The state is the logarithms of their numbers."""
+
+    rates: jax.Array = eqx.field(default=(0.6, -0.6), converter=sciml.parameter)
+
+    def __call__(self, t, u, args):
+        return self.rates.astype(u.dtype)
+
+
+class OfNumbers(sciml.AbstractModel):
+    """Rates per head, a function of how many there are; the state is the logarithms of that."""
+
+    term: Callable
+
+    def __call__(self, t, u, args):
+        return self.term(t, jnp.exp(u), args)
+
+
+def train(years, logs):
+    """Returns a universal equation, matched to slopes and then trained by shooting over windows of 5 and 10 years."""
+    model = UniversalODE(Alone(), 2, width=8, depth=1, scale=50.0, gain=0.3, key=jax.random.key(0))
+    model = model.with_term(OfNumbers(model.term))  # the network reads numbers, not their logarithms
+    problem = training.collocate(model, years, logs)
+    found = training.train(*problem, optimiser=optax.adamw(2e-2, weight_decay=1e-2), steps=500, progress=False)
+    print(f"collocation: misfit of slopes {found.history.loss[0]:.2f}, then {found.history.loss[-1]:.3f}")
+    problem = training.multiple_shooting(found.model, years, logs, length=5, penalty=30.0, scale=NOISE, **OPTIONS)
+    for steps in (400, 400):
+        optimiser = optax.adamw(optax.cosine_decay_schedule(1e-2, steps, 0.05), weight_decay=1e-2)
+        found = training.train(*problem, optimiser=optimiser, steps=steps, progress=False)
+        last = {name: values[-1] for name, values in found.history.metrics.items()}
+        print(f"windows of {problem.data.ts.shape[1] - 1} years: misfit {last['misfit']:.2f}, gap {last['gap']:.4f}")
+        windows, problem = problem.data, problem.longer(found.model)
+    return found.model, windows
+
+
+def along(shooting, windows):
+    """Returns states along what was learnt, four times a year, as logarithms, and their rates."""
+
+    def window(u0, ts):
+        at = jnp.linspace(ts[0], ts[-1], 4 * (len(ts) - 1) + 1)
+        return sciml.solve(shooting.model, u0, t0=ts[0], t1=ts[-1], saveat=at, **OPTIONS).ys
+
+    us = jax.vmap(window)(shooting.starts, windows.ts).reshape(-1, 2)
+    return us, jax.vmap(lambda u: shooting.model(0.0, u, None))(us)
+
+
+def refine(equation, years, logs):
+    """Returns the equation fitted to the record itself, with its start, and its misfit."""
+
+    def predicted(model, at):
+        field, u0 = model
+        return sciml.solve(
+            field, u0, t0=0.0, t1=20.0, saveat=at, adjoint=sciml.adjoints.Direct(), throw=False, **OPTIONS
+        ).ys
+
+    def residuals(model, data):
+        return (predicted(model, data[0]) - data[1]) / NOISE
+
+    start = OfNumbers(equation), jnp.asarray(logs[0])
+    found = sciml.fit(start, residuals, data=(jnp.asarray(years), jnp.asarray(logs)), progress=False)
+    squares = float(jnp.sum(residuals(found.model, (years, logs)) ** 2))
+    return found.model[0].term, predicted(found.model, jnp.linspace(0.0, 20.0, 201)), squares
+
+
+def draw(path, years, logs, us, rates, equation, curve):
+    """Draws the record with the equation's solution, and rates per head."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.0, 4.0), layout="constrained", width_ratios=(3, 2))
+    for i, (name, colour) in enumerate((("hare", HARE), ("lynx", LYNX))):
+        left.plot(1900 + years, np.exp(logs[:, i]), "o", color=colour, markersize=4)
+        left.plot(1900 + np.linspace(0, 20, 201), np.exp(curve[:, i]), color=colour, label=name)
+        other = 1 - i
+        x = np.exp(us[:, other])
+        right.plot(x, rates[:, i], ".", color=colour, markersize=4)
+        ends = np.linspace(0.0, x.max(), 2)
+        first, second = ((1, -1), (-1, 1))[i] * PUBLISHED.reshape(2, 2)[i]
+        numbers = jnp.zeros((2, 2)).at[:, other].set(ends)
+        lines = jax.vmap(lambda n: equation(0.0, n, None))(numbers)[:, i]
+        right.plot(ends, lines, color=colour, label=f"{name} per head, over {('hare', 'lynx')[other]}")
+        right.plot(ends, first + second * ends, "--", color="black", linewidth=0.8)
+    right.plot([], [], ".", color="0.5", label="the network")
+    right.plot([], [], "--", color="black", linewidth=0.8, label="published")
+    left.set(
+        xlabel="year", ylabel="pelts [thousands]", xlim=(1899.5, 1920.5), ylim=(0, None), xticks=range(1900, 1921, 5)
+    )
+    right.set(xlabel="numbers of the other [thousands]", ylabel="rate [1/year]")
+    left.legend(frameon=False)
+    right.legend(frameon=False, fontsize=8)
+    for ax in (left, right):
+        ax.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
+
+
+def main():
+    """Learns, reads the equation, refines it and draws."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/lynx_hare_equation"))
+    out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    years, logs = read_record()
+    shooting, windows = train(years, logs)
+    us, rates = along(shooting, windows)
+
+    # What equation is it? All products of up to two numbers may be terms.
+    names, outputs = ("hare", "lynx"), ("d ln(hare)/dt", "d ln(lynx)/dt")
+    best = None
+    for threshold in (0.2, 0.6):
+        found = training.sindy(
+            Polynomials(2), np.exp(us), np.asarray(rates), threshold=threshold, names=names, outputs=outputs
+        )
+        equation, curve, squares = refine(found.model, years, logs)
+        parameters = len(found.model.places) + 2
+        bic = squares + parameters * np.log(logs.size)
+        print(
+            f"terms of {threshold:.0%} of the rates and more explain {found.score.min():.0%} of what the network says;"
+        )
+        print(f"  fitted to the record: misfit {squares:.1f} with {parameters} parameters, BIC {bic:.1f}")
+        if best is None or bic < best[0]:
+            best = bic, found, equation, curve
+    _, found, equation, curve = best
+    print("the network says:", *found.model.equations(), sep="\n  ")
+    print("the record says:", *equation.equations(), sep="\n  ")
+    assert terms_of(equation) == [["1", "lynx"], ["1", "hare"]], "not Lotka and Volterra's"
+    value = abs(np.abs(np.asarray(equation.coefficients)) / PUBLISHED - 1).max()
+    assert value < 0.05
+    print(f"figure of merit: {value:.3f} < 0.05 (of the rates, by which they differ from those published)")
+    draw(out / "lynx_hare_equation.png", years, logs, us, rates, equation, curve)
+
+
+def terms_of(equation):
+    """Returns the names of the terms of each output."""
+    names = equation.library.names(equation.inputs)
+    return [[names[i] for i, k in equation.places if k == j] for j in range(len(equation.outputs))]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+"""Equations that are sums of few terms out of a library, as `sciml.training.sindy` finds them.
+
+`SparseModel` is such an equation, a model that prints. Libraries of terms: `Polynomials`, `Trigonometric`, `Terms` of
+one's own, and sums of libraries.
+"""
+
+from ._libraries import (
+    AbstractLibrary as AbstractLibrary,
+    Libraries as Libraries,
+    Polynomials as Polynomials,
+    Terms as Terms,
+    Trigonometric as Trigonometric,
+)
+from ._sparse_model import SparseModel as SparseModel

@@ -1,0 +1,63 @@
+"""What losses over windows of records have in common."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ._windows import Windows, filled
+
+
+def mean_square(found: PyTree, wanted: PyTree, there: PyTree, scale: PyTree) -> Float[Array, ""]:
+    """Returns the mean of the squares of what was seen and not found, in units of `scale`."""
+    one = jax.tree.structure(scale) != jax.tree.structure(found)
+    scale = jax.tree.map(lambda y: scale, found) if one else scale
+    scales = jax.tree.leaves(jax.tree.map(lambda y, s: jnp.broadcast_to(s, y.shape), found, scale))
+    squares: Any = 0.0
+    count: Any = 0
+    leaves = (jax.tree.leaves(x) for x in (found, wanted, there))
+    for f, w, seen, s in zip(*leaves, scales, strict=True):
+        residual = jnp.where(seen, (f - w) / s.astype(f.dtype), 0)
+        squares, count = squares + jnp.sum(residual**2), count + jnp.sum(seen)
+    return squares / jnp.maximum(count, 1).astype(squares.dtype)
+
+
+def conditions_of(conditions: PyTree, windows: Windows) -> PyTree:
+    """Returns the conditions of each window, those of its experiment."""
+    return jax.tree.map(lambda x: x[windows.experiment], conditions)
+
+
+def check_conditions(conditions: PyTree, count: int, options: dict[str, Any], where: str) -> PyTree:
+    """Returns conditions as arrays.
+
+    Raises:
+        ValueError: If there is not a row for each experiment.
+        TypeError: If `args` is given, too.
+    """
+    if conditions is None:
+        return None
+    if "args" in options:
+        raise TypeError(f"`{where}` takes `args`, the same for all, or `conditions`, for each experiment; not both.")
+    conditions = jax.tree.map(jnp.asarray, conditions)
+    for x in jax.tree.leaves(conditions):
+        if x.ndim == 0 or len(x) != count:
+            raise ValueError(
+                f"`{where}`: `conditions` must have a row for each of the {count} experiments, but has shape {x.shape}."
+            )
+    return conditions
+
+
+def starts_of(records: Sequence[tuple[np.ndarray, PyTree]], stride: int, where: str) -> PyTree:
+    """Returns observations at the starts of windows, on lines between their neighbours where they are missing."""
+    each = [
+        jax.tree.map(lambda y, t=times: filled(t, y, where)[: len(t) - 1 : stride], values) for times, values in records
+    ]
+    return jax.tree.map(lambda *parts: jnp.asarray(np.concatenate(parts)), *each)
+
+
+def itself(y: PyTree) -> PyTree:
+    """Returns a state: all of it is seen."""
+    return y

@@ -1,0 +1,74 @@
+"""Models in files."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sciml import models, with_dtype
+from sciml.models.neural import NeuralODE, NeuralSDE
+from sciml.models.sparse import Polynomials, SparseModel
+from tests.registry_neural import CASES
+
+SIZES = dict(size=2, width=4, depth=1, scale=[1.0, 30.0])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_model_comes_back_with_its_bits(case, tmp_path):
+    model, other = case.make(jax.random.key(0)), case.make(jax.random.key(1))
+    models.save(tmp_path / "model", model)
+    again = models.load(tmp_path / "model", other)
+    pairs = zip(jax.tree.leaves(again), jax.tree.leaves(model), strict=True)
+    assert all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_class_makes_the_model_of_its_hyperparameters(tmp_path):
+    model = NeuralODE(**SIZES, key=jax.random.key(3))
+    models.save(tmp_path / "model", model, SIZES)
+    again = models.load(tmp_path / "model", NeuralODE)
+    assert again.term.scale == (1.0, 30.0)
+    np.testing.assert_array_equal(again.term.net.layers[1].weight, model.term.net.layers[1].weight)
+    found = SparseModel(Polynomials(2), np.eye(6)[:, :2], ("x", "y"))
+    models.save(tmp_path / "found", found)
+    assert str(models.load(tmp_path / "found", found)) == str(found)
+
+
+def test_another_structure_is_refused(tmp_path):
+    path, key = tmp_path / "model", jax.random.key(0)
+    models.save(path, NeuralODE(**SIZES, key=key), SIZES)
+
+    def refused(like, match):
+        with pytest.raises(ValueError, match=match):
+            models.load(path, like)
+
+    refused(NeuralODE(**SIZES | dict(width=5), key=key), r"`term.net.layers.0.weight` is float\d\d\[4, 2\] in the file and float\d\d\[5, 2\]")  # fmt: skip  # noqa: E501
+    refused(NeuralODE(**SIZES | dict(depth=2), key=key), r"`term.net.layers.1.weight` is float\d\d\[2, 4\] in the file")
+    refused(NeuralODE(**SIZES, activation=jax.nn.softplus, key=key), "`model.term.net.activation` is tanh in the file")
+    refused(NeuralODE(**SIZES | dict(scale=2.0), key=key), r"`model.term.scale` is \(1.0, 30.0\) in the file")
+    refused(with_dtype(NeuralODE(**SIZES, key=key), jnp.bfloat16), "precision it was written in")
+    refused(models.LotkaVolterra(), "the file alone has a leaf `term.net.layers.0.weight`")
+    refused(NeuralSDE(2, width=4, depth=1, key=key), "alone has a leaf")
+
+
+def test_a_file_that_is_none_or_damaged(tmp_path):
+    path = tmp_path / "model"
+    model = models.LotkaVolterra()
+    with pytest.raises(FileNotFoundError):
+        models.load(path, model)
+    path.write_bytes(b"PK\x03\x04 something else")
+    with pytest.raises(ValueError, match="holds no model"):
+        models.load(path, model)
+    models.save(path, model)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-10])
+    with pytest.raises(ValueError, match="damaged or was cut short"):
+        models.load(path, model)
+    with pytest.raises(TypeError, match="JSON"):
+        models.save(path, model, dict(net=jnp.ones(2)))
+    assert path.read_bytes() == whole[:-10]  # what was there is left alone
+    models.save(path, model)
+    with pytest.raises(ValueError, match="holds no hyperparameters"):
+        models.load(path, models.LotkaVolterra)
+    assert eqx.tree_equal(models.load(path, model), model)
