@@ -16,6 +16,7 @@
 - `SSPRK33`, `SSPRK43`, `SSPRK104`: explicit methods that preserve strong stability, for advection with limiters.
 - `Williamson3`, `CarpenterKennedy54`: explicit methods that keep two arrays of the size of the state.
 - `VelocityVerlet`, `Yoshida4`, `Yoshida6`, `Yoshida8`: symplectic methods for equations of second order.
+- `ImplicitMidpoint`, `GaussLegendre4`, `GaussLegendre6`: symplectic methods for every Hamiltonian.
 - `SRIW1`, `PlatenWeak2`, `TamedEuler`, `BAOAB`: methods for equations with noise, beside those of diffrax.
 - `Gillespie`, `TauLeaping`: methods for reactions of single molecules.
 - `stability`: for which steps a method is stable, a `Stability`.
@@ -33,6 +34,11 @@ from ._tune_stencil import tune_stencil as tune_stencil
 from .control._stability import Stability as Stability
 from .events._occurrences import Occurrences as Occurrences
 from .methods._etdrk import ETD1 as ETD1, ETDRK2 as ETDRK2, ETDRK3 as ETDRK3, ETDRK4 as ETDRK4, Krogstad4 as Krogstad4
+from .methods._gauss import (
+    GaussLegendre4 as GaussLegendre4,
+    GaussLegendre6 as GaussLegendre6,
+    ImplicitMidpoint as ImplicitMidpoint,
+)
 from .methods._imex import (
     ARK324 as ARK324,
     ARK436 as ARK436,
