@@ -73,18 +73,11 @@ def test_a_chain_of_many_unknowns_is_solved_as_a_band(solver):
 
 def test_an_iteration_that_does_not_converge_is_a_status():
     """Steps so long that the equations of a step have no solution."""
-    run = lambda rate: (
-        sciml.solve(  # noqa: E731
-            lambda t, y, k: k * y**2,
-            jnp.ones(1),
-            t0=0.0,
-            t1=0.9,
-            args=rate,
-            dt=0.3,
-            solver=ImplicitMidpoint(),
-            throw=False,
-        ).status
-    )
+
+    def run(rate):
+        options = dict(t0=0.0, t1=0.9, args=rate, dt=0.3, solver=ImplicitMidpoint(), throw=False)
+        return sciml.solve(lambda t, y, k: k * y**2, jnp.ones(1), **options).status
+
     assert jax.vmap(run)(jnp.array([0.5, 3.0])).tolist() == [sciml.Status.successful, sciml.Status.nonfinite]
 
 

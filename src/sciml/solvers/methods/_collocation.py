@@ -72,6 +72,8 @@ def collocation(
         columns += [vector.real] if b == 0 else [vector.real, vector.imag]
     back = np.stack(columns, axis=1)
     ends = np.linalg.solve(matrix.T, np.array(weights))
+    if weights == rows[-1]:  # the last stage is the end
+        ends = np.eye(len(nodes))[-1]
     return Collocation(nodes, matrix, tuple(ends.tolist()), tuple(blocks), np.linalg.inv(back), back)
 
 
@@ -84,8 +86,10 @@ class AbstractCollocation(AbstractStepper):
 
     by Newton's iteration with the Jacobian $J$ at the start of the step. Its matrix $1 - h A \otimes J$ falls into
     one block for each real eigenvalue of $A$ and one of twice the size for each complex pair, which are factorised once
-    a step. The iteration goes on until its corrections are below rounding, or no longer shrink, so that the step is
-    symmetric, and symplectic for any Hamiltonian, to rounding. Where it does not converge, the step has no solution.
+    a step. The iteration goes on until its corrections are below rounding, or no longer shrink, so that steps of Gauss
+    are symmetric, and symplectic for any Hamiltonian, to rounding; other methods may end it before. Where it does not
+    converge, the step has no solution.
+
     Derivatives are those of the implicit function, however many iterations there were.
 
     Attributes:
@@ -153,11 +157,19 @@ class AbstractCollocation(AbstractStepper):
         systems = _Systems(method, structures)
         factors = jax.lax.stop_gradient(tuple(factors))
         frozen = jax.closure_convert(residual, jnp.stack([x] * len(method.nodes)))
-        stages, converged = _newton(frozen, systems, factors, jax.lax.stop_gradient(x))
+        start_of = jax.lax.stop_gradient((x, first, h))
+        tolerated = functools.partial(self.tolerated, *start_of[1:], structures=structures, factors=factors)
+        stages, converged = _newton(frozen, systems, factors, start_of[0], tolerated)
         stages = known_root(residual, stages, systems.divide, systems.divide_transposed, factors)
         y1 = x + _times(np.array([method.ends]), stages)[0]
         solvable = functools.reduce(jnp.logical_and, regular, converged)
         return self.finished(Made(field, t, h, y, x, y1, first, stages, solvable, structures, factors))
+
+    def tolerated(
+        self, slope: Float[Array, " n"], h: Array, stages: Float[Array, "s n"], structures: tuple, factors: tuple
+    ) -> Float[Array, " n"] | None:
+        """Returns which corrections of the stages need no further iteration; None where only rounding ends it."""
+        del slope, h, stages, structures, factors
 
     def finished(self, made: "Made") -> Step:
         """Returns the step from what was solved for."""
@@ -218,7 +230,7 @@ class _Systems(NamedTuple):
 
 
 def _newton(
-    residual: tuple[Callable, list], systems: _Systems, factors: tuple, x: Array
+    residual: tuple[Callable, list], systems: _Systems, factors: tuple, x: Array, tolerated: Callable
 ) -> tuple[Float[Array, "s n"], Bool[Array, ""]]:
     """Returns the increments of the stages, and whether the iteration for them converged."""
     closed, consts = residual
@@ -235,6 +247,10 @@ def _newton(
         now = jnp.max(jnp.max(jnp.abs(correction), axis=0) / sizes)
         gross = jnp.max(jnp.abs(correction)) / jnp.max(sizes)
         done = (now <= _STILL * eps) | ((now >= before) & (gross <= eps**_CLOSE))
+        enough = tolerated(stages=stages)
+        if enough is not None:
+            small = jnp.max(jnp.abs(correction), axis=0) <= jnp.maximum(enough, _STILL * eps * sizes)
+            done = done | ((count > 0) & jnp.all(small))
         return count + 1, stages, now, done, ~done & jnp.isfinite(now)
 
     like = (x, consts, factors)
