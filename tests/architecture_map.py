@@ -5,7 +5,8 @@ from tests.test_architecture import FILES, ROOT, SRC, UPWARD, imports_of, module
 WRITTEN = ROOT / "docs" / "assets" / "architecture.svg"
 
 ROWS = (
-    ("parallel", "training", "verify", "inspect", "plot"),
+    ("inference", "verify", "plot"),
+    ("parallel", "training", "inspect"),
     ("models", "runs"),
     ("spatial", "solvers"),
     ("kernels", "stores"),
