@@ -202,3 +202,13 @@ def test_bad_input_is_named():
         build(data={"x": "y"})
     with pytest.raises(ValueError, match="draws starts, which needs `key`"):
         build().maximum(starts=3)
+
+
+def test_several_starts_find_the_higher_of_two_maxima():
+    priors = [(lambda m: m, inference.Normal(1.0, 1.0))]
+    density = inference.log_density(jnp.array(-1.0), lambda m: inference.Normal(m**2, 0.5), jnp.array(4.0), priors)
+    one = density.maximum()
+    many = density.maximum(starts=6, key=jax.random.key(0))
+    assert one.model < 0 < many.model and many.log_joint > one.log_joint
+    slope = 2 * many.model * (4 - many.model**2) / 0.25 - (many.model - 1)
+    np.testing.assert_allclose(slope, 0.0, atol=1e-5 if X64 else 2e-2)

@@ -67,8 +67,8 @@ def climb(
     """
     alone = zs.shape[0] == 1
     # a single start is evaluated by the program that the end needs as well
-    first = _expanded(function, zs[0]) if alone else None
-    before = np.array([first[1]]) if alone else np.asarray(values(function, zs), np.float64)
+    first = _expanded(function, zs[0]) if alone else ()
+    before = np.array([first[1]]) if first else np.asarray(values(function, zs), np.float64)
     usable = np.flatnonzero(np.isfinite(before))
     if not usable.size:
         raise ValueError(

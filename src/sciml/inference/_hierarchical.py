@@ -61,7 +61,8 @@ class _Population(eqx.Module):
 
         def log_p(z):
             effects = self.constrain(model, z)
-            total = sum(jnp.sum(x) for x in jtu.tree_leaves(self.pointwise(model, effects, subject, data)))
+            told = jtu.tree_leaves(self.pointwise(model, effects, subject, data))
+            total = sum((jnp.sum(x) for x in told), jnp.zeros((), z.dtype))
             at = 0
             given, values = self.distributions(model)[0], jtu.tree_leaves(effects)
             for distribution, value in zip(given, values, strict=True):

@@ -1,5 +1,6 @@
 """`nuts`: BlackJAX's sampler over chains as lanes, and over devices."""
 
+import importlib
 import warnings
 from typing import Any
 
@@ -17,6 +18,13 @@ from ._draws import Draws, check_positions
 _DENSE = 50
 
 
+def _blackjax() -> Any:
+    try:
+        return importlib.import_module("blackjax")
+    except ImportError as error:
+        raise ImportError("`nuts` needs BlackJAX: `pip install 'sciml-jax[inference]'`.") from error
+
+
 class _Chain(eqx.Module):
     """One chain: adapts its steps and masses in the warm-up, then draws."""
 
@@ -27,8 +35,7 @@ class _Chain(eqx.Module):
     max_doublings: int = eqx.field(static=True)
 
     def __call__(self, member: tuple[Array, PyTree]) -> tuple[PyTree, dict[str, Array]]:
-        import blackjax
-
+        blackjax = _blackjax()
         key, start = member
         warming, drawing = jax.random.split(key)
         density, size = self.density, sum(x.size for x in jax.tree.leaves(start))
@@ -116,10 +123,7 @@ def nuts(
             assert abs(draws.models["rate"].mean() - 2.0) < 0.5
         ```
     """
-    try:
-        import blackjax  # noqa: F401
-    except ImportError as error:
-        raise ImportError("`nuts` needs BlackJAX: `pip install 'sciml-jax[inference]'`.") from error
+    _blackjax()
     chains, draws = check_count(chains, "chains", "nuts"), check_count(draws, "draws", "nuts")
     warmup = check_count(warmup, "warmup", "nuts")
     keys = jax.vmap(lambda i: jax.random.fold_in(check_key(key, "nuts"), i))(jnp.arange(chains))

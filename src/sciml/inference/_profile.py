@@ -260,14 +260,14 @@ def _follow(
 def _collected(
     density: Any, chosen: list[int], z: Array, at: np.ndarray, deviances: np.ndarray, threshold: float, level: float
 ) -> ProfileLikelihood:
-    z = np.asarray(z, np.float64)
+    best = np.asarray(z, np.float64)
     names = tuple(density.names[k] for k in chosen)
     rows, heights, ends, open_ended = [], [], [], []
     for number, k in enumerate(chosen):
         low, high = 2 * number, 2 * number + 1
-        rows.append(np.concatenate([at[low][::-1], [z[k]], at[high]]))
+        rows.append(np.concatenate([at[low][::-1], [best[k]], at[high]]))
         heights.append(np.concatenate([deviances[low][::-1], [0.0], deviances[high]]))
-        both = [_crossing(z[k], at[side], deviances[side], np.sqrt(threshold)) for side in (low, high)]
+        both = [_crossing(float(best[k]), at[side], deviances[side], np.sqrt(threshold)) for side in (low, high)]
         ends.append([np.nan_to_num(both[0], nan=-np.inf), np.nan_to_num(both[1], nan=np.inf)])
         if np.isnan(both).any():
             open_ended.append(names[number])
@@ -279,7 +279,7 @@ def _collected(
             UserWarning,
             stacklevel=3,
         )
-    own = [_natural(density, z, k, np.stack([*rows[i], *ends[i], z[k]])) for i, k in enumerate(chosen)]
+    own = [_natural(density, best, k, np.stack([*rows[i], *ends[i], best[k]])) for i, k in enumerate(chosen)]
     count = rows[0].size
     values, intervals = np.stack([x[:count] for x in own]), np.stack([x[count : count + 2] for x in own])
     order = np.sign(intervals[:, 1:] - intervals[:, :1])  # a transform may decrease
@@ -287,8 +287,8 @@ def _collected(
     values[flip], intervals[flip] = values[flip, ::-1], intervals[flip, ::-1]
     heights = np.stack(heights)
     heights[flip] = heights[flip, ::-1]
-    best = np.array([x[-1] for x in own])
-    return ProfileLikelihood(names, values, heights, best, intervals, threshold, level, tuple(open_ended))
+    at_best = np.array([x[-1] for x in own])
+    return ProfileLikelihood(names, values, heights, at_best, intervals, threshold, level, tuple(open_ended))
 
 
 def _nan_last(rows: np.ndarray) -> np.ndarray:

@@ -16,7 +16,8 @@ def in_words(direction: np.ndarray, names: Sequence[str], *, least: float = 0.1,
     """
     size = np.linalg.norm(direction)
     direction = direction / (size if size > 0 else 1)
-    order = [i for i in np.argsort(-np.abs(direction)) if abs(direction[i]) >= least * np.abs(direction).max()]
+    sizes = np.round(np.abs(direction), 6)  # equal ones in the order of the names, whatever the rounding
+    order = [i for i in np.argsort(-sizes, kind="stable") if sizes[i] >= least * sizes.max()]
     if not order:
         return "none"
     if direction[order[0]] < 0:
