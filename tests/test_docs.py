@@ -21,8 +21,12 @@ def documents():
         yield Document(path.read_text(), str(path)), path.relative_to(ROOT).as_posix()
     for path in sorted((ROOT / "src").rglob("*.py")):
         source = path.read_text()
+        if "```python" not in source:
+            continue
         names = dict(names_by_line(ast.parse(source), ""))
         for start, _, text in PythonDocStringDocument.extract_docstrings(source):
+            if "```python" not in text:
+                continue
             name = names[source.count("\n", 0, start) + 1]
             yield Document(text, str(path)), path.relative_to(ROOT / "src").as_posix() + name
 
