@@ -57,3 +57,8 @@ def spectral_radius(model, y):
     """The largest modulus of the Jacobian's eigenvalues."""
     jacobian = jax.jit(jax.jacfwd(lambda y: model(0.0, y, None)))(y).reshape(y.size, y.size)
     return float(np.max(np.abs(np.linalg.eigvals(np.asarray(jacobian)))))
+
+
+FLOWS = {"IncompressibleFlow", "ImplicitFriction", "FlowState", "Carried", "AbstractFlowForce", "BodyForce", "Buoyancy"}
+FLOWS |= {"Obstacle", "AbstractEddyViscosity", "Smagorinsky", "NavierStokes3D", "SteadyPower"}
+"""What `tests/models/test_incompressible_flow.py` is about."""

@@ -12,14 +12,17 @@ import sciml
 from sciml import verify
 from sciml.models import (
     Brusselator,
+    Buoyancy,
     CahnHilliard,
+    Carried,
     FitzHughNagumo,
     GrossPitaevskii,
+    IncompressibleFlow,
     KleinGordon,
     ReactionDiffusion,
     SwiftHohenberg,
 )
-from sciml.spatial import Grid, Neumann, Periodic
+from sciml.spatial import Dirichlet, Grid, Neumann, NoSlip, Periodic
 
 matplotlib.use("Agg")  # pictures go to files; no screen is needed
 import matplotlib.pyplot as plt
@@ -185,7 +188,67 @@ def fitzhugh_nagumo():
     return images(list(sol.ys[:, 0]), grid, [f"t = {float(t):g}" for t in sol.ts], "v")
 
 
-PICTURES = (cahn_hilliard, swift_hohenberg, gross_pitaevskii, klein_gordon, brusselator, fitzhugh_nagumo)
+def layer(rayleigh, grid, prandtl=1.0):
+    """A layer of fluid, heated from below, in units of its depth and of the time heat takes through it."""
+    heat = Carried({"x": Periodic(), "y-": Dirichlet(1.0), "y+": Dirichlet(0.0)}, diffusivity=1.0)
+    lift = Buoyancy("heat", jnp.stack([0.0 * rayleigh, prandtl * rayleigh]))
+    sides = {"x": Periodic(), "y": NoSlip()}
+    return IncompressibleFlow(grid, sides, viscosity=prandtl, carried={"heat": heat}, forces=[lift])
+
+
+def heated_layer():
+    """How fast a layer begins to turn over, beside the linear theory, and what becomes of it."""
+    onset, wavenumber = verify.rayleigh_benard_onset()
+    narrow = Grid((24, 24), (0.0, 0.0), (2 * np.pi / wavenumber, 1.0))
+    x, y = narrow.centers
+    bent = 1 - y + 1e-3 * jnp.cos(wavenumber * x) * jnp.sin(np.pi * y)
+
+    @jax.jit
+    @jax.vmap
+    def growth(rayleigh):
+        flow = layer(rayleigh, narrow)
+        start, ts = flow.start(carried={"heat": bent}), jnp.array([0.2, 0.3])
+        ys = sciml.solve(flow, start, t0=0.0, t1=0.3, dt=5e-4, saveat=ts, solver=sciml.solvers.SSPRK33()).ys
+        speed = jnp.sqrt(jnp.mean(ys.velocity[1] ** 2, axis=(1, 2)))
+        return jnp.log(speed[1] / speed[0]) / 0.1
+
+    numbers = np.linspace(1400.0, 2200.0, 5)
+    rates = np.asarray(growth(jnp.array(numbers)))
+    exact = [verify.rayleigh_benard_growth(number, wavenumber) for number in numbers]
+    crossing = float(np.interp(0.0, rates, numbers))
+    apart = np.max(np.abs(rates - exact))
+    print(f"layers of 24 cells: growth within {apart:.2f}; onset at {crossing:.0f}, exact {onset:.0f}")
+    wide = Grid((128, 32), (0.0, 0.0), (4.0, 1.0))
+    flow = layer(jnp.array(1e5), wide, 0.7)
+    noise = 0.01 * jax.random.normal(KEY, wide.shape)
+    start = flow.start(carried={"heat": 1 - wide.centers[1] + noise})
+    sol = sciml.solve(flow, start, t0=0.0, t1=0.2, cfl=0.9, solver=sciml.solvers.SSPRK33(), max_steps=100_000)
+    figure, axes = plt.subplots(1, 2, figsize=(11.0, 3.2), layout="constrained", width_ratios=(1, 2.4))
+    fine = np.linspace(1400.0, 2200.0, 33)
+    line = [verify.rayleigh_benard_growth(number, wavenumber) for number in fine]
+    axes[0].plot(fine, line, color="black", linewidth=1.0, label="linear theory")
+    axes[0].plot(numbers, rates, "o", color="#D55E00", markersize=4, label="24 cells")
+    axes[0].axhline(0.0, color="0.6", linewidth=0.8)
+    axes[0].set(xlabel="Rayleigh number", ylabel="growth")
+    axes[0].legend(frameon=False)
+    image = axes[1].imshow(
+        np.asarray(sol.ys.carried["heat"][-1]).T, origin="lower", extent=(0, 4, 0, 1), cmap="cividis", vmin=0, vmax=1
+    )
+    axes[1].set_title("temperature at a Rayleigh number of 100 000", loc="left", fontsize="medium")
+    axes[1].set(xlabel="x", ylabel="y")
+    figure.colorbar(image, cax=axes[1].inset_axes((1.02, 0.0, 0.02, 1.0)))
+    return figure
+
+
+PICTURES = (
+    cahn_hilliard,
+    swift_hohenberg,
+    gross_pitaevskii,
+    klein_gordon,
+    brusselator,
+    fitzhugh_nagumo,
+    heated_layer,
+)
 
 
 def main():
