@@ -31,7 +31,7 @@ RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist workst
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-oldest test-new-rules test-contracts test-all fuzz durations tables kernels
-.PHONY: lessons compile-kernels bench bench-gpu dist docs serve lint format clean
+.PHONY: lessons compile-kernels bench bench-page bench-gpu dist docs serve lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -104,11 +104,12 @@ durations: $(VENV)/.installed-test ## every test, measured: writes tests/duratio
 	$(COMPILE_SOON) $(RUN_PYTEST) --measure
 	SCIML_X64=0 $(RUN_PYTEST) --measure -m float32
 
-tables: $(VENV)/.installed-test ## compute the tables of adjoints and of sharding in the documentation anew
+tables: $(VENV)/.installed-test ## compute the tables of adjoints and of sharding, and the map of packages, anew
+	$(PY) -m tests.architecture_map
 	$(COMPILE_SOON) $(PY) -m tests.adjoint_table
 	$(COMPILE_SOON) $(PY) -m tests.sharding_table
 
-lessons: $(VENV)/.installed-test ## run the scripts of docs/learn and make their pages; LESSONS="loops keys" takes some
+lessons: $(VENV)/.installed-test ## run the scripts of docs/learn and docs/scale and make their pages; LESSONS="loops keys" takes some
 	$(PY) docs/learn/pages.py $(LESSONS)
 
 # In an environment of its own: with the CUDA plugin installed, JAX looks for a GPU wherever it starts.
@@ -120,6 +121,9 @@ compile-kernels: $(VENV)/.installed-kernels
 
 bench: $(VENV)/.installed-bench ## the benchmarks, printed as a table
 	$(PY) -m benchmarks
+
+bench-page: $(VENV)/.installed-bench ## the same into docs/benchmarks.md; BENCH="scan gradient" takes some
+	$(PY) -m benchmarks --page $(BENCH)
 
 bench-gpu: $(VENV)/.installed-bench ## the benchmarks of kernels, on a machine with a GPU
 	$(PY) -m benchmarks.gpu

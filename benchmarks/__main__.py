@@ -1,10 +1,12 @@
 """Run the benchmarks and print their tables: `python -m benchmarks [name ...]`."""
 
 import argparse
+import contextlib
 import dataclasses
 import time
 
 from ._harness import environment, measure, note, report, table
+from ._page import Tee, add
 from ._registry import BENCHMARKS
 
 
@@ -12,20 +14,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"which to run, of: {', '.join(BENCHMARKS)} (all)")
     parser.add_argument("--repeats", type=int, help="timed repeats of each row, instead of each benchmark's own number")
+    parser.add_argument("--page", action="store_true", help="write what is printed into docs/benchmarks.md, too")
     options = parser.parse_args()
     if unknown := set(options.names) - set(BENCHMARKS):
         parser.error(f"no benchmark named {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}")
     start = time.perf_counter()
-    report(f"## Benchmarks\n\n{environment()}\n")
+    report("## Benchmarks\n")
+    if not options.page:
+        report(f"{environment()}\n")
     for name in options.names or BENCHMARKS:
-        for group in BENCHMARKS[name]():
-            note(f"[{time.perf_counter() - start:5.0f} s] {name}: {group.title}")
-            if options.repeats:
-                group = dataclasses.replace(group, repeats=options.repeats)
-            measured = measure(group)
-            report(table(group, measured))
-            if group.finish is not None and (wrote := group.finish(measured)):
-                note(f"wrote {wrote}")
+        with contextlib.redirect_stdout(Tee()) as printed:
+            if options.page:
+                report(f"{environment()}\n")
+            for group in BENCHMARKS[name]():
+                note(f"[{time.perf_counter() - start:5.0f} s] {name}: {group.title}")
+                if options.repeats:
+                    group = dataclasses.replace(group, repeats=options.repeats)
+                measured = measure(group)
+                report(table(group, measured))
+                if group.finish is not None and (wrote := group.finish(measured)):
+                    note(f"wrote {wrote}")
+        if options.page:
+            add(name, printed.getvalue())
     note(f"[{time.perf_counter() - start:5.0f} s] done")
 
 

@@ -25,6 +25,7 @@ from . import (
     noise,
     py_pde,
     rosenbrock,
+    scale,
     scan,
     stabilised,
     stencil,
@@ -62,5 +63,6 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "multigrid": multigrid.groups,
     "compile_time": compile_time.groups,
     "insight": insight.groups,
+    "scale": scale.groups,
     "beside_gradsolve": beside_gradsolve.groups,
 }

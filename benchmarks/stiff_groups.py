@@ -20,6 +20,7 @@ TOL = 1e-4
 FLOOR = 1e-8  # of the absolute error: the second species of Robertson's reaction is of the size 1e-5
 SIZES = (1, 10, 40, 100, 1000)
 CELLS = (100, 200, 1000)
+SIDES = (16, 32)
 MEMBERS = 100
 
 
@@ -49,6 +50,25 @@ def brusselator(t: Any, y: jax.Array, args: Any) -> jax.Array:
 def _start(cells: int) -> np.ndarray:
     x = np.arange(1, cells + 1) / (cells + 1)
     return np.stack([1 + np.sin(2 * np.pi * x), np.full(cells, 3.0)], axis=1).reshape(-1)
+
+
+def brusselator_on_a_grid(t: Any, y: jax.Array, args: Any) -> jax.Array:
+    """The same on a square between walls that nothing passes."""
+    del t, args
+    side = round((y.size // 2) ** 0.5)
+    state = y.reshape(side, side, 2)
+    wide = jnp.pad(state, ((1, 1), (1, 1), (0, 0)), mode="edge")
+    around = wide[2:, 1:-1] + wide[:-2, 1:-1] + wide[1:-1, 2:] + wide[1:-1, :-2] - 4 * state
+    u, v = state[..., 0], state[..., 1]
+    product = u * u * v
+    rate = jnp.stack([1 + product - 4.4 * u, 3.4 * u - product], axis=-1) + side**2 / 500 * around
+    return rate.reshape(-1)
+
+
+def _start_on_a_grid(side: int) -> np.ndarray:
+    x = (np.arange(side) + 0.5) / side
+    u, v = 22 * x * (1 - x) ** 1.5, 27 * x * (1 - x) ** 1.5
+    return np.stack([np.broadcast_to(u[None], (side, side)), np.broadcast_to(v[:, None], (side, side))], -1).reshape(-1)
 
 
 def ours(model: Any, y0: jax.Array, end: float, rtol: float, atol: float) -> jax.Array:
@@ -91,6 +111,26 @@ def _cvode(cells: int, rtol: float, atol: float) -> Callable[[], Callable[[], An
         solver = CVODE(field, rtol=rtol, atol=atol, linsolver="band", lband=2, uband=2)
         y0 = _start(cells)
         return lambda: solver.solve(np.array([0.0, 10.0]), y0).y[-1]
+
+    return build
+
+
+def _cvode_on_a_grid(side: int, rtol: float, atol: float, **linear: Any) -> Callable[[], Callable[[], Any]]:
+    def build() -> Callable[[], Any]:
+        from sksundae.cvode import CVODE  # pyright: ignore[reportMissingImports]
+
+        def field(t: float, y: np.ndarray, rate: np.ndarray) -> None:
+            state = y.reshape(side, side, 2)
+            wide = np.pad(state, ((1, 1), (1, 1), (0, 0)), mode="edge")
+            around = wide[2:, 1:-1] + wide[:-2, 1:-1] + wide[1:-1, 2:] + wide[1:-1, :-2] - 4 * state
+            u, v = state[..., 0], state[..., 1]
+            product = u * u * v
+            found = np.stack([1 + product - 4.4 * u, 3.4 * u - product], axis=-1) + side**2 / 500 * around
+            rate[:] = found.reshape(-1)
+
+        solver = CVODE(field, rtol=rtol, atol=atol, **linear)
+        y0 = _start_on_a_grid(side)
+        return lambda: solver.solve(np.array([0.0, 1.0]), y0).y[-1]
 
     return build
 
@@ -161,5 +201,25 @@ def _line(cells: int) -> Group:
     return Group(f"Brusselator on a line of {cells} points, {2 * cells} unknowns, t to 10, rtol = {rtol:g}", rows)
 
 
+def _plane(side: int) -> Group:
+    y0, rtol, atol = _start_on_a_grid(side), 1e-5, 1e-7
+    with jax.enable_x64(True):
+        start = jnp.asarray(y0)
+    error = _relative(_exact(brusselator_on_a_grid, y0, 1.0), 1e-3)
+    band = dict(linsolver="band", lband=2 * side, uband=2 * side)
+    rows = [
+        Candidate(
+            "sciml, Rodas5P",
+            in_float64(jitted(lambda y: ours(brusselator_on_a_grid, y, 1.0, rtol, atol), start)),
+            error=error,
+        ),
+        Candidate("CVODE, BDF with a band", _cvode_on_a_grid(side, rtol, atol, **band), "sciml, Rodas5P", error),
+        Candidate(
+            "CVODE, BDF with GMRES", _cvode_on_a_grid(side, rtol, atol, linsolver="gmres"), "sciml, Rodas5P", error
+        ),
+    ]
+    return Group(f"Brusselator on {side} x {side} points, {2 * side**2} unknowns, t to 1, rtol = {rtol:g}", rows)
+
+
 def groups() -> list[Group]:
-    return [*map(_robertson, SIZES), _members(10), *map(_line, CELLS)]
+    return [*map(_robertson, SIZES), _members(10), *map(_line, CELLS), *map(_plane, SIDES)]

@@ -16,15 +16,19 @@ from sciml.spatial import (
     AbstractFlux,
     Dirichlet,
     Extrapolate,
+    FreeSlip,
     Grid,
     Inflow,
     MovingWall,
     Muscl,
     Neumann,
+    NoSlip,
     Outflow,
     Periodic,
+    PressureOutlet,
     Reflecting,
     Robin,
+    VelocityInlet,
 )
 from tests import registry_fields
 from tests.models import test_periodic_fields as periodic
@@ -184,7 +188,60 @@ def queue() -> Case:
     return Case("Transport", make, lambda dtype: registry_fields.Case("", lambda *_: None).y0(GRID, dtype))
 
 
-OTHERS = (darcy(walls), pendulums(), sound(), gas(), pond(), queue())
+def stirred() -> Case:
+    """Between sides of every kind, with a temperature that lifts it, a body in its way, and eddies."""
+
+    def make():
+        inlet = VelocityInlet((jnp.linspace(0.5, 1.0, 7), lambda t, args: 0.1 + t))
+        sides = {"x-": inlet, "x+": PressureOutlet(0.2), "y-": NoSlip((0.3, 0.0)), "y+": FreeSlip()}
+        heat = {"x-": Dirichlet(1.0), "x+": Extrapolate(), "y": Neumann(0.1)}
+        share = 0.5 + 0.4 * jnp.sin(jnp.arange(35.0)).reshape(5, 7)
+        return models.IncompressibleFlow(
+            GRID,
+            sides,
+            viscosity=0.05,
+            carried={"heat": models.Carried(heat, 0.02)},
+            forces=[models.Buoyancy("heat", (0.1, 1.0)), models.Obstacle(share, 0.5), models.BodyForce((0.3, 0.0))],
+            eddies=models.Smagorinsky(0.2),
+        )
+
+    return Case("IncompressibleFlow", make, lambda dtype: smooth_flow(make(), dtype))
+
+
+def thick() -> Case:
+    """The same kind of state, whose viscosity and diffusion are implicit."""
+
+    def make():
+        sides = {"x": Periodic(), "y-": NoSlip(), "y+": NoSlip((0.3, 0.0))}
+        dye = models.Carried({"x": Periodic(), "y": Neumann(0.0)}, 0.02)
+        flow = models.IncompressibleFlow(GRID, sides, viscosity=0.1, carried={"dye": dye})
+        return models.ImplicitFriction(flow)
+
+    return Case("ImplicitFriction", make, lambda dtype: smooth_flow(make().flow, dtype))
+
+
+def smooth_flow(flow, dtype):
+    """A state that is smooth, and not without divergence."""
+    return jax.tree.map(
+        lambda x: (0.3 + 0.2 * jnp.sin(1.0 + jnp.arange(float(x.size)).reshape(x.shape))).astype(dtype),
+        flow.start(carried=dict.fromkeys(flow.carried, 0.0)),
+    )
+
+
+def turbulence() -> Case:
+    """A force on the large eddies keeps it going."""
+    grid = Grid((6, 5, 4), 0.0, (7.0, 11.0, 5.0))
+
+    def make():
+        return models.NavierStokes3D(grid, viscosity=0.3, forcing=models.SteadyPower(0.4))
+
+    def state(dtype):
+        return jnp.asarray(np.random.default_rng(0).normal(size=(3, *grid.shape))).astype(dtype)
+
+    return Case("NavierStokes3D", make, state, dt=5e-3)
+
+
+OTHERS = (darcy(walls), pendulums(), sound(), gas(), pond(), queue(), stirred(), thick(), turbulence())
 
 CASES = (*map(on_grids, registry_fields.CASES), *map(on_circles, periodic.FORMULAS), *OTHERS)
 

@@ -29,9 +29,10 @@ ALLOWED["models"] = {"base", "kernels", "spatial"}
 ALLOWED["runs"] = {"base", "kernels", "stores", "spatial", "solvers"}
 for _top in ("parallel", "training", "verify", "inspect", "plot"):
     ALLOWED[_top] = {"base", "kernels", "stores", "spatial", "solvers", "models", "runs"}
+ALLOWED["inference"] = ALLOWED["training"] | {"parallel", "training"}
 
-# `Solution.plot` and `SweepResult.plot` find their pictures when they are called.
-UPWARD = {("solvers", "plot"), ("parallel", "plot")}
+# `Solution.plot`, `SweepResult.plot` and others find their pictures when they are called.
+UPWARD = {("solvers", "plot"), ("parallel", "plot"), ("inference", "plot")}
 
 # What JAX has renamed or may rename; see _jax/_vma.py.
 VERSION_DEPENDENT = {"pcast", "pvary", "vma", "manual_axis_type", "__version__", "__version_info__"}
@@ -205,6 +206,13 @@ def test_every_file_keeps_the_rule(rule):
 def test_every_part_has_a_layer():
     parts = {part_of(module_of(path)) for path in FILES}
     assert parts <= {"face", *ALLOWED}, "a new folder needs a line in ALLOWED and in docs/design.md"
+
+
+def test_the_map_in_the_documentation_is_of_these_imports():
+    from tests.architecture_map import WRITTEN, drawing, edges
+
+    assert ("verify", "solvers") in edges() and not any(a == "stores" for a, _ in edges())
+    assert WRITTEN.read_text() == drawing(), "run `python -m tests.architecture_map`"
 
 
 @pytest.mark.parametrize(

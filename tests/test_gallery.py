@@ -1,6 +1,7 @@
 """The pictures of the gallery are drawn as a user draws them, and say what is kept."""
 
 import importlib.util
+import inspect
 import os
 import pathlib
 import re
@@ -9,9 +10,11 @@ import sys
 
 import pytest
 
+import sciml
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NAMES = ("cahn_hilliard", "klein_gordon")
-PAGES = ("pde_gallery", "noise", "model_gallery", "flows", "getting_started", "neural_models")
+PAGES = ("pde_gallery", "noise", "model_gallery", "flows", "getting_started", "all_models", "neural_models")
 
 
 def drawn(tmp_path, page, names):
@@ -55,6 +58,21 @@ def test_the_first_picture_is_drawn(tmp_path):
     printed = drawn(tmp_path, "getting_started", ("getting_started",))
     one, low, high = map(float, re.search(r"([\d.]+) alone, ([\d.]+) to ([\d.]+)", printed).groups())
     assert low < one < high
+
+
+def test_pictures_of_all_other_models_are_drawn(tmp_path):
+    printed = drawn(tmp_path, "all_models", ("models_ordinary", "models_lines"))
+    assert float(re.search(r"energy differs by (\S+) around", printed)[1]) < 1e-4
+    assert float(re.search(r"comes back to (\S+)", printed)[1]) < 1e-6
+    kept = re.findall(r"keeps its \w+ to (\S+)", printed)
+    assert len(kept) == 2 and all(float(x) < 1e-4 for x in kept)
+
+
+def test_every_model_is_in_the_gallery():
+    """With its picture, or where that is."""
+    page = (ROOT / "docs/guides/all_models.md").read_text()
+    names = [name for name, value in vars(sciml.models).items() if name[0] != "_" and not inspect.ismodule(value)]
+    assert len(names) > 50 and [name for name in names if f"`{name}`" not in page] == []
 
 
 def test_pictures_of_flows_are_drawn(tmp_path):

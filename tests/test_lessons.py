@@ -1,4 +1,4 @@
-"""The lessons of `docs/learn` run as a reader runs them, and say how good their result is; pages are made from them."""
+"""Lessons and chapters run as a reader runs them, and say how good their result is; pages are made from them."""
 
 import ast
 import importlib.util
@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
+from benchmarks.scale import PREDICTED
 from tests.conftest import ROOT
 
-LEARN = ROOT / "docs" / "learn"
+LEARN, SCALE = ROOT / "docs" / "learn", ROOT / "docs" / "scale"
 
 
 def pages():
@@ -73,5 +74,24 @@ def test_lesson_asserts_its_figure_of_merit(script):
 
 @pytest.mark.x64
 def test_every_lesson_is_in_the_overview():
-    overview = (LEARN / "index.md").read_text()
-    assert [s.stem for s in SCRIPTS if f"({s.stem}.md)" not in overview] == []
+    overviews = {folder: (folder / "index.md").read_text() for folder in PAGES.FOLDERS}
+    assert [s.stem for s in SCRIPTS if f"({s.stem}.md)" not in overviews[s.parent]] == []
+    assert len({s.stem for s in SCRIPTS}) == len(SCRIPTS)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("script", [s for s in SCRIPTS if s.parent == SCALE], ids=lambda script: script.stem)
+def test_chapter_has_three_exercises_and_predictions(script):
+    """Every answer asserts something, and some times are predicted before they are measured."""
+    parts = PAGES.cells(script)
+    answers = [ast.parse(source) for title, source, _ in parts if title == "Answer"]
+    assert len(answers) == 3
+    assert all(any(isinstance(node, ast.Assert) for node in ast.walk(tree)) for tree in answers)
+    text = script.with_suffix(".md").read_text()
+    assert len(PREDICTED.findall(text)) >= 2, "predictions are printed by `timing.beside`"
+
+
+@pytest.mark.x64
+def test_benchmark_finds_the_predictions_of_the_chapters():
+    line = "roll: predicted 23.8 ms, measured 75.7 ms, factor 3.2"
+    assert PREDICTED.findall(f"a table\n{line}\n") == [("roll", "23.8 ms", "75.7 ms", "3.2")]

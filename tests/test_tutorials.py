@@ -159,6 +159,21 @@ def test_schloegl(tmp_path):
     assert int(ends["247"]) < 248 < int(ends["250"]) and int(ends["700"]) == 570
 
 
+def test_epidemic(tmp_path):
+    printed = run("epidemic", tmp_path)
+    assert int(re.search(r"are worth (\d+)", printed)[1]) > 800
+    by_laplace, by_weights = map(float, re.search(r"evidence: (\S+) by Laplace, (\S+) by", printed).groups())
+    assert abs(by_laplace - by_weights) < 0.5
+    found = re.findall(
+        r"(weights|chains): (\w+(?: ill)?) +([\d.]+) \+- ([\d.]+), published ([\d.]+) \+- ([\d.]+)", printed
+    )
+    assert len(found) in (4, 8)  # chains need BlackJAX
+    for _, _, mean, deviation, published, spread in found:
+        assert abs(float(mean) - float(published)) < 0.25 * float(spread)
+        assert 0.8 < float(deviation) / float(spread) < 1.25
+    assert "3 runs of one sign, 8 expected" in printed
+
+
 def test_lynx_hare_equation(tmp_path):
     printed = run("lynx_hare_equation", tmp_path)
     assert float(re.search(r"^figure of merit: ([\d.]+) < 0.05", printed, re.MULTILINE)[1]) < 0.05

@@ -3,14 +3,27 @@
 import argparse
 import pathlib
 
+import diffrax
+import jax
 import jax.numpy as jnp
 import matplotlib
 import numpy as np
 
 import sciml
 from sciml import verify
-from sciml.models import Euler, ShallowWater
-from sciml.spatial import WENO5Z, Constant, Grid, Outflow, Reflecting
+from sciml.models import Euler, IncompressibleFlow, Obstacle, ShallowWater
+from sciml.solvers import SSPRK33
+from sciml.spatial import (
+    WENO5Z,
+    Constant,
+    FreeSlip,
+    Grid,
+    NoSlip,
+    Outflow,
+    PressureOutlet,
+    Reflecting,
+    VelocityInlet,
+)
 
 matplotlib.use("Agg")  # pictures go to files; no screen is needed
 import matplotlib.pyplot as plt
@@ -109,7 +122,80 @@ def flows_dam_break():
     return figure
 
 
-PICTURES = (flows_shock_tube, flows_riemann, flows_dam_break)
+def flows_cavity():
+    """The flow under a lid that moves, beside the table of Ghia, Ghia and Shin."""
+    figure, axes = plt.subplots(1, 3, figsize=(12.0, 3.8), layout="constrained", width_ratios=(1, 1, 1.15))
+    cells = 64
+    grid = Grid((cells, cells))
+    places = np.concatenate([[0.0], (np.arange(cells) + 0.5) / cells, [1.0]])
+    for reynolds, end, colour in ((100, 20.0, VERMILION), (1000, 60.0, BLUE)):
+        sides = {"x": NoSlip(), "y-": NoSlip(), "y+": NoSlip((1.0, 0.0))}
+        cavity = IncompressibleFlow(grid, sides, viscosity=1 / reynolds)
+        sol = sciml.solve(cavity, cavity.start(), t0=0.0, t1=end, cfl=0.95, solver=SSPRK33(), max_steps=20_000)
+        y = jax.tree.map(lambda x: x[-1], sol.ys)
+        table = verify.cavity_table(reynolds)
+        u = np.concatenate([[0.0], y.velocity[0][cells // 2 - 1], [1.0]])
+        v = np.concatenate([[0.0], y.velocity[1][:, cells // 2 - 1], [0.0]])
+        apart = max(
+            np.max(np.abs(np.interp(table.y, places, u) - table.u)),
+            np.max(np.abs(np.interp(table.x, places, v) - table.v)),
+        )
+        divergence = float(jnp.max(jnp.abs(cavity.divergence(y))))
+        print(
+            f"cavity, Re = {reynolds}, {cells} by {cells}: {int(sol.stats.accepted)} steps, {apart:.4f} off the table, "
+            f"divergence {divergence:.0e}"
+        )
+        axes[0].plot(u, places, color=colour, linewidth=1.0, label=f"Re = {reynolds}")
+        axes[0].plot(table.u, table.y, "o", color=colour, markersize=3.0)
+        axes[1].plot(places, v, color=colour, linewidth=1.0)
+        axes[1].plot(table.x, table.v, "o", color=colour, markersize=3.0)
+    axes[0].set(xlabel="u at x = 0.5", ylabel="y")
+    axes[0].legend(frameon=False, loc="lower right")
+    axes[1].set(xlabel="x", ylabel="v at y = 0.5")
+    inner = np.asarray(cavity.at_centers(y))
+    speed = axes[2].imshow(np.hypot(*inner).T, origin="lower", extent=(0, 1, 0, 1), cmap="cividis", vmax=1.0)
+    lines = places[1:-1]
+    axes[2].streamplot(lines, lines, inner[0].T, inner[1].T, color="white", linewidth=0.5, arrowsize=0.6, density=1.1)
+    axes[2].set(xlabel="x", ylabel="y", xlim=(0, 1), ylim=(0, 1), title="speed, Re = 1000")
+    figure.colorbar(speed, cax=axes[2].inset_axes((1.03, 0.0, 0.04, 1.0)))
+    return figure
+
+
+def flows_wake():
+    """A cylinder in the wind sheds vortices, and swings the force on it."""
+    grid = Grid((216, 96), (-4.0, -4.0), (14.0, 4.0))
+    h = grid.spacing[0]
+    x, y = grid.centers
+    share = jnp.clip(0.5 - (jnp.hypot(x, y) - 0.5) / h, 0.0, 1.0)
+    cylinder = Obstacle(share, time=0.03)
+    sides = {"x-": VelocityInlet((1.0, 0.0)), "x+": PressureOutlet(), "y": FreeSlip()}
+    flow = IncompressibleFlow(grid, sides, viscosity=0.01, forces=[cylinder])
+    start = flow.start(lambda x, y: (1.0 + 0 * x * y, 0.2 * jnp.exp(-((x - 1.0) ** 2) - y**2)))
+    times = np.linspace(0.0, 100.0, 1001)
+    force = diffrax.SubSaveAt(ts=times, fn=lambda t, y, args: cylinder.force(flow, y))
+    record = diffrax.SaveAt(subs={"force": force, "end": diffrax.SubSaveAt(t1=True)})
+    sol = sciml.solve(flow, start, t0=0.0, t1=100.0, dt=0.02, solver=SSPRK33(), saveat=record)
+    drag, lift = 2 * np.asarray(sol.ys["force"]).T  # over half of density, speed squared and diameter
+    late = times > 60
+    rises = np.flatnonzero((lift[:-1] < 0) & (lift[1:] >= 0) & late[1:])
+    strouhal = (len(rises) - 1) / (times[rises[-1]] - times[rises[0]])
+    print(
+        f"cylinder, Re = 100: drag {drag[late].mean():.3f}, lift {lift[late].max():.3f}, Strouhal number {strouhal:.3f}"
+    )
+    vorticity = np.asarray(flow.vorticity(jax.tree.map(lambda x: x[-1], sol.ys["end"])))
+    figure, axes = plt.subplots(2, 1, figsize=(8.4, 5.6), layout="constrained", height_ratios=(2.2, 1))
+    image = axes[0].imshow(vorticity.T, origin="lower", extent=(-4, 14, -4, 4), cmap="RdBu_r", vmin=-3, vmax=3)
+    axes[0].add_patch(plt.Circle((0, 0), 0.5, color="0.3"))
+    axes[0].set(xlabel="x", ylabel="y")
+    figure.colorbar(image, cax=axes[0].inset_axes((1.02, 0.0, 0.025, 1.0)), label="vorticity")
+    axes[1].plot(times, drag, color=VERMILION, label="drag coefficient")
+    axes[1].plot(times, lift, color=BLUE, label="lift coefficient")
+    axes[1].set(xlabel="t", ylim=(-1.0, 2.5), xlim=(0, 100))
+    axes[1].legend(frameon=False, ncols=2, loc="upper left")
+    return figure
+
+
+PICTURES = (flows_shock_tube, flows_riemann, flows_dam_break, flows_cavity, flows_wake)
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Makes the pages of this folder from its scripts, with what they print: `python docs/learn/pages.py`, or `... loops`.
+"""Makes the pages of docs/learn and docs/scale from their scripts: `python docs/learn/pages.py`, or `... loops lanes`.
 
 A script is cells. `# %% [markdown]` begins text, `# %%` code, and `# %% Answer` code that the page folds.
 """
@@ -14,8 +14,12 @@ import shutil
 import subprocess
 import sys
 
-FOLDER = pathlib.Path(__file__).resolve().parent
-SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if path.name != "pages.py")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDERS = (ROOT / "docs" / "learn", ROOT / "docs" / "scale")
+SHARED = ("pages.py", "timing.py")  # no pages are made of these
+SCRIPTS = sorted(
+    path for folder in FOLDERS for path in folder.glob("*.py") if path.name not in SHARED
+)
 NEEDS = {  # what a script needs beside sciml, and whether it is there
     "ffi": ("a C++ compiler", shutil.which("c++") is not None),
     "flax_models": ("flax", importlib.util.find_spec("flax") is not None),
@@ -41,12 +45,13 @@ def cells(script: pathlib.Path) -> list[tuple[str, str, int]]:
 def run(script: pathlib.Path) -> list[str]:
     """What each cell prints, in this process."""
     printed, names = [], {"__name__": "__main__", "__file__": str(script)}
+    sys.path.insert(0, str(script.parent))  # as for a script that is run
     for title, source, first in cells(script):
         text = io.StringIO()
         if title != "[markdown]":
             with contextlib.redirect_stdout(text):
                 exec(compile("\n" * (first - 1) + source, str(script), "exec"), names)
-        printed.append(text.getvalue().strip("\n").replace(f"{FOLDER.parents[1]}/", ""))
+        printed.append(text.getvalue().strip("\n").replace(f"{ROOT}/", ""))
     return printed
 
 
@@ -63,7 +68,7 @@ def page(script: pathlib.Path, printed: list[str] | None = None) -> str:
             block = f'<details markdown="1"><summary>Answer</summary>\n\n{block}\n</details>\n'
         blocks.append(block)
     blocks.append(
-        f"---\n\nThis page is made from a script: `python docs/learn/{script.name}` runs it.\n"
+        f"---\n\nThis page is made from a script: `python {script.relative_to(ROOT)}` runs it.\n"
     )
     return "\n".join(blocks)
 
@@ -81,7 +86,10 @@ def main() -> None:
         "--cells", action="store_true", help="print what the cells of one script print, as JSON"
     )
     given = parser.parse_args()
-    scripts = [FOLDER / f"{name}.py" for name in given.names] or SCRIPTS
+    known = {script.stem: script for script in SCRIPTS}
+    if unknown := set(given.names) - set(known):
+        parser.error(f"no script {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
+    scripts = [known[name] for name in given.names] or SCRIPTS
     if given.cells:
         print("\n" + json.dumps(run(scripts[0])))
         return

@@ -22,6 +22,7 @@ What most programs need, and the packages that hold the rest.
 - `stores`: where runs and sweeps keep what they make.
 - `parallel`: ensembles and sweeps over devices.
 - `training`: fitting, and training of networks.
+- `inference`: posteriors for samplers, and what data say.
 - `verify`: exact solutions and reference problems.
 - `inspect`: what JAX made of a function.
 - `plot`: pictures.
@@ -63,6 +64,7 @@ from .solvers import (
 
 if TYPE_CHECKING:
     from . import (
+        inference as inference,
         inspect as inspect,
         kernels as kernels,
         models as models,
@@ -82,6 +84,7 @@ _installation.warn_of_namesake()
 _installation.warn_of_versions()
 
 _PACKAGES = (
+    "inference",
     "inspect",
     "kernels",
     "models",

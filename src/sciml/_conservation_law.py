@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ._checks import check_real
+from ._jax._largest import largest
 from ._model import AbstractModel
 from ._parameters import with_dtype
 from ._types import Args, RealScalarLike
@@ -203,7 +204,7 @@ class AbstractConservationLaw(AbstractModel):
 
     def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns a bound on the modulus of the eigenvalues of the Jacobian in smooth flow."""
-        return jnp.max(jnp.abs(self.spectrum(t, y, args)))
+        return largest(jnp.abs(self.spectrum(t, y, args)))
 
     def admissible(self, y: Float[Array, "..."]) -> Bool[Array, ""]:
         """Returns whether everything that has to be positive is so everywhere."""

@@ -43,7 +43,8 @@ def test_what_is_right_without_compilation_is_right():
     """Operation by operation no fault of the compiler shows: what a canary is compared with is right."""
     with jax.disable_jit():
         for test in _canaries._TESTS:
-            if test.effect == "wrong numbers" and test.devices == 1:
+            of_one_operation = test.run is _canaries._lost_nan  # which is wrong by itself
+            if test.effect == "wrong numbers" and test.devices == 1 and not of_one_operation:
                 assert test.run(), test.name
 
 

@@ -2,6 +2,7 @@
 waits for another, on meshes with automatic and with explicit axes.
 """
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -252,3 +253,52 @@ def test_what_is_kept_for_a_gradient_depends_on_all_members(how, memory):
     fn = jax.vmap(jax.grad(lambda rate: jnp.sum(one(rate, adjoint=adjoint, **HOW[how]))))
     rates = np.linspace(0.5, 5.0, 24)
     check(fn, (jax.device_put(rates, NamedSharding(mesh_of("auto"), P("m"))),), jax.jit(fn)(rates))
+
+
+def lorenz(t, y, args):
+    return jnp.stack([10 * (y[1] - y[0]), y[0] * (28 - y[2]) - y[1], y[0] * y[1] - 8 / 3 * y[2]])
+
+
+def interpolated(y0):
+    dense = diffrax.SaveAt(dense=True)
+    euler = diffrax.Euler()
+    sol = sciml.solve(lorenz, y0, t0=0.0, t1=0.5, dt=0.1, solver=euler, saveat=dense, throw=False)
+    return sol.evaluate(0.37)
+
+
+def exponents(y0):
+    return sciml.inspect.lyapunov_exponents(lorenz, y0, t1=1.0, every=0.1, dt=0.02, throw=False).exponents
+
+
+def doubling(y0):
+    return sciml.inspect.horizon(lorenz, y0, t1=1.0, points=8, dt=0.02, throw=False).growth
+
+
+def between_walls(y0):
+    def heat(t, y, rate):
+        return jnp.stack([y[1], -rate * jnp.exp(y[0])])
+
+    def ends(a, b, _):
+        return jnp.stack([a[0], b[0]])
+
+    return sciml.solve_bvp(heat, ends, jnp.linspace(0.0, 1.0, 5), jnp.zeros((5, 2)), args=y0[0], throw=False).ys
+
+
+@pytest.mark.parametrize("of", [interpolated, exponents, doubling, between_walls])
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_what_stands_around_a_solve(kind, of):
+    """Dense output, exponents, horizons, boundary values: their own operations are no loops of the library."""
+    y0 = 1.0 + 0.1 * jnp.arange(12.0).reshape(4, 3)
+    x = jax.device_put(y0, NamedSharding(mesh_of(kind), P("m")))
+    fn = jax.vmap(of)
+    check(fn, (x,), jax.jit(fn)(y0), spec=P("m"), anywhere=kind == "auto")
+
+
+@pytest.mark.parametrize("of", [interpolated, between_walls])
+def test_gradients_of_what_stands_around_a_solve(of):
+    y0 = 1.0 + 0.1 * jnp.arange(12.0).reshape(4, 3)
+    x = jax.device_put(y0, NamedSharding(mesh_of("explicit"), P("m")))
+    fn = jax.jit(jax.vmap(jax.grad(lambda y: jnp.sum(of(y)))))
+    found = fn(x)
+    np.testing.assert_allclose(found, fn(y0), rtol=1e-6)
+    assert tuple(found.sharding.spec)[:1] == ("m",)

@@ -325,3 +325,26 @@ def test_events_of_members_are_marked_on_lines_and_not_on_fans():
 
 def test_no_event_draws_no_ring():
     assert not rings(plot.trajectory(with_events(solution(FALLING), [np.nan], [NEVER], [NEVER])))
+
+
+def test_residuals_and_profiles_draw_what_is_there():
+    from sciml import inference
+
+    noise = np.random.default_rng(0).normal(size=60)
+    left, middle, right = inference.residual_diagnostics(noise).plot(label="day")
+    np.testing.assert_allclose(left.lines[1].get_ydata(), noise)
+    np.testing.assert_allclose(np.sort(noise), right.lines[1].get_ydata())
+    assert left.get_xlabel() == "day" and "runs of one sign: p = " in left.get_title() and middle.get_ylim()[1] >= 0.5
+    profile = inference.ProfileLikelihood(
+        ("a", "b"),
+        np.array([[0.0, 1.0, 2.0], [1.0, 2.0, np.nan]]),
+        np.array([[4.0, 0.0, 4.0], [5.0, 0.0, np.nan]]),
+        np.array([1.0, 2.0]),
+        np.array([[0.1, 1.9], [1.2, np.inf]]),
+        3.84,
+        0.95,
+        ("b",),
+    )
+    closed, open_ended = profile.plot()
+    assert [line.get_marker() for line in closed.lines[3:5]] == ["|", "|"]
+    assert [line.get_marker() for line in open_ended.lines[3:5]] == ["|", ">"]

@@ -12,8 +12,6 @@ from sciml import adjoints
 RATES = np.array([1.0, 2.0])
 ADAPTIVE = dict(rtol=1e-3, atol=1e-3)
 HOW = {
-    "fixed": dict(dt=0.25),
-    "adaptive": ADAPTIVE,
     "saved": dict(saveat=[0.5, 1.0], **ADAPTIVE),
     "stiff": dict(solver=sciml.solvers.Rosenbrock23(), **ADAPTIVE),
 }
@@ -23,18 +21,11 @@ def end(rate, **how):
     return sciml.solve(lambda t, y, k: -k * y, jnp.ones(2), t0=0.0, t1=1.0, args=rate, throw=False, **how).ys.sum()
 
 
-def test_a_solve_of_members():
+def test_a_gradient_of_one_member():
     """The quickest of them, since a check of leaks traces everything anew."""
     with jax.checking_leaks():
-        found = jax.vmap(lambda k: end(k, solver=diffrax.Heun(), dt=0.25))(RATES)
-    of_heun = 1 - RATES / 4 + (RATES / 4) ** 2 / 2  # a step of length 1/4
-    np.testing.assert_allclose(found, 2 * of_heun**4, rtol=1e-5)
-
-
-def test_a_gradient_of_one_member():
-    with jax.checking_leaks():
-        found = jax.grad(lambda k: end(k, solver=diffrax.Heun(), **ADAPTIVE))(1.0)
-    np.testing.assert_allclose(found, -2 * np.exp(-1.0), rtol=1e-2)
+        found = jax.grad(lambda k: end(k, solver=diffrax.Euler(), dt=0.5))(1.0)
+    np.testing.assert_allclose(found, -2 * (1 - 0.5), rtol=1e-5)  # of 2 (1 - k/2)^2
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -44,9 +35,9 @@ def test_solves_and_gradients(how):
         jax.vmap(jax.grad(lambda k: end(k, **HOW[how])))(RATES)
 
 
-@pytest.mark.parametrize("adjoint", ["Direct", "Forward", "Backsolve", "Gauss", "Reversible"])
+@pytest.mark.parametrize("adjoint", ["Forward", "Gauss", "Reversible"])
 def test_adjoints(adjoint):
-    steps = dict(dt=0.25) if adjoint in ("Direct", "Reversible") else ADAPTIVE
+    steps = dict(dt=0.25) if adjoint == "Reversible" else ADAPTIVE
     with jax.checking_leaks():
         jax.grad(lambda k: end(k, adjoint=getattr(adjoints, adjoint)(), **steps))(1.0)
 

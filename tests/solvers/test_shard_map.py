@@ -124,3 +124,18 @@ def test_what_diffrax_runs_is_refused(mesh):
 
     with pytest.raises(ValueError, match="diffrax runs this solve.*`jax.shard_map`"):
         over_devices(jax.vmap(fn), mesh)(jnp.ones(8))
+
+
+@pytest.mark.parametrize("saved", ["times", "dense"])
+def test_a_field_with_numbers_of_its_own(saved, mesh):
+    """Numbers written into a field are the same on every device, and meet what is not."""
+
+    def one(y0):
+        saveat = [0.3, 1.0] if saved == "times" else diffrax.SaveAt(dense=True)
+        solver, field = diffrax.Euler(), lambda t, y, args: 0.1 * jnp.cos(y) - 0.5 * y
+        sol = sciml.solve(field, y0, t0=0.0, t1=1.0, dt=0.25, solver=solver, saveat=saveat, throw=False)
+        return sol.ys if saved == "times" else sol.evaluate(jnp.array([0.3, 1.0]))
+
+    starts = jnp.linspace(0.0, 1.0, 16)
+    fn = jax.vmap(jax.value_and_grad(lambda y0: jnp.sum(one(y0))))
+    close(over_devices(fn, mesh)(starts), jax.jit(fn)(starts), rtol=1e-12, atol=1e-14)

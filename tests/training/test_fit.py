@@ -264,6 +264,9 @@ def test_custom_transform():
         def contains(self, x):
             return x > 1
 
+        def log_slope(self, z):
+            return z
+
         def scale(self, z):
             return jnp.ones_like(z)
 
@@ -272,6 +275,23 @@ def test_custom_transform():
     np.testing.assert_allclose(found.parameters, quiet(decay(), difference, decay_data()).parameters, rtol=1e-4)
     with pytest.raises(ValueError, match="`rate` must be greater than 1, but it is 0.5"):
         quiet(decay(), difference, decay_data(), transforms=transforms)
+
+
+@pytest.mark.x64
+def test_standard_errors_beyond_all_sizes_are_told():
+    """Two terms that are nearly the same: the loss is a parabola, and its valley is millions long."""
+    x = np.linspace(0.0, 1.0, 20)
+    terms = jnp.stack([x, x + 1e-7 * x**2, np.ones(20)], axis=1)
+
+    def residuals(model, data):
+        return terms @ jnp.stack([model["a"], model["b"], model["c"]]) - data
+
+    start = {"a": jnp.array(1.0), "b": jnp.array(1.0), "c": jnp.array(0.5)}
+    told = r"determine `a`, `b` only within .* least certain is 0\.71 `[ab]` - 0\.71 `[ab]`"
+    with pytest.warns(UserWarning, match=told):
+        found = quiet(start, residuals, np.asarray(terms @ jnp.ones(3)), sigma=0.1)
+    assert found.standard_errors["a"] > 1e5 and found.standard_errors["c"] < 1
+    assert "only within standard errors of up to" in found.summary()
 
 
 def test_many_starts_escape_a_bad_one():

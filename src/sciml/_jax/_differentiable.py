@@ -6,6 +6,7 @@ a cotangent from each of them before JAX adds these up, as many copies of a netw
 Where the gradient is each member's own, as in `jax.vmap(jax.grad(f))`, the function of one member is.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -51,7 +52,7 @@ def differentiable(make: Make) -> Callable[..., PyTree]:
     """
 
     def member(*arrays: Any) -> PyTree:
-        return _bind(_Call(make, None, (False,) * len(arrays)), arrays)
+        return bind(_members, Call(make, None, (False,) * len(arrays)), arrays)
 
     return member
 
@@ -80,7 +81,7 @@ def adding_up(fn: Callable[..., PyTree], apart: Callable[..., PyTree]) -> Callab
     return whole
 
 
-class _Call:
+class Call:
     """A function over so many lanes, and the program that it is."""
 
     def __init__(self, make: Make, count: int | None, flags: tuple[bool, ...]):
@@ -101,35 +102,36 @@ class _Call:
         return self._programs[key]
 
 
-def _bind(call: _Call, arrays: Any) -> PyTree:
+def bind(primitive: Any, call: Call, arrays: Any) -> PyTree:
+    """Returns what a call over lanes gives, as one operation of a program."""
     # the program is for who reads it, in a tuple: JAX 0.12 asks programs among parameters for a lowering of their own
-    out = _members.bind(*arrays, call=call, programs=(call.program(arrays),))
+    out = primitive.bind(*arrays, call=call, programs=(call.program(arrays),))
     return jax.tree.unflatten(call.structure, out)
 
 
-def _abstract(*avals: Any, call: _Call, programs: Any) -> tuple[list, Any]:
+def _abstract(*avals: Any, call: Call, programs: Any) -> tuple[list, Any]:
     del programs  # inputs may vary over other axes by now
     closed = call.program(avals)
     return closed.out_avals, closed.effects
 
 
-def _run(*arrays: Any, call: _Call, programs: Any) -> list:
+def _run(*arrays: Any, call: Call, programs: Any) -> list:
     del programs
     return jex.core.jaxpr_as_fun(call.program(arrays))(*arrays)
 
 
-def _batch(arrays: Any, axes: Any, *, call: _Call, programs: Any) -> tuple[list, list[int]]:
+def _batch(primitive: Any, arrays: Any, axes: Any, *, call: Call, programs: Any) -> tuple[list, list[int]]:
     del programs
     new = tuple(axis is not None for axis in axes)
     size = next(x.shape[axis] for x, axis in zip(arrays, axes) if axis is not None)
     first = [x if axis is None else jnp.moveaxis(x, axis, 0) for x, axis in zip(arrays, axes)]
     if call.count is None:
-        whole = _Call(call.make, size, new)
-        out = jax.tree.leaves(_bind(whole, [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(first, new)]))
+        whole = Call(call.make, size, new)
+        out = jax.tree.leaves(bind(primitive, whole, [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(first, new)]))
     else:
-        whole = _Call(call.make, call.count * size, tuple(a or b for a, b in zip(call.flags, new)))
+        whole = Call(call.make, call.count * size, tuple(a or b for a, b in zip(call.flags, new)))
         merged = [merge(x, a, b, call.count, size) for x, a, b in zip(first, call.flags, new)]
-        out = [jnp.moveaxis(x, -1, 0) for x in jax.tree.leaves(_bind(whole, merged))]
+        out = [jnp.moveaxis(x, -1, 0) for x in jax.tree.leaves(bind(primitive, whole, merged))]
         out = [jnp.moveaxis(split_first(x, size, call.count), 1, -1) for x in out]
         call.structure = whole.structure
         return out, [0 for _ in out]
@@ -137,25 +139,42 @@ def _batch(arrays: Any, axes: Any, *, call: _Call, programs: Any) -> tuple[list,
     return out, [x.ndim - 1 for x in out]
 
 
-def _push(primals: Any, tangents: Any, *, call: _Call, programs: Any) -> tuple[list, list]:
-    moved = [not isinstance(t, ad.Zero) and t.dtype != jax.dtypes.float0 for t in tangents]
+def _push(primals: Any, tangents: Any, *, call: Call, programs: Any) -> tuple[list, list]:
+    moved = counts(tangents)
     if not any(moved):
         out = _members.bind(*primals, call=call, programs=programs)
-        return out, [_zero(x) for x in out]
+        return out, [zero(x) for x in out]
 
     out, rates = along(call.run, primals, tangents, moved)
     inexact = [jnp.issubdtype(x.dtype, jnp.inexact) for x in out]
-    return out, [rate if i else _zero(x) for x, rate, i in zip(out, rates, inexact)]
+    return out, [rate if i else zero(x) for x, rate, i in zip(out, rates, inexact)]
 
 
-def _zero(x: Array) -> ad.Zero:
+def counts(tangents: Any) -> list[bool]:
+    """Returns which of the tangents that a primitive's rule is given may differ from zero."""
+    return [not isinstance(t, ad.Zero) and t.dtype != jax.dtypes.float0 for t in tangents]
+
+
+def zero(x: Array) -> ad.Zero:
+    """Returns the tangent of what does not move."""
     return ad.Zero(zero_from_primal(x, symbolic_zeros=True).aval)
 
 
-_members = jex.core.Primitive("members")
-_members.multiple_results = True
-_members.def_impl(_run)
-_members.def_effectful_abstract_eval(_abstract)
-ad.primitive_jvps[_members] = _push
-batching.primitive_batchers[_members] = _batch
-mlir.register_lowering(_members, mlir.lower_fun(_run, multiple_results=True))
+def primitive_over_lanes(name: str, push: Callable) -> Any:
+    """Returns a primitive for calls over lanes, into which `jax.vmap` merges more of them.
+
+    Args:
+        name: Its name in programs.
+        push: Its rule of forward mode.
+    """
+    new = jex.core.Primitive(name)
+    new.multiple_results = True
+    new.def_impl(_run)
+    new.def_effectful_abstract_eval(_abstract)
+    ad.primitive_jvps[new] = push
+    batching.primitive_batchers[new] = functools.partial(_batch, new)
+    mlir.register_lowering(new, mlir.lower_fun(_run, multiple_results=True))
+    return new
+
+
+_members = primitive_over_lanes("members", _push)

@@ -129,6 +129,13 @@ def _rows() -> bool:
     return seconds(8000) < 80 * few
 
 
+def _lost_nan() -> bool:
+    """A maximum of many numbers passes over NaN."""
+    x = np.zeros(5000, np.float32)
+    x[7] = np.nan
+    return bool(np.isnan(jax.jit(jnp.max)(x)))
+
+
 def _hoisted_loop() -> bool:
     """A loop over members becomes a function of its own, in which LLVM makes no vectors of a step with many results."""
 
@@ -195,6 +202,14 @@ _TESTS = (
         "openxla/xla#49120",
         f"{_UNREPAIRED} Clip the start of a `dynamic_update_slice` yourself.",
         platforms=("gpu",),
+    ),
+    _Test(
+        "a maximum of thousands of numbers, one of them NaN",
+        _lost_nan,
+        "wrong numbers",
+        "XLA's fusions for YNNPACK",
+        f"{_UNREPAIRED} Ask `jnp.any(jnp.isnan(x))` beside `jnp.max(x)`, as in a norm of your own.",
+        platforms=("cpu",),
     ),
     _Test(
         "a loop that writes rows",

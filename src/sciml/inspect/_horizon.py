@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._checks import check_count, check_time, concrete, time_dtype
+from .._jax._members_apart import members_apart
 from .._status import raise_for_status
 from .._types import Args, RealScalarLike, Y
 from ..solvers._read_diffrax import default_tolerances
@@ -120,6 +121,11 @@ def horizon(
 
 @eqx.filter_jit
 def _run(model: Any, y0: Y, args: Args, t0: Array, t1: Array, numbers: tuple, options: dict) -> Horizon:
+    run = members_apart(lambda model, y0, args, t0, t1: _grown(model, y0, args, t0, t1, numbers, options))
+    return run(model, y0, args, t0, t1)
+
+
+def _grown(model: Any, y0: Y, args: Args, t0: Array, t1: Array, numbers: tuple, options: dict) -> Horizon:
     error, directions, points = numbers
     y = flattened(y0)
     changes = jnp.linalg.qr(jax.random.normal(jax.random.key(0), (y.size, directions), y.dtype))[0]

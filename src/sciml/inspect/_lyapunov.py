@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from .._checks import check_count, check_time, concrete, time_dtype
 from .._jax._loops import scan
+from .._jax._members_apart import members_apart
 from .._status import raise_for_status
 from .._types import Args, RealScalarLike, Y
 from ..solvers.methods._ravel import flattened
@@ -133,6 +134,11 @@ def lyapunov_exponents(
 
 @eqx.filter_jit
 def _run(model: Any, y0: Y, args: Args, t0: Array, numbers: tuple, options: dict) -> LyapunovExponents:
+    run = members_apart(lambda model, y0, args, t0: _exponents(model, y0, args, t0, numbers, options))
+    return run(model, y0, args, t0)
+
+
+def _exponents(model: Any, y0: Y, args: Args, t0: Array, numbers: tuple, options: dict) -> LyapunovExponents:
     every, before, segments, count = numbers
     y, status = flattened(y0), jnp.zeros((), jnp.int32)
     first = jnp.linalg.qr(jnp.eye(y.size, count, dtype=y.dtype) + 0.1)[0]

@@ -21,7 +21,10 @@ Chaos
 Waves and patterns, periodic, for exponential methods
     `GinzburgLandau`, `IntegralKuramotoSivashinsky`, `KortewegDeVries`, `KuramotoSivashinsky`, `NonlinearSchroedinger`
 Flow, periodic, for exponential methods
-    `Vorticity`, with `kolmogorov_forcing`
+    `Vorticity`, with `kolmogorov_forcing`; `NavierStokes3D`, with `SteadyPower`
+Flow between walls and around bodies, on staggered grids
+    `IncompressibleFlow`, of a `FlowState`, with what it carries (`Carried`), what acts on it (`BodyForce`,
+    `Buoyancy`, `Obstacle`) and the viscosity of eddies (`Smagorinsky`); `ImplicitFriction` of it
 Phases, patterns and condensates, between periodic sides or walls, for exponential methods
     `CahnHilliard`, `GrossPitaevskii`, `SwiftHohenberg`
 Fields: partial differential equations, on a grid of `sciml.spatial`
@@ -78,18 +81,27 @@ from ._bouncing_ball import BouncingBall as BouncingBall
 from ._brusselator import Brusselator as Brusselator
 from ._burgers import Burgers as Burgers
 from ._cahn_hilliard import CahnHilliard as CahnHilliard
+from ._carried import Carried as Carried
 from ._darcy import Darcy as Darcy
 from ._diffusion import Diffusion as Diffusion
 from ._euler import Euler as Euler
 from ._files import load as load, save as save
 from ._fisher_kpp import FisherKPP as FisherKPP
 from ._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
+from ._flow_forces import (
+    AbstractFlowForce as AbstractFlowForce,
+    BodyForce as BodyForce,
+    Buoyancy as Buoyancy,
+    Obstacle as Obstacle,
+)
 from ._geometric_brownian import GeometricBrownian as GeometricBrownian
 from ._ginzburg_landau import GinzburgLandau as GinzburgLandau
 from ._gray_scott import GrayScott as GrayScott
 from ._gross_pitaevskii import GrossPitaevskii as GrossPitaevskii
 from ._harmonic_oscillator import HarmonicOscillator as HarmonicOscillator
 from ._hires import HIRES as HIRES
+from ._implicit_friction import ImplicitFriction as ImplicitFriction
+from ._incompressible_flow import FlowState as FlowState, IncompressibleFlow as IncompressibleFlow
 from ._integral_kuramoto_sivashinsky import IntegralKuramotoSivashinsky as IntegralKuramotoSivashinsky
 from ._integrate_and_fire import IntegrateAndFire as IntegrateAndFire
 from ._kepler import Kepler as Kepler
@@ -102,6 +114,7 @@ from ._lorenz63 import Lorenz63 as Lorenz63
 from ._lorenz96 import Lorenz96 as Lorenz96
 from ._lotka_volterra import LotkaVolterra as LotkaVolterra
 from ._mackey_glass import MackeyGlass as MackeyGlass
+from ._navier_stokes_3d import NavierStokes3D as NavierStokes3D, SteadyPower as SteadyPower
 from ._nonlinear_schroedinger import NonlinearSchroedinger as NonlinearSchroedinger
 from ._oregonator import Oregonator as Oregonator
 from ._ornstein_uhlenbeck import OrnsteinUhlenbeck as OrnsteinUhlenbeck
@@ -114,6 +127,7 @@ from ._schloegl import Schloegl as Schloegl
 from ._shallow_water import ShallowWater as ShallowWater
 from ._signals import PointSources as PointSources, Ricker as Ricker, Sampled as Sampled
 from ._sir import SIR as SIR
+from ._smagorinsky import AbstractEddyViscosity as AbstractEddyViscosity, Smagorinsky as Smagorinsky
 from ._swift_hohenberg import SwiftHohenberg as SwiftHohenberg
 from ._two_compartment import TwoCompartment as TwoCompartment
 from ._van_der_pol import VanDerPol as VanDerPol, VanDerPolScaled as VanDerPolScaled

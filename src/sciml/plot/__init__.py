@@ -11,6 +11,7 @@ left out, never connected across.
 - `ensemble`: bands of quantiles over time.
 - `surface`: a quantity over a grid of two parameters.
 - `order`: errors against step sizes, with the observed order.
+- `profiles`: profiles of a likelihood with intervals. `residuals`: whether what a fit leaves over is noise.
 
 Of solutions on a `sciml.spatial.Grid`:
 
@@ -30,7 +31,9 @@ from ._field import field as field
 from ._frames import frames as frames
 from ._order import order as order
 from ._phase import phase as phase
+from ._profiles import profiles as profiles
 from ._quiver import quiver as quiver
+from ._residuals import residuals as residuals
 from ._rows import rows as rows
 from ._slices import slices as slices
 from ._space_time import space_time as space_time

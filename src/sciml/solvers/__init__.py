@@ -8,14 +8,18 @@
 - `AbstractStepper`: a one-step method of one's own, whose steps return a `Step`.
 - `Rodas5P`, `Rosenbrock23`: implicit methods for stiff and differential-algebraic equations; they are
   diffrax solvers too.
+- `Radau5`: an implicit Runge-Kutta method for stiff equations.
 - `Switching`: explicit while the equation is not stiff, implicit while it is.
 - `ETD1`, `ETDRK2`, `ETDRK3`, `ETDRK4`, `Krogstad4`: exponential methods for a stiff diagonal linear part.
+- `EXPRB32`, `EXPRB43`: exponential methods for any equation, with the Jacobian at the start of each step.
 - `CrankNicolson`, `ARS222`, `ARS443`, `ARK324`, `ARK436`: implicit in a stiff linear part, explicit in the rest.
-- `RKC2`, `RKL2`: explicit methods for diffusion, with as many stages as that takes.
-- `Vern7`, `Vern9`: explicit methods of high order, for tight tolerances.
+- `RKC2`, `RKL2`, `ROCK2`, `ROCK4`: explicit methods for diffusion, with as many stages as that takes.
+- `Vern6`, `Vern7`, `Vern8`, `Vern9`: explicit methods of high order, for tight tolerances.
 - `SSPRK33`, `SSPRK43`, `SSPRK104`: explicit methods that preserve strong stability, for advection with limiters.
 - `Williamson3`, `CarpenterKennedy54`: explicit methods that keep two arrays of the size of the state.
 - `VelocityVerlet`, `Yoshida4`, `Yoshida6`, `Yoshida8`: symplectic methods for equations of second order.
+- `Nystrom4`, `Nystrom6`, `Nystrom8`: explicit methods for equations of second order, with error control.
+- `ImplicitMidpoint`, `GaussLegendre4`, `GaussLegendre6`: symplectic methods for every Hamiltonian.
 - `SRIW1`, `PlatenWeak2`, `TamedEuler`, `BAOAB`: methods for equations with noise, beside those of diffrax.
 - `Gillespie`, `TauLeaping`: methods for reactions of single molecules.
 - `stability`: for which steps a method is stable, a `Stability`.
@@ -33,6 +37,12 @@ from ._tune_stencil import tune_stencil as tune_stencil
 from .control._stability import Stability as Stability
 from .events._occurrences import Occurrences as Occurrences
 from .methods._etdrk import ETD1 as ETD1, ETDRK2 as ETDRK2, ETDRK3 as ETDRK3, ETDRK4 as ETDRK4, Krogstad4 as Krogstad4
+from .methods._exponential_rosenbrock import EXPRB32 as EXPRB32, EXPRB43 as EXPRB43
+from .methods._gauss import (
+    GaussLegendre4 as GaussLegendre4,
+    GaussLegendre6 as GaussLegendre6,
+    ImplicitMidpoint as ImplicitMidpoint,
+)
 from .methods._imex import (
     ARK324 as ARK324,
     ARK436 as ARK436,
@@ -41,7 +51,10 @@ from .methods._imex import (
     CrankNicolson as CrankNicolson,
 )
 from .methods._low_storage import CarpenterKennedy54 as CarpenterKennedy54, Williamson3 as Williamson3
+from .methods._nystrom import Nystrom4 as Nystrom4, Nystrom6 as Nystrom6, Nystrom8 as Nystrom8
+from .methods._radau import Radau5 as Radau5
 from .methods._rkc import RKC2 as RKC2, RKL2 as RKL2
+from .methods._rock import ROCK2 as ROCK2, ROCK4 as ROCK4
 from .methods._rodas5p import Rodas5P as Rodas5P
 from .methods._rosenbrock23 import Rosenbrock23 as Rosenbrock23
 from .methods._ssp import SSPRK33 as SSPRK33, SSPRK43 as SSPRK43, SSPRK104 as SSPRK104
@@ -53,6 +66,8 @@ from .methods._verlet import (
     Yoshida6 as Yoshida6,
     Yoshida8 as Yoshida8,
 )
+from .methods._vern6 import Vern6 as Vern6
+from .methods._vern8 import Vern8 as Vern8
 from .methods._verner import Vern7 as Vern7, Vern9 as Vern9
 from .methods.jumps._gillespie import Gillespie as Gillespie
 from .methods.jumps._tau_leaping import TauLeaping as TauLeaping

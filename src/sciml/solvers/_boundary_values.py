@@ -11,6 +11,7 @@ import optimistix as optx
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_max_steps, check_state, concrete, no_instance, time_dtype
+from .._jax._members_apart import members_apart
 from .._status import Status, raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ._solution import Solution, Stats
@@ -146,6 +147,13 @@ class _Collocated(NamedTuple):
 
 @eqx.filter_jit
 def _collocate(
+    model: Callable, boundary: Callable, ts: Array, ys: PyTree, args: Args, newton: float, solver: Any, max_steps: int
+) -> _Collocated:
+    run = members_apart(lambda *given: _collocated(*given, newton, solver, max_steps))
+    return run(model, boundary, ts, ys, args)
+
+
+def _collocated(
     model: Callable, boundary: Callable, ts: Array, ys: PyTree, args: Args, newton: float, solver: Any, max_steps: int
 ) -> _Collocated:
     like = jax.tree.map(lambda x: jax.lax.stop_gradient(x[0]), ys)

@@ -316,9 +316,9 @@ def following_waves(stepper: AbstractStepper | None, request: Request) -> Follow
     Raises:
         ValueError: If it is none whose steps waves limit.
     """
-    if stepper is None or stepper.stability is None:
+    if stepper is None or not stepper.limited_by_waves:
         raise ValueError(
-            "`cfl` is for explicit methods, whose steps waves limit, but "
+            "`cfl` is for explicit and implicit-explicit methods, whose steps waves limit, but "
             f"`solver={type(request.solver).__name__}()` is none: take one such as `sciml.solvers.SSPRK33()`."
         )
     return FollowingWaves(stepper, float(request.cfl), bool(request.names_error_control))
@@ -334,6 +334,11 @@ def with_courant_number(model: Any, request: Request) -> Request:
     if cfl is None:
         follows = isinstance(model, AbstractConservationLaw) and not request.fixed_steps
         return request._replace(cfl=COURANT) if follows and not request.names_error_control else request
+    if isinstance(model, AbstractSemilinear):
+        raise ValueError(
+            f"`cfl` is for states on a grid, but the steps of {type(model).__name__} are taken in its modes: give `dt` "
+            "or tolerances."
+        )
     if not hasattr(model, "crossing_rate"):
         raise ValueError(
             f"`cfl` needs a model that says how many cells its fastest wave crosses in a unit of time, by a method "

@@ -9,7 +9,10 @@ Boundary conditions
     `Boundaries`, of `Periodic`, `Dirichlet`, `Neumann`, `Robin`, `Extrapolate`, or an `AbstractWall` of your own
 Finite differences
     `Laplacian`, `VariableLaplacian`, `AnisotropicLaplacian`, `Biharmonic`; `Derivative`, `Gradient`, `Divergence`,
-    `Curl`; `Upwind`; `StaggeredGradient` and `StaggeredDivergence`
+    `Curl`; `Upwind`
+Staggered grids, for flow that cannot be compressed
+    `StaggeredGradient` and `StaggeredDivergence`; `StaggeredVelocity` between sides (`NoSlip`, `FreeSlip`,
+    `VelocityInlet`, `PressureOutlet`), its `Projection`, and what it carries (`Central`, `LimitedUpwind`)
 Spectral
     `Spectral` for Fourier, sine and cosine modes, `Chebyshev`
 Receivers and sources
@@ -72,11 +75,6 @@ from ._initial import (
 from ._laplacian import Biharmonic as Biharmonic, Laplacian as Laplacian
 from ._points import Points as Points
 from ._spectral import Spectral as Spectral
-from ._staggered import (
-    StaggeredDivergence as StaggeredDivergence,
-    StaggeredGradient as StaggeredGradient,
-    faces as faces,
-)
 from ._stencil import AbstractStencil as AbstractStencil
 from ._upwind import Upwind as Upwind
 from .elliptic import (
@@ -128,4 +126,19 @@ from .finite_volumes import (
     minmod as minmod,
     monotonized_central as monotonized_central,
     van_leer as van_leer,
+)
+from .staggered import (
+    AbstractFlowSide as AbstractFlowSide,
+    AbstractTransport as AbstractTransport,
+    Central as Central,
+    FreeSlip as FreeSlip,
+    LimitedUpwind as LimitedUpwind,
+    NoSlip as NoSlip,
+    PressureOutlet as PressureOutlet,
+    Projection as Projection,
+    StaggeredDivergence as StaggeredDivergence,
+    StaggeredGradient as StaggeredGradient,
+    StaggeredVelocity as StaggeredVelocity,
+    VelocityInlet as VelocityInlet,
+    faces as faces,
 )

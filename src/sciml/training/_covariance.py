@@ -10,6 +10,8 @@ _WIDE = 0.5
 # ... up to this many of them, the widest, and believed where the loss rises by this factor more or less than promised.
 _MOST_DIRECTIONS = 8
 _FACTOR = 4.0
+# A standard error that is more than this many times a parameter's own scale is told.
+_LOOSE = 100.0
 
 
 class Laplace(NamedTuple):
@@ -108,6 +110,25 @@ def compared_with_loss(
         share = np.abs(column) / scale
         rough |= share > 0.1 * share.max()
     return found._replace(factor=factor, covariance=factor @ factor.T, rough=rough)
+
+
+def loose(found: Laplace, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tells parameters whose standard errors are a hundred times their own scale.
+
+    The loss may well be the parabola that these stand for, as of a linear model of which two terms are nearly the same.
+
+    Args:
+        found: The approximation.
+        scale: What is a large change of each free variable, at the optimum or at the start, whichever is larger.
+
+    Returns:
+        Which parameters these are, and the widest direction, in units of the scales.
+    """
+    if found.factor is None:
+        return np.zeros(len(scale), bool), np.zeros(len(scale))
+    relative = found.factor / scale[:, None]
+    wide = np.linalg.norm(relative, axis=1) > _LOOSE
+    return wide & ~found.rough, np.linalg.svd(relative)[0][:, 0]
 
 
 def _length(rise: Callable[[np.ndarray], float], step: np.ndarray, promised: float) -> float:

@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, PyTree
 from .._progress import ProgressOption, check_progress
 from .._status import SolveError, Status
 from .._types import Key, RealScalarLike
-from ._covariance import compared_with_loss, laplace
+from ._covariance import compared_with_loss, laplace, loose
+from ._directions import in_words
 from ._drive import drive
 from ._optimisers import AbstractOptimiser, as_optimiser
 from ._problem import LeastSquaresProblem, check_start, jacobian, pose, residual_at
@@ -106,8 +107,8 @@ def fit(
 
     Warns:
         UserWarning: If the data do not determine some of the parameters, or so loosely that the loss about the optimum
-            is not the parabola that standard errors stand for; or if the residuals are one number of shape `()`,
-            which more often is a loss.
+            is not the parabola that standard errors stand for, or that these are a hundred times the parameters; or if
+            the residuals are one number of shape `()`, which more often is a loss.
 
     Example:
         ```python
@@ -270,8 +271,8 @@ def _result(
     if jac is not None:
         found = laplace(jac, float(loss), sigma, float(jnp.finfo(narrowest).eps))
         at_bound = selection.at_bound(z)
+        scale = np.asarray(selection.scale(z), np.float64)
         if not at_bound:  # there the loss is no parabola, and the message says so
-            scale = np.asarray(selection.scale(z))
             found = compared_with_loss(found, np.asarray(z, np.float64), scale, residual_at(problem))
         slope = np.asarray(selection.slope(z), np.float64)
         with np.errstate(invalid="ignore"):  # an infinite variance times a slope of zero
@@ -287,6 +288,17 @@ def _result(
                 f"the data hardly determine {_listed(names, found.rough)}: the loss about the optimum is not the "
                 "parabola that standard errors stand for. Theirs say how far one can go along a straight line until "
                 "it has risen as by one standard error. Fix some of them through `where`, or add priors as residuals."
+            )
+            message = f"{message} Note: {doubt}"
+            warnings.warn(f"`fit`: {doubt}", UserWarning, stacklevel=3)
+        widest = np.maximum(scale, np.asarray(selection.scale(selection.flatten(problem.model)), np.float64))
+        wide, direction = loose(found, widest)
+        if wide.any() and not at_bound:
+            worst = np.max(np.sqrt(np.diagonal(found.covariance)) / widest)
+            doubt = (
+                f"the data determine {_listed(names, wide)} only within standard errors of up to {worst:.1e} times "
+                f"their own size. What is least certain is {in_words(direction, names)}, relative to these. Fix some "
+                "of them through `where`, or add priors as residuals; `sciml.inference.identifiability` tells more."
             )
             message = f"{message} Note: {doubt}"
             warnings.warn(f"`fit`: {doubt}", UserWarning, stacklevel=3)

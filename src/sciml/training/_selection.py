@@ -23,7 +23,7 @@ class _Marker:
         self.index = index
 
 
-def _indices(model: Any, selector: Callable, argument: str) -> list[int]:
+def indices_of(model: Any, selector: Callable, argument: str) -> list[int]:
     """Returns the positions among the model's leaves that `selector` picks, which may name whole subtrees."""
     leaves, treedef = jtu.tree_flatten(model)
     try:
@@ -44,6 +44,11 @@ def _indices(model: Any, selector: Callable, argument: str) -> list[int]:
 
 def _name(path: tuple) -> str:
     return jtu.keystr(path, simple=True, separator=".") or "model"
+
+
+def leaf_names(model: Any) -> list[str]:
+    """Returns the names of all leaves of a model, in their order."""
+    return [_name(path) for path, _ in jtu.tree_flatten_with_path(model)[0]]
 
 
 def _has_range(transform: AbstractTransform) -> bool:
@@ -83,23 +88,25 @@ class ParameterSelection(eqx.Module):
             for position in np.ndindex(*shape)
         )
 
-    def _split(self, flat: Array) -> list[Array]:
+    def split(self, flat: Array) -> list[Array]:
+        """Returns the pieces of one vector, in the shapes of their leaves."""
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
         pieces = jnp.split(flat, ends[:-1])
         return [piece.reshape(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
-    def _join(self, pieces: Sequence[Array]) -> Float[Array, " p"]:
+    def join(self, pieces: Sequence[Array]) -> Float[Array, " p"]:
+        """Returns one vector of pieces."""
         return jnp.concatenate([piece.reshape(-1) for piece in pieces])
 
     def flatten(self, model: Any) -> Float[Array, " p"]:
         """Returns the free variables of the model's fitted leaves."""
         leaves = jtu.tree_leaves(model)
         chosen = [leaves[i].astype(self.dtype) for i in self.indices]
-        return self._join([t.forward(x) for t, x in zip(self.transforms, chosen, strict=True)])
+        return self.join([t.forward(x) for t, x in zip(self.transforms, chosen, strict=True)])
 
     def natural(self, z: Float[Array, " p"]) -> Float[Array, " p"]:
         """Returns the parameters in their own units, still as one vector."""
-        return self._join([t.inverse(x) for t, x in zip(self.transforms, self._split(z), strict=True)])
+        return self.join([t.inverse(x) for t, x in zip(self.transforms, self.split(z), strict=True)])
 
     def slope(self, z: Float[Array, " p"]) -> Float[Array, " p"]:
         """Returns $dx/dz$, elementwise."""
@@ -107,14 +114,14 @@ class ParameterSelection(eqx.Module):
 
     def scale(self, z: Float[Array, " p"]) -> Float[Array, " p"]:
         """Returns what one unit of `spread` is for each free variable."""
-        return self._join([t.scale(x) for t, x in zip(self.transforms, self._split(z), strict=True)])
+        return self.join([t.scale(x) for t, x in zip(self.transforms, self.split(z), strict=True)])
 
     def at_bound(self, z: Float[Array, " p"]) -> tuple[str, ...]:
         """Returns the names of the parameters between two bounds that have run into one of them."""
-        bounded = self._join(
+        bounded = self.join(
             [
                 jnp.full(piece.shape, _has_range(transform), piece.dtype)
-                for transform, piece in zip(self.transforms, self._split(z), strict=True)
+                for transform, piece in zip(self.transforms, self.split(z), strict=True)
             ]
         )
         edges = np.asarray(bounded * jnp.abs(z)) > _EDGE
@@ -123,7 +130,7 @@ class ParameterSelection(eqx.Module):
     def replace(self, model: Any, z: Float[Array, " p"]) -> Any:
         """Returns the model with its fitted leaves set from the free variables."""
         leaves, treedef = jtu.tree_flatten(model)
-        for i, value, dtype in zip(self.indices, self._split(self.natural(z)), self.dtypes, strict=True):
+        for i, value, dtype in zip(self.indices, self.split(self.natural(z)), self.dtypes, strict=True):
             leaves[i] = value.astype(dtype)
         return jtu.tree_unflatten(treedef, leaves)
 
@@ -154,7 +161,7 @@ class ParameterSelection(eqx.Module):
         """Returns the pieces of `flat` in the structure of the model, with None at leaves that are not fitted."""
         count = len(jtu.tree_leaves(model))
         leaves: list[Any] = [None] * count
-        for i, piece in zip(self.indices, self._split(flat), strict=True):
+        for i, piece in zip(self.indices, self.split(flat), strict=True):
             leaves[i] = piece
         return jtu.tree_unflatten(jtu.tree_structure(model), leaves)
 
@@ -180,10 +187,10 @@ def _chosen_transforms(model: Any, fitted: list[int], positive: Any, bounds: Any
             if not isinstance(transform, AbstractTransform):
                 raise TypeError(f"`transforms` needs instances of `AbstractTransform`, but got {transform!r}.")
             pairs.append((argument, entry[0], transform))
-    paths = [_name(path) for path, _ in jtu.tree_flatten_with_path(model)[0]]
+    paths = leaf_names(model)
     found: dict[int, tuple[str, AbstractTransform]] = {}
     for argument, selector, transform in pairs:
-        for i in _indices(model, selector, argument):
+        for i in indices_of(model, selector, argument):
             if i not in fitted:
                 if whole and argument == "positive":
                     continue
@@ -222,7 +229,7 @@ def select(
                 "parameters as arrays (`eqx.field(converter=sciml.parameter)`), or name them by `where`."
             )
     else:
-        fitted = _indices(model, where, "where")
+        fitted = indices_of(model, where, "where")
         if where_ints := [i for i in fitted if not eqx.is_inexact_array_like(leaves[i])]:
             i = where_ints[0]
             # A selected subtree may hold functions and integers beside its weights: these are left alone.

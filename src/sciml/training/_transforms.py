@@ -40,6 +40,9 @@ class AbstractTransform(eqx.Module):
             def contains(self, x):
                 return x > 1
 
+            def log_slope(self, z):
+                return z
+
             def scale(self, z):
                 return jnp.ones_like(z)
 
@@ -58,6 +61,10 @@ class AbstractTransform(eqx.Module):
     @abc.abstractmethod
     def inverse(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns the parameter $x$ of the free variable $z$, elementwise."""
+
+    @abc.abstractmethod
+    def log_slope(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
+        r"""Returns $\log |dx / dz|$, elementwise, by which densities of $x$ become densities of $z$."""
 
     @abc.abstractmethod
     def contains(self, x: Float[Array, "..."]) -> Bool[Array, "..."]:
@@ -90,6 +97,10 @@ class Identity(AbstractTransform):
         """Returns `z`."""
         return z
 
+    def log_slope(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Returns zeros."""
+        return jnp.zeros_like(z)
+
     def contains(self, x: Float[Array, "..."]) -> Bool[Array, "..."]:
         """Returns where `x` is finite."""
         return jnp.isfinite(x)
@@ -120,6 +131,10 @@ class Positive(AbstractTransform):
     def inverse(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns $e^z$."""
         return jnp.exp(z)
+
+    def log_slope(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Returns `z`."""
+        return z
 
     def contains(self, x: Float[Array, "..."]) -> Bool[Array, "..."]:
         """Returns where $0 < x < ∞$."""
@@ -192,6 +207,13 @@ class Bounded(AbstractTransform):
             return lower + jnp.exp(z)
         # Rounding may carry the sum just past a bound.
         return jnp.clip(lower + (upper - lower) * jax.nn.sigmoid(z), lower, upper)
+
+    def log_slope(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
+        r"""Returns $\log (b - a) - \log(1 + e^z) - \log(1 + e^{-z})$ between two bounds, `z` where there is one."""
+        lower, upper = self._bounds(z)
+        if lower is None or upper is None:
+            return z
+        return jnp.log(upper - lower) - jax.nn.softplus(z) - jax.nn.softplus(-z)
 
     def contains(self, x: Float[Array, "..."]) -> Bool[Array, "..."]:
         """Returns where the parameter lies strictly within the bounds."""

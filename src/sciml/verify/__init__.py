@@ -19,6 +19,9 @@ What is known with events, noise and delays
     `birth_death_law`, `one_step_law`; `mackey_glass_onset`
 Exact solutions of flows with shocks, and of a smooth one
     `riemann_euler`; `riemann_shallow_water`, `dam_break`; `isentropic_vortex`
+Flow that cannot be compressed
+    `taylor_green_flow`, `beltrami_flow`, `kovasznay`, `poiseuille`, `couette`; `cavity_table`;
+    `rayleigh_benard_onset`, `rayleigh_benard_growth`
 What is known without a formula for the solution
     `allen_cahn_radius`, `fisher_kpp_speed`, `kdv_phase_shifts`, `kuramoto_sivashinsky_production`,
     `leapfrog_frequency`; `cahn_hilliard_growth`, `swift_hohenberg_growth`, `turing_growth`
@@ -44,6 +47,8 @@ Example:
 
 from ._bounces import bounce_times as bounce_times, bouncing_ball as bouncing_ball
 from ._burgers_series import burgers_series as burgers_series
+from ._cavity import CavityTable as CavityTable, cavity_table as cavity_table
+from ._channel_flows import couette as couette, poiseuille as poiseuille
 from ._check_adjoint import check_adjoint as check_adjoint
 from ._check_model import check_model as check_model
 from ._check_reduction import check_reduction as check_reduction
@@ -87,6 +92,7 @@ from ._klein_gordon import (
     sine_gordon_breather as sine_gordon_breather,
     sine_gordon_kink as sine_gordon_kink,
 )
+from ._kovasznay import kovasznay as kovasznay
 from ._mackey_glass import mackey_glass_onset as mackey_glass_onset
 from ._manufactured import (
     gradient_of as gradient_of,
@@ -113,6 +119,10 @@ from ._phase_fields import (
 )
 from ._problem import Problem as Problem
 from ._pytree import pytree_state as pytree_state
+from ._rayleigh_benard import (
+    rayleigh_benard_growth as rayleigh_benard_growth,
+    rayleigh_benard_onset as rayleigh_benard_onset,
+)
 from ._registry import (
     EXACT_PROBLEMS as EXACT_PROBLEMS,
     REFERENCE_PROBLEMS as REFERENCE_PROBLEMS,
@@ -138,7 +148,11 @@ from ._trapped import (
     schroedinger_level as schroedinger_level,
 )
 from ._turing import nagumo_front as nagumo_front, turing_growth as turing_growth
-from ._vortices import taylor_green_vortex as taylor_green_vortex
+from ._vortices import (
+    beltrami_flow as beltrami_flow,
+    taylor_green_flow as taylor_green_flow,
+    taylor_green_vortex as taylor_green_vortex,
+)
 from ._wave_solutions import (
     dalembert as dalembert,
     leapfrog_frequency as leapfrog_frequency,

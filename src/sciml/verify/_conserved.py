@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._jax._largest import largest
 from .._types import RealScalarLike, Y
 
 
@@ -37,5 +38,5 @@ def conserved(
     """
     values = jax.vmap(quantity)(trajectory)
     size = jnp.max(jnp.abs(values[0])) if scale is None else jnp.asarray(scale, values.dtype)
-    drift = jnp.max(jnp.abs(values - values[:1]))
+    drift = largest(jnp.abs(values - values[:1]))
     return jnp.where(drift == 0, drift, drift / size)

@@ -10,6 +10,8 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 
+from .._jax._largest import largest
+
 
 def check(condition: bool, message: str) -> None:
     """Raises an AssertionError with the message unless the condition holds."""
@@ -53,7 +55,7 @@ def check_close(found: PyTree, expected: PyTree, rtol: float, what: str, other: 
 
 def largest_difference(a: Any, b: Any) -> Any:
     """Returns by how much two arrays differ at most."""
-    return jnp.max(jnp.abs(a - b))
+    return largest(jnp.abs(a - b))
 
 
 def converted(tree: PyTree, dtype: DTypeLike) -> PyTree:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._jax._largest import largest
 from .._types import RealScalarLike, VectorField, Y
 
 
@@ -89,4 +90,4 @@ class Problem(eqx.Module):
         got = [jnp.ravel(x) for x in jax.tree.leaves(y)]
         difference = jnp.concatenate([jnp.abs(g - e) for g, e in zip(got, end, strict=True)])
         size = jnp.abs(jnp.concatenate(end))
-        return jnp.max(difference / size) if componentwise else jnp.max(difference) / jnp.max(size)
+        return largest(difference / size) if componentwise else largest(difference) / largest(size)

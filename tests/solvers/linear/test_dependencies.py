@@ -58,6 +58,7 @@ PROGRAMS = {
     "a matrix times rows": (lambda x: (jnp.ones((3, 3)) @ x.reshape(3, 4)).ravel(), 12, 0),
     "matrices in a batch": (lambda x: jnp.einsum("bij,bjk->bik", *(x.reshape(3, 2, 2),) * 2).ravel(), 12, 0),
     "outer product": (lambda x: jnp.einsum("i,j->ij", x[:3], x[3:6]).ravel(), 9, 0),
+    "broadcast along axes of length one": (lambda x: (x[:4, None] * x[None, 4:7] + x[None, :3]).ravel()[:7], 7, 0),
     "sum over an axis": (lambda x: jnp.repeat(x.reshape(3, 4).sum(1), 4), 12, 0),
     "mean of the rest": (lambda x: x - x.mean(), 6, 0),
     "places": (lambda x: x[jnp.array([3, 2, 1, 0])] ** 2, 4, 0),

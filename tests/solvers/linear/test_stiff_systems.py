@@ -188,3 +188,26 @@ def test_members_sharded_on_explicit_axes_with_saved_times():
     slopes = jax.jit(jax.vmap(jax.grad(loss)))(args)
     assert slopes.sharding.spec == jax.P("members")
     np.testing.assert_allclose(np.asarray(slopes)[0], jax.grad(loss)(0.5), rtol=1e-3)
+
+
+@pytest.mark.x64
+def test_two_species_on_a_grid():
+    """A wide band: the end against SciPy's Radau, and the derivative by the spread against differences."""
+
+    def field(t, y, spread):
+        u, v = y
+        wide = jnp.pad(y, ((0, 0), (1, 1), (1, 1)), mode="edge")
+        around = wide[:, 2:, 1:-1] + wide[:, :-2, 1:-1] + wide[:, 1:-1, 2:] + wide[:, 1:-1, :-2] - 4 * y
+        return jnp.stack([1 + u * u * v - 4 * u, 3 * u - u * u * v]) + spread * around
+
+    x = jnp.linspace(0, 1, 11)
+    y0 = jnp.stack([1 + jnp.outer(x, x), 3 - jnp.outer(x, x**2)])
+    assert inspect.jacobian(field, y0, args=20.0).structure.startswith("banded, 24 on each side")
+    run = jax.jit(lambda spread: solve(field, y0, t1=0.3, args=spread, solver=Rodas5P()).ys[-1])
+    flat = jax.jit(lambda t, y: field(t, y.reshape(y0.shape), 20.0).reshape(-1))
+    times = dict(rtol=1e-9, atol=1e-11)
+    expected = solve_ivp(lambda t, y: np.asarray(flat(t, y)), (0, 0.3), np.asarray(y0).reshape(-1), "Radau", **times)
+    close(run(20.0).reshape(-1), expected.y[:, -1], rtol=1e-5)
+    slope = jax.jit(jax.grad(lambda spread: run(spread)[0, 2, 3]))(20.0)
+    h = 1e-3
+    close(slope, (run(20.0 + h) - run(20.0 - h))[0, 2, 3] / (2 * h), rtol=1e-5)

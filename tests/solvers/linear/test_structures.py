@@ -12,6 +12,7 @@ from sciml.solvers.linear._choose import structure_of_pattern
 from sciml.solvers.linear._colouring import colour
 from sciml.solvers.linear._dense import DenseMatrix
 from sciml.solvers.linear._structure import solve
+from sciml.solvers.linear._wide_band import WideBand
 from sciml.solvers.linear._written_out import WrittenOut
 
 from ..common import close
@@ -31,6 +32,12 @@ def band_pattern(n, width, periodic=False, shuffled=False):
     return dense[np.ix_(order, order)]
 
 
+def grid_pattern(rows, columns):
+    """Every point with those around it, of a grid in two dimensions."""
+    i, j = np.divmod(np.arange(rows * columns), columns)
+    return np.abs(np.subtract.outer(i, i)) + np.abs(np.subtract.outer(j, j)) <= 1
+
+
 # patterns, and the structure that is chosen for them
 CASES = {
     "three blocks": (block_pattern([3, 2, 3, 1, 3, 3, 3]), Blocks),
@@ -40,6 +47,7 @@ CASES = {
     "wide": (band_pattern(64, 5), BlockTridiagonal),
     "periodic": (band_pattern(32, 1, periodic=True), BlockTridiagonal),
     "shuffled": (band_pattern(40, 2, shuffled=True), BlockTridiagonal),
+    "grid": (grid_pattern(15, 18), WideBand),
     "bordered": (band_pattern(30, 1) | (np.arange(30) == 0) | (np.arange(30) == 0)[:, None], DenseMatrix),
     "full": (np.ones((20, 20), bool), DenseMatrix),
 }
@@ -88,7 +96,7 @@ def test_solves_and_its_derivatives(case):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("case", ["three blocks", "tridiagonal", "full"])
+@pytest.mark.parametrize("case", ["three blocks", "tridiagonal", "grid", "full"])
 def test_members_of_a_batch(case):
     pattern, _ = CASES[case]
     structure = chosen(pattern)

@@ -49,7 +49,7 @@ def test_members_are_what_they_are_alone(name):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ["Euler", "SPaRK", "SlowRK", "SEA", "SRIW1", "PlatenWeak2"])  # one of each kind
 def test_gradients(name):
     loss = lambda rate, key: jnp.sum(end(rate, key, name) ** 2)  # noqa: E731
     each = jax.jit(jax.vmap(jax.grad(loss), (None, 0)))(RATE, KEYS)

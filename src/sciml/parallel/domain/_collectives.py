@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._jax._largest import largest as largest_of
 from ..._jax._vma import vma_of
 
 Names = tuple[str, ...]
@@ -35,12 +36,12 @@ def total(x: Array, names: Names) -> Array:
 def largest(x: Array, names: Names) -> Array:
     """Returns the largest of all elements, NaN if any is."""
     over = split_over(x, names)
-    return _largest(x, over) if over else jnp.max(x)
+    return _largest(x, over) if over else largest_of(x)
 
 
 @ft.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _largest(x: Array, over: Names) -> Array:
-    local = jnp.max(x)
+    local = largest_of(x)
     missing = jnp.isnan(local)
     # a maximum over devices need not pass NaN on
     found = jax.lax.pmax(jnp.stack([jnp.where(missing, -jnp.inf, local), missing.astype(local.dtype)]), over)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Real
 
+from ..._jax._largest import largest
 from ..._types import RealScalarLike, Y
 from ..terms._field import BoundField
 
@@ -114,7 +115,7 @@ def _largest(values: Y, magnitudes: Y, tolerances: Tolerances) -> Real[Array, ""
     leaves, treedef = jax.tree.flatten(values)
     rtols, atols = (spread(tol, treedef) for tol in tolerances)
     each = [
-        jnp.max(jnp.abs(x) / (jnp.asarray(atol, m.dtype) + jnp.asarray(rtol, m.dtype) * m), initial=0.0)
+        largest(jnp.abs(x) / (jnp.asarray(atol, m.dtype) + jnp.asarray(rtol, m.dtype) * m), initial=0.0)
         for x, m, rtol, atol in zip(leaves, jax.tree.leaves(magnitudes), rtols, atols)
     ]
     dtype = _widest(magnitudes)
@@ -169,8 +170,8 @@ def initial_step(
         """The norm, by way of the largest number: the square of a rate over a tolerance overflows in float32."""
         if norm is not None:  # perhaps one over several devices, whose largest numbers differ
             return _size(values, sizes, tolerances, norm)
-        largest = _largest(values, sizes, tolerances)
-        unit = jnp.where((largest > 1) & jnp.isfinite(largest), largest, jnp.ones_like(largest))
+        most = _largest(values, sizes, tolerances)
+        unit = jnp.where((most > 1) & jnp.isfinite(most), most, jnp.ones_like(most))
         found = _size(jax.tree.map(lambda x: x / unit.astype(x.dtype), values), sizes, tolerances, norm)
         return unit.astype(found.dtype) * found
 

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 
 from ..._jax._jaxprs import program_called
 from ..._jax._shards import parts_of_members
+from ..._jax._vma import struct, vma_of
 from ...kernels._lanes import is_value
 from ._integrator import Operands, State, StepRecord
 from ._interpolation import StepPolynomial, interpolation_of
@@ -52,9 +53,10 @@ def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Sa
 
 def _work_of(stepping: LaneIntegrator, y0: PyTree, operands: Operands) -> float:
     """Returns about how many operations the vector field of one member takes."""
+    axes = vma_of((y0, operands))  # the field has been traced for what varies over them
 
     def like(tree: PyTree) -> PyTree:
-        return jax.tree.map(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype), tree, is_leaf=is_value)
+        return jax.tree.map(lambda v: struct(v.shape, v.dtype, axes), tree, is_leaf=is_value)
 
     def field(t0, y, operands):
         return stepping.integrator.field(t0, y, operands)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..._jax._largest import largest
 from ..._jax._loops import scan
 from ..._jax._vma import match
 from ._colouring import Colouring
@@ -110,14 +111,14 @@ class BlockTridiagonal(AbstractStructure):
 
         def round_of(bands, distance):
             diagonal, left, right = bands
-            inverses = _inverse(diagonal)
+            inverses = inverse_of_blocks(diagonal)
             before, after = _times(left, _shifted(inverses, -distance)), _times(right, _shifted(inverses, distance))
             diagonal = diagonal - _times(before, _shifted(right, -distance)) - _times(after, _shifted(left, distance))
             left, right = -_times(before, _shifted(left, -distance)), -_times(after, _shifted(right, distance))
             return Bands(diagonal, left, right), (before, after)
 
         bands, (before, after) = scan(round_of, matrix, jnp.asarray(self._distances))
-        return Rounds(before, after, _inverse(bands.diagonal))
+        return Rounds(before, after, inverse_of_blocks(bands.diagonal))
 
     def times(self, matrix: Bands, x: Float[Array, " n"]) -> Float[Array, " n"]:
         """Returns the matrix times a vector."""
@@ -154,11 +155,11 @@ class BlockTridiagonal(AbstractStructure):
 
     def is_singular(self, matrix: Bands, factors: Rounds) -> Bool[Array, ""]:
         """Whether a matrix of finite entries turned out to be singular, or its elimination lost half of all digits."""
-        largest = jnp.max(jnp.abs(jnp.stack(matrix)))
-        grown = jnp.max(jnp.stack([jnp.max(jnp.abs(x)) for x in factors]))
-        limit = jnp.finfo(largest.dtype).eps ** -0.5
+        size = largest(jnp.abs(jnp.stack(matrix)))
+        grown = largest(jnp.stack([largest(jnp.abs(x)) for x in factors]))
+        limit = jnp.finfo(size.dtype).eps ** -0.5
         # entries are of the size of a mass matrix, scaled by its largest
-        return jnp.isfinite(largest) & ~(grown < limit * jnp.maximum(largest, 1 / largest))
+        return jnp.isfinite(size) & ~(grown < limit * jnp.maximum(size, 1 / size))
 
     def _parted(self, x: Array) -> Array:
         whole = self.unknown.size == self.size
@@ -187,8 +188,8 @@ def _transposed(a: Array) -> Array:
     return jnp.swapaxes(a, 0, 1)
 
 
-def _inverse(a: Array) -> Array:
-    """Inverses of blocks, by elimination with exchanges of rows: entry by entry where they are small."""
+def inverse_of_blocks(a: Array) -> Array:
+    """Inverses of blocks, of shape `(size, size, blocks)`, by elimination with exchanges of rows."""
     return _inverse_written_out(a) if a.shape[0] <= _WRITTEN_OUT else _inverse_by_rows(a)
 
 

@@ -13,10 +13,17 @@ from ._dense import DenseMatrix
 from ._dependencies import pattern_of
 from ._sparse import SparseArray, csgraph, sp
 from ._structure import AbstractStructure
+from ._wide_band import WideBand
 from ._written_out import SMALL, SPARSE, WrittenOut, few_products
 
 _WIDEST = 12
-"""Bands of more entries on each side of the diagonal are taken for dense matrices."""
+"""Bands of more entries on each side of the diagonal are eliminated by blocks one after another, not all at once."""
+
+_OF_A_WIDE_BAND = 5
+"""How many times longer than wide such a band has to be; else the matrix is taken for a dense one."""
+
+_LARGE = 200
+"""How many unknowns such a band has to have: smaller matrices are quicker as dense ones."""
 
 _BLOCKS_IN_A_BAND = 6
 """A band has to have so many blocks to be eliminated as one."""
@@ -64,6 +71,8 @@ def structure_of_pattern(pattern: SparseArray, mass: SparseArray, pivot: bool) -
     colouring = colour(pattern, order)
     if not pivot and width <= _WIDEST and n >= _BLOCKS_IN_A_BAND * width:
         return BlockTridiagonal(order, max(width, 1), colouring, mass)
+    if not pivot and width * _OF_A_WIDE_BAND <= n and n >= _LARGE:
+        return WideBand(order, width, colouring, mass)
     return DenseMatrix(mass.toarray(), colouring if len(colouring.directions) < n // 2 else None)
 
 

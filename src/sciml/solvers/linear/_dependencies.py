@@ -142,7 +142,9 @@ class _Reader:
         for value in values:
             if value.rows is None:
                 continue
-            rows = value.rows if value.size == size else value.rows[np.zeros(size, np.int64)]
+            rows = value.rows
+            if value.size != size:  # scalars are broadcast, and axes of length one
+                rows = rows[np.broadcast_to(np.arange(value.size).reshape(value.shape), shape).reshape(-1)]
             if zeros is not None and not zeros.all():
                 rows = sp.diags_array(zeros, dtype=bool).tocsr() @ rows
             total = rows if total is None else total + rows

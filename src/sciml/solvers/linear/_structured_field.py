@@ -9,10 +9,10 @@ class BoundStructuredField:
     """A vector field with its operands, as a function of time and state.
 
     Attributes:
-        structure: The structure of systems with its Jacobian.
+        structure: The structure of systems with its Jacobian, or those of several.
     """
 
-    def __init__(self, field: BoundField, structure: AbstractStructure):
+    def __init__(self, field: BoundField, structure: AbstractStructure | tuple[AbstractStructure, ...]):
         self._field, self.structure = field, structure
 
     def __call__(self, t: RealScalarLike, y: Y) -> Y:
@@ -23,7 +23,7 @@ class BoundStructuredField:
 class StructuredField(AbstractField):
     """A closed vector field with the structure that was read from its model, whose constants are known there."""
 
-    def __init__(self, field: AbstractField, structure: AbstractStructure):
+    def __init__(self, field: AbstractField, structure: AbstractStructure | tuple[AbstractStructure, ...]):
         self._field, self._structure = field, structure
         self.reads_time, self.has_rules = field.reads_time, field.has_rules
 

@@ -82,6 +82,11 @@ class ImplicitExplicit(AbstractStructuredStepper):
         return self.tableau.error is not None
 
     @property
+    def limited_by_waves(self) -> bool:
+        """Whether steps that follow the fastest wave make sense: those of the rest, which is explicit."""
+        return True
+
+    @property
     def evaluations(self) -> int:
         """Evaluations of the rest per step."""
         return len(self.tableau.nodes) - (self.tableau.weights is None)

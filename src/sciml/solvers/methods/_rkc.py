@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from ..._checks import check_count
 from ..._types import Y
-from ._stabilised_rk import AbstractFamily, Stabilised, Stage
+from ._stabilised_rk import AbstractFamily, Stabilised, Stage, check_radius
 from ._structured_solver import AbstractStructuredSolver
 
 _DAMPING = 2 / 13
@@ -214,10 +214,6 @@ class RKL2(AbstractStructuredSolver):
 
 
 def _check(radius, most: int, name: str) -> None:
-    if not (radius is None or callable(radius) or (isinstance(radius, float) and 0 <= radius < math.inf)):
-        raise ValueError(
-            f"`{name}(spectral_radius=...)` must be a number that is not negative, a function (t, y, args), or None, "
-            f"but is {radius!r}. A value that is traced goes through `args` and a function."
-        )
+    check_radius(radius, name)
     if check_count(most, "max_stages", name) < 3:
         raise ValueError(f"`{name}(max_stages=...)` must be at least 3, but is {most}.")

@@ -113,6 +113,7 @@ class Rosenbrock(AbstractStepper):
 
     def _structure(self, field: BoundField, t: RealScalarLike, y: Y) -> AbstractStructure:
         if isinstance(field, BoundStructuredField):
+            assert not isinstance(field.structure, tuple)
             return field.structure
         mass = None if self.mass is None else self.mass.matrix
         return structure_of(lambda x: flattened(field(t, unflattened(x, y))), flattened(y), mass)

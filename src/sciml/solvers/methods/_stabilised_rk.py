@@ -1,6 +1,7 @@
 """Stabilised explicit steps: as many stages as the stiffness of a diffusion asks for."""
 
 import abc
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -50,37 +51,43 @@ class AbstractFamily(eqx.Module):
         """Returns the coefficients of the stage of a number from 2."""
 
 
-class Stabilised(AbstractStructuredStepper):
-    r"""An explicit method of order two with as many stages $s$ as the step needs to be stable.
+class AbstractStabilised(AbstractStructuredStepper):
+    r"""An explicit method with as many stages as the step needs to be stable, most of which are a recurrence.
 
-    With $D_j$ what stage $j$ adds to the state and $F_0 = f(t, y)$,
-
-    $$D_0 = 0, \qquad D_1 = h \tilde\mu_1 F_0, \qquad
-      D_j = \mu_j D_{j-1} + \nu_j D_{j-2} + h \tilde\mu_j f(t + c_{j-1} h, y + D_{j-1}) + h \tilde\gamma_j F_0,$$
-
-    $y_1 = y + D_s$. The coefficients come from Chebyshev or Legendre polynomials, so that the method is stable for
-    eigenvalues on the negative real axis up to about $s^2/2$ over $h$. The error is estimated by
-    $\frac45 (y - y_1) + \frac25 h (F_0 + F_1)$. In the published form $D_j + y$ is carried along, whose
-    rounding the recurrence multiplies by $s^2$.
-
-    A step runs a loop of $s$ iterations. To differentiate it in reverse mode, it is run again as a loop over the
-    largest number of stages, of which the last ones do nothing.
+    A step runs a loop of as many iterations. To differentiate it in reverse mode, it is run again as a loop over the
+    largest number of iterations, of which the last ones do nothing.
 
     Attributes:
-        family: The coefficients.
         radius: The spectral radius: a number, `radius(t, y, args)`, or None for what the model says, or an estimate.
-        most: The largest number of stages.
     """
 
     dense: ClassVar[bool] = True
-    family: AbstractFamily
-    radius: float | Callable | None = eqx.field(static=True)
-    most: int = eqx.field(static=True)
-    order: int = eqx.field(static=True, default=2)
-    error_order: int = eqx.field(static=True, default=3)  # pyright: ignore[reportIncompatibleMethodOverride]
-    has_error: bool = eqx.field(static=True, default=True)
-    evaluations: int = eqx.field(static=True, default=-1)
-    fsal: bool = eqx.field(static=True, default=True)  # pyright: ignore[reportIncompatibleMethodOverride]
+    radius: eqx.AbstractVar[float | Callable | None]
+
+    @property
+    @abc.abstractmethod
+    def reach(self) -> float:
+        """The step size times spectral radius for which the largest number of stages is stable."""
+
+    @property
+    @abc.abstractmethod
+    def longest_recurrence(self) -> int:
+        """The largest number of stages of the recurrence."""
+
+    @abc.abstractmethod
+    def advanced(
+        self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree, run: Callable[..., Any]
+    ) -> Step:
+        """Returns a step.
+
+        Args:
+            field: Vector field and spectral radius.
+            t: The time.
+            h: The length.
+            y: The state.
+            memory: Slope and spectral radius at the start.
+            run: `run(iterate, carry, stages, like)` runs the recurrence from stage 2 on.
+        """
 
     def functions(self, model: Callable, t: RealScalarLike, y: Y, args: Args) -> Functions:
         """Returns the vector field and its spectral radius."""
@@ -92,7 +99,7 @@ class Stabilised(AbstractStructuredStepper):
     @property
     def stability(self) -> Stability:
         """For which steps times eigenvalues the largest number of stages is stable."""
-        return of_real_interval(self.family.reach(self.most))
+        return of_real_interval(self.reach)
 
     @property
     def says_spectrum(self) -> bool:
@@ -124,7 +131,7 @@ class Stabilised(AbstractStructuredStepper):
     def longest(self, memory: PyTree) -> Array:
         """Returns the longest step for which the largest number of stages is stable."""
         _, radius = memory
-        return self.family.reach(self.most) / jnp.maximum(radius, jnp.finfo(radius.dtype).tiny)
+        return self.reach / jnp.maximum(radius, jnp.finfo(radius.dtype).tiny)
 
     def init(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
         """Returns slope and spectral radius at the start."""
@@ -136,13 +143,82 @@ class Stabilised(AbstractStructuredStepper):
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
-        return self._step(field, t, h, y, memory, self._until)
+        return self.advanced(field, t, h, y, memory, self._until)
 
     def step_for_vjp(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
         """Repeats a step such that JAX can differentiate it in reverse mode."""
-        return self._step(field, t, h, y, self.init(field, t, y), self._up_to_the_most)
+        return self.advanced(field, t, h, y, self.init(field, t, y), self._up_to_the_most)
 
-    def _step(self, field, t, h, y, memory, run):
+    def _until(self, iterate, carry, stages, like):
+        def body(carry):
+            number, carry = carry
+            return number + 1, iterate(number, carry)
+
+        start = (match(jnp.full_like(stages, 2), (stages, like)), carry)
+        return while_loop(lambda c: c[0] <= stages, body, start, like=(stages, like))[1]
+
+    def _up_to_the_most(self, iterate, carry, stages, like):
+        def body(carry, number):
+            # under `jax.vmap` a conditional computes both branches
+            return jax.lax.cond(number <= stages, lambda c: iterate(number, c), lambda c: c, carry), None
+
+        carry = match(carry, (stages, like))
+        numbers = match(jnp.arange(2, self.longest_recurrence + 1, dtype=stages.dtype), (stages, like))
+        return checkpointed_scan(body, carry, numbers)[0]
+
+    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
+        """Returns the state at `t + theta * h` by the cubic polynomial of both ends' states and slopes."""
+
+        def of_leaf(y0, y1, k0, k1):
+            s, length = jnp.asarray(theta, y0.dtype), jnp.asarray(h, y0.dtype)
+            bend = (1 - 2 * s) * (y1 - y0) + (s - 1) * length * k0 + s * length * k1
+            return (1 - s) * y0 + s * y1 + s * (s - 1) * bend
+
+        return jax.tree.map(of_leaf, y0, y1, *dense)
+
+
+class Stabilised(AbstractStabilised):
+    r"""An explicit method of order two with as many stages $s$ as the step needs to be stable.
+
+    With $D_j$ what stage $j$ adds to the state and $F_0 = f(t, y)$,
+
+    $$D_0 = 0, \qquad D_1 = h \tilde\mu_1 F_0, \qquad
+      D_j = \mu_j D_{j-1} + \nu_j D_{j-2} + h \tilde\mu_j f(t + c_{j-1} h, y + D_{j-1}) + h \tilde\gamma_j F_0,$$
+
+    $y_1 = y + D_s$. The coefficients come from Chebyshev or Legendre polynomials, so that the method is stable for
+    eigenvalues on the negative real axis up to about $s^2/2$ over $h$. The error is estimated by
+    $\frac45 (y - y_1) + \frac25 h (F_0 + F_1)$. In the published form $D_j + y$ is carried along, whose
+    rounding the recurrence multiplies by $s^2$.
+
+    Attributes:
+        family: The coefficients.
+        radius: The spectral radius: a number, `radius(t, y, args)`, or None for what the model says, or an estimate.
+        most: The largest number of stages.
+    """
+
+    family: AbstractFamily
+    radius: float | Callable | None = eqx.field(static=True)
+    most: int = eqx.field(static=True)
+    order: int = eqx.field(static=True, default=2)
+    error_order: int = eqx.field(static=True, default=3)  # pyright: ignore[reportIncompatibleMethodOverride]
+    has_error: bool = eqx.field(static=True, default=True)
+    evaluations: int = eqx.field(static=True, default=-1)
+    fsal: bool = eqx.field(static=True, default=True)  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    @property
+    def reach(self) -> float:
+        """The step size times spectral radius for which the largest number of stages is stable."""
+        return self.family.reach(self.most)
+
+    @property
+    def longest_recurrence(self) -> int:
+        """The largest number of stages."""
+        return self.most
+
+    def advanced(
+        self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree, run: Callable[..., Any]
+    ) -> Step:
+        """Returns a step of as many stages as it needs."""
         t, h = jnp.asarray(t), jnp.asarray(h)
         memory, radius = memory
         stiffness = jax.lax.stop_gradient(jnp.abs(h) * radius)
@@ -172,29 +248,15 @@ class Stabilised(AbstractStructuredStepper):
         error = jax.tree.map(lambda d, a, b: h.astype(d.dtype) * (a + b) * 0.4 - 0.8 * d, rise, memory, slope)
         return Step(y1, error, (memory, slope), (slope, field["radius"](t + h, y1)))
 
-    def _until(self, iterate, carry, stages, like):
-        def body(carry):
-            number, carry = carry
-            return number + 1, iterate(number, carry)
 
-        start = (match(jnp.full_like(stages, 2), (stages, like)), carry)
-        return while_loop(lambda c: c[0] <= stages, body, start, like=(stages, like))[1]
+def check_radius(radius: Any, name: str) -> None:
+    """Checks what a solver is given as the spectral radius.
 
-    def _up_to_the_most(self, iterate, carry, stages, like):
-        def body(carry, number):
-            # under `jax.vmap` a conditional computes both branches
-            return jax.lax.cond(number <= stages, lambda c: iterate(number, c), lambda c: c, carry), None
-
-        carry = match(carry, (stages, like))
-        numbers = match(jnp.arange(2, self.most + 1, dtype=stages.dtype), (stages, like))
-        return checkpointed_scan(body, carry, numbers)[0]
-
-    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
-        """Returns the state at `t + theta * h` by the cubic polynomial of both ends' states and slopes."""
-
-        def of_leaf(y0, y1, k0, k1):
-            s, length = jnp.asarray(theta, y0.dtype), jnp.asarray(h, y0.dtype)
-            bend = (1 - 2 * s) * (y1 - y0) + (s - 1) * length * k0 + s * length * k1
-            return (1 - s) * y0 + s * y1 + s * (s - 1) * bend
-
-        return jax.tree.map(of_leaf, y0, y1, *dense)
+    Raises:
+        ValueError: If it is no number that is not negative, no function and not None.
+    """
+    if not (radius is None or callable(radius) or (isinstance(radius, float) and 0 <= radius < math.inf)):
+        raise ValueError(
+            f"`{name}(spectral_radius=...)` must be a number that is not negative, a function (t, y, args), or None, "
+            f"but is {radius!r}. A value that is traced goes through `args` and a function."
+        )

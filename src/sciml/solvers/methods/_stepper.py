@@ -170,6 +170,11 @@ class AbstractStepper(eqx.Module):
         return None
 
     @property
+    def limited_by_waves(self) -> bool:
+        """Whether steps that follow the fastest wave (`solve(cfl=...)`) make sense; by default if some are too long."""
+        return self.stability is not None
+
+    @property
     def says_spectrum(self) -> bool:
         """Whether it knows the eigenvalues of any model."""
         return False

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from ..._model import AbstractSecondOrder
 from ..._types import Args, RealScalarLike, Y
 from ..control._stability import Stability, of_growth
 from ..terms._split_field import Functions, close_split_field
-from ._modal import needs
+from ._second_order import functions_of_second_order, moved
 from ._stepper import Step
 from ._structured_solver import AbstractStructuredSolver, AbstractStructuredStepper
 
@@ -65,17 +64,7 @@ class Verlet(AbstractStructuredStepper):
 
     def functions(self, model: Callable, t: RealScalarLike, y: Y, args: Args) -> Functions:
         """Returns acceleration and vector field."""
-        if not isinstance(model, AbstractSecondOrder):
-            raise needs(self.name, AbstractSecondOrder, model, "a model with accelerations")
-        if not (isinstance(y, tuple) and len(y) == 2 and jax.tree.structure(y[0]) == jax.tree.structure(y[1])):
-            raise ValueError(
-                f"`solver={self.name}()` needs a state `(q, v)` of position and velocity, two PyTrees alike, but `y0` "
-                f"has the structure {jax.tree.structure(y)}."
-            )
-        return {
-            "field": (lambda model, args, t, y: model(t, y, args), (t, y)),
-            "acceleration": (lambda model, args, t, q: model.acceleration(t, q, args), (t, y[0])),
-        }
+        return functions_of_second_order(self.name, model, t, y, args)
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns acceleration and vector field with their operands."""
@@ -95,11 +84,11 @@ class Verlet(AbstractStructuredStepper):
         (q, v), acceleration, done = y, memory, 0.0
         for fraction in self.fractions:
             part = fraction * jnp.asarray(h)
-            v = _moved(v, part / 2, acceleration)
-            q = _moved(q, part, v)
+            v = moved(v, part / 2, acceleration)
+            q = moved(q, part, v)
             done = done + fraction
             acceleration = field["acceleration"](t + done * h, q)
-            v = _moved(v, part / 2, acceleration)
+            v = moved(v, part / 2, acceleration)
         return Step((q, v), None, (memory, acceleration), acceleration)
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
@@ -127,10 +116,6 @@ def _stability(fractions: tuple[float, ...]) -> Stability:
         return np.asarray(np.maximum(np.abs(half + root), np.abs(half - root)))
 
     return of_growth(growth, 4.0)
-
-
-def _moved(y: Y, h: Array, rate: Y) -> Y:
-    return jax.tree.map(lambda x, r: x + h.astype(x.dtype) * r, y, rate)
 
 
 class VelocityVerlet(AbstractStructuredSolver):

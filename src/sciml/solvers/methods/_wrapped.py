@@ -41,6 +41,11 @@ class AbstractWrappedStepper(AbstractStepper):
         return self.base.has_error
 
     @property
+    def limited_by_waves(self) -> bool:
+        """Whether steps that follow the fastest wave make sense."""
+        return self.base.limited_by_waves
+
+    @property
     def fsal(self) -> bool:
         """Whether the start evaluates the vector field."""
         return self.base.fsal

@@ -7,16 +7,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._jax._members_apart import members_apart
 from ..._types import Y
 
 
-def at_times(fn: Callable[[Array], Y], t: Any, ts: Array) -> Y:
-    """Returns a function of time at one time or many.
+def at_times(fn: Callable[[Any, Array], Y], output: Any, t: Any) -> Y:
+    """Returns `fn(output, t)` at one time or many; `output.ts` are the times of the solution.
 
     Raises:
         ValueError: If the solution is that of many members.
         TypeError: If the times are no real numbers.
     """
+    ts = output.ts
     if ts.ndim != 1:
         raise ValueError(
             "This is the solution of many members: write `jax.vmap(lambda sol: sol.evaluate(t))(sol)`, which takes "
@@ -25,5 +27,5 @@ def at_times(fn: Callable[[Array], Y], t: Any, ts: Array) -> Y:
     if not jnp.issubdtype(jnp.result_type(t), jnp.floating) and not jnp.issubdtype(jnp.result_type(t), jnp.integer):
         raise TypeError(f"`t` must be real numbers, but has dtype {jnp.result_type(t)}.")
     t = jnp.asarray(t, ts.dtype)
-    found = jax.vmap(fn)(t.reshape(-1))
+    found = members_apart(jax.vmap(fn, in_axes=(None, 0)))(output, t.reshape(-1))
     return jax.tree.map(lambda x: x.reshape(t.shape + x.shape[1:]), found)

@@ -1,6 +1,5 @@
 """Dense output: the solution as a function of time."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -46,7 +45,7 @@ class DenseOutput(eqx.Module):
 
     def evaluate(self, t: Any) -> Y:
         """Returns the states at one time or many."""
-        return self._over(self._state, t)
+        return at_times(DenseOutput._state, self, t)
 
     def derivative(self, t: Any) -> Y:
         """Returns the rates at one time or many.
@@ -56,11 +55,12 @@ class DenseOutput(eqx.Module):
         """
         if self.by_line:
             raise ValueError("A solution with noise has no derivative by time; `evaluate` gives its states.")
-        model, args, _ = self.static.combine(self.arrays)
-        return self._over(lambda t: model(t, self._state(t), args), t)
+        return at_times(DenseOutput._rate, self, t)
 
-    def _over(self, fn: Callable[[Array], Y], t: Any) -> Y:
-        return at_times(fn, t, self.ts)
+    def _rate(self, t: Array) -> Y:
+        """Returns the rate at one time."""
+        model, args, _ = self.static.combine(self.arrays)
+        return model(t, self._state(t), args)
 
     def _state(self, t: Array) -> Y:
         """Returns the state at one time."""

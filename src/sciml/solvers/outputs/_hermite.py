@@ -37,11 +37,11 @@ class HermiteOutput(eqx.Module):
 
     def evaluate(self, t: Any) -> Y:
         """Returns the states at one time or many."""
-        return at_times(lambda t: self._both(t, 0), t, self.ts)
+        return at_times(lambda self, t: self._both(t, 0), self, t)
 
     def derivative(self, t: Any) -> Y:
         """Returns the rates at one time or many."""
-        return at_times(lambda t: self._both(t, 1), t, self.ts)
+        return at_times(lambda self, t: self._both(t, 1), self, t)
 
     def _both(self, t: Array, which: int) -> Y:
         direction = jnp.where(self.ts[-1] >= self.ts[0], jnp.ones_like(t), -jnp.ones_like(t))

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ...._jax._largest import largest
 from ...._jax._loops import scan_to_end, while_loop
 from ....kernels._lanes import Lanes, Unbatched, is_value
 from ...integrate._integrator import Integrator, Operands, up_to
@@ -168,7 +169,7 @@ class BackwardPass(eqx.Module):
         new_pair, new_bar, more = self._method.reverse_step(step, pair, bar, diff)
         pair, bar = jax.tree.map(lambda a, b: jnp.where(back, a, b), (new_pair, new_bar), (pair, bar))
         diff_bar = jax.tree.map(lambda a, b: a + jnp.where(back, b, jnp.zeros_like(b)), diff_bar, more)
-        scale = jax.tree.map(lambda s, y: jnp.maximum(s, jnp.max(jnp.abs(y), initial=0)), scale, pair.y)
+        scale = jax.tree.map(lambda s, y: jnp.maximum(s, largest(jnp.abs(y), initial=0)), scale, pair.y)
         return number - back.astype(jnp.int32), pair, bar, diff_bar, scale
 
     def _save_vjp(self, carry, time, inside, instant, bar, diff, constant, saved):

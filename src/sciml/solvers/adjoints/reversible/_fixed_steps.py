@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ...._jax._largest import largest
 from ...._jax._loops import scan
 from ...._jax._marks import step_number
 from ....kernels._lanes import Lanes, Unbatched, is_value
@@ -230,7 +231,7 @@ def relative_error(y: Array, z: Array, y0: Array, scale: Array) -> Array:
 
 
 def _largest(x: Array) -> Array:
-    return jnp.max(jnp.abs(x), initial=0)
+    return largest(jnp.abs(x), initial=0)
 
 
 def start_of_backward_pass(end: Pair, cotangent: PyTree, diff: PyTree) -> Any:

@@ -7,13 +7,13 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Inexact
 
-from .._types import Args, RealScalarLike
-from . import _weights
-from ._boundaries import Boundaries, as_boundary
-from ._conditions import Extrapolate, Periodic
-from ._diffusion import _between, _strip
-from ._grid import Grid
-from ._stencil import ORDERS, check_boundary, check_order
+from ..._types import Args, RealScalarLike
+from .. import _weights
+from .._boundaries import Boundaries, as_boundary
+from .._conditions import Extrapolate, Periodic
+from .._diffusion import _between, _strip
+from .._grid import Grid
+from .._stencil import ORDERS, check_boundary, check_order
 
 
 def faces(boundary: Boundaries, axis: int) -> tuple[str, ...]:

@@ -1,0 +1,206 @@
+# %% [markdown]
+# # What an adjoint costs, in bytes and passes
+#
+# A gradient by a million parameters costs a few times what the run costs: that is the wonder of reverse mode. How many
+# times, and how many bytes it keeps, is arithmetic. [Adjoints](../guides/adjoints.md) has methods and equations, and
+# [Loops, and why a while_loop has no reverse mode](reverse.md) counts states; here are passes, and what follows for
+# the choice.
+#
+# ## One operation, backwards
+#
+# - A sum has two inputs, and hands its cotangent to both: no work, nothing kept.
+# - A product $ab$ keeps both factors, and makes two products of its one.
+# - A sine keeps a cosine, which is to be computed, and makes one product.
+# - A product of matrices, $Wx$: the cotangents of both are one product each. With its own that is three times the work,
+#   always:
+
+# %%
+import functools
+
+import diffrax
+import jax
+import jax.numpy as jnp
+
+import sciml
+from sciml import inspect
+from timing import beside, report
+
+print(f"JAX {jax.__version__} on {inspect.rates().device}")
+
+
+def layer(w, x):
+    return jnp.sum((w @ x) ** 2)
+
+
+w, x = jnp.ones((256, 256)), jnp.ones((256, 256))
+forward = report(jax.jit(layer), w, x)
+gradient = report(jax.jit(jax.value_and_grad(layer, argnums=(0, 1))), w, x)
+print(f"counted {gradient.cost.flops / forward.cost.flops:.2f} times the operations")
+assert abs(gradient.cost.flops / forward.cost.flops - 3) < 0.05
+beside("gradient of a layer", 3 * forward.measured, gradient.measured)
+
+# %% [markdown]
+# Together: a gradient takes two to four times the operations of its function, whatever the number of inputs
+# (Baur and Strassen, 1983).
+#
+# ## A loop, backwards
+#
+# A field of 1024 cells and a thousand steps of Euler's method. There is one sine for a cell and step, so sines and
+# cosines count how often the field is evaluated:
+
+# %%
+CELLS, STEPS = 1024, 1000
+STATE = 4 * CELLS
+
+
+def field(t, u, weights):
+    spread = jnp.roll(u, 1) - 2 * u + jnp.roll(u, -1)
+    return 0.2 * spread + jnp.sum(weights) * jnp.sin(u)
+
+
+def loss(u, weights, adjoint):
+    options = dict(t0=0.0, t1=float(STEPS), dt=1.0, solver=diffrax.Euler(), throw=False)
+    return jnp.sum(sciml.solve(field, u, args=weights, adjoint=adjoint, **options).ys[-1] ** 2)
+
+
+def gradient_of(adjoint, weights, by=(0, 1)):
+    fn = functools.partial(loss, adjoint=adjoint)
+    return report(jax.jit(jax.grad(fn, argnums=by)), u, weights)
+
+
+def evaluations(found):
+    return found.cost.transcendentals / CELLS / STEPS
+
+
+u, one = jnp.sin(jnp.linspace(0.0, 6.0, CELLS)), jnp.full(1, 0.1)
+run = report(jax.jit(functools.partial(loss, adjoint=sciml.adjoints.Direct())), u, one)
+assert evaluations(run) == 1.0
+
+# %% [markdown]
+# `Checkpointed(levels=L)` runs the steps $L$ times, and the backward pass of a step evaluates the field and its
+# derivative: $L + 2$ evaluations, and $L\,n^{1/L}$ states. Counted, and planned by the compiler:
+
+# %%
+off = []
+for levels in (1, 2, 3):
+    found = gradient_of(sciml.adjoints.Checkpointed(levels=levels), one)
+    states = levels * STEPS ** (1 / levels)
+    planned = found.compiled.memory.temporaries / STATE
+    off.append(abs(evaluations(found) / (levels + 2) - 1))
+    print(
+        f"levels={levels}: {levels + 2} evaluations predicted, {evaluations(found):.1f} counted; "
+        f"{states:.0f} states predicted, {planned:.0f} planned"
+    )
+    beside(f"levels={levels}", (levels + 2) * run.measured, found.measured)
+    if levels == 1:
+        reverse = found
+
+# %% [markdown]
+# `Reversible` keeps no states and undoes each step. Its method evaluates the field twice a step; the backward pass
+# does so again, and differentiates what undoes and what does:
+
+# %%
+found = gradient_of(sciml.adjoints.Reversible(), one)
+planned = found.compiled.memory.temporaries / STATE
+print(f"Reversible: {evaluations(found):.1f} evaluations counted, {planned:.0f} states planned")
+beside("Reversible", evaluations(found) * run.measured, found.measured)
+assert planned < 20
+
+# %% [markdown]
+# So for a gradient the question is what is dear. Evaluations: one level. Memory: two levels or three, which cost a
+# third and two thirds more than one. A loop of a million steps and a large state: `Reversible`, if its method suits
+# ([where it loses accuracy](../guides/adjoints.md#where-it-loses-accuracy)). And in a loop that waits for memory, to
+# compute again is often *faster* than to keep: what is kept is written and read.
+#
+# ## Forwards
+#
+# `Forward` carries a column for each parameter. The field is evaluated once, its derivative once, and each column takes
+# the products of a linear step. No states are kept, however many steps there are:
+
+# %%
+columns = {}
+for count in (1, 2, 8):
+    found = gradient_of(sciml.adjoints.Forward(), jnp.full(count, 0.1 / count), by=1)
+    columns[count] = found.cost.flops / run.cost.flops
+    planned = found.compiled.memory.temporaries / STATE
+    print(
+        f"{count} parameters: {columns[count]:.1f} times the operations, {planned:.0f} states planned"
+    )
+price = columns[2] - columns[1]
+print(f"each column {price:.2f} of a run; predicted for 8: {columns[1] + 7 * price:.1f}")
+assert abs((columns[1] + 7 * price) / columns[8] - 1) < 0.2
+
+# %% [markdown]
+# ## An ensemble
+#
+# Every member keeps its own states, so memory is that of one, times members. `Checkpointed(memory=...)` and its default
+# are for all of them together, and `inspect.adjoint_memory` asks the compiler for every adjoint at once and recommends
+# one for a budget ([How much memory a gradient needs](../guides/adjoints.md#how-much-memory-a-gradient-needs)).
+#
+# ## Exercise 1
+#
+# From how many parameters on is reverse mode with one level cheaper than `Forward`, in operations? Use the numbers
+# above.
+
+# %% Answer
+# Where the first column and p - 1 more take as much as the gradient in reverse.
+ratio = reverse.cost.flops / run.cost.flops
+crossing = 1 + (ratio - columns[1]) / price
+print(
+    f"reverse {ratio:.1f} runs, forward {columns[1]:.1f} + {price:.2f} (p - 1): from p = {crossing:.1f} on"
+)
+assert columns[1] < ratio < columns[8]
+
+# %% [markdown]
+# ## Exercise 2
+#
+# Two fields on $256^2$ cells in float32, ten thousand steps. How many bytes does the gradient keep with one, two and
+# three levels? Predict, then ask the compiler.
+
+
+# %% Answer
+# A state has 512 KiB: 10 000 of them are 5.2 GB; of two levels there are 200, of three 65.
+def spread(t, y, args):
+    return 0.1 * (jnp.roll(y, 1, -1) - 2 * y + jnp.roll(y, -1, -1)) + y**3
+
+
+shape = jax.ShapeDtypeStruct((2, 256, 256), jnp.float32)
+for levels in (2, 3):
+
+    def energy(y, adjoint=sciml.adjoints.Checkpointed(levels=levels)):
+        options = dict(t0=0.0, t1=1e4, dt=1.0, solver=diffrax.Euler(), throw=False)
+        return jnp.sum(sciml.solve(spread, y, adjoint=adjoint, **options).ys[-1])
+
+    predicted = levels * 1e4 ** (1 / levels) * 2**19
+    planned = inspect.memory(jax.grad(energy), shape).temporaries
+    print(f"{levels} levels: predicted {predicted / 1e6:.0f} MB, planned {planned / 1e6:.0f} MB")
+    assert abs(planned / predicted - 1) < 0.15
+
+# %% [markdown]
+# ## Exercise 3
+#
+# The backward pass of `Reversible` divides by its coupling, 0.999, in every step. After how many steps has float32,
+# with its rounding of 6e-8, three digits left?
+
+# %% Answer
+# Rounding grows by 0.999^-N: 6e-8 becomes 1e-3 where N = ln(1e-3 / 6e-8) / 0.001.
+predicted = float(jnp.log(1e-3 / 6e-8) / 0.001)
+
+
+def swing(t, y, args):
+    return jnp.stack([y[1], -y[0]])
+
+
+def lost(steps):
+    options = dict(t0=0.0, t1=0.01 * steps, dt=0.01)
+    return float(sciml.solvers.reversal_error(swing, jnp.array([1.0, 0.0]), **options))
+
+
+near, far = lost(1000), lost(round(predicted))
+print(f"{predicted:.0f} steps: lost {far:.1e} there, {near:.1e} after 1000")
+assert 1e-4 < far < 1e-1 and near < far / 100
+
+# %%
+worst = max(off)
+assert worst < 0.05
+print(f"figure of merit: {worst:.3f} < 0.05 (evaluations in a gradient, counted beside predicted)")

@@ -1,0 +1,138 @@
+"""The maximum of a log density over a vector: optimistix's BFGS, then Newton's steps, which also say how far it is."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix
+from jaxtyping import Array, Float, Int
+
+from .._status import Status
+from ._derivatives import expansion, values
+
+_NEWTON_STEPS = 5
+# How far the logarithm of a density may be below its maximum, by the parabola at the end.
+_GAP = {64: 1e-6, 32: 1e-2}
+
+
+class Peak(NamedTuple):
+    """Where a log density is largest.
+
+    Attributes:
+        z: Where.
+        value: The log density there.
+        gradient: Its gradient there.
+        hessian: Its Hessian there.
+        status: Whether this is a maximum.
+        n_steps: Steps of all kinds.
+    """
+
+    z: np.ndarray
+    value: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+    status: Status
+    n_steps: int
+
+
+def ascend(
+    function: Callable[[Array], Array], z: Float[Array, " p"], max_steps: int, rtol: float
+) -> tuple[Float[Array, " p"], Int[Array, ""]]:
+    """Returns where BFGS ends and the number of steps; this is for use under `jit` and `vmap`."""
+    solver = optimistix.BFGS(rtol, rtol)
+    found = optimistix.minimise(lambda z, _: -function(z), solver, z, max_steps=max_steps, throw=False)
+    return found.value, jnp.asarray(found.stats["num_steps"])
+
+
+@eqx.filter_jit
+def _ascend_all(
+    function: Callable[[Array], Array], zs: Float[Array, "starts p"], max_steps: int, rtol: float
+) -> tuple[Array, Array]:
+    def one(z):
+        return ascend(function, z, max_steps, rtol)
+
+    return jax.vmap(one)(zs) if zs.shape[0] > 1 else jax.tree.map(lambda x: x[None], one(zs[0]))
+
+
+def climb(
+    function: Callable[[Array], Array], zs: Float[Array, "starts p"], *, max_steps: int, rtol: float, what: str
+) -> Peak:
+    """Returns the highest of the maxima above some starts.
+
+    Raises:
+        ValueError: If the density is zero at all starts.
+    """
+    alone = zs.shape[0] == 1
+    # a single start is evaluated by the program that the end needs as well
+    first = _expanded(function, zs[0]) if alone else ()
+    before = np.array([first[1]]) if first else np.asarray(values(function, zs), np.float64)
+    usable = np.flatnonzero(np.isfinite(before))
+    if not usable.size:
+        raise ValueError(
+            f"{what}: the density is zero or not finite at the start: the model fails there, or a datum or a parameter "
+            "is outside of its distribution. Start from another model."
+        )
+    zs, before = zs[usable], before[usable]
+    ends, steps = _ascend_all(function, zs, max_steps, rtol)
+    steps = np.asarray(steps)
+    if alone:
+        here = _expanded(function, ends[0])
+        here = here if here[1] >= before[0] else first
+        return _finish(function, here, int(steps[0]))
+    tops = np.asarray(values(function, ends), np.float64)
+    tops = np.where(np.isfinite(tops), tops, -np.inf)
+    best = int(np.argmax(tops))
+    z = ends[best] if tops[best] >= before[best] else zs[best]
+    return _finish(function, _expanded(function, z), int(steps[best]))
+
+
+def _finish(function: Callable[[Array], Array], here: tuple, steps: int) -> Peak:
+    """Takes Newton's steps as long as they rise, and says whether this is a maximum."""
+    dtype = here[0].dtype
+    tolerance = _GAP[jnp.finfo(dtype).bits]
+    for _ in range(_NEWTON_STEPS):
+        step, gap = _newton(here)
+        if step is None or gap < 1e-3 * tolerance:
+            break
+        there = _expanded(function, here[0] + jnp.asarray(step, dtype))
+        steps += 1
+        if not there[1] > here[1]:
+            break
+        here = there
+    _, gap = _newton(here)
+    point, value, gradient, hessian = here
+    if not (np.isfinite(gradient).all() and np.isfinite(hessian).all()):
+        status = Status.nonfinite
+    else:
+        status = Status.successful if gap <= tolerance else Status.max_steps_reached
+    return Peak(np.asarray(point, np.float64), value, gradient, hessian, status, steps)
+
+
+def _expanded(function: Callable, z: Array) -> tuple[Array, float, np.ndarray, np.ndarray]:
+    value, gradient, hessian = expansion(function, z)
+    return z, float(value), np.asarray(gradient, np.float64), np.asarray(hessian, np.float64)
+
+
+def _newton(here: tuple) -> tuple[np.ndarray | None, float]:
+    """Returns Newton's step and by how much it promises to rise, in directions in which the density is curved."""
+    _, _, gradient, hessian = here
+    if not (np.isfinite(gradient).all() and np.isfinite(hessian).all()):
+        return None, np.inf
+    curvatures, directions, units = principal(-hessian)
+    curved = curvatures > 1e-10 * max(curvatures.max(initial=0), 0)
+    slopes = directions.T @ (gradient * units)
+    step = units * (directions[:, curved] @ (slopes[curved] / curvatures[curved]))
+    gap = 0.5 * float(np.sum(slopes[curved] ** 2 / curvatures[curved])) if curved.any() else 0.0
+    flat = float(np.sum(np.abs(slopes[~curved])))  # what is left in directions that are flat or curved upwards
+    return step, gap + flat
+
+
+def principal(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns eigenvalues and eigenvectors of a symmetric matrix, in units in which its diagonal is one, and these."""
+    lengths = np.sqrt(np.abs(np.diagonal(matrix)))
+    units = 1 / np.where(lengths > 0, lengths, 1)
+    curvatures, directions = np.linalg.eigh(matrix * np.outer(units, units))
+    return curvatures, directions, units

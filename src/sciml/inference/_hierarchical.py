@@ -1,0 +1,325 @@
+"""`hierarchical`: a population of subjects, each with random effects of its own."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+from jaxtyping import Array, Float, PyTree
+
+from .._checks import check_count
+from .._types import Key
+from ..training import AbstractTransform
+from ._integral import curvature_at, log_integral, peak_of
+from ._log_density import LogDensity, as_floats, is_distribution, log_density, masked_log_prob
+from .distributions._abstract import AbstractDistribution
+
+
+class _Population(eqx.Module):
+    """What is known of all subjects; the parameters of the population come with each call."""
+
+    observe: Callable
+    effects: Callable
+    subjects: Any
+    data: Any
+    missing: bool = eqx.field(static=True)
+
+    def distributions(self, model: Any) -> tuple[list[AbstractDistribution], Any]:
+        return jtu.tree_flatten(self.effects(model), is_leaf=is_distribution)
+
+    def shapes(self, model: Any) -> list[tuple[int, ...]]:
+        return [jnp.broadcast_shapes(*(jnp.shape(p) for p in jtu.tree_leaves(d))) for d in self.distributions(model)[0]]
+
+    def constrain(self, model: Any, z: Float[Array, " q"]) -> Any:
+        """Returns one subject's effects of its free variables."""
+        given, treedef = self.distributions(model)
+        pieces, at = [], 0
+        for distribution, shape in zip(given, self.shapes(model), strict=True):
+            size = int(jnp.zeros(shape).size)
+            pieces.append(distribution.transform.inverse(z[at : at + size].reshape(shape)))
+            at += size
+        return jtu.tree_unflatten(treedef, pieces)
+
+    def start(self, model: Any) -> Float[Array, " q"]:
+        size = sum(int(jnp.zeros(shape).size) for shape in self.shapes(model))
+        return jnp.zeros(size, jnp.result_type(float))
+
+    def pointwise(self, model: Any, effects: Any, subject: Any, data: Any) -> Any:
+        """Returns the logarithm of the probability of each datum of one subject."""
+        given = self.observe(model, effects, subject)
+        if not is_distribution(given):
+            return jtu.tree_map(self._log_prob, given, data, is_leaf=is_distribution)
+        return self._log_prob(given, data)
+
+    def _log_prob(self, distribution: AbstractDistribution, x: Any) -> Array:
+        return masked_log_prob(distribution, x, self.missing)
+
+    def joint(self, model: Any, subject: Any, data: Any) -> Callable[[Array], Array]:
+        """Returns the density of one subject's data and effects as a function of its free variables."""
+
+        def log_p(z):
+            effects = self.constrain(model, z)
+            told = jtu.tree_leaves(self.pointwise(model, effects, subject, data))
+            total = sum((jnp.sum(x) for x in told), jnp.zeros((), z.dtype))
+            at = 0
+            given, values = self.distributions(model)[0], jtu.tree_leaves(effects)
+            for distribution, value in zip(given, values, strict=True):
+                free = z[at : at + value.size]
+                total = total + jnp.sum(distribution.log_prob(value)) + jnp.sum(distribution.transform.log_slope(free))
+                at += value.size
+            return total
+
+        return log_p
+
+
+class _Integrated(AbstractDistribution):
+    """The distribution of all subjects' data with the effects integrated out."""
+
+    population: _Population
+    model: Any
+    nodes: int = eqx.field(static=True)
+
+    @property
+    def transform(self) -> NoReturn:
+        raise TypeError("this is a distribution of data.")
+
+    def log_prob(self, x: Any) -> Float[Array, " subjects"]:
+        (data,) = x
+        start = self.population.start(self.model)
+
+        def one(subject, own):
+            return log_integral(self.population.joint(self.model, subject, own), start, self.nodes)
+
+        return jax.vmap(one)(self.population.subjects, data)
+
+    def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Any:
+        first, second = jax.random.split(key)
+        return _Observed(self.population, self.model, _new_effects(self.population, self.model, first)).draw(second)
+
+    def moments(self) -> NoReturn:
+        raise ValueError("residuals need effects: take those of `Hierarchical.joint`.")
+
+
+class _Observed(AbstractDistribution):
+    """The distribution of all subjects' data, given their effects."""
+
+    population: _Population
+    model: Any
+    effects: Any
+
+    @property
+    def transform(self) -> NoReturn:
+        raise TypeError("this is a distribution of data.")
+
+    def log_prob(self, x: Any) -> PyTree:
+        (data,) = x
+
+        def one(effects, subject, own):
+            return self.population.pointwise(self.model, effects, subject, own)
+
+        return jax.vmap(one)(self.effects, self.population.subjects, data)
+
+    def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Any:
+        del shape
+        population = self.population
+        keys = jax.random.split(key, jtu.tree_leaves(population.data)[0].shape[0])
+
+        def one(effects, subject, own, key):
+            given = population.observe(self.model, effects, subject)
+            leaves, treedef = jtu.tree_flatten(given, is_leaf=is_distribution)
+            shapes = [x.shape for x in jtu.tree_leaves(own)]
+            keys = jax.random.split(key, len(leaves))
+            drawn = [d.draw(k, shape) for d, k, shape in zip(leaves, keys, shapes, strict=True)]
+            return jtu.tree_unflatten(treedef, drawn)
+
+        return (jax.vmap(one)(self.effects, population.subjects, population.data, keys),)
+
+    def moments(self) -> NoReturn:
+        raise ValueError("residuals of subjects are computed one by one, from `observe`.")
+
+
+def _new_effects(population: _Population, model: Any, key: Key) -> Any:
+    count = jtu.tree_leaves(population.data)[0].shape[0]
+    given, treedef = population.distributions(model)
+    keys = jax.random.split(key, len(given))
+    shapes = population.shapes(model)
+    drawn = [d.draw(k, (count, *shape)) for d, k, shape in zip(given, keys, shapes, strict=True)]
+    return jtu.tree_unflatten(treedef, drawn)
+
+
+class Hierarchical(eqx.Module):
+    """A population of subjects with random effects; what `hierarchical` returns.
+
+    Attributes:
+        marginal: A `LogDensity` of the population's parameters, with the effects of each subject integrated out: for
+            `LogDensity.maximum`, `LogDensity.laplace` and `nuts`.
+        joint: A `LogDensity` of the parameters and all effects, `{"population": model, "effects": ...}`, for `nuts`.
+    """
+
+    marginal: LogDensity
+    joint: LogDensity
+    _population: _Population
+
+    def modes(self, model: PyTree) -> tuple[PyTree, Float[Array, "subjects q q"]]:
+        """Returns the most probable effects of each subject, given the population's parameters, and their covariances.
+
+        Args:
+            model: The population's parameters, such as `marginal.maximum().model`.
+
+        Returns:
+            The effects with a leading axis of subjects, and the covariance of each subject's free variables.
+        """
+        return _modes(self._population, model)
+
+
+@eqx.filter_jit
+def _modes(population: _Population, model: Any) -> tuple[Any, Array]:
+    start = population.start(model)
+
+    def one(subject, own):
+        function = population.joint(model, subject, own)
+        z = peak_of(function, start)
+        return population.constrain(model, z), jnp.linalg.inv(curvature_at(function, z))
+
+    return jax.vmap(one)(population.subjects, population.data)
+
+
+def hierarchical(
+    model: PyTree,
+    observe: Callable[[Any, Any, Any], Any] | Any,
+    data: PyTree,
+    priors: Sequence[tuple[Callable, Any]] | Any,
+    *,
+    effects: Callable[[Any], Any] | Any,
+    subjects: PyTree = None,
+    nodes: int = 1,
+) -> Hierarchical:
+    r"""Makes a population of subjects, each with random effects, a density of the population's parameters.
+
+    Subject $i$ has effects $b_i \sim p(b \mid \theta)$ and data $d_i \sim p(d \mid \theta, b_i)$. The marginal density
+    of the parameters $\theta$ is
+
+    $$p(\theta) \prod_i \int p(d_i \mid \theta, b)\, p(b \mid \theta)\, db$$
+
+    whose integrals are taken by Laplace's method about each subject's most probable effects, or with more `nodes` by
+    Gauss-Hermite quadrature about them. All subjects are lanes of one program. Derivatives go through the most
+    probable effects by implicit differentiation. Where effects and noise are normal and the prediction is linear in the
+    effects one node is exact. Integrals need two derivatives by the effects, and gradients by the parameters a third:
+    a solve in `observe` takes `adjoint=sciml.adjoints.Direct()`, which is of forward mode.
+
+    Args:
+        model: The population's parameters, any PyTree, as in `log_density`.
+        observe: `observe(model, effects, subject)`, the distribution of one subject's data.
+        data: What was observed, with a leading axis of subjects; NaN where a subject has fewer.
+        priors: Tuples `(selector, prior)` of the population's parameters, as in `log_density`; `Improper` for the
+            maximum of the marginal likelihood.
+        effects: `effects(model)`, the distribution of one subject's effects, or a PyTree of them, such as
+            `{"clearance": inference.Normal(0.0, model["spread"])}`.
+        subjects: What is known of each subject beside data, such as doses and times: a PyTree of arrays with a leading
+            axis of subjects.
+        nodes: The number of nodes along each axis of the effects.
+
+    Returns:
+        A `Hierarchical`.
+
+    Raises:
+        ValueError: If leading axes differ, or as `log_density`.
+        TypeError: If `effects` or `observe` return no distributions, or as `log_density`.
+
+    Source:
+        J. C. Pinheiro and D. M. Bates, Approximations to the log-likelihood function in the nonlinear mixed-effects
+        model, J. Comput. Graph. Stat. 4:12, 1995.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        from sciml import inference
+        from sciml.training import Positive
+
+        noise = jax.random.normal(jax.random.key(0), (8, 5))
+        levels = 3.0 + 0.5 * jax.random.normal(jax.random.key(1), (8, 1)) + 0.2 * noise
+
+        def observe(model, effect, subject):
+            return inference.Normal(model["typical"] + effect, model["noise"])
+
+        model = {"typical": jnp.array(1.0), "spread": jnp.array(1.0), "noise": jnp.array(1.0)}
+        priors = [
+            (lambda m: m["typical"], inference.Improper()),
+            (lambda m: (m["spread"], m["noise"]), inference.Improper(Positive())),
+        ]
+        def effects(model):
+            return inference.Normal(0.0, model["spread"])
+
+        population = inference.hierarchical(model, observe, levels, priors, effects=effects)
+        assert jnp.isfinite(population.marginal(population.marginal.unconstrain(model)))
+        effect, _ = population.modes({"typical": jnp.array(3.0), "spread": jnp.array(0.5), "noise": jnp.array(0.2)})
+        assert jnp.allclose(effect, 5 * 0.5**2 / (5 * 0.5**2 + 0.2**2) * (levels.mean(axis=1) - 3.0), atol=1e-3)
+        ```
+    """
+    for name, value in (("observe", observe), ("effects", effects)):
+        if not callable(value):
+            raise TypeError(f"`{name}` must be a function, but is {value!r}.")
+    nodes = check_count(nodes, "nodes", "hierarchical")
+    data = jtu.tree_map(as_floats, data)
+    subjects = jtu.tree_map(jnp.asarray, subjects)
+    leaves = jtu.tree_leaves((data, subjects))
+    counts = {jnp.shape(x)[:1] for x in leaves}
+    if len(counts) != 1 or counts == {()}:
+        raise ValueError(
+            "`data` and `subjects` must have one leading axis of subjects on every leaf, but their shapes are "
+            f"{[jnp.shape(x) for x in leaves]}."
+        )
+    missing = any(bool(jnp.any(jnp.isnan(x))) for x in jtu.tree_leaves(data))
+    population = _Population(observe, effects, subjects, data, missing)
+    given = jtu.tree_leaves(effects(model), is_leaf=is_distribution)
+    if wrong := [x for x in given if not is_distribution(x)]:
+        raise TypeError(f"`effects` must return a distribution or a PyTree of them, but returned {wrong[0]!r}.")
+    _transforms(given)
+    marginal = log_density(model, _Integrate(population, nodes), (data,), priors)
+    return Hierarchical(marginal, _joint(population, model, priors), population)
+
+
+def _transforms(given: Sequence[AbstractDistribution]) -> list[AbstractTransform]:
+    found = [distribution.transform for distribution in given]
+    if any(jtu.tree_leaves(transform) for transform in found):
+        raise ValueError(
+            "effects with bounds would move with the model: take a distribution of any or of positive numbers."
+        )
+    return found
+
+
+class _Integrate(eqx.Module):
+    population: _Population
+    nodes: int = eqx.field(static=True)
+
+    def __call__(self, model: Any) -> _Integrated:
+        return _Integrated(self.population, model, self.nodes)
+
+
+class _Condition(eqx.Module):
+    population: _Population
+
+    def __call__(self, both: Any) -> _Observed:
+        return _Observed(self.population, both["population"], both["effects"])
+
+
+def _joint(population: _Population, model: Any, priors: Sequence) -> LogDensity:
+    count = jtu.tree_leaves(population.data)[0].shape[0]
+    one = population.constrain(model, population.start(model))
+    start = jtu.tree_map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), one)
+
+    def of_population(selector, prior):
+        given = prior if is_distribution(prior) else lambda both: prior(both["population"])
+        return lambda both: selector(both["population"]), given
+
+    def of_effect(i):
+        return lambda both: jtu.tree_leaves(both["effects"])[i], lambda both: population.distributions(
+            both["population"]
+        )[0][i]
+
+    number = len(jtu.tree_leaves(one))
+    every = [*(of_population(*entry) for entry in priors), *(of_effect(i) for i in range(number))]
+    return log_density({"population": model, "effects": start}, _Condition(population), (population.data,), every)

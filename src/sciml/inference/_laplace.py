@@ -1,0 +1,207 @@
+"""Laplace's approximation of a posterior: a normal distribution about its maximum."""
+
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, PyTree
+
+from .._checks import check_count, check_key
+from .._types import Key
+from ..training._directions import in_words
+from ._climb import Peak, principal
+from ._maximum import check_peak, find
+
+# Below this part of the largest, a curvature is zero.
+_SINGULAR = {64: 1e-10, 32: 1e-5}
+
+
+class WeightedDraws(eqx.Module):
+    """Draws with weights; what `LaplaceApproximation.weighted` returns.
+
+    Attributes:
+        positions: The draws, with a leading axis of length `n`.
+        log_weights: Logarithms of the weights, which sum to one, shape `(n,)`.
+        log_evidence: The logarithm of the posterior's integral, by the mean weight.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        from sciml import inference
+
+        model = jnp.array(1.0)
+        priors = [(lambda m: m, inference.Gamma(2.0, 1.0))]
+        density = inference.log_density(model, lambda m: inference.PoissonCounts(m), jnp.array([3.0, 4.0]), priors)
+        draws = density.laplace().weighted(jax.random.key(0), 100)
+        assert 50 < draws.effective <= 100 and draws.resample(jax.random.key(1), 7).shape == (7,)
+        ```
+    """
+
+    positions: PyTree
+    log_weights: Float[Array, " n"]
+    log_evidence: Float[Array, ""]
+
+    @property
+    def weights(self) -> Float[Array, " n"]:
+        """The weights, which sum to one."""
+        return jnp.exp(self.log_weights)
+
+    @property
+    def effective(self) -> Float[Array, ""]:
+        r"""How many draws of equal weight they are worth, $1 / \sum_i w_i^2$."""
+        return jnp.exp(-logsumexp(2 * self.log_weights))
+
+    def resample(self, key: Key, n: int) -> PyTree:
+        """Returns `n` of the draws, picked with their weights, so that they count alike."""
+        chosen = jax.random.categorical(key, self.log_weights, shape=(n,))
+        return jax.tree.map(lambda x: x[chosen], self.positions)
+
+
+class LaplaceApproximation(eqx.Module):
+    r"""A normal distribution of the free variables about their maximum; what `LogDensity.laplace` returns.
+
+    Attributes:
+        density: What it approximates.
+        mode: The position of the maximum.
+        covariance: The inverse of minus the Hessian there, by the free variables, shape `(p, p)`; infinite in rows and
+            columns of what is not determined.
+        standard_errors: Standard deviations in the parameters' own units, to first order, in the structure of the model
+            with None at leaves that are not sampled.
+        log_evidence: The logarithm of $\int p(d \mid x) p(x) dx$ that it gives, $\log p + \frac{p}{2} \log 2 \pi +
+            \frac12 \log \det \Sigma$; infinite where a direction is not determined.
+        names: The parameters' names, in the order of the covariance.
+        undetermined: Directions that data and priors do not determine, in words.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        from sciml import inference
+
+        model = jnp.array(1.0)
+        priors = [(lambda m: m, inference.Gamma(2.0, 1.0))]
+        density = inference.log_density(model, lambda m: inference.PoissonCounts(m), jnp.array([3.0, 4.0]), priors)
+        draws = density.laplace().weighted(jax.random.key(0), 2000)
+        mean = jnp.sum(draws.weights * jax.vmap(density.constrain)(draws.positions))
+        assert abs(mean - 3.0) < 0.1  # that of a Gamma(9, 3)
+        ```
+    """
+
+    density: Any
+    mode: PyTree
+    covariance: Float[Array, "p p"]
+    standard_errors: PyTree
+    log_evidence: Float[Array, ""]
+    names: tuple[str, ...] = eqx.field(static=True)
+    undetermined: tuple[str, ...] = eqx.field(static=True)
+    _factor: Float[Array, "p p"] | None
+
+    @property
+    def model(self) -> PyTree:
+        """The model at the maximum."""
+        return self.density.constrain(self.mode)
+
+    def _known_factor(self) -> Array:
+        if self._factor is None:
+            raise ValueError(
+                f"there is nothing to draw from: data and priors do not determine {'; '.join(self.undetermined)}. Give "
+                "priors that do, or leave out some of these parameters."
+            )
+        return self._factor
+
+    def sample(self, key: Key, n: int) -> PyTree:
+        """Draws positions, with a leading axis of length `n`; `jax.vmap(density.constrain)` makes them models.
+
+        Raises:
+            ValueError: If a direction is not determined.
+        """
+        factor = self._known_factor()
+        noise = _noise(check_key(key, "sample"), check_count(n, "n", "sample"), factor)
+        return jax.vmap(self.density.unravel)(self.density.ravel(self.mode)[None] + noise @ factor.T)
+
+    def log_prob(self, position: PyTree) -> Float[Array, ""]:
+        """Returns the logarithm of its own density at a position."""
+        factor = self._known_factor()
+        away = self.density.ravel(position) - self.density.ravel(self.mode)
+        scaled = jnp.linalg.solve(factor, away)
+        size = jnp.linalg.slogdet(factor)[1]
+        return -0.5 * scaled @ scaled - size - 0.5 * away.size * float(np.log(2 * np.pi))
+
+    def weighted(self, key: Key, n: int) -> WeightedDraws:
+        """Draws positions with weights by which they are draws from the posterior itself.
+
+        Importance sampling: the weight of a draw is the posterior's density over the approximation's. Where the
+        posterior has wider tails than a normal distribution few draws have most of the weight, which
+        `WeightedDraws.effective` shows.
+
+        Raises:
+            ValueError: If a direction is not determined.
+        """
+        positions = self.sample(key, n)
+        return _weighted(self, positions)
+
+
+@eqx.filter_jit
+def _weighted(approximation: LaplaceApproximation, positions: PyTree) -> WeightedDraws:
+    def excess(position):
+        return approximation.density(position) - approximation.log_prob(position)
+
+    found = jax.vmap(excess)(positions)
+    total = logsumexp(found)
+    return WeightedDraws(positions, found - total, total - float(np.log(found.size)))
+
+
+def _noise(key: Key, n: int, factor: Array) -> Float[Array, "n p"]:
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(n))
+    return jax.vmap(lambda k: jax.random.normal(k, factor.shape[:1], factor.dtype))(keys)
+
+
+def laplace(
+    density: Any, start: PyTree, *, starts: int, key: Key | None, max_steps: int, rtol: float | None
+) -> LaplaceApproximation:
+    """`LogDensity.laplace`."""
+    peak = find(density, start, own_units=False, starts=starts, key=key, max_steps=max_steps, rtol=rtol, what="laplace")
+    check_peak(peak, "laplace")
+    return _approximation(density, peak)
+
+
+def _approximation(density: Any, peak: Peak) -> LaplaceApproximation:
+    curvatures, directions, units = principal(-peak.hessian)
+    good = curvatures > _SINGULAR[jnp.finfo(density.dtype).bits] * max(curvatures.max(), 0)
+    names = density.names
+    undetermined = tuple(in_words(units * directions[:, i], names) for i in np.flatnonzero(~good))
+    factor = units[:, None] * directions[:, good] / np.sqrt(curvatures[good])
+    covariance = factor @ factor.T
+    log_evidence = np.inf
+    if undetermined:
+        lost = (np.abs(directions[:, ~good]) > 1e-4).any(axis=1)
+        covariance[lost] = covariance[:, lost] = np.inf
+        warnings.warn(
+            f"`laplace`: data and priors do not determine {'; '.join(undetermined)} (of free variables: logarithms of "
+            "what is positive, logits of what has bounds). The covariance is infinite there. Give priors that do, or "
+            "leave some of these out.",
+            UserWarning,
+            stacklevel=4,
+        )
+    else:
+        size = np.linalg.slogdet(factor)[1]
+        log_evidence = peak.value + 0.5 * len(names) * np.log(2 * np.pi) + size
+    z = jnp.asarray(peak.z, density.dtype)
+    with np.errstate(invalid="ignore"):
+        errors = np.sqrt(np.diagonal(covariance)) * np.abs(np.asarray(density.slope(z), np.float64))
+    dtype = density.dtype
+    return LaplaceApproximation(
+        density=density,
+        mode=density.unravel(z),
+        covariance=jnp.asarray(covariance, dtype),
+        standard_errors=density.unravel(jnp.asarray(errors, dtype)),
+        log_evidence=jnp.asarray(log_evidence, dtype),
+        names=names,
+        undetermined=undetermined,
+        _factor=None if undetermined else jnp.asarray(factor, dtype),
+    )

@@ -1,0 +1,145 @@
+"""`nuts`: BlackJAX's sampler over chains as lanes, and over devices."""
+
+import importlib
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from .._checks import check_count, check_key
+from .._types import Key, RealScalarLike
+from ..parallel import ensemble
+from ._draws import Draws, check_positions
+
+# Up to so many parameters masses are a matrix, which knows their correlations.
+_DENSE = 50
+
+
+def _blackjax() -> Any:
+    try:
+        return importlib.import_module("blackjax")
+    except ImportError as error:
+        raise ImportError("`nuts` needs BlackJAX: `pip install 'sciml-jax[inference]'`.") from error
+
+
+class _Chain(eqx.Module):
+    """One chain: adapts its steps and masses in the warm-up, then draws."""
+
+    density: Any
+    warmup: int = eqx.field(static=True)
+    draws: int = eqx.field(static=True)
+    target: float = eqx.field(static=True)
+    max_doublings: int = eqx.field(static=True)
+
+    def __call__(self, member: tuple[Array, PyTree]) -> tuple[PyTree, dict[str, Array]]:
+        blackjax = _blackjax()
+        key, start = member
+        warming, drawing = jax.random.split(key)
+        density, size = self.density, sum(x.size for x in jax.tree.leaves(start))
+        warm = blackjax.window_adaptation(
+            blackjax.nuts,
+            density,
+            is_mass_matrix_diagonal=size > _DENSE,
+            target_acceptance_rate=self.target,
+            max_num_doublings=self.max_doublings,
+        )
+        (state, tuned), _ = warm.run(warming, start, num_steps=self.warmup)
+        step = blackjax.nuts(density, **tuned).step
+
+        def draw(state, key):
+            state, info = step(key, state)
+            told = {
+                "diverging": info.is_divergent,
+                "acceptance_rate": info.acceptance_rate,
+                "n_steps": info.num_integration_steps,
+                "lp": state.logdensity,
+            }
+            return state, (state.position, told)
+
+        return jax.lax.scan(draw, state, jax.random.split(drawing, self.draws))[1]
+
+
+def nuts(
+    density: Any,
+    key: Key,
+    *,
+    chains: int = 4,
+    draws: int = 1000,
+    warmup: int = 1000,
+    start: PyTree = None,
+    target: RealScalarLike = 0.8,
+    max_doublings: int = 10,
+    mesh: Any = None,
+) -> Draws:
+    """Draws from a posterior by the no-U-turn sampler of BlackJAX, with its adaptation in the warm-up.
+
+    An adapter of a few lines. The adaptation learns correlations of up to 50 parameters, and scales alone of more.
+    Chains are lanes of one program; with several devices each has its own chains, and none waits for or sends anything
+    to another. Chain `i` takes `fold_in(key, i)`.
+
+    Args:
+        density: A `LogDensity`, or any function of a position where `start` is given.
+        key: A random key.
+        chains: The number of chains.
+        draws: How many draws of each chain are kept.
+        warmup: How many steps before that adapt the step size and the masses, and are dropped.
+        start: Positions to start from, with a leading axis of length `chains`; draws from the prior by default. Draws
+            of `density.laplace().sample(key, chains)` need less warm-up.
+        target: The rate of acceptance that the step size is adapted to; more means smaller steps.
+        max_doublings: The most doublings of a trajectory.
+        mesh: The devices, from `sciml.parallel.mesh`; all of them by default.
+
+    Returns:
+        The `Draws`.
+
+    Raises:
+        ImportError: If BlackJAX is not installed.
+        ValueError: If an argument makes no sense, or a prior has no draws and no `start` is given.
+
+    Warns:
+        UserWarning: If trajectories diverged, so that some region may be missing.
+
+    Source:
+        M. D. Hoffman and A. Gelman, The No-U-Turn Sampler, J. Mach. Learn. Res. 15:1593, 2014.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        from sciml import inference
+
+        model = {"rate": jnp.array(2.0)}
+        priors = [(lambda m: m["rate"], inference.Gamma(2.0, 1.0))]
+        counts = jnp.array([3.0, 1.0])
+        density = inference.log_density(model, lambda m: inference.PoissonCounts(m["rate"]), counts, priors)
+        try:
+            draws = inference.nuts(density, jax.random.key(0), chains=2, draws=200, warmup=200)
+        except ImportError as error:  # the extra `inference` installs BlackJAX
+            print(error)
+        else:
+            assert abs(draws.models["rate"].mean() - 2.0) < 0.5
+        ```
+    """
+    _blackjax()
+    chains, draws = check_count(chains, "chains", "nuts"), check_count(draws, "draws", "nuts")
+    warmup = check_count(warmup, "warmup", "nuts")
+    keys = jax.vmap(lambda i: jax.random.fold_in(check_key(key, "nuts"), i))(jnp.arange(chains))
+    keys = jax.vmap(jax.random.split)(keys)
+    start = jax.vmap(density.initial)(keys[:, 0]) if start is None else check_positions(density, start, chains, "nuts")
+    chain = _Chain(density, warmup, draws, float(target), check_count(max_doublings, "max_doublings", "nuts"))
+    # BlackJAX counts in integers and mixes ranks, which strict settings forbid
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        positions, statistics = ensemble(chain, (keys[:, 1], start), mesh=mesh)
+    diverged = int(jnp.sum(statistics["diverging"]))
+    if diverged:
+        warnings.warn(
+            f"`nuts`: {diverged} of {chains * draws} trajectories diverged: the posterior is curved more sharply there "
+            "than the steps resolve, and what lies beyond may be missing. Raise `target`, or write what varies about a "
+            "typical value as `typical + spread * z` with a normal `z`.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return Draws(density, positions, statistics)

@@ -1,0 +1,323 @@
+"""`profile_likelihood`: intervals of parameters by fitting all others again."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._checks import check_count
+from .._types import RealScalarLike
+from ..training._directions import listed
+from ..training._selection import indices_of
+from ._climb import ascend, principal
+from ._maximum import Maximum, flat, maximum as find_maximum
+
+# How far beyond the threshold a profile is followed, in roots of the deviance, and by how much a step may grow.
+_BEYOND = 1.1
+_GROWTH = 2.0
+# A step that lands further beyond is taken again, this much shorter; the longest one, in scales of the parameter.
+_TOO_FAR = 1.4
+_SHORTER = 0.4
+_LONGEST = 2.0
+# The first step, in scales of the parameter, where the curvature would promise a far longer one.
+_FIRST = 0.5
+
+
+class ProfileLikelihood(eqx.Module):
+    r"""Profiles of the likelihood and the intervals that they give; what `profile_likelihood` returns.
+
+    Attributes:
+        names: The parameters' names, in the order of the first axis.
+        values: Where the profiles were computed, in the parameters' own units and ascending, shape `(k, 2 points + 1)`;
+            NaN beyond the points that were needed.
+        deviances: $2 (\log L_{\max} - \log L)$ there, with all other parameters fitted again.
+        best: The values of the maximum, shape `(k,)`.
+        intervals: Lower and upper ends, where the deviance has risen to `threshold`, shape `(k, 2)`; the end of the
+            parameter's range, infinity say, on a side where it never does.
+        threshold: The quantile of $\chi^2$ with one degree of freedom at `level`.
+        level: The level of confidence.
+        open_ended: Names of parameters that the data do not bound on some side.
+    """
+
+    names: tuple[str, ...] = eqx.field(static=True)
+    values: Float[np.ndarray, "k points"]
+    deviances: Float[np.ndarray, "k points"]
+    best: Float[np.ndarray, " k"]
+    intervals: Float[np.ndarray, "k 2"]
+    threshold: float = eqx.field(static=True)
+    level: float = eqx.field(static=True)
+    open_ended: tuple[str, ...] = eqx.field(static=True)
+
+    def summary(self) -> str:
+        """Returns a table of the values at the maximum with their intervals."""
+        width = max(9, *(len(name) for name in self.names))
+        title = f"{100 * self.level:g}% interval"
+        lines = [f"{'parameter':<{width}}  {'maximum':>12}  {title:>27}"]
+        for name, best, (low, high) in zip(self.names, self.best, self.intervals, strict=True):
+            lines.append(f"{name:<{width}}  {best:>12.6g}  {low:>12.6g} - {high:>12.6g}")
+        if self.open_ended:
+            lines.append(f"the data do not bound {listed(self.open_ended)} on some side")
+        return "\n".join(lines)
+
+    def plot(self, **options: Any) -> Any:
+        """Draws the profiles, see `sciml.plot.profiles`."""
+        from ..plot import profiles
+
+        return profiles(self, **options)
+
+
+class _Lane(eqx.Module):
+    """One side of one parameter: its number, the sign, and the frame in which the others are fitted."""
+
+    index: Any
+    first: Any  # the first step of the parameter, with its sign
+    tangent: Any  # how the others follow, for a unit of it
+    frame: Any  # (p, p - 1), in which the others' Hessian is minus one
+    longest: Any  # the longest step of the parameter
+
+
+def profile_likelihood(
+    density: Any,
+    maximum: Maximum | None = None,
+    *,
+    where: Callable[[Any], Any] | None = None,
+    level: RealScalarLike = 0.95,
+    points: int = 16,
+    max_steps: int = 100,
+    rtol: float | None = None,
+) -> ProfileLikelihood:
+    r"""Follows the likelihood along each parameter with all others fitted again, and returns intervals of confidence.
+
+    The profile of a parameter is $\max \log L$ over all others; its interval holds the values whose deviance
+    $2 (\log L_{\max} - \log L)$ is below the quantile of $\chi^2$. Unlike standard errors it needs no parabola, does
+    not depend on the units, and is open where data do not bound a parameter. Both sides of all parameters are lanes of
+    one program, which begins each fit where the last one ended and steps so that the deviance's root grows evenly.
+
+    Args:
+        density: A `LogDensity`. With `Improper` priors this is the likelihood; others penalise it.
+        maximum: Where it is largest, from `density.maximum()`, which is called if None.
+        where: Picks leaves whose profiles are wanted; all by default.
+        level: The level of confidence.
+        points: The most points on each side; steps that land too far and are taken again count as well.
+        max_steps: The most steps of each fit.
+        rtol: Tolerance of the fits, by default 1e-8 in float64 and 1e-4 in float32.
+
+    Returns:
+        A `ProfileLikelihood`.
+
+    Raises:
+        ValueError: If an argument makes no sense, or a leaf is picked that is not sampled.
+        SolveError: If there is no maximum.
+
+    Warns:
+        UserWarning: If a profile rises above the maximum, which then was none.
+
+    Source:
+        A. Raue and others, Structural and practical identifiability analysis of partially observed dynamical models by
+        exploiting the profile likelihood, Bioinformatics 25:1923, 2009.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml import inference
+        from sciml.training import Positive
+
+        model = {"rate": jnp.array(2.0)}
+        priors = [(lambda m: m["rate"], inference.Improper(Positive()))]
+        counts = jnp.array([3.0, 1.0, 4.0])
+        density = inference.log_density(model, lambda m: inference.PoissonCounts(m["rate"]), counts, priors)
+        found = inference.profile_likelihood(density)
+        print(found.summary())
+        assert 1.1 < found.intervals[0, 0] < 1.3 and 4.9 < found.intervals[0, 1] < 5.0
+        ```
+    """
+    import scipy.stats  # takes half a second, which `import sciml` need not pay
+
+    points, max_steps = check_count(points, "points", "profile_likelihood"), check_count(max_steps, "max_steps", "fit")
+    level = float(level)
+    if not 0 < level < 1:
+        raise ValueError(f"`profile_likelihood(level=...)` must be between 0 and 1, but is {level!r}.")
+    if maximum is None:
+        options = {"starts": 1, "key": None, "max_steps": 500, "rtol": rtol, "throw": True}
+        maximum = find_maximum(density, None, **options)
+    chosen = _chosen(density, where)
+    z = density.ravel(maximum.position)
+    hessian = np.asarray(maximum.hessian, np.float64)
+    threshold = float(scipy.stats.chi2.ppf(level, 1))
+    root = float(np.sqrt(threshold))
+    step = _BEYOND * root / max(0.7 * points, 1)
+    scales = np.asarray(density._selection.scale(z), np.float64)
+    lanes = [_lane(hessian, k, sign * step, scales[k]) for k in chosen for sign in (-1.0, 1.0)]
+    stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *lanes)
+    default = 1e-8 if jnp.finfo(z.dtype).bits == 64 else 1e-4
+    tolerance = default if rtol is None else float(rtol)
+    stacked = jax.tree.map(lambda x: x if x.dtype == jnp.int32 else x.astype(z.dtype), stacked)
+    found = _follow_all(flat(density, own_units=True), z, stacked, points, max_steps, tolerance, step, root)
+    at, deviances = (_nan_last(np.asarray(x, np.float64)) for x in found)
+    return _collected(density, chosen, z, at, deviances, threshold, level)
+
+
+def _chosen(density: Any, where: Callable | None) -> list[int]:
+    if where is None:
+        return list(range(density.size))
+    selection = density._selection
+    wanted = set(indices_of(density.model, where, "where"))
+    if wrong := wanted - set(selection.indices):
+        raise ValueError(f"`where` picks leaf number {min(wrong)}, which is not sampled: it has no prior.")
+    sizes = [int(np.prod(shape)) for shape in selection.shapes]
+    owners = np.repeat(selection.indices, sizes)
+    return [i for i, owner in enumerate(owners) if owner in wanted]
+
+
+def _lane(hessian: np.ndarray, k: int, step: float, scale: float) -> _Lane:
+    """Returns what the parabola at the maximum says of one side."""
+    p = len(hessian)
+    others = [i for i in range(p) if i != k]
+    information = -hessian
+    frame, tangent, own = np.zeros((p, max(p - 1, 1))), np.zeros(p), information[k, k]
+    if others:
+        block = information[np.ix_(others, others)]
+        curvatures, directions, units = principal(block)
+        # what is flat is given a length of about one
+        safe = np.maximum(curvatures, 1e-6 * max(curvatures.max(), 1e-300))
+        factor = units[:, None] * directions / np.sqrt(safe)
+        size = np.linalg.norm(factor, axis=0)
+        frame[others] = factor / np.maximum(size, 1.0)
+        inverse = (units[:, None] * directions / safe) @ (units[:, None] * directions).T
+        follow = -inverse @ information[others, k]
+        tangent[others] = follow if np.abs(follow).max() < 1e3 else 0.0
+        own = information[k, k] + information[k, others] @ tangent[others]
+    width = abs(step) / np.sqrt(own) if own > 0 else np.inf
+    first = min(width, _FIRST * scale) if width > 10 * scale else width
+    return _Lane(np.int32(k), np.sign(step) * first, tangent, frame, max(_LONGEST * scale, 4 * first))
+
+
+@eqx.filter_jit
+def _follow_all(
+    function: Callable[[Array], Array],
+    z: Float[Array, " p"],
+    lanes: _Lane,
+    points: int,
+    max_steps: int,
+    rtol: float,
+    step: float,
+    end: float,
+) -> tuple[Array, Array]:
+    top = function(z)
+    return jax.vmap(lambda lane: _follow(function, z, top, lane, points, max_steps, rtol, step, end))(lanes)
+
+
+def _follow(
+    function: Callable[[Array], Array],
+    z: Float[Array, " p"],
+    top: Float[Array, ""],
+    lane: _Lane,
+    points: int,
+    max_steps: int,
+    rtol: float,
+    step: float,
+    end: float,
+) -> tuple[Array, Array]:
+    """Returns values and deviances along one side; NaN for steps that are taken again and beyond the threshold."""
+
+    def fit(guess, value):
+        guess = guess.at[lane.index].set(value)
+        if z.size == 1:
+            return guess, function(guess)
+        w, _ = ascend(lambda w: function(guess + lane.frame @ w), jnp.zeros_like(z[1:]), max_steps, rtol)
+        there = guess + lane.frame @ w
+        return there, function(there)
+
+    def one(carry, _):
+        here, before, change, root, done = carry
+        value = here[lane.index] + change
+        # straight on from the last two
+        last = here[lane.index] - before[lane.index]
+        slope = jnp.where(last == 0, lane.tangent, (here - before) / jnp.where(last == 0, 1, last))
+        there, found = fit(here + slope * change, value)
+        deviance = 2 * (top - found)
+        new_root = jnp.sqrt(jnp.maximum(deviance, 0))
+        gain = (new_root - root) / jnp.abs(change)
+        wanted = jnp.where(gain > 0, step / jnp.where(gain > 0, gain, 1), jnp.inf)
+        size = jnp.clip(wanted, 0.25 * jnp.abs(change), _GROWTH * jnp.abs(change))
+        size = jnp.sign(change) * jnp.minimum(size, lane.longest)
+        again = ~(new_root <= _TOO_FAR * end) & ~(new_root - root <= 2.5 * step)  # also where the model fails
+        lost = done | again
+        out = jnp.where(lost, jnp.nan, value), jnp.where(lost, jnp.nan, deviance)
+        kept = here, before, _SHORTER * change, root, done
+        moved = there, here, size, new_root, done | (new_root > _BEYOND * end)
+        return jax.tree.map(lambda a, b: jnp.where(again, a, b), kept, moved), out
+
+    start = (z, z, lane.first, jnp.zeros_like(top), jnp.asarray(False))
+    return jax.lax.scan(one, start, None, length=points)[1]
+
+
+def _collected(
+    density: Any, chosen: list[int], z: Array, at: np.ndarray, deviances: np.ndarray, threshold: float, level: float
+) -> ProfileLikelihood:
+    best = np.asarray(z, np.float64)
+    names = tuple(density.names[k] for k in chosen)
+    rows, heights, ends, open_ended = [], [], [], []
+    for number, k in enumerate(chosen):
+        low, high = 2 * number, 2 * number + 1
+        rows.append(np.concatenate([at[low][::-1], [best[k]], at[high]]))
+        heights.append(np.concatenate([deviances[low][::-1], [0.0], deviances[high]]))
+        both = [_crossing(float(best[k]), at[side], deviances[side], np.sqrt(threshold)) for side in (low, high)]
+        ends.append([np.nan_to_num(both[0], nan=-np.inf), np.nan_to_num(both[1], nan=np.inf)])
+        if np.isnan(both).any():
+            open_ended.append(names[number])
+    lowest = np.nanmin(deviances)
+    if lowest < -1e-3:
+        warnings.warn(
+            f"`profile_likelihood`: a profile rises {-0.5 * lowest:.3g} above the maximum, which is none: find a "
+            "better one first, `density.maximum(starts=..., key=...)`.",
+            UserWarning,
+            stacklevel=3,
+        )
+    own = [_natural(density, best, k, np.stack([*rows[i], *ends[i], best[k]])) for i, k in enumerate(chosen)]
+    count = rows[0].size
+    values, intervals = np.stack([x[:count] for x in own]), np.stack([x[count : count + 2] for x in own])
+    order = np.sign(intervals[:, 1:] - intervals[:, :1])  # a transform may decrease
+    flip = order[:, 0] < 0
+    values[flip], intervals[flip] = values[flip, ::-1], intervals[flip, ::-1]
+    heights = np.stack(heights)
+    heights[flip] = heights[flip, ::-1]
+    at_best = np.array([x[-1] for x in own])
+    return ProfileLikelihood(names, values, heights, at_best, intervals, threshold, level, tuple(open_ended))
+
+
+def _nan_last(rows: np.ndarray) -> np.ndarray:
+    """Returns rows with what is not NaN first, in its order."""
+    order = np.argsort(np.isnan(rows), axis=1, kind="stable")
+    return np.take_along_axis(rows, order, axis=1)
+
+
+def _natural(density: Any, z: np.ndarray, k: int, values: np.ndarray) -> np.ndarray:
+    """Returns values of one free variable in the parameter's own unit."""
+    selection = density._selection
+    rows = np.repeat(z[None], len(values), axis=0)
+    rows[:, k] = values
+    return np.asarray(jax.vmap(selection.natural)(jnp.asarray(rows, selection.dtype)), np.float64)[:, k]
+
+
+def _crossing(best: float, at: np.ndarray, deviances: np.ndarray, root: float) -> float:
+    """Returns where the deviance's root is as large as the threshold's, along a smooth curve; NaN if nowhere."""
+    import scipy.interpolate
+
+    there = np.isfinite(deviances)
+    roots = np.concatenate([[0.0], np.sqrt(np.maximum(deviances[there], 0))])
+    at = np.concatenate([[best], at[there]])
+    keep = np.concatenate([[True], np.diff(np.maximum.accumulate(roots)) > 0])
+    roots, at = roots[keep], at[keep]
+    if roots[-1] < root or len(roots) < 2:
+        return np.nan
+    return (
+        float(scipy.interpolate.PchipInterpolator(roots, at)(root))
+        if len(roots) > 2
+        else float(np.interp(root, roots, at))
+    )

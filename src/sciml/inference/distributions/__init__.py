@@ -1,0 +1,1 @@
+"""Distributions: priors of parameters, and what observations are drawn from."""

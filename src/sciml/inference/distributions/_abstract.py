@@ -1,0 +1,92 @@
+"""What a distribution is: a density, draws, moments, and the transform that frees what it is a prior of."""
+
+import abc
+from typing import TYPE_CHECKING
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._types import Key
+from ...training import AbstractTransform
+
+if TYPE_CHECKING:  # type checkers do not know the abstract kind
+    from typing import ClassVar as AbstractVar
+else:
+    from equinox import AbstractVar
+
+
+class AbstractDistribution(eqx.Module):
+    """A distribution of independent numbers, as a prior of parameters or of what is observed.
+
+    Its parameters are leaves, and broadcast against what they are the distribution of.
+
+    Example:
+        ```python
+        import equinox as eqx
+        import jax
+        import jax.numpy as jnp
+        import sciml
+        from sciml import inference
+
+        class Rayleigh(inference.AbstractDistribution):
+            scale: jax.Array = eqx.field(converter=sciml.parameter)
+
+            @property
+            def transform(self):
+                return sciml.training.Positive()
+
+            def log_prob(self, x):
+                return jnp.log(x / self.scale**2) - 0.5 * (x / self.scale) ** 2
+
+            def draw(self, key, shape=()):
+                return self.scale * jnp.sqrt(-2 * jnp.log(jax.random.uniform(key, shape, minval=1e-7)))
+
+            def moments(self):
+                return 1.2533 * self.scale, 0.4292 * self.scale**2
+
+        model = {"speed": jnp.array(3.0)}
+        priors = [(lambda m: m["speed"], Rayleigh(2.0))]
+        density = inference.log_density(model, lambda m: inference.Normal(m["speed"], 1.0), jnp.array([2.5]), priors)
+        assert jnp.isfinite(density(density.unconstrain(model)))
+        ```
+    """
+
+    transform: AbstractVar[AbstractTransform]
+    """How a parameter that has this prior becomes a free variable: its range."""
+
+    @abc.abstractmethod
+    def log_prob(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Returns the logarithm of the density, or of the probability of a count, elementwise."""
+
+    @abc.abstractmethod
+    def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
+        """Returns draws of a shape that the parameters broadcast to."""
+
+    @abc.abstractmethod
+    def moments(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """Returns mean and variance, in the shapes of the parameters."""
+
+
+def like(parameter: Array, x: Array) -> Array:
+    """Returns a parameter in the dtype and the shape of what it is a parameter of.
+
+    Raises:
+        ValueError: If the shapes do not fit.
+    """
+    if parameter.shape != x.shape:
+        try:
+            fits = jnp.broadcast_shapes(parameter.shape, x.shape) == x.shape
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ValueError(
+                f"a distribution with a parameter of shape {parameter.shape} has no density for numbers of shape "
+                f"{x.shape}: the shapes of its parameters must broadcast to that one."
+            )
+    return jnp.broadcast_to(parameter.astype(x.dtype), x.shape)
+
+
+def default(parameter: Array, shape: tuple[int, ...]) -> Array:
+    """Returns a parameter for draws of a shape: in its dtype, which is a strong one, or in the default one."""
+    return jnp.broadcast_to(parameter.astype(jnp.result_type(float)), shape)

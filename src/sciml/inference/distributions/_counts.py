@@ -1,0 +1,106 @@
+"""Distributions of counts."""
+
+from typing import NoReturn
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln, xlogy
+from jaxtyping import Array, Float
+
+from ..._parameters import Parameter, parameter
+from ..._types import Key
+from ._abstract import AbstractDistribution, default, like
+
+
+def _refuse(name: str) -> NoReturn:
+    raise TypeError(
+        f"`{name}` is a distribution of counts, which have no derivative, so that it is no prior of a parameter: it is "
+        "for what is observed. `Gamma` is one of positive parameters."
+    )
+
+
+class PoissonCounts(AbstractDistribution):
+    r"""Counts of independent events, $P(n) = \lambda^n e^{-\lambda} / n!$.
+
+    Attributes:
+        mean: $\lambda \ge 0$, which is also the variance.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.inference import PoissonCounts
+
+        assert jnp.allclose(PoissonCounts(2.0).log_prob(jnp.array(1.0)), jnp.log(2.0) - 2.0)
+        ```
+    """
+
+    mean: Parameter = eqx.field(converter=parameter)
+
+    @property
+    def transform(self) -> NoReturn:
+        """Counts are not free variables."""
+        _refuse("PoissonCounts")
+
+    def log_prob(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Returns the logarithm of the probability, elementwise."""
+        mean = like(self.mean, x)
+        return xlogy(x, mean) - mean - gammaln(x + 1)
+
+    def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
+        """Returns draws of a shape, as floating-point numbers."""
+        mean = default(self.mean, shape)
+        return jax.random.poisson(key, mean, shape).astype(mean.dtype)
+
+    def moments(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        r"""Returns $\lambda$ twice."""
+        return self.mean, self.mean
+
+
+class NegativeBinomial(AbstractDistribution):
+    r"""Counts that vary more than Poisson's, with the mean $\mu$ and the variance $\mu + \mu^2 / k$.
+
+    $$P(n) = \frac{\Gamma(n + k)}{\Gamma(k)\, n!} \left(\frac{k}{k + \mu}\right)^{k}
+    \left(\frac{\mu}{k + \mu}\right)^{n}$$
+
+    They are Poisson counts of a mean that is itself drawn from a gamma distribution.
+
+    Attributes:
+        mean: $\mu \ge 0$.
+        concentration: $k > 0$: the larger, the closer to Poisson's; often written $1 / \phi$.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.inference import NegativeBinomial, PoissonCounts
+
+        n = jnp.array(7.0)
+        assert jnp.allclose(NegativeBinomial(5.0, 1e4).log_prob(n), PoissonCounts(5.0).log_prob(n), atol=5e-3)
+        ```
+    """
+
+    mean: Parameter = eqx.field(converter=parameter)
+    concentration: Parameter = eqx.field(converter=parameter)
+
+    @property
+    def transform(self) -> NoReturn:
+        """Counts are not free variables."""
+        _refuse("NegativeBinomial")
+
+    def log_prob(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Returns the logarithm of the probability, elementwise."""
+        mean, k = like(self.mean, x), like(self.concentration, x)
+        ways = gammaln(x + k) - gammaln(k) - gammaln(x + 1)
+        return ways - k * jnp.log1p(mean / k) + xlogy(x, mean / (k + mean))
+
+    def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
+        """Returns draws of a shape, as floating-point numbers."""
+        mean, k = default(self.mean, shape), default(self.concentration, shape)
+        first, second = jax.random.split(key)
+        means = mean * jax.random.gamma(first, k, shape, mean.dtype) / k
+        return jax.random.poisson(second, means, shape).astype(mean.dtype)
+
+    def moments(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        r"""Returns $\mu$ and $\mu + \mu^2 / k$."""
+        mean, k = jnp.broadcast_arrays(self.mean, self.concentration)
+        return mean, mean + mean**2 / k

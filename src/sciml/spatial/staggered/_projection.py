@@ -1,0 +1,114 @@
+"""The part of a velocity without divergence, and the pressure that keeps it so."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._types import Args, RealScalarLike
+from .._boundaries import Boundaries
+from .._laplacian import Laplacian
+from ..elliptic._separable import eigenvalues, separate
+from ..elliptic._transform_solver import divide
+from ._gradient import StaggeredDivergence, StaggeredGradient
+from ._velocity import StaggeredVelocity, Velocity
+
+
+class Projection(eqx.Module):
+    r"""Takes from a velocity the gradient that makes its divergence zero, to rounding.
+
+    $$P u = u - \nabla \phi, \qquad \nabla^2 \phi = \nabla \cdot u$$
+
+    The divergence of the gradient is the Laplacian of the same differences, so that one solve by fast transforms is
+    exact: of Fourier's along periodic axes, of cosines between sides whose velocity is given, of sines where the
+    pressure is.
+
+    Attributes:
+        velocity: The faces, and what is at the sides.
+
+    Source:
+        A. J. Chorin, Math. Comp. 22:745, 1968; D. L. Brown, R. Cortez, M. L. Minion, J. Comput. Phys. 168:464, 2001.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.spatial import Grid, NoSlip, Projection, StaggeredVelocity
+
+        velocity = StaggeredVelocity(Grid((8, 6)), NoSlip())
+        project = Projection(velocity)
+        u = velocity.sample(lambda x, y: (x * y, jnp.sin(5 * x) + y))
+        assert jnp.max(jnp.abs(project.divergence(u))) > 0.1
+        assert jnp.max(jnp.abs(project.divergence(project(u)))) < 1e-5
+        ```
+    """
+
+    velocity: StaggeredVelocity
+
+    def divergence(self, u: Velocity, *, t: RealScalarLike | None = None, args: Args = None) -> Float[Array, "..."]:
+        """Returns the divergence at the centres of cells, with what passes the sides.
+
+        Args:
+            u: The velocity at the unknown faces.
+            t: The time, for values at sides that are functions.
+            args: Their second argument.
+        """
+        return self._divergence(self.velocity.faces(u, t=t, args=args))
+
+    def __call__(self, u: Velocity, *, t: RealScalarLike | None = None, args: Args = None) -> Velocity:
+        """Returns the velocity without divergence that is closest to another, with what passes the sides.
+
+        Args:
+            u: The velocity at the unknown faces.
+            t: The time, for values at sides that are functions.
+            args: Their second argument.
+        """
+        boundary = self.velocity.pressure.homogeneous()
+        potential = self._invert(boundary, self.divergence(u, t=t, args=args))
+        return self._less_gradient(u, potential, boundary, None, None)
+
+    def linear(self, u: Velocity) -> Velocity:
+        """Returns the same where all values at the sides are zero: the linear part."""
+        boundary = self.velocity.pressure.homogeneous()
+        potential = self._invert(boundary, self._divergence(self.velocity.closed_faces(u)))
+        return self._less_gradient(u, potential, boundary, None, None)
+
+    def accelerate(
+        self,
+        force: Velocity,
+        fading: Float[Array, "..."] | None = None,
+        *,
+        t: RealScalarLike | None = None,
+        args: Args = None,
+    ) -> tuple[Velocity, Float[Array, "..."]]:
+        r"""Returns the acceleration $f - \nabla p$ that keeps the divergence as it is, and the pressure $p$.
+
+        Where the velocity at a side is a function of time, its rate is part of the balance.
+
+        Args:
+            force: $f$, the sum of all other forces over the density, at the unknown faces.
+            fading: At which rate the divergence falls, at centres; None if it is to stay.
+            t: The time, for values at sides that are functions.
+            args: Their second argument.
+        """
+        boundary = self.velocity.pressure
+        right = self._divergence(self.velocity.face_rates(force, t=t, args=args))
+        right = right if fading is None else right + fading
+        given = Laplacian(boundary.grid, boundary)(jnp.zeros_like(right), t=t, args=args)
+        pressure = self._invert(boundary, right - given)
+        return self._less_gradient(force, pressure, boundary, t, args), pressure
+
+    def _divergence(self, faces: Velocity) -> Array:
+        return StaggeredDivergence(self.velocity.grid, self.velocity.pressure)(faces)
+
+    def _invert(self, boundary: Boundaries, f: Array) -> Array:
+        axes = separate(boundary, 2)
+        return divide(axes, f, eigenvalues(axes, [jnp.ones((), f.dtype)] * f.ndim, True))
+
+    def _less_gradient(
+        self, u: Velocity, p: Array, boundary: Boundaries, t: RealScalarLike | None, args: Args
+    ) -> Velocity:
+        slopes = StaggeredGradient(self.velocity.grid, boundary)(p, t=t, args=args)
+        found = []
+        for component, (part, slope) in enumerate(zip(u, slopes)):
+            periodic = boundary.periodic[component]
+            found.append(part - (slope if periodic else self.velocity.to_unknown(slope, component)))
+        return tuple(found)

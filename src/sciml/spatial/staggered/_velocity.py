@@ -1,0 +1,280 @@
+"""The velocity at the faces of cells: which faces are unknown, and what the others are."""
+
+import functools as ft
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._types import Args, RealScalarLike
+from .._boundaries import Boundaries, pairs_of_sides
+from .._conditions import Condition, Periodic, callable_leaf
+from .._diffusion import _strip
+from .._grid import LOCATIONS, Grid
+from ._flow_sides import AbstractFlowSide
+
+Velocity = tuple[Float[Array, "..."], ...]
+
+
+class StaggeredVelocity(eqx.Module):
+    r"""A velocity whose components are at the faces of cells that they cross, between the sides of a box.
+
+    It is a tuple of arrays, one for the faces across each axis. Faces on a side where the velocity across it is given
+    are left out: `faces` puts them back. A component across $n$ cells along its axis has
+
+    | sides | unknown faces |
+    |---|---|
+    | periodic | $n$ |
+    | velocity given at both | $n - 1$ |
+    | given at one, an outlet at the other | $n$ |
+    | outlets at both | $n + 1$ |
+
+    Attributes:
+        grid: The grid.
+        sides: A pair for each axis, lower and upper.
+
+    Args:
+        grid: The grid, of two or three axes.
+        boundary: One side for all, or by name: `{"x-": VelocityInlet((1.0, 0.0)), "x+": PressureOutlet(),
+            "y": NoSlip()}`.
+
+    Raises:
+        ValueError: If a side has none, or two, if one end of an axis is periodic and the other is not, or if the grid
+            has one axis.
+        TypeError: If one is no side.
+
+    Source:
+        F. H. Harlow, J. E. Welch, Phys. Fluids 8:2182, 1965.
+
+    Example:
+        ```python
+        from sciml.spatial import Grid, NoSlip, Periodic, StaggeredVelocity
+
+        velocity = StaggeredVelocity(Grid((8, 6)), {"x": Periodic(), "y": NoSlip()})
+        u, v = velocity.zeros()
+        assert u.shape == (8, 6) and v.shape == (8, 5)
+        assert velocity.faces((u, v))[1].shape == (8, 7)
+        ```
+    """
+
+    grid: Grid
+    sides: tuple[tuple[Periodic | AbstractFlowSide, Periodic | AbstractFlowSide], ...]
+
+    def __init__(self, grid: Grid, boundary: Any):
+        if grid.ndim == 1:
+            raise ValueError(
+                "a flow that cannot be compressed needs a grid of two or three axes: along one alone it is uniform."
+            )
+        known = (
+            "Periodic(), NoSlip(), FreeSlip(), VelocityInlet(velocity), PressureOutlet() or another AbstractFlowSide"
+        )
+        self.grid = grid
+        self.sides = pairs_of_sides(grid, boundary, AbstractFlowSide, known)
+        for component in range(grid.ndim):
+            self.component(component)  # refuses what does not fit
+
+    def _conditions(self, choose: Callable[[Any, int], Condition]) -> dict[str, Condition]:
+        found = {}
+        for axis, (name, pair) in enumerate(zip(self.grid.names, self.sides)):
+            for end, side in zip("-+", pair):
+                found[name + end] = side if isinstance(side, Periodic) else choose(side, axis)
+        return found
+
+    def component(self, component: int, *, transported: bool = False) -> Boundaries:
+        """Returns the conditions of a component, at its faces.
+
+        Args:
+            component: The component, as the number of its axis.
+            transported: Whether as something that is carried, or as something that diffuses.
+        """
+        names = tuple("node" if axis == component else "center" for axis in range(self.grid.ndim))
+        if transported:
+            conditions = self._conditions(lambda side, axis: side.transported(component, axis))
+        else:
+            conditions = self._conditions(lambda side, axis: side.velocity(component, axis))
+        return Boundaries(self.grid, conditions, names)
+
+    @property
+    def pressure(self) -> Boundaries:
+        """The conditions of the pressure over the density, at centres."""
+        return Boundaries(self.grid, self._conditions(lambda side, axis: side.pressure()))
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the components."""
+        return tuple(self.component(i).shape for i in range(self.grid.ndim))
+
+    def coordinates(self, component: int) -> tuple[Array, ...]:
+        """Returns the coordinates of a component's faces, arrays that broadcast."""
+        return self.component(component).coordinates
+
+    def zeros(self, dtype: Any = None) -> Velocity:
+        """Returns a velocity of zero, in the default floating type or another."""
+        return tuple(jnp.zeros(shape, jnp.result_type(float) if dtype is None else dtype) for shape in self.shapes)
+
+    def sample(self, velocity: Callable | Sequence[Any], dtype: Any = None) -> Velocity:
+        """Returns a velocity at the faces.
+
+        Args:
+            velocity: A function of the coordinates that returns the components, or a number or an array for each.
+            dtype: The dtype; by default the default floating type.
+
+        Raises:
+            ValueError: If there is not one for each axis, or an array does not fit.
+        """
+        dtype, found = jnp.result_type(float) if dtype is None else dtype, []
+        for component, shape in enumerate(self.shapes):
+            values = velocity(*self.coordinates(component)) if callable(velocity) else velocity
+            if len(values) != self.grid.ndim:
+                raise ValueError(f"`velocity` must have {self.grid.ndim} components, but has {len(values)}.")
+            value = jnp.asarray(values[component], dtype)
+            if value.ndim not in (0, self.grid.ndim) or any(a not in (1, b) for a, b in zip(value.shape, shape)):
+                raise ValueError(
+                    f"the component of `velocity` along {self.grid.names[component]} must be a number or have the "
+                    f"shape {shape} of its unknown faces, but has {value.shape}."
+                )
+            found.append(jnp.broadcast_to(value, shape))
+        return tuple(found)
+
+    def padded(
+        self,
+        component: int,
+        u: Array,
+        width: int = 1,
+        *,
+        t: RealScalarLike | None = None,
+        args: Args = None,
+        transported: bool = False,
+    ) -> Array:
+        """Returns a component with ghost layers around it."""
+        return self.component(component, transported=transported).pad(u, width, t=t, args=args)
+
+    def to_all(self, padded: Array, component: int, width: int) -> Array:
+        """Returns a padded component at all faces along its axis, the walls' included; other axes stay padded."""
+        first = int(LOCATIONS[self.component(component).location[component]][0])
+        n = self.grid.shape[component]
+        return jax.lax.slice_in_dim(padded, width - first, width - first + n + 1, axis=component)
+
+    def to_unknown(self, at_all: Array, component: int, axis: int | None = None) -> Array:
+        """Returns of values at all faces across an axis those at the unknown faces of a component."""
+        first, extra = LOCATIONS[self.component(component).location[component]]
+        n = self.grid.shape[component] + extra
+        axis = component if axis is None else axis
+        return jax.lax.slice_in_dim(at_all, int(first), int(first) + n, axis=axis)
+
+    def from_centers(self, u: Float[Array, "..."], component: int) -> Float[Array, "..."]:
+        """Returns a field of no condition, such as a coefficient, at the unknown faces of a component."""
+        wide = _strip(self.pressure.extend(u, 1, accuracy=1), self.grid.ndim, 1, component)
+        return self.to_unknown(mean(wide, component), component)
+
+    def faces(self, velocity: Velocity, *, t: RealScalarLike | None = None, args: Args = None) -> Velocity:
+        """Returns the velocity at all faces, as `StaggeredDivergence` takes it.
+
+        Args:
+            velocity: The velocity at the unknown faces.
+            t: The time, for values at sides that are functions.
+            args: Their second argument.
+        """
+        return self._faces(velocity, [self.component(i).pad for i in range(self.grid.ndim)], t, args)
+
+    def face_rates(self, rates: Velocity, *, t: RealScalarLike | None = None, args: Args = None) -> Velocity:
+        """Returns the rates of the velocity at all faces, from those at the unknown ones.
+
+        On a side they are the time derivatives of the given velocity, which are zero but where that is a function.
+        """
+        moving = [_rate_of(self.component(i), t, args, u.dtype) for i, u in enumerate(rates)]
+        return self._faces(rates, [boundary.pad for boundary in moving], t, args)
+
+    def closed_faces(self, velocity: Velocity) -> Velocity:
+        """Returns the velocity at all faces, zero on sides where it is given: the linear part of `faces`."""
+        pads = [self.component(i).homogeneous().pad for i in range(self.grid.ndim)]
+        return self._faces(velocity, pads, None, None)
+
+    def _faces(self, velocity: Velocity, pads: list, t: RealScalarLike | None, args: Args) -> Velocity:
+        found = []
+        for component, (u, pad, pair) in enumerate(zip(velocity, pads, self.sides)):
+            wide = self.to_all(_strip(pad(u, 1, t=t, args=args), u.ndim, 1, component), component, 1)
+            if isinstance(pair[0], Periodic):  # the last face is the first
+                wide = jax.lax.slice_in_dim(wide, 0, u.shape[component], axis=component)
+            found.append(wide)
+        return tuple(found)
+
+    def centers(self, velocity: Velocity, *, t: RealScalarLike | None = None, args: Args = None) -> Float[Array, "..."]:
+        """Returns the velocity at the centres of cells, the mean of both faces: of shape `(ndim, *grid)`."""
+        found = []
+        for component, u in enumerate(velocity):
+            wide = _strip(self.padded(component, u, t=t, args=args), u.ndim, 1, component)
+            found.append(mean(self.to_all(wide, component, 1), component))
+        return jnp.stack(found)
+
+    def strain(
+        self, velocity: Velocity, *, t: RealScalarLike | None = None, args: Args = None
+    ) -> dict[tuple[int, int], Array]:
+        r"""Returns how the velocity deforms, $S_{ij} = \tfrac12 (\partial_j u_i + \partial_i u_j)$, for $i \leq j$.
+
+        Those of $i = j$ are at centres, the others at the edges where faces of both axes meet.
+        """
+        return self._products_of_slopes(velocity, t, args, lambda a, b: (a + b) / 2, diagonal=True)
+
+    def vorticity(
+        self, velocity: Velocity, *, t: RealScalarLike | None = None, args: Args = None
+    ) -> dict[tuple[int, int], Array]:
+        r"""Returns how the velocity turns, $\partial_i u_j - \partial_j u_i$ for $i < j$, at edges."""
+        return self._products_of_slopes(velocity, t, args, lambda a, b: b - a, diagonal=False)
+
+    def _products_of_slopes(
+        self, velocity: Velocity, t: Any, args: Args, combine: Callable, diagonal: bool
+    ) -> dict[tuple[int, int], Array]:
+        ndim, found = self.grid.ndim, {}
+        wide = [self.to_all(self.padded(i, u, t=t, args=args), i, 1) for i, u in enumerate(velocity)]
+
+        def slope(component: int, axis: int) -> Array:
+            kept = wide[component]
+            for other in range(ndim):
+                if other not in (component, axis):
+                    kept = cut(kept, (other,), 1)
+            return difference(kept, axis) / self.grid.spacing[axis]
+
+        for i in range(ndim):
+            if diagonal:
+                found[i, i] = slope(i, i)
+            for j in range(i + 1, ndim):
+                found[i, j] = combine(slope(i, j), slope(j, i))
+        return found
+
+
+def mean(u: Array, axis: int) -> Array:
+    """Returns the means of neighbours along an axis."""
+    n = u.shape[axis]
+    return 0.5 * (jax.lax.slice_in_dim(u, 0, n - 1, axis=axis) + jax.lax.slice_in_dim(u, 1, n, axis=axis))
+
+
+def difference(u: Array, axis: int) -> Array:
+    """Returns the differences of neighbours along an axis."""
+    n = u.shape[axis]
+    return jax.lax.slice_in_dim(u, 1, n, axis=axis) - jax.lax.slice_in_dim(u, 0, n - 1, axis=axis)
+
+
+def cut(u: Array, axes: Sequence[int], width: int) -> Array:
+    """Returns an array without layers at both ends of axes."""
+    for axis in axes:
+        u = jax.lax.slice_in_dim(u, width, u.shape[axis] - width, axis=axis)
+    return u
+
+
+def _rate_of(boundary: Boundaries, t: RealScalarLike | None, args: Args, dtype: Any) -> Boundaries:
+    """Returns conditions whose values are the time derivatives of those given."""
+
+    def rate(value: Any) -> Array:
+        if not callable(value):
+            return jnp.zeros((), dtype)
+        if t is None:
+            raise ValueError("a velocity at a side is a function of time, but no `t` was given: call with `t=...`.")
+        now = jnp.asarray(t, dtype)
+        at = ft.partial(lambda value, t: jnp.asarray(value(t, args), dtype), value)
+        return jax.jvp(at, (now,), (jnp.ones_like(now),))[1]
+
+    return jax.tree.map(rate, boundary, is_leaf=callable_leaf)

@@ -1,0 +1,80 @@
+"""Distributions beside those of SciPy, and their densities as densities of free variables."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from sciml import inference, training
+
+X64 = jax.config.jax_enable_x64
+
+CASES = {
+    "normal": (inference.Normal(0.3, 1.7), scipy.stats.norm(0.3, 1.7)),
+    "log-normal": (inference.LogNormal(-0.4, 0.6), scipy.stats.lognorm(0.6, scale=np.exp(-0.4))),
+    "half-normal": (inference.HalfNormal(0.8), scipy.stats.halfnorm(scale=0.8)),
+    "student": (inference.StudentT(5.0, -1.0, 0.5), scipy.stats.t(5.0, -1.0, 0.5)),
+    "uniform": (inference.Uniform(-1.0, 2.5), scipy.stats.uniform(-1.0, 3.5)),
+    "gamma": (inference.Gamma(2.5, 1.5), scipy.stats.gamma(2.5, scale=1 / 1.5)),
+    "beta": (inference.Beta(2.0, 3.5), scipy.stats.beta(2.0, 3.5)),
+}
+COUNTS = {
+    "poisson": (inference.PoissonCounts(3.7), scipy.stats.poisson(3.7)),
+    "negative binomial": (inference.NegativeBinomial(3.7, 2.2), scipy.stats.nbinom(2.2, 2.2 / (2.2 + 3.7))),
+}
+
+
+@pytest.mark.parametrize("ours, theirs", CASES.values(), ids=CASES)
+def test_density_draws_and_moments_are_those_of_scipy(ours, theirs):
+    x = theirs.ppf(np.linspace(0.02, 0.98, 9))
+    tolerance = 1e-12 if X64 else 2e-5
+    np.testing.assert_allclose(ours.log_prob(jnp.asarray(x)), theirs.logpdf(x), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(ours.moments(), theirs.stats("mv"), rtol=1e-6)
+    drawn = np.asarray(ours.draw(jax.random.key(1), (2000,)))
+    assert scipy.stats.kstest(drawn, theirs.cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("ours, theirs", COUNTS.values(), ids=COUNTS)
+def test_counts_are_those_of_scipy(ours, theirs):
+    n = np.arange(12.0)
+    np.testing.assert_allclose(ours.log_prob(jnp.asarray(n)), theirs.logpmf(n), rtol=1e-11 if X64 else 2e-5)
+    np.testing.assert_allclose(ours.moments(), theirs.stats("mv"), rtol=1e-6)
+    drawn = np.asarray(ours.draw(jax.random.key(2), (4000,)))
+    there = np.bincount(drawn.astype(int), minlength=12)[:12] / 4000
+    assert np.abs(there - theirs.pmf(n)).max() < 0.03
+    with pytest.raises(TypeError, match="a distribution of counts, which have no derivative"):
+        _ = ours.transform
+
+
+@pytest.mark.parametrize("prior", [case[0] for case in CASES.values()], ids=CASES)
+def test_density_of_the_free_variable_integrates_to_one(prior):
+    """The Jacobian is right where the prior alone, as a density of $z$, has the integral one."""
+    here = {"x": jnp.asarray(0.4)}
+    density = inference.log_density(
+        here, lambda m: inference.Custom(lambda data: 0 * m["x"]), jnp.zeros(()), [(lambda m: m["x"], prior)]
+    )
+    z = jnp.linspace(-30.0, 30.0, 6001)
+    values = jnp.exp(jax.vmap(lambda z: density({"x": z}))(z))
+    assert abs(float(jnp.sum(values) * (z[1] - z[0])) - 1) < (1e-6 if X64 else 1e-3)
+    back = density.constrain(density.unconstrain(here))
+    np.testing.assert_allclose(back["x"], 0.4, rtol=1e-5)
+
+
+def test_bounds_keep_their_slope_far_out():
+    transform = training.Bounded(-1.0, 3.0)
+    z = jnp.array([-60.0, -2.0, 0.0, 60.0])
+    exact = [np.log(4) - 60, np.log(4) - 2 * np.log(np.cosh(1)) - 2 * np.log(2), np.log(4) - np.log(4), np.log(4) - 60]
+    np.testing.assert_allclose(transform.log_slope(z), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_shapes_broadcast_and_are_checked():
+    rows = inference.Normal(jnp.arange(3.0), jnp.full(3, 2.0))
+    assert rows.log_prob(jnp.zeros((4, 3))).shape == (4, 3)
+    assert rows.draw(jax.random.key(0), (4, 3)).shape == (4, 3)
+    with pytest.raises(ValueError, match=r"a parameter of shape \(3,\) has no density for numbers of shape \(4,\)"):
+        rows.log_prob(jnp.zeros(4))
+    with pytest.raises(ValueError, match="an `Improper` prior has no draws"):
+        inference.Improper().draw(jax.random.key(0))
+    with pytest.raises(TypeError, match=r"`Custom\(function=...\)` must be a function"):
+        inference.Custom(3.0)

@@ -1,0 +1,151 @@
+"""Chains by BlackJAX, where it is installed: an epidemic beside its exact posterior on a grid."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from sciml import inference, inspect, parallel
+from sciml.inference._nuts import _Chain
+
+DAYS = jnp.arange(1.0, 41.0)
+POPULATION = 2000.0
+
+
+def expected(model):
+    """New cases a day."""
+    start = jnp.array([POPULATION - 2.0, 2.0, 0.0])
+    options = dict(adjoint=sciml.adjoints.Direct(), throw=False, max_steps=200)
+    sol = sciml.solve(model, start, t0=0.0, t1=40.0, saveat=DAYS, rtol=1e-6, atol=1e-6, **options)
+    healthy = jnp.concatenate([start[:1], sol.ys[:, 0]])
+    return jnp.maximum(healthy[:-1] - healthy[1:], 1e-9)
+
+
+def epidemic():
+    """Forty counts, and the density of both rates."""
+    counts = jax.random.poisson(jax.random.key(5), expected(sciml.models.SIR(beta=0.6, gamma=0.25)))
+    priors = [
+        (lambda m: m.beta, inference.LogNormal(-0.5, 0.5)),
+        (lambda m: m.gamma, inference.LogNormal(-1.0, 0.5)),
+    ]
+    model = sciml.models.SIR(beta=0.5, gamma=0.2)
+    return inference.log_density(model, lambda m: inference.PoissonCounts(expected(m)), counts, priors)
+
+
+@functools.cache
+def exactly():
+    """The density, Laplace's approximation, and mean, deviation and evidence of both rates on a grid.
+
+    The grid lies along the axes of the covariance and is sixteen standard deviations wide.
+    """
+    density = epidemic()
+    near = density.laplace()
+    centre, factor = density.ravel(near.mode), jnp.linalg.cholesky(near.covariance)
+    axis = jnp.linspace(-8.0, 8.0, 49)
+    grid = jnp.stack(jnp.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    log_p = jax.jit(jax.vmap(lambda w: density(density.unravel(centre + factor @ w))))(grid)
+    p = jnp.exp(log_p - jax.scipy.special.logsumexp(log_p))
+    assert p[np.abs(np.asarray(grid)).max(axis=1) == 8].max() < 1e-6
+    rates = jnp.exp(centre[None] + grid @ factor.T)
+    mean = p @ rates
+    deviation = jnp.sqrt(p @ (rates - mean[None]) ** 2)
+    evidence = jax.scipy.special.logsumexp(log_p) + jnp.sum(jnp.log(jnp.diagonal(factor) * (axis[1] - axis[0])))
+    return density, near, mean, deviation, evidence
+
+
+@pytest.mark.x64
+def test_weights_make_laplace_the_posterior_of_a_grid():
+    density, near, mean, deviation, evidence = exactly()
+    drawn = near.weighted(jax.random.key(3), 1000)
+    rates = jnp.exp(jax.vmap(density.ravel)(drawn.positions))
+    assert drawn.effective > 700
+    assert np.all(np.abs(drawn.weights @ rates - mean) < 4 * deviation / np.sqrt(drawn.effective))
+    np.testing.assert_allclose(drawn.log_evidence, evidence, atol=0.05)
+    np.testing.assert_allclose(near.log_evidence, evidence, atol=0.05)
+
+
+@pytest.mark.x64
+def test_nuts_draws_the_posterior_of_a_grid():
+    blackjax = pytest.importorskip("blackjax")
+    density, near, mean, deviation, _ = exactly()
+    start = near.sample(jax.random.key(1), 4)
+    devices = parallel.mesh(devices=jax.devices()[:4])
+    draws = inference.nuts(density, jax.random.key(2), draws=300, warmup=150, start=start, mesh=devices)
+    assert draws.shape == (4, 300) and not bool(jnp.any(draws.statistics["diverging"]))
+    samples = jnp.stack([draws.models.beta, draws.models.gamma], axis=-1)
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        effective = np.asarray(blackjax.ess(samples, chain_axis=0, sample_axis=1))
+        assert np.all(np.asarray(blackjax.rhat(samples, chain_axis=0, sample_axis=1)) < 1.02)
+    assert np.all(effective > 150)
+    error = deviation / np.sqrt(effective)
+    assert np.all(np.abs(samples.mean((0, 1)) - mean) < 4 * error)
+    assert np.all(np.abs(samples.std((0, 1)) / deviation - 1) < 4 / np.sqrt(2 * effective))
+
+
+@pytest.mark.x64
+def test_no_chain_waits_for_another():
+    pytest.importorskip("blackjax")
+    density = inference.log_density(
+        jnp.array(0.5), lambda m: inference.Normal(m, 1.0), jnp.zeros(3), [(lambda m: m, inference.Normal(0.0, 1.0))]
+    )
+    devices = parallel.mesh(devices=jax.devices()[:4])
+    chain, keys = _Chain(density, 5, 5, 0.8, 3), jax.random.split(jax.random.key(0), 4)
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        found = inspect.collectives(lambda k, z: parallel.ensemble(chain, (k, z), mesh=devices), keys, jnp.zeros(4))
+    assert not dict(found), found
+
+
+@pytest.mark.x64
+def test_numpyro_takes_the_potential():
+    pytest.importorskip("numpyro")
+    from numpyro.infer import MCMC, NUTS
+
+    counts = np.array([3, 1, 4, 1, 5])
+    density = inference.log_density(
+        {"rate": jnp.array(2.0)},
+        lambda m: inference.PoissonCounts(m["rate"]),
+        counts,
+        [(lambda m: m["rate"], inference.Gamma(2.0, 0.5))],
+    )
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        mcmc = MCMC(
+            NUTS(potential_fn=density.potential), num_warmup=200, num_samples=500, num_chains=2,
+            chain_method="vectorized", progress_bar=False,
+        )  # fmt: skip
+        start = jax.vmap(density.initial)(jax.random.split(jax.random.key(0), 2))
+        mcmc.run(jax.random.key(1), init_params=start)
+    draws = inference.Draws(density, mcmc.get_samples(group_by_chain=True))
+    np.testing.assert_allclose(np.mean(draws.models["rate"]), 16 / 5.5, rtol=0.05)
+
+
+def test_draws_go_to_arviz():
+    pytest.importorskip("xarray")
+    model = {"rate": jnp.array(2.0), "levels": jnp.zeros(3), "fixed": jnp.ones(2)}
+    priors = [
+        (lambda m: m["rate"], inference.Gamma(2.0, 0.5)),
+        (lambda m: m["levels"], inference.Normal(0.0, 1.0)),
+    ]
+    density = inference.log_density(
+        model, lambda m: inference.Normal(m["rate"] + m["levels"], 1.0), jnp.array([1.0, 2.0, 3.0]), priors
+    )
+    keys = jax.random.split(jax.random.key(0), (2, 10))
+    draws = inference.Draws(density, jax.vmap(jax.vmap(density.initial))(keys), {"lp": jnp.zeros((2, 10))})
+    tree = draws.to_xarray(log_likelihood=True)
+    assert dict(tree["posterior"].sizes) == {"chain": 2, "draw": 10, "levels_dim_0": 3}
+    assert set(tree["posterior"].data_vars) == {"rate", "levels"} and "lp" in tree["sample_stats"]
+    np.testing.assert_allclose(tree["posterior"]["rate"], jnp.exp(draws.positions["rate"]), rtol=1e-6)
+    assert tree["log_likelihood"]["data"].dims == ("chain", "draw", "data_dim_0")
+    np.testing.assert_allclose(tree["observed_data"]["data"], [1.0, 2.0, 3.0])
+    assert draws.merged()["levels"].shape == (20, 3) and draws.merged()["fixed"].shape == (20, 2)
+    assert draws.predict(jax.random.key(1)).shape == (2, 10, 3)
+    with pytest.raises(ValueError, match=r"leading axes \(chains, draws\), but their shapes begin with"):
+        inference.Draws(density, {"rate": jnp.zeros(3)})
+
+
+def test_a_missing_sampler_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "blackjax", None)
+    with pytest.raises(ImportError, match=r"`nuts` needs BlackJAX: `pip install 'sciml-jax\[inference\]'`"):
+        inference.nuts(None, jax.random.key(0))

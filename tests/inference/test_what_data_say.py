@@ -1,0 +1,156 @@
+"""Profiles, identifiability, criteria, residuals and shares of variance, each beside what is known exactly."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+
+from sciml import inference
+from sciml.training import Positive
+
+X64 = jax.config.jax_enable_x64
+
+
+@pytest.mark.x64
+def test_profiles_of_a_line_are_its_standard_errors():
+    """With known noise a linear model's profile is a parabola; with unknown noise it is log(1 + t^2 / (n - p))."""
+    x = np.linspace(-1.0, 2.0, 12)
+    y = 0.7 * x - 0.2 + 0.1 * np.cos(9 * x)
+    design = np.stack([np.ones_like(x), x], axis=1)
+    model = {"line": jnp.array([0.3, 0.3]), "noise": jnp.array(0.3)}
+    priors = [(lambda m: m["line"], inference.Improper()), (lambda m: m["noise"], inference.Improper(Positive()))]
+
+    def observe(m):
+        return inference.Normal(m["line"][0] + m["line"][1] * x, m["noise"])
+
+    known = inference.log_density(model, observe, y, priors[:1])
+    found = inference.profile_likelihood(known)
+    best, rss = np.linalg.lstsq(design, y)[:2]
+    errors = 0.3 * np.sqrt(np.diagonal(np.linalg.inv(design.T @ design)))
+    exact = best[:, None] + np.sqrt(scipy.stats.chi2.ppf(0.95, 1)) * errors[:, None] * np.array([-1, 1])
+    np.testing.assert_allclose(found.best, best, rtol=1e-7)
+    np.testing.assert_allclose(found.intervals, exact, rtol=1e-6)
+
+    free = inference.profile_likelihood(inference.log_density(model, observe, y, priors), level=0.9)
+    t = np.sqrt(10 * np.expm1(scipy.stats.chi2.ppf(0.9, 1) / 12))
+    errors *= np.sqrt(rss[0] / 10) / 0.3
+    exact = best[:, None] + t * errors[:, None] * np.array([-1, 1])
+    np.testing.assert_allclose(free.intervals[:2], exact, rtol=3e-4)
+
+    def deviance(scale):
+        return 12 * (np.log(scale**2) + 1 / scale**2 - 1) - scipy.stats.chi2.ppf(0.9, 1)
+
+    ends = [scipy.optimize.brentq(deviance, *ends) for ends in ((0.3, 1.0), (1.0, 4.0))]
+    np.testing.assert_allclose(free.intervals[2], np.sqrt(rss[0] / 12) * np.array(ends), rtol=3e-4)
+    assert free.names == ("line[0]", "line[1]", "noise") and not free.open_ended
+    assert np.nanmax(free.deviances) < 4 * free.threshold
+
+
+def test_a_parameter_without_bound_is_open():
+    """A reaction that is over before the first sample may be arbitrarily fast."""
+    times = jnp.linspace(1.0, 4.0, 8)
+    model = {"size": jnp.array(2.0), "rate": jnp.array(5.0)}
+    priors = [(lambda m: m, inference.Improper(Positive()))]
+
+    def observe(m):
+        return inference.Normal(m["size"] * (1 - jnp.exp(-m["rate"] * times)), 0.05)
+
+    data = 2.0 + 0.03 * jnp.cos(7 * times)
+    density = inference.log_density(model, observe, data, priors)
+    found = inference.profile_likelihood(density, density.maximum(throw=False), rtol=1e-4)
+    assert found.open_ended == ("rate",)
+    rate = found.names.index("rate")
+    assert np.isinf(found.intervals[rate, 1]) and 1 < found.intervals[rate, 0] < 6
+    assert np.all(np.isfinite(found.intervals[1 - rate]))
+    assert "do not bound `rate`" in found.summary()
+
+
+def oral(model, t):
+    """A drug that is absorbed and eliminated: both rates may change places if the volume does, too."""
+    ka, ke, v = model["absorption"], model["elimination"], model["volume"]
+    return 100 * ka / (v * (ka - ke)) * (jnp.exp(-ke * t) - jnp.exp(-ka * t))
+
+
+@pytest.mark.x64
+def test_rates_that_may_change_places_are_named():
+    times = jnp.array([0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 24.0])
+    true = {"absorption": jnp.array(1.2), "elimination": jnp.array(0.15), "volume": jnp.array(20.0)}
+
+    def residuals(model, data):
+        return (oral(model, times) - data) / 0.1
+
+    data = oral(true, times)
+    options = {"positive": True, "starts": 2, "key": jax.random.key(0)}
+    found = inference.identifiability(true, residuals, data, **options)
+    assert found.rank == 3 and not found.undetermined and not found.sloppy
+    assert found.alternatives == ("`absorption` 1.2 -> 0.15, `elimination` 0.15 -> 1.2, `volume` 20 -> 2.5",)
+    assert "fits as well" in found.summary()
+    np.testing.assert_allclose(oral(found.alternative_models[0], times), data, rtol=1e-5)
+
+    # the Fisher information itself, by central differences
+    def shifted(name, sign):
+        return np.asarray(residuals({**true, name: true[name] * np.exp(sign * 1e-5)}, data))
+
+    jac = np.stack([(shifted(n, 1) - shifted(n, -1)) / 2e-5 for n in true], axis=1)
+    scale = np.abs(np.array([1.0, 1.0, 1.0]))
+    np.testing.assert_allclose(found.fisher, jac.T @ jac * np.outer(scale, scale), rtol=1e-6, atol=1e-4)
+
+    # dose and volume come as a ratio; a rate that nothing depends on is by itself
+    more = {**true, "fraction": jnp.array(0.5), "idle": jnp.array(2.0)}
+    both = inference.identifiability(more, lambda m, d: m["fraction"] * residuals(m, 0 * d), data, positive=True)
+    assert both.rank == 3
+    assert set(both.undetermined) == {"0.71 `fraction` + 0.71 `volume`", "1.00 `idle`"}
+    with pytest.raises(ValueError, match="draws starts, which needs `key`"):
+        inference.identifiability(true, residuals, data, starts=1)
+
+
+def test_criteria_are_the_formulae():
+    found = inference.information_criteria(-20.0, 3, 30)
+    np.testing.assert_allclose(found, (46, 46 + 24 / 26, 3 * np.log(30) + 40))
+    assert inference.information_criteria(-20.0, 3, 4).aicc == np.inf
+    with pytest.raises(ValueError, match="`log_likelihood` must be finite"):
+        inference.information_criteria(np.nan, 3, 30)
+
+
+def test_residuals_that_are_noise_and_others():
+    rng = np.random.default_rng(3)
+    noise = rng.normal(size=120)
+    fine = inference.residual_diagnostics(noise)
+    assert min(fine.runs_p, fine.ljung_box_p, fine.normal_p) > 0.05 and "depend" not in fine.summary()
+    np.testing.assert_allclose(fine.normal_p, scipy.stats.shapiro(noise).pvalue)
+    lagged = np.corrcoef(noise[1:], noise[:-1])[0, 1]
+    np.testing.assert_allclose(fine.autocorrelation[0], lagged, atol=0.02)
+    slow = inference.residual_diagnostics(np.convolve(noise, np.ones(6)), np.arange(125.0))
+    assert slow.runs_p < 1e-4 and slow.ljung_box_p < 1e-4 and "they depend on each other" in slow.summary()
+    outliers = inference.residual_diagnostics(np.where(np.arange(120) % 30 == 0, 8.0, noise))
+    assert outliers.normal_p < 1e-4 and "outliers" in outliers.summary()
+    np.testing.assert_allclose(inference.residual_diagnostics(noise[::-1], np.arange(120)[::-1]).residuals, noise)
+    assert inference.residual_diagnostics(np.where(np.arange(120) == 5, np.nan, noise)).residuals.size == 119
+    with pytest.raises(ValueError, match="must be eight or more that differ, but 3 are finite"):
+        inference.residual_diagnostics(noise[:3])
+
+
+@pytest.mark.x64
+def test_ishigami():
+    """Shares of Ishigami's function, which are known, to a hundredth; a result of several numbers."""
+
+    def ishigami(m):
+        a, b, c = m["x"]
+        return jnp.stack([jnp.sin(a) + 7 * jnp.sin(b) ** 2 + 0.1 * c**4 * jnp.sin(a), a + b + m["fixed"]])
+
+    model = {"x": jnp.zeros(3), "fixed": jnp.array(1.0)}
+    ranges = [(lambda m: m["x"], -np.pi, np.pi)]
+    found = inference.sobol_indices(ishigami, model, ranges, n=2**14, key=jax.random.key(1), block=8192)
+    v = 49 / 8 + 0.1 * np.pi**4 / 5 + 0.01 * np.pi**8 / 18 + 0.5
+    one, both = 0.5 * (1 + 0.1 * np.pi**4 / 5) ** 2 / v, 0.01 * np.pi**8 * (1 / 18 - 1 / 50) / v
+    assert found.names == ("x[0]", "x[1]", "x[2]") and found.n_members == 5 * 2**14 and found.n_failed == 0
+    np.testing.assert_allclose(found.first[0], [one, 49 / 8 / v, 0], atol=0.005)
+    np.testing.assert_allclose(found.total[0], [one + both, 49 / 8 / v, both], atol=0.005)
+    np.testing.assert_allclose(found.variance[0], v, rtol=0.01)
+    np.testing.assert_allclose(found.first[1], [0.5, 0.5, 0], atol=0.005)
+    with pytest.raises(ValueError, match="must be a power of two, but is 100"):
+        inference.sobol_indices(ishigami, model, ranges, n=100, key=jax.random.key(1))
+    with pytest.raises(ValueError, match="`ranges` picks `x` twice"):
+        inference.sobol_indices(ishigami, model, ranges * 2, key=jax.random.key(1))
