@@ -14,7 +14,7 @@ import sciml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NAMES = ("cahn_hilliard", "klein_gordon")
-PAGES = ("pde_gallery", "noise", "model_gallery", "flows", "getting_started", "all_models")
+PAGES = ("pde_gallery", "noise", "model_gallery", "flows", "getting_started", "all_models", "neural_models")
 
 
 def drawn(tmp_path, page, names):
@@ -80,6 +80,13 @@ def test_pictures_of_flows_are_drawn(tmp_path):
     errors = [float(x) for x in re.findall(r"density ([\d.]+)", printed)]
     assert len(errors) == 3 and errors == sorted(errors, reverse=True) and errors[-1] < 0.006
     assert "1.000000 of it is there" in printed and "least depth -" not in printed
+
+
+def test_the_picture_of_a_closure_is_drawn(tmp_path):
+    printed = drawn(tmp_path, "neural_models", ("neural_closure",))
+    assert float(re.search(r"closure [\d.]+: ([\d.]+) times less", printed)[1]) > 1.5
+    assert float(re.search(r"cells hold changed by (\S+)", printed)[1]) < 1e-6
+    assert "at equal error" in printed
 
 
 @pytest.mark.parametrize("page", PAGES)

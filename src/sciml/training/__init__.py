@@ -10,10 +10,12 @@
 - `experiments`: records of unequal length side by side; `LatentLoss`: the loss of a latent ODE.
 - `collocate`: a field matched to the slopes of smoothed records, without a solve; `smooth` gives these slopes.
 - `sindy`: an equation of few terms that explains rates; returns a `Sparse`.
+- `breakeven`: after how many solves a surrogate pays, at equal error; returns a `Breakeven`.
 - `gauss_newton_product`, `fisher_product`: curvature times a vector, without the matrix.
 - `AbstractTransform`: how a constrained parameter becomes a free one: `Identity`, `Positive`, `Bounded`.
 """
 
+from ._breakeven import Breakeven as Breakeven, breakeven as breakeven
 from ._collocate import (
     CollocationLoss as CollocationLoss,
     CollocationProblem as CollocationProblem,
