@@ -99,8 +99,8 @@ def exponential(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
     def square(x: Array, number: Array) -> tuple[Array, None]:
         return jax.lax.cond(number < count, lambda x: jnp.matmul(x, x, precision="highest"), lambda x: x, x), None
 
-    total, _ = scan(add, unit, match(jnp.arange(_TERMS, 0, -1, dtype=a.dtype), a), like=a)
-    return scan(square, total, match(jnp.arange(_SQUARINGS, dtype=count.dtype), a), like=a)[0]
+    total, _ = scan(add, unit, jnp.arange(_TERMS, 0, -1, dtype=a.dtype), like=a)
+    return scan(square, total, jnp.arange(_SQUARINGS, dtype=count.dtype), like=a)[0]
 
 
 def krylov_space(along: Callable[[Array], Array], vector: Float[Array, " n"], size: int) -> Space:
@@ -126,7 +126,7 @@ def krylov_space(along: Callable[[Array], Array], vector: Float[Array, " n"], si
         return (basis, direction), (column, outside, rest)
 
     start = match((basis, first), (vector, first))
-    numbers = match(jnp.arange(size), vector)
+    numbers = jnp.arange(size)
     (basis, _), (columns, outside, rests) = scan(extend, start, numbers, like=vector)
     below = jnp.concatenate([jnp.diag(outside[:-1]), jnp.zeros((size - 1, 1), vector.dtype)], axis=1)
     matrix = columns.T + jnp.concatenate([jnp.zeros((1, size), vector.dtype), below])
