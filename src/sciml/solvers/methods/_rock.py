@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 from ..._checks import check_count
 from ..._jax._vma import match
 from ..._types import RealScalarLike, Y
-from ._stabilised_rk import AbstractStabilised, check_radius
+from ._stabilised_rk import AbstractStabilised, check_radius, radius_at
 from ._stepper import Step
 from ._structured_solver import AbstractStructuredSolver
 
@@ -114,7 +114,7 @@ class Rock(AbstractStabilised):
         stable = place < len(table.degrees)
         place = jnp.minimum(place, len(table.degrees) - 1)
         stages, first = jnp.asarray(table.degrees, jnp.int32)[place], jnp.asarray(table.starts, jnp.int32)[place]
-        recurrence = jnp.asarray(table.recurrence, h.dtype)
+        recurrence = match(jnp.asarray(table.recurrence, h.dtype), (t, h, y, slope))
 
         def of(x: np.ndarray) -> list:
             row = jnp.asarray(x, h.dtype)[place]
@@ -148,9 +148,7 @@ class Rock(AbstractStabilised):
         y1 = jax.tree.map(lambda y, d: jnp.where(stable, y + d, jnp.full_like(y, jnp.nan)), y, rise)
         end = field(t + h, y1)
         error = _plus(jax.tree.map(jnp.zeros_like, y), h, errors, [*found, end])
-        # a radius that is a number does not vary over the devices of a mesh, as what a loop carries has to
-        radius = match(field["radius"](t + h, y1), (t, h, y1))
-        return Step(y1, error, (slope, end), (end, radius))
+        return Step(y1, error, (slope, end), (end, radius_at(field, t + h, y1)))
 
 
 def _plus(y: Y, h: Any, weights: list, slopes: list) -> Y:
