@@ -156,14 +156,16 @@ CASES = (
     Case(solvers.Yoshida6, Pair, _swinging, 6, False, (6, 8, 12)),
     Case(solvers.Yoshida8, Pair, _swinging, 8, False, (3, 4, 6)),
     Case(solvers.Nystrom4, Pair, _swinging, 4, True),
-    Case(solvers.Nystrom6, Pair, _swinging, 6, True, (8, 12, 16)),
+    Case(solvers.Nystrom6, Pair, _swinging, 6, True, (8, 12, 16), leads=True),
     Case(solvers.Nystrom8, Pair, _swinging, 8, True, (1, 2, 3)),
     # A gradient takes as many iterations for each step as there may be stages.
     Case(
         ft.partial(solvers.RKC2, max_stages=20), Diffusion, _four, 2, True, (64, 128, 256), leads=True, structure=False
     ),
     Case(ft.partial(solvers.RKL2, max_stages=20), Diffusion, _four, 2, True, (64, 128, 256), structure=False),
-    Case(ft.partial(solvers.ROCK2, max_stages=20), Diffusion, _four, 2, True, (64, 128, 256), structure=False),
+    Case(
+        ft.partial(solvers.ROCK2, max_stages=20), Diffusion, _four, 2, True, (64, 128, 256), leads=True, structure=False
+    ),
     Case(ROCK4, Diffusion, _four, 4, True, (16, 32, 64), structure=False),
 )
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml import verify
 from sciml.solvers import GaussLegendre4, GaussLegendre6, ImplicitMidpoint
 
 SOLVERS = [ImplicitMidpoint, GaussLegendre4, GaussLegendre6]
@@ -90,9 +89,3 @@ def test_second_derivatives():
     slope, rate, step = jax.jit(jax.grad(end)), jnp.array(0.7), 1e-5
     expected = (slope(rate + step) - slope(rate - step)) / (2 * step)
     np.testing.assert_allclose(jax.hessian(end)(rate), expected, rtol=1e-7)
-
-
-@pytest.mark.x64
-@each
-def test_the_contract_of_a_method(solver):
-    verify.check_stepper(solver())

@@ -32,8 +32,9 @@ from ..._jax._vma import match
 _BREAKDOWN = 2 / 3
 """A direction that is shorter than this power of the rounding, relative to what it was computed from, is none."""
 
-_SQUARINGS = 30
-"""An exponential is squared so often at most: a step times an eigenvalue may be some 1e8."""
+_SQUARINGS = 33
+"""An exponential is squared so often at most: a step times an eigenvalue may be some 1e9. As a loop: lanes write out
+shorter ones."""
 
 _TERMS = 15
 """Terms of the series of an exponential of a matrix of norm one half, to rounding in float64."""
@@ -83,7 +84,7 @@ class Space(NamedTuple):
 
 
 def exponential(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    """Returns the exponential of a matrix, by its series and squaring; NaN where its norm is beyond 2**29.
+    """Returns the exponential of a matrix, by its series and squaring; NaN where its norm is beyond 2**32.
 
     Its program is a tenth of that of `jax.scipy.linalg.expm`, and it is differentiated in either mode.
     """
@@ -96,11 +97,13 @@ def exponential(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
     def add(total: Array, number: Array) -> tuple[Array, None]:
         return unit + jnp.matmul(small, total, precision="highest") / number, None
 
-    def square(x: Array, number: Array) -> tuple[Array, None]:
-        return jax.lax.cond(number < count, lambda x: jnp.matmul(x, x, precision="highest"), lambda x: x, x), None
+    def square(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+        x, left = carry
+        x = jax.lax.cond(left > 0, lambda x: jnp.matmul(x, x, precision="highest"), lambda x: x, x)
+        return (x, left - 1), None
 
-    total, _ = scan(add, unit, match(jnp.arange(_TERMS, 0, -1, dtype=a.dtype), a), like=a)
-    return scan(square, total, match(jnp.arange(_SQUARINGS, dtype=count.dtype), a), like=a)[0]
+    total, _ = scan(add, unit, jnp.arange(_TERMS, 0, -1, dtype=a.dtype), like=a)
+    return scan(square, (total, count), length=_SQUARINGS, like=a)[0][0]
 
 
 def krylov_space(along: Callable[[Array], Array], vector: Float[Array, " n"], size: int) -> Space:
@@ -126,7 +129,7 @@ def krylov_space(along: Callable[[Array], Array], vector: Float[Array, " n"], si
         return (basis, direction), (column, outside, rest)
 
     start = match((basis, first), (vector, first))
-    numbers = match(jnp.arange(size), vector)
+    numbers = jnp.arange(size)
     (basis, _), (columns, outside, rests) = scan(extend, start, numbers, like=vector)
     below = jnp.concatenate([jnp.diag(outside[:-1]), jnp.zeros((size - 1, 1), vector.dtype)], axis=1)
     matrix = columns.T + jnp.concatenate([jnp.zeros((1, size), vector.dtype), below])

@@ -51,6 +51,12 @@ class AbstractFamily(eqx.Module):
         """Returns the coefficients of the stage of a number from 2."""
 
 
+def radius_at(field: Any, t: RealScalarLike, y: Y) -> Array:
+    """Returns the spectral radius, computed even if it is a number, which no loop carries within `jax.shard_map`."""
+    radius = field["radius"](t, y)
+    return jnp.where(jnp.isfinite(jnp.asarray(t)), radius, jnp.full_like(radius, jnp.nan))
+
+
 class AbstractStabilised(AbstractStructuredStepper):
     r"""An explicit method with as many stages as the step needs to be stable, most of which are a recurrence.
 
@@ -135,7 +141,7 @@ class AbstractStabilised(AbstractStructuredStepper):
 
     def init(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
         """Returns slope and spectral radius at the start."""
-        return field(t, y), field["radius"](t, y)
+        return field(t, y), radius_at(field, t, y)
 
     def empty_dense(self, y: Y) -> PyTree:
         """Returns slopes of zero."""
@@ -246,7 +252,7 @@ class Stabilised(AbstractStabilised):
         y1 = jax.tree.map(lambda y, d: jnp.where(wanted <= self.most, y + d, jnp.full_like(y, jnp.nan)), y, rise)
         slope = field(t + h, y1)
         error = jax.tree.map(lambda d, a, b: h.astype(d.dtype) * (a + b) * 0.4 - 0.8 * d, rise, memory, slope)
-        return Step(y1, error, (memory, slope), (slope, field["radius"](t + h, y1)))
+        return Step(y1, error, (memory, slope), (slope, radius_at(field, t + h, y1)))
 
 
 def check_radius(radius: Any, name: str) -> None:

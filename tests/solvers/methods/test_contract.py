@@ -1,0 +1,22 @@
+"""All that a method promises, of those that solve systems within their steps."""
+
+import pytest
+
+from sciml import solvers, verify
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "solver",
+    [
+        solvers.ImplicitMidpoint,
+        solvers.GaussLegendre4,
+        solvers.GaussLegendre6,
+        solvers.Radau5,
+        solvers.EXPRB32,
+        solvers.EXPRB43,
+    ],
+)
+def test_the_contract_of_a_method(solver):
+    dense_order = 4 if solver is solvers.Radau5 else None
+    verify.check_stepper(solver(), dense_order=dense_order, slack=0.4)
