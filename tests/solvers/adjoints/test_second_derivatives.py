@@ -136,3 +136,27 @@ def test_inside_shard_map(mesh):  # noqa: F811
     f = jax.vmap(lambda x: jax.jvp(jax.grad(ft.partial(fn, "scan", sciml.adjoints.Checkpointed())), (x,), (V,))[1])
     sharded = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("members"), out_specs=P("members")))
     np.testing.assert_allclose(sharded(xs), jax.jit(f)(xs), rtol=1e-9)
+
+
+@jax.custom_jvp
+def _sine(x):
+    return jax.lax.stop_gradient(jnp.sin(x))
+
+
+_sine.defjvp(lambda primals, tangents: (_sine(primals[0]), jnp.cos(primals[0]) * tangents[0]))
+
+
+@pytest.mark.parametrize("solver", [diffrax.Heun(), sciml.solvers.Rosenbrock23()], ids=["explicit", "stiff"])
+def test_a_rule_of_the_field_is_that_of_second_derivatives_too(solver):
+    """The function itself has no derivative: what is written out of it must keep the rule."""
+
+    def end(function, rate):
+        def field(t, y, rate):
+            return -rate * function(y)
+
+        return sciml.solve(field, jnp.ones(1), t0=0.0, t1=1.0, dt=0.25, args=rate, solver=solver).ys[-1, 0]
+
+    found, expected = (
+        jax.jit(jax.vmap(jax.hessian(ft.partial(end, f))))(jnp.array([1.0, 2.0])) for f in (_sine, jnp.sin)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-10)

@@ -26,6 +26,7 @@ from ..._jax._marks import fallback
 from ..._jax._sources import at_own_source, at_source_of
 from ..._jax._vma import as_traced, promote, struct, vma_of
 from . import _batched_primitives as batched_primitives, _elementwise as elementwise
+from ._custom_rules import custom_jvp_call, linear_solve
 from ._data_movement import MOVEMENTS, OUTSIDE, moved_by_index
 from ._definitions import program_of_definition
 from ._fusion import fused_over_lanes
@@ -153,11 +154,17 @@ def _read(env: dict[Any, Value], atoms: Sequence[Any]) -> list[Value]:
 
 def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
     name = eqn.primitive.name
+    if name in ("custom_jvp_call", "custom_linear_solve"):
+
+        def within(jaxpr: jex.core.Jaxpr, consts: Sequence[Any], values: list[Value]) -> list[Value]:
+            return _evaluate(jaxpr, consts, values, ev, True)
+
+        if name == "custom_jvp_call":
+            return custom_jvp_call(eqn, inputs, within, ev.debug_info)
+        return linear_solve(eqn, inputs, within, ev.count)
     called = program_called(eqn) or program_of_definition(eqn)
     if called is not None:
         return _evaluate(*called, inputs, ev, True)
-    if name == "custom_linear_solve":
-        return _evaluate_linear_solve(eqn, inputs, ev)
     if name == "optimization_barrier":
         return _evaluate_barrier(inputs, ev.count)
     if name == "cond":
@@ -234,40 +241,6 @@ def _evaluate_barrier(inputs: list[Value], count: int | None) -> list[Value]:
         return inputs
     results = iter(held_back(*traced))
     return jax.tree.unflatten(treedef, [x if isinstance(x, Constant) else next(results) for x in entries])
-
-
-def _evaluate_linear_solve(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
-    r"""Evaluates the program that solves the system $W x = b$.
-
-    Whoever differentiates the evaluation from outside gets $W \dot x = \dot b - \dot W x$, as the equation promises.
-    """
-    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
-    matrix = inputs[: lengths.matvec]
-    first = lengths.matvec + lengths.vecmat
-    factors = inputs[first : first + lengths.solve]
-
-    known = [x if isinstance(x, Constant) else None for x in jax.tree.leaves((matrix, factors))]
-    structure = jax.tree.structure((matrix, factors))
-    traced = [x for x in jax.tree.leaves((matrix, factors)) if not isinstance(x, Constant)]
-
-    def run(program, which, traced, vector):
-        rest = iter(traced)
-        entries = [next(rest) if x is None else x for x in known]
-        consts = jax.tree.unflatten(structure, entries)[which]
-        return [over_all_lanes(v, ev.count) for v in _evaluate(program.jaxpr, program.consts, consts + vector, ev)]
-
-    @jax.custom_jvp
-    def solve(traced, b):
-        return run(jaxprs.solve, 1, traced, b)
-
-    @solve.defjvp
-    def _(primals, tangents):
-        traced, b = primals
-        x = solve(traced, b)
-        _, change = jax.jvp(lambda t: run(jaxprs.matvec, 0, t, x), (traced,), tangents[:1])
-        return x, solve(traced, jax.tree.map(jnp.subtract, tangents[1], change))
-
-    return solve(traced, [over_all_lanes(v, ev.count) for v in inputs[sum(lengths) :]])
 
 
 def _evaluate_cond(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value] | None:

@@ -101,15 +101,15 @@ class _Reader:
         return [read(v) for v in jaxpr.outvars]
 
     def _evaluate(self, eqn: Any, values: list[_Value], debug_info: Any) -> list[_Value]:
+        name = eqn.primitive.name
+        if name in IDENTITIES or name == "optimization_barrier":
+            return values
         if all(v.rows is None for v in values):
             return self._independent(eqn, values, debug_info)
         called = program_called(eqn) or program_of_definition(eqn)
         if called is not None:
             return self.run(called[0], called[1], values)
-        name = eqn.primitive.name
         shapes = [v.aval.shape for v in eqn.outvars]
-        if name in IDENTITIES or name == "optimization_barrier":
-            return values
         if name in ELEMENTWISE:
             return [_Value(shapes[0], self._joined(name, values, shapes[0]))]
         if name in _ALONG_AXES:
@@ -125,6 +125,7 @@ class _Reader:
         outs = [v.aval for v in eqn.outvars]
         known = all(v.known is not None for v in values) and all(math.prod(v.shape) <= _MOST_KNOWN for v in outs)
         moves = eqn.primitive.name in MOVEMENTS and eqn.primitive.name != "pad"
+        known = known and eqn.primitive.name != "axis_index"  # which differs from device to device
         if not known or eqn.effects or (any(map(_differentiable, outs)) and not moves):
             return [_Value(v.shape) for v in outs]
         with on_no_mesh(), jax.ensure_compile_time_eval():

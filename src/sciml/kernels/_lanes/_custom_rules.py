@@ -1,0 +1,115 @@
+"""Equations that bring their own derivatives, which whoever differentiates an evaluation over lanes must get."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._jax._jaxprs import program_called, run_equation
+from ._values import Constant, Value, over_all_lanes
+
+Evaluate = Callable[[Any, Sequence[Any], list[Value]], list[Value]]
+"""`evaluate(jaxpr, consts, inputs)`: the results of a member's program over lanes."""
+
+
+class _Traced:
+    """The entries of values that are not known, as a list, and back."""
+
+    def __init__(self, values: list[Value]):
+        entries, self.structure = jax.tree.flatten(values)
+        self.known = [x if isinstance(x, Constant) else None for x in entries]
+        self.entries = [x for x in entries if not isinstance(x, Constant)]
+
+    def values(self, entries: Sequence[Any]) -> list[Value]:
+        """Returns the values with other entries."""
+        rest = iter(entries)
+        return jax.tree.unflatten(self.structure, [next(rest) if x is None else x for x in self.known])
+
+    def tangents(self, entries: Sequence[Any]) -> list[Value]:
+        """Returns values of tangents; what is known does not move."""
+        rest = iter(entries)
+        return jax.tree.unflatten(self.structure, [next(rest) if x is None else np.zeros_like(x) for x in self.known])
+
+
+def custom_jvp_call(eqn: Any, inputs: list[Value], evaluate: Evaluate, debug_info: Any) -> list[Value]:
+    """Evaluates a function of `jax.custom_jvp`, whose rule stays that of the evaluation."""
+    called = program_called(eqn)
+    assert called is not None
+    inner, consts = called
+    given = _Traced(inputs)
+    if not given.entries:
+        return evaluate(inner, consts, inputs)
+    moving = [i for i, v in enumerate(eqn.invars) if jnp.issubdtype(v.aval.dtype, jnp.inexact)]
+
+    @jax.custom_jvp
+    def run(entries):
+        return evaluate(inner, consts, given.values(entries))
+
+    def pushed(primals, tangents):
+        """The tangents of one member's inexact results, by the rule."""
+
+        def of_moving(*xs):
+            every = list(primals)
+            for i, x in zip(moving, xs):
+                every[i] = x
+            out = run_equation(eqn, every, debug_info)
+            return [x for x in out if jnp.issubdtype(x.dtype, jnp.inexact)]
+
+        return jax.jvp(of_moving, tuple(primals[i] for i in moving), tuple(tangents))[1]
+
+    @run.defjvp
+    def _(primals, tangents):
+        out = run(*primals)
+        values, moves = given.values(primals[0]), given.tangents(tangents[0])
+        kinds = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in values]
+        closed = jax.make_jaxpr(pushed)(kinds, [kinds[i] for i in moving])
+        rates = iter(evaluate(closed.jaxpr, closed.consts, [*values, *(moves[i] for i in moving)]))
+        found = []
+        for value, v in zip(out, eqn.outvars):
+            rate = next(rates) if jnp.issubdtype(v.aval.dtype, jnp.inexact) else None
+            found.append(_like(value, rate))
+        return out, found
+
+    return run(given.entries)
+
+
+def _like(value: Value, rate: Value | None) -> Value:
+    """Returns a tangent entry by entry as large as what it is the tangent of."""
+    entries, structure = jax.tree.flatten(value)
+    if rate is None:
+        return jax.tree.unflatten(structure, [np.zeros(np.shape(x), jax.dtypes.float0) for x in entries])
+    rates = jax.tree.leaves(rate)
+    return jax.tree.unflatten(
+        structure, [jnp.broadcast_to(jnp.asarray(r, x.dtype), np.shape(x)) for r, x in zip(rates, entries, strict=True)]
+    )
+
+
+def linear_solve(eqn: Any, inputs: list[Value], evaluate: Evaluate, count: int | None) -> list[Value]:
+    r"""Evaluates the program that solves the system $W x = b$.
+
+    Whoever differentiates the evaluation from outside gets $W \dot x = \dot b - \dot W x$, as the equation promises.
+    """
+    lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
+    matrix = inputs[: lengths.matvec]
+    first = lengths.matvec + lengths.vecmat
+    given = _Traced([*matrix, *inputs[first : first + lengths.solve]])
+
+    def run(program, factors, entries, vector):
+        values = given.values(entries)
+        consts = values[lengths.matvec :] if factors else values[: lengths.matvec]
+        return [over_all_lanes(v, count) for v in evaluate(program.jaxpr, program.consts, consts + vector)]
+
+    @jax.custom_jvp
+    def solve(entries, b):
+        return run(jaxprs.solve, True, entries, b)
+
+    @solve.defjvp
+    def _(primals, tangents):
+        entries, b = primals
+        x = solve(entries, b)
+        _, change = jax.jvp(lambda t: run(jaxprs.matvec, False, t, x), (entries,), tangents[:1])
+        return x, solve(entries, jax.tree.map(jnp.subtract, tangents[1], change))
+
+    return solve(given.entries, [over_all_lanes(v, count) for v in inputs[sum(lengths) :]])
