@@ -144,12 +144,17 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
     program, out, consts = close(flat, (t, y), parameters)
     check_like(y, out)
     with_barriers = stage_barrier if stages > 1 and program.reads_neighbours else lambda tree, t: tree
-    count = len(parameters)
+    # what the model holds and does not read is no operand: its cotangent, zero, would be carried through every loop
+    kinds, used = program.last_inputs(len(parameters))
+    count = sum(used)
 
     def field(t, y, operands):
-        return with_barriers(program(operands[:count], operands[count:], t, with_barriers(y, t)), t)
+        rest = iter(operands[:count])
+        every = [next(rest) if u else jnp.zeros(kind.shape, kind.dtype) for kind, u in zip(kinds, used)]
+        return with_barriers(program(every, operands[count:], t, with_barriers(y, t)), t)
 
-    return ClosedField(field, program.reads_first_input, program.has_rules), parameters + consts
+    operands = [x for x, u in zip(parameters, used) if u] + consts
+    return ClosedField(field, program.reads_first_input, program.has_rules), operands
 
 
 def parameters_of(model: Callable, args: Args) -> tuple[list[Array], Callable[[list[Array]], tuple[Callable, Args]]]:
@@ -184,6 +189,11 @@ class Program:
     def reads_first_input(self) -> bool:
         """Whether its results depend on its first input, the time for a vector field."""
         return _reads(self.jaxpr, self.jaxpr.invars[0])
+
+    def last_inputs(self, count: int) -> tuple[list[Any], list[bool]]:
+        """Returns the types of so many inputs at the end, and which of them the program reads."""
+        inputs = self.jaxpr.invars[len(self.jaxpr.invars) - count :]
+        return [v.aval for v in inputs], [_reads(self.jaxpr, v) or not _plain(v) for v in inputs]
 
     def __call__(self, parameters: list[Array], consts: list[Array], *inputs: PyTree) -> PyTree:
         """Runs the program."""
