@@ -108,7 +108,7 @@ def sindy(
         swing = {"x": decay * jnp.cos(2 * ts), "v": -decay * (2 * jnp.sin(2 * ts) + 0.2 * jnp.cos(2 * ts))}
         found = training.sindy(Polynomials(2), swing, ts=ts)
         print(found)  # dv/dt = -0.4 v - 4.04 x, dx/dt = v, nearly
-        assert [len(line.split()) for line in found.model.equations()] == [7, 4]
+        assert [line.split()[-1] for line in found.model.equations()] == ["x", "v"]  # the last term of each
         ```
     """
     if not isinstance(library, AbstractLibrary):
