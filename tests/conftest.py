@@ -67,7 +67,7 @@ def pytest_report_header() -> str:
 
 
 # `make test` runs of the cases of each test the quickest, up to so many seconds of the processor together.
-SLOW = 0.7
+SLOW = 1.0
 
 # What tests took when they were last measured, in seconds by node id; `make durations` writes those of 0.2 and more.
 # None is a test that is known to be slow and was not measured yet. What is not here is quick, or new: it runs.
