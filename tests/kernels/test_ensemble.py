@@ -380,15 +380,15 @@ def test_polyfills_are_as_accurate_as_the_dtype(dtype):
     np.testing.assert_array_equal(_polyfills.POLYFILLS["is_finite"](jnp.array([1, jnp.inf, jnp.nan], dtype)), [1, 0, 0])
 
 
-def sorts(t, y, args):
-    return -jnp.sort(y)
+def sorts(t, y, rate):
+    return -rate.astype(y.dtype) * jnp.sort(y)
 
 
 @pytest.mark.parametrize(
     "model, y0, how, words",
     [
         (sorts, np.ones(3), {}, "the model uses sort"),
-        (lambda t, y, args: jax.lax.erf_inv(y), np.ones(3), {}, "uses erf_inv, which the kernel does not support"),
+        (lambda t, y, p: p.astype(y.dtype) * jax.lax.erf_inv(y), np.ones(3), {}, "uses erf_inv, which the kernel does not support"),
         (lambda t, y, p: -p.astype(y.dtype) * y, np.ones(2, np.complex64), {}, "complex64"),
         (lambda t, y, p: -p.astype(y.dtype) * y, np.ones(200), {}, "takes arrays of up to 128"),
         (lotka_volterra, np.ones(2), {"adjoint": sciml.adjoints.Direct()}, "`adjoint=Direct\\(\\)` runs by XLA"),
