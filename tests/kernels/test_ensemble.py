@@ -388,7 +388,12 @@ def sorts(t, y, rate):
     "model, y0, how, words",
     [
         (sorts, np.ones(3), {}, "the model uses sort"),
-        (lambda t, y, p: p.astype(y.dtype) * jax.lax.erf_inv(y), np.ones(3), {}, "uses erf_inv, which the kernel does not support"),
+        (
+            lambda t, y, p: p.astype(y.dtype) * jax.lax.erf_inv(y),
+            np.ones(3),
+            {},
+            "uses erf_inv, which the kernel does not support",
+        ),
         (lambda t, y, p: -p.astype(y.dtype) * y, np.ones(2, np.complex64), {}, "complex64"),
         (lambda t, y, p: -p.astype(y.dtype) * y, np.ones(200), {}, "takes arrays of up to 128"),
         (lotka_volterra, np.ones(2), {"adjoint": sciml.adjoints.Direct()}, "`adjoint=Direct\\(\\)` runs by XLA"),

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from .._checks import check_count, check_key
+from .._jax._loops import scan
 from .._types import Key, RealScalarLike
 from ..parallel import ensemble
 from ._draws import Draws, check_positions
@@ -59,7 +60,7 @@ class _Chain(eqx.Module):
             }
             return state, (state.position, told)
 
-        return jax.lax.scan(draw, state, jax.random.split(drawing, self.draws))[1]
+        return scan(draw, state, jax.random.split(drawing, self.draws))[1]
 
 
 def nuts(

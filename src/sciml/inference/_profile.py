@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_count
+from .._jax._loops import scan
 from .._types import RealScalarLike
 from ..training._directions import listed
 from ..training._selection import indices_of
@@ -254,7 +255,7 @@ def _follow(
         return jax.tree.map(lambda a, b: jnp.where(again, a, b), kept, moved), out
 
     start = (z, z, lane.first, jnp.zeros_like(top), jnp.asarray(False))
-    return jax.lax.scan(one, start, None, length=points)[1]
+    return scan(one, start, length=points)[1]
 
 
 def _collected(

@@ -41,7 +41,8 @@ def test_order(case):
     counts = case.steps[-2:]
     errors = [np.max(np.abs(end(case, RATE, dt=1 / n) - exact)) for n in counts]
     slope = -np.polyfit(np.log(counts), np.log(errors), 1)[0]
-    assert -0.2 < slope - case.order < 0.4, errors  # few steps of order eight show more of it
+    more = 0.4 if case.order == 8 else 0.2  # few steps of order eight show more of it
+    assert -0.2 < slope - case.order < more, errors
 
 
 @pytest.mark.x64

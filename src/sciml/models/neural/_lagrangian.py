@@ -85,7 +85,7 @@ class LagrangianNetwork(AbstractModel):
         (self.least_mass,) = sizes(least_mass, 1, "least_mass")
         self.scale = sizes(scale, size, "scale")
         keys = jax.random.split(check_key(key, "LagrangianNetwork"))
-        options = dict(width=width, depth=depth, activation=activation)
+        options: dict[str, Any] = dict(width=width, depth=depth, activation=activation)
         self.root = Network(size, size * (size + 1) // 2, **options, key=keys[0])
         self.potential_net = Network(size, "scalar", **options, key=keys[1])
 

@@ -1,7 +1,7 @@
 """The latent ODE: a variational autoencoder of trajectories."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..._checks import check_count, check_key
+from ..._jax._loops import scan
 from ..._model import AbstractModel
 from ..._parameters import with_dtype
 from ..._types import Args, Key, RealScalarLike
@@ -116,7 +117,7 @@ class LatentODE(AbstractModel):
         observed = check_count(observed, "observed", "LatentODE")
         latent, memory = check_count(latent, "latent", "LatentODE"), check_count(memory, "memory", "LatentODE")
         keys = jax.random.split(check_key(key, "LatentODE"), 4)
-        options = dict(width=width, depth=depth, activation=activation)
+        options: dict[str, Any] = dict(width=width, depth=depth, activation=activation)
         self.cell = eqx.nn.GRUCell(2 * observed + 1, memory, key=keys[0])
         self.head = Network(memory, 2 * latent, depth=0, key=keys[1])
         self.term = NeuralTerm(latent, latent, **options, key=keys[2])
@@ -141,7 +142,7 @@ class LatentODE(AbstractModel):
             return jnp.where(jnp.any(there), p.cell(told, memory), memory), None
 
         start = jnp.zeros(self.cell.hidden_size, ys.dtype)
-        memory, _ = jax.lax.scan(read, start, (gaps, ys, seen), reverse=True)
+        memory, _ = scan(read, start, (gaps, ys, seen), reverse=True)
         return Posterior(*jnp.split(p.head(memory), 2))
 
     def decode(self, z: Float[Array, " latent"]) -> Float[Array, " observed"]:

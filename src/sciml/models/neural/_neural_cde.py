@@ -90,7 +90,7 @@ class NeuralCDE(AbstractModel):
         self.hidden = check_count(hidden, "hidden", "NeuralCDE")
         self.bound = check_function(bound, "bound", "arrays")
         keys = jax.random.split(check_key(key, "NeuralCDE"), 3)
-        options = dict(width=width, depth=depth, activation=activation)
+        options: dict[str, Any] = dict(width=width, depth=depth, activation=activation)
         self.first = Network(channels, hidden, **options, key=keys[0])
         self.net = Network(hidden, hidden * channels, **options, key=keys[1])
         self.last = Network(hidden, outputs, depth=0, key=keys[2])

@@ -91,7 +91,7 @@ class PortHamiltonian(AbstractModel):
             raise ValueError(f"`PortHamiltonian(inputs=...)` must be 0 or more, but is {inputs!r}.")
         self.scale, self.inputs = sizes(scale, size, "scale"), inputs
         keys = jax.random.split(check_key(key, "PortHamiltonian"))
-        options = dict(width=width, depth=depth, activation=activation)
+        options: dict[str, Any] = dict(width=width, depth=depth, activation=activation)
         self.root = Network(size, size, **options, key=keys[0])
         self.structure = Network(size, size * size + size * inputs, **options, key=keys[1])
         self.log_stiffness = jnp.zeros((), jnp.result_type(float))

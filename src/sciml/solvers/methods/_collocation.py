@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..._jax._largest import largest
 from ..._jax._loops import while_loop
 from ..._jax._vma import match
 from ..._types import Args, RealScalarLike, Y
@@ -244,8 +245,8 @@ def _newton(
         stages = stages - correction
         sizes = jnp.abs(x) + jnp.max(jnp.abs(stages), axis=0) + tiny
         # of each unknown by its own size: positions and momenta may be of other magnitudes
-        now = jnp.max(jnp.max(jnp.abs(correction), axis=0) / sizes)
-        gross = jnp.max(jnp.abs(correction)) / jnp.max(sizes)
+        now = largest(jnp.max(jnp.abs(correction), axis=0) / sizes)
+        gross = largest(jnp.abs(correction)) / largest(sizes)
         done = (now <= _STILL * eps) | ((now >= before) & (gross <= eps**_CLOSE))
         enough = tolerated(stages=stages)
         if enough is not None:

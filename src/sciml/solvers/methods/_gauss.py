@@ -9,6 +9,7 @@ from jaxtyping import PyTree
 
 from ..._types import RealScalarLike, Y
 from ._collocation import AbstractCollocation, Collocation, Made, collocation
+from ._cubic import cubic
 from ._ravel import unflattened
 from ._stepper import Step
 
@@ -105,13 +106,7 @@ class GaussLegendre4(AbstractCollocation):
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state at `t + theta * h` by the cubic polynomial of both ends' states and slopes."""
-
-        def of_leaf(y0, y1, k0, k1):
-            s, length = jnp.asarray(theta, jnp.finfo(y0.dtype).dtype), jnp.asarray(h, jnp.finfo(y0.dtype).dtype)
-            bend = (1 - 2 * s) * (y1 - y0) + (s - 1) * length * k0 + s * length * k1
-            return (1 - s) * y0 + s * y1 + s * (s - 1) * bend
-
-        return jax.tree.map(of_leaf, y0, y1, *dense)
+        return cubic(theta, h, y0, y1, *dense)
 
 
 class GaussLegendre6(AbstractCollocation):

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ..._jax._largest import largest
 from ..._jax._loops import scan, while_loop
 from ..._jax._vma import match
 
@@ -58,14 +59,14 @@ def _refined(along: Callable[[Array], Array], divide: Callable[[Array], Array], 
     def iterate(carry: tuple) -> tuple:
         count, x, size, _ = carry
         correction = divide(b - along(x))
-        now = jnp.max(jnp.abs(correction))
+        now = largest(jnp.abs(correction))
         return count + 1, x + correction, now, shrinks(now, size, x)
 
     def shrinks(now: Array, before: Array, x: Array) -> Any:
         # NaN ends it, too
-        return (now < 0.9 * before) & (now > jnp.finfo(now.dtype).eps / 4 * jnp.max(jnp.abs(x)))
+        return (now < 0.9 * before) & (now > jnp.finfo(now.dtype).eps / 4 * largest(jnp.abs(x)))
 
     x = divide(b)
-    size = jnp.max(jnp.abs(x))
+    size = largest(jnp.abs(x))
     start = (match(jnp.zeros((), jnp.int32), x), x, size, size > 0)
     return while_loop(lambda c: c[3] & (c[0] < MOST_ITERATIONS), iterate, start, like=x)[1]

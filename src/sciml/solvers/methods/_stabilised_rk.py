@@ -17,6 +17,7 @@ from ..._types import Args, RealScalarLike, Y
 from ..control._spectral_radius import estimated_radius
 from ..control._stability import Stability, of_real_interval, spectrum_of
 from ..terms._split_field import Functions, close_split_field
+from ._cubic import cubic
 from ._stepper import Step
 from ._structured_solver import AbstractStructuredStepper
 
@@ -174,13 +175,7 @@ class AbstractStabilised(AbstractStructuredStepper):
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state at `t + theta * h` by the cubic polynomial of both ends' states and slopes."""
-
-        def of_leaf(y0, y1, k0, k1):
-            s, length = jnp.asarray(theta, y0.dtype), jnp.asarray(h, y0.dtype)
-            bend = (1 - 2 * s) * (y1 - y0) + (s - 1) * length * k0 + s * length * k1
-            return (1 - s) * y0 + s * y1 + s * (s - 1) * bend
-
-        return jax.tree.map(of_leaf, y0, y1, *dense)
+        return cubic(theta, h, y0, y1, *dense)
 
 
 class Stabilised(AbstractStabilised):

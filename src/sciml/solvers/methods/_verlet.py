@@ -13,6 +13,7 @@ from jaxtyping import Array, PyTree
 from ..._types import Args, RealScalarLike, Y
 from ..control._stability import Stability, of_growth
 from ..terms._split_field import Functions, close_split_field
+from ._cubic import cubic
 from ._second_order import functions_of_second_order, moved
 from ._stepper import Step
 from ._structured_solver import AbstractStructuredSolver, AbstractStructuredStepper
@@ -93,14 +94,8 @@ class Verlet(AbstractStructuredStepper):
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state at `t + theta * h`, by the cubic polynomials of both ends' states and slopes."""
-
-        def between(y0, y1, k0, k1):
-            s, length = jnp.asarray(theta, y0.dtype), jnp.asarray(h, y0.dtype)
-            bend = (1 - 2 * s) * (y1 - y0) + (s - 1) * length * k0 + s * length * k1
-            return (1 - s) * y0 + s * y1 + s * (s - 1) * bend
-
         (q0, v0), (q1, v1) = y0, y1
-        return jax.tree.map(between, q0, q1, v0, v1), jax.tree.map(between, v0, v1, *dense)
+        return cubic(theta, h, q0, q1, v0, v1), cubic(theta, h, v0, v1, *dense)
 
 
 @functools.cache
