@@ -73,8 +73,8 @@ def test_nuts_draws_the_posterior_of_a_grid():
     density, near, mean, deviation, _ = exactly()
     start = near.sample(jax.random.key(1), 4)
     devices = parallel.mesh(devices=jax.devices()[:4])
-    draws = inference.nuts(density, jax.random.key(2), draws=300, warmup=150, start=start, mesh=devices)
-    assert draws.shape == (4, 300) and not bool(jnp.any(draws.statistics["diverging"]))
+    draws = inference.nuts(density, jax.random.key(2), draws=600, warmup=300, start=start, mesh=devices)
+    assert draws.shape == (4, 600) and not bool(jnp.any(draws.statistics["diverging"]))
     samples = jnp.stack([draws.models.beta, draws.models.gamma], axis=-1)
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         effective = np.asarray(blackjax.ess(samples, chain_axis=0, sample_axis=1))
