@@ -61,6 +61,18 @@ def test_grad_by_what_members_share(how):
         np.testing.assert_allclose(jax.jit(jax.grad(total))(1.0, taken, RATES), expected, rtol=1e-3)
 
 
+def test_so_many_members_that_each_would_keep_less():
+    """Alone or among few a member keeps 1024 steps, and JAX selects between records of one shape."""
+
+    def branch(predicate, rate):
+        return jax.lax.cond(predicate, solved, lambda k: k, rate)
+
+    rates = np.linspace(0.5, 2, 3000)
+    taken = np.arange(3000) % 2 == 0
+    expected = np.where(taken, -2 * np.exp(-rates), 1.0)
+    np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(branch, 1)))(taken, rates), expected, rtol=1e-3)
+
+
 def test_other_nestings():
     def branch(predicate, rate):
         return jax.lax.cond(predicate, lambda k: solved(k, **FINE), lambda k: k, rate)

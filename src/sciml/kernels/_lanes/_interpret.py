@@ -29,6 +29,7 @@ from . import _batched_primitives as batched_primitives, _elementwise as element
 from ._custom_rules import custom_jvp_call, linear_solve
 from ._data_movement import MOVEMENTS, OUTSIDE, moved_by_index
 from ._definitions import program_of_definition
+from ._extrema import EXTREMA, compared_with_extrema, extremum
 from ._fusion import fused_over_lanes
 from ._values import (
     STAY_UNSTACKED_UP_TO,
@@ -141,7 +142,11 @@ def _evaluate(
 ) -> list[Value]:
     env: dict[Any, Value] = dict(zip(jaxpr.constvars, map(constant, consts)))
     env.update(zip(jaxpr.invars, args))
+    once = compared_with_extrema(jaxpr)
     for eqn in jaxpr.eqns:
+        for v in [v for v in eqn.invars if once and not is_literal(v) and v in once]:
+            once.discard(v)
+            env[v] = _computed_once(env[v])
         with at_source_of(eqn, called):
             outputs = _evaluate_equation(eqn, _read(env, eqn.invars), ev)
         env.update(zip(eqn.outvars, outputs))
@@ -184,6 +189,10 @@ def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]
         with fallback(name, ev.count):
             return _evaluate_stacked(eqn, inputs, ev)
     ev.report(name, "too large to take apart element by element")
+    if name in EXTREMA and jnp.issubdtype(inputs[0].dtype, jnp.floating):
+        value = stack(inputs[0], ev.count)
+        found = extremum(name, tuple(map(int, eqn.params["axes"])), value.array)
+        return [_unstack_few(Stacked(found, found.ndim - value.batched))]
     return _evaluate_stacked(eqn, inputs, ev)
 
 
@@ -234,12 +243,15 @@ def _evaluate_stacked(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
 
 
 def _evaluate_barrier(inputs: list[Value], count: int | None) -> list[Value]:
-    entries, treedef = jax.tree.flatten(inputs)
-    traced = promote([x for x in entries if not isinstance(x, Constant)])
     few = count is None and all(math.prod(v.shape) <= _FEW for v in inputs)
-    if not traced or few:
-        return inputs
-    results = iter(held_back(*traced))
+    return inputs if few else _computed_once(inputs)
+
+
+def _computed_once(values: Any) -> Any:
+    """Returns a value, or a list of them, such that XLA fuses nothing across it."""
+    entries, treedef = jax.tree.flatten(values)
+    traced = promote([x for x in entries if not isinstance(x, Constant)])
+    results = iter(held_back(*traced) if traced else ())
     return jax.tree.unflatten(treedef, [x if isinstance(x, Constant) else next(results) for x in entries])
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..._jax._checkpoint_levels import Budget
+from ..._jax._choices import branches_are_batched
 from ..._jax._loops import scan_to_end, while_loop
 from ..._jax._shards import parts_of_members
 from ..._jax._vma import to_varying, vma_of
@@ -34,6 +35,9 @@ from ._step_vjp import Bars, StepVjp
 ZEROED_AT_MOST = 2**24
 """How many bytes a record may take where steps are cheap. It is filled beforehand, whether it is used or not, and what
 exceeds about twice that is requested from the system at every call, which takes longer than most steps kept in it."""
+
+_SELECTED_AT_MOST = 2**31
+"""How many bytes the records of all members may take where they have the shape of one member's records."""
 
 
 class AdaptiveLoop(AbstractLoop):
@@ -84,7 +88,10 @@ class AdaptiveLoop(AbstractLoop):
         memory = budget.memory
         if not self.integrator.stepper.use_full_budget(state_bytes):
             memory = min(memory, ZEROED_AT_MOST)
-        slots = _power_of_two(memory / (2 * state_bytes * (lanes.count or 1) * parts_of_members())) // 2
+        members = lanes.count or 1
+        if branches_are_batched() and members * 1024 * state_bytes <= _SELECTED_AT_MOST:
+            members = 1  # the record of each has the shape of one member's
+        slots = _power_of_two(memory / (2 * state_bytes * members * parts_of_members())) // 2
         most = 1024  # for one member too: see `Buffers.columns`
         slots = max(16, min(most, slots, _power_of_two(self.max_steps)))
         return dataclasses.replace(self, lanes=lanes, slots=slots)
@@ -244,8 +251,9 @@ class AdaptiveLoop(AbstractLoop):
         """Carries the cotangents back through the recorded steps; see `AbstractLoop.backward`."""
         stepping, lanes = self.stepping, self.lanes
         vjp = StepVjp.of(stepping, operands, differentiable)
-        checkpoints = max(16, min(self.slots // 4, _power_of_two(self.max_steps) // self.slots))
-        recomputation = Recomputation(stepping, operands, saves, self.slots, checkpoints)
+        slots = jax.tree.leaves(residuals.step_records)[0].shape[0]
+        checkpoints = max(16, min(slots // 4, _power_of_two(self.max_steps) // slots))
+        recomputation = Recomputation(stepping, operands, saves, slots, checkpoints)
         y0 = stepping.enter(residuals.y0)
         if saves is None:
             bar = Bars(lanes.carry(stepping.enter(cotangent)), None, vjp.zeros())
