@@ -1,7 +1,9 @@
 """Checks of arguments while JAX traces. Each returns what it checked, converted."""
 
+from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -129,6 +131,58 @@ def check_function(value: Any, name: str, of: str) -> Any:
     except TypeError:
         raise TypeError(f"`{name}` must be hashable, as a plain function is, but is {value!r}.") from None
     return value
+
+
+def check_function_of_state(value: Any, name: str, of: str) -> Any:
+    """Checks a function of the state that programs are compiled for, and returns it with a hash.
+
+    A method of a model, as `model.energy`, has none of its own, and gets that of the model's numbers.
+
+    Args:
+        value: The function.
+        name: The argument's name.
+        of: Of what it is a function, as the message says.
+
+    Raises:
+        TypeError: If it is no function, or has no hash because it holds what JAX traces.
+    """
+    arrays, static = eqx.partition(value, eqx.is_array)
+    if callable(value) and jax.tree.leaves(arrays) and all(map(concrete, jax.tree.leaves(arrays))):
+        return _FunctionOfNumbers(value, static, arrays)
+    return check_function(value, name, of)
+
+
+def check_closed(value: Callable, name: str, y0: PyTree[Array]) -> None:
+    """Checks that a function of the state depends on no other value that JAX traces.
+
+    Raises:
+        TypeError: If it does.
+    """
+    if not all(map(concrete, jax.make_jaxpr(value)(y0).consts)):
+        raise TypeError(
+            f"`{name}` depends on values that JAX traces, as a model's parameters under `jax.grad` or `jax.jit`, and "
+            "rules of derivatives cannot see these. Take `adjoint=sciml.adjoints.Direct()`, where JAX differentiates "
+            f"the steps themselves, or let `{name}` depend on the state and on known numbers alone."
+        )
+
+
+class _FunctionOfNumbers:
+    """A function that holds known arrays, equal to others that hold the same."""
+
+    def __init__(self, function: Any, static: PyTree, arrays: PyTree):
+        self._function = function
+        leaves, treedef = jax.tree.flatten(arrays)
+        numbers = tuple((x.shape, x.dtype.name, np.asarray(x).tobytes()) for x in leaves)
+        self._key = (jax.tree.structure(static), tuple(jax.tree.leaves(static)), treedef, numbers)
+
+    def __call__(self, *args: Any) -> Any:
+        return self._function(*args)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, _FunctionOfNumbers) and self._key == other._key
 
 
 def least_rtol(dtype: Any) -> float:

@@ -136,9 +136,8 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
     dtype = time_dtype(y0)
     steps = read_step_control(request, y0, dtype)
     admissible = read_admissible(request.positive, request.domain, y0)
-    if request.project is not None:
-        check_invariants(request.project, y0)
-    within = partial(_within, request.project, admissible, steps.control is not None)
+    invariants = None if request.project is None else check_invariants(request.project, y0)
+    within = partial(_within, invariants, admissible, steps.control is not None)
     stepper = stepper_of(request.solver if request.stepper is None else request.stepper, y0, within)
     norm = read_norm(request.norm, request.stepsize_controller)
     measures = steps.control is not None and (request.cfl is None or bool(request.names_error_control))

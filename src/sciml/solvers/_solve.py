@@ -8,7 +8,7 @@ import diffrax
 import jax
 from jaxtyping import Array, PyTree
 
-from .._checks import check_state, concrete, no_instance
+from .._checks import check_closed, check_state, concrete, no_instance
 from .._delayed import AbstractDelayed
 from .._reactions import AbstractReactions
 from .._status import raise_for_status
@@ -241,6 +241,9 @@ def _solve(
         limited = limited_stepper(model, y0, request)
         request, interval, longest = settle_step(model, y0, args, request, interval, limited)
     plan, times, tolerances = make_plan(y0, request, interval)
+    for name_of, function in {"project": request.project, "domain": request.domain}.items():
+        if function is not None and not adjoint.sees_closures:
+            check_closed(function, name_of, y0)
     if isinstance(model, diffrax.AbstractTerm):
         plan = dataclasses.replace(plan, stepper=None, control=None)
     times = times._replace(longest=longest)

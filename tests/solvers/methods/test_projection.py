@@ -101,3 +101,28 @@ def test_bad_arguments():
         run(Y0, t1=1.0, project=lambda y: jnp.zeros(1, int))
     with pytest.raises(ValueError, match="diffrax runs this one"):
         run(Y0, t1=1.0, project=invariants, solver=diffrax.Kvaerno3())
+
+
+def test_a_method_of_a_model_says_what_is_conserved():
+    model, y0 = sciml.models.HarmonicOscillator(), jnp.array([1.0, 0.3])
+
+    def drift(**options):
+        return abs(
+            model.energy(sciml.solve(model, y0, t0=0.0, t1=3.0, dt=0.6, **options).ys[-1]) / model.energy(y0) - 1
+        )
+
+    assert drift(project=model.energy) < 10 * jnp.finfo(y0.dtype).eps
+    assert drift() > 2e-6
+
+
+def test_what_depends_on_a_traced_parameter_is_for_direct():
+    def end(omega, adjoint):
+        model = sciml.models.HarmonicOscillator(omega=omega)
+        options = dict(project=lambda y: model.energy(y), adjoint=adjoint)
+        return sciml.solve(model, jnp.array([1.0, 0.3]), t0=0.0, t1=0.5, dt=0.25, **options).ys[-1, 0]
+
+    with pytest.raises(TypeError, match=r"`project` depends on values that JAX traces.*adjoint=sciml.adjoints.Direct"):
+        jax.grad(end)(1.3, sciml.adjoints.Checkpointed())
+    direct = sciml.adjoints.Direct()
+    around = (end(1.3 + 1e-2, direct) - end(1.3 - 1e-2, direct)) / 2e-2
+    np.testing.assert_allclose(jax.grad(end)(1.3, direct), around, rtol=1e-3)

@@ -49,6 +49,7 @@ class Direct(AbstractAdjoint):
     runs_on_split_state: ClassVar[bool] = True
     repeats_steps: ClassVar[bool] = True
     keeps_steps: ClassVar[bool] = True
+    sees_closures: ClassVar[bool] = True
 
     def for_diffrax(self) -> diffrax.AbstractAdjoint:
         """Returns diffrax's own plain loops."""

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
-from ..._checks import check_function
+from ..._checks import check_function_of_state
 from ..._types import BoolScalarLike, RealScalarLike, Y
 from ._stepper import AbstractStepper, BoundField, Step
 from ._wrapped import AbstractWrappedStepper
@@ -119,7 +119,7 @@ def read_admissible(positive: Any, domain: Any, y0: Y) -> Admissible | None:
         TypeError: If one has the wrong type.
     """
     if domain is not None:
-        check_function(domain, "domain", "the state that says whether it is admissible")
+        domain = check_function_of_state(domain, "domain", "the state that says whether it is admissible")
     leaves, treedef = jax.tree.flatten(y0)
     nothing = positive is None or positive is False
     given = [None] * len(leaves) if nothing else _flags_of(positive, leaves, treedef)

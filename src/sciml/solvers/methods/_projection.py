@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ..._checks import check_function
+from ..._checks import check_function_of_state
 from ..._types import RealScalarLike, Y
 from ..linear._written_out import factorised, substituted
 from ._ravel import flattened, unflattened
@@ -77,14 +77,14 @@ def project(invariants: Callable[[Y], PyTree], y0: Y, y: Y) -> Y:
     return unflattened(x, y)
 
 
-def check_invariants(invariants: Any, y0: Y) -> None:
-    """Checks that invariants are a function of the state that gives a few real numbers.
+def check_invariants(invariants: Any, y0: Y) -> Callable[[Y], PyTree]:
+    """Checks that invariants are a function of the state that gives a few real numbers, and returns it with a hash.
 
     Raises:
         ValueError: If they are none, or too many.
         TypeError: If it is no function that can be hashed, or gives something else.
     """
-    check_function(invariants, "project", "the state, `project(y)`")
+    invariants = check_function_of_state(invariants, "project", "the state, `project(y)`")
     found = jax.tree.leaves(jax.eval_shape(invariants, y0))
     count = sum(x.size for x in found)
     if not 0 < count <= _MOST:
@@ -94,3 +94,4 @@ def check_invariants(invariants: Any, y0: Y) -> None:
     wrong = [x.dtype.name for x in found if not jnp.issubdtype(x.dtype, jnp.floating)]
     if wrong:
         raise TypeError(f"`project` must return real numbers, but returns {wrong[0]}.")
+    return invariants
