@@ -138,7 +138,7 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
     admissible = read_admissible(request.positive, request.domain, y0)
     if request.project is not None:
         check_invariants(request.project, y0)
-    within = partial(_within, request.project, admissible, steps.control is not None)
+    within = partial(_within, request.project, admissible, steps)
     stepper = stepper_of(request.solver if request.stepper is None else request.stepper, y0, within)
     norm = read_norm(request.norm, request.stepsize_controller)
     measures = steps.control is not None and (request.cfl is None or bool(request.names_error_control))
@@ -206,13 +206,14 @@ def plan_events(plan: Plan, events: GivenEvents, adjoint: AbstractAdjoint) -> Pl
 
 
 def _within(
-    invariants: Callable | None, admissible: Admissible | None, rejects: bool, stepper: AbstractStepper
+    invariants: Callable | None, admissible: Admissible | None, steps: StepControl, stepper: AbstractStepper
 ) -> AbstractStepper:
-    """Returns a method whose steps keep invariants and end at admissible states.
+    """Returns a method that knows its tolerances, and whose steps keep invariants and end at admissible states.
 
     Raises:
         ValueError: If the method works in other variables than the state's.
     """
+    stepper = stepper.with_tolerances(steps.tolerances)
     if invariants is None and admissible is None:
         return stepper
     if stepper.transforms_state:
@@ -222,7 +223,7 @@ def _within(
             "`sciml.solvers.Rodas5P()`."
         )
     stepper = stepper if invariants is None else Projected(stepper, invariants)
-    return stepper if admissible is None else Within(stepper, admissible, rejects)
+    return stepper if admissible is None else Within(stepper, admissible, steps.control is not None)
 
 
 class _Counted(NamedTuple):

@@ -1,6 +1,8 @@
 """The structure of a method's linear systems, from the program of the vector field."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,8 @@ from ._blocks import Blocks
 from ._colouring import colour
 from ._dense import DenseMatrix
 from ._dependencies import pattern_of
+from ._iterative import Iterative, iteration_of
+from ._preconditioners import ILU0, AbstractPreconditioner, Unknowns
 from ._sparse import SparseArray, csgraph, sp
 from ._structure import AbstractStructure
 from ._wide_band import WideBand
@@ -29,8 +33,27 @@ _BLOCKS_IN_A_BAND = 6
 """A band has to have so many blocks to be eliminated as one."""
 
 
+@dataclass(frozen=True)
+class LinearChoice:
+    """How linear systems are to be solved.
+
+    Attributes:
+        solver: One of lineax's iterations, or None for what the structure asks for.
+        preconditioner: What helps it, or None.
+        step: The tolerances of the steps, where they are known numbers.
+    """
+
+    solver: Any = None
+    preconditioner: AbstractPreconditioner | None = None
+    step: tuple[float, float] | None = None
+
+
 def structure_of(
-    slope: Callable[[Float[Array, " n"]], Float[Array, " n"]], x: Float[Array, " n"], mass: np.ndarray | None
+    slope: Callable[[Float[Array, " n"]], Float[Array, " n"]],
+    x: Float[Array, " n"],
+    mass: np.ndarray | None,
+    choice: LinearChoice = LinearChoice(),
+    unknowns: Unknowns | None = None,
 ) -> AbstractStructure:
     """Returns the structure of $M - s J$, with $J$ the Jacobian of `slope`.
 
@@ -41,8 +64,15 @@ def structure_of(
         slope: The vector field at a time.
         x: A state, for its shape and dtype.
         mass: $M$, or None for the identity.
+        choice: How its systems are to be solved.
+        unknowns: What its unknowns are in the state; a preconditioner needs it.
+
+    Raises:
+        ValueError: If there is no preconditioner as it was asked for.
     """
     n = x.shape[0]
+    if choice.solver is not None:
+        return _iterative(slope, x, mass, choice, unknowns)
     pivot = mass is not None
     half = jnp.finfo(x.dtype).bits < 32  # in which no library factorises matrices
     if n <= (SPARSE if half else SMALL):
@@ -54,6 +84,28 @@ def structure_of(
         return DenseMatrix(np.eye(n) if mass is None else mass)
     constant = sp.eye_array(n, format="csr") if mass is None else sp.csr_array(mass)
     return structure_of_pattern(pattern, constant, pivot)
+
+
+def _iterative(
+    slope: Callable, x: Float[Array, " n"], mass: np.ndarray | None, choice: LinearChoice, unknowns: Unknowns | None
+) -> AbstractStructure:
+    """Returns the structure for an iteration.
+
+    Raises:
+        ValueError: If the preconditioner needs a pattern, and there is none.
+    """
+    n, near = x.shape[0], None
+    if choice.preconditioner is not None:
+        assert unknowns is not None
+        pattern = pattern_of(slope, x) if choice.preconditioner.reads_pattern else None
+        if pattern is None and choice.preconditioner.reads_pattern:
+            raise ValueError(
+                f"`preconditioner={type(choice.preconditioner).__name__}()` reads which unknowns are linked, and here "
+                "nearly all are with all (`sciml.inspect.jacobian` shows it): leave it out, or take `ShiftedInverse`."
+            )
+        constant = sp.eye_array(n, format="csr") if mass is None else sp.csr_array(mass)
+        near = choice.preconditioner.near(pattern, constant, unknowns)
+    return Iterative(n, iteration_of(choice.solver, choice.step), mass, near)
 
 
 def structure_of_pattern(pattern: SparseArray, mass: SparseArray, pivot: bool) -> AbstractStructure:
