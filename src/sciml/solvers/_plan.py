@@ -213,7 +213,7 @@ def _within(
     Raises:
         ValueError: If the method works in other variables than the state's.
     """
-    stepper = stepper.with_tolerances(steps.tolerances)
+    stepper = stepper.with_tolerances(steps.numbers)
     if invariants is None and admissible is None:
         return stepper
     if stepper.transforms_state:

@@ -14,7 +14,7 @@ from ._colouring import colour
 from ._dense import DenseMatrix
 from ._dependencies import pattern_of
 from ._iterative import Iterative, iteration_of
-from ._preconditioners import ILU0, AbstractPreconditioner, Unknowns
+from ._preconditioners import AbstractPreconditioner, Unknowns
 from ._sparse import SparseArray, csgraph, sp
 from ._structure import AbstractStructure
 from ._wide_band import WideBand
@@ -41,11 +41,13 @@ class LinearChoice:
         solver: One of lineax's iterations, or None for what the structure asks for.
         preconditioner: What helps it, or None.
         step: The tolerances of the steps, where they are known numbers.
+        relative: Whether the iteration's absolute tolerance counts for nothing, where right-hand sides become small.
     """
 
     solver: Any = None
     preconditioner: AbstractPreconditioner | None = None
     step: tuple[float, float] | None = None
+    relative: bool = False
 
 
 def structure_of(
@@ -105,7 +107,7 @@ def _iterative(
             )
         constant = sp.eye_array(n, format="csr") if mass is None else sp.csr_array(mass)
         near = choice.preconditioner.near(pattern, constant, unknowns)
-    return Iterative(n, iteration_of(choice.solver, choice.step), mass, near)
+    return Iterative(n, iteration_of(choice.solver, choice.step, choice.relative), mass, near)
 
 
 def structure_of_pattern(pattern: SparseArray, mass: SparseArray, pivot: bool) -> AbstractStructure:

@@ -61,7 +61,7 @@ class IncompleteLU(AbstractStructure):
         self.order = np.argsort(groups, kind="stable")
         self.back = np.empty(n, np.int64)
         self.back[self.order] = np.arange(n)
-        bounds = np.searchsorted(groups[self.order], np.arange(self.count + 1))
+        bounds = np.searchsorted(groups[self.order], np.arange(self.count + 1)).tolist()
         ordered = sp.csr_array(present[self.order][:, self.order])
         ordered.sort_indices()
         rows = np.repeat(np.arange(n), np.diff(ordered.indptr))
@@ -158,7 +158,7 @@ def _phase(number: SparseArray, rows: np.ndarray, columns: np.ndarray, first: in
     return scaled, pivots, targets[there], left[there], right[there]
 
 
-def _parts(rows: np.ndarray, columns: np.ndarray, numbers: np.ndarray, bounds: np.ndarray, none: int) -> list[_Part]:
+def _parts(rows: np.ndarray, columns: np.ndarray, numbers: np.ndarray, bounds: list[int], none: int) -> list[_Part]:
     parts = []
     for first, last in zip(bounds[:-1], bounds[1:]):
         mine = np.flatnonzero((rows >= first) & (rows < last))

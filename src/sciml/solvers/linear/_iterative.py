@@ -2,11 +2,11 @@ r"""Systems that are solved by a Krylov iteration: the Jacobian is only multipli
 
 The iteration for $W x = b$ runs on $S W P^{-1} S^{-1} u = S b$, with $x = P^{-1} S^{-1} u$, $P$ an approximation of $W$
 with which one can solve (the preconditioner), and $S$ a diagonal matrix that measures a residual as the tolerances of
-the step measure its error. It ends where the residual is below a small share of what a step may be wrong by, or below
-the iteration's own tolerances, whichever is less.
+the step measure its error. It ends where the residual is below a small share of what a step may be wrong by, or the
+iteration's own tolerances, the less of both.
 
-A derivative of a solution is that of the equation, $W \dot x = \dot b - \dot W x$ or its transpose: a system of its own,
-solved to nearly all digits, so that derivatives are those of the exact solution.
+A derivative of a solution is that of the equation, $W \dot x = \dot b - \dot W x$ or its transpose: a system of its
+own, solved to nearly all digits, so that derivatives are those of the exact solution.
 """
 
 import functools
@@ -66,16 +66,18 @@ class Iteration:
         return solved_by(iterate, *arguments)
 
 
-def iteration_of(linear_solver: Any, step: tuple[float, float] | None) -> Iteration:
+def iteration_of(linear_solver: Any, step: tuple[float, float] | None, relative: bool) -> Iteration:
     """Returns what one of lineax's solvers asks for.
 
     Args:
         linear_solver: `lineax.GMRES` or `lineax.BiCGStab`.
         step: The tolerances of the steps, or None.
+        relative: Whether its absolute tolerance counts for nothing.
     """
     most = _MOST if linear_solver.max_steps is None else int(linear_solver.max_steps)
     restart = int(linear_solver.restart) if isinstance(linear_solver, lx.GMRES) else 0
-    return Iteration(restart, float(linear_solver.rtol), float(linear_solver.atol), most, step)
+    atol = 0.0 if relative else float(linear_solver.atol)
+    return Iteration(restart, float(linear_solver.rtol), atol, most, step)
 
 
 class ByProducts(NamedTuple):

@@ -1,7 +1,8 @@
 r"""Krylov iterations for $A x = b$ where $A$ is known by its products with vectors.
 
-Both run in loops that work under `jax.vmap` and `jax.shard_map`. They start again from the residual of what they have
-found, by its definition: what the recurrence says of it drifts away by rounding.
+Both run in loops that work under `jax.vmap` and `jax.shard_map`. GMRES starts again, where it has kept as many vectors
+as it may, from the residual that these give; BiCGSTAB, whose recurrence drifts away by rounding, from that by its
+definition.
 
 Source:
     Y. Saad, M. H. Schultz, GMRES, SIAM J. Sci. Stat. Comput. 7:3 (1986); H. A. van der Vorst, Bi-CGSTAB, SIAM J. Sci.
@@ -45,7 +46,7 @@ class _Round(NamedTuple):
 
 
 def solved_by(
-    iterate: Callable[..., tuple[Array, Array, Array]],
+    iterate: Callable[..., tuple[Array, Array | None, Array, Array]],
     operator: Operator,
     b: Float[Array, " n"],
     target: Float[Array, ""],
@@ -55,8 +56,8 @@ def solved_by(
     """Returns the solution of a linear system, and whether it is one.
 
     Args:
-        iterate: One round of an iteration, `(operator, residual, size, target, most, like) -> (correction, size,
-            products)`.
+        iterate: One round of an iteration, `(operator, residual, size, target, most, like) -> (correction, residual,
+            size, products)`; None for a residual that is to be computed.
         operator: The product with the matrix.
         b: The right-hand side.
         target: The norm of the residual that ends it.
@@ -70,9 +71,9 @@ def solved_by(
         return (now.size > target) & (now.count < most) & now.falls
 
     def again(now: _Round) -> _Round:
-        correction, said, count = iterate(operator, now.residual, now.size, target, most - now.count, like)
+        correction, residual, said, count = iterate(operator, now.residual, now.size, target, most - now.count, like)
         x = now.x + correction
-        residual = b - operator(x)
+        residual = b - operator(x) if residual is None else residual
         size = _norm(residual)
         return _Round(x, residual, size, said, now.count + count, size < _FALLS * now.size)
 
@@ -85,7 +86,7 @@ def solved_by(
 
 def gmres_round(
     operator: Operator, residual: Array, size: Array, target: Array, most: Array, like: Any, restart: int
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array]:
     """A round of GMRES, of so many products at most.
 
     The rotations that make the Hessenberg matrix triangular are kept multiplied, so that there is no loop over them.
@@ -94,7 +95,7 @@ def gmres_round(
     dtype = residual.dtype
     basis = jnp.zeros((restart + 1, n), dtype).at[0].set(residual / size)
     rotations, triangle = jnp.eye(restart + 1, dtype=dtype), jnp.zeros((restart, restart), dtype)
-    numbers = jnp.arange(restart + 1)
+    numbers = jnp.arange(restart + 1, dtype=jnp.int32)
 
     def going(now: tuple) -> Array:
         return (now[0] < restart) & (now[0] < most) & (now[4] > target)
@@ -122,12 +123,13 @@ def gmres_round(
     right = jnp.where(known, size * rotations[:-1, 0], jnp.zeros_like(size))
     triangle = triangle + jnp.diag(jnp.where(known, jnp.zeros_like(right), jnp.ones_like(right)))
     weights = jax.lax.linalg.triangular_solve(triangle, right[:, None], left_side=True, lower=False)[:, 0]
-    return _product(weights, basis[:-1]), said, count
+    left = size * rotations[count, 0] * _product(rotations[count], basis)
+    return _product(weights, basis[:-1]), left, said, count
 
 
 def bicgstab_round(
     operator: Operator, residual: Array, size: Array, target: Array, most: Array, like: Any
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, None, Array, Array]:
     """A round of BiCGSTAB, to its end."""
     shadow = residual / size
 
@@ -156,7 +158,7 @@ def bicgstab_round(
     start = (jnp.zeros((), jnp.int32), nothing, residual, nothing, nothing, one, one, one, size)
     start = match(start, (residual, size, target, most, like))
     end = while_loop(going, step, start, like=like)
-    return end[1], end[-1], end[0]
+    return end[1], None, end[-1], end[0]
 
 
 def _product(a: Array, b: Array) -> Array:

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -90,7 +90,9 @@ class BlockJacobi(AbstractPreconditioner):
     """
 
     blocks: tuple[int, ...] | None = eqx.field(
-        default=None, static=True, converter=lambda x: x if x is None else tuple(int(i) for i in np.ravel(np.asarray(x)))
+        default=None,
+        static=True,
+        converter=lambda x: x if x is None else tuple(int(i) for i in np.ravel(np.asarray(x))),
     )
     reads_pattern: ClassVar[bool] = True
 

@@ -4,14 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
+import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 from jaxtyping import Array
 
 from ..._checks import concrete
 from ..._types import Y
-from ..control._pid import Tolerances
 from ..linear._choose import LinearChoice
 from ..linear._preconditioners import AbstractPreconditioner, Unknowns, points_of
 from ._ravel import flattened, unflattened
@@ -61,8 +60,16 @@ def preconditioner_field() -> Any:
     return eqx.field(default=None, converter=as_preconditioner, static=True, kw_only=True)
 
 
-def choice_of(solver: Any, preconditioner: AbstractPreconditioner | None, name: str) -> LinearChoice:
+def choice_of(
+    solver: Any, preconditioner: AbstractPreconditioner | None, name: str, relative: bool = False
+) -> LinearChoice:
     """Returns what a method was told.
+
+    Args:
+        solver: One of lineax's iterations, or None.
+        preconditioner: What helps it, or None.
+        name: The method.
+        relative: Whether the iteration's absolute tolerance counts for nothing.
 
     Raises:
         ValueError: If there is a preconditioner, and nothing to precondition.
@@ -71,27 +78,21 @@ def choice_of(solver: Any, preconditioner: AbstractPreconditioner | None, name: 
         raise ValueError(
             f"`{name}(preconditioner=...)` is for iterations: give `linear_solver` as well, such as {SIMPLEST}."
         )
-    return LinearChoice(solver, preconditioner)
+    return LinearChoice(solver, preconditioner, relative=relative)
 
 
-def as_numbers(tolerances: Tolerances | None) -> tuple[float, float] | None:
-    """Returns the smallest relative and absolute tolerance; None where one is traced, or steps are fixed."""
-    if tolerances is None:
-        return None
-    leaves = [jax.tree.leaves(x) for x in tolerances]
-    if not all(map(concrete, leaves[0] + leaves[1])):
-        return None
-    rtol, atol = (min(float(np.min(x)) for x in each) for each in leaves)
-    return rtol, atol
+def unknowns_of(y: Y, times: int = 1) -> Unknowns:
+    """Returns what the numbers of a state as one vector are in it.
 
-
-def unknowns_of(y: Y) -> Unknowns:
-    """Returns what the numbers of a state as one vector are in it."""
+    Args:
+        y: A state.
+        times: How often the vector holds the state, one after another.
+    """
 
     def of_vectors(function: Callable) -> Callable:
         def run(shift: Array, x: Array) -> Array:
-            return flattened(function(shift, unflattened(x, y)))
+            return jnp.concatenate([flattened(function(shift, unflattened(part, y))) for part in jnp.split(x, times)])
 
         return run
 
-    return Unknowns(points_of(y), of_vectors)
+    return Unknowns(np.tile(points_of(y), times), of_vectors)

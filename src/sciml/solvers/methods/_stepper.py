@@ -205,8 +205,12 @@ class AbstractStepper(eqx.Module):
         del h
         return close_field(model, t, y, args, self.evaluations)
 
-    def with_tolerances(self, tolerances: Tolerances | None) -> "AbstractStepper":
-        """Returns the method for steps of these tolerances, None for fixed steps; by default the same."""
+    def with_tolerances(self, tolerances: tuple[float, float] | None) -> "AbstractStepper":
+        """Returns the method for steps of these relative and absolute tolerances; by default the same.
+
+        Args:
+            tolerances: The smallest of each; None for fixed steps, or where they are traced.
+        """
         del tolerances
         return self
 
