@@ -13,7 +13,7 @@ import sciml
 from sciml import inspect
 from sciml.solvers import ILU0, BlockJacobi, Radau5, Rodas5P, Rosenbrock23, ShiftedInverse
 from sciml.solvers.linear._colouring import colour
-from sciml.solvers.linear._incomplete_lu import IncompleteLU
+from sciml.solvers.linear._incomplete_lu import IncompleteLU, groups_of
 from sciml.solvers.linear._iterative import Iterative, iteration_of
 from sciml.solvers.linear._preconditioners import Unknowns, points_of
 
@@ -75,18 +75,25 @@ def test_solves_and_its_derivatives(solver, preconditioner):
 def test_an_incomplete_factorisation_is_the_matrix_where_that_has_entries(pattern):
     """Which defines it; where there is no fill-in it is the matrix."""
     n = len(pattern)
-    structure = IncompleteLU(colour(sp.csr_array(pattern), np.arange(n)), sp.eye_array(n, format="csr"))
+    sparse, mass = sp.csr_array(pattern), sp.eye_array(n, format="csr")
+    structure = IncompleteLU(colour(sparse, np.arange(n)), mass, groups_of(sparse, mass))
     jacobian, dense = matrices(pattern)
-    matrix = structure.assemble(lambda v: jacobian @ v, jnp.zeros(n), jnp.asarray(0.1))
-    factors = structure.factorise(matrix)
-    inverse = np.asarray(jax.vmap(lambda b: structure.substitute(factors, b), out_axes=1)(jnp.eye(n)))
+
+    @jax.jit
+    def all_of_it(jacobian):
+        matrix = structure.assemble(lambda v: jacobian @ v, jnp.zeros(n), jnp.asarray(0.1))
+        factors = structure.factorise(matrix)
+        solves = structure.substitute, structure.substitute_transposed
+        inverses = [jax.vmap(lambda b, solve=solve: solve(factors, b), out_axes=1)(jnp.eye(n)) for solve in solves]
+        return *inverses, structure.times(matrix, jnp.arange(1.0, n + 1))
+
+    inverse, transposed, product = map(np.asarray, all_of_it(jacobian))
     near = np.linalg.inv(inverse)
     there = pattern | np.eye(n, dtype=bool)
     close(near[there], dense[there], rtol=1e-10)
     assert np.abs(near - dense).max() > 0.01 if n == 30 else np.abs(near - dense).max() < 1e-12
-    transposed = jax.vmap(lambda b: structure.substitute_transposed(factors, b), out_axes=1)(jnp.eye(n))
     close(transposed, inverse.T, rtol=1e-11, atol=1e-13)
-    close(structure.times(matrix, jnp.arange(1.0, n + 1)), dense @ np.arange(1.0, n + 1), rtol=1e-12)
+    close(product, dense @ np.arange(1.0, n + 1), rtol=1e-12)
 
 
 def test_points_of_states():
@@ -196,6 +203,14 @@ def test_what_was_chosen_is_said():
     assert "GMRES(20), preconditioned by an incomplete factorisation" in words(
         linear_solver=GMRES, preconditioner=ILU0()
     )
+
+
+def test_large_fields_are_left_to_an_iteration():
+    """Where a band would be hundreds wide; not where it is narrow, or there are blocks."""
+    words = lambda model, y: inspect.jacobian(model, y, args=1.0, solver=Rodas5P()).structure  # noqa: E731
+    assert "by GMRES(30), preconditioned by an incomplete" in words(plane, jnp.ones((2, 90, 90)))
+    assert "banded" in words(lambda t, y, args: jnp.roll(y, 1) - y, jnp.ones(5000))
+    assert "blocks" in words(lambda t, y, args: y**2, jnp.ones(5000))
 
 
 def test_bad_input():

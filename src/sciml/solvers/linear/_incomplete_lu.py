@@ -44,20 +44,14 @@ class IncompleteLU(AbstractStructure):
 
     Attributes:
         colouring: Which columns of the Jacobian are computed at once.
+        count: How many groups of unknowns are eliminated one after another.
     """
 
-    def __init__(self, colouring: Colouring, mass: SparseArray):
+    def __init__(self, colouring: Colouring, mass: SparseArray, groups: np.ndarray):
         n = colouring.pattern.shape[0]
         self.size, self.colouring = n, colouring
         present = sp.csr_array(mass.astype(bool) + colouring.pattern + sp.eye_array(n, dtype=bool, format="csr"))
-        groups = _groups(present)
         self.count = int(groups.max()) + 1
-        if self.count > MOST_COLOURS:
-            raise ValueError(
-                f"`preconditioner=ILU0()` would have to eliminate {self.count} groups of unknowns one after another, "
-                f"more than {MOST_COLOURS}, since so many are linked with one another: take `BlockJacobi()`, or leave "
-                "out `linear_solver` for a dense matrix."
-            )
         self.order = np.argsort(groups, kind="stable")
         self.back = np.empty(n, np.int64)
         self.back[self.order] = np.arange(n)
@@ -127,12 +121,13 @@ class IncompleteLU(AbstractStructure):
         return f"an incomplete factorisation (ILU(0)) of {self.entries} entries, in {self.count} steps"
 
 
-def _groups(present: SparseArray) -> np.ndarray:
-    """A colour for each unknown, such that none is linked with another of its own."""
+def groups_of(pattern: SparseArray, mass: SparseArray) -> np.ndarray:
+    """Returns a colour for each unknown, such that none is linked with another of its own."""
+    present = mass.astype(bool) + pattern
     linked = sp.csr_array(present + present.T)
     colours = np.full(linked.shape[0], -1)
     for i in range(colours.size):
-        taken = colours[linked.indices[linked.indptr[i] : linked.indptr[i + 1]]]
+        taken = colours[linked.indices[linked.indptr[i] : linked.indptr[i + 1]]]  # its own is none so far
         free = np.ones(taken.size + 1, bool)
         free[taken[(taken >= 0) & (taken <= taken.size)]] = False
         colours[i] = np.argmax(free)

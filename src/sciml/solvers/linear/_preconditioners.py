@@ -14,7 +14,7 @@ from ..._checks import check_function
 from ..._types import Y
 from ._blocks import Blocks
 from ._colouring import Colouring, colour
-from ._incomplete_lu import IncompleteLU
+from ._incomplete_lu import MOST_COLOURS, IncompleteLU, groups_of
 from ._sparse import SparseArray, sp
 from ._structure import AbstractStructure
 from ._written_out import SMALL
@@ -149,7 +149,14 @@ class ILU0(AbstractPreconditioner):
     def near(self, pattern: SparseArray, mass: SparseArray, unknowns: Unknowns) -> AbstractStructure:
         """Returns the factorisation."""
         del unknowns
-        return IncompleteLU(colour(pattern, np.arange(pattern.shape[0])), mass)
+        groups = groups_of(pattern, mass)
+        if (count := int(groups.max()) + 1) > MOST_COLOURS:
+            raise ValueError(
+                f"`preconditioner=ILU0()` would have to eliminate {count} groups of unknowns one after another, more "
+                f"than {MOST_COLOURS}, since so many are linked with one another: take `BlockJacobi()`, or leave out "
+                "`linear_solver` for a dense matrix."
+            )
+        return IncompleteLU(colour(pattern, np.arange(pattern.shape[0])), mass, groups)
 
 
 class ShiftedInverse(AbstractPreconditioner):

@@ -90,8 +90,8 @@ class Rosenbrock(AbstractStepper):
 
     def with_tolerances(self, tolerances: tuple[float, float] | None) -> "Rosenbrock":
         """Returns the method for steps of known tolerances, which say how closely iterations have to solve."""
-        if self.linear.solver is None:
-            return self
+        if self.linear.solver is None and not self.linear.large:
+            return self  # its program is the same for all of them
         return dataclasses.replace(self, linear=dataclasses.replace(self.linear, step=tolerances))
 
     @property

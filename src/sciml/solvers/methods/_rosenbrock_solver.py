@@ -1,5 +1,6 @@
 """Rosenbrock methods as diffrax solvers."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
+from ..linear._choose import LARGE_FROM
 from ..linear._preconditioners import AbstractPreconditioner
 from ..linear._written_out import SPARSE
 from ._linear_options import choice_of
@@ -86,7 +88,8 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
                 f"shape {(self.mass.size, self.mass.size)}."
             )
         mass = None if self.mass is None else self.mass.of_parts(*elements_of(y0))
-        return Rosenbrock(self.tableau, mass, linear=choice_of(self.linear_solver, self.preconditioner, name))
+        choice = choice_of(self.linear_solver, self.preconditioner, name)
+        return Rosenbrock(self.tableau, mass, linear=dataclasses.replace(choice, large=size >= LARGE_FROM))
 
     def order(self, terms: PyTree) -> int:
         """Returns the order of the method."""
