@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import time
 
+from . import contest
 from ._harness import environment, measure, note, report, table
 from ._page import Tee, add
 from ._registry import BENCHMARKS
@@ -15,6 +16,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="name", help=f"which to run, of: {', '.join(BENCHMARKS)} (all)")
     parser.add_argument("--repeats", type=int, help="timed repeats of each row, instead of each benchmark's own number")
     parser.add_argument("--page", action="store_true", help="write what is printed into docs/benchmarks.md, too")
+    parser.add_argument("--quick", action="store_true", help="of the contest, two problems at one tolerance")
     options = parser.parse_args()
     if unknown := set(options.names) - set(BENCHMARKS):
         parser.error(f"no benchmark named {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}")
@@ -26,12 +28,15 @@ def main() -> None:
         with contextlib.redirect_stdout(Tee()) as printed:
             if options.page:
                 report(f"{environment()}\n")
-            for group in BENCHMARKS[name]():
+            if name == "contest":
+                report(f"- {contest.versions()}\n")
+            quick = options.quick and name == "contest"
+            for group in contest.groups(quick=True) if quick else BENCHMARKS[name]():
                 note(f"[{time.perf_counter() - start:5.0f} s] {name}: {group.title}")
                 if options.repeats:
                     group = dataclasses.replace(group, repeats=options.repeats)
                 measured = measure(group)
-                report(table(group, measured))
+                report((group.table or table)(group, measured))
                 if group.finish is not None and (wrote := group.finish(measured)):
                     note(f"wrote {wrote}")
         if options.page:

@@ -38,6 +38,7 @@ class Group:
     repeats: int = 7
     compiled: bool = True  # False where the build is nothing worth a column
     finish: Callable[[list["Measured"]], str | None] | None = None  # given the rows; may say what it wrote
+    table: Callable[["Group", list["Measured"]], str] | None = None  # what is printed of them instead of `table`
 
 
 @dataclasses.dataclass

@@ -15,6 +15,30 @@ What `make bench-page BENCH="scan insight"` printed, each with its machine, the 
 versions. Ratios of one table were measured side by side; sections may be of different days. `benchmarks/README.md`
 says what is compared and how, and `python -m benchmarks NAME` prints what is not here.
 """
+CONTEST = PAGE.with_name("contest.md")
+CONTEST_HEAD = """# The contest
+
+Thirteen problems, one member and a hundred, by sciml and by others: CVODE, diffsol, SciPy's LSODA and Radau, diffrax.
+`make bench-page BENCH=contest` runs all of it and writes this page; adding a problem is adding a line to
+`benchmarks/_contest_problems.py`. Everything is float64, and the end state is saved.
+
+A cell is the median time of a run, and in brackets the error that it reached: the largest of all components, relative
+to the component. Compare times at equal error, as the pictures do, not in a column. References are by two codes at
+1e-11 and 1e-12 that agree to 2e-9 or better, but to 7e-8 for the last component of E5, which is 8e-20;
+`python -m benchmarks._contest_references` makes them and says so.
+
+How to read it: sciml and diffrax compile the whole solve, once for all tolerances, which `compile` says; of others it
+is the time until the first call, that of the equations' machine code included. CVODE and SciPy call machine code from
+Python at each evaluation, which costs some microseconds; diffsol is Rust throughout. Of a hundred members sciml and
+diffrax take all at once, the others one after another. Codes run with their defaults but for CVODE's band and Krylov
+solvers on grids, diffrax's first step on stiff problems, and a limit of 100 000 steps. A code that took more than two
+seconds is not asked for tighter tolerances, and a cell says so.
+
+![Error at the end against time, one member](figures/contest.svg)
+
+![The same for a hundred members](figures/contest_members.svg)
+
+"""
 _SECTION = re.compile(r"^## `(\w+)`\n", re.MULTILINE)
 
 
@@ -53,5 +77,8 @@ def with_section(page: str, name: str, text: str) -> str:
 
 
 def add(name: str, text: str) -> None:
-    """Writes what a benchmark printed into the page."""
+    """Writes what a benchmark printed into the page; the contest has one of its own."""
+    if name == "contest":
+        CONTEST.write_text(CONTEST_HEAD + text.strip() + "\n")
+        return
     PAGE.write_text(with_section(PAGE.read_text() if PAGE.exists() else "", name, text))

@@ -67,7 +67,9 @@ _MESSAGES = {
     ),
     Status.diverged: (
         "The iteration did not converge. There may be no solution near the start: start elsewhere, loosen the "
-        "tolerances or allow more steps. Conjugate gradients also need an operator that is symmetric and definite."
+        "tolerances or allow more steps. Conjugate gradients also need an operator that is symmetric and definite. "
+        "Where a method has a `linear_solver`, its systems were not solved for any length of a step: give it a "
+        "`preconditioner` or a larger `max_steps`."
     ),
     Status.inconsistent_start: (
         "No initial values were found that satisfy the algebraic equations. Give a better guess of the algebraic "

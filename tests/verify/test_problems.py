@@ -146,6 +146,8 @@ STIFF = [
     (verify.oregonator, 1e-7, 1e-10, 1e-4),
     (verify.van_der_pol, 1e-7, 1e-10, 1e-4),
     (verify.van_der_pol_unscaled, 1e-7, 1e-10, 1e-4),
+    (verify.pollution, 1e-7, 1e-16, 1e-5),
+    (verify.chemical_akzo_nobel, 1e-7, 1e-10, 1e-5),
 ]
 
 

@@ -1,7 +1,7 @@
 """Which entries the Jacobian of a model can have, and what implicit methods make of it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,11 +9,15 @@ import numpy as np
 
 from .._checks import check_state
 from .._types import Args, RealScalarLike, Y
-from ..solvers.linear._choose import structure_of
+from ..solvers._read_diffrax import stepper_of
+from ..solvers.linear._choose import LinearChoice, structure_of
 from ..solvers.linear._colouring import colour
 from ..solvers.linear._dependencies import pattern_of
 from ..solvers.linear._sparse import SparseArray, sp
+from ..solvers.methods._collocation import AbstractCollocation
+from ..solvers.methods._linear_options import unknowns_of
 from ..solvers.methods._ravel import flattened, unflattened
+from ..solvers.methods._rosenbrock import Rosenbrock
 
 _WIDEST = 48
 
@@ -49,7 +53,7 @@ class Jacobian(NamedTuple):
         return "\n".join([head, *("".join(row) for row in picture)])
 
 
-def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = None) -> Jacobian:
+def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = None, solver: Any = None) -> Jacobian:
     """Returns the pattern of a model's Jacobian, and how implicit methods solve systems with it.
 
     The pattern is read from the program that JAX traces, so it holds for every state, time and parameter. It may name
@@ -61,12 +65,14 @@ def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = Non
         y: A state, for its structure, shapes and dtypes.
         t: A time.
         args: What the model takes beside time and state.
+        solver: A method whose `linear_solver` and `preconditioner` are to be told of, or None.
 
     Returns:
         A `Jacobian`; print it for a picture.
 
     Raises:
         TypeError: If the state is not of floating-point or complex arrays.
+        ValueError: If the preconditioner of `solver` does not fit.
 
     Example:
         ```python
@@ -82,6 +88,8 @@ def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = Non
         ```
     """
     y = check_state(y)
+    stepper = None if solver is None else stepper_of(solver, y)
+    choice = stepper.linear if isinstance(stepper, Rosenbrock | AbstractCollocation) else LinearChoice()
     arrays, rest = eqx.partition((model, args), eqx.is_array)
     found: list[Jacobian] = []
 
@@ -92,7 +100,7 @@ def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = Non
         def slope(x):
             return flattened(model(t, unflattened(x, y), args))
 
-        pattern, words = pattern_of(slope, x), structure_of(slope, x, None).words
+        pattern, words = pattern_of(slope, x), structure_of(slope, x, None, choice, unknowns_of(y)).words
         if pattern is None:
             found.append(Jacobian(sp.csr_array(np.ones((x.size, x.size), bool)), x.size, words))
         else:

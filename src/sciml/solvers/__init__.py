@@ -9,6 +9,7 @@
 - `Rodas5P`, `Rosenbrock23`: implicit methods for stiff and differential-algebraic equations; they are
   diffrax solvers too.
 - `Radau5`: an implicit Runge-Kutta method for stiff equations.
+- `BlockJacobi`, `ILU0`, `ShiftedInverse`: what helps an iteration for the linear systems of implicit methods.
 - `Switching`: explicit while the equation is not stiff, implicit while it is.
 - `ETD1`, `ETDRK2`, `ETDRK3`, `ETDRK4`, `Krogstad4`: exponential methods for a stiff diagonal linear part.
 - `EXPRB32`, `EXPRB43`: exponential methods for any equation, with the Jacobian at the start of each step.
@@ -36,6 +37,12 @@ from ._steady_state import steady_state as steady_state
 from ._tune_stencil import tune_stencil as tune_stencil
 from .control._stability import Stability as Stability
 from .events._occurrences import Occurrences as Occurrences
+from .linear._preconditioners import (
+    ILU0 as ILU0,
+    AbstractPreconditioner as AbstractPreconditioner,
+    BlockJacobi as BlockJacobi,
+    ShiftedInverse as ShiftedInverse,
+)
 from .methods._etdrk import ETD1 as ETD1, ETDRK2 as ETDRK2, ETDRK3 as ETDRK3, ETDRK4 as ETDRK4, Krogstad4 as Krogstad4
 from .methods._exponential_rosenbrock import EXPRB32 as EXPRB32, EXPRB43 as EXPRB43
 from .methods._gauss import (

@@ -137,7 +137,7 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
     steps = read_step_control(request, y0, dtype)
     admissible = read_admissible(request.positive, request.domain, y0)
     invariants = None if request.project is None else check_invariants(request.project, y0)
-    within = partial(_within, invariants, admissible, steps.control is not None)
+    within = partial(_within, invariants, admissible, steps)
     stepper = stepper_of(request.solver if request.stepper is None else request.stepper, y0, within)
     norm = read_norm(request.norm, request.stepsize_controller)
     measures = steps.control is not None and (request.cfl is None or bool(request.names_error_control))
@@ -205,13 +205,14 @@ def plan_events(plan: Plan, events: GivenEvents, adjoint: AbstractAdjoint) -> Pl
 
 
 def _within(
-    invariants: Callable | None, admissible: Admissible | None, rejects: bool, stepper: AbstractStepper
+    invariants: Callable | None, admissible: Admissible | None, steps: StepControl, stepper: AbstractStepper
 ) -> AbstractStepper:
-    """Returns a method whose steps keep invariants and end at admissible states.
+    """Returns a method that knows its tolerances, and whose steps keep invariants and end at admissible states.
 
     Raises:
         ValueError: If the method works in other variables than the state's.
     """
+    stepper = stepper.with_tolerances(steps.numbers)
     if invariants is None and admissible is None:
         return stepper
     if stepper.transforms_state:
@@ -221,7 +222,7 @@ def _within(
             "`sciml.solvers.Rodas5P()`."
         )
     stepper = stepper if invariants is None else Projected(stepper, invariants)
-    return stepper if admissible is None else Within(stepper, admissible, rejects)
+    return stepper if admissible is None else Within(stepper, admissible, steps.control is not None)
 
 
 class _Counted(NamedTuple):

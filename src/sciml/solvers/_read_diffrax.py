@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import diffrax
+import jax
 import jax.numpy as jnp
+import numpy as np
 import optimistix as optx
 from jaxtyping import PyTree
 
@@ -56,11 +58,13 @@ class StepControl(NamedTuple):
         control: The controller; None for fixed steps.
         tolerances: The tolerances; None for fixed steps.
         by_diffrax: Whether only diffrax has this controller.
+        numbers: The smallest relative and absolute tolerance as numbers; None where one is traced.
     """
 
     control: Control | None = None
     tolerances: Tolerances | None = None
     by_diffrax: bool = False
+    numbers: tuple[float, float] | None = None
 
 
 def read_step_control(request: Request, y0: PyTree, dtype: Any) -> StepControl:
@@ -94,9 +98,17 @@ def read_step_control(request: Request, y0: PyTree, dtype: Any) -> StepControl:
         control = None
     if control is None:
         return StepControl(by_diffrax=True)
-    return StepControl(
-        control, Tolerances(check_tolerance(rtol, "rtol", y0, dtype), check_tolerance(atol, "atol", y0, dtype))
-    )
+    tolerances = Tolerances(check_tolerance(rtol, "rtol", y0, dtype), check_tolerance(atol, "atol", y0, dtype))
+    # as they were given: under `jax.jit` arrays that are made of them are traced
+    return StepControl(control, tolerances, numbers=_numbers(rtol, atol))
+
+
+def _numbers(*tolerances: PyTree) -> tuple[float, float] | None:
+    leaves = [jax.tree.leaves(x) for x in tolerances]
+    if not all(map(concrete, sum(leaves, []))):
+        return None
+    rtol, atol = (min(float(np.min(np.asarray(x))) for x in each) for each in leaves)
+    return rtol, atol
 
 
 def default_tolerances(dtype: Any) -> tuple[float, float]:

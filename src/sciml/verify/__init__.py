@@ -8,7 +8,8 @@ Waves with an exact solution, of semilinear models (`WAVE_PROBLEMS`)
     `taylor_green_vortex`
 Problems with a published end value (`REFERENCE_PROBLEMS`)
     not stiff: `lorenz63`, `arenstorf`, `brusselator`, `lotka_volterra`;
-    stiff: `robertson`, `hires`, `oregonator`, `van_der_pol`, `van_der_pol_unscaled`
+    stiff: `robertson`, `hires`, `oregonator`, `van_der_pol`, `van_der_pol_unscaled`, `pollution`,
+    `chemical_akzo_nobel`
 Exact solutions of fields
     `burgers_cole_hopf`, `burgers_series`; `heat_kernel`; `dalembert`, `spherical_wave`, `wave_kernel`,
     `sound_of_a_point`;
@@ -130,6 +131,7 @@ from ._registry import (
 )
 from ._riemann_euler import riemann_euler as riemann_euler
 from ._sound import sound_of_a_point as sound_of_a_point
+from ._stiff_reactions import chemical_akzo_nobel as chemical_akzo_nobel, pollution as pollution
 from ._stiff_references import (
     hires as hires,
     oregonator as oregonator,

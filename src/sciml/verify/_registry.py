@@ -8,6 +8,7 @@ from ._kepler import kepler
 from ._nonstiff_references import arenstorf, brusselator, lorenz63, lotka_volterra
 from ._problem import Problem
 from ._pytree import pytree_state
+from ._stiff_reactions import chemical_akzo_nobel, pollution
 from ._stiff_references import hires, oregonator, robertson, van_der_pol, van_der_pol_unscaled
 from ._time_dependent import cosine_growth, polynomial, prothero_robinson
 from ._trapped import schroedinger_level
@@ -38,6 +39,8 @@ REFERENCE_PROBLEMS: tuple[Callable[..., Problem], ...] = (
     oregonator,
     van_der_pol,
     van_der_pol_unscaled,
+    pollution,
+    chemical_akzo_nobel,
 )
 """Functions that make a problem with a published end value."""
 

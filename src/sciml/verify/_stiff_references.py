@@ -11,7 +11,7 @@ from ..models import HIRES, Oregonator, Robertson, VanDerPol, VanDerPolScaled
 from ._common import floating
 from ._problem import Problem
 
-_TEST_SET = "Test Set for IVP Solvers, Mazzia and Magherini, problem "
+TEST_SET = "Test Set for IVP Solvers, Mazzia and Magherini, problem "
 
 
 def robertson(*, dtype: DTypeLike | None = None) -> Problem:
@@ -40,7 +40,7 @@ def robertson(*, dtype: DTypeLike | None = None) -> Problem:
         reference=jnp.asarray([0.2083340149701255e-7, 0.8333360770334713e-13, 0.9999999791665050], dtype),
         accuracy=1e-12,
         name="ROBER",
-        source=_TEST_SET + "ROBER",
+        source=TEST_SET + "ROBER",
     )
 
 
@@ -79,7 +79,7 @@ def hires(*, dtype: DTypeLike | None = None) -> Problem:
         ),
         accuracy=1e-11,
         name="HIRES",
-        source=_TEST_SET + "HIRES",
+        source=TEST_SET + "HIRES",
     )
 
 
@@ -105,7 +105,7 @@ def oregonator(*, dtype: DTypeLike | None = None) -> Problem:
         reference=jnp.asarray([0.1000814870318523e1, 0.1228178521549917e4, 0.1320554942846706e3], dtype),
         accuracy=1e-12,
         name="OREGO",
-        source=_TEST_SET + "OREGO",
+        source=TEST_SET + "OREGO",
     )
 
 
@@ -131,7 +131,7 @@ def van_der_pol(*, dtype: DTypeLike | None = None) -> Problem:
         reference=jnp.asarray([1.706167732170483, -0.8928097010247975], dtype),
         accuracy=1e-12,
         name="VDPOL, scaled",
-        source=_TEST_SET + "VDPOL",
+        source=TEST_SET + "VDPOL",
     )
 
 

@@ -308,7 +308,12 @@ def up_to(end: Array, elapsed: Array, compensation: Array, h: Array, span: Array
 
 def _cause(other: Array, step: Step) -> Array:
     """Returns the status of a step that failed: a singular system, a state that may not be, or another cause."""
-    for condition, status in ((step.admissible, Status.outside_domain), (step.solvable, Status.singular)):
+    causes = (
+        (step.converged, Status.diverged),
+        (step.admissible, Status.outside_domain),
+        (step.solvable, Status.singular),
+    )
+    for condition, status in causes:
         if condition is not None:
             other = jnp.where(condition, other, int(status)).astype(other.dtype)
     return other

@@ -1,6 +1,8 @@
 """The structure of a method's linear systems, from the program of the vector field."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,9 @@ from ._blocks import Blocks
 from ._colouring import colour
 from ._dense import DenseMatrix
 from ._dependencies import pattern_of
+from ._incomplete_lu import MOST_COLOURS, IncompleteLU, groups_of
+from ._iterative import Iteration, Iterative, iteration_of
+from ._preconditioners import AbstractPreconditioner, Unknowns
 from ._sparse import SparseArray, csgraph, sp
 from ._structure import AbstractStructure
 from ._wide_band import WideBand
@@ -25,24 +30,70 @@ _OF_A_WIDE_BAND = 5
 _LARGE = 200
 """How many unknowns such a band has to have: smaller matrices are quicker as dense ones."""
 
+LARGE_FROM = 4000
+"""From so many unknowns on an iteration may be chosen."""
+
+_MOST_WORK = 2e8
+"""Of a factorisation, in unknowns times the square of a band: six times that are its operations, a second or so."""
+
+_MOST_OF_A_ROW = 64
+"""So many entries a row may have on average for a matrix that is left to an iteration."""
+
+_RTOL = 1e-6
+"""Where the tolerances of steps are not known, such an iteration ends at this relative residual."""
+
+_RESTART, _MOST_PRODUCTS = 30, 300
+"""It keeps so many vectors, and multiplies so often at most."""
+
 _BLOCKS_IN_A_BAND = 6
 """A band has to have so many blocks to be eliminated as one."""
 
 
+@dataclass(frozen=True)
+class LinearChoice:
+    """How linear systems are to be solved.
+
+    Attributes:
+        solver: One of lineax's iterations, or None for what the structure asks for.
+        preconditioner: What helps it, or None.
+        step: The tolerances of the steps, where they are known numbers.
+        relative: Whether the iteration's absolute tolerance counts for nothing, where right-hand sides become small.
+        large: Whether the state is so large that an iteration may be chosen where none was asked for.
+    """
+
+    solver: Any = None
+    preconditioner: AbstractPreconditioner | None = None
+    step: tuple[float, float] | None = None
+    relative: bool = False
+    large: bool = False
+
+
 def structure_of(
-    slope: Callable[[Float[Array, " n"]], Float[Array, " n"]], x: Float[Array, " n"], mass: np.ndarray | None
+    slope: Callable[[Float[Array, " n"]], Float[Array, " n"]],
+    x: Float[Array, " n"],
+    mass: np.ndarray | None,
+    choice: LinearChoice = LinearChoice(),
+    unknowns: Unknowns | None = None,
 ) -> AbstractStructure:
     """Returns the structure of $M - s J$, with $J$ the Jacobian of `slope`.
 
     Small matrices are written out, and of sparse ones somewhat larger. Others are taken apart into blocks where parts
-    do not know of one another, else they are banded where an order of the unknowns makes them so, else dense.
+    do not know of one another, else they are banded where an order of the unknowns makes them so, else dense. What
+    would be too large for a wide band or a dense matrix, and is sparse, is left to an iteration.
 
     Args:
         slope: The vector field at a time.
         x: A state, for its shape and dtype.
         mass: $M$, or None for the identity.
+        choice: How its systems are to be solved.
+        unknowns: What its unknowns are in the state; a preconditioner needs it.
+
+    Raises:
+        ValueError: If there is no preconditioner as it was asked for.
     """
     n = x.shape[0]
+    if choice.solver is not None:
+        return _iterative(slope, x, mass, choice, unknowns)
     pivot = mass is not None
     half = jnp.finfo(x.dtype).bits < 32  # in which no library factorises matrices
     if n <= (SPARSE if half else SMALL):
@@ -53,7 +104,47 @@ def structure_of(
     if pattern is None:
         return DenseMatrix(np.eye(n) if mass is None else mass)
     constant = sp.eye_array(n, format="csr") if mass is None else sp.csr_array(mass)
-    return structure_of_pattern(pattern, constant, pivot)
+    found = structure_of_pattern(pattern, constant, pivot) if not choice.large or pivot else None
+    return _of_large_pattern(pattern, constant, choice) if found is None else found
+
+
+def _of_large_pattern(pattern: SparseArray, mass: SparseArray, choice: LinearChoice) -> AbstractStructure:
+    """Returns the structure of large matrices, an iteration where a factorisation would cost far more."""
+    n = pattern.shape[0]
+    order = csgraph.reverse_cuthill_mckee(sp.csr_matrix(sp.csr_array(pattern + pattern.T)), True)
+    width = min(_width(pattern, np.arange(n)), _width(pattern, order))
+    count, labels = csgraph.connected_components(sp.csr_array(pattern + pattern.T), directed=False)
+    in_blocks = count > 1 and np.bincount(labels).max() <= SMALL
+    if in_blocks or width <= _WIDEST or min(width, n / 6) ** 2 * n < _MOST_WORK or pattern.nnz > _MOST_OF_A_ROW * n:
+        return structure_of_pattern(pattern, mass, False)
+    groups = groups_of(pattern, mass)
+    if groups.max() >= MOST_COLOURS:
+        return structure_of_pattern(pattern, mass, False)
+    near = IncompleteLU(colour(pattern, np.arange(n)), mass, groups)
+    rtol = _RTOL if choice.step is None else 1.0
+    return Iterative(n, Iteration(_RESTART, rtol, 0.0, _MOST_PRODUCTS, choice.step), None, near)
+
+
+def _iterative(
+    slope: Callable, x: Float[Array, " n"], mass: np.ndarray | None, choice: LinearChoice, unknowns: Unknowns | None
+) -> AbstractStructure:
+    """Returns the structure for an iteration.
+
+    Raises:
+        ValueError: If the preconditioner needs a pattern, and there is none.
+    """
+    n, near = x.shape[0], None
+    if choice.preconditioner is not None:
+        assert unknowns is not None
+        pattern = pattern_of(slope, x) if choice.preconditioner.reads_pattern else None
+        if pattern is None and choice.preconditioner.reads_pattern:
+            raise ValueError(
+                f"`preconditioner={type(choice.preconditioner).__name__}()` reads which unknowns are linked, and here "
+                "nearly all are with all (`sciml.inspect.jacobian` shows it): leave it out, or take `ShiftedInverse`."
+            )
+        constant = sp.eye_array(n, format="csr") if mass is None else sp.csr_array(mass)
+        near = choice.preconditioner.near(pattern, constant, unknowns)
+    return Iterative(n, iteration_of(choice.solver, choice.step, choice.relative), mass, near)
 
 
 def structure_of_pattern(pattern: SparseArray, mass: SparseArray, pivot: bool) -> AbstractStructure:

@@ -22,10 +22,12 @@ class AbstractStructure(abc.ABC):
     Attributes:
         size: The number of unknowns.
         entry_by_entry: Whether all of it is scalars, over which a method writes its stages out, too.
+        iterates: Whether a solution may not be found, though there is one; it is NaN then.
     """
 
     size: int
     entry_by_entry: ClassVar[bool] = False
+    iterates: ClassVar[bool] = False
 
     @abc.abstractmethod
     def assemble(self, along: Callable[[Array], Array], x: Float[Array, " n"], scale: Array) -> PyTree:
@@ -57,6 +59,21 @@ class AbstractStructure(abc.ABC):
     def is_singular(self, matrix: PyTree, factors: PyTree) -> Bool[Array, ""]:
         """Whether a matrix of finite entries turned out to be singular, or could not be factorised exactly enough."""
 
+    def solve(self, matrix: PyTree, factors: PyTree, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Solves a system whose factors were computed from `jax.lax.stop_gradient(matrix)`.
+
+        Args:
+            matrix: The matrix, for the derivative.
+            factors: Its factors.
+            b: The right-hand side.
+        """
+        return jax.lax.custom_linear_solve(
+            lambda x: self.times(matrix, x),
+            b,
+            lambda _, b: self.substitute(factors, b),
+            lambda _, b: self.substitute_transposed(factors, b),
+        )
+
     def computed_once(self, matrix: PyTree, factors: PyTree, *vectors: Array) -> tuple:
         """Returns its arguments from behind a barrier, so that what uses them does not compute them again."""
         return jax.lax.optimization_barrier((matrix, factors, *vectors))
@@ -68,20 +85,8 @@ class AbstractStructure(abc.ABC):
 
 
 def solve(structure: AbstractStructure, matrix: PyTree, factors: PyTree, b: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Solves a system whose factors were computed from `jax.lax.stop_gradient(matrix)`.
-
-    Args:
-        structure: The structure of the matrix.
-        matrix: The matrix, for the derivative.
-        factors: Its factors.
-        b: The right-hand side.
-    """
-    return jax.lax.custom_linear_solve(
-        lambda x: structure.times(matrix, x),
-        b,
-        lambda _, b: structure.substitute(factors, b),
-        lambda _, b: structure.substitute_transposed(factors, b),
-    )
+    """Solves a system; see `AbstractStructure.solve`."""
+    return structure.solve(matrix, factors, b)
 
 
 def products(along: Callable[[Array], Array], x: Float[Array, " n"], directions: np.ndarray) -> Any:

@@ -14,11 +14,12 @@ from ..._jax._largest import largest
 from ..._jax._loops import while_loop
 from ..._jax._vma import match
 from ..._types import Args, RealScalarLike, Y
-from ..linear._choose import structure_of
+from ..linear._choose import LinearChoice, structure_of
 from ..linear._structure import AbstractStructure
 from ..linear._structured_field import BoundStructuredField, StructuredField
 from ..linear._written_out import SMALL
 from ._known_root import MOST_ITERATIONS, known_root
+from ._linear_options import unknowns_of
 from ._ravel import flattened, unflattened
 from ._stepper import AbstractStepper, BoundField, Step
 
@@ -100,6 +101,11 @@ class AbstractCollocation(AbstractStepper):
     method: eqx.AbstractClassVar[Collocation]
     elementwise: ClassVar[bool] = False  # element by element its iterations take three times as long to compile
 
+    @property
+    def linear(self) -> LinearChoice:
+        """How its linear systems are to be solved."""
+        return LinearChoice()
+
     def use_full_budget(self, state_bytes: int) -> bool:
         """Whether a step takes far longer than to set up its record."""
         return state_bytes >= 64
@@ -107,7 +113,7 @@ class AbstractCollocation(AbstractStepper):
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model as a field that knows the structures of its systems, with its operands."""
         field, operands = super().close(model, t, y, args, h)
-        if sum(x.size for x in jax.tree.leaves(y)) <= SMALL:
+        if self.linear.solver is None and sum(x.size for x in jax.tree.leaves(y)) <= SMALL:
             return field, operands
         return StructuredField(field, self._structures(lambda t, y: model(t, y, args), t, y)), operands
 
@@ -123,7 +129,8 @@ class AbstractCollocation(AbstractStepper):
                 parts = [flattened(field(t, unflattened(part, y))) for part in jnp.split(x, len(block))]
                 return _times(block, jnp.stack(parts)).reshape(-1)
 
-            return structure_of(slope, jnp.concatenate([x] * len(block)), None)
+            twice = jnp.concatenate([x] * len(block))
+            return structure_of(slope, twice, None, self.linear, unknowns_of(y, len(block)))
 
         return tuple(map(of, self.method.blocks))
 

@@ -5,11 +5,15 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..._types import RealScalarLike, Y
+from ..linear._choose import LinearChoice
+from ..linear._preconditioners import AbstractPreconditioner
 from ._collocation import AbstractCollocation, Collocation, Made, collocation
+from ._linear_options import choice_of, preconditioner_field, solver_field
 from ._ravel import unflattened
 from ._stepper import Step
 
@@ -29,6 +33,11 @@ class Radau5(AbstractCollocation):
     estimate; a step for which it does not converge is tried again with a shorter length. A step costs more than one of
     `Rodas5P`. A mass matrix it has not got.
 
+    Attributes:
+        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
+            whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
+        preconditioner: What helps the iteration, such as `BlockJacobi()` or `ILU0()`.
+
     Source:
         E. Hairer, G. Wanner, Solving Ordinary Differential Equations II (1996), section IV.8.
 
@@ -44,6 +53,8 @@ class Radau5(AbstractCollocation):
         ```
     """
 
+    linear_solver: lx.AbstractLinearSolver | None = solver_field()
+    preconditioner: AbstractPreconditioner | None = preconditioner_field()
     order: ClassVar[int] = 5
     error_order: ClassVar[int] = 4  # pyright: ignore[reportIncompatibleMethodOverride]
     evaluations: ClassVar[int] = -1
@@ -59,6 +70,11 @@ class Radau5(AbstractCollocation):
         ),
         _WEIGHTS,
     )
+
+    @property
+    def linear(self) -> LinearChoice:
+        """How its linear systems are to be solved."""
+        return choice_of(self.linear_solver, self.preconditioner, "Radau5", relative=True)
 
     def tolerated(
         self, slope: Float[Array, " n"], h: Array, stages: Float[Array, "s n"], structures: tuple, factors: tuple

@@ -1,7 +1,10 @@
 """Rodas5P."""
 
 import equinox as eqx
+import lineax as lx
 
+from ..linear._preconditioners import AbstractPreconditioner
+from ._linear_options import preconditioner_field, solver_field
 from ._mass_matrix import Mass, as_mass
 from ._rosenbrock import Tableau
 from ._rosenbrock_solver import AbstractRosenbrockSolver
@@ -114,10 +117,15 @@ class Rodas5P(AbstractRosenbrockSolver):
         mass: The constant matrix $M$, of shape `(n, n)` for a state of `n` elements (a PyTree in the order
             of its leaves), or None for the identity. Of complex elements it multiplies real and imaginary
             parts alike.
+        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for linear systems in which the Jacobian is only multiplied
+            with vectors; None for what its structure asks for. Systems are solved to its tolerances or to a small part
+            of what a step may be wrong by, the less of both, and derivatives to nearly all digits. A step whose systems
+            are not solved within `max_steps` products (by default 300) is tried again with a shorter length.
+        preconditioner: What helps the iteration, such as `BlockJacobi()` or `ILU0()`.
 
     Raises:
-        ValueError: If `mass` is not a finite square matrix, or does not fit the state.
-        TypeError: If `mass` is traced or not real.
+        ValueError: If `mass` is not a finite square matrix, or does not fit the state, or the preconditioner does not.
+        TypeError: If `mass` is traced or not real, or `linear_solver` no such iteration.
 
     Source:
         G. Steinebach, Construction of Rosenbrock-Wanner method Rodas5P and numerical benchmarks within the
@@ -138,6 +146,8 @@ class Rodas5P(AbstractRosenbrockSolver):
     """
 
     mass: Mass | None = eqx.field(default=None, converter=as_mass, static=True)
+    linear_solver: lx.AbstractLinearSolver | None = solver_field()
+    preconditioner: AbstractPreconditioner | None = preconditioner_field()
 
     @property
     def tableau(self) -> Tableau:

@@ -1,5 +1,6 @@
 """Rosenbrock-Wanner methods: implicit steps for stiff equations without Newton iterations."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,11 +12,12 @@ from jaxtyping import Array, Float, PyTree
 from ..._jax._loops import scan
 from ..._jax._vma import match
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
-from ..linear._choose import structure_of
-from ..linear._structure import AbstractStructure, solve
+from ..linear._choose import LinearChoice, structure_of
+from ..linear._structure import AbstractStructure
 from ..linear._structured_field import BoundStructuredField, StructuredField
 from ..linear._written_out import SMALL
 from ._consistent_initial_values import consistent_state
+from ._linear_options import unknowns_of
 from ._mass_matrix import Mass
 from ._ravel import flattened, unflattened
 from ._stepper import AbstractStepper, BoundField, Step
@@ -71,6 +73,7 @@ class Rosenbrock(AbstractStepper):
     Attributes:
         tableau: The coefficients.
         mass: $M$, or None for the identity.
+        linear: How linear systems are to be solved.
     """
 
     dense: ClassVar[bool] = True
@@ -78,6 +81,18 @@ class Rosenbrock(AbstractStepper):
     tableau: Tableau = eqx.field(static=True)
     mass: Mass | None = eqx.field(static=True)
     has_error: bool = eqx.field(static=True, default=True)
+    linear: LinearChoice = eqx.field(static=True, default=LinearChoice())
+
+    @property
+    def elementwise(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether small states of many members run element by element; not with iterations, which compile for long."""
+        return self.linear.solver is None
+
+    def with_tolerances(self, tolerances: tuple[float, float] | None) -> "Rosenbrock":
+        """Returns the method for steps of known tolerances, which say how closely iterations have to solve."""
+        if self.linear.solver is None and not self.linear.large:
+            return self  # its program is the same for all of them
+        return dataclasses.replace(self, linear=dataclasses.replace(self.linear, step=tolerances))
 
     @property
     def order(self) -> int:
@@ -106,7 +121,7 @@ class Rosenbrock(AbstractStepper):
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model as a field that knows the structure of its Jacobian, with its operands."""
         field, operands = super().close(model, t, y, args, h)
-        if sum(x.size for x in jax.tree.leaves(y)) <= SMALL:
+        if self.linear.solver is None and sum(x.size for x in jax.tree.leaves(y)) <= SMALL:
             return field, operands
         # NumPy arrays in the model are known here, with their zeros; in the loops they are operands
         return StructuredField(field, self._structure(lambda t, y: model(t, y, args), t, y)), operands
@@ -116,7 +131,9 @@ class Rosenbrock(AbstractStepper):
             assert not isinstance(field.structure, tuple)
             return field.structure
         mass = None if self.mass is None else self.mass.matrix
-        return structure_of(lambda x: flattened(field(t, unflattened(x, y))), flattened(y), mass)
+        return structure_of(
+            lambda x: flattened(field(t, unflattened(x, y))), flattened(y), mass, self.linear, unknowns_of(y)
+        )
 
     def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
         """Solves the algebraic equations of a singular mass matrix; see `consistent_state`."""
@@ -150,13 +167,19 @@ class Rosenbrock(AbstractStepper):
         matrix, factors, slope, drift = structure.computed_once(matrix, factors, slope, drift)
 
         def solved(right):
-            return solve(structure, matrix, factors, right)
+            return structure.solve(matrix, factors, right)
 
-        stages_of = self._stages_written_out if structure.entry_by_entry else self._stages_in_a_loop
-        stages, y1 = stages_of(slope_at, solved, jnp.asarray(t, h.dtype), h, x, slope, drift)
+        start = slope_at, solved, jnp.asarray(t, h.dtype), h, x, slope, drift
+        if structure.entry_by_entry:
+            stages, y1 = self._stages_written_out(*start)
+        else:  # an iteration stands in the program once: the slope at the start is then evaluated again
+            stages, y1 = self._stages_in_a_loop(*start, before=0 if structure.iterates else 1)
         error = _combined(tableau.error_weights, stages)
         dense = tuple(unflattened(_combined(row, stages), y) for row in tableau.dense)
-        return Step(unflattened(y1, y), unflattened(error, y), dense, None, ~structure.is_singular(matrix, factors))
+        step = Step(unflattened(y1, y), unflattened(error, y), dense, None, ~structure.is_singular(matrix, factors))
+        if not structure.iterates:
+            return step
+        return step._replace(converged=jnp.all(jnp.isfinite(y1)) | ~jnp.all(jnp.isfinite(slope)))
 
     def _stages_written_out(
         self, slope_at: Callable, solved: Callable, t: Array, h: Array, x: Array, slope: Array, drift: Array
@@ -178,13 +201,26 @@ class Rosenbrock(AbstractStepper):
         return stages, _advanced(x, point, previous, tableau.weights, stages)
 
     def _stages_in_a_loop(
-        self, slope_at: Callable, solved: Callable, t: Array, h: Array, x: Array, slope: Array, drift: Array
+        self,
+        slope_at: Callable,
+        solved: Callable,
+        t: Array,
+        h: Array,
+        x: Array,
+        slope: Array,
+        drift: Array,
+        before: int,
     ) -> tuple[Sequence[Array], Array]:
-        """Returns the same by a loop, whose body is compiled once: large systems take long to compile."""
+        """Returns the same by a loop, whose body is compiled once: large systems take long to compile.
+
+        The first stage comes before the loop where `before` is one, and is part of it where it is zero.
+        """
         tableau, length = self.tableau, h.astype(x.dtype)
         scale, count = tableau.gamma * length, len(tableau.nodes)
-        first = solved(scale * (slope + (tableau.d[0] * length) * drift))
-        stages = jnp.concatenate([first[None], jnp.zeros((count - 1, *x.shape), x.dtype)])
+        stages = jnp.zeros((count, *x.shape), x.dtype)
+        if before:
+            first = solved(scale * (slope + (tableau.d[0] * length) * drift))
+            stages = jnp.concatenate([first[None], jnp.zeros((count - 1, *x.shape), x.dtype)])
 
         def stage(stages, inputs):
             place, node, d, row, history = inputs
@@ -193,11 +229,12 @@ class Rosenbrock(AbstractStepper):
             return jax.lax.dynamic_update_index_in_dim(stages, solved(right), place, 0), None
 
         def filled(rows, factor=1.0):
-            return jnp.asarray([[factor * w for w in row] + [0.0] * (count - len(row)) for row in rows[1:]], x.dtype)
+            rows = rows[before:]
+            return jnp.asarray([[factor * w for w in row] + [0.0] * (count - len(row)) for row in rows], x.dtype)
 
-        nodes, d = jnp.asarray(tableau.nodes[1:], h.dtype), jnp.asarray(tableau.d[1:], x.dtype)
-        inputs = jnp.arange(1, count), nodes, d, filled(tableau.a), filled(tableau.c, tableau.gamma)
-        stages, _ = scan(stage, stages, inputs)
+        nodes, d = jnp.asarray(tableau.nodes[before:], h.dtype), jnp.asarray(tableau.d[before:], x.dtype)
+        inputs = jnp.arange(before, count), nodes, d, filled(tableau.a), filled(tableau.c, tableau.gamma)
+        stages, _ = scan(stage, stages, inputs, like=(t, h, x, slope))
         return list(stages), x + _combined(tableau.weights, list(stages))
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:

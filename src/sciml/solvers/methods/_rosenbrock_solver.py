@@ -1,5 +1,6 @@
 """Rosenbrock methods as diffrax solvers."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -10,7 +11,10 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
+from ..linear._choose import LARGE_FROM
+from ..linear._preconditioners import AbstractPreconditioner
 from ..linear._written_out import SPARSE
+from ._linear_options import choice_of
 from ._mass_matrix import Mass
 from ._ravel import elements_of
 from ._rosenbrock import Rosenbrock, Tableau, interpolated
@@ -50,10 +54,14 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
 
     Attributes:
         mass: The mass matrix, or None for the identity.
+        linear_solver: An iteration for its linear systems, or None.
+        preconditioner: What helps it, or None.
         tableau: The coefficients.
     """
 
     mass: eqx.AbstractVar[Mass | None]
+    linear_solver: eqx.AbstractVar[Any]
+    preconditioner: eqx.AbstractVar[AbstractPreconditioner | None]
     tableau: eqx.AbstractVar[Tableau]
 
     term_structure: ClassVar = diffrax.AbstractTerm
@@ -79,7 +87,9 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
                 f"`{name}(mass=...)` must have shape {(size, size)}, since the state has {size} elements, but has "
                 f"shape {(self.mass.size, self.mass.size)}."
             )
-        return Rosenbrock(self.tableau, None if self.mass is None else self.mass.of_parts(*elements_of(y0)))
+        mass = None if self.mass is None else self.mass.of_parts(*elements_of(y0))
+        choice = choice_of(self.linear_solver, self.preconditioner, name)
+        return Rosenbrock(self.tableau, mass, linear=dataclasses.replace(choice, large=size >= LARGE_FROM))
 
     def order(self, terms: PyTree) -> int:
         """Returns the order of the method."""

@@ -1,6 +1,7 @@
 """What a one-step method must offer to the loops, and what it may."""
 
 import abc
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,6 +30,8 @@ class Step(NamedTuple):
         admissible: Whether the state at its end may be; None where any may. Where not, the step is tried again, too.
         again: Whether it has to be taken again from the same time, `y1` being the state to do so with.
         ends: The code of a `Status` with which the integration ends after it, or 0.
+        converged: Whether the iterations for its systems converged; None where there were none. Where not, the step is
+            tried again, too.
 
     Example:
         ```python
@@ -49,6 +52,7 @@ class Step(NamedTuple):
     admissible: BoolScalarLike | None = None
     again: BoolScalarLike | None = None
     ends: IntScalarLike | None = None
+    converged: BoolScalarLike | None = None
 
 
 class AbstractStepper(eqx.Module):
@@ -201,6 +205,15 @@ class AbstractStepper(eqx.Module):
         del h
         return close_field(model, t, y, args, self.evaluations)
 
+    def with_tolerances(self, tolerances: tuple[float, float] | None) -> "AbstractStepper":
+        """Returns the method for steps of these relative and absolute tolerances; by default the same.
+
+        Args:
+            tolerances: The smallest of each; None for fixed steps, or where they are traced.
+        """
+        del tolerances
+        return self
+
     def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
         """Returns a state to start from, and whether one was found; None where every state will do."""
         del field, t
@@ -263,10 +276,10 @@ def take_step(
             f"`{name}.step` must return `y1` with the structure, shapes and dtypes of `y`: {kinds[0]} in "
             f"{jax.tree.structure(y)}, but returns {kinds[1]} in {jax.tree.structure(step.y1)}."
         )
-    conditions = [x for x in (step.solvable, step.admissible) if x is not None]
+    conditions = [x for x in (step.solvable, step.admissible, step.converged) if x is not None]
     if not conditions:
         return step
     # a state that is not finite is what the loops reject, whatever the solver made of the system
-    found = conditions[0] if len(conditions) == 1 else jnp.logical_and(*conditions)
+    found = functools.reduce(jnp.logical_and, conditions)
     y1, error = jax.tree.map(lambda x: jnp.where(found, x, jnp.full_like(x, jnp.nan)), (step.y1, step.error))
     return step._replace(y1=y1, error=error)

@@ -1,0 +1,233 @@
+r"""Systems that are solved by a Krylov iteration: the Jacobian is only multiplied with vectors.
+
+The iteration for $W x = b$ runs on $S W P^{-1} S^{-1} u = S b$, with $x = P^{-1} S^{-1} u$, $P$ an approximation of $W$
+with which one can solve (the preconditioner), and $S$ a diagonal matrix that measures a residual as the tolerances of
+the step measure its error. It ends where the residual is below a small share of what a step may be wrong by, or the
+iteration's own tolerances, the less of both.
+
+A derivative of a solution is that of the equation, $W \dot x = \dot b - \dot W x$ or its transpose: a system of its
+own, solved to nearly all digits, so that derivatives are those of the exact solution.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.extend as jex
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
+
+from ..._jax._vma import as_promoted_function, match
+from ._krylov_iterations import bicgstab_round, gmres_round, solved_by
+from ._structure import AbstractStructure
+
+SHARE = 1e-3
+"""The residual of a stage may be so large a part of what the step's error may be: the stages of a method depend on one
+another by coefficients of up to some hundreds."""
+
+_DIGITS = 0.7
+"""Of derivatives the residual is reduced by this power of the rounding."""
+
+_MOST = 300
+"""Products with the Jacobian for one system where `max_steps` is not given."""
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """Which iteration, and where it ends.
+
+    Attributes:
+        restart: How many vectors GMRES keeps; 0 for BiCGSTAB, which keeps eight.
+        rtol: The residual that ends it, relative to the right-hand side.
+        atol: What is added to that.
+        most: The largest number of products with the matrix.
+        step: The tolerances of the steps, where they are known numbers.
+    """
+
+    restart: int
+    rtol: float
+    atol: float
+    most: int
+    step: tuple[float, float] | None = None
+
+    @property
+    def words(self) -> str:
+        """Its name."""
+        return f"GMRES({self.restart})" if self.restart else "BiCGSTAB"
+
+    def run(self, *arguments: Any) -> tuple[Array, Bool[Array, ""]]:
+        """Solves a system; see `solved_by`."""
+        restart = min(self.restart, arguments[1].shape[0])
+        iterate = functools.partial(gmres_round, restart=restart) if self.restart else bicgstab_round
+        return solved_by(iterate, *arguments)
+
+
+def iteration_of(linear_solver: Any, step: tuple[float, float] | None, relative: bool) -> Iteration:
+    """Returns what one of lineax's solvers asks for.
+
+    Args:
+        linear_solver: `lineax.GMRES` or `lineax.BiCGStab`.
+        step: The tolerances of the steps, or None.
+        relative: Whether its absolute tolerance counts for nothing.
+    """
+    most = _MOST if linear_solver.max_steps is None else int(linear_solver.max_steps)
+    restart = int(linear_solver.restart) if isinstance(linear_solver, lx.GMRES) else 0
+    atol = 0.0 if relative else float(linear_solver.atol)
+    return Iteration(restart, float(linear_solver.rtol), atol, most, step)
+
+
+class ByProducts(NamedTuple):
+    """A matrix $M - s J$ by its products.
+
+    Attributes:
+        along: What the product with $J$ reads.
+        scale: $s$.
+        weights: The diagonal of $S$, or None for ones.
+        near: The preconditioner's matrix, or None.
+    """
+
+    along: jax.tree_util.Partial
+    scale: Array
+    weights: Array | None
+    near: PyTree
+
+
+class Prepared(NamedTuple):
+    """A matrix, and the factors of the one near it."""
+
+    matrix: ByProducts
+    near: PyTree
+
+
+class Iterative(AbstractStructure):
+    """A matrix that is only multiplied with vectors.
+
+    Attributes:
+        iteration: The iteration.
+        mass: The constant part of the matrix: its diagonal, or all of it.
+        near: The structure of the preconditioner, or None.
+    """
+
+    iterates: ClassVar[bool] = True
+
+    def __init__(self, size: int, iteration: Iteration, mass: np.ndarray | None, near: AbstractStructure | None):
+        self.size, self.iteration, self.near = size, iteration, near
+        diagonal = mass is not None and not np.any(mass - np.diag(np.diagonal(mass)))
+        self.mass = None if mass is None else np.diagonal(mass) if diagonal else mass
+
+    def assemble(self, along: Callable[[Array], Array], x: Float[Array, " n"], scale: Array) -> ByProducts:
+        """Returns the matrix."""
+        closed = jax.make_jaxpr(along)(x)
+        product = jax.tree_util.Partial(functools.partial(_run, closed.jaxpr), list(closed.consts))
+        weights = None
+        if self.iteration.step is not None:
+            rtol, atol = self.iteration.step
+            tiny = float(jnp.finfo(x.dtype).tiny)
+            weights = jax.lax.stop_gradient(1 / jnp.maximum(atol + rtol * jnp.abs(x), tiny)) / self.size**0.5
+        near = None
+        if self.near is not None:
+            near = self.near.assemble(along, *jax.lax.stop_gradient((x, scale)))
+        return ByProducts(product, scale, weights, jax.lax.stop_gradient(near))
+
+    def factorise(self, matrix: ByProducts) -> Prepared:
+        """Returns the matrix with the factors of the preconditioner."""
+        return Prepared(matrix, None if self.near is None else self.near.factorise(matrix.near))
+
+    def times(self, matrix: ByProducts, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns the matrix times a vector."""
+        return self._times_mass(x) - matrix.scale * matrix.along(x)
+
+    def _times_mass(self, x: Array) -> Array:
+        if self.mass is None:
+            return x
+        mass = jnp.asarray(self.mass, x.dtype)
+        return mass * x if mass.ndim == 1 else jnp.matmul(mass, x, precision="highest")
+
+    def substitute(self, factors: Prepared, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Solves a system as closely as a step needs it; NaN where the iteration does not converge."""
+        return self._found(factors, b, closely=False, transposed=False)
+
+    def substitute_transposed(self, factors: Prepared, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Solves the transposed system."""
+        return self._found(factors, b, closely=True, transposed=True)
+
+    def solve(self, matrix: ByProducts, factors: Prepared, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Solves a system, differentiably; see the module."""
+        return _solution(self, matrix, factors, b)
+
+    def derivative(self, matrix: ByProducts, factors: Prepared, b: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Solves a system of derivatives, to nearly all digits."""
+        return jax.lax.custom_linear_solve(
+            lambda x: self.times(matrix, x),
+            b,
+            lambda _, b: self._found(factors, b, closely=True, transposed=False),
+            lambda _, b: self._found(factors, b, closely=True, transposed=True),
+        )
+
+    def is_singular(self, matrix: ByProducts, factors: Prepared) -> Bool[Array, ""]:
+        """Whether the preconditioner is singular; of the matrix the iteration finds out."""
+        if self.near is None:
+            return match(jnp.zeros((), bool), matrix)
+        return self.near.is_singular(matrix.near, factors.near)
+
+    def _found(self, factors: Prepared, b: Array, closely: bool, transposed: bool) -> Array:
+        matrix = factors.matrix
+        eps = float(jnp.finfo(b.dtype).eps)
+        weights = jnp.ones_like(b) if closely or matrix.weights is None else matrix.weights
+
+        def product(x: Array) -> Array:
+            return self.times(matrix, x)
+
+        multiply = product
+        if transposed:
+            back = jax.linear_transpose(product, b)
+            multiply = lambda x: back(x)[0]  # noqa: E731
+
+        def divide(x: Array) -> Array:
+            if self.near is None:
+                return x
+            return (self.near.substitute_transposed if transposed else self.near.substitute)(factors.near, x)
+
+        right = weights * b
+        size = jnp.sqrt(jnp.sum(right * right))
+        if closely:
+            target = eps**_DIGITS * size
+        else:
+            own = self.iteration.rtol * size + self.iteration.atol * jnp.sqrt(jnp.sum(weights * weights))
+            target = own if matrix.weights is None else jnp.minimum(own, SHARE)
+            target = jnp.maximum(target, 4 * eps * size)
+        u, found = self.iteration.run(
+            lambda u: weights * multiply(divide(u / weights)), right, target, self.iteration.most, (factors, b)
+        )
+        x = divide(u / weights)
+        return jnp.where(found, x, jnp.full_like(x, jnp.nan))
+
+    @property
+    def words(self) -> str:
+        """What it is, for people."""
+        near = "without a preconditioner" if self.near is None else f"preconditioned by {self.near.words}"
+        return f"by {self.iteration.words}, {near}"
+
+
+def _run(jaxpr: jex.core.Jaxpr, consts: list, x: Array) -> Array:
+    """Runs a program, whose inputs may by now vary over more axes of a mesh than when it was traced."""
+    closed = jex.core.ClosedJaxpr(jaxpr, consts)
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    return (as_promoted_function(closed) if manual else jex.core.jaxpr_as_fun(closed))(x)[0]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _solution(structure: Iterative, matrix: ByProducts, factors: Prepared, b: Array) -> Array:
+    return structure.substitute(factors, b)
+
+
+@_solution.defjvp
+def _(structure: Iterative, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    matrix, factors, b = primals
+    x = _solution(structure, matrix, factors, b)
+    by_matrix = jax.jvp(lambda m: structure.times(m, x), (matrix,), (tangents[0],))[1]
+    return x, structure.derivative(matrix, factors, tangents[2] - by_matrix)

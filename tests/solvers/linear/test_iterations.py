@@ -1,0 +1,232 @@
+"""Iterations for linear systems: what they find, what helps them, and solves that run on them."""
+
+import functools as ft
+
+import jax
+import jax.numpy as jnp
+import lineax
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import sciml
+from sciml import inspect
+from sciml.solvers import ILU0, BlockJacobi, Radau5, Rodas5P, Rosenbrock23, ShiftedInverse
+from sciml.solvers.linear._colouring import colour
+from sciml.solvers.linear._incomplete_lu import IncompleteLU, groups_of
+from sciml.solvers.linear._iterative import Iterative, iteration_of
+from sciml.solvers.linear._preconditioners import Unknowns, points_of
+
+from ..common import close
+from .test_structures import block_pattern, grid_pattern, matrices
+
+CLOSELY = dict(rtol=1e-12, atol=0.0)
+GMRES, BICGSTAB = lineax.GMRES(rtol=1e-3, atol=1e-6), lineax.BiCGStab(rtol=1e-3, atol=1e-6)
+EXACT = lineax.GMRES(**CLOSELY)
+
+
+def iterative(pattern, solver, preconditioner):
+    """The structure for a pattern, whose unknowns are pairs."""
+    n = len(pattern)
+    unknowns = Unknowns(np.arange(n) // 2, lambda function: function)
+    near = preconditioner and preconditioner.near(sp.csr_array(pattern), sp.eye_array(n, format="csr"), unknowns)
+    return Iterative(n, iteration_of(solver, None, False), None, near)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "solver, preconditioner",
+    [
+        (lineax.GMRES(restart=5, **CLOSELY), None),
+        (EXACT, ILU0()),
+        (EXACT, ShiftedInverse(lambda s, b: b / (1 + 6 * s))),
+        (lineax.BiCGStab(**CLOSELY), BlockJacobi()),
+    ],
+    ids=["GMRES(5)", "ILU0", "a function", "BiCGSTAB, BlockJacobi"],
+)
+def test_solves_and_its_derivatives(solver, preconditioner):
+    pattern = grid_pattern(6, 7)
+    structure = iterative(pattern, solver, preconditioner)
+    jacobian, dense = matrices(pattern)
+    b, weights = np.sin(1.0 + np.arange(len(pattern))), np.cos(np.arange(len(pattern)))
+
+    def run(jacobian, b):
+        matrix = structure.assemble(lambda v: jnp.where(pattern, jacobian, 0.0) @ v, b, jnp.asarray(0.1))
+        factors = structure.factorise(jax.lax.stop_gradient(matrix))
+        return structure.solve(matrix, factors, b), structure.is_singular(matrix, factors)
+
+    @jax.jit
+    def all_of_it(jacobian, b):
+        x, is_singular = run(jacobian, b)
+        slopes = jax.grad(lambda j, b: weights @ run(j, b)[0], argnums=(0, 1))(jacobian, b)
+        return x, is_singular, slopes, jax.jvp(lambda b: run(jacobian, b)[0], (b,), (weights,))[1]
+
+    x, is_singular, (by_jacobian, by_b), forward = all_of_it(jacobian, b)
+    back = np.linalg.solve(dense.T, weights)
+    assert not is_singular
+    close(x, np.linalg.solve(dense, b), rtol=1e-9)
+    close(by_b, back, rtol=1e-8)
+    close(by_jacobian, np.where(pattern, 0.1 * np.outer(back, np.linalg.solve(dense, b)), 0.0), rtol=1e-8, atol=1e-11)
+    close(forward, np.linalg.solve(dense, weights), rtol=1e-8)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("pattern", [grid_pattern(5, 6), block_pattern([3, 2, 4, 1])], ids=["grid", "blocks"])
+def test_an_incomplete_factorisation_is_the_matrix_where_that_has_entries(pattern):
+    """Which defines it; where there is no fill-in it is the matrix."""
+    n = len(pattern)
+    sparse, mass = sp.csr_array(pattern), sp.eye_array(n, format="csr")
+    structure = IncompleteLU(colour(sparse, np.arange(n)), mass, groups_of(sparse, mass))
+    jacobian, dense = matrices(pattern)
+
+    @jax.jit
+    def all_of_it(jacobian):
+        matrix = structure.assemble(lambda v: jacobian @ v, jnp.zeros(n), jnp.asarray(0.1))
+        factors = structure.factorise(matrix)
+        solves = structure.substitute, structure.substitute_transposed
+        inverses = [jax.vmap(lambda b, solve=solve: solve(factors, b), out_axes=1)(jnp.eye(n)) for solve in solves]
+        return *inverses, structure.times(matrix, jnp.arange(1.0, n + 1))
+
+    inverse, transposed, product = map(np.asarray, all_of_it(jacobian))
+    near = np.linalg.inv(inverse)
+    there = pattern | np.eye(n, dtype=bool)
+    close(near[there], dense[there], rtol=1e-10)
+    assert np.abs(near - dense).max() > 0.01 if n == 30 else np.abs(near - dense).max() < 1e-12
+    close(transposed, inverse.T, rtol=1e-11, atol=1e-13)
+    close(product, dense @ np.arange(1.0, n + 1), rtol=1e-12)
+
+
+def test_points_of_states():
+    assert np.array_equal(points_of(jnp.zeros((2, 3, 4))), np.tile(np.arange(12), 2))
+    assert np.array_equal(points_of(jnp.zeros((5, 3))), np.repeat(np.arange(5), 3))
+    assert np.array_equal(points_of(dict(u=jnp.zeros(3), v=jnp.zeros(3))), [0, 1, 2, 0, 1, 2])
+    assert np.array_equal(points_of((jnp.zeros(2), jnp.zeros(3))), np.arange(5))
+    assert np.array_equal(points_of(jnp.zeros(2, complex)), [0, 0, 1, 1])
+
+
+def plane(t, y, spread):
+    """Two species on a square between walls that nothing passes."""
+    u, v = y
+    wide = jnp.pad(y, ((0, 0), (1, 1), (1, 1)), mode="edge")
+    around = wide[:, 2:, 1:-1] + wide[:, :-2, 1:-1] + wide[:, 1:-1, 2:] + wide[:, 1:-1, :-2] - 4 * y
+    return jnp.stack([1 + u * u * v - 4 * u, 3 * u - u * u * v]) + spread * around
+
+
+LINE = jnp.linspace(0, 1, 7)
+START = jnp.stack([1 + jnp.outer(LINE, LINE), 3 - jnp.outer(LINE, LINE**2)])
+run = ft.partial(sciml.solve, plane, START, t0=0.0)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "solver, rtol",
+    [
+        (Rodas5P(linear_solver=GMRES, preconditioner=ILU0()), 1e-6),
+        (Rosenbrock23(linear_solver=BICGSTAB), 1e-3),
+        (Radau5(linear_solver=GMRES, preconditioner=BlockJacobi()), 1e-6),
+    ],
+)
+def test_steps_are_those_of_a_factorisation(solver, rtol):
+    """Systems are solved far more closely than a step is right."""
+    options = dict(t1=0.5, args=40.0, rtol=rtol, atol=rtol / 100)
+    found, expected = (run(solver=s, **options) for s in (solver, type(solver)()))
+    assert abs(int(found.stats.accepted - expected.stats.accepted)) <= 1
+    close(found.ys, expected.ys, rtol=rtol / 2)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "method, adjoint",
+    [
+        (Rodas5P, sciml.adjoints.Checkpointed()),
+        (Rosenbrock23, sciml.adjoints.Forward()),
+        (Radau5, sciml.adjoints.Direct()),
+    ],
+)
+def test_gradients_against_finite_differences(method, adjoint):
+    solver = method(linear_solver=EXACT, preconditioner=ILU0())
+
+    def loss(scale):
+        options = dict(t1=0.2, dt=0.05, args=40.0 * scale, adjoint=adjoint, solver=solver)
+        return jnp.sum(jnp.sin(run(**options).ys))
+
+    step, values = 1e-4, jax.jit(loss)
+    expected = (values(1 + step) - values(1 - step)) / (2 * step)
+    by = jax.jvp(loss, (1.0,), (1.0,))[1] if isinstance(adjoint, sciml.adjoints.Direct) else jax.grad(loss)(1.0)
+    close(by, expected, rtol=1e-6)
+
+
+@pytest.mark.x64
+def test_gradients_of_an_ensemble_on_explicit_axes():
+    solver = Rodas5P(linear_solver=GMRES, preconditioner=BlockJacobi())
+    mesh = jax.make_mesh((2,), ("members",))
+    scales = jax.device_put(jnp.array([5.0, 10.0, 20.0, 40.0]), jax.NamedSharding(mesh, jax.P("members")))
+
+    def end(scale, solver=solver):
+        return jnp.sum(jnp.sin(run(t1=0.2, args=scale, rtol=1e-6, atol=1e-8, solver=solver).ys))
+
+    values, slopes = jax.jit(jax.vmap(jax.value_and_grad(end)))(scales)
+    assert values.sharding.spec == slopes.sharding.spec == jax.P("members")
+    value, slope = jax.value_and_grad(lambda s: end(s, Rodas5P()))(20.0)
+    close(np.asarray(values)[2], value, rtol=1e-6)
+    close(np.asarray(slopes)[2], slope, rtol=1e-4)
+
+
+def test_float32_and_under_shard_map():
+    solver = Rodas5P(linear_solver=GMRES, preconditioner=ILU0())
+    start, scales = START.astype(jnp.float32), jnp.array([5.0, 40.0], jnp.float32)
+
+    def end(scale):
+        return sciml.solve(plane, start, t0=0.0, t1=0.5, args=scale, rtol=1e-3, atol=1e-4, solver=solver).ys[-1]
+
+    mesh = jax.make_mesh((2,), ("members",), axis_types=(jax.sharding.AxisType.Auto,))
+    split = jax.shard_map(lambda s: jax.vmap(end)(s), mesh=mesh, in_specs=jax.P("members"), out_specs=jax.P("members"))
+    found = jax.jit(split)(scales)
+    expected = sciml.solve(plane, start, t0=0.0, t1=0.5, args=scales[1], rtol=1e-3, atol=1e-4, solver=Rodas5P()).ys[-1]
+    assert found.dtype == jnp.float32
+    close(found[1], expected, rtol=1e-3)
+
+
+def test_systems_that_are_not_solved_end_a_solve_with_their_status():
+    stuck = lineax.GMRES(rtol=1e-3, atol=1e-6, max_steps=1)
+    options = dict(dt=0.1, saveat=[0.1, 0.2], throw=False)
+    sol = run(t1=0.2, args=1e6, solver=Rosenbrock23(linear_solver=stuck), **options)
+    assert int(sol.status) == int(sciml.Status.diverged) and "linear_solver" in sciml.Status.diverged.message
+
+
+def test_what_was_chosen_is_said():
+    def words(**options):
+        return inspect.jacobian(plane, START, args=1.0, solver=Rodas5P(**options)).structure
+
+    assert words() == inspect.jacobian(plane, START, args=1.0).structure
+    assert words(linear_solver=BICGSTAB) == "by BiCGSTAB, without a preconditioner"
+    assert "GMRES(20), preconditioned by an incomplete factorisation" in words(
+        linear_solver=GMRES, preconditioner=ILU0()
+    )
+
+
+def test_large_fields_are_left_to_an_iteration():
+    """Where a band would be hundreds wide; not where it is narrow, or there are blocks."""
+    words = lambda model, y: inspect.jacobian(model, y, args=1.0, solver=Rodas5P()).structure  # noqa: E731
+    assert "by GMRES(30), preconditioned by an incomplete" in words(plane, jnp.ones((2, 90, 90)))
+    assert "banded" in words(lambda t, y, args: jnp.roll(y, 1) - y, jnp.ones(5000))
+    assert "blocks" in words(lambda t, y, args: y**2, jnp.ones(5000))
+
+
+def test_bad_input():
+    with pytest.raises(TypeError, match="`linear_solver` must be an iteration"):
+        Rodas5P(linear_solver=lineax.LU())
+    with pytest.raises(TypeError, match="`preconditioner` must be one of sciml's"):
+        Rodas5P(linear_solver=GMRES, preconditioner=3)
+    with pytest.raises(ValueError, match="give `linear_solver` as well"):
+        run(t1=0.1, args=1.0, solver=Rodas5P(preconditioner=ILU0()))
+    with pytest.raises(ValueError, match="a number for each of the 98 unknowns"):
+        run(t1=0.1, args=1.0, solver=Rodas5P(linear_solver=GMRES, preconditioner=BlockJacobi(blocks=range(97))))
+    with pytest.raises(ValueError, match="blocks of up to 8 unknowns"):
+        run(t1=0.1, args=1.0, solver=Rodas5P(linear_solver=GMRES, preconditioner=BlockJacobi(blocks=[0] * 98)))
+    everything = lambda t, y, args: y * y.sum()  # noqa: E731
+    solver = Rodas5P(linear_solver=GMRES, preconditioner=ILU0())
+    with pytest.raises(ValueError, match="eliminate 41 groups"):
+        sciml.solve(everything, jnp.ones(41), t0=0.0, t1=0.1, solver=solver)
+    with pytest.raises(ValueError, match="nearly all are with all"):
+        sciml.solve(everything, jnp.ones(6000), t0=0.0, t1=0.1, solver=solver)
