@@ -14,6 +14,7 @@ from ._boundaries import Boundaries, as_boundary
 from ._conditions import Dirichlet, Neumann, Periodic
 from ._grid import Grid
 from ._trigonometric import complex_dtype, cosine, inverse_cosine, inverse_sine, sine
+from .geometry._flux_form import alike
 
 _BASES = {
     (Periodic, Periodic): "fourier",
@@ -76,6 +77,8 @@ class Spectral(eqx.Module):
                 f"{type(boundaries).__name__}: its transforms go along whole axes. For a field that is split over "
                 "devices there are `Domain.fftn` and models of finite differences."
             )
+        if not alike(boundaries):
+            raise ValueError("`Spectral` needs a `Grid`, whose cells are all alike, without a body in it.")
         if field not in ("real", "complex"):
             raise ValueError(f"`Spectral(field=...)` must be 'real' or 'complex', but is {field!r}.")
         self.grid, self.location, self.field = grid, boundaries.location, field

@@ -53,7 +53,7 @@ class Upwind(eqx.Module):
     def __init__(self, grid: Grid, boundary: Any, order: int = 3):
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.order = check_order(order, (1, 3, 5, 7), "Upwind")
-        check_boundary(self.boundary, self.radius, self.accuracy)
+        check_boundary(self.boundary, self.radius, self.accuracy, "Upwind")
 
     @property
     def radius(self) -> int:

@@ -72,7 +72,7 @@ class StaggeredGradient(eqx.Module):
     def __init__(self, grid: Grid, boundary: Any, order: int = 2):
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.order = check_order(order, ORDERS, "StaggeredGradient")
-        check_boundary(self.boundary, self.radius, self.accuracy)
+        check_boundary(self.boundary, self.radius, self.accuracy, type(self).__name__)
 
     @property
     def radius(self) -> int:
