@@ -13,7 +13,6 @@ from .._types import Args, RealScalarLike
 from . import _weights
 from ._abstract_grid import AbstractGrid
 from ._boundaries import as_boundary
-from ._grid import Grid
 from ._stencil import (
     ORDERS,
     AbstractStencil,
@@ -60,13 +59,13 @@ class Derivative(AbstractStencil):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     boundary: Any
     axis: int = eqx.field(static=True)
     derivative: int = eqx.field(static=True)
     order: int = eqx.field(static=True)
 
-    def __init__(self, grid: Grid, boundary: Any, axis: str = "x", derivative: int = 1, order: int = 2):
+    def __init__(self, grid: AbstractGrid, boundary: Any, axis: str = "x", derivative: int = 1, order: int = 2):
         if axis not in grid.names:
             raise ValueError(f"`Derivative(axis=...)` must be one of {', '.join(grid.names)}, but is {axis!r}.")
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
@@ -302,7 +301,7 @@ class Curl(eqx.Module):
 
     _vector: _Vector
 
-    def __init__(self, grid: Grid, boundary: Any, order: int = 2):
+    def __init__(self, grid: AbstractGrid, boundary: Any, order: int = 2):
         if grid.ndim == 1:
             raise ValueError("`Curl` needs a grid of two or three dimensions.")
         self._vector = _vector(grid, boundary, order, grid.ndim, "Curl")

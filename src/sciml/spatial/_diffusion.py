@@ -14,7 +14,6 @@ from .._types import Args, RealScalarLike
 from . import _weights
 from ._abstract_grid import AbstractGrid
 from ._boundaries import as_boundary
-from ._grid import Grid
 from ._stencil import ORDERS, along, box, check_boundary, check_order, cross, read, spectral_radius_along
 from .geometry._exchange import largest_rate
 from .geometry._flux_form import alike, between_faces, diffused
@@ -284,11 +283,11 @@ class AnisotropicLaplacian(eqx.Module):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     boundary: Any
     tensor: Float[Array, "..."]
 
-    def __init__(self, grid: Grid, boundary: Any, tensor: Any):
+    def __init__(self, grid: AbstractGrid, boundary: Any, tensor: Any):
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.tensor = parameter(tensor)
         n = grid.ndim

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Array, Inexact
 
 from .._checks import concrete
+from ._abstract_grid import AbstractGrid
 from ._boundaries import Boundaries, as_boundary
 from ._conditions import Dirichlet, Neumann, Periodic
-from ._grid import Grid
 from ._trigonometric import complex_dtype, cosine, inverse_cosine, inverse_sine, sine
 from .geometry._flux_form import alike
 
@@ -64,12 +64,12 @@ class Spectral(eqx.Module):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     bases: tuple[str, ...] = eqx.field(static=True)
     location: tuple[str, ...] = eqx.field(static=True)
     field: str = eqx.field(static=True)
 
-    def __init__(self, grid: Grid, boundary: Any, field: Literal["real", "complex"] = "real"):
+    def __init__(self, grid: AbstractGrid, boundary: Any, field: Literal["real", "complex"] = "real"):
         boundaries = as_boundary(grid, boundary)
         if not isinstance(boundaries, Boundaries):
             raise TypeError(

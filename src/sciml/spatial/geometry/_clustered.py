@@ -9,7 +9,7 @@ from ..._checks import check_count
 
 
 def stretched_faces(
-    n: int, mapping: Callable[[Float[np.ndarray, " n+1"]], Float[np.ndarray, " n+1"]]
+    n: int, mapping: Callable[[Float[np.ndarray, " faces"]], Float[np.ndarray, " faces"]]
 ) -> tuple[float, ...]:
     r"""Returns the faces of `n` cells by a mapping: $x_i = m(i / n)$.
 
@@ -81,7 +81,7 @@ def clustered_faces(
         raise ValueError(f"`clustered_faces(towards=...)` must lie from 0 to 1, but is {towards}.")
     start, end = np.tanh(strength * towards), np.tanh(strength * (1 - towards))
 
-    def mapping(s: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n+1"]:
+    def mapping(s: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " faces"]:
         share = (np.tanh(strength * (s - towards)) + start) / (end + start)
         return np.where(s == 1, upper, lower + (upper - lower) * share)  # the end to the last digit
 

@@ -40,19 +40,19 @@ class AbstractCoordinates(eqx.Module):
     turning: ClassVar[int | None] = None
 
     @abc.abstractmethod
-    def measure(self, axis: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def measure(self, axis: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         """Returns the factor of an axis in the volumes of cells."""
 
     @abc.abstractmethod
-    def across(self, axis: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n+1"]:
+    def across(self, axis: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " faces"]:
         """Returns the factor of an axis in the areas of the faces across it."""
 
     @abc.abstractmethod
-    def beside(self, axis: int, other: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def beside(self, axis: int, other: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         """Returns the factor of another axis, with these faces, in the areas of the faces across an axis."""
 
     @abc.abstractmethod
-    def scale(self, axis: int, other: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def scale(self, axis: int, other: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         """Returns the factor of another axis, with these faces, in lengths along an axis."""
 
 
@@ -71,19 +71,19 @@ class Cartesian(AbstractCoordinates):
     names: ClassVar[tuple[str, ...]] = ("x", "y", "z")
     most_axes: ClassVar[int] = 3
 
-    def measure(self, axis: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def measure(self, axis: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         """Returns the widths of the cells."""
         return np.diff(faces)
 
-    def across(self, axis: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n+1"]:
+    def across(self, axis: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " faces"]:
         """Returns ones."""
         return np.ones(len(faces))
 
-    def beside(self, axis: int, other: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def beside(self, axis: int, other: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         """Returns the widths of the cells."""
         return np.diff(faces)
 
-    def scale(self, axis: int, other: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def scale(self, axis: int, other: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         """Returns ones."""
         return np.ones(len(faces) - 1)
 
@@ -109,19 +109,19 @@ class Polar(AbstractCoordinates):
     radial: ClassVar[bool] = True
     turning: ClassVar[int | None] = 1
 
-    def measure(self, axis: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def measure(self, axis: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         r"""Returns $\int r\, dr$ along the radius, or else the widths of the cells."""
         return np.diff(faces**2) / 2 if axis == 0 else np.diff(faces)
 
-    def across(self, axis: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n+1"]:
+    def across(self, axis: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " faces"]:
         """Returns the radius along the radius, or else ones."""
         return faces if axis == 0 else np.ones(len(faces))
 
-    def beside(self, axis: int, other: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def beside(self, axis: int, other: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         """Returns the widths of the cells, or of the faces across the height the measure of the radius."""
         return np.diff(faces) if other or axis == 1 else np.diff(faces**2) / 2
 
-    def scale(self, axis: int, other: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def scale(self, axis: int, other: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         """Returns the radius in the middle of the cells for lengths along the angle, or else ones."""
         turned = axis == 1 and other == 0
         return (faces[1:] + faces[:-1]) / 2 if turned else np.ones(len(faces) - 1)
@@ -147,19 +147,19 @@ class Axisymmetric(AbstractCoordinates):
     most_axes: ClassVar[int] = 2
     radial: ClassVar[bool] = True
 
-    def measure(self, axis: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def measure(self, axis: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         """Returns the areas of rings along the radius, or else the widths of the cells."""
         return np.pi * np.diff(faces**2) if axis == 0 else np.diff(faces)
 
-    def across(self, axis: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n+1"]:
+    def across(self, axis: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " faces"]:
         """Returns the circumference along the radius, or else ones."""
         return 2 * np.pi * faces if axis == 0 else np.ones(len(faces))
 
-    def beside(self, axis: int, other: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def beside(self, axis: int, other: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         """Returns the measure of the other axis."""
         return self.measure(other, faces)
 
-    def scale(self, axis: int, other: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def scale(self, axis: int, other: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         """Returns ones."""
         return np.ones(len(faces) - 1)
 
@@ -182,18 +182,18 @@ class Spherical(AbstractCoordinates):
     most_axes: ClassVar[int] = 1
     radial: ClassVar[bool] = True
 
-    def measure(self, axis: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def measure(self, axis: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         """Returns the volumes of shells."""
         return 4 / 3 * np.pi * np.diff(faces**3)
 
-    def across(self, axis: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n+1"]:
+    def across(self, axis: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " faces"]:
         """Returns the areas of spheres."""
         return 4 * np.pi * faces**2
 
-    def beside(self, axis: int, other: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def beside(self, axis: int, other: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         """Returns ones: there is no other axis."""
         return np.ones(len(faces) - 1)
 
-    def scale(self, axis: int, other: int, faces: Float[np.ndarray, " n+1"]) -> Float[np.ndarray, " n"]:
+    def scale(self, axis: int, other: int, faces: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " cells"]:
         """Returns ones: there is no other axis."""
         return np.ones(len(faces) - 1)

@@ -128,7 +128,7 @@ class OrthogonalGrid(AbstractGrid):
             "`Laplacian`, `VariableLaplacian`, `Gradient`, `Divergence` and `EllipticOperator` take it, of order 2."
         )
 
-    def widths(self, axis: int) -> Float[np.ndarray, " n"]:
+    def widths(self, axis: int) -> Float[np.ndarray, " cells"]:
         """Returns how far the coordinate runs over each cell along an axis."""
         return np.diff(self.faces[axis])
 
