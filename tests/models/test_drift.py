@@ -92,8 +92,7 @@ def test_implicit_systems_are_those_of_the_rates(name):
     y = jax.random.uniform(jax.random.key(0), (2, *grid.shape))
     found = jax.jit(lambda r: model.solve_shifted(0.3, r, None))(y)
     np.testing.assert_allclose(found - 0.3 * model.stiff(found, None), y, atol=1e-8)
-    inside = y * 0 + jnp.where(body.fluid, 0.0, 1.0)
-    assert jnp.all(jnp.where(inside > 0, model(0.0, y, None), 0.0) == 0.0)
+    assert jnp.all(model(0.0, y, None)[:, 2] == 0.0)
 
 
 @pytest.mark.x64
@@ -182,6 +181,6 @@ def test_an_explicit_solve_of_cells_between_walls():
     model = KellerSegel(grid, Neumann(0.0))
     cells = 2.0 + 0.1 * jnp.cos(jnp.pi * grid.centers[0] / 10)
     dt = 0.02
-    sol = sciml.solve(model, jnp.stack([cells, cells]), t0=0.0, t1=20.0, dt=dt, solver=diffrax.Heun())
+    sol = sciml.solve(model, jnp.stack([cells, cells]), t0=0.0, t1=40.0, dt=dt, solver=diffrax.Heun())
     assert jnp.min(sol.ys[-1]) > 0 and jnp.max(sol.ys[-1, 0]) > 4
     assert abs(grid.integrate(sol.ys[-1, 0]) - grid.integrate(cells)) < 1e-12

@@ -1,5 +1,6 @@
 """Grids whose cells differ, in any coordinates, and bodies within a grid: operators and what they conserve."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,6 +34,7 @@ from sciml.spatial import (
     Spherical,
     Upwind,
     VariableLaplacian,
+    arithmetic_mean,
     clustered_faces,
     harmonic_mean,
     solve_elliptic,
@@ -119,12 +121,18 @@ def test_linear_fields_are_exact():
     np.testing.assert_allclose(around, jnp.broadcast_to(-jnp.sin(angle) * np.sin(step) / step, disc.shape), atol=1e-12)
 
 
-def dense(boundary, k=1.0, f=0.0, mean=harmonic_mean):
-    """The solution of an elliptic problem by a dense matrix, and the operator."""
+@eqx.filter_jit
+def system(boundary, k, f, mean):
+    """The matrix and the right-hand side of an elliptic problem, and the operator."""
     operator = EllipticOperator(boundary, k, mean=mean)
-    right = operator.integrated(jnp.broadcast_to(f, boundary.shape)) + operator.source()
-    matrix = np.asarray(operator.as_matrix())
-    return jnp.asarray(np.linalg.solve(matrix, np.ravel(right)).reshape(boundary.shape)), operator
+    right = operator.integrated(jnp.broadcast_to(jnp.asarray(f), boundary.shape)) + operator.source()
+    return operator.as_matrix(), right.ravel(), operator
+
+
+def dense(boundary, k=1.0, f=0.0, mean=harmonic_mean):
+    """The solution by the dense matrix, and the operator."""
+    matrix, right, operator = system(boundary, k, f, mean)
+    return jnp.asarray(np.linalg.solve(np.asarray(matrix), np.asarray(right)).reshape(boundary.shape)), operator
 
 
 def smooth(x, y):
@@ -158,10 +166,10 @@ def test_a_solution_on_a_stretched_grid_is_of_second_order():
             "y-": Robin(2.0, 0.5, (2 * over(smooth, x, 0 * ones) - 0.5 * over(jax.grad(smooth, 1), x, 0 * ones))[:, 0]),
             "y+": Dirichlet(over(smooth, x, ones)[:, 0]),
         }
-        u, _ = dense(Boundaries(grid, sides), over(coefficient, x, y), over(source, x, y))
+        u, _ = dense(Boundaries(grid, sides), over(coefficient, x, y), over(source, x, y), arithmetic_mean)
         return jnp.max(jnp.abs(u - over(smooth, x, y)))
 
-    assert abs(verify.order_in_space(error, (8, 16)).order - 2.0) < 0.25
+    assert verify.order_in_space(error, (8, 16)).order > 1.8
 
 
 MODES = {  # the slowest modes of diffusion, and what kind of grid shows them
@@ -185,8 +193,7 @@ def test_modes_of_bessel_decay_at_their_rates(name):
     def error(n):
         grid = make(n)
         sides = {"r": Dirichlet(0.0)} | ({"z": Dirichlet(0.0)} if "z" in grid.names else {})
-        operator = EllipticOperator(Boundaries(grid, sides))
-        matrix = np.asarray(operator.as_matrix())
+        matrix = np.asarray(system(Boundaries(grid, sides), 1.0, 0.0, harmonic_mean)[0])
         assert np.allclose(matrix, matrix.T)
         volumes = np.broadcast_to(grid.volumes(), grid.shape).ravel()
         values = np.sort(np.linalg.eigvals(matrix / volumes[:, None]).real)
@@ -194,7 +201,7 @@ def test_modes_of_bessel_decay_at_their_rates(name):
         assert values[-1] <= bound * (1 + 1e-12)
         return abs(values[place] - exact)
 
-    assert abs(verify.order_in_space(error, (8, 16)).order - 2.0) < 0.25
+    assert verify.order_in_space(error, (8, 16)).order > 1.75
 
 
 @pytest.mark.x64
@@ -329,10 +336,11 @@ def test_multigrid_goes_around_bodies():
     np.testing.assert_allclose(u, exact, atol=1e-9)
     free = EllipticOperator(Boundaries(grid, Neumann(0.0), body=Immersed(levels)))
     fluid = free.boundary.body.fluid
-    f = jnp.where(fluid, jnp.sin(3 * x) * y, 0.0)
-    u = solve_elliptic(free, f - fluid * jnp.sum(f) / jnp.sum(fluid))
-    np.testing.assert_allclose(free.mv(u), f - fluid * jnp.sum(f) / jnp.sum(fluid), atol=1e-8)
-    assert abs(jnp.sum(u)) < 1e-10 and jnp.all(u * ~fluid == 0)
+    f = jnp.sin(3 * x) * y
+    f = jnp.where(fluid, f - jnp.mean(f, where=fluid), 0.0)
+    u = solve_elliptic(free, f)
+    np.testing.assert_allclose(free.mv(u), f, atol=1e-8)
+    assert abs(jnp.sum(u)) < 1e-10 and jnp.all(jnp.where(fluid, 0.0, u) == 0)
 
 
 @pytest.mark.x64
@@ -360,16 +368,28 @@ def test_derivatives_by_all_that_a_problem_holds():
 
 @pytest.mark.x64
 def test_models_run_on_any_geometry():
-    """Reaction and diffusion around a body, implicitly and explicitly, with both fields' own conditions."""
+    """Reaction and diffusion around a body, with both fields' own conditions, and their implicit systems."""
     grid = GRIDS["cylinder"]
     r, z = grid.centers
     body = Immersed(jnp.hypot(r, z - 0.5) - 0.3)
     sides = {"r+": Dirichlet(jnp.array([0.9, 2.8])[:, None]), "z": Neumann(0.0)}
     model = models.ReactionDiffusion(models.Brusselator(), grid, Boundaries(grid, sides, body=body), (0.1, 0.2))
     y = jnp.stack([1 + 0.1 * r * z, 3 + 0.1 * r + 0 * z])
-    implicit = sciml.solve(model, y, t0=0.0, t1=0.1, dt=0.01).ys[-1]
-    explicit = sciml.solve(model, y, t0=0.0, t1=0.1, dt=1e-4, solver=sciml.solvers.RKC2()).ys[-1]
-    np.testing.assert_allclose(implicit, explicit, atol=1e-5)
+
+    @jax.jit
+    def parts(y):
+        found = model.solve_shifted(0.1, y, None)
+        return (
+            found - 0.1 * model.stiff(found, None),
+            model(0.0, y, None),
+            model.rest(0.0, y, None) + model.stiff(y, None),
+        )
+
+    back, whole, together = parts(y)
+    np.testing.assert_allclose(back, y, atol=1e-8)
+    np.testing.assert_allclose(together, whole, atol=1e-10)
+    react = model._pointwise(0.0, y, None)  # nothing diffuses within the body
+    np.testing.assert_allclose(jnp.where(body.fluid, 0.0, (whole - react)[0]), 0.0, atol=1e-12)
     held = models.Darcy(grid, Boundaries(grid, {"r+": Dirichlet(1.0), "z": Neumann(0.0)}, body=body), 1 + r * z)
     steady = held.steady()
     assert jnp.max(jnp.abs(held(0.0, steady, None))) < 1e-7

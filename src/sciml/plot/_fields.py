@@ -122,7 +122,6 @@ def draw_cells(ax: Any, fields: Fields, values: np.ndarray, colours: Colours) ->
     else:
         x, y = fields.corners
         picture = ax.pcolormesh(x.T, y.T, np.ma.masked_invalid(values).T, rasterized=True, **colours.options)
-        ax.patch.set_facecolor(BAD)
     set_aspect(ax, x, y)
     return picture
 

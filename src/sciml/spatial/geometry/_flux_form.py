@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._abstract_grid import AbstractGrid
 from .._conditions import Dirichlet
 from . import _metric
 from ._ghosts import coefficients
@@ -163,7 +164,7 @@ def divergence(boundaries: Sequence[Any], padded: Sequence[Array]) -> Array:
 
 
 def between_faces(boundary: Any, k: Array, axis: int, mean: Callable[[Array, Array], Array], series: bool) -> Array:
-    """Returns a coefficient at the faces across an axis; at a wall, and at a body, that of the cell.
+    """Returns a coefficient at the faces across an axis; at a body that of the cell, as at a wall where in series.
 
     Args:
         boundary: The boundary.
@@ -184,6 +185,18 @@ def between_faces(boundary: Any, k: Array, axis: int, mean: Callable[[Array, Arr
         below = share * after + (1 - share) * before
         face = jnp.where(below == 0, 0.0, before * after / jnp.where(below == 0, 1.0, below))
     else:
+        if not periodic:
+            beyond = _continued(grid, k, axis, False), _continued(grid, k, axis, True)
+            before, after = jnp.concatenate([beyond[0], k], axis), jnp.concatenate([k, beyond[1]], axis)
         face = mean(before, after)
     faces = surface_of(boundary, axis, k.dtype)
     return face if faces is None else jnp.where(faces.met, jnp.where(faces.lower, before, after), face)
+
+
+def _continued(grid: AbstractGrid, k: Array, axis: int, upper: bool) -> Array:
+    """A coefficient in the ghost cell at a wall: along a line, within a factor of two of that in the cell."""
+    n, widths = k.shape[axis], _metric.widths_of(grid, axis)
+    first, second = (n - 1, max(n - 2, 0)) if upper else (0, min(1, n - 1))
+    cell, next_one = (jax.lax.slice_in_dim(k, i, i + 1, axis=axis) for i in (first, second))
+    ratio = 2 * float(widths[first] / (widths[first] + widths[second]))
+    return jnp.clip(cell + ratio * (cell - next_one), 0.5 * cell, 2.0 * cell)
