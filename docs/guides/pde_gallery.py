@@ -188,7 +188,7 @@ def schnakenberg():
         axes[0].plot(k, rates, color=colour, label=f"D = {d:.3g}")
     axes[0].axhline(0.0, color="0.6", linewidth=0.8)
     axes[0].set_title("growth of small waves", loc="left", fontsize="medium")
-    axes[0].set(xlabel="k", ylim=(-0.4, 0.4))
+    axes[0].set(xlabel="k", ylim=(-0.4, 0.6))
     axes[0].legend(frameon=False, fontsize="small")
     square = Grid((64, 64), 0.0, 60.0)
     disc = OrthogonalGrid([np.linspace(0.0, 30.0, 33), np.linspace(0.0, 2 * np.pi, 97)], Polar())
@@ -225,10 +225,11 @@ def keller_segel():
     print(f"Keller-Segel: cells kept to {drift:.0e}; the least density is {float(jnp.min(sol.ys)):.3f}")
     plane = Grid((64, 64), 0.0, 30.0)
     model = KellerSegel(plane, Periodic(), sensitivity=sensitivity)
-    noise = 1.3 + 0.1 * jax.random.normal(KEY, plane.shape)
-    u = sciml.solve(model, jnp.stack([noise, noise]), t0=0.0, t1=16.0, dt=0.02).ys[-1, 0]
-    plot.field(u, plane, ax=axes[2], labels="u", vmin=0.0)
-    axes[2].set_title("cells on a plane", loc="left", fontsize="medium")
+    noise = 3.0 + 0.2 * jax.random.normal(KEY, plane.shape)
+    sol = sciml.solve(model, jnp.stack([noise, noise]), t0=0.0, t1=14.0, dt=0.02, saveat=np.linspace(0.0, 14.0, 57))
+    before = int(np.argmax(np.max(np.asarray(sol.ys[:, 0]), axis=(1, 2)) > 15.0))  # heaps soon collapse
+    plot.field(sol.ys[before, 0], plane, ax=axes[2], labels="u", vmin=0.0)
+    axes[2].set_title(f"cells on a plane, t = {sol.ts[before]:g}", loc="left", fontsize="medium")
     return figure
 
 
@@ -258,7 +259,7 @@ def fokker_planck():
     hills = (jnp.square(x) - 1) ** 2 + (jnp.square(y) - 1) ** 2 / 2 + 0.4 * x * y
     model = FokkerPlanck(plane, Neumann(0.0), hills, 0.25)
     start = jnp.where((x < -1) & (y < -1), 1.0, 0.0)
-    u = sciml.solve(model, start / plane.integrate(start), t0=0.0, t1=1.5, dt=0.05).ys[-1]
+    u = sciml.solve(model, start / plane.integrate(start), t0=0.0, t1=8.0, dt=0.05).ys[-1]
     plot.field(u, plane, ax=axes[1], labels="u", vmin=0.0)
     line = np.ravel(x)
     axes[1].contour(line, line, np.asarray(hills).T, levels=8, colors="0.7", linewidths=0.5)
