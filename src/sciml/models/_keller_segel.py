@@ -67,7 +67,7 @@ class KellerSegel(AbstractDiffusing):
         grid = Grid(32, 0.0, 10.0)
         model = KellerSegel(grid, Neumann(0.0))
         cells = 2.0 + 0.1 * jnp.cos(jnp.pi * grid.centers[0] / 10)
-        sol = sciml.solve(model, jnp.stack([cells, cells]), t0=0.0, t1=5.0, dt=0.05)
+        sol = sciml.solve(model, jnp.stack([cells, cells]), t0=0.0, t1=10.0, dt=0.05)
         assert abs(grid.integrate(sol.ys[-1, 0]) - 20.0) < 1e-4 and jnp.ptp(sol.ys[-1, 0]) > 0.3
         ```
     """

@@ -68,7 +68,7 @@ def clustered_faces(
         import numpy as np
         from sciml.spatial import clustered_faces
 
-        widths = np.diff(clustered_faces(16, 0.0, 2.0, strength=2.5))
+        widths = np.diff(clustered_faces(16, 0.0, 2.0, strength=3.0))
         assert np.isclose(widths[0], widths[-1]) and widths.max() > 4 * widths[0]
         assert np.all(np.diff(np.diff(clustered_faces(16, towards=1.0))) > 0)  # fine at the lower end
         ```
