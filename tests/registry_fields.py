@@ -44,6 +44,7 @@ CASES = (
     Case("Diffusion", lambda grid, sides: models.Diffusion(grid, sides, coefficient(grid))),
     Case("FisherKPP", models.FisherKPP),
     Case("GrayScott", models.GrayScott, 2),
+    Case("KellerSegel", models.KellerSegel, 2),
     Case(
         "ReactionDiffusion",
         lambda grid, sides: models.ReactionDiffusion(models.Brusselator(), grid, sides, (0.1, 0.2)),

@@ -78,6 +78,7 @@ CASES = (
     Case("RestrictedThreeBody", models.RestrictedThreeBody, (0.994, 0.0, 0.0, -2.0015851063790825), 0.1),
     Case("Robertson", models.Robertson, (1.0, 0.0, 0.0), 1.0, stiff=True),
     Case("SIR", models.SIR, (762.0, 1.0, 0.0), 5.0),
+    Case("Schnakenberg", lambda: models.Schnakenberg(rate=2.0), (1.2, 0.7), 2.0),
     Case("TwoCompartment", models.TwoCompartment, (100.0, 50.0, 10.0, 20.0), 1.0),
     Case("VanDerPol", models.VanDerPol, (2.0, 0.0), 3.0),
     Case("VanDerPolScaled", lambda: models.VanDerPolScaled(epsilon=0.01), (2.0, 0.0), 0.5),

@@ -66,7 +66,7 @@ def no_walls_left():
     return {"x-": Dirichlet(0.0), "x+": Neumann(0.0), "y-": Robin(1.0, 0.2, 0.0), "y+": Extrapolate()}
 
 
-LINEAR = ("Advection", "AdvectionDiffusion", "Diffusion", "Wave", "Darcy")
+LINEAR = ("Advection", "AdvectionDiffusion", "Diffusion", "Wave", "Darcy", "FokkerPlanck")
 
 
 def on_grids(case: registry_fields.Case, sides: Callable[[], Any] = walls) -> Case:
@@ -98,6 +98,19 @@ def darcy(sides: Callable[[], Any]) -> Case:
         return models.Darcy(GRID, kinds, jnp.asarray(k), q=0.5 if sides is walls else 0.0)
 
     return Case("Darcy", make, lambda dtype: registry_fields.Case("", lambda *_: None).y0(GRID, dtype), linear=True)
+
+
+def drifting(sides: Callable[[], Any]) -> Case:
+    """Its last side absorbs a part, since it has no condition that extrapolates."""
+
+    def make():
+        x, y = GRID.centers
+        kinds = sides() | {"y+": Robin(0.5, 1.0, sides is walls and 0.1 or 0.0)}
+        return models.FokkerPlanck(GRID, kinds, jnp.sin(4 * x) * y, 0.2)
+
+    return Case(
+        "FokkerPlanck", make, lambda dtype: registry_fields.Case("", lambda *_: None).y0(GRID, dtype), linear=True
+    )
 
 
 def pendulums() -> Case:
@@ -241,12 +254,13 @@ def turbulence() -> Case:
     return Case("NavierStokes3D", make, state, dt=5e-3)
 
 
-OTHERS = (darcy(walls), pendulums(), sound(), gas(), pond(), queue(), stirred(), thick(), turbulence())
+OTHERS = (darcy(walls), drifting(walls), pendulums(), sound(), gas(), pond(), queue(), stirred(), thick(), turbulence())
 
 CASES = (*map(on_grids, registry_fields.CASES), *map(on_circles, periodic.FORMULAS), *OTHERS)
 
 HOMOGENEOUS = (
     *(on_grids(case, no_walls_left) for case in registry_fields.CASES if case.name in LINEAR),
     darcy(no_walls_left),
+    drifting(no_walls_left),
 )
 """The linear models, with zero at the walls."""

@@ -9,20 +9,23 @@ import matplotlib
 import numpy as np
 
 import sciml
-from sciml import verify
+from sciml import plot, verify
 from sciml.models import (
     Brusselator,
     Buoyancy,
     CahnHilliard,
     Carried,
     FitzHughNagumo,
+    FokkerPlanck,
     GrossPitaevskii,
     IncompressibleFlow,
+    KellerSegel,
     KleinGordon,
     ReactionDiffusion,
+    Schnakenberg,
     SwiftHohenberg,
 )
-from sciml.spatial import Dirichlet, Grid, Neumann, NoSlip, Periodic
+from sciml.spatial import Dirichlet, Grid, Neumann, NoSlip, OrthogonalGrid, Periodic, Polar
 
 matplotlib.use("Agg")  # pictures go to files; no screen is needed
 import matplotlib.pyplot as plt
@@ -172,6 +175,98 @@ def brusselator():
     return figure
 
 
+def schnakenberg():
+    """From which ratio of the diffusivities on waves grow, and what they become on a square and a disc."""
+    reaction = Schnakenberg()
+    rest = reaction.rest()
+    ratio, wavenumber = verify.turing_onset(reaction, rest)
+    print(f"Schnakenberg: from a ratio of {float(ratio):.3f} on, first of the length {2 * np.pi / wavenumber:.2f}")
+    k = jnp.linspace(0.0, 1.3, 200)
+    figure, axes = panels(3, (11.2, 3.2))
+    for d, colour in ((float(ratio), "black"), (20.0, "#0072B2"), (40.0, "#D55E00")):
+        rates = verify.turing_growth(reaction, rest, (1.0, d), k)[:, 0].real
+        axes[0].plot(k, rates, color=colour, label=f"D = {d:.3g}")
+    axes[0].axhline(0.0, color="0.6", linewidth=0.8)
+    axes[0].set_title("growth of small waves", loc="left", fontsize="medium")
+    axes[0].set(xlabel="k", ylim=(-0.4, 0.6))
+    axes[0].legend(frameon=False, fontsize="small")
+    square = Grid((64, 64), 0.0, 60.0)
+    disc = OrthogonalGrid([np.linspace(0.0, 30.0, 33), np.linspace(0.0, 2 * np.pi, 97)], Polar())
+    for ax, grid, title in zip(axes[1:], (square, disc), ("u on a square", "u on a disc")):
+        model = ReactionDiffusion(reaction, grid, Neumann(0.0), (1.0, 40.0))
+        start = rest[:, None, None] * (1 + 0.01 * jax.random.normal(KEY, (2, *grid.shape)))
+        u = sciml.solve(model, start, t0=0.0, t1=60.0, dt=0.2).ys[-1, 0]
+        plot.field(u, grid, ax=ax, labels="u", vmin=0.5, vmax=3.0)
+        ax.set_title(title, loc="left", fontsize="medium")
+    return figure
+
+
+def keller_segel():
+    """How fast heaps of cells begin, beside the linear theory, and how they run into one another."""
+    growing, sensitivity = Grid(64, 0.0, 40.0), 1.0
+    model = KellerSegel(growing, Neumann(0.0), sensitivity=sensitivity)
+    figure, axes = panels(3, (11.2, 3.2))
+    k = jnp.linspace(0.0, 1.6, 200)
+    axes[0].axhline(0.0, color="0.6", linewidth=0.8)
+    for density, colour in ((0.9, "black"), (2.0, "#0072B2"), (3.0, "#D55E00")):
+        rates = verify.keller_segel_growth(k, density=density)[:, 0]
+        axes[0].plot(k, rates, color=colour, label=f"u = {density:g}")
+    axes[0].set_title("growth of small waves", loc="left", fontsize="medium")
+    axes[0].set(xlabel="k", ylim=(-1.0, 1.0))
+    axes[0].legend(frameon=False, fontsize="small")
+    cells = 2.0 + 0.1 * jax.random.normal(KEY, (64,))
+    sol = sciml.solve(
+        model, jnp.stack([cells, cells]), t0=0.0, t1=80.0, dt=0.04, saveat=np.linspace(0.0, 80.0, 161)
+    )  # fmt: skip
+    axes[1].imshow(sol.ys[:, 0], origin="lower", aspect="auto", extent=(0, 40, 0, 80), cmap="cividis", vmax=12)
+    axes[1].set_title("heaps on a line", loc="left", fontsize="medium")
+    axes[1].set(xlabel="x", ylabel="t")
+    drift = float(jnp.max(jnp.abs(jnp.sum(sol.ys[:, 0], 1) / jnp.sum(cells) - 1)))
+    print(f"Keller-Segel: cells kept to {drift:.0e}; the least density is {float(jnp.min(sol.ys)):.3f}")
+    plane = Grid((64, 64), 0.0, 30.0)
+    model = KellerSegel(plane, Periodic(), sensitivity=sensitivity)
+    noise = 3.0 + 0.2 * jax.random.normal(KEY, plane.shape)
+    sol = sciml.solve(model, jnp.stack([noise, noise]), t0=0.0, t1=14.0, dt=0.02, saveat=np.linspace(0.0, 14.0, 57))
+    before = int(np.argmax(np.max(np.asarray(sol.ys[:, 0]), axis=(1, 2)) > 15.0))  # heaps soon collapse
+    plot.field(sol.ys[before, 0], plane, ax=axes[2], labels="u", vmin=0.0)
+    axes[2].set_title(f"cells on a plane, t = {sol.ts[before]:g}", loc="left", fontsize="medium")
+    return figure
+
+
+def fokker_planck():
+    """Two wells: how a density settles, and the law it settles to; the same with two coordinates."""
+    grid = Grid(200, -2.2, 2.2)
+    (x,) = grid.centers
+    model = FokkerPlanck(grid, Neumann(0.0), lambda x: x**4 / 4 - x**2 / 2, 0.1)
+    start = jnp.exp(-((x + 1.5) ** 2) / 0.01)
+    start = start / grid.integrate(start)
+    times = np.array([0.0, 0.5, 5.0, 20.0, 200.0])
+    sol = sciml.solve(model, start, t0=0.0, t1=200.0, dt=0.05, saveat=times)
+    energy = jax.vmap(model.free_energy)(sol.ys)
+    off = float(jnp.max(jnp.abs(sol.ys[-1] - model.stationary())))
+    kept = float(jnp.max(jnp.abs(jax.vmap(grid.integrate)(sol.ys) - 1)))
+    falls = bool(jnp.all(jnp.diff(energy) < 0))
+    print(f"Fokker-Planck: kept to {kept:.0e}, {off:.0e} from the law; the free energy falls: {falls}")
+    figure, axes = panels(2, (9.0, 3.4))
+    for t, u, colour in zip(times[1:], sol.ys[1:], ("#56B4E9", "#0072B2", "#009E73", "#D55E00")):
+        axes[0].plot(x, u, color=colour, label=f"t = {t:g}", linewidth=1.2)
+    axes[0].plot(x, model.stationary(), color="black", linestyle=":", label="the law")
+    axes[0].set_title("a density in two wells", loc="left", fontsize="medium")
+    axes[0].set(xlabel="x", ylim=(0, 1.6))
+    axes[0].legend(frameon=False, fontsize="small")
+    plane = Grid((72, 72), -2.0, 2.0)
+    x, y = plane.centers
+    hills = (jnp.square(x) - 1) ** 2 + (jnp.square(y) - 1) ** 2 / 2 + 0.4 * x * y
+    model = FokkerPlanck(plane, Neumann(0.0), hills, 0.25)
+    start = jnp.where((x < -1) & (y < -1), 1.0, 0.0)
+    u = sciml.solve(model, start / plane.integrate(start), t0=0.0, t1=8.0, dt=0.05).ys[-1]
+    plot.field(u, plane, ax=axes[1], labels="u", vmin=0.0)
+    line = np.ravel(x)
+    axes[1].contour(line, line, np.asarray(hills).T, levels=8, colors="0.7", linewidths=0.5)
+    axes[1].set_title("four wells, on the way", loc="left", fontsize="medium")
+    return figure
+
+
 def fitzhugh_nagumo():
     """A front with an open end bends around it."""
     grid = Grid((100, 100), 0.0, 150.0)
@@ -246,7 +341,10 @@ PICTURES = (
     gross_pitaevskii,
     klein_gordon,
     brusselator,
+    schnakenberg,
     fitzhugh_nagumo,
+    keller_segel,
+    fokker_planck,
     heated_layer,
 )
 

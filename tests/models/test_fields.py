@@ -24,7 +24,7 @@ def test_every_model_is_registered():
     elsewhere = {name for name, value in every.items() if issubclass(value, sciml.AbstractSemilinear)}
     elsewhere |= {name for name, value in every.items() if issubclass(value, sciml.AbstractConservationLaw)}  # own file
     elsewhere |= FLOWS
-    fields = {case.name for case in (*CASES, *OF_ONE_PLACE)} | {"Darcy", "KleinGordon"}  # own files
+    fields = {case.name for case in (*CASES, *OF_ONE_PLACE)} | {"Darcy", "FokkerPlanck", "KleinGordon"}  # own files
     fields |= {"Acoustic", "Sound", "PointSources", "Ricker", "Sampled"}  # test_acoustic.py
     assert set(every) - elsewhere == fields
     assert all(type(case.make(Grid((12, 12)), Periodic())).__name__ == case.name for case in CASES)

@@ -87,6 +87,7 @@ FORMULAS = {
         0.04 * y[0] - 1e4 * y[1] * y[2] - 3e7 * y[1] ** 2,
         3e7 * y[1] ** 2,
     ],
+    "Schnakenberg": lambda y: [2 * (0.1 - y[0] + y[0] ** 2 * y[1]), 2 * (0.9 - y[0] ** 2 * y[1])],
     "Schloegl": lambda y: [
         0.015 * y[0] * (y[0] - 1),
         1e-4 * y[0] * (y[0] - 1) * (y[0] - 2) / 6,
@@ -127,7 +128,7 @@ def test_every_model_is_registered():
     every = {name: value for name, value in vars(models).items() if inspect.isclass(value)}
     periodic = {name for name, value in every.items() if issubclass(value, AbstractSemilinear)}  # tests/solvers
     laws = {name for name, value in every.items() if issubclass(value, AbstractConservationLaw)}  # own file
-    public = set(every) - fields - periodic - laws - {"Darcy", "KleinGordon"}  # own files
+    public = set(every) - fields - periodic - laws - {"Darcy", "FokkerPlanck", "KleinGordon"}  # own files
     public -= registry_fields.FLOWS
     public -= {"Acoustic", "Sound", "PointSources", "Ricker", "Sampled"}  # test_acoustic.py
     assert {case.name for case in EVERY} == public == set(FORMULAS)

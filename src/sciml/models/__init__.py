@@ -12,7 +12,7 @@ Noise, for `sciml.solve(..., key=...)`
 Delays
     `MackeyGlass`
 Chemistry
-    `Brusselator`, `HIRES`, `Oregonator`, `Robertson`
+    `Brusselator`, `HIRES`, `Oregonator`, `Robertson`, `Schnakenberg`
 Mechanics
     `HarmonicOscillator`, `Kepler`, `Pendulum`, `RestrictedThreeBody`, `VanDerPol`,
     `VanDerPolScaled`
@@ -29,8 +29,9 @@ Phases, patterns and condensates, between periodic sides or walls, for exponenti
     `CahnHilliard`, `GrossPitaevskii`, `SwiftHohenberg`
 Fields: partial differential equations, on a grid of `sciml.spatial`
     `Acoustic`, `Advection`, `AdvectionDiffusion`, `AllenCahn`, `Burgers`, `Darcy`, `Diffusion`, `FisherKPP`,
-    `GrayScott`, `KleinGordon`, `ReactionDiffusion`, `Wave`. Those with diffusion are `sciml.AbstractSplit`s. Sources of
-    sound: `PointSources` of a `Ricker` or a `Sampled` signal
+    `FokkerPlanck`, `GrayScott`, `KellerSegel`, `KleinGordon`, `ReactionDiffusion`, `Wave`.
+    Those with diffusion are `sciml.AbstractSplit`s. Sources of sound: `PointSources` of a `Ricker` or a `Sampled`
+    signal
 Conservation laws, by finite volumes, with shocks
     `Euler`, `ShallowWater`; `InviscidBurgers`, `Traffic`, `Transport`
 Anything else that is linear
@@ -94,6 +95,7 @@ from ._flow_forces import (
     Buoyancy as Buoyancy,
     Obstacle as Obstacle,
 )
+from ._fokker_planck import FokkerPlanck as FokkerPlanck
 from ._geometric_brownian import GeometricBrownian as GeometricBrownian
 from ._ginzburg_landau import GinzburgLandau as GinzburgLandau
 from ._gray_scott import GrayScott as GrayScott
@@ -104,6 +106,7 @@ from ._implicit_friction import ImplicitFriction as ImplicitFriction
 from ._incompressible_flow import FlowState as FlowState, IncompressibleFlow as IncompressibleFlow
 from ._integral_kuramoto_sivashinsky import IntegralKuramotoSivashinsky as IntegralKuramotoSivashinsky
 from ._integrate_and_fire import IntegrateAndFire as IntegrateAndFire
+from ._keller_segel import KellerSegel as KellerSegel
 from ._kepler import Kepler as Kepler
 from ._klein_gordon import KleinGordon as KleinGordon
 from ._korteweg_de_vries import KortewegDeVries as KortewegDeVries
@@ -124,6 +127,7 @@ from ._restricted_three_body import RestrictedThreeBody as RestrictedThreeBody
 from ._robertson import Robertson as Robertson
 from ._scalar_laws import InviscidBurgers as InviscidBurgers, Traffic as Traffic, Transport as Transport
 from ._schloegl import Schloegl as Schloegl
+from ._schnakenberg import Schnakenberg as Schnakenberg
 from ._shallow_water import ShallowWater as ShallowWater
 from ._signals import PointSources as PointSources, Ricker as Ricker, Sampled as Sampled
 from ._sir import SIR as SIR

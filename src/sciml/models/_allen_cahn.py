@@ -9,7 +9,7 @@ from .._checks import check_real
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..kernels.stencil import StencilRates
-from ..spatial import Grid, Laplacian
+from ..spatial import AbstractGrid, Laplacian
 from ._cells import check_axes, rates
 from ._diffusing import AbstractDiffusing
 
@@ -54,7 +54,7 @@ class AllenCahn(AbstractDiffusing):
     laplacian: Laplacian
     width: Parameter
 
-    def __init__(self, grid: Grid, boundary: Any, width: Any = 0.02, order: int = 2):
+    def __init__(self, grid: AbstractGrid, boundary: Any, width: Any = 0.02, order: int = 2):
         self.laplacian = Laplacian(grid, boundary, order)
         self.width = parameter(width)
 
@@ -84,10 +84,10 @@ class AllenCahn(AbstractDiffusing):
         """Returns a bound on the modulus of the Jacobian's eigenvalues at a state."""
         del t, args
         p = with_dtype(self, y.dtype)
-        return jnp.square(p.width) * self.laplacian.spectral_radius + jnp.max(jnp.abs(1 - 3 * y * y))
+        return jnp.square(p.width) * p.laplacian.spectral_radius + jnp.max(jnp.abs(1 - 3 * y * y))
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns the lower end of the Jacobian's eigenvalues, by which `sciml.solve` knows stable steps."""
         del t, args
         p = with_dtype(self, y.dtype)
-        return -jnp.square(p.width) * self.laplacian.spectral_radius - jnp.max(jnp.maximum(3 * y * y - 1, 0))
+        return -jnp.square(p.width) * p.laplacian.spectral_radius - jnp.max(jnp.maximum(3 * y * y - 1, 0))

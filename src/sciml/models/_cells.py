@@ -6,14 +6,17 @@ from jaxtyping import Array
 
 from ..kernels.stencil import NotForKernelsError, StencilRates
 from ..spatial import Laplacian
+from ..spatial.geometry._flux_form import alike
 
 
 def check_axes(y: Array, laplacian: Laplacian, lead: int = 0) -> None:
-    """Checks that a state has the axes of the grid, and so many before them.
+    """Checks that a state has the axes of the grid, and so many before them, and that all cells are alike.
 
     Raises:
-        NotForKernelsError: If it has more.
+        NotForKernelsError: If it has more, or if they are not.
     """
+    if not alike(laplacian.boundary):
+        raise NotForKernelsError("cells of the grid differ, or lie in a body")
     if y.ndim != laplacian.grid.ndim + lead:
         raise NotForKernelsError(f"the state has {y.ndim} axes, more than the grid and its fields")
 

@@ -11,8 +11,9 @@ from .._checks import check_real
 from .._model import AbstractSplit
 from .._parameters import Parameter, parameter
 from .._types import Args, RealScalarLike
-from ..spatial import Boundaries, EllipticOperator, Grid, solve_elliptic
+from ..spatial import AbstractGrid, Boundaries, EllipticOperator, solve_elliptic
 from ..spatial._boundaries import as_boundary
+from ..spatial.geometry._flux_form import in_fluid, over
 
 
 class Darcy(AbstractSplit):
@@ -24,6 +25,7 @@ class Darcy(AbstractSplit):
     cell to cell by orders of magnitude; the flux between two cells is that through both in series. `steady` solves for
     the pressure that does not change, $-\nabla \cdot (k \nabla p) = q$, and its gradient by the field $k$ costs one
     more solve. That problem with $k$ of a random field is a standard test of inversion and of learned operators.
+    The grid may be an `sciml.spatial.OrthogonalGrid`, and `Boundaries` may have a body in it.
 
     Good values: the defaults on the unit square with `Dirichlet(0.0)` at all sides.
 
@@ -64,7 +66,7 @@ class Darcy(AbstractSplit):
     q: Parameter
     storage: Parameter
 
-    def __init__(self, grid: Grid, boundary: Any, k: Any = 1.0, q: Any = 1.0, storage: Any = 1.0):
+    def __init__(self, grid: AbstractGrid, boundary: Any, k: Any = 1.0, q: Any = 1.0, storage: Any = 1.0):
         self.boundary = as_boundary(grid, boundary)
         self.k, self.q, self.storage = parameter(k), parameter(q), parameter(storage)
         self._operator(None)  # refuses a wrong shape
@@ -77,16 +79,18 @@ class Darcy(AbstractSplit):
     def stiff(self, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         """Returns what the flow between the cells changes, with zero at the walls."""
         del args
-        mv = self._operator(y.dtype).mv
+        operator = self._operator(y.dtype)
+        mv = lambda p: operator.per_volume(operator.mv(p))  # noqa: E731
         for _ in range(y.ndim - self.boundary.grid.ndim):
             mv = jax.vmap(mv)
         return -mv(y) / jnp.broadcast_to(jnp.asarray(self.storage, y.dtype), y.shape)
 
     def rest(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         """Returns what source and walls change."""
-        source = self._operator(y.dtype).source(t=t, args=args)
+        operator = self._operator(y.dtype)
+        source = operator.per_volume(operator.source(t=t, args=args))
         q, storage = (jnp.broadcast_to(jnp.asarray(x, y.dtype), y.shape) for x in (self.q, self.storage))
-        return (q + jnp.broadcast_to(source, y.shape)) / storage
+        return in_fluid(self.boundary, q + jnp.broadcast_to(source, y.shape)) / storage
 
     def solve_shifted(self, shift: RealScalarLike, right: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         r"""Returns the solution of $(1 + \tau S^{-1} A) p = r$, by one elliptic solve."""
@@ -95,12 +99,15 @@ class Darcy(AbstractSplit):
         homogeneous = self.boundary.homogeneous()
         k = jnp.asarray(self.k, right.dtype)
         operator = EllipticOperator(homogeneous, shift * k, storage, dtype=right.dtype)
-        return solve_elliptic(operator, jnp.broadcast_to(storage, right.shape) * right)
+        found = solve_elliptic(operator, jnp.broadcast_to(storage, right.shape) * right)
+        body = self.boundary.body
+        return found if body is None else jnp.where(over(body.fluid, right), found, right)
 
     def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns a bound on the modulus of the Jacobian's eigenvalues, by Gershgorin's circles."""
         del t, args
-        diagonal = lx.diagonal(self._operator(y.dtype))
+        operator = self._operator(y.dtype)
+        diagonal = operator.per_volume(lx.diagonal(operator).reshape(self.boundary.shape))
         return 2 * jnp.max(diagonal) / jnp.min(jnp.asarray(self.storage, diagonal.dtype))
 
     def steady(

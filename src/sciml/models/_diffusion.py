@@ -9,7 +9,7 @@ from .._checks import check_real
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..kernels.stencil import NotForKernelsError, StencilRates
-from ..spatial import Grid, Laplacian, VariableLaplacian
+from ..spatial import AbstractGrid, Laplacian, VariableLaplacian
 from ..spatial._implicit import diffuse
 from ._cells import check_axes, rates
 from ._diffusing import AbstractDiffusing
@@ -57,7 +57,7 @@ class Diffusion(AbstractDiffusing):
     laplacian: Laplacian
     diffusivity: Parameter
 
-    def __init__(self, grid: Grid, boundary: Any, diffusivity: Any = 1.0, order: int = 2):
+    def __init__(self, grid: AbstractGrid, boundary: Any, diffusivity: Any = 1.0, order: int = 2):
         self.laplacian = Laplacian(grid, boundary, order)
         self.diffusivity = parameter(diffusivity)
         diffuse(self.laplacian, self.diffusivity)  # refuses a wrong shape
@@ -88,8 +88,9 @@ class Diffusion(AbstractDiffusing):
     def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns a bound on the modulus of the Jacobian's eigenvalues; explicit Euler is stable up to 2 over it."""
         del t, args
-        operator = diffuse(self.laplacian, self.diffusivity)
+        p = with_dtype(self, y.dtype)
+        operator = diffuse(p.laplacian, p.diffusivity)
         largest = getattr(operator, "spectral_radius", None)
         if largest is None:
-            largest = jnp.abs(self.diffusivity) * self.laplacian.spectral_radius
+            largest = jnp.abs(p.diffusivity) * p.laplacian.spectral_radius
         return largest.astype(y.dtype)

@@ -12,11 +12,11 @@ from .._types import Args, RealScalarLike
 from ..spatial import (
     HLLC,
     AbstractFlux,
+    AbstractGrid,
     AbstractReconstruction,
     AbstractVariables,
     Componentwise,
     FiniteVolumes,
-    Grid,
     Muscl,
     PositivityLimiter,
 )
@@ -79,7 +79,7 @@ class Euler(AbstractConservationLaw):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: AbstractGrid,
         boundary: Any,
         gamma: Any = 1.4,
         *,

@@ -9,7 +9,7 @@ from .._checks import check_real
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..kernels.stencil import StencilRates
-from ..spatial import Grid, Laplacian
+from ..spatial import AbstractGrid, Laplacian
 from ._cells import check_axes, rates
 from ._diffusing import AbstractDiffusing
 
@@ -54,7 +54,7 @@ class FisherKPP(AbstractDiffusing):
     diffusivity: Parameter
     rate: Parameter
 
-    def __init__(self, grid: Grid, boundary: Any, diffusivity: Any = 1.0, rate: Any = 1.0, order: int = 2):
+    def __init__(self, grid: AbstractGrid, boundary: Any, diffusivity: Any = 1.0, rate: Any = 1.0, order: int = 2):
         self.laplacian = Laplacian(grid, boundary, order)
         self.diffusivity, self.rate = parameter(diffusivity), parameter(rate)
 
@@ -87,11 +87,11 @@ class FisherKPP(AbstractDiffusing):
         del t, args
         p = with_dtype(self, y.dtype)
         growth = jnp.abs(p.rate) * jnp.max(jnp.abs(1 - 2 * y))
-        return jnp.abs(p.diffusivity) * self.laplacian.spectral_radius + growth
+        return jnp.abs(p.diffusivity) * p.laplacian.spectral_radius + growth
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns the lower end of the Jacobian's eigenvalues, by which `sciml.solve` knows stable steps."""
         del t, args
         p = with_dtype(self, y.dtype)
         decay = jnp.max(jnp.maximum(p.rate * (2 * y - 1), 0))
-        return -jnp.abs(p.diffusivity) * self.laplacian.spectral_radius - decay
+        return -jnp.abs(p.diffusivity) * p.laplacian.spectral_radius - decay

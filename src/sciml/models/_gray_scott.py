@@ -9,7 +9,7 @@ from .._checks import check_real
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..kernels.stencil import StencilRates
-from ..spatial import Grid, Laplacian
+from ..spatial import AbstractGrid, Laplacian
 from ._cells import check_axes, rates
 from ._diffusing import AbstractDiffusing
 
@@ -69,7 +69,7 @@ class GrayScott(AbstractDiffusing):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: AbstractGrid,
         boundary: Any,
         feed: Any = 0.03,
         kill: Any = 0.062,
@@ -121,7 +121,7 @@ class GrayScott(AbstractDiffusing):
         """Returns a bound on the modulus of the Jacobian's eigenvalues at a state: of diffusion and of the reaction."""
         del t, args
         p = with_dtype(self, y.dtype)
-        diffusion = jnp.maximum(jnp.abs(p.diffusivity_u), jnp.abs(p.diffusivity_v)) * self.laplacian.spectral_radius
+        diffusion = jnp.maximum(jnp.abs(p.diffusivity_u), jnp.abs(p.diffusivity_v)) * p.laplacian.spectral_radius
         u, v = y[0], y[1]
         reaction = jnp.max(jnp.abs(v * v) + 2 * jnp.abs(u * v)) + jnp.abs(p.feed) + jnp.abs(p.kill)
         return diffusion + reaction
@@ -133,5 +133,5 @@ class GrayScott(AbstractDiffusing):
         u, v = y[0], y[1]
         decay_u = jnp.max(v * v) + p.feed
         decay_v = jnp.max(jnp.maximum(p.feed + p.kill - 2 * u * v, 0))
-        radius = self.laplacian.spectral_radius
+        radius = p.laplacian.spectral_radius
         return -jnp.stack([p.diffusivity_u * radius + decay_u, p.diffusivity_v * radius + decay_v])

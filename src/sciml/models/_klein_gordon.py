@@ -13,7 +13,7 @@ from .._model import AbstractSecondOrder
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..kernels.stencil import StencilRates
-from ..spatial import Grid, Laplacian
+from ..spatial import AbstractGrid, Laplacian
 from ._cells import as_inputs, check_axes, rates
 
 
@@ -90,7 +90,7 @@ class KleinGordon(AbstractSecondOrder):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: AbstractGrid,
         boundary: Any,
         speed: Any = 1.0,
         mass: Any = 1.0,
@@ -150,7 +150,7 @@ class KleinGordon(AbstractSecondOrder):
         u = y[0]
         p = with_dtype(self, u.dtype)
         bend = jnp.max(jnp.abs(_slope(lambda v: _slope(p.potential, v), u)))
-        fastest = jnp.square(jnp.max(jnp.abs(p.speed))) * self.laplacian.spectral_radius
+        fastest = jnp.square(jnp.max(jnp.abs(p.speed))) * p.laplacian.spectral_radius
         return jnp.sqrt(fastest + jnp.square(p.mass) * bend)
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._checks import check_real
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
-from ..spatial import Grid, Laplacian
+from ..spatial import AbstractGrid, Laplacian
 from ._diffusing import AbstractDiffusing
 
 
@@ -60,7 +60,7 @@ class ReactionDiffusion(AbstractDiffusing):
     laplacian: Laplacian
     diffusivities: Parameter
 
-    def __init__(self, reaction: Callable, grid: Grid, boundary: Any, diffusivities: Any, order: int = 2):
+    def __init__(self, reaction: Callable, grid: AbstractGrid, boundary: Any, diffusivities: Any, order: int = 2):
         self.reaction = reaction
         self.laplacian = Laplacian(grid, boundary, order)
         self.diffusivities = parameter(diffusivities)
@@ -93,7 +93,7 @@ class ReactionDiffusion(AbstractDiffusing):
         """Returns a bound on the modulus of the Jacobian's eigenvalues at a state, from the norms of the reaction's."""
         p = with_dtype(self, y.dtype)
         reaction = jnp.max(jnp.sqrt(jnp.sum(jnp.square(_jacobians(p.reaction, t, y, args)), axis=(1, 2))))
-        return jnp.max(jnp.abs(p.diffusivities)) * self.laplacian.spectral_radius + reaction
+        return jnp.max(jnp.abs(p.diffusivities)) * p.laplacian.spectral_radius + reaction
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns the lower end of the eigenvalues' real parts, by which `sciml.solve` knows stable steps.
@@ -103,7 +103,7 @@ class ReactionDiffusion(AbstractDiffusing):
         p = with_dtype(self, y.dtype)
         jacobians = _jacobians(p.reaction, t, y, args)
         decay = -jnp.min(jnp.linalg.eigvalsh((jacobians + jnp.swapaxes(jacobians, 1, 2)) / 2))
-        return -jnp.max(jnp.abs(p.diffusivities)) * self.laplacian.spectral_radius - jnp.maximum(decay, 0)
+        return -jnp.max(jnp.abs(p.diffusivities)) * p.laplacian.spectral_radius - jnp.maximum(decay, 0)
 
 
 def _jacobians(reaction: Callable, t: RealScalarLike, y: Array, args: Args) -> Array:

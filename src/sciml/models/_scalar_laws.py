@@ -10,9 +10,9 @@ from .._conservation_law import AbstractConservationLaw, Waves
 from .._parameters import Parameter, parameter
 from ..spatial import (
     AbstractFlux,
+    AbstractGrid,
     AbstractReconstruction,
     FiniteVolumes,
-    Grid,
     Muscl,
     Roe,
 )
@@ -85,7 +85,7 @@ class Transport(AbstractScalarLaw):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: AbstractGrid,
         boundary: Any,
         velocity: Any = 1.0,
         *,
@@ -150,7 +150,7 @@ class InviscidBurgers(AbstractScalarLaw):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: AbstractGrid,
         boundary: Any,
         *,
         reconstruction: AbstractReconstruction = Muscl(),
@@ -219,7 +219,7 @@ class Traffic(AbstractScalarLaw):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: AbstractGrid,
         boundary: Any,
         speed: Any = 1.0,
         jam: Any = 1.0,

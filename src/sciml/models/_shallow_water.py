@@ -11,11 +11,11 @@ from .._types import Args, RealScalarLike
 from ..spatial import (
     HLLC,
     AbstractFlux,
+    AbstractGrid,
     AbstractReconstruction,
     AbstractVariables,
     Componentwise,
     FiniteVolumes,
-    Grid,
     LaxWendroff,
     Muscl,
     PositivityLimiter,
@@ -90,7 +90,7 @@ class ShallowWater(AbstractConservationLaw):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: AbstractGrid,
         boundary: Any,
         bed: Any = 0.0,
         *,

@@ -11,7 +11,7 @@ from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..kernels.stencil import StencilRates
-from ..spatial import Grid, Laplacian
+from ..spatial import AbstractGrid, Laplacian
 from ._cells import as_inputs, check_axes, rates
 
 
@@ -61,7 +61,7 @@ class Wave(AbstractModel):
     laplacian: Laplacian
     speed: Parameter
 
-    def __init__(self, grid: Grid, boundary: Any, speed: Any = 1.0, order: int = 2):
+    def __init__(self, grid: AbstractGrid, boundary: Any, speed: Any = 1.0, order: int = 2):
         self.laplacian = Laplacian(grid, boundary, order)
         self.speed = parameter(speed)
         if self.speed.ndim and self.speed.shape != grid.shape:
@@ -91,8 +91,8 @@ class Wave(AbstractModel):
     def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns the largest frequency, a bound on the modulus of the Jacobian's eigenvalues."""
         del t, args
-        fastest = jnp.max(jnp.abs(self.speed)).astype(y.dtype)
-        return fastest * self.laplacian.spectral_radius**0.5
+        p = with_dtype(self, y.dtype)
+        return jnp.max(jnp.abs(p.speed)) * p.laplacian.spectral_radius**0.5
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns the largest frequency on the imaginary axis, by which `sciml.solve` knows stable steps."""

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from ._colours import Colours, colours_of
-from ._fields import Fields, draw_image, fields_of, set_aspect
+from ._fields import Fields, draw_cells, fields_of
 from ._slices import draw_planes
 from ._style import colours, limit_lines, name_components, new_axes, pyplot
 
@@ -77,15 +77,15 @@ def field(
         figure, axes = ax.figure, np.array([ax])
     else:
         shades = colours_of([component.values for component in fields.components], cmap, vmin, vmax)
-        figure, axes = (ax.figure, np.array([ax])) if ax is not None else _side_by_side(count, grid)
+        figure, axes = (ax.figure, np.array([ax])) if ax is not None else _side_by_side(count, fields)
         draw_images(figure, axes, fields, 0, shades)
     if title is not None:
         ax.set_title(title, fontsize="medium") if ax is not None else figure.suptitle(title, fontsize="medium")
     return axes
 
 
-def _side_by_side(count: int, grid: Any) -> tuple[Any, np.ndarray]:
-    aspect = float(np.clip(grid.extent[1] / grid.extent[0], 0.25, 2.0))
+def _side_by_side(count: int, fields: Fields) -> tuple[Any, np.ndarray]:
+    aspect = float(np.clip(fields.aspect, 0.25, 2.0))
     size = (1.2 + 4.2 * count, 0.6 + 3.4 * max(min(aspect, 1.5), 0.5))
     figure, axes = pyplot().subplots(1, count, sharey=True, squeeze=False, layout="constrained", figsize=size)
     return figure, axes[0]
@@ -104,12 +104,10 @@ def draw_lines(ax: Any, fields: Fields, moment: int, cmap: Any) -> list[Any]:
 
 def draw_images(figure: Any, axes: np.ndarray, fields: Fields, moment: int, shades: list[Colours]) -> list[Any]:
     """The components of a two-dimensional field as images side by side, each with its bar."""
-    x, y = fields.coordinates
     drawn = []
     for ax, component, shade in zip(axes, fields.components, shades, strict=True):
-        drawn.append(draw_image(ax, x, y, component.values[moment], shade))
+        drawn.append(draw_cells(ax, fields, component.values[moment], shade))
         shade.bar(figure, drawn[-1], ax, component.name)
-        set_aspect(ax, x, y)
         ax.set_xlabel(fields.names[0])
     axes[0].set_ylabel(fields.names[1])
     return drawn

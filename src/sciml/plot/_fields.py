@@ -18,12 +18,21 @@ class Fields(NamedTuple):
         components: Its fields, each (times, *grid).
         coordinates: Where the unknowns are, one vector for each axis.
         names: The names of the axes.
+        corners: Of two dimensions where cells differ, the corners of the cells, each (*grid + 1), in Cartesian
+            coordinates; or None.
     """
 
     ts: np.ndarray
     components: list[Component]
     coordinates: list[np.ndarray]
     names: tuple[str, ...]
+    corners: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def aspect(self) -> float:
+        """How high a field of two dimensions is, over how wide."""
+        wide, high = (np.ptp(x) for x in self.corners or self.coordinates)
+        return float(high / wide) if wide else 1.0
 
 
 def read_fields(
@@ -55,7 +64,12 @@ def fields_of(ts: np.ndarray, ys: Any, grid: Any, at: Any, labels: str | Sequenc
     """The fields of a PyTree whose leaves have times first and end with the axes of a grid."""
     coordinates = [np.asarray(x, np.float64).ravel() for x in grid.coordinates(at)]
     components = _components(ys, tuple(grid.shape_at(at)))
-    return Fields(ts, rename(components, labels), coordinates, tuple(grid.names))
+    names, corners = tuple(grid.names), None
+    if hasattr(grid, "cartesian") and grid.ndim == 2:
+        nodes = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in grid.coordinates("node")))
+        corners = tuple(np.asarray(x) for x in grid.cartesian(*nodes))
+        names = ("x", "y") if grid.system.turning is not None else names
+    return Fields(ts, rename(components, labels), coordinates, names, corners)
 
 
 def _each_time(of: Callable[[Any], Any], ys: Any, times: int) -> Any:
@@ -97,6 +111,18 @@ def draw_image(ax: Any, x: np.ndarray, y: np.ndarray, values: np.ndarray, colour
     shown = np.ma.masked_invalid(values).T
     picture = ax.pcolormesh(x, y, shown, shading="nearest", rasterized=True, **colours.options)
     ax.patch.set_facecolor(BAD)
+    return picture
+
+
+def draw_cells(ax: Any, fields: Fields, values: np.ndarray, colours: Colours) -> Any:
+    """A field of two dimensions over its grid, with lengths along both axes alike."""
+    if fields.corners is None:
+        x, y = fields.coordinates
+        picture = draw_image(ax, x, y, values, colours)
+    else:
+        x, y = fields.corners
+        picture = ax.pcolormesh(x.T, y.T, np.ma.masked_invalid(values).T, rasterized=True, **colours.options)
+    set_aspect(ax, x, y)
     return picture
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ._colours import colours_of
-from ._fields import choose_times, draw_image, read_fields, set_aspect
+from ._fields import choose_times, draw_cells, read_fields
 from ._style import pyplot
 
 
@@ -66,8 +66,7 @@ def frames(
     """
     fields = read_fields(sol, grid, of, at, (2,), labels)
     chosen = choose_times(fields.ts, times)
-    aspect = (grid.upper[1] - grid.lower[1]) / (grid.upper[0] - grid.lower[0])
-    width, height = 2.4, 2.4 * float(np.clip(aspect, 0.25, 2.0))
+    width, height = 2.4, 2.4 * float(np.clip(fields.aspect, 0.25, 2.0))
     shape = len(fields.components), len(chosen)
     figure, axes = pyplot().subplots(
         *shape,
@@ -77,12 +76,10 @@ def frames(
         layout="constrained",
         figsize=(1.4 + width * shape[1], 0.6 + (height + 0.3) * shape[0]),
     )
-    x, y = fields.coordinates
     shades = colours_of([component.values[chosen] for component in fields.components], cmap, vmin, vmax)
     for row, component, colours in zip(axes, fields.components, shades, strict=True):
         for ax, i in zip(row, chosen, strict=True):
-            draw_image(ax, x, y, component.values[i], colours)
-            set_aspect(ax, x, y)
+            draw_cells(ax, fields, component.values[i], colours)
         colours.bar(figure, row[0].collections[0], row.tolist(), component.name, shrink=0.9)
         row[0].set_ylabel(fields.names[1])
     for ax, i in zip(axes[0], chosen, strict=True):

@@ -4,9 +4,11 @@ A field is a plain array whose last axes are those of the grid; the geometry liv
 sides in `Boundaries`.
 
 Grids
-    `Grid`
+    `Grid`; `OrthogonalGrid` of faces such as `clustered_faces` and `stretched_faces`, in `Cartesian`, `Polar`,
+    `Axisymmetric` or `Spherical` coordinates
 Boundary conditions
-    `Boundaries`, of `Periodic`, `Dirichlet`, `Neumann`, `Robin`, `Extrapolate`, or an `AbstractWall` of your own
+    `Boundaries`, of `Periodic`, `Dirichlet`, `Neumann`, `Robin`, `Extrapolate`, or an `AbstractWall` of your own;
+    around an `Immersed` body
 Finite differences
     `Laplacian`, `VariableLaplacian`, `AnisotropicLaplacian`, `Biharmonic`; `Derivative`, `Gradient`, `Divergence`,
     `Curl`; `Upwind`
@@ -46,6 +48,7 @@ Example:
     ```
 """
 
+from ._abstract_grid import AbstractGrid as AbstractGrid
 from ._boundaries import Boundaries as Boundaries
 from ._chebyshev import Chebyshev as Chebyshev
 from ._conditions import (
@@ -126,6 +129,17 @@ from .finite_volumes import (
     minmod as minmod,
     monotonized_central as monotonized_central,
     van_leer as van_leer,
+)
+from .geometry import (
+    AbstractCoordinates as AbstractCoordinates,
+    Axisymmetric as Axisymmetric,
+    Cartesian as Cartesian,
+    Immersed as Immersed,
+    OrthogonalGrid as OrthogonalGrid,
+    Polar as Polar,
+    Spherical as Spherical,
+    clustered_faces as clustered_faces,
+    stretched_faces as stretched_faces,
 )
 from .staggered import (
     AbstractFlowSide as AbstractFlowSide,

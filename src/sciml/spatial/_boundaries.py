@@ -9,8 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
 from .._types import Args, RealScalarLike
-from ._conditions import AbstractWall, Condition, Dirichlet, Extrapolate, Periodic
-from ._grid import LOCATIONS, Grid, Location
+from ._abstract_grid import LOCATIONS, AbstractGrid, Location
+from ._conditions import AbstractWall, Condition, Dirichlet, Extrapolate, Neumann, Periodic
+from ._grid import Grid
+from .geometry._ghosts import KINDS, pad_axis
+from .geometry._immersed import Immersed
+from .geometry._orthogonal_grid import OrthogonalGrid
 
 
 class Boundaries(eqx.Module):
@@ -28,16 +32,20 @@ class Boundaries(eqx.Module):
         grid: The grid.
         sides: A pair of conditions for each axis, lower and upper.
         location: Where the unknowns are along each axis, see `Grid`.
+        body: Cells that are no part of the field, with the condition on their surface; None where there are none.
 
     Args:
         grid: The grid.
         conditions: One condition for all sides; or by name, `{"x": Periodic(), "y-": Dirichlet(1.0), "y+": Neumann()}`.
+            The axis $r = 0$ of an `OrthogonalGrid` takes none, a full circle of angles is `Periodic` by itself.
         at: Where the unknowns are, `"center"` or `"node"`, or one for each axis. An unknown at a node on the wall is
             left out where `Dirichlet` gives its value, and `location` then says `"inner"`, `"lower"` or `"upper"`.
+        body: An `Immersed`, for unknowns at centres.
 
     Raises:
-        ValueError: If a side has no condition, or two, or if one end of an axis is periodic and the other is not.
-        TypeError: If a condition is none.
+        ValueError: If a side has no condition, or two, or if one end of an axis is periodic and the other is not; if a
+            body, or a grid whose cells differ, has unknowns at nodes, or a body another shape than the grid.
+        TypeError: If a condition is none, or one of your own on a grid whose cells differ.
 
     Example:
         ```python
@@ -56,14 +64,17 @@ class Boundaries(eqx.Module):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     sides: tuple[tuple[Condition, Condition], ...]
     location: tuple[str, ...] = eqx.field(static=True)
+    body: Immersed | None
 
-    def __init__(self, grid: Grid, conditions: Any, at: Location = "center"):
+    def __init__(self, grid: AbstractGrid, conditions: Any, at: Location = "center", *, body: Immersed | None = None):
         self.grid = grid
-        self.sides = pairs_of_sides(grid, conditions, AbstractWall, _KNOWN)
+        self.sides = pairs_of_sides(grid, conditions, AbstractWall, _KNOWN, at_axis=Neumann(0.0))
         self.location = tuple(_resolve(name, pair) for name, pair in zip(grid.locations(at), self.sides))
+        self.body = body
+        _check_geometry(self)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,6 +85,11 @@ class Boundaries(eqx.Module):
     def periodic(self) -> tuple[bool, ...]:
         """Which axes are periodic."""
         return tuple(isinstance(pair[0], Periodic) for pair in self.sides)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all cells are alike, and none lies in a body."""
+        return self.body is None and isinstance(self.grid, Grid)
 
     @property
     def coordinates(self) -> tuple[Array, ...]:
@@ -87,7 +103,10 @@ class Boundaries(eqx.Module):
 
     def homogeneous(self) -> "Boundaries":
         """Returns the conditions with all values zero, those of the linear part of an operator."""
-        return eqx.tree_at(lambda b: b.sides, self, tuple((a.homogeneous(), b.homogeneous()) for a, b in self.sides))
+        linear = eqx.tree_at(lambda b: b.sides, self, tuple((a.homogeneous(), b.homogeneous()) for a, b in self.sides))
+        if self.body is None:
+            return linear
+        return eqx.tree_at(lambda b: b.body.condition, linear, self.body.condition.homogeneous())
 
     def check(self, width: int, accuracy: int = 2) -> None:
         """Checks that the grid is large enough for ghost cells.
@@ -95,6 +114,10 @@ class Boundaries(eqx.Module):
         Raises:
             ValueError: If an axis has too few unknowns; the message names the axis.
         """
+        if not isinstance(self.grid, Grid):
+            if width != 1:
+                raise ValueError(f"an `OrthogonalGrid` has one ghost layer, but {width} are needed: take `order=2`.")
+            return
         for axis, (name, n) in enumerate(zip(self.grid.names, self.shape)):
             for condition, offset in zip(self.sides[axis], self.offsets(axis)):
                 least = width if isinstance(condition, Periodic) else condition.points(offset, accuracy)
@@ -159,6 +182,9 @@ class Boundaries(eqx.Module):
 
     def _pad_axis(self, u: Array, width: int, axis: int, pair: Any, accuracy: int) -> Array:
         at = u.ndim - self.grid.ndim + axis
+        if isinstance(self.grid, OrthogonalGrid):
+            return pad_axis(u, self.grid, axis, pair, accuracy)
+        assert isinstance(self.grid, Grid)
         if isinstance(pair[0], Periodic):
             n = u.shape[at]
             low = jax.lax.slice_in_dim(u, n - width, n, axis=at)
@@ -198,7 +224,7 @@ class Boundaries(eqx.Module):
         return value
 
 
-def as_boundary(grid: Grid, boundary: Any, at: Location = "center") -> Any:
+def as_boundary(grid: AbstractGrid, boundary: Any, at: Location = "center") -> Any:
     """Returns what an operator was given for its boundary as an object with `pad`.
 
     Raises:
@@ -222,7 +248,28 @@ def _resolve(name: str, pair: tuple[Condition, Condition]) -> str:
 _KNOWN = "Periodic(), Dirichlet(value), Neumann(slope), Robin(a, b, c) or another AbstractWall"
 
 
-def pairs_of_sides(grid: Grid, conditions: Any, kind: type, known_kinds: str) -> tuple[tuple[Any, Any], ...]:
+def _check_geometry(boundary: Boundaries) -> None:
+    grid, body = boundary.grid, boundary.body
+    if body is not None and not isinstance(body, Immersed):
+        raise TypeError(f"`Boundaries(body=...)` must be an `Immersed`, but is {body!r}.")
+    if (body is not None or not isinstance(grid, Grid)) and set(boundary.location) != {"center"}:
+        where = "a body" if body is not None else "an `OrthogonalGrid`"
+        raise ValueError(f"{where} needs unknowns at centres, but they are at {boundary.location}.")
+    if body is not None and body.levels.shape != grid.shape:
+        raise ValueError(f"`Immersed(body=...)` must have the grid's shape {grid.shape}, but has {body.levels.shape}.")
+    if isinstance(grid, OrthogonalGrid):
+        for pair in boundary.sides:
+            for side in pair:
+                if not isinstance(side, KINDS):
+                    raise TypeError(
+                        f"on an `OrthogonalGrid` a condition must be Periodic, Dirichlet, Neumann, Robin or "
+                        f"Extrapolate, but is {side!r}."
+                    )
+
+
+def pairs_of_sides(
+    grid: AbstractGrid, conditions: Any, kind: type, known_kinds: str, at_axis: Any = None
+) -> tuple[tuple[Any, Any], ...]:
     """Returns the conditions at both ends of each axis.
 
     Args:
@@ -230,11 +277,14 @@ def pairs_of_sides(grid: Grid, conditions: Any, kind: type, known_kinds: str) ->
         conditions: One for all sides, or by name.
         kind: What one must be that is not periodic.
         known_kinds: What there is, for the error.
+        at_axis: What stands for a side where the grid begins at the axis r = 0, which is none.
 
     Raises:
         ValueError: If a side has none, or two, or if one end of an axis is periodic and the other is not.
         TypeError: If one is none of these.
     """
+    if isinstance(grid, OrthogonalGrid):
+        conditions = _of_curved(grid, conditions, at_axis)
     if not isinstance(conditions, Mapping):
         conditions = dict.fromkeys(grid.names, conditions)
     known = {f"{name}{end}" for name in grid.names for end in ("", "-", "+")}
@@ -262,3 +312,21 @@ def pairs_of_sides(grid: Grid, conditions: Any, kind: type, known_kinds: str) ->
             raise ValueError(f"along {name} one end is periodic and the other is not: both must be, or neither.")
         found.append(pair)
     return tuple(found)
+
+
+def _of_curved(grid: OrthogonalGrid, conditions: Any, at_axis: Any) -> Any:
+    """Conditions by name, with what needs none: the axis, and the ends of a full circle."""
+    given = dict(conditions) if isinstance(conditions, Mapping) else dict.fromkeys(grid.names, conditions)
+    if grid.turns and not (isinstance(conditions, Mapping) and any(key.startswith("theta") for key in given)):
+        given["theta"] = Periodic()
+    if grid.on_axis:
+        if "r-" in given:
+            raise ValueError(
+                "`conditions` names 'r-', but the grid begins at the axis r = 0, which takes no condition."
+            )
+        if "r" in given:
+            given["r+"] = given.pop("r")
+        if isinstance(given.get("r+"), Periodic):
+            raise ValueError("along r the grid begins at the axis r = 0 and cannot be periodic: give a wall at 'r+'.")
+        given["r-"] = at_axis
+    return given

@@ -11,8 +11,8 @@ from jaxtyping import Array, Inexact
 
 from .._types import Args, RealScalarLike
 from . import _weights
+from ._abstract_grid import AbstractGrid
 from ._boundaries import as_boundary
-from ._grid import Grid
 from ._stencil import (
     ORDERS,
     AbstractStencil,
@@ -24,6 +24,7 @@ from ._stencil import (
     spectral_radius_along,
     symbol_of,
 )
+from .geometry import _flux_form
 
 
 class Derivative(AbstractStencil):
@@ -58,20 +59,20 @@ class Derivative(AbstractStencil):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     boundary: Any
     axis: int = eqx.field(static=True)
     derivative: int = eqx.field(static=True)
     order: int = eqx.field(static=True)
 
-    def __init__(self, grid: Grid, boundary: Any, axis: str = "x", derivative: int = 1, order: int = 2):
+    def __init__(self, grid: AbstractGrid, boundary: Any, axis: str = "x", derivative: int = 1, order: int = 2):
         if axis not in grid.names:
             raise ValueError(f"`Derivative(axis=...)` must be one of {', '.join(grid.names)}, but is {axis!r}.")
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.axis = grid.names.index(axis)
         self.derivative = check_order(derivative, (1, 2, 3, 4), "Derivative")
         self.order = check_order(order, ORDERS, "Derivative")
-        check_boundary(self.boundary, self.radius, self.accuracy)
+        check_boundary(self.boundary, self.radius, self.accuracy, "Derivative")
 
     @property
     def _weights(self) -> np.ndarray:
@@ -120,6 +121,9 @@ class Gradient(AbstractStencil):
     A field of shape `(..., *grid)` becomes one of shape `(..., ndim, *grid)`: the axis of vectors comes just before
     those of the grid, and the gradient of a vector field `[i]` is its Jacobian `[i, j]`.
 
+    On an `OrthogonalGrid`, of order 2, the components are those along its axes, slopes by length: along the angle
+    $\tfrac1r \partial_\theta u$. There a component of a vector is no number that is differentiated by itself.
+
     Attributes:
         grid: The grid.
         boundary: The conditions at the sides; see `Boundaries`.
@@ -140,14 +144,14 @@ class Gradient(AbstractStencil):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     boundary: Any
     order: int = eqx.field(static=True)
 
-    def __init__(self, grid: Grid, boundary: Any, order: int = 2):
+    def __init__(self, grid: AbstractGrid, boundary: Any, order: int = 2):
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.order = check_order(order, ORDERS, "Gradient")
-        check_boundary(self.boundary, self.radius, self.accuracy)
+        check_boundary(self.boundary, self.radius, self.accuracy, "Gradient", self.order)
 
     @property
     def radius(self) -> int:
@@ -166,7 +170,7 @@ class Gradient(AbstractStencil):
 
     @property
     def spectral_radius(self) -> float:
-        r"""The largest modulus of $\lambda$ in $\nabla u \to i \lambda u$, over all directions."""
+        r"""The largest modulus of $\lambda$ in $\nabla u \to i \lambda u$, over all directions, if cells are alike."""
         found = [spectral_radius_along(self.boundary, a, w, self.accuracy) for a, w in enumerate(_first(self))]
         return float(np.linalg.norm(found))
 
@@ -178,6 +182,9 @@ class Gradient(AbstractStencil):
     def on(self, padded: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
         """Returns the gradient of a field that has `radius` ghost layers."""
         ndim = self.grid.ndim
+        if not _flux_form.alike(self.boundary):
+            parts = _flux_form.gradient(self.boundary, padded)
+            return jnp.stack(parts, axis=parts[0].ndim - ndim)
         parts = [difference(padded, w, axis, ndim, self.radius) for axis, w in enumerate(_first(self))]
         return jnp.stack(parts, axis=parts[0].ndim - ndim)
 
@@ -189,7 +196,7 @@ def _first(operator: Any) -> list[np.ndarray]:
 class _Vector(eqx.Module):
     """What divergence and curl share: a field of vectors whose components may have conditions of their own."""
 
-    grid: Grid
+    grid: AbstractGrid
     boundaries: tuple[Any, ...]
     order: int = eqx.field(static=True)
 
@@ -203,6 +210,8 @@ class _Vector(eqx.Module):
         at = v.ndim - ndim - 1
         parts = [jax.lax.index_in_dim(v, i, at, keepdims=False) for i in range(len(self.boundaries))]
         width, accuracy = self.order // 2, self.order + 1
+        if not all(map(_flux_form.alike, self.boundaries)):
+            accuracy = 2  # the mean with a mirror image is the value at the wall
         padded = [b.pad(u, width, accuracy=accuracy, t=t, args=args) for b, u in zip(self.boundaries, parts)]
         # a barrier for each: one of all has no transpose by one component alone
         return [jax.lax.optimization_barrier(u) for u in padded]
@@ -211,14 +220,14 @@ class _Vector(eqx.Module):
         return difference(padded, _first(self)[axis], axis, self.grid.ndim, self.order // 2)
 
 
-def _vector(grid: Grid, boundary: Any, order: Any, components: int, name: str) -> _Vector:
+def _vector(grid: AbstractGrid, boundary: Any, order: Any, components: int, name: str) -> _Vector:
     several = isinstance(boundary, Sequence)
     found = tuple(as_boundary(grid, b) for b in (boundary if several else (boundary,) * components))
     if len(found) != components:
         raise ValueError(f"`{name}(boundary=...)` must be one for all of {components} components or one for each.")
     order = check_order(order, ORDERS, name)
     for each in found:
-        check_boundary(each, order // 2, order + 1)
+        check_boundary(each, order // 2, order + 1, name, order if name == "Divergence" else None)
     return _Vector(grid, found, order)
 
 
@@ -226,7 +235,8 @@ class Divergence(eqx.Module):
     r"""The divergence $\nabla \cdot v$ of vectors at the places of the unknowns, by central differences.
 
     A field of shape `(..., ndim, *grid)` becomes one of shape `(..., *grid)`. Fluxes through the faces of cells
-    belong to `StaggeredDivergence`.
+    belong to `StaggeredDivergence`. On an `OrthogonalGrid`, and around bodies, it is what flows through the faces over
+    the volume, of order 2, with the components along the axes of the grid; all components have the same body.
 
     Args:
         grid: The grid.
@@ -250,12 +260,15 @@ class Divergence(eqx.Module):
 
     _vector: _Vector
 
-    def __init__(self, grid: Grid, boundary: Any, order: int = 2):
+    def __init__(self, grid: AbstractGrid, boundary: Any, order: int = 2):
         self._vector = _vector(grid, boundary, order, grid.ndim, "Divergence")
 
     def __call__(self, v: Inexact[Array, "..."], *, t: RealScalarLike | None = None, args: Args = None) -> Array:
         """Returns the divergence of a field of vectors; `t` and `args` go to boundary values that are functions."""
-        parts = [self._vector.difference(u, axis) for axis, u in enumerate(self._vector.pad(v, t, args))]
+        padded = self._vector.pad(v, t, args)
+        if not all(map(_flux_form.alike, self._vector.boundaries)):
+            return _flux_form.divergence(self._vector.boundaries, padded)
+        parts = [self._vector.difference(u, axis) for axis, u in enumerate(padded)]
         return sum(parts[1:], parts[0])
 
 
@@ -288,7 +301,7 @@ class Curl(eqx.Module):
 
     _vector: _Vector
 
-    def __init__(self, grid: Grid, boundary: Any, order: int = 2):
+    def __init__(self, grid: AbstractGrid, boundary: Any, order: int = 2):
         if grid.ndim == 1:
             raise ValueError("`Curl` needs a grid of two or three dimensions.")
         self._vector = _vector(grid, boundary, order, grid.ndim, "Curl")

@@ -12,9 +12,11 @@ from jaxtyping import Array, Float, Inexact
 from .._parameters import parameter
 from .._types import Args, RealScalarLike
 from . import _weights
+from ._abstract_grid import AbstractGrid
 from ._boundaries import as_boundary
-from ._grid import Grid
 from ._stencil import ORDERS, along, box, check_boundary, check_order, cross, read, spectral_radius_along
+from .geometry._exchange import largest_rate
+from .geometry._flux_form import alike, between_faces, diffused
 
 
 def arithmetic_mean(a: Array, b: Array) -> Array:
@@ -55,7 +57,8 @@ class VariableLaplacian(eqx.Module):
     r"""Diffusion with a coefficient that varies, $\nabla \cdot (k \nabla u)$, as a difference of fluxes.
 
     The flux through a face is $k$ between the cells times the slope there. With `order=2` it is symmetric, and
-    conserves the integral of `u` where no flux passes the walls.
+    conserves the integral of `u` where no flux passes the walls. So it does on an `OrthogonalGrid` and around a body,
+    where `order=2` is the one there is.
 
     Attributes:
         grid: The grid.
@@ -80,7 +83,7 @@ class VariableLaplacian(eqx.Module):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     boundary: Any
     coefficient: Float[Array, "..."]
     order: int = eqx.field(static=True)
@@ -88,7 +91,7 @@ class VariableLaplacian(eqx.Module):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: AbstractGrid,
         boundary: Any,
         coefficient: Any,
         order: int = 2,
@@ -103,7 +106,7 @@ class VariableLaplacian(eqx.Module):
                 f"`VariableLaplacian(coefficient=...)` must be a number or an array over the {grid.ndim} axes of the "
                 f"grid, but has shape {self.coefficient.shape}."
             )
-        check_boundary(self.boundary, self.radius, self.accuracy)
+        check_boundary(self.boundary, self.radius, self.accuracy, "VariableLaplacian", self.order)
 
     @property
     def radius(self) -> int:
@@ -123,6 +126,8 @@ class VariableLaplacian(eqx.Module):
     @property
     def spectral_radius(self) -> Array:
         """A bound on the modulus of the eigenvalues."""
+        if not alike(self.boundary):
+            return jnp.max(jnp.abs(self.coefficient)) * largest_rate(self.boundary)
         slope = _weights.midway(self.order, 1)
         twice = np.convolve(slope, slope)
         found = [
@@ -173,6 +178,8 @@ class VariableLaplacian(eqx.Module):
 
     def __call__(self, u: Inexact[Array, "..."], *, t: RealScalarLike | None = None, args: Args = None) -> Array:
         """Returns the operator applied to a field; `t` and `args` go to boundary values that are functions."""
+        if not alike(self.boundary):
+            return self._through_faces(u, t, args)
         width, ndim = self.radius, self.grid.ndim
         k = self.coefficient.astype(jnp.finfo(u.dtype).dtype)
         # Behind a barrier ghost cells are computed once, see `_stencil`; one barrier of both has no transpose by the
@@ -192,6 +199,14 @@ class VariableLaplacian(eqx.Module):
             total = term if total is None else total + term
         assert total is not None
         return total
+
+    def _through_faces(self, u: Array, t: RealScalarLike | None, args: Args) -> Array:
+        """The same where cells differ, or some lie in a body."""
+        padded = jax.lax.optimization_barrier(self.boundary.pad(u, 1, t=t, args=args))
+        k = self.coefficient.astype(jnp.finfo(u.dtype).dtype)
+        k = jnp.broadcast_to(k, self.boundary.shape) if k.ndim else k
+        series = self.mean is harmonic_mean
+        return diffused(self.boundary, padded, lambda axis: between_faces(self.boundary, k, axis, self.mean, series))
 
     def _flux(self, padded: Array, k: Array, axis: int, h: float) -> Array:
         """The fluxes at the faces across an axis, on a strip without ghost cells along the others."""
@@ -268,11 +283,11 @@ class AnisotropicLaplacian(eqx.Module):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     boundary: Any
     tensor: Float[Array, "..."]
 
-    def __init__(self, grid: Grid, boundary: Any, tensor: Any):
+    def __init__(self, grid: AbstractGrid, boundary: Any, tensor: Any):
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.tensor = parameter(tensor)
         n = grid.ndim
@@ -281,7 +296,7 @@ class AnisotropicLaplacian(eqx.Module):
                 f"`AnisotropicLaplacian(tensor=...)` must have shape ({n}, {n}) or ({n}, {n}, *grid), but has "
                 f"{self.tensor.shape}."
             )
-        check_boundary(self.boundary, self.radius, 2)
+        check_boundary(self.boundary, self.radius, 2, "AnisotropicLaplacian")
 
     @property
     def radius(self) -> int:

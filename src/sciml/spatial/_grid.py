@@ -7,18 +7,14 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Inexact
+from jaxtyping import Array
+
+from ._abstract_grid import LOCATIONS, AbstractGrid, Location
 
 AXES = ("x", "y", "z")
 
-Location = str | Sequence[str]
-"""A name of `LOCATIONS`, or one for each axis."""
 
-# The first point in units of the spacing from the lower end, and the points beyond the number of cells.
-LOCATIONS = {"center": (0.5, 0), "node": (0.0, 1), "inner": (1.0, -1), "lower": (0.0, 0), "upper": (1.0, 0)}
-
-
-class Grid(eqx.Module):
+class Grid(AbstractGrid):
     r"""A uniform grid of cells over a box in one to three dimensions.
 
     The box $[l, u]$ is divided into `shape` cells of the sizes $h_i = (u_i - l_i) / n_i$. Unknowns are at one of
@@ -84,11 +80,6 @@ class Grid(eqx.Module):
         return hash((self.shape, self.lower, self.upper))
 
     @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The names of the axes, of x, y, z."""
         return AXES[: self.ndim]
@@ -107,26 +98,6 @@ class Grid(eqx.Module):
     def volume(self) -> float:
         """The volume of a cell: a length in one dimension, an area in two."""
         return math.prod(self.spacing)
-
-    @property
-    def centers(self) -> tuple[Array, ...]:
-        """The coordinates of the cells' centres, one array for each axis that broadcasts against the others."""
-        return self.coordinates("center")
-
-    def locations(self, at: Location = "center") -> tuple[str, ...]:
-        """Returns a location as one name for each axis.
-
-        Raises:
-            ValueError: If a name is unknown, or if there is not one for each axis.
-        """
-        names = (at,) * self.ndim if isinstance(at, str) else tuple(at)
-        if len(names) != self.ndim or any(name not in LOCATIONS for name in names):
-            raise ValueError(f"`at` must be one of {', '.join(LOCATIONS)}, or one for each axis of {self}: got {at!r}.")
-        return names
-
-    def shape_at(self, at: Location = "center") -> tuple[int, ...]:
-        """Returns the shape of a field whose unknowns are at a location."""
-        return tuple(n + LOCATIONS[name][1] for n, name in zip(self.shape, self.locations(at)))
 
     def coordinates(self, at: Location = "center") -> tuple[Array, ...]:
         """Returns the coordinates of the unknowns, one array for each axis that broadcasts against the others.
@@ -155,25 +126,6 @@ class Grid(eqx.Module):
                 weights[0] = weights[-1] = self.spacing[axis] / 2
             product = product * weights.reshape([n if other == axis else 1 for other in range(self.ndim)])
         return jnp.asarray(product, jnp.result_type(float))
-
-    def integrate(self, u: Inexact[Array, "..."], at: Location = "center") -> Array:
-        """Returns the integral of a field over the box: by the midpoint rule at centres, by trapezia at nodes.
-
-        Args:
-            u: The field, with the grid's axes last.
-            at: Where its unknowns are.
-
-        Raises:
-            ValueError: If the field does not have the grid's shape.
-        """
-        shape = self.shape_at(at)
-        if u.shape[-self.ndim :] != shape:
-            raise ValueError(f"`u` must end with the axes {shape} of {self} at {at!r}, but has shape {u.shape}.")
-        weights = self.volumes(at).astype(jnp.finfo(u.dtype).dtype)
-        weights = weights.reshape((1,) * (u.ndim - self.ndim) + weights.shape)
-        if jnp.iscomplexobj(u):
-            weights = weights.astype(u.dtype)
-        return jnp.sum(u * weights, axis=tuple(range(-self.ndim, 0)))
 
 
 def _ends(value: Any, ndim: int, name: str) -> tuple[float, ...]:

@@ -20,6 +20,7 @@ from .elliptic._multigrid import Multigrid
 from .elliptic._operator import EllipticOperator
 from .elliptic._separable import eigenvalues, from_coefficients, separate, to_coefficients
 from .elliptic._solve import solve_elliptic
+from .geometry._flux_form import alike
 
 
 def diffuse(laplacian: Laplacian, coefficient: Array) -> Any:
@@ -132,7 +133,7 @@ class ImplicitDiffusion(eqx.Module):
             accept = _rounding(self.laplacian, d, shift)
             return boundary.cg(lambda u: u - shift * operator(u), right, rtol=_small(dtype), accept=accept).value
         fn = lambda laplacian, r: _solve_one(laplacian, d, shift, r)  # noqa: E731
-        own = jax.tree.map(lambda x: 0 if _of_components(x, boundary.grid.ndim) else None, self.laplacian)
+        own = _at_sides(lambda x: 0 if _of_components(x, boundary.grid.ndim) else None, self.laplacian, keep=False)
         for number in range(right.ndim - boundary.grid.ndim):
             fn = eqx.filter_vmap(fn, in_axes=(own if number == 0 else None, 0))
         return fn(self.laplacian, right)
@@ -141,7 +142,18 @@ class ImplicitDiffusion(eqx.Module):
 def of_component(laplacian: Laplacian, number: int) -> Laplacian:
     """Returns the operator of one component, with the conditions that it has for its own."""
     take = lambda x: x[number % x.shape[0]] if _of_components(x, laplacian.grid.ndim) else x  # noqa: E731
-    return jax.tree.map(take, laplacian)
+    return _at_sides(take, laplacian)
+
+
+def _at_sides(fn: Any, laplacian: Laplacian, keep: bool = True) -> Any:
+    """A function of the values at sides; those of a body stay, or become None."""
+
+    def visit(path: Any, x: Any) -> Any:
+        if any(getattr(key, "name", None) == "body" for key in path):
+            return x if keep else None
+        return fn(x)
+
+    return jax.tree_util.tree_map_with_path(visit, laplacian)
 
 
 def _of_components(x: Any, ndim: int) -> bool:
@@ -169,18 +181,17 @@ def _elliptic(boundary: Boundaries, k: Any, dtype: Any) -> EllipticOperator:
     sides = boundary.sides
     if any(isinstance(side, Extrapolate) for pair in sides for side in pair):
         sides = tuple(tuple(Neumann() if isinstance(s, Extrapolate) else s for s in pair) for pair in sides)
-        boundary = Boundaries(boundary.grid, _by_name(boundary, sides))
+        boundary = eqx.tree_at(lambda b: b.sides, boundary, sides)
     return EllipticOperator(boundary, k, jnp.ones((), dtype), dtype=dtype, mean=arithmetic_mean)
-
-
-def _by_name(boundary: Boundaries, sides: Any) -> dict:
-    return {name + end: side for name, pair in zip(boundary.grid.names, sides) for end, side in zip("-+", pair)}
 
 
 def _solve_near(operator: EllipticOperator, right: Array) -> Array:
     if operator.boundary.grid.ndim == 1:
-        return solve_lines(factorise(operator.faces(), 0), 0, right)
-    return solve_elliptic(operator, right)
+        found = solve_lines(factorise(operator.faces(), 0), 0, operator.integrated(right))
+    else:
+        found = solve_elliptic(operator, right)
+    body = operator.boundary.body
+    return found if body is None else jnp.where(body.fluid, found, right)  # nothing changes within a body
 
 
 def _iterate(operator: Any, near: EllipticOperator, shift: Array, right: Array, rounding: Array) -> Array:
@@ -188,7 +199,8 @@ def _iterate(operator: Any, near: EllipticOperator, shift: Array, right: Array, 
     if near.boundary.grid.ndim == 1:
         precondition = lambda r: _solve_near(near, r)  # noqa: E731
     else:
-        precondition = Multigrid().preconditioner(near).mv
+        cycle = Multigrid().preconditioner(near).mv
+        precondition = lambda r: cycle(near.integrated(r))  # noqa: E731
     structure = jax.eval_shape(lambda: right)
     matrix = lx.FunctionLinearOperator(lambda u: u - shift.astype(u.dtype) * operator(u), structure)
     options = {"preconditioner": lx.FunctionLinearOperator(precondition, structure, lx.positive_semidefinite_tag)}
@@ -208,9 +220,12 @@ def _rounding(laplacian: Laplacian, d: Array, shift: Array) -> Array:
     That is the precision times the norm of $1 - \tau A$, since $y$ is no larger than $r$. By Gershgorin's theorem
     $\|A\|$ is at most $4 \max |D| \sum_i h_i^{-2}$ for order two; twice that stands for higher orders and tensors.
     """
-    curvature = sum(h**-2 for h in laplacian.grid.spacing)
     largest = jnp.max(jnp.abs(jax.lax.stop_gradient(shift * d)))
-    return 4 * jnp.finfo(shift.dtype).eps * (1 + 8 * curvature * largest)
+    if alike(laplacian.boundary):
+        size = 8 * sum(h**-2 for h in laplacian.grid.spacing)
+    else:
+        size = 2 * jax.lax.stop_gradient(jnp.asarray(laplacian.spectral_radius, shift.dtype))
+    return 4 * jnp.finfo(shift.dtype).eps * (1 + size * largest)
 
 
 def _small(dtype: Any) -> float:

@@ -9,8 +9,8 @@ from jaxtyping import Array, Inexact
 
 from .._types import Args, RealScalarLike
 from . import _weights
+from ._abstract_grid import AbstractGrid
 from ._boundaries import as_boundary
-from ._grid import Grid
 from ._stencil import (
     ORDERS,
     AbstractStencil,
@@ -22,6 +22,8 @@ from ._stencil import (
     spectral_radius_along,
     symbol_of,
 )
+from .geometry._exchange import largest_rate
+from .geometry._flux_form import alike, diffused
 
 
 class Laplacian(AbstractStencil):
@@ -31,6 +33,8 @@ class Laplacian(AbstractStencil):
     where no flux passes, and a transform diagonalises it; the error *of a solution* is of second order then, that of
     $\nabla^2 u$ itself is not in the cells at a wall. Higher orders are kept up to the walls, and the operator is not
     symmetric there; its eigenvalues have no positive real part.
+
+    On an `OrthogonalGrid`, and around a body, `order=2` is what flows through the faces of a cell over its volume.
 
     Attributes:
         grid: The grid.
@@ -47,8 +51,7 @@ class Laplacian(AbstractStencil):
 
     Example:
         ```python
-        import jax.numpy as jnp
-        from sciml.spatial import Dirichlet, Grid, Laplacian, Periodic
+                from sciml.spatial import Dirichlet, Grid, Laplacian, Periodic
 
         grid = Grid((16, 16))
         laplacian = Laplacian(grid, {"x": Periodic(), "y": Dirichlet(lambda t, args: t)}, order=4)
@@ -57,14 +60,14 @@ class Laplacian(AbstractStencil):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     boundary: Any
     order: int = eqx.field(static=True)
 
-    def __init__(self, grid: Grid, boundary: Any, order: int = 2):
+    def __init__(self, grid: AbstractGrid, boundary: Any, order: int = 2):
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.order = check_order(order, ORDERS, "Laplacian")
-        check_boundary(self.boundary, self.radius, self.accuracy)
+        check_boundary(self.boundary, self.radius, self.accuracy, "Laplacian", self.order)
 
     @property
     def radius(self) -> int:
@@ -82,8 +85,13 @@ class Laplacian(AbstractStencil):
         return cross(self.grid.ndim, self.radius)
 
     @property
-    def spectral_radius(self) -> float:
-        """The largest modulus of an eigenvalue; 2 over it is the limit of explicit Euler for the heat equation."""
+    def spectral_radius(self) -> float | Array:
+        """The largest modulus of an eigenvalue; 2 over it is the limit of explicit Euler for the heat equation.
+
+        Where cells differ, and around a body, it is a bound, an array where the body is traced.
+        """
+        if not alike(self.boundary):
+            return largest_rate(self.boundary)
         return sum(spectral_radius_along(self.boundary, a, w, self.accuracy) for a, w in enumerate(self._weights))
 
     @property
@@ -101,6 +109,8 @@ class Laplacian(AbstractStencil):
 
     def on(self, padded: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
         """Returns the Laplacian of a field that has `radius` ghost layers."""
+        if not alike(self.boundary):
+            return diffused(self.boundary, padded, None)
         total = float(sum(w[self.radius] for w in self._weights)) * self.inside(padded)
         for axis, weights in enumerate(self._weights):
             total = total + difference(padded, weights, axis, self.grid.ndim, self.radius)
@@ -148,8 +158,7 @@ class Biharmonic(eqx.Module):
 
     Example:
         ```python
-        import jax.numpy as jnp
-        from sciml.spatial import Biharmonic, Dirichlet, Grid
+                from sciml.spatial import Biharmonic, Dirichlet, Grid
 
         grid = Grid(16)
         (x,) = grid.centers
@@ -161,7 +170,7 @@ class Biharmonic(eqx.Module):
     inner: Laplacian
     outer: Laplacian
 
-    def __init__(self, grid: Grid, boundary: Any, laplacian: Any = None, order: int = 2):
+    def __init__(self, grid: AbstractGrid, boundary: Any, laplacian: Any = None, order: int = 2):
         order = check_order(order, ORDERS, "Biharmonic")
         boundary = as_boundary(grid, boundary)
         walls = not all(getattr(boundary, "periodic", (False,)))
@@ -171,7 +180,7 @@ class Biharmonic(eqx.Module):
         self.outer = Laplacian(grid, self.inner.boundary.homogeneous() if laplacian is None else laplacian, order)
 
     @property
-    def grid(self) -> Grid:
+    def grid(self) -> AbstractGrid:
         """The grid."""
         return self.inner.grid
 
@@ -187,7 +196,7 @@ class Biharmonic(eqx.Module):
         return tuple(sorted(twice))
 
     @property
-    def spectral_radius(self) -> float:
+    def spectral_radius(self) -> float | Array:
         """The largest modulus of an eigenvalue."""
         return self.inner.spectral_radius * self.outer.spectral_radius
 

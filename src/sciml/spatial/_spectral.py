@@ -10,10 +10,11 @@ import numpy as np
 from jaxtyping import Array, Inexact
 
 from .._checks import concrete
+from ._abstract_grid import AbstractGrid
 from ._boundaries import Boundaries, as_boundary
 from ._conditions import Dirichlet, Neumann, Periodic
-from ._grid import Grid
 from ._trigonometric import complex_dtype, cosine, inverse_cosine, inverse_sine, sine
+from .geometry._flux_form import alike
 
 _BASES = {
     (Periodic, Periodic): "fourier",
@@ -63,12 +64,12 @@ class Spectral(eqx.Module):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     bases: tuple[str, ...] = eqx.field(static=True)
     location: tuple[str, ...] = eqx.field(static=True)
     field: str = eqx.field(static=True)
 
-    def __init__(self, grid: Grid, boundary: Any, field: Literal["real", "complex"] = "real"):
+    def __init__(self, grid: AbstractGrid, boundary: Any, field: Literal["real", "complex"] = "real"):
         boundaries = as_boundary(grid, boundary)
         if not isinstance(boundaries, Boundaries):
             raise TypeError(
@@ -76,6 +77,8 @@ class Spectral(eqx.Module):
                 f"{type(boundaries).__name__}: its transforms go along whole axes. For a field that is split over "
                 "devices there are `Domain.fftn` and models of finite differences."
             )
+        if not alike(boundaries):
+            raise ValueError("`Spectral` needs a `Grid`, whose cells are all alike, without a body in it.")
         if field not in ("real", "complex"):
             raise ValueError(f"`Spectral(field=...)` must be 'real' or 'complex', but is {field!r}.")
         self.grid, self.location, self.field = grid, boundaries.location, field

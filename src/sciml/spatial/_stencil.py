@@ -17,8 +17,9 @@ import numpy as np
 from jaxtyping import Array, Inexact
 
 from .._types import Args, RealScalarLike
+from ._abstract_grid import AbstractGrid
 from ._conditions import AbstractWall, Dirichlet, Neumann, Periodic
-from ._grid import Grid
+from .geometry._flux_form import alike
 
 ORDERS = (2, 4, 6, 8)
 
@@ -37,8 +38,26 @@ def check_order(order: Any, allowed: Sequence[int], name: str) -> int:
     return int(order)
 
 
-def check_boundary(boundary: Any, width: int, accuracy: int) -> None:
-    """Checks that a grid is large enough for an operator, where the boundary can say."""
+def check_boundary(boundary: Any, width: int, accuracy: int, name: str = "", order: int | None = None) -> None:
+    """Checks that a grid is large enough for an operator, where the boundary can say, and its cells alike.
+
+    Args:
+        boundary: The boundary.
+        width: How many ghost layers the operator reads.
+        accuracy: The order of their error.
+        name: The operator.
+        order: Its order, where it has a form for cells that differ, and for bodies; None where it has not.
+
+    Raises:
+        ValueError: If they are not.
+    """
+    if not alike(boundary) and order != 2:
+        what = "an `OrthogonalGrid`" if getattr(boundary, "body", None) is None else "a body within the grid"
+        how = "knows nothing of" if order is None else f"has order {order}, but only order 2 for"
+        raise ValueError(
+            f"`{name}` {how} {what}. `Laplacian`, `VariableLaplacian`, `Gradient`, `Divergence` and `EllipticOperator` "
+            "take it, of order 2."
+        )
     if hasattr(boundary, "check"):
         boundary.check(width, accuracy)
 
@@ -107,7 +126,7 @@ class AbstractStencil(eqx.Module):
         order: The order of accuracy.
     """
 
-    grid: eqx.AbstractVar[Grid]
+    grid: eqx.AbstractVar[AbstractGrid]
     boundary: eqx.AbstractVar[Any]
     order: eqx.AbstractVar[int]
 

@@ -10,8 +10,8 @@ from jaxtyping import Array, Inexact
 
 from .._types import Args, RealScalarLike
 from . import _weights
+from ._abstract_grid import AbstractGrid
 from ._boundaries import as_boundary
-from ._grid import Grid
 from ._stencil import along, check_boundary, check_order, cross, read
 
 PHASES = np.linspace(0.0, np.pi, 33)[1:]
@@ -46,14 +46,14 @@ class Upwind(eqx.Module):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     boundary: Any
     order: int = eqx.field(static=True)
 
-    def __init__(self, grid: Grid, boundary: Any, order: int = 3):
+    def __init__(self, grid: AbstractGrid, boundary: Any, order: int = 3):
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.order = check_order(order, (1, 3, 5, 7), "Upwind")
-        check_boundary(self.boundary, self.radius, self.accuracy)
+        check_boundary(self.boundary, self.radius, self.accuracy, "Upwind")
 
     @property
     def radius(self) -> int:

@@ -59,6 +59,11 @@ from ._compartments import two_compartment as two_compartment
 from ._conserved import conserved as conserved
 from ._counts import birth_death_law as birth_death_law, one_step_law as one_step_law
 from ._dam_break import dam_break as dam_break, riemann_shallow_water as riemann_shallow_water
+from ._drift import (
+    gibbs_density as gibbs_density,
+    keller_segel_growth as keller_segel_growth,
+    ornstein_uhlenbeck_density as ornstein_uhlenbeck_density,
+)
 from ._exact import (
     exponential_decay as exponential_decay,
     harmonic_oscillator as harmonic_oscillator,
@@ -149,7 +154,7 @@ from ._trapped import (
     oscillator_state as oscillator_state,
     schroedinger_level as schroedinger_level,
 )
-from ._turing import nagumo_front as nagumo_front, turing_growth as turing_growth
+from ._turing import nagumo_front as nagumo_front, turing_growth as turing_growth, turing_onset as turing_onset
 from ._vortices import (
     beltrami_flow as beltrami_flow,
     taylor_green_flow as taylor_green_flow,

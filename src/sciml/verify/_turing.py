@@ -58,6 +58,42 @@ def turing_growth(
     return jnp.take_along_axis(found, jnp.argsort(-found.real, axis=-1), axis=-1)
 
 
+def turing_onset(reaction: Callable, state: Float[Array, " 2"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    r"""Returns where two substances begin to make a pattern: the ratio of their diffusivities, and the wavenumber.
+
+    With the derivatives $f_u, f_v, g_u, g_v$ at a steady state that is stable when stirred, whose first substance
+    activates itself, small waves grow for a ratio $D_v / D_u$ above
+
+    $$d = \frac{f_u g_v - 2 f_v g_u + 2 \sqrt{-f_v g_u (f_u g_v - f_v g_u)}}{f_u^2},$$
+
+    at first with $k^2 = (d f_u + g_v) / (2 d)$ in units of $1 / D_u$.
+
+    Args:
+        reaction: A model of one place with two substances, as in `sciml.models.ReactionDiffusion`.
+        state: The steady state.
+
+    Returns:
+        $d$, and $k \sqrt{D_u}$; NaN where there is no such instability.
+
+    Source:
+        J. D. Murray, Mathematical Biology II, Springer, 2003, section 2.3.
+
+    Example:
+        ```python
+        from sciml.models import Schnakenberg
+        from sciml.verify import turing_onset
+
+        reaction = Schnakenberg(a=0.1, b=0.9)
+        ratio, wavenumber = turing_onset(reaction, reaction.rest())
+        assert abs(ratio - 8.568) < 1e-3 and 0.5 < wavenumber < 0.7
+        ```
+    """
+    (fu, fv), (gu, gv) = jax.jacfwd(lambda u: reaction(0.0, u, None))(state)
+    whole = fu * gv - fv * gu
+    ratio = (fu * gv - 2 * fv * gu + 2 * jnp.sqrt(-fv * gu * whole)) / (fu * fu)
+    return ratio, jnp.sqrt((ratio * fu + gv) / (2 * ratio))
+
+
 def nagumo_front(
     x: Float[Array, "..."], t: RealScalarLike, middle: RealScalarLike = 0.0, diffusivity: RealScalarLike = 1.0
 ) -> Float[Array, "..."]:

@@ -288,7 +288,7 @@ def without_periodic(update: StencilUpdate, shape: tuple[int, ...]) -> StencilUp
     """Returns an update with None for every boundary that is periodic along all axes.
 
     Raises:
-        ValueError: If a boundary is one of another grid, or depends on time.
+        ValueError: If a boundary is one of another grid, has cells that differ or a body, or depends on time.
     """
 
     def plain(boundary: Any) -> Any:
@@ -296,6 +296,11 @@ def without_periodic(update: StencilUpdate, shape: tuple[int, ...]) -> StencilUp
             raise ValueError(
                 "a value of `StencilUpdate(boundary=...)` is a function of time, but `evolve` counts steps and knows "
                 "no time: give numbers or arrays, or run a model with the same boundary by `sciml.solve`."
+            )
+        if not getattr(boundary, "uniform", True):
+            raise ValueError(
+                "`StencilUpdate(boundary=...)` must be that of a `sciml.spatial.Grid` without a body, whose cells are "
+                "all alike: run a model with this boundary by `sciml.solve`."
             )
         if boundary is not None and hasattr(boundary, "sides") and boundary.shape != shape:
             raise ValueError(f"the fields have shape {shape}, but their boundary is one of a grid of {boundary.shape}.")

@@ -14,6 +14,7 @@ from jaxtyping import Array, Inexact, PyTree, Real
 from ..._checks import check_count
 from ..._types import Args, RealScalarLike
 from ...spatial import Boundaries
+from ...spatial.geometry._flux_form import alike
 from . import _cg, _collectives, _fft, _halo
 from ._shard_map import run_split
 from ._sharding import Axes, check_field, choose_domain_mesh, manual_axes, spec_of
@@ -77,7 +78,7 @@ class Domain(eqx.Module):
 
         Raises:
             ValueError: If there is no dimension, their number is not that of `boundary`, or a mesh axis is named
-                twice or missing in the mesh.
+                twice or missing in the mesh; if `boundary` has cells that differ, or a body.
         """
         self.boundary = boundary
         self.axes = tuple(axes)
@@ -90,6 +91,11 @@ class Domain(eqx.Module):
             raise ValueError(
                 f"`Domain`: `axes={self.axes}` must name a mesh axis, or None, for each of the {len(boundary.shape)} "
                 "dimensions of `boundary`."
+            )
+        if boundary is not None and not alike(boundary):
+            raise ValueError(
+                "`Domain`: `boundary` must be that of a `Grid` without a body: devices do not share fields on an "
+                "`OrthogonalGrid`, nor around bodies."
             )
         if mesh is not None:
             choose_domain_mesh(mesh, self.axes)

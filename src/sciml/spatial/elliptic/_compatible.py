@@ -8,12 +8,19 @@ from jaxtyping import Array
 
 from ..._checks import concrete
 from .._boundaries import Boundaries
+from .._grid import Grid
+from ..geometry._flux_form import in_fluid
 
 
 def mean(boundary: Boundaries, f: Array) -> Array:
-    """Returns the means of fields over the box."""
+    """Returns the means of fields over the box, or over what is not in a body."""
     grid = boundary.grid
-    weights = grid.volumes(boundary.location) / float(np.prod(grid.extent))
+    weights = grid.volumes(boundary.location)
+    if isinstance(grid, Grid) and boundary.body is None:
+        weights = weights / float(np.prod(grid.extent))
+    else:
+        weights = in_fluid(boundary, jnp.broadcast_to(weights, boundary.shape))
+        weights = weights / jnp.sum(weights)
     weights = (
         jnp.broadcast_to(weights, boundary.shape).astype(f.dtype).reshape((1,) * (f.ndim - grid.ndim) + boundary.shape)
     )
@@ -41,4 +48,4 @@ def without_mean(boundary: Boundaries, f: Array, data: Any) -> Array:
                 f"walls must balance, but their mean over the box is {worst:.3g}, with {size:.3g} the largest value. "
                 "Subtract the mean from the right-hand side, or give a value at some side."
             )
-    return f - found
+    return in_fluid(boundary, f - found)

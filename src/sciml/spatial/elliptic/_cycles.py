@@ -12,7 +12,6 @@ from ..._checks import check_count
 from ..._jax._loops import scan
 from ._coarsening import AbstractCoarsening, AbstractTransfer, axes_to_coarsen, prolong, restrict
 from ._couplings import AbstractCouplings
-from ._faces import Faces
 from ._smoothers import AbstractSmoother, RedBlack
 
 DIRECT = 64
@@ -55,7 +54,7 @@ class Hierarchy(eqx.Module):
 
 @eqx.filter_jit
 def build(
-    finest: Faces,
+    finest: AbstractCouplings,
     spacing: tuple[float, ...],
     coarsening: AbstractCoarsening,
     smoother: AbstractSmoother,

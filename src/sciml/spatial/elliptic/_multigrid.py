@@ -1,5 +1,6 @@
 """Geometric multigrid as a solver and as a preconditioner."""
 
+import functools as ft
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,6 +12,7 @@ from jaxtyping import Array
 from ..._checks import check_max_steps
 from ..._jax._loops import while_loop
 from ..._types import RealScalarLike
+from .._grid import Grid
 from ._coarsening import AbstractCoarsening
 from ._cycles import AbstractCycle, FCycle, Hierarchy, VCycle, build
 from ._galerkin import Galerkin
@@ -24,10 +26,12 @@ class MultigridState(eqx.Module):
     Attributes:
         hierarchy: The levels.
         singular: Whether the constants are the kernel of the operator.
+        fluid: Where they are, if not everywhere: one outside of a body, zero in it.
     """
 
     hierarchy: Hierarchy
     singular: bool = eqx.field(static=True)
+    fluid: Array | None = None
 
 
 class _CycleStart(NamedTuple):
@@ -117,13 +121,16 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         """
         del options
         elliptic = as_elliptic(operator)
-        faces, spacing = elliptic.faces(), elliptic.boundary.grid.spacing
+        grid, body = elliptic.boundary.grid, elliptic.boundary.body
+        faces = elliptic.faces()
+        spacing = grid.spacing if isinstance(grid, Grid) else (1.0,) * grid.ndim  # coarser along all axes alike
         coarsening = self.coarsening
         if coarsening is None:
             coarsening = Resistors() if faces.uniform else Galerkin()
         hierarchy = build(faces, spacing, coarsening, self.cycle.smoother, elliptic.singular)
         # The derivative of a solution is that of the equation, whatever the levels that found it.
-        return MultigridState(jax.lax.stop_gradient(hierarchy), elliptic.singular)
+        fluid = None if body is None else jax.lax.stop_gradient(body.fluid.astype(elliptic.dtype))
+        return MultigridState(jax.lax.stop_gradient(hierarchy), elliptic.singular, fluid)
 
     def compute(
         self, state: MultigridState, vector: Array, options: dict[str, Any]
@@ -148,7 +155,7 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
 
     def _solve(self, state: MultigridState, f: Array, u: Array) -> tuple[Array, Array, Array]:
         operator = state.hierarchy.finest
-        without_mean = _without_mean if state.singular else lambda x: x
+        without_mean = ft.partial(_without_mean, fluid=state.fluid) if state.singular else lambda x: x
         rtol = self.rtol
         if rtol is None:
             rtol = 1e-10 if jnp.finfo(f.dtype).bits == 64 else 1e-5
@@ -211,9 +218,9 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         state = self.init(operator, {})
 
         def apply(r: Array) -> Array:
-            r = _without_mean(r) if state.singular else r
+            r = _without_mean(r, state.fluid) if state.singular else r
             u = self.cycle(state.hierarchy, r)
-            return _without_mean(u) if state.singular else u
+            return _without_mean(u, state.fluid) if state.singular else u
 
         return lx.FunctionLinearOperator(apply, as_elliptic(operator).in_structure(), lx.positive_semidefinite_tag)
 
@@ -236,5 +243,7 @@ def _norm(x: Array) -> Array:
     return jnp.sqrt(jnp.vdot(x, x))
 
 
-def _without_mean(x: Array) -> Array:
-    return x - jnp.mean(x)
+def _without_mean(x: Array, fluid: Array | None) -> Array:
+    if fluid is None:
+        return x - jnp.mean(x)
+    return x - fluid * (jnp.vdot(fluid, x) / jnp.vdot(fluid, fluid))

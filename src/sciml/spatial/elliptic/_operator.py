@@ -16,6 +16,9 @@ from ..._types import Args, RealScalarLike
 from .._boundaries import Boundaries
 from .._conditions import Dirichlet, Neumann, Periodic, Robin
 from .._diffusion import harmonic_mean, positive_beyond
+from .._grid import Grid
+from ..geometry import _exchange, _metric
+from ..geometry._flux_form import alike, between_faces, in_fluid
 from ._couplings import cut
 from ._faces import Faces
 
@@ -27,6 +30,10 @@ class EllipticOperator(lx.AbstractLinearOperator):
     across the flux: a jump of $k$ costs no accuracy of the flux. For $k = 1$ the operator is that of `Laplacian`, with
     the opposite sign.
     It is symmetric, and positive semidefinite for $k \ge 0$ and $c \ge 0$.
+
+    On an `OrthogonalGrid` it is integrated over cells, $\int c\, u - \oint k\, \partial u / \partial n$: so it is
+    symmetric there, too. `integrated` makes a right-hand side of a field, as `solve_elliptic` does, and `per_volume`
+    goes back. In the cells of a body (`Boundaries(..., body=)`) solutions are zero.
 
     Values at the walls that are not zero belong to the right-hand side: `solve_elliptic` puts them there, and `source`
     returns them. As a `lineax` operator it is the linear part alone, and sums and multiples of it with
@@ -94,11 +101,18 @@ class EllipticOperator(lx.AbstractLinearOperator):
     def singular(self) -> bool:
         """Whether the constants are the kernel: `c` is known to be zero, and no side gives a value."""
         zero = self.c is None or (concrete(self.c) and not np.any(np.asarray(self.c)))
+        if self.boundary.body is not None and not self.boundary.body.insulates:
+            return False
         return zero and all(isinstance(side, Periodic | Neumann) for pair in self.boundary.sides for side in pair)
 
     def faces(self) -> Faces:
         """Returns what couples the unknowns, and the coefficient of $u$."""
         boundary, shape = self.boundary, self.boundary.shape
+        if not alike(boundary):
+            couplings, own = _exchange.exchange(boundary, self._at_faces, self.dtype)
+            if self.c is not None:
+                own = own + self.integrated(jnp.broadcast_to(jnp.asarray(self.c, self.dtype), shape))
+            return Faces(shape, boundary.periodic, couplings, own)
         ghosts = boundary.homogeneous().pad(jnp.ones(shape, self.dtype), 1)
         couplings = []
         for axis, h in enumerate(boundary.grid.spacing):
@@ -121,6 +135,8 @@ class EllipticOperator(lx.AbstractLinearOperator):
             args: Their second argument.
         """
         boundary, shape = self.boundary, self.boundary.shape
+        if not alike(boundary):
+            return _exchange.given(boundary, self._at_faces, self.dtype, t, args)
         ghosts = boundary.pad(jnp.zeros(shape, self.dtype), 1, t=t, args=args)
         total = jnp.zeros(shape, self.dtype)
         for axis, h in enumerate(boundary.grid.spacing):
@@ -134,6 +150,21 @@ class EllipticOperator(lx.AbstractLinearOperator):
             rest[axis] = (n - 1, 0)
             total = total + jnp.pad(last * self._side(ghosts, axis, 1, True) / h**2, rest)
         return total
+
+    def integrated(self, f: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
+        """Returns a field times the volumes of cells, zero within a body; the field where all cells are alike."""
+        boundary = self.boundary
+        return in_fluid(boundary, _metric.times(f, boundary.grid.ndim, _metric.volumes(boundary.grid)))
+
+    def per_volume(self, f: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
+        """Returns a field over the volumes of cells, zero within a body; the field where all cells are alike."""
+        volumes = _metric.inverse(_metric.volumes(self.boundary.grid))
+        return in_fluid(self.boundary, _metric.times(f, self.boundary.grid.ndim, volumes))
+
+    def _at_faces(self, axis: int) -> Array:
+        """The coefficient at the faces across an axis, where cells differ or lie in a body."""
+        k = jnp.asarray(self.k[axis] if isinstance(self.k, tuple) else self.k, self.dtype)
+        return between_faces(self.boundary, k, axis, self.mean, self.mean is harmonic_mean)
 
     def _between(self, axis: int) -> tuple[Array, Array, Array]:
         """The coefficient at the faces across an axis: the first, those inside, the last."""
@@ -285,6 +316,11 @@ def as_elliptic(operator: lx.AbstractLinearOperator) -> EllipticOperator:
         )
     if shift is None and scale is None:
         return found
+    if shift is not None and not isinstance(found.boundary.grid, Grid):
+        raise ValueError(
+            "on an `OrthogonalGrid` an `EllipticOperator` is integrated over cells, and the identity is not: give the "
+            "multiple of the identity as `c` to the operator."
+        )
     scale = jnp.ones((), found.dtype) if scale is None else scale
     k = jax.tree.map(lambda x: jnp.asarray(x, found.dtype) * scale, found.k)
     c = None if found.c is None else jnp.asarray(found.c, found.dtype) * scale

@@ -10,6 +10,7 @@ from jaxtyping import Array
 from .. import _sines_cosines as trig, _weights
 from .._boundaries import Boundaries
 from .._conditions import Dirichlet, Neumann, Periodic
+from ..geometry._flux_form import alike
 
 
 class Axis(NamedTuple):
@@ -59,6 +60,9 @@ def separate(boundary: Boundaries, order: int) -> list[Axis]:
     Raises:
         ValueError: If some axis has none; the message names it.
     """
+    if not alike(boundary):
+        what = "on an `OrthogonalGrid`" if boundary.body is None else "with a body within the grid"
+        raise ValueError(f"{what} no fast transform diagonalises the operator. Use `solve_elliptic` or `Multigrid`.")
     found = []
     for axis, (name, cells, h) in enumerate(zip(boundary.grid.names, boundary.grid.shape, boundary.grid.spacing)):
         low, high = boundary.sides[axis]

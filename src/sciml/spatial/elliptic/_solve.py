@@ -6,6 +6,7 @@ more solve with the same symmetric operator. `jax.lax.custom_linear_solve` is th
 """
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,15 +19,24 @@ from ..._checks import concrete
 from ..._jax._vma import promote
 from ..._status import SolveError, Status
 from ..._types import Args, RealScalarLike
-from ._compatible import without_mean
-from ._multigrid import Multigrid
+from .._grid import Grid
+from ..geometry._flux_form import alike, in_fluid
+from ._compatible import mean, without_mean
+from ._couplings import AbstractCouplings
+from ._cycles import VCycle, build
+from ._galerkin import Galerkin
+from ._lines import factorise, solve_lines
+from ._multigrid import Multigrid, MultigridState
 from ._operator import EllipticOperator
 from ._separable import separate
+from ._smoothers import Lines
 from ._transform_solver import FastTransform
 
 
 def default_solver(operator: EllipticOperator) -> lx.AbstractLinearSolver:
     """Returns the solver that `solve_elliptic` takes: `FastTransform` where it applies, or else `Multigrid`.
+
+    On an `OrthogonalGrid` of several axes `Multigrid` smooths along `Lines`.
 
     Args:
         operator: The operator.
@@ -40,6 +50,9 @@ def default_solver(operator: EllipticOperator) -> lx.AbstractLinearSolver:
         assert isinstance(default_solver(operator), FastTransform)
         ```
     """
+    if not isinstance(operator.boundary.grid, Grid) and operator.boundary.grid.ndim > 1:
+        # cells are long and thin somewhere, in whatever direction
+        return Multigrid(cycle=VCycle(smoother=Lines(), pre=1, post=1))
     numbers = all(jnp.ndim(x) == 0 for x in jax.tree.leaves((operator.k, operator.c)))
     try:
         separate(operator.boundary, 2)
@@ -101,15 +114,22 @@ def solve_elliptic(
         raise ValueError(f"`f` must end with the axes {shape} of {operator.boundary.grid}, but has shape {f.shape}.")
     if jnp.finfo(f.dtype).dtype != operator.dtype:
         raise TypeError(f"`f` has dtype {f.dtype}, but the operator has {operator.dtype}: give both the same.")
-    right = f + jnp.broadcast_to(operator.source(t=t, args=args).astype(f.dtype), f.shape)
+    source = operator.source(t=t, args=args).astype(f.dtype)
+    if alike(operator.boundary):
+        right = f + jnp.broadcast_to(source, f.shape)
+    else:
+        right = in_fluid(operator.boundary, f + jnp.broadcast_to(operator.per_volume(source), f.shape))
     if operator.singular:
         right = without_mean(operator.boundary, right, [f, *jax.tree.leaves(operator.boundary)])
+    right = right if alike(operator.boundary) else operator.integrated(right)
     fn = functools.partial(_solve, operator, solver)
     for _ in range(f.ndim - len(shape)):
         fn = jax.vmap(fn)
     u, status = fn(right)
     if throw and concrete(u):  # under a transformation nothing is known yet
         _raise_if_nan(operator, u, right, solver, status)
+    if operator.singular and not alike(operator.boundary):
+        u = in_fluid(operator.boundary, u - mean(operator.boundary, u))
     return u
 
 
@@ -155,9 +175,26 @@ def _solve(operator: EllipticOperator, solver: lx.AbstractLinearSolver, right: A
     if jnp.iscomplexobj(right):
         (real, first), (imaginary, second) = _solve(operator, solver, right.real), _solve(operator, solver, right.imag)
         return jax.lax.complex(real, imaginary), jnp.maximum(first, second)
-    state = solver.init(jax.lax.stop_gradient(operator), {})
+    return _by_rule(operator.faces(), solver, solver.init(jax.lax.stop_gradient(operator), {}), right)
+
+
+@eqx.filter_jit
+def solve_couplings(matrix: AbstractCouplings, right: Array) -> Array:
+    """Returns the solution of a system with a symmetric positive matrix; NaN where it is not found.
+
+    In one dimension by elimination, or else by multigrid with lines, whatever the sizes of the couplings.
+    """
+    if matrix.ndim == 1:
+        return solve_lines(factorise(matrix, 0), 0, right)
+    solver = Multigrid(cycle=VCycle(smoother=Lines(), pre=1, post=1))
+    levels = build(jax.lax.stop_gradient(matrix), (1.0,) * matrix.ndim, Galerkin(), solver.cycle.smoother, False)
+    return _by_rule(matrix, solver, MultigridState(jax.lax.stop_gradient(levels), False), right)[0]
+
+
+def _by_rule(matrix: AbstractCouplings, solver: Any, state: Any, right: Array) -> tuple[Array, Array]:
+    """The solution and its status, with the derivative of the equation."""
     # within `shard_map` all that the rule closes over must vary as its argument does
-    faces, right, state = promote((operator.faces(), right, state))
+    matrix, right, state = promote((matrix, right, state))
 
     def run(_, b: Array) -> tuple[Array, Array]:
         u, result, _ = solver.compute(state, b, {})
@@ -165,4 +202,4 @@ def _solve(operator: EllipticOperator, solver: lx.AbstractLinearSolver, right: A
         good = result == lx.RESULTS.successful
         return jnp.where(good, u, jnp.nan), jnp.where(good, jnp.int32(Status.successful), status)
 
-    return jax.lax.custom_linear_solve(faces, right, run, symmetric=True, has_aux=True)
+    return jax.lax.custom_linear_solve(matrix, right, run, symmetric=True, has_aux=True)

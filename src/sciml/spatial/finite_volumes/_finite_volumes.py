@@ -6,13 +6,18 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..._conservation_law import AbstractConservationLaw
 from ..._jax._barrier import held_back
 from ..._jax._largest import largest
 from ..._types import Args, RealScalarLike
+from .._abstract_grid import AbstractGrid
 from .._grid import Grid
+from ..geometry import _metric
+from ..geometry._coordinates import Cartesian
+from ..geometry._orthogonal_grid import OrthogonalGrid
 from ._fluxes import AbstractFlux, Rusanov
 from ._muscl import Muscl
 from ._positivity import Neighbour, PositivityLimiter
@@ -28,6 +33,10 @@ class FiniteVolumes(eqx.Module):
 
     Along each axis the values in cells are continued to either side of a face (`reconstruction`, in `variables`), and
     `flux` says what flows between the two states.
+
+    On an `OrthogonalGrid` what flows through a face counts by its area, and adds to a cell by its volume; then
+    `Constant` and `Muscl` keep their order on faces from a smooth mapping, and other reconstructions are refused. In
+    coordinates that are not `Cartesian` it takes laws of one component: directions of vectors would turn.
 
     Attributes:
         grid: The grid.
@@ -46,7 +55,8 @@ class FiniteVolumes(eqx.Module):
         limiter: What keeps the state positive.
 
     Raises:
-        ValueError: If the grid has too few cells for the reconstruction, or `boundary` does not name every side once.
+        ValueError: If the grid has too few cells for the reconstruction, or cells that differ with one of high order,
+            or `boundary` does not name every side once.
         TypeError: If an argument has the wrong type.
 
     Example:
@@ -63,7 +73,7 @@ class FiniteVolumes(eqx.Module):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     sides: Sides
     reconstruction: AbstractReconstruction
     flux: AbstractFlux
@@ -72,7 +82,7 @@ class FiniteVolumes(eqx.Module):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: AbstractGrid,
         boundary: Any,
         reconstruction: AbstractReconstruction = Muscl(),
         flux: AbstractFlux = Rusanov(),
@@ -101,6 +111,11 @@ class FiniteVolumes(eqx.Module):
                     f"`{_EXAMPLES[name]}`, but is {value!r}."
                 )
         width = self.reconstruction.radius
+        if not isinstance(self.grid, Grid) and (width > 2 or self.reconstruction.correction):
+            raise ValueError(
+                f"`{type(self.reconstruction).__name__}` needs a `Grid`, whose cells are all alike: on an "
+                "`OrthogonalGrid` take `Muscl()` or `Constant()`."
+            )
         for name, n in zip(self.grid.names, self.grid.shape):
             if n < width:
                 raise ValueError(
@@ -131,6 +146,11 @@ class FiniteVolumes(eqx.Module):
             raise ValueError(
                 f"the state must end with the axes {self.grid.shape} of {self.grid}, but has shape {y.shape}. The "
                 "grid's axes come last, the components in front of them."
+            )
+        if isinstance(self.grid, OrthogonalGrid) and self.lead(y) and not isinstance(self.grid.system, Cartesian):
+            raise ValueError(
+                f"in {type(self.grid.system).__name__} coordinates `{type(law).__name__}` has components that turn "
+                "with the axes: finite volumes take laws of one component there."
             )
         w = law.primitive(y)
         total = None
@@ -170,17 +190,35 @@ class FiniteVolumes(eqx.Module):
                     Neighbour(around(states, k), around(fluxes, k), around(speeds, k)) for k in (width - 1, width)
                 )
                 flux = self.limiter.limited(law, flux, lower, upper)
+        if not isinstance(self.grid, Grid):
+            # one in Cartesian coordinates, the only ones where `seen` and `within` are not None
+            flux = _metric.times(flux, self.grid.ndim, {axis: _metric.areas(self.grid, axis)[axis]})
         (flux,) = held_back(flux)  # it is read twice
         into = _lower(flux, seen_right, at, n) - _upper(flux, seen_left, at, n)
         within = law.within(_lower(right, None, at, n), _upper(left, None, at, n), axis)
-        return (into if within is None else into + within) / self.grid.spacing[axis]
+        into = into if within is None else into + within
+        if isinstance(self.grid, Grid):
+            return into / self.grid.spacing[axis]
+        return _metric.times(into, self.grid.ndim, self._beside(axis))
+
+    def _beside(self, axis: int) -> _metric.Factors:
+        """The areas of the faces across an axis, but for its own factor, over the volumes of cells."""
+        factors = _metric.combined(_metric.areas(self.grid, axis), {})
+        del factors[axis]
+        return _metric.combined(factors, _metric.inverse(_metric.volumes(self.grid)))
 
     def crossing_rate(self, law: AbstractConservationLaw, y: Float[Array, "..."]) -> Float[Array, ""]:
         """Returns how many cells the fastest wave crosses in a unit of time."""
         w = law.primitive(y)
         total = None
-        for axis, h in enumerate(self.grid.spacing):
-            term = _largest(law.speeds(w, axis)) / h
+        for axis in range(self.grid.ndim):
+            speed = _largest(law.speeds(w, axis))
+            if isinstance(self.grid, Grid):
+                term = speed / self.grid.spacing[axis]
+            else:
+                own = _metric.areas(self.grid, axis)[axis]
+                larger = {axis: np.maximum(own[1:], own[:-1])}
+                term = _metric.times(speed, self.grid.ndim, _metric.combined(larger, self._beside(axis)))
             total = term if total is None else total + term
         assert total is not None
         return largest(total)

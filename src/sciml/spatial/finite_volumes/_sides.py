@@ -10,9 +10,9 @@ from jaxtyping import Array, Float
 
 from ..._conservation_law import AbstractConservationLaw
 from ..._types import Args, RealScalarLike
+from .._abstract_grid import AbstractGrid
 from .._boundaries import pairs_of_sides
 from .._conditions import Periodic, SideValue, callable_leaf, evaluated, side_value
-from .._grid import Grid
 
 
 class AbstractSide(eqx.Module):
@@ -193,13 +193,13 @@ class Sides(eqx.Module):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     pairs: tuple[tuple[Periodic | AbstractSide, Periodic | AbstractSide], ...]
 
-    def __init__(self, grid: Grid, conditions: Any):
+    def __init__(self, grid: AbstractGrid, conditions: Any):
         known = "Periodic(), Inflow(state), Outflow(), Reflecting(), MovingWall(velocity) or another AbstractSide"
         self.grid = grid
-        self.pairs = pairs_of_sides(grid, conditions, AbstractSide, known)
+        self.pairs = pairs_of_sides(grid, conditions, AbstractSide, known, at_axis=Outflow())  # there nothing flows
 
     def pad(
         self, law: AbstractConservationLaw, w: Float[Array, "..."], axis: int, width: int, t: RealScalarLike, args: Args

@@ -9,10 +9,10 @@ from jaxtyping import Array, Inexact
 
 from ..._types import Args, RealScalarLike
 from .. import _weights
+from .._abstract_grid import AbstractGrid
 from .._boundaries import Boundaries, as_boundary
 from .._conditions import Extrapolate, Periodic
 from .._diffusion import _between, _strip
-from .._grid import Grid
 from .._stencil import ORDERS, check_boundary, check_order
 
 
@@ -65,14 +65,14 @@ class StaggeredGradient(eqx.Module):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     boundary: Any
     order: int = eqx.field(static=True)
 
-    def __init__(self, grid: Grid, boundary: Any, order: int = 2):
+    def __init__(self, grid: AbstractGrid, boundary: Any, order: int = 2):
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.order = check_order(order, ORDERS, "StaggeredGradient")
-        check_boundary(self.boundary, self.radius, self.accuracy)
+        check_boundary(self.boundary, self.radius, self.accuracy, type(self).__name__)
 
     @property
     def radius(self) -> int:
@@ -127,11 +127,11 @@ class StaggeredDivergence(eqx.Module):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     boundary: Any
     order: int = eqx.field(static=True)
 
-    def __init__(self, grid: Grid, boundary: Any, order: int = 2):
+    def __init__(self, grid: AbstractGrid, boundary: Any, order: int = 2):
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.order = check_order(order, ORDERS, "StaggeredDivergence")
         for axis in range(grid.ndim):

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._types import Args, RealScalarLike
+from .._abstract_grid import LOCATIONS
 from .._boundaries import Boundaries, pairs_of_sides
 from .._conditions import Condition, Periodic, callable_leaf
 from .._diffusion import _strip
-from .._grid import LOCATIONS, Grid
+from .._grid import Grid
 from ._flow_sides import AbstractFlowSide
 
 Velocity = tuple[Float[Array, "..."], ...]
