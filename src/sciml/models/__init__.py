@@ -12,7 +12,8 @@ Noise, for `sciml.solve(..., key=...)`
 Delays
     `MackeyGlass`
 Chemistry
-    `Brusselator`, `HIRES`, `Oregonator`, `Robertson`
+    `Brusselator`, `HIRES`, `Oregonator`, `Robertson`; any other as a `ReactionNetwork`, of text, matrices or a file,
+    with `Arrhenius` rates
 Mechanics
     `HarmonicOscillator`, `Kepler`, `Pendulum`, `RestrictedThreeBody`, `VanDerPol`,
     `VanDerPolScaled`
@@ -133,3 +134,5 @@ from ._two_compartment import TwoCompartment as TwoCompartment
 from ._van_der_pol import VanDerPol as VanDerPol, VanDerPolScaled as VanDerPolScaled
 from ._vorticity import Vorticity as Vorticity, kolmogorov_forcing as kolmogorov_forcing
 from ._wave import Wave as Wave
+from .networks._arrhenius import Arrhenius as Arrhenius
+from .networks._reaction_network import ReactionNetwork as ReactionNetwork
