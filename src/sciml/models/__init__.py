@@ -13,7 +13,7 @@ Delays
     `MackeyGlass`
 Chemistry
     `Brusselator`, `HIRES`, `Oregonator`, `Robertson`; any other as a `ReactionNetwork`, of text, matrices or a file,
-    with `Arrhenius` rates
+    with `Arrhenius` rates; `read_sbml`: what others wrote in SBML, as an `SBMLModel`
 Mechanics
     `HarmonicOscillator`, `Kepler`, `Pendulum`, `RestrictedThreeBody`, `VanDerPol`,
     `VanDerPolScaled`
@@ -136,3 +136,4 @@ from ._vorticity import Vorticity as Vorticity, kolmogorov_forcing as kolmogorov
 from ._wave import Wave as Wave
 from .networks._arrhenius import Arrhenius as Arrhenius
 from .networks._reaction_network import ReactionNetwork as ReactionNetwork
+from .networks._sbml_model import SBMLModel as SBMLModel, read_sbml as read_sbml
