@@ -7,7 +7,7 @@ is that of the network.
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -234,6 +234,18 @@ def ordered(formulas: Mapping[str, Formula]) -> dict[str, Formula]:
 
     for name in formulas:
         add(name)
+    return found
+
+
+def needed(formulas: Iterable[Formula], among: Mapping[str, Formula]) -> dict[str, Formula]:
+    """Returns those of some named formulas that others are computed from."""
+    found: dict[str, Formula] = {}
+    open_ = [name for formula in formulas for name in names_in(formula)]
+    while open_:
+        name = open_.pop()
+        if name in among and name not in found:
+            found[name] = among[name]
+            open_ += names_in(among[name])
     return found
 
 

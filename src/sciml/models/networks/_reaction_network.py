@@ -18,9 +18,9 @@ from ._arrhenius import Arrhenius
 from ._bionetgen import read_net
 from ._conservation import conserved_sums
 from ._description import Description, described, equations_of
-from ._formulas import Formula, names_in, suggestion
+from ._formulas import Formula, suggestion
 from ._matrix import description_of
-from ._program import Program, Static, ordered, scalars, taken_from
+from ._program import Program, Static, needed, ordered, scalars, taken_from
 from ._single_molecules import SingleMolecules
 from ._text import read_text
 
@@ -257,7 +257,7 @@ class ReactionNetwork(AbstractModel):
         network = described(self._static)
         # what initial amounts are computed from may depend on parameters, never on species
         formulas: dict[str, Formula] = {f"{name}(0)": network.initial.get(name, 0.0) for name in self.species}
-        used = {n: f for n, f in network.derived.items() if n in _needed(formulas, network.derived)}
+        used = needed(formulas.values(), network.derived)
         program = Program(network.parameters, ordered(used | formulas))
         values = taken_from(program(scalars(list(self.parameters.values()), dtype)), program.slots(list(formulas)))
         for name, amount in amounts.items():
@@ -309,18 +309,6 @@ class ReactionNetwork(AbstractModel):
             ```
         """
         return SingleMolecules(self.parameters, volume, self._static)
-
-
-def _needed(formulas: Mapping[str, Formula], derived: Mapping[str, Formula]) -> set[str]:
-    """The derived values that formulas are computed from."""
-    found: set[str] = set()
-    open_ = [name for formula in formulas.values() for name in names_in(formula)]
-    while open_:
-        name = open_.pop()
-        if name in derived and name not in found:
-            found.add(name)
-            open_ += names_in(derived[name])
-    return found
 
 
 def _names_of(name: str, value: Array) -> list[str]:

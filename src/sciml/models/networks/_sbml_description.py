@@ -136,8 +136,8 @@ def _event(event: Any, read: Any, states: Sequence[str]) -> SBMLEvent:
         )
     if wrong := [a.variable for a in event.assignments if a.scale is not None or a.divisor is not None]:
         raise ValueError(
-            f"the event `{sid}` changes the size of a compartment, and with it the concentration `{wrong[0]}`, which is "
-            "not supported."
+            f"the event `{sid}` changes the size of a compartment, and with it the concentration `{wrong[0]}`, which "
+            "is not supported."
         )
     if wrong := [a.variable for a in event.assignments if a.variable not in states]:
         raise ValueError(f"the event `{sid}` assigns `{wrong[0]}`, which follows from others.")

@@ -150,7 +150,7 @@ class SBMLModel(AbstractModel):
         An event whose trigger compares the time with constants is a `Schedule`, any other an `Event`.
 
         Raises:
-            ValueError: If an event has to happen at the start, and its trigger does not compare the time with constants.
+            ValueError: If an event may have to happen at the start, and its trigger is no comparison of the time.
         """
         equations = sbml_equations(self._static)
         found: list[Event | Schedule] = []
