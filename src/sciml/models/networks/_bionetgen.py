@@ -37,7 +37,8 @@ class _Reader:
             text = text.partition("#")[0].strip()
             if found := re.fullmatch(r"(begin|end)\s+([\w ]+)", text):
                 block = found[2] if found[1] == "begin" else None
-                self.blocks.setdefault(found[2], [])
+                if block is not None:
+                    self.blocks.setdefault(block, [])
             elif text and block is not None:
                 self.blocks[block].append(_Row(number, text))
         if "reactions" not in self.blocks or "species" not in self.blocks:

@@ -90,7 +90,7 @@ class ReactionNetwork(AbstractModel):
     parameters: dict[str, Parameter]
     _static: Static = eqx.field(static=True)
 
-    def __init__(self, text: str | Description, parameters: Mapping[str, Any] | None = None):
+    def __init__(self, text: Any, parameters: Mapping[str, Any] | None = None):
         given = dict(parameters or {})
         if isinstance(text, str):
             description, values = read_text(text, given)

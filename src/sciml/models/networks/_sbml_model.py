@@ -157,7 +157,7 @@ class SBMLModel(AbstractModel):
         if equations.jumps or equations.scheduled:
             values = equations.times(scalars(list(self.parameters.values()), jnp.result_type(float)))
             if equations.jumps:
-                found.append(Schedule(jnp.sort(taken_from(values, equations.times.slots(equations.jumps)))))
+                found.append(Schedule(_ascending(taken_from(values, equations.times.slots(equations.jumps)))))
             for number, time in equations.scheduled:
                 event = sbml_described(self._static).events[number]
                 at = values[equations.times.places[time]]
@@ -200,6 +200,13 @@ class SBMLModel(AbstractModel):
                 del description.initial[name]
                 values[name] = start[equations.initial.places[name]]
         return SBMLModel(description, values)
+
+
+def _ascending(times: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Times in their order, each once, and infinite ones behind."""
+    times = jnp.sort(times)
+    again = jnp.concatenate([jnp.zeros(1, bool), times[1:] <= times[:-1]])
+    return jnp.sort(jnp.where(again, jnp.inf, times))
 
 
 def read_sbml(source: str | os.PathLike) -> SBMLModel:

@@ -7,12 +7,13 @@ from typing import Any
 from ._description import TIME, Description, Reaction, depends_on
 from ._formulas import Formula, names_in, renamed, suggestion, value_of
 from ._parse import Line, parse_formula
+from ._program import ordered
 
 _ARROWS = ("->", "<->", "=>", "<=>")
 _CONSTANTS = {"pi": math.pi}
 
 
-def read_text(text: str, given: Mapping[str, Any]) -> tuple[Description, dict[str, float]]:
+def read_text(text: str, given: Mapping[str, Any]) -> tuple[Description, dict[str, Any]]:
     """Reads a network, and the numbers of its parameters.
 
     Args:
@@ -35,7 +36,7 @@ class _Reader:
         self.initial: dict[str, Formula] = {}
         self.reactions: list[Reaction] = []
 
-    def read(self) -> tuple[Description, dict[str, float]]:
+    def read(self) -> tuple[Description, dict[str, Any]]:
         reactions, assignments = [], []
         for line in self.lines:
             if any(token.text in _ARROWS for token in line.tokens):
@@ -47,6 +48,7 @@ class _Reader:
             raise ValueError("reaction network: the text has no reaction, such as `A + B -> C, k`.")
         for line in assignments:
             self._assignment(line)
+        ordered(self.derived)  # against circles
         for line, sides in reactions:
             self._rates(line, *sides)
         parameters = {**self.numbers, **self.given}
