@@ -104,13 +104,13 @@ def fit_problem(
     else:
         drawn = problem.draw(key, starts)
     inside = 1e-4 * (upper - lower)  # at a bound a free variable is infinite
-    drawn = jnp.clip(drawn, lower + inside, upper - inside)
+    drawn = jax.vmap(lambda x: jnp.clip(x, lower + inside, upper - inside))(drawn)
     default = 1e-6 if jnp.finfo(drawn.dtype).bits == 64 else 1e-4
     tolerance = default if rtol is None else float(rtol)
     before = np.asarray(_values(problem, drawn), np.float64)
     if not np.isfinite(before).any():
         raise ValueError("`fit`: no start has a likelihood: the simulations fail there.")
-    ends, steps, good = _descended(problem, Bounded(lower, upper).forward(drawn), max_steps, tolerance)
+    ends, steps, good = _descended(problem, jax.vmap(Bounded(lower, upper).forward)(drawn), max_steps, tolerance)
     tops = np.asarray(_values(problem, ends), np.float64)
     # where a search was lost, its start counts
     better = np.nan_to_num(tops, nan=-np.inf) >= np.nan_to_num(before, nan=-np.inf)

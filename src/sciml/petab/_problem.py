@@ -75,7 +75,9 @@ class PEtabProblem:
             ValueError: If they are of another number.
         """
         if jnp.shape(data) != self.data.shape:
-            raise ValueError(f"`data` must have shape {self.data.shape}, one for each measurement, not {jnp.shape(data)}.")
+            raise ValueError(
+                f"`data` must have shape {self.data.shape}, one for each measurement, not {jnp.shape(data)}."
+            )
         return PEtabProblem(jnp.asarray(data, self.data.dtype), self._compiled, self._options)
 
     @property
@@ -152,9 +154,10 @@ class PEtabProblem:
         return jnp.where(jnp.isnan(total), -jnp.inf, total)
 
     def log_prior(self, x: Float[Array, " p"]) -> Float[Array, ""]:
-        """Returns the logarithm of the priors' density, as PEtab defines it; parameters without a prior give zero.
+        """Returns the logarithm of the priors' densities, each on the scale on which it is given; without one it is zero.
 
-        That of a prior on a parameter's own scale is its density there, with no Jacobian of the scale of `x`.
+        Those named `parameterScale...` are densities of `x`, all others of the parameter in its own unit. There is no
+        Jacobian from one to the other: that is part of `log_density`.
         """
         return log_prior(self._rows(), x)
 
@@ -203,7 +206,7 @@ class PEtabProblem:
         """Returns vectors that are drawn uniformly between the bounds, on the parameters' scales."""
         starts, key = check_count(starts, "starts", "draw"), check_key(key, "draw")
         share = jax.random.uniform(key, (starts, len(self.names)), self.lower.dtype)
-        return self.lower + share * (self.upper - self.lower)
+        return jax.vmap(lambda share: self.lower + share * (self.upper - self.lower))(share)
 
     def _rows(self) -> list:
         return [self._compiled.tables.parameters[i] for i in self._compiled.estimated]
