@@ -15,8 +15,8 @@ import numpy as np
 
 import sciml
 
-# Log-likelihoods at nominal values, as AMICI's tests have them (tests/benchmark_models/benchmark_models.yaml); of Rahman
-# and Bertozzi, those of the simulations that are beside the problems.
+# Log-likelihoods at nominal values, as AMICI's tests have them (tests/benchmark_models/benchmark_models.yaml); of
+# Rahman and Bertozzi, those of the simulations that are beside the problems.
 REFERENCES = {
     "Bertozzi_PNAS2020": -158.864267,
     "Boehm_JProteomeRes2014": -138.221997,

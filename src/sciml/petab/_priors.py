@@ -47,7 +47,7 @@ def log_prior_of(row: EstimatedParameter, x: Float[Array, ""]) -> Float[Array, "
     kind, numbers = row.prior
     if kind not in KINDS or len(numbers) != 2:
         raise ValueError(
-            f"the prior of `{row.name}` is `{kind}` with {len(numbers)} numbers; there are {', '.join(KINDS)}, with two."
+            f"the prior of `{row.name}` is `{kind}` with {len(numbers)} numbers; known are {', '.join(KINDS)}."
         )
     a, b = numbers
     on_scale = kind.startswith("parameterScale")

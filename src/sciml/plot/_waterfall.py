@@ -1,6 +1,6 @@
 """Where many starts of a fit ended."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float

@@ -119,7 +119,7 @@ def test_arrhenius_of_arrays():
     y = jnp.array([0.5, 0.25])
     np.testing.assert_allclose(network.rates(0.0, y), law() * jnp.array([0.5, 0.0625]), rtol=RTOL)
     warmer = jax.grad(lambda m: m.rates(0.0, y)[1])(network).parameters["temperature"]
-    np.testing.assert_allclose(warmer, jax.grad(lambda l: l()[1])(law).temperature * 0.0625, rtol=10 * RTOL)
+    np.testing.assert_allclose(warmer, jax.grad(lambda law: law()[1])(law).temperature * 0.0625, rtol=10 * RTOL)
 
 
 def test_single_molecules_have_the_right_propensities():
