@@ -30,9 +30,10 @@ ALLOWED["runs"] = {"base", "kernels", "stores", "spatial", "solvers"}
 for _top in ("parallel", "training", "verify", "inspect", "plot"):
     ALLOWED[_top] = {"base", "kernels", "stores", "spatial", "solvers", "models", "runs"}
 ALLOWED["inference"] = ALLOWED["training"] | {"parallel", "training"}
+ALLOWED["petab"] = ALLOWED["inference"] | {"inference"}
 
 # `Solution.plot`, `SweepResult.plot` and others find their pictures when they are called.
-UPWARD = {("solvers", "plot"), ("parallel", "plot"), ("inference", "plot")}
+UPWARD = {("solvers", "plot"), ("parallel", "plot"), ("inference", "plot"), ("petab", "plot")}
 
 # What JAX has renamed or may rename; see _jax/_vma.py.
 VERSION_DEPENDENT = {"pcast", "pvary", "vma", "manual_axis_type", "__version__", "__version_info__"}

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -182,3 +184,13 @@ def test_lynx_hare_equation(tmp_path):
     slopes = [float(x) for x in re.search(r"slopes ([\d.]+), then ([\d.]+)", printed).groups()]
     assert slopes[1] < 0.1 * slopes[0]
     assert re.search(r"the record says:\n  d ln\(hare\)/dt = [\d.]+ - [\d.]+ lynx\n", printed)
+
+
+def test_sbml_fit(tmp_path):
+    pytest.importorskip("sbmlode")
+    pytest.importorskip("petab")
+    printed = run("sbml_fit", tmp_path)
+    found, published = map(float, re.search(r"parameters: (\S+), published (\S+)", printed).groups())
+    assert abs(found - published) < 1e-3
+    best, reached = re.search(r"best log-likelihood (\S+), reached by (\d+)", printed).groups()
+    assert float(best) > published - 0.05 and int(reached) >= 2

@@ -23,6 +23,7 @@ What most programs need, and the packages that hold the rest.
 - `parallel`: ensembles and sweeps over devices.
 - `training`: fitting, and training of networks.
 - `inference`: posteriors for samplers, and what data say.
+- `petab`: problems of parameter estimation that others wrote.
 - `verify`: exact solutions and reference problems.
 - `inspect`: what JAX made of a function.
 - `plot`: pictures.
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
         kernels as kernels,
         models as models,
         parallel as parallel,
+        petab as petab,
         plot as plot,
         runs as runs,
         solvers as solvers,
@@ -89,6 +91,7 @@ _PACKAGES = (
     "kernels",
     "models",
     "parallel",
+    "petab",
     "plot",
     "runs",
     "solvers",

@@ -13,6 +13,8 @@ Delays
     `MackeyGlass`
 Chemistry
     `Brusselator`, `HIRES`, `Oregonator`, `Robertson`, `Schnakenberg`
+    `Brusselator`, `HIRES`, `Oregonator`, `Robertson`; any other as a `ReactionNetwork`, of text, matrices or a file,
+    with `Arrhenius` rates; `read_sbml`: what others wrote in SBML, as an `SBMLModel`
 Mechanics
     `HarmonicOscillator`, `Kepler`, `Pendulum`, `RestrictedThreeBody`, `VanDerPol`,
     `VanDerPolScaled`
@@ -137,3 +139,6 @@ from ._two_compartment import TwoCompartment as TwoCompartment
 from ._van_der_pol import VanDerPol as VanDerPol, VanDerPolScaled as VanDerPolScaled
 from ._vorticity import Vorticity as Vorticity, kolmogorov_forcing as kolmogorov_forcing
 from ._wave import Wave as Wave
+from .networks._arrhenius import Arrhenius as Arrhenius
+from .networks._reaction_network import ReactionNetwork as ReactionNetwork
+from .networks._sbml_model import SBMLModel as SBMLModel, read_sbml as read_sbml

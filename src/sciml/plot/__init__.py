@@ -11,6 +11,7 @@ left out, never connected across.
 - `ensemble`: bands of quantiles over time.
 - `surface`: a quantity over a grid of two parameters.
 - `order`: errors against step sizes, with the observed order.
+- `waterfall`: where many starts of a fit ended.
 - `profiles`: profiles of a likelihood with intervals. `residuals`: whether what a fit leaves over is noise.
 
 Of solutions on a `sciml.spatial.Grid`:
@@ -39,3 +40,4 @@ from ._slices import slices as slices
 from ._space_time import space_time as space_time
 from ._surface import surface as surface
 from ._trajectory import trajectory as trajectory
+from ._waterfall import waterfall as waterfall

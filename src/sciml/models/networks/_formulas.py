@@ -1,0 +1,154 @@
+"""Formulas as trees: numbers, names, and tuples of an operation and its operands.
+
+`("*", "k1", "A", 2.0)` is the product of two names and a number. The operations are `+` and `*` of any number of
+operands, `-`, `/` and `^` of two, `neg` of one, comparisons, `and`, `or`, `not`, `where` of a condition and two values,
+and the functions of `FUNCTIONS`.
+"""
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Formula: TypeAlias = float | str | tuple
+"""A number, a name, or a tuple of an operation and its operands."""
+
+GAS_CONSTANT = 8.31446261815324
+"""R, in J/(mol K)."""
+
+COMPARISONS: dict[str, Callable] = {
+    "<": jnp.less,
+    "<=": jnp.less_equal,
+    ">": jnp.greater,
+    ">=": jnp.greater_equal,
+    "==": jnp.equal,
+    "!=": jnp.not_equal,
+}
+LOGIC: dict[str, Callable] = {"and": jnp.logical_and, "or": jnp.logical_or, "xor": jnp.logical_xor}
+
+
+def _arrhenius(factor: Any, power: Any, energy: Any, temperature: Any) -> Any:
+    return factor * jnp.power(temperature, power) * jnp.exp(-energy / (GAS_CONSTANT * temperature))
+
+
+def _log(x: Any, base: Any = None) -> Any:
+    return jnp.log(x) if base is None else jnp.log(x) / jnp.log(base)
+
+
+FUNCTIONS: dict[str, tuple[tuple[int, ...], Callable]] = {
+    **{
+        name: ((1,), getattr(jnp, name))
+        for name in (
+            *("exp", "sqrt", "abs", "sign", "floor", "ceil", "log2", "log10", "sin", "cos", "tan", "sinh", "cosh"),
+            *("tanh", "arcsin", "arccos", "arctan", "arcsinh", "arccosh", "arctanh"),
+        )
+    },
+    "ln": ((1,), jnp.log),
+    "log": ((1, 2), _log),
+    "trunc": ((1,), jnp.trunc),
+    "rem": ((2,), jnp.fmod),
+    "gamma": ((1,), jax.scipy.special.gamma),
+    "min": ((1, 2, 3, 4, 5, 6, 7, 8), lambda *x: _folded(jnp.minimum, x)),
+    "max": ((1, 2, 3, 4, 5, 6, 7, 8), lambda *x: _folded(jnp.maximum, x)),
+    "arrhenius": ((4,), _arrhenius),
+}
+"""The functions by name: how many arguments each takes, and what it is."""
+
+OTHER_NAMES = {"pow": "^", "piecewise": "where", "if": "where", "ceiling": "ceil", "exponential": "exp"}
+
+
+def _folded(function: Callable, values: Iterable[Any]) -> Any:
+    first, *rest = values
+    for value in rest:
+        first = function(first, value)
+    return first
+
+
+def names_in(formula: Formula) -> Iterator[str]:
+    """The names of a formula, in their order, each as often as it occurs."""
+    if isinstance(formula, str):
+        yield formula
+    elif isinstance(formula, tuple):
+        for part in formula[1:]:
+            yield from names_in(part)
+
+
+def renamed(formula: Formula, names: Mapping[str, Formula]) -> Formula:
+    """A formula with other formulas in place of some of its names."""
+    if isinstance(formula, str):
+        return names.get(formula, formula)
+    if isinstance(formula, tuple):
+        return (formula[0], *(renamed(part, names) for part in formula[1:]))
+    return formula
+
+
+def product_of(*factors: Formula) -> Formula:
+    """The product of formulas, without factors of one."""
+    kept: list[Formula] = [f for f in factors if f != 1.0]
+    if len(kept) == 1:
+        return kept[0]
+    return ("*", *kept) if kept else 1.0
+
+
+def applied(operation: str, values: list[Any]) -> Any:
+    """What an operation makes of arrays or numbers."""
+    if operation == "+":
+        return _folded(jnp.add, values)
+    if operation == "*":
+        return _folded(jnp.multiply, values)
+    if operation == "-":
+        return values[0] - values[1]
+    if operation == "/":
+        return values[0] / values[1]
+    if operation == "^":
+        return _power(*values)
+    if operation == "neg":
+        return -values[0]
+    if operation == "not":
+        return jnp.logical_not(_truth(values[0]))
+    if operation in COMPARISONS:
+        return COMPARISONS[operation](*values)
+    if operation in LOGIC:
+        return _folded(LOGIC[operation], map(_truth, values))
+    if operation == "where":
+        return jnp.where(_truth(values[0]), *values[1:])
+    return FUNCTIONS[operation][1](*values)
+
+
+def _truth(x: Any) -> Any:
+    return x if isinstance(x, bool) or getattr(x, "dtype", None) == np.dtype(bool) else x != 0
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if isinstance(exponent, float):  # a known one: its derivative takes no logarithm
+        if exponent == 0.5:
+            return jnp.sqrt(base)
+        if exponent.is_integer() and abs(exponent) <= 16:
+            return base ** int(exponent)
+    return jnp.power(base, exponent)
+
+
+def value_of(formula: Formula, names: Mapping[str, float]) -> float:
+    """The number that a formula is where all its names are numbers."""
+    if isinstance(formula, str):
+        return names[formula]
+    if not isinstance(formula, tuple):
+        return float(formula)
+    values = [value_of(part, names) for part in formula[1:]]
+    if formula[0] in ("+", "*"):
+        return math.fsum(values) if formula[0] == "+" else math.prod(values)
+    if formula[0] in ("-", "/", "neg", "^"):
+        simple = {"-": lambda a, b: a - b, "/": lambda a, b: a / b, "neg": lambda a: -a, "^": lambda a, b: a**b}
+        return float(simple[formula[0]](*values))
+    with jax.ensure_compile_time_eval():
+        return float(applied(formula[0], values))
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """What somebody who wrote an unknown name may have meant, as a sentence."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f" Did you mean `{close[0]}`?" if close else ""

@@ -1,0 +1,235 @@
+"""Text to formulas, with errors that show the place."""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
+
+from ._formulas import FUNCTIONS, OTHER_NAMES, Formula, suggestion
+
+_TOKEN = re.compile(
+    r"(?P<space>\s+)|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<name>[^\W\d]\w*)"
+    r"|(?P<sign><->|<=>|->|=>|<=|>=|==|!=|&&|\|\||\*\*|[-+*/^(),=<>!;:∅])"
+)
+_COMPARED = ("<", "<=", ">", ">=", "==", "!=")
+
+
+class Token(NamedTuple):
+    """A number, a name or a sign, and where it starts."""
+
+    kind: str
+    text: str
+    column: int
+
+
+class Line:
+    """A line of text, and the place in it up to which it has been read.
+
+    Attributes:
+        text: The line.
+        number: Its number, from 1; None where the text is one line.
+        what: What is being read, for errors.
+        shown: What errors show; by default the line.
+    """
+
+    def __init__(self, text: str, number: int | None, what: str, shown: str | None = None):
+        self.text, self.number, self.what = text, number, what
+        self.shown = text if shown is None else shown
+        self.tokens = list(self._tokens())
+        self.place = 0
+
+    def _tokens(self):
+        at = 0
+        while at < len(self.text):
+            found = _TOKEN.match(self.text, at)
+            if found is None:
+                self.fail(f"`{self.text[at]}` means nothing here", at)
+            if found.lastgroup != "space":
+                yield Token(str(found.lastgroup), found.group(), at)
+            at = found.end()
+
+    def fail(self, problem: str, column: int | None = None) -> NoReturn:
+        """Raises an error that shows the place."""
+        if column is None:
+            column = self.next.column if self.next else len(self.text.rstrip())
+        line = "" if self.number is None else f"line {self.number}, "
+        sentence = problem if problem.endswith("?") else f"{problem.rstrip('.')}."
+        raise ValueError(f"{self.what}, {line}column {column + 1}: {sentence}\n    {self.shown}\n    {' ' * column}^")
+
+    @property
+    def next(self) -> Token | None:
+        """What comes next."""
+        return self.tokens[self.place] if self.place < len(self.tokens) else None
+
+    def take(self, *texts: str) -> Token | None:
+        """Takes the next sign where it is one of these."""
+        token = self.next
+        if token is None or token.text not in texts:
+            return None
+        self.place += 1
+        return token
+
+    def take_kind(self, kind: str) -> Token | None:
+        """Takes what comes next where it is of a kind."""
+        token = self.next
+        if token is None or token.kind != kind:
+            return None
+        self.place += 1
+        return token
+
+    def expect(self, *texts: str) -> Token:
+        """Takes the next sign, which must be one of these."""
+        found = self.take(*texts)
+        if found is None:
+            here = f"`{self.next.text}`" if self.next else "the end of the line"
+            self.fail(f"expected {' or '.join(f'`{x}`' for x in texts)}, but found {here}")
+        return found
+
+    def end(self) -> None:
+        """Checks that nothing is left."""
+        if self.next is not None:
+            self.fail(f"`{self.next.text}` is one too many")
+
+
+def parse_formula(
+    line: Line, known: Callable[[str], bool] | None = None, hints: Callable[[], list[str]] = list
+) -> Formula:
+    """Reads a formula from a line, up to what is no part of it.
+
+    Args:
+        line: The line.
+        known: Says which names there are; by default any.
+        hints: The names that there are, to suggest one.
+    """
+    return _Formulas(line, known or (lambda name: True), hints).alternatives()
+
+
+def parse_text(text: str, what: str) -> Formula:
+    """Reads a text that is one formula."""
+    line = Line(text, None, what)
+    found = parse_formula(line)
+    line.end()
+    return found
+
+
+class _Formulas:
+    """The grammar, the loosest binding first."""
+
+    def __init__(self, line: Line, known: Callable[[str], bool], hints: Callable[[], list[str]]):
+        self.line, self.known, self.hints = line, known, hints
+
+    def alternatives(self) -> Formula:
+        left = self.conjunction()
+        while self.line.take("||"):
+            left = ("or", left, self.conjunction())
+        return left
+
+    def conjunction(self) -> Formula:
+        left = self.comparison()
+        while self.line.take("&&"):
+            left = ("and", left, self.comparison())
+        return left
+
+    def comparison(self) -> Formula:
+        left = self.sum()
+        token = self.line.take(*_COMPARED)
+        return left if token is None else (token.text, left, self.sum())
+
+    def sum(self) -> Formula:
+        left = self.term()
+        while token := self.line.take("+", "-"):
+            right = self.term()
+            if token.text == "-":
+                left = ("-", left, right)
+            elif isinstance(left, tuple) and left[0] == "+":
+                left = (*left, right)
+            else:
+                left = ("+", left, right)
+        return left
+
+    def term(self) -> Formula:
+        left = self.signed()
+        while token := self.line.take("*", "/"):
+            right = self.signed()
+            if token.text == "/":
+                left = ("/", left, right)
+            elif isinstance(left, tuple) and left[0] == "*":
+                left = (*left, right)
+            else:
+                left = ("*", left, right)
+        return left
+
+    def signed(self) -> Formula:
+        if self.line.take("-"):
+            inner = self.signed()
+            return -inner if isinstance(inner, float) else ("neg", inner)
+        if self.line.take("+"):
+            return self.signed()
+        if self.line.take("!"):
+            return ("not", self.signed())
+        return self.power()
+
+    def power(self) -> Formula:
+        base = self.atom()
+        if self.line.take("^", "**"):
+            return ("^", base, self.signed())  # binds to the right, and tighter than a sign before it
+        return base
+
+    def atom(self) -> Formula:
+        line = self.line
+        number = line.take_kind("number")
+        if number is not None:
+            return float(number.text)
+        if line.take("("):
+            inner = self.alternatives()
+            line.expect(")")
+            return inner
+        name = line.take_kind("name")
+        if name is None:
+            here = f"`{line.next.text}`" if line.next else "the end"
+            line.fail(f"expected a number, a name or `(`, but found {here}")
+        if line.take("("):
+            return self.call(name)
+        if name.text in ("true", "false", "True", "False"):
+            return ("==", 0.0, 0.0 if name.text.lower() == "true" else 1.0)
+        if not self.known(name.text):
+            line.fail(f"unknown name `{name.text}`.{suggestion(name.text, self.hints())}", name.column)
+        return name.text
+
+    def call(self, name: Token) -> Formula:
+        line, arguments = self.line, []
+        if not line.take(")"):
+            arguments.append(self.alternatives())
+            while line.take(",", ";"):
+                arguments.append(self.alternatives())
+            line.expect(")")
+        function = OTHER_NAMES.get(name.text, name.text)
+        if function == "^":
+            return ("^", *self.checked(name, arguments, (2,)))
+        if function == "where":
+            return self.pieces(name, arguments)
+        if function == "arrhenius":  # at the temperature `T`
+            self.checked(name, arguments, (3,))
+            if not self.known("T"):
+                line.fail("`arrhenius(A, b, E)` needs a temperature: a parameter or species named `T`", name.column)
+            return (function, *arguments, "T")
+        if function not in FUNCTIONS:
+            names = [*FUNCTIONS, *OTHER_NAMES]
+            line.fail(f"unknown function `{name.text}`.{suggestion(name.text, names)}", name.column)
+        return (function, *self.checked(name, arguments, FUNCTIONS[function][0]))
+
+    def checked(self, name: Token, arguments: list[Formula], counts: tuple[int, ...]) -> list[Formula]:
+        if len(arguments) not in counts:
+            many = " or ".join(map(str, counts))
+            self.line.fail(f"`{name.text}` takes {many} arguments, not {len(arguments)}", name.column)
+        return arguments
+
+    def pieces(self, name: Token, arguments: list[Formula]) -> Formula:
+        """`piecewise(value, condition, value, condition, ..., otherwise)`, or `if(condition, value, otherwise)`."""
+        if name.text == "if":
+            return ("where", *self.checked(name, arguments, (3,)))
+        if len(arguments) < 3 or len(arguments) % 2 == 0:
+            self.line.fail("`piecewise` takes pairs of value and condition, then a value for all else", name.column)
+        result = arguments[-1]
+        for i in reversed(range(0, len(arguments) - 1, 2)):
+            result = ("where", arguments[i + 1], arguments[i], result)
+        return result

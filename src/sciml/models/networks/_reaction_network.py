@@ -1,0 +1,340 @@
+"""`ReactionNetwork`: reactions as text, as a matrix or in a file, and their rate equations."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..._checks import concrete
+from ..._model import AbstractModel
+from ..._parameters import Parameter, parameter
+from ..._reactions import AbstractReactions
+from ..._types import Args, RealScalarLike
+from ._arrhenius import Arrhenius
+from ._bionetgen import read_net
+from ._conservation import conserved_sums
+from ._description import Description, described, equations_of
+from ._formulas import Formula, suggestion
+from ._matrix import description_of
+from ._program import Program, Static, needed, ordered, scalars, taken_from
+from ._single_molecules import SingleMolecules
+from ._text import read_text
+
+
+class ReactionNetwork(AbstractModel):
+    r"""Chemical reactions, or whatever turns some things into others, by their rate equations.
+
+    $$\dot y_i = \sum_j \nu_{ji} \, v_j(y), \qquad
+    v_j = k_j \prod_i y_i^{m_{ji}} \quad \text{by mass action}$$
+
+    Reaction $j$ takes $m_{ji}$ of species $i$ and changes it by $\nu_{ji}$. The state is an array of shape
+    `(species,)`, in the order in which the text names them. Text has one reaction, value or initial amount a line:
+
+    - `A + 2 B -> C, k`: by mass action, at the rate $k A B^2$. `0 -> A, k` makes, `A -> 0, k` removes.
+    - `A <-> B, k1, k2`: both directions.
+    - `S => P, V*S/(K + S)`: the rate is what is written; `<=>` with two of them.
+    - `binding: A + B -> C, k`: with a name.
+    - `k = 0.1`: a parameter. `K = k2/k1`: a value that is computed from others, from species, or from the time `t`.
+    - `A(0) = 1`: an initial amount, a number or a formula of parameters; zero where there is none.
+    - `# a comment`
+
+    Formulas have `+ - * / ^`, comparisons, `&& || !`, `if(condition, a, b)`, `piecewise(a, condition, b)`, `min`,
+    `max`, `exp`, `ln` or `log`, `sqrt` and the like, `pi`, and `arrhenius(A, b, E)`, which is
+    $A T^b \exp(-E / (R T))$ in J/mol at the temperature `T`, a parameter or a species.
+
+    Rates of one shape are computed together, however many there are, and the Jacobian has the entries of the network,
+    so that implicit methods use its sparsity: see `sciml.inspect.jacobian`.
+
+    Args:
+        text: The reactions.
+        parameters: Values of parameters, beside those in the text or in place of them.
+
+    Attributes:
+        parameters: The parameters by name, leaves that can be differentiated, batched and fitted.
+
+    Raises:
+        ValueError: If the text cannot be read; the message shows the place.
+
+    Source:
+        C. M. Guldberg and P. Waage, 1864, for mass action; the arrows are those of Catalyst.jl.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        robertson = sciml.models.ReactionNetwork('''
+            A -> B, k1
+            2 B -> B + C, k2
+            B + C -> A + C, k3
+            k1 = 0.04; k2 = 3e7; k3 = 1e4
+            A(0) = 1
+        ''')
+        assert robertson.species == ("A", "B", "C")
+        assert (robertson.conservation_laws() == jnp.array([[1, 1, 1]])).all()
+
+        solver = sciml.solvers.Rodas5P()
+        sol = sciml.solve(robertson, robertson.y0, t0=0.0, t1=40.0, solver=solver, atol=1e-8)
+        assert abs(sol.ys[-1, 0] - 0.7158) < 1e-3
+
+        gradient = jax.grad(lambda m: m.rates(0.0, jnp.array([1.0, 0.5, 0.0]))[0])(robertson)
+        assert gradient.parameters["k1"] == 1.0
+        ```
+    """
+
+    parameters: dict[str, Parameter]
+    _static: Static = eqx.field(static=True)
+
+    def __init__(self, text: Any, parameters: Mapping[str, Any] | None = None):
+        given = dict(parameters or {})
+        if isinstance(text, str):
+            description, values = read_text(text, given)
+        elif isinstance(text, Description):
+            description, values = text, given
+        else:
+            raise TypeError(f"`text` must be reactions as text, but is {type(text).__name__}.")
+        if wrong := [name for name in values if name in description.species]:
+            raise ValueError(f"`parameters` has `{wrong[0]}`, which is a species; its amount is part of the state.")
+        self.parameters = {name: parameter(values[name]) for name in sorted(values)}
+        description.parameters = [n for name, x in self.parameters.items() for n in _names_of(name, x)]
+        self._static = description.static()
+
+    @classmethod
+    def from_stoichiometry(
+        cls,
+        reactants: Any,
+        products: Any,
+        rates: Any,
+        *,
+        species: Sequence[str] | None = None,
+        initial: Any = None,
+    ) -> "ReactionNetwork":
+        """Returns a network by mass action from two matrices.
+
+        Args:
+            reactants: How many of each species each reaction takes, of shape `(reactions, species)`; SciPy's sparse
+                matrices, too.
+            products: How many it makes, of the same shape.
+            rates: Rate constants of shape `(reactions,)`, which become the parameter `rates`, or an `Arrhenius` of
+                such arrays, whose fields become parameters.
+            species: Names, by default `X0`, `X1` and so on.
+            initial: Initial amounts of shape `(species,)`, by default zero.
+
+        Raises:
+            ValueError: If shapes do not fit, or a number of molecules is negative.
+
+        Example:
+            ```python
+            import jax.numpy as jnp
+            import sciml
+
+            # A -> B -> C
+            taken, made = [[1, 0, 0], [0, 1, 0]], [[0, 1, 0], [0, 0, 1]]
+            chain = sciml.models.ReactionNetwork.from_stoichiometry(taken, made, [2.0, 1.0], species="ABC")
+            assert jnp.allclose(chain(0.0, jnp.array([1.0, 0.5, 0.0]), None), jnp.array([-2.0, 1.5, 0.5]))
+            assert chain.reactions == ("A -> B, rates[0]", "B -> C, rates[1]")
+            ```
+        """
+        constants, values = _rate_constants(rates, np.shape(reactants)[0] if np.ndim(reactants) else 0)
+        description = description_of(reactants, products, constants, species, initial)
+        return cls(description, values)
+
+    @classmethod
+    def from_bionetgen(cls, path: str | os.PathLike) -> "ReactionNetwork":
+        """Returns the network of a `.net` file, which BioNetGen's `generate_network` writes.
+
+        Its parameters that are numbers are parameters here; what is computed from them, its functions and the sums of
+        its groups are values that `value` returns by their names.
+
+        Args:
+            path: The file.
+
+        Raises:
+            ValueError: If the file cannot be read, or has laws other than elementary ones and functions; the message
+                names the line.
+
+        Example:
+            ```python
+            import pathlib
+            import sciml
+
+            pathlib.Path("binding.net").write_text('''
+            begin parameters
+                1 kon  2.0
+                2 koff 0.5*kon
+            end parameters
+            begin species
+                1 L(r)          10
+                2 R(l)          1
+                3 L(r!1).R(l!1) 0
+            end species
+            begin reactions
+                1 1,2 3 kon
+                2 3 1,2 koff
+            end reactions
+            begin groups
+                1 Free 1,2
+            end groups
+            ''')
+            binding = sciml.models.ReactionNetwork.from_bionetgen("binding.net")
+            assert (binding.rates(0.0, binding.y0) == 0).sum() == 1
+            assert binding.value("Free", 0.0, binding.y0) == 11
+            ```
+        """
+        description, values = read_net(path)
+        return cls(description, values)
+
+    def __call__(self, t: RealScalarLike, y: Float[Array, " species"], args: Args) -> Float[Array, " species"]:
+        """Returns the time derivative of the amounts; `args` is not used."""
+        del args
+        return equations_of(self._static).sums(self._values(t, y))
+
+    def rates(self, t: RealScalarLike, y: Float[Array, " species"]) -> Float[Array, " reactions"]:
+        """Returns how fast each reaction is."""
+        return taken_from(self._values(t, y), equations_of(self._static).rates)
+
+    def value(self, name: str, t: RealScalarLike, y: Float[Array, " species"]) -> Float[Array, ""]:
+        """Returns a species, a parameter or a computed value by its name.
+
+        Raises:
+            ValueError: If there is none of that name.
+        """
+        places = equations_of(self._static).program.places
+        if name not in places:
+            raise ValueError(f"there is no `{name}` in the network.{suggestion(name, places)}")
+        return self._values(t, y)[places[name]]
+
+    def _values(self, t: RealScalarLike, y: Array) -> Array:
+        """All values that formulas name, and their results."""
+        equations = equations_of(self._static)
+        count = equations.stoichiometry.shape[1]
+        if jnp.shape(y) != (count,):
+            raise ValueError(
+                f"the state must have shape ({count},), one for each of {_some(self.species)}, not {jnp.shape(y)}."
+            )
+        rest = scalars([t, *self.parameters.values()], y.dtype)
+        return equations.program(jnp.concatenate([y, rest]))
+
+    @property
+    def species(self) -> tuple[str, ...]:
+        """The names of the species, in the order of the state."""
+        return self._static.content[0]
+
+    @property
+    def reactions(self) -> tuple[str, ...]:
+        """The reactions as text, one for each direction."""
+        return tuple(map(str, described(self._static).reactions))
+
+    @property
+    def reaction_names(self) -> tuple[str, ...]:
+        """The names of the reactions, or their numbers."""
+        return tuple(reaction.name for reaction in described(self._static).reactions)
+
+    @property
+    def stoichiometry(self) -> np.ndarray:
+        r"""$\nu$, of shape `(reactions, species)`: by how much each reaction changes each species."""
+        return equations_of(self._static).stoichiometry.copy()
+
+    @property
+    def y0(self) -> Float[Array, " species"]:
+        """The initial amounts, of the default dtype; parameters that they depend on are differentiated."""
+        return self.state()
+
+    def state(self, **amounts: RealScalarLike) -> Float[Array, " species"]:
+        """Returns the initial amounts with some of them replaced: `network.state(A=2.0)`.
+
+        Raises:
+            ValueError: If there is no species of that name.
+        """
+        if wrong := [name for name in amounts if name not in self.species]:
+            raise ValueError(f"there is no species `{wrong[0]}`.{suggestion(wrong[0], self.species)}")
+        dtype = jnp.result_type(float)
+        network = described(self._static)
+        # what initial amounts are computed from may depend on parameters, never on species
+        formulas: dict[str, Formula] = {f"{name}(0)": network.initial.get(name, 0.0) for name in self.species}
+        used = needed(formulas.values(), network.derived)
+        program = Program(network.parameters, ordered(used | formulas))
+        values = taken_from(program(scalars(list(self.parameters.values()), dtype)), program.slots(list(formulas)))
+        for name, amount in amounts.items():
+            values = values.at[self.species.index(name)].set(jnp.asarray(amount, dtype))
+        return values
+
+    def index(self, species: str) -> int:
+        """Returns where in the state a species stands.
+
+        Raises:
+            ValueError: If there is none of that name.
+        """
+        if species not in self.species:
+            raise ValueError(f"there is no species `{species}`.{suggestion(species, self.species)}")
+        return self.species.index(species)
+
+    def conservation_laws(self) -> Float[np.ndarray, "laws species"]:
+        r"""Returns what no reaction changes: $w$ with $\sum_i \nu_{ji} w_i = 0$ for every $j$, in whole numbers.
+
+        The rows are a basis of the left null space, so that `laws @ y` is constant in time.
+        """
+        return conserved_sums(self.stoichiometry)
+
+    def single_molecules(self, volume: RealScalarLike = 1.0) -> AbstractReactions:
+        r"""Returns the same reactions among counted molecules, for `sciml.solve(..., key=key)`.
+
+        The amounts are concentrations, of which a count $n$ in a volume $V$ is $n / V$. By mass action the propensity
+        of a reaction is $k V^{1 - m} \prod_i n_i (n_i - 1) \cdots (n_i - m_i + 1)$ with $m = \sum_i m_i$, which is
+        $V$ times the rate where counts are large; $k$ is that of the rate equations, so that no $m_i!$ appears. A rate
+        that is the whole of it becomes $V v(n / V)$, and zero where a reactant lacks.
+
+        Args:
+            volume: $V$. A parameter of the model that is returned.
+
+        Raises:
+            ValueError: If a number of molecules in a reaction is not whole, or a rate depends on the time.
+
+        Example:
+            ```python
+            import jax
+            import jax.numpy as jnp
+            import sciml
+
+            dimers = sciml.models.ReactionNetwork("2 A <-> D, 1.0, 0.5")
+            molecules = dimers.single_molecules(volume=10.0)
+            assert (molecules.propensities(jnp.array([4.0, 3.0]), None) == jnp.array([1.2, 1.5])).all()
+            sol = sciml.solve(molecules, jnp.array([4.0, 3.0]), t0=0.0, t1=1.0, key=jax.random.key(0))
+            assert sol.ys[-1] @ jnp.array([1.0, 2.0]) == 10
+            ```
+        """
+        return SingleMolecules(self.parameters, volume, self._static)
+
+
+def _names_of(name: str, value: Array) -> list[str]:
+    """The names of a parameter's numbers in formulas."""
+    return [name] if jnp.ndim(value) == 0 else [f"{name}[{i}]" for i in range(jnp.size(value))]
+
+
+def _rate_constants(rates: Any, count: int) -> tuple[list[Formula], dict[str, Any]]:
+    """The rate constants as formulas of parameters, and these."""
+    if isinstance(rates, Arrhenius):
+        values = dict(factor=rates.factor, power=rates.power, energy=rates.energy, temperature=rates.temperature)
+        names = {name: _names_of(name, x) for name, x in values.items()}
+        for name, found in names.items():
+            if len(found) not in (1, count):
+                raise ValueError(
+                    f"`rates` must have an entry for each of {count} reactions, but its `{name}` has {len(found)}."
+                )
+        rows = [[names[name][min(i, len(names[name]) - 1)] for name in values] for i in range(count)]
+        return [("arrhenius", *row) for row in rows], values
+    rates = parameter(rates)
+    if rates.shape != (count,):
+        raise ValueError(f"`rates` must have shape ({count},), one for each row of `reactants`, not {rates.shape}.")
+    if concrete(rates) and bool(jnp.any(jnp.isnan(rates))):
+        raise ValueError("`rates` must be no NaN.")
+    return list(_names_of("rates", rates)), dict(rates=rates)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:6])}, ... {names[-1]}"

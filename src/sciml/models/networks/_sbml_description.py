@@ -1,0 +1,226 @@
+"""What an SBML model consists of, from sbmlode's analysis of it."""
+
+import dataclasses
+import math
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ._formulas import Formula, names_in
+from ._program import Static
+from ._sbml_math import TIME, Mathematics
+
+
+class SBMLEvent(NamedTuple):
+    """What a model does when its trigger becomes true.
+
+    Attributes:
+        name: Its identifier.
+        trigger: A condition.
+        root: A formula that is positive where the trigger holds.
+        at_start: Whether it happens at the start if the trigger holds there.
+        changes: What it assigns to which of the states.
+    """
+
+    name: str
+    trigger: Formula
+    root: Formula
+    at_start: bool
+    changes: tuple[tuple[str, Formula], ...]
+
+
+@dataclasses.dataclass
+class SBMLDescription:
+    """A model.
+
+    Attributes:
+        name: Its name.
+        states: What changes in time by a rate or an event.
+        constants: What does not and is no result of a formula, with its value.
+        assignments: Formulas of what follows from states, constants and the time; rates of reactions too.
+        rates: The time derivatives of states; of others it is zero.
+        initial: Formulas of what has one at the start: states, and constants with an initial assignment.
+        events: The events.
+        reactions: Identifiers of the reactions.
+    """
+
+    name: str
+    states: list[str]
+    constants: dict[str, float]
+    assignments: dict[str, Formula]
+    rates: dict[str, Formula]
+    initial: dict[str, Formula]
+    events: list[SBMLEvent]
+    reactions: list[str]
+
+    def static(self) -> Static:
+        """All but the values of constants, as a value that is compared and hashed."""
+        return Static(
+            (
+                self.name,
+                tuple(self.states),
+                tuple(self.constants),
+                tuple(self.assignments.items()),
+                tuple(self.rates.items()),
+                tuple(self.initial.items()),
+                tuple(self.events),
+                tuple(self.reactions),
+            )
+        )
+
+
+def sbml_described(static: Static) -> SBMLDescription:
+    """The model that `SBMLDescription.static` made a value of; constants without their values."""
+    name, states, constants, assignments, rates, initial, events, reactions = static.content
+    missing = dict.fromkeys(constants, math.nan)
+    return SBMLDescription(
+        name, list(states), missing, dict(assignments), dict(rates), dict(initial), list(events), list(reactions)
+    )
+
+
+def read_description(source: str | os.PathLike) -> SBMLDescription:
+    """Reads a model from a file, or from SBML as text.
+
+    Raises:
+        ImportError: If sbmlode is not installed.
+        ValueError: If it cannot be read, or has what is not supported.
+    """
+    try:
+        import sbmlode
+    except ImportError as error:
+        raise ImportError(
+            "SBML is read by sbmlode, which needs Python 3.12 or newer: `pip install 'sciml-jax[sbml]'`."
+        ) from error
+    is_text = isinstance(source, str) and source.lstrip().startswith("<")
+    if not is_text and not pathlib.Path(source).is_file():
+        raise FileNotFoundError(f"there is no file {str(source)!r}.")
+    system = sbmlode.OdeSystem.from_sbml(source if is_text else pathlib.Path(source))
+    if system.unsupported:
+        found = ", ".join(f"{what} (`{where}`)" for what, where in system.unsupported)
+        raise ValueError(f"the SBML model has what is not supported: {found}.")
+    return _described(system)
+
+
+def _described(system: Any) -> SBMLDescription:
+    read = Mathematics({f.symbol.sid: (f.arguments, f.body) for f in system.functions}).formula
+    changed = {a.variable for event in system.events for a in event.assignments}
+    states = list(system.states)
+    states += [sid for sid in system.constants if sid in changed]
+    initial = {a.variable: read(a.math) for a in system.initial}
+    assignments = {a.variable: read(a.math) for a in system.assignments}
+    constants: dict[str, float] = {}
+    for sid in system.constants:
+        value = system.quantity(sid).value
+        if sid in states:
+            initial.setdefault(sid, math.nan if value is None else float(value))
+        elif sid not in initial:
+            constants[sid] = math.nan if value is None else float(value)
+    # what follows from others is no formula of its own at the start
+    initial = {sid: formula for sid, formula in initial.items() if sid not in assignments}
+    rates = {ode.variable: read(ode.rhs) for ode in system.odes}
+    events = [_event(event, read, states) for event in system.events]
+    reactions = [r.symbol.sid for r in system.reactions]
+    name = system.info.name or system.info.sid or "model"
+    return SBMLDescription(name, states, constants, assignments, rates, initial, events, reactions)
+
+
+def _event(event: Any, read: Any, states: Sequence[str]) -> SBMLEvent:
+    sid = event.symbol.sid
+    for what in ("delay", "priority"):
+        if getattr(event, what) is not None:
+            raise ValueError(f"the event `{sid}` has a {what}, which is not supported.")
+    if event.root is None:
+        raise ValueError(
+            f"the trigger of the event `{sid}` has no place where it becomes true, which is not supported."
+        )
+    if wrong := [a.variable for a in event.assignments if a.scale is not None or a.divisor is not None]:
+        raise ValueError(
+            f"the event `{sid}` changes the size of a compartment, and with it the concentration `{wrong[0]}`, which "
+            "is not supported."
+        )
+    if wrong := [a.variable for a in event.assignments if a.variable not in states]:
+        raise ValueError(f"the event `{sid}` assigns `{wrong[0]}`, which follows from others.")
+    changes = tuple((a.variable, read(a.math)) for a in event.assignments)
+    return SBMLEvent(sid, read(event.trigger), read(event.root), not event.initial_value, changes)
+
+
+def sum_of_terms(formula: Formula) -> dict[Formula, float]:
+    """A formula as a sum of multiples of others: `2*v1 - v2/V` is 2 of `v1` and -1 of `v2/V`."""
+    found: dict[Formula, float] = {}
+
+    def add(part: Formula, factor: float, divisors: tuple[Formula, ...]) -> None:
+        if isinstance(part, tuple):
+            operation, *inner = part
+            if operation in ("+", "-"):
+                for i, term in enumerate(inner):
+                    add(term, -factor if operation == "-" and i else factor, divisors)
+                return
+            if operation == "neg":
+                return add(inner[0], -factor, divisors)
+            if operation == "*":
+                numbers = [x for x in inner if isinstance(x, float)]
+                rest = [x for x in inner if not isinstance(x, float)]
+                if numbers and rest:
+                    return add(rest[0] if len(rest) == 1 else ("*", *rest), factor * math.prod(numbers), divisors)
+            if operation == "/" and _is_sum(inner[0]):
+                return add(inner[0], factor, (*divisors, inner[1]))
+        elif isinstance(part, float) and part == 0.0:
+            return None
+        for divisor in divisors:
+            part = ("/", part, divisor)
+        found[part] = found.get(part, 0.0) + factor
+
+    add(formula, 1.0, ())
+    return found
+
+
+def _is_sum(formula: Formula) -> bool:
+    if isinstance(formula, str):
+        return True
+    return isinstance(formula, tuple) and formula[0] in ("+", "-", "neg", "*")
+
+
+def depends_on_any(formula: Formula, names: set[str]) -> bool:
+    """Whether a formula has one of these names."""
+    return any(name in names for name in names_in(formula))
+
+
+def time_at_zero(formula: Formula) -> Formula | None:
+    """The time at which a formula is zero, where it is linear in the time; None where it is not."""
+    linear = _linear(formula)
+    if linear is None or linear[0] == 0.0:
+        return None
+    slope, rest = linear
+    if slope == 1.0:
+        return ("neg", rest)
+    return rest if slope == -1.0 else ("/", ("neg", rest), slope)
+
+
+def _linear(formula: Formula) -> tuple[Formula, Formula] | None:
+    """The factor of the time and the rest."""
+    if formula == TIME:
+        return 1.0, 0.0
+    if not depends_on_any(formula, {TIME}):
+        return 0.0, formula
+    assert isinstance(formula, tuple)
+    operation, *parts = formula
+    found = [_linear(part) for part in parts]
+    if any(x is None for x in found):
+        return None
+    slopes, rests = zip(*found)  # type: ignore[arg-type]
+    if operation in ("+", "-", "neg"):
+        slope = slopes[0] if operation == "neg" else None
+        numbers = all(isinstance(x, float) for x in slopes)
+        if not numbers:
+            return (operation, *slopes), (operation, *rests)
+        signs = [-1.0 if operation == "neg" or (operation == "-" and i) else 1.0 for i in range(len(parts))]
+        slope = float(sum(s * x for s, x in zip(signs, slopes)))
+        return slope, (operation, *rests)
+    if operation == "*" and sum(depends_on_any(part, {TIME}) for part in parts) == 1:
+        factors = [part for part in parts if not depends_on_any(part, {TIME})]
+        (slope,), (rest,) = zip(*(x for x, part in zip(found, parts) if depends_on_any(part, {TIME})))  # type: ignore
+        return ("*", slope, *factors), ("*", rest, *factors)
+    if operation == "/" and slopes[1] == 0.0:
+        return ("/", slopes[0], parts[1]), ("/", rests[0], parts[1])
+    return None

@@ -1,0 +1,72 @@
+"""The events of an SBML model as functions of its state."""
+
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..._parameters import Parameter
+from ..._types import Args, RealScalarLike
+from ._formulas import Formula
+from ._program import Program, Static, ordered, scalars, taken_from
+from ._sbml_description import sbml_described
+from ._sbml_equations import sbml_equations
+from ._sbml_math import TIME
+
+
+class EventRoot(eqx.Module):
+    """A function that is positive where the trigger of an event holds."""
+
+    parameters: dict[str, Parameter]
+    _static: Static = eqx.field(static=True)
+    _number: int = eqx.field(static=True)
+
+    def __call__(self, t: RealScalarLike, y: Float[Array, " n"], args: Args) -> Float[Array, ""]:
+        """Returns its value."""
+        del args
+        program, slots = _root_of(self._static, self._number)
+        return _evaluated(program, t, y, self.parameters)[slots[0]]
+
+
+class EventChange(eqx.Module):
+    """The state after an event."""
+
+    parameters: dict[str, Parameter]
+    _static: Static = eqx.field(static=True)
+    _number: int = eqx.field(static=True)
+
+    def __call__(self, t: RealScalarLike, y: Float[Array, " n"], args: Args) -> Float[Array, " n"]:
+        """Returns it."""
+        del args
+        program, slots = _change_of(self._static, self._number)
+        return taken_from(_evaluated(program, t, y, self.parameters), slots)
+
+
+def _evaluated(program: Program, t: Any, y: Array, parameters: dict[str, Parameter]) -> Array:
+    return program(jnp.concatenate([y, scalars([t, *parameters.values()], y.dtype)]))
+
+
+@functools.lru_cache(maxsize=64)
+def _root_of(static: Static, number: int) -> tuple[Program, np.ndarray]:
+    return _program(static, {"the root": sbml_described(static).events[number].root})
+
+
+@functools.lru_cache(maxsize=64)
+def _change_of(static: Static, number: int) -> tuple[Program, np.ndarray]:
+    model = sbml_described(static)
+    changes = dict(model.events[number].changes)
+    program, slots = _program(static, {f"change of {name}": formula for name, formula in changes.items()})
+    after = program.slots(model.states)  # those that are not assigned stay
+    after[[model.states.index(name) for name in changes]] = slots
+    return program, after
+
+
+def _program(static: Static, extra: dict[str, Formula]) -> tuple[Program, np.ndarray]:
+    model = sbml_described(static)
+    own = {name: ("*", f, 1.0) if isinstance(f, str) else f for name, f in extra.items()}
+    formulas = ordered(sbml_equations(static).formulas | own)
+    program = Program([*model.states, TIME, *model.constants], formulas)
+    return program, program.slots(list(own))

@@ -1,0 +1,178 @@
+"""Reactions as text, one a line."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ._description import TIME, Description, Reaction, depends_on
+from ._formulas import Formula, names_in, renamed, suggestion, value_of
+from ._parse import Line, parse_formula
+from ._program import ordered
+
+_ARROWS = ("->", "<->", "=>", "<=>")
+_CONSTANTS = {"pi": math.pi}
+
+
+def read_text(text: str, given: Mapping[str, Any]) -> tuple[Description, dict[str, Any]]:
+    """Reads a network, and the numbers of its parameters.
+
+    Args:
+        text: The text.
+        given: Parameters that are given beside it, which count in place of those in it.
+    """
+    return _Reader(text, given).read()
+
+
+class _Reader:
+    """Reads lines twice: what names there are, then what they are."""
+
+    def __init__(self, text: str, given: Mapping[str, Any]):
+        self.given = given
+        self.lines = [line for i, row in enumerate(text.splitlines(), 1) for line in _lines(row, i)]
+        self.species: dict[str, None] = {}
+        self.assigned: dict[str, Line] = {}
+        self.numbers: dict[str, float] = {}
+        self.derived: dict[str, Formula] = {}
+        self.initial: dict[str, Formula] = {}
+        self.reactions: list[Reaction] = []
+
+    def read(self) -> tuple[Description, dict[str, Any]]:
+        reactions, assignments = [], []
+        for line in self.lines:
+            if any(token.text in _ARROWS for token in line.tokens):
+                reactions.append((line, self._sides(line)))
+            else:
+                assignments.append(line)
+                self._name(line)
+        if not reactions:
+            raise ValueError("reaction network: the text has no reaction, such as `A + B -> C, k`.")
+        for line in assignments:
+            self._assignment(line)
+        ordered(self.derived)  # against circles
+        for line, sides in reactions:
+            self._rates(line, *sides)
+        parameters = {**self.numbers, **self.given}
+        names = list(parameters)
+        return Description(list(self.species), self.reactions, names, self.derived, self.initial), parameters
+
+    def _name(self, line: Line) -> None:
+        """Notes what a line without an arrow gives a value to."""
+        name = line.take_kind("name")
+        if name is None:
+            line.fail("expected a reaction, such as `A + B -> C, k`, or a value, such as `k = 0.1` or `A(0) = 1`")
+        initial = line.take("(") is not None
+        if initial:
+            zero = line.take_kind("number")
+            if zero is None or float(zero.text) != 0:
+                line.fail("an initial amount is written `A(0) = 1`")
+            line.expect(")")
+        if line.take("=") is None:
+            line.fail("expected `=`, or an arrow: `->` by mass action, `=>` with a rate that is the whole of it")
+        if initial:
+            return
+        if name.text in self.assigned:
+            line.fail(f"`{name.text}` has a value already, in line {self.assigned[name.text].number}", name.column)
+        if name.text in (TIME, *_CONSTANTS):
+            line.fail(f"`{name.text}` has a meaning of its own", name.column)
+        self.assigned[name.text] = line
+
+    def _sides(self, line: Line) -> tuple[str, list, str, list]:
+        """Reads a reaction up to its rates."""
+        label = ""
+        if len(line.tokens) > 1 and line.tokens[0].kind in ("name", "number") and line.tokens[1].text == ":":
+            label = line.tokens[0].text
+            line.place = 2
+        left = self._side(line)
+        arrow = line.expect(*_ARROWS).text
+        right = self._side(line)
+        if not left and not right:
+            line.fail("a reaction of nothing to nothing", 0)
+        return label, left, arrow, right
+
+    def _side(self, line: Line) -> list[tuple[str, float]]:
+        token = line.next
+        if token is not None and token.text in ("0", "∅"):
+            line.place += 1
+            return []
+        found: dict[str, float] = {}
+        while True:
+            number = line.take_kind("number")
+            count = 1.0 if number is None else float(number.text)
+            if count <= 0:
+                line.fail(f"a reaction takes or makes more than {count:g} of something", number and number.column)
+            line.take("*")
+            name = line.take_kind("name")
+            if name is None:
+                here = f"`{line.next.text}`" if line.next else "the end of the line"
+                line.fail(f"expected a species, but found {here}")
+            if name.text in (TIME, *_CONSTANTS):
+                line.fail(f"`{name.text}` has a meaning of its own and cannot be a species", name.column)
+            found[name.text] = found.get(name.text, 0.0) + count
+            self.species.setdefault(name.text)
+            if not line.take("+"):
+                return list(found.items())
+
+    def _known(self, name: str) -> bool:
+        return name in self.species or name in self.assigned or name in self.given or name in (TIME, *_CONSTANTS)
+
+    def _names(self) -> list[str]:
+        return [*self.species, *self.assigned, *self.given, TIME]
+
+    def _formula(self, line: Line) -> Formula:
+        return renamed(parse_formula(line, self._known, self._names), _CONSTANTS)
+
+    def _assignment(self, line: Line) -> None:
+        name, initial = line.tokens[0].text, line.tokens[1].text == "("
+        column = line.next.column if line.next else None
+        formula = self._formula(line)
+        line.end()
+        if initial:
+            if name not in self.species:
+                line.fail(f"`{name}` is in no reaction.{suggestion(name, self.species)}", 0)
+            state = depends_on(formula, {*self.species, TIME}, {})
+            if state is not None:
+                line.fail(f"an initial amount depends on parameters alone, not on `{state}`", column)
+            self.initial[name] = formula
+        elif name in self.species:
+            line.fail(f"`{name}` is a species: `{name}(0) = ...` says how much there is at the start", 0)
+        elif name in self.given:
+            return  # what is given beside the text counts
+        elif any(True for _ in names_in(formula)):
+            self.derived[name] = formula
+        else:
+            self.numbers[name] = value_of(formula, {})
+
+    def _rates(self, line: Line, label: str, left: list, arrow: str, right: list) -> None:
+        """Reads what follows the sides of a reaction."""
+        both = arrow in ("<->", "<=>")
+        many = "two rates, forwards and backwards," if both else "a rate"
+        if line.take(",") is None:
+            line.fail(f"`{arrow}` needs {many} after a comma")
+        mass_action = arrow in ("->", "<->")
+        for i, (taken, made) in enumerate(((left, right), (right, left))[: 1 + both]):
+            if i and line.take(",") is None:
+                line.fail(f"`{arrow}` needs {many} after a comma")
+            column = line.next.column if line.next else None
+            law = self._formula(line)
+            if mass_action and (found := depends_on(law, set(self.species), self.derived)):
+                whole = arrow.replace("-", "=") if both else "=>"
+                line.fail(
+                    f"a rate after `{arrow}` is multiplied by the reactants, and this one depends on the species "
+                    f"`{found}`; write `{whole}` where it is the whole rate",
+                    column,
+                )
+            name = label or str(1 + len(self.reactions))
+            name = f"{name} back" if i and label else name
+            self.reactions.append(Reaction(name, tuple(taken), tuple(made), law, mass_action))
+        if line.next is not None and line.next.text == "," and not both:
+            line.fail("one rate too many; `<->` is a reaction in both directions")
+        line.end()
+
+
+def _lines(row: str, number: int) -> Iterator[Line]:
+    """What stands between the semicolons of a line, without a comment, each at its column."""
+    start = 0
+    for part in row.partition("#")[0].split(";"):
+        if part.strip():
+            yield Line(" " * start + part, number, "reaction network", row.rstrip())
+        start += len(part) + 1

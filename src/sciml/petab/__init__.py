@@ -1,0 +1,9 @@
+"""PEtab: problems of parameter estimation that others wrote, with their models, data, noise and priors.
+
+- `read_petab`: a problem from its files; returns a `PEtabProblem`.
+- `PEtabProblem`: its likelihood and posterior as functions of the estimated parameters, that can be differentiated and
+  batched; a `LogDensity` for samplers; a fit from many starts, which is a `PEtabFit`.
+"""
+
+from ._fit import PEtabFit as PEtabFit
+from ._problem import PEtabProblem as PEtabProblem, read_petab as read_petab

@@ -1,0 +1,73 @@
+"""The priors of PEtab, as densities."""
+
+import math
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ._tables import EstimatedParameter
+
+KINDS = (
+    "uniform", "normal", "laplace", "logNormal", "logLaplace",
+    "parameterScaleUniform", "parameterScaleNormal", "parameterScaleLaplace",
+)  # fmt: skip
+
+
+def on_scale_of(row: EstimatedParameter, value: float) -> float:
+    """A value on a parameter's scale."""
+    if row.scale == "lin":
+        return value
+    with np.errstate(all="ignore"):
+        return float(np.log(value) if row.scale == "log" else np.log10(value))
+
+
+def own_value(row: EstimatedParameter, x: Float[Array, ""]) -> Float[Array, ""]:
+    """A parameter in its own unit."""
+    return x if row.scale == "lin" else jnp.exp(x * _factor(row))
+
+
+def _factor(row: EstimatedParameter) -> float:
+    return {"log": 1.0, "log10": math.log(10.0)}[row.scale]
+
+
+def log_slope(row: EstimatedParameter, x: Float[Array, ""]) -> Float[Array, ""]:
+    """The logarithm of the derivative of a parameter by its value on its scale."""
+    return jnp.zeros_like(x) if row.scale == "lin" else x * _factor(row) + math.log(_factor(row))
+
+
+def log_prior_of(row: EstimatedParameter, x: Float[Array, ""]) -> Float[Array, ""]:
+    """The logarithm of a prior's density at a value on the parameter's scale.
+
+    Raises:
+        ValueError: If there is no such prior.
+    """
+    assert row.prior is not None
+    kind, numbers = row.prior
+    if kind not in KINDS or len(numbers) != 2:
+        raise ValueError(
+            f"the prior of `{row.name}` is `{kind}` with {len(numbers)} numbers; known are {', '.join(KINDS)}."
+        )
+    a, b = numbers
+    on_scale = kind.startswith("parameterScale")
+    value = x if on_scale else own_value(row, x)
+    shape = kind.removeprefix("parameterScale").lower()
+    if shape == "uniform":
+        inside = (value >= a) & (value <= b)
+        return jnp.where(inside, -math.log(b - a), -jnp.inf).astype(x.dtype)
+    logarithm = jnp.zeros_like(x)
+    if shape.startswith("log"):
+        logarithm, value = -jnp.log(value), jnp.log(value)
+    if shape.endswith("normal"):
+        return logarithm - 0.5 * ((value - a) / b) ** 2 - math.log(b) - 0.5 * math.log(2 * math.pi)
+    return logarithm - jnp.abs(value - a) / b - math.log(2 * b)
+
+
+def log_prior(rows: Sequence[EstimatedParameter], x: Float[Array, " p"]) -> Float[Array, ""]:
+    """The sum over all parameters with a prior."""
+    total = jnp.zeros((), x.dtype)
+    for i, row in enumerate(rows):
+        if row.prior is not None:
+            total = total + log_prior_of(row, x[i])
+    return total

@@ -1,0 +1,288 @@
+"""`read_petab`: problems of parameter estimation that others wrote."""
+
+import math
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._checks import check_count, check_key
+from .._types import Key
+from ..inference import LogDensity, log_density
+from ..models.networks._sbml_model import SBMLModel, read_sbml
+from ._density import MeasuredData, prior_of
+from ._fit import PEtabFit, fit_problem
+from ._measured import Predicted, log_probability, measured, noise_of, predicted, residual
+from ._parameters_of import Pool, conditions_of
+from ._priors import log_prior
+from ._simulated import Options, simulate_all, simulations_of
+from ._tables import Tables, read_tables
+
+_LOG10 = math.log(10.0)
+
+
+class _Compiled:
+    """What of a problem is no number that anybody changes: one object for each problem that was read."""
+
+    def __init__(self, tables: Tables):
+        pool = Pool([p.name for p in tables.parameters])
+        self.tables = tables
+        self.conditions = conditions_of(tables, read_sbml(tables.sbml), pool)
+        self.observables = measured(tables, self.conditions, pool)
+        self.numbers = np.array(pool.numbers)  # with those of measurements
+        self.simulations = simulations_of(tables, self.conditions.numbers)
+        self.noise = noise_of(tables)
+        self.times = np.array([m.time for m in tables.measurements])
+        self.estimated = np.array([i for i, p in enumerate(tables.parameters) if p.estimated], np.int64)
+
+
+class PEtabProblem:
+    r"""A problem of parameter estimation that somebody wrote in PEtab; what `read_petab` returns.
+
+    Its functions are of the vector $x$ of the estimated parameters, each on its own scale (`scales`), in the order of
+    `names`. They can be compiled, differentiated and batched; all conditions, and the members of a `jax.vmap`, run
+    side by side as lanes.
+
+    Attributes:
+        data: The measurements, in the order of their table, of shape `(measurements,)`.
+
+    Source:
+        L. Schmiester et al., PEtab - Interoperable specification of parameter estimation problems in systems biology,
+        PLOS Comput. Biol. 17 (2021) e1008646.
+
+    Example:
+        ```python
+        import jax
+        import sciml
+
+        def misfit_and_slope(path):
+            problem = sciml.petab.read_petab(path)
+            return jax.jit(jax.value_and_grad(problem.log_likelihood))(problem.nominal)
+        ```
+    """
+
+    def __init__(self, data: Float[Array, " measurements"], compiled: _Compiled, options: Options):
+        # no PyTree: its methods are functions that `jax.jit` knows again
+        self.data, self._compiled, self._options = data, compiled, options
+
+    def with_data(self, data: Float[Array, " measurements"]) -> "PEtabProblem":
+        """Returns the problem with other measurements, as drawn ones, in the order of their table.
+
+        Raises:
+            ValueError: If they are of another number.
+        """
+        if jnp.shape(data) != self.data.shape:
+            raise ValueError(
+                f"`data` must have shape {self.data.shape}, one for each measurement, not {jnp.shape(data)}."
+            )
+        return PEtabProblem(jnp.asarray(data, self.data.dtype), self._compiled, self._options)
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return self._compiled.tables.name
+
+    @property
+    def model(self) -> SBMLModel:
+        """The model. What conditions and parameters set is among its parameters."""
+        return self._compiled.conditions.model
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the estimated parameters."""
+        return tuple(p.name for p in self._rows())
+
+    @property
+    def scales(self) -> tuple[str, ...]:
+        """The scale of each of them: `lin`, `log` or `log10`."""
+        return tuple(p.scale for p in self._rows())
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The names of the conditions."""
+        return tuple(self._compiled.tables.conditions)
+
+    @property
+    def observables(self) -> tuple[str, ...]:
+        """The name of what each measurement is of."""
+        return tuple(m.observable for m in self._compiled.tables.measurements)
+
+    @property
+    def times(self) -> Float[np.ndarray, " measurements"]:
+        """When each measurement was made; infinite where the model has come to rest."""
+        return self._compiled.times.copy()
+
+    @property
+    def nominal(self) -> Float[Array, " p"]:
+        """The values that the table of parameters gives, on their scales."""
+        return self._scaled([p.nominal for p in self._rows()])
+
+    @property
+    def lower(self) -> Float[Array, " p"]:
+        """The least values, on the parameters' scales."""
+        return self._scaled([p.lower for p in self._rows()])
+
+    @property
+    def upper(self) -> Float[Array, " p"]:
+        """The largest values, on the parameters' scales."""
+        return self._scaled([p.upper for p in self._rows()])
+
+    def parameters(self, x: Float[Array, " p"]) -> dict[str, Float[Array, ""]]:
+        """Returns all parameters of the problem in their own units, with those that are not estimated."""
+        values = self._all(x)
+        return {p.name: values[i] for i, p in enumerate(self._compiled.tables.parameters)}
+
+    def predict(self, x: Float[Array, " p"]) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+        """Returns what the model says of each measurement, and the scale of its noise; NaN where a simulation fails."""
+        found = self._predicted(x)
+        return found.value, found.noise
+
+    def pointwise(self, x: Float[Array, " p"]) -> Float[Array, " measurements"]:
+        """Returns the logarithm of the density of each measurement."""
+        return log_probability(self._compiled.noise, self._predicted(x), self.data)
+
+    def residuals(self, x: Float[Array, " p"]) -> Float[Array, " measurements"]:
+        """Returns how far each measurement is from the model in units of its noise, on the scale that has the noise."""
+        return residual(self._compiled.noise, self._predicted(x), self.data)
+
+    def log_likelihood(self, x: Float[Array, " p"]) -> Float[Array, ""]:
+        """Returns the logarithm of the density of all measurements; minus infinity where a simulation fails."""
+        total = jnp.sum(self.pointwise(x))
+        return jnp.where(jnp.isnan(total), -jnp.inf, total)
+
+    def log_prior(self, x: Float[Array, " p"]) -> Float[Array, ""]:
+        """Returns the logarithm of the priors' densities, each on the scale on which it is given; without one it is zero.
+
+        Those named `parameterScale...` are densities of `x`, all others of the parameter in its own unit. There is no
+        Jacobian from one to the other: that is part of `log_density`.
+        """
+        return log_prior(self._rows(), x)
+
+    def log_posterior(self, x: Float[Array, " p"]) -> Float[Array, ""]:
+        """Returns likelihood times prior, as a logarithm: what `fit` makes largest."""
+        return self.log_likelihood(x) + self.log_prior(x)
+
+    def log_density(self) -> LogDensity:
+        """Returns the posterior as `sciml.inference` knows it, for samplers, Laplace's approximation and profiles.
+
+        Its model is a dictionary of the estimated parameters on their scales. A parameter without a prior has a uniform
+        one between its bounds, on its scale; bounds hold for the others too. A prior on a parameter's own scale comes
+        with the Jacobian to that of `x`.
+        """
+        start = {name: value for name, value in zip(self.names, self.nominal)}
+        inside = 1e-6 * (self.upper - self.lower)
+        bounded = jnp.clip(self.nominal, self.lower + inside, self.upper - inside)
+        start = {name: value for name, value in zip(self.names, bounded)}
+        priors = [((lambda m, name=p.name: m[name]), prior_of(p)) for p in self._rows()]
+        return log_density(start, self._observe, self.data, priors)
+
+    def fit(
+        self,
+        *,
+        starts: int = 1,
+        key: Key | None = None,
+        max_steps: int = 500,
+        rtol: float | None = None,
+    ) -> PEtabFit:
+        """Returns where likelihood times prior is largest, from several starts in one compiled call.
+
+        The optimiser is optimistix's BFGS, in variables that are free where parameters have bounds.
+
+        Args:
+            starts: How many starts: the first is `nominal` for a single one; several are all drawn between the bounds.
+            key: A random key, where `starts` is more than 1.
+            max_steps: The most steps of a start.
+            rtol: Tolerance, by default 1e-6 in float64 and 1e-4 in float32.
+
+        Raises:
+            ValueError: If an argument makes no sense, or no start has a likelihood.
+        """
+        return fit_problem(self, starts=starts, key=key, max_steps=max_steps, rtol=rtol)
+
+    def draw(self, key: Key, starts: int) -> Float[Array, "starts p"]:
+        """Returns vectors that are drawn uniformly between the bounds, on the parameters' scales."""
+        starts, key = check_count(starts, "starts", "draw"), check_key(key, "draw")
+        share = jax.random.uniform(key, (starts, len(self.names)), self.lower.dtype)
+        return jax.vmap(lambda share: self.lower + share * (self.upper - self.lower))(share)
+
+    def _rows(self) -> list:
+        return [self._compiled.tables.parameters[i] for i in self._compiled.estimated]
+
+    def _scaled(self, values: list[float]) -> Float[Array, " p"]:
+        function = {"lin": lambda v: v, "log": np.log, "log10": np.log10}
+        with np.errstate(all="ignore"):
+            found = [float(function[scale](v)) for scale, v in zip(self.scales, values)]
+        return jnp.asarray(found, jnp.result_type(float))
+
+    def _all(self, x: Float[Array, " p"]) -> Float[Array, " parameters"]:
+        """All parameters in their own units."""
+        compiled = self._compiled
+        if jnp.shape(x) != (len(compiled.estimated),):
+            raise ValueError(
+                f"`x` must have shape ({len(compiled.estimated)},), one for each of `names`, not {jnp.shape(x)}."
+            )
+        factors = np.array([{"lin": 0.0, "log": 1.0, "log10": _LOG10}[scale] for scale in self.scales])
+        powers = jnp.exp(x * jnp.asarray(factors, x.dtype))  # of those on a linear scale it is 1
+        estimated = jnp.where(factors > 0, powers, x)
+        values = jnp.asarray([p.nominal for p in compiled.tables.parameters], x.dtype)
+        return values.at[compiled.estimated].set(estimated)
+
+    def _predicted(self, x: Float[Array, " p"]) -> Predicted:
+        compiled = self._compiled
+        values = jnp.concatenate([self._all(x), jnp.asarray(compiled.numbers, x.dtype)])
+        constants = values[compiled.conditions.places]
+        states = simulate_all(compiled.conditions, compiled.simulations, constants, self._options)
+        of_rows = constants[compiled.simulations.condition][compiled.simulations.rows]
+        parameters = [p.name for p in compiled.tables.parameters]
+        return predicted(compiled.observables, states, compiled.times, of_rows, values, parameters)
+
+    def _observe(self, model: dict[str, Array]) -> MeasuredData:
+        x = jnp.stack([model[name] for name in self.names])
+        return MeasuredData(self._predicted(x), self._compiled.noise)
+
+
+def read_petab(
+    path: str | os.PathLike,
+    *,
+    solver: Any = None,
+    rtol: float = 1e-7,
+    atol: float = 1e-10,
+    max_steps: int = 10_000,
+    adjoint: Any = None,
+) -> PEtabProblem:
+    """Reads a problem of parameter estimation in PEtab, version 1, with a model in SBML.
+
+    It knows conditions, with ones before in which the model comes to rest, measurements at rest, parameters of
+    observables and of their noise, normal and Laplace's noise on linear and logarithmic scales, and all priors. The
+    model comes to rest by a simulation to a time of 1e8, so that sums which it conserves stay what they are; where it
+    still moves then, the prediction is NaN.
+
+    Args:
+        path: The YAML file.
+        solver: A method, by default `sciml.solvers.Rodas5P()`.
+        rtol: Its relative tolerance.
+        atol: Its absolute tolerance.
+        max_steps: Its most steps.
+        adjoint: How derivatives are computed, as for `solve`.
+
+    Raises:
+        ImportError: If petab or sbmlode are not installed: `pip install 'sciml-jax[sbml]'`.
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is no such problem, or has what is not supported; the message says what.
+
+    Example:
+        ```python
+        import sciml
+
+        try:
+            problem = sciml.petab.read_petab("no_such_problem.yaml")
+        except (FileNotFoundError, ImportError) as error:
+            print(error)
+        ```
+    """
+    tables = read_tables(path)
+    data = jnp.asarray([m.value for m in tables.measurements], jnp.result_type(float))
+    return PEtabProblem(data, _Compiled(tables), Options(solver, rtol, atol, max_steps, adjoint))

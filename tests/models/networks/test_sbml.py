@@ -1,0 +1,185 @@
+"""Models in SBML, written here in its own language: all that is read, events and jumps, and what is refused."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from sciml import models
+from tests.conftest import X64
+
+pytest.importorskip("sbmlode")
+TIGHT = dict(rtol=1e-9, atol=1e-11) if X64 else dict(rtol=1e-5, atol=1e-7)
+ATOL = 1e-7 if X64 else 2e-4
+
+
+def ci(name):
+    return f"<ci>{name}</ci>"
+
+
+def cn(x):
+    return f"<cn>{x}</cn>"
+
+
+def ap(operation, *parts):
+    return f"<apply><{operation}/>{''.join(parts)}</apply>"
+
+
+TIME = '<csymbol encoding="text" definitionURL="http://www.sbml.org/sbml/symbols/time"> t </csymbol>'
+
+
+def math(inner):
+    return f'<math xmlns="http://www.w3.org/1998/Math/MathML">{inner}</math>'
+
+
+def sbml(**lists):
+    """A model of lists of elements."""
+    names = dict(
+        functions="FunctionDefinitions", compartments="Compartments", species="Species", parameters="Parameters",
+        initial="InitialAssignments", rules="Rules", reactions="Reactions", events="Events",
+    )  # fmt: skip
+    body = "".join(f"<listOf{names[k]}>{lists[k]}</listOf{names[k]}>" for k in names if k in lists)
+    return (
+        '<?xml version="1.0"?><sbml xmlns="http://www.sbml.org/sbml/level3/version2/core" level="3" version="2">'
+        f'<model id="written">{body}</model></sbml>'
+    )
+
+
+def species(name, amount, only="false"):
+    return (
+        f'<species id="{name}" compartment="V" initialConcentration="{amount}" hasOnlySubstanceUnits="{only}" '
+        'boundaryCondition="false" constant="false"/>'
+    )
+
+
+def parameter(name, value, constant="true"):
+    return f'<parameter id="{name}" value="{value}" constant="{constant}"/>'
+
+
+def reaction(name, taken, made, law):
+    def side(kind, names):
+        found = "".join(f'<speciesReference species="{n}" stoichiometry="{c}" constant="true"/>' for n, c in names)
+        return f"<listOf{kind}>{found}</listOf{kind}>" if names else ""
+
+    return (
+        f'<reaction id="{name}" reversible="false">{side("Reactants", taken)}{side("Products", made)}'
+        f"<kineticLaw>{math(law)}</kineticLaw></reaction>"
+    )
+
+
+def event(trigger, changes, extra="", initial="true"):
+    assigned = "".join(f'<eventAssignment variable="{n}">{math(f)}</eventAssignment>' for n, f in changes.items())
+    return (
+        f'<event id="happens" useValuesFromTriggerTime="true"><trigger initialValue="{initial}" persistent="true">'
+        f"{math(trigger)}</trigger>{extra}<listOfEventAssignments>{assigned}</listOfEventAssignments></event>"
+    )
+
+
+V = '<compartment id="V" size="2" constant="true"/>'
+MM = f'<functionDefinition id="mm">{math("<lambda><bvar><ci>x</ci></bvar><bvar><ci>m</ci></bvar>" + ap("divide", ci("x"), ap("plus", ci("m"), ci("x"))) + "</lambda>")}</functionDefinition>'
+
+
+def test_reactions_rules_functions_and_starts():
+    """Concentrations in a compartment, a law by a function, a rate rule, and what follows from others."""
+    text = sbml(
+        functions=MM,
+        compartments=V,
+        species=species("S", 3) + species("P", 0),
+        parameters=parameter("vmax", 4) + parameter("K", 0.5) + parameter("half", 0) + parameter("total", 0, "false")
+        + parameter("clock", 1, "false"),
+        initial=f'<initialAssignment symbol="half">{math(ap("divide", ci("vmax"), cn(2)))}</initialAssignment>'
+        f'<initialAssignment symbol="P">{math(ap("times", cn(2), ci("half")))}</initialAssignment>',
+        rules=f'<assignmentRule variable="total">{math(ap("plus", ci("S"), ci("P")))}</assignmentRule>'
+        f'<rateRule variable="clock">{math(ap("minus", ap("times", ci("half"), ci("clock"))))}</rateRule>',
+        reactions=reaction(
+            "turn", [("S", 1)], [("P", 2)], ap("times", ci("V"), ci("vmax"), "<apply><ci>mm</ci><ci>S</ci><ci>K</ci></apply>")
+        ),
+    )  # fmt: skip
+    model = models.read_sbml(text)
+    assert set(model.states) == {"S", "P", "clock"} and model.reactions == ("turn",)
+    assert set(model.parameters) == {"V", "vmax", "K"}
+    i, j, k = map(model.index, ("S", "P", "clock"))
+    np.testing.assert_allclose(model.y0[np.array([i, j, k])], [3, 4, 1])
+    y = model.state(S=1.5)
+    v = 4 * 1.5 / 2
+    found = model(0.0, y, None)
+    np.testing.assert_allclose(found[np.array([i, j, k])], [-v, 2 * v, -2.0], rtol=1e-6)
+    np.testing.assert_allclose(model.value("total", 0.0, y), 5.5)
+    np.testing.assert_allclose(model.value("turn", 0.0, y), 2 * v, rtol=1e-6)
+    # the start follows the parameter, and so does what has its value from there
+    slope = jax.grad(lambda m: m.y0[j] + m(0.0, y, None)[k])(model).parameters["vmax"]
+    np.testing.assert_allclose(slope, 1.0 - 0.5, rtol=1e-6)
+    opened = model.with_parameters("P", "half")
+    assert opened.parameters["P(0)"] == 4 and opened.parameters["half"] == 2
+    assert set(opened.parameters) == {"V", "vmax", "K", "P(0)", "half"}
+    with pytest.raises(ValueError, match="no part of the state of `written`. Did you mean `clock`"):
+        model.index("clok")
+    with pytest.raises(ValueError, match="no formula for its start"):
+        model.with_parameters("K")
+
+
+def decay(**lists):
+    return sbml(
+        parameters=parameter("x", 1, "false") + parameter("k", 2) + parameter("T", 0.5) + parameter("dose", 3),
+        rules=f'<rateRule variable="x">{math(lists.pop("rate", ap("minus", ap("times", ci("k"), ci("x")))))}</rateRule>',
+        **lists,
+    )
+
+
+def solved(model, t1=1.0, **options):
+    return sciml.solve(model, model.y0, t0=0.0, t1=t1, events=model.events() or None, throw=False, **TIGHT, **options)
+
+
+def test_an_event_at_a_time_and_its_derivatives():
+    """A dose: exact, with the derivative by its time, as a `Schedule`."""
+    model = models.read_sbml(decay(events=event(ap("geq", TIME, ci("T")), {"x": ap("plus", ci("x"), ci("dose"))})))
+    assert [type(e).__name__ for e in model.events()] == ["Schedule"]
+    value, slope = jax.jit(jax.value_and_grad(lambda m: solved(m).ys[-1, 0]))(model)
+    exact = lambda k, T, dose: jnp.exp(-k) + dose * jnp.exp(-k * (1 - T))  # noqa: E731
+    np.testing.assert_allclose(value, exact(2.0, 0.5, 3.0), atol=ATOL)
+    wanted = jax.grad(exact, (0, 1, 2))(2.0, 0.5, 3.0)
+    np.testing.assert_allclose([slope.parameters[n] for n in ("k", "T", "dose")], wanted, atol=10 * ATOL)
+
+
+def test_an_event_of_the_state_changes_a_constant():
+    """What falls below a half stops: the constant that an event assigns is part of the state."""
+    text = decay(events=event(ap("lt", ci("x"), cn(0.5)), {"k": cn(0)}))
+    model = models.read_sbml(text.replace('id="k" value="2" constant="true"', 'id="k" value="2" constant="false"'))
+    assert model.states == ("x", "k") and [type(e).__name__ for e in model.events()] == ["Event"]
+    np.testing.assert_allclose(solved(model).ys[-1], [0.5, 0.0], atol=ATOL)
+
+
+def test_steps_end_where_a_piecewise_of_the_time_jumps():
+    pulse = f"<piecewise><piece>{ci('dose')}{ap('lt', TIME, ci('T'))}</piece><otherwise>{cn(0)}</otherwise></piecewise>"
+    model = models.read_sbml(decay(rate=ap("minus", pulse, ap("times", ci("k"), ci("x")))))
+    (jumps,) = model.events()
+    assert jumps.times.tolist() == [0.5] and jumps.update is None
+    exact = np.exp(-2) + 1.5 * (np.exp(-1) - np.exp(-2))
+    np.testing.assert_allclose(solved(model).ys[-1, 0], exact, atol=ATOL)
+
+
+@pytest.mark.parametrize(
+    "lists, words",
+    [
+        (dict(events=event(ap("gt", TIME, cn(1)), {"x": cn(1)}, f"<delay>{math(cn(1))}</delay>")), "has a delay"),
+        (dict(events=event(ap("gt", TIME, cn(1)), {"x": cn(1)}, f"<priority>{math(cn(1))}</priority>")), "priority"),
+        (dict(events=event(ap("eq", TIME, cn(1)), {"x": cn(1)})), "not supported"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(lists, words):
+    with pytest.raises(ValueError, match=words):
+        models.read_sbml(decay(**lists))
+
+
+def test_an_algebraic_rule_and_no_file(tmp_path):
+    text = decay().replace("<listOfRules>", f"<listOfRules><algebraicRule>{math(ci('x'))}</algebraicRule>")
+    with pytest.raises(ValueError, match="algebraic rule"):
+        models.read_sbml(text)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        models.read_sbml(tmp_path / "none.xml")
+    path = pathlib.Path(tmp_path / "decay.xml")
+    path.write_text(decay())
+    assert models.read_sbml(path).states == ("x",)

@@ -1,0 +1,199 @@
+"""Problems in PEtab, written here: likelihoods against formulas, gradients, conditions, rest, priors, and a fit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import sciml
+from sciml.petab._priors import KINDS
+from tests.models.networks.test_sbml import V, ap, ci, parameter, reaction, sbml, species
+
+petab = pytest.importorskip("petab.v1")
+pytestmark = pytest.mark.x64
+LOG10 = np.log(10)
+
+# A turns into B and back: all is known in closed form.
+MODEL = sbml(
+    compartments=V.replace('size="2"', 'size="1"'),
+    species=species("A", 1) + species("B", 0),
+    parameters=parameter("k1", 1) + parameter("k2", 1) + parameter("light", 1),
+    reactions=reaction("there", [("A", 1)], [("B", 1)], ap("times", ci("light"), ci("k1"), ci("A")))
+    + reaction("back", [("B", 1)], [("A", 1)], ap("times", ci("k2"), ci("B"))),
+)
+PARAMETERS = """parameterId parameterScale lowerBound upperBound nominalValue estimate objectivePriorType objectivePriorParameters
+k1 log10 0.01 100 0.8 1 - -
+k2 log10 0.01 100 0.6 1 parameterScaleNormal -0.2;0.5
+gain lin 0.1 10 2.0 1 - -
+noise log 0.001 10 0.1 1 normal 0.1;0.02
+fixed lin 0 1 0.25 0 - -
+"""
+CONDITIONS = "conditionId light A\ndark fixed 1\nbright 2 -\nstart 1.5 2\n"
+OBSERVABLES = """observableId observableFormula noiseFormula observableTransformation noiseDistribution
+b observableParameter1_b*B noiseParameter1_b lin normal
+a A+0.1 noiseParameter1_a*2 log10 laplace
+share B/(A+B) 0.05 log normal
+"""
+MEASUREMENTS = """observableId preequilibrationConditionId simulationConditionId measurement time observableParameters noiseParameters
+b dark bright 1.2 0 gain noise
+b dark bright 1.5 1.5 gain 0.2
+a dark bright 0.7 0.5 - noise
+a - start 0.9 0.5 - 0.1
+share - start 0.4 2 - -
+share - start 0.5 inf - -
+"""
+YAML = """format_version: 1
+parameter_file: parameters.tsv
+problems:
+- condition_files: [conditions.tsv]
+  measurement_files: [measurements.tsv]
+  observable_files: [observables.tsv]
+  sbml_files: [model.xml]
+"""
+
+
+def written(folder, **changes):
+    tables = dict(parameters=PARAMETERS, conditions=CONDITIONS, observables=OBSERVABLES, measurements=MEASUREMENTS)
+    for name, text in (tables | changes).items():
+        rows = [["" if cell == "-" else cell for cell in row.split()] for row in text.strip().splitlines()]
+        (folder / f"{name}.tsv").write_text("\n".join(map("\t".join, rows)) + "\n")
+    (folder / "model.xml").write_text(MODEL)
+    (folder / "problem.yaml").write_text(YAML)
+    return folder / "problem.yaml"
+
+
+def exact_terms(x):
+    """The logarithm of each measurement's density, by the closed form."""
+    k1, k2, gain, noise = 10 ** x[0], 10 ** x[1], x[2], jnp.exp(x[3])
+
+    def b(t, b0, total, light):
+        rate = light * k1 + k2
+        rest = total * light * k1 / rate
+        return rest + (b0 - rest) * jnp.exp(-rate * t)
+
+    dark = b(jnp.inf, 0.0, 1.0, 0.25)
+    normal, laplace = jax.scipy.stats.norm.logpdf, jax.scipy.stats.laplace.logpdf
+    start = [b(t, 0.0, 2.0, 1.5) for t in (0.5, 2.0, jnp.inf)]
+    return jnp.stack(
+        [
+            normal(1.2, gain * dark, noise),
+            normal(1.5, gain * b(1.5, dark, 1.0, 2.0), 0.2),
+            laplace(jnp.log10(0.7), jnp.log10(1.1 - b(0.5, dark, 1.0, 2.0)), 2 * noise) - jnp.log(0.7 * LOG10),
+            laplace(jnp.log10(0.9), jnp.log10(2.1 - start[0]), 0.2) - jnp.log(0.9 * LOG10),
+            normal(jnp.log(0.4), jnp.log(start[1] / 2), 0.05) - jnp.log(0.4),
+            normal(jnp.log(0.5), jnp.log(start[2] / 2), 0.05) - jnp.log(0.5),
+        ]
+    )
+
+
+def test_likelihood_and_gradient_are_those_of_the_closed_form(tmp_path):
+    """Rest before and after, doses, names and numbers for parameters, all kinds of noise; members side by side."""
+    problem = sciml.petab.read_petab(written(tmp_path))
+    assert problem.names == ("k1", "k2", "gain", "noise") and problem.scales == ("log10", "log10", "lin", "log")
+    assert problem.conditions == ("dark", "bright", "start") and problem.times[-1] == np.inf
+    np.testing.assert_allclose(problem.nominal, [np.log10(0.8), np.log10(0.6), 2.0, np.log(0.1)])
+    xs = problem.nominal[None] + jnp.array([[0.0, 0, 0, 0], [0.1, -0.2, 0.3, 0.1]])
+
+    @jax.jit
+    def both(x):
+        terms, back = jax.vjp(problem.pointwise, x)
+        return terms, back(jnp.ones_like(terms))[0]
+
+    terms, slopes = jax.vmap(both)(xs)
+    np.testing.assert_allclose(terms, jax.vmap(exact_terms)(xs), atol=2e-5)
+    wanted = jax.vmap(jax.grad(lambda x: exact_terms(x).sum()))(xs)
+    np.testing.assert_allclose(slopes, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_priors_are_those_of_petab(tmp_path):
+    """Every kind on every scale, beside petab's own densities."""
+    rows = PARAMETERS.splitlines()[0]
+    for i, kind in enumerate(KINDS):
+        scale = ("lin", "log", "log10")[i % 3]
+        numbers = "-1;1.5" if "Uniform" in kind else "0.2;0.9"
+        rows += f"\np{i} {scale} 0.1 8 0.5 1 {kind} {numbers}"
+    rows += "\n" + "\n".join(PARAMETERS.splitlines()[1:])
+    path = written(tmp_path, parameters=rows)
+    problem = sciml.petab.read_petab(path)
+    table = petab.Problem.from_yaml(path).parameter_df
+    from petab.v1.priors import Prior
+
+    x = problem.nominal
+    expected = 0.0
+    for name, value in zip(problem.names, np.asarray(x)):
+        row = table.loc[name]
+        if isinstance(row["objectivePriorType"], str):
+            numbers = tuple(map(float, row["objectivePriorParameters"].split(";")))
+            prior = Prior(row["objectivePriorType"], numbers, transformation=row["parameterScale"])
+            on_scale = row["objectivePriorType"].startswith("parameterScale")
+            expected += np.log(prior.pdf(value, x_scaled=True, rescale=on_scale))
+    assert np.isfinite(expected)
+    np.testing.assert_allclose(problem.log_prior(x), expected, rtol=1e-10)
+
+
+def test_log_density_has_likelihood_and_draws(tmp_path):
+    problem = sciml.petab.read_petab(written(tmp_path))
+    density = problem.log_density()
+    model = density.model
+    np.testing.assert_allclose(density.log_likelihood(model), problem.log_likelihood(problem.nominal), rtol=1e-10)
+    uniform = -np.log(4) - np.log(9.9)
+    normal = scipy.stats.norm.logpdf(np.log10(0.6), -0.2, 0.5)
+    noise = scipy.stats.norm.logpdf(0.1, 0.1, 0.02) + np.log(0.1)  # with the Jacobian of its logarithm
+    np.testing.assert_allclose(density.log_prior(model), uniform + normal + noise, rtol=1e-10)
+    drawn = density.predict(density.unconstrain(model), jax.random.key(0))
+    assert drawn.shape == (6,) and np.all(np.isfinite(drawn)) and np.all(drawn[2:] > 0)
+
+
+def test_a_fit_finds_what_made_the_data(tmp_path):
+    """Several starts side by side: the best explains data without noise, and most starts come as high."""
+    rows = ["observableId simulationConditionId measurement time observableParameters noiseParameters"]
+    for t in np.linspace(0.2, 3.0, 8):
+        rate = 1.5 * 0.8 + 0.6
+        value = 2 * (2 * 1.5 * 0.8 / rate) * (1 - np.exp(-rate * t)) + 0.01 * np.cos(9 * t)
+        rows.append(f"b start {value} {t} 2 0.01")
+    table = "\n".join(PARAMETERS.splitlines()[:3]).replace("parameterScaleNormal -0.2;0.5", "- -")
+    conditions = "conditionId light A\nstart 1.5 2\n"
+    problem = sciml.petab.read_petab(
+        written(tmp_path, measurements="\n".join(rows), parameters=table, conditions=conditions)
+    )
+    found = problem.fit(starts=4, key=jax.random.key(0))
+    np.testing.assert_allclose([found.parameters[n] for n in ("k1", "k2")], [0.8, 0.6], rtol=0.05)
+    assert found.log_posterior >= float(problem.log_posterior(problem.nominal))
+    assert found.reached() >= 2 and np.all(np.diff(found.log_posteriors) <= 0) and found.xs.shape == (4, 2)
+    np.testing.assert_allclose(problem.log_posterior(jnp.asarray(found.x)), found.log_posterior, rtol=1e-6)
+    assert found.plot().get_ylabel()
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (dict(conditions="conditionId light A\ndark lamp 1\nbright 2 -\nstart 1.5 2"), "`lamp`, which is no parameter"),
+        (dict(conditions="conditionId lights A\ndark 1 1\nbright 2 -\nstart 1.5 2"), "`lights`, which is no constant"),
+        (dict(conditions="conditionId light A\ndark 1 -\nbright 2 -\nstart 1.5 2"), "`dark` gives no value for `A`"),
+        (dict(observables=OBSERVABLES.replace("A+0.1", "AA+0.1")), "has `AA`, which is no part of model"),
+        (dict(observables=OBSERVABLES.replace("A+0.1", "(A+0.1")), "column 7: expected `\\)`"),
+        (dict(observables=OBSERVABLES.replace("laplace", "cauchy")), "`cauchy`, but must be one of normal, laplace"),
+        (dict(measurements=MEASUREMENTS.replace("a - start 0.9 0.5 - 0.1", "a - start 0.9 0.5 - -")), "no value for"),
+        (dict(measurements=MEASUREMENTS.replace("a - start", "a - begin")), "in `begin`, which is no condition"),
+    ],
+)
+def test_problems_that_cannot_be_read(tmp_path, changes, words):
+    with pytest.raises(ValueError, match=words):
+        sciml.petab.read_petab(written(tmp_path, **changes))
+
+
+def test_other_bad_input(tmp_path):
+    path = written(tmp_path)
+    problem = sciml.petab.read_petab(path)
+    with pytest.raises(ValueError, match=r"`x` must have shape \(4,\)"):
+        problem.log_likelihood(jnp.ones(3))
+    with pytest.raises(ValueError, match="needs `key`"):
+        problem.fit(starts=2)
+    with pytest.raises(ValueError, match=r"`data` must have shape \(6,\)"):
+        problem.with_data(jnp.ones(3))
+    path.write_text(YAML.replace("format_version: 1", "format_version: 2.0.0"))
+    with pytest.raises(ValueError, match="version 2.0.0 of PEtab, but version 1"):
+        sciml.petab.read_petab(path)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        sciml.petab.read_petab(tmp_path / "none.yaml")
