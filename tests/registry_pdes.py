@@ -254,7 +254,56 @@ def turbulence() -> Case:
     return Case("NavierStokes3D", make, state, dt=5e-3)
 
 
-OTHERS = (darcy(walls), drifting(walls), pendulums(), sound(), gas(), pond(), queue(), stirred(), thick(), turbulence())
+def some_fields(make, dtype):
+    """Random fields, memories of layers and media included."""
+    draw = np.random.default_rng(0)
+    return jax.tree.map(lambda x: jnp.asarray(draw.normal(size=x.shape)).astype(x.dtype), make().start(dtype=dtype))
+
+
+def light() -> Case:
+    """In a medium that varies, conducts and disperses, with walls of every kind, a layer, and a source."""
+    rough = np.exp(0.3 * np.sin(np.arange(35.0))).reshape(5, 7)
+
+    def make():
+        there = jnp.asarray(rough)
+        return models.Maxwell(
+            GRID,
+            there,
+            jnp.asarray(rough[::-1].copy()),
+            0.3 * there,
+            media=[models.Drude(2.0 * there, 0.5), models.Lorentz(there, 3.0, 0.2), models.Debye(0.4 * there, 0.7)],
+            boundary={"x": "conductor", "y-": "magnetic", "y+": "conductor"},
+            layers={"x-": 1},
+            source=models.FieldSource("Ez", 0.5, models.Ricker(2.0, 0.1)),
+            polarization="Ez",
+        )
+
+    return Case("Maxwell", make, lambda dtype: some_fields(make, jnp.dtype(dtype)))
+
+
+def shakes() -> Case:
+    """In a solid that varies, with sides of every kind, a layer, and a source."""
+    rough = np.exp(0.3 * np.sin(np.arange(35.0))).reshape(5, 7)
+
+    def make():
+        grid = models.ElasticWave(GRID)
+        return models.ElasticWave(
+            GRID,
+            jnp.asarray(rough),
+            jnp.asarray(rough[::-1].copy()),
+            jnp.asarray(rough[:, ::-1].copy()),
+            boundary={"x-": "roller", "x+": "clamped", "y-": "roller", "y+": "free"},
+            layers={"y-": 1},
+            source=models.FieldSource("vx", grid.points("vx", [0.4, 0.6]), models.Ricker(2.0, 0.1)),
+        )
+
+    return Case("ElasticWave", make, lambda dtype: some_fields(make, jnp.dtype(dtype)))
+
+
+OTHERS = (
+    *(darcy(walls), drifting(walls), pendulums(), sound(), gas(), pond(), queue(), stirred(), thick(), turbulence()),
+    *(light(), shakes()),
+)
 
 CASES = (*map(on_grids, registry_fields.CASES), *map(on_circles, periodic.FORMULAS), *OTHERS)
 

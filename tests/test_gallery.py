@@ -14,7 +14,10 @@ import sciml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NAMES = ("cahn_hilliard", "klein_gordon")
-PAGES = ("pde_gallery", "geometry", "noise", "model_gallery", "flows", "getting_started", "all_models", "neural_models")
+PAGES = (
+    *("pde_gallery", "geometry", "noise", "model_gallery", "flows", "waves", "getting_started", "all_models"),
+    "neural_models",
+)
 
 
 def drawn(tmp_path, page, names):

@@ -102,6 +102,15 @@ def test_waveform_inversion(tmp_path):
     assert float(re.search(r"mismatch fell to ([\d.]+)%", printed)[1]) < 5  # the rest is noise
 
 
+def test_photonic_pulse(tmp_path):
+    printed = run("photonic_pulse", tmp_path)
+    adjoint, difference = map(float, re.search(r"direction: (\S+) by the adjoint, (\S+) by", printed).groups())
+    assert abs(adjoint - difference) < 0.02 * abs(adjoint)
+    bare, found = map(float, re.search(r"([\d.]+)% from bare silicon, ([\d.]+)% from the layers", printed).groups())
+    assert 25 < bare < 35 and found < 0.25 * bare
+    assert float(re.search(r"exact ones by ([\d.]+) percent points", printed)[1]) < 4
+
+
 def test_turbulence(tmp_path):
     printed = run("turbulence", tmp_path)
     assert printed.startswith("ETDRK4, 1600 steps")

@@ -12,7 +12,7 @@ import pytest
 import sciml
 from sciml import models, verify
 from sciml.spatial import Dirichlet, Extrapolate, Grid, Neumann, Periodic
-from tests.registry_fields import CASES, FLOWS, spectral_radius
+from tests.registry_fields import CASES, FLOWS, WAVES, spectral_radius
 from tests.registry_models import EVERY as OF_ONE_PLACE
 
 GRID = Grid((8, 6), 0.0, 1.0)
@@ -23,7 +23,7 @@ def test_every_model_is_registered():
     every = {name: value for name, value in vars(models).items() if inspect.isclass(value)}
     elsewhere = {name for name, value in every.items() if issubclass(value, sciml.AbstractSemilinear)}
     elsewhere |= {name for name, value in every.items() if issubclass(value, sciml.AbstractConservationLaw)}  # own file
-    elsewhere |= FLOWS
+    elsewhere |= FLOWS | WAVES
     fields = {case.name for case in (*CASES, *OF_ONE_PLACE)} | {"Darcy", "FokkerPlanck", "KleinGordon"}  # own files
     fields |= {"Acoustic", "Sound", "PointSources", "Ricker", "Sampled"}  # test_acoustic.py
     fields |= {"ReactionNetwork", "Arrhenius", "SBMLModel"}  # networks/

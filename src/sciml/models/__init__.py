@@ -34,6 +34,9 @@ Fields: partial differential equations, on a grid of `sciml.spatial`
     `FokkerPlanck`, `GrayScott`, `KellerSegel`, `KleinGordon`, `ReactionDiffusion`, `Wave`.
     Those with diffusion are `sciml.AbstractSplit`s. Sources of sound: `PointSources` of a `Ricker` or a `Sampled`
     signal
+Waves, on staggered grids with absorbing layers
+    `Maxwell`, in media such as `Drude`, `Lorentz` and `Debye`; `ElasticWave`; both of `WaveFields`, driven by
+    `FieldSource`s. Of one frequency: `TimeHarmonicWave`. See `Acoustic` for sound
 Conservation laws, by finite volumes, with shocks
     `Euler`, `ShallowWater`; `InviscidBurgers`, `Traffic`, `Transport`
 Anything else that is linear
@@ -87,7 +90,15 @@ from ._cahn_hilliard import CahnHilliard as CahnHilliard
 from ._carried import Carried as Carried
 from ._darcy import Darcy as Darcy
 from ._diffusion import Diffusion as Diffusion
+from ._dispersion import (
+    AbstractDispersion as AbstractDispersion,
+    Debye as Debye,
+    Drude as Drude,
+    Lorentz as Lorentz,
+)
+from ._elastic_wave import ElasticWave as ElasticWave
 from ._euler import Euler as Euler
+from ._field_source import FieldSource as FieldSource
 from ._files import load as load, save as save
 from ._fisher_kpp import FisherKPP as FisherKPP
 from ._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
@@ -119,6 +130,7 @@ from ._lorenz63 import Lorenz63 as Lorenz63
 from ._lorenz96 import Lorenz96 as Lorenz96
 from ._lotka_volterra import LotkaVolterra as LotkaVolterra
 from ._mackey_glass import MackeyGlass as MackeyGlass
+from ._maxwell import Maxwell as Maxwell
 from ._navier_stokes_3d import NavierStokes3D as NavierStokes3D, SteadyPower as SteadyPower
 from ._nonlinear_schroedinger import NonlinearSchroedinger as NonlinearSchroedinger
 from ._oregonator import Oregonator as Oregonator
@@ -134,7 +146,9 @@ from ._shallow_water import ShallowWater as ShallowWater
 from ._signals import PointSources as PointSources, Ricker as Ricker, Sampled as Sampled
 from ._sir import SIR as SIR
 from ._smagorinsky import AbstractEddyViscosity as AbstractEddyViscosity, Smagorinsky as Smagorinsky
+from ._staggered_fields import WaveFields as WaveFields
 from ._swift_hohenberg import SwiftHohenberg as SwiftHohenberg
+from ._time_harmonic import TimeHarmonicWave as TimeHarmonicWave
 from ._two_compartment import TwoCompartment as TwoCompartment
 from ._van_der_pol import VanDerPol as VanDerPol, VanDerPolScaled as VanDerPolScaled
 from ._vorticity import Vorticity as Vorticity, kolmogorov_forcing as kolmogorov_forcing

@@ -17,6 +17,7 @@ from .._types import Args, RealScalarLike
 from ..kernels.stencil import NotForKernelsError, StencilRates
 from ..spatial import Grid, Points
 from . import _mirrored as mirrored, _sound_cells
+from ._absorbing import read_layers
 
 _REFLECTED = 1e-5
 """How much of a wave that meets a layer head on comes back, but for the grid's share."""
@@ -150,7 +151,7 @@ class Acoustic(AbstractModel):
                 )
         self.tuned = jax.lax.stop_gradient(jnp.max(self.speed)) if tuned is None else parameter(tuned)
         self.source = source
-        self.layers = _layers(grid, layers)
+        self.layers = read_layers(grid, layers, "Acoustic")
 
     def rest(self, pressure: Float[Array, "..."] | None = None, dtype: Any = None) -> Sound:
         """Returns the state of a medium at rest, with a pressure or without.
@@ -278,23 +279,3 @@ class Acoustic(AbstractModel):
         damped = [jnp.max(p._damping(axis, "node", y.parts.dtype)) for axis in range(p.grid.ndim)]
         damping = jnp.max(jnp.stack(damped))
         return jax.lax.complex(jnp.stack([jnp.zeros_like(damping), -damping]), jnp.stack([frequency, frequency]))
-
-
-def _layers(grid: Grid, layers: Any) -> tuple[tuple[int, int], ...]:
-    """The width of the layers at both sides of each axis."""
-    if isinstance(layers, int | np.integer):
-        layers = dict.fromkeys(grid.names, layers)
-    known = {side for name in grid.names for side in (name, f"{name}-", f"{name}+")}
-    found = []
-    for side, width in layers.items():
-        if side not in known or isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 0:
-            raise ValueError(
-                f"`Acoustic(layers=...)` must be numbers of cells, by the names {sorted(known)}, but has {side!r}: "
-                f"{width!r}."
-            )
-    for name, cells in zip(grid.names, grid.shape):
-        pair = tuple(int(layers.get(f"{name}{end}", layers.get(name, 0))) for end in "-+")
-        if sum(pair) >= cells:
-            raise ValueError(f"`Acoustic(layers=...)` leaves nothing of the {cells} cells along {name}: {pair}.")
-        found.append(pair)
-    return tuple(found)

@@ -20,8 +20,14 @@ Sides = tuple[tuple[str, str], ...]
 """The kind of wall at both sides of each axis."""
 
 
-def read_sides(grid: Grid, boundary: str | Mapping[str, str], name: str) -> Sides:
+def read_sides(grid: Grid, boundary: str | Mapping[str, str], name: str, known_kinds: tuple[str, ...] = KINDS) -> Sides:
     """Returns the walls at the sides, from one kind for all or kinds by the names of axes and sides.
+
+    Args:
+        grid: The grid.
+        boundary: What is given.
+        name: The model, for messages.
+        known_kinds: The kinds that there are; one of them is `"periodic"`.
 
     Raises:
         TypeError: If the kinds are no words.
@@ -29,17 +35,17 @@ def read_sides(grid: Grid, boundary: str | Mapping[str, str], name: str) -> Side
     """
     if not isinstance(boundary, str | Mapping):
         raise TypeError(
-            f"`{name}(boundary=...)` must be one of {KINDS}, or a mapping of sides to these, but is {boundary}."
+            f"`{name}(boundary=...)` must be one of {known_kinds}, or a mapping of sides to these, but is {boundary}."
         )
     kinds = dict.fromkeys(grid.names, boundary) if isinstance(boundary, str) else dict(boundary)
     known = {side for axis in grid.names for side in (axis, f"{axis}-", f"{axis}+")}
     found = []
     for axis in grid.names:
         pair = tuple(kinds.get(f"{axis}{end}", kinds.get(axis)) for end in "-+")
-        if None in pair or (pair[0] == "periodic") != (pair[1] == "periodic") or not set(pair) <= set(KINDS):
+        if None in pair or (pair[0] == "periodic") != (pair[1] == "periodic") or not set(pair) <= set(known_kinds):
             raise ValueError(
-                f"`{name}(boundary=...)` must be one of {KINDS} for both sides along {axis}, periodic at both or at "
-                f"neither, but is {pair}."
+                f"`{name}(boundary=...)` must be one of {known_kinds} for both sides along {axis}, periodic at both or "
+                f"at neither, but is {pair}."
             )
         found.append(pair)
     if not set(kinds) <= known:

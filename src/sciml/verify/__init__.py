@@ -23,6 +23,9 @@ Exact solutions of flows with shocks, and of a smooth one
 Flow that cannot be compressed
     `taylor_green_flow`, `beltrami_flow`, `kovasznay`, `poiseuille`, `couette`; `cavity_table`;
     `rayleigh_benard_onset`, `rayleigh_benard_growth`
+Light, elastic waves and waves of one frequency
+    `cavity_frequency`, `cavity_mode`, `electromagnetic_plane_wave`; `layered_medium`; `rayleigh_speed`,
+    `rayleigh_wave`; `helmholtz_green`; `reflection_level`
 What is known without a formula for the solution
     `allen_cahn_radius`, `fisher_kpp_speed`, `kdv_phase_shifts`, `kuramoto_sivashinsky_production`,
     `leapfrog_frequency`; `cahn_hilliard_growth`, `swift_hohenberg_growth`, `turing_growth`
@@ -64,6 +67,12 @@ from ._drift import (
     keller_segel_growth as keller_segel_growth,
     ornstein_uhlenbeck_density as ornstein_uhlenbeck_density,
 )
+from ._elastic_surface import rayleigh_speed as rayleigh_speed, rayleigh_wave as rayleigh_wave
+from ._electromagnetic import (
+    cavity_frequency as cavity_frequency,
+    cavity_mode as cavity_mode,
+    electromagnetic_plane_wave as electromagnetic_plane_wave,
+)
 from ._exact import (
     exponential_decay as exponential_decay,
     harmonic_oscillator as harmonic_oscillator,
@@ -87,6 +96,7 @@ from ._fronts import (
     front_position as front_position,
 )
 from ._heat_kernel import heat_kernel as heat_kernel
+from ._helmholtz_green import helmholtz_green as helmholtz_green
 from ._invariants import (
     kdv_phase_shifts as kdv_phase_shifts,
     kuramoto_sivashinsky_production as kuramoto_sivashinsky_production,
@@ -99,6 +109,7 @@ from ._klein_gordon import (
     sine_gordon_kink as sine_gordon_kink,
 )
 from ._kovasznay import kovasznay as kovasznay
+from ._layered_medium import Fresnel as Fresnel, layered_medium as layered_medium
 from ._mackey_glass import mackey_glass_onset as mackey_glass_onset
 from ._manufactured import (
     gradient_of as gradient_of,
@@ -129,6 +140,7 @@ from ._rayleigh_benard import (
     rayleigh_benard_growth as rayleigh_benard_growth,
     rayleigh_benard_onset as rayleigh_benard_onset,
 )
+from ._reflection import reflection_level as reflection_level
 from ._registry import (
     EXACT_PROBLEMS as EXACT_PROBLEMS,
     REFERENCE_PROBLEMS as REFERENCE_PROBLEMS,
