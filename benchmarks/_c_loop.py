@@ -77,3 +77,26 @@ def c_gray_scott(
         return run
 
     return [Candidate(label, lambda flags=flags: build(flags), against, error) for label, flags in ROWS.items()]
+
+
+def c_euler(
+    start: np.ndarray, *, steps: int, dt: float, against: str, error: Callable[[Any], float]
+) -> list[Candidate]:
+    """Rows for the Euler equations by WENO-Z and HLLC on one core and on all; none without a compiler."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        return []
+    start = np.ascontiguousarray(start, np.float32)
+
+    def build(flags: list[str]) -> Callable[[], Any]:
+        library = _library(compiler, ["-ffast-math", "-fopenmp-simd", *flags], SOURCE.with_name("_euler.c"))
+        out = np.empty_like(start)
+
+        def run() -> np.ndarray:
+            where = ctypes.c_void_p(start.ctypes.data), ctypes.c_void_p(out.ctypes.data), start.shape[-1], steps
+            library.euler(*where, ctypes.c_float(dt))
+            return out
+
+        return run
+
+    return [Candidate(label, lambda flags=flags: build(flags), against, error) for label, flags in ROWS.items()]

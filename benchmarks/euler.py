@@ -10,6 +10,7 @@ import sciml
 from sciml.models import Euler
 from sciml.spatial import WENO5Z, Grid, Periodic
 
+from ._c_loop import c_euler
 from ._harness import Candidate, Group, Measured, jitted, max_error, report
 
 N, STEPS, DT, GAMMA = 256, 20, 5e-4, 1.4
@@ -111,6 +112,7 @@ def groups() -> list[Group]:
         Candidate("WENO5Z", run(reconstruction=WENO5Z(), limiter=None), error=error),
         Candidate("WENO5Z, positivity limiter", run(reconstruction=WENO5Z()), "WENO5Z", error),
         Candidate("Muscl", run(limiter=None), "WENO5Z"),
+        *c_euler(np.asarray(y0), steps=STEPS, dt=DT, against="WENO5Z", error=error),
     ]
     title = f"Euler equations on {N} x {N} cells, {STEPS} steps of SSPRK33 with HLLC, float32, end state only"
     return [Group(title, candidates, finish=_updates)]
