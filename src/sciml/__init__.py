@@ -4,7 +4,7 @@ What most programs need, and the packages that hold the rest.
 
 - `solve` an initial value problem; get a `Solution` with a `Status`.
 - `Event` and `Schedule`: what happens on the way; `Held`: an input that is sampled and held.
-- `Stochastic`: a model with noise, and `BrownianPath`, a path of it.
+- `Stochastic`: a model with noise, and `BrownianPath`, a path of it; `AbstractFieldNoise`: noise of a field.
 - `Langevin`: particles in a bath.
 - `Reactions`: single molecules that react by chance; `AbstractReactions` to write your own.
 - `Delayed`: a model that depends on its own past; `AbstractDelayed` to write your own.
@@ -40,6 +40,7 @@ from ._conservation_law import AbstractConservationLaw as AbstractConservationLa
 from ._controlled import Controlled as Controlled
 from ._delayed import AbstractDelayed as AbstractDelayed, Delayed as Delayed
 from ._events import Event as Event, Schedule as Schedule
+from ._field_noise import AbstractFieldNoise as AbstractFieldNoise
 from ._held import Held as Held
 from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._langevin import Langevin as Langevin

@@ -8,6 +8,7 @@ import equinox as eqx
 from jaxtyping import PyTree
 
 from ._checks import no_instance
+from ._field_noise import AbstractFieldNoise
 from ._types import Args, RealScalarLike, Y
 
 NOISES = ("diagonal", "scalar", "additive", "general")
@@ -46,12 +47,17 @@ class AbstractStochastic(eqx.Module):
         ```
     """
 
-    noise: eqx.AbstractVar[str]
+    noise: eqx.AbstractVar[Any]
 
     @property
     def interpretation(self) -> str:
         """In what sense the integral over the noise is meant."""
         return "ito"
+
+    @property
+    def without_noise(self) -> Callable[[RealScalarLike, Y, Args], Y]:
+        """The equation without its noise, a model: methods for stiff equations read its structure."""
+        return _Drift(self)
 
     @abc.abstractmethod
     def drift(self, t: RealScalarLike, y: Y, args: Args) -> Y:
@@ -72,9 +78,13 @@ class Stochastic(AbstractStochastic):
     - "general": $g$ has one axis more, the last, over any number of Brownian motions: $dy_i = \ldots + g_{ij} dW_j$.
     - "additive": $g$ does not depend on $y$, and is like it or has one axis more. Methods for additive noise are more
       accurate.
+    - A `sciml.spatial.WhiteNoise`, a `sciml.spatial.ColouredNoise` or another `sciml.AbstractFieldNoise`: $g$ is like
+      $y$ or a number, and the Brownian motions are those of the points of a field.
 
     Attributes:
         noise: One of these.
+        without_noise: The drift, as it was given. One that is an `AbstractSplit` or an `AbstractSemilinear` has the
+            methods for stiff noise: `sciml.solvers.SemiImplicitEuler` and `sciml.solvers.StochasticETD1`.
         interpretation: In what sense $g \, dW$ is meant, "ito" or "stratonovich"; the same thing for additive noise.
             A method that solves in the other sense is given the drift that makes up for it,
             $f \mp \tfrac12 \sum_j (\partial_y g_j) g_j$.
@@ -98,7 +108,8 @@ class Stochastic(AbstractStochastic):
 
     _drift: Callable
     _diffusion: Callable
-    noise: str = eqx.field(static=True)
+    _word: Any = eqx.field(static=True)
+    _field_noise: AbstractFieldNoise | None
     _interpretation: str = eqx.field(static=True)
 
     def __init__(
@@ -106,16 +117,28 @@ class Stochastic(AbstractStochastic):
         drift: Any,
         diffusion: Any,
         *,
-        noise: str = "diagonal",
+        noise: Any = "diagonal",
         interpretation: str = "ito",
     ):
         for name, value in (("drift", drift), ("diffusion", diffusion)):
             if not callable(value):
                 raise TypeError(f"`{name}` must be a function `{name}(t, y, args)`, but {no_instance(value)}.")
-        self._drift, self._diffusion, self.noise, self._interpretation = drift, diffusion, noise, interpretation
+        of_field = isinstance(noise, AbstractFieldNoise)
+        self._drift, self._diffusion, self._interpretation = drift, diffusion, interpretation
+        self._word, self._field_noise = (None, noise) if of_field else (noise, None)
 
     def __check_init__(self):
         check_noise(self)
+
+    @property
+    def noise(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What the Brownian motions are."""
+        return self._word if self._field_noise is None else self._field_noise
+
+    @property
+    def without_noise(self) -> Callable[[RealScalarLike, Y, Args], Y]:
+        """The drift."""
+        return self._drift
 
     @property
     def interpretation(self) -> str:
@@ -131,15 +154,26 @@ class Stochastic(AbstractStochastic):
         return self._diffusion(t, y, args)
 
 
+class _Drift(eqx.Module):
+    """The drift of a model."""
+
+    model: AbstractStochastic
+
+    def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
+        return self.model.drift(t, y, args)
+
+
 def check_noise(model: AbstractStochastic) -> None:
     """Checks the words of a model.
 
     Raises:
         ValueError: If one is none of those that there are.
     """
-    for name, value, words in (
-        ("noise", model.noise, NOISES),
-        ("interpretation", model.interpretation, INTERPRETATIONS),
-    ):
-        if value not in words:
-            raise ValueError(f"`{name}` must be one of {', '.join(map(repr, words))}, but is {value!r}.")
+    if not isinstance(model.noise, AbstractFieldNoise) and model.noise not in NOISES:
+        raise ValueError(
+            f"`noise` must be one of {', '.join(map(repr, NOISES))}, or noise of a field such as "
+            f"`sciml.spatial.WhiteNoise(grid)`, but is {model.noise!r}."
+        )
+    if model.interpretation not in INTERPRETATIONS:
+        words = ", ".join(map(repr, INTERPRETATIONS))
+        raise ValueError(f"`interpretation` must be one of {words}, but is {model.interpretation!r}.")

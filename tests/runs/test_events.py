@@ -74,5 +74,5 @@ def test_a_noisy_path_with_events_is_that_of_solve():
 def test_what_has_no_events():
     with pytest.raises(ValueError, match="there are none"):
         simulate(jnp.ones(2), events=None, max_events=3)
-    with pytest.raises(ValueError, match="`events` need"):
+    with pytest.raises(TypeError, match="needs a model with a diagonal linear part"):
         simulate(jnp.ones(2), solver=sciml.solvers.ETDRK4())

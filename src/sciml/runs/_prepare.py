@@ -17,6 +17,7 @@ from ..kernels._backends import KernelRequest
 from ..solvers._plan import Plan, Times, make_plan, no_error
 from ..solvers._request import Interval, Request
 from ..solvers.control._pid import Tolerances
+from ._delays import copies_of_state
 from .segments._abstract import AbstractSegment, Carry
 from .segments._diffrax_stepper import from_any
 from .segments._in_axes import Inputs
@@ -118,7 +119,8 @@ def segment_of(
 ) -> SolveSegment:
     """Returns the segment; its size depends on that of the states, so that a resumed run has the same one."""
     saves = 0 if elapsed is None else len(elapsed)
-    slots, most = sizes_of(sum(x.nbytes for x in jax.tree.leaves(y0)) * (members or 1), saves)
+    own = sum(x.nbytes for x in jax.tree.leaves(y0)) * copies_of_state(plan)
+    slots, most = sizes_of(own * (members or 1), saves)
     steps = most if steps is None else steps
     span = abs(times.span)
     block = 0 if impl is None else size_of(elapsed, float(span), abs(float(times.dt)), steps)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._checks import check_count, check_state
+from .._delayed import AbstractDelayed
 from .._progress import ProgressOption, check_progress
 from .._reactions import AbstractReactions
 from .._stochastic import AbstractStochastic
@@ -20,14 +21,18 @@ from ..kernels._use import requested
 from ..solvers._plan import default_solver, with_courant_number
 from ..solvers._request import Interval, Request
 from ..solvers._stable_step import limited_stepper, settle_step
+from ..solvers.adjoints import Checkpointed
 from ..solvers.events._event import read_events
 from ..solvers.integrate._stencil_kernel import backend_of, decline
+from ..solvers.methods.delays._prepare import with_delays
 from ..solvers.noise._prepare import is_noisy, with_noisy_solver
+from ..solvers.outputs._solve_outputs import has_equations_of_its_own
 from ..solvers.terms._explain import check_callable
 from ..solvers.terms._field import arrays_of
 from ..stores._abstract import AbstractStore
 from . import _prepare
 from ._coordinates import space_of
+from ._delays import with_past
 from ._events import with_events
 from ._execute import execute
 from ._noise import check_keys, with_noise
@@ -37,7 +42,7 @@ from .segments._stops import read_stops
 
 
 def simulate(
-    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | AbstractReactions,
+    model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | AbstractReactions | AbstractDelayed,
     y0: Y,
     *,
     t0: RealScalarLike,
@@ -80,8 +85,8 @@ def simulate(
     same call in all of them, and a folder that all of them see. Process 0 writes what all then read.
 
     Args:
-        model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member; or a `sciml.Stochastic` or
-            `sciml.Reactions`.
+        model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member; or a `sciml.Stochastic`,
+            `sciml.Reactions` or `sciml.Delayed`, whose kept past is part of a checkpoint.
         y0: The initial state, a PyTree of floating-point or complex arrays.
         t0: The start time.
         t1: The end time; before `t0` to go backwards.
@@ -145,7 +150,7 @@ def simulate(
     """
     check_progress(progress, where="simulate")
     check_keys(model, key)
-    if not is_noisy(model):
+    if not has_equations_of_its_own(model):
         check_callable(model)
     if output is not None and not callable(output):
         raise TypeError(f"`output` must be callable as `output(t, y, args)`, but is {output!r}.")
@@ -158,21 +163,25 @@ def simulate(
     interval = Interval.of(request, one[1])
     if is_noisy(model):
         request = with_noisy_solver(*one, request, interval, by_diffrax=False)
+    elif isinstance(model, AbstractDelayed):
+        request = with_delays(model, request, interval, Checkpointed())
     else:
         request = with_courant_number(model, request._replace(solver=default_solver(model, request)))
     limits = None if inputs.members is None else partial(shared_limit, inputs)
-    if not is_noisy(model) and request.cfl is None:
+    if not has_equations_of_its_own(model) and request.cfl is None:
         request, interval, _ = settle_step(*one, request, interval, limited_stepper(*one[:2], request), limits)
     plan, times, tolerances = _prepare.plan_of(one[1], request, interval)
     found, given = read_events(events, max_events), model
     equal = request.fixed_steps and found is None
     model, in_axes, plan = with_noise(model, key, in_axes, plan, times, equal)
+    model, in_axes = with_past(model, in_axes, times)
     model, in_axes, plan = with_events(model, found, in_axes, plan, times)
-    if is_noisy(given) or found is not None:
+    changed = has_equations_of_its_own(given) or found is not None
+    if changed:
         inputs = read_axes(model, check_state(y0), arrays_of(args), in_axes)
     times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
     stops = read_stops(stop, elapsed is not None)
-    backend = backend_of(model, XLA if is_noisy(given) or found is not None else requested(impl, interpret))
+    backend = backend_of(model, XLA if changed else requested(impl, interpret))
     if plan.control is not None or inputs.members is not None:
         backend = decline(model, backend, "its steps are chosen by the error" if plan.control else "it has members")
     segment = _prepare.segment_of(

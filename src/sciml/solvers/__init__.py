@@ -3,6 +3,7 @@
 - `solve`: the front door; returns a `Solution` with its `Stats`.
 - `steady_state`: where a vector field vanishes.
 - `solve_bvp`: a solution of which something is known at both ends.
+- `Resume`: what a solve goes on from that ended earlier.
 - `Event`, `Schedule`: what happens on the way, and `Occurrences`, what a solution says of it.
 - `adjoints`: how derivatives are computed, `sciml.adjoints`; `reversal_error` says how exact a reversible solve is.
 - `AbstractStepper`: a one-step method of one's own, whose steps return a `Step`.
@@ -22,6 +23,7 @@
 - `Nystrom4`, `Nystrom6`, `Nystrom8`: explicit methods for equations of second order, with error control.
 - `ImplicitMidpoint`, `GaussLegendre4`, `GaussLegendre6`: symplectic methods for every Hamiltonian.
 - `SRIW1`, `PlatenWeak2`, `TamedEuler`, `BAOAB`: methods for equations with noise, beside those of diffrax.
+- `DriftImplicitEuler`, `SemiImplicitEuler`, `StochasticETD1`: methods for stiff equations with noise.
 - `Gillespie`, `TauLeaping`: methods for reactions of single molecules.
 - `stability`: for which steps a method is stable, a `Stability`.
 - `tune_stencil`: in which tiles a kernel runs the steps of a model fastest.
@@ -79,7 +81,11 @@ from .methods._verner import Vern7 as Vern7, Vern9 as Vern9
 from .methods.jumps._gillespie import Gillespie as Gillespie
 from .methods.jumps._tau_leaping import TauLeaping as TauLeaping
 from .methods.stochastic._baoab import BAOAB as BAOAB
+from .methods.stochastic._drift_implicit import DriftImplicitEuler as DriftImplicitEuler
 from .methods.stochastic._euler_maruyama import TamedEuler as TamedEuler
+from .methods.stochastic._exponential import StochasticETD1 as StochasticETD1
+from .methods.stochastic._semi_implicit import SemiImplicitEuler as SemiImplicitEuler
 from .methods.stochastic._sri import SRIW1 as SRIW1
 from .methods.stochastic._weak import PlatenWeak2 as PlatenWeak2
 from .noise._brownian import BrownianPath as BrownianPath
+from .outputs._resume import Resume as Resume

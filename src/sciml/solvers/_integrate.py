@@ -35,6 +35,7 @@ from .integrate._while_loop import AdaptiveLoop
 from .methods._stepper import AbstractStepper
 from .methods.delays._prepare import goes_backwards
 from .noise._prepare import refuses
+from .outputs._resume import Resume, behind, handed_out, resumed
 from .terms._field import AbstractField
 from .terms._split_field import SplitField
 
@@ -129,6 +130,7 @@ class Settings(NamedTuple):
         stencil_backend: What runs a model that is a stencil; None where no kernel is asked for.
         intervals: After how many steps of a kernel states are saved, or None.
         solver: The name of the method.
+        hands_out: Whether the solution has what a later solve goes on from.
     """
 
     plan: Plan
@@ -139,10 +141,17 @@ class Settings(NamedTuple):
     stencil_backend: KernelRequest | None
     intervals: tuple[int, ...] | None
     solver: str
+    hands_out: bool = False
 
 
 def integrate(
-    model: Callable, y0: Y, args: Args, times: Times, tolerances: Tolerances | None, settings: Settings
+    model: Callable,
+    y0: Y,
+    args: Args,
+    times: Times,
+    tolerances: Tolerances | None,
+    settings: Settings,
+    resume: Resume | None = None,
 ) -> Solution:
     """Solves for one member; see `solve`. Under `jax.vmap` the adjoint's rule finds all members and runs them as one.
 
@@ -157,6 +166,9 @@ def integrate(
         refused = outside if refused is None else refused | outside
     operands, missed = _with_saves(problem.operands, times, plan)
     wrong = _wrong_values(model, times)
+    if resume is not None:
+        late = behind(resume, times, operands.span)
+        wrong = late if wrong is None else wrong | late
     if wrong is not None:
         refused = wrong if refused is None else refused | wrong
     if refused is not None:  # a member whose arguments are out of range takes no step
@@ -171,7 +183,16 @@ def integrate(
     # cotangents of tables cost as much as what the tables save
     field = problem.field
     constant = settings.constant and isinstance(field, SplitField) and not field.captures
-    integrator = Integrator(field, problem.stepper, plan.control, operands.saves is not None, collective, constant)
+    integrator = Integrator(
+        field, problem.stepper, plan.control, operands.saves is not None, collective, constant, settings.hands_out
+    )
+    if resume is not None:
+        like = jax.eval_shape(dataclasses.replace(integrator, hands_out=True).start, start.y0, operands).kept
+        kept = resumed(resume, like, times, settings.solver)
+        start, operands = start._replace(y0=kept.checkpoint.y), operands._replace(resume=kept)
+        if operands.saves is not None:
+            before = operands.saves < kept.checkpoint.elapsed
+            missed = before if missed is None else missed | before
     stencil_steps = None
     if settings.stencil_backend is not None:
         h = problem.signed_step
@@ -236,6 +257,7 @@ def _run(
         loop = AdaptiveLoop(integrator, Lanes(None), plan.max_steps, times_differ, fixed=fixed, impl=settings.impl)
         # with saved times a queue returns these alone, and not what happened
         refills = settings.schedule == "refill" and not (isinstance(y0, EventState) and operands.saves is not None)
+        refills = refills and not settings.hands_out and operands.resume is None
         loop = RefillLoop(loop) if refills else loop
     result = settings.adjoint.run(loop, y0, operands, plan.differentiable_times)
     if not isinstance(result, Result):
@@ -285,13 +307,15 @@ def _solution(
     elapsed, operands = result.elapsed, problem.operands
     reached = jnp.where(elapsed >= operands.span, times.t1, times.t0 + operands.direction * elapsed)
     stats = Stats(result.accepted, result.rejected, evaluations, result.executed)
+    resume = handed_out(result.kept, times.t0, settings.solver)
     if record is None:
-        return Solution(ts, ys, status, reached, stats, settings.solver, dense=result.step_times)
+        return Solution(ts, ys, status, reached, stats, settings.solver, dense=result.step_times, resume=resume)
     ended = status == int(Status.event)
     reached = jnp.where(ended, record.last, reached)
     if times.saves is None:
         ts = jnp.where(ended, record.last[None], ts)
-    return Solution(ts, ys, status, reached, stats, settings.solver, Occurrences.of(record), result.step_times)
+    found = Occurrences.of(record)
+    return Solution(ts, ys, status, reached, stats, settings.solver, found, result.step_times, resume)
 
 
 def _evaluations(each: int, started: int, steps: Any) -> Any:

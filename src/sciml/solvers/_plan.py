@@ -195,13 +195,14 @@ def plan_events(plan: Plan, events: GivenEvents, adjoint: AbstractAdjoint) -> Pl
         )
     if not stepper.takes_events:
         raise ValueError(f"`events` are not for `solver={type(stepper).__name__}()`: look for them in what is saved.")
-    if not stepper.dense and (stepper.transforms_state or not stepper.field_is_rate):
+    knows_within = stepper.dense or stepper.knows_within
+    if not knows_within and (stepper.transforms_state or not stepper.field_is_rate):
         raise ValueError(
             f"`events` need the solution within a step, and {type(stepper).__name__} does not interpolate. Take a "
             "method such as `diffrax.Tsit5()` or `sciml.solvers.Rodas5P()`."
         )
     fewer: dict[str, Any] = dict(steps=None, count=None, tail=False, equal=False)
-    return dataclasses.replace(plan, stepper=WithEvents(stepper, events.layout), **fewer)
+    return dataclasses.replace(plan, stepper=WithEvents(stepper.for_events(), events.layout), **fewer)
 
 
 def _within(

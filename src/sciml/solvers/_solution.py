@@ -62,6 +62,8 @@ class Solution(eqx.Module):
         events: The events that happened, `sciml.solvers.Occurrences`; None where none were given. Where one ended the
             solve, what was to be saved after it is NaN, and the end state is that at the event.
         dense: What `evaluate` needs; None but for `saveat=diffrax.SaveAt(dense=True)`.
+        resume: What a solve with a later `t1` goes on from, `sciml.solvers.Resume`; None but for
+            `saveat=diffrax.SaveAt(solver_state=True)`.
 
     Example:
         ```python
@@ -85,6 +87,7 @@ class Solution(eqx.Module):
     solver: str = eqx.field(static=True, default="")
     events: Any = None
     dense: Any = None
+    resume: Any = None
 
     def evaluate(self, t: Any) -> PyTree:
         """Returns the state at one time or many, where `saveat` was `diffrax.SaveAt(dense=True)`.

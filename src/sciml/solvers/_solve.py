@@ -33,6 +33,7 @@ from .methods.delays._method_of_steps import DelayedFrom
 from .methods.delays._prepare import with_delays
 from .methods.jumps._abstract import ReactionsWithKey
 from .noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
+from .outputs._resume import Continuation, check_alone, plan_continuation, read_continuation
 from .outputs._solve_outputs import has_equations_of_its_own, saves_more, solve_and_save
 from .terms._explain import check_callable
 from .terms._field import arrays_of
@@ -65,6 +66,7 @@ def solve(
     domain: Callable[[Y], BoolScalarLike] | None = None,
     project: Callable[[Y], PyTree] | None = None,
     saveat: Any = None,
+    resume: Any = None,
     events: Any = None,
     max_events: IntScalarLike | None = None,
     adjoint: AbstractAdjoint | None = None,
@@ -131,11 +133,13 @@ def solve(
             state outside the interval or out of order is NaN, and the status `invalid_argument`. Of a
             `diffrax.SaveAt`, `fn` and `subs` keep functions of the states at times of their own, `steps` the end of
             every step, with space for `max_steps` of them, and `dense=True` gives `Solution.evaluate`; to see where
-            steps end, the last two solve twice.
+            steps end, the last two solve twice. `solver_state=True` gives `Solution.resume`.
+        resume: The `Solution.resume` of the same call with an earlier `t1`, to go on from there: `t0` and `y0` are
+            those of that call, and steps and noise are those of one solve. Times to save come after those that it had
+            reached.
         events: What happens on the way: a `sciml.Event`, whose condition changes its sign, a `sciml.Schedule`, at times
             that are given, a `diffrax.Event`, or several of these. `Solution.events` says which came when. They need a
-            method that runs in sciml's own loops and knows the solution within a step, as exponential and
-            implicit-explicit ones do not, and `Checkpointed()`, `Direct()` or `Forward()` as adjoint.
+            method that runs in sciml's own loops, and `Checkpointed()`, `Direct()` or `Forward()` as adjoint.
         max_events: How many of the events are kept in `Solution.events`; by default 16, or 1 where all end the solve.
         adjoint: How derivatives are computed: `Checkpointed()` (reverse mode, the default), `Direct()`
             (forward mode), `Forward()` (both, by few parameters), `Reversible()` (reverse mode in constant
@@ -177,10 +181,13 @@ def solve(
         assert sol.ys.shape == (101, 2)
         ```
     """
+    saveat, continuation = read_continuation(saveat, resume)
     request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, norm, saveat, max_steps)
     request = request._replace(positive=positive, domain=domain, project=project, cfl=cfl)
     args = args if args is None else arrays_of(args)
     if saves_more(model, y0, request):
+        if continuation:
+            check_alone()
 
         def again(**changed: Any) -> Solution:
             given = dict(
@@ -196,7 +203,7 @@ def solve(
     given = read_events(events, max_events)
     choices = (request, adjoint, schedule, _kernel(impl, interpret))
     # times of events are checked and count by value, and noise has a path: such a call is decided each time
-    alike = given is None and key is None and not isinstance(model, AbstractDelayed)
+    alike = given is None and key is None and not continuation and not isinstance(model, AbstractDelayed)
     model = model.vector_field if isinstance(model, diffrax.ODETerm) else model
     name, arrays = key_of((model, y0, args), choices) if alike else (None, [])
     call = find(name)
@@ -204,7 +211,7 @@ def solve(
         sol = _integrate.call(call.static, arrays + call.arrays)
     else:
         _check(model, request, adjoint, schedule, key)
-        sol = _solve(model, y0, args, *choices, name, given, key)
+        sol = _solve(model, y0, args, *choices, name, given, key, continuation)
     if throw and concrete(sol.status):
         wait_shortly(sol.status)
         raise_for_status(sol.status, reached=sol.t_reached)
@@ -222,6 +229,7 @@ def _solve(
     name: tuple | None,
     events: GivenEvents | None,
     key: Any,
+    continuation: Continuation,
 ) -> Solution:
     """Decides how to run a solve, runs it, and remembers the decision where it depends on no value of an array."""
     given, y0 = y0, check_state(y0)
@@ -246,6 +254,9 @@ def _solve(
             check_closed(function, name_of, y0)
     if isinstance(model, diffrax.AbstractTerm):
         plan = dataclasses.replace(plan, stepper=None, control=None)
+    if continuation:
+        plan = plan_continuation(plan, continuation, key, request.fixed_steps, adjoint)
+        kernel = _without_kernel(kernel, "it goes on where another solve ended, or is to be gone on with")
     times = times._replace(longest=longest)
     if isinstance(model, AbstractDelayed):
         model = DelayedFrom(model, times.t0)
@@ -274,8 +285,9 @@ def _solve(
         stencil_backend=stencil_backend,
         intervals=intervals,
         solver=type(request.solver).__name__,
+        hands_out=continuation.hands_out,
     )
-    static, arrays = split((model, y0, args, times, tolerances, settings))
+    static, arrays = split((model, y0, args, times, tolerances, settings, continuation.resume))
     same = all(a is b for a, b in zip(jax.tree.leaves(given), jax.tree.leaves(y0)))
     if limited is None and same:
         rest = len(split((times, tolerances))[1])

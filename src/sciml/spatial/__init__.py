@@ -19,6 +19,9 @@ Spectral
     `Spectral` for Fourier, sine and cosine modes, `Chebyshev`
 Receivers and sources
     `Points`
+Noise, for `sciml.Stochastic`
+    `WhiteNoise`; `ColouredNoise` of a `GaussianSpectrum`, a `MaternSpectrum`, a `PowerLawSpectrum`, or an
+    `AbstractSpectrum` of your own
 Fields to start from
     `gaussian_random_field`, `random_fourier_series`, `random_spots`, `pulse`, `random_vortices`
 
@@ -76,6 +79,14 @@ from ._initial import (
     random_vortices as random_vortices,
 )
 from ._laplacian import Biharmonic as Biharmonic, Laplacian as Laplacian
+from ._noise import (
+    AbstractSpectrum as AbstractSpectrum,
+    ColouredNoise as ColouredNoise,
+    GaussianSpectrum as GaussianSpectrum,
+    MaternSpectrum as MaternSpectrum,
+    PowerLawSpectrum as PowerLawSpectrum,
+    WhiteNoise as WhiteNoise,
+)
 from ._points import Points as Points
 from ._spectral import Spectral as Spectral
 from ._stencil import AbstractStencil as AbstractStencil

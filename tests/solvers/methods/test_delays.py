@@ -193,8 +193,6 @@ def test_refusals():
         solve(t1=-1.0, dt=-0.1)
     with pytest.raises(ValueError, match="`history` must be a state like `y0`"):
         solve(y0=jnp.ones(2))
-    with pytest.raises(ValueError, match="`events`"):
-        solve(events=sciml.Event(lambda t, y, args: y))
     with pytest.raises(ValueError, match="`delays` must be positive"):
         Delayed(lambda t, y, past, args: y, -1.0, history=1.0)
     with pytest.raises(ValueError, match="`kept`"):

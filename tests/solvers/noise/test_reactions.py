@@ -176,8 +176,6 @@ def test_refusals():
         sciml.solve(Reactions([[1], [-1]], lambda x, args: x), jnp.zeros(1), t0=0.0, t1=1.0, key=KEYS[0])
     with pytest.raises(ValueError, match="forwards in time"):
         solve(t1=-1.0)
-    with pytest.raises(ValueError, match="`events`"):
-        solve(events=sciml.Event(lambda t, y, args: y[0] - 3.0))
     with pytest.raises(TypeError, match="jump process has no derivative"):
         jax.grad(lambda rate: jnp.sum(solve(args=rate).ys))(1.0)
     with pytest.raises(ValueError, match="shape `\\(reactions, species\\)`"):

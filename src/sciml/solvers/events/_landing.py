@@ -51,22 +51,8 @@ class Attempt(NamedTuple):
 
     @classmethod
     def of(cls, base: AbstractStepper, field: BoundFieldWithEvents, t: Array, h: Array, y: Y, step: Step) -> "Attempt":
-        """Returns an attempt; what the method does not interpolate is a cubic by the slopes at both ends."""
-        if base.dense:
-
-            def path(place):
-                return base.interpolate(place, h, y, step.y1, step.dense)
-
-        else:
-            first, last = field.base(t, y), field.base(t + h, step.y1)
-
-            def path(place):
-                def of_leaf(a, b, f, g):
-                    x, r, length = (s.astype(a.dtype) for s in (place, 1 - place, h))
-                    return r * a + x * b - x * r * ((r - x) * (b - a) + length * (x * g - r * f))
-
-                return jax.tree.map(of_leaf, y, step.y1, first, last)
-
+        """Returns an attempt."""
+        path = base.within(field.base, t, h, y, step)
         return cls(base, field, t, h, y, step, path, field.clock)
 
     @property
@@ -129,6 +115,43 @@ def landings(attempt: Attempt, detection: Detection, directions: list[int]) -> l
     """
     if not directions:
         return []
+    if not attempt.base.jumps:
+        return _crossings(attempt, detection, directions)
+    # while a state waits for its next jump, a condition may pass by the time alone
+    still = attempt._replace(step=attempt.step._replace(y1=attempt.path(jnp.ones_like(attempt.t))))
+    before = _crossings(still, detection, directions)
+    after = attempt.field.conditions(attempt.end, attempt.shown(attempt.step.y1))
+    return [
+        _with_jump(x, value, 1 if boolean else direction, boolean)
+        for x, value, direction, boolean in zip(before, after, directions, attempt.field.booleans)
+    ]
+
+
+def _with_jump(found: Landing, value: Array, direction: int, boolean: bool) -> Landing:
+    """Returns a landing where the state jumps at the end of the step: onto zero or across it, there is an event.
+
+    Args:
+        found: What was found before the jump.
+        value: The condition after it.
+        direction: In which direction it has to pass; 0 for both.
+        boolean: Whether it is a boolean.
+    """
+    side, now = jnp.sign(found.side), jnp.sign(value)
+    passes = (side != 0) & (now * side < 0 if boolean else now != side) & ~found.lands & ~found.early
+    if direction:
+        passes = passes & (side == -direction)
+    nothing = jnp.zeros_like(found.delay)
+    return found._replace(
+        lands=found.lands | passes,
+        delay=jnp.where(passes, nothing, found.delay),
+        side=jnp.where(now == 0, found.side, now),
+        zero=jnp.where(passes, nothing, found.zero),
+        grazes=jnp.zeros((), bool),
+    )
+
+
+def _crossings(attempt: Attempt, detection: Detection, directions: list[int]) -> list[Landing]:
+    """Returns what a step finds of each event where its state moves on a path; see `landings`."""
     size, resolution = attempt.size, attempt.clock.resolution
     start = attempt.field.conditions(attempt.t, attempt.shown(attempt.y))
     between = [attempt.conditions(jnp.full_like(attempt.t, place)) for place in PLACES]
@@ -202,6 +225,10 @@ def at_event(attempt: Attempt, delay: Array, first: list[Bool[Array, ""]]) -> tu
     """
     place = 1 + delay / attempt.h
     y, rate = attempt.at(place)
+    if attempt.base.jumps:
+        y1, still = attempt.step.y1, attempt.path(jnp.ones_like(place))
+        jumped = jnp.stack([jnp.any(a != b) for a, b in zip(jax.tree.leaves(y1), jax.tree.leaves(still))]).any()
+        y = jax.tree.map(lambda a, b: jnp.where(jumped, a, b), y1, y)
     more = jnp.zeros_like(place)
     if not all(attempt.field.booleans):
         values, slopes = attempt.slopes(place, y, rate)

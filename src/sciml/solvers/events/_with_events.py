@@ -85,7 +85,7 @@ class WithEvents(AbstractWrappedStepper):
         grazes = [jnp.zeros((), bool)] * len(lands)
         now, rows, record = self._happen(field, t + shift, shown, lands, grazes, rows, record)
         if any(self.layout.updates):
-            y = _where(_any(lands), self._entered(field, t, now), y)
+            y = _where(_any(lands), self._entered(field, t, y, now), y)
         sides = map(jnp.sign, field.conditions(t, now))
         away = leaving(self.base, field, t, y, now)
         sides = tuple(jnp.where(side == 0, new, side) for side, new in zip(sides, away))
@@ -133,10 +133,19 @@ class WithEvents(AbstractWrappedStepper):
     def _shown(self, field: BoundField, y: Y) -> Y:
         return self.base.finish(_base(field), y) if self.base.transforms_state else y
 
-    def _entered(self, field: BoundFieldWithEvents, t: Array, y: Y) -> Y:
-        """Returns a state in the variables of the method, NaN where none is consistent with the equations."""
-        y, found = self.base.prepare(field.base, t, y)
-        return y if found is None else _where(jnp.asarray(found), y, jax.tree.map(lambda x: x * jnp.nan, y))
+    def _entered(self, field: BoundFieldWithEvents, t: Array, y: Y, state: Y) -> Y:
+        """Returns a state in the variables of the method, NaN where none is consistent with the equations.
+
+        Args:
+            field: The vector field with its events.
+            t: The time.
+            y: The state before the event, in these variables.
+            state: The model's state after it.
+        """
+        y, found = self.base.entered(field.base, t, y, state)
+        return (
+            y if found is None else _where(jnp.asarray(found), y, jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), y))
+        )
 
     def _with_events(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Any, step: Step) -> Step:
         """Returns a step of the method with what it finds of events, and what they make of the state."""
@@ -191,7 +200,7 @@ class WithEvents(AbstractWrappedStepper):
             now, y1 = at_event(attempt, delay, self._of_events(first))
             shown, rows, kept = self._happen(field, now, attempt.shown(y1), lands, grazes, detection.rows, record)
             if any(self.layout.updates):
-                y1 = self._entered(field, now, shown)
+                y1 = self._entered(field, now, y1, shown)
             values, away = field.conditions(now, shown), leaving(self.base, field, now, y1, shown)
             signs = tuple(
                 jnp.where(land & (jnp.abs(value) <= x.zero), new, jnp.where(value == 0, x.side, jnp.sign(value)))

@@ -34,6 +34,7 @@ class Operands(NamedTuple):
         tolerances: Relative and absolute tolerance; None with fixed steps.
         dt: The first or the fixed step size, positive; None to choose the first step.
         max_steps: The limit on attempted steps.
+        resume: What to go on from in place of the start, or None.
     """
 
     field: list[Array]
@@ -44,6 +45,7 @@ class Operands(NamedTuple):
     tolerances: Tolerances | None
     dt: Array | None
     max_steps: Array
+    resume: Any = None
 
 
 class Dense(NamedTuple):
@@ -82,6 +84,20 @@ class Checkpoint(NamedTuple):
     status: Array
 
 
+class Restart(NamedTuple):
+    """What a later solve goes on from, as if this one had not ended.
+
+    Attributes:
+        checkpoint: The state before the first step that the end has cut short.
+        memory: What that step reuses of the one before.
+        frozen: Whether there was such a step.
+    """
+
+    checkpoint: Checkpoint
+    memory: PyTree
+    frozen: Array
+
+
 class State(NamedTuple):
     """The carry of an integration.
 
@@ -91,6 +107,7 @@ class State(NamedTuple):
         dense: The last accepted step, where states are saved within steps.
         accepted: The number of accepted steps.
         rejected: The number of rejected steps.
+        kept: What a later solve goes on from, where that is asked for.
     """
 
     checkpoint: Checkpoint
@@ -98,6 +115,7 @@ class State(NamedTuple):
     dense: Dense | None
     accepted: Array
     rejected: Array
+    kept: Restart | None = None
 
 
 class StepRecord(NamedTuple):
@@ -126,6 +144,7 @@ class Integrator(eqx.Module):
         dense: Whether the last step is kept for interpolation.
         collective: How devices that hold parts of one state take the same steps.
         constant: Whether no derivative by the vector field's operands can be asked for.
+        hands_out: Whether what a later solve goes on from is kept.
     """
 
     field: AbstractField = eqx.field(static=True)
@@ -134,6 +153,7 @@ class Integrator(eqx.Module):
     dense: bool = eqx.field(static=True)
     collective: CollectiveSteps = eqx.field(static=True, default=CollectiveSteps())
     constant: bool = eqx.field(static=True, default=False)
+    hands_out: bool = eqx.field(static=True, default=False)
 
     def bound(self, operands: Operands, whole: bool = True) -> Any:
         """Returns the vector field as a function of time and state, for a step of full length or not."""
@@ -150,6 +170,8 @@ class Integrator(eqx.Module):
 
     def start(self, y0: Y, operands: Operands) -> State:
         """Returns the carry before the first step."""
+        if operands.resume is not None:
+            return self._resumed(y0, operands)
         field = self.bound(operands)
         zero = jnp.zeros_like(operands.span)
         if operands.dt is not None:
@@ -172,8 +194,24 @@ class Integrator(eqx.Module):
         dense = None
         if self.dense:
             dense = Dense(zero, jnp.ones_like(zero), saved_part(y0), self.stepper.empty_dense(y0))
+        none, checkpoint = jnp.zeros((), jnp.int32), Checkpoint(zero, zero, h, errors, y0, status)
+        kept = Restart(checkpoint, memory, jnp.zeros((), bool)) if self.hands_out else None
+        return State(checkpoint, memory, dense, none, none, kept)
+
+    def _resumed(self, y0: Y, operands: Operands) -> State:
+        """Returns the carry of a solve that goes on where another ended."""
+        found: Restart = operands.resume
+        checkpoint = found.checkpoint._replace(y=y0)
+        if self.control is None:
+            assert operands.dt is not None  # fixed steps have their size
+            checkpoint = checkpoint._replace(h=operands.dt)
+        dense = None
+        if self.dense:
+            one = jnp.ones_like(checkpoint.elapsed)
+            dense = Dense(checkpoint.elapsed, one, saved_part(y0), self.stepper.empty_dense(y0))
         none = jnp.zeros((), jnp.int32)
-        return State(Checkpoint(zero, zero, h, errors, y0, status), memory, dense, none, none)
+        kept = found._replace(checkpoint=checkpoint) if self.hands_out else None
+        return State(checkpoint, found.memory, dense, none, none, kept)
 
     def resume(self, checkpoint: Checkpoint, operands: Operands) -> State:
         """Returns a carry from which the steps after a checkpoint are repeated."""
@@ -194,7 +232,8 @@ class Integrator(eqx.Module):
         field, time = self.bound(operands), self.time(here, operands)
         # without dense output a step ends at every saved time
         end = operands.span if self.stepper.dense else jnp.minimum(target, operands.span)
-        longest = None if self.control is None else self.stepper.longest(state.memory)
+        cuts = self.control is not None or self.stepper.cuts_fixed_steps
+        longest = self.stepper.longest(state.memory) if cuts else None
         if longest is not None:
             h = jnp.minimum(h, longest)
         if self.control is not None:
@@ -269,7 +308,12 @@ class Integrator(eqx.Module):
         if state.dense is not None:
             dense = _where(accepted, Dense(elapsed, h, saved_part(y), step.dense), state.dense)
         memory = _where(accepted, step.memory, state.memory)
-        return State(checkpoint, memory, dense, *counts), StepRecord(elapsed, h, y, accepted)
+        kept = state.kept
+        if kept is not None:
+            frozen = kept.frozen | (active & last & (end >= operands.span))
+            here = _where(frozen, (kept.checkpoint, kept.memory), (checkpoint, memory))
+            kept = Restart(*here, frozen)
+        return State(checkpoint, memory, dense, *counts, kept), StepRecord(elapsed, h, y, accepted)
 
     def replay(self, y: Y, operands: Operands, step_record: StepRecord) -> tuple[Y, Dense]:
         """Repeats an accepted step; only the last step's length depends on the end time."""

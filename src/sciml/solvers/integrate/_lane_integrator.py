@@ -110,7 +110,9 @@ class LaneIntegrator(eqx.Module):
         """Returns the result of an integration that has ended, after so many iterations of the loop."""
         checkpoint = state.checkpoint
         status, *numbers = self.lanes.leave((checkpoint.status, checkpoint.elapsed, state.accepted, state.rejected))
-        return Result(ys, status.astype(jnp.int32), *numbers, executed=jnp.broadcast_to(iterations, status.shape))
+        executed = jnp.broadcast_to(iterations, status.shape)
+        kept = None if state.kept is None else self.lanes.leave(state.kept)
+        return Result(ys, status.astype(jnp.int32), *numbers, executed=executed, kept=kept)
 
     def enter(self, tree: PyTree[Array]) -> PyTree:
         """Returns arrays with members last as lane values."""
@@ -133,5 +135,5 @@ class LaneIntegrator(eqx.Module):
 
 def _constant_step_sizes(state: State) -> State:
     """Returns a state whose step sizes are constant to derivatives of any mode and order."""
-    h, errors = jax.tree.map(jax.lax.stop_gradient, (state.checkpoint.h, state.checkpoint.errors))
-    return state._replace(checkpoint=state.checkpoint._replace(h=h, errors=errors))
+    h, errors, kept = jax.tree.map(jax.lax.stop_gradient, (state.checkpoint.h, state.checkpoint.errors, state.kept))
+    return state._replace(checkpoint=state.checkpoint._replace(h=h, errors=errors), kept=kept)

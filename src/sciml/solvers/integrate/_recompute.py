@@ -102,7 +102,7 @@ class Recomputation(NamedTuple):
     def start(self, y0: PyTree) -> State:
         """Returns where the loop begins; `y0` is a lane value."""
         # without the last step: checkpoints are kept in many slots, and stages can be computed again
-        return self.stepping.start(y0, self.operands)._replace(dense=None)
+        return self.stepping.start(y0, self.operands)._replace(dense=None, kept=None)
 
     def pending(self, state: State) -> Bool[Array, ""]:
         """Returns whether a member has yet to reach the last saved time, or the end where none is saved."""

@@ -17,6 +17,7 @@ class Result(NamedTuple):
         executed: The number of steps that the member's lane executed, waiting for other members included.
         step_times: Where its accepted steps begin, and the last one ends, as elapsed times, where that is asked for;
             the end is repeated where there were fewer than there is space for.
+        kept: What a later solve goes on from, where that is asked for.
     """
 
     ys: PyTree
@@ -26,6 +27,7 @@ class Result(NamedTuple):
     rejected: Array
     executed: Array
     step_times: Array | None = None
+    kept: PyTree = None
 
 
 class Saves(NamedTuple):

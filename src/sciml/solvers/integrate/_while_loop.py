@@ -137,7 +137,7 @@ class AdaptiveLoop(AbstractLoop):
         if saves is not None and many and self._free(y0, operands, saves, slopes):
             return self._run_free((*carry, None), y0, operands, saves)[0], None
         if saves is None:
-            alone = self.lanes.count is None or self.integrator.collective.axes
+            alone = self.lanes.count is None or self.integrator.collective.axes or self._continues(operands)
             left = 0 if alone or isinstance(y0, EventState) else compacted_lanes(self.lanes, operands)
             iterations, state = until(carry, operands.span, left)
             if left:
@@ -197,8 +197,12 @@ class AdaptiveLoop(AbstractLoop):
         ys = stepping.with_rest(ys, state)
         return stepping.result(state, ys, number), residuals, LoopCounts(number, after[-1])
 
+    def _continues(self, operands: Operands) -> bool:
+        """Whether it goes on where another loop ended, or another goes on after it."""
+        return self.integrator.hands_out or operands.resume is not None
+
     def _free(self, y0: PyTree, operands: Operands, saves: Saves, slopes: bool) -> bool:
-        return not slopes and run_free(self.stepping, y0, operands, saves)
+        return not slopes and not self._continues(operands) and run_free(self.stepping, y0, operands, saves)
 
     def _first(self, y0: PyTree, operands: Operands) -> tuple[Array, State, StepRecords]:
         """Returns the carry before the first iteration, with space for the records of steps."""

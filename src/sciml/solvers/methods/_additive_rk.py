@@ -65,6 +65,7 @@ class ImplicitExplicit(AbstractStructuredStepper):
     name: str = eqx.field(static=True)
     transforms_state: ClassVar[bool] = True
     elementwise: ClassVar[bool] = False
+    knows_within: ClassVar[bool] = True
 
     @property
     def order(self) -> int:
@@ -231,6 +232,24 @@ class ImplicitExplicit(AbstractStructuredStepper):
         """Returns the state on the line between the ends of a step; no saved time lies there."""
         del h, dense
         return jax.tree.map(lambda a, b: a + jnp.asarray(theta, b.dtype) * (b - a), y0, y1)
+
+    def within(self, field: Any, t: Array, h: Array, y: Y, step: Step) -> Callable[[Array], Y]:
+        """Returns the solution within a step, by which events are found.
+
+        It is the parabola through both ends with the slope at the last one: what is stiff has died out there, while its
+        slope at the first one may be very large.
+        """
+        last = field(t + h, step.y1)
+
+        def path(place: Array) -> Y:
+            def of_leaf(a: Array, b: Array, f: Array) -> Array:
+                real = jnp.finfo(a.dtype).dtype
+                back, rise = (place - 1).astype(real), h.astype(real) * f
+                return b + back * (rise + back * (a - b + rise))
+
+            return jax.tree.map(of_leaf, y, step.y1, last)
+
+        return path
 
 
 def _is_modal(field: BoundSplitField) -> bool:

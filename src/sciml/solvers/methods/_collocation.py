@@ -115,9 +115,9 @@ class AbstractCollocation(AbstractStepper):
         field, operands = super().close(model, t, y, args, h)
         if self.linear.solver is None and sum(x.size for x in jax.tree.leaves(y)) <= SMALL:
             return field, operands
-        return StructuredField(field, self._structures(lambda t, y: model(t, y, args), t, y)), operands
+        return StructuredField(field, self.structures(lambda t, y: model(t, y, args), t, y)), operands
 
-    def _structures(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[AbstractStructure, ...]:
+    def structures(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[AbstractStructure, ...]:
         """Returns the structure of the system of each block."""
         if isinstance(field, BoundStructuredField):
             assert isinstance(field.structure, tuple)
@@ -150,7 +150,7 @@ class AbstractCollocation(AbstractStepper):
             return stages - length * _times(method.matrix, jax.vmap(slope_at)(times, x[None] + stages))
 
         first, tangent = jax.linearize(lambda x: slope_at(start, x), x)
-        structures = self._structures(field, t, y)
+        structures = self.structures(field, t, y)
         factors, regular = [], []
         for block, structure in zip(method.blocks, structures):
 

@@ -14,6 +14,7 @@ from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..control._pid import Norm, Tolerances
 from ..terms._split_field import BoundSplitField, Functions, close_split_field, with_tables
 from ._modal import dtype_in, measured, modal_functions, modes_of, needs, starting_step, times
+from ._phi_functions import phi
 from ._stepper import Step
 from ._structured_solver import AbstractStructuredStepper
 
@@ -66,6 +67,7 @@ class Exponential(AbstractStructuredStepper):
     fsal: bool = eqx.field(static=True, default=True)  # pyright: ignore[reportIncompatibleMethodOverride]
     transforms_state: ClassVar[bool] = True
     elementwise: ClassVar[bool] = False
+    knows_within: ClassVar[bool] = True
 
     @property
     def order(self) -> int:
@@ -177,6 +179,35 @@ class Exponential(AbstractStructuredStepper):
         """Returns the state on the line between the ends of a step; no saved time lies there."""
         del h, dense
         return jax.tree.map(lambda a, b: a + jnp.asarray(theta, b.dtype) * (b - a), y0, y1)
+
+    def within(self, field: Any, t: Array, h: Array, y: Y, step: Step) -> Callable[[Array], Y]:
+        """Returns the solution within a step, by which events are found.
+
+        The linear part is exact, however stiff it is, the rest on a line between its values at both ends; what is then
+        missing at the end is added with the square of the place.
+        """
+        first, last = field["rest"](t, y), step.memory
+        leaves, structure = jax.tree.flatten(y)
+        linear, first, last, ends = (
+            structure.flatten_up_to(x) for x in (field["linear"](), first, last, step.y1)
+        )  # fmt: skip
+
+        def on_line(place: Array, a: Array, u: Array, n0: Array, n1: Array) -> Array:
+            dtype = dtype_in(a, u)
+            length = (place * h).astype(jnp.finfo(dtype).dtype).astype(dtype)
+            e, p1, p2 = phi(length * a.astype(dtype), 2)
+            part = place.astype(jnp.finfo(dtype).dtype).astype(dtype)
+            return times(e, u) + times(length * p1, n0) + times(length * part * p2, n1 - n0)
+
+        def path(place: Array) -> Y:
+            one, found = jnp.ones_like(place), []
+            for a, u, n0, n1, end in zip(linear, leaves, first, last, ends):
+                square = jnp.square(place).astype(jnp.finfo(u.dtype).dtype)
+                missing = end - on_line(one, a, u, n0, n1)
+                found.append(on_line(place, a, u, n0, n1) + times(square, missing))
+            return jax.tree.unflatten(structure, found)
+
+        return path
 
     def _sum(self, tables, decay, y, row, stages):
         leaves, structure = jax.tree.flatten(y)

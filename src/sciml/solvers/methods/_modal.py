@@ -40,7 +40,7 @@ def modal_functions(
     rest = jax.eval_shape(lambda t, m, a: seen.rest(t, m, a), t, modes, args)
     _check("rest(t, modes, args)", rest, "the modes", modes)
     linear = jax.eval_shape(lambda a: seen.linear(a), args)
-    name = type(model).__name__
+    name = type(seen).__name__
     if jax.tree.structure(linear) != jax.tree.structure(modes):
         raise ValueError(
             f"`{name}.linear(args)` must have the structure of the modes, {jax.tree.structure(modes)}, but has "

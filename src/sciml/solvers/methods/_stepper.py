@@ -86,6 +86,9 @@ class AbstractStepper(eqx.Module):
         rough: Whether its solution between steps is a line, and would be another with shorter steps: events are where
             their conditions change sign on that line.
         takes_events: Whether its steps may be cut short at events.
+        knows_within: Whether `within` knows the solution within a step where `interpolate` does not.
+        jumps: Whether its state stays what it is within a step and jumps at the end: events are at these jumps.
+        cuts_fixed_steps: Whether steps of one length, too, are no longer than `longest` says.
         field_is_rate: Whether the vector field is the rate of the state; not where a mass matrix stands before that.
 
     Example:
@@ -122,6 +125,13 @@ class AbstractStepper(eqx.Module):
     transforms_state: ClassVar[bool] = False
     takes_events: ClassVar[bool] = True
     rough: ClassVar[bool] = False
+    knows_within: ClassVar[bool] = False
+    jumps: ClassVar[bool] = False
+
+    @property
+    def cuts_fixed_steps(self) -> bool:
+        """Whether steps of one length, too, are no longer than `longest` says."""
+        return False
 
     @property
     def field_is_rate(self) -> bool:
@@ -163,6 +173,47 @@ class AbstractStepper(eqx.Module):
         """Returns `Step.dense` for a step that has not been taken: the solution stays at `y`."""
         del y
         return ()
+
+    def within(self, field: BoundField, t: Array, h: Array, y: Y, step: Step) -> Callable[[Array], Y]:
+        """Returns the solution within a step, a function of the place from 0 to 1, by which events are found.
+
+        What the method does not interpolate is by default a cubic by the slopes at both ends.
+
+        Args:
+            field: The vector field.
+            t: The time at the start of the step.
+            h: Its length.
+            y: The state at its start.
+            step: What the method made of it.
+        """
+        if self.dense:
+            return lambda place: self.interpolate(place, h, y, step.y1, step.dense)
+        first, last = field(t, y), field(t + h, step.y1)
+
+        def path(place: Array) -> Y:
+            def of_leaf(a, b, f, g):
+                x, r, length = (s.astype(a.dtype) for s in (place, 1 - place, h))
+                return r * a + x * b - x * r * ((r - x) * (b - a) + length * (x * g - r * f))
+
+            return jax.tree.map(of_leaf, y, step.y1, first, last)
+
+        return path
+
+    def entered(self, field: BoundField, t: RealScalarLike, y: Y, state: Y) -> tuple[Y, BoolScalarLike | None]:
+        """Returns the loop's state after an event has changed the model's, and whether there is one; see `prepare`.
+
+        Args:
+            field: The vector field.
+            t: The time of the event.
+            y: The loop's state before it.
+            state: The model's state after it.
+        """
+        del y
+        return self.prepare(field, t, state)
+
+    def for_events(self) -> "AbstractStepper":
+        """Returns the method as it is where its steps look for events."""
+        return self
 
     def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
         """Repeats a step such that JAX can differentiate it in reverse mode."""

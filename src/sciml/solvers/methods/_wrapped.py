@@ -94,6 +94,11 @@ class AbstractWrappedStepper(AbstractStepper):
         return self.base.elementwise_dense
 
     @property
+    def cuts_fixed_steps(self) -> bool:
+        """Whether steps of one length, too, are no longer than `longest` says."""
+        return self.base.cuts_fixed_steps
+
+    @property
     def field_is_rate(self) -> bool:
         """Whether the vector field is the rate of the state."""
         return self.base.field_is_rate

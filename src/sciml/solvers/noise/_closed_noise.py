@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ..._field_noise import AbstractFieldNoise
 from ..._jax._jaxprs import depend_on
 from ..._jax._shards import traced_on_no_mesh
 from ..._stochastic import AbstractStochastic
@@ -43,11 +45,33 @@ class ModelWithNoise(eqx.Module):
 
 
 def diffusion_of(model: AbstractStochastic, t: RealScalarLike, y: Y, args: Args) -> PyTree:
-    """Returns the diffusion, where one number stands for a whole leaf as an array like that."""
-    found = literals_as_arrays(model.diffusion(t, y, args), y)
+    """Returns the diffusion, where one number stands for a whole leaf as an array like that.
+
+    With noise of a field it is that of Brownian motions of variance one at each point.
+    """
+    found = model.diffusion(t, y, args)
+    of_field = isinstance(model.noise, AbstractFieldNoise)
+    if of_field and jax.tree.structure(found) == jax.tree.structure(0) != jax.tree.structure(y):
+        found = jax.tree.map(lambda x: found, y)  # one number for all leaves
+    found = literals_as_arrays(found, y)
     if jax.tree.structure(found) != jax.tree.structure(y) or model.noise == "general":
         return found
-    return jax.tree.map(lambda x, g: jnp.broadcast_to(g, x.shape) if jnp.ndim(g) == 0 else g, y, found)
+    found = jax.tree.map(lambda x, g: jnp.broadcast_to(g, x.shape) if jnp.ndim(g) == 0 else g, y, found)
+    if not of_field:
+        return found
+    return jax.tree.map(lambda g: g * _over_field(model.noise.size, g), found)
+
+
+def _over_field(size: Any, g: Array) -> Array:
+    """Returns the size of the noise of a field's points in the rank and precision of a diffusion."""
+    size = jnp.asarray(size, jnp.finfo(g.dtype).dtype).astype(g.dtype)
+    fits = size.ndim <= g.ndim and all(m in (1, n) for m, n in zip(size.shape[::-1], g.shape[::-1]))
+    if not fits:
+        raise ValueError(
+            f"The noise is that of a field of shape {size.shape}, which a state's last axes must be, but here it has "
+            f"shape {g.shape}."
+        )
+    return size.reshape((1,) * (g.ndim - size.ndim) + size.shape)
 
 
 def shape_of(model: AbstractStochastic, t: Array, y: Y, args: Args) -> NoiseShape:
@@ -74,7 +98,7 @@ def shape_of(model: AbstractStochastic, t: Array, y: Y, args: Args) -> NoiseShap
             f"The diffusion must return the structure of `y0`, {structure}, but it returned {jax.tree.structure(out)}."
         )
     found = jax.tree.leaves(out)
-    kind = model.noise
+    kind = "diagonal" if isinstance(model.noise, AbstractFieldNoise) else model.noise
     if kind == "additive":
         kind = "diagonal" if all(jnp.shape(a) == b.shape for a, b in zip(leaves, found)) else "general"
     for (path, x), g in zip(jax.tree_util.tree_leaves_with_path(y), found):
@@ -84,9 +108,10 @@ def shape_of(model: AbstractStochastic, t: Array, y: Y, args: Args) -> NoiseShap
         axes = x.ndim + (kind == "general")
         if g.ndim != axes or g.shape[: x.ndim] != x.shape:
             wanted = f"{x.shape} and one axis more, over the Brownian motions" if kind == "general" else f"{x.shape}"
+            named = f'"{model.noise}"' if isinstance(model.noise, str) else f"{type(model.noise).__name__}(...)"
             raise ValueError(
-                f'With `noise="{model.noise}"` the diffusion must return for {where} an array of shape {wanted}, but '
-                f"it returned {g.shape}."
+                f"With `noise={named}` the diffusion must return for {where} an array of shape {wanted}, but it "
+                f"returned {g.shape}."
             )
     count = 1
     if kind == "diagonal":
@@ -217,7 +242,9 @@ def close_noise(
         numbers, areas = model.path.over(t, h, shape.count, shape.dtype, with_area)
         if shape.count >= _LARGE:
             numbers, areas = stage_barrier((numbers, areas), t)
-        return Increment(shape.shaped(numbers), None if areas is None else shape.shaped(areas))
+        shaped = Increment(shape.shaped(numbers), None if areas is None else shape.shaped(areas))
+        noise = model.model.noise
+        return jax.tree.map(noise.correlated, shaped) if isinstance(noise, AbstractFieldNoise) else shaped
 
     check_like(y, jax.eval_shape(lambda y: drift(model, args, t, y), y))
     functions: dict[str, tuple[Callable, tuple]] = {
@@ -239,10 +266,13 @@ class NoisyField(AbstractField):
         noise: How many Brownian motions there are, and what they move.
         is_elementwise: Says whether each element of the diffusion depends on that element of the state alone; to be
             asked while the model is closed.
+        structures: Of the linear systems of a method that solves with the drift, or None.
     """
 
-    def __init__(self, functions: SplitField, noise: NoiseShape, is_elementwise: Callable[[], bool]):
-        self.functions, self.noise, self.is_elementwise = functions, noise, is_elementwise
+    def __init__(
+        self, functions: SplitField, noise: NoiseShape, is_elementwise: Callable[[], bool], structures: Any = None
+    ):
+        self.functions, self.noise, self.is_elementwise, self.structures = functions, noise, is_elementwise, structures
         self.reads_time, self.has_rules = functions.reads_time, functions.has_rules
 
     def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
@@ -251,7 +281,7 @@ class NoisyField(AbstractField):
 
     def bind(self, operands: list, whole: bool = True) -> "BoundNoisyField":
         """Returns the functions with their operands."""
-        return BoundNoisyField(self.functions.bind(operands, whole), self.noise)
+        return BoundNoisyField(self.functions.bind(operands, whole), self.noise, self.structures)
 
 
 class BoundNoisyField:
@@ -259,10 +289,11 @@ class BoundNoisyField:
 
     Attributes:
         noise: How many Brownian motions there are, and what they move.
+        structures: Of the linear systems of a method that solves with the drift, or None.
     """
 
-    def __init__(self, functions: BoundSplitField, noise: NoiseShape):
-        self._functions, self.noise = functions, noise
+    def __init__(self, functions: BoundSplitField, noise: NoiseShape, structures: Any = None):
+        self._functions, self.noise, self.structures = functions, noise, structures
 
     def __call__(self, t: RealScalarLike, y: Y) -> Y:
         """Returns the drift."""
@@ -271,6 +302,15 @@ class BoundNoisyField:
     def __getitem__(self, name: str) -> Callable:
         """Returns a function by its name."""
         return self._functions[name]
+
+    def __contains__(self, name: str) -> bool:
+        """Returns whether there is a function of such a name."""
+        return name in self._functions.functions
+
+    @property
+    def tables(self) -> PyTree:
+        """What was computed before the loops, where all steps have one length; else None."""
+        return self._functions.tables
 
     def diffusion(self, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the diffusion."""

@@ -17,7 +17,7 @@ from .._request import Interval, Request
 from ..adjoints import AbstractAdjoint
 from ..methods.jumps._abstract import CONTROL, AbstractReactionStepper, ReactionsWithKey
 from ..methods.jumps._gillespie import Gillespie
-from ..methods.stochastic._read_diffrax import default_solver, stochastic_stepper
+from ..methods.stochastic._read_diffrax import default_solver, stiff_solver, stochastic_stepper
 from ._brownian import DEPTH, AbstractBrownian, BrownianPath, CountedSteps
 from ._closed_noise import ModelWithNoise, is_elementwise, shape_of
 from ._random_bits import words_of
@@ -84,6 +84,8 @@ def with_noisy_solver(
     solver = request.solver
     if isinstance(model, AbstractReactions):
         return _with_reaction_solver(request)
+    if solver is None and request.fixed_steps:
+        solver = stiff_solver(model.without_noise, y0)
     if solver is None:
         shape = shape_of(model, interval.t0, y0, args)
         elementwise = is_elementwise(model, shape, interval.t0, y0, args)

@@ -65,6 +65,16 @@ def pairs_of_normals(
     return _from_32(first, dtype), _from_32(second, dtype)
 
 
+def uniforms(words: UInt32[Array, " 2"], place: UInt32[Array, ""], count: int, dtype: Any) -> Float[Array, " count"]:
+    """Returns so many independent numbers that are uniform between 0 and 1, neither of them included; see `normals`."""
+    first, second = threefry(words, place, _counters(0, count))
+    if jnp.finfo(dtype).bits == 64:
+        return (
+            (first >> jnp.uint32(6)).astype(dtype) * 2.0**26 + (second >> jnp.uint32(6)).astype(dtype) + 0.5
+        ) * 2.0**-52
+    return ((first >> jnp.uint32(9)).astype(dtype) + 0.5) * 2.0**-23
+
+
 def _counters(stream: int, count: int) -> UInt32[Array, " count"]:
     return jnp.uint32(stream << 30) + jnp.arange(count, dtype=jnp.uint32)
 

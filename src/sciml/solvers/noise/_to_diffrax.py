@@ -7,6 +7,7 @@ import jax
 import lineax as lx
 from jaxtyping import Array, PyTree
 
+from ..._field_noise import AbstractFieldNoise
 from ..._types import Args, RealScalarLike, Y
 from ._closed_noise import ModelWithNoise, diffusion_of, drift_for, shape_of
 
@@ -31,7 +32,16 @@ def noisy_terms(
         tolerance: The length of the lines that the path is made of.
         y0: A state.
         args: What the model takes beside time and state.
+
+    Raises:
+        ValueError: If it is noise of a field.
     """
+    if isinstance(model.model.noise, AbstractFieldNoise):
+        raise ValueError(
+            f"Noise of a field runs in sciml's own loops, but diffrax runs this solve, for its "
+            f"`solver={type(solver).__name__}()` or what is saved: take `sciml.solvers.SRIW1()`, `diffrax.SRA1()` or "
+            "another of the methods that run there."
+        )
     shape, interpretation = shape_of(model.model, t0, y0, args), interpretation_of(solver)
     assert interpretation is not None  # see `with_noisy_solver`
     drift = drift_for(model.model, shape, interpretation, t0, y0, args)

@@ -38,8 +38,6 @@ def asks_for_more(saveat: Any) -> bool:
     if not isinstance(saveat, diffrax.SaveAt):
         return False
     sub = saveat.subs
-    if saveat.solver_state or saveat.controller_state or saveat.made_jump:
-        return True
     return saveat.dense or not isinstance(sub, diffrax.SubSaveAt) or bool(sub.steps) or sub.fn is not _SAVES_STATE
 
 
@@ -47,15 +45,8 @@ def read(saveat: diffrax.SaveAt) -> Asked:
     """Returns what is asked for.
 
     Raises:
-        ValueError: If it is something that a solution does not have.
         TypeError: If an output is no `diffrax.SubSaveAt`.
     """
-    if saveat.solver_state or saveat.controller_state or saveat.made_jump:
-        raise ValueError(
-            "`saveat=diffrax.SaveAt(...)` may ask for times (`t0`, `t1`, `ts`, `steps`), for functions of states "
-            "(`fn`, `subs`) and for `dense` output, but not for `solver_state`, `controller_state` or `made_jump`: a "
-            "run that goes on later is `sciml.runs.simulate`."
-        )
     subs, structure = jax.tree.flatten(saveat.subs, is_leaf=lambda x: isinstance(x, diffrax.SubSaveAt))
     for sub in subs:
         if not isinstance(sub, diffrax.SubSaveAt):

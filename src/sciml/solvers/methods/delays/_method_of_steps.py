@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from ...._delayed import AbstractDelayed
 from ...._status import Status
@@ -24,6 +24,12 @@ from ._past import Past
 
 _RETURNS = 6
 """How often the start comes back as a jump of a derivative that a method of order six or less sees."""
+
+_JUMPS = 16
+"""How many of the last events are remembered, whose jumps come back."""
+
+_MORE_STEPS = 64
+"""How many steps are kept beside those that are without events, which cut them."""
 
 _SLACK = 16.0
 """Roundings of a time within which two are the same."""
@@ -45,10 +51,17 @@ class DelayedFrom(eqx.Module):
 
 
 class WithPast(NamedTuple):
-    """A state with the steps that led to it."""
+    """A state with the steps that led to it.
+
+    Attributes:
+        y: The state.
+        past: The steps.
+        jumps: When the state has jumped last at events, the start where it has not; none where there are no events.
+    """
 
     y: Y
     past: Past
+    jumps: Float[Array, " jumps"]
 
 
 class DelayField(AbstractField):
@@ -122,13 +135,14 @@ class MethodOfSteps(AbstractWrappedStepper):
     Attributes:
         base: The other.
         kept: How many steps are kept.
+        jumps_kept: How many jumps of the state at events are remembered.
     """
 
     base: AbstractStepper
     kept: int = eqx.field(static=True)
+    jumps_kept: int = eqx.field(static=True, default=0)
 
     transforms_state: ClassVar[bool] = True
-    takes_events: ClassVar[bool] = False
     elementwise_dense: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
@@ -139,6 +153,15 @@ class MethodOfSteps(AbstractWrappedStepper):
     @property
     def stability(self) -> None:
         """With delays the eigenvalues of a state say nothing."""
+
+    @property
+    def cuts_fixed_steps(self) -> bool:
+        """Whether steps of one length end where a jump of the state comes back: no length divides these times."""
+        return self.jumps_kept > 0
+
+    def for_events(self) -> "MethodOfSteps":
+        """Returns the method as it is with events: it remembers when the state has jumped."""
+        return MethodOfSteps(self.base, self.kept + _MORE_STEPS, _JUMPS)
 
     @property
     def evaluations(self) -> int:
@@ -183,7 +206,20 @@ class MethodOfSteps(AbstractWrappedStepper):
     def prepare(self, field: Any, t: RealScalarLike, y: Y) -> tuple[WithPast, None]:
         """Returns the state with its past."""
         t = jnp.asarray(t)
-        return WithPast(y, Past.of(t, y, field.before_all(t, y), self.kept)), None
+        jumps = jnp.broadcast_to(t, (self.jumps_kept,))
+        return WithPast(y, Past.of(t, y, field.before_all(t, y), self.kept), jumps), None
+
+    def entered(self, field: Any, t: RealScalarLike, y: Any, state: Y) -> tuple[WithPast, Array]:
+        """Returns the state after an event: the last step ends there, with the state before it.
+
+        There is none where more events than are remembered change the state within the longest delay.
+        """
+        t = jnp.asarray(t)
+        last = jax.tree.map(lambda rows, x: rows.at[-1].set(x), y.past.states, y.y)
+        past = y.past._replace(times=y.past.times.at[-1].set(t), states=last)
+        forgotten = y.jumps[0]
+        known = (forgotten <= field.t0) | (forgotten + jnp.max(field.delays) < t)
+        return WithPast(state, past, jnp.append(y.jumps[1:], t)), known
 
     def finish(self, field: Any, y: Any) -> Y:
         """Returns the state alone."""
@@ -192,7 +228,7 @@ class MethodOfSteps(AbstractWrappedStepper):
 
     def init(self, field: Any, t: RealScalarLike, y: Any) -> PyTree:
         """Returns the memory of the method, and how long the next step may be."""
-        return self.base.init(field.after(y.past, t), t, y.y), self._limit(field, jnp.asarray(t))
+        return self.base.init(field.after(y.past, t), t, y.y), self._limit(field, y.jumps, jnp.asarray(t))
 
     def longest(self, memory: PyTree) -> Array:
         """Returns how long a step may be."""
@@ -230,26 +266,26 @@ class MethodOfSteps(AbstractWrappedStepper):
         first = memory if self.base.fsal else field.after(y.past, t)(t, y.y)
         last = step.memory if self.base.fsal else inside(end, step.y1)
         past = y.past.then(end, y.y, step.y1, first, last)
-        y1 = self._with_moved_start(field, past, end, step.y1, last)
+        y1 = self._with_moved_start(field, past, y.jumps, end, step.y1, last)
         slack = _SLACK * jnp.finfo(end.dtype).eps * jnp.maximum(jnp.abs(end), jnp.abs(field.t0))
         lost = (t - jnp.max(delays) < oldest - slack) & (oldest > field.t0)
         lost = lost | (h > jnp.min(delays) + slack)
         return step._replace(
-            y1=WithPast(y1, past),
+            y1=WithPast(y1, past, y.jumps),
             # the next step is on the other side of its start
-            memory=(self.base.init(field.after(past, end), end, y1), self._limit(field, end)),
+            memory=(self.base.init(field.after(past, end), end, y1), self._limit(field, y.jumps, end)),
             measured=measured_by_state(step, y.y),
             ends=jnp.where(lost, int(Status.history_too_short), int(Status.successful)),
         )
 
-    def _with_moved_start(self, field: Any, past: Past, end: Array, y1: Y, before: Y) -> Y:
-        r"""Returns a state with the derivative that it has because the start comes back at a time that a delay moves.
+    def _with_moved_start(self, field: Any, past: Past, jumps: Array, end: Array, y1: Y, before: Y) -> Y:
+        r"""Returns a state with the derivative that it has because a jump comes back at a time that a delay moves.
 
         Where the state at the start is not what the history leads to, the rate jumps at $t_0 + \tau$, from $f_-$ to
         $f_+$. If that time is later by $d\tau$ than the end of the step, the state after it changes by
-        $(f_- - f_+) \, d\tau$. Its value stays what it is.
+        $(f_- - f_+) \, d\tau$. Its value stays what it is. Where an event has changed the state it is the same.
         """
-        gap = field.t0 + field.delays - end
+        gap = (_all_jumps(field, jumps)[:, None] + field.delays[None] - end).reshape(-1)
         fixed = jax.lax.stop_gradient(gap)
         slack = _SLACK * jnp.finfo(end.dtype).eps * jnp.maximum(jnp.abs(end), jnp.abs(field.t0))
         back = jnp.abs(fixed) <= jax.lax.stop_gradient(slack)
@@ -259,19 +295,24 @@ class MethodOfSteps(AbstractWrappedStepper):
         after = field.after(past, end)(end, y1)
         return jax.tree.map(lambda y, a, b: y + moved.astype(y.real.dtype) * (b - a), y1, after, before)
 
-    def _limit(self, field: Any, t: Array) -> Array:
-        """Returns the length of a step that is no longer than a delay, and ends where the start comes back."""
+    def _limit(self, field: Any, jumps: Array, t: Array) -> Array:
+        """Returns the length of a step that is no longer than a delay, and ends where a jump comes back."""
         delays, t0 = field.delays, field.t0
-        returns = t0 + delays[None] * jnp.arange(1, _RETURNS + 1, dtype=t.dtype)[:, None]
-        left = returns - t
+        later = delays[None] * jnp.arange(1, _RETURNS + 1, dtype=t.dtype)[:, None]
+        left = _all_jumps(field, jumps)[:, None, None] + later[None] - t
         near = _SLACK * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(t0))
         ahead = jnp.where(left > near, left, jnp.full_like(left, jnp.finfo(t.dtype).max))
         return jax.lax.stop_gradient(jnp.minimum(jnp.min(delays), jnp.min(ahead)))
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Any, y1: Any, dense: Any) -> WithPast:
         """Returns the state at `t + theta * h`, with the past at the end."""
-        return WithPast(self.base.interpolate(theta, h, y0.y, y1.y, dense), y1.past)
+        return WithPast(self.base.interpolate(theta, h, y0.y, y1.y, dense), y1.past, y1.jumps)
 
     def empty_dense(self, y: Any) -> PyTree:
         """Returns the dense output of a step that has not been taken."""
         return self.base.empty_dense(y.y)
+
+
+def _all_jumps(field: Any, jumps: Array) -> Array:
+    """Returns when the state or its rate has jumped: at the start, and at events."""
+    return jnp.append(jumps, field.t0)

@@ -68,7 +68,8 @@ class AbstractReactionStepper(AbstractStepper):
     evaluations: ClassVar[int] = 1
     has_error: ClassVar[bool] = True
     transforms_state: ClassVar[bool] = True
-    takes_events: ClassVar[bool] = False
+    knows_within: ClassVar[bool] = True
+    jumps: ClassVar[bool] = True
 
     @property
     def field_is_rate(self) -> bool:
@@ -102,6 +103,17 @@ class AbstractReactionStepper(AbstractStepper):
         start = ReactionState(y, zero, zero, zero, zero)
         left, leaps = self.plan(field, t, start)
         return start._replace(left=left, leaps=leaps), None
+
+    def entered(self, field: Any, t: RealScalarLike, y: Any, state: Any) -> tuple[ReactionState, None]:
+        """Returns the state after an event has changed the counts: what comes next is drawn anew."""
+        after = _next_draw(y)._replace(x=state)
+        left, leaps = self.plan(field, t, after)
+        return after._replace(left=left, leaps=leaps), None
+
+    def within(self, field: Any, t: Array, h: Array, y: Any, step: Step) -> Callable[[Array], ReactionState]:
+        """Returns the state while it waits for what comes at the end of a step."""
+        del field, t, step
+        return lambda place: y._replace(left=y.left - place * h)
 
     def finish(self, field: Any, y: Any) -> Array:
         """Returns the counts."""
@@ -145,9 +157,7 @@ class AbstractReactionStepper(AbstractStepper):
             done: Whether what was planned has happened.
         """
         waiting = counts._replace(left=counts.left - h)
-        full = counts.number + 1 >= min(1 / float(jnp.finfo(x.dtype).eps), _MOST_DRAWS)
-        number = jnp.where(full, jnp.zeros_like(counts.number), counts.number + 1)
-        there = counts._replace(x=x, number=number, rounds=counts.rounds + full.astype(x.dtype))
+        there = _next_draw(counts)._replace(x=x)
         left, leaps = self.plan(field, t + h, there)
         moved = there._replace(left=left, leaps=leaps)
         y1 = jax.tree.map(lambda a, b: jnp.where(done, a, b), moved, waiting)
@@ -156,6 +166,13 @@ class AbstractReactionStepper(AbstractStepper):
         zero = jax.tree.map(jnp.zeros_like, counts)
         ends = jnp.where(good, int(Status.successful), int(Status.negative_propensity))
         return Step(y1, zero, memory=y1.left, measured=(zero.x, jnp.ones_like(x)), ends=ends)
+
+
+def _next_draw(counts: ReactionState) -> ReactionState:
+    """Returns a state for which numbers are drawn anew."""
+    full = counts.number + 1 >= min(1 / float(jnp.finfo(counts.x.dtype).eps), _MOST_DRAWS)
+    number = jnp.where(full, jnp.zeros_like(counts.number), counts.number + 1)
+    return counts._replace(number=number, rounds=counts.rounds + full.astype(counts.x.dtype))
 
 
 def _rates(model: ReactionsWithKey, args: Args, x: Array) -> Array:
@@ -171,11 +188,11 @@ _NO_DERIVATIVE = (
 def uniforms(field: Any, counts: ReactionState) -> tuple[Array, Array]:
     """Returns two numbers that are uniform between 0 and 1, neither of them included, for the next draw."""
     words = field["bits"](counts.number.astype(jnp.uint32), counts.rounds.astype(jnp.uint32))
-    first, second = ((x >> jnp.uint32(9)).astype(_wide(counts.x)) for x in words)
+    first, second = ((x >> jnp.uint32(9)).astype(wide(counts.x)) for x in words)
     return (first + 0.5) * 2.0**-23, (second + 0.5) * 2.0**-23
 
 
-def _wide(x: Array) -> Any:
+def wide(x: Array) -> Any:
     """Returns a dtype in which numbers between 0 and 1 are fine enough."""
     return x.dtype if jnp.finfo(x.dtype).bits >= 32 else jnp.float32
 
@@ -193,7 +210,7 @@ def waiting_time(field: Any, counts: ReactionState) -> Array:
 
 def one_reaction(field: Any, counts: ReactionState) -> Array:
     """Returns the counts after one reaction, which each is with a probability as its propensity."""
-    ends = jnp.cumsum(field["rates"](counts.x).astype(_wide(counts.x)))
+    ends = jnp.cumsum(field["rates"](counts.x).astype(wide(counts.x)))
     chosen = uniforms(field, counts)[1] * ends[-1]
     before = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
     happens = (chosen >= before) & (chosen < ends)

@@ -8,8 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...._types import RealScalarLike
+from ...noise._poisson import poisson
+from ...noise._random_bits import uniforms
 from .._stepper import Step
-from ._abstract import AbstractReactionStepper, ReactionState, one_reaction, waiting_time
+from ._abstract import AbstractReactionStepper, ReactionState, one_reaction, waiting_time, wide
 
 _FEW = 10.0  # reactions for which a leap is not worth while
 _HIGHEST = 3.0  # by how much a propensity may change, relatively, for a small change of a count of at least one
@@ -78,9 +80,10 @@ class TauLeaping(AbstractReactionStepper):
         length = jnp.asarray(h, jnp.float32)
         length = jax.lax.bitcast_convert_type(length, jnp.uint32)
         words = field["bits"](y.number.astype(jnp.uint32) ^ (y.rounds.astype(jnp.uint32) << 24), length)
-        key = jax.random.wrap_key_data(jnp.stack(words), impl="threefry2x32")
-        means = jnp.where(leaps, field["rates"](y.x) * jnp.asarray(h, y.x.dtype), 0)
-        times = jax.random.poisson(key, jnp.maximum(means, 0), dtype=jnp.int32).astype(y.x.dtype)
+        means = jnp.where(leaps, jnp.maximum(field["rates"](y.x) * jnp.asarray(h, y.x.dtype), 0), 0)
+        means = means.astype(wide(y.x))
+        uniform = uniforms(jnp.stack(words), jnp.zeros((), jnp.uint32), means.shape[0], means.dtype)
+        times = poisson(means, uniform).astype(y.x.dtype)
         leapt = y.x + jnp.sum(field["changes"](y.x) * times[:, None], axis=0)
         x = jnp.where(leaps, leapt, one_reaction(field, y))
         step = self.after(field, t, h, y, x, leaps | (h >= y.left))

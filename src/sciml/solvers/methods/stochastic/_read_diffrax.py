@@ -4,10 +4,14 @@ from typing import Any
 
 import diffrax
 
+from ...._model import AbstractSemilinear, AbstractSplit
+from ...._types import Y
 from ...noise._increment import NoiseShape
 from ._abstract import AbstractStochasticStepper
 from ._euler_maruyama import EulerHeun, EulerMaruyama
+from ._exponential import StochasticETD1
 from ._milstein import Milstein
+from ._semi_implicit import SemiImplicitEuler
 from ._sri import SRIW1
 from ._stochastic_runge_kutta import from_explicit, from_tableau
 
@@ -28,6 +32,13 @@ def stochastic_stepper(solver: Any) -> AbstractStochasticStepper | None:
     if isinstance(solver, diffrax.AbstractERK) and isinstance(solver, diffrax.AbstractStratonovichSolver):
         return from_explicit(solver.tableau, name)
     return None
+
+
+def stiff_solver(drift: Any, y0: Y) -> Any:
+    """Returns a solver for a drift that says what of it is stiff; None for any other."""
+    if isinstance(drift, AbstractSemilinear) or (isinstance(drift, AbstractSplit) and drift.modal(y0) is not None):
+        return StochasticETD1()
+    return SemiImplicitEuler() if isinstance(drift, AbstractSplit) else None
 
 
 def default_solver(noise: NoiseShape, elementwise: bool, interpretation: str, fixed_steps: bool) -> Any:

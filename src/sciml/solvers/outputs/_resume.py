@@ -1,0 +1,171 @@
+"""`Resume`: what a solve goes on from that ended earlier, as if there had been no end."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ..._checks import no_instance
+from ..._jax._ad_modes import not_differentiated
+from ..._status import Status
+from .._plan import Plan, Times
+from ..adjoints import AbstractAdjoint
+from ..integrate._integrator import Restart
+from ..methods.stochastic._abstract import AbstractStochasticStepper
+from ..noise._brownian import BrownianPath
+
+
+class Resume(eqx.Module):
+    """What `sciml.solve(..., resume=...)` goes on from: the steps after are those of one solve to the later end.
+
+    `Solution.resume` is one where `saveat` was a `diffrax.SaveAt(solver_state=True)`; under `jax.vmap` it has members,
+    as arrays have. It holds the state before the step that the end has cut short, with the size of the next step, the
+    memory of controller and method, what is known of events, and how much time has passed since `t0`.
+
+    Attributes:
+        kept: All of that.
+        t0: When the first solve began.
+        solver: The name of its method.
+
+    Example:
+        ```python
+        import diffrax
+        import jax.numpy as jnp
+        import sciml
+
+        model, y0 = sciml.models.LotkaVolterra(), jnp.array([34.0, 5.9])
+        first = sciml.solve(model, y0, t0=0.0, t1=8.0, saveat=diffrax.SaveAt(ts=[4.0, 8.0], solver_state=True))
+        second = sciml.solve(model, y0, t0=0.0, t1=20.0, resume=first.resume)
+        whole = sciml.solve(model, y0, t0=0.0, t1=20.0)
+        assert jnp.all(second.ys == whole.ys)
+        ```
+    """
+
+    kept: Restart
+    t0: Array
+    solver: str = eqx.field(static=True)
+
+
+class Continuation(NamedTuple):
+    """What a call says of going on.
+
+    Attributes:
+        hands_out: Whether the solution is to have a `Resume`.
+        resume: What to go on from, or None.
+    """
+
+    hands_out: bool
+    resume: Resume | None
+
+    def __bool__(self) -> bool:
+        return self.hands_out or self.resume is not None
+
+
+def read_continuation(saveat: Any, resume: Any) -> tuple[Any, Continuation]:
+    """Returns what is to be saved beside the state to go on from, and whether that is asked for or given.
+
+    Raises:
+        TypeError: If what is given is no `Resume`.
+        ValueError: If states are to be saved in a way that takes two solves.
+    """
+    if resume is not None and not isinstance(resume, Resume):
+        raise TypeError(
+            "`resume` must be the `Solution.resume` of an earlier solve with "
+            f"`saveat=diffrax.SaveAt(solver_state=True)`, but {no_instance(resume)}."
+        )
+    hands_out = isinstance(saveat, diffrax.SaveAt) and bool(
+        saveat.solver_state or saveat.controller_state or saveat.made_jump
+    )
+    if hands_out:
+        nothing = not jax.tree.leaves(saveat.subs, is_leaf=lambda x: isinstance(x, diffrax.SubSaveAt))
+        saveat = diffrax.SaveAt(subs=diffrax.SubSaveAt(t1=True) if nothing else saveat.subs, dense=saveat.dense)
+    return saveat, Continuation(hands_out, resume)
+
+
+def check_alone() -> None:
+    """Refuses to save more than states at given times beside the state to go on from.
+
+    Raises:
+        ValueError: Always.
+    """
+    raise ValueError(
+        "Beside `solver_state` a `diffrax.SaveAt` may ask for times (`t0`, `t1`, `ts`), and a solve that goes on for "
+        "no more than these: `steps`, `fn`, `subs` and `dense` solve twice."
+    )
+
+
+def plan_continuation(
+    plan: Plan, continuation: Continuation, key: Any, fixed_steps: bool, adjoint: AbstractAdjoint
+) -> Plan:
+    """Returns the plan of a solve that goes on, or from which another does: its loop finds the end.
+
+    Raises:
+        ValueError: If method, adjoint or noise cannot.
+    """
+    if not continuation:
+        return plan
+    stepper = plan.stepper
+    if stepper is None:
+        raise ValueError(
+            "A solve goes on, or hands out its state (`resume`, `diffrax.SaveAt(solver_state=True)`), in sciml's own "
+            "loops, but diffrax runs this one, for its `solver`, `stepsize_controller` or `saveat`."
+        )
+    if not adjoint.repeats_steps:
+        raise ValueError(
+            f"`adjoint={type(adjoint).__name__}()` has steps of its own: a solve that goes on, or hands out its state, "
+            "takes `sciml.adjoints.Checkpointed()`, `Direct()` or `Forward()`."
+        )
+    if isinstance(stepper, AbstractStochasticStepper) and not fixed_steps and not isinstance(key, BrownianPath):
+        raise ValueError(
+            "With steps chosen by the error the noise of a key belongs to the interval of one solve: to go on, give a "
+            "`sciml.BrownianPath` over all of the time as `key`."
+        )
+    return dataclasses.replace(plan, steps=None, count=None, tail=False, equal=plan.equal and not plan.tail)
+
+
+def resumed(resume: Resume, like: Restart, times: Times, solver: str) -> Restart:
+    """Returns what a solve goes on from.
+
+    Args:
+        resume: From an earlier solve.
+        like: What the solve would start from, for its structure.
+        times: Its times.
+        solver: The name of its method.
+
+    Raises:
+        ValueError: If that was another solve.
+    """
+    kinds = [
+        (jax.tree.structure(tree), [(x.shape, x.dtype) for x in jax.tree.leaves(tree)]) for tree in (resume.kept, like)
+    ]
+    if kinds[0] != kinds[1] or resume.solver != solver:
+        raise ValueError(
+            f"`resume` is from another solve, by {resume.solver}: method, controller, state, events and what is saved "
+            f"have to be those of this one, by {solver}."
+        )
+    kept = not_differentiated(
+        resume.kept,
+        "A state handed out to go on from (`Solution.resume`) has no derivatives. Differentiate one solve over all of "
+        "the time, or cut here by `jax.lax.stop_gradient`.",
+    )
+    checkpoint = kept.checkpoint
+    status = jnp.where(checkpoint.status == int(Status.max_steps_reached), 0, checkpoint.status)
+    status = status.astype(checkpoint.status.dtype)
+    return kept._replace(checkpoint=checkpoint._replace(status=status), frozen=jnp.zeros_like(kept.frozen))
+
+
+def behind(resume: Resume, times: Times, span: Array) -> Array:
+    """Returns whether a solve cannot go on: it has another start, or ends before the state that it goes on from."""
+    return (resume.t0 != times.t0) | (span < resume.kept.checkpoint.elapsed)
+
+
+def handed_out(kept: PyTree, t0: Array, solver: str) -> Resume | None:
+    """Returns what a later solve goes on from; None where that was not asked for."""
+    if kept is None:
+        return None
+    elapsed = kept.checkpoint.elapsed
+    return Resume(kept, t0 + (elapsed - elapsed), solver)  # of each member, on its device

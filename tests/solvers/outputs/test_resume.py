@@ -1,0 +1,136 @@
+"""Solves that go on where others ended: two halves have the bits of one whole."""
+
+from typing import Any
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+import sciml
+from sciml import Status
+from sciml.solvers import ETDRK4, Rodas5P
+from sciml.spatial import Grid, Periodic
+
+KEY = jax.random.key(0)
+BALL = sciml.models.BouncingBall(restitution=0.95)
+NOISY = sciml.Stochastic(lambda t, y, args: -y + jnp.sin(3 * t), lambda t, y, args: 0.3 * y)
+GRID = Grid(8)
+WAVES = sciml.models.AllenCahn(GRID, Periodic(), width=0.3)
+CASES: dict[str, tuple[Any, Any, dict]] = {
+    "adaptive": (sciml.models.LotkaVolterra(), jnp.array([34.0, 5.9]), dict(rtol=1e-5)),
+    "fixed": (sciml.models.LotkaVolterra(), jnp.array([34.0, 5.9]), dict(dt=1 / 16)),
+    "stiff": (sciml.models.VanDerPol(mu=20.0), jnp.array([2.0, 0.0]), dict(solver=Rodas5P())),
+    "controller": (
+        sciml.models.VanDerPol(mu=5.0),
+        jnp.array([2.0, 0.0]),
+        dict(stepsize_controller=diffrax.PIDController(rtol=1e-4, atol=1e-5, pcoeff=0.3, icoeff=0.4, dcoeff=0.1)),
+    ),
+    "exponential": (WAVES, jnp.cos(2 * jnp.pi * GRID.centers[0]), dict(solver=ETDRK4(), dt=1 / 8)),
+    "noise": (NOISY, jnp.ones(2), dict(key=KEY, dt=1 / 16)),
+    "rough": (NOISY, jnp.ones(2), dict(key=sciml.BrownianPath(KEY, 0.0, 4.0), rtol=1e-2, atol=1e-3, dt0=0.01)),
+    "events": (BALL, jnp.array([1.0, 0.0]), dict(events=BALL.bounce())),
+    "delays": (sciml.Delayed(lambda t, y, past, args: -2 * past, 1.0, history=1.0), jnp.ones(()), dict(rtol=1e-4)),
+    "reactions": (
+        sciml.Reactions([[1], [-1]], lambda x, args: jnp.stack([10 + 0 * x[0], x[0]])),
+        jnp.zeros(1),
+        dict(key=KEY),
+    ),
+}
+
+
+def solve(case, t1, ts, hands_out=False, **more):
+    model, y0, options = CASES[case]
+    saveat = diffrax.SaveAt(ts=ts, solver_state=True) if hands_out else np.asarray(ts)
+    return sciml.solve(model, y0, t0=0.0, t1=t1, saveat=saveat, **options, **more)
+
+
+@pytest.mark.optimised
+@pytest.mark.parametrize("case", CASES)
+def test_two_halves_are_the_whole(case):
+    first = solve(case, 1.5, [0.25, 1.5], hands_out=True)
+    second = solve(case, 4.0, [2.0, 3.25, 4.0], hands_out=case == "fixed", resume=first.resume)
+    whole = solve(case, 4.0, [0.25, 1.5, 2.0, 3.25, 4.0] if case == "exponential" else [0.25, 2.0, 3.25, 4.0])
+    if case == "exponential":  # whose steps end where states are saved
+        np.testing.assert_array_equal(first.ys, whole.ys[:2])
+    else:
+        np.testing.assert_array_equal(first.ys[0], whole.ys[0])
+    np.testing.assert_array_equal(second.ys, whole.ys[-3:])
+    assert second.status == Status.successful and second.stats.accepted < whole.stats.accepted
+    if case == "events":
+        assert whole.events.count > first.events.count > 0
+        for a, b in zip(jax.tree.leaves(second.events), jax.tree.leaves(whole.events)):
+            np.testing.assert_array_equal(a, b)
+    if case == "fixed":  # and once more
+        third = solve(case, 6.0, [5.0, 6.0], resume=second.resume)
+        np.testing.assert_array_equal(third.ys, solve(case, 6.0, [4.0, 5.0, 6.0]).ys[1:])
+
+
+@pytest.mark.optimised
+def test_members_go_on():
+    """Each with steps of its own; those that came to their limit go on, too."""
+    model, y0, _ = CASES["adaptive"]
+    starts = y0[None] * jnp.array([1.0, 0.5, 0.2])[:, None]
+    how = dict(t0=0.0, rtol=1e-4, throw=False)
+    state = diffrax.SaveAt(solver_state=True)
+    run = lambda y, resume=None, **more: sciml.solve(model, y, resume=resume, **how, **more)  # noqa: E731
+    whole = jax.jit(jax.vmap(lambda y: run(y, t1=9.0, saveat=np.array([9.0]))))(starts)
+    for first in (dict(t1=4.0), dict(t1=9.0, max_steps=8)):
+        half = jax.jit(jax.vmap(lambda y, first=first: run(y, saveat=state, **first)))(starts)
+        end = jax.jit(jax.vmap(lambda y, r: run(y, r, t1=9.0)))(starts, half.resume)
+        np.testing.assert_array_equal(end.ys, whole.ys)
+        assert np.all(end.status == 0) and np.all(end.stats.accepted < whole.stats.accepted)
+    assert np.all(half.status == Status.max_steps_reached)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_members_on_devices_go_on(kind):
+    """With the numbers of one device, and spread as before."""
+    half = lambda y: sciml.solve(NOISY, y, t0=0.0, t1=1.0, dt=0.25, key=KEY, saveat=diffrax.SaveAt(solver_state=True))  # noqa: E731
+    end = lambda y, r: sciml.solve(NOISY, y, t0=0.0, t1=2.0, dt=0.25, key=KEY, resume=r).ys  # noqa: E731
+    starts = jnp.linspace(0.5, 1.0, 8).reshape(4, 2)
+    mesh = jax.make_mesh((2,), ("m",), (kind,), devices=jax.devices()[:2])
+    spread = jax.device_put(starts, NamedSharding(mesh, P("m")))
+    found = jax.jit(jax.vmap(end))(spread, jax.jit(jax.vmap(half))(spread).resume)
+    assert found.sharding.spec[0] == "m"
+    plain = jax.jit(jax.vmap(end))(starts, jax.jit(jax.vmap(half))(starts).resume)
+    np.testing.assert_allclose(found, plain, rtol=1e-12 if jax.config.jax_enable_x64 else 1e-5)
+
+
+@pytest.mark.x64
+def test_derivatives_of_what_comes_after():
+    """By parameters from where it goes on; the state handed out has none, and says so."""
+    decay, y0 = lambda t, y, args: -args * y, jnp.ones(2)  # noqa: E731
+    state, steps = diffrax.SaveAt(solver_state=True), dict(t0=0.0, dt=0.25, solver=diffrax.Midpoint())
+    half = lambda rate: sciml.solve(decay, y0, t1=1.0, args=rate, saveat=state, **steps)  # noqa: E731
+    resume = half(1.0).resume
+    end = lambda rate, resume: sciml.solve(decay, y0, t1=2.0, args=rate, resume=resume, **steps).ys.sum()  # noqa: E731
+    found, differences = jax.grad(end)(1.0, resume), (end(1 + 1e-6, resume) - end(1 - 1e-6, resume)) / 2e-6
+    np.testing.assert_allclose(found, differences, rtol=1e-6)
+    assert jnp.isfinite(jax.grad(lambda rate: half(rate).ys.sum())(1.0))
+    with pytest.raises(TypeError, match="has no derivatives"):
+        jax.grad(lambda rate: end(rate, half(rate).resume))(1.0)
+
+
+def test_refusals():
+    resume = solve("adaptive", 6.0, [6.0], hands_out=True).resume
+    with pytest.raises(ValueError, match="from another solve, by Tsit5"):
+        solve("stiff", 2.0, [2.0], resume=resume)
+    with pytest.raises(ValueError, match="from another solve"):
+        solve("controller", 2.0, [2.0], resume=resume)
+    with pytest.raises(TypeError, match="must be the `Solution.resume`"):
+        solve("adaptive", 2.0, [2.0], resume=3.0)
+    with pytest.raises(ValueError, match="diffrax runs this one"):
+        sciml.solve(*CASES["adaptive"][:2], t0=0.0, t1=1.0, solver=diffrax.Kvaerno3(), resume=resume)
+    with pytest.raises(ValueError, match="has steps of its own"):
+        solve("adaptive", 2.0, [2.0], resume=resume, adjoint=sciml.adjoints.Gauss())
+    with pytest.raises(ValueError, match="`steps`, `fn`, `subs` and `dense` solve twice"):
+        sciml.solve(*CASES["adaptive"][:2], t0=0.0, t1=1.0, saveat=diffrax.SaveAt(steps=True, solver_state=True))
+    with pytest.raises(ValueError, match="give a `sciml.BrownianPath`"):
+        sciml.solve(*CASES["rough"][:2], t0=0.0, t1=1.0, key=KEY, rtol=1e-2, saveat=diffrax.SaveAt(solver_state=True))
+    early = solve("adaptive", 0.1, [0.1], resume=resume, throw=False)
+    assert early.status == Status.invalid_argument and np.all(np.isnan(early.ys))
+    passed = solve("adaptive", 8.0, [0.1, 8.0], resume=resume, throw=False)
+    assert passed.status == Status.invalid_argument and np.isnan(passed.ys[0, 0]) and np.isfinite(passed.ys[1, 0])
