@@ -39,8 +39,7 @@ def geometry_grids():
     """Cells in two kinds of coordinates, a membrane that has been struck, and heat that leaves a can."""
     figure, axes = plt.subplots(1, 4, figsize=(13.6, 3.4), layout="constrained")
     for ax, (title, grid) in zip(axes, grids()):
-        corners = grid.cartesian(*(np.asarray(x) for x in grid.coordinates("node")))
-        x, y = np.broadcast_arrays(*corners)
+        x, y = np.broadcast_arrays(*map(np.asarray, grid.cartesian(*grid.coordinates("node"))))
         ax.plot(x, y, color="#0072B2", linewidth=0.6)
         ax.plot(x.T, y.T, color="#0072B2", linewidth=0.6)
         ax.set_title(title, loc="left", fontsize="medium")

@@ -503,3 +503,18 @@ def test_coordinates_of_your_own():
     (x,) = grid.centers
     u = solve_elliptic(EllipticOperator(Boundaries(grid, {"x-": Dirichlet(0.0), "x+": Dirichlet(1.0)})), 0 * x)
     assert jnp.allclose(u, jnp.log1p(x) / jnp.log(2.0), atol=1e-3)
+
+
+def test_pictures_show_cells_where_they_are():
+    """A disc as a disc; rows of cells as high as they are."""
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    disc = GRIDS["disc"]
+    (ax,) = sciml.plot.field(disc.centers[0] * jnp.cos(disc.centers[1]), disc)
+    corners = ax.collections[0].get_coordinates()
+    np.testing.assert_allclose(np.hypot(*np.moveaxis(corners, -1, 0))[:, -1], 1.0, rtol=1e-6)
+    assert ax.get_xlabel() == "x" and ax.get_aspect() == 1.0
+    layer = GRIDS["stretched"]
+    (ax,) = sciml.plot.field(jnp.ones(layer.shape), layer)
+    np.testing.assert_allclose(ax.collections[0].get_coordinates()[:, 0, 1], layer.faces[1], rtol=1e-6)
+    matplotlib.pyplot.close("all")

@@ -66,8 +66,8 @@ def fields_of(ts: np.ndarray, ys: Any, grid: Any, at: Any, labels: str | Sequenc
     components = _components(ys, tuple(grid.shape_at(at)))
     names, corners = tuple(grid.names), None
     if hasattr(grid, "cartesian") and grid.ndim == 2:
-        nodes = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in grid.coordinates("node")))
-        corners = tuple(np.asarray(x) for x in grid.cartesian(*nodes))
+        places = (np.asarray(x, np.float64) for x in grid.cartesian(*grid.coordinates("node")))
+        corners = tuple(np.broadcast_arrays(*places))
         names = ("x", "y") if grid.system.turning is not None else names
     return Fields(ts, rename(components, labels), coordinates, names, corners)
 

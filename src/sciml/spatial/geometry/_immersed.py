@@ -37,7 +37,7 @@ class Immersed(eqx.Module):
 
     Args:
         body: Truth values, true in the body; or $\varphi$.
-        condition: The condition on the surface.
+        condition: The condition on the surface; None for `Neumann(0.0)`.
 
     Raises:
         TypeError: If the condition is another, or a function of time.
@@ -69,7 +69,8 @@ class Immersed(eqx.Module):
     levels: Float[Array, "..."]
     condition: Dirichlet | Neumann | Robin
 
-    def __init__(self, body: Any, condition: Any = Neumann(0.0)):
+    def __init__(self, body: Any, condition: Any = None):
+        condition = Neumann(0.0) if condition is None else condition
         if not isinstance(condition, Dirichlet | Neumann | Robin):
             raise TypeError(f"`Immersed(condition=...)` must be Dirichlet, Neumann or Robin, but is {condition!r}.")
         if any(callable(x) for x in jax.tree.leaves(condition, is_leaf=callable)):
