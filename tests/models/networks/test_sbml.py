@@ -125,9 +125,10 @@ def test_reactions_rules_functions_and_starts():
 
 
 def decay(**lists):
+    rate = lists.pop("rate", ap("minus", ap("times", ci("k"), ci("x"))))
     return sbml(
         parameters=parameter("x", 1, "false") + parameter("k", 2) + parameter("T", 0.5) + parameter("dose", 3),
-        rules=f'<rateRule variable="x">{math(lists.pop("rate", ap("minus", ap("times", ci("k"), ci("x")))))}</rateRule>',
+        rules=f'<rateRule variable="x">{math(rate)}</rateRule>',
         **lists,
     )
 
