@@ -5,6 +5,7 @@ from tests.test_architecture import FILES, ROOT, SRC, UPWARD, imports_of, module
 WRITTEN = ROOT / "docs" / "assets" / "architecture.svg"
 
 ROWS = (
+    ("petab",),
     ("inference", "verify", "plot"),
     ("parallel", "training", "inspect"),
     ("models", "runs"),

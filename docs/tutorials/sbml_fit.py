@@ -1,8 +1,8 @@
 """A model in SBML, fitted from many starts: how STAT5 finds its partner and enters the nucleus.
 
 Run it with `python docs/tutorials/sbml_fit.py`: it takes a minute or two and writes a figure, to the folder that
-`--out` names. It needs `pip install 'sciml-jax[sbml]'`. The problem, with its data, is Boehm_JProteomeRes2014 of the PEtab
-benchmark collection (M. E. Boehm and others, J. Proteome Res. 13:5685, 2014); `data/boehm/LICENSE` is its licence.
+`--out` names. It needs `pip install 'sciml-jax[sbml]'`. The problem, with its data, is Boehm_JProteomeRes2014 of the
+PEtab benchmark collection (M. E. Boehm and others, J. Proteome Res. 13:5685, 2014), whose licence is in `data/boehm`.
 """
 
 import argparse

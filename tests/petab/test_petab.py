@@ -22,7 +22,8 @@ MODEL = sbml(
     reactions=reaction("there", [("A", 1)], [("B", 1)], ap("times", ci("light"), ci("k1"), ci("A")))
     + reaction("back", [("B", 1)], [("A", 1)], ap("times", ci("k2"), ci("B"))),
 )
-PARAMETERS = """parameterId parameterScale lowerBound upperBound nominalValue estimate objectivePriorType objectivePriorParameters
+COLUMNS = "parameterId parameterScale lowerBound upperBound nominalValue estimate"
+PARAMETERS = f"""{COLUMNS} objectivePriorType objectivePriorParameters
 k1 log10 0.01 100 0.8 1 - -
 k2 log10 0.01 100 0.6 1 parameterScaleNormal -0.2;0.5
 gain lin 0.1 10 2.0 1 - -
@@ -35,7 +36,8 @@ b observableParameter1_b*B noiseParameter1_b lin normal
 a A+0.1 noiseParameter1_a*2 log10 laplace
 share B/(A+B) 0.05 log normal
 """
-MEASUREMENTS = """observableId preequilibrationConditionId simulationConditionId measurement time observableParameters noiseParameters
+OF_MEASUREMENTS = "observableId preequilibrationConditionId simulationConditionId measurement time"
+MEASUREMENTS = f"""{OF_MEASUREMENTS} observableParameters noiseParameters
 b dark bright 1.2 0 gain noise
 b dark bright 1.5 1.5 gain 0.2
 a dark bright 0.7 0.5 - noise
@@ -72,9 +74,9 @@ def exact_terms(x):
         rest = total * light * k1 / rate
         return rest + (b0 - rest) * jnp.exp(-rate * t)
 
-    dark = b(jnp.inf, 0.0, 1.0, 0.25)
+    dark = b(1e3, 0.0, 1.0, 0.25)
     normal, laplace = jax.scipy.stats.norm.logpdf, jax.scipy.stats.laplace.logpdf
-    start = [b(t, 0.0, 2.0, 1.5) for t in (0.5, 2.0, jnp.inf)]
+    start = [b(t, 0.0, 2.0, 1.5) for t in (0.5, 2.0, 1e3)]
     return jnp.stack(
         [
             normal(1.2, gain * dark, noise),

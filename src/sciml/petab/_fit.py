@@ -68,9 +68,9 @@ class PEtabFit(eqx.Module):
 
 
 @eqx.filter_jit
-def _descended(problem: "PEtabProblem", zs: Array, max_steps: int, rtol: float) -> tuple[Array, Array, Array]:
-    free = Bounded(problem.lower, problem.upper)
-
+def _descended(
+    problem: "PEtabProblem", free: Bounded, zs: Array, max_steps: int, rtol: float
+) -> tuple[Array, Array, Array]:
     def one(z: Array) -> tuple[Array, Array, Array]:
         solver = optimistix.BFGS(rtol, rtol)
         found = optimistix.minimise(
@@ -110,7 +110,8 @@ def fit_problem(
     before = np.asarray(_values(problem, drawn), np.float64)
     if not np.isfinite(before).any():
         raise ValueError("`fit`: no start has a likelihood: the simulations fail there.")
-    ends, steps, good = _descended(problem, jax.vmap(Bounded(lower, upper).forward)(drawn), max_steps, tolerance)
+    free = Bounded(lower, upper)
+    ends, steps, good = _descended(problem, free, jax.vmap(free.forward)(drawn), max_steps, tolerance)
     tops = np.asarray(_values(problem, ends), np.float64)
     # where a search was lost, its start counts
     better = np.nan_to_num(tops, nan=-np.inf) >= np.nan_to_num(before, nan=-np.inf)

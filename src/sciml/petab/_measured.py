@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from ..models.networks._formulas import Formula, names_in, renamed, suggestion
 from ..models.networks._parse import parse_text
-from ..models.networks._program import Program, needed, ordered, taken_from
+from ..models.networks._program import FormulaProgram, needed, ordered, taken_from
 from ..models.networks._sbml_equations import sbml_equations
 from ..models.networks._sbml_math import TIME
 from ._parameters_of import Conditions, Pool
@@ -34,7 +34,7 @@ class MeasuredObservable(NamedTuple):
 
     observable: Observable
     rows: np.ndarray
-    program: Program
+    program: FormulaProgram
     slots: np.ndarray
     places: np.ndarray
 
@@ -100,7 +100,7 @@ def _one(
             places[i, j] = pool.place(values[int(number) - 1], f"`{placeholder}`")
     results: dict[str, Formula] = {"the prediction": ("*", prediction, 1.0), "the noise": ("*", noise, 1.0)}
     used = needed(results.values(), formulas)
-    program = Program([*inputs, *parameters, *own], ordered(used | results))
+    program = FormulaProgram([*inputs, *parameters, *own], ordered(used | results))
     return MeasuredObservable(observable, rows, program, program.slots(list(results)), places)
 
 

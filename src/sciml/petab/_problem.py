@@ -154,7 +154,7 @@ class PEtabProblem:
         return jnp.where(jnp.isnan(total), -jnp.inf, total)
 
     def log_prior(self, x: Float[Array, " p"]) -> Float[Array, ""]:
-        """Returns the logarithm of the priors' densities, each on the scale on which it is given; without one it is zero.
+        """Returns the logarithm of the priors' densities, each on the scale on which it is given; zero without one.
 
         Those named `parameterScale...` are densities of `x`, all others of the parameter in its own unit. There is no
         Jacobian from one to the other: that is part of `log_density`.

@@ -79,11 +79,14 @@ def event(trigger, changes, extra="", initial="true"):
 
 
 V = '<compartment id="V" size="2" constant="true"/>'
-MM = f'<functionDefinition id="mm">{math("<lambda><bvar><ci>x</ci></bvar><bvar><ci>m</ci></bvar>" + ap("divide", ci("x"), ap("plus", ci("m"), ci("x"))) + "</lambda>")}</functionDefinition>'
+BODY = ap("divide", ci("x"), ap("plus", ci("m"), ci("x")))
+LAMBDA = f"<lambda><bvar><ci>x</ci></bvar><bvar><ci>m</ci></bvar>{BODY}</lambda>"
+MM = f'<functionDefinition id="mm">{math(LAMBDA)}</functionDefinition>'
 
 
 def test_reactions_rules_functions_and_starts():
     """Concentrations in a compartment, a law by a function, a rate rule, and what follows from others."""
+    call = "<apply><ci>mm</ci><ci>S</ci><ci>K</ci></apply>"
     text = sbml(
         functions=MM,
         compartments=V,
@@ -95,7 +98,7 @@ def test_reactions_rules_functions_and_starts():
         rules=f'<assignmentRule variable="total">{math(ap("plus", ci("S"), ci("P")))}</assignmentRule>'
         f'<rateRule variable="clock">{math(ap("minus", ap("times", ci("half"), ci("clock"))))}</rateRule>',
         reactions=reaction(
-            "turn", [("S", 1)], [("P", 2)], ap("times", ci("V"), ci("vmax"), "<apply><ci>mm</ci><ci>S</ci><ci>K</ci></apply>")
+            "turn", [("S", 1)], [("P", 2)], ap("times", ci("V"), ci("vmax"), call)
         ),
     )  # fmt: skip
     model = models.read_sbml(text)
@@ -122,9 +125,10 @@ def test_reactions_rules_functions_and_starts():
 
 
 def decay(**lists):
+    rate = lists.pop("rate", ap("minus", ap("times", ci("k"), ci("x"))))
     return sbml(
         parameters=parameter("x", 1, "false") + parameter("k", 2) + parameter("T", 0.5) + parameter("dose", 3),
-        rules=f'<rateRule variable="x">{math(lists.pop("rate", ap("minus", ap("times", ci("k"), ci("x")))))}</rateRule>',
+        rules=f'<rateRule variable="x">{math(rate)}</rateRule>',
         **lists,
     )
 
@@ -153,7 +157,8 @@ def test_an_event_of_the_state_changes_a_constant():
 
 
 def test_steps_end_where_a_piecewise_of_the_time_jumps():
-    pulse = f"<piecewise><piece>{ci('dose')}{ap('lt', TIME, ci('T'))}</piece><otherwise>{cn(0)}</otherwise></piecewise>"
+    piece = f"<piece>{ci('dose')}{ap('lt', TIME, ci('T'))}</piece>"
+    pulse = f"<piecewise>{piece}<otherwise>{cn(0)}</otherwise></piecewise>"
     model = models.read_sbml(decay(rate=ap("minus", pulse, ap("times", ci("k"), ci("x")))))
     (jumps,) = model.events()
     assert jumps.times.tolist() == [0.5] and jumps.update is None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._formulas import Formula, names_in, product_of
-from ._program import Program, Static, Sums, ordered
+from ._program import FormulaProgram, StaticContent, Sums, ordered
 
 TIME = "t"
 
@@ -75,9 +75,9 @@ class Description:
     initial: dict[str, Formula] = dataclasses.field(default_factory=dict)
     fixed: frozenset[str] = frozenset()
 
-    def static(self) -> Static:
+    def static(self) -> StaticContent:
         """The same as a value that is compared and hashed."""
-        return Static(
+        return StaticContent(
             (
                 tuple(self.species),
                 tuple(self.reactions),
@@ -89,7 +89,7 @@ class Description:
         )
 
 
-def described(static: Static) -> Description:
+def described(static: StaticContent) -> Description:
     """The network that `Description.static` made a value of."""
     species, reactions, parameters, derived, initial, fixed = static.content
     return Description(list(species), list(reactions), list(parameters), dict(derived), dict(initial), frozenset(fixed))
@@ -105,7 +105,7 @@ class Equations(NamedTuple):
         stoichiometry: An array of shape `(reactions, species)`.
     """
 
-    program: Program
+    program: FormulaProgram
     rates: np.ndarray
     sums: Sums
     stoichiometry: np.ndarray
@@ -117,13 +117,13 @@ def rate_name(number: int) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def equations_of(static: Static) -> Equations:
+def equations_of(static: StaticContent) -> Equations:
     """The rate equations of a network."""
     network = described(static)
     rates = {rate_name(i): reaction.rate for i, reaction in enumerate(network.reactions)}
     # a rate that is a bare name would be no result of its own
     rates = {name: ("*", rate, 1.0) if isinstance(rate, str) else rate for name, rate in rates.items()}
-    program = Program([*network.species, TIME, *network.parameters], network.derived | rates)
+    program = FormulaProgram([*network.species, TIME, *network.parameters], network.derived | rates)
     slots = program.slots(list(rates))
     place = {species: i for i, species in enumerate(network.species)}
     rows: list[dict[int, float]] = [{} for _ in network.species]

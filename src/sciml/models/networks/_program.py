@@ -35,7 +35,7 @@ class _Level(NamedTuple):
     slots: np.ndarray  # of all groups, one after another
 
 
-class Program:
+class FormulaProgram:
     """Formulas over named values, each of which may use the results of those before it.
 
     Attributes:
@@ -183,7 +183,7 @@ class Sums:
         return taken_from(jnp.concatenate(found), self.order)
 
 
-class Static:
+class StaticContent:
     """What a model is made of beside its numbers: it is compared by value, and once for each pair of models.
 
     Attributes:
@@ -200,14 +200,14 @@ class Static:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Static) and self._hash == other._hash and self.content == other.content
+        return isinstance(other, StaticContent) and self._hash == other._hash and self.content == other.content
 
 
 @functools.lru_cache(maxsize=256)
-def program_of(static: Static) -> Program:
+def program_of(static: StaticContent) -> FormulaProgram:
     """The program of what is static: its names, and its formulas by name, each after those that it uses."""
     inputs, formulas = static.content[:2]
-    return Program(inputs, dict(formulas))
+    return FormulaProgram(inputs, dict(formulas))
 
 
 def ordered(formulas: Mapping[str, Formula]) -> dict[str, Formula]:

@@ -20,7 +20,7 @@ from ._conservation import conserved_sums
 from ._description import Description, described, equations_of
 from ._formulas import Formula, suggestion
 from ._matrix import description_of
-from ._program import Program, Static, needed, ordered, scalars, taken_from
+from ._program import FormulaProgram, StaticContent, needed, ordered, scalars, taken_from
 from ._single_molecules import SingleMolecules
 from ._text import read_text
 
@@ -88,7 +88,7 @@ class ReactionNetwork(AbstractModel):
     """
 
     parameters: dict[str, Parameter]
-    _static: Static = eqx.field(static=True)
+    _static: StaticContent = eqx.field(static=True)
 
     def __init__(self, text: Any, parameters: Mapping[str, Any] | None = None):
         given = dict(parameters or {})
@@ -258,7 +258,7 @@ class ReactionNetwork(AbstractModel):
         # what initial amounts are computed from may depend on parameters, never on species
         formulas: dict[str, Formula] = {f"{name}(0)": network.initial.get(name, 0.0) for name in self.species}
         used = needed(formulas.values(), network.derived)
-        program = Program(network.parameters, ordered(used | formulas))
+        program = FormulaProgram(network.parameters, ordered(used | formulas))
         values = taken_from(program(scalars(list(self.parameters.values()), dtype)), program.slots(list(formulas)))
         for name, amount in amounts.items():
             values = values.at[self.species.index(name)].set(jnp.asarray(amount, dtype))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ._formulas import Formula, names_in
-from ._program import Static
+from ._program import StaticContent
 from ._sbml_math import TIME, Mathematics
 
 
@@ -54,9 +54,9 @@ class SBMLDescription:
     events: list[SBMLEvent]
     reactions: list[str]
 
-    def static(self) -> Static:
+    def static(self) -> StaticContent:
         """All but the values of constants, as a value that is compared and hashed."""
-        return Static(
+        return StaticContent(
             (
                 self.name,
                 tuple(self.states),
@@ -70,7 +70,7 @@ class SBMLDescription:
         )
 
 
-def sbml_described(static: Static) -> SBMLDescription:
+def sbml_described(static: StaticContent) -> SBMLDescription:
     """The model that `SBMLDescription.static` made a value of; constants without their values."""
     name, states, constants, assignments, rates, initial, events, reactions = static.content
     missing = dict.fromkeys(constants, math.nan)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._formulas import COMPARISONS, Formula, names_in, renamed
-from ._program import Program, Static, Sums, ordered
+from ._program import FormulaProgram, StaticContent, Sums, ordered
 from ._sbml_description import SBMLDescription, sbml_described, sum_of_terms, time_at_zero
 from ._sbml_math import TIME
 
@@ -28,18 +28,18 @@ class SBMLEquations(NamedTuple):
     """
 
     formulas: dict[str, Formula]
-    program: Program
+    program: FormulaProgram
     sums: Sums
-    initial: Program
+    initial: FormulaProgram
     initial_slots: np.ndarray
-    times: Program
+    times: FormulaProgram
     jumps: tuple[str, ...]
     scheduled: tuple[tuple[int, str], ...]
     sought: tuple[int, ...]
 
 
 @functools.lru_cache(maxsize=64)
-def sbml_equations(static: Static) -> SBMLEquations:
+def sbml_equations(static: StaticContent) -> SBMLEquations:
     """The equations of a model."""
     model = sbml_described(static)
     constants = list(model.constants)
@@ -53,10 +53,10 @@ def sbml_equations(static: Static) -> SBMLEquations:
             row[name] = row.get(name, 0.0) + factor
         rows.append(row)
     formulas = ordered(model.assignments | start.constants() | {name: term for term, name in terms.items()})
-    program = Program([*model.states, TIME, *constants], formulas)
+    program = FormulaProgram([*model.states, TIME, *constants], formulas)
     sums = Sums([{int(program.places[name]): x for name, x in row.items()} for row in rows])
     at_start = {name: start.of(name) for name in model.states}
-    initial = Program(constants, ordered(start.found))
+    initial = FormulaProgram(constants, ordered(start.found))
     slots = initial.slots([name for name in at_start.values()])
     for name in [*model.initial, *model.assignments]:
         initial.places[name] = initial.places[start.of(name)] if start.of(name) in initial.places else -1
@@ -97,7 +97,7 @@ class _Start:
 
 def _times(
     model: SBMLDescription, start: _Start
-) -> tuple[Program, tuple[str, ...], tuple[tuple[int, str], ...], tuple[int, ...]]:
+) -> tuple[FormulaProgram, tuple[str, ...], tuple[tuple[int, str], ...], tuple[int, ...]]:
     """When something happens: jumps, events at given times, and events that are sought."""
     unknown = {*model.states}
     for name, formula in ordered(model.assignments).items():
@@ -132,7 +132,7 @@ def _times(
         else:
             sought.append(number)
     constant = {name: f for name, f in model.assignments.items() if name not in unknown}
-    program = Program(list(model.constants), ordered(start.constants() | constant | found))
+    program = FormulaProgram(list(model.constants), ordered(start.constants() | constant | found))
     return program, tuple(jumps), tuple(scheduled), tuple(sought)
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ..._parameters import Parameter
 from ..._types import Args, RealScalarLike
 from ._formulas import Formula
-from ._program import Program, Static, ordered, scalars, taken_from
+from ._program import FormulaProgram, StaticContent, ordered, scalars, taken_from
 from ._sbml_description import sbml_described
 from ._sbml_equations import sbml_equations
 from ._sbml_math import TIME
@@ -21,7 +21,7 @@ class EventRoot(eqx.Module):
     """A function that is positive where the trigger of an event holds."""
 
     parameters: dict[str, Parameter]
-    _static: Static = eqx.field(static=True)
+    _static: StaticContent = eqx.field(static=True)
     _number: int = eqx.field(static=True)
 
     def __call__(self, t: RealScalarLike, y: Float[Array, " n"], args: Args) -> Float[Array, ""]:
@@ -35,7 +35,7 @@ class EventChange(eqx.Module):
     """The state after an event."""
 
     parameters: dict[str, Parameter]
-    _static: Static = eqx.field(static=True)
+    _static: StaticContent = eqx.field(static=True)
     _number: int = eqx.field(static=True)
 
     def __call__(self, t: RealScalarLike, y: Float[Array, " n"], args: Args) -> Float[Array, " n"]:
@@ -45,17 +45,17 @@ class EventChange(eqx.Module):
         return taken_from(_evaluated(program, t, y, self.parameters), slots)
 
 
-def _evaluated(program: Program, t: Any, y: Array, parameters: dict[str, Parameter]) -> Array:
+def _evaluated(program: FormulaProgram, t: Any, y: Array, parameters: dict[str, Parameter]) -> Array:
     return program(jnp.concatenate([y, scalars([t, *parameters.values()], y.dtype)]))
 
 
 @functools.lru_cache(maxsize=64)
-def _root_of(static: Static, number: int) -> tuple[Program, np.ndarray]:
+def _root_of(static: StaticContent, number: int) -> tuple[FormulaProgram, np.ndarray]:
     return _program(static, {"the root": sbml_described(static).events[number].root})
 
 
 @functools.lru_cache(maxsize=64)
-def _change_of(static: Static, number: int) -> tuple[Program, np.ndarray]:
+def _change_of(static: StaticContent, number: int) -> tuple[FormulaProgram, np.ndarray]:
     model = sbml_described(static)
     changes = dict(model.events[number].changes)
     program, slots = _program(static, {f"change of {name}": formula for name, formula in changes.items()})
@@ -64,9 +64,9 @@ def _change_of(static: Static, number: int) -> tuple[Program, np.ndarray]:
     return program, after
 
 
-def _program(static: Static, extra: dict[str, Formula]) -> tuple[Program, np.ndarray]:
+def _program(static: StaticContent, extra: dict[str, Formula]) -> tuple[FormulaProgram, np.ndarray]:
     model = sbml_described(static)
     own = {name: ("*", f, 1.0) if isinstance(f, str) else f for name, f in extra.items()}
     formulas = ordered(sbml_equations(static).formulas | own)
-    program = Program([*model.states, TIME, *model.constants], formulas)
+    program = FormulaProgram([*model.states, TIME, *model.constants], formulas)
     return program, program.slots(list(own))

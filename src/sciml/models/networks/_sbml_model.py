@@ -14,7 +14,7 @@ from ..._model import AbstractModel
 from ..._parameters import Parameter, parameter
 from ..._types import Args, RealScalarLike
 from ._formulas import suggestion
-from ._program import Static, scalars, taken_from
+from ._program import StaticContent, scalars, taken_from
 from ._sbml_description import SBMLDescription, read_description, sbml_described
 from ._sbml_equations import sbml_equations
 from ._sbml_events import EventChange, EventRoot
@@ -65,7 +65,7 @@ class SBMLModel(AbstractModel):
     """
 
     parameters: dict[str, Parameter]
-    _static: Static = eqx.field(static=True)
+    _static: StaticContent = eqx.field(static=True)
 
     def __init__(self, description: Any, parameters: dict[str, Any] | None = None):
         if not isinstance(description, SBMLDescription):

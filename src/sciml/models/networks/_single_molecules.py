@@ -13,7 +13,7 @@ from ..._reactions import AbstractReactions
 from ..._types import Args
 from ._description import TIME, Description, Reaction, depends_on, described, equations_of, rate_name
 from ._formulas import Formula, product_of, renamed
-from ._program import Program, Static, scalars, taken_from
+from ._program import FormulaProgram, StaticContent, scalars, taken_from
 
 _VOLUME = "the volume"  # no text can have this name
 
@@ -28,7 +28,7 @@ class SingleMolecules(AbstractReactions):
 
     parameters: dict[str, Parameter]
     volume: Parameter = eqx.field(converter=parameter)
-    _static: Static = eqx.field(static=True)
+    _static: StaticContent = eqx.field(static=True)
 
     def __check_init__(self):
         _propensities_of(self._static)
@@ -52,12 +52,12 @@ class SingleMolecules(AbstractReactions):
 
 
 class _Propensities(NamedTuple):
-    program: Program
+    program: FormulaProgram
     slots: np.ndarray
 
 
 @functools.lru_cache(maxsize=64)
-def _propensities_of(static: Static) -> _Propensities:
+def _propensities_of(static: StaticContent) -> _Propensities:
     network = described(static)
     concentrations: dict[str, Formula] = {name: ("/", name, _VOLUME) for name in network.species}
     derived = {name: renamed(formula, concentrations) for name, formula in network.derived.items()}
@@ -69,7 +69,7 @@ def _propensities_of(static: Static) -> _Propensities:
                 "are until the next reaction."
             )
         rates[rate_name(i)] = _propensity(reaction, network, concentrations)
-    program = Program([*network.species, _VOLUME, *network.parameters], derived | rates)
+    program = FormulaProgram([*network.species, _VOLUME, *network.parameters], derived | rates)
     return _Propensities(program, program.slots(list(rates)))
 
 
