@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._jax._members_apart import members_apart
 from .._jax._vma import promote
 from .._status import Status
 from .._types import Args, Y
@@ -64,13 +65,31 @@ class MemberProblem(NamedTuple):
         """The size of the fixed or the first step, with the direction of time."""
         return None if self.operands.dt is None else self.operands.direction * self.operands.dt
 
+    @property
+    def transforms(self) -> bool:
+        """Whether programs of a model take states to the loop's variables and back."""
+        return self.stepper.transforms_state and isinstance(self.field, SplitField)
+
+    def finish(self, start: "Start", y: Y) -> Y:
+        """Returns a state of the loops in the model's variables."""
+        if not self.transforms:
+            return self.stepper.finish(start.field, y)
+        return members_apart(lambda y, own: self.stepper.finish(self.field.bind(own), y))(y, start.operands)
+
     def start(self, y0: Y) -> "Start":
         """Returns the state that the loops start from."""
         # promoted to the axes that anything varies over, and before the loops, so that JAX differentiates it
         t0, y0, operands = promote((self.operands.t0, y0, self.operands.field))
         field = self.field.bind(operands)
-        y0, found = self.stepper.prepare(field, t0, y0)
-        return Start(y0, None, field) if found is None else Start(known(y0, found), jnp.asarray(found), field)
+        if self.transforms:
+            y0, found = members_apart(lambda t, y, own: self.stepper.prepare(self.field.bind(own), t, y))(
+                t0, y0, operands
+            )
+        else:
+            y0, found = self.stepper.prepare(field, t0, y0)
+        if found is None:
+            return Start(y0, None, field, operands)
+        return Start(known(y0, found), jnp.asarray(found), field, operands)
 
 
 class Start(NamedTuple):
@@ -80,11 +99,13 @@ class Start(NamedTuple):
         y0: The state, in the loop's variables.
         found: Whether a state consistent with the equations was found; None where every one is.
         field: The model with its operands, as the method evaluates it outside of the loops.
+        operands: These operands.
     """
 
     y0: Y
     found: Array | None
     field: Any
+    operands: list
 
 
 def open_problem(
@@ -291,7 +312,7 @@ def _solution(
         method = settings.adjoint.method(method)
     started = int(method.fsal) + (2 if times.dt is None else 0)
     evaluations = _evaluations(method.evaluations, started, result.accepted + result.rejected)
-    finish = partial(problem.stepper.finish, start.field)
+    finish = partial(problem.finish, start)
     if problem.stepper.transforms_state:
         ys = finish(ys) if ts is None else jax.vmap(finish)(ys)
     if settings.plan.admissible is not None:  # between steps the method interpolates
