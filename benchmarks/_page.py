@@ -18,7 +18,8 @@ says what is compared and how, and `python -m benchmarks NAME` prints what is no
 CONTEST = PAGE.with_name("contest.md")
 CONTEST_HEAD = """# The contest
 
-Thirteen problems, one member and a hundred, by sciml and by others: CVODE, diffsol, SciPy's LSODA and Radau, diffrax.
+Thirteen problems, and four of them with a hundred members, by sciml and by others: CVODE, diffsol, SciPy's LSODA and
+Radau, diffrax.
 `make bench-page BENCH=contest` runs all of it and writes this page; adding a problem is adding a line to
 `benchmarks/_contest_problems.py`. Everything is float64, and the end state is saved.
 

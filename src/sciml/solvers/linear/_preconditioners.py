@@ -172,13 +172,14 @@ class ShiftedInverse(AbstractPreconditioner):
 
     Example:
         ```python
+        import jax
         import jax.numpy as jnp
         import lineax
         import sciml
 
         grid = sciml.spatial.Grid((32, 32), 0.0, 1.0)
         model = sciml.models.GrayScott(grid, sciml.spatial.Periodic())
-        spots = sciml.spatial.random_spots(grid, 4, radius=0.1)
+        spots = sciml.spatial.random_spots(grid, 4, radius=0.1, key=jax.random.key(0))
         y0 = jnp.stack([1.0 - 0.5 * spots, 0.25 * spots])
         solver = sciml.solvers.Rodas5P(
             linear_solver=lineax.GMRES(rtol=1e-3, atol=1e-6),
