@@ -56,7 +56,13 @@ def waves_kinds():
     blow = FieldSource("vy", still.points("vy", [60.0, 0.0]), Ricker(0.06))
     shaken = ElasticWave(ground, soft, soft, 1.0, **medium, source=blow)
     ends = solved(shaken, 75.0)
-    field(next(axes), shaken.places.centered("vy", ends["vy"][-1]), (0, 160, -100, 0), "ElasticWave: two soils, a blow", 0.3)
+    field(
+        next(axes),
+        shaken.places.centered("vy", ends["vy"][-1]),
+        (0, 160, -100, 0),
+        "ElasticWave: two soils, a blow",
+        0.3,
+    )
 
     room = Grid((48, 48, 48), 0.0, 4.8)
     source = PointSources(room, [2.0, 2.4, 2.4], Ricker(1.0))

@@ -168,7 +168,9 @@ def main() -> None:
     }
     off = max(float(np.max(np.abs(found - exact))) for found, exact in spectra.values())
     bare = float(share(jnp.full(LAYERS, 40.0)))
-    print(f"of the pulse comes back: {100 * bare:.2f}% from bare silicon, {100 * history[-1]:.3f}% from the layers found")
+    print(
+        f"of the pulse comes back: {100 * bare:.2f}% from bare silicon, {100 * history[-1]:.3f}% from the layers found"
+    )
     print(f"reflectances differ from the exact ones by {100 * off:.2f} percent points at most")
     draw(coating, spectra, history, arguments.out / "photonic_pulse.png")
     print(f"{time.perf_counter() - begin:.0f} s in all; the figure is in {arguments.out}")
