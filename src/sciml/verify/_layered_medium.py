@@ -70,7 +70,6 @@ def layered_medium(
     Example:
         ```python
         import jax.numpy as jnp
-    import numpy as np
         from sciml import verify
 
         quarter = jnp.pi / 2 / jnp.sqrt(1.5)  # of a wave within
