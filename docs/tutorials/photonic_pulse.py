@@ -4,8 +4,8 @@ Run it with `python docs/tutorials/photonic_pulse.py`: it takes about a minute o
 folder that `--out` names.
 
 A pulse of light meets a block of silicon, which throws a third of it back. Six layers, each a tenth of a wave thick,
-shall change that: we look for the permittivity of each. Maxwell's equations are solved in time, once for the pulse, which
-has all colours at once, and the gradient of what comes back runs the steps again from last to first.
+shall change that: we look for the permittivity of each. Maxwell's equations are solved in time, once for the pulse,
+which has all colours at once, and the gradient of what comes back runs the steps again from last to first.
 
 Lengths are in waves of the middle of the spectrum, times in its periods, and the speed of light is 1.
 """

@@ -189,7 +189,7 @@ class Maxwell(AbstractModel):
         return self.places.centered(name, y.fields[name])
 
     def energy(self, y: WaveFields) -> Float[Array, ""]:
-        r"""Returns $\tfrac12 \int \varepsilon |E|^2 + \mu |H|^2$ and what the media hold; kept where nothing is lost."""
+        r"""Returns $\tfrac12 \int \varepsilon |E|^2 + \mu |H|^2$ and what the media hold; kept without losses."""
         p, total = self._for(y), jnp.zeros((), y.fields[self.places.names[0]].dtype)
         for name, u in y.fields.items():
             if name[0] == "E":

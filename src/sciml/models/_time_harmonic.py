@@ -159,9 +159,9 @@ class TimeHarmonicWave(eqx.Module):
         u, status = p._solve(right, rtol, max_steps)
         if throw and concrete(u) and int(status) != Status.successful:
             raise SolveError(
-                f"`TimeHarmonicWave.solve` did not converge within max_steps={max_steps}: without layers and losses the "
-                "frequency may be one at which the box resonates, or the wave may be shorter than some cells. Allow "
-                "more steps, or a larger `rtol`.",
+                f"`TimeHarmonicWave.solve` did not converge within max_steps={max_steps}: without layers and losses "
+                "the frequency may be one at which the box resonates, or the wave may be shorter than some cells. "
+                "Allow more steps, or a larger `rtol`.",
                 np.asarray(status),
             )
         return u
