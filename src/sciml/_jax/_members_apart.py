@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.extend as jex
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jax.interpreters import ad
 from jaxtyping import Array, PyTree
@@ -41,7 +42,7 @@ def members_apart(fn: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Arra
         if not any(isinstance(x, Tracer) for x in jax.tree.leaves(arrays)):
             return fn(*args)
         closed, shapes = traced_on_no_mesh(lambda arrays: fn(*eqx.combine(arrays, rest)), arrays)
-        consts = list(closed.consts)
+        consts = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in closed.consts]
 
         def one(*arrays: Any) -> list[Array]:
             held, given = arrays[: len(consts)], arrays[len(consts) :]
@@ -95,7 +96,7 @@ def _push(primals: Any, tangents: Any, *, call: Call, programs: Any) -> tuple[li
     return out, [r if jnp.issubdtype(x.dtype, jnp.inexact) else zero(x) for x, r in zip(out, rates)]
 
 
-def _of_member(x: Array, has: bool) -> jax.ShapeDtypeStruct:
+def _of_member(x: Array | np.ndarray, has: bool) -> jax.ShapeDtypeStruct:
     if has:
         return struct(x.shape[:-1], x.dtype, vma_of(x))
     return struct(x.shape, x.dtype, vma_of(x), typed_sharding(x))

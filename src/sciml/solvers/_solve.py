@@ -249,9 +249,7 @@ def _solve(
         limited = limited_stepper(model, y0, request)
         request, interval, longest = settle_step(model, y0, args, request, interval, limited)
     plan, times, tolerances = make_plan(y0, request, interval)
-    for name_of, function in {"project": request.project, "domain": request.domain}.items():
-        if function is not None and not adjoint.sees_closures:
-            check_closed(function, name_of, y0)
+    _check_functions_of_state(request, adjoint, y0)
     if isinstance(model, diffrax.AbstractTerm):
         plan = dataclasses.replace(plan, stepper=None, control=None)
     if continuation:
@@ -293,6 +291,13 @@ def _solve(
         rest = len(split((times, tolerances))[1])
         remember(name, WarmCall(static, arrays[len(arrays) - rest :], choices))
     return _integrate.call(static, arrays)
+
+
+def _check_functions_of_state(request: Request, adjoint: AbstractAdjoint, y0: Y) -> None:
+    """Checks that the adjoint sees by what `project` and `domain` are to be differentiated."""
+    for name, function in {"project": request.project, "domain": request.domain}.items():
+        if function is not None and not adjoint.sees_closures:
+            check_closed(function, name, y0)
 
 
 def _check_diffrax_can(model: Any) -> None:

@@ -162,3 +162,33 @@ def moved_by_index(
         return None
     pool = [entry for x in operands for entry in x.reshape(-1)]
     return object_array([pool[i] if i != OUTSIDE else fill for i in source], inside.shape)
+
+
+def added_at(
+    eqn: Any, operand: np.ndarray, indices: np.ndarray, updates: np.ndarray, add: Callable[[Any, Any], Any]
+) -> Sequence[np.ndarray] | None:
+    """Adds updates where they go: what reverse mode makes of elements that were taken by number.
+
+    Args:
+        eqn: The addition.
+        operand: What they are added to.
+        indices: Where to; it must be known.
+        updates: The updates.
+        add: Adds two elements.
+    """
+    known = _constant_ints([indices])
+    if known is None:
+        return None
+    with jax.ensure_compile_time_eval():
+        # the transpose of an addition reads where each update went, one more than its place, and zero outside
+        zeros, read = jnp.zeros(operand.shape), jnp.arange(1.0, operand.size + 1).reshape(operand.shape)
+        transposed = jax.linear_transpose(
+            lambda u: eqn.primitive.bind(zeros, jnp.asarray(known[0], jnp.int32), u, **eqn.params),
+            jnp.zeros(updates.shape),
+        )
+        targets = np.rint(np.asarray(transposed(read)[0])).astype(np.int64).reshape(-1)
+    entries = list(operand.reshape(-1))
+    for target, update in zip(targets, updates.reshape(-1)):
+        if target:
+            entries[target - 1] = add(entries[target - 1], update)
+    return [object_array(entries, operand.shape)]

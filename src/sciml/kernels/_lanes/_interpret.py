@@ -27,7 +27,7 @@ from ..._jax._sources import at_own_source, at_source_of
 from ..._jax._vma import as_traced, promote, struct, vma_of
 from . import _batched_primitives as batched_primitives, _elementwise as elementwise
 from ._custom_rules import custom_jvp_call, linear_solve
-from ._data_movement import MOVEMENTS, OUTSIDE, moved_by_index
+from ._data_movement import MOVEMENTS, OUTSIDE, added_at, moved_by_index
 from ._definitions import program_of_definition
 from ._extrema import EXTREMA, compared_with_extrema, extremum
 from ._fusion import fused_over_lanes
@@ -400,7 +400,9 @@ def _evaluate_unstacked(eqn, inputs: list[Unstacked], ev: _Evaluation) -> Sequen
         )
         return None if moved is None else [moved]
     if name == "scatter-add":
-        return _scatter_add(eqn, inputs)
+        if inputs[0].dtype != inputs[2].dtype:
+            return None
+        return added_at(eqn, *elements, lambda a, b: _combine(jax.lax.add, a, b, inputs[0].dtype))
     if name in _REDUCTIONS and elements[0].size:
         return [_reduce(_REDUCTIONS[name], inputs[0], tuple(map(int, eqn.params["axes"])))]  # JAX makes some of NumPy's
     if name == "dot_general":
@@ -453,26 +455,6 @@ def _reduce(op: Callable, value: Unstacked, axes: tuple[int, ...]) -> np.ndarray
             total = _combine(op, total, entry, value.dtype)
         out.append(total)
     return object_array(out, shape)
-
-
-def _scatter_add(eqn, inputs: list[Unstacked]) -> Sequence[np.ndarray] | None:
-    """Adds updates where they go: what reverse mode makes of elements that were taken by number."""
-    operand, indices, updates = inputs
-    if operand.dtype != updates.dtype or not all(isinstance(x, Constant) for x in indices.elements.reshape(-1)):
-        return None
-    places = np.asarray(indices.elements.tolist(), np.int32).reshape(indices.shape)
-    with jax.ensure_compile_time_eval():
-        # the transpose of an addition reads where each update went, one more than its place, and zero outside
-        zeros, read = jnp.zeros(operand.shape), jnp.arange(1.0, operand.elements.size + 1).reshape(operand.shape)
-        transposed = jax.linear_transpose(
-            lambda u: eqn.primitive.bind(zeros, jnp.asarray(places), u, **eqn.params), jnp.zeros(updates.shape)
-        )
-        targets = np.rint(np.asarray(transposed(read)[0])).astype(np.int64).reshape(-1)
-    entries = list(operand.elements.reshape(-1))
-    for target, update in zip(targets, updates.elements.reshape(-1)):
-        if target:
-            entries[target - 1] = _combine(jax.lax.add, entries[target - 1], update, operand.dtype)
-    return [object_array(entries, operand.shape)]
 
 
 def _dot_general(eqn, a: Unstacked, b: Unstacked) -> Sequence[np.ndarray] | None:
