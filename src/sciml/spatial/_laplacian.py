@@ -51,7 +51,8 @@ class Laplacian(AbstractStencil):
 
     Example:
         ```python
-                from sciml.spatial import Dirichlet, Grid, Laplacian, Periodic
+        import jax.numpy as jnp
+        from sciml.spatial import Dirichlet, Grid, Laplacian, Periodic
 
         grid = Grid((16, 16))
         laplacian = Laplacian(grid, {"x": Periodic(), "y": Dirichlet(lambda t, args: t)}, order=4)
@@ -158,7 +159,8 @@ class Biharmonic(eqx.Module):
 
     Example:
         ```python
-                from sciml.spatial import Biharmonic, Dirichlet, Grid
+        import jax.numpy as jnp
+        from sciml.spatial import Biharmonic, Dirichlet, Grid
 
         grid = Grid(16)
         (x,) = grid.centers
