@@ -60,41 +60,32 @@ def c_gray_scott(
 
     `numbers` are the diffusion numbers of both, the feed and the kill rate, for one step.
     """
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        return []
-    start = np.ascontiguousarray(start, np.float32)
-
-    def build(flags: list[str]) -> Callable[[], Any]:
-        library = _library(compiler, ["-ffast-math", "-fopenmp-simd", *flags], SOURCE.with_name("_gray_scott.c"))
-        out = np.empty_like(start)
-
-        def run() -> np.ndarray:
-            where = ctypes.c_void_p(start.ctypes.data), ctypes.c_void_p(out.ctypes.data), start.shape[-1], steps
-            library.gray_scott(*where, *map(ctypes.c_float, numbers))
-            return out
-
-        return run
-
-    return [Candidate(label, lambda flags=flags: build(flags), against, error) for label, flags in ROWS.items()]
+    return _of_field("gray_scott", start, steps, numbers, against, error)
 
 
 def c_euler(
     start: np.ndarray, *, steps: int, dt: float, against: str, error: Callable[[Any], float]
 ) -> list[Candidate]:
     """Rows for the Euler equations by WENO-Z and HLLC on one core and on all; none without a compiler."""
+    return _of_field("euler", start, steps, (dt,), against, error)
+
+
+def _of_field(
+    name: str, start: np.ndarray, steps: int, numbers: tuple[float, ...], against: str, error: Callable[[Any], float]
+) -> list[Candidate]:
+    """Rows for a function in C `name(start, end, cells along an axis, steps, *numbers)`, in a file of its name."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         return []
     start = np.ascontiguousarray(start, np.float32)
 
     def build(flags: list[str]) -> Callable[[], Any]:
-        library = _library(compiler, ["-ffast-math", "-fopenmp-simd", *flags], SOURCE.with_name("_euler.c"))
-        out = np.empty_like(start)
+        library = _library(compiler, ["-ffast-math", "-fopenmp-simd", *flags], SOURCE.with_name(f"_{name}.c"))
+        function, out = getattr(library, name), np.empty_like(start)
 
         def run() -> np.ndarray:
             where = ctypes.c_void_p(start.ctypes.data), ctypes.c_void_p(out.ctypes.data), start.shape[-1], steps
-            library.euler(*where, ctypes.c_float(dt))
+            function(*where, *map(ctypes.c_float, numbers))
             return out
 
         return run

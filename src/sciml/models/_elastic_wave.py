@@ -7,7 +7,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._model import AbstractModel
@@ -281,15 +280,9 @@ class ElasticWave(AbstractModel):
 
     def _at_rest(self, name: str, dtype: Any) -> Array:
         """Zero for what a wall keeps at zero, and one elsewhere."""
-        mask = np.ones((1,) * self.grid.ndim)
         kinds = _ACROSS if name[0] == "v" else _ALONG
-        for axis in self.places.at_nodes(name):
-            moves = np.ones(self.places.shape(name)[axis])
-            for end, kind in zip((0, -1), self.sides[axis]):
-                if kinds[kind] == "rigid":
-                    moves[end] = 0.0
-            mask = mask * moves.reshape([-1 if a == axis else 1 for a in range(self.grid.ndim)])
-        return jnp.asarray(mask, dtype)
+        still = tuple((kinds[low] == "rigid", kinds[high] == "rigid") for low, high in self.sides)
+        return jnp.asarray(self.places.moving(name, still), dtype)
 
 
 def _stress(i: int, j: int) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from .._model import AbstractModel
@@ -42,8 +41,7 @@ class Maxwell(AbstractModel):
 
     In the absorbing layers along the sides, derivatives are taken along complex coordinates, whatever the medium
     there. The layers are the outermost cells *of the grid*: make it larger than the region of interest, and continue
-    the media into them. A layer forgets what it absorbed, so gradients by `Checkpointed` suit. Without losses,
-    `VectorPotential` of this model runs by leapfrog.
+    the media into them. A layer forgets what it absorbed, so gradients by `Checkpointed` suit.
 
     Good values: twenty cells for the shortest wave with `order=2`, ten with `order=4`; layers of 10 cells;
     `diffrax.Bosh3` with `dt` of 1.5 over `spectral_radius`.
@@ -270,14 +268,8 @@ class Maxwell(AbstractModel):
 
     def _off_conductors(self, name: str, dtype: Any) -> Array:
         """Zero for what is along a conductor's surface, or through it, and one elsewhere."""
-        mask = np.ones((1,) * self.grid.ndim)
-        for axis in self.places.at_nodes(name):
-            inside = np.ones(self.places.shape(name)[axis])
-            for end, kind in zip((0, -1), self.sides[axis]):
-                if kind == "rigid":
-                    inside[end] = 0.0
-            mask = mask * inside.reshape([-1 if a == axis else 1 for a in range(self.grid.ndim)])
-        return jnp.asarray(mask, dtype)
+        still = tuple((low == "rigid", high == "rigid") for low, high in self.sides)
+        return jnp.asarray(self.places.moving(name, still), dtype)
 
 
 def _terms(name: str, names: tuple[str, ...], ndim: int) -> list[tuple[int, str, int]]:

@@ -138,6 +138,22 @@ class Places(eqx.Module):
                 x = jnp.concatenate([_cut(x, axis, 0, 1), inner, _cut(x, axis, n - 1, n)], axis)
         return x
 
+    def moving(self, name: str, still: tuple[tuple[bool, bool], ...]) -> Float[np.ndarray, "..."]:
+        """Returns a mask that broadcasts to a field: zero on the walls that keep it at zero, and one elsewhere.
+
+        Args:
+            name: The field.
+            still: For each axis, whether the low and the high wall do.
+        """
+        mask = np.ones((1,) * self.grid.ndim)
+        for axis in self.at_nodes(name):
+            inside = np.ones(self.shape(name)[axis])
+            for end, kept in zip((0, -1), still[axis]):
+                if kept:
+                    inside[end] = 0.0
+            mask = mask * inside.reshape([-1 if a == axis else 1 for a in range(self.grid.ndim)])
+        return mask
+
     def check(self, y: Any, like: Callable[[], WaveFields], model: Any) -> None:
         """Refuses what is no state of a model.
 

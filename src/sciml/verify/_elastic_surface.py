@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._jax._loops import scan
 from .._types import RealScalarLike
 
 
@@ -51,7 +52,7 @@ def rayleigh_speed(
         below = equation(middle, ratio) < 0
         return (jnp.where(below, middle, low), jnp.where(below, high, middle)), None
 
-    (low, high), _ = jax.lax.scan(halve, (jnp.zeros_like(ratio), jnp.ones_like(ratio)), length=60)
+    (low, high), _ = scan(halve, (jnp.zeros_like(ratio), jnp.ones_like(ratio)), length=60, like=ratio)
     x = jax.lax.stop_gradient((low + high) / 2)
     slope = jax.lax.stop_gradient((3 * x - 16) * x + 24 - 16 * ratio)
     x = x - equation(x, ratio) / slope  # a step of Newton's method has the derivative
