@@ -8,7 +8,7 @@ $$n = \lfloor x \rfloor, \qquad x = \lambda r + c_0(r) - \frac{0.0218}{x + 0.065
 \tfrac12 \frac{w^2}{\lambda} = 1 - r + r \log r, \qquad
 c_0 = \frac{1}{\log r} \log \frac{w \sqrt{r}}{\sqrt{\lambda} (r - 1)}.$$
 
-The distribution function is right to 3e-6. No lane waits for another, as with rejection.
+The distribution function is right to 4e-6. No lane waits for another, as with rejection.
 
 Source:
     M. B. Giles, Algorithm 955: approximation of the inverse Poisson cumulative distribution function, ACM Transactions
