@@ -191,3 +191,14 @@ def test_what_cannot_be_saved():
     decay = sciml.Delayed(lambda t, y, past, args: -past[0], 1.0, lambda t, args: jnp.ones(()))
     with pytest.raises(ValueError, match="`Delayed`"):
         sciml.solve(decay, jnp.ones(()), t0=0.0, t1=2.0, saveat=DENSE)
+
+
+@pytest.mark.parametrize("most", [5, 30])
+def test_steps_have_as_many_rows_as_there_may_be_steps(most):
+    def rows(y0):
+        saveat = diffrax.SaveAt(t0=True, steps=True)
+        return sciml.solve(
+            lambda t, y, args: -y, y0, t0=0.0, t1=1.0, rtol=1e-4, atol=1e-6, saveat=saveat, max_steps=most
+        ).ts
+
+    assert rows(jnp.ones(2)).shape == jax.eval_shape(rows, jnp.ones(2)).shape == (most + 1,)

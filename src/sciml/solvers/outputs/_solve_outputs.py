@@ -98,13 +98,13 @@ def solve_and_save(
 def _step_times(run: Callable[..., Solution], t0: Any, t1: Any, most: int, dtype: Any) -> tuple[Any, Any]:
     """Returns where steps begin and the last one ends; and where they end, infinite beyond the last."""
     found = run(saveat=None, adjoint=StepTimes(most), throw=False)
-    elapsed = found.dense
+    elapsed = found.dense[: most + 1]
     if all(map(concrete, (t0, t1, elapsed))):
         count = min(int(found.stats.accepted), len(elapsed) - 1)
         sign = -1.0 if t1 < t0 else 1.0
         times = np.float64(t0) + sign * np.asarray(elapsed, np.float64)
         # so that as many steps as this or a few more are one program
-        rows = 2 ** math.ceil(math.log2(max(count, 16))) + 1
+        rows = min(2 ** math.ceil(math.log2(max(count, 16))), most) + 1
         times = np.pad(times[: count + 1], (0, max(rows - count - 1, 0)), mode="edge")
         return times, np.where(np.arange(1, len(times)) <= count, times[1:], np.inf)
     direction = jnp.where(jnp.asarray(t1) >= jnp.asarray(t0), 1, -1).astype(dtype)
