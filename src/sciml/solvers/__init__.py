@@ -45,6 +45,7 @@ from .linear._preconditioners import (
     BlockJacobi as BlockJacobi,
     ShiftedInverse as ShiftedInverse,
 )
+from .methods._bdf import BDF as BDF
 from .methods._etdrk import ETD1 as ETD1, ETDRK2 as ETDRK2, ETDRK3 as ETDRK3, ETDRK4 as ETDRK4, Krogstad4 as Krogstad4
 from .methods._exponential_rosenbrock import EXPRB32 as EXPRB32, EXPRB43 as EXPRB43
 from .methods._gauss import (

@@ -16,6 +16,7 @@ from jaxtyping import Array, PyTree
 from ..._status import Status
 from ..._types import BoolScalarLike, Y
 from ..control._collective import CollectiveSteps
+from ..control._criterion import Criterion
 from ..control._pid import Control, Tolerances, scaled_error
 from ..events._event_state import derivative_of_shift, moved_by_events, saved_part, settled, stop_of
 from ..methods._stepper import AbstractStepper, Step, take_step
@@ -242,7 +243,11 @@ class Integrator(eqx.Module):
         if stop is not None:
             h = jnp.minimum(h, stop)
         h, last = up_to(end, here, compensation, h, operands.span)
-        step = take_step(self.stepper, field, time, operands.direction * h, y, state.memory)
+        stepper = self.stepper
+        if self.control is not None:
+            assert operands.tolerances is not None
+            stepper = stepper.judged(Criterion(operands.tolerances, self.control, self.collective.norm))
+        step = take_step(stepper, field, time, operands.direction * h, y, state.memory)
 
         if self.control is None:
             good = finite = self.collective.finite(step.y1)
@@ -264,7 +269,10 @@ class Integrator(eqx.Module):
                 error = scaled_error(measured, there, there, operands.tolerances, norm)
             good = error <= 1  # false for NaN
             accepted = active & good if step.again is None else active & good & ~step.again
-            next_h = h * self.control.factor(error, errors, good, self.stepper.error_order)
+            factor = step.factor
+            if factor is None:
+                factor = self.control.factor(error, errors, good, self.stepper.error_order)
+            next_h = h * factor
             if not self.stepper.dense:  # a step cut short at a saved time says nothing against the one it was cut from
                 next_h = jnp.where(good & last, jnp.maximum(next_h, state.checkpoint.h), next_h)
             if stop is not None:  # nor does one that ends at an event
