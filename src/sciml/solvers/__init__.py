@@ -9,6 +9,7 @@
 - `AbstractStepper`: a one-step method of one's own, whose steps return a `Step`.
 - `Rodas5P`, `Rosenbrock23`: implicit methods for stiff and differential-algebraic equations; they are
   diffrax solvers too.
+- `BDF`: backward differentiation formulas of variable order, for stiff and differential-algebraic equations.
 - `Radau5`: an implicit Runge-Kutta method for stiff equations.
 - `BlockJacobi`, `ILU0`, `ShiftedInverse`: what helps an iteration for the linear systems of implicit methods.
 - `Switching`: explicit while the equation is not stiff, implicit while it is.

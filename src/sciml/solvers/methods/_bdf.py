@@ -50,7 +50,7 @@ def _as_order(order: Any) -> int:
 
 
 class BDF(AbstractStepper):
-    r"""Backward differentiation formulas of orders 1 to 5 with variable steps, for stiff equations $M \dot y = f(t, y)$.
+    r"""Backward differentiation formulas of orders 1 to 5 with variable steps, for stiff $M \dot y = f(t, y)$.
 
     With the backward differences $\nabla^j y_n$ of the last states and $y^* = \sum_{j=0}^{k} \nabla^j y_n$, to which
     their polynomial goes on, the step of order $k$ solves
@@ -65,10 +65,10 @@ class BDF(AbstractStepper):
     the errors of all three.
 
     A step costs one system, where one of `Rodas5P` costs eight and one of `Radau5` three times as much: the method for
-    expensive vector fields, for large systems and loose to middling tolerances. Orders 1 and 2 are L-stable; those above
-    are stable but near the imaginary axis, so what oscillates undamped takes `Rodas5P` or `Radau5`. Within steps the
-    solution is the polynomial of the same order. Of many members under `jax.vmap` each has its own order and step. After
-    an event that changes the state it begins again with order 1.
+    expensive vector fields and large systems at loose to middling tolerances. Orders 1 and 2 are L-stable; those above
+    are unstable near the imaginary axis, so what oscillates undamped takes `Rodas5P` or `Radau5`. Within steps the
+    solution is the polynomial of the same order. Of many members under `jax.vmap` each has its own order and step.
+    After an event that changes the state it begins again with order 1.
 
     Gradients go through the accepted steps, each by the derivative of the implicit function; lengths and orders are
     constant to them. Under fixed steps (`dt=`) the order is `max_order`, and the first `max_order` steps are those of
@@ -174,9 +174,7 @@ class BDF(AbstractStepper):
         x, mass = flattened(y), self.mass_of(y)
         choice = dataclasses.replace(self.linear, large=x.size >= LARGE_FROM)
         matrix = None if mass is None else mass.matrix
-        return structure_of(
-            lambda x: flattened(field(t, unflattened(x, y))), x, matrix, choice, unknowns_of(y)
-        )
+        return structure_of(lambda x: flattened(field(t, unflattened(x, y))), x, matrix, choice, unknowns_of(y))
 
     def mass_of(self, y: Y) -> Mass | None:
         """Returns the mass matrix of a state as one vector."""

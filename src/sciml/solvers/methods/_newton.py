@@ -13,13 +13,16 @@ from ..._jax._loops import while_loop
 from ..._jax._vma import match
 from ..._types import Y
 from ..control._criterion import Criterion
-from ._ravel import unflattened
+from ._ravel import flattened, unflattened
 
 _MOST = 4
 """How many iterations are tried where the tolerances end them."""
 
 _MOST_TO_ROUNDING = 20
 """How many are where rounding does."""
+
+_SHARE = 0.03
+"""What the iteration leaves is at most this share of the tolerances."""
 
 _STILL = 4.0
 """A correction of so many roundings of the state is none."""
@@ -60,12 +63,15 @@ class ByTolerance(eqx.Module):
         """Judges the correction of a number, after one of a size; infinity where it is the first."""
         size = self.criterion.size(unflattened(correction, self.y0), self.y0, self.y1)
         rtol = self.criterion.rtol.astype(size.dtype)
-        enough = jnp.maximum(10 * jnp.finfo(correction.dtype).eps / rtol, jnp.minimum(0.03, jnp.sqrt(rtol)))
+        enough = jnp.maximum(10 * jnp.finfo(correction.dtype).eps / rtol, jnp.minimum(_SHARE, jnp.sqrt(rtol)))
         rate = size / before  # zero for the first, which comes after infinity
         left = jnp.where(rate < 1, rate / jnp.where(rate < 1, 1 - rate, jnp.ones_like(rate)), jnp.inf) * size
         at_the_end = left * rate ** (self.most - 1 - count).astype(rate.dtype)
         later = count > 0
-        return Judgement(size, (size == 0) | (later & (left < enough)), later & ~(at_the_end <= enough))
+        # where the rounding of one unknown is much of the tolerance of another, corrections shrink no further
+        noise = (size <= _SHARE) & (size >= 0.1 * before) & _is_small(correction, flattened(self.y1))
+        done = (size == 0) | (later & (left < enough)) | noise
+        return Judgement(size, done, later & ~(at_the_end <= enough))
 
 
 class ByRounding(eqx.Module):
@@ -82,11 +88,14 @@ class ByRounding(eqx.Module):
         """Judges the correction of a number, after one of a size; infinity where it is the first."""
         del count
         eps, tiny = (float(getattr(jnp.finfo(correction.dtype), name)) for name in ("eps", "tiny"))
-        sizes = jnp.abs(self.x) + jnp.abs(correction) + tiny
-        size = largest(jnp.abs(correction) / sizes)  # of each unknown by its own size
-        gross = largest(jnp.abs(correction)) / largest(sizes)
-        done = (size <= _STILL * eps) | ((size >= before) & (gross <= eps**_CLOSE))
+        size = largest(jnp.abs(correction) / (jnp.abs(self.x) + jnp.abs(correction) + tiny))  # each by its own size
+        done = (size <= _STILL * eps) | ((size >= before) & _is_small(correction, self.x))
         return Judgement(size, done, jnp.zeros_like(done))
+
+
+def _is_small(correction: Float[Array, " n"], x: Float[Array, " n"]) -> Bool[Array, ""]:
+    """Returns whether a correction is near rounding."""
+    return largest(jnp.abs(correction)) <= float(jnp.finfo(x.dtype).eps) ** _CLOSE * largest(jnp.abs(x))
 
 
 class Found(NamedTuple):
