@@ -11,6 +11,7 @@ import diffrax
 import pytest
 
 from sciml.solvers import (
+    BDF,
     EXPRB32,
     EXPRB43,
     SSPRK33,
@@ -72,6 +73,7 @@ METHODS = (
     Method(ImplicitMidpoint, 2, 2, False, (32, 64, 128)),
     Method(GaussLegendre4, 4, 4, False, (16, 32, 64)),
     Method(GaussLegendre6, 6, None, False, (8, 16, 24)),
+    Method(BDF, 5, 5, True, (128, 192, 256)),
     Method(Rosenbrock23, 2, 2, True, (64, 128, 256)),
     Method(Rodas5P, 5, 5, True, (16, 32, 64)),
 )

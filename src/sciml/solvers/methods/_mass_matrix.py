@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from ..._checks import concrete
+from ..linear._written_out import SMALL
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,14 @@ class Mass:
             return self
         alike = np.equal.outer(imaginary, imaginary)
         return as_matrix(np.where(alike, self.matrix[np.ix_(elements, elements)], 0.0))
+
+    def times(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns the matrix times a vector; small ones entry by entry."""
+        if self.size > SMALL:
+            return jnp.matmul(jnp.asarray(self.matrix, v.dtype), v, precision="highest")
+        nothing = jnp.zeros_like(v[0])
+        rows = [[(float(m), v[j]) for j, m in enumerate(row) if m] for row in self.matrix]
+        return jnp.stack([sum((m * x for m, x in row), nothing) for row in rows])
 
     @property
     def null_spaces(self) -> tuple[np.ndarray, np.ndarray]:
