@@ -53,6 +53,31 @@ def known_root(
     return scan(correct, z, length=_DERIVATIVES)[0]
 
 
+def found_root(
+    residual: Callable[[Array], Array], z: Array, divide: Callable, divide_transposed: Callable, factors: PyTree
+) -> Array:
+    """Returns `z` with all derivatives of the root of `residual`, which is evaluated for these alone.
+
+    Args:
+        residual: A function that may close over what is differentiated.
+        z: The root, as it was found.
+        divide: `divide(factors, b)`, about the solution of the linearised system.
+        divide_transposed: The same of the transposed system.
+        factors: What both read.
+    """
+    z, factors = jax.lax.stop_gradient((z, factors))
+
+    def divided(along: Callable, b: Array) -> Array:
+        return jax.lax.custom_linear_solve(
+            along,
+            b,
+            lambda along, b: _refined(along, partial(divide, factors), b),
+            lambda along, b: _refined(along, partial(divide_transposed, factors), b),
+        )
+
+    return jax.lax.custom_root(residual, z, lambda _, found: found, divided)
+
+
 def _refined(along: Callable[[Array], Array], divide: Callable[[Array], Array], b: Array) -> Array:
     """Solves a linear system by an inverse of a matrix nearby, until corrections no longer shrink."""
 
