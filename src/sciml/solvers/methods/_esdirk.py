@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import diffrax
@@ -22,7 +23,7 @@ from ..linear._structure import AbstractStructure
 from ..linear._structured_field import BoundStructuredField, StructuredField
 from ..linear._written_out import SMALL
 from ._consistent_initial_values import consistent_state
-from ._esdirk_tableau import SinglyImplicit, as_tableau, takes_own_iteration, tableau_of
+from ._esdirk_tableau import SinglyImplicit, as_tableau, tableau_of, takes_own_iteration
 from ._known_root import found_root
 from ._linear_options import check_systems, choice_of, preconditioner_field, solver_field, unknowns_of
 from ._mass_matrix import Mass, as_mass, times_known
@@ -32,6 +33,9 @@ from ._stepper import AbstractStepper, BoundField, Step
 
 _SHARE = 0.01
 """Corrections of a stage's iteration have to be below this share of the tolerances."""
+
+_SHARE_OF_DERIVATIVES = 1e-3
+"""Derivatives of stages are exact to this share of the relative tolerance."""
 
 _STILL = 4.0
 """A correction of so many roundings of the state is none."""
@@ -56,10 +60,10 @@ class ESDIRK(AbstractStepper):
       y_1 = y + \sum_i b_i z_i,$$
 
     of diffrax's `Kvaerno3`, `Kvaerno4`, `Kvaerno5`, `KenCarp3`, `KenCarp4`, `KenCarp5`, or of a tableau of one's own in
-    a `diffrax.AbstractESDIRK`. All of these are L-stable and stiffly accurate, with an error estimate that is as stable.
-    `sciml.solve(solver=diffrax.Kvaerno5())` is the same; this class adds a mass matrix and iterations for linear
-    systems. Of a pair for two parts of an equation, as KenCarp's are, it takes the implicit one for all of it;
-    `ARK324` and `ARK436` are the pairs, for stiff parts that are linear.
+    a `diffrax.AbstractESDIRK`. All of these are L-stable and stiffly accurate, with an error estimate that is bounded
+    where equations are very stiff. `sciml.solve(solver=diffrax.Kvaerno5())` is the same; this class adds a mass matrix
+    and iterations for linear systems. Of a pair for two parts of an equation, as KenCarp's are, it takes the implicit
+    one for all of it; `ARK324` and `ARK436` are the pairs, for stiff parts that are linear.
 
     The increments of the stages, $u_i = z_i$ and what comes before it, are solved for one after another by Newton's
     iteration with one Jacobian, that at the start of the step, and one factorisation of $M - h \gamma J$. It ends where
@@ -113,7 +117,11 @@ class ESDIRK(AbstractStepper):
     has_error: ClassVar[bool] = True
     dense: ClassVar[bool] = True
     elementwise_dense: ClassVar[bool] = True
-    elementwise: ClassVar[bool] = False  # element by element its iterations take far longer to compile
+
+    @property
+    def elementwise(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether small states of many members run element by element; not with iterations, which compile for long."""
+        return self.linear_solver is None
 
     @property
     def order(self) -> int:
@@ -195,6 +203,14 @@ class ESDIRK(AbstractStepper):
         stages = len(tableau.nodes)
         iteration = _Iteration(structure, self.tolerances, jax.lax.stop_gradient(x))
 
+        root = partial(
+            found_root,
+            divide=structure.substitute,
+            divide_transposed=structure.substitute_transposed,
+            exact=structure.entry_by_entry,
+            rounding=None if self.tolerances is None else _SHARE_OF_DERIVATIVES * self.tolerances[0],
+        )
+
         def stage(carry: tuple, inputs: tuple) -> tuple[tuple, Array]:
             slopes, values, rate, good = carry
             place, node, row, weights = inputs
@@ -203,8 +219,14 @@ class ESDIRK(AbstractStepper):
             def residual(rise: Array) -> Array:
                 return times_known(matrix, rise - before) - scale * slope_at(start + node * h, x + rise)
 
+            def factors_at(rise: Array) -> PyTree:
+                if not structure.entry_by_entry:
+                    return factors
+                along = jax.linearize(lambda x: slope_at(start + node * h, x), x + rise)[1]
+                return structure.factorise(structure.assemble(along, x, scale))
+
             rise, rate, found = iteration.solved(residual, guess, rate, factors)
-            rise = found_root(residual, rise, structure.substitute, structure.substitute_transposed, factors)
+            rise = root(residual, rise, factors_at=factors_at)
             slopes = jax.lax.dynamic_update_index_in_dim(slopes, (rise - before) / tableau.gamma, place, 0)
             values = jax.lax.dynamic_update_index_in_dim(values, jax.lax.stop_gradient(rise), place, 0)
             return (slopes, values, rate, good & found), rise
