@@ -6,6 +6,7 @@ import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optimistix
 import pytest
 from scipy.integrate import solve_ivp
 
@@ -29,7 +30,7 @@ SOLVERS = {
 
 def by_diffrax(solver):
     """The same method, which diffrax runs for its iteration."""
-    return solver(root_finder=diffrax.VeryChord(rtol=1e-9, atol=1e-9))
+    return solver(root_finder=optimistix.Newton(rtol=1e-9, atol=1e-9))
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: s.__name__)
