@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 import sciml
 from sciml import inspect
-from sciml.solvers import ESDIRK, ILU0, BlockJacobi, Radau5, Rodas5P, Rosenbrock23, ShiftedInverse
+from sciml.solvers import ESDIRK, ILU0, BlockJacobi, ImplicitMidpoint, Radau5, Rodas5P, Rosenbrock23, ShiftedInverse
 from sciml.solvers.linear._colouring import colour
 from sciml.solvers.linear._incomplete_lu import IncompleteLU, groups_of
 from sciml.solvers.linear._iterative import Iterative, iteration_of
@@ -143,6 +143,7 @@ def test_steps_are_those_of_a_factorisation(solver, rtol):
         (Rosenbrock23, sciml.adjoints.Forward()),
         (Radau5, sciml.adjoints.Direct()),
         (ESDIRK, sciml.adjoints.Checkpointed()),
+        (ImplicitMidpoint, sciml.adjoints.Direct()),
     ],
 )
 def test_gradients_against_finite_differences(method, adjoint):
