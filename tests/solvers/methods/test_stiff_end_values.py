@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from diffrax import Kvaerno5
 
 import sciml
 from sciml import verify
@@ -24,6 +25,7 @@ METHODS = {
     Rodas5P: (1e-8, 1e-7),
     Radau5: (1e-6, 1e-6),
     BDF: (1e-8, 1e-5),
+    Kvaerno5: (1e-8, 1e-5),
     Switching: (1e-7, 1e-6),
     Rosenbrock23: (1e-5, 1e-2),
 }

@@ -24,7 +24,7 @@ from ._consistent_initial_values import consistent_state
 from ._differences import MOST, Differences, at_order, newton_basis
 from ._known_root import known_root
 from ._linear_options import choice_of, preconditioner_field, solver_field, unknowns_of
-from ._mass_matrix import Mass, as_mass
+from ._mass_matrix import Mass, as_mass, times_known
 from ._newton import ByRounding, ByTolerance, newton
 from ._ravel import elements_of, flattened, unflattened
 from ._stepper import AbstractStepper, BoundField, Step
@@ -237,7 +237,7 @@ class BDF(AbstractStepper):
 
         def residual(gap: Float[Array, " n"]) -> Float[Array, " n"]:
             left = before + gap
-            return (left if mass is None else mass.times(left)) - scale * slope_at(predicted + gap)
+            return times_known(None if mass is None else mass.matrix, left) - scale * slope_at(predicted + gap)
 
         structure = self.structure(field, t, y)
         guess = jax.lax.stop_gradient(predicted)

@@ -40,14 +40,6 @@ class Mass:
         alike = np.equal.outer(imaginary, imaginary)
         return as_matrix(np.where(alike, self.matrix[np.ix_(elements, elements)], 0.0))
 
-    def times(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Returns the matrix times a vector; small ones entry by entry."""
-        if self.size > SMALL:
-            return jnp.matmul(jnp.asarray(self.matrix, v.dtype), v, precision="highest")
-        nothing = jnp.zeros_like(v[0])
-        rows = [[(float(m), v[j]) for j, m in enumerate(row) if m] for row in self.matrix]
-        return jnp.stack([sum((m * x for m, x in row), nothing) for row in rows])
-
     @property
     def null_spaces(self) -> tuple[np.ndarray, np.ndarray]:
         r"""Bases $U$ and $V$, each of shape `(size, m)`, with $U^T M = 0$ and $M V = 0$; `m = 0` if $M$ is nonsingular.
@@ -94,3 +86,14 @@ def as_mass(mass: Any) -> Mass | None:
 def as_matrix(matrix: np.ndarray) -> Mass:
     """Returns a square matrix as a `Mass`."""
     return Mass(matrix.shape[0], np.ascontiguousarray(matrix, np.float64).tobytes())
+
+
+def times_known(matrix: np.ndarray | None, v: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Returns a known matrix times a vector; None stands for the identity."""
+    if matrix is None:
+        return v
+    if len(matrix) > SMALL:
+        return jnp.matmul(jnp.asarray(matrix, v.dtype), v, precision="highest")
+    nothing = jnp.zeros_like(v[0])
+    rows = [[(float(m), v[j]) for j, m in enumerate(row) if m] for row in matrix]
+    return jnp.stack([sum((m * x for m, x in row), nothing) for row in rows])

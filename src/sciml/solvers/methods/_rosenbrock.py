@@ -18,7 +18,7 @@ from ..linear._structured_field import BoundStructuredField, StructuredField
 from ..linear._written_out import SMALL
 from ._consistent_initial_values import consistent_state
 from ._linear_options import unknowns_of
-from ._mass_matrix import Mass
+from ._mass_matrix import Mass, times_known
 from ._ravel import flattened, unflattened
 from ._stepper import AbstractStepper, BoundField, Step
 
@@ -243,7 +243,7 @@ class Rosenbrock(AbstractStepper):
         return interpolated(theta, y0, y1, dense)
 
     def _times_mass(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
-        return v if self.mass is None else self.mass.times(v)
+        return times_known(None if self.mass is None else self.mass.matrix, v)
 
 
 def interpolated(theta: RealScalarLike, y0: Y, y1: Y, dense: tuple[Y, ...]) -> Y:
