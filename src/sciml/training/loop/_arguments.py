@@ -130,18 +130,13 @@ def check_compute_dtype(dtype: Any) -> Any:
     """Returns a dtype to compute losses in.
 
     Raises:
-        ValueError: If it is not a floating-point dtype, or one that needs its losses scaled.
+        ValueError: If it is not a floating-point dtype.
     """
     if dtype is None:
         return None
     found = jnp.dtype(dtype)
     if not jnp.issubdtype(found, jnp.floating):
         raise ValueError(f"`compute_dtype` must be a floating-point dtype such as `jnp.bfloat16`, but got {found}.")
-    if found == jnp.float16:
-        raise ValueError(
-            "`compute_dtype` is float16, in which gradients below 6e-8 are zero, so that losses would have to be "
-            "scaled. Take `jnp.bfloat16`, which has the range of float32."
-        )
     return found
 
 

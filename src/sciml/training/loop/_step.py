@@ -13,6 +13,36 @@ from ..._types import Key
 from .._selection import ParameterSelection
 from ._placement import MeshPlacement
 
+_STEADY = 1000
+"""After how many finite gradients the factor of a loss in float16 is doubled."""
+
+_LARGEST_SCALE = 2.0**15
+"""The largest power of two in float16."""
+
+
+class LossScale(NamedTuple):
+    """By what a loss in float16 is multiplied, so that its gradient does not fall below what that holds.
+
+    Attributes:
+        factor: A power of two. It is halved where a gradient overflows, and doubled after many that do not.
+        steady: How many steps have had finite gradients since it changed.
+    """
+
+    factor: Float[Array, ""]
+    steady: Int[Array, ""]
+
+    @classmethod
+    def first(cls) -> "LossScale":
+        """Returns that of the first step."""
+        return cls(jnp.float32(2.0**15), jnp.int32(0))
+
+    def after(self, finite: Bool[Array, ""]) -> "LossScale":
+        """Returns that of the next step."""
+        steady = jnp.where(finite, self.steady + 1, 0)
+        grown = jnp.minimum(self.factor * 2, _LARGEST_SCALE)
+        factor = jnp.where(finite, jnp.where(steady == _STEADY, grown, self.factor), jnp.maximum(self.factor / 2, 1))
+        return LossScale(factor, jnp.where(steady == _STEADY, 0, steady))
+
 
 class StepState(NamedTuple):
     """All that one step hands to the next.
@@ -25,6 +55,7 @@ class StepState(NamedTuple):
         updates: The number of steps that changed the weights.
         bad_in_a_row: How many steps before this one gave NaN or infinity.
         halted: Whether these were too many; no step changes anything from then on.
+        scaling: By what the loss is multiplied, where it is computed in float16; None elsewhere.
     """
 
     free: PyTree
@@ -34,6 +65,7 @@ class StepState(NamedTuple):
     updates: Int[Array, ""]
     bad_in_a_row: Int[Array, ""]
     halted: Bool[Array, ""]
+    scaling: LossScale | None = None
 
     @property
     def judged(self) -> PyTree:
@@ -130,8 +162,9 @@ def initial_state(recipe: Recipe, model: PyTree) -> StepState:
         average = jax.tree.map(lambda x: x.astype(_of_32_bits(x.dtype)), free)
     optimiser = jax.tree.map(jnp.asarray, recipe.transformation.init(free))
     zero = jnp.int32(0)
+    scaling = LossScale.first() if recipe.compute_dtype == jnp.float16 else None
     # copies, since a step is given its state's memory, and the model is the user's
-    return jax.tree.map(jnp.copy, StepState(free, optimiser, average, zero, zero, zero, jnp.asarray(False)))
+    return jax.tree.map(jnp.copy, StepState(free, optimiser, average, zero, zero, zero, jnp.asarray(False), scaling))
 
 
 def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple[StepState, StepReport]:
@@ -145,7 +178,7 @@ def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple
     def objective(free):
         return recipe.objective(free, batch, loss_key)
 
-    (value, metrics), gradient = jax.value_and_grad(objective, has_aux=True)(state.free)
+    value, metrics, gradient = _graded(objective, state)
     gradient = jax.tree.map(jnp.conj, gradient)  # by a complex number, JAX gives the conjugate of the way up
     update = optax.with_extra_args_support(recipe.transformation).update
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax mixes integers and floats
@@ -166,7 +199,10 @@ def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple
         count = state.updates.astype(jnp.result_type(float))
         decay = jnp.minimum(recipe.decay, (1 + count) / (10 + count))
         average = chosen(jax.tree.map(lambda a, x: _mixed(a, x, decay), average, free), average)
-    bad_in_a_row = jnp.where(jnp.all(finite), 0, state.bad_in_a_row + 1)
+    scaling, forgiven = state.scaling, jnp.asarray(False)
+    if scaling is not None:  # a gradient that overflows for its factor alone is tried again with half of it
+        scaling, forgiven = scaling.after(jnp.all(finite[2:])), finite[0] & (scaling.factor > 1)
+    bad_in_a_row = jnp.where(jnp.all(finite) | forgiven, 0, state.bad_in_a_row + 1)
     new = StepState(
         free=free,
         optimiser=chosen(optimiser, state.optimiser),
@@ -175,6 +211,7 @@ def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple
         updates=state.updates + good.astype(jnp.int32),
         bad_in_a_row=jnp.where(state.halted, state.bad_in_a_row, bad_in_a_row),
         halted=state.halted | (bad_in_a_row > recipe.allowed),
+        scaling=scaling,
     )
     if recipe.layout is not None:
         new = jax.lax.with_sharding_constraint(new, jax.tree.unflatten(jax.tree.structure(new), recipe.layout))
@@ -182,6 +219,21 @@ def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple
     norm = jnp.sqrt(sum(jnp.sum(jnp.abs(x).astype(dtype) ** 2) for x in jax.tree.leaves(gradient)))
     numbers = jnp.stack([jnp.asarray(x).astype(dtype) for x in (value, norm, *metrics.values())])
     return new, StepReport(numbers, finite, ~state.halted)
+
+
+def _graded(objective: Callable, state: StepState) -> tuple[Array, dict[str, Array], PyTree]:
+    """Returns the loss, its metrics and its gradient."""
+    if state.scaling is None:
+        (value, metrics), gradient = jax.value_and_grad(objective, has_aux=True)(state.free)
+        return value, metrics, gradient
+    factor = state.scaling.factor
+
+    def scaled(free: PyTree) -> tuple[Array, tuple]:
+        value, metrics = objective(free)
+        return value * factor.astype(value.dtype), (value, metrics)
+
+    (_, (value, metrics)), gradient = jax.value_and_grad(scaled, has_aux=True)(state.free)
+    return value, metrics, jax.tree.map(lambda x: x / factor.astype(x.real.dtype), gradient)
 
 
 def _mixed(average: Array, x: Array, decay: Array) -> Array:

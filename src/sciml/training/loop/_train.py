@@ -111,7 +111,9 @@ def train(
         average: The decay of a moving average of the free variables, such as 0.999. It is the averaged model that is
             validated and returned; in the first steps the decay is smaller, $(1 + s)/(10 + s)$.
         compute_dtype: The dtype of the floating-point arrays of model and batch within the loss, such as
-            `jnp.bfloat16`. Weights, optimiser and loss keep theirs.
+            `jnp.bfloat16`. Weights, optimiser and loss keep theirs. With `jnp.float16`, whose numbers end at 65504 and
+            at 6e-8, the loss is multiplied by a power of two before its gradient is taken, which is halved where one
+            overflows (that step changes nothing) and doubled after a thousand that do not.
         mesh: Devices, such as `sciml.parallel.mesh()`. Batches are spread over its first axis, so that `batch_size`
             must be a multiple of that; weights are on every device, or as they are sharded on this mesh when given. By
             default the mesh that `jax.set_mesh` has set, or that on which weights or data are sharded, or one device.
