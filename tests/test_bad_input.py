@@ -155,7 +155,7 @@ def test_more_steps_than_can_be_counted():
 
 
 def test_saveat_unsorted():
-    refused(ValueError, "`saveat` must be sorted, ascending", saveat=[0.5, 0.2])
+    refused(ValueError, "`saveat` must be sorted, ascending, but 0.5 comes before 0.2", saveat=[0.5, 0.2])
     refused(ValueError, "`saveat` must be sorted, descending, because t1 < t0", t1=-1.0, saveat=[-0.5, -0.2])
 
 
@@ -197,6 +197,7 @@ def test_vector_field_of_another_shape():
         ValueError, r"must return the shapes of `y0`: for the state that is \(2,\), but it returned \(1,\)",
         model=lambda t, y, args: y[:1],
     )  # fmt: skip
+    refused(ValueError, "A batch of states takes `jax.vmap`", model=lambda t, y, args: y[0], y0=jnp.ones((3, 2)))
     refused(
         ValueError, r"for \['b'\] that is \(2,\), but it returned \(\)",
         model=lambda t, y, args: {"a": y["a"], "b": y["b"][0]}, y0={"a": Y0, "b": Y0},

@@ -1,5 +1,6 @@
 """Checks of arguments while JAX traces. Each returns what it checked, converted."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -111,6 +112,27 @@ def check_step(dt: Any, forwards: bool | None, dtype: Any, name: str = "dt") -> 
 def no_instance(value: Any) -> str:
     """Returns what a value is that should be an instance of something else, as refusals end."""
     return f"{value.__name__} is a class: make an instance" if isinstance(value, type) else f"is {value!r}"
+
+
+def check_call(function: Callable, call: str, what: str) -> None:
+    """Checks that a function takes as many arguments as it will be given.
+
+    Args:
+        function: The function.
+        call: How it is called, such as `"condition(t, y, args)"`.
+        what: What it is, as the message begins.
+
+    Raises:
+        TypeError: If it takes another number.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have none
+        return
+    try:
+        signature.bind(*[None] * (call.count(",") + 1))
+    except TypeError as error:
+        raise TypeError(f"{what} must be callable as `{call}`, but its signature is {signature}.") from error
 
 
 def check_function(value: Any, name: str, of: str) -> Any:
@@ -271,9 +293,10 @@ def check_saved_times(ts: Any, t0: Any, t1: Any, dtype: Any) -> Array:
                 f"`saveat` must lie within [t0, t1] = [{start}, {end}], but reaches from {times.min()} to "
                 f"{times.max()}."
             )
-        if np.any(np.diff(times) * (1 if end > start else -1) < 0):
+        if np.any(back := np.diff(times) * (1 if end > start else -1) < 0):
             order = "ascending" if end > start else "descending, because t1 < t0"
-            raise ValueError(f"`saveat` must be sorted, {order}.")
+            i = int(np.argmax(back))
+            raise ValueError(f"`saveat` must be sorted, {order}, but {times[i]:g} comes before {times[i + 1]:g}.")
     return jnp.asarray(ts, dtype)
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ._checks import concrete, no_instance
+from ._checks import check_call, concrete, no_instance
 from ._types import Args, RealScalarLike, Y
 
 
@@ -54,11 +54,14 @@ class Event(eqx.Module):
             raise TypeError(
                 f"`condition` must be a function `condition(t, y, args)`, but {no_instance(self.condition)}."
             )
+        check_call(self.condition, "condition(t, y, args)", "`condition` of an `Event`")
         if self.update is not None and not callable(self.update):
             raise TypeError(
                 f"`update` must be a function `update(t, y, args)` that returns the state after the event, or None "
                 f"where the solve ends, but {no_instance(self.update)}."
             )
+        if self.update is not None:
+            check_call(self.update, "update(t, y, args)", "`update` of an `Event`")
         if isinstance(self.direction, bool) or self.direction not in (-1, 0, 1):
             raise ValueError(f"`direction` must be 1, -1 or 0, but is {self.direction!r}.")
 
@@ -74,7 +77,7 @@ class Schedule(eqx.Module):
         times: The times, in the direction of time, of shape `(times,)`.
         update: The state after each, `update(t, y, args) -> y`, or `update(t, y, args, value)` where there are values.
             Without it steps end at these times, and nothing changes: where the vector field itself jumps.
-        values: A PyTree of arrays with one row for each time.
+        values: A PyTree of arrays with one row for each time, or a list of one number for each.
 
     Raises:
         TypeError: If the times are no real numbers or `update` is no function.
@@ -99,7 +102,8 @@ class Schedule(eqx.Module):
         known = not isinstance(times, jax.Array) and all(map(concrete, jax.tree.leaves(times)))
         self.times = np.asarray(times) if known else jnp.asarray(times)
         self.update = update
-        self.values = jax.tree.map(jnp.asarray, values)
+        numbers = isinstance(values, list | tuple) and len(values) > 0 and all(map(_is_number, values))
+        self.values = jnp.asarray(values) if numbers else jax.tree.map(jnp.asarray, values)
 
     def __check_init__(self):
         dtype, shape = self.times.dtype, self.times.shape
@@ -118,5 +122,14 @@ class Schedule(eqx.Module):
                 )
         if self.values is not None and self.update is None:
             raise ValueError("`values` of a `Schedule` are for its `update(t, y, args, value)`, which is missing.")
+        if self.update is not None:
+            call = "update(t, y, args)" if self.values is None else "update(t, y, args, value)"
+            check_call(
+                self.update, call, f"`update` of a `Schedule` with{'out' if self.values is None else ''} `values`"
+            )
         if concrete(self.times) and np.any(np.isnan(np.asarray(self.times))):
             raise ValueError("`times` of a `Schedule` must be no NaN; a time that never comes is infinite.")
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, int | float | np.generic | np.ndarray | jax.Array) and np.ndim(x) == 0

@@ -177,6 +177,8 @@ def test_ensemble_quantiles():
     (band,) = ax.collections
     heights = band.get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == pytest.approx((10.0, 90.0))
+    plot.ensemble(np.tile(TIMES, (101, 1)), values, ax=ax)  # times as `jax.vmap` returns them
+    assert np.array_equal(long_lines(ax)[-1][:, 0], TIMES)
 
 
 def test_ensemble_with_an_even_number_of_quantiles_and_dead_members():

@@ -478,6 +478,7 @@ BIG = float(np.finfo(jnp.result_type(float)).max) / 4
 
 BAD = {
     "nothing to fit": ({"model": {"a": 1}}, ValueError, "no floating-point array"),
+    "Python numbers": ({"model": {"a": 0.3}}, ValueError, r"`jnp.array\(0.3\)` in place of 0.3"),
     "where misspelt": ({"where": lambda m: m.slop}, ValueError, "`where` could not be applied.*slop"),
     "where computes": ({"where": lambda m: m.slope * 2}, ValueError, "without computing"),
     "where picks nothing": ({"where": lambda m: ()}, ValueError, "nothing that holds a leaf"),

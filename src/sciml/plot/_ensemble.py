@@ -59,8 +59,9 @@ def ensemble(
     median. At each time they are taken over the members that are finite there.
 
     Args:
-        ts: Times, shape (times,).
-        ys: A PyTree with leaves of shape (members, times, ...), such as `jax.vmap(solve)` returns.
+        ts: Times, shape (times,), or (members, times) where all members have the same.
+        ys: A PyTree with leaves of shape (members, times, ...): `sols.ts` and `sols.ys` of what `jax.vmap` of a solve
+            returns, whose `sols.plot()` draws such bands as well.
         quantiles: Increasing numbers within [0, 1].
         ax: The `matplotlib.axes.Axes` to draw on; a new figure if None.
         labels: A name for each component.
@@ -90,9 +91,13 @@ def ensemble(
     """
     quantiles = check_quantiles(quantiles)
     times = np.asarray(ts, np.float64)
-    if times.ndim != 1:
-        raise ValueError(f"ts must have shape (times,), got {times.shape}.")
     members = next((np.shape(leaf)[0] for leaf in jax.tree.leaves(ys) if np.ndim(leaf)), 0)
+    if times.ndim == 2 and len(times) == members and (times == times[:1]).all():
+        times = times[0]
+    if times.ndim != 1:
+        raise ValueError(
+            f"ts must have shape (times,), or (members, times) with the same times in each row, got {times.shape}."
+        )
     check_few(count_components(ys, 2), "ensemble")
     components = split(ys, (members,), times.size, labels)
     ax = new_axes(ax)

@@ -20,6 +20,7 @@ from .control._collective import make_collective
 from .control._stability import Stability, says_spectrum
 from .methods._stepper import AbstractStepper
 from .methods._structured_solver import AbstractStructuredStepper
+from .terms._explain import explain
 
 _SAFETY = 0.9
 
@@ -153,7 +154,11 @@ def longest_step(
     start = jnp.asarray(start)
     if isinstance(stepper, AbstractStructuredStepper):
         stepper.functions(model, start, y0, args)  # raises the method's own error where it refuses the model
-    jax.eval_shape(lambda t, y: model(t, y, args), start, y0)  # and the model's own where it fails
+    try:
+        jax.eval_shape(lambda t, y: model(t, y, args), start, y0)
+    except Exception as error:
+        explain(error)
+        raise
     found = stepper.spectrum(model, start, y0, args)
     return stability.longest_step(jnp.where(jnp.asarray(end) < start, -found, found)).astype(start.dtype)
 

@@ -73,6 +73,9 @@ class Fit(eqx.Module):
     _factor: Float[Array, "p p"] | None
     _no_factor: str = eqx.field(static=True)
 
+    def __str__(self) -> str:
+        return self.summary()
+
     @property
     def converged(self) -> bool:
         """Whether the optimiser met its tolerance."""

@@ -225,8 +225,9 @@ def select(
         fitted = [i for i, leaf in enumerate(leaves) if eqx.is_inexact_array_like(leaf) and not np.isscalar(leaf)]
         if not fitted:
             raise ValueError(
-                "the model has no floating-point array among its leaves, so there is nothing to fit. Store its "
-                "parameters as arrays (`eqx.field(converter=sciml.parameter)`), or name them by `where`."
+                "the model has no floating-point array among its leaves, so there is nothing to fit. Make its "
+                "parameters arrays, `jnp.array(0.3)` in place of 0.3, in a module by "
+                "`eqx.field(converter=sciml.parameter)`; or name them by `where`."
             )
     else:
         fitted = indices_of(model, where, "where")

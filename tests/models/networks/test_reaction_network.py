@@ -203,6 +203,7 @@ def test_a_net_file(tmp_path):
 @pytest.mark.parametrize(
     "text, words",
     [
+        ("A -> B, k", r"column 9: unknown name `k`. Give it a value: `k = 1.0`"),
         ("A -> B, rate7; rate1 = 1", r"line 1, column 9: unknown name `rate7`. Did you mean `rate1`\?\n.*\n +\^"),
         ("\nA -> B", "line 2, column 7: `->` needs a rate after a comma"),
         ("A + -> B, 1", "column 5: expected a species, but found `->`"),

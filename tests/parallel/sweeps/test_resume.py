@@ -163,6 +163,22 @@ def test_on_fail_raise_leaves_the_blocks(tmp_path):
     assert quiet(line, x, S, block=2, store=tmp_path).failed.tolist() == [4]
 
 
+def test_interrupted_from_the_keyboard(tmp_path):
+    """The error says what is there, and the result how much of it was not run again."""
+
+    def stop(progress):
+        if progress.done >= 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        quiet(line, X, S, block=2, store=tmp_path, progress=stop)
+    there = 2 * len(list(tmp_path.glob("*.npz")))
+    assert f"{there} of 6 members are in NpzStore" in stopped.value.__notes__[0] and 4 <= there <= 6
+    result = quiet(line, X, S, block=2, store=tmp_path)
+    assert result.stored == there and f"6 successful; {there} were in the store" in result.summary()
+    assert quiet(line, X, S, block=2).stored == 0
+
+
 def wide(x):
     return x * jnp.ones(2000, np.float32)
 

@@ -363,6 +363,10 @@ def test_refusals_of_events():
     ):  # pyright: ignore[reportArgumentType]
         with pytest.raises((TypeError, ValueError)):
             make()
+    with pytest.raises(TypeError, match=r"`condition` of an `Event` must be .* its signature is \(t, y\)"):
+        Event(lambda t, y: y)
+    with pytest.raises(TypeError, match="`update` of an `Event` must be callable"):
+        Event(one, lambda t, y, args, dose: y)
 
 
 def test_events_that_only_graze_say_so():

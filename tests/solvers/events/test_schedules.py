@@ -146,11 +146,20 @@ def test_with_events_beside():
         (lambda: Schedule([jnp.nan]), "no NaN"),
         (lambda: Schedule([1.0, 2.0], lambda t, y, args, v: y, jnp.ones(3)), "a row for each of its 2 times"),
         (lambda: Schedule([1.0], values=jnp.ones(1)), "which is missing"),
+        (lambda: Schedule([1.0], lambda t, y, args: y, jnp.ones(1)), r"with `values` must be callable as .*value\)`"),
+        (lambda: Schedule([1.0], lambda t, y, args, v: y), r"without `values` .* signature is \(t, y, args, v\)"),
     ],
 )
 def test_refusals(make, words):
     with pytest.raises((TypeError, ValueError), match=words):
         make()
+
+
+def test_doses_in_a_list_are_one_for_each_time():
+    doses = Schedule([1.0, 2.0], lambda t, y, args, v: y, [3.0, 4])
+    np.testing.assert_array_equal(doses.values, [3.0, 4.0])
+    rows = Schedule([1.0, 2.0], lambda t, y, args, v: y, [jnp.ones(2), jnp.zeros((2, 3))])
+    assert [x.shape for x in rows.values] == [(2,), (2, 3)]
 
 
 def test_times_out_of_order():

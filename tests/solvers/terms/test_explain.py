@@ -30,6 +30,10 @@ def indexes(t, y, args):
     return -y["position"]
 
 
+def uses_args(t, y, args):
+    return -args * y
+
+
 @pytest.mark.parametrize(
     ("model", "line", "cure"),
     [
@@ -37,6 +41,7 @@ def indexes(t, y, args):
         (converts, "return -float(y[0]) * y", "leave out `float()`"),
         (numpys, "return np.sin(y)", "call the function of `jax.numpy`"),
         (indexes, 'return -y["position"]', "structure of `y0`"),
+        (uses_args, "return -args * y", "`args` is None where it is not given"),
     ],
 )
 @pytest.mark.parametrize("options", [{}, {"dt": 0.1}, {"solver": diffrax.Kvaerno3(), "rtol": 1e-3, "atol": 1e-3}])
@@ -46,6 +51,16 @@ def test_the_users_line_and_a_cure(model, line, cure, options):
             call(Y0)
         notes = [note for note in caught.value.__notes__ if note.startswith("sciml: ")]
         assert len(notes) == 1 and __file__ in notes[0] and line in notes[0] and cure in notes[0]
+
+
+def test_a_tuple_where_the_model_takes_an_array():
+    def model(t, y, args):
+        return -y.reshape(-1)
+
+    for options in ({}, {"solver": diffrax.Euler(), "dt": 0.1}):
+        with pytest.raises(AttributeError) as caught:
+            run(model, (jnp.ones(2), jnp.ones(2)), options)
+        assert any("join the parts of the state with `jnp.stack([...])`" in note for note in caught.value.__notes__)
 
 
 def run(model, y, options):

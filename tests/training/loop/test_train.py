@@ -284,6 +284,7 @@ def data_of(shape):
         (ValueError, "greater than 0", lambda: quiet(jnp.array(-1.0), to_one, steps=1, positive=True)),
         (TypeError, "under a JAX transform", lambda: jax.jit(lambda m: quiet(m, to_one, steps=1).model)(1.0)),
         (ValueError, "used up", lambda: quiet(line(), squares, points(), steps=1, validation=iter([points()]))),
+        (TypeError, "`validation` must be .* float", lambda: quiet(line(), squares, points(), steps=1, validation=0.2)),
         (TypeError, "one real number", lambda: quiet(line(), squares, points(), steps=1, validation=lambda m: "low")),
     ],
 )

@@ -192,7 +192,8 @@ class _Formulas:
         if name.text in ("true", "false", "True", "False"):
             return ("==", 0.0, 0.0 if name.text.lower() == "true" else 1.0)
         if not self.known(name.text):
-            line.fail(f"unknown name `{name.text}`.{suggestion(name.text, self.hints())}", name.column)
+            meant = suggestion(name.text, self.hints()) or f" Give it a value: `{name.text} = 1.0`."
+            line.fail(f"unknown name `{name.text}`.{meant}", name.column)
         return name.text
 
     def call(self, name: Token) -> Formula:

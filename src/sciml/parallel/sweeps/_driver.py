@@ -70,6 +70,7 @@ class Sweep:
             )
         self.collected = Collected(self.n, self._like, spec.reduce)
         self._blocks = None
+        self._stored, self._written, self._store = 0, 0, opened
         if opened is not None:
             program = executable.lower(first).as_text()
             run = open_sweep(opened, spec, members, self.plan, program, schedule=schedule, resume=resume)
@@ -87,10 +88,12 @@ class Sweep:
             if stored is None:
                 missing.append(number)
             else:
+                self._stored += self.plan.ids(number).size
                 self._add(number, stored, report)
         for number, result in self._run(self._executable, self.plan, missing):
             if self._blocks is not None:
                 self._blocks.write(number, self.plan.ids(number), result)
+                self._written += self.plan.ids(number).size
             self._add(number, result, report)
 
     def retry(self, report: Report) -> None:
@@ -130,7 +133,15 @@ class Sweep:
             attempts=found.attempts,
             n_steps=found.work,
             block=self.plan.block,
+            stored=self._stored,
         )
+
+    def kept(self) -> str:
+        """Says what a sweep that is interrupted has in its store; nothing where it has none."""
+        if self._blocks is None:
+            return ""
+        there = self._stored + self._written
+        return f"`sweep`: {there} of {self.n} members are in {self._store}; the same call goes on from there."
 
     def _run(self, executable: Executable, plan: BlockPlan, numbers: list[int]) -> Iterator[tuple[int, BlockResult]]:
         def batch(number):

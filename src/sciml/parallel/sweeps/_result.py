@@ -28,6 +28,7 @@ class SweepResult(eqx.Module):
         n_steps: Each member's own steps and those executed on its lane, of shape `(members, 2)`; None where the
             function returned no solution that says.
         block: How many members ran side by side.
+        stored: How many members this call found in its store, and did not run.
     """
 
     values: PyTree
@@ -38,6 +39,7 @@ class SweepResult(eqx.Module):
     attempts: Int[np.ndarray, " members"]
     n_steps: Int[np.ndarray, "members 2"] | None
     block: int
+    stored: int = 0
 
     def __str__(self) -> str:
         return self.summary()

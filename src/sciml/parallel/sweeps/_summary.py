@@ -16,6 +16,8 @@ def summarise(result: Any) -> str:
     lines = [f"{result.n} members in {result.seconds:.3g} s: {result.n - result.failed.size} successful"]
     if result.failed.size:
         lines[0] += f", {result.failed.size} failed"
+    if result.stored:
+        lines[0] += f"; {result.stored} were in the store"
     if result.efficiency is not None:
         lines.append(f"  lane efficiency {result.efficiency:.2f} in blocks of {result.block}")
     again = result.attempts > 1

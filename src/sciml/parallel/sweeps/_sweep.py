@@ -126,8 +126,13 @@ def sweep(
         reduce=reduce, store=store, resume=resume, on_fail=on_fail, executor=executor,
     )  # fmt: skip
     with reporting(progress, work.n, unit="member", name="sweep") as report:
-        work.first_pass(range(work.plan.blocks), report)
-        work.retry(report)
+        try:
+            work.first_pass(range(work.plan.blocks), report)
+            work.retry(report)
+        except KeyboardInterrupt as stop:
+            if kept := work.kept():
+                stop.add_note(kept)
+            raise
     result = work.result(time.perf_counter() - start)
     return result.raise_if_failed() if throw else result
 

@@ -1,12 +1,13 @@
 """What to say where a user's model cannot be called or traced."""
 
-import inspect
 import traceback
 from typing import Any
 
 import diffrax
 import jax
+import numpy as np
 
+from ..._checks import check_call
 from ..._delayed import AbstractDelayed
 from ..._reactions import AbstractReactions
 from ..._source_lines import is_internal, is_library
@@ -36,14 +37,7 @@ def check_callable(model: Any) -> None:
         raise TypeError(f"{what} is {model!r}.")
     if isinstance(model, type):
         raise TypeError(f"{what} {model.__name__} is a class: make an instance.")
-    try:
-        signature = inspect.signature(model)
-    except (TypeError, ValueError):  # some builtins have none
-        return
-    try:
-        signature.bind(0.0, None, None)
-    except TypeError as error:
-        raise TypeError(f"{what} its signature is {signature}.") from error
+    check_call(model, "model(t, y, args)", "`model`")
 
 
 def explain(error: Exception) -> None:
@@ -66,6 +60,14 @@ def _cure(error: Exception) -> str:
             "A value that is not known yet is no Python number: leave out `float()`, `int()` and `math`, and compute "
             "with `jax.numpy`."
         )
+    several = isinstance(error, AttributeError) and isinstance(error.obj, tuple | list | dict)
+    if several and hasattr(np.ndarray, error.name):
+        return (
+            f"A {type(error.obj).__name__} stands where the model takes one array: join the parts of the state with "
+            "`jnp.stack([...])`."
+        )
+    if isinstance(error, TypeError) and "NoneType" in str(error):
+        return "`args` is None where it is not given: `args=...` of the call is what the model gets."
     return (
         "Compute with `jax.numpy` in place of `numpy`, choose with `jnp.where` in place of `if`, and expect `y` with "
         "the structure of `y0`."

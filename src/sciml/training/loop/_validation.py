@@ -64,6 +64,11 @@ class _Pieces:
                 "`validation` is an iterator, which is used up by the first validation. Give what can be iterated over "
                 "again, such as a list of its batches stacked to arrays, or a loader."
             )
+        if self._arrays and (odd := {type(x).__name__ for x in jax.tree.leaves(data) if not hasattr(x, "shape")}):
+            raise TypeError(
+                "`train`: `validation` must be data like those of the training, or a function `validation(model)` that "
+                f"returns a number, but it holds {', '.join(sorted(odd))}."
+            )
         if self._arrays and size is not None:
             batches_of(data, 1, None, jax.random.key(0), 1)  # for its checks of the first axes
 
