@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -78,6 +79,18 @@ def solved(ensemble: Ensemble, impl: str | None) -> Callable[[jax.Array], sciml.
     return jax.vmap(member)
 
 
+def by_diffrax(ensemble: Ensemble) -> Callable[[jax.Array], diffrax.Solution]:
+    """The same with error control by `jax.vmap` of diffrax."""
+    controller = diffrax.PIDController(ensemble.how["rtol"], ensemble.how["atol"])
+
+    def member(number: jax.Array) -> diffrax.Solution:
+        term, y0 = diffrax.ODETerm(ensemble.model), jnp.asarray([1.0, 0.0, 0.0], ensemble.dtype)
+        how = dict(args=ensemble.args(number), stepsize_controller=controller)
+        return diffrax.diffeqsolve(term, diffrax.Tsit5(), 0.0, 1.0, None, y0, **how)
+
+    return jax.vmap(member)
+
+
 def _numbers(ensemble: Ensemble, members: int) -> jax.Array:
     return jnp.linspace(*ensemble.between, members, dtype=ensemble.dtype)
 
@@ -119,15 +132,17 @@ def check(members: int, report: Callable[[str], None]) -> set[str]:
     return right
 
 
-def _measure(ensemble: Ensemble, impl: str | None, members: int, repeats: int) -> tuple[float, float, float]:
+def _measure(ensemble: Ensemble, by: str, members: int, repeats: int) -> tuple[float, float, float]:
     """Seconds to compile, seconds to run, and steps that members attempted in all."""
     with _precision(ensemble):
         numbers = _numbers(ensemble, members)
+        solve = by_diffrax(ensemble) if by == "diffrax" else solved(ensemble, "xla" if by == "XLA" else None)
         start = time.perf_counter()
-        run = jax.jit(solved(ensemble, impl)).lower(numbers).compile()
+        run = jax.jit(solve).lower(numbers).compile()
         compiled = time.perf_counter() - start
         stats = run(numbers).stats
-        steps = sum(float(np.sum(np.asarray(x), dtype=np.float64)) for x in (stats.accepted, stats.rejected))
+        counts = (stats["num_steps"],) if by == "diffrax" else (stats.accepted, stats.rejected)
+        steps = sum(float(np.sum(np.asarray(x), dtype=np.float64)) for x in counts)
         return compiled, median_seconds(run, numbers, repeats), steps
 
 
@@ -150,21 +165,21 @@ def rates(
         report: Prints a line.
     """
     report("The rate is in 10^9 steps a second, rejected ones included, of all members.\n")
-    report("| ensemble | members | backend | time | rate | to XLA | compile |\n|---|---|---|---|---|---|---|")
+    report("| ensemble | members | by | time | rate | to XLA | compile |\n|---|---|---|---|---|---|---|")
     for ensemble, members in (*((ADAPTIVE_LORENZ, n) for n in adaptive), *((FIXED_LORENZ, n) for n in fixed)):
         by_xla = None
-        for impl, label in (("xla", "XLA"), (None, "one kernel")):
-            row = functools.partial("| {} | {} | {} | {} |".format, ensemble.title, f"{members:,}", label)
-            if impl != "xla" and ensemble.title not in right:
+        for by in ("XLA", "one kernel", "diffrax"):
+            row = functools.partial("| {} | {} | {} | {} |".format, ensemble.title, f"{members:,}", by)
+            if by == "one kernel" and ensemble.title not in right or by == "diffrax" and "dt" in ensemble.how:
                 continue
             if late():
                 report(row("out of time | | |"))
                 continue
             try:
-                compiled, seconds, steps = _measure(ensemble, impl, members, repeats)
+                compiled, seconds, steps = _measure(ensemble, by, members, repeats)
             except Exception as failure:
                 report(row(f"{type(failure).__name__}: {str(failure).splitlines()[0][:80]} | | |"))
                 continue
-            by_xla = seconds if impl == "xla" else by_xla
+            by_xla = seconds if by == "XLA" else by_xla
             ratio = "" if by_xla is None else f"{by_xla / seconds:.2f}"
             report(row(f"{duration(seconds)} | {steps / seconds / 1e9:.3f} | {ratio} | {duration(compiled)}"))

@@ -43,7 +43,7 @@ LOOPS: dict[str, dict[str, Any]] = {
     "stiff": dict(solver=sciml.solvers.Rodas5P(), **TOLERANCES),
     "ensemble": TOLERANCES,
     "shard_map": TOLERANCES,
-    "through diffrax": dict(solver=diffrax.Kvaerno5(), **TOLERANCES),
+    "through diffrax": dict(solver=diffrax.Kvaerno5(root_finder=diffrax.VeryChord(rtol=1e-9, atol=1e-9)), **TOLERANCES),
 }
 """How the solve runs, one column each."""
 

@@ -73,6 +73,15 @@ def closed_diffusion(key):
     )
 
 
+def told(model, y):
+    return jnp.stack([y, y**2])
+
+
+def closed_waves(key):
+    coarse = models.KuramotoSivashinsky(points=12, length=36.0)
+    return neural.SpectralClosure(coarse, 1, told, 2, scale=(1.0, 0.5), gain=1.0, **SMALL, key=key)
+
+
 def on_grid(*shape):
     return lambda: 0.5 + 0.3 * np.cos(np.arange(np.prod(shape))).reshape(shape)
 
@@ -110,4 +119,5 @@ CASES = (
     Case("LatentODE", lambda key: neural.LatentODE(1, 2, memory=3, **SMALL, key=key), lambda: [0.5, -1.0]),
     Case("LearnedFlux", burgers, on_grid(8)),
     Case("ConservativeClosure", closed_diffusion, on_grid(6, 5)),
+    Case("SpectralClosure", closed_waves, on_grid(12)),
 )

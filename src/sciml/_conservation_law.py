@@ -209,7 +209,9 @@ class AbstractConservationLaw(AbstractModel):
     def admissible(self, y: Float[Array, "..."]) -> Bool[Array, ""]:
         """Returns whether everything that has to be positive is so everywhere."""
         found = with_dtype(self, y.dtype).positive(y)
-        return jnp.all(jnp.stack([jnp.all(x > 0) for x in found])) if found else jnp.ones((), bool)
+        if not found:
+            return jnp.ones((), bool)
+        return self.volumes.sides.everywhere(jnp.stack([jnp.all(x > 0) for x in found]))
 
     def _lacks(self, name: str, why: str) -> str:
         return f"`{type(self).__name__}` has no method `{name}`, which {why}."

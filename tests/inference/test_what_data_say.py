@@ -154,3 +154,36 @@ def test_ishigami():
         inference.sobol_indices(ishigami, model, ranges, n=100, key=jax.random.key(1))
     with pytest.raises(ValueError, match="`ranges` picks `x` twice"):
         inference.sobol_indices(ishigami, model, ranges * 2, key=jax.random.key(1))
+
+
+def test_elementary_effects_of_a_function_whose_effects_are_known():
+    """Linear in one parameter, a product of two, a square that cancels, one that does nothing; one of it may fail."""
+
+    def of(m):
+        a, b, c, d, e = m["x"]
+        linear = 3 * a + b * c + (d - 0.5) ** 2 + 0 * e
+        return jnp.stack([linear, jnp.where(a < 0.2, jnp.nan, -linear)])
+
+    n, levels = 400, 4
+    model, ranges = {"x": jnp.zeros(5)}, [(lambda m: m["x"], 0.0, 1.0)]
+    found = inference.morris_effects(lambda m: of(m)[0], model, ranges, n=n, levels=levels, key=jax.random.key(2))
+    assert found.names == ("x[0]", "x[1]", "x[2]", "x[3]", "x[4]") and found.n_members == 6 * n and found.n_failed == 0
+    # the other factor is at 1/8, 3/8, 5/8, 7/8; the square goes from 1/8 to 5/8 or from 3/8 to 7/8, or back
+    spread = np.sqrt((1 - 1 / levels**2) / 12)
+    np.testing.assert_allclose(found.mean, [3, 0.5, 0.5, 0, 0], atol=4 * spread / np.sqrt(n))
+    np.testing.assert_allclose(found.mean_absolute, [3, 0.5, 0.5, 0.25, 0], atol=4 * spread / np.sqrt(n))
+    np.testing.assert_allclose(found.deviation, [0, spread, spread, 0.25, 0], atol=0.02)
+    np.testing.assert_allclose(found.error, [0, spread / n**0.5, spread / n**0.5, 0, 0], atol=2e-3)
+
+    both = inference.morris_effects(of, model, ranges, n=n, levels=levels, key=jax.random.key(2))
+    assert both.mean.shape == (2, 5) and n < both.n_failed < 2 * n  # the lowest of four levels, of one of two results
+    np.testing.assert_allclose(both.mean[0], -both.mean[1], atol=1e-5)
+    np.testing.assert_allclose(both.mean[0, :3], [3, 0.5, 0.5], atol=5 * spread / np.sqrt(n))
+    wide = [(lambda m: m["x"], scipy.stats.norm(1.0, 2.0))]
+    normal = inference.morris_effects(lambda m: m["x"][0], model, wide, n=4, levels=2, key=jax.random.key(3))
+    np.testing.assert_allclose(normal.mean[0], 2 * 2 * 2 * scipy.stats.norm.ppf(0.75), rtol=1e-5)
+    for bad, words in ((dict(n=1), "two walks or more"), (dict(levels=5), "must be even, but is 5")):
+        with pytest.raises(ValueError, match=words):
+            inference.morris_effects(of, model, ranges, key=jax.random.key(1), **bad)
+    with pytest.raises(ValueError, match="effect of `x.0.` is finite in 0 of 8 walks"):
+        inference.morris_effects(lambda m: jnp.nan * m["x"][0], model, ranges, n=8, key=jax.random.key(1))

@@ -8,8 +8,9 @@
 - `nuts`: BlackJAX's sampler, over lanes and devices. `Draws`: what it returns, for ArviZ.
 - `profile_likelihood`: intervals by fitting all other parameters again. `identifiability`: what data do not determine.
 - `information_criteria`, `residual_diagnostics`: is a model worth its parameters, and is what it leaves over noise.
-- `sobol_indices`: which parameters a result's variance comes from.
-- `ProfileLikelihood`, `Identifiability`, `InformationCriteria`, `ResidualDiagnostics`, `SobolIndices`: what these give.
+- `sobol_indices`: which parameters a result's variance comes from. `morris_effects`: on which it depends at all.
+- `ProfileLikelihood`, `Identifiability`, `InformationCriteria`, `ResidualDiagnostics`, `SobolIndices`, `MorrisEffects`:
+  what these give.
 - `Maximum`, `LaplaceApproximation`, `WeightedDraws`: what its methods return.
 """
 
@@ -21,6 +22,7 @@ from ._identifiability import Identifiability as Identifiability, identifiabilit
 from ._laplace import LaplaceApproximation as LaplaceApproximation, WeightedDraws as WeightedDraws
 from ._log_density import LogDensity as LogDensity, log_density as log_density
 from ._maximum import Maximum as Maximum
+from ._morris import MorrisEffects as MorrisEffects, morris_effects as morris_effects
 from ._nuts import nuts as nuts
 from ._profile import ProfileLikelihood as ProfileLikelihood, profile_likelihood as profile_likelihood
 from ._sobol import SobolIndices as SobolIndices, sobol_indices as sobol_indices

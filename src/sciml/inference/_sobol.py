@@ -5,15 +5,12 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
-import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float, PyTree
 
 from .._checks import check_count, check_key
 from .._types import Key
-from ..parallel import ensemble
-from ..training._selection import indices_of, leaf_names
+from ._ranged import Ranged
 
 
 class SobolIndices(eqx.Module):
@@ -95,31 +92,17 @@ def sobol_indices(
     """
     import scipy.stats  # takes half a second, which `import sciml` need not pay
 
-    if not callable(function):
-        raise TypeError(f"`function` must be a function `function(model)`, but is {function!r}.")
     n = check_count(n, "n", "sobol_indices")
     if n & (n - 1):
         raise ValueError(f"`sobol_indices(n=...)` must be a power of two, but is {n}.")
-    model = jtu.tree_map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray | np.generic | float) else x, model)
-    leaves, treedef = jtu.tree_flatten(model)
-    slots, distributions, names = _read(model, leaves, ranges)
-    columns = np.cumsum([0] + [int(np.size(leaves[i])) for i in slots])
+    ranged = Ranged(function, model, ranges, mesh, block)
     failed, seen = 0, []
-
-    def one(row):
-        own = list(leaves)
-        for k, i in enumerate(slots):
-            own[i] = row[columns[k] : columns[k + 1]].reshape(leaves[i].shape).astype(leaves[i].dtype)
-        return jnp.ravel(jnp.asarray(function(jtu.tree_unflatten(treedef, own))))
-
-    shape = jax.eval_shape(lambda m: jnp.asarray(function(m)), model).shape
 
     def evaluate(points: np.ndarray) -> np.ndarray:
         """Returns the results, shape `(results, points)`, of points of shape `(parameters, points)`."""
         nonlocal failed
         lead = points.shape[1:]
-        rows = jnp.asarray(points.reshape(len(points), -1).T, jnp.result_type(float))
-        found = np.array(ensemble(one, rows, mesh=mesh, block=block), np.float64)
+        found = ranged.results(points.reshape(len(points), -1).T)
         bad = ~np.isfinite(found).all(axis=1)
         failed += int(bad.sum())
         if bad.all():
@@ -129,51 +112,18 @@ def sobol_indices(
         return seen[-1]
 
     seed = int(jax.random.bits(check_key(key, "sobol_indices"), (), np.uint32))
-    found = scipy.stats.sobol_indices(func=evaluate, n=n, dists=distributions, rng=np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    found = scipy.stats.sobol_indices(func=evaluate, n=n, dists=list(ranged.distributions), rng=rng)
     first, total = np.asarray(found.first_order), np.asarray(found.total_order)
     variance = np.var(np.concatenate(seen[:2], axis=-1), axis=-1)  # of the two independent sets of points
     if not np.all(np.isfinite(first)):
         raise ValueError("the result does not vary over `ranges`, so that there are no shares of its variance.")
-    d = len(names)
+    d = len(ranged.names)
     return SobolIndices(
-        names=names,
-        first=first.reshape(*shape, d),
-        total=total.reshape(*shape, d),
-        variance=variance.reshape(shape),
+        names=ranged.names,
+        first=first.reshape(*ranged.shape, d),
+        total=total.reshape(*ranged.shape, d),
+        variance=variance.reshape(ranged.shape),
         n_members=n * (d + 2),
         n_failed=failed,
     )
-
-
-def _read(model: Any, leaves: list, ranges: Any) -> tuple[list[int], list[Any], tuple[str, ...]]:
-    import scipy.stats
-
-    slots, distributions, names, paths = [], [], [], leaf_names(model)
-    if isinstance(ranges, str) or not isinstance(ranges, Sequence) or not ranges:
-        raise ValueError(f"`ranges` must be a list of tuples, at least one, but is {ranges!r}.")
-    for entry in ranges:
-        if not (isinstance(entry, Sequence) and len(entry) in (2, 3) and callable(entry[0])):
-            raise TypeError(
-                "each entry of `ranges` must be a tuple `(selector, lower, upper)` or `(selector, distribution)`, but "
-                f"got {entry!r}."
-            )
-        if len(entry) == 3:
-            lower, upper = (float(np.asarray(x)) for x in entry[1:])
-            if not (np.isfinite([lower, upper]).all() and lower < upper):
-                raise ValueError(f"a range must have a lower end below its upper end, but got {lower} and {upper}.")
-            distribution = scipy.stats.uniform(lower, upper - lower)
-        else:
-            distribution = entry[1]
-            if not callable(getattr(distribution, "ppf", None)):
-                raise TypeError(f"a distribution in `ranges` must be one of `scipy.stats`, but got {distribution!r}.")
-        for i in indices_of(model, entry[0], "ranges"):
-            if not eqx.is_inexact_array(leaves[i]):
-                raise TypeError(f"`ranges` picks `{paths[i]}`, which is no floating-point array.")
-            if i in slots:
-                raise ValueError(f"`ranges` picks `{paths[i]}` twice.")
-            slots.append(i)
-            shape = leaves[i].shape
-            own = [paths[i] + (f"[{','.join(map(str, at))}]" if shape else "") for at in np.ndindex(*shape)]
-            names += own
-            distributions += [distribution] * len(own)
-    return slots, distributions, tuple(names)

@@ -15,6 +15,7 @@ from ..solvers.linear._colouring import colour
 from ..solvers.linear._dependencies import pattern_of
 from ..solvers.linear._sparse import SparseArray, sp
 from ..solvers.methods._collocation import AbstractCollocation
+from ..solvers.methods._esdirk import ESDIRK
 from ..solvers.methods._linear_options import unknowns_of
 from ..solvers.methods._ravel import flattened, unflattened
 from ..solvers.methods._rosenbrock import Rosenbrock
@@ -89,7 +90,7 @@ def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = Non
     """
     y = check_state(y)
     stepper = None if solver is None else stepper_of(solver, y)
-    choice = stepper.linear if isinstance(stepper, Rosenbrock | AbstractCollocation) else LinearChoice()
+    choice = stepper.linear if isinstance(stepper, Rosenbrock | AbstractCollocation | ESDIRK) else LinearChoice()
     arrays, rest = eqx.partition((model, args), eqx.is_array)
     found: list[Jacobian] = []
 

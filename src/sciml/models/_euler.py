@@ -100,8 +100,7 @@ class Euler(AbstractConservationLaw):
         self._check(y)
         density, *momentum, energy = y
         velocity = [m / density for m in momentum]
-        pressure = (self.gamma - 1) * (energy - _product(momentum, velocity) / 2)
-        return jnp.stack([density, *velocity, pressure])
+        return jnp.stack([density, *velocity, self._pressure(density, momentum, energy)])
 
     def conserved(self, w: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns density, momentum and energy of density, velocity and pressure."""
@@ -125,7 +124,7 @@ class Euler(AbstractConservationLaw):
     def positive(self, y: Float[Array, "..."]) -> tuple[Array, ...]:
         """Returns density and pressure."""
         density, *momentum, energy = y
-        return density, (self.gamma - 1) * (energy - _product(momentum, momentum) / density / 2)
+        return density, self._pressure(density, momentum, energy)
 
     def bounds(self, left: Float[Array, "..."], right: Float[Array, "..."], axis: int) -> tuple[Array, Array]:
         """Returns the slower and faster of the speeds at either side and at the mean of Roe, as Einfeldt."""
@@ -191,6 +190,10 @@ class Euler(AbstractConservationLaw):
     def source(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."] | None:
         """Returns what the forces add to the rates."""
         return None if self.forces is None else self.forces(t, y, args)
+
+    def _pressure(self, density: Array, momentum: list[Array], energy: Array) -> Array:
+        # one formula for all: another, rounded otherwise, could be negative where this one is positive
+        return (self.gamma - 1) * (energy - _product(momentum, momentum) / density / 2)
 
     def _energy(self, density: Array, velocity: list[Array], pressure: Array) -> Array:
         return pressure / (self.gamma - 1) + density * _product(velocity, velocity) / 2

@@ -127,7 +127,8 @@ class ShallowWater(AbstractConservationLaw):
         self._check(y)
         depth, *discharge = y
         velocity = [self._velocity(depth, q) for q in discharge]
-        return jnp.stack([depth, *velocity, depth + self.bed])
+        bed = self.volumes.sides.local(self.bed) if self.bed.ndim else self.bed
+        return jnp.stack([depth, *velocity, depth + bed])
 
     def conserved(self, w: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns depth and discharge of depth and velocity, and of the level, if it is there, nothing."""
@@ -152,7 +153,8 @@ class ShallowWater(AbstractConservationLaw):
 
     def admissible(self, y: Float[Array, "..."]) -> Array:
         """Returns whether no depth is negative, but by rounding."""
-        return jnp.all(y[0] >= -4 * jnp.finfo(y.dtype).eps * jnp.max(jnp.abs(y[0])))
+        sides = self.volumes.sides
+        return sides.everywhere(y[0] >= -4 * jnp.finfo(y.dtype).eps * sides.largest(jnp.abs(y[0])))
 
     def bounds(self, left: Float[Array, "..."], right: Float[Array, "..."], axis: int) -> tuple[Array, Array]:
         """Returns bounds of the speeds of both waves: as Einfeldt, and at the shore that of the front."""

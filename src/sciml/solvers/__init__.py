@@ -9,7 +9,9 @@
 - `AbstractStepper`: a one-step method of one's own, whose steps return a `Step`.
 - `Rodas5P`, `Rosenbrock23`: implicit methods for stiff and differential-algebraic equations; they are
   diffrax solvers too.
+- `BDF`: backward differentiation formulas of variable order, for stiff and differential-algebraic equations.
 - `Radau5`: an implicit Runge-Kutta method for stiff equations.
+- `ESDIRK`: the methods of Kvaerno and of Kennedy and Carpenter, diffrax's, with a mass matrix.
 - `BlockJacobi`, `ILU0`, `ShiftedInverse`: what helps an iteration for the linear systems of implicit methods.
 - `Switching`: explicit while the equation is not stiff, implicit while it is.
 - `ETD1`, `ETDRK2`, `ETDRK3`, `ETDRK4`, `Krogstad4`: exponential methods for a stiff diagonal linear part.
@@ -45,6 +47,8 @@ from .linear._preconditioners import (
     BlockJacobi as BlockJacobi,
     ShiftedInverse as ShiftedInverse,
 )
+from .methods._bdf import BDF as BDF
+from .methods._esdirk import ESDIRK as ESDIRK
 from .methods._etdrk import ETD1 as ETD1, ETDRK2 as ETDRK2, ETDRK3 as ETDRK3, ETDRK4 as ETDRK4, Krogstad4 as Krogstad4
 from .methods._exponential_rosenbrock import EXPRB32 as EXPRB32, EXPRB43 as EXPRB43
 from .methods._gauss import (

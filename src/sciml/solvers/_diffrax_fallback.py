@@ -1,4 +1,4 @@
-"""Solves that diffrax runs: its implicit, stochastic and other solvers without an explicit tableau."""
+"""Solves that diffrax runs: its solvers without a tableau that sciml's loops read."""
 
 import functools
 import logging
@@ -38,7 +38,7 @@ def log_once(solver: str, by_solver: bool) -> None:
         solver: The name of the solver.
         by_solver: Whether it is the solver that sciml's own loops cannot run.
     """
-    why = "it has no explicit tableau" if by_solver else "its `stepsize_controller` or `saveat` asks for it"
+    why = "it has no tableau that these read" if by_solver else "its `stepsize_controller` or `saveat` asks for it"
     _LOG.info(
         "%s runs through diffrax and in none of sciml's own loops, since %s. Of the adjoints it has those of "
         "`Checkpointed` and `Direct`; there is no `schedule`, no kernel, and no `jax.shard_map` with `check_vma=True`.",

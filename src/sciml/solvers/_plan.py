@@ -214,6 +214,8 @@ def _within(
         ValueError: If the method works in other variables than the state's.
     """
     stepper = stepper.with_tolerances(steps.numbers)
+    if steps.control is None:
+        stepper = stepper.for_fixed_steps()
     if invariants is None and admissible is None:
         return stepper
     if stepper.transforms_state:

@@ -15,6 +15,7 @@ from .._types import Y
 from ._request import Request
 from .control._pid import Control, Norm, Tolerances
 from .methods._courant import UNLIMITED, no_tolerances
+from .methods._esdirk import from_diffrax as implicit_from_diffrax
 from .methods._history import with_history
 from .methods._runge_kutta import from_diffrax
 from .methods._solver import AbstractSteppingSolver
@@ -47,7 +48,7 @@ def stepper_of(
         )
     if isinstance(solver, AbstractSteppingSolver):
         return with_history(within(solver.stepper(y0)))
-    stepper = from_diffrax(solver)
+    stepper = from_diffrax(solver) or implicit_from_diffrax(solver)
     return None if stepper is None else within(stepper)
 
 

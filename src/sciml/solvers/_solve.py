@@ -113,8 +113,9 @@ def solve(
             `SSPRK33` for an `AbstractConservationLaw`, `VelocityVerlet` for an `AbstractSecondOrder` with fixed steps,
             otherwise `diffrax.Tsit5()`; with noise `diffrax.SRA1` where it is additive, `SRIW1` where it is scalar or
             diagonal, else `diffrax.Euler` (`EulerHeun` in the sense of Stratonovich), or `diffrax.SPaRK` with steps
-            chosen by the error. Explicit Runge-Kutta methods and the methods of `sciml.solvers`, such as
-            `sciml.solvers.Rodas5P()` for stiff problems, run in sciml's own loops; any other runs through diffrax.
+            chosen by the error. diffrax's Runge-Kutta methods, explicit and implicit (Kvaerno's, KenCarp's), and those
+            of `sciml.solvers`, such as `Rodas5P()` for stiff problems, run in sciml's own loops; any other, and one
+            with a `root_finder` of your own, runs through diffrax.
         stepsize_controller: A diffrax step size controller in place of `rtol` and `atol`.
         norm: How large a scaled error is: a function from a PyTree like `y0` to a scalar; by default the root
             mean square over all elements. On a field that is split over devices it is `Domain.rms`, so

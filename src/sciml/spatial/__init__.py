@@ -122,6 +122,7 @@ from .finite_volumes import (
     AbstractFlux as AbstractFlux,
     AbstractReconstruction as AbstractReconstruction,
     AbstractSide as AbstractSide,
+    AbstractSides as AbstractSides,
     AbstractVariables as AbstractVariables,
     Characteristic as Characteristic,
     Componentwise as Componentwise,

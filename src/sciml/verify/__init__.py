@@ -19,7 +19,7 @@ What is known with events, noise and delays
     `bounce_times`, `bouncing_ball`, `firing_period`; `ornstein_uhlenbeck_moments`, `geometric_brownian_moments`;
     `birth_death_law`, `one_step_law`; `mackey_glass_onset`
 Exact solutions of flows with shocks, and of a smooth one
-    `riemann_euler`; `riemann_shallow_water`, `dam_break`; `isentropic_vortex`
+    `riemann_euler`; `riemann_shallow_water`, `dam_break`; `isentropic_vortex`; `sedov`
 Flow that cannot be compressed
     `taylor_green_flow`, `beltrami_flow`, `kovasznay`, `poiseuille`, `couette`; `cavity_table`;
     `rayleigh_benard_onset`, `rayleigh_benard_growth`
@@ -147,6 +147,7 @@ from ._registry import (
     WAVE_PROBLEMS as WAVE_PROBLEMS,
 )
 from ._riemann_euler import riemann_euler as riemann_euler
+from ._sedov import sedov as sedov
 from ._sound import sound_of_a_point as sound_of_a_point
 from ._stiff_reactions import chemical_akzo_nobel as chemical_akzo_nobel, pollution as pollution
 from ._stiff_references import (

@@ -118,7 +118,7 @@ def check_stepper(
     stepper = stepper_of(solver, small.y0)
     if stepper is None:
         raise TypeError(
-            f"`{name}` runs through diffrax, in none of sciml's own loops: only a solver with an explicit tableau, "
+            f"`{name}` runs through diffrax, in none of sciml's own loops: only a solver with a Runge-Kutta tableau, "
             "one of `sciml.solvers` and an `AbstractStepper` run there."
         )
     _check_hashable(solver, name)

@@ -280,3 +280,45 @@ def test_the_divergence_of_a_posterior_against_an_integral():
     np.testing.assert_allclose(posterior.divergence(), integral, rtol=1e-9)
     draws = jax.vmap(posterior.sample)(jax.random.split(KEY, 4000))
     assert abs(draws.mean() - 0.7) < 0.05 and abs(draws.std() / deviation - 1) < 0.05
+
+
+def test_the_spectral_closure_conserves_and_changes_resolved_modes_alone():
+    """On two axes, told of vorticity and velocity; moved fields have moved rates, and the flow keeps its mean."""
+    coarse = models.Vorticity((12, 10), jnp.array([3.0, 2.0]), viscosity=1e-2)
+    told = lambda model, y: jnp.concatenate([y[None], model.velocity(y)])  # noqa: E731
+    options = dict(width=5, depth=1, scale=(2.0, 0.3, 0.3), time=0.5, gain=3.0)
+    model = neural.SpectralClosure(coarse, 2, told, 3, **options, key=KEY)
+    u = jnp.asarray(np.random.default_rng(0).normal(size=(12, 10)), jnp.result_type(float))
+
+    @jax.jit
+    def of(u):
+        extra = model(0.0, u, None) - coarse(0.0, u, None)
+        return extra, model.closure(u), model.closure(jnp.roll(u, (3, -2), (0, 1)))
+
+    extra, rates, rolled = of(u)
+    assert jnp.abs(rates).max() > 0.1
+    np.testing.assert_allclose(extra, rates, atol=1e3 * eps())
+    np.testing.assert_allclose(rolled, jnp.roll(rates, (3, -2), (0, 1)), atol=100 * eps())
+    assert abs(rates.mean()) < 10 * eps()
+    numbers = np.abs(np.fft.fftfreq(12, 1 / 12))[:, None], np.abs(np.fft.rfftfreq(10, 1 / 10))[None]
+    high = (numbers[0] >= 12 / 3) | (numbers[1] >= 10 / 3)
+    modes = np.abs(np.fft.rfft2(np.asarray(rates)))
+    assert modes[high].max() < 1e3 * eps() and modes[~high].max() > 0.1
+    with pytest.raises(TypeError, match="`model` must be an `AbstractSemilinear`"):
+        neural.SpectralClosure(lambda t, y, args: y, 2, key=KEY)
+    with pytest.raises(ValueError, match="needs `features`"):
+        neural.SpectralClosure(coarse, 2, channels=3, key=KEY)
+    with pytest.raises(ValueError, match=r"must return `channels` fields.*\(2, 12, 10\), but it has \(3, 12, 10\)"):
+        neural.SpectralClosure(coarse, 2, told, 2, key=KEY).closure(u)
+    with pytest.raises(ValueError, match="axes of 3 points or more"):
+        neural.ConvolutionalNetwork(1, 1, key=KEY)(jnp.ones((1, 2, 8)))
+
+
+def test_a_convolutional_network_is_that_of_equinox():
+    net = neural.ConvolutionalNetwork(2, 3, 4, 1, radius=1, key=KEY)
+    same = [eqx.nn.Conv2d(m, n, 3, padding="SAME", padding_mode="CIRCULAR", key=KEY) for m, n in ((2, 4), (4, 3))]
+    for i, layer in enumerate(net.layers):
+        weight = layer.weight.reshape(layer.out_features, 3, 3, -1).transpose(0, 3, 1, 2)
+        same[i] = eqx.tree_at(lambda c: (c.weight, c.bias), same[i], (weight, layer.bias[:, None, None]))
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(2, 6, 7)), jnp.result_type(float))
+    np.testing.assert_allclose(net(x), same[1](jnp.tanh(same[0](x))), atol=100 * eps())

@@ -196,7 +196,7 @@ def test_bad_arguments():
     with pytest.raises(TypeError, match="`domain` must be hashable"):
         run(domain=Unhashable())
     with pytest.raises(ValueError, match="diffrax runs this one"):
-        run(positive=True, solver=diffrax.Kvaerno3())
+        run(positive=True, solver=diffrax.ImplicitEuler())
     with pytest.raises(TypeError, match="`positive` is for real elements"):
         sciml.solve(lambda t, y, args: y, jnp.ones(2, jnp.complex64), t0=0.0, t1=0.1, positive=True)
     with pytest.raises(ValueError, match="does not know where `positive`"):

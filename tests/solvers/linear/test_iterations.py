@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 import sciml
 from sciml import inspect
-from sciml.solvers import ILU0, BlockJacobi, Radau5, Rodas5P, Rosenbrock23, ShiftedInverse
+from sciml.solvers import ESDIRK, ILU0, BlockJacobi, ImplicitMidpoint, Radau5, Rodas5P, Rosenbrock23, ShiftedInverse
 from sciml.solvers.linear._colouring import colour
 from sciml.solvers.linear._incomplete_lu import IncompleteLU, groups_of
 from sciml.solvers.linear._iterative import Iterative, iteration_of
@@ -124,6 +124,7 @@ run = ft.partial(sciml.solve, plane, START, t0=0.0)
         (Rodas5P(linear_solver=GMRES, preconditioner=ILU0()), 1e-6),
         (Rosenbrock23(linear_solver=BICGSTAB), 1e-3),
         (Radau5(linear_solver=GMRES, preconditioner=BlockJacobi()), 1e-6),
+        (ESDIRK(linear_solver=GMRES, preconditioner=ILU0()), 1e-6),
     ],
 )
 def test_steps_are_those_of_a_factorisation(solver, rtol):
@@ -141,6 +142,8 @@ def test_steps_are_those_of_a_factorisation(solver, rtol):
         (Rodas5P, sciml.adjoints.Checkpointed()),
         (Rosenbrock23, sciml.adjoints.Forward()),
         (Radau5, sciml.adjoints.Direct()),
+        (ESDIRK, sciml.adjoints.Checkpointed()),
+        (ImplicitMidpoint, sciml.adjoints.Direct()),
     ],
 )
 def test_gradients_against_finite_differences(method, adjoint):

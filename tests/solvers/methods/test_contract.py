@@ -13,10 +13,11 @@ from sciml import solvers, verify
         solvers.GaussLegendre4,
         solvers.GaussLegendre6,
         solvers.Radau5,
+        solvers.ESDIRK,
         solvers.EXPRB32,
         solvers.EXPRB43,
     ],
 )
 def test_the_contract_of_a_method(solver):
-    dense_order = 4 if solver is solvers.Radau5 else None
+    dense_order = 4 if solver in (solvers.Radau5, solvers.ESDIRK) else None
     verify.check_stepper(solver(), dense_order=dense_order, slack=0.4)

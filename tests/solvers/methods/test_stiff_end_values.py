@@ -3,10 +3,11 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from diffrax import Kvaerno5
 
 import sciml
 from sciml import verify
-from sciml.solvers import Radau5, Rodas5P, Rosenbrock23, Switching
+from sciml.solvers import BDF, Radau5, Rodas5P, Rosenbrock23, Switching
 
 pytestmark = pytest.mark.x64
 
@@ -20,7 +21,14 @@ PROBLEMS = {
     verify.chemical_akzo_nobel: 1e-4,
 }
 # with a relative tolerance, and the largest error of a component
-METHODS = {Rodas5P: (1e-8, 1e-7), Radau5: (1e-6, 1e-6), Switching: (1e-7, 1e-6), Rosenbrock23: (1e-5, 1e-2)}
+METHODS = {
+    Rodas5P: (1e-8, 1e-7),
+    Radau5: (1e-6, 1e-6),
+    BDF: (1e-8, 1e-5),
+    Kvaerno5: (1e-8, 1e-5),
+    Switching: (1e-7, 1e-6),
+    Rosenbrock23: (1e-5, 1e-2),
+}
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.__name__)

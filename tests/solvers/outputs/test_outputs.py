@@ -183,7 +183,7 @@ def test_what_cannot_be_saved():
     with pytest.raises(TypeError, match="holds str"):
         solve(saveat=diffrax.SaveAt(subs=["end"]))
     with pytest.raises(ValueError, match="own loops"):
-        solve(solver=diffrax.Kvaerno3())
+        solve(solver=diffrax.ImplicitEuler())
     with pytest.raises(TypeError, match="real numbers"):
         solve().evaluate(1j)
     with pytest.raises(ValueError, match="`max_steps`"):

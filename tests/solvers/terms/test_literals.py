@@ -21,7 +21,10 @@ METHODS = {
     "adaptive": dict(rtol=1e-4, atol=1e-6),
     "saved": dict(rtol=1e-4, atol=1e-6, saveat=[0.5, 1.0]),
     "Rodas5P": dict(rtol=1e-4, atol=1e-6, solver=sciml.solvers.Rodas5P()),
-    "Kvaerno5, by diffrax": dict(rtol=1e-4, atol=1e-6, solver=diffrax.Kvaerno5()),
+    "Kvaerno5": dict(rtol=1e-4, atol=1e-6, solver=diffrax.Kvaerno5()),
+    "Kvaerno3, by diffrax": dict(
+        rtol=1e-4, atol=1e-6, solver=diffrax.Kvaerno3(root_finder=diffrax.VeryChord(rtol=1e-5, atol=1e-5))
+    ),
 }
 
 

@@ -207,6 +207,24 @@ def test_compute_dtype():
     np.testing.assert_allclose(steps.model, 1 - 64e-4, rtol=1e-5)
 
 
+def test_losses_in_float16_are_scaled():
+    """Gradients that float16 would round to zero count, those that overflow are tried with a smaller factor."""
+    data, half = points(dtype=np.float32), dict(compute_dtype=jnp.float16)
+    full = quiet(line(jnp.float32), squares, data, steps=200)
+    for factor, first in ((1e-5, 0), (2e3, 1)):
+
+        def loss(model, batch, key, factor=factor):
+            return factor * squares(model, batch, key)
+
+        found = quiet(line(jnp.float32), loss, data, steps=200, optimiser=optax.sgd(0.1 / factor), **half)
+        np.testing.assert_allclose(found.model.slope, full.model.slope, rtol=5e-3)  # eleven bits
+        skipped = found.history.skipped
+        np.testing.assert_array_equal(skipped, np.arange(len(skipped)))  # none after the factor has fallen
+        assert first <= len(skipped) <= 12 * first and found.status == Status.successful
+    lost = quiet(jnp.float32(7e4), to_one, steps=3, throw=False, **half)  # no factor is to blame
+    assert lost.status == Status.nonfinite and lost.model == 7e4
+
+
 @pytest.mark.x64
 def test_accumulated_gradients_are_those_of_larger_batches():
     optimiser = optax.MultiSteps(optax.sgd(0.1), every_k_schedule=3)
@@ -256,7 +274,6 @@ def data_of(shape):
         (TypeError, "optax optimiser", lambda: quiet(line(), squares, points(), steps=1, optimiser=0.1)),
         (ValueError, "give `validation`", lambda: quiet(line(), squares, points(), steps=1, patience=2)),
         (ValueError, "between 0 and 1", lambda: quiet(line(), squares, points(), steps=1, average=1.0)),
-        (ValueError, "float16", lambda: quiet(line(), squares, points(), steps=1, compute_dtype="float16")),
         (ValueError, "floating-point dtype", lambda: quiet(line(), squares, points(), steps=1, compute_dtype=int)),
         (TypeError, "sequence of functions", lambda: quiet(line(), squares, points(), steps=1, callbacks=print)),
         (ValueError, "0 or more", lambda: quiet(line(), squares, points(), steps=1, skip_nonfinite=-1)),

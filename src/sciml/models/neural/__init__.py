@@ -10,14 +10,15 @@ Part of the equation is known
     `UniversalODE` (UDE): a model and a network for a term
 The structure is known
     `HamiltonianNetwork`, `PotentialNetwork`, `LagrangianNetwork`: energy is conserved; `PortHamiltonian`: power is
-    balanced; `LearnedFlux`, `ConservativeClosure`: what fields hold is conserved
+    balanced; `LearnedFlux`, `ConservativeClosure`, `SpectralClosure`: what fields hold is conserved
 Of what they are made
-    `Network`, `NeuralTerm`; what networks are told of time: `Elapsed`, `Seasons`
+    `Network`, `ConvolutionalNetwork`, `NeuralTerm`; what networks are told of time: `Elapsed`, `Seasons`
 """
 
 from ._augmented import AugmentedNeuralODE as AugmentedNeuralODE
 from ._clocks import AbstractClock as AbstractClock, Elapsed as Elapsed, Seasons as Seasons
 from ._conservative_closure import ConservativeClosure as ConservativeClosure
+from ._convolutional_network import ConvolutionalNetwork as ConvolutionalNetwork
 from ._hamiltonian import HamiltonianNetwork as HamiltonianNetwork
 from ._lagrangian import LagrangianNetwork as LagrangianNetwork
 from ._latent_ode import LatentODE as LatentODE, Posterior as Posterior
@@ -29,5 +30,6 @@ from ._neural_sde import NeuralSDE as NeuralSDE
 from ._paths import hermite_path as hermite_path, linear_path as linear_path
 from ._port_hamiltonian import PortHamiltonian as PortHamiltonian
 from ._potential import PotentialNetwork as PotentialNetwork
+from ._spectral_closure import SpectralClosure as SpectralClosure
 from ._term import NeuralTerm as NeuralTerm
 from ._universal import UniversalODE as UniversalODE

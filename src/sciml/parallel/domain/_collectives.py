@@ -57,6 +57,13 @@ def _largest_jvp(over: Names, primals: tuple, tangents: tuple) -> tuple:
     return found, jax.lax.psum(jnp.sum(chosen * dx), over) / jax.lax.psum(jnp.sum(chosen), over)
 
 
+def everywhere(holds: Array, names: Names) -> Array:
+    """Returns whether all elements are true, of all parts."""
+    over = split_over(holds, names)
+    here = jnp.all(holds)
+    return jax.lax.psum((~here).astype(jnp.int32), over) == 0 if over else here
+
+
 def count(x: Array, names: Names) -> int:
     """Returns the number of elements, of all parts."""
     size = x.size

@@ -13,11 +13,12 @@ from jaxtyping import Array, Inexact, PyTree, Real
 
 from ..._checks import check_count
 from ..._types import Args, RealScalarLike
-from ...spatial import Boundaries
+from ...spatial import AbstractGrid, Boundaries, Grid, Sides
 from ...spatial.geometry._flux_form import alike
 from . import _cg, _collectives, _fft, _halo
+from ._flow_sides import SplitSides, sides_of
 from ._shard_map import run_split
-from ._sharding import Axes, check_field, choose_domain_mesh, manual_axes, spec_of
+from ._sharding import Axes, are_manual, check_field, choose_domain_mesh, part_of, spec_of
 
 
 class Domain(eqx.Module):
@@ -32,7 +33,7 @@ class Domain(eqx.Module):
     A field's last dimensions are those of space; dimensions before them (components, times) are not split.
 
     Attributes:
-        boundary: The conditions at the edges of the field; None for a periodic field.
+        boundary: The conditions at the edges of the field, or the `Sides` of a flow; None for a periodic field.
         axes: For each dimension of space the mesh axis that splits it, or None.
         mesh: The devices, from `sciml.parallel.mesh`; None for the mesh set by `jax.set_mesh`.
 
@@ -58,7 +59,7 @@ class Domain(eqx.Module):
         ```
     """
 
-    boundary: Boundaries | None
+    boundary: Boundaries | Sides | None
     axes: Axes = eqx.field(static=True)
     mesh: Mesh | AbstractMesh | None = eqx.field(static=True)
 
@@ -66,14 +67,15 @@ class Domain(eqx.Module):
         self,
         axes: Sequence[str | None],
         *,
-        boundary: Boundaries | None = None,
+        boundary: Boundaries | Sides | None = None,
         mesh: Mesh | AbstractMesh | None = None,
     ):
         """Describes how fields lie on a mesh.
 
         Args:
             axes: For each dimension of space the name of the mesh axis that splits it, or None.
-            boundary: The conditions at the edges; None for a periodic field.
+            boundary: The conditions at the edges, or the `Sides` of a flow, for the conservation laws of
+                `sciml.models`; None for a periodic field.
             mesh: The devices; None for the mesh set by `jax.set_mesh`.
 
         Raises:
@@ -92,7 +94,7 @@ class Domain(eqx.Module):
                 f"`Domain`: `axes={self.axes}` must name a mesh axis, or None, for each of the {len(boundary.shape)} "
                 "dimensions of `boundary`."
             )
-        if boundary is not None and not alike(boundary):
+        if boundary is not None and (not alike(boundary) or not isinstance(boundary.grid, Grid)):
             raise ValueError(
                 "`Domain`: `boundary` must be that of a `Grid` without a body: devices do not share fields on an "
                 "`OrthogonalGrid`, nor around bodies."
@@ -108,11 +110,7 @@ class Domain(eqx.Module):
     @property
     def inside(self) -> bool:
         """Whether code is being traced that runs once per device, with that device's block."""
-        found = manual_axes() & set(self.names)
-        if found and found != set(self.names):
-            missing = sorted(set(self.names) - found)
-            raise ValueError(f"`Domain`: inside a `jax.shard_map` over {sorted(found)}, but not over {missing}.")
-        return bool(found)
+        return are_manual(self.axes)
 
     # Running
 
@@ -218,7 +216,8 @@ class Domain(eqx.Module):
 
     def homogeneous(self) -> "Domain":
         """Returns the domain with conditions whose values are zero, those of the linear part of an operator."""
-        boundary = None if self.boundary is None else self.boundary.homogeneous()
+        boundary = self._halo(2).boundary
+        boundary = None if boundary is None else boundary.homogeneous()
         return Domain(self.axes, boundary=boundary, mesh=self.mesh)
 
     def map(
@@ -264,10 +263,20 @@ class Domain(eqx.Module):
         """
         axis = self.axes[dim]
         along = 0 if values.ndim == 1 else values.ndim - len(self.axes) + dim
-        if axis is None or not self.inside:
-            return values
-        size = values.shape[along] // jax.lax.axis_size(axis)
-        return jax.lax.dynamic_slice_in_dim(values, jax.lax.axis_index(axis) * size, size, along)
+        return part_of(values, axis, along) if self.inside else values
+
+    def sides_of(self, grid: AbstractGrid) -> SplitSides:
+        """Returns what is around the cells of a flow, for `sciml.spatial.FiniteVolumes`.
+
+        Args:
+            grid: The grid.
+
+        Raises:
+            TypeError: If `boundary` are the conditions of fields, and not periodic.
+            ValueError: If the grid is another than that of `boundary`, or has another number of axes, or cells that
+                differ.
+        """
+        return sides_of(self.axes, self.boundary, grid)
 
     # The whole field
 
@@ -391,6 +400,11 @@ class Domain(eqx.Module):
         return tuple(found)
 
     def _halo(self, accuracy: int) -> _halo.Halo:
+        if isinstance(self.boundary, Sides):
+            raise TypeError(
+                "`Domain`: `boundary` are the `Sides` of a flow, for conservation laws; a field needs `Boundaries`, or "
+                "None where it is periodic."
+            )
         return _halo.Halo(self.axes if self.inside else (None,) * len(self.axes), self.boundary, accuracy)
 
     def _collective(self) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def advance(stencil: Callable[[PyTree], PyTree], u: PyTree, width: int, halo: Ha
         _check_block(x, halo)
         for axis in range(len(split)):
             if split[axis]:
-                x = _join(x, *_neighbours(x, width * len(times), axis, halo), axis, halo)
+                x = _join(x, *neighbours(x, width * len(times), axis, halo, halo.has_walls(axis)), axis, halo)
         return x
 
     def surround(x, left, halo):
@@ -141,10 +141,10 @@ def _join(u: Array, low: Array, high: Array, axis: int, halo: Halo) -> Array:
 def _pad_axis(u: Array, width: int, axis: int, walls: tuple | None, halo: Halo) -> Array:
     split = halo.devices(axis) > 1
     if walls is None:
-        return _join(u, *_neighbours(u, width, axis, halo), axis, halo)
+        return _join(u, *neighbours(u, width, axis, halo, False), axis, halo)
     ghosts = _ghosts(u, width, axis, walls, halo)
     if split:
-        ghosts = _at_edges(ghosts, _neighbours(u, width, axis, halo), axis, halo)
+        ghosts = at_edges(ghosts, neighbours(u, width, axis, halo, True), axis, halo)
     return _join(u, *ghosts, axis, halo)
 
 
@@ -154,12 +154,20 @@ def _renew(u: Array, width: int, axis: int, walls: tuple, halo: Halo) -> Array:
     n = u.shape[at]
     inner = _slice(u, width, n - width, at)
     there = _slice(u, 0, width, at), _slice(u, n - width, n, at)
-    ghosts = _at_edges(_ghosts(inner, width, axis, walls, halo), there, axis, halo)
+    ghosts = at_edges(_ghosts(inner, width, axis, walls, halo), there, axis, halo)
     return _join(inner, *ghosts, axis, halo)
 
 
-def _neighbours(u: Array, width: int, axis: int, halo: Halo) -> tuple[Array, Array]:
-    """Returns the layers below and above a block; zeros beyond walls."""
+def neighbours(u: Array, width: int, axis: int, halo: Halo, closed: bool) -> tuple[Array, Array]:
+    """Returns the layers below and above a block.
+
+    Args:
+        u: The block.
+        width: How many layers.
+        axis: The dimension of space.
+        halo: Which mesh axes split the field.
+        closed: Whether the field ends at its edges, with zeros beyond; else it is periodic.
+    """
     at = _at(u, axis, halo)
     n, devices, name = u.shape[at], halo.devices(axis), halo.axes[axis]
     if width > n:
@@ -168,14 +176,14 @@ def _neighbours(u: Array, width: int, axis: int, halo: Halo) -> tuple[Array, Arr
     if devices == 1:
         return last, first
     pairs = [(i, i + 1) for i in range(devices - 1)]
-    if not halo.has_walls(axis):
+    if not closed:
         pairs.append((devices - 1, 0))
     below = jax.lax.ppermute(last, name, pairs)
     above = jax.lax.ppermute(first, name, [(j, i) for i, j in pairs])
     return below, above
 
 
-def _at_edges(ghosts: tuple[Array, Array], others: tuple[Array, Array], axis: int, halo: Halo) -> tuple[Array, Array]:
+def at_edges(ghosts: tuple[Array, Array], others: tuple[Array, Array], axis: int, halo: Halo) -> tuple[Array, Array]:
     """Takes ghost layers at the two edges of the field, and the others elsewhere."""
     name = halo.axes[axis]
     place = jax.lax.axis_index(name)

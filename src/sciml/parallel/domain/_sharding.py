@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from .._mesh import describe, without_explicit_axes
 
@@ -22,6 +22,28 @@ def spec_of(axes: Axes, ndim: int) -> PartitionSpec:
 def manual_axes() -> frozenset:
     """Returns the mesh axes over which the code being traced runs once per device."""
     return frozenset(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def are_manual(axes: Axes) -> bool:
+    """Returns whether code is being traced that runs once per device, with that device's block of a field.
+
+    Raises:
+        ValueError: If it does so over some of the axes that split the field, and not over others.
+    """
+    names = {name for name in axes if name}
+    found = manual_axes() & names
+    if found and found != names:
+        missing = sorted(names - found)
+        raise ValueError(f"`Domain`: inside a `jax.shard_map` over {sorted(found)}, but not over {missing}.")
+    return bool(found)
+
+
+def part_of(values: Array, name: str | None, at: int) -> Array:
+    """Returns the part along an axis of an array that belongs to this device; all where no mesh axis splits it."""
+    if name is None:
+        return values
+    size = values.shape[at] // jax.lax.axis_size(name)
+    return jax.lax.dynamic_slice_in_dim(values, jax.lax.axis_index(name) * size, size, at)
 
 
 def choose_domain_mesh(given: Mesh | AbstractMesh | None, axes: Axes) -> Mesh | AbstractMesh:

@@ -61,7 +61,7 @@ class Control(eqx.Module):
         """How many errors of earlier steps the controller uses."""
         return 2 if self.dcoeff else 1 if self.pcoeff else 0
 
-    def factor(self, error: Real[Array, ""], history: tuple, accepted: Array, order: float) -> Array:
+    def factor(self, error: Real[Array, ""], history: tuple, accepted: Array, order: float | Real[Array, ""]) -> Array:
         """Returns what to multiply the step size with.
 
         Args:

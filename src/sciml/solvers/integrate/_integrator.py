@@ -16,6 +16,7 @@ from jaxtyping import Array, PyTree
 from ..._status import Status
 from ..._types import BoolScalarLike, Y
 from ..control._collective import CollectiveSteps
+from ..control._criterion import Criterion
 from ..control._pid import Control, Tolerances, scaled_error
 from ..events._event_state import derivative_of_shift, moved_by_events, saved_part, settled, stop_of
 from ..methods._stepper import AbstractStepper, Step, take_step
@@ -242,7 +243,7 @@ class Integrator(eqx.Module):
         if stop is not None:
             h = jnp.minimum(h, stop)
         h, last = up_to(end, here, compensation, h, operands.span)
-        step = take_step(self.stepper, field, time, operands.direction * h, y, state.memory)
+        step = take_step(self._judged(operands), field, time, operands.direction * h, y, state.memory)
 
         if self.control is None:
             good = finite = self.collective.finite(step.y1)
@@ -264,7 +265,8 @@ class Integrator(eqx.Module):
                 error = scaled_error(measured, there, there, operands.tolerances, norm)
             good = error <= 1  # false for NaN
             accepted = active & good if step.again is None else active & good & ~step.again
-            next_h = h * self.control.factor(error, errors, good, self.stepper.error_order)
+            factor = self.control.factor(error, errors, good, self.stepper.error_order)
+            next_h = h * (factor if step.factor is None else step.factor)
             if not self.stepper.dense:  # a step cut short at a saved time says nothing against the one it was cut from
                 next_h = jnp.where(good & last, jnp.maximum(next_h, state.checkpoint.h), next_h)
             if stop is not None:  # nor does one that ends at an event
@@ -314,6 +316,13 @@ class Integrator(eqx.Module):
             here = _where(frozen, (kept.checkpoint, kept.memory), (checkpoint, memory))
             kept = Restart(*here, frozen)
         return State(checkpoint, memory, dense, *counts, kept), StepRecord(elapsed, h, y, accepted)
+
+    def _judged(self, operands: Operands) -> AbstractStepper:
+        """Returns the method for a step, which knows by what its error is judged where there is error control."""
+        if self.control is None:
+            return self.stepper
+        assert operands.tolerances is not None
+        return self.stepper.judged(Criterion(operands.tolerances, self.control, self.collective.norm))
 
     def replay(self, y: Y, operands: Operands, step_record: StepRecord) -> tuple[Y, Dense]:
         """Repeats an accepted step; only the last step's length depends on the end time."""

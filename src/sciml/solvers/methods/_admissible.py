@@ -102,7 +102,8 @@ class Within(AbstractWrappedStepper):
         if self.rejects:
             inside = inside & ~self.admissible.below(step.y1, step.error)
         # a gradient makes the memory anew from the state, and so do its steps
-        memory = self.base.init(field, t + h, y1) if self.base.fsal else step.memory
+        again = self.base.fsal and not self.base.history
+        memory = self.base.init(field, t + h, y1) if again else step.memory
         return step._replace(y1=y1, memory=memory, admissible=inside)
 
 

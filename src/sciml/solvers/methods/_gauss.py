@@ -5,11 +5,15 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import lineax as lx
 from jaxtyping import PyTree
 
 from ..._types import RealScalarLike, Y
+from ..linear._choose import LinearChoice
+from ..linear._preconditioners import AbstractPreconditioner
 from ._collocation import AbstractCollocation, Collocation, Made, collocation
 from ._cubic import cubic
+from ._linear_options import choice_of, preconditioner_field, solver_field
 from ._ravel import unflattened
 from ._stepper import Step
 
@@ -24,6 +28,11 @@ class ImplicitMidpoint(AbstractCollocation):
     energy swings by $O(h^2)$ without drift. For fixed steps, since these make it symplectic; steps that follow an error
     take `Rodas5P`. Each step solves its equation by Newton's iteration, to rounding; where that does not converge the
     status is `nonfinite`, and a shorter `dt` helps. It damps nothing, so what is stiff rings on.
+
+    Attributes:
+        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
+            whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
+        preconditioner: What helps the iteration, such as `BlockJacobi()` or `ILU0()`.
 
     Source:
         E. Hairer, C. Lubich, G. Wanner, Geometric Numerical Integration (2006), section II.1 and chapter VI.
@@ -44,6 +53,8 @@ class ImplicitMidpoint(AbstractCollocation):
         ```
     """
 
+    linear_solver: lx.AbstractLinearSolver | None = solver_field()
+    preconditioner: AbstractPreconditioner | None = preconditioner_field()
     order: ClassVar[int] = 2
     evaluations: ClassVar[int] = -1
     has_error: ClassVar[bool] = False
@@ -51,6 +62,11 @@ class ImplicitMidpoint(AbstractCollocation):
     dense: ClassVar[bool] = True
     elementwise_dense: ClassVar[bool] = True
     method: ClassVar[Collocation] = collocation((0.5,), ((0.5,),), (1.0,))
+
+    @property
+    def linear(self) -> LinearChoice:
+        """How its linear systems are to be solved."""
+        return choice_of(self.linear_solver, self.preconditioner, type(self).__name__, relative=True)
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state on the line between the ends of a step."""
@@ -63,6 +79,11 @@ class GaussLegendre4(AbstractCollocation):
 
     Symplectic for every Hamiltonian, symmetric, stable for all eigenvalues with a negative real part: all that is said
     of `ImplicitMidpoint` holds.
+
+    Attributes:
+        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
+            whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
+        preconditioner: What helps the iteration, such as `BlockJacobi()` or `ILU0()`.
 
     Source:
         J. C. Butcher, Math. Comp. 18 (1964); E. Hairer, C. Lubich, G. Wanner, Geometric Numerical Integration (2006).
@@ -81,6 +102,8 @@ class GaussLegendre4(AbstractCollocation):
         ```
     """
 
+    linear_solver: lx.AbstractLinearSolver | None = solver_field()
+    preconditioner: AbstractPreconditioner | None = preconditioner_field()
     order: ClassVar[int] = 4
     evaluations: ClassVar[int] = -1
     has_error: ClassVar[bool] = False
@@ -92,6 +115,11 @@ class GaussLegendre4(AbstractCollocation):
         ((1 / 4, 1 / 4 - _THREE / 6), (1 / 4 + _THREE / 6, 1 / 4)),
         (1 / 2, 1 / 2),
     )
+
+    @property
+    def linear(self) -> LinearChoice:
+        """How its linear systems are to be solved."""
+        return choice_of(self.linear_solver, self.preconditioner, type(self).__name__, relative=True)
 
     def finished(self, made: Made) -> Step:
         """Returns the step, with the slopes at both ends."""
@@ -116,6 +144,11 @@ class GaussLegendre6(AbstractCollocation):
     of `ImplicitMidpoint` holds. Steps end at saved times: choose these at multiples of `dt`, since a shorter step among
     equal ones costs the method its symplecticity.
 
+    Attributes:
+        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
+            whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
+        preconditioner: What helps the iteration, such as `BlockJacobi()` or `ILU0()`.
+
     Source:
         J. C. Butcher, Math. Comp. 18 (1964); E. Hairer, C. Lubich, G. Wanner, Geometric Numerical Integration (2006).
 
@@ -133,6 +166,8 @@ class GaussLegendre6(AbstractCollocation):
         ```
     """
 
+    linear_solver: lx.AbstractLinearSolver | None = solver_field()
+    preconditioner: AbstractPreconditioner | None = preconditioner_field()
     order: ClassVar[int] = 6
     evaluations: ClassVar[int] = -1
     has_error: ClassVar[bool] = False
@@ -146,3 +181,8 @@ class GaussLegendre6(AbstractCollocation):
         ),
         (5 / 18, 4 / 9, 5 / 18),
     )
+
+    @property
+    def linear(self) -> LinearChoice:
+        """How its linear systems are to be solved."""
+        return choice_of(self.linear_solver, self.preconditioner, type(self).__name__, relative=True)

@@ -49,6 +49,7 @@ class WithHistory(AbstractWrappedStepper):
     """A method of several steps as a one-step method of a `History`."""
 
     base: AbstractStepper
+    history: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleMethodOverride]
     transforms_state: ClassVar[bool] = True
     elementwise_dense: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleMethodOverride]
 
@@ -104,7 +105,7 @@ class WithHistory(AbstractWrappedStepper):
         del memory
         step = self.base.step(field, t, h, y.y, y.past)
         measured = measured_by_state(step, y.y)
-        return Step(History(step.y1, step.memory), step.error, step.dense, None, step.solvable, measured)
+        return step._replace(y1=History(step.y1, step.memory), memory=None, measured=measured)
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state at `t + theta * h`, with the history at the end."""
@@ -123,10 +124,13 @@ def with_history(stepper: AbstractStepper) -> AbstractStepper:
     """
     if not stepper.history:
         return stepper
+    inner = stepper
+    while isinstance(inner, AbstractWrappedStepper):
+        inner = inner.base
     for name in ("step_for_vjp", "longest"):  # of the memory alone, and of the state without it
-        if getattr(type(stepper), name) is not getattr(AbstractStepper, name):
+        if getattr(type(inner), name) is not getattr(AbstractStepper, name):
             raise TypeError(
-                f"{type(stepper).__name__} has `history = True` and a `{name}` of its own, which is for methods whose "
+                f"{type(inner).__name__} has `history = True` and a `{name}` of its own, which is for methods whose "
                 "memory can be made from the state. Leave one of the two out."
             )
     return WithHistory(stepper)

@@ -45,16 +45,49 @@ def known_root(
         correction = jax.lax.custom_linear_solve(
             along,
             value - jax.lax.stop_gradient(value),
-            lambda along, b: _refined(along, partial(divide, factors), b),
-            lambda along, b: _refined(along, partial(divide_transposed, factors), b),
+            lambda along, b: _refined(along, b, partial(divide, factors)),
+            lambda along, b: _refined(along, b, partial(divide_transposed, factors)),
         )
         return z - correction, None
 
     return scan(correct, z, length=_DERIVATIVES)[0]
 
 
-def _refined(along: Callable[[Array], Array], divide: Callable[[Array], Array], b: Array) -> Array:
-    """Solves a linear system by an inverse of a matrix nearby, until corrections no longer shrink."""
+def found_root(
+    residual: Callable[[Array], Array],
+    z: Array,
+    divide: Callable,
+    divide_transposed: Callable,
+    factors_at: Callable[[Array], PyTree],
+    exact: bool,
+    rounding: float | None = None,
+) -> Array:
+    """Returns `z` with all derivatives of the root of `residual`, which is evaluated for these alone.
+
+    Args:
+        residual: A function that may close over what is differentiated.
+        z: The root, as it was found.
+        divide: `divide(factors, b)`, the solution of the linearised system or about that.
+        divide_transposed: The same of the transposed system.
+        factors_at: What both read, from the root.
+        exact: Whether they are those of the system, and not of one nearby, whose solutions are to be refined.
+        rounding: How closely, relative to the solution; by default to rounding.
+    """
+    z = jax.lax.stop_gradient(z)
+
+    def divided(along: Callable, b: Array) -> Array:
+        factors = jax.lax.stop_gradient(factors_at(z))
+        solves = [partial(f, factors) for f in (divide, divide_transposed)]
+        of = [(lambda _, b, f=f: f(b)) if exact else partial(_refined, divide=f, rounding=rounding) for f in solves]
+        return jax.lax.custom_linear_solve(along, b, *of)
+
+    return jax.lax.custom_root(residual, z, lambda _, found: found, divided)
+
+
+def _refined(
+    along: Callable[[Array], Array], b: Array, divide: Callable[[Array], Array], rounding: float | None = None
+) -> Array:
+    """Solves a linear system by an inverse of a matrix nearby, until corrections no longer shrink or are small."""
 
     def iterate(carry: tuple) -> tuple:
         count, x, size, _ = carry
@@ -64,8 +97,10 @@ def _refined(along: Callable[[Array], Array], divide: Callable[[Array], Array], 
 
     def shrinks(now: Array, before: Array, x: Array) -> Any:
         # NaN ends it, too
-        return (now < 0.9 * before) & (now > jnp.finfo(now.dtype).eps / 4 * largest(jnp.abs(x)))
+        return (now < 0.9 * before) & (now > enough * largest(jnp.abs(x)))
 
+    least = float(jnp.finfo(b.dtype).eps) / 4
+    enough = least if rounding is None else max(rounding, least)
     x = divide(b)
     size = largest(jnp.abs(x))
     start = (match(jnp.zeros((), jnp.int32), x), x, size, size > 0)

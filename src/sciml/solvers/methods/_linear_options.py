@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
@@ -13,6 +14,8 @@ from ..._checks import concrete
 from ..._types import Y
 from ..linear._choose import LinearChoice
 from ..linear._preconditioners import AbstractPreconditioner, Unknowns, points_of
+from ..linear._written_out import SPARSE
+from ._mass_matrix import Mass
 from ._ravel import flattened, unflattened
 
 SIMPLEST = "`lineax.GMRES(rtol=1e-3, atol=1e-6)`"
@@ -79,6 +82,37 @@ def choice_of(
             f"`{name}(preconditioner=...)` is for iterations: give `linear_solver` as well, such as {SIMPLEST}."
         )
     return LinearChoice(solver, preconditioner, relative=relative)
+
+
+def check_systems(name: str, y: Y, mass: Mass | None) -> int:
+    """Checks that a method can solve systems of states like `y`.
+
+    Args:
+        name: The method.
+        y: A state.
+        mass: Its mass matrix, or None.
+
+    Returns:
+        The number of the state's elements.
+
+    Raises:
+        ValueError: If the mass matrix does not fit the state.
+        TypeError: If the state is large and of half precision.
+    """
+    leaves = jax.tree.leaves(y)
+    size = sum(jnp.size(x) for x in leaves)
+    half = [x.dtype.name for x in leaves if jnp.finfo(x.dtype).bits < 32]
+    if half and size > SPARSE:
+        raise TypeError(
+            f"`solver={name}()` needs a state of float32 or float64 for more than {SPARSE} unknowns, but `y0` has "
+            f"{size} of {half[0]}, in which no library solves linear systems."
+        )
+    if mass is not None and mass.size != size:
+        raise ValueError(
+            f"`{name}(mass=...)` must have shape {(size, size)}, since the state has {size} elements, but has "
+            f"shape {(mass.size, mass.size)}."
+        )
+    return size
 
 
 def unknowns_of(y: Y, times: int = 1) -> Unknowns:

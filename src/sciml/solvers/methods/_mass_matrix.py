@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from ..._checks import concrete
+from ..linear._written_out import SMALL
 
 
 @dataclass(frozen=True)
@@ -83,3 +86,14 @@ def as_mass(mass: Any) -> Mass | None:
 def as_matrix(matrix: np.ndarray) -> Mass:
     """Returns a square matrix as a `Mass`."""
     return Mass(matrix.shape[0], np.ascontiguousarray(matrix, np.float64).tobytes())
+
+
+def times_known(matrix: np.ndarray | None, v: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Returns a known matrix times a vector; None stands for the identity."""
+    if matrix is None:
+        return v
+    if len(matrix) > SMALL:
+        return jnp.matmul(jnp.asarray(matrix, v.dtype), v, precision="highest")
+    nothing = jnp.zeros_like(v[0])
+    rows = [[(float(m), v[j]) for j, m in enumerate(row) if m] for row in matrix]
+    return jnp.stack([sum((m * x for m, x in row), nothing) for row in rows])

@@ -54,7 +54,7 @@ class Projected(AbstractWrappedStepper):
 
     def _projected(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, step: Step) -> Step:
         y1 = project(self.invariants, y, step.y1)
-        memory = self.base.init(field, t + h, y1) if self.base.fsal else step.memory
+        memory = self.base.init(field, t + h, y1) if self.base.fsal and not self.base.history else step.memory
         return step._replace(y1=y1, memory=memory)
 
 

@@ -18,7 +18,7 @@ from ..linear._structured_field import BoundStructuredField, StructuredField
 from ..linear._written_out import SMALL
 from ._consistent_initial_values import consistent_state
 from ._linear_options import unknowns_of
-from ._mass_matrix import Mass
+from ._mass_matrix import Mass, times_known
 from ._ravel import flattened, unflattened
 from ._stepper import AbstractStepper, BoundField, Step
 
@@ -243,13 +243,7 @@ class Rosenbrock(AbstractStepper):
         return interpolated(theta, y0, y1, dense)
 
     def _times_mass(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
-        if self.mass is None:
-            return v
-        if self.mass.size > SMALL:
-            return jnp.matmul(jnp.asarray(self.mass.matrix, v.dtype), v, precision="highest")
-        nothing = jnp.zeros_like(v[0])
-        rows = [[(float(m), v[j]) for j, m in enumerate(row) if m] for row in self.mass.matrix]
-        return jnp.stack([sum((m * x for m, x in row), nothing) for row in rows])
+        return times_known(None if self.mass is None else self.mass.matrix, v)
 
 
 def interpolated(theta: RealScalarLike, y0: Y, y1: Y, dense: tuple[Y, ...]) -> Y:

@@ -13,8 +13,7 @@ from jaxtyping import PyTree
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..linear._choose import LARGE_FROM
 from ..linear._preconditioners import AbstractPreconditioner
-from ..linear._written_out import SPARSE
-from ._linear_options import choice_of
+from ._linear_options import check_systems, choice_of
 from ._mass_matrix import Mass
 from ._ravel import elements_of
 from ._rosenbrock import Rosenbrock, Tableau, interpolated
@@ -74,19 +73,8 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
             ValueError: If the mass matrix does not fit the state.
             TypeError: If the state is large and of half precision.
         """
-        name, leaves = type(self).__name__, jax.tree.leaves(y0)
-        size = sum(jnp.size(x) for x in leaves)
-        half = [x.dtype.name for x in leaves if jnp.finfo(x.dtype).bits < 32]
-        if half and size > SPARSE:
-            raise TypeError(
-                f"`solver={name}()` needs a state of float32 or float64 for more than {SPARSE} unknowns, but `y0` has "
-                f"{size} of {half[0]}, in which no library solves linear systems."
-            )
-        if self.mass is not None and self.mass.size != size:
-            raise ValueError(
-                f"`{name}(mass=...)` must have shape {(size, size)}, since the state has {size} elements, but has "
-                f"shape {(self.mass.size, self.mass.size)}."
-            )
+        name = type(self).__name__
+        size = check_systems(name, y0, self.mass)
         mass = None if self.mass is None else self.mass.of_parts(*elements_of(y0))
         choice = choice_of(self.linear_solver, self.preconditioner, name)
         return Rosenbrock(self.tableau, mass, linear=dataclasses.replace(choice, large=size >= LARGE_FROM))

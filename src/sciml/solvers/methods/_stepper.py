@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Inexact, PyTree
 
 from ..._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
+from ..control._criterion import Criterion
 from ..control._pid import Norm, Tolerances, initial_step
 from ..control._stability import Stability, spectrum_of
 from ..terms._field import BoundField as BoundField, close_field
@@ -32,6 +33,8 @@ class Step(NamedTuple):
         ends: The code of a `Status` with which the integration ends after it, or 0.
         converged: Whether the iterations for its systems converged; None where there were none. Where not, the step is
             tried again, too.
+        factor: By what to multiply the length for the next step, or for the next try, where the method says so itself;
+            finite. None where the controller does, by the error.
 
     Example:
         ```python
@@ -53,6 +56,7 @@ class Step(NamedTuple):
     again: BoolScalarLike | None = None
     ends: IntScalarLike | None = None
     converged: BoolScalarLike | None = None
+    factor: RealScalarLike | None = None
 
 
 class AbstractStepper(eqx.Module):
@@ -263,6 +267,22 @@ class AbstractStepper(eqx.Module):
             tolerances: The smallest of each; None for fixed steps, or where they are traced.
         """
         del tolerances
+        return self
+
+    def for_fixed_steps(self) -> "AbstractStepper":
+        """Returns the method for steps without error control; by default the same."""
+        return self
+
+    def judged(self, criterion: Criterion) -> "AbstractStepper":
+        """Returns the method for one step under error control; by default the same.
+
+        A method that chooses its order or ends its iterations by the tolerances holds the criterion. A gradient repeats
+        steps without it.
+
+        Args:
+            criterion: By what the error of the step will be judged.
+        """
+        del criterion
         return self
 
     def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:

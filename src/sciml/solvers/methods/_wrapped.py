@@ -1,5 +1,6 @@
 """A one-step method around another, which is like that one in all that it does not say itself."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import equinox as eqx
 from jaxtyping import Array, Inexact, PyTree
 
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
+from ..control._criterion import Criterion
 from ..control._stability import Stability
 from ._stepper import AbstractStepper, BoundField
 
@@ -102,6 +104,16 @@ class AbstractWrappedStepper(AbstractStepper):
     def field_is_rate(self) -> bool:
         """Whether the vector field is the rate of the state."""
         return self.base.field_is_rate
+
+    @property
+    def history(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether a step depends on the steps before it, by the memory."""
+        return self.base.history
+
+    def judged(self, criterion: Criterion) -> AbstractStepper:
+        """Returns the method for one step under error control."""
+        base = self.base.judged(criterion)
+        return self if base is self.base else dataclasses.replace(self, base=base)
 
     def close(self, model: Callable, t: Array, y: Y, args: Any, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model as what the steps need of it, with its operands."""

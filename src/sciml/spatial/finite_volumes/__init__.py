@@ -20,6 +20,7 @@ from ._ppm import PPM as PPM
 from ._reconstruction import AbstractReconstruction as AbstractReconstruction
 from ._sides import (
     AbstractSide as AbstractSide,
+    AbstractSides as AbstractSides,
     Inflow as Inflow,
     MovingWall as MovingWall,
     Outflow as Outflow,

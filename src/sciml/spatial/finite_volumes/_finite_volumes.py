@@ -11,7 +11,6 @@ from jaxtyping import Array, Float
 
 from ..._conservation_law import AbstractConservationLaw
 from ..._jax._barrier import held_back
-from ..._jax._largest import largest
 from ..._types import Args, RealScalarLike
 from .._abstract_grid import AbstractGrid
 from .._grid import Grid
@@ -22,7 +21,7 @@ from ._fluxes import AbstractFlux, Rusanov
 from ._muscl import Muscl
 from ._positivity import Neighbour, PositivityLimiter
 from ._reconstruction import AbstractReconstruction
-from ._sides import Sides
+from ._sides import AbstractSides, as_sides
 from ._variables import AbstractVariables, Componentwise
 
 
@@ -48,7 +47,8 @@ class FiniteVolumes(eqx.Module):
 
     Args:
         grid: The grid.
-        boundary: One condition for all sides, or by name: `{"x-": Inflow(state), "x+": Outflow(), "y": Periodic()}`.
+        boundary: One condition for all sides, or by name: `{"x-": Inflow(state), "x+": Outflow(), "y": Periodic()}`;
+            or a `sciml.parallel.Domain` that splits the grid over devices.
         reconstruction: How values are continued to the faces.
         flux: What flows between two states.
         variables: In which variables.
@@ -56,7 +56,7 @@ class FiniteVolumes(eqx.Module):
 
     Raises:
         ValueError: If the grid has too few cells for the reconstruction, or cells that differ with one of high order,
-            or `boundary` does not name every side once.
+            `boundary` does not name every side once, or is that of another grid.
         TypeError: If an argument has the wrong type.
 
     Example:
@@ -74,7 +74,7 @@ class FiniteVolumes(eqx.Module):
     """
 
     grid: AbstractGrid
-    sides: Sides
+    sides: AbstractSides
     reconstruction: AbstractReconstruction
     flux: AbstractFlux
     variables: AbstractVariables
@@ -90,7 +90,7 @@ class FiniteVolumes(eqx.Module):
         limiter: PositivityLimiter | None = None,
     ):
         self.grid = grid
-        self.sides = boundary if isinstance(boundary, Sides) else Sides(grid, boundary)
+        self.sides = as_sides(grid, boundary)
         self.reconstruction = reconstruction
         self.flux = flux
         self.variables = variables
@@ -142,9 +142,10 @@ class FiniteVolumes(eqx.Module):
         Raises:
             ValueError: If the state has the wrong shape.
         """
-        if y.shape[-self.grid.ndim :] != self.grid.shape:
+        if y.shape[-self.grid.ndim :] != self.sides.shape:
+            whose = " of" if self.sides.shape == self.grid.shape else ", those of a device's block of"
             raise ValueError(
-                f"the state must end with the axes {self.grid.shape} of {self.grid}, but has shape {y.shape}. The "
+                f"the state must end with the axes {self.sides.shape}{whose} {self.grid}, but has shape {y.shape}. The "
                 "grid's axes come last, the components in front of them."
             )
         if isinstance(self.grid, OrthogonalGrid) and self.lead(y) and not isinstance(self.grid.system, Cartesian):
@@ -164,7 +165,7 @@ class FiniteVolumes(eqx.Module):
         self, law: AbstractConservationLaw, w: Float[Array, "..."], axis: int, t: RealScalarLike, args: Args
     ) -> Float[Array, "..."]:
         """Returns what flows into each cell along an axis."""
-        width, at, n = self.reconstruction.radius, self.lead(w) + axis, self.grid.shape[axis]
+        width, at, n = self.reconstruction.radius, self.lead(w) + axis, self.sides.shape[axis]
         (padded,) = held_back(self.sides.pad(law, w, axis, width, t, args))
 
         def around(x: Array, k: int) -> Array:
@@ -221,7 +222,7 @@ class FiniteVolumes(eqx.Module):
                 term = _metric.times(speed, self.grid.ndim, _metric.combined(larger, self._beside(axis)))
             total = term if total is None else total + term
         assert total is not None
-        return largest(total)
+        return self.sides.largest(total)
 
 
 _EXAMPLES = {

@@ -104,7 +104,9 @@ class PositivityLimiter(eqx.Module):
         speed, slowness = over_components(speed, flux), over_components(slowness, flux)
         safe = (lower.flux + upper.flux - speed * (upper.state - lower.state)) / 2
         surely = law.positive(lower.state - slowness * safe), law.positive(upper.state + slowness * safe)
-        kept, moved = jnp.ones_like(here[0][0]), flux
+        # where nothing moves at either side, as on dry land, no flux does that was interpolated from further away
+        kept = jnp.where(still, jnp.zeros_like(here[0][0]), jnp.ones_like(here[0][0]))
+        moved = jnp.where(over_components(still, flux), safe, flux)
         for number in range(len(here[0])):
             share, step = jnp.ones_like(kept), slowness * moved
             reached = law.positive(lower.state - step)[number], law.positive(upper.state + step)[number]

@@ -1,14 +1,16 @@
 """What happens at the sides of the box that a flow may cross, or not."""
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..._conservation_law import AbstractConservationLaw
+from ..._jax._largest import largest
 from ..._types import Args, RealScalarLike
 from .._abstract_grid import AbstractGrid
 from .._boundaries import pairs_of_sides
@@ -169,7 +171,61 @@ class MovingWall(AbstractSide):
         return law.mirrored(layers, axis, jnp.asarray(self.velocity, layers.dtype))
 
 
-class Sides(eqx.Module):
+class AbstractSides(eqx.Module):
+    """What is around the cells of a grid: around all of them, or around the block that a device holds.
+
+    `Sides` is one for a whole grid; `sciml.parallel.Domain` makes one of it for blocks.
+
+    Attributes:
+        grid: The whole grid.
+
+    Example:
+        ```python
+        from sciml import parallel
+        from sciml.spatial import AbstractSides, FiniteVolumes, Grid, Outflow, Sides
+
+        sides = Sides(Grid(8), Outflow())
+        domain = parallel.Domain(("x",), boundary=sides)
+        assert all(isinstance(FiniteVolumes(Grid(8), given).sides, AbstractSides) for given in (sides, domain))
+        ```
+    """
+
+    grid: eqx.AbstractVar[AbstractGrid]
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """How many cells there are here along each axis."""
+
+    @abc.abstractmethod
+    def pad(
+        self, law: AbstractConservationLaw, w: Float[Array, "..."], axis: int, width: int, t: RealScalarLike, args: Args
+    ) -> Float[Array, "..."]:
+        """Returns primitive states with ghost cells along one axis.
+
+        Args:
+            law: The conservation law.
+            w: The primitive states, with the grid's axes last.
+            axis: The axis.
+            width: How many layers at either end.
+            t: The time, for values that are functions.
+            args: Their second argument.
+        """
+
+    @abc.abstractmethod
+    def local(self, values: Array) -> Array:
+        """Returns the part of an array over the whole grid that is that of the cells here."""
+
+    @abc.abstractmethod
+    def largest(self, x: Float[Array, "..."]) -> Float[Array, ""]:
+        """Returns the largest number over all cells of the whole grid, NaN if one is."""
+
+    @abc.abstractmethod
+    def everywhere(self, holds: Bool[Array, "..."]) -> Bool[Array, ""]:
+        """Returns whether something holds in all cells of the whole grid."""
+
+
+class Sides(AbstractSides):
     """What is beyond each side of a grid.
 
     Attributes:
@@ -201,10 +257,38 @@ class Sides(eqx.Module):
         self.grid = grid
         self.pairs = pairs_of_sides(grid, conditions, AbstractSide, known, at_axis=Outflow())  # there nothing flows
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the grid."""
+        return self.grid.shape
+
+    @property
+    def periodic(self) -> tuple[bool, ...]:
+        """Which axes are periodic."""
+        return tuple(isinstance(pair[0], Periodic) for pair in self.pairs)
+
     def pad(
         self, law: AbstractConservationLaw, w: Float[Array, "..."], axis: int, width: int, t: RealScalarLike, args: Args
     ) -> Float[Array, "..."]:
-        """Returns primitive states with ghost cells along one axis.
+        """Returns primitive states with ghost cells along one axis."""
+        at = w.ndim - self.grid.ndim + axis
+        if self.periodic[axis]:
+            first, last = ends(w, width, at)
+            return jnp.concatenate([last, w, first], axis=at)
+        low, high = self.ghosts(law, w, axis, width, t, args)
+        return jnp.concatenate([low, w, high], axis=at)
+
+    def ghosts(
+        self,
+        law: AbstractConservationLaw,
+        w: Float[Array, "..."],
+        axis: int,
+        width: int,
+        t: RealScalarLike,
+        args: Args,
+        here: Callable[[Array], Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """Returns the ghost cells beyond both ends of an axis that is not periodic.
 
         Args:
             law: The conservation law.
@@ -213,13 +297,52 @@ class Sides(eqx.Module):
             width: How many layers at either end.
             t: The time, for values that are functions.
             args: Their second argument.
+            here: From a value at a side to that next to the cells in `w`; None where these are all cells.
         """
         at = w.ndim - self.grid.ndim + axis
-        n = w.shape[at]
-        first, last = jax.lax.slice_in_dim(w, 0, width, axis=at), jax.lax.slice_in_dim(w, n - width, n, axis=at)
-        below, above = self.pairs[axis]
-        if isinstance(below, Periodic) or isinstance(above, Periodic):
-            return jnp.concatenate([last, w, first], axis=at)
-        low = below.evaluated(t, args).ghosts(law, first, axis, at)
-        high = above.evaluated(t, args).ghosts(law, jnp.flip(last, at), axis, at)
-        return jnp.concatenate([jnp.flip(low, at), w, high], axis=at)
+        first, last = ends(w, width, at)
+        below, above = (_evaluated(side, t, args, here) for side in self.pairs[axis])
+        low = below.ghosts(law, first, axis, at)
+        high = above.ghosts(law, jnp.flip(last, at), axis, at)
+        return jnp.flip(low, at), high
+
+    def local(self, values: Array) -> Array:
+        """Returns all of an array."""
+        return values
+
+    def largest(self, x: Float[Array, "..."]) -> Float[Array, ""]:
+        """Returns the largest number, NaN if one is."""
+        return largest(x)
+
+    def everywhere(self, holds: Bool[Array, "..."]) -> Bool[Array, ""]:
+        """Returns whether something holds in all cells."""
+        return jnp.all(holds)
+
+
+def as_sides(grid: AbstractGrid, boundary: Any) -> AbstractSides:
+    """Returns what finite volumes were given for their boundary as what is around their cells.
+
+    Raises:
+        ValueError: If it is that of another grid.
+    """
+    if hasattr(boundary, "sides_of"):  # a `parallel.Domain`
+        boundary = boundary.sides_of(grid)
+    if not isinstance(boundary, AbstractSides):
+        return Sides(grid, boundary)
+    if boundary.grid != grid:
+        raise ValueError(f"`boundary` is that of another grid, {boundary.grid}, than {grid}.")
+    return boundary
+
+
+def ends(w: Array, width: int, at: int) -> tuple[Array, Array]:
+    """Returns the first and the last layers along an axis of an array."""
+    n = w.shape[at]
+    return jax.lax.slice_in_dim(w, 0, width, axis=at), jax.lax.slice_in_dim(w, n - width, n, axis=at)
+
+
+def _evaluated(
+    side: Periodic | AbstractSide, t: RealScalarLike, args: Args, here: Callable[[Array], Array] | None
+) -> AbstractSide:
+    assert isinstance(side, AbstractSide)  # a periodic axis has no ghosts of sides
+    side = side.evaluated(t, args)
+    return side if here is None else jax.tree.map(here, side)

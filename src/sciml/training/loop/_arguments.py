@@ -12,7 +12,6 @@ from jax.core import Tracer
 from jaxtyping import PyTree
 
 from ..._checks import check_count
-from ._step import read_loss
 
 
 def check_loss(loss: Any) -> None:
@@ -67,21 +66,30 @@ def as_transformation(optimiser: Any) -> Any:
     return optimiser
 
 
-def metrics_of(loss_of: Callable, model: PyTree, batch: PyTree, key: Any) -> tuple[str, ...]:
+def metrics_of(loss_of: Callable, model: PyTree, state: Any, batch: PyTree, key: Any) -> tuple[str, ...]:
     """Returns the names of what the loss returns beside itself.
 
     Args:
         loss_of: `loss(model, batch, key)`.
         model: The model.
+        state: Its `eqx.nn.State`, or None.
         batch: A batch, of arrays or of their shapes.
         key: A key.
 
     Raises:
-        TypeError: If it does not return a real number, or a pair of one and a dictionary of numbers.
+        TypeError: If it does not return a real number, or a pair of one and a dictionary of numbers; or no state where
+            the model has one.
     """
     batch = jax.tree.map(_shape, batch)
-    found, metrics = read_loss(eqx.filter_eval_shape(loss_of, model, batch, key))
+    found, metrics, after = eqx.filter_eval_shape(loss_of, model, batch, key)
     wants = "It must return one real number, or a pair of it and a dictionary of further ones."
+    if (after is None) != (state is None) or jax.tree.structure(after) != jax.tree.structure(state):
+        holds = "holds no `eqx.nn.State`" if state is None else "holds an `eqx.nn.State`"
+        raise TypeError(
+            f"`loss` returned {'none or another one' if state is not None else 'an `eqx.nn.State`'}, but the model "
+            f"{holds}. Of a model with a state a loss returns the next one last: `(value, state)` or `(value, "
+            "metrics, state)`."
+        )
     if not _is_number(found):
         raise TypeError(
             f"`loss` returned {_described(found)}. {wants} A mean over the batch is usual: `jnp.mean(...)`."
@@ -130,18 +138,13 @@ def check_compute_dtype(dtype: Any) -> Any:
     """Returns a dtype to compute losses in.
 
     Raises:
-        ValueError: If it is not a floating-point dtype, or one that needs its losses scaled.
+        ValueError: If it is not a floating-point dtype.
     """
     if dtype is None:
         return None
     found = jnp.dtype(dtype)
     if not jnp.issubdtype(found, jnp.floating):
         raise ValueError(f"`compute_dtype` must be a floating-point dtype such as `jnp.bfloat16`, but got {found}.")
-    if found == jnp.float16:
-        raise ValueError(
-            "`compute_dtype` is float16, in which gradients below 6e-8 are zero, so that losses would have to be "
-            "scaled. Take `jnp.bfloat16`, which has the range of float32."
-        )
     return found
 
 

@@ -60,7 +60,7 @@ class Checkpoints:
         """Writes a checkpoint after the steps so far."""
         best = saved.best
         notes = {
-            "best": None if best.free is None else [best.value, best.step, best.stale],
+            "best": None if best.weights is None else [best.value, best.step, best.stale],
             "stale": best.stale,
             "place": None if saved.place is None else saved.place.tobytes().decode(),
             "history": history.notes(),
@@ -70,7 +70,7 @@ class Checkpoints:
             {
                 "origin": self._origin,
                 "state": saved.state,
-                "best": {} if best.free is None else best.free,
+                "best": {} if best.weights is None else best.weights,
                 "rows": history.rows(0),
                 # in one array, since some stores take none that is empty
                 "notes": np.frombuffer(json.dumps(notes).encode(), np.uint8),

@@ -13,6 +13,48 @@ from ..._types import Key
 from .._selection import ParameterSelection
 from ._placement import MeshPlacement
 
+_STEADY = 1000
+"""After how many finite gradients the factor of a loss in float16 is doubled."""
+
+_LARGEST_SCALE = 2.0**15
+"""The largest power of two in float16."""
+
+
+class LossScale(NamedTuple):
+    """By what a loss in float16 is multiplied, so that its gradient does not fall below what that holds.
+
+    Attributes:
+        factor: A power of two. It is halved where a gradient overflows, and doubled after many that do not.
+        steady: How many steps have had finite gradients since it changed.
+    """
+
+    factor: Float[Array, ""]
+    steady: Int[Array, ""]
+
+    @classmethod
+    def first(cls) -> "LossScale":
+        """Returns that of the first step."""
+        return cls(jnp.float32(2.0**15), jnp.int32(0))
+
+    def after(self, finite: Bool[Array, ""]) -> "LossScale":
+        """Returns that of the next step."""
+        steady = jnp.where(finite, self.steady + 1, 0)
+        grown = jnp.minimum(self.factor * 2, _LARGEST_SCALE)
+        factor = jnp.where(finite, jnp.where(steady == _STEADY, grown, self.factor), jnp.maximum(self.factor / 2, 1))
+        return LossScale(factor, jnp.where(steady == _STEADY, 0, steady))
+
+
+class Weights(NamedTuple):
+    """What of a model differs from step to step.
+
+    Attributes:
+        free: The free variables, as leaves of the model.
+        carried: The arrays of its `eqx.nn.State`, such as running means; empty where it has none.
+    """
+
+    free: PyTree
+    carried: tuple[Array, ...] = ()
+
 
 class StepState(NamedTuple):
     """All that one step hands to the next.
@@ -25,6 +67,8 @@ class StepState(NamedTuple):
         updates: The number of steps that changed the weights.
         bad_in_a_row: How many steps before this one gave NaN or infinity.
         halted: Whether these were too many; no step changes anything from then on.
+        scaling: By what the loss is multiplied, where it is computed in float16; None elsewhere.
+        carried: The arrays of the model's `eqx.nn.State`.
     """
 
     free: PyTree
@@ -34,11 +78,18 @@ class StepState(NamedTuple):
     updates: Int[Array, ""]
     bad_in_a_row: Int[Array, ""]
     halted: Bool[Array, ""]
+    scaling: LossScale | None = None
+    carried: tuple[Array, ...] = ()
 
     @property
-    def judged(self) -> PyTree:
-        """The free variables that are validated and handed back: the average, where there is one."""
-        return self.free if self.average is None else self.average
+    def last(self) -> Weights:
+        """The weights as the last step left them."""
+        return Weights(self.free, self.carried)
+
+    @property
+    def judged(self) -> Weights:
+        """The weights that are validated and handed back: their average, where there is one."""
+        return self.last if self.average is None else Weights(self.average, self.carried)
 
 
 class StepReport(NamedTuple):
@@ -69,6 +120,7 @@ class Recipe(eqx.Module):
         compute_dtype: The dtype of the model and of the batch in the loss, or None for their own.
         allowed: How many steps in a row may give NaN or infinity.
         layout: Where each array of the state lies, or None on one device.
+        carries: The structure of the model's `eqx.nn.State`, or None without one.
     """
 
     rest: PyTree
@@ -81,29 +133,59 @@ class Recipe(eqx.Module):
     compute_dtype: Any = eqx.field(static=True)
     allowed: int = eqx.field(static=True)
     layout: Any = eqx.field(static=True, default=None)
+    carries: Any = eqx.field(static=True, default=None)
 
-    def model(self, free: PyTree) -> PyTree:
-        """Returns the model with its trained leaves."""
-        return self.selection.joined(self.rest, free)
+    def model(self, weights: Weights) -> PyTree:
+        """Returns the model with its trained leaves and its state."""
+        model = self.selection.joined(self.rest, weights.free)
+        return model if self.carries is None else with_state(model, jax.tree.unflatten(self.carries, weights.carried))
 
-    def objective(self, free: PyTree, batch: PyTree, key: Key) -> tuple[Float[Array, ""], dict[str, Array]]:
-        """Returns the loss and its metrics."""
-        return self.loss_of(self.model(free), batch, key)
-
-    def loss_of(self, model: PyTree, batch: PyTree, key: Key) -> tuple[Any, Any]:
-        """Returns the loss of a model and its metrics, in float32 at least."""
+    def loss_of(self, model: PyTree, batch: PyTree, key: Key) -> tuple[Any, Any, Any]:
+        """Returns the loss of a model, in float32 at least, its metrics, and the model's next state or None."""
         if self.compute_dtype is not None:
             model, batch = in_dtype((model, batch), self.compute_dtype)
-        value, metrics = read_loss(self.loss(model, batch, key))
+        value, metrics, state = read_loss(self.loss(model, batch, key))
         if isinstance(value, float | np.generic | np.ndarray | jax.Array):
             value = jnp.asarray(value)
             value = value.astype(_of_32_bits(value.dtype))
-        return value, metrics
+        return value, metrics, state
 
 
-def read_loss(out: Any) -> tuple[Any, Any]:
-    """Returns the loss and the metrics of what a loss function returned."""
-    return out if isinstance(out, tuple) and len(out) == 2 else (out, {})
+def read_loss(out: Any) -> tuple[Any, Any, Any]:
+    """Returns the loss, the metrics and the state of what a loss function returned."""
+    parts, state = (list(out) if isinstance(out, tuple) else [out]), None
+    if len(parts) > 1 and isinstance(parts[-1], eqx.nn.State):
+        state = parts.pop()
+    if len(parts) == 1:
+        return parts[0], {}, state
+    return (*parts, state) if len(parts) == 2 else (out, {}, state)
+
+
+class _StatePlace(eqx.Module):
+    """Where in a model an `eqx.nn.State` belongs."""
+
+
+def without_state(model: PyTree) -> tuple[PyTree, Any]:
+    """Returns a model with a place in place of its `eqx.nn.State`, and that state, or None.
+
+    Raises:
+        ValueError: If it has several.
+    """
+    is_state = lambda x: isinstance(x, eqx.nn.State)  # noqa: E731
+    found = [x for x in jax.tree.leaves(model, is_leaf=is_state) if is_state(x)]
+    if len(found) > 1:
+        raise ValueError(
+            f"`train`: the model holds {len(found)} objects of `eqx.nn.State`, but one is all it may hold."
+        )
+    if not found:
+        return model, None
+    return jax.tree.map(lambda x: _StatePlace() if is_state(x) else x, model, is_leaf=is_state), found[0]
+
+
+def with_state(model: PyTree, state: Any) -> PyTree:
+    """Returns a model with its state in its place."""
+    is_place = lambda x: isinstance(x, _StatePlace)  # noqa: E731
+    return jax.tree.map(lambda x: state if is_place(x) else x, model, is_leaf=is_place)
 
 
 def _of_32_bits(dtype: Any) -> Any:
@@ -122,7 +204,7 @@ def in_dtype(tree: PyTree, dtype: Any) -> PyTree:
 
 
 @eqx.filter_jit
-def initial_state(recipe: Recipe, model: PyTree) -> StepState:
+def initial_state(recipe: Recipe, model: PyTree, carried: tuple[Array, ...]) -> StepState:
     """Returns the state before the first step."""
     free = recipe.selection.free(model)
     average = None
@@ -130,8 +212,10 @@ def initial_state(recipe: Recipe, model: PyTree) -> StepState:
         average = jax.tree.map(lambda x: x.astype(_of_32_bits(x.dtype)), free)
     optimiser = jax.tree.map(jnp.asarray, recipe.transformation.init(free))
     zero = jnp.int32(0)
+    scaling = LossScale.first() if recipe.compute_dtype == jnp.float16 else None
     # copies, since a step is given its state's memory, and the model is the user's
-    return jax.tree.map(jnp.copy, StepState(free, optimiser, average, zero, zero, zero, jnp.asarray(False)))
+    start = StepState(free, optimiser, average, zero, zero, zero, jnp.asarray(False), scaling, carried)
+    return jax.tree.map(jnp.copy, start)
 
 
 def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple[StepState, StepReport]:
@@ -143,9 +227,10 @@ def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple
         batch = recipe.placement.constrained(recipe.sample(sample_key))
 
     def objective(free):
-        return recipe.objective(free, batch, loss_key)
+        value, metrics, after = recipe.loss_of(recipe.model(Weights(free, state.carried)), batch, loss_key)
+        return value, (metrics, state.carried if after is None else tuple(jax.tree.leaves(after)))
 
-    (value, metrics), gradient = jax.value_and_grad(objective, has_aux=True)(state.free)
+    value, (metrics, carried), gradient = _graded(objective, state)
     gradient = jax.tree.map(jnp.conj, gradient)  # by a complex number, JAX gives the conjugate of the way up
     update = optax.with_extra_args_support(recipe.transformation).update
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax mixes integers and floats
@@ -166,7 +251,10 @@ def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple
         count = state.updates.astype(jnp.result_type(float))
         decay = jnp.minimum(recipe.decay, (1 + count) / (10 + count))
         average = chosen(jax.tree.map(lambda a, x: _mixed(a, x, decay), average, free), average)
-    bad_in_a_row = jnp.where(jnp.all(finite), 0, state.bad_in_a_row + 1)
+    scaling, forgiven = state.scaling, jnp.asarray(False)
+    if scaling is not None:  # a gradient that overflows for its factor alone is tried again with half of it
+        scaling, forgiven = scaling.after(jnp.all(finite[2:])), finite[0] & (scaling.factor > 1)
+    bad_in_a_row = jnp.where(jnp.all(finite) | forgiven, 0, state.bad_in_a_row + 1)
     new = StepState(
         free=free,
         optimiser=chosen(optimiser, state.optimiser),
@@ -175,6 +263,8 @@ def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple
         updates=state.updates + good.astype(jnp.int32),
         bad_in_a_row=jnp.where(state.halted, state.bad_in_a_row, bad_in_a_row),
         halted=state.halted | (bad_in_a_row > recipe.allowed),
+        scaling=scaling,
+        carried=chosen(jax.lax.stop_gradient(carried), state.carried),
     )
     if recipe.layout is not None:
         new = jax.lax.with_sharding_constraint(new, jax.tree.unflatten(jax.tree.structure(new), recipe.layout))
@@ -182,6 +272,21 @@ def one_step(recipe: Recipe, batch: PyTree, key: Key, state: StepState) -> tuple
     norm = jnp.sqrt(sum(jnp.sum(jnp.abs(x).astype(dtype) ** 2) for x in jax.tree.leaves(gradient)))
     numbers = jnp.stack([jnp.asarray(x).astype(dtype) for x in (value, norm, *metrics.values())])
     return new, StepReport(numbers, finite, ~state.halted)
+
+
+def _graded(objective: Callable, state: StepState) -> tuple[Array, Any, PyTree]:
+    """Returns the loss, what else the objective returns, and the gradient."""
+    if state.scaling is None:
+        (value, others), gradient = jax.value_and_grad(objective, has_aux=True)(state.free)
+        return value, others, gradient
+    factor = state.scaling.factor
+
+    def scaled(free: PyTree) -> tuple[Array, tuple]:
+        value, others = objective(free)
+        return value * factor.astype(value.dtype), (value, others)
+
+    (_, (value, others)), gradient = jax.value_and_grad(scaled, has_aux=True)(state.free)
+    return value, others, jax.tree.map(lambda x: x / factor.astype(x.real.dtype), gradient)
 
 
 def _mixed(average: Array, x: Array, decay: Array) -> Array:
@@ -246,9 +351,9 @@ class CompiledStep:
 
 
 @eqx.filter_jit
-def evaluated(recipe: Recipe, batch: PyTree, key: Key, free: PyTree) -> Float[Array, ""]:
+def evaluated(recipe: Recipe, batch: PyTree, key: Key, weights: Weights) -> Float[Array, ""]:
     """Returns the loss of a model that is asked and not trained: without dropout, for instance."""
-    return recipe.loss_of(eqx.nn.inference_mode(recipe.model(free)), batch, key)[0]
+    return recipe.loss_of(eqx.nn.inference_mode(recipe.model(weights)), batch, key)[0]
 
 
 @eqx.filter_jit

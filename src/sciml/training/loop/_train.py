@@ -33,7 +33,7 @@ from ._checkpoints import Checkpoints, Saved, store_of
 from ._history import HistoryWriter
 from ._placement import MeshPlacement, placement_of
 from ._run import Ended, Host, TrainingPlan
-from ._step import Recipe, StepState, initial_state
+from ._step import Recipe, StepState, initial_state, without_state
 from ._trained import Trained
 from ._validation import Best, Validator
 
@@ -78,7 +78,8 @@ def train(
     Args:
         model: The model: any PyTree, such as an `eqx.Module` or a tuple of a module and an initial state.
         loss: `loss(model, batch, key)`, one real number; or a pair of it and a dictionary of further numbers to note in
-            the history. The key is for what is random in it, such as dropout.
+            the history. The key is for what is random in it, such as dropout. Of a model that holds an
+            `eqx.nn.State`, as a pair of a network and its state, it returns the next state last.
         data: A PyTree of arrays whose first axes are equally long, of whose rows batches are made, shuffled anew in
             every epoch (without `batch_size`, any PyTree of arrays, the whole of which is every batch); or a function
             `data(key)` that makes a batch, and is compiled into the step; or a loader, something to iterate over that
@@ -111,7 +112,9 @@ def train(
         average: The decay of a moving average of the free variables, such as 0.999. It is the averaged model that is
             validated and returned; in the first steps the decay is smaller, $(1 + s)/(10 + s)$.
         compute_dtype: The dtype of the floating-point arrays of model and batch within the loss, such as
-            `jnp.bfloat16`. Weights, optimiser and loss keep theirs.
+            `jnp.bfloat16`. Weights, optimiser and loss keep theirs. With `jnp.float16`, whose numbers end at 65504 and
+            at 6e-8, the loss is multiplied by a power of two before its gradient is taken, which is halved where one
+            overflows (that step changes nothing) and doubled after a thousand that do not.
         mesh: Devices, such as `sciml.parallel.mesh()`. Batches are spread over its first axis, so that `batch_size`
             must be a multiple of that; weights are on every device, or as they are sharded on this mesh when given. By
             default the mesh that `jax.set_mesh` has set, or that on which weights or data are sharded, or one device.
@@ -169,6 +172,7 @@ def train(
     placement = placement_of(mesh, model, None if is_loader(data) else data)
     with _on_mesh(placement):
         given, model, root = model, jax.tree.map(_as_array, placement.weights(model)), placement.weights(root)
+        whole, (model, stateful) = model, without_state(model)
         model, selection = select(model, where, positive, bounds, transforms, kinds="complex")
         data_key, step_key, validation_key = (jax.random.fold_in(root, i) for i in range(3))
         source = batches_of(data, size, epochs, data_key, placement.parts)
@@ -183,18 +187,19 @@ def train(
             decay=check_decay(average),
             compute_dtype=check_compute_dtype(compute_dtype),
             allowed=_check_allowed(skip_nonfinite),
+            carries=None if stateful is None else jax.tree.structure(stateful),
         )
         plan = TrainingPlan(
             total, _cadence(check_every, source, total), check_patience(patience, validation), callbacks
         )
-        metrics = metrics_of(recipe.loss_of, model, source.example(), root)
+        metrics = metrics_of(recipe.loss_of, whole, stateful, source.example(), root)
         parts = ("the loss", "the update", *(f"the gradient by `{path}`" for path in selection.paths))
         history = HistoryWriter(metrics, parts)
-        recipe, state = _started(recipe, model)
+        recipe, state = _started(recipe, model, tuple(jax.tree.leaves(stateful)))
         saved, writer = Saved(state, Best(), None), None
         if checkpoints is not None:
             depends_on = dict(
-                model=model, loss=loss, data=_identity(data), optimiser=recipe.transformation, batch_size=size,
+                model=whole, loss=loss, data=_identity(data), optimiser=recipe.transformation, batch_size=size,
                 key=root, transforms=selection, validation=_identity(validation), check_every=check_every,
                 skip_nonfinite=recipe.allowed, average=recipe.decay, compute_dtype=str(recipe.compute_dtype),
             )  # fmt: skip
@@ -226,9 +231,9 @@ def _on_mesh(placement: MeshPlacement) -> Iterator[None]:
         yield
 
 
-def _started(recipe: Recipe, model: PyTree) -> tuple[Recipe, StepState]:
+def _started(recipe: Recipe, model: PyTree, carried: tuple) -> tuple[Recipe, StepState]:
     """Returns the state before the first step, and the recipe that knows where its arrays lie."""
-    state = initial_state(recipe, model)
+    state = initial_state(recipe, model, carried)
     if recipe.placement.mesh is None:
         return recipe, state
     layout = recipe.placement.layout(state, recipe.selection.picked(model))
@@ -266,11 +271,11 @@ def _result(
     message = _message(ended, plan, history, halted)
     if halted and throw:
         raise SolveError(f"`train`: {message}", np.asarray(int(status)))
-    free = state.judged if best.free is None else best.free
+    weights = state.judged if best.weights is None else best.weights
     return Trained(
-        model=recipe.placement.returned(recipe.model(free), given),
-        last=recipe.placement.returned(recipe.model(state.free), given),
-        best_step=n if best.free is None else best.step,
+        model=recipe.placement.returned(recipe.model(weights), given),
+        last=recipe.placement.returned(recipe.model(state.last), given),
+        best_step=n if best.weights is None else best.step,
         history=history.history(),
         status=status,
         n_steps=n,
@@ -296,7 +301,7 @@ def _message(ended: Ended, plan: TrainingPlan, history: HistoryWriter, halted: b
         words = f"The loader ended after {n} of {plan.steps} steps."
     else:
         words = f"Took {n} steps."
-    if best.free is not None:
+    if best.weights is not None:
         words += f" The lowest validation loss, {best.value:.6g}, was after {best.step} steps."
     if skipped:
         shown = ", ".join(map(str, history.skipped[:5])) + (", ..." if skipped > 5 else "")

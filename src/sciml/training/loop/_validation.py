@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
 
 from ..._types import Key
 from ._batches import batches_of, is_loader
-from ._step import Recipe, evaluated
+from ._step import Recipe, Weights, evaluated
 
 
 class Validator:
@@ -34,21 +33,21 @@ class Validator:
         """Whether there is anything to validate on."""
         return self._measure is not None or self._pieces != ()
 
-    def __call__(self, free: PyTree) -> float:
+    def __call__(self, weights: Weights) -> float:
         """Returns the validation loss of the weights; NaN where there is nothing to validate on."""
         if self._measure is not None:
-            return self._measured(free)
+            return self._measured(weights)
         total, rows = 0.0, 0
         for batch in self._pieces:
             count = max((np.shape(x)[0] for x in jax.tree.leaves(batch) if np.ndim(x)), default=1)
             placed = self._recipe.placement.batch(batch)
-            total += count * float(evaluated(self._recipe, placed, self._key, free))
+            total += count * float(evaluated(self._recipe, placed, self._key, weights))
             rows += count
         return total / rows if rows else float("nan")
 
-    def _measured(self, free: PyTree) -> float:
+    def _measured(self, weights: Weights) -> float:
         assert self._measure is not None
-        found = self._measure(self._recipe.model(free))
+        found = self._measure(self._recipe.model(weights))
         if np.ndim(found) or not np.issubdtype(np.asarray(found).dtype, np.floating):
             raise TypeError(f"`train`: `validation(model)` must return one real number, but returned {found!r}.")
         return float(found)
@@ -90,17 +89,17 @@ class Best(NamedTuple):
     """The weights with the lowest validation loss so far.
 
     Attributes:
-        free: Their free variables; None before any.
+        weights: They; None before any.
         value: Their loss.
         step: After how many steps.
         stale: How many validations since then.
     """
 
-    free: PyTree = None
+    weights: Weights | None = None
     value: float = float("inf")
     step: int = 0
     stale: int = 0
 
-    def updated(self, value: float, step: int, free: PyTree) -> "Best":
+    def updated(self, value: float, step: int, weights: Weights | None) -> "Best":
         """Returns the best after one more validation; NaN is never the best."""
-        return Best(free, value, step, 0) if value < self.value else self._replace(stale=self.stale + 1)
+        return Best(weights, value, step, 0) if value < self.value else self._replace(stale=self.stale + 1)

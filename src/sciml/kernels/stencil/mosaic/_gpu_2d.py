@@ -1,9 +1,9 @@
 r"""Several steps for each pass over memory, on a GPU, in two dimensions.
 
-One warpgroup takes a tile of `rows` x 128 cells with the halo that $k$ steps of radius $r$ need, and keeps it in shared
-memory: two buffers, read and written alternately, of which the good part shrinks by $r$ at every step. Rows that a step
-reads in the cell's own column stay in registers while the loop walks down the tile; a read to the side is a
-window of the row, shifted. Global memory is read and written once for $k$ steps.
+A block takes a tile of `rows` x 128 cells with the halo that $k$ steps of radius $r$ need, and keeps it in shared
+memory: two buffers, read and written alternately, of which the good part shrinks by $r$ at every step. Its warpgroups
+share the rows of each step. Rows that a step reads in the cell's own column stay in registers while the loop walks down
+the tile; a read to the side is a window of the row, shifted. Global memory is read and written once for $k$ steps.
 
 Global arrays are as large as whole tiles and stay so from pass to pass. Rows outside of the field are those of the
 other side, or at walls the nearest. Columns cannot be had like that, because a row of a tile is one piece of memory:
@@ -33,11 +33,14 @@ from ._sums import new_values
 LANES = 128
 """Cells of a row of a tile, one for each thread of a warpgroup."""
 
-PITCH = 192
-"""From row to row of what a tile writes; rows then start where bulk copies may."""
-
 MARGIN = 32
-"""Cells before and after a buffer that windows may touch."""
+"""Cells before and after a buffer that windows may touch; a multiple of what bulk copies start at."""
+
+WARPGROUPS = 4
+"""Those of a block: a tile's shared memory lets few blocks run at once, and these have to hide its latency."""
+
+LOADS = 4
+"""Rows of global memory that a warpgroup waits for at once."""
 
 
 class Gpu2dPlan(NamedTuple):
@@ -89,7 +92,7 @@ class MosaicGpu2d(AbstractGpuKernel):
     operand_lanes: ClassVar[int] = LANES
 
     def usual_steps(self, radius: int, ndim: int) -> int:
-        return max(1, 4 // radius)
+        return max(1, 8 // radius)
 
     def tiles(
         self,
@@ -126,7 +129,8 @@ class MosaicGpu2d(AbstractGpuKernel):
             edges = tuple(_edges(x, plan, walls) for x, walls in zip(state, sides)) + fixed
             body = _Body(update, plan._replace(steps=steps), operands)
             inputs = (*state, *coefficients, *edges, np.arange(LANES, dtype=np.int32), operands.rows)
-            return launch(body.run, inputs, plan.physical, len(state), plan.grid, body.scratch(), interpret)
+            size, buffers = plan.physical, body.scratch()
+            return launch(body.run, inputs, size, len(state), plan.grid, buffers, interpret, warpgroups=WARPGROUPS)
 
         return one_pass
 
@@ -134,7 +138,7 @@ class MosaicGpu2d(AbstractGpuKernel):
 def _bytes(update: StencilUpdate, rows: int, halo: int, dtype: Any) -> int:
     buffers = 2 * len(update.fields) + len(update.coefficients) + len(update.inner)
     tile = (rows + 2 * halo + update.radius) * LANES + 2 * MARGIN
-    return (buffers * tile + len(update.fields) * rows * PITCH) * jnp.dtype(dtype).itemsize
+    return buffers * tile * jnp.dtype(dtype).itemsize
 
 
 def _edges(x: Array, plan: Gpu2dPlan, sides: Sides) -> Array:
@@ -160,32 +164,32 @@ class _Body:
         sizes = [fields * self.stride + 2 * MARGIN] * 2 + [rest * self.stride + 2 * MARGIN]
         if self.update.inner:
             sizes.append(len(self.update.inner) * self.stride)
-        return [*sizes, fields * self.plan.rows * PITCH]
+        return sizes
 
     def run(self, device: Any, refs: Any) -> None:
         p, n, fields = self.plan, len(self.names), len(self.update.fields)
         mains, edges, lanes, packed = refs[:n], refs[n : 2 * n], refs[2 * n], refs[2 * n + 1]
-        outs, (one, two, rest, *inner, written) = refs[2 * n + 2 : 2 * n + 2 + fields], refs[2 * n + 2 + fields :]
+        outs, (one, two, rest, *inner) = refs[2 * n + 2 : 2 * n + 2 + fields], refs[2 * n + 2 + fields :]
         i, j = device.place()
 
         (fn, params), sides = self.operands.unpack(lambda row: packed[row, pl.ds(0, LANES)])
         update = eqx.tree_at(lambda u: u.fn, self.update, fn)
-        self._load(i, j, mains, edges, (one,) * fields + (rest,) * (n - fields), sides)
+        self._load(device, i, j, mains, edges, (one,) * fields + (rest,) * (n - fields), sides)
         device.sync()
         source, target = one, two
         for s in range(1, p.steps + 1):
             self._make_ghosts(device, i, j, source, lanes, sides)
-            self._step(update.stage(s - 1), params, s, source, (rest, *inner), target, written)
+            self._step(device, update.stage(s - 1), params, s, source, (rest, *inner), target)
             device.sync()
             source, target = target, source
 
         def store(t: Any, carry: None) -> None:
             for f in range(fields):
-                part = pl.ds((f * p.rows + t) * PITCH + MARGIN, p.columns)
-                device.store(written, part, outs[f], (i * p.rows + t, pl.ds(j * p.columns, p.columns)))
+                part = pl.ds(self._at(f, t + p.steps * p.radius).start, p.columns)
+                device.store(source, part, outs[f], (i * p.rows + t, pl.ds(j * p.columns, p.columns)))
             return carry
 
-        jax.lax.fori_loop(0, p.rows, store, None)
+        jax.lax.fori_loop(*device.share(0, p.rows), store, None)
         device.finish()
 
     def _at(self, f: int, t: Any, shift: int = 0) -> Any:
@@ -193,7 +197,9 @@ class _Body:
         f = f if f < len(self.update.fields) else f - len(self.update.fields)
         return pl.ds(MARGIN + f * self.stride + t * LANES + shift, LANES)
 
-    def _load(self, i: Any, j: Any, mains: Any, edges: Any, buffers: Any, sides: tuple[Sides, ...]) -> None:
+    def _load(
+        self, device: Any, i: Any, j: Any, mains: Any, edges: Any, buffers: Any, sides: tuple[Sides, ...]
+    ) -> None:
         p, halo = self.plan, self.plan.steps * self.plan.radius
         height, tiles = p.shape[0], p.grid[1]
         sides = sides + (sides[0],) * (len(mains) - len(sides))  # coefficients go on as the first field does
@@ -206,17 +212,23 @@ class _Body:
             return jnp.clip(g, 0, height - 1)
 
         def copy(from_edges: bool) -> None:
-            def one(t: Any, carry: None) -> None:
-                for f, buffer in enumerate(buffers):
-                    if from_edges:
-                        e = jnp.where(j == 0, 0, j - (tiles - p.right) + 1)
-                        values = edges[f][row(t, f), pl.ds(e * LANES, LANES)]
-                    else:
-                        values = mains[f][row(t, f), pl.ds(j * p.columns - p.halo, LANES)]
-                    buffer[self._at(f, t)] = values
+            low, high = device.share(0, self.high)
+
+            def one(f: int, t: Any) -> Array:
+                if from_edges:
+                    e = jnp.where(j == 0, 0, j - (tiles - p.right) + 1)
+                    return edges[f][row(t, f), pl.ds(e * LANES, LANES)]
+                return mains[f][row(t, f), pl.ds(j * p.columns - p.halo, LANES)]
+
+            def some(n: Any, carry: None) -> None:
+                rows = [jnp.minimum(low + n * LOADS + q, high - 1) for q in range(LOADS)]  # the last may be read again
+                values = [(f, t, one(f, t)) for t in rows for f in range(len(buffers))]
+                for f, t, value in values:
+                    buffers[f][self._at(f, t)] = value
                 return carry
 
-            jax.lax.fori_loop(0, self.high, one, None)
+            count = jnp.asarray(high - low + LOADS - 1, jnp.int32)
+            jax.lax.fori_loop(0, jax.lax.div(count, jnp.asarray(LOADS, jnp.int32)), some, None)
 
         if p.right >= tiles - 1:
             copy(True)
@@ -225,9 +237,9 @@ class _Body:
         pl.when(at_edge)(lambda: copy(True))
         pl.when(jnp.logical_not(at_edge))(lambda: copy(False))
 
-    def _step(self, update: Any, params: Any, s: int, source: Any, rest: Any, target: Any, written: Any) -> None:
+    def _step(self, device: Any, update: Any, params: Any, s: int, source: Any, rest: Any, target: Any) -> None:
         p, r, fields = self.plan, self.plan.radius, len(self.update.fields)
-        halo, last = p.steps * r, s == p.steps
+        aligned = p.halo if s == p.steps else 0  # what is written to memory starts where bulk copies may
         tall = self._walked(update, params, source.dtype)
         rest, *inner = rest
 
@@ -252,13 +264,11 @@ class _Body:
             for f, value in enumerate(new_values(update, nb, params, like)):
                 if f >= fields:  # read at the cell itself alone, so it can be written where it was read
                     inner[0][own(f - fields, t)] = value
-                elif last:
-                    written[pl.ds((f * p.rows + t - halo) * PITCH + MARGIN - p.halo, LANES)] = value
                 else:
-                    target[self._at(f, t)] = value
+                    target[self._at(f, t, -aligned)] = value
             return tuple(rows[1:] for rows in windows)
 
-        low, high = s * r, self.high - s * r
+        low, high = device.share(s * r, self.high - s * r)
         start = tuple(tuple(row(f, low - r + q) for q in range(2 * r)) for f in tall)
         jax.lax.fori_loop(low, high, walk, start)
 
@@ -289,8 +299,8 @@ class _Body:
                         value = pair[1].ghost(q, lambda m: buffer[self._at(f, above - 1 - m)])  # noqa: B023
                         buffer[self._at(f, above + q)] = value
 
-            pl.when(i == 0)(lower)
-            pl.when(above < self.high)(upper)
+            pl.when(jnp.logical_and(i == 0, device.leads()))(lower)
+            pl.when(jnp.logical_and(above < self.high, device.leads()))(upper)
             device.sync()
         if columns:
             beyond = p.shape[1] + p.halo - j * p.columns
@@ -310,6 +320,7 @@ class _Body:
 
                 jax.lax.fori_loop(0, self.high + r, one, None)
 
-            pl.when(j == 0)(lambda: fill(0))
-            pl.when(beyond < LANES)(lambda: fill(1))
+            # a shifted row reads cells of the next ones, so one warpgroup does it
+            pl.when(jnp.logical_and(j == 0, device.leads()))(lambda: fill(0))
+            pl.when(jnp.logical_and(beyond < LANES, device.leads()))(lambda: fill(1))
             device.sync()

@@ -163,6 +163,7 @@ class MosaicGpu3d(AbstractGpuKernel):
     sizes: ClassVar[tuple[int, ...]] = (16, 8, 4, 2)  # those to try first at the front
     takes_stages: ClassVar[bool] = False
     ndims: ClassVar[tuple[int, ...]] = (3,)
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)  # bulk copies of float64 into shared memory are refused by Mosaic
     reach: ClassVar[int] = 8
     operand_lanes: ClassVar[int] = 1
 

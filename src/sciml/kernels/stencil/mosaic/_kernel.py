@@ -40,13 +40,32 @@ class AbstractMosaicKernel(AbstractStencilKernel):
         rows: int | None = None,
     ) -> Any:
         sides = check_supported(update, params, shape, dtype, self.name, self.dtypes, self.ndims)
-        steps = self.usual_steps(update.radius, len(shape)) if steps is None else steps
+        sizes = self.sizes if rows is None else (rows,)
+        if steps is None:
+            return self._usual_tiles(update, params, shape, dtype, sizes, sides)
         if steps * update.radius > self.reach:
             raise NotForKernelsError(
                 f"{steps} steps of radius {update.radius} for each pass reach further than {self.reach} cells"
             )
-        sizes = self.sizes if rows is None else (rows,)
         return self.tiles(update, params, shape, dtype, steps, sizes, sides)
+
+    def _usual_tiles(
+        self,
+        update: StencilUpdate,
+        params: PyTree,
+        shape: tuple[int, ...],
+        dtype: Any,
+        sizes: tuple[int, ...],
+        sides: tuple[Sides, ...],
+    ) -> Any:
+        """The plan with the usual number of steps, or with fewer where many fields leave no space for them."""
+        steps = self.usual_steps(update.radius, len(shape))
+        while steps > 1:
+            try:
+                return self.tiles(update, params, shape, dtype, steps, sizes, sides)
+            except NotForKernelsError:
+                steps //= 2
+        return self.tiles(update, params, shape, dtype, 1, sizes, sides)
 
     def advance(
         self,

@@ -1,7 +1,7 @@
 """What runs the body of a kernel for GPUs: a GPU, or XLA one tile after the other on any machine.
 
-A body is given references to memory and a device that says which tile it runs, when threads wait for each other, and
-how pieces of memory are copied.
+A body is given references to memory and a device that says which tile it runs, which rows of it are those of the
+warpgroup that asks, when threads wait for each other, and how pieces of memory are copied.
 """
 
 from collections.abc import Callable
@@ -19,21 +19,43 @@ SHARED_BYTES = 227 * 1024
 """Shared memory that one block may ask for (Hopper)."""
 
 _AXES = ("plane", "row", "column")
+_THREADS = "warpgroup"  # Pallas' word for a thread is what CUDA calls a warpgroup, 128 threads
 
 
 class GpuDevice:
-    """A GPU."""
+    """A GPU.
 
-    def __init__(self, ndim: int):
-        self._names = _AXES[-ndim:]
+    Attributes:
+        ndim: The number of axes of the grid of tiles.
+        warpgroups: How many warpgroups run a tile together.
+        meeting: The barrier that they wait at for each other; None for one alone.
+    """
+
+    def __init__(self, ndim: int, warpgroups: int = 1, meeting: Any = None):
+        self._names, self._warpgroups, self._meeting = _AXES[-ndim:], warpgroups, meeting
 
     def place(self) -> tuple[Any, ...]:
         """Which tile this is, along each axis."""
         return tuple(map(jax.lax.axis_index, self._names))
 
+    def share(self, low: Any, high: Any) -> tuple[Any, Any]:
+        """The part of the rows from `low` to `high` that is this warpgroup's."""
+        if self._warpgroups == 1:
+            return low, high
+        size = -(-(high - low) // self._warpgroups)
+        first = low + jax.lax.axis_index(_THREADS) * size
+        return jnp.minimum(first, high), jnp.minimum(first + size, high)
+
+    def leads(self) -> Any:
+        """Whether this warpgroup does what is done once for a tile."""
+        return self._warpgroups == 1 or jax.lax.axis_index(_THREADS) == 0
+
     def sync(self) -> None:
         """Waits until all threads have written to shared memory what they write."""
         plgpu.commit_smem()
+        if self._warpgroups > 1:
+            plgpu.barrier_arrive(self._meeting)
+            plgpu.barrier_wait(self._meeting)
 
     def load(self, source: Any, part: Any, target: Any, where: Any, barrier: Any) -> None:
         """Starts to copy from global to shared memory."""
@@ -67,6 +89,14 @@ class InterpretedDevice:
         """Which tile this is, along each axis."""
         return tuple(jnp.asarray(pl.program_id(axis), jnp.int32) for axis in range(self._ndim))
 
+    def share(self, low: Any, high: Any) -> tuple[Any, Any]:
+        """All rows."""
+        return low, high
+
+    def leads(self) -> bool:
+        """It does."""
+        return True
+
     def sync(self) -> None:
         """Nothing: there is one thread."""
 
@@ -97,6 +127,7 @@ def launch(
     scratch: list[int],
     interpret: Any,
     copies: int | None = None,
+    warpgroups: int = 1,
 ) -> Fields:
     """Runs a body for every tile.
 
@@ -110,6 +141,7 @@ def launch(
         scratch: The sizes of the buffers.
         interpret: False; True to run the body without a GPU; or JAX's parameters of its interpreter of GPUs.
         copies: How many copies a wait at the barrier is for.
+        warpgroups: How many warpgroups run a tile together.
     """
     dtype, ndim = inputs[0].dtype, len(grid)
     axes = vma_of(inputs)
@@ -127,13 +159,24 @@ def launch(
             scratch_shapes=buffers,
             interpret=True,
         )(*inputs)
+    barriers = [] if copies is None else [plgpu.Barrier(num_arrivals=copies)]
+    together = {} if warpgroups == 1 else {"num_threads": warpgroups, "thread_name": _THREADS}
+    meeting = [plgpu.Barrier(num_arrivals=warpgroups)] if together else []
+
+    def body(*refs: Any) -> None:
+        if together:
+            run(GpuDevice(ndim, warpgroups, refs[-1]), refs[:-1])
+        else:
+            run(GpuDevice(ndim), refs)
+
     found = plgpu.kernel(
-        lambda *refs: run(GpuDevice(ndim), refs),
+        body,
         out_type=out,
         grid=grid,
         grid_names=_AXES[-ndim:],
-        scratch_types=[*buffers, *([] if copies is None else [plgpu.Barrier(num_arrivals=copies)])],
+        scratch_types=[*buffers, *barriers, *meeting],
         compiler_params=plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Warpgroup),
         interpret=interpret or None,
+        **together,
     )(*inputs)
     return to_varying(found, axes)  # JAX forgets it

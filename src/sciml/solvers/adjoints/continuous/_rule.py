@@ -16,6 +16,7 @@ from ...integrate._batching import Batch
 from ...integrate._integrator import Integrator, Operands
 from ...integrate._result import Result
 from ...methods._admissible import Within
+from ...methods._esdirk import ESDIRK
 from ...methods._history import WithHistory
 from ...methods._projection import Projected
 from ...methods._rosenbrock import Rosenbrock
@@ -165,7 +166,7 @@ def _check(integrator: Integrator, operands: Operands, variant: Variant, rtol: A
             f"`adjoint={name}()` reads the solution between the steps, which {type(integrator.stepper).__name__} does "
             "not interpolate (`dense = False`). Take `adjoint=sciml.adjoints.Checkpointed()`."
         )
-    if not isinstance(integrator.stepper, Rosenbrock):
+    if not isinstance(integrator.stepper, Rosenbrock | ESDIRK):
         return
     if integrator.stepper.mass is not None:
         raise ValueError(
@@ -175,7 +176,7 @@ def _check(integrator: Integrator, operands: Operands, variant: Variant, rtol: A
     complex_operands = [x for x in operands.field if jnp.iscomplexobj(x)]
     if variant.parameters and complex_operands:
         raise ValueError(
-            f"`adjoint={name}()` integrates the cotangents of the parameters, which Rosenbrock methods cannot where "
+            f"`adjoint={name}()` integrates the cotangents of the parameters, which implicit methods cannot where "
             "these are complex. Take `adjoint=sciml.adjoints.Gauss()`, or give their real and imaginary parts as "
             "parameters."
         )

@@ -1,0 +1,49 @@
+"""How the error of a step is judged, for methods that judge by it themselves."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Real
+
+from ..._types import Y
+from ._pid import Control, Norm, Tolerances, scaled_error
+
+
+class Criterion(eqx.Module):
+    """By what the error of a step is measured, and what follows from it for the length of the next one.
+
+    Attributes:
+        tolerances: The tolerances.
+        control: The controller.
+        norm: How large a scaled error is, or None for the root mean square.
+    """
+
+    tolerances: Tolerances
+    control: Control
+    norm: Norm | None = eqx.field(static=True)
+
+    def size(self, values: Y, y0: Y, y1: Y) -> Real[Array, ""]:
+        """Returns how large something like a state is, where one is the most that an error may be.
+
+        Args:
+            values: What is measured.
+            y0: A state.
+            y1: Another; of each element the larger of both counts.
+        """
+        return jax.lax.stop_gradient(scaled_error(values, y0, y1, self.tolerances, self.norm))
+
+    def factor(self, size: Real[Array, ""], power: Real[Array, ""]) -> Real[Array, ""]:
+        """Returns by what to multiply the length of a step for an error that goes with a power of it.
+
+        Args:
+            size: The error as it is measured.
+            power: The power.
+        """
+        return self.control.factor(size, (), size <= 1, power)
+
+    @property
+    def rtol(self) -> Real[Array, ""]:
+        """The smallest relative tolerance."""
+        return functools.reduce(jnp.minimum, (jnp.min(jnp.asarray(x)) for x in jax.tree.leaves(self.tolerances.rtol)))

@@ -1,0 +1,319 @@
+"""Backward differentiation formulas of variable order, for stiff equations."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..._types import Args, BoolScalarLike, RealScalarLike, Y
+from ..control._criterion import Criterion
+from ..control._pid import Norm, Tolerances, initial_step
+from ..linear._choose import LARGE_FROM, LinearChoice, structure_of
+from ..linear._preconditioners import AbstractPreconditioner
+from ..linear._structure import AbstractStructure
+from ..linear._structured_field import BoundStructuredField, StructuredField
+from ..linear._written_out import SMALL
+from ._bdf_start import Started
+from ._consistent_initial_values import consistent_state
+from ._differences import MOST, Differences, at_order, newton_basis
+from ._known_root import known_root
+from ._linear_options import choice_of, preconditioner_field, solver_field, unknowns_of
+from ._mass_matrix import Mass, as_mass, times_known
+from ._newton import ByRounding, ByTolerance, newton
+from ._ravel import elements_of, flattened, unflattened
+from ._stepper import AbstractStepper, BoundField, Step
+
+_KAPPA = (0.0, -0.1850, -1 / 9, -0.0823, -0.0415, 0.0)
+_GAMMA = tuple(np.cumsum([0.0, *(1 / np.arange(1, MOST + 1))]).tolist())
+_ALPHA = tuple((1 - k) * g for k, g in zip(_KAPPA, _GAMMA))
+_ERROR = (1.0, *(k * g + 1 / (n + 1) for n, (k, g) in enumerate(zip(_KAPPA, _GAMMA)) if n))
+
+_HALF = 0.5
+"""By which a step is shorter that is tried again since Newton's iteration did not converge."""
+
+_ITERATIONS = 4
+"""So many iterations of Newton's a step may take before the next one is chosen with more care."""
+
+
+def _as_order(order: Any) -> int:
+    if not isinstance(order, int) or isinstance(order, bool):
+        raise TypeError(f"`max_order` must be an integer from 1 to {MOST}, but is {order!r}.")
+    if not 1 <= order <= MOST:
+        raise ValueError(f"`max_order` must be an integer from 1 to {MOST}, but is {order}.")
+    return order
+
+
+class BDF(AbstractStepper):
+    r"""Backward differentiation formulas of orders 1 to 5 with variable steps, for stiff $M \dot y = f(t, y)$.
+
+    With the backward differences $\nabla^j y_n$ of the last states and $y^* = \sum_{j=0}^{k} \nabla^j y_n$, to which
+    their polynomial goes on, the step of order $k$ solves
+
+    $$M \Big( (1 - \kappa_k) \gamma_k\, (y_{n+1} - y^*) + \sum_{j=1}^{k} \gamma_j \nabla^j y_n \Big)
+        = h f(t_{n+1}, y_{n+1}), \qquad \gamma_j = \sum_{i=1}^{j} \frac1i ,$$
+
+    by Newton's iteration, one linear system of the size of the state. The $\kappa_k$ of Klopfenstein and Shampine
+    make the error, $(\kappa_k \gamma_k + \frac{1}{k+1}) (y_{n+1} - y^*)$, smaller than that of the formulas of Gear.
+    Where the step changes, the differences become those of the same polynomial at the new distance. After $k + 1$ steps
+    of one length the next order is the one of $k - 1$, $k$, $k + 1$ that allows the longest step, by the estimates of
+    the errors of all three.
+
+    A step costs one system, where one of `Rodas5P` costs eight and one of `Radau5` three times as much: the method for
+    expensive vector fields and large systems at loose to middling tolerances. Orders 1 and 2 are L-stable; those above
+    are unstable near the imaginary axis, so what oscillates undamped takes `Rodas5P` or `Radau5`. Within steps the
+    solution is the polynomial of the same order. Of many members under `jax.vmap` each has its own order and step.
+    After an event that changes the state it begins again with order 1.
+
+    Gradients go through the accepted steps, each by the derivative of the implicit function; lengths and orders are
+    constant to them. Under fixed steps (`dt=`) the order is `max_order`, and the first `max_order` steps are those of
+    `Rodas5P`.
+
+    Attributes:
+        max_order: The highest order, from 1 to 5; 2 for what oscillates with little damping.
+        mass: The constant matrix $M$, of shape `(n, n)`, as of `Rodas5P`, or None for the identity. Where it is
+            singular, the system must have index one, and `y0` is a guess of what its algebraic equations determine.
+        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
+            whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
+        preconditioner: What helps the iteration, such as `BlockJacobi()` or `ILU0()`.
+        criterion: By what the error of a step is judged while it is taken; the loops set it.
+
+    Raises:
+        ValueError: If `max_order` is not from 1 to 5, or `mass` does not fit the state.
+        TypeError: If `max_order` is no integer, `mass` is traced or not real, or `linear_solver` no such iteration.
+
+    Source:
+        L. F. Shampine, M. W. Reichelt, The MATLAB ODE Suite, SIAM J. Sci. Comput. 18:1 (1997), section 2; G. D. Byrne,
+        A. C. Hindmarsh, A Polyalgorithm for the Numerical Solution of Ordinary Differential Equations, ACM Trans. Math.
+        Softw. 1:1 (1975).
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        model = sciml.models.Robertson()
+        y0 = jnp.array([1.0, 0.0, 0.0])
+        sol = sciml.solve(model, y0, t0=0.0, t1=1e5, rtol=1e-4, atol=1e-8, solver=sciml.solvers.BDF())
+        assert sol.stats.accepted < 400
+        assert abs(model.total(sol.ys[-1]) - 1) < 1e-3
+        ```
+    """
+
+    max_order: int = eqx.field(default=MOST, converter=_as_order, static=True)
+    mass: Mass | None = eqx.field(default=None, converter=as_mass, static=True, kw_only=True)
+    linear_solver: lx.AbstractLinearSolver | None = solver_field()
+    preconditioner: AbstractPreconditioner | None = preconditioner_field()
+    criterion: Criterion | None = eqx.field(default=None, kw_only=True)
+
+    evaluations: ClassVar[int] = -1
+    has_error: ClassVar[bool] = True
+    dense: ClassVar[bool] = True
+    elementwise_dense: ClassVar[bool] = True
+    history: ClassVar[bool] = True
+
+    @property
+    def order(self) -> int:
+        """The highest order."""
+        return self.max_order
+
+    @property
+    def fsal(self) -> bool:
+        """Whether `init` evaluates the vector field: not where that is no rate."""
+        return self.mass is None
+
+    @property
+    def field_is_rate(self) -> bool:
+        """Whether there is no mass matrix."""
+        return self.mass is None
+
+    @property
+    def linear(self) -> LinearChoice:
+        """How its linear systems are to be solved."""
+        return choice_of(self.linear_solver, self.preconditioner, "BDF", relative=True)
+
+    def use_full_budget(self, state_bytes: int) -> bool:
+        """Whether a step takes far longer than to set up its record."""
+        return state_bytes >= 64
+
+    def for_fixed_steps(self) -> AbstractStepper:
+        """Returns the method with a start of its own, which has no use for short steps of a low order."""
+        return Started(self)
+
+    def judged(self, criterion: Criterion) -> "BDF":
+        """Returns the method for one step under error control."""
+        return dataclasses.replace(self, criterion=criterion)
+
+    def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
+        """Returns the model as a field that knows the structure of its Jacobian, with its operands.
+
+        Raises:
+            ValueError: If the mass matrix does not fit the state.
+        """
+        size = sum(x.size for x in jax.tree.leaves(y))
+        if self.mass is not None and self.mass.size != size:
+            raise ValueError(
+                f"`BDF(mass=...)` must have shape {(size, size)}, since the state has {size} elements, but has "
+                f"shape {(self.mass.size, self.mass.size)}."
+            )
+        field, operands = super().close(model, t, y, args, h)
+        if self.linear.solver is None and size <= SMALL:
+            return field, operands
+        return StructuredField(field, self.structure(lambda t, y: model(t, y, args), t, y)), operands
+
+    def structure(self, field: BoundField, t: RealScalarLike, y: Y) -> AbstractStructure:
+        """Returns the structure of the systems."""
+        if isinstance(field, BoundStructuredField):
+            assert not isinstance(field.structure, tuple)
+            return field.structure
+        x, mass = flattened(y), self.mass_of(y)
+        choice = dataclasses.replace(self.linear, large=x.size >= LARGE_FROM)
+        matrix = None if mass is None else mass.matrix
+        return structure_of(lambda x: flattened(field(t, unflattened(x, y))), x, matrix, choice, unknowns_of(y))
+
+    def mass_of(self, y: Y) -> Mass | None:
+        """Returns the mass matrix of a state as one vector."""
+        return None if self.mass is None else self.mass.of_parts(*elements_of(y))
+
+    def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
+        """Solves the algebraic equations of a singular mass matrix; see `consistent_state`."""
+        mass = self.mass_of(y)
+        if mass is None or mass.null_spaces[0].shape[1] == 0:
+            return y, None
+        return consistent_state(field, t, y, mass)
+
+    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> Differences:
+        """Returns the first difference at the distance of a unit of time, which the slope is; no other is known."""
+        x, t = flattened(y), jnp.asarray(t)
+        zero, one = jnp.zeros_like(x), jnp.ones((), x.dtype)
+        slope = flattened(field(t, y)) if self.mass is None else zero
+        return Differences((slope, *[zero] * (MOST + 1)), one, jnp.ones_like(t), jnp.zeros_like(one))
+
+    def starting_step(
+        self,
+        field: BoundField,
+        t: Array,
+        y: Y,
+        direction: Array,
+        span: Array,
+        tolerances: Tolerances,
+        norm: Norm | None = None,
+    ) -> Array:
+        """Returns the size of a first step, which is one of order one; positive."""
+        return initial_step(field, t, y, direction, span, tolerances, 1, norm)
+
+    def empty_dense(self, y: Y) -> PyTree:
+        """Returns differences of zero."""
+        return tuple(jax.tree.map(jnp.zeros_like, y) for _ in range(2, MOST + 1))
+
+    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
+        """Returns the state at `t + theta * h` by the polynomial through the states that the step was made from."""
+        del h
+
+        def of_leaf(y0: Array, y1: Array, *rows: Array) -> Array:
+            s = jnp.asarray(theta, jnp.finfo(y1.dtype).dtype) - 1
+            first, *others = newton_basis(s)
+            return y1 + first * (y1 - y0) + sum(w * row for w, row in zip(others, rows, strict=True))
+
+        return jax.tree.map(of_leaf, y0, y1, *dense)
+
+    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: Differences) -> Step:
+        """Advances `y` from `t` to `t + h`."""
+        t, h = jnp.asarray(t), jnp.asarray(h)
+        end, x, mass = t + h, flattened(y), self.mass_of(y)
+        past = memory.at_distance(h)
+        alpha = at_order(_ALPHA, past.order)
+        predicted = x + past.weighted((1.0,) * MOST)
+        before = past.weighted(_GAMMA[1:]) / alpha
+        scale = h.astype(x.dtype) / alpha
+
+        def slope_at(x: Array) -> Array:
+            return flattened(field(end, unflattened(x, y)))
+
+        def residual(gap: Float[Array, " n"]) -> Float[Array, " n"]:
+            left = before + gap
+            return times_known(None if mass is None else mass.matrix, left) - scale * slope_at(predicted + gap)
+
+        structure = self.structure(field, t, y)
+        guess = jax.lax.stop_gradient(predicted)
+        _, along = jax.linearize(slope_at, guess)
+        matrix = jax.lax.stop_gradient(structure.assemble(along, guess, jax.lax.stop_gradient(scale)))
+        factors = structure.factorise(matrix)
+        matrix, factors = jax.lax.stop_gradient(structure.computed_once(matrix, factors))
+        judge = ByRounding(x) if self.criterion is None else ByTolerance(self.criterion, y, unflattened(guess, y))
+
+        def divide(factors: PyTree, b: Array) -> Array:
+            return structure.substitute(factors, b)
+
+        def divide_transposed(factors: PyTree, b: Array) -> Array:
+            return structure.substitute_transposed(factors, b)
+
+        found = newton(residual, jnp.zeros_like(x), divide, factors, judge)
+        gap = known_root(residual, found.root, divide, divide_transposed, factors)
+        y1 = unflattened(predicted + gap, y)
+        error = unflattened(at_order(_ERROR, past.order) * jax.lax.stop_gradient(gap), y)
+        after = past.followed_by(gap)
+        inner = [self._row(after, j, past.order) for j in range(2, MOST + 1)]
+        dense = tuple(unflattened(row, y) for row in inner)
+        after = after._replace(equal=past.equal + 1)
+        factor = None
+        if self.criterion is not None:
+            after, factor = self._chosen(self.criterion, y, y1, error, after)
+            care = (2 * _ITERATIONS + 1) / (2 * _ITERATIONS + found.iterations.astype(factor.dtype))
+            factor = jnp.where(factor == 1, factor, factor * care)
+            factor = jnp.where(found.converged & jnp.isfinite(factor), factor, jnp.full_like(factor, _HALF))
+        return Step(
+            y1,
+            error,
+            dense,
+            after,
+            ~structure.is_singular(matrix, factors),
+            converged=found.converged,
+            factor=None if factor is None else factor.astype(h.dtype),
+        )
+
+    @staticmethod
+    def _row(after: Differences, j: int, order: Array) -> Array:
+        row = after.rows[j - 1]
+        return jnp.where(order >= j, row, jnp.zeros_like(row))
+
+    def _chosen(
+        self, criterion: Criterion, y: Y, y1: Y, error: Y, after: Differences
+    ) -> tuple[Differences, Float[Array, ""]]:
+        """Returns the differences with the order of the next step, and by what its length is to be multiplied.
+
+        Args:
+            criterion: The tolerances.
+            y: The state at the start of the step.
+            y1: That at its end.
+            error: The estimate of its error.
+            after: The differences at its end.
+        """
+        order = after.order
+
+        def at(other: int, offset: int) -> Array:
+            """Returns the factor for an order so many above, whose error is of the differences of one order more."""
+            row = jnp.zeros_like(after.rows[0])
+            for j in range(1, len(after.rows) + 1):
+                row = jnp.where(order + offset == j, after.rows[j - 1], row)
+            values = unflattened(at_order(_ERROR, order + other) * row, y)
+            size = criterion.size(values, y, y1).astype(order.dtype)
+            return criterion.factor(size, order + offset)
+
+        size = criterion.size(error, y, y1).astype(order.dtype)
+        same = criterion.factor(size, order + 1)
+        zero = jnp.zeros_like(same)
+        lower = jnp.where(order > 1, at(-1, 0), zero)
+        higher = jnp.where(order < self.max_order, at(1, 2), zero)
+        free = after.equal >= order + 1
+        up = free & (higher > same) & (higher > lower)
+        down = free & ~up & (lower > same)
+        best = jnp.maximum(same, jnp.maximum(lower, higher))
+        factor = jnp.where(size <= 1, jnp.where(free, best, jnp.ones_like(same)), same)
+        new = jnp.where(up, order + 1, jnp.where(down, order - 1, order))
+        return after._replace(order=new, equal=jnp.where(free, zero, after.equal)), factor

@@ -1,0 +1,165 @@
+"""Backward differentiation formulas: orders, SciPy's steps, members of their own order, gradients, structure, mass."""
+
+import functools as ft
+
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+import sciml
+from sciml import verify
+from sciml.solvers import BDF
+
+pytestmark = pytest.mark.x64
+
+TIMES = np.array([0.31, 0.9, 2.0])
+
+
+def relaxed(t, y, rate):
+    """A fast variable that follows a cosine, and a slow one that follows it."""
+    return jnp.stack([-rate * (y[0] - jnp.cos(t)), y[0] - y[1] ** 2])
+
+
+def saved(rate, rtol=1e-9, **options):
+    options = dict(t0=0.0, t1=2.0, saveat=TIMES, rtol=rtol, atol=0.01 * rtol, solver=BDF()) | options
+    return sciml.solve(relaxed, jnp.array([0.3, 1.0]), args=rate, **options)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4, 5])
+def test_fixed_steps_have_the_order_that_is_asked_for_at_their_ends_and_between(order):
+    problem = verify.cosine_growth(rate=2.0)
+
+    @jax.jit
+    def errors(dt):
+        ts = jnp.asarray([2.0, 2.0, 2.0]) - dt * jnp.asarray([0.71, 0.37, 0.0])
+        ys = sciml.solve(
+            problem.model, problem.y0, t0=0.0, t1=2.0, dt=dt, saveat=ts, solver=BDF(order), max_steps=1000
+        ).ys
+        return jnp.abs(ys[:, 0] - jnp.exp(2 * jnp.sin(ts)))
+
+    counts = (256, 512) if order < 4 else (96, 192)
+    coarse, fine = (errors(2.0 / n) for n in counts)
+    slopes = np.log2(coarse / fine)
+    assert np.all(slopes > order - 0.4) and np.all(slopes < order + 1.5), slopes
+
+
+def test_steps_and_errors_are_about_those_of_scipy():
+    problem = verify.hires()
+    field = jax.jit(lambda t, y: problem.model(t, y, None))
+    found, steps = [], []
+    run = jax.jit(
+        lambda rtol: sciml.solve(
+            problem.model, problem.y0, t0=problem.t0, t1=problem.t1, rtol=rtol, atol=1e-6 * rtol, solver=BDF()
+        )
+    )
+    for rtol in (1e-4, 1e-7):
+        sol = run(rtol)
+        other = solve_ivp(
+            lambda t, y: np.asarray(field(t, y)),
+            (problem.t0, problem.t1),
+            np.asarray(problem.y0),
+            "BDF",
+            rtol=rtol,
+            atol=1e-6 * rtol,
+        )
+        found.append(float(problem.error(sol.ys[-1]) / problem.error(jnp.asarray(other.y[:, -1]))))
+        steps.append(float(sol.stats.accepted) / (len(other.t) - 1))
+        assert float(sol.stats.rejected) < 0.1 * float(sol.stats.accepted)
+    assert max(steps) < 1.2 and min(steps) > 0.8, steps
+    assert max(found) < 4, found
+
+
+RATES = jnp.array([0.5, 40.0, 3e4])
+
+
+@ft.cache
+def alone():
+    return jax.jit(saved)
+
+
+@ft.cache
+def gradients():
+    return jax.jit(jax.vmap(jax.grad(lambda rate: jnp.sum(saved(rate).ys ** 2))))(RATES)
+
+
+def test_members_of_an_ensemble_are_what_each_is_alone():
+    together = jax.jit(jax.vmap(saved))(RATES)
+    assert len(set(together.stats.accepted.tolist())) == 3
+    for member, rate in enumerate(RATES):
+        own = alone()(rate)
+        assert own.stats.accepted == together.stats.accepted[member]
+        np.testing.assert_allclose(together.ys[member], own.ys, rtol=1e-12)
+    field = lambda t, y: [-40.0 * (y[0] - np.cos(t)), y[0] - y[1] ** 2]  # noqa: E731
+    reference = solve_ivp(field, (0, 2), [0.3, 1.0], "Radau", TIMES, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(together.ys[1], reference.y.T, rtol=1e-7)
+
+
+def test_gradients_of_saved_times_are_those_of_finite_differences():
+    steps = 1e-3 * RATES
+    ends = [[float(jnp.sum(alone()(r + sign * h, 1e-11).ys ** 2)) for sign in (1, -1)] for r, h in zip(RATES, steps)]
+    expected = np.array([(up - down) / (2 * h) for (up, down), h in zip(ends, steps)])
+    np.testing.assert_allclose(gradients() * RATES, expected * RATES, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("adjoint", [sciml.adjoints.Direct(), sciml.adjoints.Forward()], ids=["Direct", "Forward"])
+def test_forward_mode_is_the_same_gradient(adjoint):
+    found = jax.jit(jax.jacfwd(lambda rate: jnp.sum(saved(rate, adjoint=adjoint).ys ** 2)))(RATES[1])
+    np.testing.assert_allclose(found, gradients()[1], rtol=1e-8)
+
+
+def test_large_systems_take_the_structure_of_their_jacobian_or_an_iteration():
+    def fronts(t, y, args):
+        wide = jnp.pad(y, 1, mode="edge")
+        return 400.0 * (wide[2:] - 2 * y + wide[:-2]) + y * (1 - y)
+
+    y0 = jnp.exp(-jnp.linspace(0.0, 20.0, 40))
+    run = ft.partial(sciml.solve, fronts, y0, t0=0.0, t1=0.3, rtol=1e-6, atol=1e-8)
+    expected = run(solver=sciml.solvers.Rodas5P()).ys
+    gmres = BDF(linear_solver=lx.GMRES(rtol=1e-6, atol=1e-8), preconditioner=sciml.solvers.ILU0())
+    for solver in (BDF(), gmres):
+        np.testing.assert_allclose(run(solver=solver).ys, expected, atol=3e-6)
+
+
+def test_algebraic_equations():
+    """Robertson's reaction with the conservation of mass for its third equation, from an inconsistent start."""
+
+    def reaction(t, y, fast):
+        a, b, c = y
+        return jnp.stack([-0.04 * a + 1e4 * b * c, 0.04 * a - 1e4 * b * c - fast * b**2, a + b + c - 1])
+
+    solver = BDF(mass=np.diag([1.0, 1.0, 0.0]))
+
+    def end(fast, rtol=1e-7):
+        y0 = jnp.array([1.0, 0.0, 0.5])
+        return sciml.solve(reaction, y0, t0=0.0, t1=40.0, args=fast, rtol=rtol, atol=1e-4 * rtol, solver=solver).ys[-1]
+
+    value, slope = jax.jit(jax.value_and_grad(lambda fast: end(fast)[2]))(3e7)
+    # of Hairer and Wanner's table at t = 40
+    np.testing.assert_allclose(end(3e7), [0.7158270688, 0.9185534765e-5, 0.2841637457], rtol=1e-5)
+    run = jax.jit(lambda fast: end(fast, 1e-10)[2])
+    np.testing.assert_allclose(slope, (run(3.003e7) - run(2.997e7)) / 6e4, rtol=1e-4)
+    assert abs(value - 0.2841637457) < 1e-5
+
+
+def test_gradients_through_an_event_that_changes_the_state():
+    """After it the order is one again."""
+
+    def end(rate):
+        hit = sciml.Event(lambda t, y, args: y[1] - 0.8, update=lambda t, y, args: y.at[1].add(0.1))
+        return saved(rate, saveat=None, events=hit).ys[-1, 1]
+
+    run, slope = jax.jit(end), jax.jit(jax.grad(end))(4.0)
+    np.testing.assert_allclose(slope, (run(4.01) - run(3.99)) / 0.02, rtol=1e-4)
+
+
+def test_bad_orders_are_refused():
+    for order in (0, 6):
+        with pytest.raises(ValueError, match=f"`max_order` must be an integer from 1 to 5, but is {order}"):
+            BDF(order)
+    with pytest.raises(TypeError, match="`max_order` must be an integer from 1 to 5, but is 2.0"):
+        BDF(2.0)
+    with pytest.raises(ValueError, match=r"`BDF\(mass=...\)` must have shape \(2, 2\)"):
+        saved(1.0, solver=BDF(mass=np.eye(3)))
