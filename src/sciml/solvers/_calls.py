@@ -35,6 +35,9 @@ class Static:
         self._key = (treedef, leaves, tuple(map(type, leaves)))
         self._hash = hash(self._key)
 
+    def __repr__(self) -> str:
+        return "Static(...)"
+
     def __hash__(self) -> int:
         return self._hash
 

@@ -98,6 +98,7 @@ def test_saturation_temperature_time_and_names():
     )
     assert network.species == ("E", "S", "C", "P")
     assert network.reaction_names == ("binding", "binding back", "3", "4")
+    assert str(network).startswith("4 species, 4 reactions, ") and str(network).count("\n") == 4
     y = jnp.array([1.0, 2.0, 3.0, 0.5])
     k = 1e3 * 300**0.5 * np.exp(-2e4 / (8.31446261815324 * 300))
     np.testing.assert_allclose(network.rates(0.0, y), [4.0, 1.5, 3 * k, 3 * 0.5 / 0.75], rtol=RTOL)

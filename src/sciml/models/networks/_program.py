@@ -194,6 +194,9 @@ class StaticContent:
         self.content = content
         self._hash = hash(content)
 
+    def __repr__(self) -> str:
+        return "StaticContent(...)"
+
     def __hash__(self) -> int:
         return self._hash
 

@@ -225,6 +225,12 @@ class ReactionNetwork(AbstractModel):
         """The names of the species, in the order of the state."""
         return self._static.content[0]
 
+    def __str__(self) -> str:
+        shown = [f"  {text}" for text in self.reactions[:20]]
+        more = len(self.reactions) - len(shown)
+        first = f"{len(self.species)} species, {len(self.reactions)} reactions, {len(self.parameters)} parameters"
+        return "\n".join([first, *shown] + ([f"  and {more} more"] if more else []))
+
     @property
     def reactions(self) -> tuple[str, ...]:
         """The reactions as text, one for each direction."""
