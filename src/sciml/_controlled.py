@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ._checks import no_instance
+from ._checks import check_call, no_instance
 from ._model import AbstractModel
 from ._types import Args, RealScalarLike, Y
 
@@ -49,6 +49,7 @@ class Controlled(AbstractModel):
     def __check_init__(self):
         if not callable(self.field):
             raise TypeError(f"`field` must be a function `field(t, y, args)`, but {no_instance(self.field)}.")
+        check_call(self.field, "field(t, y, args)", "`field`")
         if not callable(getattr(self.control, "derivative", None)):
             raise TypeError(
                 "`control` must have a method `derivative(t)`, as the interpolations of diffrax do, but "

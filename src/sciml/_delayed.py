@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from ._checks import concrete, no_instance
+from ._checks import check_call, concrete, no_instance
 from ._types import Args, RealScalarLike, Y
 
 
@@ -106,6 +106,7 @@ class Delayed(AbstractDelayed):
     def __check_init__(self):
         if not callable(self.field):
             raise TypeError(f"`field` must be a function `field(t, y, delayed, args)`, but {no_instance(self.field)}.")
+        check_call(self.field, "field(t, y, delayed, args)", "`field`")
         if self.delays.ndim > 1 or self.delays.size == 0:
             raise ValueError(f"`delays` must be a number or of shape `(delays,)`, but have {self.delays.shape}.")
         if concrete(self.delays) and not np.all((np.asarray(self.delays) > 0) & np.isfinite(np.asarray(self.delays))):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._checks import concrete, no_instance
+from ._checks import check_call, concrete, no_instance
 from ._stochastic import AbstractStochastic
 from ._types import Args, RealScalarLike
 
@@ -144,6 +144,7 @@ class Reactions(AbstractReactions):
             raise TypeError(
                 f"`propensities` must be a function `propensities(x, args)`, but {no_instance(self._propensities)}."
             )
+        check_call(self._propensities, "propensities(x, args)", "`propensities`")
 
     def propensities(self, x: Array, args: Args) -> Array:
         """Returns $a(x)$."""

@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import PyTree
 
-from ._checks import no_instance
+from ._checks import check_call, no_instance
 from ._field_noise import AbstractFieldNoise
 from ._types import Args, RealScalarLike, Y
 
@@ -123,6 +123,7 @@ class Stochastic(AbstractStochastic):
         for name, value in (("drift", drift), ("diffusion", diffusion)):
             if not callable(value):
                 raise TypeError(f"`{name}` must be a function `{name}(t, y, args)`, but {no_instance(value)}.")
+            check_call(value, f"{name}(t, y, args)", f"`{name}`")
         of_field = isinstance(noise, AbstractFieldNoise)
         self._drift, self._diffusion, self._interpretation = drift, diffusion, interpretation
         self._word, self._field_noise = (None, noise) if of_field else (noise, None)

@@ -195,6 +195,8 @@ def test_refusals():
         solve(y0=jnp.ones(2))
     with pytest.raises(ValueError, match="`delays` must be positive"):
         Delayed(lambda t, y, past, args: y, -1.0, history=1.0)
+    with pytest.raises(TypeError, match=r"`field\(t, y, delayed, args\)`, but its signature is \(t, y, args\)"):
+        Delayed(lambda t, y, args: y, 1.0, history=1.0)
     with pytest.raises(ValueError, match="`kept`"):
         Delayed(lambda t, y, past, args: y, 1.0, history=1.0, kept=1)
     with pytest.raises(TypeError, match="`field` must be a function"):

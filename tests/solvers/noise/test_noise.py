@@ -347,6 +347,8 @@ def test_refusals():
     refused(ValueError, "its own", of=shared, y0=[1.0, 2.0], solver=sciml.solvers.SRIW1())
     with pytest.raises(ValueError, match="`noise` must be one of"):
         sciml.Stochastic(drift, drift, noise="white")
+    with pytest.raises(TypeError, match=r"`diffusion` must be callable as `diffusion\(t, y, args\)`"):
+        sciml.Stochastic(drift, lambda t, y: y)
     with pytest.raises(ValueError, match="`interpretation` must be one of"):
         sciml.Stochastic(drift, drift, interpretation="backward")
     with pytest.raises(TypeError, match="`diffusion` must be a function"):

@@ -166,6 +166,8 @@ def test_refusals():
         solve(key=None)
     with pytest.raises(ValueError, match="leave out `dt`"):
         solve(dt=0.1)
+    with pytest.raises(TypeError, match=r"`propensities\(x, args\)`, but its signature is \(x\)"):
+        sciml.Reactions([[1]], lambda x: x)
     with pytest.raises(TypeError, match="does not solve reactions"):
         solve(solver=sciml.solvers.SRIW1())
     with pytest.raises(TypeError, match="must be a random key"):

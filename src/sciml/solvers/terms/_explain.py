@@ -43,8 +43,8 @@ def check_callable(model: Any) -> None:
 def explain(error: Exception) -> None:
     """Adds to what a model raised while it was traced a note with the line of the user's and a cure."""
     place = _users_line(error)
-    where = f"`model(t, y, args)`, which JAX traces{f', at {place}' if place else ''}"
-    error.add_note(f"sciml: this was raised by {where}. {_cure(error)}")
+    where = f", at {place}" if place else ""
+    error.add_note(f"sciml: this was raised by the model or an event, which JAX traces{where}. {_cure(error)}")
 
 
 def _cure(error: Exception) -> str:
