@@ -328,6 +328,15 @@ def test_bad_members(params, message):
         parallel.ensemble(lambda p: p, params)
 
 
+def test_functions_of_other_arguments():
+    with pytest.raises(TypeError, match=r"`ensemble`: `fn` must be callable as `fn\(params\)`, but .* is \(p, q\)"):
+        parallel.ensemble(lambda p, q: p, np.ones(3))
+    with pytest.raises(TypeError, match=r"`ensemble`: `fn` must be callable as `fn\(params, shared\)`"):
+        parallel.ensemble(lambda p: p, np.ones(3), 2.0)
+    with pytest.raises(TypeError, match=r"`sweep`: `fn` must be callable as `fn\(params\)`"):
+        parallel.sweep(lambda p, key: p, np.ones(3), progress=False)
+
+
 @pytest.mark.parametrize("block", [0, -3])
 def test_block_is_positive(block):
     with pytest.raises(ValueError, match=f"`ensemble`: `block`.* must be positive, got {block}"):

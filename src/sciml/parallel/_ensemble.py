@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from .._checks import concrete
+from .._checks import check_call, concrete
 from .._jax._vma import typed_sharding
 from .._status import raise_for_status
 from ._blocks import check_block, run_blocks, split_static
@@ -84,6 +84,7 @@ def ensemble(
     """
     if not callable(fn):
         raise TypeError(f"`ensemble`: `fn` must be callable, got {type(fn).__name__}.")
+    check_call(fn, "fn(params)" if shared is None else "fn(params, shared)", "`ensemble`: `fn`")
     out = _run(fn, params, shared, mesh, block)
     if throw:
         status = _status(*eqx.partition(out, is_array))

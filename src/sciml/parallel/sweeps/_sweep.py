@@ -10,7 +10,7 @@ import jax
 from jax.sharding import Mesh
 from jaxtyping import ArrayLike, PyTree
 
-from ..._checks import check_key
+from ..._checks import check_call, check_key
 from ..._progress import ProgressOption, check_progress, reporting
 from ..._types import Key
 from ...stores._abstract import AbstractStore
@@ -156,7 +156,8 @@ def prepare(
     executor: Any = None,
 ) -> Sweep:
     """Checks the arguments of `sweep` and makes it ready; nothing runs."""
-    _check_callables(fn, output)
+    call = "fn(params)" if shared is None else "fn(params, shared)"
+    _check_callables(fn, output, call if key is None and schedule != "refill" else None)
     if key is not None:
         key = check_key(key, "sweep")
     _check_reduce(reduce)
@@ -219,9 +220,11 @@ def _local_mesh(mesh: Mesh | None) -> Mesh:
     return chosen
 
 
-def _check_callables(fn: Any, output: Any) -> None:
+def _check_callables(fn: Any, output: Any, call: str | None) -> None:
     if not callable(fn):
         raise TypeError(f"`sweep`: `fn` must be callable, got {type(fn).__name__}.")
+    if call is not None:
+        check_call(fn, call, "`sweep`: `fn`")
     if output is not None and not callable(output):
         raise TypeError(f"`sweep`: `output` must be callable or None, got {type(output).__name__}.")
 
