@@ -381,6 +381,9 @@ def test_dir_lists_the_public_names():
     assert set(dir(sciml)) == public | {"__version__"}
     with pytest.raises(AttributeError, match="'sciml' has no attribute 'modles'"):
         sciml.modles
+    with pytest.raises(AttributeError, match="take `diffrax.SaveAt`"):
+        sciml.SaveAt
+    assert importlib.import_module("sciml.adjoints") is sciml.adjoints
 
 
 def test_the_text_stands_on_its_own():

@@ -33,6 +33,7 @@ A package is imported when it is first used, so that `import sciml` costs little
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 from . import _installation as _installation
@@ -83,6 +84,8 @@ if TYPE_CHECKING:
     from .runs import simulate as simulate
     from .training import fit as fit
 
+sys.modules[f"{__name__}.adjoints"] = adjoints  # for `from sciml.adjoints import Gauss`
+
 _installation.warn_of_namesake()
 _installation.warn_of_versions()
 
@@ -115,9 +118,12 @@ def __getattr__(name: str) -> object:
         return value
     if name == "__version__":
         return _installation.version()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import diffrax
+
+    hint = f": it is diffrax's, take `diffrax.{name}`" if hasattr(diffrax, name) else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:
-    public = {name for name in globals() if not name.startswith("_")} - {"TYPE_CHECKING", "importlib"}
+    public = {name for name in globals() if not name.startswith("_")} - {"TYPE_CHECKING", "importlib", "sys"}
     return sorted({*public, *_PACKAGES, *_FROM, "__version__"})

@@ -414,6 +414,21 @@ def test_models_and_tune_take_a_kernel_of_ones_own(tmp_path):
     assert "rolled" in (tmp_path / "plans.json").read_text()
 
 
+class Torn(Rolled):
+    """One that returns a field in place of the fields."""
+
+    def advance(self, update, params, state, coefficients, n_stages, plan, interpret=False):
+        return state[0]
+
+
+def test_a_kernel_that_returns_something_else():
+    u = jnp.ones((8, 8))
+    with pytest.raises(TypeError, match=r"`Torn.advance` must return a tuple of fields .*\(8, 8\).*, but returns"):
+        evolve(heat(2), u, 1, 0.1, impl=Torn())
+    with pytest.raises((TypeError, ValueError), match="Rolled is a class: make an instance|Type-check error"):
+        evolve(heat(2), u, 1, 0.1, impl=Rolled)
+
+
 def test_interpret_goes_with_a_kernel():
     u = jnp.ones((8, 8))
     with pytest.raises(ValueError, match="`interpret=True` runs a kernel in JAX's interpreter.*but is 'auto'"):

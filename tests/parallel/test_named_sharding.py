@@ -71,6 +71,20 @@ def test_members(kind, how, what):
     check(fn, (x,), jax.jit(fn)(RATES))
 
 
+@pytest.mark.parametrize("closes_over", [False, True])
+def test_a_solve_of_diffrax_names_the_way_out(closes_over):
+    """Its linear solves do not know axes that are part of a type."""
+    sharded = jax.device_put(jnp.asarray(RATES), NamedSharding(mesh_of("explicit"), P("m")))
+    by_diffrax = diffrax.Kvaerno3(root_finder=diffrax.VeryChord(rtol=1e-8, atol=1e-8))
+
+    def run(rate):
+        model = (lambda t, y, args: field(t, y, rate)) if closes_over else field
+        return sciml.solve(model, Y0, t0=0.0, t1=1.0, args=rate, solver=by_diffrax, **FINE).ys
+
+    with pytest.raises(ValueError, match=r"explicit axes.*`sciml.solvers.Rodas5P\(\)`, or a mesh with automatic"):
+        jax.jit(jax.vmap(run))(sharded)
+
+
 @pytest.mark.parametrize("what", ["forward", "gradient", "vmap(grad)"])
 @pytest.mark.parametrize("within", [False, True])
 def test_one_device(within, what):

@@ -4,10 +4,12 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import diffrax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import sciml
 from sciml import plot
 
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -47,6 +49,14 @@ def test_trajectory_draws_every_component_of_a_tree():
     for line, values in zip(drawn, (TIMES, TIMES**2, TIMES**3), strict=True):
         np.testing.assert_allclose(line[:, 1], values, rtol=1e-6)
     assert ax.get_xlabel() == "t"
+
+
+def test_dense_output_is_drawn_between_the_steps():
+    dense = diffrax.SaveAt(dense=True)
+    sol = sciml.solve(lambda t, y, args: -y, jnp.ones(2), t0=0.0, t1=2.0, dt=1.0, saveat=dense)
+    (line, _) = long_lines(sol.plot())
+    assert len(line) == 200 and (line[0, 0], line[-1, 0]) == (0.0, 2.0)
+    np.testing.assert_allclose(line[:, 1], np.exp(-line[:, 0]), rtol=0.02)
 
 
 def test_trajectory_on_given_axes_with_labels():

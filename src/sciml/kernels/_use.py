@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 
+from .._checks import no_instance
 from ._backends import AUTO, IMPLS, KERNELS, AbstractKernel, KernelRequest
 
 USED = contextvars.ContextVar("sciml.kernels.use", default=AUTO)
@@ -73,7 +74,7 @@ def requested(impl: str | AbstractKernel | None, interpret: bool = False, by_nam
     request = USED.get() if impl is None else KernelRequest(impl)
     names = IMPLS + KERNELS if by_name else IMPLS
     if impl is not None and not isinstance(impl, AbstractKernel) and impl not in names:
-        raise ValueError(f"`impl` must be one of {', '.join(map(repr, names))}, but is {impl!r}.")
+        raise ValueError(f"`impl` must be one of {', '.join(map(repr, names))}, but {no_instance(impl)}.")
     if not isinstance(interpret, bool):
         raise ValueError(f"`interpret` must be True or False, but is {interpret!r}.")
     if interpret and request.impl in ("auto", "xla"):

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -122,8 +123,19 @@ def times_of(sol: Any) -> np.ndarray:
     return ts
 
 
+def _between(sol: Any, count: int = 200) -> Any:
+    """A solution that has dense output and one saved time, at times of the former."""
+    dense = getattr(sol, "dense", None)
+    if dense is None or np.ndim(sol.ts) != 1 or np.size(sol.ts) > 1:
+        return sol
+    ends = np.asarray(dense.ts)[np.isfinite(dense.ts)]
+    ts = np.linspace(ends[0], ends[-1], count, dtype=ends.dtype)
+    return eqx.tree_at(lambda s: (s.ts, s.ys), sol, (ts, sol.evaluate(ts)))
+
+
 def read(sol: Any, labels: str | Sequence[str] | None = None) -> Paths:
     """Read anything with `ts`, `ys` and `status`."""
+    sol = _between(sol)
     status = np.asarray(sol.status)
     ts = times_of(sol)
     times = ts.shape[-1]

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from .._jax._ad_modes import reverse_only
-from .._jax._vma import vma_of
+from .._jax._vma import typed_sharding, vma_of
 from .._status import Status
 from .._types import Args, Y
 from ._plan import Times
@@ -115,20 +115,30 @@ def solve(
         model, y0, args, times = eqx.combine(reverse_only(inexact, IN_FORWARD_MODE), rest)
 
     direction = jnp.where(times.t1 >= times.t0, 1, -1).astype(times.t0.dtype)
-    solution = diffrax.diffeqsolve(
-        _terms_of(model, y0, args, times, request),
-        request.solver,
-        times.t0,
-        times.t1,
-        None if times.dt is None else direction * jnp.abs(times.dt),
-        y0,
-        args,
-        saveat=saveat,
-        stepsize_controller=controller,
-        adjoint=with_diffrax,
-        max_steps=max_steps,
-        throw=False,
-    )
+    try:
+        solution = diffrax.diffeqsolve(
+            _terms_of(model, y0, args, times, request),
+            request.solver,
+            times.t0,
+            times.t1,
+            None if times.dt is None else direction * jnp.abs(times.dt),
+            y0,
+            args,
+            saveat=saveat,
+            stepsize_controller=controller,
+            adjoint=with_diffrax,
+            max_steps=max_steps,
+            throw=False,
+        )
+    except ValueError as error:
+        explicit = any(map(typed_sharding, jax.tree.leaves((model, y0, args, times)))) or "Explicit" in str(error)
+        if explicit and "structure" in str(error):
+            raise ValueError(
+                "diffrax runs this solve, for its `solver`, `stepsize_controller` or `saveat`, and its linear solves "
+                "fail on a mesh with explicit axes. Use a method that runs in sciml's own loops, such as "
+                "`sciml.solvers.Rodas5P()`, or a mesh with automatic axes, such as `sciml.parallel.mesh()`."
+            ) from error
+        raise
     assert solution.ts is not None  # `saveat` asks for times
     good = solution.result == diffrax.RESULTS.successful
     saved = jnp.isfinite(solution.ts)  # diffrax fills what it did not save with infinity

@@ -50,6 +50,14 @@ def agree(found, expected):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12), found, expected)
 
 
+@pytest.mark.parametrize("options", ["adaptive", "fixed"])
+def test_no_members_have_a_gradient_of_zero(options):
+    def loss(scale):
+        return jnp.sum(jax.vmap(lambda rate: solve(scale * rate, **OPTIONS[options]).ys)(jnp.zeros(0)))
+
+    assert jax.grad(loss)(1.0) == 0.0
+
+
 def test_numbers_of_lanes():
     for itemsize in (2, 4, 8, 16):
         for count in range(1, 3000):

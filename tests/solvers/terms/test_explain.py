@@ -63,6 +63,18 @@ def test_a_tuple_where_the_model_takes_an_array():
         assert any("join the parts of the state with `jnp.stack([...])`" in note for note in caught.value.__notes__)
 
 
+def test_a_model_that_closes_over_what_has_ended():
+    dense = diffrax.SaveAt(dense=True)
+
+    def solve(rate):
+        return sciml.solve(lambda t, y, args: -rate * y, Y0, t0=0.0, t1=1.0, dt=0.5, saveat=dense, max_steps=2)
+
+    sols = jax.vmap(solve)(jnp.ones(2))
+    with pytest.raises(jax.errors.UnexpectedTracerError) as caught:
+        jax.vmap(lambda sol: sol.evaluate(0.5))(sols)
+    assert any("by `args` or as leaves of a module" in note for note in caught.value.__notes__)
+
+
 def run(model, y, options):
     return sciml.solve(model, y, t0=0.0, t1=1.0, **options).ys
 

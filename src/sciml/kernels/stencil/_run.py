@@ -85,7 +85,8 @@ class StencilRun(NamedTuple):
         (update, params), chosen = self.whole(leaves), self.chosen
         if chosen.kernel is not None and not is_sharded(update):
             stages = n * update.stages
-            return chosen.kernel.advance(update, params, state, rest, stages, chosen.plan, chosen.interpreted)
+            found = chosen.kernel.advance(update, params, state, rest, stages, chosen.plan, chosen.interpreted)
+            return _checked(found, state, type(chosen.kernel).__name__)
         for passes, k, one in passes_of(update, params, state[0], rest, n, chosen):
             state, _ = scan(lambda s, _, one=one, k=k: (one(s, k), None), state, length=passes, like=(leaves, rest))
         return state
@@ -192,3 +193,16 @@ def _segments(n_steps: int) -> list[tuple[int, int]]:
     size = max(1, math.isqrt(n_steps))
     whole, rest = divmod(n_steps, size)
     return [(whole, size)] + ([(1, rest)] if rest else [])
+
+
+def _checked(found: Any, state: Fields, kernel: str) -> Fields:
+    """Returns what a kernel returned.
+
+    Raises:
+        TypeError: If it is not like the fields that it was given.
+    """
+    got, right = ([(jnp.shape(x), jnp.result_type(x).name) for x in jax.tree.leaves(tree)] for tree in (found, state))
+    if not isinstance(found, tuple | list) or got != right:
+        what = f"{got} in a {type(found).__name__}" if isinstance(found, tuple | list) else type(found).__name__
+        raise TypeError(f"`{kernel}.advance` must return a tuple of fields like `state`, {right}, but returns {what}.")
+    return tuple(found)

@@ -150,7 +150,7 @@ def run(
         cotangent, residuals, numbers = jax.tree.unflatten(jax.tree.structure(tree[:-1]), arrays)
         if count is not None:
             # The largest: members that took the other branch of a `cond` have something else in the place of theirs.
-            numbers = jax.tree.map(lambda x: jnp.max(x, axis=-1), numbers)
+            numbers = jax.tree.map(lambda x: jnp.max(x, axis=-1, initial=0), numbers)
         return here.backward(cotangent, residuals, numbers, operands, saves, spec)
 
     itemsize = max(x.dtype.itemsize for x in jax.tree.leaves(y0))

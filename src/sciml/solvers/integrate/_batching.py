@@ -90,7 +90,9 @@ def pad_against_aliasing(count: int, itemsize: int) -> int:
         itemsize: The size of a number in bytes.
     """
     lanes = pad_to_vector(count, itemsize)
-    return lanes if jax.default_backend() != "cpu" or lanes * itemsize % _STRIDE else lanes + _LINE // itemsize
+    if lanes == 0 or jax.default_backend() != "cpu" or lanes * itemsize % _STRIDE:
+        return lanes
+    return lanes + _LINE // itemsize
 
 
 def repeated(tree: PyTree, flags: PyTree[bool], lanes: int) -> PyTree:

@@ -60,6 +60,11 @@ def _cure(error: Exception) -> str:
             "A value that is not known yet is no Python number: leave out `float()`, `int()` and `math`, and compute "
             "with `jax.numpy`."
         )
+    if isinstance(error, jax.errors.UnexpectedTracerError):
+        return (
+            "It closes over a value of a `jax.jit` or `jax.vmap` that has ended, as where dense output is evaluated "
+            "outside of them: give the model what it needs by `args` or as leaves of a module."
+        )
     several = isinstance(error, AttributeError) and isinstance(error.obj, tuple | list | dict)
     if several and hasattr(np.ndarray, error.name):
         return (
