@@ -5,7 +5,7 @@ the root as it was found, the value of the root and its first derivatives, and t
 
 The iteration that found the root had a matrix $W$ near $r_z$, whose factors are used again: a system is solved by
 $x \leftarrow x + W^{-1} (b - r_z x)$, which contracts where that iteration did. Reverse mode does so with the
-transposed matrices. Where nothing is differentiated right-hand sides are zero, and there are no iterations.
+transposed matrices.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from jaxtyping import Array, PyTree
 
 from ..._jax._largest import largest
 from ..._jax._loops import scan, while_loop
-from ..._jax._vma import match
+from ..._jax._vma import match, run_program
 
 MOST_ITERATIONS = 50
 """Iterations that have not converged by then are given up."""
@@ -38,19 +38,42 @@ def known_root(
         divide_transposed: The same of the transposed system.
         factors: What both read.
     """
-    z, factors = jax.lax.stop_gradient((z, factors))
+    program = jax.make_jaxpr(residual)(z)
+    consts = list(program.consts)
+    z, factors = match(jax.lax.stop_gradient((z, factors)), (z, factors, consts))
+    moving = [jnp.issubdtype(jnp.result_type(x), jnp.inexact) for x in consts]
 
-    def correct(z: Array, _: None) -> tuple[Array, None]:
-        value, along = jax.linearize(residual, z)
-        correction = jax.lax.custom_linear_solve(
-            along,
-            value - jax.lax.stop_gradient(value),
-            lambda along, b: _refined(along, partial(divide, factors), b),
-            lambda along, b: _refined(along, partial(divide_transposed, factors), b),
-        )
-        return z - correction, None
+    def corrected(z: Array, factors: PyTree, consts: list) -> Array:
+        def correct(z: Array, _: None) -> tuple[Array, None]:
+            value, along = jax.linearize(lambda z: run_program(program.jaxpr, consts, z)[0], z)
+            correction = jax.lax.custom_linear_solve(
+                along,
+                value - jax.lax.stop_gradient(value),
+                lambda along, b: _refined(along, partial(divide, factors), b),
+                lambda along, b: _refined(along, partial(divide_transposed, factors), b),
+            )
+            return z - correction, None
 
-    return scan(correct, z, length=_DERIVATIVES)[0]
+        return scan(correct, z, length=_DERIVATIVES, like=consts)[0]
+
+    # where nothing is differentiated the program has the root alone
+    @jax.custom_jvp
+    def root(z: Array, factors: PyTree, consts: list) -> Array:
+        del factors, consts
+        return z
+
+    @root.defjvp
+    def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+        z, factors, consts = primals
+
+        def of_moving(some: list) -> Array:
+            rest = iter(some)
+            return corrected(z, factors, [next(rest) if m else x for x, m in zip(consts, moving)])
+
+        given, along = ([x for x, m in zip(tree, moving) if m] for tree in (consts, tangents[2]))
+        return root(z, factors, consts), jax.jvp(of_moving, (given,), (along,))[1]
+
+    return root(z, factors, consts)
 
 
 def _refined(along: Callable[[Array], Array], divide: Callable[[Array], Array], b: Array) -> Array:
