@@ -202,3 +202,12 @@ def test_sbml_fit(tmp_path):
     found, published = map(float, re.search(r"parameters: (\S+), published (\S+)", printed).groups())
     assert abs(found - published) < 1e-3
     assert published - 15 < float(re.search(r"best log-likelihood (\S+), reached", printed)[1]) < published + 0.01
+
+
+def test_coarse_waves(tmp_path):
+    printed = run("coarse_waves", tmp_path)
+    assert float(re.search(r"divides the error by ([\d.]+)", printed)[1]) > 5
+    until = [float(x) for x in re.findall(r"right until ([\d.]+)", printed)]
+    assert until[1] > 2 * until[0]
+    off = [float(x) for x in re.findall(r"off by a factor of ([\d.]+)", printed)]
+    assert off[1] < 1.2 and off[1] < off[0] - 1

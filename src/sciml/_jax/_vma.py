@@ -136,3 +136,10 @@ def as_promoted_function(closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
         return [read(v) for v in jaxpr.outvars]
 
     return run
+
+
+def run_program(jaxpr: jex.core.Jaxpr, consts: Iterable[Any], *args: Any) -> list:
+    """Runs a program, whose inputs may by now vary over more axes of a mesh than when it was traced."""
+    closed = jex.core.ClosedJaxpr(jaxpr, list(consts))
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    return (as_promoted_function(closed) if manual else jex.core.jaxpr_as_fun(closed))(*args)

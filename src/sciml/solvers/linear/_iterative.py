@@ -21,7 +21,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..._jax._vma import as_promoted_function, match
+from ..._jax._vma import match, run_program
 from ._krylov_iterations import bicgstab_round, gmres_round, solved_by
 from ._structure import AbstractStructure
 
@@ -214,10 +214,7 @@ class Iterative(AbstractStructure):
 
 
 def _run(jaxpr: jex.core.Jaxpr, consts: list, x: Array) -> Array:
-    """Runs a program, whose inputs may by now vary over more axes of a mesh than when it was traced."""
-    closed = jex.core.ClosedJaxpr(jaxpr, consts)
-    manual = jax.sharding.get_abstract_mesh().manual_axes
-    return (as_promoted_function(closed) if manual else jex.core.jaxpr_as_fun(closed))(x)[0]
+    return run_program(jaxpr, consts, x)[0]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

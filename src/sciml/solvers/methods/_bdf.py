@@ -254,7 +254,7 @@ class BDF(AbstractStepper):
             return structure.substitute_transposed(factors, b)
 
         found = newton(residual, jnp.zeros_like(x), divide, factors, judge)
-        gap = known_root(residual, found.root, divide, divide_transposed, factors)
+        gap = known_root(residual, found.root, divide, divide_transposed, factors_at=lambda _: factors, exact=False)
         y1 = unflattened(predicted + gap, y)
         error = unflattened(at_order(_ERROR, past.order) * jax.lax.stop_gradient(gap), y)
         after = past.followed_by(gap)

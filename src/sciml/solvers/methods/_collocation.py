@@ -168,7 +168,9 @@ class AbstractCollocation(AbstractStepper):
         start_of = jax.lax.stop_gradient((x, first, h))
         tolerated = functools.partial(self.tolerated, *start_of[1:], structures=structures, factors=factors)
         stages, converged = _newton(frozen, systems, factors, start_of[0], tolerated)
-        stages = known_root(residual, stages, systems.divide, systems.divide_transposed, factors)
+        stages = known_root(
+            residual, stages, systems.divide, systems.divide_transposed, factors_at=lambda _: factors, exact=False
+        )
         y1 = x + _times(np.array([method.ends]), stages)[0]
         solvable = functools.reduce(jnp.logical_and, regular, converged)
         return self.finished(Made(field, t, h, y, x, y1, first, stages, solvable, structures, factors))

@@ -24,7 +24,7 @@ from ..linear._structured_field import BoundStructuredField, StructuredField
 from ..linear._written_out import SMALL
 from ._consistent_initial_values import consistent_state
 from ._esdirk_tableau import SinglyImplicit, as_tableau, tableau_of, takes_own_iteration
-from ._known_root import found_root
+from ._known_root import known_root
 from ._linear_options import check_systems, choice_of, preconditioner_field, solver_field, unknowns_of
 from ._mass_matrix import Mass, as_mass, times_known
 from ._ravel import elements_of, flattened, unflattened
@@ -204,7 +204,7 @@ class ESDIRK(AbstractStepper):
         iteration = _Iteration(structure, self.tolerances, jax.lax.stop_gradient(x))
 
         root = partial(
-            found_root,
+            known_root,
             divide=structure.substitute,
             divide_transposed=structure.substitute_transposed,
             exact=structure.entry_by_entry,

@@ -1,11 +1,11 @@
 r"""A root that an iteration has found, with the derivatives of the implicit function.
 
-Where $r(z, p) = 0$, the root moves with the parameters by $r_z\, dz = -r_p\, dp$. So $z - r_z^{-1} r(z, p)$ has, at
-the root as it was found, the value of the root and its first derivatives, and the same of that its second ones, too.
+Where $r(z, p) = 0$, the root moves with the parameters by $r_z\, dz = -r_p\, dp$, however it was found:
+`jax.lax.custom_root` makes all derivatives of that. Where nothing is differentiated the residual is not evaluated.
 
-The iteration that found the root had a matrix $W$ near $r_z$, whose factors are used again: a system is solved by
+The iteration that found the root had a matrix $W$ near $r_z$, whose factors may be used again: a system is solved by
 $x \leftarrow x + W^{-1} (b - r_z x)$, which contracts where that iteration did. Reverse mode does so with the
-transposed matrices. Where nothing is differentiated right-hand sides are zero, and there are no iterations.
+transposed matrices.
 """
 
 from collections.abc import Callable
@@ -17,43 +17,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..._jax._largest import largest
-from ..._jax._loops import scan, while_loop
+from ..._jax._loops import while_loop
 from ..._jax._vma import match
 
 MOST_ITERATIONS = 50
 """Iterations that have not converged by then are given up."""
 
-_DERIVATIVES = 2
-
 
 def known_root(
-    residual: Callable[[Array], Array], z: Array, divide: Callable, divide_transposed: Callable, factors: PyTree
-) -> Array:
-    """Returns `z` with the first and second derivatives of the root of `residual`.
-
-    Args:
-        residual: A function that may close over what is differentiated.
-        z: The root, as it was found.
-        divide: `divide(factors, b)`, about the solution of the linearised system.
-        divide_transposed: The same of the transposed system.
-        factors: What both read.
-    """
-    z, factors = jax.lax.stop_gradient((z, factors))
-
-    def correct(z: Array, _: None) -> tuple[Array, None]:
-        value, along = jax.linearize(residual, z)
-        correction = jax.lax.custom_linear_solve(
-            along,
-            value - jax.lax.stop_gradient(value),
-            lambda along, b: _refined(along, b, partial(divide, factors)),
-            lambda along, b: _refined(along, b, partial(divide_transposed, factors)),
-        )
-        return z - correction, None
-
-    return scan(correct, z, length=_DERIVATIVES)[0]
-
-
-def found_root(
     residual: Callable[[Array], Array],
     z: Array,
     divide: Callable,
