@@ -211,3 +211,11 @@ def test_coarse_waves(tmp_path):
     assert until[1] > 2 * until[0]
     off = [float(x) for x in re.findall(r"off by a factor of ([\d.]+)", printed)]
     assert off[1] < 1.2 and off[1] < off[0] - 1
+
+
+def test_spirals(tmp_path):
+    printed = run("spirals", tmp_path)
+    first, last = (float(x) for x in re.findall(r"log-likelihood (-?\d+)", printed))
+    assert last > first
+    between, after = map(float, re.search(r"off by ([\d.]+) where .*, by ([\d.]+) in", printed, re.DOTALL).groups())
+    assert between < 0.2 < after  # noise is 0.3, and a recurrent network was published with 0.394
