@@ -12,6 +12,8 @@ from scipy.integrate import solve_ivp
 import sciml
 from sciml import verify
 from sciml.solvers import BDF
+from sciml.solvers.linear import _choose
+from sciml.solvers.linear._dense import DenseMatrix
 
 pytestmark = pytest.mark.x64
 
@@ -110,17 +112,45 @@ def test_forward_mode_is_the_same_gradient(adjoint):
     np.testing.assert_allclose(found, gradients()[1], rtol=1e-8)
 
 
-def test_large_systems_take_the_structure_of_their_jacobian_or_an_iteration():
-    def fronts(t, y, args):
-        wide = jnp.pad(y, 1, mode="edge")
-        return 400.0 * (wide[2:] - 2 * y + wide[:-2]) + y * (1 - y)
+def fronts(t, y, rate):
+    wide = jnp.pad(y, 1, mode="edge")
+    return rate * (wide[2:] - 2 * y + wide[:-2]) + y * (1 - y)
 
+
+def end_of_fronts(rate, rtol=1e-6, solver=BDF()):
     y0 = jnp.exp(-jnp.linspace(0.0, 20.0, 40))
-    run = ft.partial(sciml.solve, fronts, y0, t0=0.0, t1=0.3, rtol=1e-6, atol=1e-8)
-    expected = run(solver=sciml.solvers.Rodas5P()).ys
+    return sciml.solve(fronts, y0, t0=0.0, t1=0.3, args=rate, rtol=rtol, atol=0.01 * rtol, solver=solver).ys[-1]
+
+
+def test_factors_of_a_band_are_kept_and_gradients_are_those_of_finite_differences():
+    run = jax.jit(end_of_fronts)
+    np.testing.assert_allclose(run(400.0), end_of_fronts(400.0, solver=sciml.solvers.Rodas5P()), atol=3e-6)
+    slope = jax.jit(jax.grad(lambda rate: jnp.sum(end_of_fronts(rate, 1e-9) ** 2)))(400.0)
+    up, down = (jnp.sum(run(400.0 + h, 1e-11) ** 2) for h in (1.0, -1.0))
+    np.testing.assert_allclose(slope, (up - down) / 2, rtol=1e-5)
+
+
+def test_an_iteration_solves_the_linear_systems():
     gmres = BDF(linear_solver=lx.GMRES(rtol=1e-6, atol=1e-8), preconditioner=sciml.solvers.ILU0())
-    for solver in (BDF(), gmres):
-        np.testing.assert_allclose(run(solver=solver).ys, expected, atol=3e-6)
+    np.testing.assert_allclose(end_of_fronts(400.0, solver=gmres), end_of_fronts(400.0, 1e-8), atol=3e-6)
+
+
+def test_factors_are_made_anew_only_now_and_then():
+    """A factorisation, which calls back, in far fewer than half of the steps."""
+    calls = []
+
+    class Counting(DenseMatrix):
+        def factorise(self, matrix):
+            jax.debug.callback(lambda: calls.append(1))
+            return super().factorise(matrix)
+
+    rates = jnp.asarray(np.logspace(0, 4, 20))
+    model = lambda t, y, args: -rates * (y - jnp.cos(t)) + 0.1 * jnp.mean(y)  # noqa: E731
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_choose, "DenseMatrix", Counting)
+        sol = sciml.solve(model, jnp.zeros(20), t0=0.0, t1=2.0, rtol=1e-6, atol=1e-8, solver=BDF())
+    jax.effects_barrier()
+    assert 0 < len(calls) < 0.4 * float(sol.stats.accepted), (len(calls), sol.stats)
 
 
 def test_algebraic_equations():

@@ -98,3 +98,15 @@ def test_a_complex_state():
 def test_a_field_of_zero():
     sol = sciml.solve(lambda t, y, args: 0 * y, jnp.ones(2), t0=0.0, t1=1.0, solver=Switching())
     assert np.array_equal(sol.ys[-1], [1, 1])
+
+
+def test_a_gradient_within_a_domain_repeats_the_method_of_each_step():
+    """Of a solution that never comes near the edge of the domain, which is therefore the same without it."""
+
+    def end(rate, **given):
+        field = lambda t, y, rate: -rate * (y - 1 - jnp.cos(t))  # noqa: E731
+        options = dict(t0=0.0, t1=1.0, args=rate, rtol=1e-4, atol=1e-6, solver=Switching()) | given
+        return jnp.sum(sciml.solve(field, jnp.array([2.0]), **options).ys)
+
+    within, without = (jax.jit(jax.grad(lambda r, g=g: end(r, **g)))(300.0) for g in (dict(positive=True), {}))
+    np.testing.assert_allclose(within, without, rtol=1e-8)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
+from ..._jax._checkpointed_scan import bytes_of
 from ..._jax._marks import step_number
 from ..._jax._vma import to_varying, vma_of
 from ._checkpoint_buffers import Buffers, Record, blank, get, put, thin
@@ -24,6 +25,12 @@ from ._result import Saves
 
 _SHORTEST = 16
 """How many iterations a segment has at least: a loop over fewer would spend more on its start than on keeping all."""
+
+_FEWEST = 16
+"""How many checkpoints are kept at least."""
+
+_MOST_OF_MEMORY = 2**27
+"""How many bytes the memories of a method in all checkpoints may take where there are more."""
 
 
 @jax.tree_util.register_dataclass
@@ -220,8 +227,16 @@ def _start(
         recomputing=counts.iterations > slots,
         at=jnp.zeros((), jnp.int32),
         state=state,
-        checkpoints=blank(state, recomputation.checkpoints, _SHORTEST),
+        checkpoints=blank(state, _affordable(recomputation.checkpoints, state.memory), _SHORTEST),
     )
+
+
+def _affordable(checkpoints: int, memory: PyTree) -> int:
+    """Returns how many checkpoints are kept, fewer where the memory of a method is large, as with factors."""
+    size = bytes_of(memory)
+    while checkpoints > _FEWEST and checkpoints * size > _MOST_OF_MEMORY:
+        checkpoints //= 2
+    return checkpoints
 
 
 def _load_segment(recomputation: Recomputation, carry: BackwardState) -> BackwardState:

@@ -22,10 +22,12 @@ from ..linear._written_out import SMALL
 from ._bdf_start import Started
 from ._consistent_initial_values import consistent_state
 from ._differences import MOST, Differences, at_order, newton_basis
+from ._history_memory import HistoryMemory, joined, past_of, reused_of
+from ._kept_factors import Systems
 from ._known_root import known_root
 from ._linear_options import choice_of, preconditioner_field, solver_field, unknowns_of
 from ._mass_matrix import Mass, as_mass, times_known
-from ._newton import ByRounding, ByTolerance, newton
+from ._newton import ByRounding, ByTolerance, Frozen
 from ._ravel import elements_of, flattened, unflattened
 from ._stepper import AbstractStepper, BoundField, Step
 
@@ -60,9 +62,10 @@ class BDF(AbstractStepper):
 
     by Newton's iteration, one linear system of the size of the state. The $\kappa_k$ of Klopfenstein and Shampine
     make the error, $(\kappa_k \gamma_k + \frac{1}{k+1}) (y_{n+1} - y^*)$, smaller than that of the formulas of Gear.
-    Where the step changes, the differences become those of the same polynomial at the new distance. After $k + 1$ steps
-    of one length the next order is the one of $k - 1$, $k$, $k + 1$ that allows the longest step, by the estimates of
-    the errors of all three.
+    Where the step changes, the differences become those of the same polynomial at the new distance. Of systems that are
+    not written out entry by entry the factors are kept until the iteration no longer converges with them. After $k + 1$
+    steps of one length the next order is the one of $k - 1$, $k$, $k + 1$ that allows the longest step, by the
+    estimates of the errors of all three.
 
     A step costs one system, where one of `Rodas5P` costs eight and one of `Radau5` three times as much: the method for
     expensive vector fields and large systems at loose to middling tolerances. Orders 1 and 2 are L-stable; those above
@@ -187,12 +190,14 @@ class BDF(AbstractStepper):
             return y, None
         return consistent_state(field, t, y, mass)
 
-    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> Differences:
+    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> Differences | HistoryMemory:
         """Returns the first difference at the distance of a unit of time, which the slope is; no other is known."""
         x, t = flattened(y), jnp.asarray(t)
         zero, one = jnp.zeros_like(x), jnp.ones((), x.dtype)
         slope = flattened(field(t, y)) if self.mass is None else zero
-        return Differences((slope, *[zero] * (MOST + 1)), one, jnp.ones_like(t), jnp.zeros_like(one))
+        past = Differences((slope, *[zero] * (MOST + 1)), one, jnp.ones_like(t), jnp.zeros_like(one))
+        factors = self._systems(field, t, y, jax.lax.stop_gradient(x), one).nothing
+        return joined(past, factors)
 
     def starting_step(
         self,
@@ -222,11 +227,18 @@ class BDF(AbstractStepper):
 
         return jax.tree.map(of_leaf, y0, y1, *dense)
 
-    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: Differences) -> Step:
+    def _systems(self, field: BoundField, t: Array, y: Y, guess: Array, scale: Array) -> Systems:
+        slope = Frozen.of(lambda x: flattened(field(t, unflattened(x, y))), guess)
+        return Systems(self.structure(field, t, y), slope, guess, scale)
+
+    def step(
+        self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: Differences | HistoryMemory
+    ) -> Step:
         """Advances `y` from `t` to `t + h`."""
+        past, reused = past_of(memory), reused_of(memory)
         t, h = jnp.asarray(t), jnp.asarray(h)
         end, x, mass = t + h, flattened(y), self.mass_of(y)
-        past = memory.at_distance(h)
+        past = past.at_distance(h)
         alpha = at_order(_ALPHA, past.order)
         predicted = x + past.weighted((1.0,) * MOST)
         before = past.weighted(_GAMMA[1:]) / alpha
@@ -239,22 +251,12 @@ class BDF(AbstractStepper):
             left = before + gap
             return times_known(None if mass is None else mass.matrix, left) - scale * slope_at(predicted + gap)
 
-        structure = self.structure(field, t, y)
-        guess = jax.lax.stop_gradient(predicted)
-        _, along = jax.linearize(slope_at, guess)
-        matrix = jax.lax.stop_gradient(structure.assemble(along, guess, jax.lax.stop_gradient(scale)))
-        factors = structure.factorise(matrix)
-        matrix, factors = jax.lax.stop_gradient(structure.computed_once(matrix, factors))
-        judge = ByRounding(x) if self.criterion is None else ByTolerance(self.criterion, y, unflattened(guess, y))
-
-        def divide(factors: PyTree, b: Array) -> Array:
-            return structure.substitute(factors, b)
-
-        def divide_transposed(factors: PyTree, b: Array) -> Array:
-            return structure.substitute_transposed(factors, b)
-
-        found = newton(residual, jnp.zeros_like(x), divide, factors, judge)
-        gap = known_root(residual, found.root, divide, divide_transposed, factors_at=lambda _: factors, exact=False)
+        systems = self._systems(field, end, y, jax.lax.stop_gradient(predicted), jax.lax.stop_gradient(scale))
+        guess = unflattened(systems.guess, y)
+        judge = ByRounding(x) if self.criterion is None else ByTolerance(self.criterion, y, guess)
+        found, factors = systems.solved(Frozen.of(residual, x), judge, reused)
+        near = systems.near(factors)
+        gap = known_root(residual, found.root, systems.divide, systems.divide_transposed, lambda _: near, exact=False)
         y1 = unflattened(predicted + gap, y)
         error = unflattened(at_order(_ERROR, past.order) * jax.lax.stop_gradient(gap), y)
         after = past.followed_by(gap)
@@ -271,8 +273,8 @@ class BDF(AbstractStepper):
             y1,
             error,
             dense,
-            after,
-            ~structure.is_singular(matrix, factors),
+            joined(after, None if reused is None else factors),
+            factors.regular,
             converged=found.converged,
             factor=None if factor is None else factor.astype(h.dtype),
         )

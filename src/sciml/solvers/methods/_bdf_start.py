@@ -4,11 +4,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..._jax._vma import match
 from ..._types import RealScalarLike, Y
 from ._differences import MOST, Differences
+from ._history_memory import HistoryMemory, joined, past_of, reused_of
 from ._ravel import flattened
 from ._rodas5p import Rodas5P
 from ._rosenbrock import Rosenbrock
@@ -25,37 +26,39 @@ class Started(AbstractWrappedStepper):
 
     base: Any
 
-    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> Differences:
+    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> Differences | HistoryMemory:
         """Returns no differences."""
-        none: Differences = self.base.init(field, t, y)
-        return none._replace(rows=tuple(map(jnp.zeros_like, none.rows)), order=jnp.zeros_like(none.order))
+        memory = self.base.init(field, t, y)
+        none: Differences = past_of(memory)
+        none = none._replace(rows=tuple(map(jnp.zeros_like, none.rows)), order=jnp.zeros_like(none.order))
+        return joined(none, reused_of(memory))
 
-    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: Differences) -> Step:
+    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
         like = (jnp.asarray(t), jnp.asarray(h), y, memory)
         return jax.lax.cond(
-            memory.order < self.base.order,
+            past_of(memory).order < self.base.order,
             lambda: match(self._first(field, t, h, y, memory), like),
             lambda: match(self._later(field, t, h, y, memory), like),
         )
 
-    def _first(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: Differences) -> Step:
+    def _first(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Returns a step of the one-step method, with the differences to one more order."""
         method = Rosenbrock(Rodas5P().tableau, self.base.mass_of(y), linear=self.base.linear)
         step = method.step(field, t, h, y, None)
-        past = memory.at_distance(jnp.asarray(h))
+        past = past_of(memory).at_distance(jnp.asarray(h))
         x, x1 = flattened(y), flattened(step.y1)
         after = past.followed_by(x1 - x - past.weighted((1.0,) * MOST))
         return Step(
             step.y1,
             step.error,
             _as_differences(step.dense),
-            after._replace(order=past.order + 1),
+            joined(after._replace(order=past.order + 1), reused_of(memory)),
             jnp.asarray(step.solvable),
             converged=jnp.ones((), bool) if step.converged is None else jnp.asarray(step.converged),
         )
 
-    def _later(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: Differences) -> Step:
+    def _later(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         step: Step = self.base.step(field, t, h, y, memory)
         return step
 

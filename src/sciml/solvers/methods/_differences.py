@@ -1,7 +1,7 @@
 r"""The last states of a solution as backward differences, from which methods of several steps are made.
 
-Of states at equal distances $h$ in time, with $\nabla y_n = y_n - y_{n-1}$, the polynomial of degree $k$ through the last
-$k + 1$ states is
+Of states at equal distances $h$ in time, with $\nabla y_n = y_n - y_{n-1}$, the polynomial of degree $k$ through the
+last $k + 1$ is
 
 $$p(t_n + s h) = y_n + \sum_{j=1}^{k} \binom{s + j - 1}{j} \nabla^j y_n .$$
 

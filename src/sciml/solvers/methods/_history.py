@@ -14,8 +14,10 @@ from jaxtyping import Array, PyTree
 
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..control._pid import Norm, Tolerances
+from ..linear._structured_field import BoundStructuredField
 from ..terms._field import AbstractField
 from ..terms._split_field import SplitField
+from ._history_memory import joined, past_of, reused_of
 from ._stepper import AbstractStepper, BoundField, Step, measured_by_state
 from ._wrapped import AbstractWrappedStepper
 
@@ -40,9 +42,13 @@ class HistoryField(AbstractField):
         return self.field(t, y, operands)
 
     def bind(self, operands: list, whole: bool = True) -> BoundField:
-        """Returns the field as a function of time and state, for any step."""
-        del whole
-        return lambda t, y: self(t, y, operands)
+        """Returns the field as a function of time and state, with the structure of its Jacobian where that is known."""
+        base = self.field.bind(operands, whole)
+
+        def bound(t: RealScalarLike, y: Any) -> Any:
+            return self(t, y, operands)
+
+        return BoundStructuredField(bound, base.structure) if isinstance(base, BoundStructuredField) else bound
 
 
 class WithHistory(AbstractWrappedStepper):
@@ -70,7 +76,7 @@ class WithHistory(AbstractWrappedStepper):
             TypeError: If what it remembers is not floating-point.
         """
         y, found = self.base.prepare(field, t, y)
-        past = jax.tree.map(jnp.asarray, self.base.init(field, t, y))
+        past = jax.tree.map(jnp.asarray, past_of(self.base.init(field, t, y)))
         wrong = [x.dtype.name for x in jax.tree.leaves(past) if not jnp.issubdtype(x.dtype, jnp.inexact)]
         if wrong:
             raise TypeError(
@@ -80,8 +86,8 @@ class WithHistory(AbstractWrappedStepper):
         return History(y, past), found
 
     def init(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
-        """Returns nothing: what the method remembers is part of the state."""
-        del field, t, y
+        """Returns what the method reuses, if anything: what it remembers is part of the state."""
+        return reused_of(self.base.init(field, t, y.y))
 
     def finish(self, field: BoundField, y: Y) -> Y:
         """Returns the state alone."""
@@ -102,10 +108,11 @@ class WithHistory(AbstractWrappedStepper):
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances a state with its history from `t` to `t + h`."""
-        del memory
-        step = self.base.step(field, t, h, y.y, y.past)
+        step = self.base.step(field, t, h, y.y, joined(y.past, memory))
         measured = measured_by_state(step, y.y)
-        return step._replace(y1=History(step.y1, step.memory), memory=None, measured=measured)
+        return step._replace(
+            y1=History(step.y1, past_of(step.memory)), memory=reused_of(step.memory), measured=measured
+        )
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state at `t + theta * h`, with the history at the end."""

@@ -98,6 +98,28 @@ def _is_small(correction: Float[Array, " n"], x: Float[Array, " n"]) -> Bool[Arr
     return largest(jnp.abs(correction)) <= float(jnp.finfo(x.dtype).eps) ** _CLOSE * largest(jnp.abs(x))
 
 
+class Frozen(NamedTuple):
+    """A function of a vector, constant to derivatives.
+
+    Attributes:
+        run: The function of the vector and of the constants.
+        consts: What it closed over.
+    """
+
+    run: Callable
+    consts: list
+
+    @classmethod
+    def of(cls, function: Callable[[Array], Array], x: Float[Array, " n"]) -> "Frozen":
+        """Returns a function for vectors like `x`, which may close over what is differentiated."""
+        run, consts = jax.closure_convert(function, jax.lax.stop_gradient(x))
+        return cls(run, jax.lax.stop_gradient(list(consts)))
+
+    def __call__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns the value."""
+        return self.run(x, *self.consts)
+
+
 class Found(NamedTuple):
     """A root as an iteration has left it.
 
@@ -113,7 +135,7 @@ class Found(NamedTuple):
 
 
 def newton(
-    residual: Callable[[Array], Array],
+    residual: Frozen,
     guess: Float[Array, " n"],
     divide: Callable[[PyTree, Array], Array],
     factors: PyTree,
@@ -122,23 +144,21 @@ def newton(
     """Returns a root of a function, without derivatives.
 
     Args:
-        residual: The function, which may close over what is differentiated.
+        residual: The function.
         guess: Where to begin.
         divide: `divide(factors, b)`, about the solution of the linearised system.
         factors: What it reads.
         judge: What ends the iteration.
     """
     guess, factors, judge = jax.lax.stop_gradient((guess, factors, judge))
-    closed, consts = jax.closure_convert(residual, guess)
-    consts = jax.lax.stop_gradient(consts)
 
     def iterate(carry: tuple) -> tuple:
         count, z, before, _, _ = carry
-        correction = divide(factors, closed(z, *consts))
+        correction = divide(factors, residual(z))
         size, done, hopeless = judge(count, correction, before)
         return count + 1, z - correction, size.astype(z.dtype), done, ~done & ~hopeless & jnp.isfinite(size)
 
-    like: Any = (guess, consts, factors, judge)
+    like: Any = (guess, residual.consts, factors, judge)
     false = jnp.zeros((), bool)
     start = (jnp.zeros((), jnp.int32), guess, jnp.full((), jnp.inf, guess.dtype), false, ~false)
     found = while_loop(lambda c: c[4] & (c[0] < judge.most), iterate, match(start, like), like=like)
