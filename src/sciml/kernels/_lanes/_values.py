@@ -110,7 +110,8 @@ def as_operand(entry: Any, dtype: Any) -> Any:
         if jax.sharding.get_abstract_mesh().manual_axes:
             return jnp.asarray(entry, dtype)
         return entry if entry.dtype == dtype else entry.astype(dtype)
-    return entry if entry.dtype == dtype and not entry.weak_type else jnp.asarray(entry, dtype)
+    weak = getattr(entry, "weak_type", False)  # which NumPy's arrays, constants of loops in older JAX, have not got
+    return entry if entry.dtype == dtype and not weak else jnp.asarray(entry, dtype)
 
 
 def stack(value: Value, count: int | None) -> Stacked:
