@@ -11,10 +11,10 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def run(name: str, folder: pathlib.Path) -> str:
+def run(name: str, folder: pathlib.Path, *options: str) -> str:
     """What a tutorial prints; it must write a picture of its name."""
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, str(ROOT / "docs" / "tutorials" / f"{name}.py"), "--out", str(folder)]
+    command = [sys.executable, str(ROOT / "docs" / "tutorials" / f"{name}.py"), "--out", str(folder), *options]
     # the tests are compiled in little time, and run slowly
     as_users = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "XLA_FLAGS": ""}
     environment = {**os.environ, **as_users, "PYTHONPATH": path}
@@ -93,7 +93,7 @@ def test_split_field(tmp_path):
 
 
 def test_waveform_inversion(tmp_path):
-    printed = run("waveform_inversion", tmp_path)
+    printed = run("waveform_inversion", tmp_path, "--steps", "8")
     assert (tmp_path / "waveform_inversion_shot.png").exists()
     adjoint, difference = map(float, re.search(r"direction: (\S+) by the adjoint, (\S+) by", printed).groups())
     assert abs(adjoint - difference) < 0.02 * abs(adjoint)
@@ -103,7 +103,7 @@ def test_waveform_inversion(tmp_path):
 
 
 def test_photonic_pulse(tmp_path):
-    printed = run("photonic_pulse", tmp_path)
+    printed = run("photonic_pulse", tmp_path, "--steps", "40")
     adjoint, difference = map(float, re.search(r"direction: (\S+) by the adjoint, (\S+) by", printed).groups())
     assert abs(adjoint - difference) < 0.02 * abs(adjoint)
     bare, found = map(float, re.search(r"([\d.]+)% from bare silicon, ([\d.]+)% from the layers", printed).groups())

@@ -43,37 +43,37 @@ def solved(model, u, dt):
     return sciml.solve(model, u, t0=0.0, t1=0.6, saveat=TS, dt=dt, solver=sciml.solvers.SSPRK33()).ys
 
 
-def neural_closure():
+def neural_closure(steps):
     """A corrector for a coarse grid, trained in the loop of its solver; and when it pays."""
     key, laws = jax.random.key(0), {n: models.InviscidBurgers(Grid(n), Periodic()) for n in (CELLS, 64, 128, FINE)}
-    steps = {n: 0.32 / n for n in laws}
+    dts = {n: 0.32 / n for n in laws}
     begun = time.perf_counter()
-    truth = jax.jit(jax.vmap(lambda u: solved(laws[FINE], u, steps[FINE])))(starts(key, FINE))
+    truth = jax.jit(jax.vmap(lambda u: solved(laws[FINE], u, dts[FINE])))(starts(key, FINE))
     truth = np.asarray(averaged(truth))
     known, unseen = truth[HELD_BACK:], truth[:HELD_BACK]
 
     coarse = laws[CELLS]
     model = ConservativeClosure(coarse, coarse.volumes.grid, True, width=16, scale=0.5, time=0.1, key=key)
-    for length, rate, count in ((2, 1e-2, 400), (6, 3e-3, 400)):
+    for length, rate in ((2, 1e-2), (6, 3e-3)):
         problem = training.rollouts(
             model,
             [TS] * len(known),
             list(known),
             length=length,
-            dt=steps[CELLS],
+            dt=dts[CELLS],
             scale=0.1,
             solver=sciml.solvers.SSPRK33(),
         )
-        optimiser = optax.adam(optax.cosine_decay_schedule(rate, count, 0.05))
+        optimiser = optax.adam(optax.cosine_decay_schedule(rate, steps, 0.05))
         found = training.train(
-            *problem, optimiser=optimiser, steps=count, batch_size=24, where=lambda m: m.net, progress=False
+            *problem, optimiser=optimiser, steps=steps, batch_size=24, where=lambda m: m.net, progress=False
         )
         model = found.model
         print(f"predictions over {length} intervals: loss {found.history.loss[0]:.3f} to {found.history.loss[-1]:.3f}")
     spent = time.perf_counter() - begun
 
     both = [
-        np.asarray(jax.jit(jax.vmap(lambda u, m=m: solved(m, u, steps[CELLS])))(unseen[:, 0])) for m in (coarse, model)
+        np.asarray(jax.jit(jax.vmap(lambda u, m=m: solved(m, u, dts[CELLS])))(unseen[:, 0])) for m in (coarse, model)
     ]
     sizes = [np.sqrt(np.mean((ys - unseen) ** 2, axis=(0, 2))) for ys in both]
     before, after = sizes[0][-1], sizes[1][-1]
@@ -81,9 +81,9 @@ def neural_closure():
     print(f"what the cells hold changed by {np.abs(np.ptp(both[1].mean(axis=-1), axis=1)).max():.0e}")
 
     problems = dict(u=starts(key, FINE)[:HELD_BACK], end=unseen[:, -1])
-    at = {n: ft.partial(last, laws[n], n, steps[n]) for n in (CELLS, 64, 128)}
+    at = {n: ft.partial(last, laws[n], n, dts[n]) for n in (CELLS, 64, 128)}
     off = lambda u, problem: jnp.sqrt(jnp.mean((u - problem["end"]) ** 2))  # noqa: E731
-    surrogate = ft.partial(last, model, CELLS, steps[CELLS])
+    surrogate = ft.partial(last, model, CELLS, dts[CELLS])
     print(training.breakeven(list(at.values()), surrogate, off, problems, training_seconds=spent))
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.0, 3.6), layout="constrained", width_ratios=(3, 2))
@@ -119,13 +119,14 @@ def main():
     """Draws all of them, or those that are named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "figures")
+    parser.add_argument("--steps", type=int, default=400, help="of the training, for each length of predictions")
     parser.add_argument("names", nargs="*")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     for draw in PICTURES:
         if not given.names or draw.__name__ in given.names:
             path = given.out / f"{draw.__name__}.png"
-            draw().savefig(path, dpi=100)
+            draw(given.steps).savefig(path, dpi=100)
             print(f"wrote {path}", flush=True)
 
 

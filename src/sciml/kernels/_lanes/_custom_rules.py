@@ -1,7 +1,7 @@
 """Equations that bring their own derivatives, which whoever differentiates an evaluation over lanes must get."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +14,11 @@ Evaluate = Callable[[Any, Sequence[Any], list[Value]], list[Value]]
 """`evaluate(jaxpr, consts, inputs)`: the results of a member's program over lanes."""
 
 
-class _Traced:
-    """The entries of values that are not known, as a list, and back."""
+class _Unfilled(NamedTuple):
+    """Values without the entries that are not known: JAX keeps what rules close over longer than a trace may live."""
 
-    def __init__(self, values: list[Value]):
-        entries, self.structure = jax.tree.flatten(values)
-        self.known = [x if isinstance(x, Constant) else None for x in entries]
-        self.entries = [x for x in entries if not isinstance(x, Constant)]
+    structure: Any
+    known: list
 
     def values(self, entries: Sequence[Any]) -> list[Value]:
         """Returns the values with other entries."""
@@ -33,13 +31,20 @@ class _Traced:
         return jax.tree.unflatten(self.structure, [next(rest) if x is None else np.zeros_like(x) for x in self.known])
 
 
+def _split(values: list[Value]) -> tuple[_Unfilled, list]:
+    """Returns values without the entries that are not known, and these."""
+    entries, structure = jax.tree.flatten(values)
+    known = [x if isinstance(x, Constant) else None for x in entries]
+    return _Unfilled(structure, known), [x for x in entries if not isinstance(x, Constant)]
+
+
 def custom_jvp_call(eqn: Any, inputs: list[Value], evaluate: Evaluate, debug_info: Any) -> list[Value]:
     """Evaluates a function of `jax.custom_jvp`, whose rule stays that of the evaluation."""
     called = program_called(eqn)
     assert called is not None
     inner, consts = called
-    given = _Traced(inputs)
-    if not given.entries:
+    given, entries = _split(inputs)
+    if not entries:
         return evaluate(inner, consts, inputs)
     moving = [i for i, v in enumerate(eqn.invars) if jnp.issubdtype(v.aval.dtype, jnp.inexact)]
 
@@ -72,7 +77,7 @@ def custom_jvp_call(eqn: Any, inputs: list[Value], evaluate: Evaluate, debug_inf
             found.append(_like(value, rate))
         return out, found
 
-    return run(given.entries)
+    return run(entries)
 
 
 def _like(value: Value, rate: Value | None) -> Value:
@@ -94,7 +99,7 @@ def linear_solve(eqn: Any, inputs: list[Value], evaluate: Evaluate, count: int |
     lengths, jaxprs = eqn.params["const_lengths"], eqn.params["jaxprs"]
     matrix = inputs[: lengths.matvec]
     first = lengths.matvec + lengths.vecmat
-    given = _Traced([*matrix, *inputs[first : first + lengths.solve]])
+    given, traced = _split([*matrix, *inputs[first : first + lengths.solve]])
 
     def run(program, factors, entries, vector):
         values = given.values(entries)
@@ -112,4 +117,4 @@ def linear_solve(eqn: Any, inputs: list[Value], evaluate: Evaluate, count: int |
         _, change = jax.jvp(lambda t: run(jaxprs.matvec, False, t, x), (entries,), tangents[:1])
         return x, solve(entries, jax.tree.map(jnp.subtract, tangents[1], change))
 
-    return solve(given.entries, [over_all_lanes(v, count) for v in inputs[sum(lengths) :]])
+    return solve(traced, [over_all_lanes(v, count) for v in inputs[sum(lengths) :]])
