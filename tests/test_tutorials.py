@@ -219,3 +219,11 @@ def test_spirals(tmp_path):
     assert last > first
     between, after = map(float, re.search(r"off by ([\d.]+) where .*, by ([\d.]+) in", printed, re.DOTALL).groups())
     assert between < 0.2 < after  # noise is 0.3, and a recurrent network was published with 0.394
+
+
+def test_kolmogorov(tmp_path):
+    printed = run("kolmogorov", tmp_path)
+    found = re.findall(r"off by ([\d.]+)%, corrected by ([\d.]+)%: ([\d.]+) times less", printed)
+    assert len(found) == 2
+    for gone, left, ratio in found:
+        assert float(left) < 0.8 * float(gone) and abs(float(gone) / float(left) / float(ratio) - 1) < 0.1
