@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..._jax._largest import largest
 from ..._jax._loops import scan, while_loop
-from ..._jax._vma import match
+from ..._jax._vma import jax_version, match
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..linear._choose import LARGE_FROM, LinearChoice, structure_of
 from ..linear._preconditioners import AbstractPreconditioner
@@ -340,7 +340,7 @@ def from_diffrax(solver: diffrax.AbstractSolver) -> ESDIRK | None:
 
 def _each(stage: Callable, carry: tuple, inputs: PyTree, like: Any) -> tuple[tuple, Array]:
     """Runs over stages by a loop, which is compiled once."""
-    if jax.__version_info__ >= _DIFFERENTIATES_SCANS:
+    if jax_version() >= _DIFFERENTIATES_SCANS:
         return scan(stage, carry, inputs, like=like)
     rises = []
     for i in range(inputs[0].shape[0]):
