@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..._jax._largest import largest
 from ..._jax._loops import scan, while_loop
-from ..._jax._vma import jax_version, match
+from ..._jax._vma import match
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..linear._choose import LARGE_FROM, LinearChoice, structure_of
 from ..linear._preconditioners import AbstractPreconditioner
@@ -45,9 +45,6 @@ _CLOSE = 0.7
 
 _NOTHING = 1e-3
 """And a first correction below this part of that is believed, whatever the iteration's rate."""
-
-_DIFFERENTIATES_SCANS = (0, 12)
-"""Second derivatives of a scan over `jax.lax.custom_root` are wrong in JAX 0.10.2: before this it is written out."""
 
 _DIVERGES = 2.0
 """Corrections that grow so much at once end the iteration."""
@@ -251,7 +248,7 @@ class ESDIRK(AbstractStepper):
         )
         like = (start, h, x, slope, factors)
         carry = (first, values, jnp.ones((), x.dtype), jnp.ones((), bool))
-        (*_, good), rises = _each(stage, match(carry, like), match(inputs, like), like)
+        (*_, good), rises = scan(stage, match(carry, like), match(inputs, like), like=like)
 
         y1 = jnp.where(good, x + rises[-1], jnp.full_like(x, jnp.nan))
         error, *dense = (unflattened(_weighted(jnp.asarray(w, x.dtype), rises), y) for w in self._outputs)
@@ -336,17 +333,6 @@ def from_diffrax(solver: diffrax.AbstractSolver) -> ESDIRK | None:
     """Returns the method of a diffrax solver, or None where it is no such method or has an iteration of its own."""
     tableau = tableau_of(solver)
     return None if tableau is None or takes_own_iteration(solver) else ESDIRK(tableau)
-
-
-def _each(stage: Callable, carry: tuple, inputs: PyTree, like: Any) -> tuple[tuple, Array]:
-    """Runs over stages by a loop, which is compiled once."""
-    if jax_version() >= _DIFFERENTIATES_SCANS:
-        return scan(stage, carry, inputs, like=like)
-    rises = []
-    for i in range(inputs[0].shape[0]):
-        carry, rise = stage(carry, jax.tree.map(lambda x, i=i: x[i], inputs))
-        rises.append(rise)
-    return carry, jnp.stack(rises)
 
 
 def _weighted(weights: Array, stages: Float[Array, "s n"]) -> Float[Array, " n"]:

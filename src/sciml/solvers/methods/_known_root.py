@@ -1,7 +1,10 @@
 r"""A root that an iteration has found, with the derivatives of the implicit function.
 
-Where $r(z, p) = 0$, the root moves with the parameters by $r_z\, dz = -r_p\, dp$, however it was found:
-`jax.lax.custom_root` makes all derivatives of that. Where nothing is differentiated the residual is not evaluated.
+Where $r(z, p) = 0$, the root moves with the parameters by $r_z\, dz = -r_p\, dp$, however it was found. The rule is
+stated at the root as a function of the parameters, to which it applies again: derivatives of every order follow. Where
+nothing is differentiated the residual is not evaluated. (`jax.lax.custom_root` says the same, but JAX before 0.12
+forgets such rules within rules where a gradient through a scan is differentiated once more. There the rule is stated at
+$z - r_z^{-1} r(z, p)$ with an $r$ of zero, which has the root's first derivatives, so that the second ones follow.)
 
 The iteration that found the root had a matrix $W$ near $r_z$, whose factors may be used again: a system is solved by
 $x \leftarrow x + W^{-1} (b - r_z x)$, which contracts where that iteration did. Reverse mode does so with the
@@ -18,10 +21,13 @@ from jaxtyping import Array, PyTree
 
 from ..._jax._largest import largest
 from ..._jax._loops import while_loop
-from ..._jax._vma import match
+from ..._jax._vma import jax_version, match, run_program
 
 MOST_ITERATIONS = 50
 """Iterations that have not converged by then are given up."""
+
+_KEEPS_RULES = (0, 12)
+"""The version of JAX from which rules within rules are kept in gradients through scans."""
 
 
 def known_root(
@@ -44,15 +50,46 @@ def known_root(
         exact: Whether they are those of the system, and not of one nearby, whose solutions are to be refined.
         rounding: How closely, relative to the solution; by default to rounding.
     """
-    z = jax.lax.stop_gradient(z)
+    program = jax.make_jaxpr(residual)(z)
+    near, shape = jax.make_jaxpr(factors_at, return_shape=True)(z)
+    consts, of_factors = list(program.consts), jax.lax.stop_gradient(list(near.consts))
+    z = match(jax.lax.stop_gradient(z), (z, consts))
+    moving = [jnp.issubdtype(jnp.result_type(x), jnp.inexact) for x in consts]
 
-    def divided(along: Callable, b: Array) -> Array:
-        factors = jax.lax.stop_gradient(factors_at(z))
+    def at(z: Array, consts: list) -> Array:
+        return run_program(program.jaxpr, consts, z)[0]
+
+    def solved(along: Callable, b: Array, factors: PyTree) -> Array:
         solves = [partial(f, factors) for f in (divide, divide_transposed)]
         of = [(lambda _, b, f=f: f(b)) if exact else partial(_refined, divide=f, rounding=rounding) for f in solves]
         return jax.lax.custom_linear_solve(along, b, *of)
 
-    return jax.lax.custom_root(residual, z, lambda _, found: found, divided)
+    @jax.custom_jvp
+    def root(z: Array, of_factors: list, consts: list) -> Array:
+        del of_factors, consts
+        return z
+
+    @root.defjvp
+    def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+        z, of_factors, consts = primals
+        factors = jax.tree.unflatten(jax.tree.structure(shape), run_program(near.jaxpr, of_factors, z))
+        factors = jax.lax.stop_gradient(factors)
+        if jax_version() >= _KEEPS_RULES:
+            found = root(*primals)
+        else:
+            value, along = jax.linearize(lambda z: at(z, consts), z)
+            found = z - solved(along, value - jax.lax.stop_gradient(value), factors)
+
+        def of_moving(some: list) -> Array:
+            rest = iter(some)
+            return at(found, [next(rest) if m else x for x, m in zip(consts, moving)])
+
+        given, moved = ([x for x, m in zip(tree, moving) if m] for tree in (consts, tangents[2]))
+        change = jax.jvp(of_moving, (given,), (moved,))[1]
+        along = jax.linearize(lambda z: at(z, consts), found)[1]
+        return found, -solved(along, change, factors)
+
+    return root(z, of_factors, consts)
 
 
 def _refined(
