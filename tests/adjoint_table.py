@@ -119,8 +119,8 @@ def cell(adjoint: str, loop: str, mode: str) -> str:
 
 
 def sampled(said: str, *key: str) -> bool:
-    """Whether the tests compute a cell: all that are refused or over devices, and an eighth of the others."""
-    return "no (" in said or "shard_map" in key or zlib.crc32("/".join(key).encode()) % 8 == 0
+    """Whether the tests compute a cell: all that are refused, of those over devices a third, an eighth of the rest."""
+    return "no (" in said or zlib.crc32("/".join(key).encode()) % (3 if "shard_map" in key else 8) == 0
 
 
 def first_sentence(text: str) -> str:

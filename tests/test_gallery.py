@@ -20,12 +20,13 @@ PAGES = (
 )
 
 
-def drawn(tmp_path, page, names):
+def drawn(tmp_path, page, names, *options, as_users=False):
+    """What a script prints; the tests are compiled in little time and run slowly, unless it is run as users do."""
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, str(ROOT / f"docs/guides/{page}.py"), "--out", str(tmp_path), *names]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=600, check=False
-    )
+    command = [sys.executable, str(ROOT / f"docs/guides/{page}.py"), "--out", str(tmp_path), *options, *names]
+    optimised = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "XLA_FLAGS": ""} if as_users else {}
+    environment = {**os.environ, **optimised, "PYTHONPATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert {file.name for file in tmp_path.iterdir()} == {f"{name}.png" for name in names}
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in tmp_path.iterdir())
@@ -86,7 +87,7 @@ def test_pictures_of_flows_are_drawn(tmp_path):
 
 
 def test_the_picture_of_a_closure_is_drawn(tmp_path):
-    printed = drawn(tmp_path, "neural_models", ("neural_closure",))
+    printed = drawn(tmp_path, "neural_models", ("neural_closure",), "--steps", "200", as_users=True)
     assert float(re.search(r"closure [\d.]+: ([\d.]+) times less", printed)[1]) > 1.5
     assert float(re.search(r"cells hold changed by (\S+)", printed)[1]) < 1e-6
     assert "at equal error" in printed

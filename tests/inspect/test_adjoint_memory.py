@@ -123,9 +123,8 @@ def test_the_prediction_for_adjoints_that_keep_no_states(loop):
     for kind in (sciml.adjoints.Forward, sciml.adjoints.Gauss, sciml.adjoints.Interpolating, sciml.adjoints.Backsolve):
         assert kind in kinds
     assert (sciml.adjoints.Reversible in kinds) == (loop != "stiff")
-    for row in found:
-        if isinstance(row.adjoint, (sciml.adjoints.Direct, sciml.adjoints.Checkpointed)):
-            continue
+    others = [r for r in found if not isinstance(r.adjoint, (sciml.adjoints.Direct, sciml.adjoints.Checkpointed))]
+    for row in others[list(LOOPS).index(loop) % 2 :: 2]:  # each adjoint with every second loop
 
         def loss(inputs, adjoint=row.adjoint):
             model, y0 = inputs

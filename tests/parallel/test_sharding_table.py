@@ -28,8 +28,12 @@ def written() -> tuple[dict[tuple[str, str, str], list[str]], dict[str, str]]:
 @pytest.mark.parametrize("engine", sharding_table.ENGINES)
 def test_every_cell(solver, engine):
     cells, notes = written()
+    first = next(iter(sharding_table.ENGINES))
     for adjoint in sharding_table.ADJOINTS:
-        if not sampled(", ".join(cells[solver, adjoint, engine]), solver, adjoint, engine):
+        said = ", ".join(cells[solver, adjoint, engine])
+        # what is refused however members run is refused before anything knows how: tried in one way, and in some others
+        as_ever = engine != first and cells[solver, adjoint, engine] == cells[solver, adjoint, first]
+        if not sampled("" if as_ever else said, solver, adjoint, engine):
             continue
         for said, found in zip(cells[solver, adjoint, engine], sharding_table.cell(solver, adjoint, engine)):
             number = re.fullmatch(r"no \((\d+)\)", said)

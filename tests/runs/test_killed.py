@@ -69,8 +69,8 @@ def test_kills_of_a_run_with_orbax(tmp_path):
     assert len(interrupted(tmp_path, "spread", [(3, 0.0), (2, 0.05)])) == 2
 
 
-@pytest.mark.parametrize("kind", ["one", "many"])
-def test_ten_kills(tmp_path, kind):
+@pytest.mark.parametrize("kind, kills", [("one", 10), ("many", 5)])
+def test_many_kills(tmp_path, kind, kills):
     chance = random.Random(kind)
-    seen = interrupted(tmp_path, kind, [(chance.randrange(2, 6), chance.uniform(0.0, 0.02)) for _ in range(10)])
-    assert len(seen) == 10 and len(set(seen)) > 2
+    seen = interrupted(tmp_path, kind, [(chance.randrange(2, 6), chance.uniform(0.0, 0.02)) for _ in range(kills)])
+    assert len(seen) == kills and len(set(seen)) > 2

@@ -8,7 +8,6 @@ import lineax as lx
 import numpy as np
 import pytest
 
-from sciml import verify
 from sciml.spatial import (
     Dirichlet,
     EllipticOperator,
@@ -22,6 +21,7 @@ from sciml.spatial import (
     VariableLaplacian,
     arithmetic_mean,
 )
+from tests.gradients import check_gradient
 
 ROBIN = Robin(a=1.0, b=0.5, c=2.0)
 MIXED = {"x": Periodic(), "y-": Dirichlet(1.0), "y+": Neumann(2.0)}
@@ -94,7 +94,7 @@ def test_gradients_by_right_hand_side_coefficient_and_shift(name):
         shift, d, right = x
         return jnp.sum(weights * ImplicitDiffusion(Laplacian(grid, sides, order), d).solve(shift, right))
 
-    verify.check_gradient(jax.jit(loss), (jnp.array(0.02), jnp.asarray(coefficient(grid)), right), rtol=1e-6, atol=1e-7)
+    check_gradient(loss, (jnp.array(0.02), jnp.asarray(coefficient(grid)), right), rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.x64

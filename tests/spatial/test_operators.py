@@ -118,7 +118,13 @@ KINDS = ("periodic", "DNRD", "RDNR", "NNNN", "EEEE")
 
 
 def meaningful(case, order, kinds):
-    """Not an order that is refused between walls, nor a solution of an equation without conditions."""
+    """Not an order that is refused between walls, nor a solution of an equation without conditions.
+
+    Of the two with mixed sides each operator has either, in turn from order to order: each has all conditions.
+    """
+    mixed = ("DNRD", "RDNR")
+    if kinds in mixed and kinds != mixed[(CASES.index(case) + case.orders.index(order)) % 2]:
+        return False
     if kinds == "NNNN" and order not in (case.orders[0], *case.solved):
         return False  # each side has the condition among others, too
     return kinds == "periodic" or (order in case.walls and not (kinds == "EEEE" and order in case.solved))

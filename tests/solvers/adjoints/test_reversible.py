@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml import verify
 from sciml.solvers import reversal_error
 from tests.conftest import X64
+from tests.gradients import check_gradient
 from tests.registry_adjoints import each_not_run
 from tests.solvers.test_shard_map import mesh as mesh
 
@@ -61,7 +61,7 @@ def test_gradient_agrees_with_differences(dt, backwards):
         return jnp.sum(jnp.sin(end(stiffness, y0, t0=t0, t1=t1, dt=step)))
 
     p = (jnp.array(2.0), jnp.array([1.0, 0.3]))
-    verify.check_gradient(jax.jit(fn), p, gradient=jax.jit(jax.grad(fn))(p), rtol=1e-8, atol=1e-8)
+    check_gradient(fn, p, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.x64
@@ -84,7 +84,7 @@ def test_gradient_of_a_pytree_state_with_a_complex_leaf():
         return jnp.sum(jnp.real(sol.ys["wave"]) * jnp.sin(sol.ys["angle"])) + jnp.sum(jnp.abs(sol.ys["wave"]))
 
     p = {"angle": jnp.array([0.3]), "re": jnp.array([1.0, 0.4]), "im": jnp.array([0.2, 0.5]), "rate": jnp.array(2.0)}
-    verify.check_gradient(jax.jit(fn), p, gradient=jax.jit(jax.grad(fn))(p), rtol=1e-7, atol=1e-8)
+    check_gradient(fn, p, rtol=1e-7, atol=1e-8)
 
 
 def test_memory_does_not_depend_on_the_number_of_steps():

@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import sciml
-from sciml import verify
+from tests.gradients import check_gradient
 from tests.solvers.test_shard_map import mesh as mesh
 
 from ..common import close
@@ -50,9 +50,7 @@ def inputs(ts=TS):
 def test_gradient_agrees_with_differences(options):
     """By a parameter, the initial state and the saved times, one of them in the last step."""
     p = inputs((*TS, 2.09)[:: -1 if options.get("t1") == 0.1 else 1])
-    fn = jax.jit(ft.partial(loss, **options))
-    gradient = jax.jit(jax.grad(ft.partial(loss, **options)))(p)
-    verify.check_gradient(fn, p, gradient=gradient, rtol=2e-8, atol=2e-8)
+    check_gradient(ft.partial(loss, **options), p, rtol=2e-8, atol=2e-8)
 
 
 def test_saved_states_are_those_of_the_method():
@@ -162,7 +160,7 @@ def test_gradient_of_a_pytree_state_with_a_complex_leaf():
 
     p = {"angle": jnp.array([0.3]), "re": jnp.array([1.0, 0.4]), "im": jnp.array([0.2, 0.5]), "rate": jnp.array(2.0)}
     p["ts"] = jnp.array([0.42, 0.98])
-    verify.check_gradient(jax.jit(fn), p, gradient=jax.jit(jax.grad(fn))(p), rtol=1e-7, atol=1e-8)
+    check_gradient(fn, p, rtol=1e-7, atol=1e-8)
 
 
 def test_what_is_damped_away_is_nan():

@@ -48,12 +48,13 @@ def reference(loop):
     return jax.jit(jax.jacfwd(jax.jacfwd(ft.partial(fn, loop, sciml.adjoints.Direct()))))(X)
 
 
-@each_loop
-@pytest.mark.parametrize("name", ["checkpointed", "forward", "little_memory"])
+@pytest.mark.parametrize(
+    "name, loop",
+    [("checkpointed", loop) for loop in LOOPS]
+    + [(name, loop) for name in ("forward", "little_memory") for loop in ("scan", "adaptive_saves")],
+)
 def test_hessian(name, loop):
     """`jax.hessian` is forward over reverse; all hold the step sizes, so they agree to rounding."""
-    if name == "forward" and loop == "stiff":
-        pytest.skip("compiles for long, and the rule is the same")
     found = jax.jit(jax.hessian(ft.partial(fn, loop, ADJOINTS[name])))(X)
     np.testing.assert_allclose(found, reference(loop), rtol=1e-9, atol=1e-10)
 
@@ -93,7 +94,7 @@ def test_members(loop):
     np.testing.assert_allclose(total, expected @ V, rtol=1e-6, atol=1e-7)
 
 
-@each_loop
+@pytest.mark.parametrize("loop", ["scan", "adaptive_saves", "stiff"])
 def test_hessian_through_a_scan_of_solves(loop):
     """There forward mode meets the program of a solve that is batched already, by the gradient's own `jax.vmap`."""
 

@@ -105,11 +105,14 @@ RATES = jnp.array([0.7, 1.3, 2.0])
 STATES = jnp.array([[0.4, 0.9, 0.2], [0.1, 0.5, 1.2], [0.8, 0.3, 0.7]])
 
 
-@each_field
+LOOPS = {"end": {"dt": 0.04}, "saves": {"dt": 0.04, "saveat": [0.33, 1.0]}}
+
+
 @pytest.mark.parametrize(
-    "options",
-    [{"dt": 0.04}, {"dt": 0.04, "saveat": [0.33, 1.0]}],
-    ids=["end", "saves"],
+    "field, options",
+    # all with saved times, which have more in them, and every third with the end alone
+    [pytest.param(f, LOOPS["saves"], id=f"saves-{f.__name__}") for f in FIELDS]
+    + [pytest.param(f, LOOPS["end"], id=f"end-{f.__name__}") for f in FIELDS[::3]],
 )
 def test_batches_and_gradients_equal_single_solves(field, options):
     """Lanes with the replayed gradient against one member's plain loop in forward mode."""

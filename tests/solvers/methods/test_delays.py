@@ -118,18 +118,16 @@ def test_two_delays_and_a_tree():
 @pytest.mark.x64
 def test_gradients_by_delay_and_parameter():
     fine = dict(rtol=1e-11, atol=1e-11, max_steps=10_000)
-    run = lambda delay, rate, **o: sciml.solve(  # noqa: E731
-        logistic(delay, kept=400), 1.0, t0=0.0, t1=4.0, args=rate, **o
+    run = lambda x, **o: sciml.solve(  # noqa: E731
+        logistic(x[0], kept=400), 1.0, t0=0.0, t1=4.0, args=x[1], **o
     ).ys[-1]
-    for argument in (0, 1):
-        at = [1.0, 1.0]
-        up, down = ([x + s * 1e-4 * (i == argument) for i, x in enumerate(at)] for s in (1, -1))
-        expected = (run(*up, **fine) - run(*down, **fine)) / 2e-4
-        for adjoint in (Checkpointed(), Forward()):
-            found = jax.grad(lambda *x: run(*x, dt=1 / 16, adjoint=adjoint), argument)(*at)  # noqa: B023
-            np.testing.assert_allclose(found, expected, rtol=1e-5)
-        found = jax.jacfwd(lambda *x: run(*x, rtol=1e-8, atol=1e-8, adjoint=Direct()), argument)(*at)
-        np.testing.assert_allclose(found, expected, rtol=1e-4)
+    at, exact = jnp.ones(2), jax.jit(lambda x: run(x, **fine))
+    expected = [(exact(at + e) - exact(at - e)) / 2e-4 for e in 1e-4 * jnp.eye(2)]
+    for adjoint in (Checkpointed(), Forward()):
+        found = jax.jit(jax.grad(lambda x, a=adjoint: run(x, dt=1 / 16, adjoint=a)))(at)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    found = jax.jit(jax.jacfwd(lambda x: run(x, rtol=1e-8, atol=1e-8, adjoint=Direct())))(at)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 @pytest.mark.x64

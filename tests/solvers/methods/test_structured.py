@@ -51,12 +51,14 @@ def test_saved_times_and_a_shorter_last_step(case):
     """Times where steps end, and between."""
     n = case.steps[-1]
     most = 120 if case.solver == ROCK4 else 40  # cubic polynomials between steps of order four leave more
-    for ts in ([0.0, 0.5, 1.0], [0.111, 0.5, 0.987]):
+    # what does not depend on the method is seen with one of each kind
+    for ts in ([0.0, 0.5, 1.0], [0.111, 0.5, 0.987])[0 if case.leads else 1 :]:
         got = end(case, RATE, dt=1 / n, saveat=ts)
         np.testing.assert_allclose(got, reference(case.model, case.state, 1.0, *ts), atol=most * n**-case.order)
-    whole = end(case, RATE, dt=1 / n, t1=0.5)
-    same = end(case, RATE, dt=1 / n, saveat=[0.5], t1=0.5)
-    np.testing.assert_allclose(same, whole, rtol=1e-12, atol=1e-13)
+    if case.leads:
+        whole = end(case, RATE, dt=1 / n, t1=0.5)
+        same = end(case, RATE, dt=1 / n, saveat=[0.5], t1=0.5)
+        np.testing.assert_allclose(same, whole, rtol=1e-12, atol=1e-13)
     shorter = end(case, RATE, dt=1 / (n + 0.5), t1=1.0)
     np.testing.assert_allclose(shorter, reference(case.model, case.state, 1.0), atol=40 * n**-case.order)
 
@@ -118,14 +120,14 @@ def test_gradient_quickly(case):
 @pytest.mark.x64
 @pytest.mark.parametrize("case", [c for c in CASES if c.leads], ids=lambda case: case.name)
 def test_members_of_a_batch(case):
-    """vmap of solve, grad of vmap and vmap of grad, each member as alone."""
+    """Value and gradient under vmap, and grad of vmap, each member as alone."""
     options = {"rtol": 1e-6, "atol": 1e-6} if case.adaptive else {"dt": 0.1}
     loss = lambda rate: jnp.sum(end(case, rate, **options) ** 2)  # noqa: E731
     rates = jnp.array([0.7, 1.3, 2.0])
     alone = jax.jit(jax.value_and_grad(loss))
     values, slopes = (jnp.stack(x) for x in zip(*map(alone, rates)))
-    close(jax.jit(jax.vmap(loss))(rates), values, rtol=1e-9)
-    each_own = jax.jit(jax.vmap(jax.grad(loss)))(rates)
+    found, each_own = jax.jit(jax.vmap(jax.value_and_grad(loss)))(rates)
+    close(found, values, rtol=1e-9)
     close(each_own, slopes, rtol=1e-7)
     close(jax.jit(jax.grad(lambda r: jnp.sum(jax.vmap(loss)(r))))(rates), each_own, rtol=1e-10)
 

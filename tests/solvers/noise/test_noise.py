@@ -1,5 +1,7 @@
 """Solves with noise: in batches, differentiated, on devices, with steps by the error, saved times and events."""
 
+import functools
+
 import diffrax
 import jax
 import jax.numpy as jnp
@@ -45,18 +47,22 @@ def test_members_are_what_they_are_alone(name):
     together = jax.jit(jax.vmap(lambda key: end(RATE, key, name)))(KEYS)
     near(together[3], end(RATE, KEYS[3], name))
     assert np.unique(np.asarray(together)).size == together.size
-    near(jax.jit(jax.vmap(lambda key: end(RATE, key, name)))(KEYS[3:6])[0], together[3])
+    if name == "SRIW1":  # a batch of another size
+        near(jax.jit(jax.vmap(lambda key: end(RATE, key, name)))(KEYS[3:6])[0], together[3])
 
 
 @pytest.mark.x64
 @pytest.mark.parametrize("name", ["Euler", "SPaRK", "SlowRK", "SEA", "SRIW1", "PlatenWeak2"])  # one of each kind
 def test_gradients(name):
     loss = lambda rate, key: jnp.sum(end(rate, key, name) ** 2)  # noqa: E731
-    each = jax.jit(jax.vmap(jax.grad(loss), (None, 0)))(RATE, KEYS)
-    whole = jax.jit(jax.grad(lambda rate: jnp.sum(jax.vmap(loss, (None, 0))(rate, KEYS))))(RATE)
-    np.testing.assert_allclose(whole, each.sum(), rtol=1e-10)
-    values = jax.jit(jax.vmap(loss, (0, None)))(jnp.array([RATE - 1e-5, RATE + 1e-5]), KEYS[2])
-    np.testing.assert_allclose(each[2], (values[1] - values[0]) / 2e-5, rtol=1e-6)
+    # the last two are member 2 at rates beside its own
+    rates = jnp.full(18, RATE).at[-2:].add(jnp.array([-1e-5, 1e-5]))
+    keys = jnp.concatenate([KEYS, KEYS[jnp.array([2, 2])]])
+    values, each = jax.jit(jax.vmap(jax.value_and_grad(loss)))(rates, keys)
+    np.testing.assert_allclose(each[2], (values[-1] - values[-2]) / 2e-5, rtol=1e-6)
+    if name in ("Euler", "SRIW1"):
+        whole = jax.jit(jax.grad(lambda rate: jnp.sum(jax.vmap(loss, (None, 0))(rate, KEYS))))(RATE)
+        np.testing.assert_allclose(whole, each[:16].sum(), rtol=1e-10)
 
 
 @pytest.mark.x64
@@ -77,15 +83,28 @@ def test_gradient_by_the_end():
     np.testing.assert_allclose(jax.grad(loss)(0.93), (loss(0.93 + 1e-6) - loss(0.93 - 1e-6)) / 2e-6, rtol=1e-5)
 
 
+def value(key):
+    return end(RATE, key)
+
+
+def slope(key):
+    return jax.grad(lambda rate: jnp.sum(end(rate, key)))(RATE)
+
+
+@functools.cache
+def on_one_device(fn):
+    return np.asarray(jax.jit(jax.vmap(fn))(KEYS))
+
+
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 @pytest.mark.parametrize("devices", [1, 4])
 def test_members_over_devices(kind, devices):
     axis = AxisType.Auto if kind == "auto" else AxisType.Explicit
     mesh = jax.make_mesh((devices,), ("m",), (axis,), devices=jax.devices()[:devices])
     keys = jax.device_put(KEYS, NamedSharding(mesh, P("m")))
-    for fn in (lambda key: end(RATE, key), lambda key: jax.grad(lambda r: jnp.sum(end(r, key)))(RATE)):
+    for fn in (value, slope) if devices > 1 else (slope,):
         found = jax.jit(jax.vmap(fn))(keys)
-        near(found, jax.jit(jax.vmap(fn))(KEYS))
+        near(found, on_one_device(fn))
         assert devices == 1 or found.sharding.spec[0] == "m"
 
 
@@ -107,15 +126,25 @@ def test_dtypes(dtype):
         assert np.unique(np.asarray(sol.ys)).size == 1  # one Brownian motion for all elements
 
 
+@functools.cache
+def by_fine_steps(additive):
+    problem, path = pendulum() if additive else growth("diagonal"), sciml.BrownianPath(KEYS[4], 0.0, 1.0)
+    return sciml.solve(problem, jnp.ones(2), t0=0.0, t1=1.0, key=path, dt=2.0**-12).ys[-1]
+
+
 @pytest.mark.x64
 @pytest.mark.parametrize("name", ADAPTIVE)
 def test_steps_by_the_error(name):
     """The path does not depend on the steps: with tighter tolerances the solution is nearer to that of fine steps."""
     problem = pendulum() if needs_additive(name) else growth("diagonal")
     path = sciml.BrownianPath(KEYS[4], 0.0, 1.0)
-    solve = lambda **options: sciml.solve(problem, jnp.ones(2), t0=0.0, t1=1.0, key=path, **options)  # noqa: E731
-    fine = solve(dt=2.0**-12).ys[-1]
-    loose, tight = (solve(solver=METHODS[name].solver, rtol=tol, atol=tol) for tol in (1e-2, 1e-4))
+    solve = jax.jit(
+        lambda tol: sciml.solve(
+            problem, jnp.ones(2), t0=0.0, t1=1.0, key=path, solver=METHODS[name].solver, rtol=tol, atol=tol
+        )
+    )
+    fine = by_fine_steps(needs_additive(name))
+    loose, tight = (solve(tol) for tol in (1e-2, 1e-4))
     assert tight.stats.accepted > loose.stats.accepted and tight.stats.rejected > 0
     assert np.abs(tight.ys[-1] - fine).max() < 1e-2
     assert np.abs(tight.ys[-1] - fine).max() < np.abs(loose.ys[-1] - fine).max()
