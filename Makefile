@@ -72,7 +72,8 @@ test: $(VENV)/.installed-test ## the quick tests, with x64 on, and those of mode
 # What holds for every model, method, adjoint and kernel, and what takes programs apart: there versions of JAX differ.
 CONTRACTS = tests/test_architecture.py tests/models/test_contract.py tests/verify/test_contracts.py \
   $(addprefix tests/kernels/,test_fusion.py test_lanes.py test_ensemble.py) \
-  $(addprefix tests/solvers/,methods/test_order.py methods/test_known_root.py adjoints/test_gradients.py integrate/test_program_structure.py) \
+  $(addprefix tests/solvers/methods/,test_order.py test_known_root.py) \
+  $(addprefix tests/solvers/,adjoints/test_gradients.py integrate/test_program_structure.py) \
   tests/solvers/test_shard_map.py tests/parallel/test_ensemble.py tests/parallel/test_named_sharding.py
 
 test-oldest: ## the quick contract suites on the oldest JAX that is supported, where its Python is installed

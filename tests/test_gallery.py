@@ -87,7 +87,7 @@ def test_pictures_of_flows_are_drawn(tmp_path):
 
 
 def test_the_picture_of_a_closure_is_drawn(tmp_path):
-    printed = drawn(tmp_path, "neural_models", ("neural_closure",), "--steps", "100", as_users=True)
+    printed = drawn(tmp_path, "neural_models", ("neural_closure",), "--steps", "200", as_users=True)
     assert float(re.search(r"closure [\d.]+: ([\d.]+) times less", printed)[1]) > 1.5
     assert float(re.search(r"cells hold changed by (\S+)", printed)[1]) < 1e-6
     assert "at equal error" in printed
