@@ -101,7 +101,7 @@ def collectives(model, loss, data, mesh):
     placement = placement_of(mesh, model)
     model, selection = select(placement.weights(model), None, None, (), ())
     recipe = Recipe(selection.rest(model), selection, loss, optax.adam(1e-2), None, placement, None, None, 0)
-    state = initial_state(recipe, model)
+    state = initial_state(recipe, model, ())
     layout = placement.layout(state, selection.picked(model))
     recipe = Recipe(**{**vars(recipe), "layout": tuple(jax.tree.leaves(layout))})
     state = jax.device_put(state, layout)
