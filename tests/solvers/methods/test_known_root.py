@@ -14,9 +14,8 @@ def root(p, z0, exact):
     def residual(z):
         return z**3 + p * z - z0
 
-    z = jnp.zeros_like(z0)
-    for _ in range(20):
-        z = z - residual(z) / (3 * z**2 + p)
+    at, start = jax.lax.stop_gradient((p, z0))
+    z = jax.lax.fori_loop(0, 20, lambda _, z: z - (z**3 + at * z - start) / (3 * z**2 + at), jnp.zeros_like(z0))
 
     def slope(z):
         return 3 * z**2 + (p if exact else 1.1 * p)
@@ -34,7 +33,7 @@ def end(p, exact):
 
 @pytest.mark.parametrize("exact", [True, False], ids=["exact factors", "factors nearby"])
 @pytest.mark.x64
-def test_second_derivatives_of_a_loop_over_roots(exact):
+def test_second_and_third_derivatives_of_a_loop_over_roots(exact):
     """JAX 0.10 loses a part of them where the rule of the root says no more than `jax.lax.custom_root`."""
 
     def loss(p):
@@ -45,3 +44,7 @@ def test_second_derivatives_of_a_loop_over_roots(exact):
     wanted = (slope(p + h) - slope(p - h)) / (2 * h)
     for second in (jax.jacfwd(slope), jax.grad(slope), jax.jacfwd(jax.jacfwd(loss))):
         np.testing.assert_allclose(jax.jit(second)(p), wanted, rtol=1e-6)
+    curvature = jax.jit(jax.jacfwd(slope))
+    wanted = (curvature(p + h) - curvature(p - h)) / (2 * h)
+    for third in (jax.jacfwd(curvature), jax.jacfwd(jax.jacfwd(jax.jacfwd(loss)))):
+        np.testing.assert_allclose(jax.jit(third)(p), wanted, rtol=1e-6)

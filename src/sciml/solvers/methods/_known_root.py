@@ -4,7 +4,8 @@ Where $r(z, p) = 0$, the root moves with the parameters by $r_z\, dz = -r_p\, dp
 stated at the root as a function of the parameters, to which it applies again: derivatives of every order follow. Where
 nothing is differentiated the residual is not evaluated. (`jax.lax.custom_root` says the same, but JAX before 0.12
 forgets such rules within rules where a gradient through a scan is differentiated once more. There the rule is stated at
-$z - r_z^{-1} r(z, p)$ with an $r$ of zero, which has the root's first derivatives, so that the second ones follow.)
+$z - r_z^{-1} r(z, p)$ with an $r$ of zero, which has the root's first derivatives, and the same of that those up to the
+third, so that the fourth ones follow.)
 
 The iteration that found the root had a matrix $W$ near $r_z$, whose factors may be used again: a system is solved by
 $x \leftarrow x + W^{-1} (b - r_z x)$, which contracts where that iteration did. Reverse mode does so with the
@@ -77,8 +78,10 @@ def known_root(
         if jax_version() >= _KEEPS_RULES:
             found = root(*primals)
         else:
-            value, along = jax.linearize(lambda z: at(z, consts), z)
-            found = z - solved(along, value - jax.lax.stop_gradient(value), factors)
+            found = z
+            for _ in range(2):
+                value, along = jax.linearize(lambda z: at(z, consts), found)
+                found = found - solved(along, value - jax.lax.stop_gradient(value), factors)
 
         def of_moving(some: list) -> Array:
             rest = iter(some)
