@@ -14,18 +14,18 @@ from jaxtyping import Array, Float, PyTree
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..control._criterion import Criterion
 from ..control._pid import Norm, Tolerances, initial_step
-from ..linear._choose import LARGE_FROM, LinearChoice, structure_of
+from ..linear._choose import LARGE_FROM, LinearChoice
 from ..linear._preconditioners import AbstractPreconditioner
 from ..linear._structure import AbstractStructure
-from ..linear._structured_field import BoundStructuredField, StructuredField
+from ..linear._structured_field import StructuredField
 from ..linear._written_out import SMALL
 from ._bdf_start import Started
-from ._consistent_initial_values import consistent_state
+from ._consistent_initial_values import consistent_start
 from ._differences import MOST, Differences, at_order, newton_basis
 from ._history_memory import HistoryMemory, joined, past_of, reused_of
 from ._kept_factors import Systems
 from ._known_root import known_root
-from ._linear_options import choice_of, preconditioner_field, solver_field, unknowns_of
+from ._linear_options import check_systems, choice_of, preconditioner_field, solver_field, structure_of_systems
 from ._mass_matrix import Mass, as_mass, times_known
 from ._newton import ByRounding, ByTolerance, Frozen
 from ._ravel import elements_of, flattened, unflattened
@@ -157,13 +157,9 @@ class BDF(AbstractStepper):
 
         Raises:
             ValueError: If the mass matrix does not fit the state.
+            TypeError: If the state is large and of half precision.
         """
-        size = sum(x.size for x in jax.tree.leaves(y))
-        if self.mass is not None and self.mass.size != size:
-            raise ValueError(
-                f"`BDF(mass=...)` must have shape {(size, size)}, since the state has {size} elements, but has "
-                f"shape {(self.mass.size, self.mass.size)}."
-            )
+        size = check_systems("BDF", y, self.mass)
         field, operands = super().close(model, t, y, args, h)
         if self.linear.solver is None and size <= SMALL:
             return field, operands
@@ -171,13 +167,8 @@ class BDF(AbstractStepper):
 
     def structure(self, field: BoundField, t: RealScalarLike, y: Y) -> AbstractStructure:
         """Returns the structure of the systems."""
-        if isinstance(field, BoundStructuredField):
-            assert not isinstance(field.structure, tuple)
-            return field.structure
-        x, mass = flattened(y), self.mass_of(y)
-        choice = dataclasses.replace(self.linear, large=x.size >= LARGE_FROM)
-        matrix = None if mass is None else mass.matrix
-        return structure_of(lambda x: flattened(field(t, unflattened(x, y))), x, matrix, choice, unknowns_of(y))
+        large = flattened(y).size >= LARGE_FROM
+        return structure_of_systems(field, t, y, self.mass_of(y), dataclasses.replace(self.linear, large=large))
 
     def mass_of(self, y: Y) -> Mass | None:
         """Returns the mass matrix of a state as one vector."""
@@ -185,10 +176,7 @@ class BDF(AbstractStepper):
 
     def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
         """Solves the algebraic equations of a singular mass matrix; see `consistent_state`."""
-        mass = self.mass_of(y)
-        if mass is None or mass.null_spaces[0].shape[1] == 0:
-            return y, None
-        return consistent_state(field, t, y, mass)
+        return consistent_start(field, t, y, self.mass_of(y))
 
     def init(self, field: BoundField, t: RealScalarLike, y: Y) -> Differences | HistoryMemory:
         """Returns the first difference at the distance of a unit of time, which the slope is; no other is known."""

@@ -19,6 +19,20 @@ _ITERATIONS = 12
 """Newton steps before the derivative is taken."""
 
 
+def consistent_start(field: BoundField, t: RealScalarLike, y: Y, mass: Mass | None) -> tuple[Y, BoolScalarLike | None]:
+    """Returns a state to start from, and whether one was found; None where there are no algebraic equations.
+
+    Args:
+        field: The vector field.
+        t: The start time.
+        y: A guess, of which the differential variables are kept.
+        mass: The mass matrix, or None for the identity.
+    """
+    if mass is None or mass.null_spaces[0].shape[1] == 0:
+        return y, None
+    return consistent_state(field, t, y, mass)
+
+
 def consistent_state(field: BoundField, t: RealScalarLike, y: Y, mass: Mass) -> tuple[Y, BoolScalarLike]:
     r"""Solves the algebraic equations of $M \dot y = f(t, y)$ for the algebraic variables.
 

@@ -17,15 +17,15 @@ from ..._jax._largest import largest
 from ..._jax._loops import scan, while_loop
 from ..._jax._vma import match
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
-from ..linear._choose import LARGE_FROM, LinearChoice, structure_of
+from ..linear._choose import LARGE_FROM, LinearChoice
 from ..linear._preconditioners import AbstractPreconditioner
 from ..linear._structure import AbstractStructure
-from ..linear._structured_field import BoundStructuredField, StructuredField
+from ..linear._structured_field import StructuredField
 from ..linear._written_out import SMALL
-from ._consistent_initial_values import consistent_state
+from ._consistent_initial_values import consistent_start
 from ._esdirk_tableau import SinglyImplicit, as_tableau, tableau_of, takes_own_iteration
 from ._known_root import known_root
-from ._linear_options import check_systems, choice_of, preconditioner_field, solver_field, unknowns_of
+from ._linear_options import check_systems, choice_of, preconditioner_field, solver_field, structure_of_systems
 from ._mass_matrix import Mass, as_mass, times_known
 from ._ravel import elements_of, flattened, unflattened
 from ._rosenbrock import interpolated
@@ -81,6 +81,7 @@ class ESDIRK(AbstractStepper):
         linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
             whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
         preconditioner: What helps the iteration, such as `BlockJacobi()` or `ILU0()`.
+        tolerances: The relative and the absolute one of the steps, where they are known; the loops set them.
 
     Raises:
         TypeError: If `method` is no such solver, `mass` is traced or not real, or `linear_solver` no such iteration.
@@ -153,30 +154,22 @@ class ESDIRK(AbstractStepper):
             ValueError: If the mass matrix does not fit the state.
             TypeError: If the state is large and of half precision.
         """
-        check_systems("ESDIRK", y, self.mass)
+        size = check_systems("ESDIRK", y, self.mass)
         field, operands = super().close(model, t, y, args, h)
-        if self.linear.solver is None and sum(x.size for x in jax.tree.leaves(y)) <= SMALL:
+        if self.linear.solver is None and size <= SMALL:
             return field, operands
         return StructuredField(field, self._structure(lambda t, y: model(t, y, args), t, y)), operands
 
     def _structure(self, field: BoundField, t: RealScalarLike, y: Y) -> AbstractStructure:
-        if isinstance(field, BoundStructuredField):
-            assert not isinstance(field.structure, tuple)
-            return field.structure
-        x, mass = flattened(y), self._mass_of(y)
-        choice = dataclasses.replace(self.linear, large=x.size >= LARGE_FROM)
-        matrix = None if mass is None else mass.matrix
-        return structure_of(lambda x: flattened(field(t, unflattened(x, y))), x, matrix, choice, unknowns_of(y))
+        large = flattened(y).size >= LARGE_FROM
+        return structure_of_systems(field, t, y, self._mass_of(y), dataclasses.replace(self.linear, large=large))
 
     def _mass_of(self, y: Y) -> Mass | None:
         return None if self.mass is None else self.mass.of_parts(*elements_of(y))
 
     def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
         """Solves the algebraic equations of a singular mass matrix; see `consistent_state`."""
-        mass = self._mass_of(y)
-        if mass is None or mass.null_spaces[0].shape[1] == 0:
-            return y, None
-        return consistent_state(field, t, y, mass)
+        return consistent_start(field, t, y, self._mass_of(y))
 
     def empty_dense(self, y: Y) -> PyTree:
         """Returns zeros."""

@@ -11,9 +11,11 @@ import numpy as np
 from jaxtyping import Array
 
 from ..._checks import concrete
-from ..._types import Y
-from ..linear._choose import LinearChoice
+from ..._types import RealScalarLike, Y
+from ..linear._choose import LinearChoice, structure_of
 from ..linear._preconditioners import AbstractPreconditioner, Unknowns, points_of
+from ..linear._structure import AbstractStructure
+from ..linear._structured_field import BoundStructuredField
 from ..linear._written_out import SPARSE
 from ._mass_matrix import Mass
 from ._ravel import flattened, unflattened
@@ -113,6 +115,25 @@ def check_systems(name: str, y: Y, mass: Mass | None) -> int:
             f"shape {(mass.size, mass.size)}."
         )
     return size
+
+
+def structure_of_systems(
+    field: Callable, t: RealScalarLike, y: Y, mass: Mass | None, choice: LinearChoice
+) -> AbstractStructure:
+    """Returns the structure of the systems of one matrix for a field, which may know it already.
+
+    Args:
+        field: The field, bound to its operands.
+        t: A time.
+        y: A state.
+        mass: The mass matrix of the state as one vector, or None.
+        choice: How they are to be solved.
+    """
+    if isinstance(field, BoundStructuredField):
+        assert not isinstance(field.structure, tuple)
+        return field.structure
+    matrix = None if mass is None else mass.matrix
+    return structure_of(lambda x: flattened(field(t, unflattened(x, y))), flattened(y), matrix, choice, unknowns_of(y))
 
 
 def unknowns_of(y: Y, times: int = 1) -> Unknowns:

@@ -12,12 +12,12 @@ from jaxtyping import Array, Float, PyTree
 from ..._jax._loops import scan
 from ..._jax._vma import match
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
-from ..linear._choose import LinearChoice, structure_of
+from ..linear._choose import LinearChoice
 from ..linear._structure import AbstractStructure
-from ..linear._structured_field import BoundStructuredField, StructuredField
+from ..linear._structured_field import StructuredField
 from ..linear._written_out import SMALL
-from ._consistent_initial_values import consistent_state
-from ._linear_options import unknowns_of
+from ._consistent_initial_values import consistent_start
+from ._linear_options import structure_of_systems
 from ._mass_matrix import Mass, times_known
 from ._ravel import flattened, unflattened
 from ._stepper import AbstractStepper, BoundField, Step
@@ -127,19 +127,11 @@ class Rosenbrock(AbstractStepper):
         return StructuredField(field, self._structure(lambda t, y: model(t, y, args), t, y)), operands
 
     def _structure(self, field: BoundField, t: RealScalarLike, y: Y) -> AbstractStructure:
-        if isinstance(field, BoundStructuredField):
-            assert not isinstance(field.structure, tuple)
-            return field.structure
-        mass = None if self.mass is None else self.mass.matrix
-        return structure_of(
-            lambda x: flattened(field(t, unflattened(x, y))), flattened(y), mass, self.linear, unknowns_of(y)
-        )
+        return structure_of_systems(field, t, y, self.mass, self.linear)
 
     def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
         """Solves the algebraic equations of a singular mass matrix; see `consistent_state`."""
-        if self.mass is None or self.mass.null_spaces[0].shape[1] == 0:
-            return y, None
-        return consistent_state(field, t, y, self.mass)
+        return consistent_start(field, t, y, self.mass)
 
     def empty_dense(self, y: Y) -> PyTree:
         """Returns zeros."""

@@ -25,7 +25,7 @@ _THREADS = "warpgroup"  # Pallas' word for a thread is what CUDA calls a warpgro
 class GpuDevice:
     """A GPU.
 
-    Attributes:
+    Args:
         ndim: The number of axes of the grid of tiles.
         warpgroups: How many warpgroups run a tile together.
         meeting: The barrier that they wait at for each other; None for one alone.
