@@ -30,7 +30,7 @@ PY := $(VENV)/bin/python
 RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-new-rules test-contracts test-all fuzz durations tables kernels
+.PHONY: help demo test test-oldest test-new-rules test-contracts test-all test-cases fuzz durations tables kernels
 .PHONY: lessons compile-kernels bench bench-page bench-gpu dist docs serve lint format clean
 .DELETE_ON_ERROR:
 
@@ -90,10 +90,13 @@ test-new-rules: $(VENV)/.installed-test ## the quick tests of derivatives with J
 test-contracts: $(VENV)/.installed-test
 	$(COMPILE_SOON) $(RUN_PYTEST) -m "not slow" $(CONTRACTS)
 
-test-all: $(VENV)/.installed-test ## every test with x64 on, and all but the slow ones with x64 off
+test-all: $(VENV)/.installed-test ## every test with x64 on, each in as many cases as an hour allows; quick ones with x64 off
 	$(COMPILE_SOON) $(RUN_PYTEST) -m "not slow"
-	$(COMPILE_SOON) SCIML_CHECK_TYPES=0 $(RUN_PYTEST) -m slow
+	$(COMPILE_SOON) SCIML_CHECK_TYPES=0 $(RUN_PYTEST) -m "slow and not rare"
 	$(COMPILE_SOON) SCIML_X64=0 $(RUN_PYTEST) -m "not slow or float32"
+
+test-cases: $(VENV)/.installed-test ## the cases that `make test-all` leaves out, an hour of them and more
+	$(COMPILE_SOON) SCIML_CHECK_TYPES=0 $(RUN_PYTEST) -m rare
 
 FUZZ_MINUTES ?= 60
 fuzz: $(VENV)/.installed-test ## programs drawn at random against a plain loop, for FUZZ_MINUTES; FUZZ_SEED repeats a run

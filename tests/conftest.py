@@ -66,8 +66,11 @@ def pytest_report_header() -> str:
     return f"jax {jax.__version__}, x64 {'on' if X64 else 'off'}, annotations {'' if CHECK_TYPES else 'not '}checked"
 
 
-# `make test` runs of the cases of each test the quickest, up to so many seconds of the processor together.
+# Of the cases of each test `make test` runs the quickest, up to so many seconds of the processor together.
 SLOW = 1.0
+
+# `make test-all` runs those up to so many seconds together, and of each test at least one; `make test-cases` the rest.
+RARE = 4.0
 
 # What tests took when they were last measured, in seconds by node id; `make durations` writes those of 0.2 and more.
 # None is a test that is known to be slow and was not measured yet. What is not here is quick, or new: it runs.
@@ -80,19 +83,29 @@ def test_of(nodeid: str) -> str:
     return nodeid if nodeid.startswith("tests/test_docs.py") else nodeid.partition("[")[0]
 
 
-def slow_cases(durations: dict[str, float | None]) -> set[str]:
-    """What `make test` leaves out."""
+def cases_beyond(limit: float, durations: dict[str, float | None], at_least: int) -> set[str]:
+    """The cases of each test without the quickest, which are `at_least` so many and those up to a limit together."""
     cases = collections.defaultdict(list)
     for nodeid, seconds in durations.items():
         cases[test_of(nodeid)].append((math.inf if seconds is None else seconds, nodeid))
-    slow = set()
+    beyond = set()
     for those_of_one in cases.values():
         total = 0.0
-        for seconds, nodeid in sorted(those_of_one):
+        for number, (seconds, nodeid) in enumerate(sorted(those_of_one)):
             total += seconds
-            if total > SLOW:
-                slow.add(nodeid)
-    return slow
+            if total > limit and number >= at_least:
+                beyond.add(nodeid)
+    return beyond
+
+
+def slow_cases(durations: dict[str, float | None]) -> set[str]:
+    """What `make test` leaves out."""
+    return cases_beyond(SLOW, durations, at_least=0)
+
+
+def rare_cases(durations: dict[str, float | None]) -> set[str]:
+    """What `make test-all` leaves out, too."""
+    return cases_beyond(RARE, durations, at_least=1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -102,10 +115,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what is slow, and skips what is marked as the other leg's."""
-    slow = slow_cases(DURATIONS)
+    markers = [(slow_cases(DURATIONS), pytest.mark.slow), (rare_cases(DURATIONS), pytest.mark.rare)]
     for item in items:
-        if item.nodeid in slow:
-            item.add_marker(pytest.mark.slow)
+        for cases, marker in markers:
+            if item.nodeid in cases:
+                item.add_marker(marker)
         if item.get_closest_marker("float32" if X64 else "x64"):
             item.add_marker(pytest.mark.skip(reason=f"not for SCIML_X64={int(X64)}"))
 

@@ -1,8 +1,8 @@
-"""Which tests `make test` leaves out."""
+"""Which tests `make test` and `make test-all` leave out."""
 
 import pytest
 
-from tests.conftest import DURATIONS, ROOT, SLOW, exists, slow_cases
+from tests.conftest import DURATIONS, RARE, ROOT, SLOW, exists, rare_cases, slow_cases
 
 pytestmark = pytest.mark.x64  # nothing of it depends on the dtype
 
@@ -26,6 +26,22 @@ pytestmark = pytest.mark.x64  # nothing of it depends on the dtype
 )
 def test_what_is_slow(durations, slow):
     assert slow_cases(durations) == slow
+
+
+@pytest.mark.parametrize(
+    "durations, rare",
+    [
+        pytest.param({"f.py::a": RARE + 1, "f.py::b": None}, set(), id="one case of each test runs"),
+        pytest.param(
+            {"f.py::a[1]": 0.6 * RARE, "f.py::a[2]": 0.3 * RARE, "f.py::a[3]": 0.5 * RARE, "f.py::a[4]": None},
+            {"f.py::a[1]", "f.py::a[4]"},
+            id="the quickest cases of a test share the limit",
+        ),
+    ],
+)
+def test_what_is_rare(durations, rare):
+    assert rare_cases(durations) == rare
+    assert rare <= slow_cases(durations)
 
 
 def test_what_was_measured_exists():
