@@ -17,6 +17,7 @@ from ._harness import duration, median_seconds
 from ._problems import lorenz
 
 ADAPTIVE = (10_000, 1_000_000)
+NOISY = (5_000, 1_000_000)
 FIXED = (8_388_608,)  # members of the runs with fixed steps in doi:10.1016/j.cma.2023.116591
 STEPS = 1_000
 CHECKED = 1e-5  # of the largest value
@@ -38,6 +39,7 @@ class Ensemble(NamedTuple):
         between: The first and the last member's number.
         dtype: Of everything.
         how: What `solve` is told.
+        noisy: Whether each member has noise of its own, that of its number.
     """
 
     title: str
@@ -46,17 +48,38 @@ class Ensemble(NamedTuple):
     between: tuple[float, float]
     dtype: Any
     how: dict[str, Any]
+    noisy: bool = False
+
+
+def _with_noise(of: str) -> Any:
+    size = {"additive": lambda t, y, rho: jnp.full_like(y, 0.5), "diagonal": lambda t, y, rho: 0.1 * y}[of]
+    return sciml.Stochastic(lorenz, size, noise=of)
 
 
 _LORENZ = (lorenz, lambda rho: rho, (0.0, 21.0))
 _WITHIN = dict(rtol=1e-6, atol=1e-6)
 ADAPTIVE_LORENZ = Ensemble("Lorenz, Tsit5, rtol = atol = 1e-6", *_LORENZ, jnp.float32, _WITHIN)
 FIXED_LORENZ = Ensemble(f"Lorenz, Tsit5, {STEPS} fixed steps", *_LORENZ, jnp.float32, dict(dt=1 / STEPS))
+EULER_MARUYAMA = Ensemble(
+    f"Lorenz with noise, Euler-Maruyama, {STEPS} steps",
+    _with_noise("diagonal"),
+    *_LORENZ[1:],
+    jnp.float32,
+    dict(dt=1 / STEPS, solver=diffrax.Euler()),
+    noisy=True,
+)
 CHECKS = (
     ADAPTIVE_LORENZ,
     ADAPTIVE_LORENZ._replace(title="the same in float64", dtype=jnp.float64),
     ADAPTIVE_LORENZ._replace(title="the same, 9 saved times", how=_WITHIN | dict(saveat=np.linspace(0.0, 1.0, 9))),
     FIXED_LORENZ,
+    EULER_MARUYAMA,
+    EULER_MARUYAMA._replace(title="the same noise in float64", dtype=jnp.float64),
+    EULER_MARUYAMA._replace(
+        title=f"additive noise, SRA1, {STEPS} steps",
+        model=_with_noise("additive"),
+        how=dict(dt=1 / STEPS, solver=diffrax.SRA1()),
+    ),
     Ensemble(
         "Robertson, Rodas5P, float64",
         _robertson,
@@ -73,8 +96,11 @@ def solved(ensemble: Ensemble, impl: str | None) -> Callable[[jax.Array], sciml.
 
     def member(number: jax.Array) -> sciml.Solution:
         y0 = jnp.asarray([1.0, 0.0, 0.0], ensemble.dtype)
-        args = ensemble.args(number)
-        return sciml.solve(ensemble.model, y0, t0=0.0, t1=1.0, args=args, impl=impl, throw=False, **ensemble.how)
+        how = ensemble.how | dict(args=ensemble.args(number), impl=impl, throw=False)
+        if ensemble.noisy:
+            bits = jax.lax.bitcast_convert_type(number.astype(jnp.float32), jnp.uint32)
+            how["key"] = jax.random.fold_in(jax.random.key(0), bits)
+        return sciml.solve(ensemble.model, y0, t0=0.0, t1=1.0, **how)
 
     return jax.vmap(member)
 
@@ -150,6 +176,7 @@ def rates(
     right: set[str],
     adaptive: tuple[int, ...],
     fixed: tuple[int, ...],
+    noisy: tuple[int, ...],
     repeats: int,
     late: Callable[[], bool],
     report: Callable[[str], None],
@@ -160,13 +187,16 @@ def rates(
         right: The titles of the ensembles that a kernel runs rightly; others are not timed.
         adaptive: The numbers of members with steps that the error chooses.
         fixed: Those with fixed steps.
+        noisy: Those with noise.
         repeats: The number of timed runs of each row.
         late: Whether there is no more time.
         report: Prints a line.
     """
     report("The rate is in 10^9 steps a second, rejected ones included, of all members.\n")
     report("| ensemble | members | by | time | rate | to XLA | compile |\n|---|---|---|---|---|---|---|")
-    for ensemble, members in (*((ADAPTIVE_LORENZ, n) for n in adaptive), *((FIXED_LORENZ, n) for n in fixed)):
+    rows = [(ADAPTIVE_LORENZ, n) for n in adaptive] + [(FIXED_LORENZ, n) for n in fixed]
+    rows += [(EULER_MARUYAMA, n) for n in noisy]
+    for ensemble, members in rows:
         by_xla = None
         for by in ("XLA", "one kernel", "diffrax"):
             row = functools.partial("| {} | {} | {} | {} |".format, ensemble.title, f"{members:,}", by)

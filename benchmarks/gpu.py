@@ -170,6 +170,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=0, help="steps of a timed run (about 2e9 cells a run)")
     parser.add_argument("--members", type=int, nargs="*", default=ensembles.ADAPTIVE, help="with adaptive steps")
     parser.add_argument("--fixed", type=int, nargs="*", default=ensembles.FIXED, help="members with fixed steps")
+    parser.add_argument("--noisy", type=int, nargs="*", default=ensembles.NOISY, help="members with noise")
     parser.add_argument("--checked", type=int, default=1000, help="members of an ensemble that is checked")
     parser.add_argument("--repeats", type=int, default=5, help="timed runs of each row")
     parser.add_argument("--minutes", type=float, default=9.0, help="after which no further row is timed (9)")
@@ -201,7 +202,7 @@ def _tables(options: argparse.Namespace, late: Callable[[], bool]) -> bool:
         right_ensembles = ensembles.check(options.checked, report)
         well = well and len(right_ensembles) == len(ensembles.CHECKS)
         report("\n### Ensembles\n")
-        ensembles.rates(right_ensembles, options.members, options.fixed, options.repeats, late, report)
+        ensembles.rates(right_ensembles, options.members, options.fixed, options.noisy, options.repeats, late, report)
     if "stencils" in options.parts:
         report("\n### Stencils\n")
         _rates(options, right, late)

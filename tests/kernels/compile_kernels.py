@@ -77,6 +77,7 @@ def cases() -> dict:
 
 def ensembles() -> dict:
     """Each ensemble as a function of parameters, `(members, 3)`."""
+    import diffrax
     import jax
     import jax.numpy as jnp
 
@@ -95,6 +96,16 @@ def ensembles() -> dict:
 
         return jax.vmap(member)
 
+    def noisy(solver):
+        """A thousand steps with noise that belongs to a member's number."""
+        model = sciml.Stochastic(lorenz, lambda t, y, p: jnp.full_like(y, 0.3), noise="additive")
+
+        def member(number, p):
+            key, y0 = jax.random.fold_in(jax.random.key(0), number), jnp.asarray([1.0, 0.0, 0.0], p.dtype)
+            return sciml.solve(model, y0, t0=0.0, t1=1.0, dt=1e-3, args=p, key=key, solver=solver)
+
+        return lambda p: jax.vmap(member)(jnp.arange(p.shape[0]), p)
+
     def slopes(p):
         """The derivatives of the summed end states, by three columns beside the state."""
         solve = run(lorenz, adjoint=sciml.adjoints.Forward(), **within)
@@ -107,6 +118,8 @@ def ensembles() -> dict:
         "ensemble, Tsit5, 100 saved times": run(lorenz, saveat=jnp.linspace(0.0, 1.0, 100), **within),
         "ensemble, 1000 fixed steps": run(lorenz, dt=1e-3),
         "ensemble, Tsit5, 3 columns": slopes,
+        "ensemble, Euler-Maruyama": noisy(diffrax.Euler()),
+        "ensemble, SRA1": noisy(diffrax.SRA1()),
         "ensemble, Rosenbrock23": run(robertson, **(stiff | {"solver": sciml.solvers.Rosenbrock23()})),
         "ensemble, Rodas5P": run(robertson, **stiff),
     }

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.sharding import Mesh, PartitionSpec as P
 
@@ -362,7 +363,9 @@ def test_polyfills_are_as_accurate_as_the_dtype(dtype):
     xs = xs.astype(dtype)
     names = dict(zip(("acos", "acosh", "asin", "asinh", "atan", "atanh"), ("arccos", "arccosh", "arcsin", "arcsinh",
                                                                            "arctan", "arctanh")))  # fmt: skip
-    unary = [name for name in _polyfills.POLYFILLS if name not in ("add_any", "is_finite", "pow", "rem")]
+    unary = [
+        name for name in _polyfills.POLYFILLS if name not in ("add_any", "erf_inv", "is_finite", "pow", "rem", "round")
+    ]
 
     def all_of(x):
         return {name: _polyfills.POLYFILLS[name](x) for name in unary}
@@ -377,6 +380,15 @@ def test_polyfills_are_as_accurate_as_the_dtype(dtype):
     found = _polyfills.POLYFILLS["pow"](jnp.asarray(bases), jnp.asarray(powers))
     np.testing.assert_allclose(found, expected, rtol=16 * float(jnp.finfo(dtype).eps))
     assert _polyfills.POLYFILLS["rem"](dtype(-7.5), dtype(2)) == -1.5
+    inside = np.concatenate([np.linspace(-0.99, 0.99, 199), 1 - 10.0 ** np.linspace(-6, -1, 20)]).astype(dtype)
+    found, expected = jax.jit(_polyfills.POLYFILLS["erf_inv"])(inside), scipy.special.erfinv(inside)
+    conditioned = float(jnp.finfo(dtype).eps) * (16 + 2 / (1 - np.abs(inside)))  # the square is rounded near one
+    assert np.all(np.abs(found - expected) <= conditioned * np.abs(expected))
+    np.testing.assert_array_equal(_polyfills.POLYFILLS["erf_inv"](jnp.asarray([-1, 1], dtype)), [-np.inf, np.inf])
+    halves = np.array([-2.5, -1.5, -0.4, 0.5, 1.5, 2.5, 2.6, 1e6], dtype)
+    for rounding in jax.lax.RoundingMethod.TO_NEAREST_EVEN, jax.lax.RoundingMethod.AWAY_FROM_ZERO:
+        found = _polyfills.POLYFILLS["round"](jnp.asarray(halves), rounding_method=rounding)
+        np.testing.assert_array_equal(found, jax.lax.round(halves, rounding))
     np.testing.assert_array_equal(_polyfills.POLYFILLS["is_finite"](jnp.array([1, jnp.inf, jnp.nan], dtype)), [1, 0, 0])
 
 

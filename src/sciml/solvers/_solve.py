@@ -32,6 +32,7 @@ from .integrate._stencil_kernel import backend_of, decline
 from .methods.delays._method_of_steps import DelayedFrom
 from .methods.delays._prepare import with_delays
 from .methods.jumps._abstract import ReactionsWithKey
+from .noise._brownian import BrownianPath
 from .noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from .outputs._resume import Continuation, check_alone, plan_continuation, read_continuation
 from .outputs._solve_outputs import has_equations_of_its_own, saves_more, solve_and_save
@@ -238,7 +239,8 @@ def _solve(
     choices = (request, adjoint)
     if is_noisy(model):
         request = with_noisy_solver(model, y0, args, request, interval)
-        kernel = _without_kernel(kernel, "noise is drawn by XLA")
+        if not request.fixed_steps or isinstance(key, BrownianPath):
+            kernel = _without_kernel(kernel, "the tree of a path of noise is walked by XLA, see `dt` and `key`")
     elif isinstance(model, AbstractDelayed):
         request = with_delays(model, request, interval, adjoint)
         kernel = _without_kernel(kernel, "past states are kept by XLA")

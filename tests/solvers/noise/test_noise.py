@@ -367,7 +367,7 @@ def test_refusals():
     refused(TypeError, "does not solve equations with noise", solver=diffrax.Kvaerno5())
     refused(ValueError, "for additive noise", solver=diffrax.SRA1())
     refused(ValueError, "not within", key=sciml.BrownianPath(KEYS[0], 0.0, 0.5))
-    refused(ValueError, "noise is drawn by XLA", impl="pallas")
+    refused(ValueError, "walked by XLA", impl="pallas", key=sciml.BrownianPath(KEYS[0], 0.0, 1.0))
     refused(ValueError, "one axis more", of=sciml.Stochastic(drift, lambda t, y, args: y, noise="general"))
     refused(ValueError, "of shape", of=sciml.Stochastic(drift, lambda t, y, args: jnp.ones(3)), y0=[1.0, 2.0])
     refused(ValueError, "does not depend on the state", of=sciml.Stochastic(drift, drift, noise="additive"))

@@ -35,6 +35,10 @@ _SAME = frozenset(("copy", "copy_p", "optimization_barrier", "pcast", "pvary", "
 """Primitives that change nothing in a kernel."""
 
 
+_COMPOSED = {"mosaic_gpu": frozenset(), "mosaic_tpu": frozenset(("sign",))}
+"""Primitives that are lowered and composed of others all the same: JAX 0.12 asks for these which TPU there is."""
+
+
 class NotSupportedError(ValueError):
     """Says what of a member's function a kernel does not support."""
 
@@ -114,7 +118,7 @@ def kernel_dtype(kernel: str, dtype: Any) -> np.dtype | None:
     if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
         return None
     dtype = np.dtype(dtype)
-    if dtype == np.bool_ or dtype.name in _FLOATS[kernel]:
+    if dtype in (np.bool_, np.uint32) or dtype.name in _FLOATS[kernel]:
         return dtype
     return np.dtype(np.int32) if np.issubdtype(dtype, np.signedinteger) else None
 
@@ -194,7 +198,7 @@ class _Rewriting:
             return [jax.lax.convert_element_type(inputs[0], self.dtype(params["new_dtype"]))]
         if name == "not" and self.kernel == "mosaic_gpu" and eqn.outvars[0].aval.dtype == np.bool_:
             return [jax.lax.bitwise_xor(self._spread(inputs[0]), self._spread(np.bool_(True)))]  # its rule fails
-        if name in LOWERED[self.kernel]:
+        if name in LOWERED[self.kernel] - _COMPOSED[self.kernel]:
             return [eqn.primitive.bind(*map(self._spread, inputs), **params)]
         if name in POLYFILLS:
             arrays = list(map(self._spread, inputs))

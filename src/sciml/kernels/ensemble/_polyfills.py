@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ._erf_inv import erf_inv
+
 _LARGE = 1e8  # whose square is the same with one added
 _LOG_2 = math.log(2)
 
@@ -132,6 +134,14 @@ def _cbrt(x: Array, **_: Any) -> Array:
     return jnp.where(x == 0, x, jnp.sign(x) * root)
 
 
+def _round(x: Array, rounding_method: Any) -> Array:
+    near = _floor(x + 0.5) if rounding_method == jax.lax.RoundingMethod.TO_NEAREST_EVEN else _floor(jnp.abs(x) + 0.5)
+    if rounding_method != jax.lax.RoundingMethod.TO_NEAREST_EVEN:
+        return jnp.sign(x) * near
+    tie = (near - x == 0.5) & (_floor(0.5 * near) * 2 != near)  # half way, and up to an odd number
+    return jnp.where(tie, near - 1, near)
+
+
 POLYFILLS: dict[str, Callable[..., Array]] = {
     "acos": _acos,
     "acosh": _acosh,
@@ -143,12 +153,15 @@ POLYFILLS: dict[str, Callable[..., Array]] = {
     "cbrt": _cbrt,
     "ceil": _ceil,
     "cosh": _cosh,
+    "erf_inv": erf_inv,
     "expm1": _expm1,
     "floor": _floor,
     "is_finite": _is_finite,
     "log1p": _log1p,
     "pow": _pow,
     "rem": _rem,
+    "round": _round,
+    "sign": lambda x: jnp.where(x > 0, _like(x, 1), jnp.where(x < 0, _like(x, -1), x)),
     "sinh": _sinh,
     "sqrt": _sqrt,
     "tan": lambda x, **_: jnp.sin(x) / jnp.cos(x),
