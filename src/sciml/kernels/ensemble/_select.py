@@ -20,7 +20,8 @@ _WHAT = "an ensemble"
 HOLDS = (
     "The kernel takes models that act element by element on small real states, float32 and on GPUs float64, with "
     "indices that are known when the model is traced and no loops of unknown length, explicit Runge-Kutta and "
-    "Rosenbrock methods, those for noise with fixed steps, and `Checkpointed` or `Forward` as adjoint; `impl='auto'` and `'xla'` take everything."
+    "Rosenbrock methods, those for noise with fixed steps, and `Checkpointed` or `Forward` as adjoint; `impl='auto'` "
+    "and `'xla'` take everything."
 )
 
 
