@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._harness import Candidate, Group, Measured, report
+from ._workers import in_processes
 
 SIZE, STEPS = 512, 200
 
@@ -45,26 +46,7 @@ def _worker(devices: int, rows: int, steps_per_exchange: int) -> None:
 
 
 def _processes(count: int, devices: int, rows: int, steps_per_exchange: int = 1) -> Callable[[], Callable[[], Any]]:
-    def build() -> Callable[[], Any]:
-        command = [sys.executable, "-m", "benchmarks.domain", str(devices), str(rows), str(steps_per_exchange)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        workers: list[Any] = [subprocess.Popen(command, **pipes) for _ in range(count)]
-
-        def run() -> None:
-            for worker in workers:
-                worker.stdin.write("go\n")
-                worker.stdin.flush()
-            wait("done")
-
-        def wait(word: str) -> None:
-            for worker in workers:
-                if worker.stdout.readline().strip() != word:
-                    raise RuntimeError("a worker has ended")
-
-        wait("ready")
-        return run
-
-    return build
+    return in_processes("benchmarks.domain", devices, rows, steps_per_exchange, count=count)
 
 
 def groups() -> list[Group]:
