@@ -71,6 +71,19 @@ def test_gradients_of_shared_inputs(kind, mesh):
 
 
 @pytest.mark.parametrize("kind", ["scan", "adaptive"])
+def test_no_empty_array_is_left_for_the_backward_pass(kind, mesh):
+    """XLA of JAX 0.11.2 ends the process where one leaves a `shard_map`."""
+    batch = members(8)
+
+    def total(batch):
+        fn = jax.vmap(ft.partial(loss, kind, sciml.adjoints.Checkpointed(), **cheap(kind)))
+        return jnp.sum(jax.shard_map(fn, mesh=mesh, in_specs=P("members"), out_specs=P("members"))(batch))
+
+    maps = [eqn for eqn in jax.make_jaxpr(jax.grad(total))(batch).eqns if eqn.primitive.name == "shard_map"]
+    assert len(maps) == 2 and all(v.aval.size for eqn in maps for v in eqn.outvars)
+
+
+@pytest.mark.parametrize("kind", ["scan", "adaptive"])
 def test_one_member_on_each_device_without_vmap(kind, mesh):
     batch = members(8)
 

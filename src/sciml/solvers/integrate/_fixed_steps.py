@@ -21,6 +21,7 @@ from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import for_loop, scan
 from ..._jax._marks import step_number
 from ..._jax._shards import parts_of_members
+from ..._jax._static_flags import numbers_as_shapes, numbers_of_shapes
 from ..._status import Status
 from ...kernels._backends import XLA, KernelRequest
 from ...kernels._lanes import Lanes, Unbatched, is_value
@@ -117,16 +118,16 @@ class FixedLoop(AbstractLoop):
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None
-    ) -> tuple[Result, PyTree, Bool[Array, "..."]]:
+    ) -> tuple[Result, PyTree, PyTree[Bool[Array, "..."]]]:
         """Takes all steps and returns what `backward` needs: states, the steps' axis first, and the levels.
 
-        The levels are the shape of an empty array: the backward pass may run over another number of lanes, and would
+        The levels are the shapes of small arrays: the backward pass may run over another number of lanes, and would
         choose other levels than those in which the states are kept.
         """
         # with one level every state is kept, and a kernel shows none between its first and its last step
         by_kernel = self.stencil_steps is not None and len(self.counts) > 1
         result, kept = self._forward(y0, operands, True, by_kernel)
-        return result, kept, jnp.zeros((0, *self.counts), bool)
+        return result, kept, numbers_as_shapes(self.counts)
 
     def _forward(self, y0, operands, recorded, by_kernel):
         all_kept = len(self.counts) == 1
@@ -186,7 +187,7 @@ class FixedLoop(AbstractLoop):
         self,
         cotangent: PyTree,
         residuals: PyTree,
-        common: Bool[Array, "..."],
+        common: PyTree[Bool[Array, "..."]],
         operands: Operands,
         saves: Saves | None,
         differentiable: PyTree,
@@ -195,7 +196,7 @@ class FixedLoop(AbstractLoop):
         diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
         parts, kept_tail, finite = residuals
         kept = Buffers.of(parts)
-        counts = common.shape[1:]  # the levels in which the states were kept, see `forward_recorded`
+        counts = numbers_of_shapes(common)  # the levels in which the states were kept, see `forward_recorded`
 
         shared_cotangents = has_shared_cotangents(self.lanes, self.integrator.stepper, diff)
         pull = partial(self._pull_lanes, finite) if shared_cotangents else self._pull_each
