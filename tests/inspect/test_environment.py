@@ -16,7 +16,7 @@ def test_it_says_what_is_set(monkeypatch):
     monkeypatch.setattr(_canaries, "_TESTS", ())
     found = inspect.environment()
     assert found.versions["jax"] == jax.__version__ and found.versions["numpy"] == np.__version__
-    assert found.devices == {"cpu": jax.device_count()}
+    assert found.devices == {jax.devices()[0].device_kind: jax.device_count()}
     assert found.settings["jax_enable_x64"] == conftest.X64
     assert found.variables["JAX_SOME_SETTING"] == "seen" and "XLA_FLAGS" in found.variables
     assert found.healthy == (not found.known)

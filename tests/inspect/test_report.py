@@ -163,7 +163,7 @@ def test_iterations_are_counted_where_the_compiler_does_not_know_them():
     def fn(y):
         def outer(c):
             y, n = c
-            y = jax.lax.while_loop(lambda y: jnp.sum(y) > n, lambda y: 0.9 * (y @ y), y)
+            y = jax.lax.while_loop(lambda y: jnp.sum(y) > n, lambda y: 0.9 * jnp.matmul(y, y, precision="highest"), y)
             return y + jnp.eye(16, dtype=y.dtype), n + 1
 
         return jax.lax.while_loop(lambda c: c[1] < 4.5, outer, (y, jnp.zeros((), y.dtype)))[0]
