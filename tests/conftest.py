@@ -70,7 +70,7 @@ def pytest_report_header() -> str:
 SLOW = 1.0
 
 # `make test-all` runs those up to so many seconds together, and of each test at least one; `make test-cases` the rest.
-RARE = 4.0
+RARE = 3.0
 
 # What tests took when they were last measured, in seconds by node id; `make durations` writes those of 0.2 and more.
 # None is a test that is known to be slow and was not measured yet. What is not here is quick, or new: it runs.
