@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._jax._jaxprs import program_called, run_equation
-from ._values import Constant, Value, over_all_lanes
+from ._values import Constant, Stacked, Value, over_all_lanes, stack, unstack
 
 Evaluate = Callable[[Any, Sequence[Any], list[Value]], list[Value]]
 """`evaluate(jaxpr, consts, inputs)`: the results of a member's program over lanes."""
@@ -81,11 +81,17 @@ def custom_jvp_call(eqn: Any, inputs: list[Value], evaluate: Evaluate, debug_inf
 
 
 def _like(value: Value, rate: Value | None) -> Value:
-    """Returns a tangent entry by entry as large as what it is the tangent of."""
+    """Returns a tangent in the form of what it is the tangent of, and as large; its own program may give another."""
     entries, structure = jax.tree.flatten(value)
     if rate is None:
         return jax.tree.unflatten(structure, [np.zeros(np.shape(x), jax.dtypes.float0) for x in entries])
-    rates = jax.tree.leaves(rate)
+    if isinstance(value, Stacked):
+        count = value.array.shape[-1] if value.batched else None
+        array = stack(rate, count).array
+        array = array[..., None] if array.ndim < value.array.ndim else array  # members that move alike
+        rates = [array]
+    else:
+        rates = jax.tree.leaves(unstack(rate))
     return jax.tree.unflatten(
         structure, [jnp.broadcast_to(jnp.asarray(r, x.dtype), np.shape(x)) for r, x in zip(rates, entries, strict=True)]
     )

@@ -121,7 +121,7 @@ def run(
 
 def _engine(batch: Batch) -> Lanes | Unbatched:
     """Returns lanes, or for one member functions as they are, which compile faster than scattered ones."""
-    return Lanes(batch.lanes) if batch.lanes else Unbatched()
+    return Lanes(batch.lanes) if batch.lanes is not None else Unbatched()
 
 
 def _along(integrator: Integrator, bars: PyTree, ys: PyTree, saves: Array, operands: Operands) -> Array:
