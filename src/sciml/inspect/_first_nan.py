@@ -12,7 +12,8 @@ import numpy as np
 from .._jax._marks import LANES, ONE_BY_ONE
 from ._flat_program import FlatProgram, bad_in
 from ._lower import of_arrays
-from ._origin import Origin, Search
+from ._origin import Search
+from ._origin_found import Origin
 from ._programs import places
 
 
@@ -31,6 +32,8 @@ class NonFinite(NamedTuple):
         member: Which member of a `jax.vmap`; None where there is none.
         leaf: The part of the result that it gets to.
         entry: The indices of the first number in that part that is not finite.
+        device: The place in the mesh of the device that made it, within a `jax.shard_map`; None outside,
+            and where a member is named.
     """
 
     value: str
@@ -43,11 +46,14 @@ class NonFinite(NamedTuple):
     member: int | None
     leaf: str
     entry: tuple[int, ...]
+    device: dict[str, int] | None = None
 
     def __str__(self) -> str:
         """Some lines."""
         at = [] if self.step is None else [f"step {self.step}"]
         at += [] if self.member is None else [f"member {self.member}"]
+        place = ", ".join(f"{axis} = {index}" for axis, index in (self.device or {}).items())
+        at += [] if self.device is None else [f"device {place}"]
         made = f"`{self.operation}`" + (f" of {self.operands}" if self.operands else "")
         lines = [
             f"first {self.value} in the {'backward' if self.backward else 'forward'} pass"
@@ -64,10 +70,10 @@ class NonFinite(NamedTuple):
 def first_nan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> NonFinite | None:
     """Finds the first number of `fn(*args, **kwargs)` that is not finite, and where it comes from.
 
-    What is not finite in the result is followed back, through all loops, `jax.vmap`, `jax.jit` and rules of
-    derivatives, to the operation that made it of finite numbers. Where the function returns one real number that is
-    finite, its gradient by all floating-point arguments is looked at in the same way: give a loss; or `jax.grad(loss)`,
-    to look at that alone. Loops run compiled, so that a solve of ten thousand steps takes seconds.
+    What is not finite in the result is followed back, through all loops, `jax.vmap`, `jax.jit`, `jax.shard_map` and
+    rules of derivatives, to the operation that made it of finite numbers. Where the function returns one real number that
+    is finite, its gradient by all floating-point arguments is looked at in the same way: give a loss; or
+    `jax.grad(loss)`, to look at that alone. Loops run compiled, so that a solve of ten thousand steps takes seconds.
 
     In a solve that fails, sciml writes NaN for what was not reached. There the operation is named that made the last
     step fail, if one did.
@@ -211,6 +217,7 @@ def _described(origin: Origin, gradient: bool, member: int | None, leaf: str, in
         member,
         leaf,
         index,
+        origin.coordinates if member is None else None,  # to look at a member alone, all devices were given it
     )
 
 
@@ -267,5 +274,5 @@ def _alone(
     return None, inputs
 
 
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
+def _same(a: Any, b: Any) -> bool:
     return bool(np.array_equal(a, b, equal_nan=True))

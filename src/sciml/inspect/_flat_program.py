@@ -123,11 +123,6 @@ def _place(eqn: Any, around: Place | None) -> Place:
     return Place(eqn, f"{scope}/{eqn.source_info.name_stack}", 0, 0, around)
 
 
-def value_of(x: Ref, known: Sequence[Any]) -> Any:
-    """Returns the value of an operand."""
-    return jnp.asarray(x.value) if isinstance(x, Fixed) else known[x]
-
-
 def bad_in(x: Any) -> Array:
     """Returns whether any entry is not finite, as an array."""
     if not hasattr(x, "dtype") or not jnp.issubdtype(x.dtype, jnp.inexact) or x.size == 0:

@@ -8,58 +8,25 @@ iteration, and goes on in its body. A solve of ten thousand steps costs a few ru
 Some programs write NaN themselves, as sciml does for what a failed solve did not reach. There the trail ends, and what
 counts is why: an operation of a line of the user's that made of finite numbers one that is not, in the last iterations
 before.
+
+Within a `jax.shard_map` all devices are looked at side by side. Where they do not run in step, as in loops that end at
+different iterations, the search goes on with one of them, and all run as that one does.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
-import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax._jaxprs import run_equation, scan_counts
-from ._flat_program import Fixed, FlatProgram, Op, bad_in, badness, value_of
-from ._programs import Place
+from .._jax._jaxprs import run_equation
+from ._flat_program import Fixed, FlatProgram, Op, badness
+from ._held_values import AbstractHolding, AsTheyAre, OverDevices
+from ._origin_found import FromInput, Origin
+from ._origin_within import BranchesWithin, LoopWithin, ShardedWithin
 
-_ENDLESS = 2**31 - 2
 _LARGE = 2**20  # bytes: what is larger is not kept, but computed again where it is asked for
-_LAST = 3  # in so many of a loop's last iterations the reason of a failure is looked for
-
-
-class Origin(NamedTuple):
-    """An operation that makes of finite numbers one that is not.
-
-    Attributes:
-        place: The equation, and where it is.
-        operands: The values of its operands.
-        results: Its results.
-        transposed: Whether what it makes is read by a backward pass alone, as far as its program says.
-        loops: The iteration of each loop around it, the outermost first; of a loop that runs backwards over rows, the
-            row.
-        step: The number of the step that it belongs to, where a loop of sciml's says so.
-        written: Whether the program itself has written it there.
-        order: The iterations of the loops around it as they follow each other.
-    """
-
-    place: Place
-    operands: tuple[Any, ...]
-    results: tuple[Any, ...]
-    transposed: bool
-    loops: tuple[int, ...] = ()
-    step: int | None = None
-    written: bool = False
-    order: tuple[int, ...] = ()
-
-
-class FromInput(NamedTuple):
-    """The trail leads out of a program.
-
-    Attributes:
-        numbers: Through which of its constants and inputs.
-    """
-
-    numbers: tuple[int, ...]
+_WITHIN = ("while", "scan", "cond", "shard_map")  # operations that the search goes into
 
 
 class _Values:
@@ -71,13 +38,14 @@ class _Values:
     """
 
     def __init__(self, search: "Search", given: Sequence[Any], keep: Iterable[int]):
-        flat, keep = search.flat, set(keep)
+        flat, holding, keep = search.flat, search.holding, set(keep)
         self.known: list[Any] = [*given, *[None] * (flat.size - flat.inputs)]
         self.bad = [badness(x) for x in given] + [0] * (flat.size - flat.inputs)
         self.chosen: dict[int, list[bool]] = {}
+        results = None if search.all_results is None else search.all_results(given)
         for index, op in enumerate(flat.ops):
-            operands = [value_of(x, self.known) for x in op.inputs]
-            out = search.run_op(index, op, operands)
+            operands = [holding.value_of(x, self.known) for x in op.inputs]
+            out = search.run_op(index, op, operands) if results is None else results[index]
             for number, value in zip(op.outputs, out, strict=True):
                 self.known[number] = value
                 self.bad[number] = badness(value)
@@ -90,7 +58,8 @@ class _Values:
 
 
 def _chosen(operands: Sequence[Any], out: Any) -> list[bool]:
-    bad, which = ~np.isfinite(np.asarray(out)), np.broadcast_to(np.asarray(operands[0]).astype(np.int32), out.shape)
+    bad, which = ~np.isfinite(np.asarray(out)), np.asarray(operands[0]).astype(np.int32)
+    which = np.broadcast_to(which.reshape((*which.shape, *[1] * (out.ndim - which.ndim))), out.shape)
     return [False, *(bool(np.any(bad & (which == i))) for i in range(len(operands) - 1))]
 
 
@@ -99,10 +68,13 @@ class Search:
 
     Args:
         flat: The program.
+        holding: How its values are held.
     """
 
-    def __init__(self, flat: FlatProgram):
+    def __init__(self, flat: FlatProgram, holding: AbstractHolding | None = None):
         self.flat = flat
+        self.holding = AsTheyAre() if holding is None else holding
+        self.all_results = self.holding.all_results(flat)
         self._inner: dict[int, Any] = {}
         self._makers = {number: (i, op) for i, op in enumerate(flat.ops) for number in op.outputs}
         self._last: tuple[list[Any], _Values] | None = None
@@ -113,7 +85,7 @@ class Search:
 
     def run_op(self, index: int, op: Op, operands: Sequence[Any]) -> list[Any]:
         """Returns the results of an operation, of which loops run compiled."""
-        if op.name in ("while", "scan", "cond"):
+        if op.name in _WITHIN:
             return self._inner_of(index, op).run(operands)
         return run_equation(op.place.eqn, operands, self.flat.debug_info)
 
@@ -129,7 +101,7 @@ class Search:
     def _at(self, given: Sequence[Any], refs: Sequence[Any]) -> list[Any]:
         """Returns the values of operands."""
         values = self._values(given, [x for x in refs if not isinstance(x, Fixed)])
-        return [value_of(x, values.known) for x in refs]
+        return [self.holding.value_of(x, values.known) for x in refs]
 
     def origin(self, given: Sequence[Any], result: int) -> Origin | FromInput | None:
         """Returns where a result's entries that are not finite come from; None where all are finite.
@@ -169,7 +141,7 @@ class Search:
         index, origin = min(found, key=lambda x: (x[1].written, x[0], x[1].order))
         if origin.written and (why := self.event(given, index)) is not None:
             origin = why
-        return origin if origin.step is not None else origin._replace(step=self._step(given, index))
+        return origin if origin.step is not None else origin._replace(step=self._step(given, index, origin.device))
 
     def _made(self, given: Sequence[Any], index: int, written: bool = False) -> Origin:
         op = self.flat.ops[index]
@@ -178,19 +150,21 @@ class Search:
             bool(readers) and all("transpose(" in x.place.scope for x in readers)
         )
         operands, results = self._at(given, op.inputs), self._at(given, op.outputs)
-        return Origin(op.place, tuple(operands), tuple(results), transposed, written=written)
+        device = next((int(i) for x in results for i in np.flatnonzero(_bad_devices(self.holding, x))), 0)
+        operands, results = ([self.holding.of_device(x, device) for x in values] for values in (operands, results))
+        return Origin(op.place, tuple(operands), tuple(results), transposed, written=written, device=device)
 
-    def _step(self, given: Sequence[Any], index: int) -> int | None:
+    def _step(self, given: Sequence[Any], index: int, device: int) -> int | None:
         """Returns the number of the step that the marks before an operation give it."""
         marks = [op for op in self.flat.ops[:index] if op.marks_step]
         if not marks:
             return None
         (value,) = self._at(given, marks[-1].outputs)
-        return int(np.asarray(value).reshape(-1)[0])
+        return int(np.asarray(self.holding.of_device(value, device)).reshape(-1)[0])
 
     def _causes(self, given: Sequence[Any], index: int, op: Op, number: int, values: _Values) -> Origin | list[int]:
         """Returns the operands that a result which is not finite comes from, or the origin."""
-        if op.name in ("while", "scan", "cond"):
+        if op.name in _WITHIN and not self._opaque(op):
             return self._within(given, index, op, op.outputs.index(number))
         if op.fresh:
             return self._made(given, index, written=True)
@@ -220,9 +194,13 @@ class Search:
         sources = [] if found is None else [op.inputs[number] for number in found.numbers]
         return [x for x in sources if not isinstance(x, Fixed)] or self._made(given, index, written=True)
 
+    def _opaque(self, op: Op) -> bool:
+        return op.name == "shard_map" and isinstance(self.holding, OverDevices)  # one within another
+
     def _inner_of(self, index: int, op: Op) -> Any:
         if index not in self._inner:
-            self._inner[index] = _Branches(op) if op.name == "cond" else _Loop(op)
+            kind = {"cond": BranchesWithin, "shard_map": ShardedWithin}.get(op.name, LoopWithin)
+            self._inner[index] = kind(op, self.holding, Search)
         return self._inner[index]
 
     def event(self, given: Sequence[Any], before: int | None = None) -> Origin | None:
@@ -235,193 +213,20 @@ class Search:
         values = self._values(given)
         for index, op in enumerate(self.flat.ops[:before]):
             found = None
-            if op.name in ("while", "scan", "cond"):
+            if op.name in _WITHIN and not self._opaque(op):
                 found = self._inner_of(index, op).event(self._at(given, op.inputs))
             elif op.line is not None and not op.line.internal and not op.fresh:
                 made = any(values.bad[x] for x in op.outputs)
                 had = any(badness(x.value) > 0 if isinstance(x, Fixed) else values.bad[x] for x in op.inputs)
                 found = self._made(given, index) if made and not had else None
             if found is not None:
-                return found if found.step is not None else found._replace(step=self._step(given, index))
+                return found if found.step is not None else found._replace(step=self._step(given, index, found.device))
         return None
 
 
-class _Branches:
-    """A choice between programs."""
-
-    def __init__(self, op: Op):
-        self.branches = op.place.eqn.params["branches"]
-        self.searches: dict[int, Search] = {}
-        self.place = op.place
-
-    def _taken(self, operands: Sequence[Any]) -> tuple[Search, list[Any], int]:
-        taken = int(np.clip(int(np.asarray(operands[0])), 0, len(self.branches) - 1))
-        branch = self.branches[taken]
-        if taken not in self.searches:
-            self.searches[taken] = Search(FlatProgram(branch.jaxpr, self.place))
-        return self.searches[taken], [*branch.consts, *operands[1:]], len(branch.consts)
-
-    def run(self, operands: Sequence[Any]) -> list[Any]:
-        """Returns the results."""
-        search, given, _ = self._taken(operands)
-        return search.run(given)
-
-    def origin(self, operands: Sequence[Any], result: int) -> Origin | FromInput | None:
-        """As `Search.origin`, through the branch that is taken."""
-        search, given, consts = self._taken(operands)
-        found = search.origin(given, result)
-        if not isinstance(found, FromInput):
-            return found
-        numbers = tuple(n - consts + 1 for n in found.numbers if n >= consts)
-        return FromInput(numbers) if numbers else None
-
-    def event(self, operands: Sequence[Any]) -> Origin | None:
-        """As `Search.event`."""
-        search, given, _ = self._taken(operands)
-        return search.event(given)
-
-
-class _Runs(NamedTuple):
-    """A loop that ran up to an iteration.
-
-    Attributes:
-        carry: What it carries there.
-        rows: Its rows, those of later iterations zero.
-        number: How many iterations ran.
-        since: Since which of them each part of what it carries is not finite; 0 from the start, -1 where it is finite.
-    """
-
-    carry: list[Any]
-    rows: list[Any]
-    number: int
-    since: np.ndarray
-
-
-class _Loop:
-    """A `while` or a `scan`, which runs up to any of its iterations."""
-
-    def __init__(self, op: Op):
-        eqn = op.place.eqn
-        self.params, self.is_scan = eqn.params, eqn.primitive.name == "scan"
-        if self.is_scan:
-            self.body, self.before = self.params["jaxpr"], 0
-            self.first, self.carried = scan_counts(eqn)  # how many constants, and how much it carries
-            self.reverse, self.length = self.params["reverse"], self.params["length"]
-        else:
-            self.body, self.before = self.params["body_jaxpr"], self.params["cond_nconsts"]
-            self.first = self.params["body_nconsts"]
-            self.carried = len(eqn.invars) - self.before - self.first
-            self.reverse, self.length = False, 0
-        self.search = Search(FlatProgram(self.body.jaxpr, op.place))
-        self._compiled: Any = None
-        self._whole: tuple[list[Any], _Runs] | None = None
-
-    def _parts(self, operands: Sequence[Any]) -> tuple[list, list, list]:
-        rest = list(operands[self.before :])
-        end = self.first + self.carried
-        return rest[: self.first], rest[self.first : end], rest[end:]
-
-    def _inputs_of(self, operands: Sequence[Any], carry: Sequence[Any], number: Any) -> list:
-        """Returns what the body of an iteration gets."""
-        consts, _, xs = self._parts(operands)
-        at = self.length - 1 - number if self.reverse else number
-        return [*consts, *carry, *(jax.lax.dynamic_index_in_dim(x, at, 0, False) for x in xs)]
-
-    def _ran(self, operands: Sequence[Any], stop: int = _ENDLESS) -> _Runs:
-        """Runs up to an iteration."""
-        whole = self._whole
-        if stop == _ENDLESS and whole is not None and all(a is b for a, b in zip(whole[0], operands, strict=True)):
-            return whole[1]
-        if self._compiled is None:
-            self._compiled = jax.jit(self._loop)
-        carry, rows, number, since = self._compiled(list(operands), np.int32(stop))
-        runs = _Runs(carry, rows, int(number), np.asarray(since))
-        if stop == _ENDLESS:
-            self._whole = (list(operands), runs)
-        return runs
-
-    def _loop(self, operands: list, stop: Any) -> tuple:
-        _, carry, _ = self._parts(operands)
-        body, shapes = jex.core.jaxpr_as_fun(self.body), self.body.out_avals[self.carried :]
-        rows = []
-        if self.is_scan and any(jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) for x in shapes):
-            first = body(*self._inputs_of(operands, carry, 0))[self.carried :]  # there are no zeros of random keys
-            rows = [jnp.broadcast_to(x, (self.length, *x.shape)) for x in first]
-        elif self.is_scan:
-            rows = [jnp.zeros((self.length, *x.shape), x.dtype) for x in shapes]
-
-        def flags(carry):
-            return jnp.stack([bad_in(x) for x in carry]) if carry else jnp.zeros(0, bool)
-
-        def iterate(state):
-            number, carry, rows, since, bad = state
-            out = body(*self._inputs_of(operands, carry, number))
-            at = self.length - 1 - number if self.reverse else number
-            rows = [jax.lax.dynamic_update_index_in_dim(y, x, at, 0) for y, x in zip(rows, out[self.carried :])]
-            now = flags(out[: self.carried])
-            return number + 1, out[: self.carried], rows, jnp.where(now & ~bad, number + 1, since), now
-
-        def going(state):
-            number, carry = state[0], state[1]
-            if self.is_scan:
-                return (number < stop) & (number < self.length)
-            return (number < stop) & jex.core.jaxpr_as_fun(self.params["cond_jaxpr"])(*operands[: self.before], *carry)[
-                0
-            ]
-
-        begin = (jnp.zeros((), jnp.int32), carry, rows, jnp.zeros(len(carry), jnp.int32), flags(carry))
-        number, carry, rows, since, bad = jax.lax.while_loop(going, iterate, begin)
-        return carry, rows, number, jnp.where(bad, since, -1)
-
-    def run(self, operands: Sequence[Any]) -> list[Any]:
-        """Returns the results."""
-        runs = self._ran(operands)
-        return [*runs.carry, *runs.rows]
-
-    def _body(self, operands: Sequence[Any], carry: Sequence[Any], number: int) -> list[Any]:
-        return [*self.body.consts, *self._inputs_of(operands, carry, number)]
-
-    def origin(self, operands: Sequence[Any], result: int) -> Origin | FromInput | None:
-        """As `Search.origin`."""
-        runs, part = self._ran(operands), result
-        if result >= self.carried:  # rows, the first of which in the order of the loop counts
-            rows = np.asarray(runs.rows[result - self.carried])
-            bad = np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))
-            if not bad.size:
-                return None
-            number = int(self.length - 1 - bad[-1]) if self.reverse else int(bad[0])
-        else:
-            number = int(runs.since[part]) - 1
-            if number < 0:
-                return FromInput((self.before + self.first + part,)) if runs.since[part] == 0 else None
-        while True:  # from part to part of what is carried, back to earlier iterations
-            runs = self._ran(operands, number)
-            found = self.search.origin(self._body(operands, runs.carry, number), part)
-            if isinstance(found, Origin):
-                return self._located(found, number)
-            sources = [] if found is None else [n - len(self.body.consts) for n in found.numbers]
-            sources = [n for n in sources if n >= 0]
-            if not sources:
-                return None
-            carried = [n - self.first for n in sources]
-            outside = [n for n, p in zip(sources, carried) if not 0 <= p < self.carried or runs.since[p] <= 0]
-            if outside:
-                return FromInput(tuple(self.before + n for n in outside))
-            part = min(carried, key=lambda p: runs.since[p])
-            number = int(runs.since[part]) - 1
-
-    def _located(self, found: Origin, number: int) -> Origin:
-        return found._replace(loops=(self._shown(number), *found.loops), order=(number, *found.order))
-
-    def _shown(self, number: int) -> int:
-        return int(self.length - 1 - number) if self.reverse else number
-
-    def event(self, operands: Sequence[Any]) -> Origin | None:
-        """As `Search.event`, in the last iterations."""
-        last = self._ran(operands).number
-        for number in range(last - 1, max(last - 1 - _LAST, -1), -1):
-            carry = self._ran(operands, number).carry
-            found = self.search.event(self._body(operands, carry, number))
-            if found is not None:
-                return self._located(found, number)
-        return None
+def _bad_devices(holding: AbstractHolding, x: Any) -> np.ndarray:
+    """Returns which devices have a value that is not finite."""
+    if not hasattr(x, "dtype") or not jnp.issubdtype(x.dtype, jnp.inexact):
+        return np.zeros(0, bool)
+    rows = holding.by_device(x)
+    return ~np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
