@@ -51,6 +51,31 @@ def test_lesson_runs(script, tmp_path):
     assert found, last
     value, sign, bound = float(found[1]), found[2], float(found[3])
     assert value < bound if sign == "<" else value > bound
+    if script.stem == "beside_pytorch":
+        _, both = PAGES.FULLER[script.stem]
+        check_halves(done.stdout, both)
+
+
+def check_halves(printed, both):
+    """What the lesson says of the half in JAX, and of that in PyTorch, or what to install for it."""
+    fusions, operations = re.search(
+        r"^XLA: (\d+) fusions in the step; \S+ has (\d+) operations:$", printed, re.M
+    ).groups()
+    assert int(fusions) > 1 and int(operations) > 4
+    assert re.search(r"^JAX +\d\S+ +\d+ swings a second$", printed, re.M)
+    if both:
+        differ = re.search(r"losses differ by ([\d.e+-]+) of themselves", printed)
+        assert float(differ[1]) < 1e-3
+        assert re.search(r"^PyTorch \d\S+ +\d+ swings a second, 1/\d+$", printed, re.M)
+    else:
+        assert "pip install torch torchdiffeq" in printed and "losses differ" not in printed
+
+
+@pytest.mark.x64
+def test_page_beside_pytorch_has_both_halves():
+    text = (LEARN / "beside_pytorch.md").read_text()
+    check_halves(text, both=True)
+    assert int(re.search(r"^torchdiffeq \d\S+ +\d+ solves a second, 1/(\d+)$", text, re.M)[1]) >= 10
 
 
 @pytest.mark.x64  # nothing of it depends on the dtype

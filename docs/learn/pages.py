@@ -24,6 +24,10 @@ NEEDS = {  # what a script needs beside sciml, and whether it is there
     "ffi": ("a C++ compiler", shutil.which("c++") is not None),
     "flax_models": ("flax", importlib.util.find_spec("flax") is not None),
 }
+LAB = ("torch", "torchdiffeq")
+FULLER = {  # what a script runs without, but its page shows
+    "beside_pytorch": (" and ".join(LAB), all(importlib.util.find_spec(name) for name in LAB)),
+}
 PRINTED = re.compile(
     r"\n```text\n.*?\n```\n", re.DOTALL
 )  # what a script printed, and nothing else in a page
@@ -94,7 +98,7 @@ def main() -> None:
         print("\n" + json.dumps(run(scripts[0])))
         return
     for script in scripts:
-        needs, there = NEEDS.get(script.stem, ("", True))
+        needs, there = (NEEDS | FULLER).get(script.stem, ("", True))
         if not there:
             print(f"left {script.with_suffix('.md').name} as it is: it needs {needs}")
             continue

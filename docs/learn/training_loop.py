@@ -198,7 +198,8 @@ assert by_batches < first / 20
 # A solve takes the place of the hand-made steps, and the loop stays as it is. `sciml.training.train` has this loop,
 # with batches, validation, checkpoints and more ([Training](../guides/training.md)), and `sciml.fit` is for least
 # squares ([Fitting](../guides/fitting.md)). What members share, here the network, stays one array under `vmap`,
-# forwards and backwards ([Ensembles](../guides/ensembles.md#what-members-share)):
+# forwards and backwards ([Ensembles](../guides/ensembles.md#what-members-share)). PyTorch's loop is beside this one on
+# [a page of its own](beside_pytorch.md). With `sciml.solve`:
 
 
 # %%
