@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ._measured import log_probability, on_scale
@@ -64,21 +63,8 @@ def expansion(problem: "PEtabProblem", x: Float[Array, " p"]) -> Expansion:
 
 def _slopes(problem: "PEtabProblem", x: Float[Array, " p"]) -> tuple:
     """Returns predictions, and the Jacobians of them, on the scales of their noise, and of the logarithm of it."""
-    compiled, count = problem._compiled, x.shape[0]
-    noise = compiled.noise
-    # parameters of observables and noise alone need no simulation
-    moving = np.flatnonzero(np.isin(compiled.estimated, compiled.conditions.places))
-
-    def states_of(moved: Array) -> tuple[Array, Array]:
-        states = problem._states(x.at[moving].set(moved), problem._options.for_tangents())
-        return states, states
-
-    if moving.size:
-        by_states, states = jax.jacfwd(states_of, has_aux=True)(x[moving])
-        columns = jnp.zeros((count, *states.shape), x.dtype).at[moving].set(jnp.moveaxis(by_states, -1, 0))
-    else:
-        states, _ = states_of(x[moving])
-        columns = jnp.zeros((count, *states.shape), x.dtype)
+    noise = problem._compiled.noise
+    states, columns = problem._sensitivities(x)
 
     def measure(states: Array, x: Array) -> tuple:
         found = problem._observed(states, x)
@@ -88,7 +74,7 @@ def _slopes(problem: "PEtabProblem", x: Float[Array, " p"]) -> tuple:
         _, tangents, found = jax.jvp(measure, (states, x), (column, unit), has_aux=True)
         return tangents, found
 
-    tangents, found = jax.vmap(along, out_axes=(1, None))(columns, jnp.eye(count, dtype=x.dtype))
+    tangents, found = jax.vmap(along, out_axes=(1, None))(columns, jnp.eye(x.size, dtype=x.dtype))
     return found, *tangents
 
 

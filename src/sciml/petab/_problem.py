@@ -241,7 +241,38 @@ class PEtabProblem:
         return values.at[compiled.estimated].set(estimated)
 
     def _predicted(self, x: Float[Array, " p"]) -> Predicted:
-        return self._observed(self._states(x, self._options), x)
+        if self._options.adjoint is not None:
+            return self._observed(self._states(x, self._options), x)
+
+        @jax.custom_jvp
+        def states_of(x: Array) -> Array:
+            return self._states(x, self._options)
+
+        @states_of.defjvp
+        def rule(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+            states, columns = self._sensitivities(*primals)
+            return states, jnp.tensordot(*tangents, columns, axes=1, precision="highest")
+
+        return self._observed(states_of(x), x)
+
+    def _sensitivities(
+        self, x: Float[Array, " p"]
+    ) -> tuple[Float[Array, "measurements n"], Float[Array, "p measurements n"]]:
+        """The state of the model at each measurement, and its derivatives; zero where it is NaN."""
+        compiled, options = self._compiled, self._options.for_tangents()
+        # parameters of observables and noise alone need no simulation
+        moving = np.flatnonzero(np.isin(compiled.estimated, compiled.conditions.places))
+
+        def states_of(moved: Array) -> tuple[Array, Array]:
+            states = self._states(x.at[moving].set(moved), options)
+            return states, states
+
+        if not moving.size:
+            states, _ = states_of(x[moving])
+            return states, jnp.zeros((x.size, *states.shape), x.dtype)
+        columns, states = jax.jacfwd(states_of, has_aux=True)(x[moving])
+        columns = jnp.where(jnp.isnan(states)[None], 0, jnp.moveaxis(columns, -1, 0))
+        return states, jnp.zeros((x.size, *states.shape), x.dtype).at[moving].set(columns)
 
     def _states(self, x: Float[Array, " p"], options: Options) -> Float[Array, "measurements n"]:
         """The state of the model at each measurement."""
@@ -288,7 +319,8 @@ def read_petab(
         rtol: Its relative tolerance.
         atol: Its absolute tolerance.
         max_steps: Its most steps.
-        adjoint: How derivatives are computed, as for `solve`.
+        adjoint: How derivatives are computed, as for `solve`. By default a tangent for each estimated parameter of the
+            model goes through the simulations, whose program is short.
 
     Raises:
         ImportError: If petab or sbmlode are not installed: `pip install 'sciml-jax[sbml]'`.
