@@ -1,6 +1,6 @@
 """A model in SBML, fitted from many starts: how STAT5 finds its partner and enters the nucleus.
 
-Run it with `python docs/tutorials/sbml_fit.py`: it takes a minute or two and writes a figure, to the folder that
+Run it with `python docs/tutorials/sbml_fit.py`: it takes about two minutes and writes a figure, to the folder that
 `--out` names. It needs `pip install 'sciml-jax[sbml]'`. The problem, with its data, is Boehm_JProteomeRes2014 of the
 PEtab benchmark collection (M. E. Boehm and others, J. Proteome Res. 13:5685, 2014), whose licence is in `data/boehm`.
 """
@@ -54,20 +54,20 @@ def main() -> None:
     """Reads, compares, fits, draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/sbml_fit"))
-    parser.add_argument("--starts", type=int, default=20)
+    parser.add_argument("--starts", type=int, default=100)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     jax.config.update("jax_enable_x64", True)
 
-    problem = sciml.petab.read_petab(PROBLEM, rtol=1e-6, atol=1e-8)
+    problem = sciml.petab.read_petab(PROBLEM, rtol=1e-6, atol=1e-8, max_steps=500)
     print(f"{len(problem.model.states)} states, {len(problem.names)} parameters, {problem.data.size} measurements")
     value = float(jax.jit(problem.log_likelihood)(problem.nominal))
     print(f"log-likelihood at the published parameters: {value:.4f}, published {PUBLISHED:.4f}")
 
     start = time.perf_counter()
-    found = problem.fit(starts=given.starts, key=jax.random.key(0), max_steps=200)
+    found = problem.fit(starts=given.starts, key=jax.random.key(0), max_steps=120)
     print(f"{given.starts} starts in {time.perf_counter() - start:.0f} s, with compiling")
-    print(f"best log-likelihood {found.log_posterior:.4f}, reached by {found.reached()} of them")
+    print(f"best log-likelihood {found.log_posterior:.4f}, reached by {found.reached()} of them, {found.converged.sum()} at rest")
     for name, number in found.parameters.items():
         print(f"  {name:<22} {number:.4g}")
     draw(problem, found, given.out / "sbml_fit.png")

@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 import sciml
+from sciml.petab._expansion import expansion
 from sciml.petab._priors import KINDS
 from tests.models.networks.test_sbml import V, ap, ci, parameter, reaction, sbml, species
 
@@ -65,23 +66,26 @@ def written(folder, **changes):
     return folder / "problem.yaml"
 
 
+def exact_b(x, t, b0, total, light):
+    """B at a time, with the rates of a vector of parameters."""
+    k1, k2 = 10 ** x[0], 10 ** x[1]
+    rate = light * k1 + k2
+    rest = total * light * k1 / rate
+    return rest + (b0 - rest) * jnp.exp(-rate * t)
+
+
 def exact_terms(x):
     """The logarithm of each measurement's density, by the closed form."""
-    k1, k2, gain, noise = 10 ** x[0], 10 ** x[1], x[2], jnp.exp(x[3])
-
-    def b(t, b0, total, light):
-        rate = light * k1 + k2
-        rest = total * light * k1 / rate
-        return rest + (b0 - rest) * jnp.exp(-rate * t)
-
-    dark = b(1e3, 0.0, 1.0, 0.25)
+    gain, noise = x[2], jnp.exp(x[3])
+    dark = exact_b(x, 1e3, 0.0, 1.0, 0.25)
     normal, laplace = jax.scipy.stats.norm.logpdf, jax.scipy.stats.laplace.logpdf
-    start = [b(t, 0.0, 2.0, 1.5) for t in (0.5, 2.0, 1e3)]
+    start = [exact_b(x, t, 0.0, 2.0, 1.5) for t in (0.5, 2.0, 1e3)]
+    bright = jnp.log10(1.1 - exact_b(x, 0.5, dark, 1.0, 2.0))
     return jnp.stack(
         [
             normal(1.2, gain * dark, noise),
-            normal(1.5, gain * b(1.5, dark, 1.0, 2.0), 0.2),
-            laplace(jnp.log10(0.7), jnp.log10(1.1 - b(0.5, dark, 1.0, 2.0)), 2 * noise) - jnp.log(0.7 * LOG10),
+            normal(1.5, gain * exact_b(x, 1.5, dark, 1.0, 2.0), 0.2),
+            laplace(jnp.log10(0.7), bright, 2 * noise) - jnp.log(0.7 * LOG10),
             laplace(jnp.log10(0.9), jnp.log10(2.1 - start[0]), 0.2) - jnp.log(0.9 * LOG10),
             normal(jnp.log(0.4), jnp.log(start[1] / 2), 0.05) - jnp.log(0.4),
             normal(jnp.log(0.5), jnp.log(start[2] / 2), 0.05) - jnp.log(0.5),
@@ -106,6 +110,37 @@ def test_likelihood_and_gradient_are_those_of_the_closed_form(tmp_path):
     np.testing.assert_allclose(terms, jax.vmap(exact_terms)(xs), atol=2e-5)
     wanted = jax.vmap(jax.grad(lambda x: exact_terms(x).sum()))(xs)
     np.testing.assert_allclose(slopes, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_the_curvature_is_that_of_residuals_with_their_noise(tmp_path):
+    """Value, gradient and curvature of what a fit makes least, beside those of the closed form."""
+    rows = [OF_MEASUREMENTS + " observableParameters noiseParameters", "b - start 2.1 0.5 gain noise"]
+    rows += ["a - start 0.9 0.5 - noise", "share - start 0.4 2 - -"]
+    measurements, conditions = "\n".join(rows), "conditionId light A\nstart 1.5 2\n"
+    problem = sciml.petab.read_petab(written(tmp_path, measurements=measurements, conditions=conditions))
+    x, seen = problem.nominal, jnp.array([2.1, np.log10(0.9), np.log(0.4)])
+
+    def terms(x):
+        values = [exact_b(x, t, 0.0, 2.0, 1.5) for t in (0.5, 2.0)]
+        predicted = jnp.stack([x[2] * values[0], jnp.log10(2.1 - values[0]), jnp.log(values[1] / 2)])
+        return predicted, jnp.stack([x[3], x[3] + np.log(2), np.log(0.05)])
+
+    def least(x):
+        predicted, log_sigma = terms(x)
+        r = (seen - predicted) * jnp.exp(-log_sigma)
+        return jnp.sum(log_sigma + jnp.array([0.5 * r[0] ** 2, jnp.abs(r[1]), 0.5 * r[2] ** 2])) - problem.log_prior(x)
+
+    found = jax.jit(lambda x: expansion(problem, x))(x)
+    constant = np.log(2 * np.pi) + np.log(2) + np.log(0.9 * LOG10) + np.log(0.4)
+    np.testing.assert_allclose(found.value, least(x) + constant, atol=1e-4)
+    np.testing.assert_allclose(found.gradient, jax.grad(least)(x), rtol=1e-4, atol=1e-3)
+    (predicted, log_sigma), (slopes, spreads) = terms(x), jax.jacfwd(terms)(x)
+    r, sigma = (seen - predicted) * jnp.exp(-log_sigma), jnp.exp(log_sigma)
+    weights = jnp.array([1 + r[0] ** 2, 0.5 + 0.5 * jnp.abs(r[1]), 1 + r[2] ** 2])
+    wanted = slopes.T @ (slopes / sigma[:, None] ** 2) + spreads.T @ (spreads * weights[:, None])
+    # and the normal priors of k2, on its scale, and of the noise, which is estimated by its logarithm
+    wanted = wanted + jnp.diag(jnp.array([0, 1 / 0.5**2, 0, 0.1 * (2 * 0.1 - 0.1) / 0.02**2]))
+    np.testing.assert_allclose(found.curvature, wanted, rtol=1e-3, atol=1e-2)
 
 
 def test_priors_are_those_of_petab(tmp_path):
@@ -147,23 +182,31 @@ def test_log_density_has_likelihood_and_draws(tmp_path):
     assert drawn.shape == (6,) and np.all(np.isfinite(drawn)) and np.all(drawn[2:] > 0)
 
 
-def test_a_fit_finds_what_made_the_data(tmp_path):
-    """Several starts side by side: the best explains data without noise, and most starts come as high."""
+def test_a_fit_finds_what_made_the_data_and_its_noise(tmp_path):
+    """Several starts side by side, with the noise unknown over five decades: the likeliest, from most of them."""
     rows = ["observableId simulationConditionId measurement time observableParameters noiseParameters"]
-    for t in np.linspace(0.2, 3.0, 8):
-        rate = 1.5 * 0.8 + 0.6
-        value = 2 * (2 * 1.5 * 0.8 / rate) * (1 - np.exp(-rate * t)) + 0.01 * np.cos(9 * t)
-        rows.append(f"b start {value} {t} 2 0.01")
-    table = "\n".join(PARAMETERS.splitlines()[:3]).replace("parameterScaleNormal -0.2;0.5", "- -")
+    times = np.linspace(0.2, 3.0, 8)
+    rate = 1.5 * 0.8 + 0.6
+    values = 2 * (2 * 1.5 * 0.8 / rate) * (1 - np.exp(-rate * times)) + 0.01 * np.cos(9 * times)
+    rows += [f"b start {value} {t} 2 noise" for t, value in zip(times, values)]
+    table = [COLUMNS, "k1 log10 0.01 100 0.8 1", "k2 log10 0.01 100 0.6 1", "noise log10 1e-4 10 0.1 1"]
     conditions = "conditionId light A\nstart 1.5 2\n"
     problem = sciml.petab.read_petab(
-        written(tmp_path, measurements="\n".join(rows), parameters=table, conditions=conditions)
+        written(tmp_path, measurements="\n".join(rows), parameters="\n".join(table), conditions=conditions)
     )
-    found = problem.fit(starts=4, key=jax.random.key(0))
+    drawn = np.asarray(problem.draw(jax.random.key(1), 5))
+    lower, upper = np.asarray(problem.lower), np.asarray(problem.upper)
+    parts = np.floor((drawn - lower) / (upper - lower) * 5)
+    np.testing.assert_array_equal(np.sort(parts, axis=0), np.arange(5.0)[:, None] * np.ones(3))  # a Latin hypercube
+
+    found = problem.fit(starts=5, key=jax.random.key(0))
     np.testing.assert_allclose([found.parameters[n] for n in ("k1", "k2")], [0.8, 0.6], rtol=0.05)
-    assert found.log_posterior >= float(problem.log_posterior(problem.nominal))
-    assert found.reached() >= 2 and np.all(np.diff(found.log_posteriors) <= 0) and found.xs.shape == (4, 2)
-    np.testing.assert_allclose(problem.log_posterior(jnp.asarray(found.x)), found.log_posterior, rtol=1e-6)
+    assert found.reached(1e-3) >= 3 and np.all(np.diff(found.log_posteriors) <= 0) and found.xs.shape == (5, 3)
+    assert found.converged[:3].all()
+    # where the likelihood of normal noise is largest, its scale is that of the residuals
+    sigma = found.parameters["noise"]
+    np.testing.assert_allclose(np.mean(np.asarray(problem.residuals(jnp.asarray(found.x))) ** 2), 1.0, rtol=1e-3)
+    np.testing.assert_allclose(found.log_posterior, -8 * (0.5 + np.log(sigma * np.sqrt(2 * np.pi))), rtol=1e-4)
     assert found.plot().get_ylabel()
 
 

@@ -13,7 +13,7 @@ from .._checks import check_count
 from .._types import Key
 from ..training import AbstractTransform
 from ._integral import curvature_at, log_integral, peak_of
-from ._log_density import LogDensity, as_floats, is_distribution, log_density, masked_log_prob
+from ._log_density import LogDensity, as_floats, has_missing, is_distribution, log_density, masked_log_prob
 from .distributions._abstract import AbstractDistribution
 
 
@@ -272,7 +272,7 @@ def hierarchical(
             "`data` and `subjects` must have one leading axis of subjects on every leaf, but their shapes are "
             f"{[jnp.shape(x) for x in leaves]}."
         )
-    missing = any(bool(jnp.any(jnp.isnan(x))) for x in jtu.tree_leaves(data))
+    missing = any(has_missing(x) for x in jtu.tree_leaves(data))
     population = _Population(observe, effects, subjects, data, missing)
     given = jtu.tree_leaves(effects(model), is_leaf=is_distribution)
     if wrong := [x for x in given if not is_distribution(x)]:

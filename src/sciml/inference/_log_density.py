@@ -355,7 +355,7 @@ def log_density(
     if not jtu.tree_leaves(data):
         raise ValueError(f"`data` must hold at least one array, but is {data!r}.")
     model, selection, found = _read(model, priors)
-    missing = tuple(_has_missing(x) for x in jtu.tree_leaves(data))
+    missing = tuple(has_missing(x) for x in jtu.tree_leaves(data))
     density = LogDensity(model, data, observe, found, selection, missing)
     _check(density)
     z = density.ravel(density.unconstrain(density.model))
@@ -460,6 +460,7 @@ def as_floats(leaf: Any) -> Any:
     raise TypeError(f"`data` must be arrays, but one of its leaves is {leaf!r}.")
 
 
-def _has_missing(x: Array) -> bool:
+def has_missing(x: Array) -> bool:
+    """Whether a number is missing, or may be, where data are traced."""
     found: Bool[Array, ""] = jnp.any(jnp.isnan(x))
     return not concrete(found) or bool(found)

@@ -6,12 +6,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix
 from jaxtyping import Array, Float
 
 from .._checks import check_count
 from .._types import Key
-from ..training import Bounded
+from ._expansion import expansion
+from ._trust_region import Found, least
 
 if TYPE_CHECKING:
     from ._problem import PEtabProblem
@@ -68,23 +68,11 @@ class PEtabFit(eqx.Module):
 
 
 @eqx.filter_jit
-def _descended(
-    problem: "PEtabProblem", free: Bounded, zs: Array, max_steps: int, rtol: float
-) -> tuple[Array, Array, Array]:
-    def one(z: Array) -> tuple[Array, Array, Array]:
-        solver = optimistix.BFGS(rtol, rtol)
-        found = optimistix.minimise(
-            lambda z, _: -problem.log_posterior(free.inverse(z)), solver, z, max_steps=max_steps, throw=False
-        )
-        x = free.inverse(found.value)
-        return x, jnp.asarray(found.stats["num_steps"]), found.result == optimistix.RESULTS.successful
+def _searched(problem: "PEtabProblem", xs: Array, lower: Array, upper: Array, max_steps: int, rtol: float) -> Found:
+    def one(x: Array) -> Found:
+        return least(lambda x: expansion(problem, x), x, lower, upper, max_steps, rtol)
 
-    return jax.vmap(one)(zs)
-
-
-@eqx.filter_jit
-def _values(problem: "PEtabProblem", xs: Array) -> Array:
-    return jax.vmap(problem.log_posterior)(xs)
+    return jax.vmap(one)(xs) if len(xs) > 1 else jax.tree.map(lambda x: x[None], one(xs[0]))
 
 
 def fit_problem(
@@ -103,29 +91,22 @@ def fit_problem(
         raise ValueError(f"`fit(starts={starts})` draws starts, which needs `key`, such as `jax.random.key(0)`.")
     else:
         drawn = problem.draw(key, starts)
-    inside = 1e-4 * (upper - lower)  # at a bound a free variable is infinite
-    drawn = jax.vmap(lambda x: jnp.clip(x, lower + inside, upper - inside))(drawn)
+    drawn = jax.vmap(lambda x: jnp.clip(x, lower, upper))(drawn)
     default = 1e-6 if jnp.finfo(drawn.dtype).bits == 64 else 1e-4
-    tolerance = default if rtol is None else float(rtol)
-    before = np.asarray(_values(problem, drawn), np.float64)
-    if not np.isfinite(before).any():
+    found = _searched(problem, drawn, lower, upper, max_steps, default if rtol is None else float(rtol))
+    tops = -np.asarray(found.value, np.float64)
+    if not np.isfinite(tops).any():
         raise ValueError("`fit`: no start has a likelihood: the simulations fail there.")
-    free = Bounded(lower, upper)
-    ends, steps, good = _descended(problem, free, jax.vmap(free.forward)(drawn), max_steps, tolerance)
-    tops = np.asarray(_values(problem, ends), np.float64)
-    # where a search was lost, its start counts
-    better = np.nan_to_num(tops, nan=-np.inf) >= np.nan_to_num(before, nan=-np.inf)
-    xs = np.where(better[:, None], np.asarray(ends), np.asarray(drawn))
-    tops = np.nan_to_num(np.where(better, tops, before), nan=-np.inf)
     order = np.argsort(-tops, kind="stable")
-    best = jnp.asarray(xs[order[0]], drawn.dtype)
+    xs = np.asarray(found.x)[order]
+    parameters = problem.parameters(jnp.asarray(xs[0]))
     return PEtabFit(
-        x=xs[order[0]],
-        xs=xs[order],
+        x=xs[0],
+        xs=xs,
         log_posteriors=tops[order],
         starts=np.asarray(drawn)[order],
-        n_steps=np.asarray(steps)[order],
-        converged=np.asarray(good)[order],
-        parameters={name: float(value) for name, value in problem.parameters(best).items()},
+        n_steps=np.asarray(found.n_steps)[order],
+        converged=np.asarray(found.converged)[order],
+        parameters={name: float(value) for name, value in parameters.items()},
         names=problem.names,
     )

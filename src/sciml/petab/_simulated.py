@@ -1,5 +1,6 @@
 """Simulations of all conditions of a problem, side by side."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from jaxtyping import Array, Float
 
 from ..models.networks._sbml_model import SBMLModel
 from ..solvers import Rodas5P, solve
+from ..solvers.adjoints import Direct
+from ..solvers.linear._choose import LinearChoice
 from ._parameters_of import Conditions
 from ._tables import Tables
 
@@ -27,6 +30,7 @@ class Options(NamedTuple):
         atol: Absolute tolerance.
         max_steps: The most steps.
         adjoint: How derivatives are computed.
+        tangents: Whether tangents of all parameters go through the solve.
     """
 
     solver: Any = None
@@ -34,11 +38,18 @@ class Options(NamedTuple):
     atol: float = 1e-10
     max_steps: int = 10_000
     adjoint: Any = None
+    tangents: bool = False
+
+    def for_tangents(self) -> "Options":
+        """Returns the same for a solve that is differentiated in forward mode."""
+        return self._replace(adjoint=Direct(), tangents=True)
 
     def solve(self, model: SBMLModel, y0: Array, t1: Any, saveat: Array | None = None) -> Array:
         """Returns states at given times, or at the end."""
         events = model.events() or None
         solver = Rodas5P() if self.solver is None else self.solver
+        if self.solver is None and self.tangents:
+            solver = dataclasses.replace(Rodas5P().stepper(y0), linear=LinearChoice(by_library=True))
         sol = solve(
             model, y0, t0=0.0, t1=t1, solver=solver, rtol=self.rtol, atol=self.atol, saveat=saveat, events=events,
             adjoint=self.adjoint, max_steps=self.max_steps, throw=False,

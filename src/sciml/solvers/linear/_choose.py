@@ -59,6 +59,8 @@ class LinearChoice:
         step: The tolerances of the steps, where they are known numbers.
         relative: Whether the iteration's absolute tolerance counts for nothing, where right-hand sides become small.
         large: Whether the state is so large that an iteration may be chosen where none was asked for.
+        by_library: Whether small matrices go to LAPACK, too: their programs are short, which matters where many
+            tangents go through them and are compiled.
     """
 
     solver: Any = None
@@ -66,6 +68,7 @@ class LinearChoice:
     step: tuple[float, float] | None = None
     relative: bool = False
     large: bool = False
+    by_library: bool = False
 
 
 def structure_of(
@@ -96,6 +99,8 @@ def structure_of(
         return _iterative(slope, x, mass, choice, unknowns)
     pivot = mass is not None
     half = jnp.finfo(x.dtype).bits < 32  # in which no library factorises matrices
+    if choice.by_library and n <= SPARSE and not half:
+        return DenseMatrix(np.eye(n) if mass is None else mass)
     if n <= (SPARSE if half else SMALL):
         return WrittenOut(np.eye(n) if mass is None else mass, pivot)
     pattern = pattern_of(slope, x)

@@ -121,7 +121,8 @@ class Rosenbrock(AbstractStepper):
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model as a field that knows the structure of its Jacobian, with its operands."""
         field, operands = super().close(model, t, y, args, h)
-        if self.linear.solver is None and sum(x.size for x in jax.tree.leaves(y)) <= SMALL:
+        small = sum(x.size for x in jax.tree.leaves(y)) <= SMALL and not self.linear.by_library
+        if self.linear.solver is None and small:
             return field, operands
         # NumPy arrays in the model are known here, with their zeros; in the loops they are operands
         return StructuredField(field, self._structure(lambda t, y: model(t, y, args), t, y)), operands

@@ -1,0 +1,179 @@
+"""Population pharmacokinetics: do intervals of 95% hold the truth in 95 of 100 data sets?
+
+`python -m benchmarks.population [--sets N] [--subjects N]` draws data sets of one- and two-compartment models, fits
+each by the maximum of the marginal likelihood with Laplace's integrals (`sciml.inference.hierarchical`), takes
+intervals from its Hessian, and counts in how many sets the truth lies within. Data sets and subjects are lanes of one
+program.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix
+import scipy.stats
+from jaxtyping import Array
+
+from sciml import inference
+
+DOSE = 100.0
+
+
+class Study(NamedTuple):
+    """A drug in a population.
+
+    Attributes:
+        level: The level in the blood at some times, of logarithms of a subject's constants.
+        constants: Their names, those that vary between subjects first.
+        truth: Logarithms of the typical constants, of the spreads of those that vary, and of the noise.
+        times: When blood is taken, in hours.
+    """
+
+    level: Callable[[Array, Array], Array]
+    constants: tuple[str, ...]
+    truth: dict[str, Any]
+    times: tuple[float, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of what is estimated, in the order of `LogDensity.names`."""
+        varying = self.constants[: len(self.truth["spread"])]
+        return ("noise", *(f"spread of {name}" for name in varying), *self.constants)
+
+    def population(self, data: Array) -> inference.Hierarchical:
+        """The density of what is estimated, given data."""
+        times = jnp.asarray(self.times)
+
+        def observe(model: dict[str, Array], effects: Array, subject: None) -> inference.LogNormal:
+            constants = model["typical"].at[: effects.size].add(effects)
+            return inference.LogNormal(jnp.log(self.level(constants, times)), jnp.exp(model["noise"]))
+
+        def effects(model: dict[str, Array]) -> inference.Normal:
+            return inference.Normal(jnp.zeros_like(model["spread"]), jnp.exp(model["spread"]))
+
+        start = jax.tree.map(lambda x: jnp.asarray(x) + 0.2, self.truth)
+        return inference.hierarchical(start, observe, data, [(lambda m: m, inference.Improper())], effects=effects)
+
+    def draw(self, key: Array, subjects: int) -> Array:
+        """Data as they might have been observed."""
+        of_effects, of_noise = jax.random.split(key)
+        spread = jnp.exp(jnp.asarray(self.truth["spread"]))
+        effects = spread * jax.random.normal(of_effects, (subjects, spread.size))
+        typical, times = jnp.asarray(self.truth["typical"]), jnp.asarray(self.times)
+        levels = jax.vmap(lambda b: self.level(typical.at[: b.size].add(b), times))(effects)
+        return levels * jnp.exp(jnp.exp(self.truth["noise"]) * jax.random.normal(of_noise, levels.shape))
+
+
+def one_compartment(constants: Array, times: Array) -> Array:
+    """A drug that is swallowed, absorbed and eliminated."""
+    clearance, volume, absorption = jnp.exp(constants)
+    rate = clearance / volume
+    share = absorption / (volume * (absorption - rate))
+    return DOSE * share * (jnp.exp(-rate * times) - jnp.exp(-absorption * times))
+
+
+def two_compartments(constants: Array, times: Array) -> Array:
+    """A drug that is injected, goes into tissue and back, and is eliminated."""
+    clearance, volume, exchange, tissue = jnp.exp(constants)
+    out, there, back = clearance / volume, exchange / volume, exchange / tissue
+    total = out + there + back
+    root = jnp.sqrt(total**2 - 4 * out * back)
+    fast, slow = 0.5 * (total + root), 0.5 * (total - root)
+    share = (fast - back) / (fast - slow)
+    return DOSE / volume * (share * jnp.exp(-fast * times) + (1 - share) * jnp.exp(-slow * times))
+
+
+def logarithms(typical: tuple[float, ...], spread: tuple[float, ...], noise: float) -> dict[str, Any]:
+    """What is estimated."""
+    return {"typical": np.log(typical), "spread": np.log(spread), "noise": np.log(noise)}
+
+
+STUDIES = {
+    "one compartment": Study(
+        one_compartment,
+        ("clearance", "volume", "absorption"),
+        logarithms((4.0, 30.0, 1.2), (0.3, 0.2), 0.15),
+        (0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 24.0),
+    ),
+    "two compartments": Study(
+        two_compartments,
+        ("clearance", "volume", "exchange", "volume of tissue"),
+        logarithms((4.0, 20.0, 6.0, 40.0), (0.3, 0.2), 0.15),
+        (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 24.0),
+    ),
+}
+
+
+class Coverage(NamedTuple):
+    """How estimates of many data sets compare with the truth.
+
+    Attributes:
+        names: What is estimated.
+        truth: The truth, of shape `(p,)`.
+        estimates: Estimates, of shape `(sets, p)`.
+        errors: Their standard errors.
+    """
+
+    names: tuple[str, ...]
+    truth: np.ndarray
+    estimates: np.ndarray
+    errors: np.ndarray
+
+    @property
+    def inside(self) -> np.ndarray:
+        """In how many sets the interval of 95% holds the truth."""
+        return np.sum(np.abs(self.estimates - self.truth) < 1.959964 * self.errors, axis=0)
+
+    @property
+    def expected(self) -> tuple[int, int]:
+        """Between which numbers it does in 99% of such experiments, if it does with a probability of 95%."""
+        low, high = scipy.stats.binom.interval(0.99, len(self.estimates), 0.95)
+        return int(low), int(high)
+
+
+def coverage(study: Study, sets: int, subjects: int, key: Array) -> Coverage:
+    """Draws data sets, fits them as lanes, and compares."""
+
+    def fitted(key: Array) -> tuple[Array, Array]:
+        density = study.population(study.draw(key, subjects)).marginal
+
+        def misfit(z: Array, args: None = None) -> Array:
+            return density.potential(density.unravel(z))
+
+        start = density.ravel(density.unconstrain(density.model))
+        solver = optimistix.BFGS(1e-6, 1e-6)
+        z = optimistix.minimise(misfit, solver, start, max_steps=100, throw=False).value
+        return z, jnp.sqrt(jnp.diagonal(jnp.linalg.inv(jax.jacfwd(jax.grad(misfit))(z))))
+
+    estimates, errors = jax.jit(jax.vmap(fitted))(jax.random.split(key, sets))
+    truth = np.concatenate([np.ravel(study.truth[name]) for name in sorted(study.truth)])
+    return Coverage(study.names, truth, np.asarray(estimates), np.asarray(errors))
+
+
+def main() -> None:
+    """Prints a table for each study."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.population", description=__doc__.splitlines()[0])
+    parser.add_argument("--sets", type=int, default=100)
+    parser.add_argument("--subjects", type=int, default=100)
+    given = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    for number, (name, study) in enumerate(STUDIES.items()):
+        start = time.process_time()
+        found = coverage(study, given.sets, given.subjects, jax.random.key(number))
+        low, high = found.expected
+        took = time.process_time() - start
+        print(f"{name}: {given.sets} sets of {given.subjects} subjects, {took:.0f} s of the processor\n")
+        print("| | truth | mean | spread of estimates | mean error | within 95% |\n|---|---|---|---|---|---|")
+        middle, spread, error = found.estimates.mean(axis=0), found.estimates.std(axis=0), found.errors.mean(axis=0)
+        for row in zip(found.names, np.exp(found.truth), np.exp(middle), spread, error, found.inside):
+            print("| {} | {:.4g} | {:.4g} | {:.3f} | {:.3f} | {} |".format(*row))
+        share = found.inside.mean() / given.sets
+        print(f"expected of each: {low} to {high}; of all together {share:.1%}\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+r"""Minus the logarithm of a posterior about a vector of parameters: its value, its gradient and a curvature.
+
+A measurement with the prediction $m$ and the scale $\sigma$ of its noise adds, with $r = (d - m) / \sigma$,
+
+$$\log \sigma + \tfrac12 r^2 \quad \text{(normal)}, \qquad \log \sigma + |r| \quad \text{(Laplace)},$$
+
+and both $m$ and $\log \sigma$ depend on the parameters. The curvature is that of Gauss, Newton and Fisher,
+
+$$\frac{\nabla m\, \nabla m^T}{\sigma^2} + c\, \nabla \log \sigma\, \nabla \log \sigma^T$$
+
+with what needs second derivatives of $m$ and $\sigma$ left out. By Fisher $c$ is 2 (1 for Laplace's noise). Here it is
+$1 + r^2$ (half of $1 + |r|$), whose mean that is where the model is right: where $\sigma$ is far too small, a step of
+Newton's changes it by a factor of $e$, and not by one of $e^{r^2 / 2}$.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._measured import log_probability, on_scale
+from ._priors import log_prior_of
+
+if TYPE_CHECKING:
+    from ._problem import PEtabProblem
+
+
+class Expansion(NamedTuple):
+    """A function about a vector; infinite, with derivatives of zero, where it has no value.
+
+    Attributes:
+        value: The function.
+        gradient: Its gradient.
+        curvature: A matrix that stands for its Hessian, without negative eigenvalues.
+    """
+
+    value: Float[Array, ""]
+    gradient: Float[Array, " p"]
+    curvature: Float[Array, "p p"]
+
+
+def expansion(problem: "PEtabProblem", x: Float[Array, " p"]) -> Expansion:
+    """Returns minus `problem.log_posterior` about a vector, by one solve with a tangent for each parameter of it."""
+    noise, data = problem._compiled.noise, problem.data
+    value, gradient, curvature = _prior(problem, x)
+    prediction, by_prediction, by_log_sigma = _slopes(problem, x)
+    r = (on_scale(noise, data) - on_scale(noise, prediction.value)) / prediction.noise
+    scaled = by_prediction / prediction.noise[:, None]
+    pull = jnp.where(noise.laplace, jnp.sign(r), r)
+    push = jnp.where(noise.laplace, jnp.abs(r), r**2)
+    value = value - jnp.sum(log_probability(noise, prediction, data))
+    gradient = gradient + (1 - push) @ by_log_sigma - pull @ scaled
+    weights = jnp.where(noise.laplace, 0.5, 1.0).astype(r.dtype) * (1 + push)
+    curvature = curvature + scaled.T @ scaled + (by_log_sigma * weights[:, None]).T @ by_log_sigma
+    good = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient)) & jnp.all(jnp.isfinite(curvature))
+    return Expansion(
+        jnp.where(good, value, jnp.inf),
+        jnp.where(good, gradient, jnp.zeros_like(gradient)),
+        jnp.where(good, curvature, jnp.zeros_like(curvature)),
+    )
+
+
+def _slopes(problem: "PEtabProblem", x: Float[Array, " p"]) -> tuple:
+    """Returns predictions, and the Jacobians of them, on the scales of their noise, and of the logarithm of it."""
+    noise = problem._compiled.noise
+    states, columns = problem._sensitivities(x)
+
+    def measure(states: Array, x: Array) -> tuple:
+        found = problem._observed(states, x)
+        return (on_scale(noise, found.value), jnp.log(found.noise)), found
+
+    def along(column: Array, unit: Array) -> tuple:
+        _, tangents, found = jax.jvp(measure, (states, x), (column, unit), has_aux=True)
+        return tangents, found
+
+    tangents, found = jax.vmap(along, out_axes=(1, None))(columns, jnp.eye(x.size, dtype=x.dtype))
+    return found, *tangents
+
+
+def _prior(problem: "PEtabProblem", x: Float[Array, " p"]) -> tuple[Array, Array, Array]:
+    """Returns the part of the priors, of each by itself."""
+    value, slopes, curvatures = jnp.zeros((), x.dtype), jnp.zeros_like(x), jnp.zeros_like(x)
+    for i, row in enumerate(problem._rows()):
+        if row.prior is None:
+            continue
+
+        def one(z: Array, row=row) -> Array:
+            return -log_prior_of(row, z)
+
+        value = value + one(x[i])
+        slopes = slopes.at[i].set(jax.grad(one)(x[i]))
+        curvatures = curvatures.at[i].set(jnp.maximum(jax.grad(jax.grad(one))(x[i]), 0))
+    return value, slopes, jnp.diag(curvatures)
