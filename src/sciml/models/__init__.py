@@ -23,7 +23,8 @@ Chaos
 Waves and patterns, periodic, for exponential methods
     `GinzburgLandau`, `IntegralKuramotoSivashinsky`, `KortewegDeVries`, `KuramotoSivashinsky`, `NonlinearSchroedinger`
 Flow, periodic, for exponential methods
-    `Vorticity`, with `kolmogorov_forcing`; `NavierStokes3D`, with `SteadyPower`
+    `Vorticity`, with `kolmogorov_forcing`; `NavierStokes3D`, with `SteadyPower`, by `TwoThirds` of the modes or
+    all of them (`ThreeHalves`)
 Flow between walls and around bodies, on staggered grids
     `IncompressibleFlow`, of a `FlowState`, with what it carries (`Carried`), what acts on it (`BodyForce`,
     `Buoyancy`, `Obstacle`) and the viscosity of eddies (`Smagorinsky`); `ImplicitFriction` of it
@@ -89,6 +90,11 @@ from ._burgers import Burgers as Burgers
 from ._cahn_hilliard import CahnHilliard as CahnHilliard
 from ._carried import Carried as Carried
 from ._darcy import Darcy as Darcy
+from ._dealiasing import (
+    AbstractDealiasing as AbstractDealiasing,
+    ThreeHalves as ThreeHalves,
+    TwoThirds as TwoThirds,
+)
 from ._diffusion import Diffusion as Diffusion
 from ._dispersion import (
     AbstractDispersion as AbstractDispersion,

@@ -8,7 +8,7 @@ from .._checks import check_real
 from .._model import AbstractSplit
 from .._parameters import with_dtype
 from .._types import Args, RealScalarLike
-from ..spatial import ImplicitDiffusion, Laplacian, Projection
+from ..spatial import Grid, ImplicitDiffusion, Laplacian, Projection
 from ..spatial.staggered._stokes import solve_stokes, viscous
 from ._incompressible_flow import FlowState, IncompressibleFlow
 
@@ -30,7 +30,7 @@ class ImplicitFriction(AbstractSplit):
         flow: The flow, whose viscosity is a number.
 
     Raises:
-        ValueError: If its viscosity is an array.
+        ValueError: If its viscosity is an array, or the grid an `OrthogonalGrid`.
 
     Example:
         ```python
@@ -52,7 +52,13 @@ class ImplicitFriction(AbstractSplit):
     flow: IncompressibleFlow
 
     def __check_init__(self):
-        """Refuses a viscosity that varies."""
+        """Refuses a viscosity that varies, and cells that differ."""
+        if not isinstance(self.flow.grid, Grid):
+            raise ValueError(
+                "`ImplicitFriction` needs a `Grid`, whose cells are all alike, for its transforms: on an "
+                "`OrthogonalGrid` solve the flow explicitly, as by `sciml.solvers.RKC2()` where viscosity limits the "
+                "steps."
+            )
         if self.flow.viscosity.ndim:
             raise ValueError(
                 "`ImplicitFriction` is for a viscosity that is a number, but that of its flow has the shape "

@@ -12,8 +12,10 @@ from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..spatial import AbstractTransport, Central, Grid, Laplacian, Projection, StaggeredVelocity
+from ..spatial._abstract_grid import AbstractGrid
 from ..spatial._boundaries import as_boundary
-from ..spatial.staggered._friction import friction
+from ..spatial.staggered._friction import friction, laplacian
+from ..spatial.staggered._spacing import broadest, finest, over_widths
 from ..spatial.staggered._transport import carry_momentum, carry_scalar
 from ..spatial.staggered._velocity import Velocity, mean
 from ._carried import Carried
@@ -72,7 +74,8 @@ class IncompressibleFlow(AbstractModel):
         eddies: The viscosity of eddies that the grid does not resolve, or None.
 
     Args:
-        grid: The grid, of two or three axes.
+        grid: The grid, of two or three axes: a `Grid`, or an `OrthogonalGrid` in `Cartesian` coordinates, whose
+            cells are fine where much happens.
         boundary: One side for all, or by name: `Periodic()`, `NoSlip(velocity)`, `FreeSlip()`,
             `VelocityInlet(velocity)`, `PressureOutlet(pressure)`.
         viscosity: $\nu$.
@@ -82,7 +85,7 @@ class IncompressibleFlow(AbstractModel):
         eddies: `Smagorinsky()`, or None.
 
     Raises:
-        ValueError: If the grid has one axis, a side is missing, or the viscosity or state has the wrong shape.
+        ValueError: If the grid has one axis or turns, a side is missing, or the viscosity or state has the wrong shape.
         TypeError: If an argument has the wrong type.
 
     Source:
@@ -116,7 +119,7 @@ class IncompressibleFlow(AbstractModel):
 
     def __init__(
         self,
-        grid: Grid,
+        grid: AbstractGrid,
         boundary: Any,
         viscosity: Any = 1e-2,
         *,
@@ -145,7 +148,7 @@ class IncompressibleFlow(AbstractModel):
                 )
 
     @property
-    def grid(self) -> Grid:
+    def grid(self) -> AbstractGrid:
         """The grid."""
         return self.velocity.grid
 
@@ -229,7 +232,7 @@ class IncompressibleFlow(AbstractModel):
         """Returns the time derivative; `t` and `args` go to sides, forces and sources that are functions."""
         self.check_state(y)
         p = self._in_dtype(y)
-        levelling = jnp.mean(p.viscosity) * sum(h**-2 for h in self.grid.spacing)
+        levelling = jnp.mean(p.viscosity) * sum(h**-2 for h in broadest(self.grid))
         velocity, _ = p.accelerate(p.momentum(t, y, args), levelling, t, y, args)
         return FlowState(velocity, {name: p.carry(name, t, y, args) for name in self.carried})
 
@@ -244,9 +247,10 @@ class IncompressibleFlow(AbstractModel):
 
     def flow_rate(self, t: RealScalarLike, y: FlowState, args: Args) -> Float[Array, ""]:
         r"""Returns the part of `crossing_rate` that is the flow's and its walls', $\max \sum_k |u_k| / h_k$."""
-        p, spacing = self._in_dtype(y), self.grid.spacing
+        p, spacing = self._in_dtype(y), finest(self.grid)
         u = jnp.abs(p.velocity.centers(y.velocity, t=t, args=args))
-        found = [jnp.max(sum((part / h for part, h in zip(u[1:], spacing[1:])), u[0] / spacing[0]))]
+        crossed = [over_widths(self.grid, part, axis) for axis, part in enumerate(u)]
+        found = [jnp.max(sum(crossed[1:], crossed[0]))]
         for i, part in enumerate(y.velocity):
             wide = p.velocity.padded(i, part, t=t, args=args)
             for axis in range(self.grid.ndim):
@@ -287,7 +291,7 @@ class IncompressibleFlow(AbstractModel):
         rate: an explicit step that is stable for the flow is so for that. Without it rounding would add up where the
         flow is steady, as it then has the same sign at every step.
         """
-        for u, h in zip(y.velocity, self.grid.spacing):
+        for u, h in zip(y.velocity, broadest(self.grid)):
             # not the largest: its derivative asks which value equals it, and finds none where XLA computes one twice
             square = jnp.mean(u**2)
             moves = square > 0
@@ -306,6 +310,8 @@ class IncompressibleFlow(AbstractModel):
 
     def _friction(self, t: RealScalarLike, y: FlowState, args: Args) -> Velocity:
         if self.viscosity.ndim == 0 and self.eddies is None:
+            if not isinstance(self.grid, Grid):
+                return tuple(self.viscosity * part for part in laplacian(self.velocity, y.velocity, t, args))
             operators = [Laplacian(self.grid, self.velocity.component(i)) for i in range(self.grid.ndim)]
             return tuple(self.viscosity * a(u, t=t, args=args) for a, u in zip(operators, y.velocity))
         strain = self.velocity.strain(y.velocity, t=t, args=args)
@@ -330,7 +336,7 @@ class IncompressibleFlow(AbstractModel):
             strain = self.velocity.strain(y.velocity, t=t, args=args)
             viscosity, factor = jnp.max(self._viscosities(strain)), 8.0  # both halves of the stress
         found = [factor * viscosity, *(4.0 * one.diffusivity for one in self.carried.values())]
-        return sum(h**-2 for h in self.grid.spacing) * jnp.max(jnp.stack([x.astype(dtype) for x in found]))
+        return sum(h**-2 for h in finest(self.grid)) * jnp.max(jnp.stack([x.astype(dtype) for x in found]))
 
     def check_state(self, y: Any) -> None:
         """Refuses what is no state on the grid.

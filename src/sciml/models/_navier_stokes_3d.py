@@ -15,6 +15,7 @@ from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..spatial import Grid
 from . import _fourier as fourier
+from ._dealiasing import AbstractDealiasing, TwoThirds
 
 
 class SteadyPower(eqx.Module):
@@ -54,9 +55,9 @@ class NavierStokes3D(AbstractSemilinear):
     $$\partial_t u = -\nabla \cdot (u \otimes u) - \nabla p + \nu \nabla^2 u + f, \qquad \nabla \cdot u = 0$$
 
     The state is the velocity, of shape `(3, nx, ny, nz)`. In Fourier modes the pressure is a projection, exact as all
-    derivatives are, and viscosity is exact whatever the step (`ETDRK4`). Transport takes the lower two thirds of the
-    modes and gives the same ones, for which the products on the grid are exact: without viscosity and forcing it keeps
-    the energy of these modes to rounding. It takes eight transforms.
+    derivatives are, and viscosity is exact whatever the step (`ETDRK4`). Transport takes and gives modes for which its
+    products are exact, by default the lower two thirds: without viscosity and forcing it keeps the energy of these
+    modes to rounding. It takes eight transforms.
 
     What of a start is not without divergence, fades by viscosity alone: begin with `project` of it.
 
@@ -67,9 +68,11 @@ class NavierStokes3D(AbstractSemilinear):
         grid: The grid, whose box is periodic, with the unknowns at centres.
         viscosity: $\nu$, a length squared over time.
         forcing: $f$, force over density: an array of shape `(3, nx, ny, nz)`, a `SteadyPower`, or None.
+        dealiasing: `TwoThirds()`, or `ThreeHalves()`, with which smooth flow is resolved on fewer points.
 
     Raises:
         ValueError: If the grid has not three axes, or `forcing` or a state has another shape.
+        TypeError: If `dealiasing` is none.
 
     Source:
         R. S. Rogallo, NASA TM-81315, 1981; S. A. Orszag, J. Atmos. Sci. 28:1074, 1971, for the two-thirds rule;
@@ -96,13 +99,26 @@ class NavierStokes3D(AbstractSemilinear):
     grid: Grid
     viscosity: Parameter
     forcing: Any
+    dealiasing: AbstractDealiasing
 
-    def __init__(self, grid: Grid, viscosity: Any = 1e-2, forcing: Any = None):
+    def __init__(
+        self,
+        grid: Grid,
+        viscosity: Any = 1e-2,
+        forcing: Any = None,
+        *,
+        dealiasing: AbstractDealiasing = TwoThirds(),
+    ):
         if not isinstance(grid, Grid) or grid.ndim != 3:
             raise ValueError(
                 f"`NavierStokes3D(grid)` must be a `Grid` of three axes, but is {grid!r}; in two take `Vorticity`."
             )
-        self.grid, self.viscosity = grid, parameter(viscosity)
+        if not isinstance(dealiasing, AbstractDealiasing):
+            raise TypeError(
+                "`NavierStokes3D(dealiasing=...)` must be `TwoThirds()`, `ThreeHalves()` or another "
+                f"`AbstractDealiasing`, but is {dealiasing!r}."
+            )
+        self.grid, self.viscosity, self.dealiasing = grid, parameter(viscosity), dealiasing
         self.forcing = forcing if forcing is None or isinstance(forcing, SteadyPower) else parameter(forcing)
         if eqx.is_array(self.forcing) and self.forcing.shape != (3, *grid.shape):
             raise ValueError(
@@ -141,11 +157,10 @@ class NavierStokes3D(AbstractSemilinear):
         del t, args
         dtype = modes.real.dtype
         p = with_dtype(self, dtype)
-        resolved = fourier.two_thirds(p.grid.shape, True)
-        u, v, w = p.inverse(fourier.kept(modes, resolved))
+        u, v, w = p.dealiasing.fields(modes, p.grid.shape)
         # of the diagonal only differences count: what all three share is a part of the pressure
         products = jnp.stack([u * u - w * w, v * v - w * w, u * v, u * w, v * w])
-        uu, vv, uv, uw, vw = fourier.kept(fourier.transform(products, 3), resolved)
+        uu, vv, uv, uw, vw = p.dealiasing.modes(products, p.grid.shape)
         kx, ky, kz = p._wavenumbers(dtype)
         rates = (
             _times(kx, uu) + _times(ky, uv) + _times(kz, uw),

@@ -6,7 +6,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from .._parameters import Parameter, parameter
-from ..spatial import StaggeredVelocity
+from ..spatial import Grid, StaggeredVelocity
 from ..spatial.staggered._friction import magnitude
 
 
@@ -68,5 +68,6 @@ class Smagorinsky(AbstractEddyViscosity):
 
     def __call__(self, velocity: StaggeredVelocity, strain: dict[tuple[int, int], Array]) -> Float[Array, "..."]:
         """Returns the viscosity at the centres of cells."""
-        size = velocity.grid.volume ** (1 / velocity.grid.ndim)
-        return (self.constant * size) ** 2 * magnitude(velocity, strain)
+        grid = velocity.grid
+        volume = grid.volume if isinstance(grid, Grid) else grid.volumes().astype(self.constant.dtype)
+        return (self.constant * volume ** (1 / grid.ndim)) ** 2 * magnitude(velocity, strain)

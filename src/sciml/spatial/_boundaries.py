@@ -12,6 +12,7 @@ from .._types import Args, RealScalarLike
 from ._abstract_grid import LOCATIONS, AbstractGrid, Location
 from ._conditions import AbstractWall, Condition, Dirichlet, Extrapolate, Neumann, Periodic
 from ._grid import Grid
+from .geometry._coordinates import Cartesian
 from .geometry._ghosts import KINDS, pad_axis
 from .geometry._immersed import Immersed
 from .geometry._orthogonal_grid import OrthogonalGrid
@@ -44,7 +45,7 @@ class Boundaries(eqx.Module):
 
     Raises:
         ValueError: If a side has no condition, or two, or if one end of an axis is periodic and the other is not; if a
-            body, or a grid whose cells differ, has unknowns at nodes, or a body another shape than the grid.
+            body, or a grid that is not Cartesian, has unknowns at nodes, or a body another shape than the grid.
         TypeError: If a condition is none, or one of your own on a grid whose cells differ.
 
     Example:
@@ -116,7 +117,10 @@ class Boundaries(eqx.Module):
         """
         if not isinstance(self.grid, Grid):
             if width != 1:
-                raise ValueError(f"an `OrthogonalGrid` has one ghost layer, but {width} are needed: take `order=2`.")
+                raise ValueError(
+                    f"an `OrthogonalGrid` has one ghost layer, but {width} are needed: take `order=2`, and for flow "
+                    "that cannot be compressed `Central()` transport."
+                )
             return
         for axis, (name, n) in enumerate(zip(self.grid.names, self.shape)):
             for condition, offset in zip(self.sides[axis], self.offsets(axis)):
@@ -182,25 +186,32 @@ class Boundaries(eqx.Module):
 
     def _pad_axis(self, u: Array, width: int, axis: int, pair: Any, accuracy: int) -> Array:
         at = u.ndim - self.grid.ndim + axis
-        if isinstance(self.grid, OrthogonalGrid):
+        if isinstance(self.grid, OrthogonalGrid) and self.location[axis] == "center":
             return pad_axis(u, self.grid, axis, pair, accuracy)
-        assert isinstance(self.grid, Grid)
         if isinstance(pair[0], Periodic):
             n = u.shape[at]
             low = jax.lax.slice_in_dim(u, n - width, n, axis=at)
             high = jax.lax.slice_in_dim(u, 0, width, axis=at)
             return jnp.concatenate([low, u, high], axis=at)
         below, above = self.offsets(axis)
-        rest = {"axis": at, "spacing": self.grid.spacing[axis], "accuracy": accuracy}
+        rest = {"axis": at, "accuracy": accuracy}
+        first, last = self._spacing_at_ends(axis)
         # Layers and ghosts are ordered away from the wall: at the lower end the ghosts, at the upper end the layers run
         # against the axis.
         near = pair[0].points(below, accuracy), pair[1].points(above, accuracy)
         n = u.shape[at]
         layers = jax.lax.slice_in_dim(u, 0, near[0], axis=at)
-        low = jnp.flip(pair[0].ghosts(layers, width, offset=below, **rest), at)
+        low = jnp.flip(pair[0].ghosts(layers, width, offset=below, spacing=first, **rest), at)
         layers = jnp.flip(jax.lax.slice_in_dim(u, n - near[1], n, axis=at), at)
-        high = pair[1].ghosts(layers, width, offset=above, **rest)
+        high = pair[1].ghosts(layers, width, offset=above, spacing=last, **rest)
         return jnp.concatenate([low, u, high], axis=at)
+
+    def _spacing_at_ends(self, axis: int) -> tuple[float, float]:
+        """The widths of the first and last cell along an axis; beyond a wall they go on."""
+        if isinstance(self.grid, OrthogonalGrid):
+            widths = self.grid.widths(axis)
+            return float(widths[0]), float(widths[-1])
+        return (self.grid.spacing[axis],) * 2
 
     def _over_side(self, value: Any, u: Array, axis: int, width: int, accuracy: int) -> Array:
         """A value at a side in the shape of its ghost cells, continued along the axes that are padded already."""
@@ -252,8 +263,9 @@ def _check_geometry(boundary: Boundaries) -> None:
     grid, body = boundary.grid, boundary.body
     if body is not None and not isinstance(body, Immersed):
         raise TypeError(f"`Boundaries(body=...)` must be an `Immersed`, but is {body!r}.")
-    if (body is not None or not isinstance(grid, Grid)) and set(boundary.location) != {"center"}:
-        where = "a body" if body is not None else "an `OrthogonalGrid`"
+    curved = isinstance(grid, OrthogonalGrid) and not isinstance(grid.system, Cartesian)
+    if (body is not None or curved) and set(boundary.location) != {"center"}:
+        where = "a body" if body is not None else f"a grid in {type(grid.system).__name__} coordinates"
         raise ValueError(f"{where} needs unknowns at centres, but they are at {boundary.location}.")
     if body is not None and body.levels.shape != grid.shape:
         raise ValueError(f"`Immersed(body=...)` must have the grid's shape {grid.shape}, but has {body.levels.shape}.")

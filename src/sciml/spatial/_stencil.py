@@ -58,6 +58,8 @@ def check_boundary(boundary: Any, width: int, accuracy: int, name: str = "", ord
             f"`{name}` {how} {what}. `Laplacian`, `VariableLaplacian`, `Gradient`, `Divergence` and `EllipticOperator` "
             "take it, of order 2."
         )
+    if not alike(boundary) and set(getattr(boundary, "location", ())) - {"center"}:
+        raise ValueError(f"`{name}` needs unknowns at centres where cells differ, but they are at {boundary.location}.")
     if hasattr(boundary, "check"):
         boundary.check(width, accuracy)
 

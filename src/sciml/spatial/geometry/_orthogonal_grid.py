@@ -22,7 +22,8 @@ class OrthogonalGrid(AbstractGrid):
     `Laplacian`, `VariableLaplacian`, `Gradient`, `Divergence`, `EllipticOperator` with `solve_elliptic`,
     `ImplicitDiffusion` and the models made of these take it as they take a `Grid`, of second order on faces that come
     from a smooth mapping, such as `clustered_faces`; finite volumes take it with `Constant` and `Muscl`. What needs
-    cells that are all alike (transforms, higher orders, kernels, staggered flow, fields over several devices) says so.
+    cells that are all alike (transforms, higher orders, kernels, fields over several devices) says so. In Cartesian
+    coordinates it takes flow that cannot be compressed, too (`sciml.models.IncompressibleFlow`).
 
     The axis $r = 0$ is no side: it takes no condition. A full circle of angles is `Periodic` without being told.
 
@@ -147,19 +148,25 @@ class OrthogonalGrid(AbstractGrid):
         return tuple(found)
 
     def volumes(self, at: Location = "center") -> Array:
-        """Returns the volume of each cell.
+        """Returns the volume that belongs to each unknown: that of cells, or to the centres of these from a face.
 
         Args:
-            at: `"center"`: volumes belong to cells.
+            at: A location, or one for each axis; in other than Cartesian coordinates `"center"`.
 
         Raises:
             ValueError: If `at` is another location.
         """
-        if set(self.locations(at)) != {"center"}:
-            raise ValueError(f"an `OrthogonalGrid` knows the volumes of its cells alone, but `at` is {at!r}.")
+        names = self.locations(at)
+        if set(names) != {"center"} and not isinstance(self.system, Cartesian):
+            raise ValueError(
+                f"an `OrthogonalGrid` in {type(self.system).__name__} coordinates knows the volumes of its cells "
+                f"alone, but `at` is {at!r}."
+            )
         product = jnp.ones((1,) * self.ndim, jnp.result_type(float))
         for axis, faces in enumerate(self.faces):
             factor = self.system.measure(axis, np.array(faces))
+            if names[axis] != "center":
+                factor = _around_faces(factor, names[axis])
             product = product * jnp.asarray(self._along(factor, axis), product.dtype)
         return product
 
@@ -178,6 +185,18 @@ class OrthogonalGrid(AbstractGrid):
 
     def _along(self, values: np.ndarray, axis: int) -> np.ndarray:
         return values.reshape([-1 if other == axis else 1 for other in range(self.ndim)])
+
+
+def _around_faces(widths: np.ndarray, location: str) -> np.ndarray:
+    """Half of the cells on either side of faces; beyond a wall they go on, except for those at nodes."""
+    between = (widths[1:] + widths[:-1]) / 2
+    if location == "inner":
+        return between
+    if location == "lower":  # of a periodic axis
+        return np.concatenate([widths[:1] / 2 + widths[-1:] / 2, between])
+    if location == "upper":
+        return np.concatenate([between, widths[-1:]])
+    return np.concatenate([widths[:1] / 2, between, widths[-1:] / 2])
 
 
 def _rising(faces: Any, name: str) -> tuple[float, ...]:

@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._types import Args, RealScalarLike
 from .._conditions import Periodic
+from ._spacing import over_gaps, over_widths
 from ._velocity import StaggeredVelocity, Velocity, cut, difference, mean
 
 
@@ -23,7 +25,7 @@ def friction(
     velocity: StaggeredVelocity, strain: dict[tuple[int, int], Array], viscosity: Float[Array, "..."]
 ) -> Velocity:
     r"""Returns $\nabla \cdot (2 \nu S)$ at the unknown faces, with $\nu$ at centres and its mean at edges."""
-    ndim, spacing = velocity.grid.ndim, velocity.grid.spacing
+    grid, ndim, periodic = velocity.grid, velocity.grid.ndim, velocity.pressure.periodic
     wide = velocity.pressure.extend(viscosity, 1, accuracy=1)
     found = []
     for i in range(ndim):
@@ -34,7 +36,29 @@ def friction(
             else:
                 edges = mean(mean(cut(wide, [axis for axis in range(ndim) if axis not in (i, j)], 1), i), j)
                 stress = velocity.to_unknown(2 * edges * strain[min(i, j), max(i, j)], i)
-            term = difference(stress, j) / spacing[j]
+            if i == j:
+                term = over_gaps(grid, difference(stress, j), j, periodic[j], velocity.component(i).location[i])
+            else:
+                term = over_widths(grid, difference(stress, j), j)
+            total = term if total is None else total + term
+        assert total is not None
+        found.append(total)
+    return tuple(found)
+
+
+def laplacian(velocity: StaggeredVelocity, u: Velocity, t: RealScalarLike, args: Args) -> Velocity:
+    r"""Returns $\nabla^2 u$ at the unknown faces of a grid whose cells differ."""
+    grid, ndim, periodic, found = velocity.grid, velocity.grid.ndim, velocity.pressure.periodic, []
+    for i, part in enumerate(u):
+        padded, location = velocity.padded(i, part, t=t, args=args), velocity.component(i).location[i]
+        total = None
+        for j in range(ndim):
+            change = difference(cut(padded, [axis for axis in range(ndim) if axis != j], 1), j)
+            if i == j:
+                slope = over_widths(grid, change, j, periodic[j], location)
+                term = over_gaps(grid, difference(slope, j), j, periodic[j], location)
+            else:
+                term = over_widths(grid, difference(over_gaps(grid, change, j, periodic[j]), j), j)
             total = term if total is None else total + term
         assert total is not None
         found.append(total)

@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
 from ..._types import Args, RealScalarLike
@@ -14,6 +15,7 @@ from .._boundaries import Boundaries, as_boundary
 from .._conditions import Extrapolate, Periodic
 from .._diffusion import _between, _strip
 from .._stencil import ORDERS, check_boundary, check_order
+from ..geometry._flux_form import alike, gathered, slopes
 
 
 def faces(boundary: Boundaries, axis: int) -> tuple[str, ...]:
@@ -72,7 +74,7 @@ class StaggeredGradient(eqx.Module):
     def __init__(self, grid: AbstractGrid, boundary: Any, order: int = 2):
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.order = check_order(order, ORDERS, "StaggeredGradient")
-        check_boundary(self.boundary, self.radius, self.accuracy, type(self).__name__)
+        check_boundary(self.boundary, self.radius, self.accuracy, type(self).__name__, self.order)
 
     @property
     def radius(self) -> int:
@@ -92,9 +94,13 @@ class StaggeredGradient(eqx.Module):
         padded = self.boundary.pad(p, width, accuracy=self.accuracy, t=t, args=args)
         padded = jax.lax.optimization_barrier(padded)  # or ghost cells are computed once for each read, see `_stencil`
         found = []
-        for axis, h in enumerate(self.grid.spacing):
+        for axis in range(ndim):
             at = p.ndim - ndim + axis
-            slope = _between(_strip(padded, ndim, width, axis), _weights.midway(self.order, 1) / h, at)
+            if alike(self.boundary):
+                weights = _weights.midway(self.order, 1) / self.grid.spacing[axis]
+                slope = _between(_strip(padded, ndim, width, axis), weights, at)
+            else:
+                slope = slopes(self.boundary, padded, axis)
             if self.boundary.periodic[axis]:  # the last face is the first
                 slope = jax.lax.slice_in_dim(slope, 0, slope.shape[at] - 1, axis=at)
             found.append(slope)
@@ -134,6 +140,9 @@ class StaggeredDivergence(eqx.Module):
     def __init__(self, grid: AbstractGrid, boundary: Any, order: int = 2):
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.order = check_order(order, ORDERS, "StaggeredDivergence")
+        if not alike(self.boundary):
+            check_boundary(self.boundary, 1, 2, type(self).__name__, self.order)
+            return
         for axis in range(grid.ndim):
             self._faces(axis).check(self.radius, self.order + 1)
 
@@ -152,6 +161,8 @@ class StaggeredDivergence(eqx.Module):
         ndim = self.grid.ndim
         if len(fluxes) != ndim:
             raise ValueError(f"`fluxes` must be {ndim} arrays, one for the faces across each axis, not {len(fluxes)}.")
+        if not alike(self.boundary):
+            return sum(self._gathered(flux, axis) for axis, flux in enumerate(fluxes))
         total = None
         for axis, h in enumerate(self.grid.spacing):
             boundary, width = self._faces(axis), self.order // 2
@@ -166,3 +177,10 @@ class StaggeredDivergence(eqx.Module):
             total = term if total is None else total + term
         assert total is not None
         return total
+
+    def _gathered(self, flux: Array, axis: int) -> Array:
+        """What flows through the faces across an axis of cells that differ, over their volumes."""
+        if self.boundary.periodic[axis]:  # the first face is the last one too
+            at = flux.ndim - self.grid.ndim + axis
+            flux = jnp.concatenate([flux, jax.lax.slice_in_dim(flux, 0, 1, axis=at)], at)
+        return gathered(self.boundary, flux, axis)

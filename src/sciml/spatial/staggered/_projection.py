@@ -9,7 +9,9 @@ from .._boundaries import Boundaries
 from .._laplacian import Laplacian
 from ..elliptic._separable import eigenvalues, separate
 from ..elliptic._transform_solver import divide
+from ..geometry._flux_form import alike
 from ._gradient import StaggeredDivergence, StaggeredGradient
+from ._separated import separate_stretched
 from ._velocity import StaggeredVelocity, Velocity
 
 
@@ -20,7 +22,7 @@ class Projection(eqx.Module):
 
     The divergence of the gradient is the Laplacian of the same differences, so that one solve by fast transforms is
     exact: of Fourier's along periodic axes, of cosines between sides whose velocity is given, of sines where the
-    pressure is.
+    pressure is. On an `OrthogonalGrid` matrices take their place, of $n^2$ numbers for $n$ cells along an axis.
 
     Attributes:
         velocity: The faces, and what is at the sides.
@@ -100,7 +102,7 @@ class Projection(eqx.Module):
         return StaggeredDivergence(self.velocity.grid, self.velocity.pressure)(faces)
 
     def _invert(self, boundary: Boundaries, f: Array) -> Array:
-        axes = separate(boundary, 2)
+        axes = separate(boundary, 2) if alike(boundary) else separate_stretched(boundary)
         return divide(axes, f, eigenvalues(axes, [jnp.ones((), f.dtype)] * f.ndim, True))
 
     def _less_gradient(

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from ..._types import Args, RealScalarLike
 from .._boundaries import Boundaries
 from ..finite_volumes._limiters import van_leer
+from ._spacing import mean_by_widths, over_gaps, over_widths
 from ._velocity import StaggeredVelocity, Velocity, cut, difference, mean
 
 
@@ -112,7 +113,7 @@ def carry_momentum(
     velocity: StaggeredVelocity, transport: AbstractTransport, u: Velocity, t: RealScalarLike, args: Args
 ) -> Velocity:
     r"""Returns $-\nabla \cdot (u \otimes u)$ at the unknown faces."""
-    ndim, width, spacing = velocity.grid.ndim, transport.width, velocity.grid.spacing
+    grid, ndim, width, periodic = velocity.grid, velocity.grid.ndim, transport.width, velocity.pressure.periodic
     padded = [velocity.padded(i, part, width, t=t, args=args, transported=True) for i, part in enumerate(u)]
     padded = jax.lax.optimization_barrier(padded)  # or ghost cells are computed once for each read
     through = [velocity.to_all(part, i, width) for i, part in enumerate(padded)]
@@ -125,8 +126,12 @@ def carry_momentum(
                 speed = mean(cut(along, (j,), width - 1), j)
             else:  # at the edges where faces across both axes meet
                 speed = cut(through[j], [axis for axis in range(ndim) if axis not in (i, j)], width)
-                speed = velocity.to_unknown(mean(cut(speed, (i,), width - 1), i), i)
-            term = difference(speed * transport.at_faces(along, j, speed), j) / spacing[j]
+                speed = velocity.to_unknown(mean_by_widths(grid, cut(speed, (i,), width - 1), i, periodic[i]), i)
+            change = difference(speed * transport.at_faces(along, j, speed), j)
+            if i == j:
+                term = over_gaps(grid, change, j, periodic[j], velocity.component(i).location[i])
+            else:
+                term = over_widths(grid, change, j)
             total = term if total is None else total + term
         assert total is not None
         found.append(-total)
@@ -146,11 +151,11 @@ def carry_scalar(
     ndim, width = velocity.grid.ndim, transport.width
     padded = boundary.pad(c, width, t=t, args=args)
     total = None
-    for axis, h in enumerate(velocity.grid.spacing):
+    for axis in range(ndim):
         others = [other for other in range(ndim) if other != axis]
         speed = cut(velocity.to_all(velocity.padded(axis, u[axis], t=t, args=args), axis, 1), others, 1)
         along = cut(padded, others, width)
-        term = difference(speed * transport.at_faces(along, axis, speed), axis) / h
+        term = over_widths(velocity.grid, difference(speed * transport.at_faces(along, axis, speed), axis), axis)
         total = term if total is None else total + term
     assert total is not None
     return -total

@@ -10,12 +10,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._types import Args, RealScalarLike
-from .._abstract_grid import LOCATIONS
+from .._abstract_grid import LOCATIONS, AbstractGrid
 from .._boundaries import Boundaries, pairs_of_sides
 from .._conditions import Condition, Periodic, callable_leaf
 from .._diffusion import _strip
-from .._grid import Grid
+from ..geometry._coordinates import Cartesian
+from ..geometry._orthogonal_grid import OrthogonalGrid
+from ._differences import cut as cut, difference as difference, mean as mean
 from ._flow_sides import AbstractFlowSide
+from ._spacing import over_gaps, over_widths
 
 Velocity = tuple[Float[Array, "..."], ...]
 
@@ -38,13 +41,14 @@ class StaggeredVelocity(eqx.Module):
         sides: A pair for each axis, lower and upper.
 
     Args:
-        grid: The grid, of two or three axes.
+        grid: The grid, of two or three axes: a `Grid`, or an `OrthogonalGrid` in `Cartesian` coordinates, on which
+            a difference counts by the distance of the places, and what is carried by the widths of cells.
         boundary: One side for all, or by name: `{"x-": VelocityInlet((1.0, 0.0)), "x+": PressureOutlet(),
             "y": NoSlip()}`.
 
     Raises:
         ValueError: If a side has none, or two, if one end of an axis is periodic and the other is not, or if the grid
-            has one axis.
+            has one axis or turns.
         TypeError: If one is no side.
 
     Source:
@@ -61,13 +65,18 @@ class StaggeredVelocity(eqx.Module):
         ```
     """
 
-    grid: Grid
+    grid: AbstractGrid
     sides: tuple[tuple[Periodic | AbstractFlowSide, Periodic | AbstractFlowSide], ...]
 
-    def __init__(self, grid: Grid, boundary: Any):
+    def __init__(self, grid: AbstractGrid, boundary: Any):
         if grid.ndim == 1:
             raise ValueError(
                 "a flow that cannot be compressed needs a grid of two or three axes: along one alone it is uniform."
+            )
+        if isinstance(grid, OrthogonalGrid) and not isinstance(grid.system, Cartesian):
+            raise ValueError(
+                f"a flow that cannot be compressed needs Cartesian coordinates, but the grid has "
+                f"{type(grid.system).__name__} ones."
             )
         known = (
             "Periodic(), NoSlip(), FreeSlip(), VelocityInlet(velocity), PressureOutlet() or another AbstractFlowSide"
@@ -237,7 +246,10 @@ class StaggeredVelocity(eqx.Module):
             for other in range(ndim):
                 if other not in (component, axis):
                     kept = cut(kept, (other,), 1)
-            return difference(kept, axis) / self.grid.spacing[axis]
+            change = difference(kept, axis)
+            if axis == component:
+                return over_widths(self.grid, change, axis)
+            return over_gaps(self.grid, change, axis, isinstance(self.sides[axis][0], Periodic))
 
         for i in range(ndim):
             if diagonal:
@@ -245,25 +257,6 @@ class StaggeredVelocity(eqx.Module):
             for j in range(i + 1, ndim):
                 found[i, j] = combine(slope(i, j), slope(j, i))
         return found
-
-
-def mean(u: Array, axis: int) -> Array:
-    """Returns the means of neighbours along an axis."""
-    n = u.shape[axis]
-    return 0.5 * (jax.lax.slice_in_dim(u, 0, n - 1, axis=axis) + jax.lax.slice_in_dim(u, 1, n, axis=axis))
-
-
-def difference(u: Array, axis: int) -> Array:
-    """Returns the differences of neighbours along an axis."""
-    n = u.shape[axis]
-    return jax.lax.slice_in_dim(u, 1, n, axis=axis) - jax.lax.slice_in_dim(u, 0, n - 1, axis=axis)
-
-
-def cut(u: Array, axes: Sequence[int], width: int) -> Array:
-    """Returns an array without layers at both ends of axes."""
-    for axis in axes:
-        u = jax.lax.slice_in_dim(u, width, u.shape[axis] - width, axis=axis)
-    return u
 
 
 def _rate_of(boundary: Boundaries, t: RealScalarLike | None, args: Args, dtype: Any) -> Boundaries:
