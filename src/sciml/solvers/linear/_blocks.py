@@ -11,7 +11,7 @@ from ..._jax._vma import match
 from ._colouring import Colouring
 from ._sparse import SparseArray
 from ._structure import AbstractStructure, products, taken
-from ._written_out import Factors, factorised, product, singular, substituted, substituted_transposed
+from ._written_out import Factors, factorised, product, substituted, substituted_transposed
 
 
 class Blocks(AbstractStructure):
@@ -66,15 +66,19 @@ class Blocks(AbstractStructure):
 
     def substitute(self, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Solves a system by its factors."""
-        return jax.lax.optimization_barrier(self._joined(substituted(factors, self._parted(b))))
+        return self._joined(substituted(factors, self._parted(b)))
 
     def substitute_transposed(self, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Solves the transposed system by the same factors."""
         return jax.lax.optimization_barrier(self._joined(substituted_transposed(factors, self._parted(b))))
 
     def is_singular(self, matrix: Array, factors: Factors) -> Bool[Array, ""]:
-        """Whether a matrix of finite entries turned out to be singular."""
-        return singular([list(row) for row in matrix], factors)
+        """Whether a matrix of finite entries turned out to be singular: of others no pivot is zero, but NaN."""
+        return jnp.any(jnp.isinf(jnp.stack([row[k] for k, row in enumerate(factors.lu)])))
+
+    def computed_once(self, matrix: Array, factors: Factors, *vectors: Array) -> tuple:
+        """Returns its arguments, all but the matrix, whose entries are soon computed, from behind a barrier."""
+        return matrix, *jax.lax.optimization_barrier((factors, *vectors))
 
     def _parted(self, x: Array) -> list[Array]:
         return list(taken(x if self.members.size == self.size else jnp.append(x, jnp.zeros_like(x[:1])), self.members))

@@ -217,8 +217,10 @@ class Rosenbrock(AbstractStepper):
 
         def stage(stages, inputs):
             place, node, d, row, history = inputs
-            slope = slope_at(t + node * h, x + _weighted(row, stages))
-            right = scale * (slope + (d * length) * drift) + self._times_mass(_weighted(history, stages))
+            # behind a barrier: else each use of a part of a state, of which a vector field makes many, sums it up again
+            point, past = jax.lax.optimization_barrier((x + _weighted(row, stages), _weighted(history, stages)))
+            slope = slope_at(t + node * h, point)
+            right = scale * (slope + (d * length) * drift) + self._times_mass(past)
             return jax.lax.dynamic_update_index_in_dim(stages, solved(right), place, 0), None
 
         def filled(rows, factor=1.0):
@@ -252,9 +254,22 @@ def interpolated(theta: RealScalarLike, y0: Y, y1: Y, dense: tuple[Y, ...]) -> Y
     return jax.tree.map(between, y0, y1, *dense)
 
 
+@jax.custom_jvp
 def _weighted(weights: Array, stages: Array) -> Array:
-    """The sum of stages by weights; no matrix product, whose precision depends on the device."""
-    return jnp.sum(weights[:, None] * stages, axis=0)
+    """The sum of stages by weights; no matrix product, whose precision depends on the device.
+
+    Written out it is part of the loops around it, where a reduction is a call of its own; that of tangents is written
+    as a reduction, whose transpose fills one array and does not add up as many as there are stages.
+    """
+    return sum((weights[j] * stages[j] for j in range(1, len(stages))), weights[0] * stages[0])
+
+
+def _weighted_tangents(change: Array, value: Array, weights: Array, stages: Array) -> Array:
+    del value, stages
+    return jnp.sum(weights[:, None] * change, axis=0)
+
+
+_weighted.defjvps(None, _weighted_tangents)
 
 
 def _combined(weights: tuple[float, ...], stages: Sequence[Array]) -> Array:
