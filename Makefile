@@ -30,7 +30,7 @@ PY := $(VENV)/bin/python
 RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-new-rules test-contracts test-all test-cases fuzz durations tables kernels
+.PHONY: help demo test test-oldest test-new-rules test-contracts test-all test-rest fuzz durations tables kernels
 .PHONY: lessons compile-kernels bench bench-page bench-gpu dist docs serve lint format clean
 .DELETE_ON_ERROR:
 
@@ -95,7 +95,7 @@ test-all: $(VENV)/.installed-test ## every test with x64 on, each in as many cas
 	$(COMPILE_SOON) SCIML_CHECK_TYPES=0 $(RUN_PYTEST) -m "slow and not rare"
 	$(COMPILE_SOON) SCIML_X64=0 $(RUN_PYTEST) -m "not slow or float32"
 
-test-cases: $(VENV)/.installed-test ## the cases that `make test-all` leaves out, an hour of them and more
+test-rest: $(VENV)/.installed-test ## what `make test-all` leaves out: more cases of its tests, and the longest ones
 	$(COMPILE_SOON) SCIML_CHECK_TYPES=0 $(RUN_PYTEST) -m rare
 
 FUZZ_MINUTES ?= 60

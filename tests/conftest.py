@@ -69,8 +69,10 @@ def pytest_report_header() -> str:
 # Of the cases of each test `make test` runs the quickest, up to so many seconds of the processor together.
 SLOW = 1.0
 
-# `make test-all` runs those up to so many seconds together, and of each test at least one; `make test-cases` the rest.
+# `make test-all` runs those up to so many seconds together, and of each test one at least, but none that takes longer
+# than `LONG`; `make test-rest` runs the others.
 RARE = 3.0
+LONG = 30.0
 
 # What tests took when they were last measured, in seconds by node id; `make durations` writes those of 0.2 and more.
 # None is a test that is known to be slow and was not measured yet. What is not here is quick, or new: it runs.
@@ -83,8 +85,8 @@ def test_of(nodeid: str) -> str:
     return nodeid if nodeid.startswith("tests/test_docs.py") else nodeid.partition("[")[0]
 
 
-def cases_beyond(limit: float, durations: dict[str, float | None], at_least: int) -> set[str]:
-    """The cases of each test without the quickest, which are `at_least` so many and those up to a limit together."""
+def cases_beyond(durations: dict[str, float | None], limit: float, longest: float) -> set[str]:
+    """The cases of each test but the quickest: the first, if it takes no longer than that, and those up to a limit."""
     cases = collections.defaultdict(list)
     for nodeid, seconds in durations.items():
         cases[test_of(nodeid)].append((math.inf if seconds is None else seconds, nodeid))
@@ -93,19 +95,20 @@ def cases_beyond(limit: float, durations: dict[str, float | None], at_least: int
         total = 0.0
         for number, (seconds, nodeid) in enumerate(sorted(those_of_one)):
             total += seconds
-            if total > limit and number >= at_least:
+            if total > (longest if number == 0 else limit):
                 beyond.add(nodeid)
     return beyond
 
 
 def slow_cases(durations: dict[str, float | None]) -> set[str]:
     """What `make test` leaves out."""
-    return cases_beyond(SLOW, durations, at_least=0)
+    return cases_beyond(durations, SLOW, SLOW)
 
 
 def rare_cases(durations: dict[str, float | None]) -> set[str]:
     """What `make test-all` leaves out, too."""
-    return cases_beyond(RARE, durations, at_least=1)
+    known = {nodeid: RARE if seconds is None else seconds for nodeid, seconds in durations.items()}
+    return cases_beyond(known, RARE, LONG)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

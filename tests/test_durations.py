@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conftest import DURATIONS, RARE, ROOT, SLOW, exists, rare_cases, slow_cases
+from tests.conftest import DURATIONS, LONG, RARE, ROOT, SLOW, exists, rare_cases, slow_cases
 
 pytestmark = pytest.mark.x64  # nothing of it depends on the dtype
 
@@ -32,6 +32,7 @@ def test_what_is_slow(durations, slow):
     "durations, rare",
     [
         pytest.param({"f.py::a": RARE + 1, "f.py::b": None}, set(), id="one case of each test runs"),
+        pytest.param({"f.py::a": LONG + 1}, {"f.py::a"}, id="but none that is too long"),
         pytest.param(
             {"f.py::a[1]": 0.6 * RARE, "f.py::a[2]": 0.3 * RARE, "f.py::a[3]": 0.5 * RARE, "f.py::a[4]": None},
             {"f.py::a[1]", "f.py::a[4]"},
