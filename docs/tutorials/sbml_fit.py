@@ -67,9 +67,8 @@ def main() -> None:
     start = time.perf_counter()
     found = problem.fit(starts=given.starts, key=jax.random.key(0), max_steps=120)
     print(f"{given.starts} starts in {time.perf_counter() - start:.0f} s, with compiling")
-    print(
-        f"best log-likelihood {found.log_posterior:.4f}, reached by {found.reached()} of them, {found.converged.sum()} at rest"
-    )
+    at_rest = int(found.converged.sum())
+    print(f"best log-likelihood {found.log_posterior:.4f}, reached by {found.reached()} of them, {at_rest} at rest")
     for name, number in found.parameters.items():
         print(f"  {name:<22} {number:.4g}")
     draw(problem, found, given.out / "sbml_fit.png")

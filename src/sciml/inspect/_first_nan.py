@@ -71,8 +71,8 @@ def first_nan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> NonFinite | 
     """Finds the first number of `fn(*args, **kwargs)` that is not finite, and where it comes from.
 
     What is not finite in the result is followed back, through all loops, `jax.vmap`, `jax.jit`, `jax.shard_map` and
-    rules of derivatives, to the operation that made it of finite numbers. Where the function returns one real number that
-    is finite, its gradient by all floating-point arguments is looked at in the same way: give a loss; or
+    rules of derivatives, to the operation that made it of finite numbers. Where the function returns one real number
+    that is finite, its gradient by all floating-point arguments is looked at in the same way: give a loss; or
     `jax.grad(loss)`, to look at that alone. Loops run compiled, so that a solve of ten thousand steps takes seconds.
 
     In a solve that fails, sciml writes NaN for what was not reached. There the operation is named that made the last
