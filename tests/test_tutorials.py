@@ -11,8 +11,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def run(name: str, folder: pathlib.Path, *options: str) -> str:
-    """What a tutorial prints; it must write a picture of its name."""
+def run(name: str, folder: pathlib.Path, *options: str, picture: str | None = None) -> str:
+    """What a tutorial prints; it must write a picture of its name, or of another."""
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(ROOT / "docs" / "tutorials" / f"{name}.py"), "--out", str(folder), *options]
     # the tests are compiled in little time, and run slowly
@@ -20,7 +20,7 @@ def run(name: str, folder: pathlib.Path, *options: str) -> str:
     environment = {**os.environ, **as_users, "PYTHONPATH": path}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / f"{picture or name}.png").read_bytes().startswith(b"\x89PNG")
     return done.stdout
 
 
@@ -221,9 +221,12 @@ def test_spirals(tmp_path):
     assert between < 0.2 < after  # noise is 0.3, and a recurrent network was published with 0.394
 
 
-def test_kolmogorov(tmp_path):
-    printed = run("kolmogorov", tmp_path)
-    found = re.findall(r"off by ([\d.]+)%, corrected by ([\d.]+)%: ([\d.]+) times less", printed)
-    assert len(found) == 2
-    for gone, left, ratio in found:
-        assert float(left) < 0.8 * float(gone) and abs(float(gone) / float(left) / float(ratio) - 1) < 0.1
+@pytest.mark.parametrize("flow", ["kolmogorov", "decaying"])
+def test_kolmogorov(flow, tmp_path):
+    picture = "kolmogorov" if flow == "kolmogorov" else f"kolmogorov_{flow}"
+    printed = run("kolmogorov", tmp_path, "--flow", flow, picture=picture)
+    found = re.findall(r"the velocity is off by ([\d.]+)%, corrected by ([\d.]+)%", printed)
+    assert len(found) == (3 if flow == "kolmogorov" else 2)
+    assert all(float(corrected) < 0.7 * float(alone) for alone, corrected in found)
+    ratio = float(re.search(r"Mosaic's metric, up to time 2.88: errors are divided by ([\d.]+)", printed)[1])
+    assert ratio > 3  # the best published has 1.87

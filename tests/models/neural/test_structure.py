@@ -322,3 +322,33 @@ def test_a_convolutional_network_is_that_of_equinox():
         same[i] = eqx.tree_at(lambda c: (c.weight, c.bias), same[i], (weight, layer.bias[:, None, None]))
     x = jnp.asarray(np.random.default_rng(1).normal(size=(2, 6, 7)), jnp.result_type(float))
     np.testing.assert_allclose(net(x), same[1](jnp.tanh(same[0](x))), atol=100 * eps())
+
+
+def test_stresses_keep_momentum_and_move_with_the_flow():
+    """Forces add up to nothing, are the divergence of a symmetric stress, and move as the flow is moved."""
+    shape, shift = (4, 3, 5), (1, 2, 3)
+    closure = neural.StressClosure(3, width=3, gain=3.0, scale=0.7, key=KEY)
+    flow = models.IncompressibleFlow(Grid(shape, 0.0, 2.0), Periodic(), 0.0, forces=[closure])
+    draw, h = np.random.default_rng(0), flow.grid.spacing
+    u = tuple(jnp.asarray(draw.normal(size=shape), jnp.result_type(float)) for _ in shape)
+    of = jax.jit(lambda u: (closure(flow, 0.0, models.FlowState(u, {}), None), closure.stresses(u)))
+    found, stresses = jax.tree.map(np.asarray, of(u))
+    moved = of(tuple(jnp.asarray(np.roll(x, shift, (0, 1, 2))) for x in u))[0]
+    for f, g in zip(found, moved):
+        size = np.abs(f).max()
+        assert abs(f.sum()) < 1e3 * eps() * size and size > 0.1
+        np.testing.assert_allclose(g, np.roll(f, shift, (0, 1, 2)), atol=1e3 * eps() * size)
+    # by parts: the power of the forces is that of the stresses, each pair of axes counted twice
+    spent, u = 0.0, tuple(np.asarray(x) for x in u)
+    for (i, j), stress in stresses.items():
+        if i == j:
+            strain = (np.roll(u[i], -1, i) - u[i]) / h[i]
+        else:
+            strain = (u[i] - np.roll(u[i], 1, j)) / h[j] + (u[j] - np.roll(u[j], 1, i)) / h[i]
+        spent += np.sum(stress * strain)
+    np.testing.assert_allclose(sum(np.sum(f * x) for f, x in zip(found, u)), -spent, rtol=1e5 * eps())
+    with pytest.raises(ValueError, match="needs a flow along 2 axes, all of them periodic, but this one has 3"):
+        neural.StressClosure(2, width=3, key=KEY)(flow, 0.0, models.FlowState(u, {}), None)
+    walls = models.IncompressibleFlow(Grid(shape), sciml.spatial.NoSlip(), forces=[closure])
+    with pytest.raises(ValueError, match="periodic: .*False"):
+        closure(walls, 0.0, models.FlowState(u, {}), None)

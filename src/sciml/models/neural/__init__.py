@@ -10,7 +10,8 @@ Part of the equation is known
     `UniversalODE` (UDE): a model and a network for a term
 The structure is known
     `HamiltonianNetwork`, `PotentialNetwork`, `LagrangianNetwork`: energy is conserved; `PortHamiltonian`: power is
-    balanced; `LearnedFlux`, `ConservativeClosure`, `SpectralClosure`: what fields hold is conserved
+    balanced; `LearnedFlux`, `ConservativeClosure`, `SpectralClosure`, `StressClosure`: what fields hold is
+    conserved
 Of what they are made
     `Network`, `ConvolutionalNetwork`, `NeuralTerm`; what networks are told of time: `Elapsed`, `Seasons`
 """
@@ -31,5 +32,6 @@ from ._paths import hermite_path as hermite_path, linear_path as linear_path
 from ._port_hamiltonian import PortHamiltonian as PortHamiltonian
 from ._potential import PotentialNetwork as PotentialNetwork
 from ._spectral_closure import SpectralClosure as SpectralClosure
+from ._stress_closure import StressClosure as StressClosure
 from ._term import NeuralTerm as NeuralTerm
 from ._universal import UniversalODE as UniversalODE
