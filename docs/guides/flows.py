@@ -261,8 +261,8 @@ def flows_wake():
     flow, _, times, drag, _ = around_cylinder(20, (-60.0, 60.0, 60.0), 1 / 20, 1.5, RKC2(), 0.025, 50.0)
     published = verify.cylinder_table(20).drag
     print(
-        f"cylinder, Re = 20, {flow.grid.shape} cells: drag {drag[-1]:.3f}, {drag[-1] - drag[-51]:+.3f} in the last five "
-        f"units of time; published {published[0]} to {published[1]}",
+        f"cylinder, Re = 20, {flow.grid.shape} cells: drag {drag[-1]:.3f}, {drag[-1] - drag[-51]:+.3f} in the last "
+        f"five units of time; published {published[0]} to {published[1]}",
         flush=True,
     )
     flow, end, times, drag, lift = around_cylinder(100, (-40.0, 30.0, 40.0), 1 / 16, 4.0, SSPRK33(), 0.02, 120.0)

@@ -15,8 +15,7 @@ from ..spatial._diffusion import _strip
 from ..spatial.staggered._velocity import Velocity, mean
 
 _FITTING = 4.54472
-"""The width of a straight ramp of the share of a body over the thickness of the layer in which the fluid stops, at which
-a wall of that kind displaces nothing."""
+"""The width over which a body's share rises by a line, over the depth at which the fluid stops: the wall is halfway."""
 
 
 class AbstractFlowForce(eqx.Module):
@@ -146,13 +145,13 @@ class Obstacle(AbstractFlowForce):
     r"""A body in the way of the flow, as a porous one of small permeability: $-\tfrac{\chi}{\eta} (u - u_b)$.
 
     $\chi$ is the share of each cell that the body fills. Within it the flow comes to rest against it in the time
-    $\eta$. The walls are smeared over the boundary layer of thickness $\sqrt{\nu \eta}$ and the cells they cross; where
-    these do not fit one another the body is too thick or too thin by as much, an error of first order in the spacing.
+    $\eta$. The walls are smeared over the boundary layer of thickness $\sqrt{\nu \eta}$ and the cells they cross;
+    where these do not fit one another the body is too thick or too thin, an error of first order in the spacing.
     `Obstacle.of_distance` fits them. Everything is differentiable by $\chi$, the shape. An explicit step may not be
     longer than about $2 \eta$.
 
-    Good values: `Obstacle.of_distance`; or $\eta$ of one or two steps, and $\chi$ of a body with the signed distance $d$
-    from its surface (negative within) as `jnp.clip(0.5 - d / h, 0, 1)`.
+    Good values: those of `Obstacle.of_distance`; or $\eta$ of one or two steps, and $\chi$ of a body with the signed
+    distance $d$ from its surface (negative within) as `jnp.clip(0.5 - d / h, 0, 1)`.
 
     Attributes:
         share: $\chi$, an array over the grid, between 0 and 1.
@@ -187,8 +186,8 @@ class Obstacle(AbstractFlowForce):
 
         $\chi$ falls from 1 to 0 over the width $w$ around the surface, and
         $\eta = (w / 4.54472)^2 / \nu$. By that number the velocity beside a wall, the solution of
-        $\nu u'' = \chi u / \eta$, is that of a wall in the middle of the surface: the fluid stops as much before it as it
-        moves within.
+        $\nu u'' = \chi u / \eta$, is that of a wall in the middle of the surface: the fluid is slowed before it by as
+        much as it moves within.
 
         Args:
             distance: The signed distance from the surface at the centres of cells, negative within.
@@ -197,7 +196,8 @@ class Obstacle(AbstractFlowForce):
             velocity: That of the body, one value for each axis, or 0.
 
         Source:
-            E. W. Hester, G. M. Vasil, K. J. Burns, J. Comput. Phys. 430:110043, 2021, for surfaces that displace nothing.
+            E. W. Hester, G. M. Vasil, K. J. Burns, J. Comput. Phys. 430:110043, 2021, for surfaces that displace
+            nothing.
 
         Example:
             ```python
