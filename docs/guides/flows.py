@@ -12,13 +12,14 @@ import numpy as np
 import sciml
 from sciml import verify
 from sciml.models import Euler, IncompressibleFlow, Obstacle, ShallowWater
-from sciml.solvers import SSPRK33
+from sciml.solvers import RKC2, SSPRK33
 from sciml.spatial import (
     WENO5Z,
     Constant,
     FreeSlip,
     Grid,
     NoSlip,
+    OrthogonalGrid,
     Outflow,
     PressureOutlet,
     Reflecting,
@@ -173,29 +174,45 @@ def flows_dam_break():
     return figure
 
 
+def finer(u):
+    """A component of a velocity between walls on twice as many cells along each axis, by lines."""
+    along = u.shape[0] < u.shape[1]  # its own axis has the faces between cells, one fewer
+    u = u if along else u.T
+    n = u.shape[1]
+    faces, inner = np.arange(n + 1) / n, np.arange(1, 2 * n) / (2 * n)
+    u = np.array([np.interp(inner, faces, [0.0, *column, 0.0]) for column in u.T]).T
+    centers, closer = (np.arange(n) + 0.5) / n, (np.arange(2 * n) + 0.5) / (2 * n)
+    u = np.array([np.interp(closer, centers, row) for row in u])
+    return u if along else u.T
+
+
 def flows_cavity():
     """The flow under a lid that moves, beside the table of Ghia, Ghia and Shin."""
     figure, axes = plt.subplots(1, 3, figsize=(12.0, 3.8), layout="constrained", width_ratios=(1, 1, 1.15))
-    cells = 64
-    grid = Grid((cells, cells))
-    places = np.concatenate([[0.0], (np.arange(cells) + 0.5) / cells, [1.0]])
-    for reynolds, end, colour in ((100, 20.0, VERMILION), (1000, 60.0, BLUE)):
-        sides = {"x": NoSlip(), "y-": NoSlip(), "y+": NoSlip((1.0, 0.0))}
-        cavity = IncompressibleFlow(grid, sides, viscosity=1 / reynolds)
-        sol = sciml.solve(cavity, cavity.start(), t0=0.0, t1=end, cfl=0.95, solver=SSPRK33(), max_steps=20_000)
-        y = jax.tree.map(lambda x: x[-1], sol.ys)
-        table = verify.cavity_table(reynolds)
-        u = np.concatenate([[0.0], y.velocity[0][cells // 2 - 1], [1.0]])
-        v = np.concatenate([[0.0], y.velocity[1][:, cells // 2 - 1], [0.0]])
-        apart = max(
-            np.max(np.abs(np.interp(table.y, places, u) - table.u)),
-            np.max(np.abs(np.interp(table.x, places, v) - table.v)),
-        )
-        divergence = float(jnp.max(jnp.abs(cavity.divergence(y))))
-        print(
-            f"cavity, Re = {reynolds}, {cells} by {cells}: {int(sol.stats.accepted)} steps, {apart:.4f} off the table, "
-            f"divergence {divergence:.0e}"
-        )
+    walls = {"x": NoSlip(), "y-": NoSlip(), "y+": NoSlip((1.0, 0.0))}
+    for reynolds, ends, colour in ((100, (20.0, 4.0), VERMILION), (1000, (60.0, 10.0), BLUE)):
+        velocity = None
+        for cells, end in zip((64, 128), ends, strict=True):  # on few cells until it is steady, then on more
+            cavity = IncompressibleFlow(Grid((cells, cells)), walls, viscosity=1 / reynolds)
+            start = cavity.start(velocity)
+            sol = sciml.solve(cavity, start, t0=0.0, t1=end, cfl=0.95, solver=SSPRK33(), max_steps=20_000)
+            y = jax.tree.map(lambda x: x[-1], sol.ys)
+            velocity = [finer(np.asarray(u)) for u in y.velocity]
+            places = np.concatenate([[0.0], (np.arange(cells) + 0.5) / cells, [1.0]])
+            table = verify.cavity_table(reynolds)
+            u = np.concatenate([[0.0], y.velocity[0][cells // 2 - 1], [1.0]])
+            v = np.concatenate([[0.0], y.velocity[1][:, cells // 2 - 1], [0.0]])
+            apart = max(
+                np.max(np.abs(np.interp(table.y, places, u) - table.u)),
+                np.max(np.abs(np.interp(table.x, places, v) - table.v)),
+            )
+            changes = max(float(jnp.max(jnp.abs(u))) for u in cavity(0.0, y, None).velocity)
+            print(
+                f"cavity, Re = {reynolds}, {cells} by {cells}: {int(sol.stats.accepted)} steps, {apart:.4f} off the "
+                f"table, divergence {float(jnp.max(jnp.abs(cavity.divergence(y)))):.0e}, changes by {changes:.0e} in "
+                "a unit of time",
+                flush=True,
+            )
         axes[0].plot(u, places, color=colour, linewidth=1.0, label=f"Re = {reynolds}")
         axes[0].plot(table.u, table.y, "o", color=colour, markersize=3.0)
         axes[1].plot(places, v, color=colour, linewidth=1.0)
@@ -212,36 +229,63 @@ def flows_cavity():
     return figure
 
 
-def flows_wake():
-    """A cylinder in the wind sheds vortices, and swings the force on it."""
-    grid = Grid((216, 96), (-4.0, -4.0), (14.0, 4.0))
-    h = grid.spacing[0]
+def faces_around(lower, upper, width, before, after):
+    """Faces of cells that are as wide as `width` at 0, and as the distance where that is beyond `before` or `after`."""
+
+    def outwards(end, scale):
+        last = np.arcsinh(end / scale)
+        return end * np.sinh(np.linspace(0, last, round(scale * last / width) + 1)) / np.sinh(last)
+
+    return np.concatenate([-outwards(-lower, before)[:0:-1], outwards(upper, after)])
+
+
+def around_cylinder(reynolds, box, width, scale, solver, dt, end):
+    """The flow around a cylinder of diameter 1 in a wide stream: places, the flow, the last state, drag and lift."""
+    lower, upper, half = box
+    grid = OrthogonalGrid([faces_around(lower, upper, width, 1.0, scale), faces_around(-half, half, width, 1.0, 1.0)])
     x, y = grid.centers
-    share = jnp.clip(0.5 - (jnp.hypot(x, y) - 0.5) / h, 0.0, 1.0)
-    cylinder = Obstacle(share, time=0.03)
+    cylinder = Obstacle.of_distance(jnp.hypot(x, y) - 0.5, 2 * width, 1 / reynolds)
     sides = {"x-": VelocityInlet((1.0, 0.0)), "x+": PressureOutlet(), "y": FreeSlip()}
-    flow = IncompressibleFlow(grid, sides, viscosity=0.01, forces=[cylinder])
+    flow = IncompressibleFlow(grid, sides, viscosity=1 / reynolds, forces=[cylinder])
     start = flow.start(lambda x, y: (1.0 + 0 * x * y, 0.2 * jnp.exp(-((x - 1.0) ** 2) - y**2)))
-    times = np.linspace(0.0, 100.0, 1001)
+    times = np.arange(1, round(10 * end) + 1) / 10
     force = diffrax.SubSaveAt(ts=times, fn=lambda t, y, args: cylinder.force(flow, y))
     record = diffrax.SaveAt(subs={"force": force, "end": diffrax.SubSaveAt(t1=True)})
-    sol = sciml.solve(flow, start, t0=0.0, t1=100.0, dt=0.02, solver=SSPRK33(), saveat=record)
+    sol = sciml.solve(flow, start, t0=0.0, t1=times[-1], dt=dt, solver=solver, saveat=record)
     drag, lift = 2 * np.asarray(sol.ys["force"]).T  # over half of density, speed squared and diameter
-    late = times > 60
-    rises = np.flatnonzero((lift[:-1] < 0) & (lift[1:] >= 0) & late[1:])
-    strouhal = (len(rises) - 1) / (times[rises[-1]] - times[rises[0]])
+    return flow, jax.tree.map(lambda x: x[-1], sol.ys["end"]), times, drag, lift
+
+
+def flows_wake():
+    """A cylinder in the wind, steady and as it sheds vortices, which swing the force on it."""
+    flow, _, times, drag, _ = around_cylinder(20, (-60.0, 60.0, 60.0), 1 / 20, 1.5, RKC2(), 0.025, 50.0)
+    published = verify.cylinder_table(20).drag
     print(
-        f"cylinder, Re = 100: drag {drag[late].mean():.3f}, lift {lift[late].max():.3f}, Strouhal number {strouhal:.3f}"
+        f"cylinder, Re = 20, {flow.grid.shape} cells: drag {drag[-1]:.3f}, {drag[-1] - drag[-51]:+.3f} in the last "
+        f"five units of time; published {published[0]} to {published[1]}",
+        flush=True,
     )
-    vorticity = np.asarray(flow.vorticity(jax.tree.map(lambda x: x[-1], sol.ys["end"])))
+    flow, end, times, drag, lift = around_cylinder(100, (-40.0, 30.0, 40.0), 1 / 16, 4.0, SSPRK33(), 0.02, 120.0)
+    rises = np.flatnonzero((lift[:-1] < 0) & (lift[1:] >= 0) & (times[:-1] > 80))
+    crossings = times[rises] - lift[rises] / (lift[rises + 1] - lift[rises]) * (times[1] - times[0])
+    strouhal = (len(rises) - 1) / (crossings[-1] - crossings[0])
+    mean = drag[rises[0] + 1 : rises[-1] + 1].mean()
+    published = verify.cylinder_table(100)
+    print(
+        f"cylinder, Re = 100, {flow.grid.shape} cells: drag {mean:.3f}, published {published.drag[0]} to "
+        f"{published.drag[1]}; Strouhal number {strouhal:.4f}, published {published.strouhal[0]} to "
+        f"{published.strouhal[1]}; lift {lift[rises[0] :].max():.3f}"
+    )
+    vorticity = np.asarray(flow.vorticity(end))
+    nodes = [np.array(faces) for faces in flow.grid.faces]
     figure, axes = plt.subplots(2, 1, figsize=(8.4, 5.6), layout="constrained", height_ratios=(2.2, 1))
-    image = axes[0].imshow(vorticity.T, origin="lower", extent=(-4, 14, -4, 4), cmap="RdBu_r", vmin=-3, vmax=3)
+    image = axes[0].pcolormesh(*nodes, vorticity.T, cmap="RdBu_r", vmin=-3, vmax=3, shading="gouraud", rasterized=True)
     axes[0].add_patch(plt.Circle((0, 0), 0.5, color="0.3"))
-    axes[0].set(xlabel="x", ylabel="y")
+    axes[0].set(xlabel="x", ylabel="y", xlim=(-4, 18), ylim=(-4, 4), aspect="equal")
     figure.colorbar(image, cax=axes[0].inset_axes((1.02, 0.0, 0.025, 1.0)), label="vorticity")
     axes[1].plot(times, drag, color=VERMILION, label="drag coefficient")
     axes[1].plot(times, lift, color=BLUE, label="lift coefficient")
-    axes[1].set(xlabel="t", ylim=(-1.0, 2.5), xlim=(0, 100))
+    axes[1].set(xlabel="t", ylim=(-1.0, 2.5), xlim=(0, times[-1]))
     axes[1].legend(frameon=False, ncols=2, loc="upper left")
     return figure
 

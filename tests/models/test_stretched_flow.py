@@ -8,7 +8,7 @@ import pytest
 import sciml
 from sciml import verify
 from sciml.models import Carried, FlowState, ImplicitFriction, IncompressibleFlow, Obstacle, Smagorinsky
-from sciml.solvers import SSPRK33
+from sciml.solvers import RKC2, SSPRK33
 from sciml.spatial import (
     Dirichlet,
     Extrapolate,
@@ -125,3 +125,26 @@ def test_bad_input():
     upwind = IncompressibleFlow(grid, NoSlip(), transport=LimitedUpwind())
     with pytest.raises(ValueError, match="Central"):
         upwind(0.0, upwind.start(), None)
+
+
+@pytest.mark.x64
+def test_walls_of_a_body_are_where_they_are_meant_to_be():
+    """Above a plate within the grid that is at rest, below a lid: a line from the surface, and its friction."""
+    surface, viscosity = 0.31, 1.0
+
+    def errors(n, width):
+        grid = Grid((4, n))
+        plate = Obstacle.of_distance(grid.centers[1] - surface + 0 * grid.centers[0], width / n, viscosity)
+        sides = {"x": Periodic(), "y-": NoSlip(), "y+": NoSlip((1.0, 0.0))}
+        flow = IncompressibleFlow(grid, sides, viscosity, forces=[plate])
+        start = flow.start(lambda x, y: (jnp.maximum(y - surface, 0.0) / (1 - surface) + 0 * x, 0.0))
+        ys = sciml.solve(flow, start, t0=0.0, t1=0.4, dt=0.01, solver=RKC2()).ys
+        end = jax.tree.map(lambda x: x[-1], ys)
+        above = grid.centers[1][0] > surface + width / n
+        exact = (grid.centers[1][0] - surface) / (1 - surface)
+        moved = jnp.where(above, end.velocity[0][0] - exact, 0.0)
+        return jnp.max(jnp.abs(moved)), plate.force(flow, end)[0] - viscosity / (1 - surface)
+
+    found = jax.jit(lambda: (errors(16, 2.0), errors(32, 2.0)))()
+    for velocity, force in found:
+        assert velocity < 0.1 / 16 and abs(force) < 0.1 / 16

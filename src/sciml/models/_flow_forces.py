@@ -14,6 +14,9 @@ from ..spatial._conditions import SideValue, evaluated, side_value
 from ..spatial._diffusion import _strip
 from ..spatial.staggered._velocity import Velocity, mean
 
+_FITTING = 4.54472
+"""The width over which a body's share rises by a line, over the depth at which the fluid stops: the wall is halfway."""
+
 
 class AbstractFlowForce(eqx.Module):
     """A force over the density that acts on an `IncompressibleFlow`.
@@ -142,12 +145,13 @@ class Obstacle(AbstractFlowForce):
     r"""A body in the way of the flow, as a porous one of small permeability: $-\tfrac{\chi}{\eta} (u - u_b)$.
 
     $\chi$ is the share of each cell that the body fills. Within it the flow comes to rest against it in the time
-    $\eta$. The walls are smeared over the boundary layer of thickness $\sqrt{\nu \eta}$ and the cells they cross, so
-    that the error is of first order in the spacing; everything is differentiable by $\chi$, the shape. An explicit step
-    may not be longer than about $2 \eta$.
+    $\eta$. The walls are smeared over the boundary layer of thickness $\sqrt{\nu \eta}$ and the cells they cross;
+    where these do not fit one another the body is too thick or too thin, an error of first order in the spacing.
+    `Obstacle.of_distance` fits them. Everything is differentiable by $\chi$, the shape. An explicit step may not be
+    longer than about $2 \eta$.
 
-    Good values: $\eta$ of one or two steps; $\chi$ of a body with the signed distance $d$ from its surface (negative
-    within) as `jnp.clip(0.5 - d / h, 0, 1)`.
+    Good values: those of `Obstacle.of_distance`; or $\eta$ of one or two steps, and $\chi$ of a body with the signed
+    distance $d$ from its surface (negative within) as `jnp.clip(0.5 - d / h, 0, 1)`.
 
     Attributes:
         share: $\chi$, an array over the grid, between 0 and 1.
@@ -175,6 +179,42 @@ class Obstacle(AbstractFlowForce):
     share: Parameter = eqx.field(converter=parameter)
     time: Parameter = eqx.field(converter=parameter)
     velocity: Parameter = eqx.field(default=0.0, converter=parameter)
+
+    @staticmethod
+    def of_distance(distance: Any, width: Any, viscosity: Any, velocity: Any = 0.0) -> "Obstacle":
+        r"""Returns a body whose walls are where they are meant to be, to second order in the width of its surface.
+
+        $\chi$ falls from 1 to 0 over the width $w$ around the surface, and
+        $\eta = (w / 4.54472)^2 / \nu$. By that number the velocity beside a wall, the solution of
+        $\nu u'' = \chi u / \eta$, is that of a wall in the middle of the surface: the fluid is slowed before it by as
+        much as it moves within.
+
+        Args:
+            distance: The signed distance from the surface at the centres of cells, negative within.
+            width: $w$, about twice the spacing there.
+            viscosity: $\nu$, that of the flow.
+            velocity: That of the body, one value for each axis, or 0.
+
+        Source:
+            E. W. Hester, G. M. Vasil, K. J. Burns, J. Comput. Phys. 430:110043, 2021, for surfaces that displace
+            nothing.
+
+        Example:
+            ```python
+            import jax.numpy as jnp
+            from sciml.models import IncompressibleFlow, Obstacle
+            from sciml.spatial import Grid, Periodic
+
+            grid = Grid((16, 16))
+            x, y = grid.centers
+            disc = Obstacle.of_distance(jnp.hypot(x - 0.5, y - 0.5) - 0.2, 2 / 16, 0.01)
+            flow = IncompressibleFlow(grid, Periodic(), 0.01, forces=[disc])
+            assert disc.force(flow, flow.start((1.0, 0.0)))[0] > 0
+            ```
+        """
+        width, viscosity = jnp.asarray(width), jnp.asarray(viscosity)
+        share = jnp.clip(0.5 - jnp.asarray(distance) / width, 0.0, 1.0)
+        return Obstacle(share, (width / _FITTING) ** 2 / viscosity, velocity)
 
     def __call__(self, flow: Any, t: RealScalarLike, y: Any, args: Args) -> tuple[Array, ...]:
         """Returns the force on the fluid, at the unknown faces."""

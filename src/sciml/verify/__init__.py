@@ -21,7 +21,7 @@ What is known with events, noise and delays
 Exact solutions of flows with shocks, and of a smooth one
     `riemann_euler`; `riemann_shallow_water`, `dam_break`; `isentropic_vortex`; `sedov`
 Flow that cannot be compressed
-    `taylor_green_flow`, `beltrami_flow`, `kovasznay`, `poiseuille`, `couette`; `cavity_table`;
+    `taylor_green_flow`, `beltrami_flow`, `kovasznay`, `poiseuille`, `couette`; `cavity_table`, `cylinder_table`;
     `rayleigh_benard_onset`, `rayleigh_benard_growth`
 Light, elastic waves and waves of one frequency
     `cavity_frequency`, `cavity_mode`, `electromagnetic_plane_wave`; `layered_medium`; `rayleigh_speed`,
@@ -61,6 +61,7 @@ from ._check_store import check_store as check_store
 from ._compartments import two_compartment as two_compartment
 from ._conserved import conserved as conserved
 from ._counts import birth_death_law as birth_death_law, one_step_law as one_step_law
+from ._cylinder import CylinderTable as CylinderTable, cylinder_table as cylinder_table
 from ._dam_break import dam_break as dam_break, riemann_shallow_water as riemann_shallow_water
 from ._drift import (
     gibbs_density as gibbs_density,
