@@ -355,6 +355,15 @@ def test_what_stands_around_a_solve(kind, of):
     check(jax.vmap(of), (x,), around_on_one(of), spec=P("m"), anywhere=kind == "auto")
 
 
+def test_boundary_values_within_set_mesh():
+    """Where Equinox computes constants of optimistix on that mesh while they are traced."""
+    y0 = 1.0 + 0.1 * jnp.arange(12.0).reshape(4, 3)
+    fn = jax.vmap(jax.value_and_grad(lambda y: jnp.sum(between_walls(y))))
+    expected, mesh = jax.jit(fn)(y0), mesh_of("explicit")
+    with jax.set_mesh(mesh):
+        check(fn, (jax.device_put(y0, NamedSharding(mesh, P("m"))),), expected)
+
+
 @pytest.mark.parametrize("of", [interpolated, between_walls])
 def test_gradients_of_what_stands_around_a_solve(of):
     y0 = 1.0 + 0.1 * jnp.arange(12.0).reshape(4, 3)

@@ -19,6 +19,7 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
+from ._off_mesh import off_mesh
 from ._vma import typed_sharding
 
 Program = Callable[[int], Callable[..., PyTree[Array]]]
@@ -96,7 +97,8 @@ def traced_on_no_mesh(fn: Callable, *arguments: PyTree) -> tuple[jex.core.Closed
     if sharded or not (explicit or any(x is not None for x in shardings)):
         return jax.make_jaxpr(fn, return_shape=True)(*arguments)
     with on_no_mesh():
-        return jax.make_jaxpr(fn, return_shape=True)(*jax.tree.map(_on_no_mesh, arguments))
+        closed, shapes = jax.make_jaxpr(fn, return_shape=True)(*jax.tree.map(_on_no_mesh, arguments))
+        return off_mesh(closed), shapes
 
 
 def _on_no_mesh(x: Any) -> Any:

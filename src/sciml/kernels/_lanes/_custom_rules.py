@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._jax._jaxprs import program_called, run_equation
+from ..._jax._vma import struct, vma_of
 from ._values import Constant, Stacked, Value, over_all_lanes, stack, unstack
 
 Evaluate = Callable[[Any, Sequence[Any], list[Value]], list[Value]]
@@ -68,7 +69,7 @@ def custom_jvp_call(eqn: Any, inputs: list[Value], evaluate: Evaluate, debug_inf
     def _(primals, tangents):
         out = run(*primals)
         values, moves = given.values(primals[0]), given.tangents(tangents[0])
-        kinds = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in values]
+        kinds = [struct(v.aval.shape, v.aval.dtype, vma_of(v.aval)) for v in eqn.invars]  # as the rule was traced
         closed = jax.make_jaxpr(pushed)(kinds, [kinds[i] for i in moving])
         rates = iter(evaluate(closed.jaxpr, closed.consts, [*values, *(moves[i] for i in moving)]))
         found = []

@@ -3,11 +3,13 @@
 from typing import ClassVar
 
 import diffrax
+import jax
 from jaxtyping import PyTree
 
 from ..._jax._ad_modes import not_transposed
 from ..._jax._checkpoint_levels import NOTHING
-from ..._jax._vma import promote
+from ..._jax._members_apart import members_apart
+from ..._jax._vma import promote, typed_sharding
 from ...kernels._lanes import Unbatched
 from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
@@ -58,8 +60,14 @@ class Direct(AbstractAdjoint):
     def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop as it is."""
         del differentiate_times
-        y0, operands = promote((y0, operands))
-        saves = None if operands.saves is None else Saves(operands.saves, False)
         loop = loop.over(Unbatched(), 1, NOTHING)
-        result = with_rates_by_times(loop, operands, loop.forward(y0, operands._replace(saves=None), saves))
+
+        def plain(y0: PyTree, operands: Operands) -> Result:
+            saves = None if operands.saves is None else Saves(operands.saves, False)
+            return with_rates_by_times(loop, operands, loop.forward(y0, operands._replace(saves=None), saves))
+
+        y0, operands = promote((y0, operands))
+        # JAX does not batch its loops where members are sharded by their type
+        typed = any(typed_sharding(x) is not None for x in jax.tree.leaves((y0, operands)))
+        result = members_apart(plain)(y0, operands) if typed else plain(y0, operands)
         return result if loop.transposable else not_transposed(result, _MESSAGE)

@@ -1,0 +1,90 @@
+"""Programs whose constants are on the mesh that `jax.set_mesh` has set.
+
+A library may compute a constant at once while it is traced, as Equinox does for its enumerations. JAX puts it on the
+mesh that is set, even where the program around it is traced on none, and so types what depends on it. Another mesh can
+be set only where nothing is traced.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.extend as jex
+import numpy as np
+from jax.core import Tracer
+
+from ._jaxprs import is_literal, run_equation
+from ._vma import typed_sharding
+
+_CALLS = "jit", "pjit"
+_TAKEN_APART = {
+    "while": ("cond_jaxpr", "body_jaxpr"),
+    "cond": ("branches",),
+    "scan": ("jaxpr",),
+    "custom_jvp_call": ("call_jaxpr",),
+}
+"""Where a primitive has its programs, for those that run any with such constants."""
+
+
+def off_mesh(closed: jex.core.ClosedJaxpr) -> jex.core.ClosedJaxpr:
+    """Returns a program with its constants on no mesh; itself where they are on none.
+
+    Args:
+        closed: The program, whose inputs are on no mesh. To be called where new arrays are on none.
+    """
+    return _rewritten(closed) if _is_on_mesh(closed) else closed
+
+
+def _is_on_mesh(closed: jex.core.ClosedJaxpr) -> bool:
+    inner = (_as_closed(x) for eqn in closed.jaxpr.eqns for x in _programs(eqn))
+    return any(map(_typed, closed.consts)) or any(map(_is_on_mesh, inner))
+
+
+def _typed(x: Any) -> bool:
+    return isinstance(x, jax.Array) and not isinstance(x, Tracer) and typed_sharding(x) is not None
+
+
+def _programs(eqn: Any) -> list:
+    names = ("jaxpr",) if eqn.primitive.name in _CALLS else _TAKEN_APART.get(eqn.primitive.name, ())
+    found = [eqn.params[name] for name in names if name in eqn.params]
+    return [x for value in found for x in (value if isinstance(value, tuple | list) else (value,))]
+
+
+def _as_closed(x: Any) -> jex.core.ClosedJaxpr:
+    return x if hasattr(x, "consts") else jex.core.ClosedJaxpr(x, ())
+
+
+def _rewritten(closed: jex.core.ClosedJaxpr) -> jex.core.ClosedJaxpr:
+    avals = [v.aval for v in closed.jaxpr.invars]
+    kinds = [jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) for x in avals]
+    return jax.make_jaxpr(_function(closed))(*kinds)
+
+
+def _function(closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
+    def run(*args):
+        consts = [np.asarray(x) if _typed(x) else x for x in closed.consts]
+        known = dict(zip((*closed.jaxpr.constvars, *closed.jaxpr.invars), (*consts, *args)))
+
+        def read(v):
+            return v.val if is_literal(v) else known[v]
+
+        for eqn in closed.jaxpr.eqns:
+            inputs = list(map(read, eqn.invars))
+            if eqn.primitive.name in _CALLS:
+                out = _function(_as_closed(eqn.params["jaxpr"]))(*inputs)
+            else:
+                out = run_equation(_taken_apart(eqn), inputs, closed.jaxpr.debug_info)
+            known.update(zip(eqn.outvars, out))
+        return list(map(read, closed.jaxpr.outvars))
+
+    return run
+
+
+def _taken_apart(eqn: Any) -> Any:
+    """Returns an equation with its programs rewritten."""
+
+    def of_value(value: Any) -> Any:
+        return type(value)(map(_rewritten, value)) if isinstance(value, tuple | list) else _rewritten(value)
+
+    names = _TAKEN_APART.get(eqn.primitive.name, ())
+    return eqn.replace(params=eqn.params | {n: of_value(eqn.params[n]) for n in names}) if names else eqn
