@@ -99,6 +99,32 @@ def test_the_most_likely_mixed_model_and_its_subjects():
     assert joint.predict(joint.unconstrain(both), jax.random.key(0))[0].shape == (6, 5)
 
 
+@pytest.mark.x64
+def test_data_sets_are_lanes():
+    """Sets of data side by side, one of which misses a datum, beside the exact likelihood of each."""
+    _, (times, y) = mixed_model()
+    sets = np.stack([y, y[::-1] + 0.1])[:, :3]
+    model = {"spread": jnp.array([1.0, 0.5]), "noise": jnp.array(0.3)}
+
+    def observe(model, effects, subject):
+        return inference.Normal(effects[0] + effects[1] * subject, model["noise"])
+
+    def likelihood(model, y):
+        population = inference.hierarchical(
+            model,
+            observe,
+            y,
+            [(lambda m: m, inference.Improper(Positive()))],
+            effects=lambda m: inference.Normal(jnp.zeros(2), m["spread"]),
+            subjects=times[:3],
+        )
+        return population.marginal.log_likelihood(model)
+
+    found = jax.jit(jax.vmap(likelihood, in_axes=(None, 0)))(model, sets)
+    whole = model | {"line": jnp.zeros(2)}
+    np.testing.assert_allclose(found, [exact(whole, times[:3], y) for y in sets], rtol=1e-10)
+
+
 def level(t, clearance, volume, absorption):
     rate = clearance / volume
     return 10.0 * absorption / (volume * (absorption - rate)) * (jnp.exp(-rate * t) - jnp.exp(-absorption * t))
