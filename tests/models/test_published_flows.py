@@ -38,6 +38,11 @@ def test_gradient_of_a_drag_by_what_enters():
     assert cosine > 0.9999 and 0.02 < drag < 0.06
 
 
+def test_tables_that_there_are_not():
+    with pytest.raises(ValueError, match="knows"):
+        verify.cylinder_table(50)
+
+
 @pytest.mark.x64
 def test_drag_of_a_cylinder():
     """Slow: two steady vortices behind it, at a Reynolds number of 20, with ten cells across it."""

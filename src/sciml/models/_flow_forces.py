@@ -15,7 +15,7 @@ from ..spatial._diffusion import _strip
 from ..spatial.staggered._velocity import Velocity, mean
 
 _AIRY = 1.3717212
-"""Ai(0) / |Ai'(0)|: how far before the foot of a ramp of friction the velocity seems to start, in its natural length."""
+"""Ai(0) / |Ai'(0)|: what the line of friction before a wall is to the velocity beside it, in units of its own length."""
 
 
 class AbstractFlowForce(eqx.Module):
