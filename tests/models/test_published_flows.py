@@ -11,7 +11,7 @@ import sciml
 from benchmarks import mosaic
 from sciml import verify
 from sciml.models import NavierStokes3D, ThreeHalves
-from sciml.solvers import SSPRK33
+from sciml.solvers import SSPRK43
 from tests.conftest import ROOT
 
 
@@ -50,7 +50,7 @@ def test_drag_of_a_cylinder():
     flows = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(flows)
     box = -60.0, 40.0, 60.0
-    flow, end, _, drag, lift = flows.around_cylinder(20, box, 1 / 10, 1.5, SSPRK33(), 0.01, 24.0)
+    flow, end, _, drag, lift = flows.around_cylinder(20, box, 1 / 10, 1.5, 0.02, SSPRK43(), 0.02, 24.0)
     low, high = verify.cylinder_table(20).drag
     assert low < drag[-1] < 1.02 * high and abs(lift[-1]) < 0.01 and abs(drag[-1] - drag[-11]) < 0.01
     behind = flow.at_centers(end)[0][:, flow.grid.shape[1] // 2]

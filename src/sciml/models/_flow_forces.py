@@ -15,7 +15,7 @@ from ..spatial._diffusion import _strip
 from ..spatial.staggered._velocity import Velocity, mean
 
 _AIRY = 1.3717212
-"""Ai(0) / |Ai'(0)|: what the line of friction before a wall is to the velocity beside it, in units of its own length."""
+"""Ai(0) / |Ai'(0)|: how deep a line of friction seems to begin for the velocity beside it, in its own length."""
 
 
 class AbstractFlowForce(eqx.Module):
