@@ -14,8 +14,8 @@ from ..spatial._conditions import SideValue, evaluated, side_value
 from ..spatial._diffusion import _strip
 from ..spatial.staggered._velocity import Velocity, mean
 
-_FITTING = 4.54472
-"""The width over which a body's share rises by a line, over the depth at which the fluid stops: the wall is halfway."""
+_AIRY = 1.3717212
+"""Ai(0) / |Ai'(0)|: how deep a line of friction seems to begin for the velocity beside it, in its own length."""
 
 
 class AbstractFlowForce(eqx.Module):
@@ -181,23 +181,29 @@ class Obstacle(AbstractFlowForce):
     velocity: Parameter = eqx.field(default=0.0, converter=parameter)
 
     @staticmethod
-    def of_distance(distance: Any, width: Any, viscosity: Any, velocity: Any = 0.0) -> "Obstacle":
-        r"""Returns a body whose walls are where they are meant to be, to second order in the width of its surface.
+    def of_distance(distance: Any, width: Any, viscosity: Any, time: Any, velocity: Any = 0.0) -> "Obstacle":
+        r"""Returns a body whose walls are where they are meant to be, although they are smeared.
 
-        $\chi$ falls from 1 to 0 over the width $w$ around the surface, and
-        $\eta = (w / 4.54472)^2 / \nu$. By that number the velocity beside a wall, the solution of
-        $\nu u'' = \chi u / \eta$, is that of a wall in the middle of the surface: the fluid is slowed before it by as
-        much as it moves within.
+        $\chi$ falls from 1 to 0 along a line of the width $w$. Beside such a wall the velocity solves
+        $\nu u'' = \chi u / \eta$, by Airy's function, and outside it is as if a wall were
+
+        $$s = \frac{w}{2} - \frac{\mathrm{Ai}(0)}{|\mathrm{Ai}'(0)|} (w \nu \eta)^{1/3}$$
+
+        beyond the middle of the line. So the line is drawn within the body by as much. What is left is of the second
+        order in the width, and of the first in $\eta$: as a porous body it lets through about $\eta$ over the time in
+        which the flow passes it.
 
         Args:
             distance: The signed distance from the surface at the centres of cells, negative within.
-            width: $w$, about twice the spacing there.
+            width: $w$, one or two times the spacing there.
             viscosity: $\nu$, that of the flow.
+            time: $\eta$, at most a hundredth of the time in which the flow passes the body, and so short that
+                $\sqrt{\nu \eta}$ is no more than a quarter of the width.
             velocity: That of the body, one value for each axis, or 0.
 
         Source:
-            E. W. Hester, G. M. Vasil, K. J. Burns, J. Comput. Phys. 430:110043, 2021, for surfaces that displace
-            nothing.
+            E. W. Hester, G. M. Vasil, K. J. Burns, J. Comput. Phys. 430:110043, 2021, for walls that are shifted by
+            what smearing displaces them.
 
         Example:
             ```python
@@ -207,14 +213,14 @@ class Obstacle(AbstractFlowForce):
 
             grid = Grid((16, 16))
             x, y = grid.centers
-            disc = Obstacle.of_distance(jnp.hypot(x - 0.5, y - 0.5) - 0.2, 2 / 16, 0.01)
+            disc = Obstacle.of_distance(jnp.hypot(x - 0.5, y - 0.5) - 0.2, 2 / 16, viscosity=0.01, time=0.01)
             flow = IncompressibleFlow(grid, Periodic(), 0.01, forces=[disc])
             assert disc.force(flow, flow.start((1.0, 0.0)))[0] > 0
             ```
         """
-        width, viscosity = jnp.asarray(width), jnp.asarray(viscosity)
-        share = jnp.clip(0.5 - jnp.asarray(distance) / width, 0.0, 1.0)
-        return Obstacle(share, (width / _FITTING) ** 2 / viscosity, velocity)
+        width = jnp.asarray(width)
+        shift = width / 2 - _AIRY * (width * jnp.asarray(viscosity) * jnp.asarray(time)) ** (1 / 3)
+        return Obstacle(jnp.clip(0.5 - (jnp.asarray(distance) + shift) / width, 0.0, 1.0), time, velocity)
 
     def __call__(self, flow: Any, t: RealScalarLike, y: Any, args: Args) -> tuple[Array, ...]:
         """Returns the force on the fluid, at the unknown faces."""
