@@ -300,9 +300,9 @@ def _solution(
     refused: Array | None,
 ) -> Solution:
     """Returns the member's solution: its states, NaN where they are not known, its status and its counts."""
-    ys, ts, record = result.ys, times.saves, None
+    ys, ts, memory = result.ys, times.saves, None
     if isinstance(ys, EventState):
-        ys, record = ys.saved, ys.rest.record
+        ys, memory = ys.saved, ys.rest
     result = collective.replicated(result._replace(ys=None))
     status = result.status
     if start.found is not None:
@@ -329,13 +329,13 @@ def _solution(
     reached = jnp.where(elapsed >= operands.span, times.t1, times.t0 + operands.direction * elapsed)
     stats = Stats(result.accepted, result.rejected, evaluations, result.executed)
     resume = handed_out(result.kept, times.t0, settings.solver)
-    if record is None:
+    if memory is None:
         return Solution(ts, ys, status, reached, stats, settings.solver, dense=result.step_times, resume=resume)
     ended = status == int(Status.event)
-    reached = jnp.where(ended, record.last, reached)
+    reached = jnp.where(ended, memory.detection.last, reached)
     if times.saves is None:
-        ts = jnp.where(ended, record.last[None], ts)
-    found = Occurrences.of(record)
+        ts = jnp.where(ended, memory.detection.last[None], ts)
+    found = Occurrences.of(memory)
     return Solution(ts, ys, status, reached, stats, settings.solver, found, result.step_times, resume)
 
 

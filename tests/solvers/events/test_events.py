@@ -79,6 +79,29 @@ def test_members():
 
 
 @pytest.mark.x64
+def test_gathered_members():
+    """From some number of members on, their events are found and recorded apart from their steps."""
+    count = 1200
+    heights = jnp.linspace(0.5, 2.0, count)[np.random.default_rng(0).permutation(count)]
+
+    def total(heights):
+        sol = jax.vmap(lambda height: ball(height, 0.9, t1=2.0, max_events=3))(heights)
+        return jnp.sum(jnp.where(jnp.isnan(sol.events.times), 0.0, sol.events.times)), sol
+
+    (_, sol), slopes = jax.jit(jax.value_and_grad(total, has_aux=True))(heights)
+    exact = jax.vmap(lambda height: bounces(height, 0.9, 3))(heights)
+    there = np.asarray(exact) <= 2.0
+    np.testing.assert_array_equal(~np.isnan(sol.events.times), there)
+    np.testing.assert_allclose(np.asarray(sol.events.times)[there], np.asarray(exact)[there], atol=1e-10)
+    by_height = np.where(there, np.asarray(exact), 0.0).sum(1) / (2 * np.asarray(heights))
+    np.testing.assert_allclose(slopes, by_height, rtol=1e-7)
+    for number in (0, 1, 2):
+        alone = ball(heights[number], 0.9, t1=2.0, max_events=3)
+        np.testing.assert_allclose(sol.ys[number], alone.ys, rtol=1e-9)
+        assert sol.events.count[number] == alone.events.count
+
+
+@pytest.mark.x64
 @pytest.mark.parametrize("solver", METHODS, ids=lambda s: type(s).__name__)
 def test_thermostat(solver):
     """Two events in turn, by the methods of every kind: the period, and its derivative by the power."""

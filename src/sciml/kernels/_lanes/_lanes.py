@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 
 from ._fusion import fused_over_lanes
 from ._interpret import constant, evaluate, is_value, trace, unstack_small
-from ._values import Stacked, Value, map_lanes, over_all_lanes, shared, stack, take
+from ._values import Stacked, Value, map_lanes, over_all_lanes, put, shared, stack, take
 
 
 class Lanes(eqx.Module):
@@ -63,6 +63,14 @@ class Lanes(eqx.Module):
         """Returns lane values such that a loop's carry keeps its type."""
         return jax.tree.map(lambda v: over_all_lanes(v, self.count), tree, is_leaf=is_value)
 
+    def whole(self, tree: PyTree) -> PyTree:
+        """Returns lane values, each as one array over all lanes, as `put` and `jax.lax.scatter` need them."""
+
+        def of(v: Value) -> Value:
+            return stack(over_all_lanes(v, self.count), self.count)
+
+        return jax.tree.map(of, tree, is_leaf=is_value)
+
     def call(self, fn: Callable[..., PyTree[Array]], *trees: PyTree) -> PyTree:
         """Evaluates a member's function over lanes.
 
@@ -87,6 +95,16 @@ class Lanes(eqx.Module):
             members: The numbers of the members, in any order; one out of range stands for the nearest.
         """
         return jax.tree.map(lambda v: take(v, members), tree, is_leaf=is_value)
+
+    def put(self, tree: PyTree, members: Int[Array, " lanes"], new: PyTree) -> PyTree:
+        """Returns lane values with those of some members in place of theirs.
+
+        Args:
+            tree: Lane values over all lanes.
+            members: The numbers of the members, ascending, each once; one out of range stands for none.
+            new: Their lane values, in the same form.
+        """
+        return jax.tree.map(lambda v, n: put(v, members, n), tree, new, is_leaf=is_value)
 
     def leave_shared(self, tree: PyTree) -> PyTree[Array]:
         """Returns lane values as arrays, members last on every leaf but those that all members share."""
@@ -140,6 +158,10 @@ class Unbatched(eqx.Module):
         return tree
 
     def carry(self, tree: PyTree) -> PyTree:
+        """Returns the arrays as they are."""
+        return tree
+
+    def whole(self, tree: PyTree) -> PyTree:
         """Returns the arrays as they are."""
         return tree
 

@@ -161,6 +161,16 @@ def take(value: Value, members: Any) -> Value:
     return Unstacked(object_array(entries, value.shape), value.dtype)
 
 
+def put(value: Value, members: Any, new: Value) -> Value:
+    """Returns a value over all lanes with that of some members, ascending, in place of theirs; see `Lanes.put`."""
+
+    def of(x: Any, n: Any) -> Any:
+        return x.at[..., members].set(n, mode="drop", indices_are_sorted=True, unique_indices=True)
+
+    leaves, treedef = jax.tree.flatten(value)
+    return jax.tree.unflatten(treedef, list(map(of, leaves, jax.tree.leaves(new))))
+
+
 def map_lanes(fn: Callable[[Any], Any], value: Value) -> Value:
     """Returns a value whose arrays over lanes a function has replaced; what all members share stays."""
     if isinstance(value, Stacked):

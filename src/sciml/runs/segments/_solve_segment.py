@@ -119,8 +119,8 @@ class SolveSegment(AbstractSegment):
         y = carry.member.state.checkpoint.y
         if not isinstance(y, EventState):
             return None
-        record, members = y.rest.record, np.ndim(carry.member.cause) > 0
-        found = (jax.vmap(Occurrences.of) if members else Occurrences.of)(jax.tree.map(jnp.asarray, record))
+        memory, members = jax.tree.map(jnp.asarray, y.rest), np.ndim(carry.member.cause) > 0
+        found = (jax.vmap(Occurrences.of) if members else Occurrences.of)(memory)
         return jax.tree.map(np.asarray, found)
 
     def info(self, carry: Carry) -> Info:
@@ -188,8 +188,8 @@ class SolveSegment(AbstractSegment):
             # a kernel takes steps of one whole field, and lanes would take it apart
             targets, lanes = tree[3], Lanes(batch.lanes) if blocks is None else Unbatched()
             state, cause, operands = lanes.enter(tree[:3], jax.tree.leaves(flags[:3]))
-            state = lanes.carry(state)
             stepping = LaneIntegrator(integrator, lanes)
+            state = stepping.carry(state)
             state, ys, arrived = _integrate(
                 stepping, self.segment_steps, state, cause, operands, targets, self.saves > 0, blocks
             )
@@ -253,7 +253,7 @@ def _integrate(
             taken, state = blocks.integrate_to(goal, taken, state, operands, steps)
         taken, state = while_loop(
             lambda c: pending(c[1], goal) & (c[0] < steps),
-            lambda c: (c[0] + 1, stepping.attempt(c[1], operands, goal)[0]),
+            lambda c: (c[0] + 1, stepping.advance(c[1], operands, goal)),
             (taken, state),
             like=(operands, goal),
         )

@@ -19,6 +19,9 @@ PLACES = (1 / 3, 2 / 3)
 _CLEARLY = 1e-3
 """How far a cubic has to come back beyond zero, of the value at the start, to be looked at more closely."""
 
+_ZERO = 1e-6
+"""How small a condition is where it is just leaving zero, of its size in the step."""
+
 _ITERATIONS = 4
 _HALVINGS = 40
 
@@ -49,12 +52,12 @@ def first_crossing(
 
     Args:
         values: Its values at the start, at `PLACES` and at the end.
-        side: Its sign before, twice that where it is just leaving zero; 0 where that is not known.
+        side: Its sign before, twice that since it has been zero; 0 where that is not known.
         direction: In which direction it has to pass; 0 for both.
         boolean: For one that jumps, its value at a place; else None.
     """
     edges, cubic = (0.0, *PLACES, 1.0), _cubic(values)
-    leaves = jnp.abs(side) != 1
+    leaves = (jnp.abs(side) != 1) & (jnp.abs(values[0]) <= _ZERO * jnp.max(jnp.abs(jnp.stack(values))))
     side = before = jnp.where(side == 0, jnp.sign(cubic[1]), jnp.sign(side))
     found = jnp.zeros((), bool)
     low, high, after, late = jnp.zeros_like(side), jnp.ones_like(side), jnp.zeros_like(side), found

@@ -1,6 +1,6 @@
 """What a loop carries where events are sought: the state, what is known of the events, and their record."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,12 +26,14 @@ class Detection(NamedTuple):
     """What is known of the events; numbers, since gradients carry them.
 
     Attributes:
-        sides: The sign that each condition has had; after its own event twice the one that it is going to have, or 0
+        sides: The sign that each condition has had; since its own event twice the one that it was going to have, or 0
             where that is not known.
         rows: The next row of each schedule.
         stop: The length of a step up to the next time of a schedule, or to an event that was found; else very large.
         sought: 1 where the next step is to end at an event that was found.
         crowded: How many events have followed one another within rounding.
+        count: How many have happened.
+        last: The time of the last one.
     """
 
     sides: tuple[Array, ...]
@@ -39,56 +41,79 @@ class Detection(NamedTuple):
     stop: Array
     sought: Array
     crowded: Array
+    count: Array  # pyright: ignore[reportIncompatibleMethodOverride]
+    last: Array
+
+
+class Happening(NamedTuple):
+    """An event that may have happened at the end of a step.
+
+    Attributes:
+        row: Its row in the record; -1 where it has not happened.
+        which: Which event it was, and a half more where its condition only grazed zero.
+        time: Its time.
+        before: The state before it.
+        after: The state after it.
+    """
+
+    row: Array
+    which: Array
+    time: Array
+    before: PyTree
+    after: PyTree
 
 
 class EventRecord(NamedTuple):
     """The first events that have happened, each array with a row for each.
+
+    Steps read nothing of it, so the loops take it out of the state before a step, and write what has happened after.
 
     Attributes:
         times: Their times.
         before: The states before them.
         after: The states after them.
         which: Which event each was, and a half more where its condition only grazed zero.
-        count: How many have happened.
-        last: The time of the last one.
     """
 
     times: Array
     before: PyTree
     after: PyTree
     which: Array
-    count: Array  # pyright: ignore[reportIncompatibleMethodOverride]
-    last: Array
 
     @classmethod
     def blank(cls, kept: int, t: Array, y: Y) -> "EventRecord":
         """Returns space for so many events of a state."""
         rows = jax.tree.map(lambda x: jnp.zeros((kept, *x.shape), x.dtype), y)
         numbers = jnp.zeros((kept,), t.dtype)
-        return cls(numbers, rows, rows, numbers, jnp.zeros_like(t), jnp.zeros_like(t))
+        return cls(numbers, rows, rows, numbers)
 
-    def written(self, happens: Array, number: int, grazes: Array, t: Array, before: Y, after: Y) -> "EventRecord":
-        """Returns the record with an event where it happens."""
-        here = (jnp.arange(self.times.shape[0], dtype=t.dtype) == self.count) & happens
+    @classmethod
+    def row_of(cls, event: Happening) -> "EventRecord":
+        """Returns what is in the row of an event."""
+        return cls(event.time, event.before, event.after, event.which)
 
-        def of_leaf(x: Array, rows: Array) -> Array:
-            return jnp.where(here.reshape(here.shape + (1,) * x.ndim), x[None], rows)
+    def written(self, event: Happening) -> "EventRecord":
+        """Returns the record with an event, if it has happened and there is space."""
+        here = jnp.arange(self.times.shape[0], dtype=event.row.dtype) == event.row
+        return jax.tree.map(lambda rows, x: jnp.where(_beside(here, x), x[None], rows), self, self.row_of(event))
 
-        return EventRecord(
-            jnp.where(here, t, self.times),
-            jax.tree.map(of_leaf, before, self.before),
-            jax.tree.map(of_leaf, after, self.after),
-            jnp.where(here, number + 0.5 * grazes.astype(t.dtype), self.which),
-            jnp.where(happens, self.count + 1, self.count),
-            jnp.where(happens, t, self.last),
-        )
+    def at(self, event: Happening) -> Happening:
+        """Returns what is in the row of an event in the place of what it was, zero where it has not happened."""
+        here = jnp.arange(self.times.shape[0], dtype=event.row.dtype) == event.row
+        row = jax.tree.map(lambda rows: jnp.sum(jnp.where(_beside(here, rows[0]), rows, jnp.zeros_like(rows)), 0), self)
+        return Happening(jnp.zeros_like(event.row), row.which, row.times, row.before, row.after)
 
 
 class EventMemory(NamedTuple):
-    """What is carried beside what is saved."""
+    """What is carried beside what is saved.
+
+    Attributes:
+        detection: What steps read and change.
+        record: What has happened, an `EventRecord`; before a step None, and after it what has happened at its end.
+    """
 
     detection: Detection
-    record: EventRecord
+    record: EventRecord | tuple[Happening, ...] | None
 
 
 class EventState(NamedTuple):
@@ -96,6 +121,11 @@ class EventState(NamedTuple):
 
     saved: ShiftedState
     rest: EventMemory
+
+
+def with_record(y: PyTree, record: Any) -> PyTree:
+    """Returns a state of a loop with another record of events; as it is where none are sought."""
+    return y._replace(rest=y.rest._replace(record=record)) if isinstance(y, EventState) else y
 
 
 def saved_part(y: PyTree) -> PyTree:
@@ -111,14 +141,12 @@ def joined(saved: PyTree, like: PyTree) -> PyTree:
 def derivative_of_shift(y: PyTree, direction: Array) -> Array | None:
     """Returns zero with the derivatives that elapsed time has after events; None where none are sought."""
     y = saved_part(y)
-    if not isinstance(y, ShiftedState):
-        return None
-    return direction * (y.shift - jax.lax.stop_gradient(y.shift))
+    return direction * _moves_like(y.shift) if isinstance(y, ShiftedState) else None
 
 
 def moved_by_events(y0: PyTree, y1: PyTree, direction: Array) -> Array | None:
-    """Returns by how much events have moved the end of a step, in elapsed time; None where none are sought."""
-    if not isinstance(y0, EventState):
+    """Returns by how much events have moved the end of a step, in elapsed time; None where none have."""
+    if not isinstance(y0, EventState) or y1.saved.shift is y0.saved.shift:
         return None
     return jax.lax.stop_gradient(direction * (y1.saved.shift - y0.saved.shift))
 
@@ -127,11 +155,37 @@ def settled(y0: PyTree, y1: PyTree, last: Array) -> PyTree:
     """Returns the end of a step; one at a given time has not the derivative of the time of its start."""
     if not isinstance(y0, EventState):
         return y1
-    shift = y0.saved.shift
-    own = jnp.where(last, shift - jax.lax.stop_gradient(shift), jnp.zeros_like(shift))
-    return y1._replace(saved=y1.saved._replace(shift=y1.saved.shift - own))
+    return y1._replace(saved=y1.saved._replace(shift=_without_moves(y1.saved.shift, y0.saved.shift, last)))
+
+
+@jax.custom_jvp
+def _moves_like(x: Array) -> Array:
+    """Returns zero, with the derivatives of a number."""
+    return jnp.zeros_like(x)
+
+
+@_moves_like.defjvp
+def _(primals, tangents):
+    return jnp.zeros_like(primals[0]), tangents[0]
+
+
+@jax.custom_jvp
+def _without_moves(x: Array, other: Array, where: Array) -> Array:
+    """Returns a number, whose derivatives lack those of another in some places; a step without any reads neither."""
+    del other, where
+    return x
+
+
+@_without_moves.defjvp
+def _(primals, tangents):
+    (x, _, where), (moves, others, _) = primals, tangents
+    return x, moves - jnp.where(where, others, jnp.zeros_like(others))
 
 
 def stop_of(y: PyTree) -> Array | None:
     """Returns the longest step that passes over no event that is known; None where none are sought."""
     return jax.lax.stop_gradient(y.rest.detection.stop) if isinstance(y, EventState) else None
+
+
+def _beside(rows: Array, y: Array) -> Array:
+    return rows.reshape(rows.shape + (1,) * y.ndim)

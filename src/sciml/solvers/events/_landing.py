@@ -1,5 +1,6 @@
 """Which events come within a step, and which are where it ends: a step that passes over one is to be taken again."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,6 +16,12 @@ from ._event_state import Detection
 
 _NEAR = 1e-5
 """How near to an event a step has to end, of its length; two corrections by Newton's method leave nothing of it."""
+
+_CORRECTIONS = 2
+"""How often Newton's method corrects where an event is within a step that passes over it."""
+
+_OFF = 0.05
+"""How far the cubic of a condition may be off its zero, of the length of the step."""
 
 _LEFT = 1e-6
 """The size of a condition after its event, of that before, up to which it counts as zero."""
@@ -105,6 +112,35 @@ class Landing(NamedTuple):
     grazes: Bool[Array, ""]
 
 
+def passing(attempt: Attempt, detection: Detection) -> Bool[Array, ""]:
+    """Returns whether a step may pass over an event whose condition is sought, or end at one: where not, it does not.
+
+    The sign of a condition is looked at in the places where `landings` looks for it, and the coefficients of its cubic
+    in Bernstein's polynomials, between the smallest and the largest of which the cubic stays, tell whether it may come
+    back from beyond zero in between.
+
+    Args:
+        attempt: The step.
+        detection: What is known of the events.
+    """
+    found = jnp.zeros((), bool)
+    if not detection.sides:
+        return found
+    ends = [attempt.field.conditions(attempt.end, attempt.shown(attempt.step.y1))]
+    if attempt.base.jumps:
+        ends.append(attempt.conditions(jnp.ones_like(attempt.t)))
+    between = [attempt.conditions(jnp.full_like(attempt.t, place)) for place in PLACES]
+    start = attempt.field.conditions(attempt.t, attempt.shown(attempt.y))
+    for number, side in enumerate(detection.sides):
+        a, b, c, d = (values[number] for values in (start, *between, ends[-1]))
+        signs = [b, c, *(values[number] for values in ends)]
+        if not attempt.field.booleans[number]:
+            signs += [18 * b - 5 * a - 9 * c + 2 * d, 18 * c - 5 * d - 9 * b + 2 * a]
+        stays = functools.reduce(jnp.logical_and, [x * side > 0 for x in signs])
+        found = found | ~stays
+    return found | (detection.sought > 0)
+
+
 def landings(attempt: Attempt, detection: Detection, directions: list[int]) -> list[Landing]:
     """Returns what a step finds of each event whose condition is sought.
 
@@ -184,6 +220,34 @@ def _crossings(attempt: Attempt, detection: Detection, directions: list[int]) ->
             lands, delay = crossing.found, (crossing.place - 1) * attempt.h
         found.append(Landing(lands, crossing.found & ~lands, crossing.place, delay, crossing.side, zero, grazes))
     return _first_alone(found) if attempt.base.rough else found
+
+
+def cut_at_first(attempt: Attempt, found: list[Landing], stop: Array) -> Array:
+    """Returns the length of a step up to the first event that the attempted one has passed over.
+
+    Newton's method on the solution within the step corrects where it is, so that the next step most often ends there.
+
+    Args:
+        attempt: The step.
+        found: What it finds of events; one at least comes early.
+        stop: The longest step that is allowed.
+    """
+    size, far = attempt.size, jnp.full_like(attempt.h, 2)
+    first = functools.reduce(jnp.minimum, (jnp.where(x.early, x.place, far) for x in found), far)
+    place = first
+    for _ in range(_CORRECTIONS * (not all(attempt.field.booleans))):
+        values, slopes = attempt.slopes(place, *attempt.at(place))
+        change = jnp.zeros_like(place)
+        for x, value, slope, boolean in zip(found, values, slopes, attempt.field.booleans):
+            if not boolean:
+                mine = x.early & (x.place == first) & (slope != 0)
+                change = jnp.where(mine, value / jnp.where(mine, slope, jnp.ones_like(slope)), change)
+        # never onto the start or before: a step that is too long is only taken once more
+        better = jnp.maximum(place - change, place / 4)
+        place = jnp.where(jnp.abs(better - first) < _OFF, better, place)  # false for NaN
+    cut = jnp.where(first < far, place * size, jnp.full_like(size, jnp.finfo(size.dtype).max))
+    cut = jnp.minimum(jnp.maximum(cut, 2 * attempt.clock.resolution), (1 - 1e-6) * size)
+    return jax.lax.stop_gradient(jnp.minimum(cut, stop))
 
 
 def _grazes(attempt: Attempt, number: int, first: Array, slope: Array) -> Bool[Array, ""]:

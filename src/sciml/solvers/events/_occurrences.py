@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree, Real
 
-from ._event_state import EventRecord
+from ._event_state import EventMemory, EventRecord
 
 
 class Occurrences(eqx.Module):
@@ -45,9 +45,11 @@ class Occurrences(eqx.Module):
     count: Int[Array, "*members"]
 
     @classmethod
-    def of(cls, record: EventRecord) -> "Occurrences":
+    def of(cls, memory: EventMemory) -> "Occurrences":
         """Returns what was recorded of one member."""
-        there = jnp.arange(record.times.shape[0], dtype=record.count.dtype) < jax.lax.stop_gradient(record.count)
+        record, count = memory.record, memory.detection.count
+        assert isinstance(record, EventRecord)  # between steps
+        there = jnp.arange(record.times.shape[0], dtype=count.dtype) < jax.lax.stop_gradient(count)
 
         def kept(x: Array) -> Array:
             return jnp.where(there.reshape(there.shape + (1,) * (x.ndim - 1)), x, jnp.full_like(x, jnp.nan))
@@ -56,4 +58,4 @@ class Occurrences(eqx.Module):
         which = jnp.where(there, jnp.floor(number), -1).astype(jnp.int32)
         grazing = there & (number != jnp.floor(number))
         before, after = jax.tree.map(kept, (record.before, record.after))
-        return cls(kept(record.times), before, after, which, grazing, record.count.astype(jnp.int32))
+        return cls(kept(record.times), before, after, which, grazing, count.astype(jnp.int32))

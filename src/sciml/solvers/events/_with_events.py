@@ -1,13 +1,16 @@
 """A one-step method whose steps look for events.
 
 A step that passes over an event is taken again up to it, `Step.again`, and a step that ends at one changes the state.
+In most steps nothing comes, which a few signs of the conditions tell: all else is behind one branch, which one member
+seldom takes. Many members share their steps, and some of them would take it in nearly every one; so `QuietSteps` leave
+those alone, and the loop gathers them for the whole method.
 What has been found so far is part of the state of the loop, so that every discrete adjoint carries it: a gradient that
 repeats a step finds the same events, and derivatives of their times follow from those of the conditions.
 """
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,8 +24,8 @@ from ..methods._stepper import AbstractStepper, BoundField, Step, measured_by_st
 from ..methods._wrapped import AbstractWrappedStepper
 from ._closed_events import BoundFieldWithEvents, Clock, close_events
 from ._event import Layout, ModelWithEvents
-from ._event_state import Detection, EventMemory, EventRecord, EventState, ShiftedState
-from ._landing import Attempt, Landing, at_event, landings, leaving
+from ._event_state import Detection, EventMemory, EventRecord, EventState, Happening, ShiftedState
+from ._landing import Attempt, Landing, at_event, cut_at_first, landings, leaving, passing
 
 _CROWDED = 64
 """Events less than so many roundings of the time apart are crowded, and as many of them as the next end a solve."""
@@ -81,16 +84,18 @@ class WithEvents(AbstractWrappedStepper):
         if due and self.base.field_is_rate and not self.base.transforms_state:
             y = shown = jax.tree.map(lambda x, r: x + shift.astype(x.dtype) * r, y, field.base(t, y))
         lands = self._in_order([jnp.zeros((), bool) for _ in field.booleans], due)
+        zero, grazes = jnp.zeros_like(t), [jnp.zeros((), bool)] * len(lands)
+        detection = Detection((), rows, zero, zero, zero, zero, zero)
+        now, detection, events = self._happen(field, t + shift, shown, lands, grazes, detection)
         record = EventRecord.blank(self.layout.kept, t, shown)
-        grazes = [jnp.zeros((), bool)] * len(lands)
-        now, rows, record = self._happen(field, t + shift, shown, lands, grazes, rows, record)
+        for event in events:
+            record = record.written(event)
         if any(self.layout.updates):
             y = _where(_any(lands), self._entered(field, t, y, now), y)
         sides = map(jnp.sign, field.conditions(t, now))
         away = leaving(self.base, field, t, y, now)
         sides = tuple(jnp.where(side == 0, new, side) for side, new in zip(sides, away))
-        zero = jnp.zeros_like(t)
-        detection = Detection(sides, rows, self._stop(clock, t, rows), zero, zero)
+        detection = detection._replace(sides=sides, stop=self._stop(clock, t, detection.rows))
         state = EventState(ShiftedState(y, shift), EventMemory(detection, record))
         return match(state, (t, y, shown)), found
 
@@ -112,12 +117,46 @@ class WithEvents(AbstractWrappedStepper):
         return self.base.aligned(_base(field), t, h)
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
-        """Advances a state from `t` to `t + h`, or says that an event comes before."""
-        return self._with_events(field, t, h, y, self.base.step(_base(field), t, h, y.saved.y, memory))
+        """Advances a state from `t` to `t + h`, as if there were no events; see `completed`."""
+        return _without_events(y, self.base.step(_base(field), t, h, y.saved.y, memory))
 
     def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
         """Repeats a step such that JAX can differentiate it in reverse mode."""
-        return self._with_events(field, t, h, y, self.base.step_for_vjp(_base(field), t, h, y.saved.y))
+        return _without_events(y, self.base.step_for_vjp(_base(field), t, h, y.saved.y))
+
+    def completed(
+        self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, step: Step, good: BoolScalarLike
+    ) -> Step:
+        """Returns a step with what happens at its end, or one that says that an event comes before."""
+        assert isinstance(field, BoundFieldWithEvents)
+        attempt = self.attempted(field, t, h, y, step)
+
+        like = (attempt.t, attempt.h, y, step.y1, step.memory)
+        found = jax.lax.cond(
+            good & self.may_come(attempt, y.rest.detection),
+            lambda: match(self._with_events(attempt, y), like),
+            lambda: match(self._quiet(attempt, y), like),
+        )
+        ends = found.ends if step.ends is None else jnp.where(found.ends != 0, found.ends, step.ends).astype(jnp.int8)
+        return step._replace(y1=found.y1, memory=found.memory, again=found.again, ends=ends)
+
+    def attempted(
+        self, field: "BoundFieldWithEvents", t: RealScalarLike, h: RealScalarLike, y: Y, step: Step
+    ) -> Attempt:
+        """Returns a step of this method as what events are sought within."""
+        own = step._replace(y1=step.y1.saved.y, dense=step.dense[1])
+        return Attempt.of(self.base, field, jnp.asarray(t), jnp.asarray(h), y.saved.y, own)
+
+    def may_come(self, attempt: Attempt, detection: Detection) -> Bool[Array, ""]:
+        """Returns whether anything may happen within a step or at its end: where not, it need not be looked at."""
+        due = self._due(attempt.clock, attempt.end, detection.rows)
+        return passing(attempt, detection) | _any(due)
+
+    def quiet_detection(self, attempt: Attempt, detection: Detection) -> Detection:
+        """Returns what is known of events after a step within which and at whose end nothing happens."""
+        if not attempt.clock.given:
+            return detection
+        return detection._replace(stop=self._stop(attempt.clock, jax.lax.stop_gradient(attempt.end), detection.rows))
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns what is saved at `t + theta * h`, before what happened at the end of the step."""
@@ -147,11 +186,21 @@ class WithEvents(AbstractWrappedStepper):
             y if found is None else _where(jnp.asarray(found), y, jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), y))
         )
 
-    def _with_events(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Any, step: Step) -> Step:
-        """Returns a step of the method with what it finds of events, and what they make of the state."""
-        assert isinstance(field, BoundFieldWithEvents)
+    def _quiet(self, attempt: Attempt, y: EventState) -> "_Completed":
+        """Returns what follows from a step within which and at whose end nothing happens."""
+        memory = EventMemory(self.quiet_detection(attempt, y.rest.detection), self._nothing(attempt))
+        state = EventState(ShiftedState(attempt.step.y1, y.saved.shift), memory)
+        return _Completed(state, attempt.step.memory, jnp.zeros((), bool), jnp.zeros((), jnp.int8))
+
+    def _nothing(self, attempt: Attempt) -> tuple[Happening, ...]:
+        """Returns in the place of every event that it has not happened."""
+        y = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(attempt.shown, attempt.y))
+        zero = jnp.zeros_like(attempt.t)
+        return (Happening(zero - 1, zero, zero, y, y),) * len(self.layout.is_schedule)
+
+    def _with_events(self, attempt: Attempt, y: EventState) -> "_Completed":
+        """Returns what a step finds of events, and what they make of the state."""
         detection = y.rest.detection
-        attempt = Attempt.of(self.base, field, jnp.asarray(t), jnp.asarray(h), y.saved.y, step)
         found = landings(attempt, detection, self._of_events(self.layout.directions))
         again = _any(x.early for x in found)
         due = self._due(attempt.clock, attempt.end, detection.rows)
@@ -159,17 +208,20 @@ class WithEvents(AbstractWrappedStepper):
             due = tuple(x & ~_any(one.lands for one in found) for x in due)
         lands = [land & ~again for land in self._in_order([x.lands for x in found], due)]
         after, memory = self._after(attempt, y, found, lands)
-        waiting = detection._replace(stop=_stop_at(attempt, detection, found), sought=jnp.ones_like(detection.sought))
+        waiting = detection._replace(
+            stop=cut_at_first(attempt, found, detection.stop), sought=jnp.ones_like(detection.sought)
+        )
         over = _any(land for land, ends in zip(lands, self.layout.ends) if ends)
         crowded = after.rest.detection.crowded >= _MOST_CROWDED
         code = jnp.where(crowded, int(Status.crowded_events), int(Status.successful))
-        return step._replace(
-            y1=_where(again, EventState(y.saved, y.rest._replace(detection=waiting)), after),
-            dense=(step.y1, step.dense),
-            memory=memory,
-            measured=measured_by_state(step, y.saved.y),
-            again=again,
-            ends=jnp.where(over, int(Status.event), code),
+        return _Completed(
+            EventState(
+                _where(again, y.saved, after.saved),
+                EventMemory(_where(again, waiting, after.rest.detection), after.rest.record),
+            ),
+            memory,
+            again,
+            jnp.where(over, int(Status.event), code).astype(jnp.int8),
         )
 
     def _after(
@@ -184,7 +236,7 @@ class WithEvents(AbstractWrappedStepper):
             lands: Which events and schedules it ends at.
         """
         field, clock, step, end = attempt.field, attempt.clock, attempt.step, attempt.end
-        detection, record = y.rest
+        detection = y.rest.detection
         comes = self._of_schedules(lands)
         given = [
             jnp.where(land, _row(times, row), end) - end for land, times, row in zip(comes, clock.given, detection.rows)
@@ -198,7 +250,7 @@ class WithEvents(AbstractWrappedStepper):
 
         def happen():
             now, y1 = at_event(attempt, delay, self._of_events(first))
-            shown, rows, kept = self._happen(field, now, attempt.shown(y1), lands, grazes, detection.rows, record)
+            shown, changed, events = self._happen(field, now, attempt.shown(y1), lands, grazes, detection)
             if any(self.layout.updates):
                 y1 = self._entered(field, now, y1, shown)
             values, away = field.conditions(now, shown), leaving(self.base, field, now, y1, shown)
@@ -206,24 +258,24 @@ class WithEvents(AbstractWrappedStepper):
                 jnp.where(land & (jnp.abs(value) <= x.zero), new, jnp.where(value == 0, x.side, jnp.sign(value)))
                 for land, value, x, new in zip(self._of_events(lands), values, found, away)
             )
-            near = jnp.abs(now - record.last) < _CROWDED * clock.resolution
-            crowded = jnp.where(near & (record.count > 0), detection.crowded + 1, jnp.zeros_like(detection.crowded))
+            near = jnp.abs(now - detection.last) < _CROWDED * clock.resolution
+            crowded = jnp.where(near & (detection.count > 0), detection.crowded + 1, jnp.zeros_like(detection.crowded))
             # at a given time a field may jump, and the next step is to begin after that
             beyond = jax.lax.stop_gradient(clock.direction * clock.resolution)
             later = jnp.where(_any(comes), now + beyond, now)
-            return later, y1, self.base.init(field.base, later, y1), rows, kept, signs, crowded
+            memory = self.base.init(field.base, later, y1)
+            return later, y1, memory, changed._replace(sides=signs, crowded=crowded), events
 
         def stay():
-            return end, step.y1, step.memory, detection.rows, record, sides, detection.crowded
+            return end, step.y1, step.memory, detection._replace(sides=sides), self._nothing(attempt)
 
         like = (attempt.t, attempt.h, y, step.y1, step.memory, delay)
-        now, y1, memory, rows, record, sides, crowded = jax.lax.cond(
+        now, y1, memory, changed, events = jax.lax.cond(
             taken, lambda: match(happen(), like), lambda: match(stay(), like)
         )
-        stop = self._stop(clock, jax.lax.stop_gradient(now), rows)
-        detection = Detection(sides, rows, stop, jnp.zeros_like(stop), crowded)
-        saved = ShiftedState(y1, y.saved.shift + (now - end))
-        return EventState(saved, EventMemory(detection, record)), memory
+        stop = self._stop(clock, jax.lax.stop_gradient(now), changed.rows)
+        changed = changed._replace(stop=stop, sought=jnp.zeros_like(stop))
+        return EventState(ShiftedState(y1, y.saved.shift + (now - end)), EventMemory(changed, events)), memory
 
     def _happen(
         self,
@@ -232,18 +284,21 @@ class WithEvents(AbstractWrappedStepper):
         y: Y,
         lands: Sequence[Bool[Array, ""]],
         grazes: Sequence[Bool[Array, ""]],
-        rows: tuple[Array, ...],
-        record: EventRecord,
-    ) -> tuple[Y, tuple[Array, ...], EventRecord]:
-        """Returns the state after all events of a time, one after another, with the next rows and the record."""
-        every_row = self._in_order([jnp.zeros_like(t) for _ in field.booleans], rows)
+        detection: Detection,
+    ) -> tuple[Y, Detection, tuple[Happening, ...]]:
+        """Returns the state after all events of a time, one after another, and what is to be known of them."""
+        every_row = self._in_order([jnp.zeros_like(t) for _ in field.booleans], detection.rows)
+        count, last, events = detection.count, detection.last, []
         for number, (land, row) in enumerate(zip(lands, every_row)):
             before = y
             if self.layout.updates[number]:
                 y = _where(land, field.updated(number, t, row.astype(jnp.int32), y), y)
-            record = record.written(land, number, grazes[number], t, before, y)
+            which = number + 0.5 * grazes[number].astype(t.dtype)
+            events.append(Happening(jnp.where(land, count, -jnp.ones_like(count)), which, t, before, y))
+            count, last = jnp.where(land, count + 1, count), jnp.where(land, t, last)
         comes = self._of_schedules(lands)
-        return y, tuple(jnp.where(land, row + 1, row) for land, row in zip(comes, rows)), record
+        rows = tuple(jnp.where(land, row + 1, row) for land, row in zip(comes, detection.rows))
+        return y, detection._replace(rows=rows, count=count, last=last), tuple(events)
 
     def _due(self, clock: Clock, t: Array, rows: tuple[Array, ...]) -> tuple[Bool[Array, ""], ...]:
         """Returns of which schedules the next time has come."""
@@ -273,14 +328,22 @@ class WithEvents(AbstractWrappedStepper):
         return [x for x, is_schedule in zip(items, self.layout.is_schedule) if is_schedule]
 
 
-def _stop_at(attempt: Attempt, detection: Detection, found: list[Landing]) -> Array:
-    """Returns the length of a step up to the first event that the attempted one has passed over."""
-    size = attempt.size
-    cut = jnp.full_like(size, jnp.finfo(size.dtype).max)
-    for x in found:
-        cut = jnp.where(x.early, jnp.minimum(cut, x.place * size), cut)
-    cut = jnp.minimum(jnp.maximum(cut, 2 * attempt.clock.resolution), (1 - 1e-6) * size)
-    return jnp.minimum(cut, detection.stop)
+class _Completed(NamedTuple):
+    """What a step with its events is: of a `Step` what they change."""
+
+    y1: EventState
+    memory: PyTree
+    again: Bool[Array, ""]
+    ends: Array
+
+
+def _without_events(y: EventState, step: Step) -> Step:
+    """Returns a step of the method of the state alone as one of a loop that looks for events."""
+    return step._replace(
+        y1=EventState(ShiftedState(step.y1, y.saved.shift), y.rest),
+        dense=(step.y1, step.dense),
+        measured=measured_by_state(step, y.saved.y),
+    )
 
 
 def _base(field: Any) -> Any:

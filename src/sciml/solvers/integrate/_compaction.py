@@ -68,7 +68,7 @@ def integrate_compacted(
 
     def iterate(carry: tuple[Array, State]) -> tuple[Array, State]:
         number, state = carry
-        return number + 1, few.attempt(state, operands, operands.span)[0]
+        return number + 1, few.advance(state, operands, operands.span)
 
     def pending(carry: tuple[Array, State]) -> Array:
         return few.any_pending(carry[1], operands.span)

@@ -18,7 +18,15 @@ from ..._types import BoolScalarLike, Y
 from ..control._collective import CollectiveSteps
 from ..control._criterion import Criterion
 from ..control._pid import Control, Tolerances, scaled_error
-from ..events._event_state import derivative_of_shift, moved_by_events, saved_part, settled, stop_of
+from ..events._event_state import (
+    derivative_of_shift,
+    joined,
+    moved_by_events,
+    saved_part,
+    settled,
+    stop_of,
+    with_record,
+)
 from ..methods._stepper import AbstractStepper, Step, take_step
 from ..terms._field import AbstractField
 
@@ -226,7 +234,11 @@ class Integrator(eqx.Module):
 
     def attempt(self, state: State, operands: Operands, target: Array) -> tuple[State, StepRecord]:
         """Tries one step of a member that has yet to reach `target`; leaves any other as it is."""
-        active = self.pending(state, target)
+        return self.attempt_or_leave(state, operands, target)[:2]
+
+    def attempt_or_leave(self, state: State, operands: Operands, target: Array) -> tuple[State, StepRecord, Array]:
+        """Tries one step like `attempt`, and returns whether the method leaves it to another; see `Step.left`."""
+        active, left = self.pending(state, target), jnp.zeros((), bool)
         elapsed, compensation, h, errors, y, status = state.checkpoint
         eps = jnp.finfo(elapsed.dtype).eps
         here = self.elapsed(elapsed, y, operands)
@@ -243,27 +255,27 @@ class Integrator(eqx.Module):
         if stop is not None:
             h = jnp.minimum(h, stop)
         h, last = up_to(end, here, compensation, h, operands.span)
-        step = take_step(self._judged(operands), field, time, operands.direction * h, y, state.memory)
+        stepper, length = self._judged(operands), operands.direction * h
+        step = take_step(stepper, field, time, length, y, state.memory)
 
         if self.control is None:
-            good = finite = self.collective.finite(step.y1)
+            good = self.collective.finite(saved_part(step.y1))
+            if step.left is not None:
+                left = active & good & step.left
+                active = active & ~left
+            step = stepper.completed(field, time, length, y, step, active & good)
+            good = finite = good if step.again is None else good & self.collective.finite(saved_part(step.y1))
             accepted = active & finite if step.again is None else active & finite & ~step.again
             next_h = state.checkpoint.h
             cause = _cause(jnp.asarray(int(Status.nonfinite), jnp.int8), step)
             status = jnp.where(active & ~finite, cause, status)
         else:
-            assert operands.tolerances is not None
-            norm = self.collective.norm
-            if step.error is None:
-                raise TypeError(
-                    f"`{type(self.stepper).__name__}` has `has_error = True`, but its `step` returns no `error`."
-                )
-            if step.measured is None:
-                error = scaled_error(step.error, y, step.y1, operands.tolerances, norm)
-            else:  # the loop runs in modes, and tolerances are those of the state
-                measured, there = step.measured
-                error = scaled_error(measured, there, there, operands.tolerances, norm)
+            error = self._error(step, y, operands)
             good = error <= 1  # false for NaN
+            if step.left is not None:
+                left = active & good & step.left
+                active = active & ~left
+            step = stepper.completed(field, time, length, y, step, active & good)
             accepted = active & good if step.again is None else active & good & ~step.again
             factor = self.control.factor(error, errors, good, self.stepper.error_order)
             next_h = h * (factor if step.factor is None else step.factor)
@@ -296,6 +308,8 @@ class Integrator(eqx.Module):
             status = jnp.where(accepted & (step.ends != 0), step.ends, status).astype(jnp.int8)
         arrived, delay = jnp.where(last, end, reached), moved_by_events(y, step.y1, operands.direction)
         arrived = arrived if delay is None else arrived + delay
+        moves = accepted if step.again is None else active & good
+        y1 = joined(_where(moves, saved_part(step.y1), saved_part(y)), step.y1)  # of events they know whether it moves
         checkpoint = Checkpoint(
             elapsed=jnp.where(accepted, arrived, elapsed),
             compensation=jnp.where(
@@ -303,7 +317,7 @@ class Integrator(eqx.Module):
             ),
             h=jnp.where(active, next_h, state.checkpoint.h),
             errors=errors,
-            y=_where(accepted if step.again is None else active & good, settled(y, step.y1, accepted & last), y),
+            y=settled(y, y1, accepted & last),
             status=status,
         )
         dense = None
@@ -313,9 +327,32 @@ class Integrator(eqx.Module):
         kept = state.kept
         if kept is not None:
             frozen = kept.frozen | (active & last & (end >= operands.span))
-            here = _where(frozen, (kept.checkpoint, kept.memory), (checkpoint, memory))
+            here = checkpoint._replace(y=with_record(checkpoint.y, None))
+            here = _where(frozen, (kept.checkpoint, kept.memory), (here, memory))
             kept = Restart(*here, frozen)
-        return State(checkpoint, memory, dense, *counts, kept), StepRecord(elapsed, h, y, accepted)
+        return State(checkpoint, memory, dense, *counts, kept), StepRecord(elapsed, h, y, accepted), left
+
+    def _error(self, step: Step, y: Y, operands: Operands) -> Array:
+        """Returns the size of a step's error, at most 1 where it is small enough.
+
+        Args:
+            step: The step.
+            y: The state at its start.
+            operands: What the integration depends on.
+
+        Raises:
+            TypeError: If the method estimates none.
+        """
+        assert operands.tolerances is not None
+        if step.error is None:
+            raise TypeError(
+                f"`{type(self.stepper).__name__}` has `has_error = True`, but its `step` returns no `error`."
+            )
+        if step.measured is None:
+            return scaled_error(step.error, y, step.y1, operands.tolerances, self.collective.norm)
+        # the loop runs in modes, and tolerances are those of the state
+        measured, there = step.measured
+        return scaled_error(measured, there, there, operands.tolerances, self.collective.norm)
 
     def _judged(self, operands: Operands) -> AbstractStepper:
         """Returns the method for a step, which knows by what its error is judged where there is error control."""
@@ -333,7 +370,9 @@ class Integrator(eqx.Module):
         left = operands.span - (elapsed if self.dense else here)  # states are saved at the end of the step as recorded
         h = jnp.where(last, h + (left - jax.lax.stop_gradient(left)), h)
         field, time = self.bound(operands), self.time(here, operands)
-        step = self.stepper.step_for_vjp(field, time, operands.direction * h, y)
+        length = operands.direction * h
+        step = self.stepper.step_for_vjp(field, time, length, y)
+        step = self.stepper.completed(field, time, length, y, step, True)
         return step.y1, Dense(elapsed, step_record.h, saved_part(y), step.dense)
 
     def saved(self, y: Y, dense: Dense, operands: Operands, elapsed: Array) -> Y:
@@ -378,4 +417,4 @@ def known(y: Y, condition: BoolScalarLike) -> Y:
 
 
 def _where(condition: Array, a: PyTree, b: PyTree) -> PyTree:
-    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
+    return jax.tree.map(lambda x, y: x if x is y else jnp.where(condition, x, y), a, b)

@@ -14,6 +14,7 @@ from ..._jax._loops import packed_while_loop, while_loop
 from ..._status import Status
 from ...kernels._lanes import Lanes, Unbatched
 from ..events._event_state import EventState, saved_part
+from ._happenings import attempt_gathered, happenings, joined_record, quiet_integrator, without_record, written
 from ._integrator import Checkpoint, Integrator, Operands, State, StepRecord, known
 from ._result import Result, Saves
 
@@ -36,13 +37,39 @@ class LaneIntegrator(eqx.Module):
 
     def start(self, y0: PyTree, operands: Operands) -> State:
         """Returns the carry of all members before their first step."""
-        return _constant_step_sizes(self.lanes.carry(self.lanes.call(self.integrator.start, y0, operands)))
+        return _constant_step_sizes(self.carry(self.lanes.call(self.integrator.start, y0, operands)))
+
+    def carry(self, state: State) -> State:
+        """Returns lane values such that a loop's carry keeps its type."""
+        state, record = without_record(state)
+        return joined_record(self.lanes.carry(state), None if record is None else self.lanes.whole(record))
 
     def attempt(self, state: State, operands: Operands, target: PyTree) -> tuple[State, StepRecord]:
         """Tries a step on every lane whose member has yet to reach `target`."""
-        state, step_record = self.lanes.carry(self.lanes.call(self.integrator.attempt, state, operands, target))
+        state, step_record = self._attempt(state, operands, target, True)
+        assert step_record is not None  # as asked for
+        return state, step_record
+
+    def advance(self, state: State, operands: Operands, target: PyTree) -> State:
+        """Tries a step like `attempt`, of which nothing is recorded."""
+        return self._attempt(state, operands, target, False)[0]
+
+    def _attempt(
+        self, state: State, operands: Operands, target: PyTree, recorded: bool
+    ) -> tuple[State, StepRecord | None]:
+        state, record = without_record(state)
+        quiet = quiet_integrator(self.integrator, self.lanes, state, operands)
+        if quiet is not None:
+            assert isinstance(self.lanes, Lanes)  # many members
+            state, step_record, record = attempt_gathered(
+                self.integrator, quiet, self.lanes, state, operands, target, record, recorded
+            )
+        else:
+            state, step_record = self.lanes.carry(self.lanes.call(self.integrator.attempt, state, operands, target))
+            state, events = happenings(state)
+            record = written(self.lanes, record, events)
         # in the carry, so that forward mode through this loop, or through a gradient's, does not see the controller
-        return _constant_step_sizes(state), step_record
+        return _constant_step_sizes(joined_record(state, record)), step_record
 
     def pending(self, state: State, target: PyTree) -> Bool[Array, "*lanes"]:
         """Returns which members have yet to reach `target`."""

@@ -19,6 +19,7 @@ from ..._jax._checkpointed_scan import bytes_of
 from ..._jax._marks import step_number
 from ..._jax._vma import to_varying, vma_of
 from ._checkpoint_buffers import Buffers, Record, blank, get, put, thin
+from ._happenings import without_record
 from ._integrator import Operands, State, StepRecord
 from ._lane_integrator import LaneIntegrator
 from ._result import Saves
@@ -108,8 +109,8 @@ class Recomputation(NamedTuple):
 
     def start(self, y0: PyTree) -> State:
         """Returns where the loop begins; `y0` is a lane value."""
-        # without the last step: checkpoints are kept in many slots, and stages can be computed again
-        return self.stepping.start(y0, self.operands)._replace(dense=None, kept=None)
+        # without the last step and the record of events: checkpoints are kept in many slots, and no step reads these
+        return without_record(self.stepping.start(y0, self.operands)._replace(dense=None, kept=None))[0]
 
     def pending(self, state: State) -> Bool[Array, ""]:
         """Returns whether a member has yet to reach the last saved time, or the end where none is saved."""

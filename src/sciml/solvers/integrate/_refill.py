@@ -215,7 +215,7 @@ def _work(stepping: LaneIntegrator, queue: _Queue, carry: _Carry, attempts: int)
     def iterate(inner):
         number, state = inner
         for _ in range(attempts):
-            state, _ = stepping.attempt(state, carry.inputs[1], carry.target)
+            state = stepping.advance(state, carry.inputs[1], carry.target)
         return number + attempts, state
 
     def go_on(inner):
@@ -255,7 +255,7 @@ def _refill(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> _Carry:
         member=member,
         last=jnp.where(fresh, member, carry.last),
         since=jnp.where(done, carry.steps, carry.since),
-        state=stepping.lanes.carry(state),
+        state=stepping.carry(state),
         inputs=inputs,
         target=_target(stepping, queue, inputs, member, passed),
         passed=passed,

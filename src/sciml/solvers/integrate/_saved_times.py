@@ -7,29 +7,26 @@ the ends and the stages, with weights that depend on the place within the step a
 saved times.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
-from ..._jax._jaxprs import program_called
 from ..._jax._shards import parts_of_members
-from ..._jax._vma import struct, vma_of
 from ...kernels._lanes import is_value
 from ._integrator import Operands, State, StepRecord
 from ._interpolation import StepPolynomial, interpolation_of
 from ._lane_integrator import LaneIntegrator
 from ._result import Saves
+from ._work import work_of_field
 
 _PER_NUMBER = 1000
 """Operations for each number of a state, from which on a step is slow beside interpolations."""
 
 _PER_LOOP = 50_000
 """What an iteration of a loop takes beside its operations, in operations."""
-
-_SLOW = {"tanh", "exp", "log", "logistic", "sin", "cos", "erf", "pow", "sqrt", "rsqrt", "log1p", "expm1", "exp2"}
 
 
 def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Saves) -> bool:
@@ -45,41 +42,10 @@ def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Sa
     if saves.times.shape[0] < 2 or stepping.integrator.collective.axes or not stepper.elementwise_dense:
         return False
     numbers = sum(int(np.prod(x.shape)) for x in jax.tree.leaves(y0, is_leaf=is_value))
-    work = max(1, stepper.evaluations) * _work_of(stepping, y0, operands)
+    work = max(1, stepper.evaluations) * work_of_field(stepping.integrator.field, y0, operands)
     lanes = (stepping.lanes.count or 1) * parts_of_members()
     slow = _PER_NUMBER * numbers * lanes < work * lanes + _PER_LOOP
     return slow and interpolation_of(stepper) is not None
-
-
-def _work_of(stepping: LaneIntegrator, y0: PyTree, operands: Operands) -> float:
-    """Returns about how many operations the vector field of one member takes."""
-    axes = vma_of((y0, operands))  # the field has been traced for what varies over them
-
-    def like(tree: PyTree) -> PyTree:
-        return jax.tree.map(lambda v: struct(v.shape, v.dtype, axes), tree, is_leaf=is_value)
-
-    def field(t0, y, operands):
-        return stepping.integrator.field(t0, y, operands)
-
-    closed = jax.make_jaxpr(field)(like(operands.t0), like(y0), like(operands.field))
-    return _operations(closed.jaxpr)
-
-
-def _operations(jaxpr: Any) -> float:
-    total = 0.0
-    for eqn in jaxpr.eqns:
-        size = sum(float(np.prod(getattr(v.aval, "shape", ()))) for v in eqn.outvars)
-        called = program_called(eqn)
-        if called is not None:
-            total += _operations(called[0])
-        elif eqn.primitive.name == "dot_general":
-            (contracted, _), _ = eqn.params["dimension_numbers"]
-            total += 2 * size * float(np.prod([eqn.invars[0].aval.shape[i] for i in contracted]))
-        elif eqn.primitive.name in ("scan", "while", "cond"):
-            total += 10 * _PER_NUMBER * size  # whatever it does, it is no short formula
-        else:
-            total += size * (20 if eqn.primitive.name in _SLOW else 1)
-    return total
 
 
 class SavedStates(NamedTuple):

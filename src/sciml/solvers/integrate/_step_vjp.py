@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ...kernels._lanes import Lanes, is_value
-from ..events._event_state import saved_part
+from ..events._event_state import EventRecord, EventState, Happening, joined, saved_part, with_record
 from ._integrator import Dense, Operands, StepRecord
 from ._lane_integrator import LaneIntegrator
 from ._shared_cotangents import has_shared_cotangents, pull_back
@@ -79,10 +79,11 @@ class StepVjp(NamedTuple):
     def saved(self, bar: Bars, cotangent: PyTree, inside: Any, target: PyTree, used: PyTree) -> Bars:
         """Adds the cotangent of a state saved at `target`, within the step that starts and is as long as `inside`."""
         lanes = self.stepping.lanes
+        here = saved_part(bar.y), bar.dense
         y_bar, dense_bar = lanes.carry(
-            lanes.call(self._saved_of_member, (bar.y, bar.dense), cotangent, inside, self.constant, target, used)
+            lanes.call(self._saved_of_member, here, cotangent, inside, self.constant, target, used)
         )
-        return bar._replace(y=y_bar, dense=dense_bar)
+        return bar._replace(y=joined(y_bar, bar.y), dense=dense_bar)
 
     def _over_lanes(self, bar: Bars, step_record: StepRecord) -> Bars:
         lanes, with_dense = self.stepping.lanes, bar.dense is not None
@@ -110,13 +111,16 @@ class StepVjp(NamedTuple):
         def step(y, diff):
             return self._step_again(y, diff, constant, step_record, dense_bar is not None)
 
-        _, pull = jax.vjp(step, step_record.y, diff)
-        new_y, new_diff = pull(y_bar if dense_bar is None else (y_bar, dense_bar))
+        # no step reads the record of events, and of its cotangent one needs what has happened at the end of the step
+        y_bar, record_bar = _apart(y_bar)
+        found, pull = jax.vjp(step, step_record.y, diff)
+        end_bar = with_record(y_bar, _of_happenings(record_bar, found if dense_bar is None else found[0]))
+        new_y, new_diff = pull(end_bar if dense_bar is None else (end_bar, dense_bar))
 
         def choose(new, old):
             return jnp.where(step_record.accepted, new, old)
 
-        y_bar = jax.tree.map(choose, new_y, y_bar)
+        y_bar = with_record(jax.tree.map(choose, new_y, y_bar), record_bar)
         diff_bar = jax.tree.map(lambda new, old: old + choose(new, jnp.zeros_like(new)), new_diff, diff_bar)
         if dense_bar is not None:
             dense_bar = jax.tree.map(lambda x: choose(jnp.zeros_like(x), x), dense_bar)
@@ -136,3 +140,13 @@ class StepVjp(NamedTuple):
         _, pull = jax.vjp(saved, *zeros)
         more = pull(cotangent)
         return jax.tree.map(lambda x, m: x + jnp.where(used, m, jnp.zeros_like(m)), bar, more)
+
+
+def _apart(y_bar: PyTree) -> tuple[PyTree, EventRecord | None]:
+    """Returns the cotangent of a state without that of the record of events, and that."""
+    return with_record(y_bar, None), y_bar.rest.record if isinstance(y_bar, EventState) else None
+
+
+def _of_happenings(record_bar: EventRecord | None, y1: PyTree) -> tuple[Happening, ...] | None:
+    """Returns the cotangents of what has happened at the end of a step; None where no events are sought."""
+    return None if record_bar is None else tuple(map(record_bar.at, y1.rest.record))

@@ -126,7 +126,7 @@ class AdaptiveLoop(AbstractLoop):
         def until(carry, target, left=0):
             return while_loop(
                 lambda carry: stepping.any_pending(carry[1], target, left),
-                lambda carry: (carry[0] + 1, stepping.attempt(carry[1], operands, target)[0]),
+                lambda carry: (carry[0] + 1, stepping.advance(carry[1], operands, target)),
                 carry,
                 like=(operands, target),
                 collective=self.integrator.collective.axes,

@@ -57,6 +57,7 @@ class Step(NamedTuple):
     ends: IntScalarLike | None = None
     converged: BoolScalarLike | None = None
     factor: RealScalarLike | None = None
+    left: BoolScalarLike | None = None
 
 
 class AbstractStepper(eqx.Module):
@@ -214,6 +215,22 @@ class AbstractStepper(eqx.Module):
         """
         del y
         return self.prepare(field, t, state)
+
+    def completed(
+        self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, step: Step, good: BoolScalarLike
+    ) -> Step:
+        """Returns a step with what happens at its end, if it is good; by default as it is.
+
+        Args:
+            field: The vector field.
+            t: The time at the start of the step.
+            h: Its length.
+            y: The state at its start.
+            step: What `step` made of it.
+            good: Whether its error is small enough.
+        """
+        del field, t, h, y, good
+        return step
 
     def for_events(self) -> "AbstractStepper":
         """Returns the method as it is where its steps look for events."""

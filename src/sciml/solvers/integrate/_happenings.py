@@ -1,0 +1,200 @@
+"""Events over lanes: steps that may have one are gathered from all lanes, and what has happened is written.
+
+Most steps have no event, but among thousands of lanes a few have one at any time. So all lanes take the step without
+events first, and leave those that may have one (`QuietSteps`). These are then taken by the whole method, some hundred
+at a time over as many lanes, and put back. The record of events is no part of either: what has happened is written into
+the rows of the lanes where it has.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PyTree
+
+from ..._jax._loops import for_loop, while_loop
+from ...kernels._lanes import Lanes, Unbatched, is_value
+from ..events._event_state import EventRecord, EventState, Happening, with_record
+from ..events._quiet_steps import QuietSteps
+from ..events._with_events import WithEvents
+from ._integrator import Integrator, Operands, State, StepRecord
+from ._work import work_of_field
+
+_FEWEST = 1024
+"""With fewer lanes a step of all of them costs less than to gather some."""
+
+_SHARE = 32
+"""One lane in so many is gathered at a time."""
+
+_TRIES = 2
+"""How often a step is tried before its lane waits for all others: most events are where the second one ends."""
+
+_WAIT = 2
+"""How many steps a lane waits at most for others to be gathered with."""
+
+_MOST_WORK = 5000
+"""Up to how many operations a step is sooner taken twice than what it is made of is kept."""
+
+
+def without_record(state: State) -> tuple[State, EventRecord | None]:
+    """Returns a loop's state without the record of events, and that; None where no events are sought."""
+    y = state.checkpoint.y
+    return joined_record(state, None), y.rest.record if isinstance(y, EventState) else None
+
+
+def joined_record(state: State, record: EventRecord | None) -> State:
+    """Returns a loop's state with a record of events, and in what a later solve goes on from, too.
+
+    What that has not yet come to stands beyond the number of events that it counts.
+    """
+    if not isinstance(state.checkpoint.y, EventState):
+        return state
+    checkpoint, kept = state.checkpoint, state.kept
+    if kept is not None:
+        kept = kept._replace(checkpoint=kept.checkpoint._replace(y=with_record(kept.checkpoint.y, record)))
+    return state._replace(checkpoint=checkpoint._replace(y=with_record(checkpoint.y, record)), kept=kept)
+
+
+def happenings(state: State) -> tuple[State, tuple[Happening, ...]]:
+    """Returns a loop's state after a step and what has happened at its end."""
+    y = state.checkpoint.y
+    events = y.rest.record if isinstance(y, EventState) else None
+    return joined_record(state, None), events or ()
+
+
+def quiet_integrator(
+    integrator: Integrator, lanes: Lanes | Unbatched, state: State, operands: Operands
+) -> Integrator | None:
+    """Returns the integrator that leaves steps with events; None where every step is taken by the whole method."""
+    stepper, y = integrator.stepper, state.checkpoint.y
+    if not isinstance(stepper, WithEvents) or lanes.count is None or lanes.count < _FEWEST:
+        return None
+    if jax.default_backend() != "cpu" or stepper.base.jumps or stepper.base.evaluations <= 0:
+        return None
+    if stepper.base.evaluations * work_of_field(integrator.field, y.saved.y, operands) > _MOST_WORK:
+        return None
+    return dataclasses.replace(integrator, stepper=QuietSteps(stepper))
+
+
+def attempt_gathered(
+    integrator: Integrator,
+    quiet: Integrator,
+    lanes: Lanes,
+    state: State,
+    operands: Operands,
+    target: PyTree,
+    record: EventRecord | None,
+    recorded: bool,
+) -> tuple[State, StepRecord | None, EventRecord | None]:
+    """Tries a step on every lane; see `LaneIntegrator.attempt`.
+
+    Args:
+        integrator: How one member is advanced.
+        quiet: The same, but that it leaves steps with events.
+        lanes: The engine.
+        state: The state without a record, lane values.
+        operands: Lane values.
+        target: The time to reach, a lane value.
+        record: The record of events, arrays over all lanes.
+        recorded: Whether what each step did is returned.
+    """
+    assert lanes.count is not None
+    width = -(-lanes.count // _SHARE // 8) * 8
+    few = dataclasses.replace(lanes, count=width)
+    pending = lanes.leave(lanes.call(integrator.pending, state, target))
+    state, step_record, left = lanes.carry(lanes.call(quiet.attempt_or_leave, state, operands, target))
+    step_record, left = step_record if recorded else None, lanes.leave(left)
+    # sooner or later where they do not fill the lanes that are gathered, unless all others wait for them
+    most = jnp.max(sum(lanes.leave((state.accepted, state.rejected))))
+    due = (most % _WAIT == 0) | ~jnp.any(pending & ~left)
+    number = jnp.arange(lanes.count, dtype=jnp.int32)
+    none = lanes.count + jnp.arange(width, dtype=jnp.int32)  # each a number of its own that is no lane's
+
+    def gather(carry):
+        left, state, step_record, record = carry
+        place = jnp.cumsum(left, dtype=jnp.int32)
+        now = left & (place <= width)
+        members = none.at[jnp.where(now, place - 1, width)].set(number, mode="drop", unique_indices=True)
+        here, given = lanes.take((state, (operands, target)), members)
+        new, new_step_record, events = _land(integrator, few, few.carry(here), *given, recorded)
+        state, step_record = lanes.put((state, step_record), members, (new, new_step_record))
+        return left & ~now, state, step_record, _written_at(record, events, few, members)
+
+    def enough(carry):
+        count = jnp.sum(carry[0], dtype=jnp.int32)
+        return (count >= width) | due & (count > 0)
+
+    # a loop, in whose place a conditional would copy the states of all lanes
+    return while_loop(enough, gather, (left, state, step_record, record), like=(operands, target))[1:]
+
+
+def _land(
+    integrator: Integrator, few: Lanes, state: State, operands: Operands, target: PyTree, recorded: bool
+) -> tuple[State, StepRecord | None, tuple[Happening, ...]]:
+    """Tries a step of some members, and those of them again that have passed over an event.
+
+    Args:
+        integrator: How one member is advanced.
+        few: The lanes of these members.
+        state: Their states.
+        operands: Lane values.
+        target: The time to reach, a lane value.
+        recorded: Whether what each step did is returned.
+    """
+
+    def member(state, given, before):
+        new, step_record = integrator.attempt(state, *given)
+        new, events = happenings(new)
+        found = new, step_record if recorded else None, events, step_record.accepted
+        if before is None:
+            return found
+        done = before[-1]
+        return jax.tree.map(lambda old, x: jnp.where(done, old, x), (state, *before), found)
+
+    def attempt(state, before):
+        return few.carry(few.call(member, state, (operands, target), before))
+
+    nothing = jax.eval_shape(lambda state: few.leave(attempt(state, None)[1:]), state)
+    nothing = few.enter(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), nothing), True)
+    found = for_loop(lambda _, c: attempt(c[0], c[1:]), (state, *few.carry(nothing)), _TRIES, like=(operands, target))
+    return found[:3]
+
+
+def _written_at(
+    record: EventRecord | None, events: tuple[Happening, ...], few: Lanes, members: Array
+) -> EventRecord | None:
+    """Returns a record with the events of some members."""
+    if record is None:
+        return None
+    kept = record.times.shape[0]
+    for event in events:
+        row, new = few.leave((event.row, EventRecord.row_of(event)))
+        # what has not happened is in a row that there is not
+        row = jnp.where((row >= 0) & (row < kept), row, kept).astype(jnp.int32)
+
+        def write(rows: Any, x: Array, row: Array = row) -> Any:
+            y = rows.array.at[row, ..., members].set(jnp.moveaxis(x, -1, 0), mode="drop", unique_indices=True)
+            return type(rows)(y, rows.ndim)
+
+        record = jax.tree.map(write, record, new, is_leaf=is_value)
+    return record
+
+
+def written(lanes: Lanes | Unbatched, record: EventRecord | None, events: tuple[Happening, ...]) -> EventRecord | None:
+    """Returns a record with what has happened on every lane; nothing is done where nothing has on any."""
+    if record is None or not events:
+        return record
+
+    def any_happened(carry) -> Bool[Array, ""]:
+        return carry[0]
+
+    def write(carry):
+        _, record = carry
+        for event in events:
+            record = lanes.call(EventRecord.written, record, event)
+        return jnp.zeros_like(carry[0]), lanes.whole(record)
+
+    rows = [lanes.leave(event.row) for event in events]
+    first = jnp.any(jnp.stack([jnp.any(row >= 0) for row in rows]))
+    return while_loop(any_happened, write, (first, record), like=events)[1]
