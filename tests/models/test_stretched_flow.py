@@ -10,9 +10,12 @@ from sciml import verify
 from sciml.models import Carried, FlowState, ImplicitFriction, IncompressibleFlow, Obstacle, Smagorinsky
 from sciml.solvers import RKC2, SSPRK33
 from sciml.spatial import (
+    Boundaries,
     Dirichlet,
+    EllipticOperator,
     Extrapolate,
     Grid,
+    Laplacian,
     LimitedUpwind,
     Neumann,
     NoSlip,
@@ -125,6 +128,10 @@ def test_bad_input():
     upwind = IncompressibleFlow(grid, NoSlip(), transport=LimitedUpwind())
     with pytest.raises(ValueError, match="Central"):
         upwind(0.0, upwind.start(), None)
+    with pytest.raises(ValueError, match="unknowns at centres"):
+        EllipticOperator(Boundaries(grid, Dirichlet(0.0), "node"))
+    with pytest.raises(ValueError, match="unknowns at centres"):
+        Laplacian(grid, Boundaries(grid, Dirichlet(0.0), "node"))
 
 
 @pytest.mark.x64

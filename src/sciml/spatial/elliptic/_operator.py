@@ -240,6 +240,10 @@ def _check_boundary(boundary: Boundaries) -> None:
             f"`EllipticOperator(boundary=...)` must be Boundaries(grid, conditions), but is a "
             f"{type(boundary).__name__}."
         )
+    if not alike(boundary) and set(boundary.location) != {"center"}:
+        raise ValueError(
+            f"`EllipticOperator` needs unknowns at centres where cells differ, but they are at {boundary.location}."
+        )
     for axis, name in enumerate(boundary.grid.names):
         for side, offset in zip(boundary.sides[axis], boundary.offsets(axis)):
             if not isinstance(side, Periodic | Dirichlet | Neumann | Robin):

@@ -74,7 +74,8 @@ class StaggeredGradient(eqx.Module):
     def __init__(self, grid: AbstractGrid, boundary: Any, order: int = 2):
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.order = check_order(order, ORDERS, "StaggeredGradient")
-        check_boundary(self.boundary, self.radius, self.accuracy, type(self).__name__, self.order)
+        known = None if getattr(self.boundary, "body", None) is not None else self.order
+        check_boundary(self.boundary, self.radius, self.accuracy, type(self).__name__, known)
 
     @property
     def radius(self) -> int:
@@ -141,7 +142,8 @@ class StaggeredDivergence(eqx.Module):
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.order = check_order(order, ORDERS, "StaggeredDivergence")
         if not alike(self.boundary):
-            check_boundary(self.boundary, 1, 2, type(self).__name__, self.order)
+            known = None if getattr(self.boundary, "body", None) is not None else self.order
+            check_boundary(self.boundary, 1, 2, type(self).__name__, known)
             return
         for axis in range(grid.ndim):
             self._faces(axis).check(self.radius, self.order + 1)
