@@ -117,6 +117,25 @@ def test_one_device(within, what):
         check(fn, (x,), expected)
 
 
+@functools.cache
+def direct(how):
+    """Second derivatives through fixed steps, which go both ways; first ones through loops of unknown length."""
+    by_loops = sciml.adjoints.Direct()
+
+    def member(rate):
+        return jnp.sum(one(rate, adjoint=by_loops, **HOW[how]))
+
+    fn = jax.vmap(jax.hessian(member) if how == "fixed" else jax.jacfwd(member))
+    return fn, jax.jit(fn)(RATES)
+
+
+@pytest.mark.parametrize("how", ["fixed", "saved", "stiff"])
+def test_direct_on_explicit_axes(how):
+    """The loops that JAX differentiates itself, which it batches nowhere else on such axes."""
+    fn, expected = direct(how)
+    check(fn, (jax.device_put(RATES, NamedSharding(mesh_of("explicit"), P("m"))),), expected)
+
+
 ENDS = np.linspace(0.5, 1.0, len(RATES))
 
 

@@ -22,6 +22,10 @@ _TAKEN_APART = {
     "cond": ("branches",),
     "scan": ("jaxpr",),
     "custom_jvp_call": ("call_jaxpr",),
+    "custom_vjp_call": ("call_jaxpr",),
+    "checkpoint": ("jaxpr",),
+    "remat": ("jaxpr",),
+    "remat2": ("jaxpr",),
 }
 """Where a primitive has its programs, for those that run any with such constants."""
 

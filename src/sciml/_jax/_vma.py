@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.extend as jex
+import jax.numpy as jnp
 import numpy as np
 
 from ._jaxprs import is_literal, programs_within, run_equation
@@ -118,8 +119,7 @@ def as_promoted_function(closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args)))
 
         def read(v):
-            # in NumPy: JAX would put an array on the mesh that `jax.set_mesh` has set
-            return np.asarray(v.val, v.aval.dtype) if is_literal(v) else known[v]
+            return jnp.asarray(v.val, v.aval.dtype) if is_literal(v) else known[v]
 
         for eqn in jaxpr.eqns:
             if eqn.primitive.name in ("pvary", "pcast"):

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 from .._jax._ad_modes import reverse_only
-from .._jax._members_apart import members_apart
 from .._jax._vma import typed_sharding, vma_of
 from .._status import Status
 from .._types import Args, Y
@@ -115,8 +114,8 @@ def solve(
         inexact, rest = eqx.partition((model, y0, args, times), eqx.is_inexact_array)
         model, y0, args, times = eqx.combine(reverse_only(inexact, IN_FORWARD_MODE), rest)
 
-    def run(model: Any, y0: Y, args: Args, times: Times) -> tuple:
-        direction = jnp.where(times.t1 >= times.t0, 1, -1).astype(times.t0.dtype)
+    direction = jnp.where(times.t1 >= times.t0, 1, -1).astype(times.t0.dtype)
+    try:
         solution = diffrax.diffeqsolve(
             _terms_of(model, y0, args, times, request),
             request.solver,
@@ -131,40 +130,39 @@ def solve(
             max_steps=max_steps,
             throw=False,
         )
-        assert solution.ts is not None  # `saveat` asks for times
-        good = solution.result == diffrax.RESULTS.successful
-        saved = jnp.isfinite(solution.ts)  # diffrax fills what it did not save with infinity
-        finite = [
-            jnp.all(jnp.isfinite(x).reshape(saved.size, -1).all(1) | ~saved) for x in jax.tree.leaves(solution.ys)
-        ]
-        good_and_finite = good & jnp.stack(finite).all()
-        status = jnp.select(
-            [
-                good_and_finite,
-                solution.result == diffrax.RESULTS.max_steps_reached,
-                solution.result == diffrax.RESULTS.dt_min_reached,
-                good,
-            ],
-            [int(s) for s in (Status.successful, Status.max_steps_reached, Status.step_too_small, Status.nonfinite)],
-            int(Status.diverged),
-        ).astype(jnp.int32)
-        stats = solution.stats
-        accepted, rejected = (jnp.asarray(stats[f"num_{kind}_steps"], jnp.int32) for kind in ("accepted", "rejected"))
-        reached = jnp.where(good_and_finite, times.t1, jnp.full_like(times.t1, jnp.nan))
-        ys = known(solution.ys, good_and_finite)
-        taken = Stats(accepted, rejected, jnp.full_like(accepted, -1), accepted + rejected)
-        return solution.ts, ys, status, reached, taken
-
-    inputs = (model, y0, args, times)
-    typed = any(typed_sharding(x) is not None for x in jax.tree.leaves(inputs))
-    try:
-        found = (members_apart(run) if typed else run)(*inputs)
     except ValueError as error:
-        if typed or "Explicit" in str(error):
+        explicit = any(map(typed_sharding, jax.tree.leaves((model, y0, args, times)))) or "Explicit" in str(error)
+        if explicit and "structure" in str(error):
             raise ValueError(
                 "diffrax runs this solve, for its `solver`, `stepsize_controller` or `saveat`, and its linear solves "
                 "fail on a mesh with explicit axes. Use a method that runs in sciml's own loops, such as "
                 "`sciml.solvers.Rodas5P()`, or a mesh with automatic axes, such as `sciml.parallel.mesh()`."
             ) from error
         raise
-    return Solution(*found, type(request.solver).__name__)
+    assert solution.ts is not None  # `saveat` asks for times
+    good = solution.result == diffrax.RESULTS.successful
+    saved = jnp.isfinite(solution.ts)  # diffrax fills what it did not save with infinity
+    finite = [jnp.all(jnp.isfinite(x).reshape(saved.size, -1).all(1) | ~saved) for x in jax.tree.leaves(solution.ys)]
+    good_and_finite = good & jnp.stack(finite).all()
+    status = jnp.select(
+        [
+            good_and_finite,
+            solution.result == diffrax.RESULTS.max_steps_reached,
+            solution.result == diffrax.RESULTS.dt_min_reached,
+            good,
+        ],
+        [int(s) for s in (Status.successful, Status.max_steps_reached, Status.step_too_small, Status.nonfinite)],
+        int(Status.diverged),
+    ).astype(jnp.int32)
+    stats = solution.stats
+    accepted, rejected = (jnp.asarray(stats[f"num_{kind}_steps"], jnp.int32) for kind in ("accepted", "rejected"))
+    reached = jnp.where(good_and_finite, times.t1, jnp.full_like(times.t1, jnp.nan))
+    ys = known(solution.ys, good_and_finite)
+    return Solution(
+        solution.ts,
+        ys,
+        status,
+        reached,
+        Stats(accepted, rejected, jnp.full_like(accepted, -1), accepted + rejected),
+        type(request.solver).__name__,
+    )
