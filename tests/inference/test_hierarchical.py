@@ -109,7 +109,7 @@ def test_data_sets_are_lanes():
     def observe(model, effects, subject):
         return inference.Normal(effects[0] + effects[1] * subject, model["noise"])
 
-    def likelihood(model, y):
+    def likelihood(y):
         population = inference.hierarchical(
             model,
             observe,
@@ -120,7 +120,7 @@ def test_data_sets_are_lanes():
         )
         return population.marginal.log_likelihood(model)
 
-    found = jax.jit(jax.vmap(likelihood, in_axes=(None, 0)))(model, sets)
+    found = jax.jit(jax.vmap(likelihood))(sets)
     whole = model | {"line": jnp.zeros(2)}
     np.testing.assert_allclose(found, [exact(whole, times[:3], y) for y in sets], rtol=1e-10)
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from .._checks import check_count
 from .._types import Key
 from ._expansion import expansion
-from ._trust_region import Minimum, least
+from ._trust_region import LeastValue, least
 
 if TYPE_CHECKING:
     from ._problem import PEtabProblem
@@ -68,8 +68,10 @@ class PEtabFit(eqx.Module):
 
 
 @eqx.filter_jit
-def _searched(problem: "PEtabProblem", xs: Array, lower: Array, upper: Array, max_steps: int, rtol: float) -> Minimum:
-    def one(x: Array) -> Minimum:
+def _searched(
+    problem: "PEtabProblem", xs: Array, lower: Array, upper: Array, max_steps: int, rtol: float
+) -> LeastValue:
+    def one(x: Array) -> LeastValue:
         return least(lambda x: expansion(problem, x), x, lower, upper, max_steps, rtol)
 
     return jax.vmap(one)(xs) if len(xs) > 1 else jax.tree.map(lambda x: x[None], one(xs[0]))

@@ -26,7 +26,7 @@ _HALVINGS = 40
 _ROUNDS = 3  # in which variables are found that end at a bound
 
 
-class Minimum(NamedTuple):
+class LeastValue(NamedTuple):
     """Where a search ended.
 
     Attributes:
@@ -57,7 +57,7 @@ def least(
     upper: Float[Array, " p"],
     max_steps: int,
     rtol: float,
-) -> Minimum:
+) -> LeastValue:
     """Returns where a function is least near a start; this is for use under `jit` and `vmap`.
 
     Args:
@@ -96,7 +96,7 @@ def least(
 
     first = _Search(x, function(x), jnp.asarray(_FIRST_RADIUS, x.dtype), zero, zero)
     last = while_loop(goes_on, step, first)
-    return Minimum(last.x, last.here.value, last.n_steps, last.idle >= _PATIENCE)
+    return LeastValue(last.x, last.here.value, last.n_steps, last.idle >= _PATIENCE)
 
 
 def step_between(

@@ -10,6 +10,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._checks import concrete
 from ._transforms import AbstractTransform, Bounded, Identity, Positive
 
 # A parameter between two bounds whose free variable is beyond this lies within 1e-4 of the range from a bound.
@@ -222,7 +223,7 @@ def select(
     paths = [_name(path) for path, _ in flat]
     leaves = [leaf for _, leaf in flat]
     if where is None:
-        fitted = [i for i, leaf in enumerate(leaves) if eqx.is_inexact_array_like(leaf) and not np.isscalar(leaf)]
+        fitted = [i for i, leaf in enumerate(leaves) if _is_inexact(leaf) and not np.isscalar(leaf)]
         if not fitted:
             raise ValueError(
                 "the model has no floating-point array among its leaves, so there is nothing to fit. Make its "
@@ -231,7 +232,7 @@ def select(
             )
     else:
         fitted = indices_of(model, where, "where")
-        if where_ints := [i for i in fitted if not eqx.is_inexact_array_like(leaves[i])]:
+        if where_ints := [i for i in fitted if not _is_inexact(leaves[i])]:
             i = where_ints[0]
             # A selected subtree may hold functions and integers beside its weights: these are left alone.
             fitted = [i for i in fitted if i not in where_ints]
@@ -262,7 +263,10 @@ def select(
             if not isinstance(transform, Identity):
                 raise TypeError(f"`{path}` is {_describe(leaves[i])}, which has no range to be kept in.")
             continue
-        inside = np.asarray(transform.contains(leaves[i].astype(selection.dtype)))
+        if not concrete(leaves[i]):
+            continue
+        with jax.ensure_compile_time_eval():  # a model may be chosen from while JAX traces a function of its data
+            inside = np.asarray(transform.contains(leaves[i].astype(selection.dtype)))
         if not inside.all():
             bad = np.asarray(leaves[i])[~inside].reshape(-1)[0] if leaves[i].shape else np.asarray(leaves[i])
             limits = f" ({transform.lower}, {transform.upper})" if isinstance(transform, Bounded) else ""
@@ -271,6 +275,11 @@ def select(
                 "Start inside the range, or relax the constraint."
             )
     return model, selection
+
+
+def _is_inexact(leaf: Any) -> bool:
+    """Whether something is floating-point; of what JAX traces `is_inexact_array_like` does not know it."""
+    return eqx.is_inexact_array(leaf) if isinstance(leaf, jax.Array) else eqx.is_inexact_array_like(leaf)
 
 
 def _describe(leaf: Any) -> str:
