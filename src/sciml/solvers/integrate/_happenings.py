@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from ..._jax._gathering import first_that_hold
 from ..._jax._loops import for_loop, while_loop
 from ...kernels._lanes import Lanes, Unbatched, is_value
 from ..events._event_state import EventRecord, EventState, Happening, with_record
@@ -28,10 +29,7 @@ _SHARE = 32
 """One lane in so many is gathered at a time."""
 
 _TRIES = 2
-"""How often a step is tried before its lane waits for all others: most events are where the second one ends."""
-
-_WAIT = 2
-"""How many steps a lane waits at most for others to be gathered with."""
+"""How often a step is tried before its lane is left to the next gathering: most events are where the second ends."""
 
 _MOST_WORK = 5000
 """Up to how many operations a step is sooner taken twice than what it is made of is kept."""
@@ -102,31 +100,20 @@ def attempt_gathered(
     assert lanes.count is not None
     width = -(-lanes.count // _SHARE // 8) * 8
     few = dataclasses.replace(lanes, count=width)
-    pending = lanes.leave(lanes.call(integrator.pending, state, target))
     state, step_record, left = lanes.carry(lanes.call(quiet.attempt_or_leave, state, operands, target))
-    step_record, left = step_record if recorded else None, lanes.leave(left)
-    # sooner or later where they do not fill the lanes that are gathered, unless all others wait for them
-    most = jnp.max(sum(lanes.leave((state.accepted, state.rejected))))
-    due = (most % _WAIT == 0) | ~jnp.any(pending & ~left)
-    number = jnp.arange(lanes.count, dtype=jnp.int32)
-    none = lanes.count + jnp.arange(width, dtype=jnp.int32)  # each a number of its own that is no lane's
+    step_record = step_record if recorded else None
 
     def gather(carry):
         left, state, step_record, record = carry
-        place = jnp.cumsum(left, dtype=jnp.int32)
-        now = left & (place <= width)
-        members = none.at[jnp.where(now, place - 1, width)].set(number, mode="drop", unique_indices=True)
+        members, left = first_that_hold(left, width)
         here, given = lanes.take((state, (operands, target)), members)
         new, new_step_record, events = _land(integrator, few, few.carry(here), *given, recorded)
         state, step_record = lanes.put((state, step_record), members, (new, new_step_record))
-        return left & ~now, state, step_record, _written_at(record, events, few, members)
-
-    def enough(carry):
-        count = jnp.sum(carry[0], dtype=jnp.int32)
-        return (count >= width) | due & (count > 0)
+        return left, state, step_record, _written_at(record, events, few, members)
 
     # a loop, in whose place a conditional would copy the states of all lanes
-    return while_loop(enough, gather, (left, state, step_record, record), like=(operands, target))[1:]
+    carry = (lanes.leave(left), state, step_record, record)
+    return while_loop(lambda c: jnp.any(c[0]), gather, carry, like=(operands, target))[1:]
 
 
 def _land(
@@ -157,7 +144,9 @@ def _land(
 
     nothing = jax.eval_shape(lambda state: few.leave(attempt(state, None)[1:]), state)
     nothing = few.enter(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), nothing), True)
-    found = for_loop(lambda _, c: attempt(c[0], c[1:]), (state, *few.carry(nothing)), _TRIES, like=(operands, target))
+    found = for_loop(
+        lambda _, c: attempt(c[0], c[1:]), (state, *few.carry(nothing)), _TRIES, unroll=_TRIES, like=(operands, target)
+    )
     return found[:3]
 
 
