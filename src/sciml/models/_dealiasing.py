@@ -64,7 +64,8 @@ class TwoThirds(AbstractDealiasing):
         from sciml.models import TwoThirds
 
         short = jnp.fft.rfftn(jnp.cos(2 * jnp.pi * 5 * jnp.arange(12) / 12) * jnp.ones((12, 12, 1)))
-        assert jnp.all(TwoThirds().fields(short, (12, 12, 12)) == 0)  # a wave of 5 on 12 points
+        found = TwoThirds().fields(short, (12, 12, 12))  # of a wave of 5 on 12 points
+        assert jnp.max(jnp.abs(found)) < 1e-5
         ```
     """
 
