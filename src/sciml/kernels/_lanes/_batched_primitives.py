@@ -12,14 +12,15 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._jax._vma import promote
+from . import _linear_algebra as linear_algebra
 from ._elementwise import ELEMENTWISE
 from ._values import Stacked
 
-_RULES: dict[str, Callable[..., Array | None]] = {}
+_RULES: dict[str, Callable[..., Array | Sequence[Array] | None]] = {}
 
 
 def run(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> list[Array] | None:
-    """Returns the result of an equation with members last, or None where JAX's rule is as good.
+    """Returns the results of an equation with members last, or None where JAX's rule is as good.
 
     Args:
         eqn: The equation of one member.
@@ -34,7 +35,7 @@ def run(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int
         out = _RULES[name](eqn, values, arrays, count)
     else:
         return None
-    return None if out is None else [out]
+    return [out] if isinstance(out, jax.Array) else out
 
 
 def _elementwise(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Array | None:
@@ -129,3 +130,40 @@ def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) 
         return None
     whole, update = promote([_spread(v, x, v.shape, count) for v, x in zip(values[:2], arrays)])
     return jax.lax.dynamic_update_slice(whole, update, (*arrays[2:], jnp.zeros((), arrays[2].dtype)))
+
+
+@_rule("gather")
+def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Array | None:
+    """The elements of a vector in an order that each member has for itself."""
+    operand, indices = values
+    numbers = eqn.params["dimension_numbers"]
+    simple = (numbers.offset_dims, numbers.collapsed_slice_dims, numbers.start_index_map) == ((), (0,), (0,))
+    if not simple or operand.ndim != 1 or indices.ndim != 2 or not indices.batched:
+        return None
+    if eqn.params["mode"] != jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS:
+        return None
+    whole = _spread(operand, arrays[0], operand.shape, count)
+    return jnp.take_along_axis(whole, arrays[1][:, 0], axis=0, mode="promise_in_bounds")
+
+
+@_rule("lu")
+def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Sequence[Array] | None:
+    del eqn, count
+    return linear_algebra.lu(arrays[0]) if values[0].ndim == 2 and linear_algebra.serves(arrays[0]) else None
+
+
+@_rule("lu_pivots_to_permutation")
+def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Array | None:
+    size = eqn.params["permutation_size"]
+    if values[0].ndim != 1 or size > linear_algebra.MOST_ROWS:
+        return None
+    return linear_algebra.permutation(arrays[0], size)
+
+
+@_rule("triangular_solve")
+def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Array | None:
+    matrix, right = values
+    if not matrix.batched or matrix.ndim != 2 or not linear_algebra.serves(arrays[0]):
+        return None  # one matrix for all members is divided by once
+    right = _spread(right, arrays[1], right.shape, count)
+    return linear_algebra.solve_triangular(arrays[0], right, **eqn.params)

@@ -1,4 +1,4 @@
-"""Matrices without structure, by LAPACK."""
+"""Matrices without structure, by LAPACK; of many members side by side by loops over them all."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,10 +13,10 @@ from ._structure import AbstractStructure, products
 
 
 class LapackFactors(NamedTuple):
-    """Both triangles in one array, and the exchanges of rows."""
+    """Both triangles in one array, and which row came to each place."""
 
     lu: Array
-    pivots: Array
+    order: Array
 
 
 class DenseMatrix(AbstractStructure):
@@ -43,7 +43,8 @@ class DenseMatrix(AbstractStructure):
     def factorise(self, matrix: Array) -> LapackFactors:
         """Returns the factors of a matrix."""
         # lineax would do as well, but its solves fail under `jax.shard_map(check_vma=True)`
-        return LapackFactors(*jax.scipy.linalg.lu_factor(matrix))
+        lu, _, order = jax.lax.linalg.lu(matrix)
+        return LapackFactors(lu, order)
 
     def times(self, matrix: Array, x: Float[Array, " n"]) -> Float[Array, " n"]:
         """Returns the matrix times a vector."""
@@ -51,11 +52,20 @@ class DenseMatrix(AbstractStructure):
 
     def substitute(self, factors: LapackFactors, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Solves a system by its factors."""
-        return jax.scipy.linalg.lu_solve(tuple(factors), b)
+        x = b.at[factors.order].get(mode="promise_in_bounds", unique_indices=True)
+        return self._divided(factors, self._divided(factors, x, lower=True), lower=False)
 
     def substitute_transposed(self, factors: LapackFactors, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Solves the transposed system by the same factors."""
-        return jax.scipy.linalg.lu_solve(tuple(factors), b, trans=1)
+        x = self._divided(factors, self._divided(factors, b, False, transpose_a=True), True, transpose_a=True)
+        return jnp.zeros_like(x).at[factors.order].set(x, mode="promise_in_bounds", unique_indices=True)
+
+    @staticmethod
+    def _divided(factors: LapackFactors, b: Array, lower: bool, **options: bool) -> Array:
+        x = jax.lax.linalg.triangular_solve(
+            factors.lu, b[:, None], left_side=True, lower=lower, unit_diagonal=lower, **options
+        )
+        return x[:, 0]
 
     def is_singular(self, matrix: Array, factors: Any) -> Bool[Array, ""]:
         """Whether a matrix of finite entries turned out to be singular."""
@@ -64,4 +74,4 @@ class DenseMatrix(AbstractStructure):
     @property
     def words(self) -> str:
         """What it is, for people."""
-        return "dense, factorised by LAPACK"
+        return "dense, factorised by LAPACK, or over members side by side"
