@@ -47,11 +47,13 @@ def custom_jvp_call(eqn: Any, inputs: list[Value], evaluate: Evaluate, debug_inf
     given, entries = _split(inputs)
     if not entries:
         return evaluate(inner, consts, inputs)
+    lanes = next((count for v in inputs if (count := _lanes_of(v)) is not None), None)
     moving = [i for i, v in enumerate(eqn.invars) if jnp.issubdtype(v.aval.dtype, jnp.inexact)]
 
     @jax.custom_jvp
     def run(entries):
-        return evaluate(inner, consts, given.values(entries))
+        # a result that members share may have a derivative that they do not
+        return [_over(lanes, v) for v in evaluate(inner, consts, given.values(entries))]
 
     def pushed(primals, tangents):
         """The tangents of one member's inexact results, by the rule."""
@@ -79,6 +81,17 @@ def custom_jvp_call(eqn: Any, inputs: list[Value], evaluate: Evaluate, debug_inf
         return out, found
 
     return run(entries)
+
+
+def _lanes_of(value: Value) -> int | None:
+    """Returns over how many lanes a value differs; None where all members share it."""
+    if isinstance(value, Stacked):
+        return value.array.shape[-1] if value.batched else None
+    return next((x.shape[0] for x in value.elements.reshape(-1) if np.ndim(x)), None)
+
+
+def _over(lanes: int | None, value: Value) -> Value:
+    return value if lanes is None or _lanes_of(value) is not None else over_all_lanes(value, lanes)
 
 
 def _like(value: Value, rate: Value | None) -> Value:

@@ -166,7 +166,7 @@ def _moves_like(x: Array) -> Array:
 
 @_moves_like.defjvp
 def _(primals, tangents):
-    return jnp.zeros_like(primals[0]), tangents[0]
+    return _moves_like(primals[0]), tangents[0]  # not zeros, which have no derivatives when the rule is differentiated
 
 
 @jax.custom_jvp
@@ -178,8 +178,8 @@ def _without_moves(x: Array, other: Array, where: Array) -> Array:
 
 @_without_moves.defjvp
 def _(primals, tangents):
-    (x, _, where), (moves, others, _) = primals, tangents
-    return x, moves - jnp.where(where, others, jnp.zeros_like(others))
+    where, (moves, others, _) = primals[2], tangents
+    return _without_moves(*primals), moves - jnp.where(where, others, jnp.zeros_like(others))
 
 
 def stop_of(y: PyTree) -> Array | None:
