@@ -54,7 +54,7 @@ def coefficients(method: str) -> tuple[list[Any], Any, Any] | None:
     if isinstance(solver, diffrax.Euler):
         return [], [], [1.0]
     table = getattr(solver, "tableau", None)
-    if not isinstance(table, diffrax.ButcherTableau):
+    if not isinstance(table, diffrax.ButcherTableau) or np.any(table.a_diagonal):
         return None
     return [np.asarray(row) for row in table.a_lower], np.asarray(table.c), np.asarray(table.b_sol)
 
@@ -161,7 +161,7 @@ def by_sciml(program: Program, p: dict[str, Any]) -> Any:
         tolerance = 1e-5 if program.dtype == "float32" else 1e-7
         options |= {"rtol": tolerance, "atol": tolerance, "max_steps": 4096}
     else:
-        options |= {"dt": STEP / 16 if program.method in STRUCTURED else STEP}
+        options |= {"dt": STEP if program.exact else STEP / 16}
     if program.kind.endswith("saves"):
         options["saveat"] = diffrax.SaveAt(ts=jnp.asarray([STEP, 2 * STEP], program.dtype))
     t1 = STEP * STEPS if program.kind == "scan" else jax.lax.stop_gradient(p["t1"])

@@ -63,7 +63,8 @@ class TwoThirds(AbstractDealiasing):
         import jax.numpy as jnp
         from sciml.models import TwoThirds
 
-        short = jnp.fft.rfftn(jnp.cos(2 * jnp.pi * 5 * jnp.arange(12) / 12) * jnp.ones((12, 12, 1)))
+        wave = jnp.cos(2 * jnp.pi * 5 * jnp.arange(12.0) / 12)
+        short = jnp.fft.rfftn(jnp.broadcast_to(wave, (12, 12, 12)))
         found = TwoThirds().fields(short, (12, 12, 12))  # of a wave of 5 on 12 points
         assert jnp.max(jnp.abs(found)) < 1e-5
         ```
@@ -93,7 +94,7 @@ class ThreeHalves(AbstractDealiasing):
         import jax.numpy as jnp
         from sciml.models import ThreeHalves
 
-        wave = jnp.cos(2 * jnp.pi * 5 * jnp.arange(12) / 12) * jnp.ones((12, 12, 1))
+        wave = jnp.broadcast_to(jnp.cos(2 * jnp.pi * 5 * jnp.arange(12.0) / 12), (12, 12, 12))
         there = ThreeHalves().fields(jnp.fft.rfftn(wave), (12, 12, 12))
         assert there.shape == (18, 18, 18)
         assert jnp.allclose(jnp.fft.irfftn(ThreeHalves().modes(there, (12, 12, 12))), wave, atol=1e-5)
