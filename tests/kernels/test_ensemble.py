@@ -401,10 +401,10 @@ def sorts(t, y, rate):
     [
         (sorts, np.ones(3), {}, "the model uses sort"),
         (
-            lambda t, y, p: p.astype(y.dtype) * jax.lax.erf_inv(y),
+            lambda t, y, p: p.astype(y.dtype) * jax.lax.lgamma(y),
             np.ones(3),
             {},
-            "uses erf_inv, which the kernel does not support",
+            "uses lgamma, which the kernel does not support",
         ),
         (lambda t, y, p: -p.astype(y.dtype) * y, np.ones(2, np.complex64), {}, "complex64"),
         (lambda t, y, p: -p.astype(y.dtype) * y, np.ones(200), {}, "takes arrays of up to 128"),

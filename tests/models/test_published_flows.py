@@ -56,8 +56,9 @@ def test_drag_of_a_cylinder():
     assert low < drag[-1] < 1.02 * high and abs(lift[-1]) < 0.01 and abs(drag[-1] - drag[-11]) < 0.01
     behind = flow.at_centers(end)[0][:, flow.grid.shape[1] // 2]
     x = np.asarray(flow.grid.centers[0])[:, 0]
-    length = x[(behind < 0) & (x > 0.5)].max() - 0.5  # of the vortices, over the diameter
-    assert 0.8 < length < 1.05
+    last = np.flatnonzero((behind < 0) & (x > 0.5)).max()  # where the flow turns, on the line through these two cells
+    turns = np.interp(0.0, behind[last : last + 2], x[last : last + 2])
+    assert 0.75 < turns - 0.5 < 1.05  # the length of the vortices, over the diameter: published 0.91 to 0.94
 
 
 @pytest.mark.x64
