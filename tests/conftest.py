@@ -71,8 +71,8 @@ SLOW = 1.0
 
 # `make test-all` runs those up to so many seconds together, and of each test one at least, but none that takes longer
 # than `LONG`; `make test-rest` runs the others.
-RARE = 3.0
-LONG = 30.0
+RARE = 2.0
+LONG = 20.0
 
 # What tests took when they were last measured, in seconds by node id; `make durations` writes those of 0.2 and more.
 # None is a test that is known to be slow and was not measured yet. What is not here is quick, or new: it runs.
