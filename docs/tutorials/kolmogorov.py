@@ -1,6 +1,6 @@
 """Solver in the loop: turbulence on a coarse grid with a learnt closure, trained through the solver.
 
-Run it with `python docs/tutorials/kolmogorov.py`: it takes two to three minutes and writes a figure, to the folder that
+Run it with `python docs/tutorials/kolmogorov.py`: it takes about two minutes and writes a figure, to the folder that
 `--out` names. `--flow decaying` takes the flow by which Mosaic, a benchmark of differentiable solvers, judges closures.
 
 Kolmogorov flow is driven by a force like sin(4 y) and becomes turbulent. Half of the points along each axis take an
