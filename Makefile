@@ -93,10 +93,11 @@ test-contracts: $(VENV)/.installed-test
 test-all: $(VENV)/.installed-test ## every test with x64 on, each in as many cases as an hour allows; quick ones with x64 off
 	$(COMPILE_SOON) $(RUN_PYTEST) -m "not slow"
 	$(COMPILE_SOON) SCIML_CHECK_TYPES=0 $(RUN_PYTEST) -m "slow and not rare"
-	$(COMPILE_SOON) SCIML_X64=0 $(RUN_PYTEST) -m "not slow or float32"
+	$(COMPILE_SOON) SCIML_X64=0 $(RUN_PYTEST) -m "not slow or (float32 and not rare)"
 
 test-rest: $(VENV)/.installed-test ## what `make test-all` leaves out: more cases of its tests, and the longest ones
 	$(COMPILE_SOON) SCIML_CHECK_TYPES=0 $(RUN_PYTEST) -m rare
+	$(COMPILE_SOON) SCIML_X64=0 $(RUN_PYTEST) -m "rare and float32"
 
 FUZZ_MINUTES ?= 60
 fuzz: $(VENV)/.installed-test ## programs drawn at random against a plain loop, for FUZZ_MINUTES; FUZZ_SEED repeats a run
