@@ -103,33 +103,39 @@ class ThreeHalves(AbstractDealiasing):
 
     def fields(self, modes: Complex[Array, "..."], shape: tuple[int, ...]) -> Float[Array, "..."]:
         """Returns the fields on the finer grid."""
-        fine, factor = _finer(shape), 1.0
-        for axis, (n, m) in enumerate(zip(shape, fine)):
-            at, highest = modes.ndim - len(shape) + axis, (n - 1) // 2
-            parts = [_part(modes, at, 0, highest + 1)]
-            if axis == len(shape) - 1:
-                parts.append(_zeros(modes, at, m // 2 - highest))
-            else:
-                parts += [_zeros(modes, at, m - 2 * highest - 1), _part(modes, at, n - highest, n)]
-            modes, factor = jnp.concatenate(parts, at), factor * m / n
-        return factor * fourier.inverse(modes, fine, True)
+        fine = _finer(shape)
+        return fourier.inverse(_on_grid(modes, shape, fine, shape), fine, True)
 
     def modes(self, fields: Float[Array, "..."], shape: tuple[int, ...]) -> Complex[Array, "..."]:
         """Returns those of their modes that the grid of the model has."""
-        modes, factor = fourier.transform(fields, len(shape)), 1.0
-        for axis, (n, m) in enumerate(zip(shape, _finer(shape))):
-            at, highest = modes.ndim - len(shape) + axis, (n - 1) // 2
-            parts = [_part(modes, at, 0, highest + 1)]
-            if axis == len(shape) - 1:
-                parts.append(_zeros(modes, at, n // 2 - highest))
-            else:
-                parts += [_zeros(modes, at, n - 2 * highest - 1), _part(modes, at, m - highest, m)]
-            modes, factor = jnp.concatenate(parts, at), factor * n / m
-        return factor * modes
+        return _on_grid(fourier.transform(fields, len(shape)), _finer(shape), shape, shape)
 
 
 def _finer(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple((3 * n + 1) // 2 for n in shape)
+
+
+def _on_grid(
+    modes: Complex[Array, "..."], here: tuple[int, ...], there: tuple[int, ...], coarse: tuple[int, ...]
+) -> Complex[Array, "..."]:
+    """Returns the modes of a grid as those of another, the ones that the coarser of both has, and zeros.
+
+    Args:
+        modes: The coefficients, half of them along the last axis.
+        here: The grid that they are of.
+        there: The other grid.
+        coarse: The coarser grid.
+    """
+    factor = 1.0
+    for axis, (n, m, least) in enumerate(zip(here, there, coarse)):
+        at, highest = modes.ndim - len(here) + axis, (least - 1) // 2
+        parts = [_part(modes, at, 0, highest + 1)]
+        if axis == len(here) - 1:
+            parts.append(_zeros(modes, at, m // 2 - highest))
+        else:
+            parts += [_zeros(modes, at, m - 2 * highest - 1), _part(modes, at, n - highest, n)]
+        modes, factor = jnp.concatenate(parts, at), factor * m / n
+    return factor * modes
 
 
 def _part(x: Array, axis: int, start: int, stop: int) -> Array:
