@@ -6,6 +6,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
@@ -31,8 +32,6 @@ def over_devices(fn, mesh, shared=0):
 
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
-# the widest cases always run: every loop forwards, and the two ends of the range backwards
-each_kind_backwards = pytest.mark.parametrize("kind", [k if k in ("scan", "adaptive_saves") else k for k in KINDS])
 
 
 @each_kind
@@ -53,7 +52,7 @@ def test_gradients_of_members(kind, mesh):
     close(sharded(batch), jax.jit(fn)(batch), rtol=1e-7, atol=1e-8)
 
 
-@each_kind_backwards
+@each_kind
 def test_gradients_of_shared_inputs(kind, mesh):
     """A loss over all devices: the gradient of what they share is one sum over devices, and no more."""
     batch, model = members(8), inputs().model
@@ -100,6 +99,34 @@ def test_direct_adjoint(kind, mesh):
     fn = jax.vmap(ft.partial(loss, kind, sciml.adjoints.Direct(), **cheap(kind)))
     batch = members(8)
     np.testing.assert_allclose(over_devices(fn, mesh)(batch), jax.jit(fn)(batch), rtol=1e-8)
+
+
+ITERATIVE = lx.GMRES(rtol=1e-9, atol=1e-9)
+IMPLICIT = {
+    "midpoint": (sciml.solvers.ImplicitMidpoint(), sciml.adjoints.Direct()),
+    "radau": (sciml.solvers.Radau5(), sciml.adjoints.Direct()),
+    "bdf": (sciml.solvers.BDF(), sciml.adjoints.Direct()),
+    "bdf-gmres-direct": (sciml.solvers.BDF(linear_solver=ITERATIVE), sciml.adjoints.Direct()),
+    "bdf-gmres-forward": (sciml.solvers.BDF(linear_solver=ITERATIVE), sciml.adjoints.Forward()),
+    "bdf-gmres-checkpointed": (sciml.solvers.BDF(linear_solver=ITERATIVE), sciml.adjoints.Checkpointed()),
+}
+
+
+@pytest.mark.parametrize("name", IMPLICIT)
+def test_implicit_methods(name, mesh):
+    """Their rules and branches close over numbers that are the same on every device."""
+    solver, adjoint = IMPLICIT[name]
+
+    def end(a):
+        y0 = jnp.array([1.0, 0.5])
+        sol = sciml.solve(lambda t, y, a: -a * y, y0, t0=0.0, t1=0.5, dt=0.125, args=a, solver=solver, adjoint=adjoint)
+        return sol.ys[-1, 0]
+
+    derivative = jax.grad if name.endswith("checkpointed") else jax.jacfwd
+    fn = jax.vmap(derivative(end))
+    batch = jnp.linspace(0.5, 2.0, 8)
+    np.testing.assert_allclose(over_devices(fn, mesh)(batch), jax.jit(fn)(batch), rtol=1e-9)
+    np.testing.assert_allclose(fn(batch), -0.5 * jnp.exp(-0.5 * batch), rtol=2e-2)
 
 
 def test_a_mesh_of_two_axes():

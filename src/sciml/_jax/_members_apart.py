@@ -21,8 +21,9 @@ from jaxtyping import Array, PyTree
 
 from ._batched import along
 from ._differentiable import Call, bind, counts, primitive_over_lanes, zero
+from ._promoted import as_promoted_function
 from ._shards import on_every_device, over_shards, traced_on_no_mesh
-from ._vma import as_promoted_function, struct, typed_sharding, vma_of
+from ._vma import struct, typed_sharding, vma_of
 
 Flat = Callable[..., list[Array]]
 """A function of arrays."""

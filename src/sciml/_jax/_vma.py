@@ -10,11 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import jax
-import jax.extend as jex
-import jax.numpy as jnp
 import numpy as np
-
-from ._jaxprs import is_literal, programs_within, run_equation
 
 _T = TypeVar("_T")
 
@@ -102,44 +98,3 @@ def struct(
 def jax_version() -> tuple[int, ...]:
     """Returns JAX's version as numbers, for the tables of where kernels are tested."""
     return tuple(jax.__version_info__)
-
-
-def as_promoted_function(closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
-    """Returns a program as a function whose inputs may vary over other axes than when it was traced.
-
-    JAX writes into a program where its values are promoted, and refuses to promote what varies already.
-    Here values are promoted to the axes that the inputs vary over now.
-    """
-    jaxpr = closed.jaxpr
-
-    def run(*args):
-        # all to the same axes, for JAX refuses operands of one equation that vary over different ones
-        consts, args = promote((list(closed.consts), list(args)))
-        axes = vma_of((consts, args))
-        known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args)))
-
-        def read(v):
-            return jnp.asarray(v.val, v.aval.dtype) if is_literal(v) else known[v]
-
-        for eqn in jaxpr.eqns:
-            if eqn.primitive.name in ("pvary", "pcast"):
-                out = [to_varying(read(v), axes) for v in eqn.invars]
-            elif eqn.primitive.name in ("jit", "pjit"):
-                out = as_promoted_function(eqn.params["jaxpr"])(*map(read, eqn.invars))
-            elif any(programs_within(eqn)):
-                out = run_equation(eqn, map(read, eqn.invars), jaxpr.debug_info)
-            else:
-                # literals, and what `axis_index` makes anew, vary over fewer axes than what was promoted
-                made = eqn.primitive.bind(*promote(list(map(read, eqn.invars))), **eqn.params)
-                out = made if eqn.primitive.multiple_results else [made]
-            known.update(zip(eqn.outvars, out))
-        return [read(v) for v in jaxpr.outvars]
-
-    return run
-
-
-def run_program(jaxpr: jex.core.Jaxpr, consts: Iterable[Any], *args: Any) -> list:
-    """Runs a program, whose inputs may by now vary over more axes of a mesh than when it was traced."""
-    closed = jex.core.ClosedJaxpr(jaxpr, list(consts))
-    manual = jax.sharding.get_abstract_mesh().manual_axes
-    return (as_promoted_function(closed) if manual else jex.core.jaxpr_as_fun(closed))(*args)

@@ -24,7 +24,7 @@ from ..._jax._jaxprs import depend_on, is_literal, program_called, programs_with
 from ..._jax._loops import scan
 from ..._jax._marks import fallback
 from ..._jax._sources import at_own_source, at_source_of
-from ..._jax._vma import as_traced, promote, struct, vma_of
+from ..._jax._vma import as_traced, match, promote, struct, vma_of
 from . import _batched_primitives as batched_primitives, _elementwise as elementwise
 from ._custom_rules import custom_jvp_call, linear_solve
 from ._data_movement import MOVEMENTS, OUTSIDE, added_at, moved_by_index
@@ -342,9 +342,11 @@ def _evaluate_scan_as_loop(eqn, inputs: list[Value], ev: _Evaluation) -> list[Va
         carried = [fixed(v, b) for v, b in zip(out[:carry_count], carry_of_members)]
         stacked = [stack(v, count) for v in out[carry_count:]]
         ys = [_over_lanes(v, count) if b else v.array for v, b in zip(stacked, outputs[carry_count:])]
-        return carried, ys
+        return match(carried, carry), ys
 
-    carry, ys = scan(body, carry, [x.array for x in xs], length=params["length"], reverse=params["reverse"])
+    carry, ys = scan(
+        body, carry, [x.array for x in xs], length=params["length"], reverse=params["reverse"], like=consts
+    )
     lanes = [int(b) for b in outputs[carry_count:]]
     return [unstack_small(v) if isinstance(v, Stacked) else v for v in carry] + [
         _unstack_few(Stacked(y, y.ndim - b)) for y, b in zip(ys, lanes)

@@ -13,7 +13,7 @@ import jax.extend as jex
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ..._jax._vma import as_promoted_function
+from ..._jax._promoted import as_promoted_function
 from ._update import StencilUpdate
 
 

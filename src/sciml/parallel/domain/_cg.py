@@ -23,7 +23,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree, Real
 
 from ..._jax._loops import while_loop
-from ..._jax._vma import as_promoted_function, match, to_varying, vma_of
+from ..._jax._promoted import as_promoted_function
+from ..._jax._vma import match, to_varying, vma_of
 from ..._status import Status
 from ..._types import RealScalarLike
 

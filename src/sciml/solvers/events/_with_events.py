@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from ..._jax._branches import cond
 from ..._jax._vma import match
 from ..._status import Status
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
@@ -132,10 +133,11 @@ class WithEvents(AbstractWrappedStepper):
         attempt = self.attempted(field, t, h, y, step)
 
         like = (attempt.t, attempt.h, y, step.y1, step.memory)
-        found = jax.lax.cond(
+        found = cond(
             good & self.may_come(attempt, y.rest.detection),
-            lambda: match(self._with_events(attempt, y), like),
-            lambda: match(self._quiet(attempt, y), like),
+            lambda: self._with_events(attempt, y),
+            lambda: self._quiet(attempt, y),
+            like=like,
         )
         ends = found.ends if step.ends is None else jnp.where(found.ends != 0, found.ends, step.ends).astype(jnp.int8)
         return step._replace(y1=found.y1, memory=found.memory, again=found.again, ends=ends)
@@ -270,9 +272,7 @@ class WithEvents(AbstractWrappedStepper):
             return end, step.y1, step.memory, detection._replace(sides=sides), self._nothing(attempt)
 
         like = (attempt.t, attempt.h, y, step.y1, step.memory, delay)
-        now, y1, memory, changed, events = jax.lax.cond(
-            taken, lambda: match(happen(), like), lambda: match(stay(), like)
-        )
+        now, y1, memory, changed, events = cond(taken, happen, stay, like=like)
         stop = self._stop(clock, jax.lax.stop_gradient(now), changed.rows)
         changed = changed._replace(stop=stop, sought=jnp.zeros_like(stop))
         return EventState(ShiftedState(y1, y.saved.shift + (now - end)), EventMemory(changed, events)), memory

@@ -21,7 +21,8 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..._jax._vma import match, run_program
+from ..._jax._promoted import run_program
+from ..._jax._vma import match
 from ._krylov_iterations import bicgstab_round, gmres_round, solved_by
 from ._structure import AbstractStructure
 

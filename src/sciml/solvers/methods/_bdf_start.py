@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ..._jax._vma import match
+from ..._jax._branches import cond
 from ..._types import RealScalarLike, Y
 from ._differences import MOST, Differences
 from ._history_memory import HistoryMemory, joined, past_of, reused_of
@@ -36,10 +36,11 @@ class Started(AbstractWrappedStepper):
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
         like = (jnp.asarray(t), jnp.asarray(h), y, memory)
-        return jax.lax.cond(
+        return cond(
             past_of(memory).order < self.base.order,
-            lambda: match(self._first(field, t, h, y, memory), like),
-            lambda: match(self._later(field, t, h, y, memory), like),
+            lambda: self._first(field, t, h, y, memory),
+            lambda: self._later(field, t, h, y, memory),
+            like=like,
         )
 
     def _first(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree, Real
 
+from ..._jax._branches import cond
 from ..._jax._loops import while_loop
 from ..._jax._vma import match
 from ..linear._structure import AbstractStructure
@@ -109,7 +110,7 @@ class Systems(NamedTuple):
         def try_with(carry: tuple) -> tuple:
             new, factors, _, _ = carry
             like = (self.guess, self.scale, self.slope.consts, kept)
-            factors = jax.lax.cond(new, lambda: match(self.factorised(), like), lambda: match(factors, like))
+            factors = cond(new, self.factorised, lambda: factors, like=like)
             found = newton(residual, zero, self.divide, self.near(factors), judge)
             return ~new, factors, found, ~found.converged & ~new
 

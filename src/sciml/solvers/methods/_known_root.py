@@ -22,7 +22,8 @@ from jaxtyping import Array, PyTree
 
 from ..._jax._largest import largest
 from ..._jax._loops import while_loop
-from ..._jax._vma import jax_version, match, run_program
+from ..._jax._promoted import as_varying, run_program
+from ..._jax._vma import jax_version, match
 
 MOST_ITERATIONS = 50
 """Iterations that have not converged by then are given up."""
@@ -61,7 +62,7 @@ def known_root(
         return run_program(program.jaxpr, consts, z)[0]
 
     def solved(along: Callable, b: Array, factors: PyTree) -> Array:
-        solves = [partial(f, factors) for f in (divide, divide_transposed)]
+        solves = [as_varying(partial(f, factors), b) for f in (divide, divide_transposed)]
         of = [(lambda _, b, f=f: f(b)) if exact else partial(_refined, divide=f, rounding=rounding) for f in solves]
         return jax.lax.custom_linear_solve(along, b, *of)
 

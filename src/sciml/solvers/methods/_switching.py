@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree, Real
 
-from ..._jax._vma import match
+from ..._jax._branches import cond
 from ..._types import RealScalarLike, Y
 from ._ravel import flattened, unflattened
 from ._rodas5p import Rodas5P
@@ -103,10 +103,11 @@ class Switching(AbstractStepper):
         """Advances `y` from `t` to `t + h`."""
         t, h = jnp.asarray(t), jnp.asarray(h)
         stiff, count = memory
-        y1, error, dense, solvable, measure = jax.lax.cond(
+        y1, error, dense, solvable, measure = cond(
             stiff > 0,
-            lambda: match(self._implicit_step(field, t, h, y), (t, h, y)),
-            lambda: match(self._explicit_step(field, t, h, y), (t, h, y)),
+            lambda: self._implicit_step(field, t, h, y),
+            lambda: self._explicit_step(field, t, h, y),
+            like=(t, h, y),
         )
         measure = jax.lax.stop_gradient(measure).astype(stiff.dtype)
         says = jnp.where(stiff > 0, measure < _NOT_STIFF, measure > _STIFF)

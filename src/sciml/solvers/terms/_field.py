@@ -18,8 +18,9 @@ from jaxtyping import Array, PyTree
 
 from ..._checks import concrete
 from ..._jax._jaxprs import program_called, programs_within
+from ..._jax._promoted import as_promoted_function
 from ..._jax._shards import traced_on_no_mesh
-from ..._jax._vma import as_promoted_function, promote, to_varying, vma_of
+from ..._jax._vma import promote, to_varying, vma_of
 from ..._types import Args, RealScalarLike, Y
 from ._barrier import stage_barrier
 from ._explain import explain

@@ -1,0 +1,43 @@
+"""A choice of two branches whose closures vary over the same mesh axes.
+
+Where JAX batches `jax.lax.cond` inside `shard_map`, it makes all that the branches close over vary alike and keeps the
+programs that it had traced, which refuse to promote what varies already.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+from jaxtyping import Array, Bool
+
+from ._promoted import run_program
+from ._vma import to_varying, vma_of
+
+_T = TypeVar("_T")
+
+
+def cond(predicate: Bool[Array, ""], one: Callable[[], _T], other: Callable[[], _T], *, like: Any) -> _T:
+    """`jax.lax.cond` of functions without arguments, whose results vary over the axes that `like` varies over.
+
+    Args:
+        predicate: Which of them it is.
+        one: Where it holds.
+        other: Where it does not.
+        like: Values that both close over.
+    """
+    if not jax.sharding.get_abstract_mesh().manual_axes:
+        return jax.lax.cond(predicate, one, other)
+    axes = vma_of((predicate, like))
+
+    def opened(branch: Callable[[], _T]) -> tuple[list, Callable[[list], _T]]:
+        program, shape = jax.make_jaxpr(branch, return_shape=True)()
+        consts = to_varying(list(program.consts), axes)
+
+        def run(consts: list) -> _T:
+            results = to_varying(run_program(program.jaxpr, consts), axes)
+            return jax.tree.unflatten(jax.tree.structure(shape), results)
+
+        return consts, run
+
+    (first, run_first), (second, run_second) = opened(one), opened(other)
+    return jax.lax.cond(predicate, lambda a, _: run_first(a), lambda _, b: run_second(b), first, second)
