@@ -198,7 +198,8 @@ class BDF(AbstractStepper):
         norm: Norm | None = None,
     ) -> Array:
         """Returns the size of a first step, which is one of order one; positive."""
-        return initial_step(field, t, y, direction, span, tolerances, 1, norm)
+        # the error of such a step is of the second order in its size
+        return initial_step(field, t, y, direction, span, tolerances, 2, norm)
 
     def empty_dense(self, y: Y) -> PyTree:
         """Returns differences of zero."""
