@@ -93,12 +93,14 @@ def test_arrows():
 def test_films_have_a_frame_for_each_time(grid, tmp_path):
     from PIL import Image
 
+    open_before = plt.get_fignums()
+
     path = plot.animate(
         solution(values_on(grid, 2)), grid, tmp_path / "film.gif", dpi=30, cmap="magma", vmax=1.0, title="film"
     )
     with Image.open(path) as film:
         assert film.n_frames == TIMES.size
-    assert plt.get_fignums() == []
+    assert plt.get_fignums() == open_before
 
 
 def test_a_solution_draws_itself(tmp_path):

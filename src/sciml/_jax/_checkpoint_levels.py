@@ -75,6 +75,12 @@ def fit(steps: int, most: int) -> tuple[int, ...] | None:
     return next((counts for counts in found if sum(counts) <= most), None)
 
 
+def choices(steps: int) -> list[tuple[int, ...]]:
+    """Returns all that `fit` and `deepest` choose from, whatever the memory."""
+    found = (_split(steps, levels, divide) for levels in range(1, MOST + 1) for divide in (True, False))
+    return list(dict.fromkeys(found))
+
+
 def segmented(steps: int, segments: int) -> tuple[int, ...]:
     """Returns the counts of two levels with at most `segments` segments, as even as they can be."""
     inner = max(1, -(-steps // segments))

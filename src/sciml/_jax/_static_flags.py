@@ -6,12 +6,10 @@ pass's. As the shape of a small array it belongs to the program. The array is no
 process where an empty one leaves a `shard_map`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import jax.numpy as jnp
 from jaxtyping import Array
-
-_BASE = 16
 
 
 def as_shapes(flags: Iterable[bool]) -> tuple[Array, ...]:
@@ -24,21 +22,15 @@ def of_shapes(arrays: Iterable[Array]) -> tuple[bool, ...]:
     return tuple(x.shape[0] > 1 for x in arrays)
 
 
-def numbers_as_shapes(numbers: Iterable[int]) -> tuple[tuple[Array, ...], ...]:
-    """Returns small arrays for each number, which is not negative: one for each of its digits."""
-    return tuple(tuple(map(_of_length, _digits(number))) for number in numbers)
+def number_as_shape(number: int) -> Array:
+    """Returns a small array for a small number, which is not negative."""
+    return _of_length(number)
 
 
-def numbers_of_shapes(arrays: Iterable[Sequence[Array]]) -> tuple[int, ...]:
-    """Returns the numbers of small arrays, which may have other axes after the first."""
-    return tuple(sum((x.shape[0] - 1) * _BASE**place for place, x in enumerate(digits)) for digits in arrays)
+def number_of_shape(array: Array) -> int:
+    """Returns the number of a small array, which may have other axes after the first."""
+    return array.shape[0] - 1
 
 
 def _of_length(number: int) -> Array:
     return jnp.zeros((number + 1,), jnp.bool_)
-
-
-def _digits(number: int) -> list[int]:
-    """Returns the digits of a number, the least significant first."""
-    rest, digit = divmod(number, _BASE)
-    return [digit, *(_digits(rest) if rest else [])]

@@ -140,6 +140,18 @@ def test_records_of_all_members_share_the_memory():
     assert planned.temp_size_in_bytes < 2**22
 
 
+@pytest.mark.parametrize("memory", [2**9, 2**12])
+def test_members_keep_as_many_levels_as_there_is_room_for(memory):
+    """More than one member alone would keep; only traced."""
+    decay = lambda t, y, rate: -rate * y  # noqa: E731
+    adjoint = sciml.adjoints.Checkpointed(memory=memory)
+
+    def end(rate):
+        return sciml.solve(decay, jnp.ones(2), t0=0.0, t1=1.0, dt=1 / 64, args=rate, adjoint=adjoint).ys[-1, 0]
+
+    assert jax.eval_shape(jax.vmap(jax.grad(end)), jnp.ones(40)).shape == (40,)
+
+
 @pytest.mark.x64
 def test_over_devices():
     mesh = jax.make_mesh((2,), ("members",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])

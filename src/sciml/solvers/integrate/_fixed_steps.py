@@ -21,7 +21,7 @@ from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import for_loop, scan
 from ..._jax._marks import step_number
 from ..._jax._shards import parts_of_members
-from ..._jax._static_flags import numbers_as_shapes, numbers_of_shapes
+from ..._jax._static_flags import number_as_shape, number_of_shape
 from ..._status import Status
 from ...kernels._backends import XLA, KernelRequest
 from ...kernels._lanes import Lanes, Unbatched, is_value
@@ -118,16 +118,21 @@ class FixedLoop(AbstractLoop):
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None
-    ) -> tuple[Result, PyTree, PyTree[Bool[Array, "..."]]]:
+    ) -> tuple[Result, PyTree, Bool[Array, "..."]]:
         """Takes all steps and returns what `backward` needs: states, the steps' axis first, and the levels.
 
-        The levels are the shapes of small arrays: the backward pass may run over another number of lanes, and would
+        Which levels is the shape of a small array: the backward pass may run over another number of lanes, and would
         choose other levels than those in which the states are kept.
         """
         # with one level every state is kept, and a kernel shows none between its first and its last step
         by_kernel = self.stencil_steps is not None and len(self.counts) > 1
         result, kept = self._forward(y0, operands, True, by_kernel)
-        return result, kept, numbers_as_shapes(self.counts)
+        return result, kept, number_as_shape([*self._choices, self.counts].index(self.counts))
+
+    @property
+    def _choices(self) -> list[tuple[int, ...]]:
+        """The levels among which the memory for all members decides; others are the same for every number of lanes."""
+        return _checkpoint_levels.choices(self.count)
 
     def _forward(self, y0, operands, recorded, by_kernel):
         all_kept = len(self.counts) == 1
@@ -187,7 +192,7 @@ class FixedLoop(AbstractLoop):
         self,
         cotangent: PyTree,
         residuals: PyTree,
-        common: PyTree[Bool[Array, "..."]],
+        common: Bool[Array, "..."],
         operands: Operands,
         saves: Saves | None,
         differentiable: PyTree,
@@ -196,7 +201,9 @@ class FixedLoop(AbstractLoop):
         diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
         parts, kept_tail, finite = residuals
         kept = Buffers.of(parts)
-        counts = numbers_of_shapes(common)  # the levels in which the states were kept, see `forward_recorded`
+        counts = [*self._choices, self.counts][
+            number_of_shape(common)
+        ]  # the levels in which the states were kept, see `forward_recorded`
 
         shared_cotangents = has_shared_cotangents(self.lanes, self.integrator.stepper, diff)
         pull = partial(self._pull_lanes, finite) if shared_cotangents else self._pull_each
