@@ -69,6 +69,30 @@ def test_the_solution_solves_it(name):
     assert residual(0.01) < 1e-9 and residual(1.0) < 1e-8
 
 
+@pytest.mark.parametrize("dtype", [pytest.param("float64", marks=pytest.mark.x64), "float32"])
+def test_over_short_steps(dtype):
+    """There the preconditioner solves it to rounding, and an iteration that went on would divide zero by zero."""
+    operator = ImplicitDiffusion(Laplacian(LINE, Dirichlet(0.0), 4), 1.0)
+    right = jnp.sin(LINE.centers[0]).astype(dtype)
+
+    @jax.jit
+    def off(shift):
+        y = operator.solve(shift, right)
+        return jnp.max(jnp.abs(y - shift * operator(y) - right))
+
+    shifts = jnp.concatenate([jnp.zeros(1), jnp.geomspace(1e-18, 1e-2, 65)]).astype(dtype)
+    assert max(off(shift) for shift in shifts) < (1e-9 if dtype == "float64" else 1e-5)
+
+
+@pytest.mark.x64
+def test_gradients_by_a_short_step():
+    """Over one for which the preconditioner alone is taken: the derivative is that of the system."""
+    operator = ImplicitDiffusion(Laplacian(LINE, Dirichlet(0.0), 4), 1.0)
+    right = jnp.sin(LINE.centers[0])
+    slope = jax.jit(jax.jacfwd(operator.solve))(jnp.asarray(1e-14), right)
+    np.testing.assert_allclose(slope, operator(right), rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.x64
 def test_the_modes_diagonalise_it():
     for grid, sides, order in ((PLANE, MIXED, 2), (LINE, Dirichlet(1.0), 2), (PLANE, Periodic(), 4)):

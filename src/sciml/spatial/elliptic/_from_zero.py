@@ -8,10 +8,11 @@ from jaxtyping import Array
 
 
 class FromZero(lx.AbstractLinearSolver[Any]):
-    """An iteration on arrays, with the solution zero where the right-hand side is zero.
+    """An iteration on arrays that need not do anything: nothing to solve for, or the preconditioner solves it.
 
-    Krylov methods divide by the norm of a residual. Cotangents are zero wherever a solution is not used, and the
-    derivatives of a solve run the same solver.
+    Krylov methods divide by the norm of a residual, and give NaN where it is zero. Cotangents are zero wherever a
+    solution is not used, and the derivatives of a solve run the same solver; and over a short step the preconditioner
+    solves a system to rounding.
 
     Attributes:
         solver: The iteration.
@@ -27,7 +28,15 @@ class FromZero(lx.AbstractLinearSolver[Any]):
         """Returns the solution, what became of the iteration, and its statistics."""
         none = jnp.all(vector == 0)
         value, result, stats = self.solver.compute(state, jnp.where(none, jnp.ones_like(vector), vector), options)
-        return jnp.where(none, jnp.zeros_like(value), value), result, stats
+        at_once = options["preconditioner"].mv(vector) if "preconditioner" in options else vector
+        left = jnp.linalg.norm(vector - state.mv(at_once))
+        enough = left <= self.solver.rtol * jnp.linalg.norm(vector)
+        value = jnp.where(enough, at_once, value)
+        return (
+            jnp.where(none, jnp.zeros_like(value), value),
+            lx.RESULTS.where(enough, lx.RESULTS.successful, result),
+            stats,
+        )
 
     def transpose(self, state: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Returns the transposed problem."""
