@@ -426,7 +426,7 @@ def test_a_kernel_that_returns_something_else():
     with pytest.raises(TypeError, match=r"`Torn.advance` must return a tuple of fields .*\(8, 8\).*, but returns"):
         evolve(heat(2), u, 1, 0.1, impl=Torn())
     with pytest.raises((TypeError, ValueError), match="Rolled is a class: make an instance|Type-check error"):
-        evolve(heat(2), u, 1, 0.1, impl=Rolled)
+        stencil.evolve(heat(2), u, 1, 0.1, impl=Rolled)
 
 
 def test_interpret_goes_with_a_kernel():
