@@ -2,9 +2,13 @@
 
 - `FluxDivergence`: what is to be computed, written for one cell and for one face.
 - `choose`: what computes it, XLA or a kernel, and why.
-- `surrounded`: a field with its ghost cells, as kernels read it.
 - `divergence`: the pass.
 """
 
 from ._divergence import FluxDivergence as FluxDivergence, GhostLayers as GhostLayers
-from ._select import VolumesSelection as VolumesSelection, choose as choose, divergence as divergence
+from ._select import (
+    VolumesSelection as VolumesSelection,
+    choose as choose,
+    divergence as divergence,
+    refused as refused,
+)

@@ -1,10 +1,10 @@
 r"""A pass of finite volumes on a GPU.
 
-A block takes a tile of `rows` x 128 cells. It reads it with the cells around into shared memory, as primitive variables,
-which are so computed once for each cell, ghost cells apart. Each warpgroup then walks down its share of the rows: what
-flows through the faces between rows stays in registers from one row to the next; what flows through those between
-columns goes to the neighbouring thread by shared memory. So each face is computed once, but for those between tiles and
-between shares. In three dimensions a block goes on through `planes`, and what flows between planes is kept in shared
+A block takes a tile of `rows` x 128 cells. It reads it with the cells around into shared memory, as primitive
+variables, which are so computed once for each cell. Each warpgroup then walks down its share of the rows: what flows
+through the faces between rows stays in registers from one row to the next; what flows through those between columns
+goes to the neighbouring thread by shared memory. So each face is computed once, but for those between tiles and between
+shares. In three dimensions a block goes on through `planes`, and what flows between planes is kept in shared
 memory for the tile; it reads the cells of other planes from global memory, where they are in a cache.
 
 A row of the tile has 128 lanes, the first and last of which are cells around: `rows` x `columns` cells are written.
@@ -289,7 +289,9 @@ class _Tile:
         """What flows through the face below each cell of a row, along the row."""
         p = self.plan
         cells = range(-p.width, p.width)
-        return self._flux(-1, [self.tile[self._at(s, t + p.first[1], k)] for k in cells for s in range(self.body.states)])
+        return self._flux(
+            -1, [self.tile[self._at(s, t + p.first[1], k)] for k in cells for s in range(self.body.states)]
+        )
 
     def between_rows(self, t: Any) -> tuple:
         """What flows through the faces below a row."""

@@ -4,10 +4,9 @@ import logging
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from .._backends import KernelRequest, check_interpreter, kernel_for, log_once, log_refused
+from .._backends import KERNEL_OF, KernelRequest, check_interpreter, kernel_for, log_once, log_refused
 from ..stencil._ghost_weights import NotForKernelsError
 from ._divergence import FluxDivergence, GhostLayers
 from ._trial import trial_of
@@ -16,15 +15,15 @@ _WHAT = "a conservation law"
 
 
 class VolumesSelection(NamedTuple):
-    """What computes a divergence.
+    """What computes a divergence; it contains no arrays.
 
     Attributes:
-        kernel: The kernel; None for XLA.
+        backend: `"xla"`, or the name of a kernel.
         reason: Why, in words.
         interpreted: Whether the kernel runs in JAX's interpreter.
     """
 
-    kernel: Any
+    backend: str
     reason: str
     interpreted: bool = False
 
@@ -50,34 +49,46 @@ def choose(
         name, reason = None, f"{request.impl.name!r} is a kernel of stencils"
     if name is None:
         log_refused(_WHAT, request, reason)
-        return VolumesSelection(None, reason)
-    if request.interpret:
-        check_interpreter(operands)
+        return VolumesSelection("xla", reason)
     try:
-        kernel = kernel_of(name)(problem, operands, shape, dtype)
+        kernel_of(name)(problem, operands, shape, dtype)
     except NotForKernelsError as error:
-        if request.impl == "auto":
-            log_once(_WHAT, str(error), logging.WARNING)
-            return VolumesSelection(None, str(error))
+        return refused(request, error)
+    return VolumesSelection(name, reason, request.interpret)
+
+
+def refused(request: KernelRequest, error: NotForKernelsError) -> VolumesSelection:
+    """Returns XLA where no kernel can, and says why.
+
+    Raises:
+        ValueError: If a kernel was asked for.
+    """
+    if request.impl not in ("auto", "xla"):
         raise ValueError(
-            f"`{request}` cannot run this conservation law: {error}. The kernel takes float32 (on GPUs float64 too) and "
-            "numbers as parameters, on a `Grid`. `impl='auto'` and `'xla'` take every law."
+            f"`{request}` cannot run this conservation law: {error}. The kernel takes states of float32 (on GPUs "
+            "float64 too) on a `Grid`, and laws whose parameters are numbers. `impl='auto'` and `'xla'` take every law."
         ) from error
-    return VolumesSelection(kernel, reason, request.interpret)
+    if request.impl == "auto" and jax.default_backend() in KERNEL_OF:
+        log_once(_WHAT, str(error), logging.WARNING)
+    return VolumesSelection("xla", str(error))
 
 
-def divergence(chosen: VolumesSelection, y: Array, ghosts: GhostLayers, operands: PyTree) -> Array:
+def divergence(
+    chosen: VolumesSelection, problem: FluxDivergence, y: Array, ghosts: GhostLayers, operands: PyTree
+) -> Array:
     """Returns the rates of a state, by the kernel that was chosen.
 
     Args:
         chosen: What was chosen.
+        problem: The divergence.
         y: The state, `(*components, *shape)`.
         ghosts: The cells beyond each end of each axis, primitive variables.
         operands: The numbers that all cells share.
     """
     if chosen.interpreted:
         check_interpreter((y, ghosts, operands))
-    return chosen.kernel(y, ghosts, jax.tree.map(jnp.asarray, operands), chosen.interpreted)
+    kernel = kernel_of(chosen.backend)(problem, operands, y.shape[y.ndim - problem.ndim :], y.dtype)
+    return kernel(y, ghosts, operands, chosen.interpreted)
 
 
 def kernel_of(name: str) -> Any:

@@ -1,8 +1,9 @@
 r"""A pass of finite volumes on a TPU.
 
-A block takes `ROWS` x `COLUMNS` cells into vector memory, with 8 rows above and below and 128 columns at either side, in
-views of one array that are aligned as tiles are. Neighbours come by rotations. What flows through the faces of a block
-along an axis is computed once, for the block and a tile more; what flows between planes, in three dimensions, twice.
+A block takes `ROWS` x `COLUMNS` cells into vector memory, with 8 rows above and below and 128 columns at either side,
+in views of one array that are aligned as tiles are. Neighbours come by rotations. What flows through the faces of a
+block along an axis is computed once, for the block and a tile more; what flows between planes, in three dimensions,
+twice.
 """
 
 from typing import Any, NamedTuple
@@ -185,11 +186,13 @@ class TpuVolumes:
 
         def along(axis: int, cells: list[Array], across: int, keep: Any) -> list[Array]:
             """What flows through the faces of a row of cells, from its first tile on."""
-            around = [keep(rolled(x, (w - k) % x.shape[across], across, interpreted)) for k in range(2 * w) for x in cells]
+            shifts = [(w - k) % cells[0].shape[across] for k in range(2 * w)]
+            around = [keep(rolled(x, by, across, interpreted)) for by in shifts for x in cells]
             return _call(self._fluxes[axis], [*shared(around[0].shape), *around])
 
-        last = states(ndim - 1, [jnp.concatenate(x, 1) for x in zip(left, block, right)], (z, corner[1], corner[2] - LANES))
-        faces = along(ndim - 1, last, 1, lambda x: x[:, LANES:])
+        wide = [jnp.concatenate(x, 1) for x in zip(left, block, right)]
+        cells = states(ndim - 1, wide, (z, corner[1], corner[2] - LANES))
+        faces = along(ndim - 1, cells, 1, lambda x: x[:, LANES:])
         size = faces[0].shape[1]
         rates = [(x - rolled(x, size - 1, 1, interpreted))[:, :columns] / self.problem.spacing[-1] for x in faces]
         if ndim > 1:
