@@ -12,10 +12,10 @@ import pytest
 import sciml
 from sciml import kernels
 from sciml.kernels import _cache_file, _qualify, _verdicts, ensemble
+from sciml.kernels._volumes import _trial as volumes_trial
 from sciml.kernels.ensemble import _trial as ensemble_trial
 from sciml.kernels.stencil import AbstractStencilKernel, StencilUpdate, Tiling, _select, _trial, evolve, select
 from sciml.kernels.stencil._reference import step
-from sciml.kernels.volumes import _trial as volumes_trial
 
 UPDATE = StencilUpdate(lambda nb, p: nb("u") + p * (nb("u", 1, 0) - 2 * nb("u") + nb("u", -1, 0)))
 U = jnp.linspace(0.0, 1.0, 48, dtype=jnp.float32).reshape(8, 6)

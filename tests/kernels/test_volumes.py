@@ -10,8 +10,8 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 import sciml
 from sciml.kernels._backends import KernelRequest
-from sciml.kernels.volumes import _trial
-from sciml.kernels.volumes._select import kernel_of
+from sciml.kernels._volumes import _trial
+from sciml.kernels._volumes._select import kernel_of
 from sciml.models import Euler, InviscidBurgers, ShallowWater, Traffic, Transport
 from sciml.spatial import (
     HLL,

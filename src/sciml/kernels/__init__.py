@@ -2,12 +2,11 @@
 
 - `kernels.ensemble`: an ensemble's whole integration in one kernel.
 - `kernels.stencil`: a grid whose cells look at their neighbours, many steps at a time.
-- `kernels.volumes`: finite volumes, each face once, in one pass over memory.
 - `kernels.use`: how they run, for a block of code.
 - `kernels.qualify`: tries them on the machine that is there.
 """
 
-from . import ensemble as ensemble, stencil as stencil, volumes as volumes
+from . import ensemble as ensemble, stencil as stencil
 from ._qualify import qualify as qualify
 from ._use import use as use
 from ._verdicts import Verdict as Verdict

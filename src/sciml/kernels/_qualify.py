@@ -5,11 +5,11 @@ import jax.numpy as jnp
 
 from ._backends import KERNEL_OF
 from ._verdicts import Verdict, qualified
+from ._volumes._select import kernel_of as volumes_of
+from ._volumes._trial import trial_of as trial_of_volumes
 from .ensemble._trial import trial as trial_of_ensembles
 from .stencil._select import kernel_of
 from .stencil._trial import trial_of
-from .volumes._select import kernel_of as volumes_of
-from .volumes._trial import trial_of as trial_of_volumes
 
 
 def qualify(*, again: bool = False) -> tuple[Verdict, ...]:

@@ -14,8 +14,8 @@ from ..._conservation_law import AbstractConservationLaw
 from ..._parameters import with_dtype
 from ..._types import Args, RealScalarLike
 from ...kernels._backends import KernelRequest
+from ...kernels._volumes import FluxDivergence, choose, divergence, refused
 from ...kernels.stencil import NotForKernelsError
-from ...kernels.volumes import FluxDivergence, choose, divergence, refused
 from .._grid import Grid
 from ._positivity import Neighbour
 from ._sides import ends
