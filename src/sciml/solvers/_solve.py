@@ -160,7 +160,7 @@ def solve(
             "auto" outside of any. The members of a `jax.vmap` have a kernel that integrates a block of
             them as a whole, with their states in registers (`sciml.kernels.ensemble.select`), and with
             `adjoint=Forward()` its columns too; XLA computes other derivatives, and solves of one member. Models that
-            are stencils have kernels of their own for fixed steps.
+            are stencils have kernels of their own for fixed steps, and conservation laws one for their rates.
         interpret: Whether the kernel of `impl="pallas"` runs in JAX's interpreter, on any machine and slowly, to
             check it.
         throw: Whether to raise an error if the solve fails. Under a transformation nothing can be

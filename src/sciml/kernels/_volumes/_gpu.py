@@ -39,6 +39,9 @@ ROWS = (32, 16, 8)
 BLOCKS = 264
 """Tiles that keep a large GPU busy, two for each of its processors."""
 
+LOADS = 4
+"""Rows of global memory that a warpgroup waits for at once."""
+
 PLANES = 16
 """The planes that a block goes through in three dimensions."""
 
@@ -274,15 +277,20 @@ class _Tile:
         low, high = self.device.share(0, self.plan.high)
         self.device.sync()  # others may still read the plane before
 
-        def one(t: Any, carry: None) -> None:
-            for s, value in enumerate(self._states(z, self.i * self.plan.rows + t)):
-                self.tile[self._at(s, t)] = value
+        def some(n: Any, carry: None) -> None:
+            rows = [jnp.minimum(low + n * LOADS + q, high - 1) for q in range(LOADS)]  # the last may be read again
+            values = [(t, self._values(z, self.i * self.plan.rows + t)) for t in rows]
+            for t, row in values:
+                for s, value in enumerate(self._states(z, self.i * self.plan.rows + t, row)):
+                    self.tile[self._at(s, t)] = value
             return carry
 
         if self.plan.high == 1:
-            one(0, None)
+            for s, value in enumerate(self._states(z, 0, self._values(z, 0))):
+                self.tile[self._at(s, 0)] = value
         else:
-            jax.lax.fori_loop(low, high, one, None)
+            count = jnp.asarray(high - low + LOADS - 1, jnp.int32)
+            jax.lax.fori_loop(0, jax.lax.div(count, jnp.asarray(LOADS, jnp.int32)), some, None)
         self.device.sync()
 
     def between_columns(self, t: Any) -> tuple:
@@ -302,7 +310,8 @@ class _Tile:
         """What flows through the faces below a row of a plane, from the plane before."""
         p = self.plan
         y = self.i * p.rows + t + p.first[1]
-        return self._flux(-3, [w for k in range(-p.width, p.width) for w in self._states(z + k, y)])
+        rows = [(z + k, self._values(z + k, y)) for k in range(-p.width, p.width)]
+        return self._flux(-3, [w for plane, row in rows for w in self._states(plane, y, row)])
 
     def _flux(self, axis: int, cells: list) -> tuple:
         return tuple(self.body.fluxes[axis](*self.operands, *cells, pin=self.device.pin))
@@ -311,11 +320,15 @@ class _Tile:
         """Where a row of a field stands in the tile, shifted sideways."""
         return pl.ds(MARGIN + s * self.body.stride + t * LANES + shift, LANES)
 
-    def _states(self, z: Any, y: Any) -> list:
-        """The primitive variables of a row; ghost cells hold them already."""
+    def _values(self, z: Any, y: Any) -> list:
+        """A row of global memory."""
         p, (planes, rows, _) = self.plan, self.plan.physical
         here = pl.ds(self.j * p.columns, LANES)
-        values = [self.main[(c * planes + z) * rows + y, here] for c in range(self.body.programs.slots)]
+        return [self.main[(c * planes + z) * rows + y, here] for c in range(self.body.programs.slots)]
+
+    def _states(self, z: Any, y: Any, values: list) -> list:
+        """The primitive variables of a row of global memory; ghost cells hold them already."""
+        p = self.plan
         inside = None
         for axis, at in ((0, z), (1, y)):
             if p.first[axis]:

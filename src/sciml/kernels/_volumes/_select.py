@@ -43,10 +43,7 @@ def choose(
     Raises:
         ValueError: If a kernel was asked for that cannot compute it.
     """
-    if isinstance(request.impl, str):
-        name, reason = kernel_for(request, lambda: trial_of(len(shape), dtype, kernel_of))
-    else:
-        name, reason = None, f"{request.impl.name!r} is a kernel of stencils"
+    name, reason = kernel_for(request, lambda: trial_of(len(shape), dtype, kernel_of))
     if name is None:
         log_refused(_WHAT, request, reason)
         return VolumesSelection("xla", reason)
