@@ -7,7 +7,9 @@ goes to the neighbouring thread by shared memory. So each face is computed once,
 shares. In three dimensions a block goes on through `planes`, and what flows between planes is kept in shared
 memory for the tile; it reads the cells of other planes from global memory, where they are in a cache.
 
-A row of the tile has 128 lanes, the first and last of which are cells around: `rows` x `columns` cells are written.
+A row of a tile has 128 lanes, the first and last of which are cells around. All of them are written, those of each
+tile by themselves, since threads cannot be left out and bulk copies take no float64; XLA cuts off what is of no
+meaning.
 
 The same body runs interpreted, by `pallas_call` without a GPU. That proves its numbers, not its synchronisation.
 """
@@ -31,7 +33,7 @@ LANES = 128
 """Cells of a row of a tile, one for each thread of a warpgroup."""
 
 MARGIN = 32
-"""Cells before and after a buffer that shifted rows may touch; a multiple of what bulk copies start at."""
+"""Cells before and after a buffer that shifted rows may touch."""
 
 ROWS = (32, 16, 8)
 """The heights of tiles, those to try first at the front."""
@@ -69,12 +71,12 @@ class GpuVolumesPlan(NamedTuple):
 
     @property
     def halo(self) -> int:
-        """The columns at either side of a tile that it does not write; a multiple of what bulk copies take."""
+        """The columns at either side of a tile that are not its own; what its rows start at is a multiple of four."""
         return -(-self.width // 4) * 4
 
     @property
     def columns(self) -> int:
-        """The columns that a tile writes."""
+        """The columns of a tile that are its own."""
         return LANES - 2 * self.halo
 
     @property
@@ -85,7 +87,7 @@ class GpuVolumesPlan(NamedTuple):
 
     @property
     def written(self) -> tuple[int, int, int]:
-        """The shape of the fields that are written."""
+        """The shape of the fields that all tiles together write."""
         sizes = (self.planes, self.rows, self.columns)
         return tuple(count * size for count, size in zip(self.grid, sizes))  # type: ignore[return-value]
 
@@ -166,9 +168,12 @@ class GpuVolumes:
         packed = PackedOperands(operands, self.dtype, LANES)
         body = _Body(self.problem, self.programs, plan, self._primitive, self._fluxes)
         inputs = (x.reshape(-1, plan.physical[2]), np.arange(LANES, dtype=np.int32), packed.rows)
-        size = count * plan.written[0] * plan.written[1], plan.written[2]
+        planes, rows, _ = plan.written
+        size = count * planes * rows, plan.grid[2] * LANES
         how = {"interpret": interpret, "warpgroups": plan.warpgroups}
         (found,) = launch(body.run, inputs, size, 1, plan.grid, scratch_of(plan, self.programs), **how)
+        found = found.reshape(count, planes, rows, plan.grid[2], LANES)
+        found = jax.lax.slice_in_dim(found, plan.halo, plan.halo + plan.columns, axis=4)
         found = jax.lax.slice(found.reshape(count, *plan.written), (0, 0, 0, 0), (count, *plan.shape))
         return found.reshape(y.shape)
 
@@ -178,9 +183,9 @@ class GpuVolumes:
 
 
 def scratch_of(plan: GpuVolumesPlan, programs: Programs) -> list[int]:
-    """The sizes of the buffers in shared memory: the tile, two rows of every warpgroup, and what crosses planes."""
+    """The sizes of the buffers in shared memory: the tile, a row of every warpgroup, and what crosses planes."""
     tile = programs.states * plan.high * LANES + 2 * MARGIN
-    sizes = [tile, *[plan.warpgroups * programs.conserved * (LANES + MARGIN)] * 2]
+    sizes = [tile, plan.warpgroups * programs.conserved * (LANES + MARGIN)]
     return sizes + ([programs.conserved * plan.rows * LANES] if plan.ndim > 2 else [])
 
 
@@ -202,7 +207,7 @@ class _Body:
 
     def run(self, device: Any, refs: Any) -> None:
         p = self.plan
-        main, lanes, packed, out, tile, across, stage, *between = refs
+        main, lanes, packed, out, tile, across, *between = refs
         here = _Tile(self, device, main, lanes, packed, tile)
         block, i, j = device.place()
         low, high = device.share(0, p.rows)
@@ -238,14 +243,9 @@ class _Body:
                     kept = pl.ds((c * p.rows + t) * LANES, LANES)
                     rates[c] = rates[c] + (between[0][kept] - value) * self.scale[-3]
                     between[0][kept] = value
-            device.free()  # the row before may still be on its way
             for c, value in enumerate(rates):
-                stage[pl.ds(own + c * (LANES + MARGIN) + MARGIN - p.halo, LANES)] = value
-            device.publish()
-            for c in range(self.count):
-                part = pl.ds(own + c * (LANES + MARGIN) + MARGIN, p.columns)
                 at = (c * p.written[0] + z - p.first[0]) * p.written[1] + i * p.rows + t
-                device.store(stage, part, out, (at, pl.ds(j * p.columns, p.columns)))
+                out[at, pl.ds(j * LANES, LANES)] = value
             return upper
 
         if p.ndim > 2:
@@ -259,7 +259,6 @@ class _Body:
             jax.lax.fori_loop(0, p.planes, plane, None)
         else:
             plane(0, None)
-        device.finish()
 
 
 class _Tile:
