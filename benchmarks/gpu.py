@@ -1,9 +1,9 @@
 """Kernels on a GPU beside XLA: `python -m benchmarks.gpu`, on any machine with one, in minutes.
 
 Correctness comes first: every row is compared with the reference, and a row that is wrong is not timed. Then come
-ensembles, then the bandwidth of a copy, which is what the rates of stencils are measured against, and for every update
-and size the rate of XLA and of the kernel with 1, 2, 4 and 8 steps for each pass over memory. Rows for which no time is
-left say so. Nothing of it has been claimed anywhere until it was run.
+ensembles and finite volumes, the bandwidth of a copy, which is what the rates of stencils are measured against, and for
+every update and size the rate of XLA and of the kernel with 1, 2, 4 and 8 steps for each pass over memory. Rows for
+which no time is left say so. Nothing of it has been claimed anywhere until it was run.
 """
 
 import argparse
@@ -20,10 +20,10 @@ import numpy as np
 from sciml import kernels
 from sciml.kernels.stencil import StencilUpdate, evolve, select
 
-from . import _gpu_ensembles as ensembles
+from . import _gpu_ensembles as ensembles, _gpu_volumes as volumes
 from ._harness import environment, median_seconds, report
 
-PARTS = ("stencils", "ensembles")
+PARTS = ("stencils", "ensembles", "volumes")
 SIZES = (512, 1024, 2048, 4096, 8192)
 CHECKED = 1e-5  # of the largest value, after the steps of a check
 
@@ -164,9 +164,10 @@ def main() -> int:
     start = time.perf_counter()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument("--interpret", action="store_true", help="run the kernels in JAX's interpreter")
-    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS, help="what to run (both)")
+    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS, help="what to run (all)")
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="cells along an axis of a plane")
     parser.add_argument("--boxes", type=int, nargs="*", default=BOXES, help="cells along an axis in three dimensions")
+    parser.add_argument("--planes", type=int, nargs="*", default=volumes.SIZES, help="cells along an axis of a gas")
     parser.add_argument("--steps", type=int, default=0, help="steps of a timed run (about 2e9 cells a run)")
     parser.add_argument("--members", type=int, nargs="*", default=ensembles.ADAPTIVE, help="with adaptive steps")
     parser.add_argument("--fixed", type=int, nargs="*", default=ensembles.FIXED, help="members with fixed steps")
@@ -193,7 +194,7 @@ def main() -> int:
 def _tables(options: argparse.Namespace, late: Callable[[], bool]) -> bool:
     """Prints the tables, by the kernels of the block that it is called in; returns whether they were right."""
     report("### Correct\n")
-    well, right, right_ensembles = True, set(), set()
+    well, right, right_ensembles, right_volumes = True, set(), set(), set()
     if "stencils" in options.parts:
         right = _check()
         well = len(right) == sum(len(_steps_of(name)) for name in CASES)
@@ -201,8 +202,16 @@ def _tables(options: argparse.Namespace, late: Callable[[], bool]) -> bool:
     if "ensembles" in options.parts:
         right_ensembles = ensembles.check(options.checked, report)
         well = well and len(right_ensembles) == len(ensembles.CHECKS)
+    if "volumes" in options.parts:
+        report("")
+        right_volumes = volumes.check(options.interpret, report)
+        well = well and len(right_volumes) == len(volumes.CASES)
+    if "ensembles" in options.parts:
         report("\n### Ensembles\n")
         ensembles.rates(right_ensembles, options.members, options.fixed, options.noisy, options.repeats, late, report)
+    if "volumes" in options.parts:
+        report("\n### Finite volumes\n")
+        volumes.rates(right_volumes, options.planes, options.repeats, options.interpret, late, report)
     if "stencils" in options.parts:
         report("\n### Stencils\n")
         _rates(options, right, late)

@@ -206,6 +206,18 @@ class AbstractConservationLaw(AbstractModel):
         """Returns a bound on the modulus of the eigenvalues of the Jacobian in smooth flow."""
         return largest(jnp.abs(self.spectrum(t, y, args)))
 
+    def with_kernel(self, y: Float[Array, "..."], request: Any) -> "AbstractConservationLaw":
+        """Returns the law with rates by a kernel, where one is taken for it; `sciml.solve` asks with its `impl`.
+
+        Args:
+            y: A state, or its shape and dtype.
+            request: What is asked for.
+
+        Raises:
+            ValueError: If a kernel was asked for that cannot run the law.
+        """
+        return eqx.tree_at(lambda law: law.volumes, self, self.volumes.with_kernel(self, y, request))
+
     def admissible(self, y: Float[Array, "..."]) -> Bool[Array, ""]:
         """Returns whether everything that has to be positive is so everywhere."""
         found = with_dtype(self, y.dtype).positive(y)

@@ -20,6 +20,10 @@ CEILING = 64
 
 CEILING_3D = 192
 """Those of a kernel that keeps tiles of several planes in registers; it leaves space for two blocks."""
+
+CEILING_OF_VOLUMES = 255
+"""Those of a kernel of finite volumes, which has the states and waves at a face in registers: as many as there are."""
+
 CEILING_OF_ENSEMBLES = 112
 """The same for a kernel of an ensemble, which has a member's state and stages in registers."""
 
@@ -75,6 +79,27 @@ def cases() -> dict:
     }
 
 
+def volumes() -> dict:
+    """Each conservation law with the shape of its fields."""
+    from sciml.models import Euler, InviscidBurgers, ShallowWater
+    from sciml.spatial import WENO5, WENO5Z, Grid, Muscl, Outflow, Periodic, Reflecting
+
+    line, plane, box = Grid(10_000), Grid((512, 512)), Grid((64, 64, 128))
+    return {
+        "volumes, Burgers in 1-D": (InviscidBurgers(line, Outflow()), (10_000,)),
+        "volumes, Euler in 1-D, WENO5": (Euler(line, Outflow(), reconstruction=WENO5()), (3, 10_000)),
+        "volumes, Euler, Muscl": (Euler(plane, Periodic(), reconstruction=Muscl(), limiter=None), (4, 512, 512)),
+        "volumes, Euler, WENO5Z": (Euler(plane, Reflecting(), reconstruction=WENO5Z(), limiter=None), (4, 512, 512)),
+        "volumes, Euler, WENO5Z, positive": (Euler(plane, Outflow(), reconstruction=WENO5Z()), (4, 512, 512)),
+        "volumes, shallow water": (ShallowWater(plane, Reflecting()), (3, 512, 512)),
+        "volumes, Euler in 3-D, Muscl": (Euler(box, Periodic(), limiter=None), (5, *box.shape)),
+        "volumes, Euler in 3-D, WENO5Z": (
+            Euler(box, Periodic(), reconstruction=WENO5Z(), limiter=None),
+            (5, *box.shape),
+        ),
+    }
+
+
 def ensembles() -> dict:
     """Each ensemble as a function of parameters, `(members, 3)`."""
     import diffrax
@@ -125,14 +150,15 @@ def ensembles() -> dict:
     }
 
 
-def compile_all(kernel: str) -> None:
-    """Compiles every case for a topology without devices; prints one line of JSON for each."""
+def compile_all(kernel: str, only: str) -> None:
+    """Compiles every case of whose name `only` is a part for a topology without devices; prints JSON for each."""
     import jax
     import jax.numpy as jnp
     import numpy as np
     from jax.experimental import topologies
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+    from sciml.kernels._backends import KernelRequest
     from sciml.kernels.stencil import evolve
 
     if kernel == "tpu":
@@ -142,6 +168,11 @@ def compile_all(kernel: str) -> None:
             platform="cuda", topology_name="h200", topology="1x1x1", target_config=H200
         )
     sharding = NamedSharding(Mesh(np.array(topology.devices[:1]), ("d",)), PartitionSpec())
+
+    def compile_one(name: str, run, *shapes) -> None:
+        if only in name:
+            compiled(name, kernel, run, *shapes)
+
     for name, (update, shape, params, k) in cases().items():
         u = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
         state, rest = (u,) * len(update.fields), {c: u for c in update.coefficients}
@@ -149,13 +180,20 @@ def compile_all(kernel: str) -> None:
         def run(state, rest, update=update, params=params, k=k):
             return evolve(update, state, k, params, coefficients=rest, steps_per_pass=k)
 
-        compile_one(name, kernel, run, state, rest)
+        compile_one(name, run, state, rest)
+    for name, (law, shape) in volumes().items():
+        y = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+
+        def rates(y, law=law):
+            return law.with_kernel(y, KernelRequest(f"mosaic_{kernel}"))(0.0, y, None)
+
+        compile_one(name, rates, y)
     members = jax.ShapeDtypeStruct((10000, 3), jnp.float32, sharding=sharding)
     for name, run in ensembles().items():
-        compile_one(name, kernel, run, members)
+        compile_one(name, run, members)
 
 
-def compile_one(name: str, kernel: str, run, *shapes) -> None:
+def compiled(name: str, kernel: str, run, *shapes) -> None:
     """Compiles one case by a kernel and prints a line of JSON."""
     import jax
 
@@ -168,7 +206,7 @@ def compile_one(name: str, kernel: str, run, *shapes) -> None:
     print("DONE " + json.dumps({"case": name, "seconds": time.perf_counter() - start}), flush=True)
 
 
-def child(kernel: str) -> subprocess.CompletedProcess:
+def child(kernel: str, only: str) -> subprocess.CompletedProcess:
     """Runs `compile_all` in a process of its own, with the environment that the compiler needs."""
     env = dict(os.environ, JAX_PLATFORMS="cpu", JAX_ENABLE_COMPILATION_CACHE="false")
     if kernel == "tpu":
@@ -185,7 +223,7 @@ def child(kernel: str) -> subprocess.CompletedProcess:
             "CUDA_HOME": str(root),
             "MOSAIC_GPU_DUMP_PTX": "1",
         }
-    command = [sys.executable, "-m", "tests.kernels.compile_kernels", "--child", kernel]
+    command = [sys.executable, "-m", "tests.kernels.compile_kernels", "--child", kernel, "--only", only]
     return subprocess.run(command, env=env, capture_output=True, text=True)
 
 
@@ -224,12 +262,12 @@ def missing(kernel: str) -> str | None:
     return None
 
 
-def check(kernel: str) -> bool:
+def check(kernel: str, only: str) -> bool:
     """Compiles for one kind of machine and prints what came out; returns whether all is well."""
     if said := missing(kernel):
         print(f"{kernel}: {said}")
         return False
-    done = child(kernel)
+    done = child(kernel, only)
     well = done.returncode == 0
     parts = re.split(r"^CASE (.*)$", done.stdout + "\n" + ("" if kernel == "tpu" else done.stderr), flags=re.MULTILINE)
     for name, text in zip(parts[1::2], parts[2::2]):
@@ -243,6 +281,7 @@ def check(kernel: str) -> bool:
             ceiling = CEILING_3D if "3-D" in name else CEILING
             ceiling = CEILING_OF_ENSEMBLES if name.startswith("ensemble") else ceiling
             ceiling = CEILING_OF_COLUMNS if "columns" in name else ceiling
+            ceiling = CEILING_OF_VOLUMES if name.startswith("volumes") else ceiling
             for used, spilled in kernels:
                 line += f", {used} registers, {spilled} bytes spilled"
                 well = well and used <= ceiling and spilled == 0
@@ -259,8 +298,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--child", choices=["gpu", "tpu"], help=argparse.SUPPRESS)
     parser.add_argument("kernels", nargs="*", default=["tpu", "gpu"], help="which to compile: tpu, gpu")
+    parser.add_argument("--only", default="", help="compile what has this in its name")
     options = parser.parse_args()
     if options.child:
-        compile_all(options.child)
+        compile_all(options.child, options.only)
     else:
-        sys.exit(0 if all([check(kernel) for kernel in options.kernels]) else 1)
+        sys.exit(0 if all([check(kernel, options.only) for kernel in options.kernels]) else 1)

@@ -12,6 +12,7 @@ import pytest
 import sciml
 from sciml import kernels
 from sciml.kernels import _cache_file, _qualify, _verdicts, ensemble
+from sciml.kernels._volumes import _trial as volumes_trial
 from sciml.kernels.ensemble import _trial as ensemble_trial
 from sciml.kernels.stencil import AbstractStencilKernel, StencilUpdate, Tiling, _select, _trial, evolve, select
 from sciml.kernels.stencil._reference import step
@@ -79,6 +80,16 @@ class Interpreted(Reference):
         return self.kernel.advance(update, params, state, coefficients, n_stages, plan, True)
 
 
+class VolumesByXla:
+    """A kernel of finite volumes that is right where fields are periodic, since it is the reference."""
+
+    def __init__(self, problem, operands, shape, dtype):
+        self.problem = problem
+
+    def __call__(self, y, ghosts, operands):
+        return volumes_trial._by_xla(self.problem, operands, y)
+
+
 kernel_of = _select.kernel_of
 
 
@@ -90,6 +101,8 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(_trial, "_SMALL", {1: (131,), 2: (21, 35), 3: (9, 10, 12)})
     monkeypatch.setattr(_trial, "_LARGE", {1: (256,), 2: (32, 64), 3: (16, 16, 16)})
     monkeypatch.setattr(_trial, "_STEPS", 5)
+    monkeypatch.setattr(volumes_trial, "_SMALL", _trial._SMALL)
+    monkeypatch.setattr(volumes_trial, "_LARGE", _trial._LARGE)
     monkeypatch.setattr(ensemble_trial, "_MANY", 40)
     monkeypatch.setattr(ensemble_trial, "_FEW", 20)
     monkeypatch.setenv(_cache_file.VARIABLE, str(tmp_path / "kernels.json"))
@@ -195,13 +208,16 @@ def test_in_the_middle_of_a_trace(monkeypatch):
 def test_ahead_of_time(monkeypatch):
     timed = install(monkeypatch, Reference)
     monkeypatch.setattr(ensemble_trial, "run", broken_run)
+    monkeypatch.setattr(_qualify, "volumes_of", lambda name: VolumesByXla)
     found = kernels.qualify()
     kinds = ["float32", "float64"] if jax.config.jax_enable_x64 else ["float32"]
     fields = [f"stencils in {n}, {kind}" for kind in kinds for n in ("1 dimension", "2 dimensions", "3 dimensions")]
-    assert [v.what for v in found] == [*fields, "ensembles"]
-    assert [v.taken for v in found] == [True] * len(fields) + [False]
+    volumes = [what.replace("stencils", "finite volumes") for what in fields]
+    assert [v.what for v in found] == [*fields, "ensembles", *volumes]
+    assert [v.taken for v in found] == [True] * len(fields) + [False] + [True] * len(volumes)
     assert str(found[0]).startswith("mosaic_gpu for stencils in 1 dimension, float32: taken, it agrees with XLA to")
-    assert "does not run (RuntimeError: no such instruction)" in str(found[-1]) and np.isnan(found[-1].speedup)
+    broken = found[len(fields)]
+    assert "does not run (RuntimeError: no such instruction)" in str(broken) and np.isnan(broken.speedup)
     before = len(timed)
     assert kernels.qualify() == found and len(timed) == before
     kernels.qualify(again=True)

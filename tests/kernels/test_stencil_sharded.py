@@ -14,7 +14,7 @@ from sciml.models import GrayScott, Wave
 from sciml.spatial import Boundaries, Dirichlet, Grid, Neumann, Periodic
 
 from .running import evolve, solve
-from .stencil_cases import PEARSON, acoustic, field, gray_scott
+from .stencil_cases import PEARSON, acoustic, field, gray_scott, laplacian
 
 SHAPE = (16, 12)
 SIDES = {
@@ -86,6 +86,37 @@ def test_messages_are_sent_once_for_several_steps():
 
     assert sent(4, 4) == (4, 0)
     assert sent(8, 4) == (4, 4) and sent(10, 4) == (8, 4)
+
+
+@pytest.mark.parametrize("kind, axes", [("around", ("x", "y")), ("along", ("x", None))])
+@pytest.mark.x64
+def test_one_exchange_for_the_stages_of_a_step(kind, axes):
+    """Heun's method, whose second stage reads what the first one passes on."""
+
+    def first(nb, rate):
+        slope = rate * nb("c", 0, 1) * laplacian(nb, "u", 2)
+        return nb("u") + slope, nb("u") + slope / 2
+
+    def second(nb, rate):
+        slope = rate * nb("c", 0, 1) * laplacian(nb, "u", 2)
+        return nb("kept") + slope / 2, nb("kept")
+
+    domain, whole, split, (u, _), _, rest = setting("acoustic", kind, axes)
+    made = {
+        which: StencilUpdate((first, second), inner=("kept",), coefficients=("c",), boundary=one.boundary)
+        for which, one in {"whole": whole, "split": split}.items()
+    }
+    expected = jax.jit(lambda u: evolve(made["whole"], u, 5, 0.1, coefficients=rest))(u)
+
+    def run(steps, k):
+        return sharded(domain, made["split"], 0.1, steps, steps_per_pass=k, impl="xla")
+
+    for k in (1, 2):
+        np.testing.assert_allclose(run(5, k)(u, rest), expected, rtol=1e-13, atol=1e-14)
+    ways = 2 * sum(map(bool, axes))
+    for k, exchanges in ((None, 2), (1, 1), (2, 1)):
+        found = [message for message in collectives(run(6, k), u, rest) if message.in_loop]
+        assert len(found) == ways * exchanges  # for one step, or for two
 
 
 @pytest.mark.x64

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 
 from ._backends import KERNEL_OF
 from ._verdicts import Verdict, qualified
+from ._volumes._select import kernel_of as volumes_of
+from ._volumes._trial import trial_of as trial_of_volumes
 from .ensemble._trial import trial as trial_of_ensembles
 from .stencil._select import kernel_of
 from .stencil._trial import trial_of
@@ -41,5 +43,7 @@ def qualify(*, again: bool = False) -> tuple[Verdict, ...]:
     dtypes = [jnp.float32]
     if kernel == "mosaic_gpu" and jnp.result_type(float) == jnp.float64:
         dtypes.append(jnp.float64)
-    trials = [trial_of(ndim, dtype, kernel_of) for dtype in dtypes for ndim in (1, 2, 3)]
-    return tuple(qualified(kernel, trial, again) for trial in [*trials, trial_of_ensembles()])
+    kinds = [(ndim, dtype) for dtype in dtypes for ndim in (1, 2, 3)]
+    trials = [trial_of(*kind, kernel_of) for kind in kinds]
+    volumes = [trial_of_volumes(*kind, volumes_of) for kind in kinds]
+    return tuple(qualified(kernel, trial, again) for trial in [*trials, trial_of_ensembles(), *volumes])

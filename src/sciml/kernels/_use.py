@@ -17,10 +17,10 @@ def use(impl: str | AbstractKernel, *, interpret: bool = False) -> Iterator[None
     These are `sciml.solve`, `sciml.simulate`, `kernels.stencil.evolve` and `tune`, and `select` of stencils and of
     ensembles. What is given to a call counts more than its block, an inner block more than an outer one, and outside of
     any it is `"auto"`: a kernel where its trial went well (`kernels.qualify`), else XLA. With `"xla"` no kernel runs.
-    With `"pallas"` a kernel must: models that are stencils and the members of a `jax.vmap` then run by one, or are an
-    error that says why not. What never has a kernel, such as one member of a model that is no stencil, runs by XLA as
-    ever; but where a machine has no kernels, `"pallas"` is an error for it too, unless it is interpreted. What is asked
-    for is read when a solve is traced: a function that `jax.jit` has compiled before goes on as it was.
+    With `"pallas"` a kernel must: models that are stencils, conservation laws and the members of a `jax.vmap` then run
+    by one, or are an error that says why not. What never has a kernel, such as one member of another model, runs by XLA
+    as ever; but where a machine has no kernels, `"pallas"` is an error for it too, unless it is interpreted. What is
+    asked for is read when a solve is traced: a function that `jax.jit` has compiled before goes on as it was.
 
     Args:
         impl: `"auto"`, `"xla"`, `"pallas"`, or a stencil kernel of one's own.

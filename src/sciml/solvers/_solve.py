@@ -9,6 +9,7 @@ import jax
 from jaxtyping import Array, PyTree
 
 from .._checks import check_closed, check_state, concrete, no_instance
+from .._conservation_law import AbstractConservationLaw
 from .._delayed import AbstractDelayed
 from .._reactions import AbstractReactions
 from .._status import raise_for_status
@@ -29,6 +30,7 @@ from .adjoints import AbstractAdjoint, Checkpointed
 from .events._event import GivenEvents, ModelWithEvents, read_events
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
+from .methods._one_exchange import with_one_exchange
 from .methods.delays._method_of_steps import DelayedFrom
 from .methods.delays._prepare import with_delays
 from .methods.jumps._abstract import ReactionsWithKey
@@ -158,7 +160,7 @@ def solve(
             "auto" outside of any. The members of a `jax.vmap` have a kernel that integrates a block of
             them as a whole, with their states in registers (`sciml.kernels.ensemble.select`), and with
             `adjoint=Forward()` its columns too; XLA computes other derivatives, and solves of one member. Models that
-            are stencils have kernels of their own for fixed steps.
+            are stencils have kernels of their own for fixed steps, and conservation laws one for their rates.
         interpret: Whether the kernel of `impl="pallas"` runs in JAX's interpreter, on any machine and slowly, to
             check it.
         throw: Whether to raise an error if the solve fails. Under a transformation nothing can be
@@ -247,11 +249,14 @@ def _solve(
     else:
         request = with_courant_number(model, request._replace(solver=default_solver(model, request)))
         kernel = XLA if isinstance(model, diffrax.AbstractTerm) else kernel
+    model, kernel = _with_kernel(model, y0, kernel)
     fixed = request.fixed_steps or not (request.names_error_control or request.cfl is not None)
     if fixed and not has_equations_of_its_own(model):  # eigenvalues limit fixed steps alone
         limited = limited_stepper(model, y0, request)
         request, interval, longest = settle_step(model, y0, args, request, interval, limited)
     plan, times, tolerances = make_plan(y0, request, interval)
+    method = type(request.solver).__name__
+    plan = dataclasses.replace(plan, stepper=with_one_exchange(model, plan.stepper, method))
     _check_functions_of_state(request, adjoint, y0)
     if isinstance(model, diffrax.AbstractTerm):
         plan = dataclasses.replace(plan, stepper=None, control=None)
@@ -285,7 +290,7 @@ def _solve(
         impl=kernel if stencil_backend is None else XLA,
         stencil_backend=stencil_backend,
         intervals=intervals,
-        solver=type(request.solver).__name__,
+        solver=method,
         hands_out=continuation.hands_out,
     )
     static, arrays = split((model, y0, args, times, tolerances, settings, continuation.resume))
@@ -326,6 +331,18 @@ def _without_kernel(kernel: KernelRequest, why: str) -> KernelRequest:
     if kernel == XLA or kernel.impl == "auto":
         return XLA
     raise ValueError(f"`{kernel}` cannot run this solve: {why}.")
+
+
+def _with_kernel(model: Any, y0: Y, kernel: KernelRequest) -> tuple[Any, KernelRequest]:
+    """Returns a conservation law whose rates a kernel computes, where one is taken, and what else is asked for then.
+
+    Raises:
+        ValueError: If a kernel was asked for that cannot run the law.
+    """
+    if kernel == XLA or not isinstance(model, AbstractConservationLaw) or not isinstance(y0, jax.Array):
+        return model, kernel
+    model = model.with_kernel(y0, kernel)
+    return model, kernel if model.volumes.chosen is None else XLA
 
 
 def _kernel(impl: Any, interpret: bool) -> KernelRequest:

@@ -50,8 +50,8 @@ def evolve(
             open to forward mode and to derivatives of higher order.
         interpret: Whether the kernel runs in JAX's interpreter, on any machine and slowly, to check it.
         steps_per_pass: How many steps a kernel takes for each pass over memory; without it, the kernel chooses. XLA
-            takes one at a time. Where the boundary is a `sciml.parallel.Domain`, so many steps are taken for each
-            exchange between devices; without it, one, or what the kernel chooses.
+            takes one at a time. Where the boundary is a `sciml.parallel.Domain`, so many steps, with all their stages,
+            are taken for each exchange between devices; without it, one stage, or what the kernel chooses.
 
     Returns:
         The state after the steps, in the form it came in.

@@ -153,12 +153,12 @@ def passes_of(
         def one(state: Fields, steps: int) -> Fields:
             plan, interpreted = chosen.plan, chosen.interpreted
             return several_steps_by_kernel(update, state, params, wide, steps, plan, kernel, interpreted)
-    elif k == 1:
+    elif not chosen.one_exchange:
 
         def one(state: Fields, steps: int) -> Fields:
             return step(update, state, params, rest)
     else:
-        wide = tuple(update.boundary.extend(c, k * update.radius) for c in rest)
+        wide = tuple(update.boundary.extend(c, k * update.stages * update.radius) for c in rest)
 
         def one(state: Fields, steps: int) -> Fields:
             return several_steps(update, state, params, wide, steps)

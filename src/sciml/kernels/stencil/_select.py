@@ -37,6 +37,7 @@ class StencilSelection(NamedTuple):
         interpreted: Whether the kernel runs in JAX's interpreter instead of being compiled.
         plan: How the kernel cuts the fields; None for `"xla"`.
         kernel: The kernel; None for `"xla"`.
+        one_exchange: Whether XLA fetches the layers of neighbouring devices once for all these steps and their stages.
     """
 
     backend: str
@@ -45,6 +46,7 @@ class StencilSelection(NamedTuple):
     interpreted: bool = False
     plan: Any = None
     kernel: AbstractStencilKernel | None = None
+    one_exchange: bool = False
 
 
 def select(
@@ -118,7 +120,8 @@ def choose(
     if steps_per_pass is not None:
         steps_per_pass = check_count(steps_per_pass, "steps_per_pass", "evolve")
     # XLA takes more than one step at a time only where that saves exchanges between devices
-    deep = steps_per_pass if steps_per_pass and update.stages == 1 and is_sharded(update) else 1
+    many = steps_per_pass if steps_per_pass is not None and is_sharded(update) else 0
+    by_xla = {"steps_per_pass": many or 1, "one_exchange": many * update.stages > 1}
     fields, _ = jax.eval_shape(lambda s, c: update.arrays_of(s, c), state, dict(coefficients or {}))
     if isinstance(request.impl, AbstractStencilKernel):
         kernel, reason = request.impl, f"`{request}` asks for it"
@@ -127,7 +130,7 @@ def choose(
         kernel = None if name is None else kernel_of(name, fields[0].ndim)
     if kernel is None:
         log_refused(_WHAT, request, reason)
-        return StencilSelection("xla", reason, deep)
+        return StencilSelection("xla", reason, **by_xla)
     if request.interpret:
         check_interpreter(fields)
     try:
@@ -139,7 +142,7 @@ def choose(
     except NotForKernelsError as error:
         if request.impl == "auto":
             log_once(_WHAT, str(error), logging.WARNING)
-            return StencilSelection("xla", str(error), deep)
+            return StencilSelection("xla", str(error), **by_xla)
         takes = _TAKES if isinstance(request.impl, str) else ""
         raise ValueError(
             f"`{request}` cannot run this update: {error}. {takes}`impl='auto'` and `'xla'` take every update."

@@ -35,21 +35,37 @@ def several_steps(update: StencilUpdate, state: Fields, params: PyTree, wide: Fi
         update: The update.
         state: The fields.
         params: The parameters.
-        wide: The coefficients with at least `steps * radius` ghost layers.
+        wide: The coefficients with at least as many ghost layers as all stages read.
         steps: The number of steps.
     """
-    ndim, r = state[0].ndim, update.radius
+    ndim, r, count = state[0].ndim, update.radius, len(update.fields)
+    stages, passed_on = iter(range(steps * update.stages)), [jnp.zeros_like(state[0])] * len(update.inner)
+
+    def middle(x: Array, shape: tuple[int, ...]) -> Array:
+        return window(x, tuple((m - n) // 2 for m, n in zip(x.shape, shape)), shape)
 
     def stencil(padded: Fields) -> Fields:
-        padded = behind_barriers(padded)
+        number = next(stages)
+        one, padded = update.stage(number), behind_barriers(padded)
         whole = padded[0].shape
         shape = tuple(n - 2 * r for n in whole)
-        # layers fall away step by step, those of coefficients as well
-        rest = tuple(window(c, tuple((m - n) // 2 for m, n in zip(c.shape, whole)), whole) for c in wide)
-        nb = reader(update, named(update, (*padded, *rest)), (r,) * ndim, shape)
-        return update.new_values(nb, params, jax.ShapeDtypeStruct(shape, padded[0].dtype))
+        # layers fall away stage by stage, those of coefficients and of what stages pass on as well
+        rest = tuple(middle(c, whole) for c in wide)
+        read = reader(one, named(one, (*padded, *rest)), (r,) * ndim, shape)
 
-    return update.boundary.map(stencil, width=r, steps_per_exchange=steps, accuracy=update.accuracy)(state)
+        def nb(name: str, *shift: int) -> Any:
+            one.check_shift(name, shift, ndim)
+            if name not in one.inner:
+                return read(name, *shift)
+            value = passed_on[one.inner.index(name)]
+            return middle(value, shape) if number else jnp.zeros(shape, value.dtype)  # nothing is passed to the first
+
+        new = one.new_values(nb, params, jax.ShapeDtypeStruct(shape, padded[0].dtype))
+        passed_on[:] = new[count:]
+        return new[:count]
+
+    how = {"width": r, "steps_per_exchange": steps * update.stages, "accuracy": update.accuracy}
+    return update.boundary.map(stencil, **how)(state)
 
 
 def sharded_axes(update: StencilUpdate) -> tuple[bool, ...]:

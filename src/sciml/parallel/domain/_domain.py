@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -36,6 +36,7 @@ class Domain(eqx.Module):
         boundary: The conditions at the edges of the field, or the `Sides` of a flow; None for a periodic field.
         axes: For each dimension of space the mesh axis that splits it, or None.
         mesh: The devices, from `sciml.parallel.mesh`; None for the mesh set by `jax.set_mesh`.
+        exchange: For what a solve of a conservation law has one exchange, a "stage" of its method or a "step".
 
     Example:
         ```python
@@ -62,6 +63,7 @@ class Domain(eqx.Module):
     boundary: Boundaries | Sides | None
     axes: Axes = eqx.field(static=True)
     mesh: Mesh | AbstractMesh | None = eqx.field(static=True)
+    exchange: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -69,6 +71,7 @@ class Domain(eqx.Module):
         *,
         boundary: Boundaries | Sides | None = None,
         mesh: Mesh | AbstractMesh | None = None,
+        exchange: Literal["stage", "step"] = "stage",
     ):
         """Describes how fields lie on a mesh.
 
@@ -77,11 +80,19 @@ class Domain(eqx.Module):
             boundary: The conditions at the edges, or the `Sides` of a flow, for the conservation laws of
                 `sciml.models`; None for a periodic field.
             mesh: The devices; None for the mesh set by `jax.set_mesh`.
+            exchange: For what the conservation laws of `sciml.models` have one exchange in `sciml.solve`. With "step" a
+                device fetches as many layers as all stages of its method read, and computes what these become as well:
+                fewer and larger messages for more work, and the same results. For explicit Runge-Kutta methods; what a
+                law adds as `forces` must then take blocks of any size.
 
         Raises:
             ValueError: If there is no dimension, their number is not that of `boundary`, or a mesh axis is named
-                twice or missing in the mesh; if `boundary` has cells that differ, or a body.
+                twice or missing in the mesh; if `boundary` has cells that differ, or a body; if there is no such
+                `exchange`.
         """
+        if exchange not in ("stage", "step"):
+            raise ValueError(f"`Domain(exchange=...)` must be 'stage' or 'step', but is {exchange!r}.")
+        self.exchange = exchange
         self.boundary = boundary
         self.axes = tuple(axes)
         self.mesh = mesh
@@ -218,7 +229,7 @@ class Domain(eqx.Module):
         """Returns the domain with conditions whose values are zero, those of the linear part of an operator."""
         boundary = self._halo(2).boundary
         boundary = None if boundary is None else boundary.homogeneous()
-        return Domain(self.axes, boundary=boundary, mesh=self.mesh)
+        return Domain(self.axes, boundary=boundary, mesh=self.mesh, exchange=self.exchange)
 
     def map(
         self, stencil: Callable[..., PyTree], *, width: int = 1, steps_per_exchange: int = 1, accuracy: int = 2
@@ -276,7 +287,7 @@ class Domain(eqx.Module):
             ValueError: If the grid is another than that of `boundary`, or has another number of axes, or cells that
                 differ.
         """
-        return sides_of(self.axes, self.boundary, grid)
+        return sides_of(self.axes, self.boundary, grid, self.exchange)
 
     # The whole field
 

@@ -1,9 +1,9 @@
 """What is around the block of a flow that a device holds: its neighbours' cells, and at the edges what sides say."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..._conservation_law import AbstractConservationLaw
@@ -25,35 +25,46 @@ class SplitSides(AbstractSides):
         grid: The whole grid.
         sides: Those of the whole grid.
         axes: For each axis of the grid the mesh axis that splits it, or None.
+        exchange: "stage" or "step", for what there is one exchange.
     """
 
     grid: AbstractGrid
     sides: Sides
     axes: Axes = eqx.field(static=True)
+    exchange: str = eqx.field(static=True, default="stage")
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a device's block."""
-        halo = self._halo()
+        halo = self.halo()
         return tuple(n // halo.devices(axis) for axis, n in enumerate(self.grid.shape))
 
-    def pad(
+    def around(
         self, law: AbstractConservationLaw, w: Float[Array, "..."], axis: int, width: int, t: RealScalarLike, args: Args
-    ) -> Float[Array, "..."]:
-        """Returns primitive states with ghost cells along one axis."""
-        halo = self._halo()
+    ) -> tuple[Array, Array]:
+        """Returns the ghost cells beyond both ends of an axis."""
+        halo = self.halo()
         closed = not self.sides.periodic[axis]
         around = _halo.neighbours(w, width, axis, halo, closed)
         if closed:
-            lead = w.ndim - self.grid.ndim
-            found = self.sides.ghosts(law, w, axis, width, t, args, lambda x: self._next_to(x, axis, lead))
+            lead, names = w.ndim - self.grid.ndim, halo.axes
+
+            def here(value: Any) -> Any:
+                return next_to(value, axis, lead, self.grid.ndim, lambda x, other, at: part_of(x, names[other], at))
+
+            found = self.sides.ghosts(law, w, axis, width, t, args, here)
             around = _halo.at_edges(found, around, axis, halo) if halo.devices(axis) > 1 else found
-        low, high = around
-        return jnp.concatenate([low, w, high], axis=w.ndim - self.grid.ndim + axis)
+        return around
+
+    def wide(self, depth: int) -> AbstractSides:
+        """Returns the sides of the block with so many layers of its neighbours; see `WideSides`."""
+        from ._wide_sides import WideSides  # which is made of these
+
+        return WideSides(self.grid, self, depth)
 
     def local(self, values: Array) -> Array:
         """Returns the part of an array over the whole grid that belongs to this device's block."""
-        for axis, name in enumerate(self._halo().axes):
+        for axis, name in enumerate(self.halo().axes):
             values = part_of(values, name, values.ndim - self.grid.ndim + axis)
         return values
 
@@ -65,36 +76,42 @@ class SplitSides(AbstractSides):
         """Returns whether something holds on all devices."""
         return _collectives.everywhere(holds, self._names())
 
-    def _next_to(self, value: Any, axis: int, lead: int) -> Any:
-        """Returns what of a value at a side across an axis is next to this device's block.
-
-        Args:
-            value: The value, over the whole side if it has its axes, after those of components.
-            axis: The axis across the side.
-            lead: How many axes of components there are.
-        """
-        if not eqx.is_array(value) or self.grid.ndim == 1 or value.ndim != lead + self.grid.ndim - 1:
-            return value
-        others = [name for other, name in enumerate(self._halo().axes) if other != axis]
-        for number, name in enumerate(others):
-            if value.shape[lead + number] > 1:
-                value = part_of(value, name, lead + number)
-        return value
-
     def _names(self) -> tuple[str, ...]:
-        return tuple(name for name in self._halo().axes if name)
+        return tuple(name for name in self.halo().axes if name)
 
-    def _halo(self) -> _halo.Halo:
+    def halo(self) -> _halo.Halo:
+        """Returns along which axes there are neighbours where the code runs that is traced."""
         return _halo.Halo(self.axes if are_manual(self.axes) else (None,) * len(self.axes), None)
 
 
-def sides_of(axes: Axes, boundary: Boundaries | Sides | None, grid: AbstractGrid) -> SplitSides:
+def next_to(value: Any, axis: int, lead: int, ndim: int, part: Callable[[Array, int, int], Array]) -> Any:
+    """Returns what of a value at a side across an axis is next to a device's block.
+
+    Args:
+        value: The value, over the whole side if it has its axes, after those of components.
+        axis: The axis across the side.
+        lead: How many axes of components there are.
+        ndim: How many axes the grid has.
+        part: `(value, other, at)`, the part of a value along another axis of the grid, its axis `at`.
+    """
+    if not eqx.is_array(value) or ndim == 1 or value.ndim != lead + ndim - 1:
+        return value
+    for number, other in enumerate(k for k in range(ndim) if k != axis):
+        if value.shape[lead + number] > 1:
+            value = part(value, other, lead + number)
+    return value
+
+
+def sides_of(
+    axes: Axes, boundary: Boundaries | Sides | None, grid: AbstractGrid, exchange: str = "stage"
+) -> SplitSides:
     """Returns the sides of a flow on a grid that is split.
 
     Args:
         axes: For each axis of the grid the mesh axis that splits it, or None.
         boundary: What is beyond the sides; None for a periodic flow.
         grid: The grid.
+        exchange: For what there is one exchange.
 
     Raises:
         TypeError: If the sides are those of fields, and not periodic.
@@ -107,10 +124,10 @@ def sides_of(axes: Axes, boundary: Boundaries | Sides | None, grid: AbstractGrid
     if boundary is not None and boundary.grid != grid:
         raise ValueError(f"`Domain`: `boundary` is that of another grid, {boundary.grid}, than {grid}.")
     if isinstance(boundary, Sides):
-        return SplitSides(grid, boundary, axes)
+        return SplitSides(grid, boundary, axes, exchange)
     if boundary is not None and not all(boundary.periodic):
         raise TypeError(
             "a conservation law takes a `Domain` with the sides of a flow, `Domain(axes, boundary=Sides(grid, "
             '{"x-": Inflow(state), ...}))`, but its `boundary` are `Boundaries` of fields.'
         )
-    return SplitSides(grid, Sides(grid, Periodic()), axes)
+    return SplitSides(grid, Sides(grid, Periodic()), axes, exchange)

@@ -83,7 +83,7 @@ class SplitField(AbstractField):
         return BoundSplitField({name: bound(*entry) for name, entry in self.programs.items()}, tables)
 
 
-_WITH_BARRIERS = ("field", "explicit", "acceleration")
+_WITH_BARRIERS = ("field", "wide field", "explicit", "acceleration")
 """The functions of time and state that a step evaluates more than once."""
 
 Functions = dict[str, tuple[Callable, tuple]]

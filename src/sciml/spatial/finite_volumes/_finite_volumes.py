@@ -1,5 +1,6 @@
 """The divergence of fluxes through the faces of cells."""
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +13,13 @@ from jaxtyping import Array, Float
 from ..._conservation_law import AbstractConservationLaw
 from ..._jax._barrier import held_back
 from ..._types import Args, RealScalarLike
+from ...kernels._backends import KernelRequest
 from .._abstract_grid import AbstractGrid
 from .._grid import Grid
 from ..geometry import _metric
 from ..geometry._coordinates import Cartesian
 from ..geometry._orthogonal_grid import OrthogonalGrid
+from ._by_kernel import choose_kernel, rates_by_kernel
 from ._fluxes import AbstractFlux, Rusanov
 from ._muscl import Muscl
 from ._positivity import Neighbour, PositivityLimiter
@@ -44,6 +47,7 @@ class FiniteVolumes(eqx.Module):
         flux: `Rusanov`, `HLL`, `HLLC`, `Roe` or `LaxWendroff`.
         variables: `Componentwise` or `Characteristic`.
         limiter: A `PositivityLimiter`, or None.
+        chosen: The kernel that computes rates, by `with_kernel`; None for XLA.
 
     Args:
         grid: The grid.
@@ -79,6 +83,7 @@ class FiniteVolumes(eqx.Module):
     flux: AbstractFlux
     variables: AbstractVariables
     limiter: PositivityLimiter | None
+    chosen: Any = eqx.field(static=True)
 
     def __init__(
         self,
@@ -95,6 +100,7 @@ class FiniteVolumes(eqx.Module):
         self.flux = flux
         self.variables = variables
         self.limiter = limiter
+        self.chosen = None
 
     def __check_init__(self):
         kinds = {
@@ -123,6 +129,26 @@ class FiniteVolumes(eqx.Module):
                     f"grid "
                     f"has {n} along {name}: refine it or take another reconstruction."
                 )
+
+    def with_kernel(
+        self, law: AbstractConservationLaw, y: Float[Array, "..."], request: KernelRequest
+    ) -> "FiniteVolumes":
+        """Returns finite volumes whose rates a kernel computes, or the same where none is taken.
+
+        Derivatives, in both modes, are those of the rates by XLA.
+
+        Args:
+            law: The conservation law.
+            y: A state of it, or its shape and dtype.
+            request: What is asked for.
+
+        Raises:
+            ValueError: If a kernel was asked for that cannot run the law.
+        """
+        chosen = choose_kernel(self, law, y, request)
+        new = copy.copy(self)
+        object.__setattr__(new, "chosen", chosen)  # of a module that nobody else has
+        return new
 
     def lead(self, state: Float[Array, "..."]) -> int:
         """Returns how many axes a state has before those of the grid: one of components, or none for a scalar law."""
@@ -153,6 +179,12 @@ class FiniteVolumes(eqx.Module):
                 f"in {type(self.grid.system).__name__} coordinates `{type(law).__name__}` has components that turn "
                 "with the axes: finite volumes take laws of one component there."
             )
+        return self._rates(law, t, y, args) if self.chosen is None else rates_by_kernel(self, law, t, y, args)
+
+    def _rates(
+        self, law: AbstractConservationLaw, t: RealScalarLike, y: Float[Array, "..."], args: Args
+    ) -> Float[Array, "..."]:
+        """The same by XLA."""
         w = law.primitive(y)
         total = None
         for axis in range(self.grid.ndim):
@@ -167,30 +199,8 @@ class FiniteVolumes(eqx.Module):
         """Returns what flows into each cell along an axis."""
         width, at, n = self.reconstruction.radius, self.lead(w) + axis, self.sides.shape[axis]
         (padded,) = held_back(self.sides.pad(law, w, axis, width, t, args))
-
-        def around(x: Array, k: int) -> Array:
-            """What faces see `width - k` cells below them."""
-            return jax.lax.slice_in_dim(x, k, k + n + 1, axis=x.ndim - self.grid.ndim + axis)
-
-        cells = [around(padded, k) for k in range(2 * width)]
-        near = cells[width - 1], cells[width]
-        left, right = held_back(*self.variables.at_faces(law, self.reconstruction, cells, axis))
-        if self.limiter is not None:
-            left, right = self.limiter.scaled(law, left, near[0]), self.limiter.scaled(law, right, near[1])
-        meets_left, meets_right, seen_left, seen_right = law.balanced(left, right, axis)
-        flux = self.flux(law, meets_left, meets_right, axis)
-        if self.reconstruction.correction or self.limiter is not None:
-            # of each cell once, and not for every face that reads them
-            (fluxes,) = held_back(law.flux(padded, axis))
-            if self.reconstruction.correction:
-                flux = flux + _weighted([around(fluxes, k) for k in range(2 * width)], self.reconstruction.correction)
-            if self.limiter is not None:
-                (flux,) = held_back(flux)
-                states, speeds = held_back(law.conserved(padded), _largest(law.speeds(padded, axis)))
-                lower, upper = (
-                    Neighbour(around(states, k), around(fluxes, k), around(speeds, k)) for k in (width - 1, width)
-                )
-                flux = self.limiter.limited(law, flux, lower, upper)
+        found = self.through(law, _EachCellOnce(law, padded, axis, self.grid.ndim, width, n), axis)
+        flux, left, right, seen_left, seen_right = found
         if not isinstance(self.grid, Grid):
             # one in Cartesian coordinates, the only ones where `seen` and `within` are not None
             flux = _metric.times(flux, self.grid.ndim, {axis: _metric.areas(self.grid, axis)[axis]})
@@ -201,6 +211,30 @@ class FiniteVolumes(eqx.Module):
         if isinstance(self.grid, Grid):
             return into / self.grid.spacing[axis]
         return _metric.times(into, self.grid.ndim, self._beside(axis))
+
+    def through(self, law: AbstractConservationLaw, around: Any, axis: int) -> tuple:
+        """Returns what flows through faces, the states at both sides, and what either side adds to the flux.
+
+        Args:
+            law: The conservation law.
+            around: The cells around the faces: `cells`, `hold`, `fluxes` and `neighbours` as `_EachCellOnce` has them.
+            axis: The axis across the faces.
+        """
+        width, cells = self.reconstruction.radius, around.cells
+        left, right = around.hold(*self.variables.at_faces(law, self.reconstruction, cells, axis))
+        if self.limiter is not None:
+            left = self.limiter.scaled(law, left, cells[width - 1])
+            right = self.limiter.scaled(law, right, cells[width])
+        meets_left, meets_right, seen_left, seen_right = law.balanced(left, right, axis)
+        flux = self.flux(law, meets_left, meets_right, axis)
+        if self.reconstruction.correction or self.limiter is not None:
+            fluxes = around.fluxes()
+            if self.reconstruction.correction:
+                flux = flux + _weighted(fluxes, self.reconstruction.correction)
+            if self.limiter is not None:
+                (flux,) = around.hold(flux)
+                flux = self.limiter.limited(law, flux, *around.neighbours(fluxes))
+        return flux, left, right, seen_left, seen_right
 
     def _beside(self, axis: int) -> _metric.Factors:
         """The areas of the faces across an axis, but for its own factor, over the volumes of cells."""
@@ -213,7 +247,7 @@ class FiniteVolumes(eqx.Module):
         w = law.primitive(y)
         total = None
         for axis in range(self.grid.ndim):
-            speed = _largest(law.speeds(w, axis))
+            speed = fastest_of(law, w, axis)
             if isinstance(self.grid, Grid):
                 term = speed / self.grid.spacing[axis]
             else:
@@ -223,6 +257,31 @@ class FiniteVolumes(eqx.Module):
             total = term if total is None else total + term
         assert total is not None
         return self.sides.largest(total)
+
+
+class _EachCellOnce:
+    """The cells around the faces along an axis of a whole field; what is computed of a cell is computed once for it."""
+
+    def __init__(self, law: AbstractConservationLaw, padded: Array, axis: int, ndim: int, width: int, n: int):
+        self._law, self._padded, self._axis = law, padded, axis
+        self._ndim, self._width, self._n = ndim, width, n
+        self.cells = [self._seen(padded, k) for k in range(2 * width)]
+        self.hold = held_back
+
+    def fluxes(self) -> list[Array]:
+        """Returns the fluxes of all cells around each face."""
+        (fluxes,) = held_back(self._law.flux(self._padded, self._axis))
+        return [self._seen(fluxes, k) for k in range(2 * self._width)]
+
+    def neighbours(self, fluxes: list[Array]) -> list[Neighbour]:
+        """Returns the cells on either side of each face."""
+        states, speeds = held_back(self._law.conserved(self._padded), fastest_of(self._law, self._padded, self._axis))
+        near = (self._width - 1, self._width)
+        return [Neighbour(self._seen(states, k), fluxes[k], self._seen(speeds, k)) for k in near]
+
+    def _seen(self, x: Array, k: int) -> Array:
+        """What faces see `width - k` cells below them."""
+        return jax.lax.slice_in_dim(x, k, k + self._n + 1, axis=x.ndim - self._ndim + self._axis)
 
 
 _EXAMPLES = {
@@ -243,8 +302,10 @@ def _upper(flux: Array, seen: Array | None, at: int, n: int) -> Array:
     return jax.lax.slice_in_dim(flux if seen is None else flux + seen, 1, n + 1, axis=at)
 
 
-def _largest(speeds: tuple[Array, Array]) -> Array:
-    return jnp.maximum(jnp.abs(speeds[0]), jnp.abs(speeds[1]))
+def fastest_of(law: AbstractConservationLaw, w: Array, axis: int) -> Array:
+    """Returns the speed of the fastest wave of each cell, in either direction along an axis."""
+    slow, fast = law.speeds(w, axis)
+    return jnp.maximum(jnp.abs(slow), jnp.abs(fast))
 
 
 def _weighted(terms: Sequence[Array], weights: tuple[float, ...]) -> Array:

@@ -117,6 +117,7 @@ class PositivityLimiter(eqx.Module):
                 share = jnp.minimum(share, jnp.where(low, (sure[number] - least) / room, jnp.ones_like(there)))
             kept = kept * share
             moved = safe + over_components(kept, flux) * (flux - safe)
-        (kept,) = held_back(kept)  # all components read it
+        if kept.ndim:  # all components read it; at one face alone it is a number
+            (kept,) = held_back(kept)
         kept = over_components(kept, flux)
         return jnp.where(kept < 1, safe + kept * (flux - safe), flux)

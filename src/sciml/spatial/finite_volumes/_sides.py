@@ -198,10 +198,10 @@ class AbstractSides(eqx.Module):
         """How many cells there are here along each axis."""
 
     @abc.abstractmethod
-    def pad(
+    def around(
         self, law: AbstractConservationLaw, w: Float[Array, "..."], axis: int, width: int, t: RealScalarLike, args: Args
-    ) -> Float[Array, "..."]:
-        """Returns primitive states with ghost cells along one axis.
+    ) -> tuple[Array, Array]:
+        """Returns the ghost cells beyond both ends of an axis, in the order of the axis.
 
         Args:
             law: The conservation law.
@@ -211,6 +211,13 @@ class AbstractSides(eqx.Module):
             t: The time, for values that are functions.
             args: Their second argument.
         """
+
+    def pad(
+        self, law: AbstractConservationLaw, w: Float[Array, "..."], axis: int, width: int, t: RealScalarLike, args: Args
+    ) -> Float[Array, "..."]:
+        """Returns primitive states with ghost cells along one axis; for the arguments see `around`."""
+        low, high = self.around(law, w, axis, width, t, args)
+        return jnp.concatenate([low, w, high], axis=w.ndim - self.grid.ndim + axis)
 
     @abc.abstractmethod
     def local(self, values: Array) -> Array:
@@ -267,16 +274,14 @@ class Sides(AbstractSides):
         """Which axes are periodic."""
         return tuple(isinstance(pair[0], Periodic) for pair in self.pairs)
 
-    def pad(
+    def around(
         self, law: AbstractConservationLaw, w: Float[Array, "..."], axis: int, width: int, t: RealScalarLike, args: Args
-    ) -> Float[Array, "..."]:
-        """Returns primitive states with ghost cells along one axis."""
-        at = w.ndim - self.grid.ndim + axis
+    ) -> tuple[Array, Array]:
+        """Returns the ghost cells beyond both ends of an axis."""
         if self.periodic[axis]:
-            first, last = ends(w, width, at)
-            return jnp.concatenate([last, w, first], axis=at)
-        low, high = self.ghosts(law, w, axis, width, t, args)
-        return jnp.concatenate([low, w, high], axis=at)
+            first, last = ends(w, width, w.ndim - self.grid.ndim + axis)
+            return last, first
+        return self.ghosts(law, w, axis, width, t, args)
 
     def ghosts(
         self,

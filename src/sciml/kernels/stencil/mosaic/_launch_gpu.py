@@ -11,6 +11,7 @@ import jax
 import jax.experimental.pallas as pl
 import jax.numpy as jnp
 from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array
 
 from ...._jax._vma import struct, to_varying, vma_of
 from .._update import Fields
@@ -29,10 +30,12 @@ class GpuDevice:
         ndim: The number of axes of the grid of tiles.
         warpgroups: How many warpgroups run a tile together.
         meeting: The barrier that they wait at for each other; None for one alone.
+        compiled: Whether it is one, and no interpreter of it.
     """
 
-    def __init__(self, ndim: int, warpgroups: int = 1, meeting: Any = None):
+    def __init__(self, ndim: int, warpgroups: int = 1, meeting: Any = None, compiled: bool = True):
         self._names, self._warpgroups, self._meeting = _AXES[-ndim:], warpgroups, meeting
+        self._compiled = compiled
 
     def place(self) -> tuple[Any, ...]:
         """Which tile this is, along each axis."""
@@ -46,6 +49,17 @@ class GpuDevice:
         first = low + jax.lax.axis_index(_THREADS) * size
         return jnp.minimum(first, high), jnp.minimum(first + size, high)
 
+    def number(self) -> Any:
+        """Which of its warpgroups asks."""
+        return 0 if self._warpgroups == 1 else jax.lax.axis_index(_THREADS)
+
+    def pin(self, x: Array) -> Array:
+        """Says that a thread holds one lane of a constant row.
+
+        JAX would find that out, in a time that is quadratic in the size of the program.
+        """
+        return plgpu.layout_cast(x, plgpu.Layout.WG_STRIDED(x.shape, vec_size=1)) if self._compiled else x
+
     def leads(self) -> Any:
         """Whether this warpgroup does what is done once for a tile."""
         return self._warpgroups == 1 or jax.lax.axis_index(_THREADS) == 0
@@ -56,6 +70,10 @@ class GpuDevice:
         if self._warpgroups > 1:
             plgpu.barrier_arrive(self._meeting)
             plgpu.barrier_wait(self._meeting)
+
+    def publish(self) -> None:
+        """Waits until the threads of this warpgroup have written, for each other and for copies."""
+        plgpu.commit_smem()
 
     def load(self, source: Any, part: Any, target: Any, where: Any, barrier: Any) -> None:
         """Starts to copy from global to shared memory."""
@@ -92,6 +110,17 @@ class InterpretedDevice:
     def share(self, low: Any, high: Any) -> tuple[Any, Any]:
         """All rows."""
         return low, high
+
+    def number(self) -> int:
+        """The only one."""
+        return 0
+
+    def pin(self, x: Array) -> Array:
+        """As it is."""
+        return x
+
+    def publish(self) -> None:
+        """Nothing: there is one thread."""
 
     def leads(self) -> bool:
         """It does."""
@@ -165,9 +194,9 @@ def launch(
 
     def body(*refs: Any) -> None:
         if together:
-            run(GpuDevice(ndim, warpgroups, refs[-1]), refs[:-1])
+            run(GpuDevice(ndim, warpgroups, refs[-1], not interpret), refs[:-1])
         else:
-            run(GpuDevice(ndim), refs)
+            run(GpuDevice(ndim, compiled=not interpret), refs)
 
     found = plgpu.kernel(
         body,
