@@ -228,7 +228,7 @@ def hierarchical(
     effects: Callable[[Any], Any] | Any,
     subjects: PyTree = None,
     nodes: int = 1,
-    method: Literal["laplace", "focei", "foce"] = "laplace",
+    method: Literal["laplace", "focei", "foce"] | Any = "laplace",
 ) -> Hierarchical:
     r"""Makes a population of subjects, each with random effects, a density of the population's parameters.
 

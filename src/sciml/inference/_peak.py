@@ -21,7 +21,7 @@ _NO_MAXIMUM = {64: 1e-6, 32: 1e-2}
 _FIRST_DAMPING, _MOST_DAMPING = 0.1, 1e8
 
 
-class Expansion(NamedTuple):
+class _Parabola(NamedTuple):
     """A function about a vector, with a matrix that stands for minus its Hessian."""
 
     value: Float[Array, ""]
@@ -31,7 +31,7 @@ class Expansion(NamedTuple):
 
 class _Climb(NamedTuple):
     z: Float[Array, " q"]
-    here: Expansion
+    here: _Parabola
     damping: Float[Array, ""]
     promise: Float[Array, ""]
     n_steps: Int[Array, ""]
@@ -91,17 +91,17 @@ def _peak_jvp(primals: tuple, tangents: tuple) -> tuple:
 def _climbed(function: Any, curvature: Any, start: Array) -> _Climb:
     smooth = with_forward_rule(function) if needs_forward_rule(function, start) else function
 
-    def expanded(z: Array) -> Expansion:
+    def expanded(z: Array) -> _Parabola:
         if curvature is not None:
             value, gradient = jax.value_and_grad(smooth)(z)
-            return Expansion(value, gradient, curvature(z))
+            return _Parabola(value, gradient, curvature(z))
 
         def slope(z: Array) -> tuple[Array, tuple[Array, Array]]:
             value, gradient = jax.value_and_grad(smooth)(z)
             return gradient, (value, gradient)
 
         hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(z)
-        return Expansion(value, gradient, -0.5 * (hessian + hessian.T))
+        return _Parabola(value, gradient, -0.5 * (hessian + hessian.T))
 
     eps, rounding = float(jnp.finfo(start.dtype).eps), _ROUNDING[jnp.finfo(start.dtype).bits]
 
@@ -133,7 +133,7 @@ def _climbed(function: Any, curvature: Any, start: Array) -> _Climb:
     return while_loop(lambda s: ~s.done & (s.n_steps < _MOST_STEPS), step, first, like=(function, curvature))
 
 
-def _step(here: Expansion, damping: Float[Array, ""]) -> Float[Array, " q"]:
+def _step(here: _Parabola, damping: Float[Array, ""]) -> Float[Array, " q"]:
     """Returns the damped step; not finite where the damped curvature is not positive."""
     diagonal = jnp.abs(jnp.diagonal(here.curvature))
     floor = jnp.finfo(diagonal.dtype).eps * jnp.max(diagonal)
@@ -142,7 +142,7 @@ def _step(here: Expansion, damping: Float[Array, ""]) -> Float[Array, " q"]:
     return units * solve_factored(cholesky(scaled), units * here.gradient)
 
 
-def _promise(here: Expansion) -> Float[Array, ""]:
+def _promise(here: _Parabola) -> Float[Array, ""]:
     """Returns the squared length of Newton's step in standard deviations; infinite where there is none."""
     promise = here.gradient @ _step(here, jnp.zeros_like(here.value))
     return jnp.where(jnp.isfinite(promise) & jnp.isfinite(here.value), promise, jnp.inf)
