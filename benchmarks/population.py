@@ -1,13 +1,5 @@
-"""Population pharmacokinetics: do intervals of 95% hold the truth in 95 of 100 data sets?
+"""Population pharmacokinetics: do intervals of 95% hold the truth in 95 of 100 data sets?"""
 
-`python -m benchmarks.population [--sets N] [--subjects N]` draws data sets of one- and two-compartment models, fits
-each by the maximum of the marginal likelihood with Laplace's integrals (`sciml.inference.hierarchical`), takes
-intervals from its Hessian, and counts in how many sets the truth lies within. Data sets and subjects are lanes of one
-program.
-"""
-
-import argparse
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,6 +12,9 @@ from jaxtyping import Array
 
 from sciml import inference
 
+from ._harness import Candidate, Group, Measured, in_float64, report
+
+SETS, SUBJECTS = 100, 100
 DOSE = 100.0
 
 
@@ -48,7 +43,7 @@ class Study(NamedTuple):
         """Where fits begin: off the truth by a fifth."""
         return jax.tree.map(lambda x: jnp.asarray(x) + 0.2, self.truth)
 
-    def population(self, data: Array, start: dict[str, Array]) -> inference.Hierarchical:
+    def population(self, data: Array, start: dict[str, Array], method: Any) -> inference.Hierarchical:
         """The density of what is estimated, given data."""
         times = jnp.asarray(self.times)
 
@@ -59,7 +54,8 @@ class Study(NamedTuple):
         def effects(model: dict[str, Array]) -> inference.Normal:
             return inference.Normal(jnp.zeros_like(model["spread"]), jnp.exp(model["spread"]))
 
-        return inference.hierarchical(start, observe, data, [(lambda m: m, inference.Improper())], effects=effects)
+        priors = [(lambda m: m, inference.Improper())]
+        return inference.hierarchical(start, observe, data, priors, effects=effects, method=method)
 
     def draw(self, key: Array, subjects: int) -> Array:
         """Data as they might have been observed."""
@@ -138,12 +134,12 @@ class Coverage(NamedTuple):
         return int(low), int(high)
 
 
-def coverage(study: Study, sets: int, subjects: int, key: Array) -> Coverage:
-    """Draws data sets, fits them as lanes, and compares."""
+def estimates(study: Study, method: str, subjects: int) -> Callable[[Array], tuple[Array, Array]]:
+    """A function of keys that draws data sets, and fits them as lanes; it returns estimates and standard errors."""
     begin = study.start()
 
     def fitted(key: Array) -> tuple[Array, Array]:
-        density = study.population(study.draw(key, subjects), begin).marginal
+        density = study.population(study.draw(key, subjects), begin, method).marginal
 
         def misfit(z: Array, args: None = None) -> Array:
             return density.potential(density.unravel(z)) / subjects  # so that the first step is no longer than one
@@ -153,31 +149,49 @@ def coverage(study: Study, sets: int, subjects: int, key: Array) -> Coverage:
         z = optimistix.minimise(misfit, solver, start, max_steps=100, throw=False).value
         return z, jnp.sqrt(jnp.diagonal(jnp.linalg.inv(subjects * jax.jacfwd(jax.grad(misfit))(z))))
 
-    estimates, errors = jax.jit(jax.vmap(fitted))(jax.random.split(key, sets))
+    return jax.vmap(fitted)
+
+
+def coverage(study: Study, found: tuple[Array, Array]) -> Coverage:
+    """Compares estimates with the truth."""
     truth = np.concatenate([np.ravel(study.truth[name]) for name in sorted(study.truth)])
-    return Coverage(study.names, truth, np.asarray(estimates), np.asarray(errors))
+    return Coverage(study.names, truth, np.asarray(found[0]), np.asarray(found[1]))
 
 
-def main() -> None:
-    """Prints a table for each study."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.population", description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", type=int, default=100)
-    parser.add_argument("--subjects", type=int, default=100)
-    given = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
+def told(found: Coverage, label: str) -> str:
+    """The estimates of all sets as a table."""
+    low, high = found.expected
+    lines = ["| | truth | mean | spread of estimates | mean error | within 95% |", "|---|---|---|---|---|---|"]
+    middle, spread, error = found.estimates.mean(axis=0), found.estimates.std(axis=0), found.errors.mean(axis=0)
+    rows = zip(found.names, np.exp(found.truth), np.exp(middle), spread, error, found.inside, strict=True)
+    lines += ["| {} | {:.4g} | {:.4g} | {:.3f} | {:.3f} | {} |".format(*row) for row in rows]
+    share = found.inside.mean() / len(found.estimates)
+    lines.append(f"\nExpected of each: {low} to {high} of {len(found.estimates)}; of all together {share:.1%}.\n")
+    return "\n".join([f"#### {label}: estimates\n", *lines])
+
+
+def groups(sets: int = SETS, subjects: int = SUBJECTS) -> list[Group]:
+    """A table of times for each drug, and what came out."""
+    found = []
     for number, (name, study) in enumerate(STUDIES.items()):
-        start = time.process_time()
-        found = coverage(study, given.sets, given.subjects, jax.random.key(number))
-        low, high = found.expected
-        took = time.process_time() - start
-        print(f"{name}: {given.sets} sets of {given.subjects} subjects, {took:.0f} s of the processor\n")
-        print("| | truth | mean | spread of estimates | mean error | within 95% |\n|---|---|---|---|---|---|")
-        middle, spread, error = found.estimates.mean(axis=0), found.estimates.std(axis=0), found.errors.mean(axis=0)
-        for row in zip(found.names, np.exp(found.truth), np.exp(middle), spread, error, found.inside):
-            print("| {} | {:.4g} | {:.4g} | {:.3f} | {:.3f} | {} |".format(*row))
-        share = found.inside.mean() / given.sets
-        print(f"expected of each: {low} to {high}; of all together {share:.1%}\n", flush=True)
+        seen: dict[str, Coverage] = {}
 
+        def row(label: str, method: str, number: int = number, study: Study = study, seen: dict = seen) -> Candidate:
+            def build() -> Callable[[], Any]:
+                keys = jax.random.split(jax.random.key(number), sets)
+                compiled = jax.jit(estimates(study, method, subjects)).lower(keys).compile()
+                return lambda: jax.block_until_ready(compiled(keys))
 
-if __name__ == "__main__":
-    main()
+            def kept(out: Any) -> float:
+                seen[label] = coverage(study, out)
+                return float("nan")
+
+            return Candidate(label, in_float64(build), None if method == "laplace" else "Laplace", error=kept)
+
+        def finish(rows: list[Measured], seen: dict = seen) -> None:
+            for label, of in seen.items():
+                report(told(of, label))
+
+        title = f"{name.capitalize()}, {sets} sets of {subjects} subjects, float64: all fits with their standard errors"
+        found.append(Group(title, [row("Laplace", "laplace"), row("FOCEI", "focei")], repeats=1, finish=finish))
+    return found

@@ -10,6 +10,7 @@ import numpy as np
 
 import sciml
 from sciml import inference
+from sciml.inference._nuts import _Chain
 
 from ._harness import Candidate, Group, Measured, in_float64, jitted, report
 
@@ -99,9 +100,23 @@ def chains(way: str, effective: dict[str, float]) -> Callable[[], Callable[[], A
         found = density(WAYS[way]())
         first = jax.vmap(found.initial)(jax.random.split(jax.random.key(1), CHAINS))
 
+        if way.startswith("diffrax"):  # which fails within `jax.shard_map`, that `nuts` is in
+            keys = jax.random.split(jax.random.key(2), CHAINS)
+            chain = jax.jit(jax.vmap(_Chain(found, WARMUP, DRAWS, 0.8, 10)))
+
+            def positions() -> Any:
+                return chain((keys, first))[0]
+
+        else:
+
+            def positions() -> Any:
+                options = dict(chains=CHAINS, draws=DRAWS, warmup=WARMUP, start=first)
+                return inference.nuts(found, jax.random.key(2), **options).positions
+
         def run() -> Any:
-            drawn = inference.nuts(found, jax.random.key(2), chains=CHAINS, draws=DRAWS, warmup=WARMUP, start=first)
-            return jax.block_until_ready(jnp.stack([drawn.models.beta, drawn.models.gamma], axis=-1))
+            with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+                drawn = jax.vmap(jax.vmap(found.constrain))(positions())
+            return jax.block_until_ready(jnp.stack([drawn.beta, drawn.gamma], axis=-1))
 
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             sizes = blackjax.diagnostics.effective_sample_size(run())

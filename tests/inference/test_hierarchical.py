@@ -10,7 +10,7 @@ from sciml import inference
 from sciml.training import Positive
 
 
-def mixed_model():
+def mixed_model(**options):
     """Lines of six subjects, each with its offset and slope, seen at times of its own; some miss a visit."""
     rng = np.random.default_rng(0)
     times = np.sort(rng.uniform(0, 2, (6, 5)), axis=1)
@@ -28,7 +28,13 @@ def mixed_model():
         (lambda m: (m["spread"], m["noise"]), inference.Improper(Positive())),
     ]
     return inference.hierarchical(
-        model, observe, y, priors, effects=lambda m: inference.Normal(jnp.zeros(2), m["spread"]), subjects=times
+        model,
+        observe,
+        y,
+        priors,
+        effects=lambda m: inference.Normal(jnp.zeros(2), m["spread"]),
+        subjects=times,
+        **options,
     ), (times, y)
 
 
@@ -188,6 +194,42 @@ def test_subjects_may_be_solved():
     np.testing.assert_allclose(found[0], exactly[0], rtol=1e-6)
     np.testing.assert_allclose(found[1]["rate"], exactly[1]["rate"], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found[1]["spread"], exactly[1]["spread"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("method", ["laplace", "focei"])
+def test_a_far_step_has_no_density_and_others_go_on(method):
+    """Models side by side: two are so far out that predictions, or the curvature by the effects, say nothing."""
+    times = jnp.array([1.0, 3.0])
+    data = jnp.array([[3.0, 1.4], [2.4, 1.0], [3.3, 1.9]])
+
+    def observe(model, effects, subject):
+        return inference.LogNormal(jnp.log(4.0 * jnp.exp(-model["rate"] * jnp.exp(effects[0]) * times)), 0.2)
+
+    density = inference.hierarchical(
+        {"rate": jnp.array(0.3), "spread": jnp.array(0.3)},
+        observe,
+        data,
+        [(lambda m: m, inference.Improper(Positive()))],
+        effects=lambda m: inference.Normal(jnp.zeros(2), m["spread"]),  # the second changes nothing
+        method=method,
+    ).marginal
+    far = {"rate": jnp.array([0.3, 1e6, 0.3]), "spread": jnp.array([0.3, 0.3, 1e200])}
+    zs = jax.vmap(lambda m: density.ravel(density.unconstrain(m)))(far)
+
+    def value(z):
+        return density(density.unravel(z))
+
+    values, slopes = jax.jit(jax.vmap(jax.value_and_grad(value)))(zs)
+    alone, slope = jax.jit(jax.value_and_grad(value))(zs[0])
+    np.testing.assert_allclose(values[0], alone, rtol=1e-12)
+    np.testing.assert_allclose(slopes[0], slope, rtol=1e-9)
+    assert np.isfinite(alone) and np.all(values[1:] == -np.inf)
+    # a search that steps there turns back
+    start = {"rate": jnp.array(0.01), "spread": jnp.array(0.02)}
+    peak = density.maximum(start)
+    near = density.maximum({"rate": jnp.array(0.3), "spread": jnp.array(0.2)})
+    np.testing.assert_allclose(peak.log_joint, near.log_joint, atol=1e-6)
 
 
 def test_bad_input_is_named():

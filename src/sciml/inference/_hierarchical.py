@@ -1,7 +1,7 @@
 """`hierarchical`: a population of subjects, each with random effects of its own."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import equinox as eqx
 import jax
@@ -12,8 +12,10 @@ from jaxtyping import Array, Float, PyTree
 from .._checks import check_count
 from .._types import Key
 from ..training import AbstractTransform
-from ._integral import curvature_at, log_integral, peak_of
+from ._first_order import METHODS, check_information, first_order_curvature
+from ._integral import curvature_at, log_integral
 from ._log_density import LogDensity, as_floats, has_missing, is_distribution, log_density, masked_log_prob
+from ._peak import peak_of
 from .distributions._abstract import AbstractDistribution
 
 
@@ -25,6 +27,7 @@ class _Population(eqx.Module):
     subjects: Any
     data: Any
     missing: bool = eqx.field(static=True)
+    method: str = eqx.field(static=True)
 
     def distributions(self, model: Any) -> tuple[list[AbstractDistribution], Any]:
         return jtu.tree_flatten(self.effects(model), is_leaf=is_distribution)
@@ -60,18 +63,43 @@ class _Population(eqx.Module):
         """Returns the density of one subject's data and effects as a function of its free variables."""
 
         def log_p(z):
-            effects = self.constrain(model, z)
-            told = jtu.tree_leaves(self.pointwise(model, effects, subject, data))
-            total = sum((jnp.sum(x) for x in told), jnp.zeros((), z.dtype))
-            at = 0
-            given, values = self.distributions(model)[0], jtu.tree_leaves(effects)
-            for distribution, value in zip(given, values, strict=True):
-                free = z[at : at + value.size]
-                total = total + jnp.sum(distribution.log_prob(value)) + jnp.sum(distribution.transform.log_slope(free))
-                at += value.size
-            return total
+            given, leaves = self._observed(model, z, subject), jtu.tree_leaves(data)
+            told = [self._log_prob(d, x) for d, x in zip(given, leaves, strict=True)]
+            return sum((jnp.sum(x) for x in told), self._log_prior(model, z))
 
         return log_p
+
+    def curvature(self, model: Any, subject: Any, data: Any) -> Callable[[Array], Array] | None:
+        """Returns the curvature of first-order conditional estimation, or None where the Hessian is taken."""
+        if self.method == "laplace":
+            return None
+        return first_order_curvature(
+            lambda z: self._observed(model, z, subject),
+            lambda z: self._log_prior(model, z),
+            jtu.tree_leaves(data),
+            self.missing,
+        )
+
+    def _observed(self, model: Any, z: Array, subject: Any) -> list[AbstractDistribution]:
+        """Returns the distributions of one subject's data; without interaction the noise of typical effects."""
+        given = self._given(model, z, subject)
+        if self.method != "foce":
+            return given
+        typical = self._given(model, jnp.zeros_like(z), subject)
+        return [eqx.tree_at(lambda d: d.scale, d, t.scale) for d, t in zip(given, typical, strict=True)]
+
+    def _given(self, model: Any, z: Array, subject: Any) -> list[AbstractDistribution]:
+        return jtu.tree_leaves(self.observe(model, self.constrain(model, z), subject), is_leaf=is_distribution)
+
+    def _log_prior(self, model: Any, z: Array) -> Array:
+        total, at = jnp.zeros((), z.dtype), 0
+        for distribution, value in zip(
+            self.distributions(model)[0], jtu.tree_leaves(self.constrain(model, z)), strict=True
+        ):
+            free = z[at : at + value.size].reshape(value.shape)
+            total = total + jnp.sum(distribution.log_prob(value)) + jnp.sum(distribution.transform.log_slope(free))
+            at += value.size
+        return total
 
 
 class _Integrated(AbstractDistribution):
@@ -90,7 +118,9 @@ class _Integrated(AbstractDistribution):
         start = self.population.start(self.model)
 
         def one(subject, own):
-            return log_integral(self.population.joint(self.model, subject, own), start, self.nodes)
+            of_one = (self.model, subject, own)
+            joint, curvature = self.population.joint(*of_one), self.population.curvature(*of_one)
+            return log_integral(joint, start, self.nodes, curvature)
 
         return jax.vmap(one)(self.population.subjects, data)
 
@@ -169,7 +199,8 @@ class Hierarchical(eqx.Module):
             model: The population's parameters, such as `marginal.maximum().model`.
 
         Returns:
-            The effects with a leading axis of subjects, and the covariance of each subject's free variables.
+            The effects with a leading axis of subjects, and the covariance of each subject's free variables: the
+            inverse of the curvature that `method` takes. NaN of a subject whose effects have no most probable values.
         """
         return _modes(self._population, model)
 
@@ -179,9 +210,11 @@ def _modes(population: _Population, model: Any) -> tuple[Any, Array]:
     start = population.start(model)
 
     def one(subject, own):
-        function = population.joint(model, subject, own)
-        z = peak_of(function, start)
-        return population.constrain(model, z), jnp.linalg.inv(curvature_at(function, z))
+        function, curvature = population.joint(model, subject, own), population.curvature(model, subject, own)
+        z, good = peak_of(function, start, curvature)
+        matrix = curvature_at(function, z) if curvature is None else curvature(z)
+        effects = jtu.tree_map(lambda x: jnp.where(good, x, jnp.nan), population.constrain(model, z))
+        return effects, jnp.where(good, jnp.linalg.inv(matrix), jnp.nan)
 
     return jax.vmap(one)(population.subjects, population.data)
 
@@ -195,6 +228,7 @@ def hierarchical(
     effects: Callable[[Any], Any] | Any,
     subjects: PyTree = None,
     nodes: int = 1,
+    method: Literal["laplace", "focei", "foce"] | Any = "laplace",
 ) -> Hierarchical:
     r"""Makes a population of subjects, each with random effects, a density of the population's parameters.
 
@@ -203,11 +237,26 @@ def hierarchical(
 
     $$p(\theta) \prod_i \int p(d_i \mid \theta, b)\, p(b \mid \theta)\, db$$
 
-    whose integrals are taken by Laplace's method about each subject's most probable effects, or with more `nodes` by
-    Gauss-Hermite quadrature about them. All subjects are lanes of one program. Derivatives go through the most
-    probable effects by implicit differentiation. Where effects and noise are normal and the prediction is linear in the
-    effects one node is exact. Integrals need two derivatives by the effects, and gradients by the parameters a third:
-    a solve in `observe` takes `adjoint=sciml.adjoints.Direct()`, which is of forward mode.
+    whose integrals are taken by Laplace's method about each subject's most probable effects $b^*$,
+
+    $$\log \int p(d, b \mid \theta)\, db \approx \log p(d, b^* \mid \theta) + \tfrac{q}{2} \log 2 \pi
+    - \tfrac12 \log \det B$$
+
+    or with more `nodes` by Gauss-Hermite quadrature about them. The curvature $B$ is minus the Hessian for
+    `method="laplace"`. First-order conditional estimation replaces it by its mean over data, the Fisher information
+    by first derivatives of the predictions: `"focei"` with interaction, where the noise depends on the effects as
+    `observe` says, and `"foce"` without, where the noise is that of typical effects, whose free variables are zero. It
+    takes a derivative less, which of costly solves is the larger part, and its curvature is positive everywhere. The
+    names are those of nlmixr2; in NONMEM it is FOCE with and without INTER.
+
+    All subjects are lanes of one program. Derivatives go through the most probable effects by implicit
+    differentiation. Where effects and noise are normal and the prediction is linear in the effects all methods are
+    exact with one node. Integrals by Laplace's method need two derivatives by the effects, and gradients by the
+    parameters a third: a solve in `observe` takes `adjoint=sciml.adjoints.Direct()`, which is of forward mode.
+
+    Where a subject has no most probable effects, as where a far step of an optimiser makes its curvature singular or
+    its solve fail, the density is zero, as it is where any model fails: an optimiser turns back, and of several members
+    of a batch the others go on.
 
     Args:
         model: The population's parameters, any PyTree, as in `log_density`.
@@ -219,18 +268,25 @@ def hierarchical(
             `{"clearance": inference.Normal(0.0, model["spread"])}`.
         subjects: What is known of each subject beside data, such as doses and times: a PyTree of arrays with a leading
             axis of subjects.
-        nodes: The number of nodes along each axis of the effects.
+        nodes: The number of nodes along each axis of the effects; with more than one `"laplace"` and `"focei"` are two
+            ways to place them, and come to the same.
+        method: The curvature about the most probable effects: `"laplace"`, `"focei"` or `"foce"`. The last two take
+            `Normal`, `LogNormal` and `PoissonCounts` as distributions of data, `"foce"` the first two, or those of your
+            own with a method `information()`, which returns the Fisher information of one datum about each parameter by
+            its name: `{"mean": 1 / self.mean}`.
 
     Returns:
         A `Hierarchical`.
 
     Raises:
-        ValueError: If leading axes differ, or as `log_density`.
-        TypeError: If `effects` or `observe` return no distributions, or as `log_density`.
+        ValueError: If leading axes differ, `method` is unknown, or as `log_density`.
+        TypeError: If `effects` or `observe` return no distributions, or ones that `method` does not know, or as
+            `log_density`.
 
     Source:
         J. C. Pinheiro and D. M. Bates, Approximations to the log-likelihood function in the nonlinear mixed-effects
-        model, J. Comput. Graph. Stat. 4:12, 1995.
+        model, J. Comput. Graph. Stat. 4:12, 1995. Y. Wang, Derivation of various NONMEM estimation methods, J.
+        Pharmacokinet. Pharmacodyn. 34:575, 2007.
 
     Example:
         ```python
@@ -263,6 +319,13 @@ def hierarchical(
         if not callable(value):
             raise TypeError(f"`{name}` must be a function, but is {value!r}.")
     nodes = check_count(nodes, "nodes", "hierarchical")
+    if method not in METHODS:
+        raise ValueError(f"`method` must be one of {', '.join(map(repr, METHODS))}, but is {method!r}.")
+    if method == "foce" and nodes > 1:
+        raise ValueError(
+            '`method="foce"` leaves out how noise depends on effects, which more `nodes` do not mend: take '
+            '`method="focei"` or one node.'
+        )
     data = jtu.tree_map(as_floats, data)
     subjects = jtu.tree_map(jnp.asarray, subjects)
     leaves = jtu.tree_leaves((data, subjects))
@@ -273,11 +336,13 @@ def hierarchical(
             f"{[jnp.shape(x) for x in leaves]}."
         )
     missing = any(has_missing(x) for x in jtu.tree_leaves(data))
-    population = _Population(observe, effects, subjects, data, missing)
+    population = _Population(observe, effects, subjects, data, missing, method)
     given = jtu.tree_leaves(effects(model), is_leaf=is_distribution)
     if wrong := [x for x in given if not is_distribution(x)]:
         raise TypeError(f"`effects` must return a distribution or a PyTree of them, but returned {wrong[0]!r}.")
     _transforms(given)
+    if method != "laplace":
+        check_information(_of_first(population, model), method)
     marginal = log_density(model, _Integrate(population, nodes), (data,), priors)
     return Hierarchical(marginal, _joint(population, model, priors), population)
 
@@ -289,6 +354,16 @@ def _transforms(given: Sequence[AbstractDistribution]) -> list[AbstractTransform
             "effects with bounds would move with the model: take a distribution of any or of positive numbers."
         )
     return found
+
+
+def _of_first(population: _Population, model: Any) -> list[AbstractDistribution]:
+    """Returns the distributions of the first subject's data, by their shapes."""
+
+    def given(population, model):
+        subject = jtu.tree_map(lambda x: x[0], population.subjects)
+        return population.observe(model, population.constrain(model, population.start(model)), subject)
+
+    return jtu.tree_leaves(eqx.filter_eval_shape(given, population, model), is_leaf=is_distribution)
 
 
 class _Integrate(eqx.Module):

@@ -56,6 +56,10 @@ class PoissonCounts(AbstractDistribution):
         r"""Returns $\lambda$ twice."""
         return self.mean, self.mean
 
+    def information(self) -> dict[str, Float[Array, "..."]]:
+        r"""Returns the Fisher information of one count: $1 / \lambda$ about $\lambda$."""
+        return {"mean": 1 / self.mean}
+
 
 class NegativeBinomial(AbstractDistribution):
     r"""Counts that vary more than Poisson's, with the mean $\mu$ and the variance $\mu + \mu^2 / k$.

@@ -53,6 +53,10 @@ class Normal(AbstractDistribution):
         r"""Returns $\mu$ and $\sigma^2$."""
         return self.location, self.scale**2
 
+    def information(self) -> dict[str, Float[Array, "..."]]:
+        r"""Returns the Fisher information of one number: $1 / \sigma^2$ about $\mu$, $2 / \sigma^2$ about $\sigma$."""
+        return {"location": 1 / self.scale**2, "scale": 2 / self.scale**2}
+
 
 class LogNormal(AbstractDistribution):
     r"""The distribution of what has a normal logarithm, $\log x \sim N(\mu, \sigma^2)$; its median is $e^\mu$.
@@ -93,6 +97,10 @@ class LogNormal(AbstractDistribution):
         location, scale = jnp.broadcast_arrays(self.location, self.scale)
         mean = jnp.exp(location + 0.5 * scale**2)
         return mean, mean**2 * jnp.expm1(scale**2)
+
+    def information(self) -> dict[str, Float[Array, "..."]]:
+        r"""Returns the Fisher information of one number: $1 / \sigma^2$ about $\mu$, $2 / \sigma^2$ about $\sigma$."""
+        return {"location": 1 / self.scale**2, "scale": 2 / self.scale**2}
 
 
 class HalfNormal(AbstractDistribution):
