@@ -292,10 +292,9 @@ def draw(truth: jax.Array, found: jax.Array, history: list[Step], rows: dict[str
     ax = figure.add_subplot(grid[2, 2:])
     good = {name: row for name, row in rows.items() if not np.isnan(row.error)}
     ax.plot([r.memory / MIB for r in good.values()], [r.seconds for r in good.values()], "o-", color=BLUE)
-    for name, one in good.items():
-        ax.annotate(
-            name, (one.memory / MIB, one.seconds), xytext=(4, 5), textcoords="offset points", fontsize="x-small"
-        )
+    for number, (name, one) in enumerate(good.items()):
+        place = dict(xytext=(4, 6 if number != 1 else -12), textcoords="offset points", fontsize="x-small")
+        ax.annotate(name, (one.memory / MIB, one.seconds), **place)
     ax.set_xscale("log")
     ax.set_xticks([10, 20, 50, 100, 200], labels=["10", "20", "50", "100", "200"])
     ax.minorticks_off()
