@@ -80,6 +80,25 @@ class Pair(sciml.AbstractSecondOrder):
         return {"a": -self.rate * jnp.sin(a) - pull, "b": pull - jnp.sin(b) + 0.3 * jnp.cos(jnp.asarray(t, b.dtype))}
 
 
+class Halves(sciml.AbstractPartitioned):
+    """Two fields that drive each other; one is forced, the other decays, which its move takes implicitly."""
+
+    rate: jax.Array
+
+    def first_drive(self, t, y, args):
+        return jnp.roll(y["b"], 1) - y["b"] + 0.3 * jnp.cos(jnp.asarray(t, y["b"].dtype))
+
+    def second_drive(self, t, y, args):
+        return self.rate * jnp.sin(y["a"]) + jnp.asarray(t, y["a"].dtype) * y["a"]
+
+    def move_first(self, h, y, drive, args):
+        return y | {"a": y["a"] + jnp.asarray(h, drive.dtype) * drive}
+
+    def move_second(self, h, y, drive, args):
+        h, loss = jnp.asarray(h, drive.dtype), 0.5 * self.rate
+        return y | {"b": y["b"] + h * (drive - loss * y["b"]) / (1 + h / 2 * loss)}
+
+
 class Diffusion(sciml.AbstractModel):
     """A diffusion that depends on the state, with a source, on four cells; it says its spectral radius."""
 
@@ -132,6 +151,10 @@ def _swinging(dtype):
     return q, {"a": jnp.array([0.0, 0.3], dtype), "b": jnp.array([0.5, -0.2], dtype)}
 
 
+def _both(dtype):
+    return {"a": jnp.array([0.7, 0.1, -0.3], dtype), "b": jnp.array([-0.4, 0.2, 0.5], dtype)}
+
+
 def _four(dtype):
     return jnp.cos(jnp.arange(4).astype(dtype) * 0.8) + 0.2
 
@@ -155,6 +178,7 @@ CASES = (
     Case(solvers.Yoshida4, Pair, _swinging, 4, False),
     Case(solvers.Yoshida6, Pair, _swinging, 6, False, (6, 8, 12)),
     Case(solvers.Yoshida8, Pair, _swinging, 8, False, (3, 4, 6)),
+    Case(solvers.Leapfrog, Halves, _both, 2, False, leads=True),
     Case(solvers.Nystrom4, Pair, _swinging, 4, True),
     Case(solvers.Nystrom6, Pair, _swinging, 6, True, (8, 12, 16), leads=True),
     Case(solvers.Nystrom8, Pair, _swinging, 8, True, (1, 2, 3)),

@@ -102,6 +102,22 @@ def test_waveform_inversion(tmp_path):
     assert float(re.search(r"mismatch fell to ([\d.]+)%", printed)[1]) < 5  # the rest is noise
 
 
+def test_waveform_inversion_3d(tmp_path):
+    printed = run("waveform_inversion_3d", tmp_path, "--steps", "5")
+    rows = re.findall(r"^  (\w+\(.*?\)) +([\d.]+) MiB .* differs by (\S+)$", printed, re.MULTILINE)
+    memory = {name: float(mib) for name, mib, _ in rows}
+    assert len(memory) == 3 and all(float(error) < 1e-4 for *_, error in rows)
+    assert (
+        memory["Checkpointed(levels=3)"] < memory["Checkpointed(memory=32 MiB)"] < memory["Checkpointed(levels=1)"] / 3
+    )
+    assert re.search(r"Reversible\(\) .* lost", printed)
+    adjoint, difference = map(float, re.search(r"direction: (\S+) by the adjoint, (\S+) by", printed).groups())
+    assert abs(adjoint - difference) < 0.02 * abs(adjoint)
+    before, after = map(float, re.search(r"speed fell from ([\d.]+) to ([\d.]+) m/s", printed).groups())
+    assert after < 0.85 * before
+    assert float(re.search(r"mismatch fell to ([\d.]+)%", printed)[1]) < 25
+
+
 def test_photonic_pulse(tmp_path):
     printed = run("photonic_pulse", tmp_path, "--steps", "40")
     adjoint, difference = map(float, re.search(r"direction: (\S+) by the adjoint, (\S+) by", printed).groups())

@@ -15,6 +15,7 @@ from sciml.models import Euler, IncompressibleFlow, Obstacle, ShallowWater
 from sciml.solvers import RKC2, SSPRK33, SSPRK43
 from sciml.spatial import (
     WENO5Z,
+    Axisymmetric,
     Constant,
     FreeSlip,
     Grid,
@@ -23,6 +24,7 @@ from sciml.spatial import (
     Outflow,
     PressureOutlet,
     Reflecting,
+    Spherical,
     VelocityInlet,
 )
 
@@ -292,7 +294,44 @@ def flows_wake():
     return figure
 
 
-PICTURES = (flows_shock_tube, flows_riemann, flows_blast, flows_dam_break, flows_cavity, flows_wake)
+def flows_round():
+    """An explosion above the ground, in r and z, and one in a point beside Sedov's solution."""
+    grid = OrthogonalGrid([np.linspace(0.0, 1.2, 73), np.linspace(0.0, 1.2, 73)], Axisymmetric())
+    r, z = grid.centers
+    law = Euler(grid, {"r": Outflow(), "z-": Reflecting(), "z+": Outflow()})
+    hot = 0.02 + 8.0 * jnp.exp(-((r**2 + (z - 0.35) ** 2) / 0.08**2))
+    start = law.conserved(jnp.stack([1 + 0 * hot, 0 * hot, 0 * hot, hot]))
+    ys = sciml.solve(law, start, t0=0.0, t1=0.9, saveat=[0.1, 0.4, 0.9]).ys
+    lost = grid.integrate(ys[1, 0]) / grid.integrate(start[0]) - 1
+    print(f"an explosion above the ground: the mass changes by {abs(lost):.0e} before it reaches the sides")
+    figure, axes = plt.subplots(1, 4, figsize=(12.5, 3.3), layout="constrained", width_ratios=(1, 1, 1, 1.3))
+    for ax, y, t in zip(axes, ys, ("0.1", "0.4", "0.9")):
+        density = np.asarray(y[0]).T
+        whole = np.concatenate([density[:, ::-1], density], 1)
+        image = ax.imshow(whole, origin="lower", extent=(-1.2, 1.2, 0, 1.2), cmap="cividis", vmin=0, vmax=2.5)
+        ax.set(xlabel="r", title=f"t = {t}")
+    axes[0].set_ylabel("z")
+    figure.colorbar(image, ax=axes[:3], label="density", location="bottom", shrink=0.6)
+    energy = 0.851072
+    fine = jnp.linspace(0.0, 1.2, 1001)
+    for cells, colour in ((100, "0.6"), (400, BLUE)):
+        ball = OrthogonalGrid([np.linspace(0.0, 1.2, cells + 1)], Spherical())
+        (s,) = ball.centers
+        core = jnp.where(s < 0.05, 1.0, 0.0)
+        point = Euler(ball, Outflow())
+        pressure = 1e-6 + 0.4 * energy * core / ball.integrate(core)
+        sol = sciml.solve(point, point.conserved(jnp.stack([1 + 0 * s, 0 * s, pressure])), t0=0.0, t1=1.0)
+        density = sol.ys[-1, 0]
+        off = ball.integrate(jnp.abs(density - verify.sedov(s, 1.0, energy)[0])) / ball.integrate(1 + 0 * s)
+        print(f"an explosion in a point with {cells} cells along the radius: mean error of the density {off:.3f}")
+        axes[3].plot(s, density, "o", color=colour, markersize=1.5, label=f"{cells} cells")
+    axes[3].plot(fine, verify.sedov(fine, 1.0, energy)[0], color="black", linewidth=1.0, label="Sedov")
+    axes[3].set(xlabel="distance from the point", ylabel="density")
+    axes[3].legend(frameon=False, loc="upper left")
+    return figure
+
+
+PICTURES = (flows_shock_tube, flows_riemann, flows_blast, flows_round, flows_dam_break, flows_cavity, flows_wake)
 
 
 def main():

@@ -47,6 +47,7 @@ from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._langevin import Langevin as Langevin
 from ._model import (
     AbstractModel as AbstractModel,
+    AbstractPartitioned as AbstractPartitioned,
     AbstractSecondOrder as AbstractSecondOrder,
     AbstractSemilinear as AbstractSemilinear,
     AbstractSplit as AbstractSplit,

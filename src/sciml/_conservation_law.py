@@ -159,6 +159,14 @@ class AbstractConservationLaw(AbstractModel):
         """
         raise TypeError(self._lacks("mirrored", "`Reflecting` and `MovingWall` need"))
 
+    def pressing(self, w: Float[Array, "..."]) -> Float[Array, "..."] | None:
+        """Returns the part of the flux along the first axis that presses in all directions alike, as a pressure does.
+
+        By it finite volumes know the force along a radius, in coordinates that have one. By default None: the law has
+        no such form.
+        """
+        del w
+
     def outside(self, given: Float[Array, "..."], inside: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns a primitive state that was given at a side, as a ghost cell beyond the cells `inside`."""
         return jnp.broadcast_to(given, inside.shape)

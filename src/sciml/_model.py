@@ -214,5 +214,77 @@ class AbstractSecondOrder(AbstractModel):
         return v, self.acceleration(t, q, args)
 
 
+class AbstractPartitioned(AbstractModel):
+    r"""A model of two halves that drive each other, as electric and magnetic fields do.
+
+    $$\dot a = f(t, b) + A a, \qquad \dot b = g(t, a) + B b$$
+
+    The state is any PyTree; which of its leaves are the first half $a$ and which the second $b$ the model knows. It
+    says what drives a half, $f$ or $g$, and how far a half moves under a constant drive while the other one stays.
+    `sciml.solvers.Leapfrog` then takes each once a step. What a half does to itself, such as friction, is part of
+    its move: exactly, or by the implicit midpoint rule, so that friction limits no step and a move by $-h$ undoes one
+    by $h$.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        class Swing(sciml.AbstractPartitioned):  # the state is a pair: how far, and how fast
+            def first_drive(self, t, y, args):
+                return y[1]
+
+            def second_drive(self, t, y, args):
+                return -jnp.sin(y[0])
+
+            def move_first(self, h, y, drive, args):
+                return y[0] + h * drive, y[1]
+
+            def move_second(self, h, y, drive, args):
+                return y[0], y[1] + h * drive
+
+        start = (jnp.array([2.0]), jnp.array([0.0]))
+        sol = sciml.solve(Swing(), start, t0=0.0, t1=1000.0, dt=0.1)
+        angle, rate = sol.ys
+        assert sol.solver == "Leapfrog"
+        assert abs(float(rate[0, 0] ** 2 / 2 - jnp.cos(angle[0, 0]) + jnp.cos(2.0))) < 0.01
+        ```
+    """
+
+    @abc.abstractmethod
+    def first_drive(self, t: RealScalarLike, y: Y, args: Args) -> PyTree:
+        """Returns what drives the first half at a time, a PyTree of arrays; of `y` it reads the second half alone."""
+
+    @abc.abstractmethod
+    def second_drive(self, t: RealScalarLike, y: Y, args: Args) -> PyTree:
+        """Returns what drives the second half at a time; of `y` it reads the first half alone."""
+
+    @abc.abstractmethod
+    def move_first(self, h: RealScalarLike, y: Y, drive: PyTree, args: Args) -> Y:
+        """Returns a state after a time in which its first half moves under a constant drive.
+
+        Args:
+            h: The length of time, a scalar of the dtype of time; negative to go back.
+            y: The state.
+            drive: From `first_drive`.
+            args: As for the model.
+        """
+
+    @abc.abstractmethod
+    def move_second(self, h: RealScalarLike, y: Y, drive: PyTree, args: Args) -> Y:
+        """Returns a state after a time in which its second half moves under a constant drive."""
+
+    def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
+        """Returns the time derivative of the state: the rates at which both moves begin."""
+        zero = jnp.zeros((), jnp.result_type(float))
+
+        def rate(move, drive):
+            return jax.jvp(lambda h: move(h, y, drive, args), (zero,), (jnp.ones_like(zero),))[1]
+
+        first = rate(self.move_first, self.first_drive(t, y, args))
+        second = rate(self.move_second, self.second_drive(t, y, args))
+        return jax.tree.map(jnp.add, first, second)
+
+
 def _plus_product(rest, linear, modes):
     return rest + linear.astype(modes.dtype) * modes

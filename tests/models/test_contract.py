@@ -52,7 +52,7 @@ def functional(case, steps=2):
     """
     model, y = case.make(), case.state(jnp.result_type(float))
     dt = case.step(model, y)
-    takes_its_own = isinstance(model, (sciml.AbstractSemilinear, sciml.AbstractSecondOrder))
+    takes_its_own = isinstance(model, (sciml.AbstractSemilinear, sciml.AbstractSecondOrder, sciml.AbstractPartitioned))
     solver = None if takes_its_own else diffrax.Heun()
 
     def loss(x):
@@ -121,7 +121,8 @@ def test_a_solve_keeps_the_dtype_and_is_traced_once(case):
     model, y = case.make(), case.state(jnp.float32)
     dt = case.step(model, y)
     last = lambda ys: jax.tree.map(lambda x: x[-1], ys)  # noqa: E731
-    structured = isinstance(model, (sciml.AbstractSemilinear, sciml.AbstractSplit, sciml.AbstractSecondOrder))
+    kinds = sciml.AbstractSemilinear, sciml.AbstractSplit, sciml.AbstractSecondOrder, sciml.AbstractPartitioned
+    structured = isinstance(model, kinds)
     options = dict(dt=dt, solver=None if structured else diffrax.Heun())  # any method serves where none is its own
     run = inspect.retraces(lambda model, y: last(sciml.solve(model, y, t0=0.0, t1=2 * dt, **options).ys))
     for factor in (1.0, 0.9, 1.1):

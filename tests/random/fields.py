@@ -50,7 +50,7 @@ def _rows(x):
 
 def _at_time(x, t, a):
     row = jnp.clip(jnp.floor(jnp.asarray(t, x.dtype) * 4).astype(jnp.int32), 0, _rows(x).shape[0] - 1)
-    return x + jax.lax.dynamic_index_in_dim(_rows(x), row, 0, keepdims=False)
+    return x + jnp.broadcast_to(jax.lax.dynamic_index_in_dim(_rows(x), row, 0, keepdims=False), x.shape)
 
 
 SMOOTH = {

@@ -52,25 +52,34 @@ class Absorber(eqx.Module):
         """Returns the shape of what is remembered of a derivative along an axis, itself of a given shape."""
         return tuple(sum(self.layers[axis]) if a == axis else n for a, n in enumerate(shape))
 
-    def stretched(self, derivative: Array, memory: Array, axis: int, at: str) -> tuple[Array, Array]:
-        """Returns a derivative along the stretched axis, and the rate of its memory.
+    def within(self, derivative: Array, axis: int) -> Array:
+        """Returns the part of a derivative along an axis that is within the layers along it."""
+        (low, high), n = self.layers[axis], derivative.shape[axis]
+        return jnp.concatenate([_cut(derivative, axis, 0, low), _cut(derivative, axis, n - high, n)], axis)
+
+    def stretched(self, total: Array, memory: Array, axis: int) -> Array:
+        """Returns a sum of derivatives, with what is remembered of that along an axis."""
+        (low, high), n = self.layers[axis], total.shape[axis]
+        parts = [
+            _cut(total, axis, 0, low) + _cut(memory, axis, 0, low),
+            _cut(total, axis, low, n - high),
+            _cut(total, axis, n - high, n) + _cut(memory, axis, low, low + high),
+        ]
+        return jnp.concatenate(parts, axis)
+
+    def rate(self, within: Array, memory: Array, axis: int, at: str, tau: Array | None = None) -> Array:
+        r"""Returns the rate of what is remembered of a derivative, or $(1 + \tau (\alpha + \sigma))^{-1}$ of it.
 
         Args:
-            derivative: The derivative.
+            within: The derivative within the layers.
             memory: What is remembered of it.
             axis: The axis along which it is one.
             at: Where its values are along the axis, `"center"` or `"node"`.
+            tau: Half of a step, for that at its middle; None for the rate itself.
         """
-        (low, high), n = self.layers[axis], derivative.shape[axis]
-        first, last = _cut(derivative, axis, 0, low), _cut(derivative, axis, n - high, n)
-        sigma, alpha = self._profiles(axis, at, derivative.dtype)
-        rate = -(alpha + sigma) * memory - sigma * jnp.concatenate([first, last], axis)
-        parts = [
-            first + _cut(memory, axis, 0, low),
-            _cut(derivative, axis, low, n - high),
-            last + _cut(memory, axis, low, low + high),
-        ]
-        return jnp.concatenate(parts, axis), rate
+        sigma, alpha = self._profiles(axis, at, within.dtype)
+        rate = -(alpha + sigma) * memory - sigma * within
+        return rate if tau is None else rate / (1 + tau * (alpha + sigma))
 
     def largest(self, dtype: Any) -> Array:
         r"""Returns the largest $\sigma + \alpha$, at which what is remembered fades."""

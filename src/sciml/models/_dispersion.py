@@ -18,8 +18,9 @@ from .._parameters import Parameter, parameter, with_dtype
 class AbstractDispersion(eqx.Module):
     """What a medium adds to the permittivity, as a function of the frequency, and its equation in time.
 
-    Parameters are numbers, or arrays over the grid, which `Maxwell` averages to where a field is: a strength of zero
-    is where the medium is not. One of your own has these methods.
+    The equation is linear, and of one place at a time: `current` and `rates` act on every value alike. Parameters
+    are numbers, or arrays over the grid, which `Maxwell` averages to where a field is: a strength of zero is where the
+    medium is not. One of your own has these methods.
     """
 
     @abc.abstractmethod
@@ -41,6 +42,40 @@ class AbstractDispersion(eqx.Module):
     @abc.abstractmethod
     def energy(self, memory: Any) -> Float[Array, "..."]:
         """Returns the energy per volume that the medium holds."""
+
+    def settled(self, tau: Float[Array, ""], electric: Float[Array, "..."], right: Any) -> Any:
+        r"""Returns the solution $m$ of $m = r + \tau\, \dot m(E, m)$, for steps that take the medium implicitly.
+
+        By default the equations of what is remembered, few at every place, are solved by elimination.
+
+        Args:
+            tau: $\tau$.
+            electric: $E$.
+            right: $r$, like what is remembered.
+        """
+        leaves, structure = jax.tree.flatten(right)
+        dtype = jnp.result_type(electric)
+        zero, one = jnp.zeros((), dtype), jnp.ones((), dtype)
+        count = len(leaves)
+
+        def rates(at: int | None) -> list[Array]:
+            """The rates for one of what is remembered, or the field, that is one."""
+            memory = jax.tree.unflatten(structure, [one if k == at else zero for k in range(count)])
+            return jax.tree.leaves(self.rates(one if at is None else zero, memory))
+
+        columns = [rates(k) for k in range(count)]
+        matrix = [[(one if i == j else zero) - tau * columns[j][i] for j in range(count)] for i in range(count)]
+        found = [r + tau * f * electric for r, f in zip(leaves, rates(None))]
+        for k in range(count):  # without exchanges: as tau goes to zero the matrix goes to one
+            for i in range(k + 1, count):
+                factor = matrix[i][k] / matrix[k][k]
+                matrix[i] = [a - factor * b for a, b in zip(matrix[i], matrix[k])]
+                found[i] = found[i] - factor * found[k]
+        for k in reversed(range(count)):
+            for j in range(k + 1, count):
+                found[k] = found[k] - matrix[k][j] * found[j]
+            found[k] = found[k] / matrix[k][k]
+        return jax.tree.unflatten(structure, found)
 
     @abc.abstractmethod
     def limits(self, permittivity: Float[Array, "..."]) -> tuple[Array, Array]:

@@ -32,6 +32,11 @@ class Euler(AbstractConservationLaw):
     The state is density, momentum and energy of a unit of volume, of shape `(ndim + 2, *grid)`; `primitive` makes
     density, velocity and pressure of it, and `conserved` the state of these.
 
+    On an `OrthogonalGrid` in `Axisymmetric` coordinates the velocity is that along $r$ and $z$: a jet, or an explosion,
+    that does not depend on the angle. The pressure on the sides of a ring is a source, $p / r$ along $r$, such that gas
+    at rest stays so to rounding; the axis $r = 0$ takes no condition. `Spherical` coordinates, and `Polar` ones of one
+    axis, serve, too.
+
     Good values: the defaults, the shock tube of Sod: $(\rho, v, p) = (1, 0, 1)$ on the left and $(0.125, 0, 0.1)$ on
     the right, time from 0 to 0.2.
 
@@ -120,6 +125,10 @@ class Euler(AbstractConservationLaw):
         """Returns the speeds of sound against and with the flow along an axis."""
         sound = jnp.sqrt(self.gamma * w[-1] / w[0])
         return w[1 + axis] - sound, w[1 + axis] + sound
+
+    def pressing(self, w: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Returns the pressure, for the momentum along the first axis."""
+        return jnp.stack([w[-1] if k == 1 else jnp.zeros_like(w[-1]) for k in range(len(w))])
 
     def positive(self, y: Float[Array, "..."]) -> tuple[Array, ...]:
         """Returns density and pressure."""

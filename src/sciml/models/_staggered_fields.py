@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_real
+from .._types import RealScalarLike
 from ..spatial import Grid, Points
 
 
@@ -37,6 +38,16 @@ class WaveFields(NamedTuple):
     fields: dict[str, Float[Array, "..."]]
     layers: dict[str, Float[Array, "..."]]
     media: tuple[Any, ...] = ()
+
+    def moved(self, h: RealScalarLike, rates: "WaveFields") -> "WaveFields":
+        """Returns the state after a time, of which what has rates moves at these and the rest stays."""
+
+        def moved(before: dict[str, Any], rate: dict[str, Any]) -> dict[str, Any]:
+            moves = {name: before[name] for name in rate}
+            return before | jax.tree.map(lambda x, r: x + jnp.asarray(h, x.dtype) * r, moves, rate)
+
+        media = tuple(moved(before, rate) for before, rate in zip(self.media, rates.media))
+        return WaveFields(moved(self.fields, rates.fields), moved(self.layers, rates.layers), media)
 
 
 class Places(eqx.Module):

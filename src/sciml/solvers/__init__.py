@@ -22,6 +22,7 @@
 - `SSPRK33`, `SSPRK43`, `SSPRK104`: explicit methods that preserve strong stability, for advection with limiters.
 - `Williamson3`, `CarpenterKennedy54`: explicit methods that keep two arrays of the size of the state.
 - `VelocityVerlet`, `Yoshida4`, `Yoshida6`, `Yoshida8`: symplectic methods for equations of second order.
+- `Leapfrog`: a symplectic method for two halves that drive each other, as fields of waves do.
 - `Nystrom4`, `Nystrom6`, `Nystrom8`: explicit methods for equations of second order, with error control.
 - `ImplicitMidpoint`, `GaussLegendre4`, `GaussLegendre6`: symplectic methods for every Hamiltonian.
 - `SRIW1`, `PlatenWeak2`, `TamedEuler`, `BAOAB`: methods for equations with noise, beside those of diffrax.
@@ -63,6 +64,7 @@ from .methods._imex import (
     ARS443 as ARS443,
     CrankNicolson as CrankNicolson,
 )
+from .methods._leapfrog import Leapfrog as Leapfrog
 from .methods._low_storage import CarpenterKennedy54 as CarpenterKennedy54, Williamson3 as Williamson3
 from .methods._nystrom import Nystrom4 as Nystrom4, Nystrom6 as Nystrom6, Nystrom8 as Nystrom8
 from .methods._radau import Radau5 as Radau5

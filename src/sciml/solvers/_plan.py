@@ -15,7 +15,7 @@ from jaxtyping import Array, PyTree
 
 from .._checks import check_max_steps, check_saved_times, concrete, known_times, time_dtype
 from .._conservation_law import AbstractConservationLaw
-from .._model import AbstractSecondOrder, AbstractSemilinear, AbstractSplit
+from .._model import AbstractPartitioned, AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from ._read_diffrax import StepControl, read_norm, read_saveat, read_step_control, stepper_of
 from ._request import Interval, Request
 from .adjoints import AbstractAdjoint
@@ -26,6 +26,7 @@ from .methods._admissible import Admissible, Within, read_admissible
 from .methods._courant import FollowingWaves
 from .methods._etdrk import ETDRK4, AbstractExponentialSolver
 from .methods._imex import ARK324, AbstractAdditiveSolver
+from .methods._leapfrog import Leapfrog
 from .methods._projection import Projected, check_invariants
 from .methods._ssp import SSPRK33
 from .methods._stepper import AbstractStepper
@@ -364,6 +365,8 @@ def default_solver(model: Any, request: Request) -> Any:
         return ARK324()
     if isinstance(model, AbstractSecondOrder) and request.fixed_steps:
         return VelocityVerlet()
+    if isinstance(model, AbstractPartitioned) and request.fixed_steps:
+        return Leapfrog()
     return diffrax.Tsit5()
 
 

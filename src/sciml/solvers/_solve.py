@@ -113,12 +113,12 @@ def solve(
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32, 1e-3 in float16, and 1e-4 with noise.
         solver: A diffrax solver, or an `AbstractStepper` of your own. By default it follows from the model's type, and
             `Solution.solver` says which it was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`,
-            `SSPRK33` for an `AbstractConservationLaw`, `VelocityVerlet` for an `AbstractSecondOrder` with fixed steps,
-            otherwise `diffrax.Tsit5()`; with noise `diffrax.SRA1` where it is additive, `SRIW1` where it is scalar or
-            diagonal, else `diffrax.Euler` (`EulerHeun` in the sense of Stratonovich), or `diffrax.SPaRK` with steps
-            chosen by the error. diffrax's Runge-Kutta methods, explicit and implicit (Kvaerno's, KenCarp's), and those
-            of `sciml.solvers`, such as `Rodas5P()` for stiff problems, run in sciml's own loops; any other, and one
-            with a `root_finder` of your own, runs through diffrax.
+            `SSPRK33` for an `AbstractConservationLaw`, with fixed steps `VelocityVerlet` for an `AbstractSecondOrder`
+            and `Leapfrog` for an `AbstractPartitioned`, otherwise `diffrax.Tsit5()`; with noise `diffrax.SRA1` where it
+            is additive, `SRIW1` where it is scalar or diagonal, else `diffrax.Euler` (`EulerHeun` in the sense of
+            Stratonovich), or `diffrax.SPaRK` with steps chosen by the error. diffrax's Runge-Kutta methods, explicit
+            and implicit (Kvaerno's, KenCarp's), and those of `sciml.solvers`, such as `Rodas5P()` for stiff problems,
+            run in sciml's own loops; any other, and one with a `root_finder` of your own, runs through diffrax.
         stepsize_controller: A diffrax step size controller in place of `rtol` and `atol`.
         norm: How large a scaled error is: a function from a PyTree like `y0` to a scalar; by default the root
             mean square over all elements. On a field that is split over devices it is `Domain.rms`, so

@@ -243,6 +243,8 @@ def as_boundary(grid: AbstractGrid, boundary: Any, at: Location = "center") -> A
     """
     if isinstance(boundary, Boundaries) and boundary.grid != grid:
         raise ValueError(f"`boundary` is that of another grid, {boundary.grid}, than the operator's, {grid}.")
+    if isinstance(grid, OrthogonalGrid) and hasattr(boundary, "along") and boundary.grid != grid:
+        raise ValueError(f"`boundary` is that of another grid, {boundary.grid}, than the operator's, {grid}.")
     return boundary if hasattr(boundary, "pad") else Boundaries(grid, boundary, at)
 
 

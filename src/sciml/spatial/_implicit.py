@@ -21,6 +21,7 @@ from .elliptic._operator import EllipticOperator
 from .elliptic._separable import eigenvalues, from_coefficients, separate, to_coefficients
 from .elliptic._solve import solve_elliptic
 from .geometry._flux_form import alike
+from .geometry._metric import here_of, times, volumes
 
 
 def diffuse(laplacian: Laplacian, coefficient: Array) -> Any:
@@ -129,9 +130,14 @@ class ImplicitDiffusion(eqx.Module):
             gain = (moves / (1 - moves)).astype(modes.dtype).reshape((1,) * (right.ndim - moves.ndim) + moves.shape)
             return right + from_coefficients(self._axes, gain * modes, right)
         if not isinstance(boundary, Boundaries):  # one that knows the other devices
-            operator = diffuse(self.laplacian, d)
+            operator, grid = diffuse(self.laplacian, d), self.laplacian.grid
             accept = _rounding(self.laplacian, d, shift)
-            return boundary.cg(lambda u: u - shift * operator(u), right, rtol=_small(dtype), accept=accept).value
+
+            def times_volumes(u: Array) -> Array:  # by which the matrix is symmetric
+                return u if alike(boundary) else times(u, grid.ndim, volumes(grid), here_of(boundary))
+
+            matrix = lambda u: times_volumes(u - shift * operator(u))  # noqa: E731
+            return boundary.cg(matrix, times_volumes(right), rtol=_small(dtype), accept=accept).value
         fn = lambda laplacian, r: _solve_one(laplacian, d, shift, r)  # noqa: E731
         own = _at_sides(lambda x: 0 if _of_components(x, boundary.grid.ndim) else None, self.laplacian, keep=False)
         for number in range(right.ndim - boundary.grid.ndim):

@@ -158,7 +158,7 @@ def test_what_does_not_fit_a_domain_is_refused(mesh):
         flows.pad(jnp.ones((16, 16)), 1)
     with pytest.raises(ValueError, match="that of another grid"):
         Euler(Grid((8, 16)), flows)
-    with pytest.raises(ValueError, match="for each axis of a `Grid`"):
+    with pytest.raises(ValueError, match="for each axis of a grid"):
         Euler(LINE, flows)
     narrow = parallel.Domain(("x", None), mesh=mesh)
     law = Euler(Grid((8, 4)), narrow, reconstruction=WENO5Z())

@@ -185,13 +185,27 @@ def test_a_model_without_the_structure_is_refused(case):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("solver", [sciml.solvers.VelocityVerlet, sciml.solvers.Yoshida4])
+@pytest.mark.parametrize("solver", [sciml.solvers.VelocityVerlet, sciml.solvers.Yoshida4, sciml.solvers.Leapfrog])
 def test_symmetric_methods_are_differentiated_by_running_back(solver):
     case = next(c for c in CASES if c.solver is solver)
     loss = lambda rate, adjoint: jnp.sum(jnp.sin(end(case, rate, t1=5.0, dt=0.03, adjoint=adjoint)))  # noqa: E731
     for rates, map_ in ((jnp.asarray(RATE), lambda f: f), (jnp.array([0.7, 1.3]), jax.vmap)):
         back = jax.jit(map_(jax.grad(ft.partial(loss, adjoint=sciml.adjoints.Reversible()))))(rates)
         close(back, jax.jit(map_(jax.grad(ft.partial(loss, adjoint=sciml.adjoints.Checkpointed()))))(rates), rtol=1e-9)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("solver", [sciml.solvers.VelocityVerlet, sciml.solvers.Leapfrog])
+def test_symmetric_methods_are_run_back_through_saved_times(solver):
+    """At the ends of steps and between, where one interpolates and the other cuts its steps."""
+    case = next(c for c in CASES if c.solver is solver)
+    for ts in ([0.3, 0.6, 1.2], [0.31, 0.77, 1.2]):
+        loss = lambda r, adjoint, ts=ts: jnp.sum(jnp.sin(end(case, r, t1=1.2, dt=0.03, saveat=ts, adjoint=adjoint)))  # noqa: E731
+        there, back = (
+            jax.jit(jax.value_and_grad(ft.partial(loss, adjoint=adjoint)))(jnp.asarray(RATE))
+            for adjoint in (sciml.adjoints.Checkpointed(), sciml.adjoints.Reversible())
+        )
+        close(back, there, rtol=1e-9)
 
 
 @pytest.mark.x64

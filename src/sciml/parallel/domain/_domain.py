@@ -13,12 +13,11 @@ from jaxtyping import Array, Inexact, PyTree, Real
 
 from ..._checks import check_count
 from ..._types import Args, RealScalarLike
-from ...spatial import AbstractGrid, Boundaries, Grid, Sides
-from ...spatial.geometry._flux_form import alike
+from ...spatial import AbstractGrid, Boundaries, OrthogonalGrid, Sides
 from . import _cg, _collectives, _fft, _halo
 from ._flow_sides import SplitSides, sides_of
 from ._shard_map import run_split
-from ._sharding import Axes, are_manual, check_field, choose_domain_mesh, part_of, spec_of
+from ._sharding import Axes, along, are_manual, check_field, choose_domain_mesh, part_of, spec_of
 
 
 class Domain(eqx.Module):
@@ -87,8 +86,8 @@ class Domain(eqx.Module):
 
         Raises:
             ValueError: If there is no dimension, their number is not that of `boundary`, or a mesh axis is named
-                twice or missing in the mesh; if `boundary` has cells that differ, or a body; if there is no such
-                `exchange`.
+                twice or missing in the mesh; if `boundary` has a body, or on an `OrthogonalGrid` unknowns that are
+                not at centres, or angles around the axis $r = 0$ that are split; if there is no such `exchange`.
         """
         if exchange not in ("stage", "step"):
             raise ValueError(f"`Domain(exchange=...)` must be 'stage' or 'step', but is {exchange!r}.")
@@ -105,13 +104,27 @@ class Domain(eqx.Module):
                 f"`Domain`: `axes={self.axes}` must name a mesh axis, or None, for each of the {len(boundary.shape)} "
                 "dimensions of `boundary`."
             )
-        if boundary is not None and (not alike(boundary) or not isinstance(boundary.grid, Grid)):
-            raise ValueError(
-                "`Domain`: `boundary` must be that of a `Grid` without a body: devices do not share fields on an "
-                "`OrthogonalGrid`, nor around bodies."
-            )
+        if getattr(boundary, "body", None) is not None:
+            raise ValueError("`Domain`: `boundary` must be that of a grid without a body.")
+        if boundary is not None and isinstance(boundary.grid, OrthogonalGrid):
+            _check_cells(boundary, self.axes)
         if mesh is not None:
             choose_domain_mesh(mesh, self.axes)
+
+    @property
+    def grid(self) -> AbstractGrid | None:
+        """The whole grid, where `boundary` says it."""
+        return None if self.boundary is None else self.boundary.grid
+
+    @property
+    def periodic(self) -> tuple[bool, ...]:
+        """Which dimensions of space are periodic."""
+        return (True,) * len(self.axes) if self.boundary is None else self.boundary.periodic
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all cells are alike; not on an `OrthogonalGrid`."""
+        return not isinstance(self.grid, OrthogonalGrid)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -276,6 +289,21 @@ class Domain(eqx.Module):
         along = 0 if values.ndim == 1 else values.ndim - len(self.axes) + dim
         return part_of(values, axis, along) if self.inside else values
 
+    def along(self, values: Array, dim: int) -> Array:
+        """Returns the part of a vector along a dimension that belongs to this device's block, or to its faces.
+
+        Args:
+            values: A number for each cell of the whole grid along the dimension, or for each face, or for each cell
+                with those beyond the ends; the same on all devices.
+            dim: The dimension of space, from 0.
+
+        Raises:
+            ValueError: If there is no `boundary`, which knows the grid.
+        """
+        if self.grid is None:
+            raise ValueError("`Domain.along` needs `boundary=`, from which it knows the grid.")
+        return along(values, self.axes[dim] if self.inside else None, self.grid.shape[dim])
+
     def sides_of(self, grid: AbstractGrid) -> SplitSides:
         """Returns what is around the cells of a flow, for `sciml.spatial.FiniteVolumes`.
 
@@ -284,8 +312,7 @@ class Domain(eqx.Module):
 
         Raises:
             TypeError: If `boundary` are the conditions of fields, and not periodic.
-            ValueError: If the grid is another than that of `boundary`, or has another number of axes, or cells that
-                differ.
+            ValueError: If the grid is another than that of `boundary`, or has another number of axes.
         """
         return sides_of(self.axes, self.boundary, grid, self.exchange)
 
@@ -420,6 +447,21 @@ class Domain(eqx.Module):
 
     def _collective(self) -> tuple[str, ...]:
         return self.names if self.inside else ()
+
+
+def _check_cells(boundary: Boundaries | Sides, axes: Axes) -> None:
+    """Refuses what blocks of a grid whose cells differ have no form for."""
+    grid = boundary.grid
+    assert isinstance(grid, OrthogonalGrid)
+    if isinstance(boundary, Boundaries) and set(boundary.location) != {"center"}:
+        raise ValueError(
+            f"`Domain`: on an `OrthogonalGrid` unknowns must be at centres, but they are at {boundary.location}."
+        )
+    if grid.on_axis and grid.turns and axes[1] is not None:
+        raise ValueError(
+            f"`Domain`: around the axis r = 0 a cell meets the one half a turn away, so angles cannot be split, but "
+            f"`axes={axes}`: split the radius."
+        )
 
 
 def _add(parts: list[Array]) -> Array:

@@ -8,10 +8,10 @@ from jaxtyping import Array, Bool, Float
 
 from ..._conservation_law import AbstractConservationLaw
 from ..._types import Args, RealScalarLike
-from ...spatial import AbstractSides, Boundaries, Grid, Periodic, Sides
+from ...spatial import AbstractSides, Boundaries, Periodic, Sides
 from ...spatial._abstract_grid import AbstractGrid
 from . import _collectives, _halo
-from ._sharding import Axes, are_manual, part_of
+from ._sharding import Axes, along, are_manual, part_of
 
 
 class SplitSides(AbstractSides):
@@ -68,6 +68,10 @@ class SplitSides(AbstractSides):
             values = part_of(values, name, values.ndim - self.grid.ndim + axis)
         return values
 
+    def along(self, values: Array, axis: int) -> Array:
+        """Returns the part of a vector along an axis of the whole grid that belongs to this device's block."""
+        return along(values, self._halo().axes[axis], self.grid.shape[axis])
+
     def largest(self, x: Float[Array, "..."]) -> Float[Array, ""]:
         """Returns the largest number over all devices, NaN if one is."""
         return _collectives.largest(x, self._names())
@@ -115,11 +119,11 @@ def sides_of(
 
     Raises:
         TypeError: If the sides are those of fields, and not periodic.
-        ValueError: If the grid is another than that of the sides, has another number of axes, or cells that differ.
+        ValueError: If the grid is another than that of the sides, or has another number of axes.
     """
-    if not isinstance(grid, Grid) or grid.ndim != len(axes):
+    if grid.ndim != len(axes):
         raise ValueError(
-            f"`Domain`: `axes={axes}` must name a mesh axis, or None, for each axis of a `Grid`; got {grid!r}."
+            f"`Domain`: `axes={axes}` must name a mesh axis, or None, for each axis of a grid; got {grid!r}."
         )
     if boundary is not None and boundary.grid != grid:
         raise ValueError(f"`Domain`: `boundary` is that of another grid, {boundary.grid}, than {grid}.")

@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...spatial import AbstractWall, Boundaries, Extrapolate, Periodic
-from ._sharding import Axes, halo_error
+from ...spatial import AbstractWall, Boundaries, Extrapolate, OrthogonalGrid, Periodic
+from ...spatial.geometry._ghosts import at_walls
+from ._sharding import Axes, along, halo_error
 
 
 class Halo(NamedTuple):
@@ -196,6 +197,13 @@ def _ghosts(u: Array, width: int, axis: int, walls: tuple, halo: Halo) -> tuple[
     boundary, at = halo.boundary, _at(u, axis, halo)
     assert boundary is not None  # a periodic field has no walls
     n = u.shape[at]
+    if isinstance(boundary.grid, OrthogonalGrid):
+        boundary.check(width)
+        if n < min(2, boundary.shape[axis]):  # what is continued along a line reads two cells
+            raise halo_error(2, n, axis, halo.axes[axis], halo.devices(axis))
+        grid, axes = boundary.grid, halo.axes
+        here = lambda x, other: along(x, axes[other], grid.shape[other])  # noqa: E731
+        return at_walls(u, grid, axis, walls, halo.accuracy, here)
     below, above = boundary.offsets(axis)
     accuracy = min(halo.accuracy, boundary.shape[axis]) if halo.free else halo.accuracy
     near = walls[0].points(below, accuracy), walls[1].points(above, accuracy)

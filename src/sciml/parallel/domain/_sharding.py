@@ -46,6 +46,21 @@ def part_of(values: Array, name: str | None, at: int) -> Array:
     return jax.lax.dynamic_slice_in_dim(values, jax.lax.axis_index(name) * size, size, at)
 
 
+def along(values: Array, name: str | None, cells: int) -> Array:
+    """Returns the part of a vector along an axis that belongs to this device: of its cells, or of the faces of these.
+
+    Args:
+        values: A number for each of the cells of the whole axis, or for each face, of which there is one more.
+        name: The mesh axis that splits it, or None.
+        cells: The number of cells.
+    """
+    if name is None:
+        return values
+    size = cells // jax.lax.axis_size(name)
+    start = jax.lax.axis_index(name) * size
+    return jax.lax.dynamic_slice_in_dim(values, start, size + len(values) - cells, 0)
+
+
 def choose_domain_mesh(given: Mesh | AbstractMesh | None, axes: Axes) -> Mesh | AbstractMesh:
     """Returns the mesh of the context (`jax.set_mesh`), or else the one given.
 

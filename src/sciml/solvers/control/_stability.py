@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Inexact, Real
 
-from ..._model import AbstractSecondOrder, AbstractSemilinear
+from ..._model import AbstractPartitioned, AbstractSecondOrder, AbstractSemilinear
 from ..._types import Args, RealScalarLike, Y
 
 TOLERATED = 1e-3
@@ -74,7 +74,7 @@ def spectrum_of(model: Callable, t: RealScalarLike, y: Y, args: Args) -> Inexact
     """Returns the eigenvalues that limit a step, as a model says them.
 
     They come from its method `spectrum`; or are the linear part of a semilinear model; or follow from its method
-    `spectral_radius`, as those of a diffusion, or of waves where the model is one of second order.
+    `spectral_radius`, as those of a diffusion, or of waves where the model is one of second order or of two halves.
     """
     said: Any = getattr(model, "spectrum", None)
     if said is not None:
@@ -83,7 +83,7 @@ def spectrum_of(model: Callable, t: RealScalarLike, y: Y, args: Args) -> Inexact
         linear = [jnp.ravel(x) for x in jax.tree.leaves(model.linear(args))]
         return jnp.concatenate([x.astype(jnp.result_type(*linear)) for x in linear])
     radius = jnp.ravel(jnp.asarray(model.spectral_radius(t, y, args)))  # type: ignore[attr-defined]
-    if isinstance(model, AbstractSecondOrder):
+    if isinstance(model, AbstractSecondOrder | AbstractPartitioned):
         return jax.lax.complex(jnp.zeros_like(radius), radius)
     return -radius
 
@@ -105,6 +105,17 @@ def of_growth(growth: Callable[[np.ndarray], np.ndarray], size: float) -> Stabil
     axes = [_exits(growth, size, angle, 1e-9) for angle in (np.pi, np.pi / 2)]
     real, imaginary = (0.0 if x < 1e-3 else round(x, 7) for x in axes)
     return Stability(real, imaginary, _reach(growth, size))
+
+
+def of_frequencies(largest: float) -> Stability:
+    """Returns the stability of a method whose steps frequencies limit, and damping does not.
+
+    Args:
+        largest: The largest frequency times step.
+    """
+    # a node ahead, so that what is interpolated between two nodes is below the curve
+    angles = np.maximum(_ANGLES - (_ANGLES[1] - _ANGLES[0]), _ANGLES[0])
+    return Stability(math.inf, largest, tuple(float(x) for x in largest / np.sin(angles)))
 
 
 def of_real_interval(length: float) -> Stability:

@@ -191,6 +191,10 @@ class Program:
         """Whether its results depend on its first input, the time for a vector field."""
         return _reads(self.jaxpr, self.jaxpr.invars[0])
 
+    def reads_inputs(self, first: int, count: int) -> list[bool]:
+        """Returns which of so many inputs, from one on, the program reads."""
+        return [_reads(self.jaxpr, v) for v in self.jaxpr.invars[first : first + count]]
+
     def last_inputs(self, count: int) -> tuple[list[Any], list[bool]]:
         """Returns the types of so many inputs at the end, and which of them the program reads."""
         inputs = self.jaxpr.invars[len(self.jaxpr.invars) - count :]

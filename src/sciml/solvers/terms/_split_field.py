@@ -35,7 +35,7 @@ class BoundSplitField:
 class SplitField(AbstractField):
     """The functions of a model, closed: a vector field with more of them."""
 
-    def __init__(self, programs: dict[str, tuple[Program, slice, bool]], count: int, tables: tuple[int, Any] | None):
+    def __init__(self, programs: dict[str, tuple[Program, slice, str]], count: int, tables: tuple[int, Any] | None):
         self.programs = programs
         self.count = count
         self.tables = tables
@@ -67,12 +67,14 @@ class SplitField(AbstractField):
             whole: Whether for a step of the length that the tables are for, if there are any.
         """
 
-        def bound(program: Program, consts: slice, with_barriers: bool) -> Callable:
+        def bound(program: Program, consts: slice, barriers: str) -> Callable:
             def run(*inputs):
-                if not with_barriers:
+                if not barriers:
                     return program(operands[: self.count], operands[consts], *inputs)
                 t, y = inputs  # each evaluation reads a computed state, and is computed before it is read
-                return stage_barrier(program(operands[: self.count], operands[consts], t, stage_barrier(y, t)), t)
+                y = stage_barrier(y, t) if barriers == "both" else _computed(program, y, t)
+                found = program(operands[: self.count], operands[consts], t, y)
+                return stage_barrier(found, t) if barriers == "both" else found
 
             return run
 
@@ -85,6 +87,18 @@ class SplitField(AbstractField):
 
 _WITH_BARRIERS = ("field", "wide field", "explicit", "acceleration")
 """The functions of time and state that a step evaluates more than once."""
+
+_AFTER_BARRIERS = ("first_drive", "second_drive")
+"""Those that read half of a state, and whose results are read once, at the same place."""
+
+
+def _computed(program: Program, y: Y, t: RealScalarLike) -> Y:
+    """Returns a state of which what a program reads is computed before."""
+    leaves, structure = jax.tree.flatten(y)
+    reads = program.reads_inputs(1, len(leaves))
+    held = iter(stage_barrier([x for x, read in zip(leaves, reads) if read], t))
+    return jax.tree.unflatten(structure, [next(held) if read else x for x, read in zip(leaves, reads)])
+
 
 Functions = dict[str, tuple[Callable, tuple]]
 """By name, `function(model, args, *inputs)` and inputs to trace it with; "field" is the vector field."""
@@ -101,8 +115,9 @@ def close_split_field(model: Callable, args: Args, functions: Functions) -> tupl
             return function(*rebuild(parameters), *inputs)
 
         program, _, consts = close(flat, inputs, parameters)
-        with_barriers = name in _WITH_BARRIERS and program.reads_neighbours
-        programs[name] = program, slice(len(operands), len(operands) + len(consts)), with_barriers
+        kind = "both" if name in _WITH_BARRIERS else "before" if name in _AFTER_BARRIERS else ""
+        barriers = kind if kind and program.reads_neighbours else ""
+        programs[name] = program, slice(len(operands), len(operands) + len(consts)), barriers
         operands += consts
     return SplitField(programs, len(parameters), None), operands
 

@@ -174,11 +174,6 @@ class FiniteVolumes(eqx.Module):
                 f"the state must end with the axes {self.sides.shape}{whose} {self.grid}, but has shape {y.shape}. The "
                 "grid's axes come last, the components in front of them."
             )
-        if isinstance(self.grid, OrthogonalGrid) and self.lead(y) and not isinstance(self.grid.system, Cartesian):
-            raise ValueError(
-                f"in {type(self.grid.system).__name__} coordinates `{type(law).__name__}` has components that turn "
-                "with the axes: finite volumes take laws of one component there."
-            )
         return self._rates(law, t, y, args) if self.chosen is None else rates_by_kernel(self, law, t, y, args)
 
     def _rates(
@@ -186,12 +181,31 @@ class FiniteVolumes(eqx.Module):
     ) -> Float[Array, "..."]:
         """The same by XLA."""
         w = law.primitive(y)
-        total = None
+        total = self._pressed(law, w)
         for axis in range(self.grid.ndim):
             term = self._along(law, w, axis, t, args)
             total = term if total is None else total + term
         assert total is not None
         return total
+
+    def _pressed(self, law: AbstractConservationLaw, w: Float[Array, "..."]) -> Float[Array, "..."] | None:
+        """Returns what presses along a radius, since faces are larger on the outside; None where nothing does.
+
+        It is a pressure times the difference of the areas: what the fluxes of a gas at rest leave.
+        """
+        grid = self.grid
+        if not isinstance(grid, OrthogonalGrid) or isinstance(grid.system, Cartesian) or not self.lead(w):
+            return None
+        turning, pressing = grid.system.turning, law.pressing(w) if grid.system.radial else None
+        if pressing is None or (turning is not None and turning < grid.ndim):
+            raise ValueError(
+                f"in {type(grid.system).__name__} coordinates `{type(law).__name__}` has components that turn with the "
+                "axes: finite volumes take laws of one component there, and `Euler` where nothing depends on an angle, "
+                "in `Axisymmetric`, in `Spherical` and in `Polar` coordinates of one axis."
+            )
+        areas = _metric.areas(grid, 0)[0]
+        factors = _metric.combined({0: np.diff(areas)}, self._beside(0))
+        return _metric.times(pressing, grid.ndim, factors, self.sides.along)
 
     def _along(
         self, law: AbstractConservationLaw, w: Float[Array, "..."], axis: int, t: RealScalarLike, args: Args
@@ -203,14 +217,15 @@ class FiniteVolumes(eqx.Module):
         flux, left, right, seen_left, seen_right = found
         if not isinstance(self.grid, Grid):
             # one in Cartesian coordinates, the only ones where `seen` and `within` are not None
-            flux = _metric.times(flux, self.grid.ndim, {axis: _metric.areas(self.grid, axis)[axis]})
+            areas = {axis: _metric.areas(self.grid, axis)[axis]}
+            flux = _metric.times(flux, self.grid.ndim, areas, self.sides.along)
         (flux,) = held_back(flux)  # it is read twice
         into = _lower(flux, seen_right, at, n) - _upper(flux, seen_left, at, n)
         within = law.within(_lower(right, None, at, n), _upper(left, None, at, n), axis)
         into = into if within is None else into + within
         if isinstance(self.grid, Grid):
             return into / self.grid.spacing[axis]
-        return _metric.times(into, self.grid.ndim, self._beside(axis))
+        return _metric.times(into, self.grid.ndim, self._beside(axis), self.sides.along)
 
     def through(self, law: AbstractConservationLaw, around: Any, axis: int) -> tuple:
         """Returns what flows through faces, the states at both sides, and what either side adds to the flux.
@@ -253,7 +268,8 @@ class FiniteVolumes(eqx.Module):
             else:
                 own = _metric.areas(self.grid, axis)[axis]
                 larger = {axis: np.maximum(own[1:], own[:-1])}
-                term = _metric.times(speed, self.grid.ndim, _metric.combined(larger, self._beside(axis)))
+                factors = _metric.combined(larger, self._beside(axis))
+                term = _metric.times(speed, self.grid.ndim, factors, self.sides.along)
             total = term if total is None else total + term
         assert total is not None
         return self.sides.largest(total)

@@ -171,6 +171,18 @@ class MovingWall(AbstractSide):
         return law.mirrored(layers, axis, jnp.asarray(self.velocity, layers.dtype))
 
 
+class _AcrossAxis(AbstractSide):
+    """The axis r = 0, which is no side: what is beyond it is the flow on its other side, a mirror image."""
+
+    def ghosts(
+        self, law: AbstractConservationLaw, layers: Float[Array, "..."], axis: int, at: int
+    ) -> Float[Array, "..."]:
+        """Returns the mirrored layers; of a law without directions the layers."""
+        if type(law).mirrored is AbstractConservationLaw.mirrored:
+            return layers
+        return law.mirrored(layers, axis, jnp.zeros((), layers.dtype))
+
+
 class AbstractSides(eqx.Module):
     """What is around the cells of a grid: around all of them, or around the block that a device holds.
 
@@ -223,6 +235,16 @@ class AbstractSides(eqx.Module):
     def local(self, values: Array) -> Array:
         """Returns the part of an array over the whole grid that is that of the cells here."""
 
+    def along(self, values: Array, axis: int) -> Array:
+        """Returns the part of a vector along an axis of the whole grid that is that of the cells here, or their faces.
+
+        Args:
+            values: A number for each cell or each face along the axis.
+            axis: The axis.
+        """
+        del axis
+        return values
+
     @abc.abstractmethod
     def largest(self, x: Float[Array, "..."]) -> Float[Array, ""]:
         """Returns the largest number over all cells of the whole grid, NaN if one is."""
@@ -262,7 +284,7 @@ class Sides(AbstractSides):
     def __init__(self, grid: AbstractGrid, conditions: Any):
         known = "Periodic(), Inflow(state), Outflow(), Reflecting(), MovingWall(velocity) or another AbstractSide"
         self.grid = grid
-        self.pairs = pairs_of_sides(grid, conditions, AbstractSide, known, at_axis=Outflow())  # there nothing flows
+        self.pairs = pairs_of_sides(grid, conditions, AbstractSide, known, at_axis=_AcrossAxis())
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -113,6 +113,7 @@ def _of_cells(below: Array, above: Array, axis: int) -> Array:
 
 def largest_rate(boundary: Any) -> Any:
     """Returns a bound on the eigenvalues of the Laplacian, by Gershgorin's circles; a number if all is known."""
+    boundary = getattr(boundary, "boundary", boundary)  # a whole one, of which a device holds a block
     grid, total = boundary.grid, 0.0
     for axis in range(grid.ndim):
         factors = _metric.combined(_metric.conductances(grid, axis, boundary.periodic[axis]))

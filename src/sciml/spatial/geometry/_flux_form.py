@@ -2,6 +2,7 @@
 
 Every function takes a boundary, an object with `grid`, `sides`, `periodic` and perhaps a `body`, and works on all
 faces across one axis, of which there is one more than cells. Along periodic axes the first and the last are the same.
+A boundary of a block that a device holds takes its part of vectors along an axis, by a method `along`.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +51,7 @@ def slopes(boundary: Any, padded: Array, axis: int) -> Array:
     grid = boundary.grid
     before, after = ends(strip(padded, axis, grid.ndim), axis, grid.ndim)
     spans = _metric.distances(grid, axis, boundary.periodic[axis])
-    slope = _metric.times(after - before, grid.ndim, _metric.inverse(spans))
+    slope = _metric.times(after - before, grid.ndim, _metric.inverse(spans), _metric.here_of(boundary))
     faces = surface_of(boundary, axis, slope.dtype)
     if faces is None:
         return slope
@@ -84,11 +85,12 @@ def gathered(boundary: Any, flux: Array, axis: int) -> Array:
     """Returns what the fluxes through the faces across an axis add to the rates of cells."""
     grid = boundary.grid
     areas = _metric.areas(grid, axis)
-    through = _metric.times(flux, grid.ndim, {axis: areas.pop(axis)})
+    here = _metric.here_of(boundary)
+    through = _metric.times(flux, grid.ndim, {axis: areas.pop(axis)}, here)
     at = flux.ndim - grid.ndim + axis
-    n = grid.shape[axis]
+    n = flux.shape[at] - 1
     change = jax.lax.slice_in_dim(through, 1, n + 1, axis=at) - jax.lax.slice_in_dim(through, 0, n, axis=at)
-    return _metric.times(change, grid.ndim, _metric.combined(areas, _metric.inverse(_metric.volumes(grid))))
+    return _metric.times(change, grid.ndim, _metric.combined(areas, _metric.inverse(_metric.volumes(grid))), here)
 
 
 def in_fluid(boundary: Any, rates: Array) -> Array:
@@ -124,9 +126,11 @@ def gradient(boundary: Any, padded: Array) -> list[Array]:
     for axis in range(grid.ndim):
         periodic = boundary.periodic[axis]
         slope = slopes(boundary, padded, axis)
-        n, at = grid.shape[axis], slope.ndim - grid.ndim + axis
+        at = slope.ndim - grid.ndim + axis
+        n = slope.shape[at] - 1
         # along the axis alone: that lengths differ along the others changes nothing
-        span = over(_metric.product(grid.ndim, {axis: _metric.steps(grid, axis, periodic)}, slope.dtype), slope)
+        steps = {axis: _metric.steps(grid, axis, periodic)}
+        span = over(_metric.product(grid.ndim, steps, slope.dtype, _metric.here_of(boundary)), slope)
         faces = surface_of(boundary, axis, slope.dtype)
         if faces is not None:
             # the surface is one of the three points; under other conditions the cell has a mirror image behind it
@@ -145,9 +149,8 @@ def divergence(boundaries: Sequence[Any], padded: Sequence[Array]) -> Array:
         grid = boundary.grid
         before, after = ends(strip(u, axis, grid.ndim), axis, grid.ndim)
         # between the centres by their distances, so that what is linear is exact
-        value = before + _metric.times(
-            after - before, grid.ndim, {axis: _metric.shares(grid, axis, boundary.periodic[axis])}
-        )
+        shares = {axis: _metric.shares(grid, axis, boundary.periodic[axis])}
+        value = before + _metric.times(after - before, grid.ndim, shares, _metric.here_of(boundary))
         faces = surface_of(boundary, axis, value.dtype)
         if faces is not None:
             gain, given = at_surface(boundary, faces, axis, value.dtype)
@@ -175,6 +178,11 @@ def between_faces(boundary: Any, k: Array, axis: int, mean: Callable[[Array, Arr
     """
     if k.ndim == 0:
         return k
+    if _metric.here_of(boundary) is not None:
+        raise ValueError(
+            "on an `OrthogonalGrid` that is split over devices a coefficient must be a number, but is an array of "
+            f"shape {k.shape}."
+        )
     grid, periodic = boundary.grid, boundary.periodic[axis]
     n = grid.shape[axis]
     first, last = jax.lax.slice_in_dim(k, 0, 1, axis=axis), jax.lax.slice_in_dim(k, n - 1, n, axis=axis)

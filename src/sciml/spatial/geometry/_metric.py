@@ -4,6 +4,7 @@ Of a `Grid`, where they are the same for all cells, the volume counts as one, th
 over the spacing: then what flows through faces adds up to the rate of a cell in both.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,21 +18,29 @@ from ._orthogonal_grid import OrthogonalGrid
 Factors = dict[int, np.ndarray]
 """For some axes a vector of NumPy; their product is what is meant."""
 
+Here = Callable[[Array, int], Array] | None
+"""From a vector along an axis of the whole grid to the part that is here; None where all of it is."""
 
-def times(x: Array, ndim: int, factors: Factors) -> Array:
+
+def times(x: Array, ndim: int, factors: Factors, here: Here = None) -> Array:
     """Returns an array whose last axes are those of the grid, times the factors."""
     kind = jnp.finfo(x.dtype).dtype
     for axis, factor in factors.items():
         if not np.all(factor == 1):
-            shape = [1] * x.ndim
-            shape[x.ndim - ndim + axis] = len(factor)
-            x = x * jnp.asarray(factor.reshape(shape), kind).astype(x.dtype)
+            vector = jnp.asarray(factor, kind).astype(x.dtype)
+            vector = vector if here is None else here(vector, axis)
+            x = x * vector.reshape([-1 if at == x.ndim - ndim + axis else 1 for at in range(x.ndim)])
     return x
 
 
-def product(ndim: int, factors: Factors, dtype: Any) -> Array:
+def product(ndim: int, factors: Factors, dtype: Any, here: Here = None) -> Array:
     """Returns the product of factors as an array that broadcasts to the grid."""
-    return times(jnp.ones((1,) * ndim, dtype), ndim, factors)
+    return times(jnp.ones((1,) * ndim, dtype), ndim, factors, here)
+
+
+def here_of(boundary: Any) -> Here:
+    """Returns how a boundary takes parts of vectors; one of a whole grid does not."""
+    return getattr(boundary, "along", None)
 
 
 def inverse(factors: Factors) -> Factors:

@@ -21,8 +21,9 @@ class OrthogonalGrid(AbstractGrid):
 
     `Laplacian`, `VariableLaplacian`, `Gradient`, `Divergence`, `EllipticOperator` with `solve_elliptic`,
     `ImplicitDiffusion` and the models made of these take it as they take a `Grid`, of second order on faces that come
-    from a smooth mapping, such as `clustered_faces`; finite volumes take it with `Constant` and `Muscl`. What needs
-    cells that are all alike (transforms, higher orders, kernels, fields over several devices) says so. In Cartesian
+    from a smooth mapping, such as `clustered_faces`; finite volumes take it with `Constant` and `Muscl`. Fields
+    on it are split over devices by `sciml.parallel.Domain`. What needs cells that are all alike (transforms, higher
+    orders, kernels) says so. In Cartesian
     coordinates it takes flow that cannot be compressed, too (`sciml.models.IncompressibleFlow`).
 
     The axis $r = 0$ is no side: it takes no condition. A full circle of angles is `Periodic` without being told.

@@ -23,13 +23,14 @@ from ._abstract import AbstractReversibleLoop
 from ._backward import BackwardPass, BackwardStart, Instant
 from ._pair_state import Pair
 from ._stepper import ReversibleStepper
+from ._symmetric_stepper import SymmetricStepper
 
 
 class ReversibleAdaptiveLoop(AbstractReversibleLoop):
     """An integration with a reversible method over lanes.
 
     Attributes:
-        integrator: How one member is advanced; its method is a `ReversibleStepper`.
+        integrator: How one member is advanced; its method is a `ReversibleStepper` or a `SymmetricStepper`.
         lanes: The engine.
         max_steps: The limit on attempted steps of a member, and so on recorded ones.
         slopes: Whether saved times are differentiated.
@@ -146,7 +147,7 @@ class ReversibleAdaptiveLoop(AbstractReversibleLoop):
     def _start(self, y0, operands):
         """Returns one member's carry before the first step, which is chosen as for the method itself."""
         method = self.integrator.stepper
-        assert isinstance(method, ReversibleStepper)
+        assert isinstance(method, ReversibleStepper | SymmetricStepper)
         # the first step is chosen for one copy of the state, then there are two
         state = dataclasses.replace(self.integrator, stepper=method.base).start(y0, operands)
         dense = state.dense

@@ -138,7 +138,7 @@ def reversible_loop(adjoint: Reversible, loop: AbstractLoop, times: bool = False
     """
     stepper = adjoint.method(loop.integrator.stepper)
     integrator = eqx.tree_at(lambda m: m.stepper, loop.integrator, stepper)
-    if loop.fixed is None:
+    if loop.fixed is None or (integrator.dense and not stepper.dense):  # whose steps end at saved times
         return ReversibleAdaptiveLoop(integrator, loop.lanes, loop.max_steps, times)
     if integrator.dense:
         return ReversibleSavingLoop(integrator, loop.lanes, *loop.fixed, times)

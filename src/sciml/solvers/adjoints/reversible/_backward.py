@@ -30,6 +30,7 @@ from ...integrate._result import Saves
 from ._fixed_steps import came_back, relative_error, start_of_backward_pass
 from ._pair_state import Pair
 from ._stepper import ReversibleStepper
+from ._symmetric_stepper import SymmetricStepper
 
 
 class BackwardStart(NamedTuple):
@@ -66,7 +67,7 @@ class BackwardPass(eqx.Module):
     """Undoes steps over lanes and carries cotangents along.
 
     Attributes:
-        integrator: How one member is advanced; its method is a `ReversibleStepper`.
+        integrator: How one member is advanced; its method is a `ReversibleStepper` or a `SymmetricStepper`.
         lanes: The engine.
         slopes: Whether saved times are differentiated.
     """
@@ -146,8 +147,8 @@ class BackwardPass(eqx.Module):
         return while_loop(pending, iterate, carry, like=(like, target))
 
     @property
-    def _method(self) -> ReversibleStepper:
-        assert isinstance(self.integrator.stepper, ReversibleStepper)
+    def _method(self) -> ReversibleStepper | SymmetricStepper:
+        assert isinstance(self.integrator.stepper, ReversibleStepper | SymmetricStepper)
         return self.integrator.stepper
 
     def _own_axes(self, x: Array) -> tuple[int, ...]:
@@ -206,7 +207,7 @@ def step_of(integrator: Integrator, instant: Instant, operands: Operands) -> tup
 def saved_in_step(integrator: Integrator, pair: Pair, time: Array, instant: Instant, operands: Operands) -> PyTree:
     """Returns the state at an elapsed time within a step from a pair, at the end of the step that of the method."""
     method = integrator.stepper
-    assert isinstance(method, ReversibleStepper)
+    assert isinstance(method, ReversibleStepper | SymmetricStepper)
     field, t, h = step_of(integrator, instant, operands)
     y1, dense = method.half_step(field, t, h, pair)
     length = jnp.where(h == 0, operands.direction, h)  # a member that ends where it starts has taken no step

@@ -18,6 +18,7 @@ from ._backward import BackwardPass, BackwardStart, Instant, saved_in_step, step
 from ._fixed_steps import ReversibleLoop, warn_of_coupling
 from ._pair_state import Pair
 from ._stepper import ReversibleStepper
+from ._symmetric_stepper import SymmetricStepper
 
 
 class _Progress(NamedTuple):
@@ -38,7 +39,7 @@ class ReversibleSavingLoop(AbstractReversibleLoop):
     """A fixed number of steps of a reversible method over lanes, with saved times, which may differ between members.
 
     Attributes:
-        integrator: How one member is advanced; its method is a `ReversibleStepper`.
+        integrator: How one member is advanced; its method is a `ReversibleStepper` or a `SymmetricStepper`.
         lanes: The engine.
         count: The number of steps of length `dt`.
         tail: Whether a shorter step follows, which ends at the end time.
@@ -69,7 +70,7 @@ class ReversibleSavingLoop(AbstractReversibleLoop):
         self, y0: PyTree, operands: Operands, saves: Saves | None
     ) -> tuple[Result, BackwardStart, None]:
         """Takes all steps and returns what `backward` needs; warns if that will not lead back."""
-        assert isinstance(self.integrator.stepper, ReversibleStepper)
+        assert isinstance(self.integrator.stepper, ReversibleStepper | SymmetricStepper)
         warn_of_coupling(self.integrator.stepper.coupling, self.count, y0)
         return *self._forward(y0, operands, saves), None
 

@@ -28,6 +28,11 @@ class SymmetricStepper(AbstractPairStepper):
     coupling: float = 1.0
 
     @property
+    def dense(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the method interpolates within a step."""
+        return self.base.dense
+
+    @property
     def evaluations(self) -> int:
         """Evaluations of the vector field per step; the first is not kept from the step before."""
         return self.base.evaluations + self.base.fsal
@@ -35,8 +40,8 @@ class SymmetricStepper(AbstractPairStepper):
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances a pair of one state twice from `t` to `t + h`."""
         del memory
-        y1 = self._moved(field, t, h, y.y)
-        return Step(Pair(y1, y1), None, (), None)
+        step = self._stepped(field, t, h, y.y)
+        return Step(Pair(step.y1, step.y1), None, step.dense, None)
 
     def reverse_step(
         self, step: Callable[[PyTree], tuple], pair: Pair, bar: Pair, diff: PyTree
@@ -54,10 +59,17 @@ class SymmetricStepper(AbstractPairStepper):
         zeros = jax.tree.map(jnp.subtract, bar.z, bar.z)
         return Pair(y, y), Pair(y_bar, zeros), diff_bar
 
+    def half_step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Pair) -> tuple[Y, Any]:
+        """Returns the state at `t + h`, and what the interpolation towards it needs."""
+        step = self._stepped(field, t, h, y.y)
+        return step.y1, step.dense
+
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
-        """Returns the state at the end: the loop saves none between."""
-        del theta, h, y0, dense
-        return y1
+        """Returns the state at `t + theta * h`, and beside it that at the end."""
+        return Pair(self.base.interpolate(theta, h, y0.y, y1.y, dense), y1.z)
 
     def _moved(self, field, t, h, y):
-        return self.base.step(field, t, h, y, self.base.init(field, t, y)).y1
+        return self._stepped(field, t, h, y).y1
+
+    def _stepped(self, field, t, h, y):
+        return self.base.step(field, t, h, y, self.base.init(field, t, y))
