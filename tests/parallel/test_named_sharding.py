@@ -2,6 +2,7 @@
 waits for another, on meshes with automatic and with explicit axes.
 """
 
+import contextlib
 import functools
 
 import diffrax
@@ -154,6 +155,62 @@ def test_end_times_of_members(kind, by):
     sharding = NamedSharding(mesh_of(kind), P("m"))
     x = tuple(jax.device_put(x, sharding) for x in (RATES, ENDS))
     check(jax.vmap(jax.grad(to_an_end, by)), x, to_ends_on_one(by), spec=P("m"))
+
+
+def thrown(t, y, gravity):
+    """A ball, by functions with programs within, which JAX would batch by itself outside of the loops."""
+    return jax.lax.cond(y[1] < -50.0, lambda v: jnp.zeros(2), lambda v: jnp.stack([v, -gravity]), y[1])
+
+
+def turned(t, y, gravity):
+    return jax.lax.fori_loop(0, 1, lambda _, y: jnp.stack([y[0], -0.8 * y[1]]), y)
+
+
+BOUNCE = sciml.Event(lambda t, y, gravity: jnp.clip(y[0], -10.0, 10.0), turned, direction=-1)
+LANDS = sciml.Event(lambda t, y, gravity: y[0] < 0)
+
+
+def kicks(end, gravity):
+    return sciml.Schedule(jnp.stack([0 * end, end / 3]), lambda t, y, args, v: y + v * args, jnp.stack([gravity, end]))
+
+
+OF_MEMBERS = {
+    "end": lambda gravity, end: dict(t1=end, events=BOUNCE),
+    "start": lambda gravity, end: dict(t0=end - 1, events=BOUNCE),
+    "end, ended": lambda gravity, end: dict(t1=end, events=LANDS),
+    "end, stiff": lambda gravity, end: dict(t1=end, events=BOUNCE, solver=sciml.solvers.Rosenbrock23()),
+    "end, saved": lambda gravity, end: dict(t1=end, events=BOUNCE, saveat=jnp.stack([end / 2, end])),
+    "saved": lambda gravity, end: dict(events=BOUNCE, saveat=jnp.stack([end / 2, end])),
+    "schedule": lambda gravity, end: dict(events=[kicks(end, gravity), BOUNCE]),
+    "schedule, end": lambda gravity, end: dict(t1=end, events=kicks(end, gravity)),
+    "schedule, end, columns": lambda gravity, end: dict(
+        t1=end, events=kicks(end, gravity), adjoint=sciml.adjoints.Forward()
+    ),
+}
+"""What events are sought in, where members have times of their own: by gravity and a time."""
+
+
+def with_events(how):
+    def total(gravity, end):
+        options = dict(t0=0.0, t1=1.0, args=gravity, throw=False, max_events=4, **FINE)
+        sol = sciml.solve(thrown, jnp.asarray([1.0, 0.0]), **options | OF_MEMBERS[how](gravity, end))
+        return jnp.sum(sol.ys) + jnp.sum(jnp.nan_to_num(sol.events.times))
+
+    return jax.vmap(jax.value_and_grad(total, (0, 1)))
+
+
+@functools.cache
+def with_events_on_one(how):
+    return jax.jit(with_events(how))(9.81 * ENDS, ENDS)
+
+
+@pytest.mark.parametrize("how", OF_MEMBERS)
+@pytest.mark.parametrize("kind, within", [("explicit", False), ("explicit", True), ("auto", False)])
+def test_events_of_members_with_times_of_their_own(kind, within, how):
+    mesh = mesh_of(kind)
+    x = tuple(jax.device_put(x, NamedSharding(mesh, P("m"))) for x in (9.81 * ENDS, ENDS))
+    with jax.set_mesh(mesh) if within else contextlib.nullcontext():
+        check(with_events(how), x, with_events_on_one(how))
 
 
 def batched_by_jax(solver):
@@ -340,6 +397,25 @@ def interpolated(y0):
     euler = diffrax.Euler()
     sol = sciml.solve(lorenz, y0, t0=0.0, t1=0.5, dt=0.1, solver=euler, saveat=dense, throw=False)
     return sol.evaluate(0.37)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_dense_output_of_members_outside_of_the_mapped_function(kind):
+    """What members share, as a rate of all of them, is sharded as they are, and so is a time that all save at."""
+    shared, t = jnp.asarray([0.5, 1.0]), jnp.asarray([0.1, 0.37])
+    saveat = diffrax.SaveAt(ts=[0.25, 0.5], dense=True)
+
+    def run(y0):
+        model = lambda t, y, rates: -rates * y * jnp.where(y > 2, 1.0, y)  # noqa: E731
+        return sciml.solve(model, y0, t0=0.0, t1=0.5, args=shared, saveat=saveat, throw=False, **FINE)
+
+    y0 = np.linspace(0.5, 1.5, 16).reshape(8, 2)
+    sols = jax.jit(jax.vmap(run))(jax.device_put(y0, NamedSharding(mesh_of(kind), P("m"))))
+    states = jax.vmap(lambda sol: sol.evaluate(t))
+    for fn in (states, jax.jit(states)):
+        found = fn(sols)
+        np.testing.assert_allclose(found, jax.jit(jax.vmap(lambda y: run(y).evaluate(t)))(y0), rtol=1e-6)
+        assert tuple(found.sharding.spec)[:1] == ("m",)
 
 
 def exponents(y0):

@@ -120,6 +120,12 @@ def _run(*arrays: Any, call: Call, programs: Any) -> list:
     return jex.core.jaxpr_as_fun(call.program(arrays))(*arrays)
 
 
+def _run_now(*arrays: Any, call: Call, programs: Any) -> list:
+    """Runs outside of any program: on a mesh with explicit axes within one, since that knows an abstract mesh alone."""
+    run = functools.partial(_run, call=call, programs=programs)
+    return (jax.jit(run) if any(map(typed_sharding, arrays)) else run)(*arrays)
+
+
 def _batch(primitive: Any, arrays: Any, axes: Any, *, call: Call, programs: Any) -> tuple[list, list[int]]:
     del programs
     new = tuple(axis is not None for axis in axes)
@@ -169,7 +175,7 @@ def primitive_over_lanes(name: str, push: Callable) -> Any:
     """
     new = jex.core.Primitive(name)
     new.multiple_results = True
-    new.def_impl(_run)
+    new.def_impl(_run_now)
     new.def_effectful_abstract_eval(_abstract)
     ad.primitive_jvps[new] = push
     batching.primitive_batchers[new] = functools.partial(_batch, new)

@@ -7,6 +7,7 @@ gets the loop over its own. On a mesh with automatic axes only the compiler know
 program stands in a `jax.shard_map`.
 """
 
+import contextlib
 import contextvars
 import math
 from collections.abc import Callable, Sequence
@@ -58,6 +59,32 @@ def on_every_device(fn: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Ar
     return run
 
 
+def sign_of(condition: Array, dtype: Any) -> Array:
+    """Returns 1 where a condition holds, else -1, by arithmetic: on the mesh that the condition is on.
+
+    A choice between constants, which are on no mesh, would be on none. Where the condition is of members that are
+    mapped over, JAX would then not find the axis by which these are sharded.
+    """
+    return 2 * condition.astype(dtype) - 1
+
+
+def on_mesh_of(like: Any, tree: PyTree) -> PyTree:
+    """Returns a PyTree with its arrays on the mesh with explicit axes that another is on, if that is on one.
+
+    What members share is on no mesh. Handed out of `jax.vmap` for each member, it would not be sharded as members are.
+    """
+    sharding = typed_sharding(like)
+    if sharding is None or jax.sharding.get_abstract_mesh().manual_axes:
+        return tree
+
+    def placed(x: Any) -> Any:
+        if not isinstance(x, jax.Array) or typed_sharding(x) is not None:
+            return x
+        return jax.sharding.reshard(x, NamedSharding(sharding.mesh, PartitionSpec()))
+
+    return jax.tree.map(placed, tree)
+
+
 def joined_last(x: Array) -> Array:
     """Returns an array with its last two axes joined; sharded where the first of them is."""
     return jax.lax.reshape(x, (*x.shape[:-2], x.shape[-2] * x.shape[-1]), out_sharding=_without(x, -1))
@@ -83,6 +110,16 @@ def _without(x: Array, axis: int) -> NamedSharding | None:
 def on_no_mesh() -> Any:
     """Returns a block in which new arrays are on no mesh, whatever the program around it is traced on."""
     return jax.sharding.use_abstract_mesh(_NO_MESH)
+
+
+def off_explicit_axes() -> Any:
+    """Returns a block in which new arrays are on no mesh where they would be on one with explicit axes.
+
+    For programs of arrays that are on none: JAX refuses operands of which one is, as where a `cond` is transposed.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    explicit = AxisType.Explicit in mesh.axis_types and not mesh.manual_axes
+    return on_no_mesh() if explicit else contextlib.nullcontext()
 
 
 def traced_on_no_mesh(fn: Callable, *arguments: PyTree) -> tuple[jex.core.ClosedJaxpr, PyTree]:

@@ -85,6 +85,11 @@ def typed_sharding(x: Any) -> jax.sharding.NamedSharding | None:
     return sharding
 
 
+def on_explicit_axes(tree: Any) -> bool:
+    """Returns whether an array is on a mesh with explicit axes, by its type."""
+    return any(typed_sharding(x) is not None for x in jax.tree.leaves(tree))
+
+
 def struct(
     shape: tuple[int, ...], dtype: Any, axes: frozenset, sharding: jax.sharding.NamedSharding | None = None
 ) -> jax.ShapeDtypeStruct:

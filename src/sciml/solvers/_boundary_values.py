@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_max_steps, check_state, concrete, no_instance, time_dtype
 from .._jax._members_apart import members_apart
+from .._jax._shards import on_mesh_of
 from .._status import Status, raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ._solution import Solution, Stats
@@ -122,7 +123,7 @@ def solve_bvp(
     status = jnp.where(coarse, int(Status.mesh_too_coarse), found.status).astype(jnp.int32)
     if throw and concrete(status):
         raise_for_status(status, where="solve_bvp")
-    none = jnp.zeros_like(taken)
+    none, ts = jnp.zeros_like(taken), on_mesh_of(status, ts)
     reached = jnp.where(status == int(Status.successful), ts[-1], jnp.full_like(ts[-1], jnp.nan))
     return Solution(ts, found.ys, status, reached, Stats(taken, none, none - 1, taken), dense=_output(ts, found))
 

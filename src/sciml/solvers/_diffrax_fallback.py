@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from .._jax._ad_modes import reverse_only
+from .._jax._shards import sign_of
 from .._jax._vma import typed_sharding, vma_of
 from .._status import Status
 from .._types import Args, Y
@@ -114,7 +115,7 @@ def solve(
         inexact, rest = eqx.partition((model, y0, args, times), eqx.is_inexact_array)
         model, y0, args, times = eqx.combine(reverse_only(inexact, IN_FORWARD_MODE), rest)
 
-    direction = jnp.where(times.t1 >= times.t0, 1, -1).astype(times.t0.dtype)
+    direction = sign_of(times.t1 >= times.t0, times.t0.dtype)
     try:
         solution = diffrax.diffeqsolve(
             _terms_of(model, y0, args, times, request),

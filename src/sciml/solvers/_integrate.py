@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._jax._members_apart import members_apart
-from .._jax._vma import promote
+from .._jax._shards import on_mesh_of, sign_of
+from .._jax._vma import on_explicit_axes, promote
 from .._status import Status
 from .._types import Args, Y
 from ..kernels._backends import KernelRequest
@@ -24,13 +25,13 @@ from .adjoints import AbstractAdjoint
 from .control._collective import CollectiveSteps, check_adjoint, check_independent, make_collective
 from .control._pid import Tolerances
 from .events._event import ModelWithEvents, out_of_order
-from .events._event_state import EventState
+from .events._event_state import EventState, going_on, with_earlier
 from .events._occurrences import Occurrences
 from .integrate._abstract import AbstractLoop, FixedSteps
 from .integrate._fixed_steps import FixedLoop
 from .integrate._integrator import Integrator, Operands, known
 from .integrate._refill import RefillLoop
-from .integrate._result import Result
+from .integrate._result import Result, states_of, with_states
 from .integrate._stencil_kernel import StencilSteps, make_stencil_steps
 from .integrate._while_loop import AdaptiveLoop
 from .methods._stepper import AbstractStepper
@@ -81,7 +82,9 @@ class MemberProblem(NamedTuple):
         # promoted to the axes that anything varies over, and before the loops, so that JAX differentiates it
         t0, y0, operands = promote((self.operands.t0, y0, self.operands.field))
         field = self.field.bind(operands)
-        if self.transforms:
+        # JAX batches no program, as the condition of an event, where members are sharded by their type
+        apart = self.stepper.transforms_state and on_explicit_axes((t0, y0, operands))
+        if self.transforms or apart:
             y0, found = members_apart(lambda t, y, own: self.stepper.prepare(self.field.bind(own), t, y))(
                 t0, y0, operands
             )
@@ -124,8 +127,7 @@ def open_problem(
     """
     assert plan.stepper is not None  # else diffrax runs the solve
     if plan.forwards is None:
-        # by arithmetic: a choice between constants, which are on no mesh, is on none, whatever the condition is on
-        direction = 2 * (times.t1 >= times.t0).astype(times.t0.dtype) - 1
+        direction = sign_of(times.t1 >= times.t0, times.t0.dtype)
     else:
         direction = jnp.full_like(times.t0, 1 if plan.forwards else -1)
     dt = jax.tree.map(jnp.abs, times.dt)
@@ -207,10 +209,14 @@ def integrate(
     integrator = Integrator(
         field, problem.stepper, plan.control, operands.saves is not None, collective, constant, settings.hands_out
     )
+    went_on_from = None
     if resume is not None:
         like = jax.eval_shape(dataclasses.replace(integrator, hands_out=True).start, start.y0, operands).kept
         kept = resumed(resume, like, times, settings.solver)
-        start, operands = start._replace(y0=kept.checkpoint.y), operands._replace(resume=kept)
+        assert kept.checkpoint is not None  # see `Resume`
+        went_on_from = kept.checkpoint.y
+        start = start._replace(y0=going_on(went_on_from))
+        operands = operands._replace(resume=jax.lax.stop_gradient(kept))
         if operands.saves is not None:
             before = operands.saves < kept.checkpoint.elapsed
             missed = before if missed is None else missed | before
@@ -220,6 +226,9 @@ def integrate(
         assert h is not None  # kernels take fixed steps
         stencil_steps = make_stencil_steps(problem.stepper, model, start.y0, args, h, settings.stencil_backend)
     result = _run(integrator, settings, stencil_steps, start.y0, operands)
+    if went_on_from is not None:
+        ys, y = states_of(result)
+        result = with_states(result, (with_earlier(ys, went_on_from), with_earlier(y, went_on_from)))
     return _solution(result, collective, settings, problem, start, times, missed, refused)
 
 
@@ -325,6 +334,7 @@ def _solution(
         status = jnp.where(refused, int(Status.invalid_argument), status).astype(status.dtype)
     if ts is None:
         ys, ts = jax.tree.map(lambda x: x[None], ys), times.t1[None]
+    ts = on_mesh_of(status, ts)
     elapsed, operands = result.elapsed, problem.operands
     reached = jnp.where(elapsed >= operands.span, times.t1, times.t0 + operands.direction * elapsed)
     stats = Stats(result.accepted, result.rejected, evaluations, result.executed)

@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import sciml
 from sciml import Status
-from sciml.solvers import ETDRK4, Rodas5P
+from sciml.solvers import BDF, ETDRK4, RKC2, Rodas5P
 from sciml.spatial import Grid, Periodic
 
 KEY = jax.random.key(0)
@@ -99,19 +99,119 @@ def test_members_on_devices_go_on(kind):
     np.testing.assert_allclose(found, plain, rtol=1e-12 if jax.config.jax_enable_x64 else 1e-5)
 
 
+def eaten(t, y, rate):
+    return jnp.stack([rate * y[0] - 0.1 * y[0] * y[1], -y[1] + 0.05 * y[0] * y[1]])
+
+
+def falling(t, y, gravity):
+    return jnp.stack([y[1], -9.81 * gravity])
+
+
+BOUNCE = sciml.Event(lambda t, y, args: y[0], lambda t, y, args: jnp.stack([y[0], -0.9 * y[1]]), direction=-1)
+FISH, DROPPED = jnp.array([20.0, 5.0]), jnp.array([1.0, 0.0])
+DIFFERENTIATED: dict[str, tuple[Any, Any, dict]] = {
+    "fixed": (eaten, FISH, dict(dt=1 / 16)),
+    "adaptive": (eaten, FISH, dict(rtol=1e-7)),
+    "several steps": (eaten, FISH, dict(rtol=1e-5, atol=1e-7, solver=BDF())),
+    "stiff": (eaten, FISH, dict(rtol=1e-5, atol=1e-7, solver=Rodas5P())),
+    "ends at saved times": (
+        lambda t, y, rate: -rate * y * jnp.sin(t),
+        FISH,
+        dict(rtol=1e-4, atol=1e-5, solver=RKC2(max_stages=20)),
+    ),
+    "events": (falling, DROPPED, dict(rtol=1e-7, atol=1e-9, events=BOUNCE, max_events=6)),
+    "delays": (
+        sciml.Delayed(lambda t, y, past, rate: -rate * past * y, 0.7, history=jnp.ones(2)),
+        jnp.ones(2),
+        dict(dt=1 / 16),
+    ),
+    "noise": (
+        sciml.Stochastic(lambda t, y, rate: -rate * y, lambda t, y, rate: 0.1 * y),
+        FISH,
+        dict(dt=1 / 16, key=KEY),
+    ),
+}
+
+
+def in_parts(case, parts, saved=False, **more):
+    """A number that depends on all of a solve of so many parts, by parameter, start and times."""
+    model, y0, options = DIFFERENTIATED[case]
+    # every part saves at times of its own
+    ends = np.linspace(0.0, 3.0, parts + 1)[1:-1] + 0.05
+    times = np.array([0.4, 0.8, 2.7, 3.0])
+
+    def total(rate, scale, t0, t1):
+        how = dict(t0=t0, args=rate, throw=False, **options, **more)
+        resume, found, first = None, 0.0, 0.0
+        for end in (*ends, None):
+            ts = times[(times > first) & (times <= (3.0 if end is None else end))]
+            saveat = ts if saved else None
+            if end is not None:
+                saveat = diffrax.SaveAt(ts=ts if saved else None, t1=not saved, solver_state=True)
+            sol = sciml.solve(model, scale * y0, t1=t1 if end is None else end, saveat=saveat, resume=resume, **how)
+            if saved or end is None:
+                found = found + jnp.sum(sol.ys**2)
+            resume, first = sol.resume, end
+        if sol.events is not None:
+            found = found + jnp.sum(jnp.nan_to_num(sol.events.times) * jnp.arange(1.0, 7.0))
+        return found
+
+    return total
+
+
+ADJOINTS = {
+    "Checkpointed": sciml.adjoints.Checkpointed(),
+    "few records": sciml.adjoints.Checkpointed(segments=16),
+    "Forward": sciml.adjoints.Forward(),
+    "Direct": sciml.adjoints.Direct(),
+}
+
+
 @pytest.mark.x64
-def test_derivatives_of_what_comes_after():
-    """By parameters from where it goes on; the state handed out has none, and says so."""
-    decay, y0 = lambda t, y, args: -args * y, jnp.ones(2)  # noqa: E731
-    state, steps = diffrax.SaveAt(solver_state=True), dict(t0=0.0, dt=0.25, solver=diffrax.Midpoint())
-    half = lambda rate: sciml.solve(decay, y0, t1=1.0, args=rate, saveat=state, **steps)  # noqa: E731
-    resume = half(1.0).resume
-    end = lambda rate, resume: sciml.solve(decay, y0, t1=2.0, args=rate, resume=resume, **steps).ys.sum()  # noqa: E731
-    found, differences = jax.grad(end)(1.0, resume), (end(1 + 1e-6, resume) - end(1 - 1e-6, resume)) / 2e-6
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("adjoint", ADJOINTS)
+@pytest.mark.parametrize("case", DIFFERENTIATED)
+def test_the_gradient_of_parts_is_that_of_the_whole(case, adjoint, saved):
+    """By what went into the first part: parameter, start, and times where none are saved."""
+    by = (0, 1) if saved or case in ("delays", "noise") else (0, 1, 2, 3)
+    mode = jax.jacfwd if adjoint == "Direct" else jax.grad
+    parts, whole = (
+        jax.jit(mode(in_parts(case, n, saved, adjoint=ADJOINTS[adjoint]), by))(1.1, 1.0, 0.0, 3.0) for n in (2, 1)
+    )
+    assert all(x != 0 for x in whole[:2])
+    np.testing.assert_allclose(parts, whole, rtol=1e-10)
+
+
+@pytest.mark.x64
+def test_gradients_of_three_parts_of_members_and_second_ones():
+    """Under `vmap(grad)` and `grad(vmap)`, against differences, and forward over reverse."""
+    one, whole = in_parts("fixed", 3), in_parts("fixed", 1)
+    rates = jnp.linspace(0.9, 1.2, 4)
+    found = jax.jit(jax.vmap(jax.grad(one), (0, None, None, None)))(rates, 1.0, 0.0, 3.0)
+    np.testing.assert_allclose(
+        found, jax.vmap(jax.grad(whole), (0, None, None, None))(rates, 1.0, 0.0, 3.0), rtol=1e-10
+    )
+    summed = jax.grad(lambda k: jnp.sum(jax.vmap(lambda k: one(k, 1.0, 0.0, 3.0))(k)))
+    np.testing.assert_allclose(summed(rates), found, rtol=1e-10)
+    differences = [(one(k + 1e-5, 1.0, 0.0, 3.0) - one(k - 1e-5, 1.0, 0.0, 3.0)) / 2e-5 for k in rates]
     np.testing.assert_allclose(found, differences, rtol=1e-6)
-    assert jnp.isfinite(jax.grad(lambda rate: half(rate).ys.sum())(1.0))
-    with pytest.raises(TypeError, match="has no derivatives"):
-        jax.grad(lambda rate: end(rate, half(rate).resume))(1.0)
+    second = [jax.jacfwd(jax.grad(fn))(1.1, 1.0, 0.0, 3.0) for fn in (one, whole)]
+    np.testing.assert_allclose(*second, rtol=1e-9)
+
+
+@pytest.mark.x64
+def test_a_limit_of_steps_and_a_solve_that_had_ended_have_gradients_too():
+    """What is handed out is then the state at the end."""
+    one = in_parts("adaptive", 1)
+
+    def by_limit(rate, scale):
+        how = dict(t0=0.0, args=rate, rtol=1e-7, throw=False)
+        first = sciml.solve(eaten, scale * FISH, t1=3.0, max_steps=7, saveat=diffrax.SaveAt(solver_state=True), **how)
+        again = sciml.solve(eaten, FISH, t1=0.0 * scale + 3.0, resume=first.resume, **how)
+        return jnp.sum(again.ys**2)
+
+    found = jax.jit(jax.grad(by_limit, (0, 1)))(1.1, 1.0)
+    np.testing.assert_allclose(found, jax.grad(one, (0, 1))(1.1, 1.0, 0.0, 3.0), rtol=1e-10)
 
 
 def test_refusals():

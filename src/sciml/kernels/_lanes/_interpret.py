@@ -23,6 +23,7 @@ from ..._jax._barrier import held_back
 from ..._jax._jaxprs import depend_on, is_literal, program_called, programs_within, run_equation, scan_counts
 from ..._jax._loops import scan
 from ..._jax._marks import fallback
+from ..._jax._shards import off_explicit_axes
 from ..._jax._sources import at_own_source, at_source_of
 from ..._jax._vma import as_traced, match, promote, struct, vma_of
 from . import _batched_primitives as batched_primitives, _elementwise as elementwise
@@ -64,7 +65,7 @@ def trace(fn: Callable, *trees: PyTree) -> tuple[jex.core.ClosedJaxpr, Any]:
     """Traces `fn` for one member, whose arguments have the shapes and dtypes of the values in `trees`."""
     axes = vma_of(trees)
     avals = jax.tree.map(lambda v: struct(v.shape, v.dtype, axes), trees, is_leaf=is_value)
-    with at_own_source():  # that of the model, whatever of sciml is being traced around it
+    with off_explicit_axes(), at_own_source():  # that of the model, whatever of sciml is being traced around it
         closed, out = jax.make_jaxpr(fn, return_shape=True)(*avals)
     return closed, jax.tree.structure(out)
 

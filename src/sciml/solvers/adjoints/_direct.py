@@ -3,13 +3,12 @@
 from typing import ClassVar
 
 import diffrax
-import jax
 from jaxtyping import PyTree
 
 from ..._jax._ad_modes import not_transposed
 from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._members_apart import members_apart
-from ..._jax._vma import promote, typed_sharding
+from ..._jax._vma import on_explicit_axes, promote
 from ...kernels._lanes import Unbatched
 from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
@@ -68,6 +67,6 @@ class Direct(AbstractAdjoint):
 
         y0, operands = promote((y0, operands))
         # JAX does not batch its loops where members are sharded by their type
-        typed = any(typed_sharding(x) is not None for x in jax.tree.leaves((y0, operands)))
-        result = members_apart(plain)(y0, operands) if typed else plain(y0, operands)
+        apart = on_explicit_axes((y0, operands))
+        result = members_apart(plain)(y0, operands) if apart else plain(y0, operands)
         return result if loop.transposable else not_transposed(result, _MESSAGE)

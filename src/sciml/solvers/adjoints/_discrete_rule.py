@@ -47,7 +47,7 @@ from ..integrate._batching import (
     repeated,
 )
 from ..integrate._integrator import Operands
-from ..integrate._result import Result, Saves
+from ..integrate._result import Cotangents, KeptCotangent, Result, Saves
 
 
 def differentiable_parts(operands: Operands, times: bool) -> Operands:
@@ -90,13 +90,13 @@ def asked_parts(asked: tuple[Array, ...], possible: Operands) -> Operands:
 
 def instantiated(cotangent: PyTree, like: PyTree) -> PyTree[jax.Array]:
     """Returns cotangents as arrays, those too that JAX knows to be zero."""
-
-    def symbolic(x: Any) -> bool:
-        return isinstance(x, jax.custom_derivatives.SymbolicZero)
-
-    leaves = jax.tree.leaves(cotangent, is_leaf=symbolic)
-    arrays = [jnp.zeros_like(x) if symbolic(c) else c for c, x in zip(leaves, jax.tree.leaves(like), strict=True)]
+    leaves = jax.tree.leaves(cotangent, is_leaf=_is_symbolic)
+    arrays = [jnp.zeros_like(x) if _is_symbolic(c) else c for c, x in zip(leaves, jax.tree.leaves(like), strict=True)]
     return jax.tree.unflatten(jax.tree.structure(like), arrays)
+
+
+def _is_symbolic(x: Any) -> bool:
+    return isinstance(x, jax.custom_derivatives.SymbolicZero)
 
 
 def run(
@@ -232,13 +232,13 @@ class _OverLanes:
         Args:
             reverse: `reverse(spec, shared_cotangents, batch, flags, tree)`.
             spec: By what a gradient is asked for.
-            tree: The cotangent of the states and what the rule has kept, of which the inputs come last.
+            tree: The cotangents of the states and what the rule has kept, of which the inputs come last.
             unreached: Where a loss depends on what was not reached: there they are NaN.
         """
-        ys_bar, *kept, inputs = promote(tree)
+        cotangent, *kept, inputs = promote(tree)
         width = self.lanes - self.count  # the added lanes contribute nothing
-        ys_bar = jax.tree.map(lambda x: jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, width)]), ys_bar)
-        kept, inputs = (ys_bar, *kept), repeated(inputs, self.flags, self.lanes)
+        cotangent = jax.tree.map(lambda x: jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, width)]), cotangent)
+        kept, inputs = (cotangent, *kept), repeated(inputs, self.flags, self.lanes)
         flags = (*jax.tree.map(lambda _: True, kept), self.flags)
         leaves, treedef = jax.tree.flatten((*kept, inputs))
         asked = (self.flags[0], eqx.filter(self.flags[1]._replace(saves=None), spec), self.flags[1].saves)
@@ -317,12 +317,13 @@ def _rule(
         *kept, asked = kept
         ys_bar = instantiated(cotangent.ys, kept[2].ys)
         (residuals, numbers, result, inputs), ys_bar = forward_only((kept, ys_bar), REVERSE_TWICE)
+        restart_bar = _of_restart(cotangent, result)
         if (
             isinstance(ys_bar, EventState) and inputs[1].saves is not None
         ):  # their places within steps are constant here
             ys_bar, residuals, inputs = not_differentiated((ys_bar, residuals, inputs), SAVED_TWICE)
         ys_bar, unreached = without(ys_bar, result)
-        tree = (ys_bar, residuals, numbers, inputs)
+        tree = (Cotangents(ys_bar, restart_bar), residuals, numbers, inputs)
         y_bar, diff_bar, saves_bar = backward_pass(asked_parts(asked, possible), tree, unreached)
         operands = inputs[1]
         zeros = jax.tree.map(lambda x: None, operands)  # None is a cotangent of zero that costs nothing
@@ -333,6 +334,17 @@ def _rule(
 
     solve.defvjp(forward, backward, symbolic_zeros=True)
     return solve
+
+
+def _of_restart(cotangent: Result, result: Result) -> KeptCotangent | None:
+    """Returns the cotangent of the state that a later solve goes on from; None where it is not kept or is zero."""
+    if result.kept is None:
+        return None
+    y = result.kept.checkpoint.y
+    y_bar = cotangent.kept.checkpoint.y
+    if all(map(_is_symbolic, jax.tree.leaves(y_bar, is_leaf=_is_symbolic))):
+        return None
+    return KeptCotangent(forward_only(instantiated(y_bar, y), REVERSE_TWICE), result.kept.passed)
 
 
 def members_of_loop(loop: AbstractLoop, y0: PyTree) -> Callable:

@@ -25,7 +25,7 @@ from ...kernels._lanes import Lanes, Unbatched, batched
 from ..events._event_state import joined, saved_part
 from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
-from ..integrate._result import Result
+from ..integrate._result import Result, states_of, with_states
 from ._discrete_rule import differentiable_parts, enter
 
 
@@ -60,10 +60,10 @@ def run(loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool, limit: 
         sloped = times and any(s and g for s, g in zip(setting.is_saves, given))
         columns = setting.over_members(_Columns(setting, perturbed, sloped).run)
         (result, slopes), matrix = columns(*forward_only(leaves, _REVERSE_TWICE))
-        rates = jax.tree.map(jnp.zeros_like, result.ys)
+        rates, kept = jax.tree.map(jnp.zeros_like, states_of(result))
         if total:
             v = [_reals(t) for t, m in zip(tangents, perturbed) if m]
-            rates = jax.tree.map(lambda s: _product(v, s), matrix)
+            rates, kept = jax.tree.map(lambda s: _product(v, s), matrix)
         unreached = jax.tree.map(lambda y: jnp.isnan(y) & (result.status != 0), result.ys)
         if sloped:
             (time,) = (t for t, s in zip(tangents, setting.is_saves) if s)
@@ -72,7 +72,7 @@ def run(loop: AbstractLoop, y0: PyTree, operands: Operands, times: bool, limit: 
         rates = jax.tree.map(without_unreached, rates, unreached)
         # of a result states alone have a derivative: counts, status and the time reached have none
         zeros = jax.tree.map(lambda x: zero_from_primal(x, symbolic_zeros=True), result)
-        return result, zeros._replace(ys=rates)
+        return result, with_states(zeros, (rates, kept))
 
     solve.defjvp(jvp, symbolic_zeros=True)
     return solve(*promote(jax.tree.leaves((y0, operands))))
@@ -185,7 +185,7 @@ class _Columns(NamedTuple):
                 units.append(match(unit, leaf))
                 first += _count(shape, leaf.dtype)
             (result, slopes), (rates, _) = jax.jvp(integrated, [x for x, m in zip(leaves, perturbed) if m], units)
-            return (result, slopes), rates.ys
+            return (result, slopes), states_of(rates)
 
         def integrated(*xs):
             rest = iter(xs)
@@ -210,13 +210,13 @@ class _Columns(NamedTuple):
             return found(*values)
 
         def reference(*leaves):
-            (result, _), matrix = self._by_columns(count, flags, leaves)
+            (result, _), (matrix, _) = self._by_columns(count, flags, leaves)
             return result, matrix
 
         # second derivatives go through XLA: a kernel has none
         solved.defjvp(lambda primals, tangents: jax.jvp(reference, primals, tangents))
         result, matrix = solved(*leaves)
-        return (result, None), matrix
+        return (result, None), (matrix, None)
 
 
 _REVERSE_TWICE = (

@@ -12,6 +12,8 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, PyTree
 
 from ..._checks import concrete
+from ..._jax._members_apart import members_apart
+from ..._jax._vma import on_explicit_axes
 from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
 from ..integrate._result import Result
@@ -31,8 +33,13 @@ def with_rates_by_times(loop: AbstractLoop, operands: Operands, result: Result) 
     field = loop.integrator.field
     inputs = operands._replace(tolerances=None, dt=None, saves=None)
 
+    def rate(t: Array, y: PyTree, inputs: Operands) -> PyTree:
+        # members are mapped over here by JAX, which batches no program of theirs where they are sharded by their type
+        run = members_apart(field) if on_explicit_axes((t, y, inputs.field)) else field
+        return run(t, y, inputs.field)
+
     def moved(y: PyTree, elapsed: Array) -> PyTree:
-        return _moved(lambda t, y, inputs: field(t, y, inputs.field))(y, elapsed, inputs)
+        return _moved(rate)(y, elapsed, inputs)
 
     if operands.saves is None:
         return result._replace(ys=moved(result.ys, operands.span))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..._events import Event, Schedule
+from ..._jax._shards import sign_of
 from ..._types import Args, RealScalarLike, Y
 from ..terms._field import AbstractField, Program, close, parameters_of
 from ._event import Layout, ModelWithEvents
@@ -144,7 +145,7 @@ def close_events(
         booleans.clear()
         found = [_condition(e.condition(t, y, args), n) for n, e in enumerate(model.events) if isinstance(e, Event)]
         booleans.extend(x.dtype == bool for x in found)
-        return tuple(jnp.where(x, 1.0, -1.0).astype(t.dtype) if x.dtype == bool else x.astype(t.dtype) for x in found)
+        return tuple(sign_of(x, t.dtype) if x.dtype == bool else x.astype(t.dtype) for x in found)
 
     def clock(model, args):
         del args

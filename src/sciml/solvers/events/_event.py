@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from ..._checks import concrete, no_instance
 from ..._events import Event, Schedule
+from ..._jax._shards import sign_of
 from ..._types import Args, RealScalarLike, Y
 
 _DEFAULT_KEPT = 16
@@ -66,7 +67,7 @@ class ModelWithEvents(eqx.Module):
     @classmethod
     def of(cls, model: Callable, events: tuple[Event | Schedule, ...], t0: Array, t1: Array) -> "ModelWithEvents":
         """Returns a model with its events, for a solve from one time to another."""
-        direction = jnp.where(t1 >= t0, jnp.ones_like(t0), -jnp.ones_like(t0))
+        direction = sign_of(t1 >= t0, t0.dtype)
         largest = jnp.maximum(jnp.maximum(jnp.abs(t0), jnp.abs(t1)), jnp.abs(t1 - t0))
         return cls(model, events, direction, jax.lax.stop_gradient(4 * jnp.finfo(t0.dtype).eps * largest))
 

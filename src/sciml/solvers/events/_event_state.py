@@ -138,10 +138,30 @@ def joined(saved: PyTree, like: PyTree) -> PyTree:
     return like._replace(saved=saved) if isinstance(like, EventState) else saved
 
 
+def going_on(y: PyTree) -> PyTree:
+    """Returns a state of a loop that goes on from it: of what is known of events the last time alone has derivatives.
+
+    Of what is carried it is what later steps depend on; `with_earlier` gives those of the record.
+    """
+    if not isinstance(y, EventState):
+        return y
+    rest = jax.lax.stop_gradient(y.rest)
+    return y._replace(rest=rest._replace(detection=rest.detection._replace(last=y.rest.detection.last)))
+
+
+def with_earlier(y: PyTree, earlier: PyTree) -> PyTree:
+    """Returns a state of a loop that went on from an earlier one, with the derivatives of the events before that."""
+    if not isinstance(y, EventState):
+        return y
+    record, count = earlier.rest.record, jax.lax.stop_gradient(earlier.rest.detection.count)
+    before = jnp.arange(record.times.shape[0], dtype=count.dtype) < count
+    return with_record(y, jax.tree.map(lambda a, b: jnp.where(_beside(before, a[0]), a, b), record, y.rest.record))
+
+
 def derivative_of_shift(y: PyTree, direction: Array) -> Array | None:
     """Returns zero with the derivatives that elapsed time has after events; None where none are sought."""
     y = saved_part(y)
-    return direction * _moves_like(y.shift) if isinstance(y, ShiftedState) else None
+    return direction * derivatives_alone(y.shift) if isinstance(y, ShiftedState) else None
 
 
 def moved_by_events(y0: PyTree, y1: PyTree, direction: Array) -> Array | None:
@@ -159,14 +179,15 @@ def settled(y0: PyTree, y1: PyTree, last: Array) -> PyTree:
 
 
 @jax.custom_jvp
-def _moves_like(x: Array) -> Array:
-    """Returns zero, with the derivatives of a number."""
+def derivatives_alone(x: Array) -> Array:
+    """Returns zero, with the derivatives of an array."""
     return jnp.zeros_like(x)
 
 
-@_moves_like.defjvp
+@derivatives_alone.defjvp
 def _(primals, tangents):
-    return _moves_like(primals[0]), tangents[0]  # not zeros, which have no derivatives when the rule is differentiated
+    # not zeros, which have no derivatives when the rule is differentiated
+    return derivatives_alone(primals[0]), tangents[0]
 
 
 @jax.custom_jvp

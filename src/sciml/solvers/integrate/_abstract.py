@@ -10,7 +10,7 @@ from ..._jax._checkpoint_levels import Budget
 from ...kernels._backends import KernelRequest
 from ...kernels._lanes import Lanes, Unbatched
 from ._integrator import Integrator, Operands
-from ._result import Result, Saves
+from ._result import Cotangents, Result, Saves
 
 
 class FixedSteps(NamedTuple):
@@ -98,17 +98,17 @@ class AbstractLoop(eqx.Module):
     @abc.abstractmethod
     def backward(
         self,
-        cotangent: PyTree,
+        cotangent: Cotangents,
         residuals: PyTree,
         common: PyTree,
         operands: Operands,
         saves: Saves | None,
         differentiable: PyTree,
     ) -> tuple[PyTree, PyTree, PyTree]:
-        """Carries the cotangent of `Result.ys` back to the initial state, the operands and the saved times.
+        """Carries the cotangents of a result back to the initial state, the operands and the saved times.
 
         Args:
-            cotangent: Arrays with members last, like `Result.ys`.
+            cotangent: Arrays with members last, like those of the result.
             residuals: From `forward_recorded`.
             common: From `forward_recorded`.
             operands: Lane values.

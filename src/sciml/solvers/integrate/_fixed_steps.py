@@ -31,7 +31,7 @@ from ._abstract import AbstractLoop, FixedSteps
 from ._checkpoint_buffers import Buffers
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel
 from ._integrator import Integrator, Operands, known
-from ._result import Result, Saves
+from ._result import Cotangents, Result, Saves
 from ._shared_cotangents import has_shared_cotangents, pull_back
 from ._stencil_kernel import StencilSteps
 
@@ -190,7 +190,7 @@ class FixedLoop(AbstractLoop):
 
     def backward(
         self,
-        cotangent: PyTree,
+        cotangent: Cotangents,
         residuals: PyTree,
         common: Bool[Array, "..."],
         operands: Operands,
@@ -230,7 +230,7 @@ class FixedLoop(AbstractLoop):
             )
             return bar, [between, *deeper]
 
-        y_bar = self.lanes.carry(self.lanes.enter(cotangent, self.lanes.count is not None))
+        y_bar = self.lanes.carry(self.lanes.enter(cotangent.ys, self.lanes.count is not None))
         zeros = jax.tree.map(jnp.zeros_like, diff)
         # `carry` would give each lane a cotangent of its own of what members share
         bar = (y_bar, zeros if shared_cotangents else self.lanes.carry(zeros))

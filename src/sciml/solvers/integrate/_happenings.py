@@ -49,7 +49,7 @@ def joined_record(state: State, record: EventRecord | None) -> State:
     if not isinstance(state.checkpoint.y, EventState):
         return state
     checkpoint, kept = state.checkpoint, state.kept
-    if kept is not None:
+    if kept is not None and kept.checkpoint is not None:
         kept = kept._replace(checkpoint=kept.checkpoint._replace(y=with_record(kept.checkpoint.y, record)))
     return state._replace(checkpoint=checkpoint._replace(y=with_record(checkpoint.y, record)), kept=kept)
 

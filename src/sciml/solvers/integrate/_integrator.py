@@ -20,6 +20,7 @@ from ..control._criterion import Criterion
 from ..control._pid import Control, Tolerances, scaled_error
 from ..events._event_state import (
     derivative_of_shift,
+    derivatives_alone,
     joined,
     moved_by_events,
     saved_part,
@@ -97,14 +98,38 @@ class Restart(NamedTuple):
     """What a later solve goes on from, as if this one had not ended.
 
     Attributes:
-        checkpoint: The state before the first step that the end has cut short.
+        checkpoint: The state before the first step that the end has cut short; None where steps are only repeated.
         memory: What that step reuses of the one before.
         frozen: Whether there was such a step.
+        passed: Whether a step from there was accepted.
     """
 
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint | None
     memory: PyTree
     frozen: Array
+    passed: Array
+
+    @classmethod
+    def blank(cls, checkpoint: Checkpoint | None, memory: PyTree) -> "Restart":
+        """Returns what it is before the first step."""
+        return cls(checkpoint, memory, jnp.zeros((), bool), jnp.zeros((), bool))
+
+    def after(self, cut: Array, accepted: Array, checkpoint: Checkpoint, memory: PyTree) -> tuple["Restart", Array]:
+        """Returns what it is after a step was tried, and whether that was accepted and begins where it is.
+
+        Args:
+            cut: Whether the end has cut the step short.
+            accepted: Whether it was accepted.
+            checkpoint: The state after it.
+            memory: What the next step reuses of it.
+        """
+        frozen = self.frozen | cut
+        begins = frozen & ~self.passed & accepted
+        here = None, None
+        if self.checkpoint is not None:
+            here = checkpoint._replace(y=with_record(checkpoint.y, None)), memory
+            here = _where(frozen, (self.checkpoint, self.memory), here)
+        return Restart(*here, frozen, self.passed | begins), begins
 
 
 class State(NamedTuple):
@@ -135,12 +160,14 @@ class StepRecord(NamedTuple):
         h: The length that was tried.
         y: The state at its start.
         accepted: Whether it was accepted.
+        from_kept: Whether it was, and begins where a later solve goes on; None where that is not kept.
     """
 
     elapsed: Array
     h: Array
     y: Y
     accepted: Array
+    from_kept: Array | None = None
 
 
 class Integrator(eqx.Module):
@@ -204,13 +231,17 @@ class Integrator(eqx.Module):
         if self.dense:
             dense = Dense(zero, jnp.ones_like(zero), saved_part(y0), self.stepper.empty_dense(y0))
         none, checkpoint = jnp.zeros((), jnp.int32), Checkpoint(zero, zero, h, errors, y0, status)
-        kept = Restart(checkpoint, memory, jnp.zeros((), bool)) if self.hands_out else None
+        kept = Restart.blank(checkpoint, memory) if self.hands_out else None
         return State(checkpoint, memory, dense, none, none, kept)
 
     def _resumed(self, y0: Y, operands: Operands) -> State:
         """Returns the carry of a solve that goes on where another ended."""
         found: Restart = operands.resume
+        assert found.checkpoint is not None  # see `Resume`
         checkpoint = found.checkpoint._replace(y=y0)
+        time = self.time(self.elapsed(checkpoint.elapsed, y0, operands), operands)
+        # no derivative was handed out by it: it has those of what is made of the state
+        memory = jax.tree.map(_moving_like, found.memory, self.stepper.init(self.bound(operands), time, y0))
         if self.control is None:
             assert operands.dt is not None  # fixed steps have their size
             checkpoint = checkpoint._replace(h=operands.dt)
@@ -219,8 +250,8 @@ class Integrator(eqx.Module):
             one = jnp.ones_like(checkpoint.elapsed)
             dense = Dense(checkpoint.elapsed, one, saved_part(y0), self.stepper.empty_dense(y0))
         none = jnp.zeros((), jnp.int32)
-        kept = found._replace(checkpoint=checkpoint) if self.hands_out else None
-        return State(checkpoint, found.memory, dense, none, none, kept)
+        kept = Restart.blank(checkpoint, memory) if self.hands_out else None
+        return State(checkpoint, memory, dense, none, none, kept)
 
     def resume(self, checkpoint: Checkpoint, operands: Operands) -> State:
         """Returns a carry from which the steps after a checkpoint are repeated."""
@@ -324,13 +355,10 @@ class Integrator(eqx.Module):
         if state.dense is not None:
             dense = _where(accepted, Dense(elapsed, h, saved_part(y), step.dense), state.dense)
         memory = _where(accepted, step.memory, state.memory)
-        kept = state.kept
+        kept, from_kept = state.kept, None
         if kept is not None:
-            frozen = kept.frozen | (active & last & (end >= operands.span))
-            here = checkpoint._replace(y=with_record(checkpoint.y, None))
-            here = _where(frozen, (kept.checkpoint, kept.memory), (here, memory))
-            kept = Restart(*here, frozen)
-        return State(checkpoint, memory, dense, *counts, kept), StepRecord(elapsed, h, y, accepted), left
+            kept, from_kept = kept.after(active & last & (end >= operands.span), accepted, checkpoint, memory)
+        return State(checkpoint, memory, dense, *counts, kept), StepRecord(elapsed, h, y, accepted, from_kept), left
 
     def _error(self, step: Step, y: Y, operands: Operands) -> Array:
         """Returns the size of a step's error, at most 1 where it is small enough.
@@ -414,6 +442,11 @@ def _cause(other: Array, step: Step) -> Array:
 def known(y: Y, condition: BoolScalarLike) -> Y:
     """Returns `y` where the condition is true, NaN elsewhere."""
     return jax.tree.map(lambda x: jnp.where(condition, x, jnp.full_like(x, jnp.nan)), y)
+
+
+def _moving_like(x: Array, other: Array) -> Array:
+    """Returns an array with the derivatives of another."""
+    return x + derivatives_alone(other) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
 
 def _where(condition: Array, a: PyTree, b: PyTree) -> PyTree:

@@ -153,14 +153,16 @@ class LaneIntegrator(eqx.Module):
         """Returns a saved time as a lane value."""
         return self.lanes.enter(time, saves.batched)
 
-    def next_saved(self, state: State, saves: Saves) -> PyTree:
-        """Returns the next saved time of each member, a lane value; the last one beyond that."""
-        (elapsed,) = self.lanes.leave((state.checkpoint.elapsed,))
+    def next_saved(self, state: State, saves: Saves, last: PyTree) -> PyTree:
+        """Returns the next saved time of each member, a lane value, or a last time beyond all of them."""
+        elapsed, end = self.lanes.leave((state.checkpoint.elapsed, last))
         times = saves.times if self.lanes.count is None or saves.batched else saves.times[:, None]
-        return self.enter(jnp.min(jnp.where(times > elapsed[None], times, times[-1][None]), axis=0))
+        return self.enter(jnp.min(jnp.where(times > elapsed[None], times, end[None]), axis=0))
 
 
 def _constant_step_sizes(state: State) -> State:
     """Returns a state whose step sizes are constant to derivatives of any mode and order."""
     h, errors, kept = jax.tree.map(jax.lax.stop_gradient, (state.checkpoint.h, state.checkpoint.errors, state.kept))
+    if state.kept is not None and state.kept.checkpoint is not None:  # of what is kept the state alone has derivatives
+        kept = kept._replace(checkpoint=kept.checkpoint._replace(y=state.kept.checkpoint.y))
     return state._replace(checkpoint=state.checkpoint._replace(h=h, errors=errors), kept=kept)

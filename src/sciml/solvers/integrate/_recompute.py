@@ -83,7 +83,8 @@ class LoopCounts(NamedTuple):
 
     Attributes:
         iterations: The number of iterations of the loop.
-        counting: How many of them came before the last saved time; all of them where none is saved.
+        counting: How many of them count: those before the last saved time; all where none is saved, or where a state
+            to go on from is kept.
     """
 
     iterations: Int[Array, ""]
@@ -109,11 +110,14 @@ class Recomputation(NamedTuple):
 
     def start(self, y0: PyTree) -> State:
         """Returns where the loop begins; `y0` is a lane value."""
-        # without the last step and the record of events: checkpoints are kept in many slots, and no step reads these
-        return without_record(self.stepping.start(y0, self.operands)._replace(dense=None, kept=None))[0]
+        # without the last step, the record of events and the state to go on from: checkpoints are kept in many slots,
+        # and no step reads these
+        state = self.stepping.start(y0, self.operands)
+        kept = None if state.kept is None else state.kept._replace(checkpoint=None, memory=None)
+        return without_record(state._replace(dense=None, kept=kept))[0]
 
     def pending(self, state: State) -> Bool[Array, ""]:
-        """Returns whether a member has yet to reach the last saved time, or the end where none is saved."""
+        """Returns whether a member has yet to reach the last time that counts."""
         pending = jnp.any(self.stepping.pending(state, self._last))
         # devices that share a state continue as one, and the type has to say that the value is the same on all
         return self.stepping.integrator.collective.replicated(pending.astype(jnp.int32)) > 0
@@ -146,7 +150,7 @@ class Recomputation(NamedTuple):
     @property
     def _last(self) -> PyTree:
         """The last time that counts, a lane value."""
-        if self.saves is None:
+        if self.saves is None or self.stepping.integrator.hands_out:
             return self.operands.span
         return self.stepping.target(self.saves.times[-1], self.saves)
 
@@ -154,7 +158,7 @@ class Recomputation(NamedTuple):
         """Returns the time to integrate to; for a method whose steps end at saved times, the next of them."""
         if self.saves is None or self.stepping.integrator.stepper.dense:
             return self._last
-        return self.stepping.next_saved(state, self.saves)
+        return self.stepping.next_saved(state, self.saves, self._last)
 
 
 class BackwardState(NamedTuple):

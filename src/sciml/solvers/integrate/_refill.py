@@ -24,7 +24,7 @@ from ._abstract import AbstractLoop, FixedSteps
 from ._integrator import Integrator, Operands
 from ._lane_integrator import LaneIntegrator
 from ._recompute import LoopCounts, Residuals
-from ._result import Result, Saves
+from ._result import Cotangents, Result, Saves
 from ._while_loop import AdaptiveLoop
 
 _CACHE = 2**18
@@ -129,7 +129,7 @@ class RefillLoop(AbstractLoop):
 
     def backward(
         self,
-        cotangent: PyTree,
+        cotangent: Cotangents,
         residuals: Residuals,
         common: LoopCounts,
         operands: Operands,

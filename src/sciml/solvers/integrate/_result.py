@@ -30,6 +30,43 @@ class Result(NamedTuple):
     kept: PyTree = None
 
 
+def states_of(result: Result) -> tuple[PyTree, PyTree]:
+    """Returns what has derivatives of a result: the states, and the one that a later solve goes on from, if any."""
+    return result.ys, None if result.kept is None else result.kept.checkpoint.y
+
+
+def with_states(result: Result, states: tuple[PyTree, PyTree]) -> Result:
+    """Returns a result with others in the place of what `states_of` returns."""
+    ys, y = states
+    if result.kept is None:
+        return result._replace(ys=ys)
+    return result._replace(ys=ys, kept=result.kept._replace(checkpoint=result.kept.checkpoint._replace(y=y)))
+
+
+class KeptCotangent(NamedTuple):
+    """The cotangent of the state that a later solve goes on from.
+
+    Attributes:
+        y: The cotangent.
+        passed: Whether a step from there was accepted; where not, it is the state at the end.
+    """
+
+    y: PyTree
+    passed: Array
+
+
+class Cotangents(NamedTuple):
+    """The cotangents of a `Result`, of which states alone have any; arrays with members last.
+
+    Attributes:
+        ys: Of the states at saved times, or of the end state.
+        kept: Of the state that a later solve goes on from; None where there is none.
+    """
+
+    ys: PyTree
+    kept: KeptCotangent | None = None
+
+
 class Saves(NamedTuple):
     """Saved times as elapsed times, `(saves,)` or `(saves, lanes)`, and whether they have lanes."""
 

@@ -25,10 +25,10 @@ from ..events._event_state import EventState, ShiftedState, joined, saved_part
 from ._abstract import AbstractLoop, FixedSteps
 from ._compaction import compacted_lanes, integrate_compacted
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel, until_done
-from ._integrator import Integrator, Operands, State
+from ._integrator import Integrator, Operands, State, StepRecord
 from ._lane_integrator import LaneIntegrator
 from ._recompute import LoopCounts, Recomputation, Residuals, StepRecords, backward_pass
-from ._result import Result, Saves
+from ._result import Cotangents, KeptCotangent, Result, Saves
 from ._saved_times import SavedStates, run_free
 from ._step_vjp import Bars, StepVjp
 
@@ -191,11 +191,12 @@ class AdaptiveLoop(AbstractLoop):
             slope = stepping.slope(state, operands, target) if self.slopes or isinstance(y0, EventState) else None
             return stepping.saved(state, operands, target), number, slope
 
+        hands_out = self.integrator.hands_out
         carry, (ys, after, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
         number, state, kept = carry
         residuals = Residuals(kept.rows.columns(), start, slopes)
         ys = stepping.with_rest(ys, state)
-        return stepping.result(state, ys, number), residuals, LoopCounts(number, after[-1])
+        return stepping.result(state, ys, number), residuals, LoopCounts(number, number if hands_out else after[-1])
 
     def _continues(self, operands: Operands) -> bool:
         """Whether it goes on where another loop ended, or another goes on after it."""
@@ -245,7 +246,7 @@ class AdaptiveLoop(AbstractLoop):
 
     def backward(
         self,
-        cotangent: PyTree,
+        cotangent: Cotangents,
         residuals: Residuals,
         common: LoopCounts,
         operands: Operands,
@@ -259,12 +260,17 @@ class AdaptiveLoop(AbstractLoop):
         checkpoints = max(16, min(slots // 4, _power_of_two(self.max_steps) // slots))
         recomputation = Recomputation(stepping, operands, saves, slots, checkpoints)
         y0 = stepping.enter(residuals.y0)
+        kept = None if cotangent.kept is None else stepping.enter(cotangent.kept)
+
+        def step_back(bar: Bars, step_record: StepRecord) -> Bars:
+            return self._with_kept(vjp.step(bar, step_record), kept, step_record.from_kept)
+
         if saves is None:
-            bar = Bars(lanes.carry(stepping.enter(cotangent)), None, vjp.zeros())
-            bar = backward_pass(recomputation, residuals, common, y0, bar, vjp.step)
+            bar = Bars(lanes.carry(stepping.enter(cotangent.ys)), None, vjp.zeros())
+            bar = backward_pass(recomputation, residuals, common, y0, self._with_kept(bar, kept), step_back)
             return lanes.leave(bar.y), vjp.leave(bar.diff), None
         saved = SavedStates(stepping, operands, saves)
-        whole, cotangent = cotangent, saved_part(cotangent)
+        whole, cotangent = cotangent.ys, saved_part(cotangent.ys)
         if isinstance(cotangent, ShiftedState):  # a state at a given time is one of so much earlier after a later event
             assert residuals.slopes is not None  # see `forward_recorded`
             later = sum(jax.tree.leaves(jax.tree.map(self._inner, cotangent.y, residuals.slopes.y)))
@@ -275,6 +281,7 @@ class AdaptiveLoop(AbstractLoop):
         first = vjp.blank(stepping.enter(joined(jax.tree.map(lambda c: c[0], cotangent), whole)))
         if isinstance(whole, EventState):
             first = first._replace(y=first.y._replace(rest=lanes.carry(stepping.enter(whole.rest))))
+        first = self._with_kept(first, kept)
         if self._free(y0, operands, saves, self.slopes):
             carry = first, saved.after_all()
 
@@ -282,7 +289,7 @@ class AdaptiveLoop(AbstractLoop):
                 bar, end = carry
                 y_bar, dense_bar = saved.pull(cotangent, step_record, end)
                 bar = bar._replace(y=self._sum(bar.y, y_bar), dense=lanes.carry(dense_bar))
-                return vjp.step(bar, step_record), saved.before(step_record, end)
+                return step_back(bar, step_record), saved.before(step_record, end)
 
         else:
             carry = first, saved.all_left()
@@ -299,7 +306,7 @@ class AdaptiveLoop(AbstractLoop):
                     return jnp.any(saved.next_within(carry[1], step_record, ())[0])
 
                 bar, left = self._loop(more, add, carry, (operands, saves, cotangent, step_record))
-                return vjp.step(bar, step_record), left
+                return step_back(bar, step_record), left
 
         bar, _ = backward_pass(recomputation, residuals, common, y0, carry, back)
         times_bar = None
@@ -308,6 +315,23 @@ class AdaptiveLoop(AbstractLoop):
             times_bar = sum(jax.tree.leaves(products))
         y_bar = joined(self._sum(saved_part(bar.y), saved.at_start(cotangent)), bar.y)
         return lanes.leave(y_bar), vjp.leave(bar.diff), times_bar
+
+    def _with_kept(self, bar: Bars, kept: KeptCotangent | None, here: Any = None) -> Bars:
+        """Returns cotangents with that of the state that a later solve goes on from.
+
+        Args:
+            bar: The cotangents.
+            kept: That cotangent, lane values.
+            here: Where they are those of that state; by default where that is the state at the end.
+        """
+        if kept is None:
+            return bar
+
+        def add(y_bar, kept_bar, here):
+            return jax.tree.map(lambda x, k: x + jnp.where(here, k, jnp.zeros_like(k)), y_bar, kept_bar)
+
+        here = self.lanes.call(jnp.logical_not, kept.passed) if here is None else here
+        return bar._replace(y=self.lanes.carry(self.lanes.call(add, bar.y, kept.y, here)))
 
     def _sum(self, a: PyTree, b: PyTree) -> PyTree:
         return self.lanes.carry(self.lanes.call(lambda a, b: jax.tree.map(jnp.add, a, b), a, b))

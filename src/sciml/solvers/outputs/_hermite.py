@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree, Real
 
+from ..._jax._shards import sign_of
 from ..._types import Y
 from ._at_times import at_times
 
@@ -44,7 +45,7 @@ class HermiteOutput(eqx.Module):
         return at_times(lambda self, t: self._both(t, 1), self, t)
 
     def _both(self, t: Array, which: int) -> Y:
-        direction = jnp.where(self.ts[-1] >= self.ts[0], jnp.ones_like(t), -jnp.ones_like(t))
+        direction = sign_of(self.ts[-1] >= self.ts[0], t.dtype)
         row = jnp.clip(jnp.sum(direction * (self.ts - t) <= 0) - 1, 0, self.ts.shape[0] - 2)
         start, end = self.ts[row], self.ts[row + 1]
         place = (t - start) / (end - start)

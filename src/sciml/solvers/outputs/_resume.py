@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..._checks import no_instance
-from ..._jax._ad_modes import not_differentiated
 from ..._status import Status
 from .._plan import Plan, Times
 from ..adjoints import AbstractAdjoint
@@ -24,7 +23,8 @@ class Resume(eqx.Module):
 
     `Solution.resume` is one where `saveat` was a `diffrax.SaveAt(solver_state=True)`; under `jax.vmap` it has members,
     as arrays have. It holds the state before the step that the end has cut short, with the size of the next step, the
-    memory of controller and method, what is known of events, and how much time has passed since `t0`.
+    memory of controller and method, what is known of events, and how much time has passed since `t0`. The state has
+    the derivatives that it has within one solve, and all else has none, as there.
 
     Attributes:
         kept: All of that.
@@ -147,15 +147,13 @@ def resumed(resume: Resume, like: Restart, times: Times, solver: str) -> Restart
             f"`resume` is from another solve, by {resume.solver}: method, controller, state, events and what is saved "
             f"have to be those of this one, by {solver}."
         )
-    kept = not_differentiated(
-        resume.kept,
-        "A state handed out to go on from (`Solution.resume`) has no derivatives. Differentiate one solve over all of "
-        "the time, or cut here by `jax.lax.stop_gradient`.",
-    )
-    checkpoint = kept.checkpoint
+    checkpoint = resume.kept.checkpoint
+    assert checkpoint is not None  # see `Resume`
     status = jnp.where(checkpoint.status == int(Status.max_steps_reached), 0, checkpoint.status)
-    status = status.astype(checkpoint.status.dtype)
-    return kept._replace(checkpoint=checkpoint._replace(status=status), frozen=jnp.zeros_like(kept.frozen))
+    # time, step size and memory are constant to derivatives, as within one solve
+    kept = jax.lax.stop_gradient(resume.kept)
+    checkpoint = kept.checkpoint._replace(y=checkpoint.y, status=status.astype(checkpoint.status.dtype))
+    return kept._replace(checkpoint=checkpoint)
 
 
 def behind(resume: Resume, times: Times, span: Array) -> Array:

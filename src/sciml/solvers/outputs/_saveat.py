@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._checks import concrete
+from ..._jax._shards import on_mesh_of
+from ..._jax._vma import on_explicit_axes
 
 _SAVES_STATE = diffrax.SubSaveAt(t1=True).fn
 
@@ -82,11 +84,13 @@ def rows_of(subs: list[diffrax.SubSaveAt], t0: Any, t1: Any, steps: Any, knots: 
         knots: More times to save at, which belong to no output, or None.
         dtype: The dtype of time.
     """
-    known = all(map(concrete, jax.tree.leaves((t0, t1, steps, knots, [sub.ts for sub in subs]))))
+    given = jax.tree.leaves((t0, t1, steps, knots, [sub.ts for sub in subs]))
+    known = all(map(concrete, given))
     xp: Any = np if known else jnp
+    of_members = next(filter(on_explicit_axes, given), None)
 
     def array(x: Any) -> Any:
-        return np.asarray(x, np.float64) if known else jnp.asarray(x, dtype)
+        return np.asarray(x, np.float64) if known else on_mesh_of(of_members, jnp.asarray(x, dtype))
 
     backwards = array(t1) < array(t0)
 

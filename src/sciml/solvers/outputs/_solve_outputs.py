@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 
 from ..._checks import check_max_steps, check_state, concrete, time_dtype
 from ..._delayed import AbstractDelayed
+from ..._jax._shards import on_mesh_of, sign_of
 from ..._reactions import AbstractReactions
 from ..._types import Args
 from .._calls import split
@@ -75,7 +76,7 @@ def solve_and_save(
     sol = run(saveat=rows.times if asked.subs or asked.dense else None)
     ts, outputs = [], []
     for sub, places, times in zip(asked.subs, rows.places, rows.ts):
-        times = jnp.asarray(times, dtype)
+        times = on_mesh_of(sol.status, jnp.asarray(times, dtype))
         found = output_of(sub, times, jax.tree.map(lambda x, places=places: x[places], sol.ys), args)
         if sub.steps:
             length = most // sub.steps + sub.t0 + (sub.t1 and sub.steps != 1) + (0 if sub.ts is None else len(sub.ts))
@@ -107,7 +108,7 @@ def _step_times(run: Callable[..., Solution], t0: Any, t1: Any, most: int, dtype
         rows = min(2 ** math.ceil(math.log2(max(count, 16))), most) + 1
         times = np.pad(times[: count + 1], (0, max(rows - count - 1, 0)), mode="edge")
         return times, np.where(np.arange(1, len(times)) <= count, times[1:], np.inf)
-    direction = jnp.where(jnp.asarray(t1) >= jnp.asarray(t0), 1, -1).astype(dtype)
+    direction = sign_of(jnp.asarray(t1) >= jnp.asarray(t0), dtype)
     times = jnp.asarray(t0, dtype) + direction * elapsed
     accepted = found.stats.accepted
     return times, jnp.where(jnp.arange(1, len(times), dtype=accepted.dtype) <= accepted, times[1:], jnp.inf)
@@ -157,8 +158,8 @@ def _dense(
             fixed_steps=stepper is None or not stepper.has_error,
         )
     static, arrays = split((model, args, options))
-    direction = jnp.where(ts[-1] >= ts[0], jnp.ones_like(ts[0]), -jnp.ones_like(ts[0]))
-    return DenseOutput(ts, ys, sol.events, direction, arrays, static, by_line)
+    ts, arrays = on_mesh_of(sol.status, (ts, arrays))
+    return DenseOutput(ts, ys, sol.events, sign_of(ts[-1] >= ts[0], ts.dtype), arrays, static, by_line)
 
 
 def has_equations_of_its_own(model: Any) -> bool:

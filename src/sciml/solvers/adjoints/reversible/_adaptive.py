@@ -18,7 +18,7 @@ from ...control._pid import Tolerances
 from ...integrate._abstract import FixedSteps
 from ...integrate._integrator import Dense, Integrator, Operands, State
 from ...integrate._lane_integrator import LaneIntegrator
-from ...integrate._result import Result, Saves
+from ...integrate._result import Cotangents, Result, Saves
 from ._abstract import AbstractReversibleLoop
 from ._backward import BackwardPass, BackwardStart, Instant
 from ._pair_state import Pair
@@ -54,7 +54,7 @@ class ReversibleAdaptiveLoop(AbstractReversibleLoop):
 
     def backward(
         self,
-        cotangent: PyTree,
+        cotangent: Cotangents,
         residuals: BackwardStart,
         common: None,
         operands: Operands,
@@ -64,7 +64,7 @@ class ReversibleAdaptiveLoop(AbstractReversibleLoop):
         """Carries the cotangents back; see `AbstractLoop.backward`."""
         del common
         back = BackwardPass(self.integrator, self.lanes, self.slopes)
-        return back.run(cotangent, residuals, operands, saves, differentiable, self._look_up_in(residuals))
+        return back.run(cotangent.ys, residuals, operands, saves, differentiable, self._look_up_in(residuals))
 
     def errors(self, y0: PyTree, operands: Operands) -> tuple[Result, PyTree[Array]]:
         """Returns the result, and how far the backward pass misses the initial state, in each leaf relatively."""

@@ -16,7 +16,7 @@ from ....kernels._lanes import Lanes, Unbatched, is_value
 from ...integrate._abstract import FixedSteps
 from ...integrate._fixed_steps import count_finite, result_of_steps
 from ...integrate._integrator import Integrator, Operands
-from ...integrate._result import Result, Saves
+from ...integrate._result import Cotangents, Result, Saves
 from ._abstract import AbstractReversibleLoop
 from ._pair_state import Pair
 from ._stepper import ReversibleStepper
@@ -109,7 +109,7 @@ class ReversibleLoop(AbstractReversibleLoop):
 
     def backward(
         self,
-        cotangent: PyTree,
+        cotangent: Cotangents,
         residuals: Kept,
         common: None,
         operands: Operands,
@@ -118,9 +118,9 @@ class ReversibleLoop(AbstractReversibleLoop):
     ) -> tuple[PyTree, PyTree, None]:
         """Carries the cotangent of the end state back; see `AbstractLoop.backward`."""
         del common, saves
-        carry = self._back(residuals, cotangent, operands, differentiable)
-        finite, y0, cotangent = self._enter((residuals.finite, residuals.y0, cotangent))
-        return *self.lanes.leave(self.lanes.call(self._finish, carry, finite, y0, cotangent)), None
+        carry = self._back(residuals, cotangent.ys, operands, differentiable)
+        finite, y0, ys_bar = self._enter((residuals.finite, residuals.y0, cotangent.ys))
+        return *self.lanes.leave(self.lanes.call(self._finish, carry, finite, y0, ys_bar)), None
 
     def errors(self, y0: PyTree, operands: Operands) -> tuple[Result, PyTree[Array]]:
         """Returns the result, and how far the backward pass misses the initial state, in each leaf relatively."""

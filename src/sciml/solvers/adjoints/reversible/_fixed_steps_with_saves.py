@@ -12,7 +12,7 @@ from ....kernels._lanes import Lanes, Unbatched
 from ...integrate._abstract import FixedSteps
 from ...integrate._fixed_steps import result_of_steps
 from ...integrate._integrator import Integrator, Operands, known
-from ...integrate._result import Result, Saves
+from ...integrate._result import Cotangents, Result, Saves
 from ._abstract import AbstractReversibleLoop
 from ._backward import BackwardPass, BackwardStart, Instant, saved_in_step, step_of
 from ._fixed_steps import ReversibleLoop, warn_of_coupling
@@ -76,7 +76,7 @@ class ReversibleSavingLoop(AbstractReversibleLoop):
 
     def backward(
         self,
-        cotangent: PyTree,
+        cotangent: Cotangents,
         residuals: BackwardStart,
         common: None,
         operands: Operands,
@@ -86,7 +86,7 @@ class ReversibleSavingLoop(AbstractReversibleLoop):
         """Carries the cotangents of the saved states back; see `AbstractLoop.backward`."""
         del common
         back = BackwardPass(self.integrator, self.lanes, self.slopes)
-        return back.run(cotangent, residuals, operands, saves, differentiable, self._look_up)
+        return back.run(cotangent.ys, residuals, operands, saves, differentiable, self._look_up)
 
     def errors(self, y0: PyTree, operands: Operands) -> tuple[Result, PyTree[Array]]:
         """Returns the result, and how far the backward pass misses the initial state; saved times change no step."""
