@@ -15,6 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import sciml
+
+from ._phosphorylation import stoichiometry, tables
 from .stiff_groups import (
     _start as start_on_a_line,
     _start_on_a_grid as start_on_a_grid,
@@ -255,6 +258,64 @@ def _groups(groups: int) -> Contested:
     )
 
 
+def _network_compiled(sites: int) -> Callable:
+    """The rate equations of a protein of so many sites, by loops over its table."""
+    taken, made, rates, start = tables(sites)
+    nothing = start.size
+
+    def rate(t, y, out):  # no annotations: Numba compiles it
+        out[:] = 0.0
+        for j in range(rates.size):
+            speed = rates[j] * y[taken[j, 0]]
+            if taken[j, 1] < nothing:
+                speed *= y[taken[j, 1]]
+            for i in range(2):
+                if taken[j, i] < nothing:
+                    out[taken[j, i]] -= speed
+                if made[j, i] < nothing:
+                    out[made[j, i]] += speed
+
+    return rate
+
+
+def _network_field(sites: int) -> Callable:
+    """The same as a network of sciml, which is made at the first call."""
+
+    @functools.cache
+    def network() -> Callable:
+        with jax.ensure_compile_time_eval():
+            return sciml.models.ReactionNetwork.from_stoichiometry(*stoichiometry(sites), tables(sites)[2])
+
+    return lambda t, y, args: network()(t, y, args)
+
+
+def _network_language(sites: int) -> str:
+    taken, made, rates, start = tables(sites)
+    terms: list[list[str]] = [[] for _ in start]
+    for inputs, outputs, constant in zip(taken, made, rates):
+        speed = "*".join([repr(float(constant)), *(f"s{i}" for i in inputs if i < start.size)])
+        for sign, species in (("-", inputs), ("+", outputs)):
+            for i in species:
+                if i < start.size:
+                    terms[i].append(f"{sign} {speed}")
+    starts = ", ".join(f"s{i} = {float(x)!r}" for i, x in enumerate(start))
+    return f"in_i {{ one = 1 }} u_i {{ {starts} }} F_i {{ {', '.join(' '.join(t).lstrip('+ ') for t in terms)} }}"
+
+
+def _network(sites: int) -> Contested:
+    return Contested(
+        f"Phosphorylation of {sites} sites",
+        10.0,
+        ratio=1e-3,
+        floor=1e-6,
+        field=_network_field(sites),
+        compiled=_network_compiled(sites),
+        start=lambda: tables(sites)[3],
+        language=_network_language(sites) if sites <= 3 else None,
+        linear=(("linsolver", "dense"),),
+    )
+
+
 PROBLEMS: tuple[Contested, ...] = (
     Contested("ROBER", 1e11, ROBERTSON, ratio=1e-12, floor=1e-16, members=True),
     Contested("HIRES", 321.8122, HIRES, members=True),
@@ -267,6 +328,8 @@ PROBLEMS: tuple[Contested, ...] = (
     ),
     _groups(10),
     _groups(100),
+    _network(3),
+    _network(4),
     Contested(
         "Brusselator on a line, 200 cells", 10.0, floor=1e-3, field=brusselator, compiled=_line_compiled,
         start=lambda: start_on_a_line(200), linear=(("linsolver", "band"), ("lband", 2), ("uband", 2)),

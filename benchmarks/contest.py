@@ -39,7 +39,9 @@ FIGURES = pathlib.Path(__file__).resolve().parents[1] / "docs" / "figures"
 COLOURS = {
     "sciml Rodas5P": "#0072B2",
     "sciml Rodas5P, GMRES": "#56B4E9",
+    "sciml BDF": "#0072B2",
     "sciml Radau5": "#009E73",
+    "sciml Kvaerno5": "#F0E442",
     "sciml Vern7": "#0072B2",
     "diffrax Kvaerno5": "#D55E00",
     "diffrax Tsit5": "#D55E00",
@@ -173,6 +175,9 @@ def _codes(problem: Contested) -> dict[str, Callable[[], Run]]:
     if problem.iterates:
         linear = dict(linear_solver=lineax.GMRES(rtol=1e-8, atol=0.0), preconditioner=sciml.solvers.ILU0())
         codes["sciml Rodas5P, GMRES"] = _compiled(_sciml(problem, sciml.solvers.Rodas5P(**linear)), y0)
+    codes["sciml BDF"] = _compiled(_sciml(problem, sciml.solvers.BDF()), y0)
+    if y0.size <= 100:
+        codes["sciml Kvaerno5"] = _compiled(_sciml(problem, sciml.solvers.ESDIRK(diffrax.Kvaerno5())), y0)
     if y0.size <= 8:
         codes["sciml Radau5"] = _compiled(_sciml(problem, sciml.solvers.Radau5()), y0)
     if y0.size <= 100:
@@ -191,8 +196,14 @@ def _codes_of_members(problem: Contested) -> dict[str, Callable[[], Run]]:
     ours, theirs = ("sciml Vern7", "diffrax Tsit5") if not problem.stiff else ("sciml Rodas5P", "diffrax Kvaerno5")
     method = sciml.solvers.Rodas5P() if problem.stiff else sciml.solvers.Vern7()
     other = diffrax.Kvaerno5() if problem.stiff else diffrax.Tsit5()
+    more = {"sciml BDF": sciml.solvers.BDF(), "sciml Kvaerno5": sciml.solvers.ESDIRK(diffrax.Kvaerno5())}
     return {
         ours: _compiled(jax.vmap(_sciml(problem, method), (0, None, None)), starts),
+        **{
+            name: _compiled(jax.vmap(_sciml(problem, solver), (0, None, None)), starts)
+            for name, solver in more.items()
+            if problem.stiff
+        },
         theirs: _compiled(jax.vmap(_diffrax(problem, other), (0, None, None)), starts),
         "CVODE": _one_by_one(functools.partial(_cvode, problem), starts),
         "diffsol": _one_by_one(lambda y0: _diffsol(dataclasses.replace(problem), y0), starts),

@@ -5,6 +5,7 @@ where they are installed (`make bench` installs them).
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 
 import sciml
 
-from ._harness import Candidate, Group, in_float64, jitted
+from ._harness import Candidate, Group, Measured, in_float64, jitted, table
 
 END = 4e10
 TOL = 1e-4
@@ -22,6 +23,7 @@ SIZES = (1, 10, 40, 100, 1000)
 CELLS = (100, 200, 1000)
 SIDES = (16, 32)
 MEMBERS = 100
+METHODS = {"Rodas5P": sciml.solvers.Rodas5P(), "BDF": sciml.solvers.BDF()}
 
 
 def robertson_groups(t: Any, y: jax.Array, args: Any) -> jax.Array:
@@ -71,8 +73,10 @@ def _start_on_a_grid(side: int) -> np.ndarray:
     return np.stack([np.broadcast_to(u[None], (side, side)), np.broadcast_to(v[:, None], (side, side))], -1).reshape(-1)
 
 
-def ours(model: Any, y0: jax.Array, end: float, rtol: float, atol: float) -> jax.Array:
-    return sciml.solve(model, y0, t0=0.0, t1=end, rtol=rtol, atol=atol, solver=sciml.solvers.Rodas5P()).ys[-1]
+def ours(
+    model: Any, y0: jax.Array, end: float, rtol: float, atol: float, solver: Any = sciml.solvers.Rodas5P()
+) -> jax.Array:
+    return sciml.solve(model, y0, t0=0.0, t1=end, rtol=rtol, atol=atol, solver=solver).ys[-1]
 
 
 def _diffsol(groups: int) -> Callable[[], Callable[[], Any]]:
@@ -153,18 +157,30 @@ def _robertson(groups: int) -> Group:
         y0 = jnp.concatenate([jnp.ones(groups), jnp.zeros(2 * groups)])
     error = _relative(np.repeat(_exact(robertson_groups, np.array([1.0, 0.0, 0.0]), END), groups), 1e-6)
 
-    def forward(y0: jax.Array) -> jax.Array:
-        return ours(robertson_groups, y0, END, TOL, FLOOR)
+    def forward(y0: jax.Array, solver: Any) -> jax.Array:
+        return ours(robertson_groups, y0, END, TOL, FLOOR, solver)
 
-    def gradient(y0: jax.Array) -> jax.Array:
-        return jax.grad(lambda y: jnp.sum(forward(y) ** 2))(y0)
+    rows = []
+    for name, solver in METHODS.items():
+        run = partial(forward, solver=solver)
+        gradient = jax.grad(lambda y, run=run: jnp.sum(run(y) ** 2))
+        rows += [
+            Candidate(f"sciml, {name}", in_float64(jitted(run, y0)), "diffsol, BDF", error),
+            Candidate(f"sciml, {name}, gradient", in_float64(jitted(gradient, y0)), f"sciml, {name}"),
+        ]
+    rows.append(Candidate("diffsol, BDF", _diffsol(groups), error=error))
+    title = f"Robertson in {groups} groups, {3 * groups} unknowns, t to {END:g}, rtol = {TOL:g}"
+    return Group(title, rows, table=_with_winner)
 
-    rows = [
-        Candidate("sciml, Rodas5P", in_float64(jitted(forward, y0)), error=error),
-        Candidate("diffsol, BDF", _diffsol(groups), "sciml, Rodas5P", error),
-        Candidate("sciml, gradient", in_float64(jitted(gradient, y0)), "sciml, Rodas5P"),
-    ]
-    return Group(f"Robertson in {groups} groups, {3 * groups} unknowns, t to {END:g}, rtol = {TOL:g}", rows)
+
+def _with_winner(group: Group, measured: list[Measured]) -> str:
+    """The table, and below it which method was the fastest, of sciml's and of all: gradients do not count."""
+    found = {row.label: row.median for row in measured if row.times and "gradient" not in row.label}
+    if not found:
+        return table(group, measured)
+    fastest = min(found, key=lambda label: found[label])
+    own = min((label for label in found if label.startswith("sciml")), key=lambda label: found[label], default="none")
+    return f"{table(group, measured)}\nThe fastest: {fastest}; of sciml's: {own}.\n"
 
 
 def _members(groups: int) -> Group:
@@ -172,18 +188,28 @@ def _members(groups: int) -> Group:
         one = jnp.concatenate([jnp.ones(groups), jnp.zeros(2 * groups)])
         y0 = jnp.broadcast_to(one, (MEMBERS, one.size)) * jnp.linspace(0.9, 1.1, MEMBERS)[:, None]
 
-    def forward(y0: jax.Array) -> jax.Array:
-        return jax.vmap(lambda y: ours(robertson_groups, y, END, TOL, FLOOR))(y0)
+    def forward(y0: jax.Array, solver: Any) -> jax.Array:
+        return jax.vmap(lambda y: ours(robertson_groups, y, END, TOL, FLOOR, solver))(y0)
 
     def one_after_another() -> Callable[[], Any]:
         run = _diffsol(groups)()
         return lambda: [run() for _ in range(MEMBERS)]
 
     rows = [
-        Candidate("sciml, Rodas5P", in_float64(jitted(forward, y0))),
+        *(Candidate(f"sciml, {n}", in_float64(jitted(partial(forward, solver=s), y0))) for n, s in METHODS.items()),
         Candidate("diffsol, BDF, one after another", one_after_another, "sciml, Rodas5P"),
     ]
-    return Group(f"{MEMBERS} members of Robertson in {groups} groups, {3 * groups} unknowns each", rows)
+    return Group(
+        f"{MEMBERS} members of Robertson in {groups} groups, {3 * groups} unknowns each", rows, table=_with_winner
+    )
+
+
+def _both(run: Callable, start: jax.Array, error: Callable[[Any], float]) -> list[Candidate]:
+    """A row for each method of sciml."""
+    return [
+        Candidate(f"sciml, {name}", in_float64(jitted(partial(run, solver=solver), start)), error=error)
+        for name, solver in METHODS.items()
+    ]
 
 
 def _line(cells: int) -> Group:
@@ -192,13 +218,12 @@ def _line(cells: int) -> Group:
         start = jnp.asarray(y0)
     error = _relative(_exact(brusselator, y0, 10.0), 1e-3)
     rows = [
-        Candidate(
-            "sciml, Rodas5P", in_float64(jitted(lambda y: ours(brusselator, y, 10.0, rtol, atol), start)), error=error
-        ),
+        *_both(lambda y, solver: ours(brusselator, y, 10.0, rtol, atol, solver), start, error),
         Candidate("CVODE, BDF with a band", _cvode(cells, rtol, atol), "sciml, Rodas5P", error),
         Candidate("CVODE at a tenth of the tolerance", _cvode(cells, rtol / 10, atol / 10), "sciml, Rodas5P", error),
     ]
-    return Group(f"Brusselator on a line of {cells} points, {2 * cells} unknowns, t to 10, rtol = {rtol:g}", rows)
+    title = f"Brusselator on a line of {cells} points, {2 * cells} unknowns, t to 10, rtol = {rtol:g}"
+    return Group(title, rows, table=_with_winner)
 
 
 def _plane(side: int) -> Group:
@@ -208,17 +233,14 @@ def _plane(side: int) -> Group:
     error = _relative(_exact(brusselator_on_a_grid, y0, 1.0), 1e-3)
     band = dict(linsolver="band", lband=2 * side, uband=2 * side)
     rows = [
-        Candidate(
-            "sciml, Rodas5P",
-            in_float64(jitted(lambda y: ours(brusselator_on_a_grid, y, 1.0, rtol, atol), start)),
-            error=error,
-        ),
+        *_both(lambda y, solver: ours(brusselator_on_a_grid, y, 1.0, rtol, atol, solver), start, error),
         Candidate("CVODE, BDF with a band", _cvode_on_a_grid(side, rtol, atol, **band), "sciml, Rodas5P", error),
         Candidate(
             "CVODE, BDF with GMRES", _cvode_on_a_grid(side, rtol, atol, linsolver="gmres"), "sciml, Rodas5P", error
         ),
     ]
-    return Group(f"Brusselator on {side} x {side} points, {2 * side**2} unknowns, t to 1, rtol = {rtol:g}", rows)
+    title = f"Brusselator on {side} x {side} points, {2 * side**2} unknowns, t to 1, rtol = {rtol:g}"
+    return Group(title, rows, table=_with_winner)
 
 
 def groups() -> list[Group]:

@@ -19,6 +19,9 @@ class AbstractModel(eqx.Module):
     the model, `jax.vmap` over models and a sweep over parameters need no further interface. A
     plain function `f(t, y, args)` is accepted everywhere that a model is.
 
+    A class variable `stiff = True` says that stability would hold explicit methods to far shorter steps than accuracy
+    does: `sciml.solve` takes an implicit one then, unless it is given a method.
+
     A model may have two more methods, from which `sciml.solve` knows the steps that are stable for explicit methods:
     `spectrum(t, y, args)` returns the eigenvalues of $\partial f / \partial y$ that limit a step, an array, real or
     complex, where others may lie between zero and these; `spectral_radius(t, y, args)` returns the largest modulus, for

@@ -1,5 +1,7 @@
 """HIRES, a stiff reaction of plant physiology."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -53,6 +55,7 @@ class HIRES(AbstractModel):
         ```
     """
 
+    stiff: ClassVar[bool] = True
     k1: Parameter = eqx.field(default=1.71, converter=parameter)
     k2: Parameter = eqx.field(default=0.43, converter=parameter)
     k3: Parameter = eqx.field(default=8.32, converter=parameter)

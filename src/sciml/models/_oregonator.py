@@ -1,5 +1,7 @@
 """The Oregonator, a stiff chemical oscillator."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -40,6 +42,7 @@ class Oregonator(AbstractModel):
         ```
     """
 
+    stiff: ClassVar[bool] = True
     s: Parameter = eqx.field(default=77.27, converter=parameter)
     q: Parameter = eqx.field(default=8.375e-6, converter=parameter)
     w: Parameter = eqx.field(default=0.161, converter=parameter)

@@ -1,5 +1,7 @@
 """Robertson's reaction, the standard stiff problem."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -21,7 +23,7 @@ class Robertson(AbstractModel):
     The state is the concentrations $(a, b, c)$, shape `(3,)`; their sum is constant.
 
     Good values: the defaults, `y0 = (1, 0, 0)`, time from 0 to 40 or, to test a solver, to 1e11.
-    It needs a stiff solver, and an absolute tolerance below the size of $b$, about 1e-5 and falling.
+    It is stiff, and takes an absolute tolerance below the size of $b$, about 1e-5 and falling.
 
     Attributes:
         k1: Rate of the slow reaction, 1/time.
@@ -42,6 +44,7 @@ class Robertson(AbstractModel):
         ```
     """
 
+    stiff: ClassVar[bool] = True
     k1: Parameter = eqx.field(default=0.04, converter=parameter)
     k2: Parameter = eqx.field(default=3e7, converter=parameter)
     k3: Parameter = eqx.field(default=1e4, converter=parameter)

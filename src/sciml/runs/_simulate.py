@@ -166,7 +166,7 @@ def simulate(
     elif isinstance(model, AbstractDelayed):
         request = with_delays(model, request, interval, Checkpointed())
     else:
-        request = with_courant_number(model, request._replace(solver=default_solver(model, request)))
+        request = with_courant_number(model, request._replace(solver=default_solver(one[0], request, *one[1:])))
     limits = None if inputs.members is None else partial(shared_limit, inputs)
     if not has_equations_of_its_own(model) and request.cfl is None:
         request, interval, _ = settle_step(*one, request, interval, limited_stepper(*one[:2], request), limits)

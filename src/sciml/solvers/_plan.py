@@ -18,6 +18,7 @@ from .._conservation_law import AbstractConservationLaw
 from .._model import AbstractPartitioned, AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from ._read_diffrax import StepControl, read_norm, read_saveat, read_step_control, stepper_of
 from ._request import Interval, Request
+from ._stiff_method import promised_method, promises_stiffness
 from .adjoints import AbstractAdjoint
 from .control._pid import Control, Norm, Tolerances
 from .events._event import GivenEvents, check_order
@@ -353,10 +354,12 @@ def with_courant_number(model: Any, request: Request) -> Request:
     return request._replace(cfl=float(cfl))
 
 
-def default_solver(model: Any, request: Request) -> Any:
+def default_solver(model: Any, request: Request, y0: PyTree, args: Any) -> Any:
     """Returns the method that was asked for, or one for the model by its type and by whether its steps are fixed."""
     if request.solver is not None:
         return request.solver
+    if promises_stiffness(model):
+        return promised_method(model, request.t0, y0, args, request.fixed_steps)
     if isinstance(model, AbstractConservationLaw):
         return SSPRK33()
     if isinstance(model, AbstractSemilinear):

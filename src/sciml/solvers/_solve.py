@@ -1,6 +1,7 @@
 """`solve`: the front door of the solvers."""
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ from ._request import Interval, Request
 from ._save_intervals import intervals_of
 from ._solution import Solution
 from ._stable_step import limited_stepper, settle_step
+from ._stiff_choice import method_before, method_instead
 from .adjoints import AbstractAdjoint, Checkpointed
 from .events._event import GivenEvents, ModelWithEvents, read_events
 from .integrate._ensemble_kernel import backend_of as backend_of_members
@@ -43,6 +45,7 @@ from .terms._field import arrays_of
 
 _integrate = compiled(integrate)
 _DEFAULT_ADJOINT = Checkpointed()
+_requested = operator.itemgetter(*Request._fields[: Request._fields.index("cfl") + 1])
 
 
 def solve(
@@ -114,11 +117,14 @@ def solve(
         solver: A diffrax solver, or an `AbstractStepper` of your own. By default it follows from the model's type, and
             `Solution.solver` says which it was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`,
             `SSPRK33` for an `AbstractConservationLaw`, with fixed steps `VelocityVerlet` for an `AbstractSecondOrder`
-            and `Leapfrog` for an `AbstractPartitioned`, otherwise `diffrax.Tsit5()`; with noise `diffrax.SRA1` where it
-            is additive, `SRIW1` where it is scalar or diagonal, else `diffrax.Euler` (`EulerHeun` in the sense of
-            Stratonovich), or `diffrax.SPaRK` with steps chosen by the error. diffrax's Runge-Kutta methods, explicit
-            and implicit (Kvaerno's, KenCarp's), and those of `sciml.solvers`, such as `Rodas5P()` for stiff problems,
-            run in sciml's own loops; any other, and one with a `root_finder` of your own, runs through diffrax.
+            and `Leapfrog` for an `AbstractPartitioned`, otherwise `diffrax.Tsit5()`, or a method for stiff equations, `Rodas5P`, `BDF` where the Jacobian is large
+            and dense: where the model says `stiff = True`, and outside of `jax.jit` and `jax.vmap` where `Tsit5` needs
+            more steps than the default limit, or with 256 unknowns and more would need them by the eigenvalues at the
+            start; the logger `sciml.solvers` says why. With noise it is `diffrax.SRA1` where that is additive, `SRIW1`
+            where it is scalar or diagonal, else `diffrax.Euler` (`EulerHeun` in the sense of Stratonovich), or
+            `diffrax.SPaRK` with steps chosen by the error. diffrax's Runge-Kutta methods, explicit and implicit
+            (Kvaerno's, KenCarp's), and those of `sciml.solvers`, such as `Rodas5P()` for stiff problems, run in sciml's
+            own loops; any other, and one with a `root_finder` of your own, runs through diffrax.
         stepsize_controller: A diffrax step size controller in place of `rtol` and `atol`.
         norm: How large a scaled error is: a function from a PyTree like `y0` to a scalar; by default the root
             mean square over all elements. On a field that is split over devices it is `Domain.rms`, so
@@ -185,41 +191,56 @@ def solve(
         assert sol.ys.shape == (101, 2)
         ```
     """
-    saveat, continuation = read_continuation(saveat, resume)
-    request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, norm, saveat, max_steps)
-    request = request._replace(positive=positive, domain=domain, project=project, cfl=cfl)
-    args = args if args is None else arrays_of(args)
-    if saves_more(model, y0, request):
-        if continuation:
-            check_alone()
-
-        def again(**changed: Any) -> Solution:
-            given = dict(
-                t0=t0, t1=t1, args=args, key=key, dt=dt, dt0=dt0, cfl=cfl, rtol=rtol, atol=atol, solver=solver,
-                stepsize_controller=stepsize_controller, norm=norm, positive=positive, domain=domain, project=project,
-                events=events, max_events=max_events, adjoint=adjoint, max_steps=max_steps, schedule=schedule,
-                impl=impl, interpret=interpret, throw=throw,
-            )  # fmt: skip
-            return solve(model, y0, **given | changed)
-
-        return solve_and_save(again, model, y0, args, request, adjoint)
-    adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
-    given = read_events(events, max_events)
-    choices = (request, adjoint, schedule, _kernel(impl, interpret))
-    # times of events are checked and count by value, and noise has a path: such a call is decided each time
-    alike = given is None and key is None and not continuation and not isinstance(model, AbstractDelayed)
-    model = model.vector_field if isinstance(model, diffrax.ODETerm) else model
-    name, arrays = key_of((model, y0, args), choices) if alike else (None, [])
-    call = find(name)
-    if call is not None:
-        sol = _integrate.call(call.static, arrays + call.arrays)
-    else:
-        _check(model, request, adjoint, schedule, key)
-        sol = _solve(model, y0, args, *choices, name, given, key, continuation)
+    given = dict(
+        t0=t0, t1=t1, args=args, key=key, dt=dt, dt0=dt0, cfl=cfl, rtol=rtol, atol=atol, solver=solver,
+        stepsize_controller=stepsize_controller, norm=norm, positive=positive, domain=domain, project=project,
+        saveat=saveat, resume=resume, events=events, max_events=max_events, adjoint=adjoint, max_steps=max_steps,
+        schedule=schedule, impl=impl, interpret=interpret,
+    )  # fmt: skip
+    if solver is None:
+        given["solver"] = method_before(model, y0, given)
+    sol = _solved(model, y0, given)
+    if given["solver"] is None and (other := method_instead(sol, model, y0, given)) is not None:
+        sol = _solved(model, y0, given | dict(solver=other))
     if throw and concrete(sol.status):
         wait_shortly(sol.status)
         raise_for_status(sol.status, reached=sol.t_reached)
     return sol
+
+
+def _solved(model: Any, y0: Y, given: dict[str, Any]) -> Solution:
+    """Returns what a solve came to, whether it failed or not.
+
+    Args:
+        model: The model.
+        y0: The initial state.
+        given: The other arguments of `solve`, but for `throw`.
+    """
+    saveat, continuation = read_continuation(given["saveat"], given["resume"])
+    given = given | dict(saveat=saveat)
+    request = Request(*_requested(given))
+    args, key, adjoint, schedule = (given[name] for name in ("args", "key", "adjoint", "schedule"))
+    args = args if args is None else arrays_of(args)
+    if saves_more(model, y0, args, request):
+        if continuation:
+            check_alone()
+
+        def again(**changed: Any) -> Solution:
+            return _solved(model, y0, given | dict(args=args) | changed)
+
+        return solve_and_save(again, model, y0, args, request, adjoint)
+    adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
+    events = read_events(given["events"], given["max_events"])
+    choices = (request, adjoint, schedule, _kernel(given["impl"], given["interpret"]))
+    # times of events are checked and count by value, and noise has a path: such a call is decided each time
+    alike = events is None and key is None and not continuation and not isinstance(model, AbstractDelayed)
+    model = model.vector_field if isinstance(model, diffrax.ODETerm) else model
+    name, arrays = key_of((model, y0, args), choices) if alike else (None, [])
+    call = find(name)
+    if call is not None:
+        return _integrate.call(call.static, arrays + call.arrays)
+    _check(model, request, adjoint, schedule, key)
+    return _solve(model, y0, args, *choices, name, events, key, continuation)
 
 
 def _solve(
@@ -247,7 +268,7 @@ def _solve(
         request = with_delays(model, request, interval, adjoint)
         kernel = _without_kernel(kernel, "past states are kept by XLA")
     else:
-        request = with_courant_number(model, request._replace(solver=default_solver(model, request)))
+        request = with_courant_number(model, request._replace(solver=default_solver(model, request, y0, args)))
         kernel = XLA if isinstance(model, diffrax.AbstractTerm) else kernel
     model, kernel = _with_kernel(model, y0, kernel)
     fixed = request.fixed_steps or not (request.names_error_control or request.cfl is not None)

@@ -27,7 +27,7 @@ from ._kept_factors import Systems
 from ._known_root import known_root
 from ._linear_options import check_systems, choice_of, preconditioner_field, solver_field, structure_of_systems
 from ._mass_matrix import Mass, as_mass, times_known
-from ._newton import ByRounding, ByTolerance, Frozen
+from ._newton import Frozen, by_criterion, by_rounding
 from ._ravel import elements_of, flattened, unflattened
 from ._stepper import AbstractStepper, BoundField, Step
 
@@ -38,6 +38,9 @@ _ERROR = (1.0, *(k * g + 1 / (n + 1) for n, (k, g) in enumerate(zip(_KAPPA, _GAM
 
 _HALF = 0.5
 """By which a step is shorter that is tried again since Newton's iteration did not converge."""
+
+_MOST, _MOST_TO_ROUNDING = 4, 20
+"""How many iterations of Newton's a step is tried with, by the tolerances and to rounding."""
 
 _ITERATIONS = 4
 """So many iterations of Newton's a step may take before the next one is chosen with more care."""
@@ -242,8 +245,10 @@ class BDF(AbstractStepper):
 
         systems = self._systems(field, end, y, jax.lax.stop_gradient(predicted), jax.lax.stop_gradient(scale))
         guess = unflattened(systems.guess, y)
-        judge = ByRounding(x) if self.criterion is None else ByTolerance(self.criterion, y, guess)
-        found, factors = systems.solved(Frozen.of(residual, x), judge, reused)
+        ending = by_rounding(x, _MOST_TO_ROUNDING)
+        if self.criterion is not None:
+            ending = by_criterion(self.criterion, y, guess, _MOST)
+        found, factors = systems.solved(Frozen.of(residual, x), ending, reused)
         near = systems.near(factors)
         gap = known_root(residual, found.root, systems.divide, systems.divide_transposed, lambda _: near, exact=False)
         y1 = unflattened(predicted + gap, y)

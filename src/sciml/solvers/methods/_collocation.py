@@ -10,9 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..._jax._largest import largest
-from ..._jax._loops import while_loop
-from ..._jax._vma import match
 from ..._types import Args, RealScalarLike, Y
 from ..linear._choose import LinearChoice, structure_of
 from ..linear._structure import AbstractStructure
@@ -20,14 +17,9 @@ from ..linear._structured_field import BoundStructuredField, StructuredField
 from ..linear._written_out import SMALL
 from ._known_root import MOST_ITERATIONS, known_root
 from ._linear_options import unknowns_of
+from ._newton import Ending, Frozen, by_rounding, newton
 from ._ravel import flattened, unflattened
 from ._stepper import AbstractStepper, BoundField, Step
-
-_STILL = 4.0
-"""A correction of so many roundings of the state is none."""
-
-_CLOSE = 0.7
-"""Where corrections no longer shrink, they have to be below this power of the rounding."""
 
 
 class Collocation(NamedTuple):
@@ -164,10 +156,10 @@ class AbstractCollocation(AbstractStepper):
 
         systems = _Systems(method, structures)
         factors = jax.lax.stop_gradient(tuple(factors))
-        frozen = jax.closure_convert(residual, jnp.stack([x] * len(method.nodes)))
-        start_of = jax.lax.stop_gradient((x, first, h))
-        tolerated = functools.partial(self.tolerated, *start_of[1:], structures=structures, factors=factors)
-        stages, converged = _newton(frozen, systems, factors, start_of[0], tolerated)
+        nothing = jnp.zeros((len(method.nodes), *x.shape), x.dtype)
+        start_of = jax.lax.stop_gradient((first, h))
+        ending = self.ending(jax.lax.stop_gradient(x), *start_of, structures, factors)
+        stages, converged, *_ = newton(Frozen.of(residual, nothing), nothing, systems.divide, factors, ending)
         stages = known_root(
             residual, stages, systems.divide, systems.divide_transposed, factors_at=lambda _: factors, exact=False
         )
@@ -175,11 +167,20 @@ class AbstractCollocation(AbstractStepper):
         solvable = functools.reduce(jnp.logical_and, regular, converged)
         return self.finished(Made(field, t, h, y, x, y1, first, stages, solvable, structures, factors))
 
-    def tolerated(
-        self, slope: Float[Array, " n"], h: Array, stages: Float[Array, "s n"], structures: tuple, factors: tuple
-    ) -> Float[Array, " n"] | None:
-        """Returns which corrections of the stages need no further iteration; None where only rounding ends it."""
-        del slope, h, stages, structures, factors
+    def ending(
+        self, x: Float[Array, " n"], slope: Float[Array, " n"], h: Array, structures: tuple, factors: tuple
+    ) -> Ending:
+        """Returns where the iteration of a step ends.
+
+        Args:
+            x: The state at its start.
+            slope: That of the vector field there.
+            h: Its length.
+            structures: Of the systems of the blocks.
+            factors: Their factors.
+        """
+        del slope, h, structures, factors
+        return by_rounding(x, MOST_ITERATIONS)
 
     def finished(self, made: "Made") -> Step:
         """Returns the step from what was solved for."""
@@ -237,38 +238,6 @@ class _Systems(NamedTuple):
             solved.append(getattr(structure, solve)(of, mine.reshape(-1)).reshape(mine.shape))
             first += len(block)
         return _times(back, jnp.concatenate(solved))
-
-
-def _newton(
-    residual: tuple[Callable, list], systems: _Systems, factors: tuple, x: Array, tolerated: Callable
-) -> tuple[Float[Array, "s n"], Bool[Array, ""]]:
-    """Returns the increments of the stages, and whether the iteration for them converged."""
-    closed, consts = residual
-    consts = jax.lax.stop_gradient(consts)
-    eps = float(jnp.finfo(x.dtype).eps)
-    tiny = float(jnp.finfo(x.dtype).tiny)
-
-    def iterate(carry: tuple) -> tuple:
-        count, stages, before, _, _ = carry
-        correction = systems.divide(factors, closed(stages, *consts))
-        stages = stages - correction
-        sizes = jnp.abs(x) + jnp.max(jnp.abs(stages), axis=0) + tiny
-        # of each unknown by its own size: positions and momenta may be of other magnitudes
-        now = largest(jnp.max(jnp.abs(correction), axis=0) / sizes)
-        gross = largest(jnp.abs(correction)) / largest(sizes)
-        done = (now <= _STILL * eps) | ((now >= before) & (gross <= eps**_CLOSE))
-        enough = tolerated(stages=stages)
-        if enough is not None:
-            small = jnp.max(jnp.abs(correction), axis=0) <= jnp.maximum(enough, _STILL * eps * sizes)
-            done = done | ((count > 0) & jnp.all(small))
-        return count + 1, stages, now, done, ~done & jnp.isfinite(now)
-
-    like = (x, consts, factors)
-    zero = match(jnp.zeros((len(systems.method.nodes), *x.shape), x.dtype), like)
-    false = match(jnp.zeros((), bool), like)
-    start = (match(jnp.zeros((), jnp.int32), like), zero, match(jnp.full((), jnp.inf, x.dtype), like), false, ~false)
-    found = while_loop(lambda c: c[4] & (c[0] < MOST_ITERATIONS), iterate, start, like=like)
-    return found[1], found[3]
 
 
 def _times(matrix: np.ndarray, rows: Float[Array, "s n"]) -> Float[Array, "m n"]:

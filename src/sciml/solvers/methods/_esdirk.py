@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import diffrax
 import equinox as eqx
@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
-from ..._jax._largest import largest
-from ..._jax._loops import scan, while_loop
+from ..._jax._loops import scan
 from ..._jax._vma import match
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..linear._choose import LARGE_FROM, LinearChoice
@@ -27,6 +26,7 @@ from ._esdirk_tableau import SinglyImplicit, as_tableau, tableau_of, takes_own_i
 from ._known_root import known_root
 from ._linear_options import check_systems, choice_of, preconditioner_field, solver_field, structure_of_systems
 from ._mass_matrix import Mass, as_mass, times_known
+from ._newton import Ending, Frozen, by_rounding, by_tolerated, newton
 from ._ravel import elements_of, flattened, unflattened
 from ._rosenbrock import interpolated
 from ._stepper import AbstractStepper, BoundField, Step
@@ -36,18 +36,6 @@ _SHARE = 0.01
 
 _SHARE_OF_DERIVATIVES = 1e-3
 """Derivatives of stages are exact to this share of the relative tolerance."""
-
-_STILL = 4.0
-"""A correction of so many roundings of the state is none."""
-
-_CLOSE = 0.7
-"""Where there are no tolerances and corrections no longer shrink, they have to be below this power of the rounding."""
-
-_NOTHING = 1e-3
-"""And a first correction below this part of that is believed, whatever the iteration's rate."""
-
-_DIVERGES = 2.0
-"""Corrections that grow so much at once end the iteration."""
 
 _MOST, _MOST_TO_ROUNDING = 10, 50
 """So many iterations are made for a stage at most."""
@@ -194,7 +182,7 @@ class ESDIRK(AbstractStepper):
         system = jax.lax.stop_gradient(structure.assemble(tangent, x, scale))
         factors = structure.factorise(system)
         stages = len(tableau.nodes)
-        iteration = _Iteration(structure, self.tolerances, jax.lax.stop_gradient(x))
+        ending = self._ending(jax.lax.stop_gradient(x))
 
         root = partial(
             known_root,
@@ -218,11 +206,11 @@ class ESDIRK(AbstractStepper):
                 along = jax.linearize(lambda x: slope_at(start + node * h, x), x + rise)[1]
                 return structure.factorise(structure.assemble(along, x, scale))
 
-            rise, rate, found = iteration.solved(residual, guess, rate, factors)
-            rise = root(residual, rise, factors_at=factors_at)
+            found = newton(Frozen.of(residual, guess), guess, structure.substitute, factors, ending, rate)
+            rise = root(residual, found.root, factors_at=factors_at)
             slopes = jax.lax.dynamic_update_index_in_dim(slopes, (rise - before) / tableau.gamma, place, 0)
             values = jax.lax.dynamic_update_index_in_dim(values, jax.lax.stop_gradient(rise), place, 0)
-            return (slopes, values, rate, good & found), rise
+            return (slopes, values, found.rate, good & found.converged), rise
 
         def filled(rows: tuple) -> Array:
             return jnp.asarray([[*row, *[0.0] * (stages - len(row))] for row in rows[1:]], x.dtype)
@@ -250,6 +238,13 @@ class ESDIRK(AbstractStepper):
         converged = good | ~jnp.all(jnp.isfinite(rises))
         return Step(unflattened(y1, y), error, tuple(dense), solvable=solvable, converged=converged)
 
+    def _ending(self, x: Float[Array, " n"]) -> Ending:
+        """Where the iterations of a step from `x` end."""
+        if self.tolerances is None:
+            return by_rounding(x, _MOST_TO_ROUNDING)
+        rtol, atol = self.tolerances
+        return by_tolerated(x, lambda _: _SHARE * (atol + rtol * jnp.abs(x)), _MOST)
+
     @property
     def _outputs(self) -> tuple[tuple[float, ...], ...]:
         return self.method.error, *self.method.dense
@@ -258,68 +253,6 @@ class ESDIRK(AbstractStepper):
         """Returns the state at `t + theta * h` by the polynomial that belongs to the method."""
         del h
         return interpolated(theta, y0, y1, dense)
-
-
-class _Iteration(NamedTuple):
-    """Newton's iteration for a stage.
-
-    Attributes:
-        structure: Of its systems.
-        tolerances: The relative and absolute tolerance of the steps, or None.
-        x: The state at the start of the step.
-    """
-
-    structure: AbstractStructure
-    tolerances: tuple[float, float] | None
-    x: Array
-
-    def solved(
-        self, residual: Callable[[Array], Array], guess: Float[Array, " n"], rate: Array, factors: PyTree
-    ) -> tuple[Float[Array, " n"], Float[Array, ""], Bool[Array, ""]]:
-        """Returns the root of a residual, by how much corrections shrank at last, and whether it converged.
-
-        Args:
-            residual: A function of the increment of the state.
-            guess: A root of about this.
-            rate: By how much corrections shrank in the stage before.
-            factors: Those of the system.
-        """
-        closed, consts = jax.closure_convert(residual, guess)
-        guess, rate, consts = jax.lax.stop_gradient((guess, rate, consts))
-        eps, tiny = float(jnp.finfo(guess.dtype).eps), float(jnp.finfo(guess.dtype).tiny)
-
-        def iterate(carry: tuple) -> tuple:
-            count, rise, before, rate, _, _ = carry
-            correction = self.structure.substitute(factors, closed(rise, *consts))
-            rise = rise - correction
-            # of each unknown by its own size: they may be of other magnitudes
-            sizes = jnp.abs(self.x) + jnp.abs(rise) + tiny
-            now = largest(jnp.abs(correction) / self._tolerated(sizes, eps))
-            new = jnp.where(count > 0, now / before, jnp.maximum(rate, eps) ** 0.8)
-            if self.tolerances is None:
-                gross = largest(jnp.abs(correction)) / largest(sizes)
-                done, fails = (now <= 1) | ((now >= before) & (gross <= eps**_CLOSE)), jnp.zeros_like(now, bool)
-            else:
-                shrinks = new < 1
-                left = jnp.where(shrinks, new / jnp.where(shrinks, 1 - new, new), jnp.full_like(new, jnp.inf))
-                done = (now <= _NOTHING) | (left * now <= 1)
-                fails = (count > 0) & (new >= _DIVERGES)
-            rate = jnp.where(count > 0, new, rate)
-            return count + 1, rise, now, rate, done, ~done & ~fails & jnp.isfinite(now)
-
-        most = _MOST_TO_ROUNDING if self.tolerances is None else _MOST
-        like = (self.x, consts, factors, rate)
-        false = jnp.zeros((), bool)
-        start = (jnp.zeros((), jnp.int32), guess, jnp.full((), jnp.inf, guess.dtype), rate, false, ~false)
-        found = while_loop(lambda c: c[5] & (c[0] < most), iterate, match(start, like), like=like)
-        return found[1], found[3], found[4]
-
-    def _tolerated(self, sizes: Array, eps: float) -> Array:
-        """The correction of each unknown that is small enough."""
-        if self.tolerances is None:
-            return _STILL * eps * sizes
-        rtol, atol = self.tolerances
-        return jnp.maximum(_SHARE * (atol + rtol * jnp.abs(self.x)), _STILL * eps * sizes)
 
 
 def from_diffrax(solver: diffrax.AbstractSolver) -> ESDIRK | None:

@@ -21,7 +21,7 @@ from ..._jax._branches import cond
 from ..._jax._loops import while_loop
 from ..._jax._vma import match
 from ..linear._structure import AbstractStructure
-from ._newton import ByRounding, ByTolerance, Found, Frozen, newton
+from ._newton import Ending, Found, Frozen, newton
 
 _NEAR = 0.3
 """How far the scale of a matrix may be from that of factors for it."""
@@ -92,32 +92,30 @@ class Systems(NamedTuple):
         shapes = jax.eval_shape(self.factorised)
         return match(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), (self.guess, self.scale))
 
-    def solved(
-        self, residual: Frozen, judge: ByTolerance | ByRounding, kept: KeptFactors | None
-    ) -> tuple[Found, KeptFactors]:
+    def solved(self, residual: Frozen, ending: Ending, kept: KeptFactors | None) -> tuple[Found, KeptFactors]:
         """Returns the root of a function near zero, and the factors that it was found with.
 
         Args:
             residual: The function.
-            judge: What ends the iteration.
+            ending: What ends the iteration.
             kept: Factors of an earlier step, or None.
         """
         zero = jnp.zeros_like(self.guess)
         if kept is None:
             factors = self.factorised()
-            return newton(residual, zero, self.divide, self.near(factors), judge), factors
+            return newton(residual, zero, self.divide, self.near(factors), ending), factors
 
         def try_with(carry: tuple) -> tuple:
             new, factors, _, _ = carry
             like = (self.guess, self.scale, self.slope.consts, kept)
             factors = cond(new, self.factorised, lambda: factors, like=like)
-            found = newton(residual, zero, self.divide, self.near(factors), judge)
+            found = newton(residual, zero, self.divide, self.near(factors), ending)
             return ~new, factors, found, ~found.converged & ~new
 
         new = ~(jnp.abs(self.scale - kept.scale) <= _NEAR * jnp.abs(kept.scale)) | (kept.scale == 0)
-        nothing = Found(zero, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
+        nothing = Found(zero, jnp.zeros((), bool), jnp.zeros((), jnp.int32), jnp.ones((), zero.dtype))
         start = (new, kept, nothing, jnp.ones((), bool))
-        like = (residual.consts, self.slope.consts, judge, self.guess, self.scale)
+        like = (residual.consts, self.slope.consts, ending.like, self.guess, self.scale)
         _, factors, found, _ = while_loop(lambda c: c[3], try_with, match(start, like), like=like)
         return found, factors
 

@@ -13,7 +13,9 @@ from ..._types import RealScalarLike, Y
 from ..linear._choose import LinearChoice
 from ..linear._preconditioners import AbstractPreconditioner
 from ._collocation import AbstractCollocation, Collocation, Made, collocation
+from ._known_root import MOST_ITERATIONS
 from ._linear_options import choice_of, preconditioner_field, solver_field
+from ._newton import Ending, by_tolerated
 from ._ravel import unflattened
 from ._stepper import Step
 
@@ -76,11 +78,16 @@ class Radau5(AbstractCollocation):
         """How its linear systems are to be solved."""
         return choice_of(self.linear_solver, self.preconditioner, "Radau5", relative=True)
 
-    def tolerated(
-        self, slope: Float[Array, " n"], h: Array, stages: Float[Array, "s n"], structures: tuple, factors: tuple
-    ) -> Float[Array, " n"]:
-        """Returns a share of the error estimate."""
-        return _SHARE * jnp.abs(self._error(slope, h, stages, structures, factors))
+    def ending(
+        self, x: Float[Array, " n"], slope: Float[Array, " n"], h: Array, structures: tuple, factors: tuple
+    ) -> Ending:
+        """Returns that at a share of the error estimate."""
+
+        def tolerated(stages: Float[Array, "s n"]) -> Float[Array, " n"]:
+            return _SHARE * jnp.abs(self._error(slope, h, stages, structures, factors))
+
+        # which changes with the stages, so that there is no rate
+        return by_tolerated(x, tolerated, MOST_ITERATIONS, by_rate=False, like=(slope, h, factors))
 
     def _error(self, slope: Array, h: Array, stages: Array, structures: tuple, factors: tuple) -> Array:
         r"""The estimate $(1 - h \gamma J)^{-1} \gamma (h f + \sum_i e_i Z_i)$, $\gamma$ the real eigenvalue."""

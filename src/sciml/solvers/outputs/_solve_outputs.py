@@ -28,7 +28,7 @@ from ._saveat import asks_for_more, output_of, padded, read, rows_of
 from ._step_times import StepTimes
 
 
-def saves_more(model: Any, y0: PyTree, request: Request) -> bool:
+def saves_more(model: Any, y0: PyTree, args: Args, request: Request) -> bool:
     """Returns whether a solve saves more than states at given times, and does so in sciml's own loops."""
     if not asks_for_more(request.saveat):
         return False
@@ -41,7 +41,7 @@ def saves_more(model: Any, y0: PyTree, request: Request) -> bool:
         return True
     y0 = check_state(y0)
     by_diffrax = read_step_control(request, y0, time_dtype(y0)).by_diffrax
-    return not by_diffrax and stepper_of(default_solver(model, request), y0) is not None
+    return not by_diffrax and stepper_of(default_solver(model, request, y0, args), y0) is not None
 
 
 def solve_and_save(
@@ -50,7 +50,7 @@ def solve_and_save(
     """Solves for all that a `diffrax.SaveAt` asks for.
 
     Args:
-        run: The solve, `run(saveat=..., adjoint=..., throw=...)`, for times.
+        run: The solve, `run(saveat=..., adjoint=...)`, for times; it raises nothing where it fails.
         model: The model.
         y0: The initial state.
         args: What the model takes beside time and state.
@@ -98,7 +98,7 @@ def solve_and_save(
 
 def _step_times(run: Callable[..., Solution], t0: Any, t1: Any, most: int, dtype: Any) -> tuple[Any, Any]:
     """Returns where steps begin and the last one ends; and where they end, infinite beyond the last."""
-    found = run(saveat=None, adjoint=StepTimes(most), throw=False)
+    found = run(saveat=None, adjoint=StepTimes(most))
     elapsed = found.dense[: most + 1]
     if all(map(concrete, (t0, t1, elapsed))):
         count = min(int(found.stats.accepted), len(elapsed) - 1)
@@ -146,7 +146,7 @@ def _dense(
     by_line = is_noisy(model)
     options: dict[str, Any] = {}
     if not by_line:
-        solver = default_solver(model, request)
+        solver = default_solver(model, request, y0, args)
         stepper = stepper_of(solver, y0)
         adjoint = adjoint if adjoint is not None and adjoint.repeats_steps else Checkpointed()
         options = dict(

@@ -1,0 +1,81 @@
+"""Which implicit method is the faster one for a stiff system, by its size and structure? It is what `solve` goes by.
+
+A recurrent network whose time constants lie six decades apart has a dense Jacobian; the others are those of
+`stiff_groups`. Tolerances are the defaults of `solve`, and so is the method of the last row: outside of `jax.jit`, and
+what comes before the choice counts.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import sciml
+
+from ._harness import Candidate, Group, in_float64, jitted
+from .stiff_groups import (
+    _start as start_on_a_line,
+    _start_on_a_grid as start_on_a_grid,
+    brusselator,
+    brusselator_on_a_grid,
+    robertson_groups,
+)
+
+DENSE = (16, 32, 64, 128, 256, 512)
+DECADES = 6.0
+
+
+def recurrent(t: Any, y: jax.Array, weights: jax.Array) -> jax.Array:
+    """Neurons that follow one another at rates from one to a million."""
+    del t
+    rates = jnp.logspace(0, DECADES, y.size, dtype=y.dtype)
+    return rates * (jnp.tanh(weights @ y) - y)
+
+
+def weights_of(size: int) -> np.ndarray:
+    """Random weights, the same at each call."""
+    return np.random.default_rng(0).normal(size=(size, size)) / np.sqrt(size)
+
+
+def _group(title: str, model: Callable, y0: np.ndarray, end: float, args: np.ndarray | None = None) -> Group:
+    with jax.enable_x64(True):
+        start = jnp.asarray(y0)
+        args = None if args is None else jnp.asarray(args)
+
+    def run(y: jax.Array, args: Any, solver: Any, **tolerances: float) -> jax.Array:
+        return sciml.solve(model, y, t0=0.0, t1=end, args=args, solver=solver, **tolerances).ys[-1]
+
+    with jax.enable_x64(True):
+        exact = np.asarray(run(start, args, sciml.solvers.Rodas5P(), rtol=1e-10, atol=1e-13))
+
+    def error(out: Any) -> float:
+        return float(np.max(np.abs(np.asarray(out) - exact) / (np.abs(exact) + 1e-3)))
+
+    def row(solver: Any) -> Callable[[], Callable[[], Any]]:
+        return in_float64(jitted(lambda y, args: run(y, args, solver), start, args))
+
+    def unnamed() -> Callable[[], Any]:
+        return lambda: jax.block_until_ready(run(start, args, None))
+
+    with jax.enable_x64(True):
+        took = sciml.solve(model, start, t0=0.0, t1=end, args=args).solver
+    rows = [
+        Candidate("Rodas5P", row(sciml.solvers.Rodas5P()), error=error),
+        Candidate("BDF", row(sciml.solvers.BDF()), "Rodas5P", error),
+        Candidate(f"none named: {took}", in_float64(unnamed), "Rodas5P", error),
+    ]
+    return Group(title, rows)
+
+
+def groups() -> list[Group]:
+    found = [
+        _group(f"a recurrent network, dense, {n} unknowns", recurrent, np.ones(n), 10.0, weights_of(n)) for n in DENSE
+    ]
+    start = np.concatenate([np.ones(100), np.zeros(200)])
+    found.append(_group("Robertson in 100 groups, blocks, 300 unknowns", robertson_groups, start, 1e4))
+    found.append(_group("Brusselator on a line, a band, 400 unknowns", brusselator, start_on_a_line(200), 10.0))
+    plane = start_on_a_grid(24)
+    found.append(_group("Brusselator on 24 x 24 points, a wide band", brusselator_on_a_grid, plane, 1.0))
+    return found

@@ -1,0 +1,131 @@
+"""Whether a solve that names no method takes one for stiff equations, by what its numbers say.
+
+Where they are known, outside of `jax.jit` and `jax.vmap`, in a gradient too, two signs count: that `diffrax.Tsit5` came
+to the limit of steps; and, before it has tried with a large state, each of whose steps is dear, an eigenvalue that
+would hold it to more steps than that. An equation that is not stiff costs no more than if nobody asked. In a program
+that is traced there are no numbers, and the model's own word counts; see `promised_method`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import diffrax
+import jax
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from .._checks import check_state, concrete, time_dtype
+from .._conservation_law import AbstractConservationLaw
+from .._delayed import AbstractDelayed
+from .._model import AbstractSecondOrder, AbstractSemilinear, AbstractSplit
+from .._status import Status
+from .._types import Args, Y
+from ._calls import compiled, split, wait_shortly
+from ._plan import DEFAULT_MAX_STEPS
+from ._solution import Solution
+from ._stiff_method import Chosen, log_choice, promises_stiffness, stiff_method
+from .adjoints import Checkpointed, Direct, Forward
+from .control._spectral_radius import estimated_radius
+from .noise._prepare import is_noisy
+
+_PROBED_FROM = 256
+"""States of so many numbers are asked for their largest eigenvalue first: smaller ones take all steps in that time."""
+
+_STABLE = 3.3
+"""How far from zero the stability of `diffrax.Tsit5` ends, on the negative axis."""
+
+_NUMBERS = int | float | np.generic | np.ndarray | jax.Array
+
+_FIXED = ("stepsize_controller", "dt", "cfl", "resume", "key")
+"""Arguments of `solve` with one of which another method would not do the same."""
+
+_TYPED = (
+    AbstractConservationLaw,
+    AbstractDelayed,
+    AbstractSecondOrder,
+    AbstractSemilinear,
+    AbstractSplit,
+    diffrax.AbstractTerm,
+)
+"""Models with methods of their own, and waves, which no implicit method makes cheaper."""
+
+
+def method_before(model: Any, y0: Y, given: Mapping[str, Any]) -> Any:
+    """Returns a stiff method where the numbers of a large state say that `Tsit5` would not reach the end, else None.
+
+    Args:
+        model: The model.
+        y0: The initial state.
+        given: The other arguments of `solve`.
+    """
+    if _size(y0) < _PROBED_FROM or not _may_change(model, given) or promises_stiffness(model):
+        return None
+    t0, t1, most, args = (given[name] for name in ("t0", "t1", "max_steps", "args"))
+    known = _constant((model, y0, args))
+    if known is None or not all(isinstance(x, _NUMBERS) and concrete(x) for x in (t0, t1)):
+        return None
+    try:
+        radius = _radius_of(*known, t0)
+    except Exception:  # the solve says what is wrong, if anything: it may need no derivative
+        return None
+    steps = radius * abs(float(t1) - float(t0)) / _STABLE
+    if not steps > (most if isinstance(most, int) else DEFAULT_MAX_STEPS):  # NaN is for the solve to report
+        return None
+    chosen = stiff_method(model, t0, y0, args)
+    return _logged(model, "would take `Tsit5` too many steps", chosen) if chosen.feasible else None
+
+
+def method_instead(sol: Solution, model: Any, y0: Y, given: Mapping[str, Any]) -> Any:
+    """Returns a stiff method where `Tsit5`, taken by default, came to the default limit of steps, else None.
+
+    Args:
+        sol: What it came to.
+        model: The model.
+        y0: The initial state.
+        given: The other arguments of `solve`.
+    """
+    if sol.solver != "Tsit5" or given["max_steps"] is not None or not concrete(sol.status) or sol.status.ndim:
+        return None
+    wait_shortly(sol.status)
+    if int(sol.status) != int(Status.max_steps_reached) or _size(y0) >= _PROBED_FROM or not _may_change(model, given):
+        return None
+    return _logged(model, "took `Tsit5` too many steps", stiff_method(model, given["t0"], y0, given["args"]))
+
+
+def _logged(model: Any, found: str, chosen: Chosen) -> Any:
+    log_choice(model, found, chosen)
+    return chosen.solver
+
+
+def _may_change(model: Any, given: Mapping[str, Any]) -> bool:
+    """Whether nothing that was asked for rules out another method than the explicit one."""
+    if any(given[name] is not None for name in _FIXED) or given["impl"] == "pallas":
+        return False
+    if getattr(given["saveat"], "solver_state", False):  # a later solve goes on from it, by the same method
+        return False
+    if isinstance(model, _TYPED) or is_noisy(model):
+        return False
+    return given["adjoint"] is None or isinstance(given["adjoint"], Checkpointed | Direct | Forward)
+
+
+def _constant(tree: PyTree) -> PyTree | None:
+    """Returns arguments without derivatives, None where a value is not known even so."""
+    tree = jax.tree.map(lambda x: jax.lax.stop_gradient(x) if isinstance(x, jax.Array) else x, tree)
+    return tree if all(map(concrete, jax.tree.leaves(tree))) else None
+
+
+def _size(y0: Y) -> int:
+    return sum(getattr(x, "size", 1) for x in jax.tree.leaves(y0))
+
+
+def _largest_rate(model: Callable, y0: Y, args: Args, t0: Array) -> Array:
+    return estimated_radius(lambda y: model(t0, y, args), y0)
+
+
+_largest_rate_of = compiled(_largest_rate)
+
+
+def _radius_of(model: Callable, y0: Y, args: Args, t0: Any) -> float:
+    """Returns a bound of the largest eigenvalue of the Jacobian at the start."""
+    y0 = check_state(y0)
+    return float(_largest_rate_of.call(*split((model, y0, args, np.asarray(t0, time_dtype(y0))))))

@@ -1,0 +1,205 @@
+"""Without a method `solve` takes one for stiff equations where these are, and says so."""
+
+import functools as ft
+import logging
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from sciml.solvers import BDF, Rodas5P, _stiff_method as stiff_method
+from sciml.solvers._stiff_choice import method_before
+
+from .common import close
+
+
+def robertson(t, y, rates):
+    """A plain function, which says nothing of itself."""
+    a, b, c = y
+    slow, fast, back = rates[0] * a, rates[1] * b * b, rates[2] * b * c
+    return jnp.stack([back - slow, slow - back - fast, fast])
+
+
+def brusselator(t, y, feed):
+    u, v = y
+    product = u * u * v
+    return jnp.stack([1 + product - 4 * u, feed * u - product])
+
+
+def hires(t, y, scale):
+    return scale * sciml.models.HIRES()(t, y, None)
+
+
+def van_der_pol(t, y, mu):
+    return sciml.models.VanDerPol(mu=mu)(t, y, None)
+
+
+def lorenz(t, y, rho):
+    return sciml.models.Lorenz63(rho=rho)(t, y, None)
+
+
+def recurrent(t, y, weights):
+    """A dense Jacobian, with eigenvalues from one to a million."""
+    rates = jnp.logspace(0, 6, y.size, dtype=y.dtype)
+    return rates * (jnp.tanh(weights @ y) - y)
+
+
+# the model, its parameters, its start and end, and the method that is to be found; stiff from the start, from soon on,
+# at times, and not at all
+CASES = {
+    "Robertson": (robertson, [0.04, 3e7, 1e4], [1.0, 0.0, 0.0], 1e4, "Rodas5P"),
+    "HIRES": (hires, 100.0, [1.0, 0, 0, 0, 0, 0, 0, 0.0057], 321.8122, "Rodas5P"),
+    "Van der Pol, stiff": (van_der_pol, 1e3, [2.0, 0.0], 700.0, "Rodas5P"),
+    "Van der Pol": (van_der_pol, 0.1, [2.0, 0.0], 10.0, "Tsit5"),
+    "Brusselator": (brusselator, 3.0, [1.5, 3.0], 10.0, "Tsit5"),
+    "Lorenz": (lorenz, 28.0, [1.0, 0.0, 0.0], 3.0, "Tsit5"),
+}  # fmt: skip
+each = pytest.mark.parametrize("case", CASES)
+
+
+def solve(case, args=None, dtype=float, **options):
+    model, known, y0, t1, _ = CASES[case]
+    args = jnp.asarray(known, dtype) if args is None else args
+    return sciml.solve(model, jnp.asarray(y0, dtype), t0=0.0, t1=t1, args=args, **options)
+
+
+@pytest.mark.x64
+@each
+def test_it_is_found_and_reaches_the_end(case):
+    sol = solve(case)
+    assert sol.solver == CASES[case][-1]
+    exact = solve(case, solver=Rodas5P(), rtol=1e-10, atol=1e-13).ys
+    np.testing.assert_allclose(sol.ys, exact, rtol=1e-3, atol=1e-8)
+
+
+@each
+def test_float32(case):
+    sol = solve(case, dtype=np.float32)
+    assert sol.solver == CASES[case][-1] and sol.status == 0
+    exact = solve(case, solver=Rodas5P(), dtype=np.float32, rtol=1e-5, atol=1e-9).ys
+    np.testing.assert_allclose(sol.ys, exact, rtol=2e-2, atol=1e-5)
+
+
+@pytest.mark.x64
+@each
+def test_its_gradient(case):
+    """Outside of `jax.jit`, where the numbers are known while it is differentiated."""
+    args = jnp.asarray(CASES[case][1], float)
+
+    def loss(args, **options):
+        return jnp.sum(solve(case, args, **options).ys[-1][:2])
+
+    got = jax.grad(loss)(args)
+    tight = ft.partial(loss, solver=Rodas5P(), rtol=1e-10, atol=1e-13)
+    step = 1e-5 * args  # of all parameters together, each by a part of itself
+    close(jnp.vdot(got, args), (tight(args + step) - tight(args - step)) / 2e-5, rtol=2e-3, atol=1e-7)
+
+
+@pytest.mark.x64
+def test_a_model_may_say_it():
+    """Inside of `jax.jit`, and of many members each with its own rates."""
+    model, y0 = sciml.models.Robertson(), jnp.array([1.0, 0.0, 0.0])
+
+    def end(k1, solver=None):
+        return sciml.solve(sciml.models.Robertson(k1=k1), y0, t0=0.0, t1=1e3, solver=solver).ys[-1, 0]
+
+    rates = jnp.array([0.03, 0.04, 0.05])
+    values, slopes = jax.jit(jax.vmap(jax.value_and_grad(end)))(rates)
+    named = ft.partial(end, solver=Rodas5P())
+    exact = jax.jit(jax.vmap(jax.value_and_grad(named)))(rates)
+    assert np.array_equal(values, exact[0]) and np.array_equal(slopes, exact[1])  # it is the same program
+    assert sciml.solve(model, y0, t0=0.0, t1=1.0, dt=0.1, throw=False).solver == "Rodas5P"
+    run = sciml.runs.simulate(model, y0, t0=0.0, t1=1e3)
+    np.testing.assert_allclose(run.y, sciml.solve(model, y0, t0=0.0, t1=1e3).ys[-1], rtol=1e-9)
+
+
+@pytest.mark.x64
+def test_dense_output_is_that_of_the_method_that_was_taken():
+    import diffrax
+
+    sol = solve("Robertson", saveat=diffrax.SaveAt(steps=True, dense=True))
+    assert sol.solver == "Rodas5P"
+    ts = 10.0 ** np.arange(-3, 4)
+    exact = solve("Robertson", solver=Rodas5P(), rtol=1e-10, atol=1e-13, saveat=ts)
+    np.testing.assert_allclose(jax.vmap(sol.evaluate)(ts), exact.ys, rtol=1e-3, atol=1e-7)
+
+
+def network(size, dtype=float):
+    weights = np.random.default_rng(0).normal(size=(size, size)) / np.sqrt(size)
+    return jnp.asarray(weights, dtype), jnp.ones(size, dtype)
+
+
+@pytest.mark.x64
+def test_large_and_dense_takes_backward_differences():
+    weights, y0 = network(256)
+    sol = sciml.solve(recurrent, y0, t0=0.0, t1=0.1, args=weights)
+    assert sol.solver == "BDF"
+    exact = sciml.solve(recurrent, y0, t0=0.0, t1=0.1, args=weights, solver=BDF(), rtol=1e-8, atol=1e-11).ys
+    np.testing.assert_allclose(sol.ys, exact, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.x64
+def test_the_gradient_of_a_large_and_dense_one():
+    weights, y0 = network(256)
+
+    def loss(y0, **options):
+        return jnp.sum(sciml.solve(recurrent, y0, t0=0.0, t1=1e-3, args=weights, **options).ys ** 2)
+
+    direction = jnp.cos(jnp.arange(256.0))
+    got = jnp.vdot(jax.grad(loss)(y0), direction)
+    tight = ft.partial(loss, solver=BDF(), rtol=1e-9, atol=1e-12)
+    step = 1e-4
+    close(got, (tight(y0 + step * direction) - tight(y0 - step * direction)) / (2 * step), rtol=1e-3)
+
+
+def chain(t, y, args):
+    return 1e5 * (jnp.pad(y, 1)[2:] - 2 * y + jnp.pad(y, 1)[:-2])
+
+
+def plane(t, y, args):
+    return 1e5 * (jnp.sum(y) - y * y.size)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "model, size, solver",
+    [(chain, 300, Rodas5P), (plane, 300, BDF), (plane, 150, Rodas5P), (robertson, 3, Rodas5P), (plane, 5000, None)],
+)
+def test_structure_and_size_say_which(model, size, solver):
+    found = stiff_method.stiff_method(model, 0.0, jax.ShapeDtypeStruct((size,), float), jnp.ones(3))
+    assert (type(found.solver) if found.feasible else None) is solver
+    assert str(size) in found.why
+
+
+@pytest.mark.x64
+def test_what_is_asked_before():
+    """Of large states, where every number is known, and nothing else has been asked for."""
+    names = "t0 t1 args key dt dt0 cfl rtol atol solver stepsize_controller saveat resume adjoint max_steps impl"
+    given = dict.fromkeys(names.split()) | dict(t0=0.0, t1=1.0)
+    y0 = jnp.ones(300)
+    assert isinstance(method_before(chain, y0, given), Rodas5P)
+    for other in (dict(t1=1e-3), dict(max_steps=10**7), dict(dt=0.1), dict(adjoint=sciml.adjoints.Gauss())):
+        assert method_before(chain, y0, given | other) is None
+    assert method_before(chain, y0[:100], given) is None
+    assert method_before(lambda t, y, args: -y, y0, given) is None
+    seen = []
+    jax.jit(lambda y: seen.append(method_before(chain, y, given)))(y0)
+    jax.grad(lambda y: (seen.append(method_before(chain, y, given)), jnp.sum(y))[1])(y0)
+    assert seen[0] is None and isinstance(seen[1], Rodas5P)
+
+
+def test_it_is_logged(caplog):
+    stiff_method._log_once.cache_clear()
+    with caplog.at_level(logging.INFO, "sciml.solvers"):
+        solve("Van der Pol, stiff")
+        solve("Van der Pol, stiff")
+    assert [r.getMessage() for r in caplog.records if r.name == "sciml.solvers"] == [
+        "No `solver` was named, and van_der_pol took `Tsit5` too many steps: Rodas5P solves it, for 2 unknowns."
+    ]
+
+
+def test_a_limit_that_was_asked_for_is_one():
+    with pytest.raises(sciml.SolveError, match="max_steps_reached"):
+        solve("Robertson", dtype=np.float32, max_steps=100)
