@@ -175,7 +175,7 @@ def test_what_has_no_kernel_is_refused_in_words():
     line = jnp.ones(64, jnp.float32)
     uneven = OrthogonalGrid((jnp.linspace(0.0, 1.0, 65) ** 1.1,))
     for law, y, why in (
-        (ShallowWater(Grid(64), Outflow(), 0.1 * line), jnp.ones((2, 64), jnp.float32), "shape"),
+        (ShallowWater(Grid(64), Outflow(), 0.1 * line), jnp.ones((2, 64), jnp.float32), "one cell alone"),
         (InviscidBurgers(uneven, Outflow(), reconstruction=Muscl()), line, "cells of the grid differ"),
     ):
         with pytest.raises(ValueError, match=why):

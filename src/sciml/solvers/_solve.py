@@ -117,10 +117,10 @@ def solve(
         solver: A diffrax solver, or an `AbstractStepper` of your own. By default it follows from the model's type, and
             `Solution.solver` says which it was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`,
             `SSPRK33` for an `AbstractConservationLaw`, with fixed steps `VelocityVerlet` for an `AbstractSecondOrder`
-            and `Leapfrog` for an `AbstractPartitioned`, otherwise `diffrax.Tsit5()`, or a method for stiff equations, `Rodas5P`, `BDF` where the Jacobian is large
-            and dense: where the model says `stiff = True`, and outside of `jax.jit` and `jax.vmap` where `Tsit5` needs
-            more steps than the default limit, or with 256 unknowns and more would need them by the eigenvalues at the
-            start; the logger `sciml.solvers` says why. With noise it is `diffrax.SRA1` where that is additive, `SRIW1`
+            and `Leapfrog` for an `AbstractPartitioned`, otherwise `diffrax.Tsit5()`, or a method for stiff equations,
+            `Rodas5P`, `BDF` where the Jacobian is large and dense: where the model says `stiff = True`, and outside of
+            `jax.jit` and `jax.vmap` where `Tsit5` needs more steps than the default limit, or with 256 unknowns and
+            more would need them by the eigenvalues at the start; the logger `sciml.solvers` says why. With noise it is `diffrax.SRA1` where that is additive, `SRIW1`
             where it is scalar or diagonal, else `diffrax.Euler` (`EulerHeun` in the sense of Stratonovich), or
             `diffrax.SPaRK` with steps chosen by the error. diffrax's Runge-Kutta methods, explicit and implicit
             (Kvaerno's, KenCarp's), and those of `sciml.solvers`, such as `Rodas5P()` for stiff problems, run in sciml's

@@ -109,7 +109,11 @@ def _at_one_face(volumes: Any, law: AbstractConservationLaw, components: tuple[i
         return found
 
     width, spacing = volumes.reconstruction.radius, volumes.grid.spacing
-    used = _used(primitive, flux, flat, components, dtype, width, len(spacing))
+    try:
+        used = _used(primitive, flux, flat, components, dtype, width, len(spacing))
+    except (TypeError, ValueError) as error:  # whatever its functions say of shapes
+        said = str(error).splitlines()[0]
+        raise NotForKernelsError(f"it does not take one cell alone, as where a parameter varies: {said}") from error
 
     def filled(operands: Sequence[Any]) -> list[Any]:
         """All leaves; what is not used is anything of its shape."""
