@@ -314,7 +314,7 @@ def flows_round():
     figure.colorbar(image, ax=axes[:3], label="density", location="bottom", shrink=0.6)
     energy = 0.851072
     fine = jnp.linspace(0.0, 1.2, 1001)
-    for cells, colour in ((100, "0.6"), (400, BLUE)):
+    for cells, colour in ((50, "0.6"), (150, BLUE)):
         ball = OrthogonalGrid([np.linspace(0.0, 1.2, cells + 1)], Spherical())
         (s,) = ball.centers
         core = jnp.where(s < 0.05, 1.0, 0.0)
