@@ -120,11 +120,12 @@ def solve(
             and `Leapfrog` for an `AbstractPartitioned`, otherwise `diffrax.Tsit5()`, or a method for stiff equations,
             `Rodas5P`, `BDF` where the Jacobian is large and dense: where the model says `stiff = True`, and outside of
             `jax.jit` and `jax.vmap` where `Tsit5` needs more steps than the default limit, or with 256 unknowns and
-            more would need them by the eigenvalues at the start; the logger `sciml.solvers` says why. With noise it is `diffrax.SRA1` where that is additive, `SRIW1`
-            where it is scalar or diagonal, else `diffrax.Euler` (`EulerHeun` in the sense of Stratonovich), or
-            `diffrax.SPaRK` with steps chosen by the error. diffrax's Runge-Kutta methods, explicit and implicit
-            (Kvaerno's, KenCarp's), and those of `sciml.solvers`, such as `Rodas5P()` for stiff problems, run in sciml's
-            own loops; any other, and one with a `root_finder` of your own, runs through diffrax.
+            more would need them by the eigenvalues at the start; the logger `sciml.solvers` says why. With noise it is
+            `diffrax.SRA1` where that is additive, `SRIW1` where it is scalar or diagonal, else `diffrax.Euler`
+            (`EulerHeun` in the sense of Stratonovich), or `diffrax.SPaRK` with steps chosen by the error. diffrax's
+            Runge-Kutta methods, explicit and implicit (Kvaerno's, KenCarp's), and those of `sciml.solvers`, such as
+            `Rodas5P()` for stiff problems, run in sciml's own loops; any other, and one with a `root_finder` of your
+            own, runs through diffrax.
         stepsize_controller: A diffrax step size controller in place of `rtol` and `atol`.
         norm: How large a scaled error is: a function from a PyTree like `y0` to a scalar; by default the root
             mean square over all elements. On a field that is split over devices it is `Domain.rms`, so
