@@ -7,6 +7,7 @@ from typing import Any
 
 import diffrax
 import jax
+import numpy as np
 from jaxtyping import Array, PyTree
 
 from .._checks import check_closed, check_state, concrete, no_instance
@@ -201,10 +202,14 @@ def solve(
     if solver is None:
         given["solver"] = method_before(model, y0, given)
     sol = _solved(model, y0, given)
+    if not concrete(sol.status):
+        return sol
+    wait_shortly(sol.status)
+    if not np.asarray(sol.status).any():  # as most often: all succeeded
+        return sol
     if given["solver"] is None and (other := method_instead(sol, model, y0, given)) is not None:
         sol = _solved(model, y0, given | dict(solver=other))
-    if throw and concrete(sol.status):
-        wait_shortly(sol.status)
+    if throw:
         raise_for_status(sol.status, reached=sol.t_reached)
     return sol
 

@@ -17,10 +17,10 @@ from jaxtyping import Array, PyTree
 from .._checks import check_state, concrete, time_dtype
 from .._conservation_law import AbstractConservationLaw
 from .._delayed import AbstractDelayed
-from .._model import AbstractSecondOrder, AbstractSemilinear, AbstractSplit
+from .._model import AbstractPartitioned, AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from .._status import Status
 from .._types import Args, Y
-from ._calls import compiled, split, wait_shortly
+from ._calls import compiled, split
 from ._plan import DEFAULT_MAX_STEPS
 from ._solution import Solution
 from ._stiff_method import Chosen, log_choice, promises_stiffness, stiff_method
@@ -42,6 +42,7 @@ _FIXED = ("stepsize_controller", "dt", "cfl", "resume", "key")
 _TYPED = (
     AbstractConservationLaw,
     AbstractDelayed,
+    AbstractPartitioned,
     AbstractSecondOrder,
     AbstractSemilinear,
     AbstractSplit,
@@ -79,14 +80,13 @@ def method_instead(sol: Solution, model: Any, y0: Y, given: Mapping[str, Any]) -
     """Returns a stiff method where `Tsit5`, taken by default, came to the default limit of steps, else None.
 
     Args:
-        sol: What it came to.
+        sol: What it came to; its status is known.
         model: The model.
         y0: The initial state.
         given: The other arguments of `solve`.
     """
-    if sol.solver != "Tsit5" or given["max_steps"] is not None or not concrete(sol.status) or sol.status.ndim:
+    if sol.solver != "Tsit5" or given["max_steps"] is not None or sol.status.ndim:
         return None
-    wait_shortly(sol.status)
     if int(sol.status) != int(Status.max_steps_reached) or _size(y0) >= _PROBED_FROM or not _may_change(model, given):
         return None
     return _logged(model, "took `Tsit5` too many steps", stiff_method(model, given["t0"], y0, given["args"]))
