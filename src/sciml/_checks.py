@@ -64,7 +64,7 @@ def check_real(y: Any, model: Any) -> None:
         )
 
 
-def time_dtype(y0: PyTree[Array]) -> np.dtype:
+def time_dtype(y0: PyTree[Array | jax.ShapeDtypeStruct]) -> np.dtype:
     """Returns the real dtype of a state's time, the widest of its leaves' dtypes."""
     return max((jnp.finfo(x.dtype) for x in jax.tree.leaves(y0)), key=lambda info: info.bits).dtype
 

@@ -330,7 +330,7 @@ def test_a_kernel_that_is_forced_says_what_it_cannot_do(make, words):
 def test_select_says_what_runs_and_why(monkeypatch, caplog):
     u = jnp.ones((8, 8), jnp.float32)
     update = StencilUpdate(good)
-    assert select(update, u, 0.1) == ("xla", "there is no kernel for 'cpu'", 1, False, None, None)
+    assert select(update, u, 0.1) == ("xla", "there is no kernel for 'cpu'", 1, False, None, None, False)
     assert select(update, u, 0.1, impl="pallas", interpret=True, steps_per_pass=2)[:4] == (
         "mosaic_gpu",
         "`impl='pallas', interpret=True` asks for it",

@@ -204,7 +204,7 @@ class VariableLaplacian(eqx.Module):
         """The same where cells differ, or some lie in a body."""
         padded = jax.lax.optimization_barrier(self.boundary.pad(u, 1, t=t, args=args))
         k = self.coefficient.astype(jnp.finfo(u.dtype).dtype)
-        k = jnp.broadcast_to(k, self.boundary.shape) if k.ndim else k
+        k = jnp.broadcast_to(k, getattr(self.boundary, "shape", k.shape)) if k.ndim else k
         series = self.mean is harmonic_mean
         return diffused(self.boundary, padded, lambda axis: between_faces(self.boundary, k, axis, self.mean, series))
 

@@ -15,6 +15,7 @@ SOLVERS = [
     sciml.solvers.Rosenbrock23(),
     sciml.solvers.BDF(),
     sciml.solvers.Radau5(),
+    diffrax.Kvaerno5(),
 ]
 each_solver = pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
 
@@ -53,6 +54,14 @@ def test_an_optical_oscillator():
     w = 2.4e15
     solution = solve(lambda t, y, args: jnp.stack([w * y[1], -w * y[0]]), [1.0, 0.0], 1e-15)
     np.testing.assert_allclose(solution.ys[-1], [np.cos(2.4), -np.sin(2.4)], atol=1e-3)
+
+
+@each_solver
+def test_a_velocity_much_larger_than_the_position(solver):
+    w = 2.4e15
+    solution = solve(lambda t, y, args: jnp.stack([y[1], -(w**2) * y[0]]), [1.0, 0.0], 2 * np.pi / w, solver=solver)
+    assert int(solution.status) == 0
+    np.testing.assert_allclose(np.asarray(solution.ys[-1]) / [1.0, w], [1.0, 0.0], atol=5e-3)
 
 
 def test_members_of_very_different_rates():

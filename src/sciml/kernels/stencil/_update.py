@@ -304,7 +304,8 @@ def without_periodic(update: StencilUpdate, shape: tuple[int, ...]) -> StencilUp
             )
         if boundary is not None and hasattr(boundary, "sides") and boundary.shape != shape:
             raise ValueError(f"the fields have shape {shape}, but their boundary is one of a grid of {boundary.shape}.")
-        return None if all(getattr(boundary, "periodic", (False,))) else boundary
+        # a field that is split over devices is periodic as a whole, and its blocks are not
+        return None if hasattr(boundary, "sides") and all(boundary.periodic) else boundary
 
     boundaries = tuple(map(plain, update.boundaries))
     same = not isinstance(update.boundary, Mapping)

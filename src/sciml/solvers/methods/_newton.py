@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Real
 
 from ..._jax._largest import largest
 from ..._jax._loops import while_loop
-from ..._jax._vma import match
+from ..._jax._vma import closed_over, match
 from ..._types import Y
 from ..control._criterion import Criterion
 from ._ravel import flattened, unflattened
@@ -155,7 +155,9 @@ class Frozen(NamedTuple):
     @classmethod
     def of(cls, function: Callable[[Array], Array], x: Array) -> "Frozen":
         """Returns a function for arrays like `x`, which may close over what is differentiated."""
-        run, consts = jax.closure_convert(function, jax.lax.stop_gradient(x))
+        x = jax.lax.stop_gradient(x)
+        # a root varies over the axes that anything varies over, and the program is kept for such
+        run, consts = jax.closure_convert(function, match(x, closed_over(function, x)))
         return cls(run, jax.lax.stop_gradient(list(consts)))
 
     def __call__(self, x: Array) -> Array:
