@@ -55,11 +55,11 @@ def _flux(operands: Array, cells: Sequence[Array], axis: int) -> Array:
     speed = jnp.maximum(jnp.abs(left[1]) + jnp.sqrt(2 * left[2]), jnp.abs(right[1]) + jnp.sqrt(2 * right[2]))
 
     def moved(w: Array) -> tuple[Array, Array]:
-        state = jnp.stack([w[0], w[0] * w[1]])
-        return state, state * w[1] + jnp.stack([0 * w[2], w[2]])
+        momentum = w[0] * w[1]
+        return jnp.stack([w[0], momentum]), jnp.stack([momentum, momentum * w[1] + w[2]])
 
     (low, below), (high, above) = moved(left), moved(right)
-    return (below + above - speed * (high - low)) / 2
+    return (below + above - jnp.stack([speed * part for part in high - low])) / 2
 
 
 def _by_xla(problem: FluxDivergence, operands: Array, y: Array) -> Array:
