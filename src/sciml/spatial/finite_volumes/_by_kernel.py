@@ -73,8 +73,6 @@ def choose_kernel(volumes: Any, law: AbstractConservationLaw, y: Any, request: K
     if y.shape[y.ndim - len(shape) :] != shape or y.ndim - len(shape) > 1:
         return None  # `rates` says what is wrong, and members that are not mapped have no kernel
     try:
-        if hasattr(volumes.sides, "renewed"):  # a block that has its neighbours' cells with it
-            y = volumes.sides.renewed(law, y, t, args)
         found = _at_one_face(volumes, law, y.shape[: y.ndim - len(shape)], y.dtype)
     except NotForKernelsError as error:
         refused(request, error)
