@@ -158,6 +158,8 @@ def test_what_blocks_of_such_cells_have_no_form_for_is_refused(mesh):
     disc = Boundaries(CELLS["disc"], {"r": Dirichlet(0.0)})
     with pytest.raises(ValueError, match="angles cannot be split"):
         parallel.Domain(("x", "y"), boundary=disc, mesh=mesh)
+    with pytest.raises(ValueError, match="exchange='step'.*needs a `Grid`"):
+        parallel.Domain(("x", None), boundary=disc, mesh=mesh, exchange="step")
     with pytest.raises(ValueError, match="that of another grid"):
         Laplacian(CELLS["can"], parallel.Domain(("x", None), boundary=disc, mesh=mesh))
     nodes = Boundaries(CELLS["stretched"], Dirichlet(0.0), "node")

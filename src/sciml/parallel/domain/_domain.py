@@ -87,7 +87,8 @@ class Domain(eqx.Module):
         Raises:
             ValueError: If there is no dimension, their number is not that of `boundary`, or a mesh axis is named
                 twice or missing in the mesh; if `boundary` has a body, or on an `OrthogonalGrid` unknowns that are
-                not at centres, or angles around the axis $r = 0$ that are split; if there is no such `exchange`.
+                not at centres, or angles around the axis $r = 0$ that are split; if there is no such `exchange`, or
+                not on such a grid.
         """
         if exchange not in ("stage", "step"):
             raise ValueError(f"`Domain(exchange=...)` must be 'stage' or 'step', but is {exchange!r}.")
@@ -108,6 +109,11 @@ class Domain(eqx.Module):
             raise ValueError("`Domain`: `boundary` must be that of a grid without a body.")
         if boundary is not None and isinstance(boundary.grid, OrthogonalGrid):
             _check_cells(boundary, self.axes)
+            if exchange == "step":
+                raise ValueError(
+                    "`Domain(exchange='step')` needs a `Grid`, whose cells are all alike: on an `OrthogonalGrid` take "
+                    "'stage'."
+                )
         if mesh is not None:
             choose_domain_mesh(mesh, self.axes)
 

@@ -70,7 +70,7 @@ class SplitSides(AbstractSides):
 
     def along(self, values: Array, axis: int) -> Array:
         """Returns the part of a vector along an axis of the whole grid that belongs to this device's block."""
-        return along(values, self._halo().axes[axis], self.grid.shape[axis])
+        return along(values, self.halo().axes[axis], self.grid.shape[axis])
 
     def largest(self, x: Float[Array, "..."]) -> Float[Array, ""]:
         """Returns the largest number over all devices, NaN if one is."""
