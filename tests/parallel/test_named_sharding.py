@@ -388,6 +388,20 @@ def test_what_is_kept_for_a_gradient_depends_on_all_members(how, memory):
     check(fn, (jax.device_put(rates, NamedSharding(mesh_of("auto"), P("m"))),), jax.jit(fn)(rates))
 
 
+@pytest.mark.x64
+def test_what_one_member_keeps_does_not_depend_on_devices():
+    """Of a method whose members JAX batches: the records of each are within the memory of one."""
+    how = dict(solver=sciml.solvers.Radau5(), adjoint=sciml.adjoints.Checkpointed(memory=2**14), throw=False)
+
+    def end(rate):
+        sol = sciml.solve(lambda t, y, k: -k * y, jnp.ones(2), t0=0.0, t1=1.0, args=rate, **how)
+        return jnp.sum(sol.ys[-1])
+
+    fn = jax.vmap(jax.grad(end))
+    rates = np.linspace(0.5, 2.0, 8)
+    check(fn, (jax.device_put(rates, NamedSharding(mesh_of("auto"), P("m"))),), -2 * np.exp(-rates))
+
+
 def lorenz(t, y, args):
     return jnp.stack([10 * (y[1] - y[0]), y[0] * (28 - y[2]) - y[1], y[0] * y[1] - 8 / 3 * y[2]])
 

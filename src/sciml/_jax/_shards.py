@@ -10,7 +10,7 @@ program stands in a `jax.shard_map`.
 import contextlib
 import contextvars
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -151,6 +151,16 @@ def parts_of_members() -> int:
     What decides the shapes of results from the number of members has to ask for that of all.
     """
     return _PARTS.get()
+
+
+@contextlib.contextmanager
+def as_one_of_many() -> Iterator[None]:
+    """A block in which members are not counted: what one member leaves does not depend on how many others there are."""
+    token = _PARTS.set(1)
+    try:
+        yield
+    finally:
+        _PARTS.reset(token)
 
 
 def over_shards(

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..._jax import _marks
-from ..._jax._shards import shardable
+from ..._jax._shards import as_one_of_many, shardable
 from ...kernels._lanes import batched
 from ..methods._stepper import AbstractStepper
 
@@ -171,7 +171,8 @@ def one_by_one(fn: Function) -> Callable[[PyTree], PyTree]:
 
     def one(tree: PyTree) -> PyTree:
         tree = jax.tree.map(lambda x: x if isinstance(x, jax.Array) else jnp.asarray(x), tree)
-        return fn(Batch(None), jax.tree.map(lambda _: False, tree), tree)
+        with as_one_of_many():
+            return fn(Batch(None), jax.tree.map(lambda _: False, tree), tree)
 
     def run(batch: Batch, flags: Any, tree: PyTree) -> PyTree:
         if batch.lanes is None:
