@@ -31,10 +31,14 @@ from ._recompute import LoopCounts, Recomputation, Residuals, StepRecords, backw
 from ._result import Cotangents, KeptCotangent, Result, Saves
 from ._saved_times import SavedStates, run_free
 from ._step_vjp import Bars, StepVjp
+from ._work import work_of_field
 
 ZEROED_AT_MOST = 2**24
 """How many bytes a record may take where steps are cheap. It is filled beforehand, whether it is used or not, and what
 exceeds about twice that is requested from the system at every call, which takes longer than most steps kept in it."""
+
+_MANY, _SHORT = 1024, 400
+"""From how many members on, and up to how many operations of a member's vector field, an iteration tries two steps."""
 
 _SELECTED_AT_MOST = 2**31
 """How many bytes the records of all members may take where they have the shape of one member's records."""
@@ -130,8 +134,10 @@ class AdaptiveLoop(AbstractLoop):
                 carry,
                 like=(operands, target),
                 collective=self.integrator.collective.axes,
+                at_a_time=at_a_time,
             )
 
+        at_a_time = self._at_a_time(y0, operands) if saves is None else 1
         carry = (jnp.zeros((), jnp.int32), stepping.start(y0, operands))
         many = self.lanes.count is not None  # one member waits for nobody, and has the bits that `simulate` has
         if saves is not None and many and self._free(y0, operands, saves, slopes):
@@ -168,13 +174,21 @@ class AdaptiveLoop(AbstractLoop):
             assert kept is not None  # as it was in the carry
             return result, Residuals(kept.rows.columns(), start, None), counts
 
+        at_a_time = self._at_a_time(y0, operands) if saves is None else 1
+
         def until(carry, target):
             def iterate(carry):
                 number, state, kept = carry
                 state, step_record = stepping.attempt(state, operands, target)
                 return number + 1, state, kept.write(number, step_record)
 
-            return self._loop(lambda c: stepping.any_pending(c[1], target), iterate, carry, (operands, target))
+            return self._loop(
+                lambda c: stepping.any_pending(c[1], target),
+                iterate,
+                carry,
+                (operands, target),
+                at_a_time,
+            )
 
         if saves is None:
             number, state, kept = until(carry, operands.span)
@@ -212,8 +226,23 @@ class AdaptiveLoop(AbstractLoop):
         carry = (jnp.zeros((), jnp.int32), state, StepRecords.blank(step_record, self.slots))
         return to_varying(carry, vma_of((state, operands)))  # the record is made of zeros, which vary over no axis
 
-    def _loop(self, cond: Callable, body: Callable, carry: Any, like: PyTree) -> Any:
-        return self.stepping.while_loop(cond, body, carry, like=like, collective=self.integrator.collective.axes)
+    def _loop(self, cond: Callable, body: Callable, carry: Any, like: PyTree, at_a_time: int = 1) -> Any:
+        axes = self.integrator.collective.axes
+        return self.stepping.while_loop(cond, body, carry, like=like, collective=axes, at_a_time=at_a_time)
+
+    def _at_a_time(self, y0: PyTree, operands: Operands) -> int:
+        """Returns how many steps an iteration tries: two, where a step takes little more than to copy members.
+
+        XLA copies what an iteration reads and replaces; of two steps, each writes where the other has read. And an
+        iteration of few calls that depend on one another stays on its thread, whose passes over memory all cores share.
+        """
+        stepper, axes = self.integrator.stepper, self.integrator.collective.axes
+        if self.lanes.count is None or self.lanes.count < _MANY or axes or jax.default_backend() != "cpu":
+            return 1
+        if isinstance(y0, EventState) or stepper.evaluations <= 0 or stepper.use_full_budget(0):
+            return 1
+        work = stepper.evaluations * work_of_field(self.integrator.field, y0, operands)
+        return 2 if work <= _SHORT else 1
 
     def _run_free(
         self, first: tuple[Array, State, StepRecords | None], y0: PyTree, operands: Operands, saves: Saves
@@ -240,7 +269,11 @@ class AdaptiveLoop(AbstractLoop):
         carry = (first, jnp.zeros((), jnp.int32), saved.blank(y0))
         carry = to_varying(carry, vma_of((carry, operands, saves)))
         (number, state, kept), counting, ys = self._loop(
-            lambda c: stepping.any_pending(c[0][1], operands.span), iterate, carry, (operands, saves)
+            lambda c: stepping.any_pending(c[0][1], operands.span),
+            iterate,
+            carry,
+            (operands, saves),
+            self._at_a_time(y0, operands),
         )
         return stepping.result(state, ys, number), kept, LoopCounts(number, counting)
 
