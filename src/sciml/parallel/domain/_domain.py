@@ -13,8 +13,9 @@ from jaxtyping import Array, Inexact, PyTree, Real
 
 from ..._checks import check_count
 from ..._types import Args, RealScalarLike
-from ...spatial import AbstractGrid, Boundaries, OrthogonalGrid, Sides
+from ...spatial import AbstractGrid, Boundaries, Grid, OrthogonalGrid, Sides
 from . import _cg, _collectives, _fft, _halo
+from ._blocks import SplitBlocks
 from ._flow_sides import SplitSides, sides_of
 from ._shard_map import run_split
 from ._sharding import Axes, along, are_manual, check_field, choose_domain_mesh, part_of, spec_of
@@ -321,6 +322,23 @@ class Domain(eqx.Module):
             ValueError: If the grid is another than that of `boundary`, or has another number of axes.
         """
         return sides_of(self.axes, self.boundary, grid, self.exchange)
+
+    def blocks_of(self, grid: Grid) -> SplitBlocks:
+        """Returns the blocks of a grid with unknowns at centres and nodes, for models of waves.
+
+        Args:
+            grid: The grid.
+
+        Raises:
+            ValueError: If the domain has a `boundary`, or another number of axes.
+        """
+        if self.boundary is not None:
+            raise ValueError("a model of waves knows its sides: give it a `Domain` without `boundary`.")
+        if grid.ndim != len(self.axes):
+            raise ValueError(
+                f"`Domain`: `axes={self.axes}` must name a mesh axis, or None, for each axis of a grid; got {grid!r}."
+            )
+        return SplitBlocks(grid, self)
 
     # The whole field
 
