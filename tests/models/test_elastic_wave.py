@@ -129,7 +129,6 @@ def test_layers_absorb_both_waves(solver):
         return sol.ys.fields["vy"][:, edge : edge + 24, -17:]
 
     level = verify.reflection_level(heard(44, 26, {"x": 10, "y-": 10}), heard(136, 70, 0))
-    print("LEVEL", level)
     assert level < -60
 
 
