@@ -145,7 +145,8 @@ def test_what_layers_reflect(solver):
         model = Acoustic(grid, layers=layers)
         y0 = model.rest(jnp.exp(-(((x - 14.0) / 2) ** 2) - ((y - 9.0) / 2) ** 2))
         ts = jnp.linspace(10.0, 50.0, 9)
-        sol = sciml.solve(model, y0, t0=0.0, t1=50.0, dt=0.4, solver=solver, saveat=ts)
+        # times are multiples of the step: what a step that is cut short does in layers is heard, -44 dB by leapfrog
+        sol = sciml.solve(model, y0, t0=0.0, t1=50.0, dt=0.5, solver=solver, saveat=ts)
         start = 0 if layers else 30
         heard.append(model.pressure(sol.ys)[:, start:, start:][:, inside, inside])
     first = jnp.max(jnp.abs(heard[1]))

@@ -169,9 +169,7 @@ class NavierStokes3D(AbstractSemilinear):
         dtype = jnp.result_type(self.viscosity)
         return -self.viscosity * sum(k**2 for k in self._wavenumbers(dtype))[None]
 
-    def rest(
-        self, t: RealScalarLike, modes: Complex[Array, "3 kx ky kz"], args: Args
-    ) -> Complex[Array, "3 kx ky kz"]:
+    def rest(self, t: RealScalarLike, modes: Complex[Array, "3 kx ky kz"], args: Args) -> Complex[Array, "3 kx ky kz"]:
         r"""Returns the coefficients of $P(-\nabla \cdot (u \otimes u) + f)$."""
         del t, args
         dtype = modes.real.dtype

@@ -83,3 +83,18 @@ class SplitBlocks(AbstractBlocks):
     def _halo(self) -> _halo.Halo:
         axes = self.domain.axes
         return _halo.Halo(axes if self.domain.inside else (None,) * len(axes), None)
+
+
+def blocks_of(domain: "Domain", grid: Grid) -> SplitBlocks:
+    """Returns the blocks of a grid on the devices of a domain.
+
+    Raises:
+        ValueError: If the domain has a boundary, or another number of axes.
+    """
+    if domain.boundary is not None:
+        raise ValueError("a model of waves knows its sides: give it a `Domain` without `boundary`.")
+    if grid.ndim != len(domain.axes):
+        raise ValueError(
+            f"`Domain`: `axes={domain.axes}` must name a mesh axis, or None, for each axis of a grid; got {grid!r}."
+        )
+    return SplitBlocks(grid, domain)

@@ -15,10 +15,10 @@ from ..._checks import check_count
 from ..._types import Args, RealScalarLike
 from ...spatial import AbstractGrid, Boundaries, Grid, OrthogonalGrid, Sides
 from . import _cg, _collectives, _fft, _halo
-from ._blocks import SplitBlocks
+from ._blocks import SplitBlocks, blocks_of
 from ._flow_sides import SplitSides, sides_of
 from ._shard_map import run_split
-from ._sharding import Axes, along, are_manual, check_field, choose_domain_mesh, part_of, spec_of
+from ._sharding import Axes, along, are_manual, check_cells, check_field, choose_domain_mesh, part_of, spec_of
 
 
 class Domain(eqx.Module):
@@ -109,7 +109,7 @@ class Domain(eqx.Module):
         if getattr(boundary, "body", None) is not None:
             raise ValueError("`Domain`: `boundary` must be that of a grid without a body.")
         if boundary is not None and isinstance(boundary.grid, OrthogonalGrid):
-            _check_cells(boundary, self.axes)
+            check_cells(boundary, self.axes)
             if exchange == "step":
                 raise ValueError(
                     "`Domain(exchange='step')` needs a `Grid`, whose cells are all alike: on an `OrthogonalGrid` take "
@@ -332,13 +332,7 @@ class Domain(eqx.Module):
         Raises:
             ValueError: If the domain has a `boundary`, or another number of axes.
         """
-        if self.boundary is not None:
-            raise ValueError("a model of waves knows its sides: give it a `Domain` without `boundary`.")
-        if grid.ndim != len(self.axes):
-            raise ValueError(
-                f"`Domain`: `axes={self.axes}` must name a mesh axis, or None, for each axis of a grid; got {grid!r}."
-            )
-        return SplitBlocks(grid, self)
+        return blocks_of(self, grid)
 
     # The whole field
 
@@ -471,21 +465,6 @@ class Domain(eqx.Module):
 
     def _collective(self) -> tuple[str, ...]:
         return self.names if self.inside else ()
-
-
-def _check_cells(boundary: Boundaries | Sides, axes: Axes) -> None:
-    """Refuses what blocks of a grid whose cells differ have no form for."""
-    grid = boundary.grid
-    assert isinstance(grid, OrthogonalGrid)
-    if isinstance(boundary, Boundaries) and set(boundary.location) != {"center"}:
-        raise ValueError(
-            f"`Domain`: on an `OrthogonalGrid` unknowns must be at centres, but they are at {boundary.location}."
-        )
-    if grid.on_axis and grid.turns and axes[1] is not None:
-        raise ValueError(
-            f"`Domain`: around the axis r = 0 a cell meets the one half a turn away, so angles cannot be split, but "
-            f"`axes={axes}`: split the radius."
-        )
 
 
 def _add(parts: list[Array]) -> Array:
