@@ -32,8 +32,10 @@ def rows(
         against: The row whose time theirs are divided by.
     """
     try:
-        import astronomix
-        from astronomix.option_classes import simulation_config as kinds
+        import astronomix  # pyright: ignore[reportMissingImports]
+        from astronomix.option_classes import (  # pyright: ignore[reportMissingImports]
+            simulation_config as kinds,
+        )
     except ImportError:
         return []
 
