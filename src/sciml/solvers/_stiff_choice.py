@@ -87,7 +87,7 @@ def method_instead(sol: Solution, model: Any, y0: Y, given: Mapping[str, Any]) -
     """
     if sol.solver != "Tsit5" or given["max_steps"] is not None or sol.status.ndim:
         return None
-    if int(sol.status) != int(Status.max_steps_reached) or not _may_change(model, given):
+    if int(sol.status) not in (Status.max_steps_reached, Status.stiff) or not _may_change(model, given):
         return None
     chosen = stiff_method(model, given["t0"], y0, given["args"])
     return _logged(model, "took `Tsit5` too many steps", chosen) if chosen.feasible else None
