@@ -26,7 +26,8 @@
 - `Nystrom4`, `Nystrom6`, `Nystrom8`: explicit methods for equations of second order, with error control.
 - `ImplicitMidpoint`, `GaussLegendre4`, `GaussLegendre6`: symplectic methods for every Hamiltonian.
 - `SRIW1`, `PlatenWeak2`, `TamedEuler`, `BAOAB`: methods for equations with noise, beside those of diffrax.
-- `DriftImplicitEuler`, `SemiImplicitEuler`, `StochasticETD1`: methods for stiff equations with noise.
+- `DriftImplicitEuler`, `DriftImplicitMilstein`, `SemiImplicitEuler`, `StochasticETD1`: methods for stiff equations with
+  noise.
 - `Gillespie`, `TauLeaping`: methods for reactions of single molecules.
 - `stability`: for which steps a method is stable, a `Stability`.
 - `tune_stencil`: in which tiles a kernel runs the steps of a model fastest.
@@ -87,7 +88,10 @@ from .methods._verner import Vern7 as Vern7, Vern9 as Vern9
 from .methods.jumps._gillespie import Gillespie as Gillespie
 from .methods.jumps._tau_leaping import TauLeaping as TauLeaping
 from .methods.stochastic._baoab import BAOAB as BAOAB
-from .methods.stochastic._drift_implicit import DriftImplicitEuler as DriftImplicitEuler
+from .methods.stochastic._drift_implicit import (
+    DriftImplicitEuler as DriftImplicitEuler,
+    DriftImplicitMilstein as DriftImplicitMilstein,
+)
 from .methods.stochastic._euler_maruyama import TamedEuler as TamedEuler
 from .methods.stochastic._exponential import StochasticETD1 as StochasticETD1
 from .methods.stochastic._semi_implicit import SemiImplicitEuler as SemiImplicitEuler

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 import sciml
-from sciml.solvers import SRIW1, PlatenWeak2, TamedEuler
+from sciml.solvers import SRIW1, DriftImplicitMilstein, PlatenWeak2, TamedEuler
 
 from ..common import close
 
@@ -43,10 +43,11 @@ METHODS = {
     "SRIW1": Known(SRIW1(), {"diagonal": 1.5, "scalar": 1.5, "additive": 1.5}),
     "TamedEuler": Known(TamedEuler(), {"diagonal": 0.5, "scalar": 0.5, "general": 0.5, "additive": 1.0}),
     "PlatenWeak2": Known(PlatenWeak2(), {"diagonal": 1.0, "scalar": 1.0, "additive": 1.0}),
+    "DriftImplicitMilstein": Known(DriftImplicitMilstein(), {"diagonal": 1.0, "scalar": 1.0, "additive": 1.0}),
 }
 """With commuting noise, as that of the problems here; each method is entered here once."""
 
-ADAPTIVE = [name for name in ("SPaRK", "SRA1", "ShARK", "SRIW1", "Heun") if name in METHODS]
+ADAPTIVE = [name for name in ("SPaRK", "SRA1", "ShARK", "SRIW1", "Heun", "DriftImplicitMilstein") if name in METHODS]
 
 
 def growth(kind: str, interpretation: str = "ito") -> sciml.Stochastic:
