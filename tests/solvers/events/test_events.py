@@ -59,10 +59,10 @@ def test_twenty_bounces():
 
 @pytest.mark.x64
 @pytest.mark.parametrize("adjoint", [Checkpointed(), Forward(), Direct()], ids=lambda a: type(a).__name__)
-def test_gradient_of_a_bounce(adjoint):
+def test_gradient_of_the_last_bounce(adjoint):
     derivative = jax.jacfwd if isinstance(adjoint, Direct) else jax.grad
-    found = jax.jit(derivative(lambda *p: ball(*p, adjoint=adjoint, max_events=9).events.times[8], (0, 1)))(1.0, 0.9)
-    exact = jax.grad(lambda *p: bounces(*p, 9)[8], (0, 1))(1.0, 0.9)
+    found = jax.jit(derivative(lambda *p: ball(*p, adjoint=adjoint, max_events=20).events.times[19], (0, 1)))(1.0, 0.9)
+    exact = jax.grad(lambda *p: bounces(*p, 20)[19], (0, 1))(1.0, 0.9)
     np.testing.assert_allclose(found, exact, rtol=1e-8)
 
 
@@ -97,6 +97,16 @@ def test_gathered_members():
     alone = ball(GATHERED[0], 0.9, t1=2.0, max_events=3)
     np.testing.assert_allclose(sol.ys[0], alone.ys, rtol=1e-9)
     assert sol.events.count[0] == alone.events.count
+
+
+@pytest.mark.x64
+def test_ten_thousand_balls():
+    heights = np.linspace(0.5, 2.0, 10_000)[np.random.default_rng(1).permutation(10_000)]
+    sol = jax.jit(jax.vmap(lambda height: ball(height, 0.9, t1=5.0, max_events=8)))(heights)
+    exact = np.asarray(jax.vmap(lambda height: bounces(height, 0.9, 8))(jnp.asarray(heights)))
+    np.testing.assert_array_equal(~np.isnan(sol.events.times), exact <= 5.0)
+    np.testing.assert_allclose(np.asarray(sol.events.times)[exact <= 5.0], exact[exact <= 5.0], atol=1e-10)
+    assert np.all(sol.status == Status.successful)
 
 
 @pytest.mark.x64
