@@ -1,4 +1,7 @@
-"""Five thousand paths of geometric Brownian motion, beside diffrax with both of its paths and a scan over lanes."""
+"""Five thousand paths of geometric Brownian motion, beside diffrax with both of its paths and a scan over lanes.
+
+And ten thousand of births and deaths, one reaction at a time, beside NumPy's loop over a hundredth of them.
+"""
 
 import functools
 from typing import Any
@@ -6,10 +9,11 @@ from typing import Any
 import diffrax
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import sciml
 
-from ._harness import Candidate, Group, jitted
+from ._harness import Candidate, Group, Measured, jitted, report
 
 N, STEPS = 5_000, 1_000
 DT = 1 / STEPS
@@ -68,6 +72,46 @@ def loss(y0: jax.Array, keys: jax.Array) -> jax.Array:
     return jnp.mean(jax.vmap(solve)(keys, y0) ** 2)
 
 
+PATHS, LOOPED = 10_000, 100
+END = 60.0
+
+
+def counts(keys: jax.Array) -> jax.Array:
+    def solve(key: jax.Array) -> jax.Array:
+        return sciml.solve(sciml.models.BirthDeath(), jnp.zeros(1), t0=0.0, t1=END, key=key, throw=False).ys[-1, 0]
+
+    return jax.vmap(solve)(keys)
+
+
+def looped() -> np.ndarray:
+    """Gillespie's direct method by NumPy, one path after another."""
+    random, stoichiometry = np.random.default_rng(0), np.array([[1, -1]])
+    ends = np.zeros(LOOPED)
+    for path in range(LOOPED):
+        t, x = 0.0, np.zeros(1)
+        while True:
+            rates = np.array([1.0, 0.1 * x[0]])
+            total = rates.sum()
+            t += random.exponential(1 / total)
+            if t > END:
+                break
+            x += stoichiometry[:, np.searchsorted(rates.cumsum(), total * random.random())]
+        ends[path] = x[0]
+    return ends
+
+
+def far_from_poisson(ends: Any) -> float:
+    """By how many standard errors the mean is off, which is ten but for 2e-2."""
+    ends = np.asarray(ends, np.float64)
+    mean = 10 * (1 - np.exp(-0.1 * END))
+    return float(abs(ends.mean() - mean) / np.sqrt(mean / ends.size))
+
+
+def _by_path(measured: list[Measured]) -> None:
+    ours, theirs = (row.median / n for row, n in zip(measured, (PATHS, LOOPED)))
+    report(f"A path takes NumPy's loop {theirs / ours:.0f} times as long.\n")
+
+
 def groups() -> list[Group]:
     keys = jax.random.split(jax.random.key(0), N)
     y0 = jnp.ones(N)
@@ -106,9 +150,18 @@ def groups() -> list[Group]:
             against="sciml, Euler",
         ),
     ]
+    molecules = [
+        Candidate(
+            f"sciml, {PATHS} paths",
+            jitted(counts, jax.random.split(jax.random.key(1), PATHS)),
+            error=far_from_poisson,
+        ),
+        Candidate(f"NumPy's loop, {LOOPED} paths", lambda: looped, error=far_from_poisson),
+    ]
     name = jnp.dtype(y0.dtype).name
     return [
         Group(f"{N} paths of geometric Brownian motion, {STEPS} steps, {name}", fixed),
         Group(f"one path of a field of 128 x 128, {STEPS} steps, {name}", fields),
         Group(f"{N} paths in a double well, additive noise, rtol = {TOL:g}, {name}", adaptive),
+        Group(f"Births and deaths to t = {END:g}; errors in standard errors of the mean", molecules, finish=_by_path),
     ]
