@@ -96,3 +96,16 @@ def test_it_can_be_gone_on_with():
     assert half.status == Status.stiff and half.resume is not None
     rest = sciml.solve(drawn, jnp.ones(2), max_steps=2000, resume=half.resume, **options)
     np.testing.assert_allclose(rest.ys, whole.ys, rtol=1e-6)
+
+
+def test_a_field_without_forward_mode_is_asked_too():
+    @jax.custom_vjp
+    def rate(y):
+        return -1e5 * y
+
+    rate.defvjp(lambda y: (rate(y), None), lambda _, c: (-1e5 * c,))
+    hosted = lambda y: jax.pure_callback(lambda y: -1e5 * np.asarray(y), y, y, vmap_method="sequential")  # noqa: E731
+    for fn in (rate, hosted):
+        options = dict(t0=0.0, t1=1.0, solver=diffrax.Tsit5(), max_steps=200, throw=False)
+        sol = sciml.solve(lambda t, y, args, fn=fn: fn(y), jnp.ones(2), **options)
+        assert sciml.Status(int(sol.status)) == sciml.Status.stiff

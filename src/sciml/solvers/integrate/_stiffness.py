@@ -1,7 +1,7 @@
 r"""Whether members that came to the limit of steps took these as long as their method is stable for.
 
 Nothing is asked of a loop's steps, which would cost each of them something. Where members have stopped, and there
-alone, some products with the Jacobian $J$ at the state that they came to show its largest eigenvalue,
+alone, some products with the Jacobian $J$ at the state that they came to, by differences, show its largest eigenvalue,
 
 $$\rho \approx \left( \frac{|J^{2k} v|}{|J^k v|} \right)^{1 / k},$$
 
@@ -86,7 +86,11 @@ def _product(
 ) -> tuple[PyTree, Array]:
     """Returns the Jacobian times a direction, scaled to one, and the logarithm of what the products have grown by."""
     field, time = integrator.bound(operands), integrator.time(here.elapsed, operands)
-    _, image = jax.jvp(lambda y: field(time, y), (here.y,), (direction,))
+    # a difference, since a field may have no forward mode, as with a rule of reverse mode alone or a call of the host
+    here_size = _norm(here.y)
+    step = jnp.sqrt(jnp.finfo(here_size.dtype).eps) * jnp.where(here_size > 0, here_size, jnp.ones_like(here_size))
+    there = field(time, jax.tree.map(lambda y, v: y + step.astype(y.dtype) * v, here.y, direction))
+    image = jax.tree.map(lambda a, b: (a - b) / step.astype(a.dtype), there, field(time, here.y))
     size = _norm(image)
     there = size > 0
     size = jnp.where(there, size, jnp.ones_like(size))
