@@ -1,6 +1,6 @@
 """Drag minimised by an obstacle's shape: what a cylinder becomes if the wind may not push it.
 
-Run it with `python docs/tutorials/drag_shape.py`: it takes about a minute on a core and writes a figure, to the folder
+Run it with `python docs/tutorials/drag_shape.py`: it takes half a minute on a core and writes a figure, to the folder
 that `--out` names.
 
 A cylinder stands in a stream of Reynolds number 20 (speed and diameter are 1). Its section keeps its area but may
