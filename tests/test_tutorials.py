@@ -127,6 +127,36 @@ def test_photonic_pulse(tmp_path):
     assert float(re.search(r"exact ones by ([\d.]+) percent points", printed)[1]) < 4
 
 
+def test_shock_tube(tmp_path):
+    printed = run("shock_tube", tmp_path)
+    coarse, fine = (
+        [float(x) for x in row] for row in re.findall(r"density (\S+), velocity (\S+), pressure (\S+)", printed)
+    )
+    assert all(a < 0.65 * b and b < 0.006 for a, b in zip(fine, coarse))
+    moves = re.findall(r"by (\S+), by (\S+) by finite differences, by (\S+) exactly", printed)
+    assert len(moves) == 2
+    for found, difference, exact in ([float(x) for x in row] for row in moves):
+        assert abs(found - difference) < 0.01 * abs(difference) and abs(found - exact) < 0.01 * abs(exact)
+    apart = [float(x) for x in re.findall(r"state is ([\d.]+)% off", printed)]
+    assert len(apart) == 2 and max(apart) < 1
+    left = re.findall(r"(\w+): ([\d.]+) \+- ([\d.]+), true ([\d.]+)", printed)
+    assert [name for name, *_ in left] == ["pressure", "density"]
+    assert all(abs(float(value) - float(true)) < 0.015 * float(true) for _, value, _, true in left)
+
+
+def test_drag_shape(tmp_path):
+    printed = run("drag_shape", tmp_path)
+    slopes = re.findall(r"by \w+: (\S+) by the adjoint, (\S+) by finite", printed)
+    assert len(slopes) == 2
+    for adjoint, difference in ([float(x) for x in row] for row in slopes):
+        assert abs(adjoint - difference) < 0.02 * abs(difference)
+    history = [float(x) for x in re.findall(r"step +\d+: drag (\S+)", printed)]
+    assert len(history) > 4 and all(b < a for a, b in zip(history, history[1:]))
+    ends = re.search(r"drag (\S+) of the circle, (\S+) of the shape found,\n +(\S+) of one", printed)
+    before, after, longer = map(float, ends.groups())
+    assert after < 0.8 * before and after < longer
+
+
 def test_turbulence(tmp_path):
     printed = run("turbulence", tmp_path)
     assert printed.startswith("ETDRK4, 1600 steps")
