@@ -23,6 +23,7 @@ from sciml.spatial import (
     Muscl,
     Neumann,
     NoSlip,
+    NoSlipWall,
     Outflow,
     Periodic,
     PressureOutlet,
@@ -176,6 +177,25 @@ def gas() -> Case:
     return Case("Euler", make, state)
 
 
+def viscous_gas() -> Case:
+    """Between sides of every kind, with a viscosity that depends on the temperature."""
+
+    def make():
+        sides = {
+            "x-": Inflow(jnp.array([1.0, 0.3, 0.1, 1.0])),
+            "x+": NoSlipWall(),
+            "y-": NoSlipWall(jnp.array([0.2, 0.0]), 1.3),
+            "y+": MovingWall(-0.1),
+        }
+        return models.CompressibleNavierStokes(GRID, sides, 0.02, exponent=0.7, reference=1.2, **SMOOTH)
+
+    def state(dtype):
+        smooth = registry_fields.Case("", lambda *_: None, 4).y0(GRID, dtype)
+        return make().conserved(jnp.stack([0.5 + smooth[0], 0.5 * smooth[1], 0.5 * smooth[2], 0.5 + smooth[3]]))
+
+    return Case("CompressibleNavierStokes", make, state)
+
+
 def pond() -> Case:
     """Over a bed that is not level, with friction."""
 
@@ -301,7 +321,19 @@ def shakes() -> Case:
 
 
 OTHERS = (
-    *(darcy(walls), drifting(walls), pendulums(), sound(), gas(), pond(), queue(), stirred(), thick(), turbulence()),
+    *(
+        darcy(walls),
+        drifting(walls),
+        pendulums(),
+        sound(),
+        gas(),
+        viscous_gas(),
+        pond(),
+        queue(),
+        stirred(),
+        thick(),
+        turbulence(),
+    ),
     *(light(), shakes()),
 )
 

@@ -159,6 +159,22 @@ class AbstractConservationLaw(AbstractModel):
         """
         raise TypeError(self._lacks("mirrored", "`Reflecting` and `MovingWall` need"))
 
+    def sticking(
+        self, w: Float[Array, "..."], axis: int, velocity: Array | None, temperature: Array | None
+    ) -> Float[Array, "..."]:
+        """Returns what a wall across an axis, to which the flow sticks, shows of a state.
+
+        By default a mirror at rest: without viscosity the flow slips.
+
+        Args:
+            w: The primitive states next to the wall.
+            axis: The axis.
+            velocity: That of the wall, one value for each axis of the grid, or None for a wall at rest.
+            temperature: That of the wall, or None for one that insulates.
+        """
+        del velocity, temperature
+        return self.mirrored(w, axis, jnp.zeros((), w.dtype))
+
     def pressing(self, w: Float[Array, "..."]) -> Float[Array, "..."] | None:
         """Returns the part of the flux along the first axis that presses in all directions alike, as a pressure does.
 

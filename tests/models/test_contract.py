@@ -94,7 +94,7 @@ def test_gradients_of_a_solution_by_everything(case):
         assert abs(got - central) < 1e-7 * abs(central) + 1e-8, (name, got, central)
 
 
-FLOWS = ("Transport", "Euler", "ShallowWater", "ImplicitFriction", "NavierStokes3D")
+FLOWS = ("Transport", "Euler", "CompressibleNavierStokes", "ShallowWater", "ImplicitFriction", "NavierStokes3D")
 WAVES = ("Maxwell", "ElasticWave", "Acoustic")
 OTHERS = ("Diffusion", "Wave", "Burgers", "CahnHilliard", "KellerSegel")
 

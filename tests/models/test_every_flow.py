@@ -13,7 +13,7 @@ import pytest
 
 import sciml
 from sciml import models, parallel
-from sciml.spatial import Boundaries, Grid, Neumann, NoSlip, Outflow, Periodic, Reflecting, Sides
+from sciml.spatial import Boundaries, Grid, Neumann, NoSlip, NoSlipWall, Outflow, Periodic, Reflecting, Sides
 from tests.conftest import X64
 
 SSP = sciml.solvers.SSPRK33()
@@ -52,6 +52,7 @@ def diffusing(make: Callable[[Grid, Any], Any], refused: str = "") -> Case:
 
 
 TUNNEL = {"x": Outflow(), "y": Reflecting()}
+CHANNEL = {"x-": Outflow(), "x+": NoSlipWall(), "y-": NoSlipWall(jnp.array([0.3, 0.0]), 1.2), "y+": Reflecting()}
 CASES = {
     "Transport": law(lambda grid, sides: models.Transport(grid, sides, jnp.array([1.0, -0.5])), 2, Periodic()),
     "InviscidBurgers": law(models.InviscidBurgers, 1, Outflow()),
@@ -59,6 +60,7 @@ CASES = {
     "ShallowWater": law(lambda grid, sides: models.ShallowWater(grid, sides, 0.1, friction=0.1), 2, TUNNEL),
     "Euler": law(models.Euler, 2, TUNNEL),
     "Euler in 3-D": law(models.Euler, 3, Periodic()),
+    "CompressibleNavierStokes": law(models.CompressibleNavierStokes, 2, CHANNEL, exponent=0.7),
     "KellerSegel": diffusing(models.KellerSegel),
     "Schnakenberg": diffusing(
         lambda grid, sides: models.ReactionDiffusion(models.Schnakenberg(), grid, sides, (0.1, 0.2))
@@ -88,8 +90,9 @@ def grid_of(case: Case, cells: int) -> Grid:
 
 def state(name: str, model: Any, grid: Grid, dtype: Any) -> Any:
     """A smooth state between 0.3 and 0.9; that of a gas from such density, velocities and pressure."""
-    components = {"Euler": grid.ndim + 2, "Euler in 3-D": 5, "ShallowWater": grid.ndim + 1, "NavierStokes3D": 3}
-    count = (components | {"KellerSegel": 2, "Schnakenberg": 2}).get(name)
+    gas = isinstance(model, models.Euler | models.CompressibleNavierStokes)
+    components = {"ShallowWater": grid.ndim + 1, "NavierStokes3D": 3, "KellerSegel": 2, "Schnakenberg": 2}
+    count = grid.ndim + 2 if gas else components.get(name)
     if name in ("IncompressibleFlow", "Maxwell", "ElasticWave"):
         like = model.start()
     elif name == "Acoustic":
@@ -103,7 +106,7 @@ def state(name: str, model: Any, grid: Grid, dtype: Any) -> Any:
         return jnp.asarray(0.6 + 0.3 * total, dtype)
 
     found = jax.tree.map(smooth, like)
-    return model.conserved(found) if name.startswith("Euler") else found
+    return model.conserved(found) if gas else found
 
 
 def solved(case: Case, model: Any, y: Any, **options: Any) -> Any:

@@ -39,7 +39,7 @@ Waves, on staggered grids with absorbing layers
     `Maxwell`, in media such as `Drude`, `Lorentz` and `Debye`; `ElasticWave`; both of `WaveFields`, driven by
     `FieldSource`s. Of one frequency: `TimeHarmonicWave`. See `Acoustic` for sound
 Conservation laws, by finite volumes, with shocks
-    `Euler`, `ShallowWater`; `InviscidBurgers`, `Traffic`, `Transport`
+    `CompressibleNavierStokes`, `Euler`, `ShallowWater`; `InviscidBurgers`, `Traffic`, `Transport`
 Anything else that is linear
     `Linear`
 Learnt
@@ -89,6 +89,7 @@ from ._brusselator import Brusselator as Brusselator
 from ._burgers import Burgers as Burgers
 from ._cahn_hilliard import CahnHilliard as CahnHilliard
 from ._carried import Carried as Carried
+from ._compressible_navier_stokes import CompressibleNavierStokes as CompressibleNavierStokes
 from ._darcy import Darcy as Darcy
 from ._dealiasing import (
     AbstractDealiasing as AbstractDealiasing,

@@ -27,8 +27,8 @@ Fields to start from
 
 Finite volumes, for conservation laws
     `FiniteVolumes`, of a reconstruction (`Constant`, `Muscl`, `PPM`, `WENO3`, `WENO5`, `WENO5Z`, `TENO5`), a flux
-    (`Rusanov`, `HLL`, `HLLC`, `Roe`, `LaxWendroff`) and sides (`Inflow`, `Outflow`, `Reflecting`, `MovingWall`); in
-    variables (`Componentwise`, `Characteristic`), with a `PositivityLimiter`
+    (`Rusanov`, `HLL`, `HLLC`, `Roe`, `LaxWendroff`) and sides (`Inflow`, `Outflow`, `Reflecting`, `MovingWall`,
+    `NoSlipWall`); in variables (`Componentwise`, `Characteristic`), with a `PositivityLimiter`
 
 Elliptic problems
     `Poisson` and `Helmholtz` by transforms; `EllipticOperator` with `solve_elliptic`, and the solvers `FastTransform`
@@ -132,6 +132,7 @@ from .finite_volumes import (
     LaxWendroff as LaxWendroff,
     MovingWall as MovingWall,
     Muscl as Muscl,
+    NoSlipWall as NoSlipWall,
     Outflow as Outflow,
     PositivityLimiter as PositivityLimiter,
     Reflecting as Reflecting,

@@ -11,8 +11,8 @@ from jax.sharding import PartitionSpec
 
 import sciml
 from sciml import inspect, parallel
-from sciml.models import Euler, InviscidBurgers, ShallowWater
-from sciml.spatial import WENO5Z, Grid, Inflow, MovingWall, Muscl, Outflow, Periodic, Reflecting, Sides
+from sciml.models import CompressibleNavierStokes, Euler, InviscidBurgers, ShallowWater
+from sciml.spatial import WENO5Z, Grid, Inflow, MovingWall, Muscl, NoSlipWall, Outflow, Periodic, Reflecting, Sides
 
 from ...kernels.running import solve
 
@@ -37,12 +37,17 @@ SIDES = {
     "tunnel": {"x-": Inflow(gusts), "x+": Outflow(), "y-": Reflecting(), "y+": Outflow()},
     "tube": {"x-": MovingWall(0.3), "x+": Outflow()},
     "basin": Reflecting(),
+    "belt": {"x-": Inflow(gusts), "x+": Outflow(), "y-": NoSlipWall(jnp.array([0.3, 0.0]), 1.2), "y+": NoSlipWall()},
 }
 
 
 def gas(grid, boundary, **options):
     law, w = Euler(grid, boundary, **options), 0.2 * waves(grid)
     return law, law.conserved(jnp.stack([1 + w, *[w * (k + 1) for k in range(grid.ndim)], 1 - w]))
+
+
+def viscous_gas(grid, boundary):
+    return CompressibleNavierStokes(grid, boundary, 0.01, exponent=0.7), gas(grid, boundary)[1]
 
 
 def water(grid, boundary):
@@ -59,6 +64,7 @@ def one_quantity(grid, boundary):
 CASES = {
     "gas in a tube": (ft.partial(gas, reconstruction=WENO5Z()), LINE, "tube", {"x": 2}),
     "gas in a tunnel": (ft.partial(gas, reconstruction=Muscl()), BOX, "tunnel", {"x": 4, "y": 2}),
+    "viscous gas along a belt": (viscous_gas, BOX, "belt", {"x": 4, "y": 2}),
     "water in a basin": (water, LINE, "basin", {"x": 4}),
     "Burgers in a box": (one_quantity, BOX, "periodic", {"x": 2, "y": 2}),
 }

@@ -23,6 +23,7 @@ from ._sides import (
     AbstractSides as AbstractSides,
     Inflow as Inflow,
     MovingWall as MovingWall,
+    NoSlipWall as NoSlipWall,
     Outflow as Outflow,
     Reflecting as Reflecting,
     Sides as Sides,

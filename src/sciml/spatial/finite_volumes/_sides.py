@@ -7,8 +7,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..._checks import concrete
 from ..._conservation_law import AbstractConservationLaw
 from ..._jax._largest import largest
 from ..._types import Args, RealScalarLike
@@ -53,6 +55,10 @@ class AbstractSide(eqx.Module):
         return jax.tree.map(lambda value: evaluated(value, t, args), self, is_leaf=callable_leaf)
 
 
+def _unless_none(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
+
+
 class Inflow(AbstractSide):
     """A given state beyond the side, of which the flow takes what it lets in.
 
@@ -80,18 +86,7 @@ class Inflow(AbstractSide):
     ) -> Float[Array, "..."]:
         """Returns the given state."""
         del axis
-        given = jnp.asarray(self.state, layers.dtype)
-        lead = law.volumes.lead(layers)
-        if given.ndim == lead:
-            given = given.reshape(given.shape + (1,) * (layers.ndim - lead))
-        elif given.ndim == layers.ndim - 1:
-            given = jnp.expand_dims(given, at)
-        else:
-            raise ValueError(
-                f"`Inflow(state=...)` must have {lead} or {layers.ndim - 1} axes, the state's components and perhaps "
-                f"those along the side, but has shape {given.shape}."
-            )
-        return law.outside(given, layers)
+        return law.outside(_along_side(self.state, "Inflow(state=...)", law.volumes.lead(layers), layers, at), layers)
 
 
 class Outflow(AbstractSide):
@@ -169,6 +164,71 @@ class MovingWall(AbstractSide):
         """Returns the layers as the moving mirror shows them."""
         del at
         return law.mirrored(layers, axis, jnp.asarray(self.velocity, layers.dtype))
+
+
+class NoSlipWall(AbstractSide):
+    """A wall to which the flow sticks. It may move along itself, as a belt does, and have a temperature.
+
+    It takes viscosity to stick: for laws without, such as `sciml.models.Euler`, it is a `Reflecting` wall.
+
+    Attributes:
+        velocity: Its velocity, of shape `(ndim,)`, or `(ndim, *side)` along the side, or a function `(t, args)` that
+            returns one; None for a wall at rest. The value for the axis across the side must be zero.
+        temperature: Its temperature as pressure over density, that is in units where the gas constant of a unit of
+            mass is one: a number, of shape `(1, *side)` along the side, or a function `(t, args)`; None for a wall
+            that lets no heat through.
+
+    Raises:
+        ValueError: In use, if `velocity` has not one value for each axis, or is known not to be along the wall.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.models import CompressibleNavierStokes
+        from sciml.spatial import Grid, NoSlipWall, Periodic
+
+        grid = Grid((4, 8))
+        belt = NoSlipWall(jnp.array([0.3, 0.0]), temperature=1.0)
+        law = CompressibleNavierStokes(grid, {"x": Periodic(), "y-": NoSlipWall(), "y+": belt}, viscosity=0.1)
+        at_rest = law.conserved(jnp.stack([jnp.full(grid.shape, v) for v in (1.0, 0.0, 0.0, 1.0)]))
+        rates = law(0.0, at_rest, None)
+        assert rates[1, 0, -1] > 0 and rates[1, 0, 0] == 0  # the belt pulls the gas that is next to it
+        ```
+    """
+
+    velocity: SideValue | None = eqx.field(default=None, converter=_unless_none(side_value("NoSlipWall(velocity=...)")))
+    temperature: SideValue | None = eqx.field(
+        default=None, converter=_unless_none(side_value("NoSlipWall(temperature=...)"))
+    )
+
+    def ghosts(
+        self, law: AbstractConservationLaw, layers: Float[Array, "..."], axis: int, at: int
+    ) -> Float[Array, "..."]:
+        """Returns the layers such that the means with their mirror images are what the wall has."""
+        velocity = temperature = None
+        if self.velocity is not None:
+            shape, ndim = jnp.shape(self.velocity), law.volumes.grid.ndim
+            if shape[:1] != (ndim,):
+                raise ValueError(
+                    f"`NoSlipWall(velocity=...)` must have one value for each of the {ndim} axes of the grid in its "
+                    f"first axis, but has shape {shape}."
+                )
+            if concrete(self.velocity) and np.any(np.asarray(self.velocity)[axis] != 0):
+                name = law.volumes.grid.names[axis]
+                raise ValueError(
+                    f"`NoSlipWall(velocity=...)` must be zero along {name}, which is across the wall, but is "
+                    f"{self.velocity}. `MovingWall` is a piston."
+                )
+            velocity = _along_side(self.velocity, "NoSlipWall(velocity=...)", 1, layers, at)
+        if self.temperature is not None:
+            shape = jnp.shape(self.temperature)
+            if shape[:1] not in ((), (1,)):
+                raise ValueError(
+                    f"`NoSlipWall(temperature=...)` must be a number or of shape `(1, *side)`, but has shape {shape}."
+                )
+            given = _along_side(self.temperature, "NoSlipWall(temperature=...)", len(shape[:1]), layers, at)
+            temperature = given[0] if shape else given
+        return law.sticking(layers, axis, velocity, temperature)
 
 
 class _AcrossAxis(AbstractSide):
@@ -282,7 +342,10 @@ class Sides(AbstractSides):
     pairs: tuple[tuple[Periodic | AbstractSide, Periodic | AbstractSide], ...]
 
     def __init__(self, grid: AbstractGrid, conditions: Any):
-        known = "Periodic(), Inflow(state), Outflow(), Reflecting(), MovingWall(velocity) or another AbstractSide"
+        known = (
+            "Periodic(), Inflow(state), Outflow(), Reflecting(), MovingWall(velocity), NoSlipWall() or another "
+            "AbstractSide"
+        )
         self.grid = grid
         self.pairs = pairs_of_sides(grid, conditions, AbstractSide, known, at_axis=_AcrossAxis())
 
@@ -344,6 +407,19 @@ class Sides(AbstractSides):
     def everywhere(self, holds: Bool[Array, "..."]) -> Bool[Array, ""]:
         """Returns whether something holds in all cells."""
         return jnp.all(holds)
+
+
+def _along_side(value: Any, name: str, lead: int, layers: Array, at: int) -> Array:
+    """Returns a value at a side, with so many axes of components, as one that broadcasts with the layers next to it."""
+    given = jnp.asarray(value, layers.dtype)
+    if given.ndim == lead:
+        return given.reshape(given.shape + (1,) * (layers.ndim - max(lead, 1)))
+    if given.ndim != layers.ndim - 1:
+        raise ValueError(
+            f"`{name}` must have {lead} or {layers.ndim - 1} axes, its components and perhaps those along the side, "
+            f"but has shape {given.shape}."
+        )
+    return jnp.expand_dims(given, at)
 
 
 def as_sides(grid: AbstractGrid, boundary: Any) -> AbstractSides:
