@@ -90,18 +90,63 @@ def test_members(kind, how, what):
     check(fn, (x,), on_one(how, what))
 
 
-@pytest.mark.parametrize("closes_over", [False, True])
-def test_a_solve_of_diffrax_names_the_way_out(closes_over):
-    """Its linear solves do not know axes that are part of a type."""
-    sharded = jax.device_put(jnp.asarray(RATES), NamedSharding(mesh_of("explicit"), P("m")))
-    by_diffrax = diffrax.Kvaerno3(root_finder=diffrax.VeryChord(rtol=1e-8, atol=1e-8))
+BY_DIFFRAX = {
+    "adaptive": FINE,
+    "fixed": dict(dt=0.1),
+    "saved": dict(saveat=[0.3, 1.0], **FINE),
+    "forward mode": dict(dt=0.1, adjoint=sciml.adjoints.Direct()),
+}
+"""How a method runs that has no loops but those of diffrax."""
 
-    def run(rate):
+
+def by_diffrax(how, closes_over, what):
+    solver = diffrax.Kvaerno3(root_finder=diffrax.VeryChord(rtol=1e-8, atol=1e-8))
+    options = dict(t0=0.0, solver=solver, throw=False) | BY_DIFFRAX[how]
+
+    def total(rate, end):
         model = (lambda t, y, args: field(t, y, rate)) if closes_over else field
-        return sciml.solve(model, Y0, t0=0.0, t1=1.0, args=rate, solver=by_diffrax, **FINE).ys
+        return jnp.sum(sciml.solve(model, Y0, t1=end, args=rate, **options).ys)
 
-    with pytest.raises(ValueError, match=r"explicit axes.*`sciml.solvers.Rodas5P\(\)`, or a mesh with automatic"):
-        jax.jit(jax.vmap(run))(sharded)
+    return {
+        "forward": jax.vmap(total),
+        "gradient": jax.grad(lambda rates, ends: jnp.sum(jax.vmap(total)(rates, ends)), (0, 1)),
+        "vmap(grad)": jax.vmap(jax.grad(total, (0, 1))),
+        "vmap(jacfwd)": jax.vmap(jax.jacfwd(total, (0, 1))),
+    }[what]
+
+
+@functools.cache
+def by_diffrax_on_one(*which):
+    return jax.jit(by_diffrax(*which))(RATES[:8], ENDS_OF_SOME)
+
+
+ENDS_OF_SOME = np.array([1.0, 0.5, 0.0, 0.8] * 2)  # one in four has no length
+
+
+@pytest.mark.parametrize(
+    "how, closes_over, what",
+    [
+        ("adaptive", False, "forward"),
+        ("adaptive", True, "gradient"),
+        ("adaptive", False, "vmap(grad)"),
+        ("fixed", False, "gradient"),
+        ("saved", True, "gradient"),
+        ("saved", False, "vmap(grad)"),
+        ("forward mode", False, "vmap(jacfwd)"),
+        ("forward mode", False, "gradient"),
+    ],
+)
+def test_a_solve_of_diffrax(how, closes_over, what):
+    """Its loops do not know axes that are part of a type: each device runs them over its own members."""
+    x = tuple(jax.device_put(x, NamedSharding(mesh_of("explicit"), P("m"))) for x in (RATES[:8], ENDS_OF_SOME))
+    check(by_diffrax(how, closes_over, what), x, by_diffrax_on_one(how, closes_over, what))
+
+
+def test_a_solve_of_diffrax_has_reverse_mode_alone():
+    x = tuple(jax.device_put(x, NamedSharding(mesh_of("explicit"), P("m"))) for x in (RATES[:8], ENDS_OF_SOME))
+    fn = by_diffrax("fixed", False, "forward")
+    with pytest.raises(TypeError, match=r"forward mode.*`adjoint=sciml.adjoints.Direct\(\)`"):
+        jax.jit(lambda *x: jax.jvp(fn, x, x))(*x)
 
 
 @pytest.mark.parametrize("what", ["forward", "gradient", "vmap(grad)"])
