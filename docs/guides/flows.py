@@ -267,9 +267,7 @@ def flows_wake():
         f"five units of time; published {published[0]} to {published[1]}",
         flush=True,
     )
-    flow, end, times, drag, lift = around_cylinder(
-        100, (-40.0, 30.0, 40.0), 1 / 16, 4.0, 0.005, SSPRK43(), 0.0125, 70.0
-    )
+    flow, end, times, drag, lift = around_cylinder(100, (-40.0, 30.0, 40.0), 1 / 22, 4.0, 0.005, SSPRK43(), 0.009, 70.0)
     rises = np.flatnonzero((lift[:-1] < 0) & (lift[1:] >= 0) & (times[:-1] > 40))
     crossings = times[rises] - lift[rises] / (lift[rises + 1] - lift[rises]) * (times[1] - times[0])
     strouhal = (len(rises) - 1) / (crossings[-1] - crossings[0])

@@ -39,6 +39,7 @@ class Status(enum.IntEnum):
     negative_propensity = 12
     history_too_short = 13
     mesh_too_coarse = 14
+    stiff = 15
 
     @property
     def message(self) -> str:
@@ -110,6 +111,13 @@ _MESSAGES = {
     Status.history_too_short: (
         "A delay reached farther back than the steps that are kept, or a step was longer than a delay. Give "
         "`sciml.Delayed` a larger `kept`, loosen the tolerances, or take a `dt` no longer than the shortest delay."
+    ),
+    Status.stiff: (
+        "The limit on the number of steps was reached before the end time, and the steps were as long as the method is "
+        "stable for, not as the tolerances allow: the problem is stiff. Name a method for that: "
+        "`solver=sciml.solvers.Rodas5P()`, `BDF()` for hundreds of unknowns that all depend on one another, or "
+        "`Switching()` where it is so at times. Without `solver` one is found by itself, but not under `jax.jit` and "
+        "`jax.vmap`, where no number is known while the program is made."
     ),
     Status.mesh_too_coarse: (
         "The equation does not hold between the nodes to `rtol`. Allow more nodes by `max_nodes`, or loosen `rtol`; in "

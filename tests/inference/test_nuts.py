@@ -86,16 +86,26 @@ def test_nuts_draws_the_posterior_of_a_grid():
 
 
 @pytest.mark.x64
-def test_no_chain_waits_for_another():
+def test_four_chains_on_four_devices_are_those_of_one_each():
+    """Of an equation that is solved: no device waits for another, and a chain is the one that runs by itself."""
     pytest.importorskip("blackjax")
-    density = inference.log_density(
-        jnp.array(0.5), lambda m: inference.Normal(m, 1.0), jnp.zeros(3), [(lambda m: m, inference.Normal(0.0, 1.0))]
-    )
-    devices = parallel.mesh(devices=jax.devices()[:4])
-    chain, keys = _Chain(density, 5, 5, 0.8, 3), jax.random.split(jax.random.key(0), 4)
+    density, devices = epidemic(), jax.devices()[:4]
+    chain, keys = _Chain(density, 4, 6, 0.8, 3), jax.random.split(jax.random.key(0), 4)
+    scatter = 0.02 * jnp.arange(8.0).reshape(4, 2)
+    start = jax.vmap(density.unravel)(density.ravel(density.unconstrain(density.model))[None] + scatter)
+
+    def together(keys, start):
+        return parallel.ensemble(chain, (keys, start), mesh=parallel.mesh(devices=devices))[0]
+
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        found = inspect.collectives(lambda k, z: parallel.ensemble(chain, (k, z), mesh=devices), keys, jnp.zeros(4))
-    assert not dict(found), found
+        assert not inspect.collectives(together, keys, start)
+        found = jax.jit(together)(keys, start)
+        alone = jax.jit(lambda member: chain(member))
+        for i in range(4):
+            own = alone((keys[i], jax.tree.map(lambda z: z[i], start)))[0]
+            np.testing.assert_allclose(found.beta[i], own.beta, rtol=1e-6)
+            np.testing.assert_allclose(found.gamma[i], own.gamma, rtol=1e-6)
+    assert len({float(x) for x in found.beta[:, -1]}) == 4
 
 
 @pytest.mark.x64

@@ -201,5 +201,5 @@ def test_it_is_logged(caplog):
 
 
 def test_a_limit_that_was_asked_for_is_one():
-    with pytest.raises(sciml.SolveError, match="max_steps_reached"):
+    with pytest.raises(sciml.SolveError, match="status `stiff`"):
         solve("Robertson", dtype=np.float32, max_steps=100)

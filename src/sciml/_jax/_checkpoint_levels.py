@@ -56,11 +56,12 @@ def split(steps: int, levels: int, most: int | None = None) -> tuple[int, ...]:
 def _split(steps: int, levels: int, divide: bool) -> tuple[int, ...]:
     if levels == 1 or steps < 4:
         return (steps,)
-    # The innermost level first. Equal counts keep the fewest states; a divisor of the number of steps leaves no rest.
+    # The innermost level first. Equal counts keep the fewest states; a divisor of the number of steps leaves no rest,
+    # and an even one no step alone where two are taken at a time.
     root = steps ** (1 / levels)
-    even = max(2, round(root))
+    even = max(2, 2 * round(root / 2))
     near = [c for c in range(max(2, math.ceil(root / 2)), math.floor(2 * root) + 1) if steps % c == 0]
-    inner = min(near, key=lambda c: abs(c - root), default=even) if divide else even
+    inner = min(near, key=lambda c: (c % 2, abs(c - root)), default=even) if divide else even
     return _split(steps // inner, levels - 1, divide) + (inner,)
 
 

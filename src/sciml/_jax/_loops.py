@@ -25,6 +25,7 @@ def while_loop(
     *,
     like: Any = (),
     collective: tuple[str, ...] = (),
+    at_a_time: int = 1,
 ) -> _Carry:
     """`jax.lax.while_loop` whose carry is promoted to the axes that it or `like` varies over.
 
@@ -37,6 +38,7 @@ def while_loop(
             of iterations: as many as the slowest of them needs. Devices along the other axes run as many too,
             though they exchange nothing with these, because XLA makes all devices meet at some of its
             collectives; those that are done keep their carry.
+        at_a_time: After how many iterations `cond` is asked again, so that some may follow the last one needed.
     """
     init = to_varying(init, vma_of((init, like)))
 
@@ -46,14 +48,21 @@ def while_loop(
         # `psum` makes the type say that the value is the same along these axes, which `shard_map` checks
         return _any(here, tuple(name for name in collective if name in vma_of(here)))
 
+    once = body if at_a_time == 1 else jax.jit(body, inline=True)  # traced once
+
+    def iterations(carry):
+        for _ in range(at_a_time):
+            carry = once(carry)
+        return carry
+
     others = _axes_of_others(collective) if collective else ()
     if not others:
-        return jax.lax.while_loop(going, body, init)
+        return jax.lax.while_loop(going, iterations, init)
 
     def iterate(state):
         here, carry = state
         # `body` runs on every device, whose collectives must match; where a device is done its result is dropped
-        carry = jax.tree.map(partial(jnp.where, here), body(carry), carry)
+        carry = jax.tree.map(partial(jnp.where, here), iterations(carry), carry)
         return going(carry), carry
 
     return jax.lax.while_loop(lambda state: _any(state[0], others), iterate, (going(init), init))[1]
@@ -66,6 +75,7 @@ def packed_while_loop(
     *,
     like: Any = (),
     collective: tuple[str, ...] = (),
+    at_a_time: int = 1,
 ) -> _Carry:
     """`while_loop` that carries scalars of one floating-point dtype in one array.
 
@@ -93,6 +103,7 @@ def packed_while_loop(
         pack(init),
         like=like,
         collective=collective,
+        at_a_time=at_a_time,
     )
     return unpack(found)
 

@@ -85,6 +85,17 @@ def on_mesh_of(like: Any, tree: PyTree) -> PyTree:
     return jax.tree.map(placed, tree)
 
 
+def members_alike(tree: PyTree[Array]) -> PyTree[Array]:
+    """Returns arrays with members first, all sharded over the axes over which the first of them is by its type."""
+    leaves, treedef = jax.tree.flatten(tree)
+    for sharding in filter(None, map(typed_sharding, leaves)):
+        if sharding.spec and sharding.spec[0] is not None:
+            specs = [PartitionSpec(sharding.spec[0], *[None] * (x.ndim - 1)) for x in leaves]
+            placed = [jax.sharding.reshard(x, NamedSharding(sharding.mesh, p)) for x, p in zip(leaves, specs)]
+            return jax.tree.unflatten(treedef, placed)
+    return tree
+
+
 def joined_last(x: Array) -> Array:
     """Returns an array with its last two axes joined; sharded where the first of them is."""
     return jax.lax.reshape(x, (*x.shape[:-2], x.shape[-2] * x.shape[-1]), out_sharding=_without(x, -1))

@@ -5,7 +5,10 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from .._jax._members_apart import members_apart
 
 
 def _refused(trace: Callable[[], Any]) -> Exception | None:
@@ -26,22 +29,30 @@ def with_forward_rule(function: Callable[[Array], Array]) -> Callable[[Array], A
     r"""Returns the same function, whose gradient in any mode is computed in forward mode.
 
     With $g = \nabla f(z)$ by one forward pass for each variable the tangent is $\dot f = g \cdot \dot z$, whose
-    transpose is $\bar z = g \bar f$. Derivatives of $g$ are again of forward mode.
+    transpose is $\bar z = g \bar f$. Derivatives of $g$ are again of forward mode. Value and gradient are one program
+    of each member, which a device runs for its own where members are sharded.
     """
-    wrapped = jax.custom_jvp(function)
+    return lambda z: _by_forward_mode(eqx.filter_closure_convert(function, z), z)
 
-    @wrapped.defjvp
-    def rule(primals, tangents):
-        (z,), (dz,) = primals, tangents
 
-        def twice(z):
-            value = function(z)
-            return value, value
+@eqx.filter_custom_jvp
+def _by_forward_mode(function: Callable[[Array], Array], z: Float[Array, " p"]) -> Float[Array, ""]:
+    return members_apart(lambda function, z: function(z))(function, z)
 
-        gradient, value = jax.jacfwd(twice, has_aux=True)(z)
-        return value, gradient @ dz
 
-    return wrapped
+@_by_forward_mode.def_jvp
+def _by_forward_mode_jvp(primals: tuple, tangents: tuple) -> tuple:
+    (function, z), (along, dz) = primals, tangents
+
+    def twice(z: Array, function: Callable) -> tuple[Array, Array]:
+        value = function(z)
+        return value, value
+
+    gradient, value = members_apart(jax.jacfwd(twice, has_aux=True))(z, function)
+    rate = jnp.zeros_like(value) if dz is None else gradient @ dz
+    if jax.tree.leaves(along):  # what the function closes over
+        rate = rate + eqx.filter_jvp(lambda function: function(z), (function,), (along,))[1]
+    return value, rate
 
 
 def gradient_of(function: Callable[[Array], Array], z: Array) -> Callable[[Array], Array]:

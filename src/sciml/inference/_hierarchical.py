@@ -10,6 +10,9 @@ import jax.tree_util as jtu
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_count
+from .._jax._members_apart import members_apart
+from .._jax._shards import members_alike
+from .._jax._vma import on_explicit_axes
 from .._types import Key
 from ..training import AbstractTransform
 from ._first_order import METHODS, check_information, first_order_curvature
@@ -115,14 +118,13 @@ class _Integrated(AbstractDistribution):
 
     def log_prob(self, x: Any) -> Float[Array, " subjects"]:
         (data,) = x
-        start = self.population.start(self.model)
+        population, nodes = self.population, self.nodes
 
-        def one(subject, own):
-            of_one = (self.model, subject, own)
-            joint, curvature = self.population.joint(*of_one), self.population.curvature(*of_one)
-            return log_integral(joint, start, self.nodes, curvature)
+        def one(model, subject, own):
+            joint, curvature = population.joint(model, subject, own), population.curvature(model, subject, own)
+            return log_integral(joint, population.start(model), nodes, curvature)
 
-        return jax.vmap(one)(self.population.subjects, data)
+        return _of_subjects(one, self.model, population.subjects, data)
 
     def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Any:
         first, second = jax.random.split(key)
@@ -146,10 +148,10 @@ class _Observed(AbstractDistribution):
     def log_prob(self, x: Any) -> PyTree:
         (data,) = x
 
-        def one(effects, subject, own):
-            return self.population.pointwise(self.model, effects, subject, own)
+        def one(model, effects, subject, own):
+            return self.population.pointwise(model, effects, subject, own)
 
-        return jax.vmap(one)(self.effects, self.population.subjects, data)
+        return _of_subjects(one, self.model, self.effects, self.population.subjects, data)
 
     def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Any:
         del shape
@@ -168,6 +170,13 @@ class _Observed(AbstractDistribution):
 
     def moments(self) -> NoReturn:
         raise ValueError("residuals of subjects are computed one by one, from `observe`.")
+
+
+def _of_subjects(one: Callable[..., PyTree], model: Any, *each: Any) -> PyTree:
+    """Returns `one(model, *of_subject)` of every subject; those of a device by themselves, if sharded by their type."""
+    if on_explicit_axes((model, each)):
+        one, each = members_apart(one), members_alike(each)
+    return jax.vmap(lambda *own: one(model, *own))(*each)
 
 
 def _new_effects(population: _Population, model: Any, key: Key) -> Any:
@@ -207,16 +216,15 @@ class Hierarchical(eqx.Module):
 
 @eqx.filter_jit
 def _modes(population: _Population, model: Any) -> tuple[Any, Array]:
-    start = population.start(model)
-
-    def one(subject, own):
+    def one(model, subject, own):
+        start = population.start(model)
         function, curvature = population.joint(model, subject, own), population.curvature(model, subject, own)
         z, good = peak_of(function, start, curvature)
         matrix = curvature_at(function, z) if curvature is None else curvature(z)
         effects = jtu.tree_map(lambda x: jnp.where(good, x, jnp.nan), population.constrain(model, z))
         return effects, jnp.where(good, jnp.linalg.inv(matrix), jnp.nan)
 
-    return jax.vmap(one)(population.subjects, population.data)
+    return _of_subjects(one, model, population.subjects, population.data)
 
 
 def hierarchical(
@@ -358,12 +366,12 @@ def _transforms(given: Sequence[AbstractDistribution]) -> list[AbstractTransform
 
 def _of_first(population: _Population, model: Any) -> list[AbstractDistribution]:
     """Returns the distributions of the first subject's data, by their shapes."""
+    subject = jtu.tree_map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), population.subjects)
 
-    def given(population, model):
-        subject = jtu.tree_map(lambda x: x[0], population.subjects)
+    def given(model, subject):
         return population.observe(model, population.constrain(model, population.start(model)), subject)
 
-    return jtu.tree_leaves(eqx.filter_eval_shape(given, population, model), is_leaf=is_distribution)
+    return jtu.tree_leaves(eqx.filter_eval_shape(given, model, subject), is_leaf=is_distribution)
 
 
 class _Integrate(eqx.Module):

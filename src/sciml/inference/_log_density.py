@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._checks import concrete
+from .._jax._members_apart import members_apart
+from .._jax._vma import on_explicit_axes
 from .._types import Key
 from ..training._selection import ParameterSelection, indices_of, leaf_names, select
 from ._derivatives import needs_forward_rule, with_forward_rule
@@ -73,15 +75,9 @@ class LogDensity(eqx.Module):
 
     def _value(self, z: Float[Array, " p"], jacobian: Any) -> Float[Array, ""]:
         """Returns likelihood times prior times the Jacobian to a power: 1 for free variables, 0 for own units."""
-
-        def value(z):
-            position = self.unravel(z)
-            model = self.constrain(position)
-            found = self.log_likelihood(model) + self.log_prior(model)
-            found = found + jacobian * self.log_jacobian(position)
-            return jnp.where(jnp.isnan(found), -jnp.inf, found)
-
-        return with_forward_rule(value)(z) if self._forward else value(z)
+        if on_explicit_axes(z):  # what the density holds is on no mesh, and JAX would not mix the two
+            return members_apart(_value_of)(self, z, jnp.asarray(jacobian, z.dtype))
+        return _value_of(self, z, jacobian)
 
     def potential(self, position: PyTree) -> Float[Array, ""]:
         """Returns minus the logarithm of the density: NumPyro's `potential_fn`."""
@@ -287,6 +283,17 @@ class LogDensity(eqx.Module):
             ```
         """
         return laplace(self, start, starts=starts, key=key, max_steps=max_steps, rtol=rtol)
+
+
+def _value_of(density: LogDensity, z: Float[Array, " p"], jacobian: Any) -> Float[Array, ""]:
+    def value(z):
+        position = density.unravel(z)
+        model = density.constrain(position)
+        found = density.log_likelihood(model) + density.log_prior(model)
+        found = found + jacobian * density.log_jacobian(position)
+        return jnp.where(jnp.isnan(found), -jnp.inf, found)
+
+    return with_forward_rule(value)(z) if density._forward else value(z)
 
 
 def log_density(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._jax._loops import while_loop
+from .._jax._members_apart import members_apart
 from ._derivatives import gradient_of, hessian_of, needs_forward_rule, with_forward_rule
 from ._positive import cholesky, solve_factored
 
@@ -64,7 +65,7 @@ def peak_of(
 @eqx.filter_custom_jvp
 def _peak(function: Any, curvature: Any, start: Array) -> tuple[Array, Array]:
     """Returns the maximum, and what one more step promises there."""
-    found = _climbed(function, curvature, start)
+    found = members_apart(_climbed)(function, curvature, start)
     return found.z, found.promise
 
 

@@ -25,6 +25,7 @@ from jaxtyping import Array
 
 from .._parameters import Parameter
 from ..spatial import Grid
+from ..spatial._blocks import AbstractBlocks
 
 _REFLECTED = 1e-7
 """How much of a wave that meets a layer head on comes back, but for the grid's share."""
@@ -42,11 +43,13 @@ class Absorber(eqx.Module):
         grid: The grid, with the layers.
         layers: The width of the layers in cells, a pair for each axis.
         speed: The speed of waves for which they are made.
+        blocks: How the grid is split over devices, of which those at its edges have layers; None if it is not.
     """
 
     grid: Grid
     layers: tuple[tuple[int, int], ...] = eqx.field(static=True)
     speed: Parameter
+    blocks: AbstractBlocks | None = None
 
     def memory_shape(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
         """Returns the shape of what is remembered of a derivative along an axis, itself of a given shape."""
@@ -55,11 +58,24 @@ class Absorber(eqx.Module):
     def within(self, derivative: Array, axis: int) -> Array:
         """Returns the part of a derivative along an axis that is within the layers along it."""
         (low, high), n = self.layers[axis], derivative.shape[axis]
+        if max(low, high) > n:
+            raise ValueError(
+                f"absorbing layers of {max(low, high)} cells along {self.grid.names[axis]} must lie within one block, "
+                f"but a device holds {n}: take fewer devices along this axis, or thinner layers."
+            )
         return jnp.concatenate([_cut(derivative, axis, 0, low), _cut(derivative, axis, n - high, n)], axis)
 
     def stretched(self, total: Array, memory: Array, axis: int) -> Array:
         """Returns a sum of derivatives, with what is remembered of that along an axis."""
         (low, high), n = self.layers[axis], total.shape[axis]
+        if low + high > n:  # of a block, whose layers at both ends overlap: one of them at least remembers nothing
+            first = [_cut(total, axis, 0, low) + _cut(memory, axis, 0, low), _cut(total, axis, low, n)]
+            total = jnp.concatenate(first, axis)
+            last = [
+                _cut(total, axis, 0, n - high),
+                _cut(total, axis, n - high, n) + _cut(memory, axis, low, low + high),
+            ]
+            return jnp.concatenate(last, axis)
         parts = [
             _cut(total, axis, 0, low) + _cut(memory, axis, 0, low),
             _cut(total, axis, low, n - high),
@@ -99,6 +115,10 @@ class Absorber(eqx.Module):
         speed = self.speed.astype(dtype)
         both = (np.concatenate(x).reshape(shape) for x in (sigma, alpha))
         sigma_, alpha_ = (speed * jnp.asarray(x, dtype) for x in both)
+        if self.blocks is not None and self.blocks.devices(axis) > 1:
+            ends = zip(self.blocks.edges(axis), self.layers[axis])
+            there = jnp.concatenate([jnp.broadcast_to(edge, (width,)) for edge, width in ends]).reshape(shape)
+            sigma_, alpha_ = (jnp.where(there, x, jnp.zeros_like(x)) for x in (sigma_, alpha_))
         return sigma_, alpha_
 
 

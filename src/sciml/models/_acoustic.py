@@ -16,8 +16,13 @@ from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..kernels.stencil import NotForKernelsError, StencilRates
 from ..spatial import Grid, Points
+from ..spatial._blocks import AbstractBlocks
 from . import _mirrored as mirrored, _sound_cells
 from ._absorbing import read_layers
+from ._field_source import spread
+from ._signals import PointSources
+from ._staggered_fields import Places
+from ._wave_blocks import read_domain, to_blocks, to_whole
 
 _REFLECTED = 1e-5
 """How much of a wave that meets a layer head on comes back, but for the grid's share."""
@@ -81,6 +86,7 @@ class Acoustic(AbstractPartitioned):
         sides: What is at both sides of each axis.
         layers: The width of the layers in cells, a pair for each axis.
         order: The order of accuracy in space.
+        blocks: How the grid is split over devices; None if it is not.
 
     Args:
         grid: The grid, with the layers.
@@ -92,6 +98,8 @@ class Acoustic(AbstractPartitioned):
         source: $q$.
         order: The order of accuracy in space: 2, 4, 6 or 8.
         tuned: The speed for which the layers are made.
+        domain: A `sciml.parallel.Domain` without boundary, whose devices hold a block each within its `run`; see
+            `to_blocks`.
 
     Raises:
         ValueError: If speed, density or state have the wrong shape, the order is unknown, or layers do not fit.
@@ -123,6 +131,7 @@ class Acoustic(AbstractPartitioned):
     sides: mirrored.Sides = eqx.field(static=True)
     layers: tuple[tuple[int, int], ...] = eqx.field(static=True)
     order: int = eqx.field(static=True)
+    blocks: AbstractBlocks | None
 
     def __init__(
         self,
@@ -135,6 +144,7 @@ class Acoustic(AbstractPartitioned):
         source: Callable[[RealScalarLike, Args], Array] | None = None,
         order: int = 4,
         tuned: Any = None,
+        domain: Any = None,
     ):
         if order not in (2, 4, 6, 8):
             raise ValueError(f"`Acoustic(order=...)` must be 2, 4, 6 or 8, but is {order!r}.")
@@ -152,6 +162,7 @@ class Acoustic(AbstractPartitioned):
         self.tuned = jax.lax.stop_gradient(jnp.max(self.speed)) if tuned is None else parameter(tuned)
         self.source = source
         self.layers = read_layers(grid, layers, "Acoustic")
+        self.blocks = read_domain(domain, grid, "Acoustic")
 
     def rest(self, pressure: Float[Array, "..."] | None = None, dtype: Any = None) -> Sound:
         """Returns the state of a medium at rest, with a pressure or without.
@@ -161,16 +172,41 @@ class Acoustic(AbstractPartitioned):
             dtype: The dtype of the state; that of the pressure, or the default floating type.
         """
         grid = self.grid
-        pressure = jnp.zeros(grid.shape, jnp.result_type(float)) if pressure is None else pressure
-        if pressure.shape != grid.shape:
+        pressure = jnp.zeros(self.places.shape("p"), jnp.result_type(float)) if pressure is None else pressure
+        if pressure.shape != (cells := self.places.shape("p")):
             raise ValueError(
-                f"`Acoustic.rest(pressure)` takes an array over the grid, of shape {grid.shape}, but it has shape "
-                f"{pressure.shape}."
+                f"`Acoustic.rest(pressure)` takes an array over the grid, of shape {cells}, but it has "
+                f"shape {pressure.shape}."
             )
         pressure = pressure if dtype is None else pressure.astype(dtype)
         shapes = self._face_shapes()
-        parts = jnp.broadcast_to(pressure / grid.ndim, (grid.ndim, *grid.shape))
+        parts = jnp.broadcast_to(pressure / grid.ndim, (grid.ndim, *pressure.shape))
         return Sound(parts, tuple(jnp.zeros(shape, pressure.dtype) for shape in shapes))
+
+    @property
+    def places(self) -> Places:
+        """Where the fields are: the pressure `"p"` at centres, and velocities, `"vx"`, at faces."""
+        velocities = [(f"v{name}", (axis,)) for axis, name in enumerate(self.grid.names)]
+        periodic = tuple(pair[0] == "periodic" for pair in self.sides)
+        return Places(self.grid, (("p", ()), *velocities), periodic, self.blocks)
+
+    def to_blocks(self, y: Sound) -> Sound:
+        """Returns a state, or an array of states, as the blocks that `Domain.run` hands to the devices of `domain`.
+
+        The face between two blocks is an unknown of both.
+
+        Raises:
+            ValueError: If the model has no `domain`, or its devices do not divide the cells.
+        """
+        return self._each_array(to_blocks, y)
+
+    def from_blocks(self, y: Sound) -> Sound:
+        """Returns the whole state, or an array of them, from what `Domain.run` returns."""
+        return self._each_array(to_whole, y)
+
+    def _each_array(self, change: Callable[..., Array], y: Sound) -> Sound:
+        velocity = tuple(change(v, self.places, f"v{name}") for name, v in zip(self.grid.names, y.velocity))
+        return Sound(change(y.parts, self.places, "p"), velocity)
 
     def pressure(self, y: Sound) -> Float[Array, "..."]:
         """Returns the pressure of a state, or of each of an array of states, over the grid."""
@@ -183,9 +219,9 @@ class Acoustic(AbstractPartitioned):
     def energy(self, y: Sound) -> Float[Array, ""]:
         r"""Returns $\tfrac12 \int p^2 / \rho c^2 + \rho |v|^2$; without layers and sources it does not change."""
         p, grid = with_dtype(self, y.parts.dtype), self.grid
-        total = grid.integrate(self.pressure(y) ** 2 / (p.density * p.speed**2))
+        total = p.places.integrate("p", self.pressure(y) ** 2 / p._stiffness())
         for axis, v in enumerate(y.velocity):
-            total = total + grid.integrate(p._face_density(axis) * v**2, mirrored.face_names(p.sides, axis))
+            total = total + p.places.integrate(f"v{grid.names[axis]}", p._face_density(axis) * v**2)
         return total / 2
 
     def __call__(self, t: RealScalarLike, y: Sound, args: Args) -> Sound:
@@ -199,7 +235,7 @@ class Acoustic(AbstractPartitioned):
         self._check(y)
         p, pressure = with_dtype(self, y.parts.dtype), self.pressure(y)
         return tuple(
-            -mirrored.slope(pressure, axis, pair, p.order, h) / p._face_density(axis)
+            -mirrored.slope(pressure, axis, pair, p.order, h, p.blocks) / p._face_density(axis)
             for axis, (pair, h) in enumerate(zip(p.sides, p.grid.spacing))
         )
 
@@ -207,10 +243,10 @@ class Acoustic(AbstractPartitioned):
         r"""Returns what drives the pressure: for each direction $-\rho c^2 (\partial_i v_i - q / d)$."""
         self._check(y)
         p = with_dtype(self, y.parts.dtype)
-        given = None if p.source is None else p.source(t, args).astype(y.parts.dtype) / p.grid.ndim
-        stiffness, drives = p.density * p.speed**2, []
+        given = None if p.source is None else p._given(p.source, t, args).astype(y.parts.dtype) / p.grid.ndim
+        stiffness, drives = p._stiffness(), []
         for axis, (v, pair, h) in enumerate(zip(y.velocity, p.sides, p.grid.spacing)):
-            divergence = mirrored.divergence(v, axis, pair, p.order, h)
+            divergence = mirrored.divergence(v, axis, pair, p.order, h, p.blocks)
             drives.append(-stiffness * (divergence if given is None else divergence - given))
         return jnp.stack(drives)
 
@@ -249,6 +285,8 @@ class Acoustic(AbstractPartitioned):
         self._check(y)
         if self.source is not None:
             raise NotForKernelsError("its source is a function of time")
+        if any(map(self.places.split, range(self.grid.ndim))):
+            raise NotForKernelsError("its grid is split over devices")
         p, dtype, axes = with_dtype(self, y.parts.dtype), y.parts.dtype, range(self.grid.ndim)
         damping = {}
         for a in axes:
@@ -256,15 +294,26 @@ class Acoustic(AbstractPartitioned):
                 damping[f"p{a}"] = p._damping(a, "center", dtype)
                 damping[f"v{a}"] = p._damping(a, mirrored.face_names(p.sides, a)[a], dtype)
         density = [p._face_density(a) for a in axes]
-        return _sound_cells.rates(p.grid, p.sides, p.order, p.density * p.speed**2, density, damping)
+        return _sound_cells.rates(p.grid, p.sides, p.order, p._stiffness(), density, damping)
 
     def _face_shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the velocities."""
-        return [self.grid.shape_at(mirrored.face_names(self.sides, axis)) for axis in range(self.grid.ndim)]
+        return [self.places.shape(f"v{name}") for name in self.grid.names]
+
+    def _given(self, source: Callable[[RealScalarLike, Args], Array], t: RealScalarLike, args: Args) -> Array:
+        """What the source gives, of a block what belongs to it."""
+        if isinstance(source, PointSources) and any(map(self.places.split, range(self.grid.ndim))):
+            values = jnp.broadcast_to(jnp.asarray(source.signal(t)), source.points.positions.shape[:-1])
+            return spread(source.points, values, "p", self.places)
+        return self.places.part("p", source(t, args))
+
+    def _stiffness(self) -> Array:
+        r"""$\rho c^2$ at centres, in a block those of the block."""
+        return self.places.averaged("p", self.density * self.speed**2)
 
     def _check(self, y: Any) -> None:
         """Refuses what is no state on the grid."""
-        parts, faces = (self.grid.ndim, *self.grid.shape), self._face_shapes()
+        parts, faces = (self.grid.ndim, *self.places.shape("p")), self._face_shapes()
         right = (
             f"a `Sound` with `parts` of shape {parts} and a tuple `velocity` of arrays of shapes "
             f"{', '.join(map(str, faces))}, as `model.rest(pressure)` makes it from an array of shape {self.grid.shape}"
@@ -282,28 +331,26 @@ class Acoustic(AbstractPartitioned):
 
     def _face_density(self, axis: int) -> Array:
         """The density at the faces across an axis."""
-        rho, n = self.density, self.grid.shape[axis]
-        if rho.ndim == 0:
-            return rho
-        if self.sides[axis][0] == "periodic":
-            return (rho + jnp.roll(rho, 1, axis)) / 2
-        ends = jax.lax.slice_in_dim(rho, 0, 1, axis=axis), jax.lax.slice_in_dim(rho, n - 1, n, axis=axis)
-        inner = jax.lax.slice_in_dim(rho, 0, n - 1, axis=axis) + jax.lax.slice_in_dim(rho, 1, n, axis=axis)
-        return jnp.concatenate([ends[0], inner / 2, ends[1]], axis)
+        return self.places.averaged(f"v{self.grid.names[axis]}", self.density)
 
     def _damping(self, axis: int, at: str, dtype: Any) -> Array:
         r"""$\sigma_i$ at centres or faces, an array that broadcasts over the grid."""
-        grid, cells = self.grid, self.grid.shape[axis]
+        name, profile = "p" if at == "center" else f"v{self.grid.names[axis]}", self._profile(axis, at)
+        along = jnp.asarray(profile.reshape([-1 if a == axis else 1 for a in range(self.grid.ndim)]), dtype)
+        return self.tuned.astype(dtype) * self.places.part(name, along)
+
+    def _profile(self, axis: int, at: str) -> Float[np.ndarray, " n"]:
+        r"""$\sigma_i$ along an axis of the whole grid, for a speed of one."""
+        cells = self.grid.shape[axis]
         n = cells + 1 if at == "node" else cells
         place = np.arange(n) + (0.5 if at == "center" else 0.0)
         low, high = self.layers[axis]
         profile = np.zeros(n)
         for width, depth in ((low, low - place), (high, place - (cells - high))):
             if width:
-                size = 1.5 * math.log(1 / _REFLECTED) / (width * grid.spacing[axis])
+                size = 1.5 * math.log(1 / _REFLECTED) / (width * self.grid.spacing[axis])
                 profile += size * np.clip(depth / width, 0, None) ** 2
-        profile = profile.reshape([n if a == axis else 1 for a in range(grid.ndim)])
-        return self.tuned.astype(dtype) * jnp.asarray(profile, dtype)
+        return profile
 
     def spectral_radius(self, t: RealScalarLike, y: Sound, args: Args) -> Array:
         """Returns a bound on the modulus of the eigenvalues, in the layers too."""
@@ -316,6 +363,6 @@ class Acoustic(AbstractPartitioned):
         p = with_dtype(self, y.parts.dtype)
         fastest = jnp.sqrt(jnp.max(p.density * p.speed**2) / jnp.min(p.density))
         frequency = fastest * mirrored.largest(p.order) * math.sqrt(sum(1 / h**2 for h in p.grid.spacing))
-        damped = [jnp.max(p._damping(axis, "node", y.parts.dtype)) for axis in range(p.grid.ndim)]
-        damping = jnp.max(jnp.stack(damped))
+        strongest = max(float(p._profile(axis, "node").max()) for axis in range(p.grid.ndim))
+        damping = p.tuned.astype(y.parts.dtype) * jnp.asarray(strongest, y.parts.dtype)
         return jax.lax.complex(jnp.stack([jnp.zeros_like(damping), -damping]), jnp.stack([frequency, frequency]))

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
 from . import _fourier as fourier
+from ._split_modes import Resolved
 
 
 class AbstractDealiasing(eqx.Module):
@@ -49,6 +50,20 @@ class AbstractDealiasing(eqx.Module):
             shape: The grid of the model.
         """
 
+    def resolved(self, shape: tuple[int, ...]) -> Resolved:
+        """Returns on how many points fields are multiplied, and which modes take part, for fields split over devices.
+
+        Args:
+            shape: The grid of the model.
+
+        Raises:
+            TypeError: If it does not say so.
+        """
+        raise TypeError(
+            f"`{type(self).__name__}` has no `resolved(shape)`, which fields that are split over devices need: take "
+            "`TwoThirds()` or `ThreeHalves()`."
+        )
+
 
 class TwoThirds(AbstractDealiasing):
     """The lower two thirds of the modes along each axis take part, on the grid as it is: the cheaper way.
@@ -77,6 +92,10 @@ class TwoThirds(AbstractDealiasing):
     def modes(self, fields: Float[Array, "..."], shape: tuple[int, ...]) -> Complex[Array, "..."]:
         """Returns the lower two thirds of their modes."""
         return fourier.kept(fourier.transform(fields, len(shape)), fourier.two_thirds(shape, True))
+
+    def resolved(self, shape: tuple[int, ...]) -> Resolved:
+        """Returns the grid as it is, and the highest of two thirds of the modes."""
+        return Resolved(shape, tuple((n + 2) // 3 - 1 for n in shape))
 
 
 class ThreeHalves(AbstractDealiasing):
@@ -109,6 +128,10 @@ class ThreeHalves(AbstractDealiasing):
     def modes(self, fields: Float[Array, "..."], shape: tuple[int, ...]) -> Complex[Array, "..."]:
         """Returns those of their modes that the grid of the model has."""
         return _on_grid(fourier.transform(fields, len(shape)), _finer(shape), shape, shape)
+
+    def resolved(self, shape: tuple[int, ...]) -> Resolved:
+        """Returns the finer grid, and the highest mode, of an even number the one before it."""
+        return Resolved(_finer(shape), tuple((n - 1) // 2 for n in shape))
 
 
 def _finer(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from . import _mirrored as mirrored
 from ._absorbing import Absorber, check_layers, read_layers
 from ._field_source import Source, densities, read_sources
 from ._staggered_fields import Places, WaveFields, check_coefficient
+from ._wave_blocks import each_array, read_domain, to_blocks, to_whole
 
 _KINDS = ("roller", "free", "clamped", "periodic")
 
@@ -81,6 +82,8 @@ class ElasticWave(AbstractPartitioned):
         source: A `FieldSource`, a function `(t, args)` that returns a dictionary of densities, or a list of these.
         order: The order of accuracy in space: 2, or 4, 6 or 8 where no side is free or clamped.
         tuned: The speed for which the layers are made, by default the largest, held constant.
+        domain: A `sciml.parallel.Domain` without boundary, whose devices hold a block each within its `run`; see
+            `to_blocks`.
 
     Raises:
         ValueError: If a coefficient or state has the wrong shape, the order is unknown, or layers do not fit.
@@ -129,6 +132,7 @@ class ElasticWave(AbstractPartitioned):
         source: Any = None,
         order: int = 2,
         tuned: Any = None,
+        domain: Any = None,
     ):
         if order not in (2, 4, 6, 8):
             raise ValueError(f"`ElasticWave(order=...)` must be 2, 4, 6 or 8, but is {order!r}.")
@@ -145,7 +149,7 @@ class ElasticWave(AbstractPartitioned):
         axes = "xyz"[: grid.ndim]
         nodes = [(f"v{a}", (i,)) for i, a in enumerate(axes)] + [(f"s{a}{a}", ()) for a in axes]
         nodes += [(_stress(i, j), (i, j)) for i in range(grid.ndim) for j in range(i + 1, grid.ndim)]
-        self.places = Places(grid, tuple(nodes), periodic)
+        self.places = Places(grid, tuple(nodes), periodic, read_domain(domain, grid, "ElasticWave"))
         self.lame, self.shear, self.density = parameter(lame), parameter(shear), parameter(density)
         for name in ("lame", "shear", "density"):
             check_coefficient(getattr(self, name), grid, name, "ElasticWave")
@@ -154,7 +158,7 @@ class ElasticWave(AbstractPartitioned):
         check_layers(widths, periodic, grid, "ElasticWave")
         if tuned is None:
             tuned = jax.lax.stop_gradient(_fastest(*(_strong(x) for x in (self.lame, self.shear, self.density))))
-        self.absorber = Absorber(grid, widths, parameter(tuned))
+        self.absorber = Absorber(grid, widths, parameter(tuned), self.places.blocks)
 
     @property
     def grid(self) -> Grid:
@@ -188,6 +192,21 @@ class ElasticWave(AbstractPartitioned):
         """
         return self.places.points(name, positions)
 
+    def to_blocks(self, y: WaveFields) -> WaveFields:
+        """Returns a state, or an array of states, as the blocks that `Domain.run` hands to the devices of `domain`.
+
+        The node between two blocks is an unknown of both, and the layers of the outermost blocks are in those alone.
+
+        Raises:
+            ValueError: If the model has no `domain`, its devices do not divide the cells, or a layer is wider than a
+                block.
+        """
+        return each_array(to_blocks, y, self.places, self.absorber.layers)
+
+    def from_blocks(self, y: WaveFields) -> WaveFields:
+        """Returns the whole state, or an array of them, from what `Domain.run` returns."""
+        return each_array(to_whole, y, self.places, self.absorber.layers)
+
     def at_centers(self, y: WaveFields, name: str) -> Float[Array, "..."]:
         """Returns a field of a state, or of each of an array of states, at the centres of cells."""
         return self.places.centered(name, y.fields[name])
@@ -199,8 +218,9 @@ class ElasticWave(AbstractPartitioned):
         normal = [y.fields[f"s{a}{a}"] for a in axes]
         mean = sum(normal[1:], normal[0]) / d
         deviation = sum(((s - mean) ** 2 for s in normal), jnp.zeros_like(mean))
-        density = _over(deviation, 4 * p.shear) + d * mean**2 / (2 * (d * p.lame + 2 * p.shear))
-        total = self.grid.integrate(density)
+        lame, shear = p._at_centers(p.lame), p._at_centers(p.shear)
+        density = _over(deviation, 4 * shear) + d * mean**2 / (2 * (d * lame + 2 * shear))
+        total = p.places.integrate("sxx", density)
         for name, u in y.fields.items():
             if name[0] == "v":
                 held = p.places.averaged(name, p.density) * u**2 / 2
@@ -208,7 +228,7 @@ class ElasticWave(AbstractPartitioned):
                 held = _over(u**2, 2 * p._shear(name))
             else:
                 continue
-            total = total + self.grid.integrate(held, self.places.location(name))
+            total = total + self.places.integrate(name, held)
         return total
 
     def __call__(self, t: RealScalarLike, y: WaveFields, args: Args) -> WaveFields:
@@ -249,7 +269,7 @@ class ElasticWave(AbstractPartitioned):
                     layers[key] = p.absorber.within(along, axis)
                 total = along if total is None else total + along
             forces[name] = total
-        given = densities(p.source, t, args, y.fields["vx"].dtype)
+        given = densities(p.source, t, args, y.fields["vx"].dtype, p.places)
         return _Drive(forces, layers, {name: value for name, value in given.items() if name[0] == kind})
 
     def _of_velocities(self, y: WaveFields, drive: _Drive, h: RealScalarLike | None = None) -> WaveFields:
@@ -267,9 +287,10 @@ class ElasticWave(AbstractPartitioned):
         p, dtype = self._for(y), y.fields["vx"].dtype
         strains, layers = p._stretched(y, drive, h)
         normal = [strain for name, strain in strains.items() if name[1] == name[2]]
-        expansion, rates = p.lame * sum(normal[1:], normal[0]), {}
+        lame, shear = p._at_centers(p.lame), p._at_centers(p.shear)
+        expansion, rates = lame * sum(normal[1:], normal[0]), {}
         for name, strain in strains.items():
-            rate = expansion + 2 * p.shear * strain if name[1] == name[2] else p._shear(name) * strain
+            rate = expansion + 2 * shear * strain if name[1] == name[2] else p._shear(name) * strain
             rate = rate + drive.given[name] if name in drive.given else rate
             rates[name] = rate * p._at_rest(name, dtype)
         return WaveFields(rates, layers)
@@ -326,7 +347,11 @@ class ElasticWave(AbstractPartitioned):
         kinds = _ACROSS if {name, field} == {f"v{i}", f"s{i}{i}"} else _ALONG
         low, high = (kinds[kind] for kind in self.sides[axis])
         difference = mirrored.slope if to_nodes else mirrored.divergence
-        return difference(y.fields[field], axis, (low, high), self.order, h)
+        return difference(y.fields[field], axis, (low, high), self.order, h, self.places.blocks)
+
+    def _at_centers(self, x: Array) -> Array:
+        """A coefficient at the centres of cells, in a block those of the block."""
+        return self.places.averaged("sxx", x)
 
     def _shear(self, name: str) -> Array:
         """The shear modulus on edges, zero where one of the cells around is a fluid."""

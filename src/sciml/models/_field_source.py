@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..spatial import Points
+from ._staggered_fields import Places
 
 Source = Callable[[RealScalarLike, Args], dict[str, Array]]
 
@@ -75,11 +76,26 @@ def read_sources(source: Any, names: tuple[str, ...], model: str) -> tuple[Sourc
     return sources
 
 
-def densities(sources: tuple[Source, ...], t: RealScalarLike, args: Args, dtype: Any) -> dict[str, Array]:
-    """Returns the sum of what sources give at a time, by the names of the fields."""
+def densities(
+    sources: tuple[Source, ...], t: RealScalarLike, args: Args, dtype: Any, places: Places
+) -> dict[str, Array]:
+    """Returns the sum of what sources give at a time, by the names of the fields; of a block what belongs to it."""
     total: dict[str, Array] = {}
     for source in sources:
-        for name, value in source(t, args).items():
-            value = jnp.asarray(value).astype(dtype)
+        for name, value in _here(source, t, args, places).items():
+            value = value.astype(dtype)
             total[name] = total[name] + value if name in total else value
     return total
+
+
+def _here(source: Source, t: RealScalarLike, args: Args, places: Places) -> dict[str, Array]:
+    split = any(map(places.split, range(places.grid.ndim)))
+    if split and isinstance(source, FieldSource) and isinstance(source.profile, Points):
+        values = jnp.broadcast_to(jnp.asarray(source.signal(t)), source.profile.positions.shape[:-1])
+        return {source.name: spread(source.profile, values, source.name, places)}
+    return {name: places.part(name, jnp.asarray(value)) for name, value in source(t, args).items()}
+
+
+def spread(points: Points, values: Array, name: str, places: Places) -> Array:
+    """Returns the density of points among the unknowns of a field, of a block what belongs to it."""
+    return points.spread(values, first=[places.first(a) for a in range(places.grid.ndim)], shape=places.shape(name))

@@ -87,7 +87,10 @@ class FokkerPlanck(AbstractSplit):
     ):
         self.boundary = as_boundary(grid, boundary)
         if not isinstance(self.boundary, Boundaries):
-            raise TypeError(f"`FokkerPlanck(boundary=...)` must be conditions, but is {type(self.boundary).__name__}.")
+            raise TypeError(
+                f"`FokkerPlanck(boundary=...)` must be conditions, but is {type(self.boundary).__name__}: its implicit "
+                "part is solved by elimination and multigrid, which take a whole grid on one device."
+            )
         for pair in self.boundary.sides:
             for side in pair:
                 if not isinstance(side, Periodic | Neumann | Dirichlet | Robin):

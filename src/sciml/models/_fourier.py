@@ -67,7 +67,7 @@ def two_thirds(shape: tuple[int, ...], real: bool) -> np.ndarray:
     return mask
 
 
-def kept(modes: Inexact[Array, "..."], mask: np.ndarray) -> Inexact[Array, "..."]:
+def kept(modes: Inexact[Array, "..."], mask: np.ndarray | Array) -> Inexact[Array, "..."]:
     """Returns the modes with zeros where the mask, over the last axes, is not set."""
     return jnp.where(jnp.broadcast_to(jnp.asarray(mask), modes.shape), modes, jnp.zeros_like(modes))
 

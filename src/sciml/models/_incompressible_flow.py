@@ -128,6 +128,11 @@ class IncompressibleFlow(AbstractModel):
         transport: AbstractTransport = Central(),
         eddies: AbstractEddyViscosity | None = None,
     ):
+        if hasattr(boundary, "sides_of"):  # a `parallel.Domain`
+            raise TypeError(
+                "`IncompressibleFlow(boundary=...)` must be conditions, but is a `Domain`: its projection transforms "
+                "whole axes. In a periodic box `NavierStokes3D(domain=...)` is split over devices."
+            )
         self.velocity = boundary if isinstance(boundary, StaggeredVelocity) else StaggeredVelocity(grid, boundary)
         self.viscosity = parameter(viscosity)
         if self.viscosity.shape not in ((), grid.shape):

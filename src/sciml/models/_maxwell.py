@@ -18,6 +18,7 @@ from ._absorbing import Absorber, check_layers, read_layers
 from ._dispersion import AbstractDispersion, check_medium
 from ._field_source import Source, densities, read_sources
 from ._staggered_fields import Places, WaveFields, check_coefficient
+from ._wave_blocks import each_array, read_domain, to_blocks, to_whole
 
 _KINDS = ("conductor", "magnetic", "periodic")
 """Behind a conductor the magnetic field along it is an image of itself, as a pressure is behind a rigid wall."""
@@ -81,6 +82,8 @@ class Maxwell(AbstractPartitioned):
         polarization: A component of the fields that are wanted; None for all.
         order: The order of accuracy in space: 2, 4, 6 or 8.
         tuned: The speed for which the layers are made, by default the largest, held constant.
+        domain: A `sciml.parallel.Domain` without boundary, whose devices hold a block each within its `run`; see
+            `to_blocks`.
 
     Raises:
         ValueError: If a coefficient or state has the wrong shape, the order is unknown, or layers do not fit.
@@ -133,6 +136,7 @@ class Maxwell(AbstractPartitioned):
         polarization: str | None = None,
         order: int = 2,
         tuned: Any = None,
+        domain: Any = None,
     ):
         if order not in (2, 4, 6, 8):
             raise ValueError(f"`Maxwell(order=...)` must be 2, 4, 6 or 8, but is {order!r}.")
@@ -144,7 +148,7 @@ class Maxwell(AbstractPartitioned):
         self.sides = tuple((as_images[low], as_images[high]) for low, high in sides)
         periodic = tuple(pair[0] == "periodic" for pair in sides)
         nodes = [(name, _nodes(name, grid.ndim)) for name in _coupled(polarization, grid)]
-        self.places = Places(grid, tuple(nodes), periodic)
+        self.places = Places(grid, tuple(nodes), periodic, read_domain(domain, grid, "Maxwell"))
         self.permittivity, self.permeability = parameter(permittivity), parameter(permeability)
         self.conductivity = parameter(conductivity)
         for name in ("permittivity", "permeability", "conductivity"):
@@ -155,7 +159,7 @@ class Maxwell(AbstractPartitioned):
         check_layers(widths, periodic, grid, "Maxwell")
         if tuned is None:
             tuned = jax.lax.stop_gradient(_fastest(self.permittivity, self.permeability))
-        self.absorber = Absorber(grid, widths, parameter(tuned))
+        self.absorber = Absorber(grid, widths, parameter(tuned), self.places.blocks)
 
     @property
     def grid(self) -> Grid:
@@ -190,6 +194,21 @@ class Maxwell(AbstractPartitioned):
         """
         return self.places.points(name, positions)
 
+    def to_blocks(self, y: WaveFields) -> WaveFields:
+        """Returns a state, or an array of states, as the blocks that `Domain.run` hands to the devices of `domain`.
+
+        The node between two blocks is an unknown of both, and the layers of the outermost blocks are in those alone.
+
+        Raises:
+            ValueError: If the model has no `domain`, its devices do not divide the cells, or a layer is wider than a
+                block.
+        """
+        return each_array(to_blocks, y, self.places, self.absorber.layers)
+
+    def from_blocks(self, y: WaveFields) -> WaveFields:
+        """Returns the whole state, or an array of them, from what `Domain.run` returns."""
+        return each_array(to_whole, y, self.places, self.absorber.layers)
+
     def at_centers(self, y: WaveFields, name: str) -> Float[Array, "..."]:
         """Returns a component of a state, or of each of an array of states, at the centres of cells."""
         return self.places.centered(name, y.fields[name])
@@ -204,7 +223,7 @@ class Maxwell(AbstractPartitioned):
                     density = density + p._medium(medium, name).energy(memory[name])
             else:
                 density = u**2 / p.places.averaged(name, 1 / p.permeability) / 2
-            total = total + self.grid.integrate(density, self.places.location(name))
+            total = total + self.places.integrate(name, density)
         return total
 
     def __call__(self, t: RealScalarLike, y: WaveFields, args: Args) -> WaveFields:
@@ -235,14 +254,15 @@ class Maxwell(AbstractPartitioned):
     def _drive(self, kind: str, t: RealScalarLike, y: WaveFields, args: Args) -> _Drive:
         self.places.check(y, self.start, self)
         p, difference = self._for(y), mirrored.slope if kind == "E" else mirrored.divergence
-        given = densities(p.source, t, args, y.fields[self.places.names[0]].dtype)
+        blocks = self.places.blocks
+        given = densities(p.source, t, args, y.fields[self.places.names[0]].dtype, p.places)
         curl, layers = {}, {}
         for name in y.fields:
             if name[0] != kind:
                 continue
             total = -given[name] if name in given else None
             for axis, other, sign in _terms(name, self.places.names, self.grid.ndim):
-                along = difference(y.fields[other], axis, self.sides[axis], self.order, self.grid.spacing[axis])
+                along = difference(y.fields[other], axis, self.sides[axis], self.order, self.grid.spacing[axis], blocks)
                 if (key := _key(name, axis)) in y.layers:
                     layers[key] = p.absorber.within(along, axis)
                 along = along if sign > 0 else -along

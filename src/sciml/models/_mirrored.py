@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..spatial import Grid
+from ..spatial._blocks import AbstractBlocks
 from ..spatial._weights import midway
 
 KINDS = ("rigid", "free", "periodic")
@@ -61,28 +62,63 @@ def face_names(sides: Sides, axis: int) -> tuple[str, ...]:
     return tuple(across if a == axis else "center" for a in range(len(sides)))
 
 
-def slope(p: Float[Array, "..."], axis: int, pair: tuple[str, str], order: int, spacing: float) -> Array:
+def slope(
+    p: Float[Array, "..."],
+    axis: int,
+    pair: tuple[str, str],
+    order: int,
+    spacing: float,
+    blocks: AbstractBlocks | None = None,
+) -> Array:
     """Returns the derivative of a pressure at the faces across an axis, from its values at centres."""
     n, width = p.shape[axis], order // 2
-    if pair[0] == "periodic":
-        padded = jnp.concatenate([_cut(p, axis, n - width, n), p, _cut(p, axis, 0, width - 1)], axis)
-    else:
-        images = [_image(_cut(p, axis, 0, width), axis, pair[0] == "free")]
-        images.append(_image(_cut(p, axis, n - width, n), axis, pair[1] == "free"))
-        padded = jnp.concatenate([images[0], p, images[1]], axis)
-    return _differences(padded, axis, order, spacing)
+    _check_block(n, axis, order, blocks)
+    ahead = width if pair[0] != "periodic" else width - 1
+    layers = _cut(p, axis, 0, ahead), _cut(p, axis, n - width, n)
+    low, high = _beyond(layers, axis, pair, "free", blocks)
+    return _differences(jnp.concatenate([low, p, high], axis), axis, order, spacing)
 
 
-def divergence(v: Float[Array, "..."], axis: int, pair: tuple[str, str], order: int, spacing: float) -> Array:
+def divergence(
+    v: Float[Array, "..."],
+    axis: int,
+    pair: tuple[str, str],
+    order: int,
+    spacing: float,
+    blocks: AbstractBlocks | None = None,
+) -> Array:
     """Returns the derivative of a velocity at the centres along an axis, from its values at faces."""
     n, width = v.shape[axis], order // 2
+    _check_block(n, axis, order, blocks)
     if pair[0] == "periodic":
-        padded = jnp.concatenate([_cut(v, axis, n - width + 1, n), v, _cut(v, axis, 0, width)], axis)
-    else:
-        images = [_image(_cut(v, axis, 1, width), axis, pair[0] == "rigid")]
-        images.append(_image(_cut(v, axis, n - width, n - 1), axis, pair[1] == "rigid"))
-        padded = jnp.concatenate([images[0], v, images[1]], axis)
-    return _differences(padded, axis, order, spacing)
+        layers = _cut(v, axis, 0, width), _cut(v, axis, n - width + 1, n)
+    else:  # without the face itself that block and image share, as two blocks do
+        layers = _cut(v, axis, 1, width), _cut(v, axis, n - width, n - 1)
+    low, high = _beyond(layers, axis, pair, "rigid", blocks)
+    return _differences(jnp.concatenate([low, v, high], axis), axis, order, spacing)
+
+
+def _beyond(
+    layers: tuple[Array, Array], axis: int, pair: tuple[str, str], odd: str, blocks: AbstractBlocks | None
+) -> tuple[Array, Array]:
+    """What is beyond both ends of an axis: images of the first and last layers, the other ones, or a neighbour's."""
+    first, last = layers
+    closed, split = pair[0] != "periodic", blocks is not None and blocks.devices(axis) > 1
+    made = (_image(first, axis, pair[0] == odd), _image(last, axis, pair[1] == odd)) if closed else (last, first)
+    if not split:
+        return made
+    assert blocks is not None
+    around = blocks.neighbours(first, last, axis, closed)
+    return blocks.at_edges(made, around, axis) if closed else around
+
+
+def _check_block(n: int, axis: int, order: int, blocks: AbstractBlocks | None) -> None:
+    """Refuses blocks that hold fewer layers than their neighbours read."""
+    if n < order // 2 and blocks is not None:
+        raise ValueError(
+            f"differences of order {order} read {order // 2} layers of a neighbour, but along axis {axis} the "
+            f"{blocks.devices(axis)} devices hold {n} each: take fewer devices along it, or a lower order."
+        )
 
 
 def largest(order: int) -> float:

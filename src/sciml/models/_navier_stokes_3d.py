@@ -14,8 +14,10 @@ from .._model import AbstractSemilinear
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..spatial import Grid
-from . import _fourier as fourier
+from ..spatial._blocks import AbstractBlocks
+from . import _fourier as fourier, _split_modes as split
 from ._dealiasing import AbstractDealiasing, TwoThirds
+from ._wave_blocks import read_domain
 
 
 class SteadyPower(eqx.Module):
@@ -69,9 +71,18 @@ class NavierStokes3D(AbstractSemilinear):
         viscosity: $\nu$, a length squared over time.
         forcing: $f$, force over density: an array of shape `(3, nx, ny, nz)`, a `SteadyPower`, or None.
         dealiasing: `TwoThirds()`, or `ThreeHalves()`, with which smooth flow is resolved on fewer points.
+        blocks: How the grid is split over devices; None if it is not.
+
+    Args:
+        grid: The grid.
+        viscosity: $\nu$.
+        forcing: $f$.
+        dealiasing: How products are made.
+        domain: A `sciml.parallel.Domain` without boundary that splits the first axis alone, whose devices hold a slab
+            each within its `run`, and transform it with one all-to-all.
 
     Raises:
-        ValueError: If the grid has not three axes, or `forcing` or a state has another shape.
+        ValueError: If the grid has not three axes, `forcing` or a state has another shape, or another axis is split.
         TypeError: If `dealiasing` is none.
 
     Source:
@@ -100,6 +111,7 @@ class NavierStokes3D(AbstractSemilinear):
     viscosity: Parameter
     forcing: Any
     dealiasing: AbstractDealiasing
+    blocks: AbstractBlocks | None
 
     def __init__(
         self,
@@ -108,6 +120,7 @@ class NavierStokes3D(AbstractSemilinear):
         forcing: Any = None,
         *,
         dealiasing: AbstractDealiasing = TwoThirds(),
+        domain: Any = None,
     ):
         if not isinstance(grid, Grid) or grid.ndim != 3:
             raise ValueError(
@@ -120,6 +133,8 @@ class NavierStokes3D(AbstractSemilinear):
             )
         self.grid, self.viscosity, self.dealiasing = grid, parameter(viscosity), dealiasing
         self.forcing = forcing if forcing is None or isinstance(forcing, SteadyPower) else parameter(forcing)
+        self.blocks = read_domain(domain, grid, "NavierStokes3D")
+        split.check_domain(self.blocks, grid, "NavierStokes3D")
         if eqx.is_array(self.forcing) and self.forcing.shape != (3, *grid.shape):
             raise ValueError(
                 f"`NavierStokes3D(forcing=...)` must have the shape {(3, *grid.shape)}, or be a `SteadyPower`, but has "
@@ -131,36 +146,38 @@ class NavierStokes3D(AbstractSemilinear):
         """Where the unknowns are on the grid."""
         return "center", "center", "center"
 
-    def transform(self, y: Float[Array, "3 nx ny nz"]) -> Complex[Array, "3 nx ny modes"]:
+    def transform(self, y: Float[Array, "3 nx ny nz"]) -> Complex[Array, "3 kx ky kz"]:
         """Returns the Fourier coefficients, half of them."""
         check_real(y, self)
-        if y.shape[-4:] != (3, *self.grid.shape):
-            raise ValueError(
-                f"the state of `NavierStokes3D` must have shape {(3, *self.grid.shape)}, but has {y.shape}."
-            )
+        shape = self.grid.shape if self._split is None else (self.grid.shape[0] // self._split.devices(0),)
+        shape = (3, *shape, *self.grid.shape[len(shape) :])
+        if y.shape[-4:] != shape:
+            raise ValueError(f"the state of `NavierStokes3D` must have shape {shape}, but has {y.shape}.")
+        if self._split is not None:
+            return split.transform(y, self.grid.shape, split.everything(self.grid.shape), self._split)
         return fourier.transform(y, 3)
 
-    def inverse(self, modes: Complex[Array, "... nx ny modes"]) -> Float[Array, "... nx ny nz"]:
+    def inverse(self, modes: Complex[Array, "... kx ky kz"]) -> Float[Array, "... nx ny nz"]:
         """Returns the fields of given coefficients."""
+        if self._split is not None:
+            return split.inverse(modes, self.grid.shape, split.everything(self.grid.shape), self._split)
         return fourier.inverse(modes, self.grid.shape, True)
 
-    def linear(self, args: Args) -> Float[Array, "1 nx ny modes"]:
+    def linear(self, args: Args) -> Float[Array, "1 kx ky kz"]:
         r"""Returns $-\nu |k|^2$."""
         del args
         dtype = jnp.result_type(self.viscosity)
         return -self.viscosity * sum(k**2 for k in self._wavenumbers(dtype))[None]
 
-    def rest(
-        self, t: RealScalarLike, modes: Complex[Array, "3 nx ny modes"], args: Args
-    ) -> Complex[Array, "3 nx ny modes"]:
+    def rest(self, t: RealScalarLike, modes: Complex[Array, "3 kx ky kz"], args: Args) -> Complex[Array, "3 kx ky kz"]:
         r"""Returns the coefficients of $P(-\nabla \cdot (u \otimes u) + f)$."""
         del t, args
         dtype = modes.real.dtype
         p = with_dtype(self, dtype)
-        u, v, w = p.dealiasing.fields(modes, p.grid.shape)
+        u, v, w = p._fields(modes)
         # of the diagonal only differences count: what all three share is a part of the pressure
         products = jnp.stack([u * u - w * w, v * v - w * w, u * v, u * w, v * w])
-        uu, vv, uv, uw, vw = p.dealiasing.modes(products, p.grid.shape)
+        uu, vv, uv, uw, vw = p._modes(products)
         kx, ky, kz = p._wavenumbers(dtype)
         rates = (
             _times(kx, uu) + _times(ky, uv) + _times(kz, uw),
@@ -171,7 +188,7 @@ class NavierStokes3D(AbstractSemilinear):
         if isinstance(p.forcing, SteadyPower):
             total = total + p._driven(p.forcing, modes)
         elif p.forcing is not None:
-            total = total + p.transform(p.forcing)
+            total = total + p.transform(p.forcing if p._split is None else p._split.part_of(p.forcing, 0, 1))
         return p._projected(total)
 
     def project(self, y: Float[Array, "3 nx ny nz"]) -> Float[Array, "3 nx ny nz"]:
@@ -180,12 +197,12 @@ class NavierStokes3D(AbstractSemilinear):
 
     def divergence(self, y: Float[Array, "3 nx ny nz"]) -> Float[Array, "nx ny nz"]:
         """Returns the divergence of a velocity."""
-        ks = fourier.odd_wavenumbers(self.grid.shape, self.grid.extent, True, y.dtype)
+        ks = self._odd_wavenumbers(y.dtype)
         return self.inverse(sum(fourier.times_i(k, part) for k, part in zip(ks, self.transform(y))))
 
     def vorticity(self, y: Float[Array, "3 nx ny nz"]) -> Float[Array, "3 nx ny nz"]:
         r"""Returns $\nabla \times u$."""
-        ks = fourier.odd_wavenumbers(self.grid.shape, self.grid.extent, True, y.dtype)
+        ks = self._odd_wavenumbers(y.dtype)
         modes = self.transform(y)
         slope = lambda i, j: fourier.times_i(ks[i], modes[j])  # noqa: E731
         curl = [slope(1, 2) - slope(2, 1), slope(2, 0) - slope(0, 2), slope(0, 1) - slope(1, 0)]
@@ -193,11 +210,11 @@ class NavierStokes3D(AbstractSemilinear):
 
     def energy(self, y: Float[Array, "3 nx ny nz"]) -> Float[Array, ""]:
         r"""Returns the mean kinetic energy over the density, $\tfrac12 \langle |u|^2 \rangle$."""
-        return jnp.mean(jnp.sum(y**2, axis=0)) / 2
+        return self._mean(jnp.sum(y**2, axis=0)) / 2
 
     def enstrophy(self, y: Float[Array, "3 nx ny nz"]) -> Float[Array, ""]:
         r"""Returns the mean enstrophy $\tfrac12 \langle |\nabla \times u|^2 \rangle$; $2 \nu$ times it dissipates."""
-        return jnp.mean(jnp.sum(self.vorticity(y) ** 2, axis=0)) / 2
+        return self._mean(jnp.sum(self.vorticity(y) ** 2, axis=0)) / 2
 
     def energy_spectrum(self, y: Float[Array, "3 nx ny nz"]) -> tuple[Float[Array, " shells"], Float[Array, " shells"]]:
         r"""Returns wavenumbers $k$ and the energy per wavenumber, $E(k)$; $\sum E\, \Delta k$ is the mean energy.
@@ -211,12 +228,42 @@ class NavierStokes3D(AbstractSemilinear):
         spacing = [length / n for length, n in zip(self.grid.extent, self.grid.shape)]
         shells = math.ceil(math.pi * math.sqrt(sum(h**-2 for h in spacing)) / width) + 2
         total = jnp.zeros(shells, y.dtype).at[jnp.round(size / width).astype(int)].add(energy)
+        total = total if self._split is None else jax.vmap(self._split.sum)(total)
         return width * jnp.arange(shells, dtype=y.dtype), total / width
 
-    def _wavenumbers(self, dtype: Any) -> list[Float[Array, "..."]]:
-        return fourier.wavenumbers(self.grid.shape, self.grid.extent, True, dtype)
+    @property
+    def _split(self) -> AbstractBlocks | None:
+        """The blocks, where the code that is traced runs with one."""
+        return self.blocks if self.blocks is not None and self.blocks.devices(0) > 1 else None
 
-    def _energies(self, modes: Complex[Array, "3 nx ny modes"]) -> Float[Array, "nx ny modes"]:
+    def _mean(self, x: Float[Array, "nx ny nz"]) -> Float[Array, ""]:
+        if self._split is None:
+            return jnp.mean(x)
+        return self._split.sum(x) / math.prod(self.grid.shape)
+
+    def _fields(self, modes: Complex[Array, "3 kx ky kz"]) -> Float[Array, "..."]:
+        """The fields of modes where they are multiplied."""
+        if self._split is None:
+            return self.dealiasing.fields(modes, self.grid.shape)
+        return split.inverse(modes, self.grid.shape, self.dealiasing.resolved(self.grid.shape), self._split)
+
+    def _modes(self, fields: Float[Array, "..."]) -> Complex[Array, "..."]:
+        """The modes of products."""
+        if self._split is None:
+            return self.dealiasing.modes(fields, self.grid.shape)
+        return split.transform(fields, self.grid.shape, self.dealiasing.resolved(self.grid.shape), self._split)
+
+    def _here(self, x: Any) -> Any:
+        """What broadcasts to all modes, for those of this device."""
+        return x if self._split is None else split.part(x, self._split)
+
+    def _wavenumbers(self, dtype: Any) -> list[Float[Array, "..."]]:
+        return [self._here(k) for k in fourier.wavenumbers(self.grid.shape, self.grid.extent, True, dtype)]
+
+    def _odd_wavenumbers(self, dtype: Any) -> list[Float[Array, "..."]]:
+        return [self._here(k) for k in fourier.odd_wavenumbers(self.grid.shape, self.grid.extent, True, dtype)]
+
+    def _energies(self, modes: Complex[Array, "3 kx ky kz"]) -> Float[Array, "kx ky kz"]:
         """The share of each coefficient of half of the modes in the mean energy."""
         nz = self.grid.shape[2]
         doubled = np.full(nz // 2 + 1, 2.0)
@@ -232,8 +279,10 @@ class NavierStokes3D(AbstractSemilinear):
         square = np.zeros((), np.float64)
         for k in self._numbers():
             square = square + (k * longest) ** 2
-        large = fourier.kept(modes, (square <= (2 * math.pi * forcing.below) ** 2 * (1 + 1e-9)) & (square > 0))
-        energy = jnp.sum(self._energies(large))
+        driven = (square <= (2 * math.pi * forcing.below) ** 2 * (1 + 1e-9)) & (square > 0)
+        large = fourier.kept(modes, self._here(driven))
+        energies = self._energies(large)
+        energy = jnp.sum(energies) if self._split is None else self._split.sum(energies)
         rate = jnp.where(energy > 0, forcing.power / jnp.where(energy > 0, 2 * energy, jnp.ones_like(energy)), 0.0)
         return _times(rate, large)
 
@@ -245,9 +294,9 @@ class NavierStokes3D(AbstractSemilinear):
             found.append(numbers.reshape([-1 if axis == other else 1 for other in range(3)]))
         return found
 
-    def _projected(self, modes: Complex[Array, "3 nx ny modes"]) -> Complex[Array, "3 nx ny modes"]:
+    def _projected(self, modes: Complex[Array, "3 kx ky kz"]) -> Complex[Array, "3 kx ky kz"]:
         """The part of a field across its wavenumber."""
-        ks = fourier.odd_wavenumbers(self.grid.shape, self.grid.extent, True, modes.real.dtype)
+        ks = self._odd_wavenumbers(modes.real.dtype)
         square = sum(k**2 for k in ks)
         none = square == 0
         inverse = jnp.where(none, jnp.zeros_like(square), 1 / jnp.where(none, jnp.ones_like(square), square))

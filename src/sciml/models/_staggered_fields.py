@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from .._checks import check_real
 from .._types import RealScalarLike
 from ..spatial import Grid, Points
+from ..spatial._blocks import AbstractBlocks
 
 
 class WaveFields(NamedTuple):
@@ -57,11 +58,13 @@ class Places(eqx.Module):
         grid: The grid.
         nodes: For each field, by name, the axes along which it is at nodes.
         periodic: Which axes are periodic.
+        blocks: How the grid is split over devices; None if it is not.
     """
 
     grid: Grid
     nodes: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
     periodic: tuple[bool, ...] = eqx.field(static=True)
+    blocks: AbstractBlocks | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,8 +90,33 @@ class Places(eqx.Module):
         )
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a field."""
-        return self.grid.shape_at(self.location(name))
+        """Returns the shape of a field, within `Domain.run` that of its part in a block."""
+        shape = self.grid.shape_at(self.location(name))
+        return tuple(
+            self.cells(axis) + n - cells if self.split(axis) else n
+            for axis, (n, cells) in enumerate(zip(shape, self.grid.shape))
+        )
+
+    def split(self, axis: int) -> bool:
+        """Returns whether the code that is traced runs with a part of this axis."""
+        return self.blocks is not None and self.blocks.devices(axis) > 1
+
+    def cells(self, axis: int) -> int:
+        """Returns the number of cells along an axis, within `Domain.run` those of a block."""
+        return self.grid.shape[axis] // (1 if self.blocks is None else self.blocks.devices(axis))
+
+    def first(self, axis: int) -> Any:
+        """Returns which unknown of the whole grid is the first along an axis."""
+        return self.blocks.first_cell(axis) if self.blocks is not None and self.split(axis) else 0
+
+    def part(self, name: str, value: Array) -> Array:
+        """Returns the part of what broadcasts to a whole field that belongs to the block."""
+        shape = self.shape(name)
+        for axis in range(self.grid.ndim):
+            at = value.ndim - self.grid.ndim + axis
+            if self.split(axis) and at >= 0 and value.shape[at] > 1:
+                value = jax.lax.dynamic_slice_in_dim(value, self.first(axis), shape[axis], at)
+        return value
 
     def sample(self, given: Mapping[str, Any], dtype: Any, model: str) -> dict[str, Array]:
         """Returns all fields, from numbers, arrays or functions of the coordinates for some; the others are zero.
@@ -102,13 +130,13 @@ class Places(eqx.Module):
             raise ValueError(f"`{model}.start(fields)` names {unknown}: the fields are {', '.join(self.names)}.")
         found = {}
         for name in self.names:
-            value, shape = given.get(name, 0.0), self.shape(name)
+            value, shape = given.get(name, 0.0), self.grid.shape_at(self.location(name))
             value = value(*self.grid.coordinates(self.location(name))) if callable(value) else value
             if np.ndim(value) and not _fits(value, shape):
                 raise ValueError(
                     f"`{model}.start(fields)`: {name} must have the shape {shape}, but has shape {np.shape(value)}."
                 )
-            found[name] = jnp.broadcast_to(jnp.asarray(value, dtype), shape)
+            found[name] = jnp.broadcast_to(self.part(name, jnp.asarray(value, dtype)), self.shape(name))
         return found
 
     def points(self, name: str, positions: Any) -> Points:
@@ -123,47 +151,75 @@ class Places(eqx.Module):
                 x = wrapped[..., axis]
                 length = jnp.asarray(high - low, x.dtype)
                 wrapped = wrapped.at[..., axis].set(jnp.where(x > upper[-1], x - length, x))
-        return Points(Grid(self.shape(name), lower, upper), wrapped)
+        return Points(Grid(grid.shape_at(self.location(name)), lower, upper), wrapped)
 
     def centered(self, name: str, u: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns a field, or each of an array of fields, at the centres of cells: the mean of the nodes around."""
         for axis in self.at_nodes(name):
-            at = axis - self.grid.ndim
+            at, n = axis - self.grid.ndim, self.cells(axis)
             if self.periodic[axis]:
-                u = (u + jnp.roll(u, -1, at)) / 2
-            else:
-                n = self.grid.shape[axis]
-                u = (_cut(u, at, 0, n) + _cut(u, at, 1, n + 1)) / 2
+                above = _cut(u, at, 0, 1)
+                if self.blocks is not None and self.split(axis):
+                    above = self.blocks.neighbours(above, _cut(u, at, n, n), axis, False)[1]
+                u = jnp.concatenate([u, above], at % u.ndim)
+            u = (_cut(u, at, 0, n) + _cut(u, at, 1, n + 1)) / 2
         return u
 
     def averaged(self, name: str, x: Array) -> Array:
         """Returns a coefficient of the cells where a field is: the mean of the cells that touch it there."""
         if not x.ndim:
             return x
-        for axis in self.at_nodes(name):
-            n = self.grid.shape[axis]
-            if self.periodic[axis]:
-                x = (x + jnp.roll(x, 1, axis)) / 2
-            else:
-                inner = (_cut(x, axis, 0, n - 1) + _cut(x, axis, 1, n)) / 2
-                x = jnp.concatenate([_cut(x, axis, 0, 1), inner, _cut(x, axis, n - 1, n)], axis)
+        for axis in range(self.grid.ndim):
+            at_nodes, n, closed = axis in self.at_nodes(name), self.grid.shape[axis], not self.periodic[axis]
+            if self.split(axis):
+                x = self._around(x, axis) if at_nodes else _from(x, axis, self.first(axis), self.cells(axis))
+            elif at_nodes:
+                ends = (0, n - 1) if closed else (n - 1, 0)
+                low, high = (_cut(x, axis, end, end + 1) for end in ends)
+                x = jnp.concatenate([low, x, high] if closed else [low, x], axis)
+            if at_nodes:
+                more = x.shape[axis] - 1
+                x = (_cut(x, axis, 0, more) + _cut(x, axis, 1, more + 1)) / 2
         return x
 
-    def moving(self, name: str, still: tuple[tuple[bool, bool], ...]) -> Float[np.ndarray, "..."]:
+    def _around(self, x: Array, axis: int) -> Array:
+        """The cells of a block, of all, with those before and behind it that touch its nodes."""
+        n, cells, first = self.grid.shape[axis], self.cells(axis), self.first(axis)
+        inside = _from(x, axis, first, cells)
+        if self.periodic[axis]:
+            return jnp.concatenate([_from(x, axis, (first - 1) % n, 1), inside], axis)
+        before, behind = jnp.maximum(first - 1, 0), jnp.minimum(first + cells, n - 1)
+        return jnp.concatenate([_from(x, axis, before, 1), inside, _from(x, axis, behind, 1)], axis)
+
+    def moving(self, name: str, still: tuple[tuple[bool, bool], ...]) -> Float[Any, "..."]:
         """Returns a mask that broadcasts to a field: zero on the walls that keep it at zero, and one elsewhere.
 
         Args:
             name: The field.
             still: For each axis, whether the low and the high wall do.
         """
-        mask = np.ones((1,) * self.grid.ndim)
+        mask: Any = np.ones((1,) * self.grid.ndim)
+        whole = self.grid.shape_at(self.location(name))
         for axis in self.at_nodes(name):
-            inside = np.ones(self.shape(name)[axis])
+            inside: Any = np.ones(whole[axis])
             for end, kept in zip((0, -1), still[axis]):
                 if kept:
                     inside[end] = 0.0
+            if self.split(axis):
+                inside = _from(jnp.asarray(inside), 0, self.first(axis), self.shape(name)[axis])
             mask = mask * inside.reshape([-1 if a == axis else 1 for a in range(self.grid.ndim)])
         return mask
+
+    def integrate(self, name: str, u: Float[Array, "..."]) -> Array:
+        """Returns the integral of a density where a field is, over all devices."""
+        if self.blocks is None or not any(map(self.split, range(self.grid.ndim))):
+            return self.grid.integrate(u, self.location(name))
+        for axis in self.at_nodes(name):
+            if not self.periodic[axis]:  # half at both ends of a block, too: its neighbour has the other half
+                weights = np.ones(self.cells(axis) + 1)
+                weights[[0, -1]] = 0.5
+                u = u * jnp.asarray(weights, u.dtype).reshape([-1 if a == axis else 1 for a in range(u.ndim)])
+        return self.blocks.sum(u) * jnp.asarray(self.grid.volume, u.dtype)
 
     def check(self, y: Any, like: Callable[[], WaveFields], model: Any) -> None:
         """Refuses what is no state of a model.
@@ -189,6 +245,7 @@ class Places(eqx.Module):
                 raise ValueError(
                     f"the state of `{name}` must have the shape {want.shape} at {jax.tree_util.keystr(path)}, as "
                     f"`model.start()` has it, but has shape {x.shape}."
+                    + (" Give `Domain.run` what `model.to_blocks` makes of it." if self.blocks is not None else "")
                 )
 
 
@@ -208,6 +265,10 @@ def check_coefficient(value: Array, grid: Grid, name: str, model: str) -> None:
 def _fits(value: Any, shape: tuple[int, ...]) -> bool:
     given = np.shape(value)
     return len(given) == len(shape) and all(m in (1, n) for m, n in zip(given, shape))
+
+
+def _from(x: Array, axis: int, start: Any, size: int) -> Array:
+    return jax.lax.dynamic_slice_in_dim(x, start, size, axis)
 
 
 def _cut(x: Array, axis: int, start: int, stop: int) -> Array:

@@ -314,6 +314,8 @@ def _solution(
         ys, memory = ys.saved, ys.rest
     result = collective.replicated(result._replace(ys=None))
     status = result.status
+    if result.stiff is not None:
+        status = jnp.where(result.stiff > 0, int(Status.stiff), status).astype(status.dtype)
     if start.found is not None:
         status = jnp.where(start.found, status, int(Status.inconsistent_start)).astype(status.dtype)
     method = problem.stepper

@@ -121,7 +121,9 @@ def solve(
             and `Leapfrog` for an `AbstractPartitioned`, otherwise `diffrax.Tsit5()`, or a method for stiff equations,
             `Rodas5P`, `BDF` where the Jacobian is large and dense: where the model says `stiff = True`, and outside of
             `jax.jit` and `jax.vmap` where `Tsit5` needs more steps than the default limit, or with 256 unknowns and
-            more would need them by the eigenvalues at the start; the logger `sciml.solvers` says why. With noise it is
+            more would need them by the eigenvalues at the start; the logger `sciml.solvers` says why. Inside of these a
+            solve keeps its method, and members whose steps came to their limit as long as it is stable for have the
+            status `stiff`. With noise it is
             `diffrax.SRA1` where that is additive, `SRIW1` where it is scalar or diagonal, else `diffrax.Euler`
             (`EulerHeun` in the sense of Stratonovich), or `diffrax.SPaRK` with steps chosen by the error. diffrax's
             Runge-Kutta methods, explicit and implicit (Kvaerno's, KenCarp's), and those of `sciml.solvers`, such as

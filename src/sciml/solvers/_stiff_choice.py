@@ -3,7 +3,9 @@
 Where they are known, outside of `jax.jit` and `jax.vmap`, in a gradient too, two signs count: that `diffrax.Tsit5` came
 to the limit of steps; and, before it has tried with a large state, each of whose steps is dear, an eigenvalue that
 would hold it to more steps than that. An equation that is not stiff costs no more than if nobody asked. In a program
-that is traced there are no numbers, and the model's own word counts; see `promised_method`.
+that is traced there are no numbers, and the model's own word counts; see `promised_method`. A second loop there, for
+members that turn out to be stiff, would make every program compile for more than twice as long, a gradient for three
+times: `Status.stiff` says which method to name instead.
 """
 
 from collections.abc import Callable, Mapping
@@ -87,7 +89,7 @@ def method_instead(sol: Solution, model: Any, y0: Y, given: Mapping[str, Any]) -
     """
     if sol.solver != "Tsit5" or given["max_steps"] is not None or sol.status.ndim:
         return None
-    if int(sol.status) != int(Status.max_steps_reached) or not _may_change(model, given):
+    if int(sol.status) not in (Status.max_steps_reached, Status.stiff) or not _may_change(model, given):
         return None
     chosen = stiff_method(model, given["t0"], y0, given["args"])
     return _logged(model, "took `Tsit5` too many steps", chosen) if chosen.feasible else None

@@ -1,5 +1,6 @@
 """Values at places between the unknowns: receivers and sources."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -75,19 +76,39 @@ class Points(eqx.Module):
 
         Args:
             u: The field, with the grid's axes last.
+
+        Raises:
+            ValueError: If it is not one over the grid.
         """
+        if u.shape[u.ndim - self.grid.ndim :] != self.grid.shape:
+            raise ValueError(
+                f"`Points.read(u)`: `u` must end with the axes {self.grid.shape} of {self.grid}, but has shape "
+                f"{u.shape}."
+            )
         indices, weights = self._corners(jnp.finfo(u.dtype).dtype)
         lead = u.ndim - self.grid.ndim
         values = u[(..., *indices)]  # (*lead, corners, *points)
         weights = weights.reshape((1,) * lead + weights.shape).astype(u.dtype)
         return jnp.sum(values * weights, axis=lead)
 
-    def spread(self, values: Inexact[Array, "..."]) -> Array:
-        """Returns a density over the grid of which each place holds its value.
+    def spread(
+        self,
+        values: Inexact[Array, "..."],
+        *,
+        first: Sequence[Any] | None = None,
+        shape: tuple[int, ...] | None = None,
+    ) -> Array:
+        """Returns a density over the grid of which each place holds its value, or over a part of it.
 
         Args:
             values: One number for each place, of shape `(points,)`, or a scalar for one.
+            first: Where the part begins: the number of a cell along each axis.
+            shape: The shape of the part.
         """
         indices, weights = self._corners(jnp.finfo(values.dtype).dtype)
         parts = weights.astype(values.dtype) * (values / self.grid.volume)[None]
-        return jnp.zeros(self.grid.shape, values.dtype).at[indices].add(parts)
+        if first is None or shape is None:
+            return jnp.zeros(self.grid.shape, values.dtype).at[indices].add(parts)
+        # what is outside goes nowhere; negative numbers would count from the end
+        within = tuple(jnp.where(i >= start, i - start, n) for i, start, n in zip(indices, first, shape))
+        return jnp.zeros(shape, values.dtype).at[within].add(parts, mode="drop")

@@ -83,6 +83,27 @@ def test_size_of_the_program_and_pattern_of_a_large_network():
     assert found.entries == np.count_nonzero(exact) == 150
 
 
+def test_a_species_of_many_reactions_is_one_sum():
+    """An enzyme that binds each of many: the program does not grow, and the rates are those of the stoichiometry."""
+
+    def network(n):
+        free, held, enzyme = np.eye(n, 2 * n + 1), np.eye(n, 2 * n + 1, n), np.eye(1, 2 * n + 1, 2 * n)
+        rates = np.linspace(1.0, 2.0, 2 * n)
+        return ReactionNetwork.from_stoichiometry(
+            np.concatenate([free + enzyme, held]), np.concatenate([held, free + enzyme]), rates
+        )
+
+    def operations(n):
+        return len(jax.make_jaxpr(lambda y: network(n)(0.0, y, None))(jnp.ones(2 * n + 1)).eqns)
+
+    assert operations(200) == operations(60) < 60
+    n, y = 60, jnp.linspace(0.5, 1.5, 121)
+    speeds = np.linspace(1.0, 2.0, 120) * np.concatenate([y[:n] * y[-1], y[n:-1]])
+    bound = speeds[n:] - speeds[:n]
+    np.testing.assert_allclose(network(n)(0.0, y, None), [*bound, *-bound, bound.sum()], rtol=RTOL, atol=10 * RTOL)
+    assert sciml.inspect.jacobian(network(n), y).entries == 6 * n + 2 * n + 1
+
+
 def test_saturation_temperature_time_and_names():
     network = ReactionNetwork(
         """

@@ -58,3 +58,22 @@ def test_every_evaluation_stands_once_in_a_loop_of_its_own(how, what):
     assert 0 < sines <= evaluations[what is total]
     functions = re.findall(r" call\(.*to_apply=%?([\w.\-]+).*xla_cpu_small_call", text)
     assert not any("sine" in opcodes(module, name) for name in functions)
+
+
+@pytest.mark.optimised
+@pytest.mark.parametrize("steps", [dict(dt=1e-3), dict(rtol=1e-4, atol=1e-4)])
+def test_loop_of_many_members_copies_none_of_their_numbers(steps):
+    members = 2048
+    rates = jnp.linspace(0.5, 1.5, members)
+    module = parse(jax.jit(ends(steps, diffrax.Tsit5())).lower(rates).compile().as_text())
+    loops = [
+        body
+        for body in module.computations.values()
+        if any("sine" in set(opcodes(module, called)) for x in body if x.opcode == "fusion" for called in x.calls)
+        and any(x.opcode == "custom-call" for x in body)
+    ]
+    innermost = min(loops, key=lambda body: sum(x.opcode == "copy" for x in body))
+    called = [x for x in innermost if x.opcode in ("fusion", "custom-call", "while", "call", "reduce", "copy")]
+    # the first slope is a component of the state: one array in two places
+    assert sum(x.opcode == "copy" and f"[{members}]" in x.shape for x in innermost) <= 1
+    assert len(called) <= 8  # from so few calls on, XLA runs them in their order on one thread

@@ -11,7 +11,7 @@ from sciml.solvers.linear._blocks import Blocks
 from sciml.solvers.linear._choose import structure_of_pattern
 from sciml.solvers.linear._colouring import colour
 from sciml.solvers.linear._dense import DenseMatrix
-from sciml.solvers.linear._structure import solve
+from sciml.solvers.linear._structure import products, solve
 from sciml.solvers.linear._wide_band import WideBand
 from sciml.solvers.linear._written_out import WrittenOut
 
@@ -152,3 +152,11 @@ def test_no_row_has_two_entries_in_one_colour(case):
 def test_a_band_takes_as_many_directions_as_a_row_has_entries():
     pattern = band_pattern(60, 2)
     assert len(colour(sp.csr_array(pattern), np.arange(60)).directions) == 5
+
+
+def test_many_directions_are_taken_in_turn():
+    matrix = jnp.asarray(np.random.default_rng(0).normal(size=(530, 530)))
+    directions = np.eye(530)[:-7]  # their number has no divisors that would do
+    text = str(jax.make_jaxpr(lambda x: products(lambda v: matrix @ v, x, directions))(matrix[0]))
+    assert "scan" in text and "[530,523]" in text
+    np.testing.assert_allclose(products(lambda v: matrix @ v, matrix[0], directions), matrix[:, :-7], rtol=1e-12)

@@ -14,6 +14,7 @@ from sciml import verify
 from sciml.solvers import BDF
 from sciml.solvers.linear import _choose
 from sciml.solvers.linear._dense import DenseMatrix
+from sciml.solvers.methods._stepper import take_step
 
 pytestmark = pytest.mark.x64
 
@@ -193,3 +194,34 @@ def test_bad_orders_are_refused():
         BDF(2.0)
     with pytest.raises(ValueError, match=r"`BDF\(mass=...\)` must have shape \(2, 2\)"):
         saved(1.0, solver=BDF(mass=np.eye(3)))
+
+
+def pyrolysis(t, y, args):
+    """E5, whose last states are 1e-3 to 1e-18."""
+    del t, args
+    a, b, c, d = y
+    apart, meet, further, back = 7.89e-10 * a, 1.1e7 * a * c, 1.13e9 * b * c, 1.13e3 * d
+    return jnp.stack([-apart - meet, apart - further, apart - meet + back - further, meet - back])
+
+
+def test_steps_whose_iteration_has_not_converged_are_not_taken():
+    # here an iteration ends with a step whose error, by the history, would be small enough
+    def end(solver, rtol):
+        y0 = jnp.asarray([1.76e-3, 0.0, 0.0, 0.0])
+        options = dict(t0=0.0, t1=5e3, rtol=rtol, atol=1e-16 * rtol, max_steps=10_000, throw=False)
+        return sciml.solve(pyrolysis, y0, solver=solver, **options).ys[-1]
+
+    np.testing.assert_allclose(end(BDF(), 1e-10), end(sciml.solvers.Rodas5P(), 1e-8), rtol=1e-6)
+
+
+def test_what_has_not_converged_has_no_error_to_be_judged_by():
+    class Guess(sciml.solvers.AbstractStepper):
+        order = 1
+        evaluations = 1
+        has_error = True
+
+        def step(self, field, t, h, y, memory):
+            return sciml.solvers.Step(y, error=0 * y, measured=(0 * y, y), converged=jnp.asarray(False))
+
+    step = take_step(Guess(), lambda t, y: y, jnp.zeros(()), jnp.ones(()), jnp.ones(2), None)
+    assert all(np.all(np.isnan(x)) for x in (step.y1, step.error, step.measured[0]))

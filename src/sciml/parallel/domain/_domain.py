@@ -13,11 +13,12 @@ from jaxtyping import Array, Inexact, PyTree, Real
 
 from ..._checks import check_count
 from ..._types import Args, RealScalarLike
-from ...spatial import AbstractGrid, Boundaries, OrthogonalGrid, Sides
+from ...spatial import AbstractGrid, Boundaries, Grid, OrthogonalGrid, Sides
 from . import _cg, _collectives, _fft, _halo
+from ._blocks import SplitBlocks, blocks_of
 from ._flow_sides import SplitSides, sides_of
 from ._shard_map import run_split
-from ._sharding import Axes, along, are_manual, check_field, choose_domain_mesh, part_of, spec_of
+from ._sharding import Axes, along, are_manual, check_cells, check_field, choose_domain_mesh, part_of, spec_of
 
 
 class Domain(eqx.Module):
@@ -108,7 +109,7 @@ class Domain(eqx.Module):
         if getattr(boundary, "body", None) is not None:
             raise ValueError("`Domain`: `boundary` must be that of a grid without a body.")
         if boundary is not None and isinstance(boundary.grid, OrthogonalGrid):
-            _check_cells(boundary, self.axes)
+            check_cells(boundary, self.axes)
             if exchange == "step":
                 raise ValueError(
                     "`Domain(exchange='step')` needs a `Grid`, whose cells are all alike: on an `OrthogonalGrid` take "
@@ -322,6 +323,17 @@ class Domain(eqx.Module):
         """
         return sides_of(self.axes, self.boundary, grid, self.exchange)
 
+    def blocks_of(self, grid: Grid) -> SplitBlocks:
+        """Returns the blocks of a grid with unknowns at centres and nodes, for models of waves.
+
+        Args:
+            grid: The grid.
+
+        Raises:
+            ValueError: If the domain has a `boundary`, or another number of axes.
+        """
+        return blocks_of(self, grid)
+
     # The whole field
 
     def sum(self, u: PyTree) -> Array:
@@ -453,21 +465,6 @@ class Domain(eqx.Module):
 
     def _collective(self) -> tuple[str, ...]:
         return self.names if self.inside else ()
-
-
-def _check_cells(boundary: Boundaries | Sides, axes: Axes) -> None:
-    """Refuses what blocks of a grid whose cells differ have no form for."""
-    grid = boundary.grid
-    assert isinstance(grid, OrthogonalGrid)
-    if isinstance(boundary, Boundaries) and set(boundary.location) != {"center"}:
-        raise ValueError(
-            f"`Domain`: on an `OrthogonalGrid` unknowns must be at centres, but they are at {boundary.location}."
-        )
-    if grid.on_axis and grid.turns and axes[1] is not None:
-        raise ValueError(
-            f"`Domain`: around the axis r = 0 a cell meets the one half a turn away, so angles cannot be split, but "
-            f"`axes={axes}`: split the radius."
-        )
 
 
 def _add(parts: list[Array]) -> Array:

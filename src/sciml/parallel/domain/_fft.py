@@ -76,7 +76,7 @@ def run(steps: list[Transform | Move], u: Array, transform: Callable[[Array, int
         if isinstance(step, Transform):
             u = transform(u, first + step.dim)
         else:
-            u = _all_to_all(u, step.names, split=first + step.split, concat=first + step.whole)
+            u = all_to_all(u, step.names, split=first + step.split, concat=first + step.whole)
     return u
 
 
@@ -87,7 +87,8 @@ def reverse(steps: list[Transform | Move]) -> list[Transform | Move]:
     ]
 
 
-def _all_to_all(u: Array, names: tuple[str, ...], *, split: int, concat: int) -> Array:
+def all_to_all(u: Array, names: tuple[str, ...], *, split: int, concat: int) -> Array:
+    """Makes an array whole along `concat`, which the mesh axes `names` split, by splitting it along `split`."""
     devices = 1
     for name in names:
         devices *= jax.lax.axis_size(name)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Bool, PyTree
 
 from ...spatial import AbstractWall, Boundaries, Extrapolate, OrthogonalGrid, Periodic
 from ...spatial.geometry._ghosts import at_walls
@@ -173,24 +173,40 @@ def neighbours(u: Array, width: int, axis: int, halo: Halo, closed: bool) -> tup
     n, devices, name = u.shape[at], halo.devices(axis), halo.axes[axis]
     if width > n:
         raise halo_error(width, n, axis, name, devices)
-    first, last = _slice(u, 0, width, at), _slice(u, n - width, n, at)
+    return exchange(_slice(u, 0, width, at), _slice(u, n - width, n, at), axis, halo, closed)
+
+
+def exchange(first: Array, last: Array, axis: int, halo: Halo, closed: bool) -> tuple[Array, Array]:
+    """Sends the first layers of a block down and its last ones up; returns what came from below and from above.
+
+    Args:
+        first: The first layers.
+        last: The last ones.
+        axis: The dimension of space.
+        halo: Which mesh axes split the field.
+        closed: Whether the field ends at its edges, with zeros beyond; else it is periodic.
+    """
+    devices, name = halo.devices(axis), halo.axes[axis]
     if devices == 1:
         return last, first
     pairs = [(i, i + 1) for i in range(devices - 1)]
     if not closed:
         pairs.append((devices - 1, 0))
-    below = jax.lax.ppermute(last, name, pairs)
-    above = jax.lax.ppermute(first, name, [(j, i) for i, j in pairs])
+    below = jax.lax.ppermute(last, name, pairs) if last.size else last
+    above = jax.lax.ppermute(first, name, [(j, i) for i, j in pairs]) if first.size else first
     return below, above
 
 
 def at_edges(ghosts: tuple[Array, Array], others: tuple[Array, Array], axis: int, halo: Halo) -> tuple[Array, Array]:
     """Takes ghost layers at the two edges of the field, and the others elsewhere."""
-    name = halo.axes[axis]
-    place = jax.lax.axis_index(name)
-    at_edge = place == 0, place == halo.devices(axis) - 1
-    low, high = (jnp.where(edge, a, b) for edge, a, b in zip(at_edge, ghosts, others))
+    low, high = (jnp.where(edge, a, b) for edge, a, b in zip(edges(axis, halo), ghosts, others))
     return low, high
+
+
+def edges(axis: int, halo: Halo) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+    """Returns whether a block is the first along a dimension, and whether it is the last."""
+    place = jax.lax.axis_index(halo.axes[axis])
+    return place == 0, place == halo.devices(axis) - 1
 
 
 def _ghosts(u: Array, width: int, axis: int, walls: tuple, halo: Halo) -> tuple[Array, Array]:

@@ -8,6 +8,7 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
+from ...spatial import Boundaries, OrthogonalGrid, Sides
 from .._mesh import describe, without_explicit_axes
 
 Axes = tuple[str | None, ...]
@@ -104,6 +105,25 @@ def check_field(shape: tuple[int, ...], axes: Axes, mesh: Mesh | AbstractMesh, *
         raise ValueError(
             f"`Domain.run`: `{name}` has {extent} cells along dimension {at}, which mesh axis "
             f'"{axis}" cannot divide into {mesh.shape[axis]} equal parts. {suggestion(extents, axes, mesh, 1)}'
+        )
+
+
+def check_cells(boundary: Boundaries | Sides, axes: Axes) -> None:
+    """Refuses what blocks of a grid whose cells differ have no form for.
+
+    Raises:
+        ValueError: If unknowns are not at centres, or angles around the axis are split.
+    """
+    grid = boundary.grid
+    assert isinstance(grid, OrthogonalGrid)
+    if isinstance(boundary, Boundaries) and set(boundary.location) != {"center"}:
+        raise ValueError(
+            f"`Domain`: on an `OrthogonalGrid` unknowns must be at centres, but they are at {boundary.location}."
+        )
+    if grid.on_axis and grid.turns and axes[1] is not None:
+        raise ValueError(
+            f"`Domain`: around the axis r = 0 a cell meets the one half a turn away, so angles cannot be split, but "
+            f"`axes={axes}`: split the radius."
         )
 
 

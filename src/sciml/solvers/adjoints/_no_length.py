@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 
 from ..._checks import concrete
 from ..._jax._members_apart import members_apart
-from ..._jax._vma import on_explicit_axes
+from ..._jax._vma import on_explicit_axes, promote
 from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
 from ..integrate._result import Result
@@ -34,6 +34,8 @@ def with_rates_by_times(loop: AbstractLoop, operands: Operands, result: Result) 
     inputs = operands._replace(tolerances=None, dt=None, saves=None)
 
     def rate(t: Array, y: PyTree, inputs: Operands) -> PyTree:
+        # the field was traced for operands that vary over all axes of a mesh over which any of them varies
+        t, y, inputs = promote((t, y, inputs))
         # members are mapped over here by JAX, which batches no program of theirs where they are sharded by their type
         run = members_apart(field) if on_explicit_axes((t, y, inputs.field)) else field
         return run(t, y, inputs.field)

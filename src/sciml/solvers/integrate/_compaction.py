@@ -18,6 +18,7 @@ from ._integrator import Operands, State
 from ._lane_integrator import LaneIntegrator
 from ._result import Result
 from ._shared_cotangents import share_much
+from ._stiffness import stiffness
 
 _SHARE = 4
 """One member in so many is moved."""
@@ -44,7 +45,7 @@ def compacted_lanes(lanes: Lanes | Unbatched, operands: Operands) -> int:
 
 
 def integrate_compacted(
-    stepping: LaneIntegrator, width: int, iterations: Int[Array, ""], state: State, operands: Operands
+    stepping: LaneIntegrator, width: int, iterations: Int[Array, ""], state: State, operands: Operands, judges: bool
 ) -> Result:
     """Integrates the members that are left to their end.
 
@@ -54,12 +55,18 @@ def integrate_compacted(
         iterations: The number of iterations so far.
         state: The integration of all members, lane values.
         operands: Lane values.
+        judges: Whether members that come to the limit of steps are asked whether they are stiff.
 
     Returns:
         The result of all members.
     """
+
+    def result(stepping: LaneIntegrator, iterations: Array, state: State, operands: Operands) -> Result:
+        found = stepping.result(state, stepping.end(state, operands), iterations)
+        return found._replace(stiff=stiffness(stepping, state, operands)) if judges else found
+
     assert isinstance(stepping.lanes, Lanes)  # which has more members than are left
-    results = stepping.result(state, stepping.end(state, operands), iterations)
+    results = result(stepping, iterations, state, operands)
     count = stepping.lanes.count
     # a lane without a member repeats one, and its result is dropped: its number is out of range
     member = jnp.nonzero(stepping.pending(state, operands.span), size=width, fill_value=count)[0].astype(jnp.int32)
@@ -74,5 +81,5 @@ def integrate_compacted(
         return few.any_pending(carry[1], operands.span)
 
     iterations, state = while_loop(pending, iterate, (iterations, state), like=operands)
-    found = few.result(state, few.end(state, operands), iterations)
+    found = result(few, iterations, state, operands)
     return jax.tree.map(lambda all, new: all.at[..., member].set(new, mode="drop"), results, found)

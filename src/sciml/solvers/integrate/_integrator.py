@@ -320,7 +320,7 @@ class Integrator(eqx.Module):
                 next_h = jnp.where(good & step.again, state.checkpoint.h, next_h)
             errors = self.control.remember(error, errors, accepted)
             # a shorter step would vanish in the rounding of the elapsed time; near the start the span counts instead
-            smallest = eps * jnp.maximum(elapsed, 1e-6 * operands.span)
+            smallest = eps * jnp.maximum(elapsed, 1e-12 * operands.span)
             if self.control.dtmin is not None:
                 smallest = jnp.maximum(smallest, self.control.dtmin)
             cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))

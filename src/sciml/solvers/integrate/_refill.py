@@ -160,7 +160,9 @@ class RefillLoop(AbstractLoop):
         carry = while_loop(lambda c: jnp.any(c.member < queue.members), iterate, carry)
         # what a lane executed after its last member was done counts as that member's waiting
         idle = carry.results.executed.at[carry.last].add(carry.steps - carry.since)
-        results = carry.results._replace(executed=idle)
+        # whether members are stiff is asked where their loop ends together, but results of both loops are alike
+        stiff = jnp.zeros_like(carry.results.status) if self.loop.judges else None
+        results = carry.results._replace(executed=idle, stiff=stiff)
         return jax.tree.map(lambda x: x[..., : queue.members], results)
 
 

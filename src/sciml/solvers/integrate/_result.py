@@ -18,6 +18,8 @@ class Result(NamedTuple):
         step_times: Where its accepted steps begin, and the last one ends, as elapsed times, where that is asked for;
             the end is repeated where there were fewer than there is space for.
         kept: What a later solve goes on from, where that is asked for.
+        stiff: One where steps came to their limit at that of stability, else zero; None where nobody asks. It is no
+            status before the solve returns: else a gradient, which reads the status, would compute it.
     """
 
     ys: PyTree
@@ -28,6 +30,7 @@ class Result(NamedTuple):
     executed: Array
     step_times: Array | None = None
     kept: PyTree = None
+    stiff: Array | None = None
 
 
 def states_of(result: Result) -> tuple[PyTree, PyTree]:

@@ -31,10 +31,19 @@ from ._recompute import LoopCounts, Recomputation, Residuals, StepRecords, backw
 from ._result import Cotangents, KeptCotangent, Result, Saves
 from ._saved_times import SavedStates, run_free
 from ._step_vjp import Bars, StepVjp
+from ._stiffness import limit_of, stiffness
+from ._work import work_of_field
 
 ZEROED_AT_MOST = 2**24
 """How many bytes a record may take where steps are cheap. It is filled beforehand, whether it is used or not, and what
 exceeds about twice that is requested from the system at every call, which takes longer than most steps kept in it."""
+
+_MANY, _SHORT = 1024, 400
+"""From how many members on, and up to how many operations of a member's vector field, an iteration tries two steps."""
+
+_OF_DEAR_STEPS = 256
+"""Steps that take far longer than to set up their records have so many of these, more only within `ZEROED_AT_MOST`.
+To fill the records of 1000 steps with 3000 unknowns takes as long as 600 such steps; most solves take fewer."""
 
 _SELECTED_AT_MOST = 2**31
 """How many bytes the records of all members may take where they have the shape of one member's records."""
@@ -85,13 +94,13 @@ class AdaptiveLoop(AbstractLoop):
         if budget.segments is not None:
             slots = max(16, _power_of_two(budget.segments))
             return dataclasses.replace(self, lanes=lanes, slots=slots)
-        memory = budget.memory
-        if not self.integrator.stepper.use_full_budget(state_bytes):
-            memory = min(memory, ZEROED_AT_MOST)
         members = lanes.count or 1
         if branches_are_batched() and members * 1024 * state_bytes <= _SELECTED_AT_MOST:
             members = 1  # the record of each has the shape of one member's
-        slots = _power_of_two(memory / (2 * state_bytes * members * parts_of_members())) // 2
+        size = 2 * state_bytes * members * parts_of_members()
+        slots = _power_of_two(min(budget.memory, ZEROED_AT_MOST) / size) // 2
+        if self.integrator.stepper.use_full_budget(state_bytes):
+            slots = max(slots, min(_power_of_two(budget.memory / size) // 2, _OF_DEAR_STEPS))
         most = 1024  # for one member too: see `Buffers.columns`
         slots = max(16, min(most, slots, _power_of_two(self.max_steps)))
         return dataclasses.replace(self, lanes=lanes, slots=slots)
@@ -130,8 +139,10 @@ class AdaptiveLoop(AbstractLoop):
                 carry,
                 like=(operands, target),
                 collective=self.integrator.collective.axes,
+                at_a_time=at_a_time,
             )
 
+        at_a_time = self._at_a_time(y0, operands) if saves is None else 1
         carry = (jnp.zeros((), jnp.int32), stepping.start(y0, operands))
         many = self.lanes.count is not None  # one member waits for nobody, and has the bits that `simulate` has
         if saves is not None and many and self._free(y0, operands, saves, slopes):
@@ -141,8 +152,8 @@ class AdaptiveLoop(AbstractLoop):
             left = 0 if alone or isinstance(y0, EventState) else compacted_lanes(self.lanes, operands)
             iterations, state = until(carry, operands.span, left)
             if left:
-                return integrate_compacted(stepping, left, iterations, state, operands), None
-            return stepping.result(state, stepping.end(state, operands), iterations), None
+                return integrate_compacted(stepping, left, iterations, state, operands, self.judges), None
+            return self._result(state, stepping.end(state, operands), iterations, operands), None
 
         def advance(carry, time, beyond):
             return until(carry, stepping.stop(time, saves, operands, beyond))
@@ -154,7 +165,7 @@ class AdaptiveLoop(AbstractLoop):
 
         # one loop to every saved time and on to the end: its body is compiled once
         (iterations, state), (ys, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
-        return stepping.result(state, stepping.with_rest(ys, state), iterations), slopes
+        return self._result(state, stepping.with_rest(ys, state), iterations, operands), slopes
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None
@@ -168,17 +179,25 @@ class AdaptiveLoop(AbstractLoop):
             assert kept is not None  # as it was in the carry
             return result, Residuals(kept.rows.columns(), start, None), counts
 
+        at_a_time = self._at_a_time(y0, operands) if saves is None else 1
+
         def until(carry, target):
             def iterate(carry):
                 number, state, kept = carry
                 state, step_record = stepping.attempt(state, operands, target)
                 return number + 1, state, kept.write(number, step_record)
 
-            return self._loop(lambda c: stepping.any_pending(c[1], target), iterate, carry, (operands, target))
+            return self._loop(
+                lambda c: stepping.any_pending(c[1], target),
+                iterate,
+                carry,
+                (operands, target),
+                at_a_time,
+            )
 
         if saves is None:
             number, state, kept = until(carry, operands.span)
-            result = stepping.result(state, stepping.end(state, operands), number)
+            result = self._result(state, stepping.end(state, operands), number, operands)
             return result, Residuals(kept.rows.columns(), start, None), LoopCounts(number, number)
 
         def advance(carry, time, beyond):
@@ -195,8 +214,17 @@ class AdaptiveLoop(AbstractLoop):
         carry, (ys, after, slopes) = scan_to_end(advance, save, carry, saves.times, like=operands)
         number, state, kept = carry
         residuals = Residuals(kept.rows.columns(), start, slopes)
-        ys = stepping.with_rest(ys, state)
-        return stepping.result(state, ys, number), residuals, LoopCounts(number, number if hands_out else after[-1])
+        result = self._result(state, stepping.with_rest(ys, state), number, operands)
+        return result, residuals, LoopCounts(number, number if hands_out else after[-1])
+
+    @property
+    def judges(self) -> bool:
+        """Whether members that come to the limit of steps are asked whether they are stiff; kernels do not ask."""
+        return self.impl == XLA and limit_of(self.integrator) is not None
+
+    def _result(self, state: State, ys: PyTree, iterations: Array, operands: Operands) -> Result:
+        result = self.stepping.result(state, ys, iterations)
+        return result._replace(stiff=stiffness(self.stepping, state, operands)) if self.judges else result
 
     def _continues(self, operands: Operands) -> bool:
         """Whether it goes on where another loop ended, or another goes on after it."""
@@ -212,8 +240,23 @@ class AdaptiveLoop(AbstractLoop):
         carry = (jnp.zeros((), jnp.int32), state, StepRecords.blank(step_record, self.slots))
         return to_varying(carry, vma_of((state, operands)))  # the record is made of zeros, which vary over no axis
 
-    def _loop(self, cond: Callable, body: Callable, carry: Any, like: PyTree) -> Any:
-        return self.stepping.while_loop(cond, body, carry, like=like, collective=self.integrator.collective.axes)
+    def _loop(self, cond: Callable, body: Callable, carry: Any, like: PyTree, at_a_time: int = 1) -> Any:
+        axes = self.integrator.collective.axes
+        return self.stepping.while_loop(cond, body, carry, like=like, collective=axes, at_a_time=at_a_time)
+
+    def _at_a_time(self, y0: PyTree, operands: Operands) -> int:
+        """Returns how many steps an iteration tries: two, where a step takes little more than to copy members.
+
+        XLA copies what an iteration reads and replaces; of two steps, each writes where the other has read. And an
+        iteration of few calls that depend on one another stays on its thread, whose passes over memory all cores share.
+        """
+        stepper, axes = self.integrator.stepper, self.integrator.collective.axes
+        if self.lanes.count is None or self.lanes.count < _MANY or axes or jax.default_backend() != "cpu":
+            return 1
+        if isinstance(y0, EventState) or stepper.evaluations <= 0 or stepper.use_full_budget(0):
+            return 1
+        work = stepper.evaluations * work_of_field(self.integrator.field, y0, operands)
+        return 2 if work <= _SHORT else 1
 
     def _run_free(
         self, first: tuple[Array, State, StepRecords | None], y0: PyTree, operands: Operands, saves: Saves
@@ -240,9 +283,13 @@ class AdaptiveLoop(AbstractLoop):
         carry = (first, jnp.zeros((), jnp.int32), saved.blank(y0))
         carry = to_varying(carry, vma_of((carry, operands, saves)))
         (number, state, kept), counting, ys = self._loop(
-            lambda c: stepping.any_pending(c[0][1], operands.span), iterate, carry, (operands, saves)
+            lambda c: stepping.any_pending(c[0][1], operands.span),
+            iterate,
+            carry,
+            (operands, saves),
+            self._at_a_time(y0, operands),
         )
-        return stepping.result(state, ys, number), kept, LoopCounts(number, counting)
+        return self._result(state, ys, number, operands), kept, LoopCounts(number, counting)
 
     def backward(
         self,

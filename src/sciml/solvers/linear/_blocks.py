@@ -66,7 +66,8 @@ class Blocks(AbstractStructure):
 
     def substitute(self, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Solves a system by its factors."""
-        return self._joined(substituted(factors, self._parted(b)))
+        # else each unknown would be selected among parts that are computed for it alone, and nothing would be a vector
+        return self._joined(jax.lax.optimization_barrier(substituted(factors, self._parted(b))))
 
     def substitute_transposed(self, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Solves the transposed system by the same factors."""

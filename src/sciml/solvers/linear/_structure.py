@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..._jax._loops import scan
 from ..._jax._vma import match
 
 
@@ -89,9 +90,22 @@ def solve(structure: AbstractStructure, matrix: PyTree, factors: PyTree, b: Floa
     return structure.solve(matrix, factors, b)
 
 
+_AT_ONCE = 2**16
+"""Directions of so many numbers in all are taken at once, and sixteen at least: with a thousand unknowns and reactions
+between them all directions at once are hundreds of megabytes for each operation of the field."""
+
+
 def products(along: Callable[[Array], Array], x: Float[Array, " n"], directions: np.ndarray) -> Any:
     """Returns the derivatives along directions, the rows of an array, as its columns."""
-    return jax.vmap(along, out_axes=1)(match(jnp.asarray(directions, x.dtype), x))
+    count, n = directions.shape
+    together = max(16, _AT_ONCE // n)
+    if count <= 2 * together:
+        return jax.vmap(along, out_axes=1)(match(jnp.asarray(directions, x.dtype), x))
+    rounds = -(-count // together)
+    together = -(-count // rounds)
+    padded = np.concatenate([directions, np.zeros((rounds * together - count, n))]).reshape(rounds, together, n)
+    _, found = scan(lambda _, some: ((), jax.vmap(along)(some)), (), match(jnp.asarray(padded, x.dtype), x), like=x)
+    return found.reshape(-1, x.shape[0])[:count].T
 
 
 def taken(x: Float[Array, " n"], places: np.ndarray) -> Array:

@@ -369,5 +369,6 @@ def take_step(
         return step
     # a state that is not finite is what the loops reject, whatever the solver made of the system
     found = functools.reduce(jnp.logical_and, conditions)
-    y1, error = jax.tree.map(lambda x: jnp.where(found, x, jnp.full_like(x, jnp.nan)), (step.y1, step.error))
-    return step._replace(y1=y1, error=error)
+    what = (step.y1, step.error, step.measured)
+    y1, error, measured = jax.tree.map(lambda x: jnp.where(found, x, jnp.full_like(x, jnp.nan)), what)
+    return step._replace(y1=y1, error=error, measured=measured)

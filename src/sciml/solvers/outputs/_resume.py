@@ -149,7 +149,8 @@ def resumed(resume: Resume, like: Restart, times: Times, solver: str) -> Restart
         )
     checkpoint = resume.kept.checkpoint
     assert checkpoint is not None  # see `Resume`
-    status = jnp.where(checkpoint.status == int(Status.max_steps_reached), 0, checkpoint.status)
+    spent = (checkpoint.status == int(Status.max_steps_reached)) | (checkpoint.status == int(Status.stiff))
+    status = jnp.where(spent, 0, checkpoint.status)
     # time, step size and memory are constant to derivatives, as within one solve
     kept = jax.lax.stop_gradient(resume.kept)
     checkpoint = kept.checkpoint._replace(y=checkpoint.y, status=status.astype(checkpoint.status.dtype))
