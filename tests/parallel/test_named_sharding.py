@@ -258,6 +258,44 @@ def test_events_of_members_with_times_of_their_own(kind, within, how):
         check(with_events(how), x, with_events_on_one(how))
 
 
+def held_between_samples(rate, end):
+    """A tank whose valve changes at times of each member's own."""
+    valve = sciml.Held(jnp.stack([0 * end, 0.15 * rate]), jnp.stack([rate, 0 * rate]))
+    options = dict(t0=0.0, t1=end, args=valve, events=valve.jumps(), throw=False, **FINE)
+    return jnp.sum(sciml.solve(lambda t, y, valve: valve(t) - y, jnp.asarray(1.0), **options).ys)
+
+
+def late(rate, end):
+    """Counted from a past of ones, with a state that no member has for itself."""
+    model = sciml.Delayed(lambda t, y, past, k: -k * past, 0.5, history=lambda t, k: jnp.ones_like(k))
+    return jnp.sum(sciml.solve(model, jnp.ones_like(rate), t0=0.0, t1=end, args=rate, throw=False, **FINE).ys)
+
+
+@functools.cache
+def of_inputs(of, what):
+    return {
+        "forward": jax.vmap(of),
+        "gradient": jax.grad(lambda rates, ends: jnp.sum(jax.vmap(of)(rates, ends)), (0, 1)),
+        "vmap(grad)": jax.vmap(jax.grad(of, (0, 1))),
+    }[what]
+
+
+@functools.cache
+def of_inputs_on_one(of, what):
+    return jax.jit(of_inputs(of, what))(RATES[:4], ENDS_OF_SOME[:4])
+
+
+@pytest.mark.parametrize(
+    "of, what",
+    # the transpose of what looks a sample up writes into a new array; a cotangent of what is constant is on no mesh
+    [(held_between_samples, "forward"), (held_between_samples, "vmap(grad)"), (late, "forward"), (late, "gradient")],
+)
+def test_inputs_and_a_past_of_each_member(of, what):
+    mesh = mesh_of("explicit", (2,))
+    x = tuple(jax.device_put(x[:4], NamedSharding(mesh, P("m"))) for x in (RATES, ENDS_OF_SOME))
+    check(of_inputs(of, what), x, of_inputs_on_one(of, what))
+
+
 def batched_by_jax(solver):
     problem, options = SOLVERS[solver]
 

@@ -19,8 +19,8 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from ._batched import along, merge, moves
-from ._shards import on_no_mesh, split_first
+from ._shards import merge, mesh_of_whole, on_no_mesh, split_first
+from ._tangents import along, moves
 from ._vma import struct, typed_sharding, vma_of
 
 Make = Callable[[int | None, tuple[bool, ...]], Callable[..., PyTree]]
@@ -108,8 +108,8 @@ class Call:
         Where members are sharded by their type, `jax.vmap` asks for those of one member. It takes the axes that these
         are sharded over from every `jax.shard_map` within, where JAX refuses many a program: it is traced on no mesh.
         """
-        mesh = next((x.mesh for x in map(typed_sharding, avals) if x is not None), None)
-        if self.count is not None or mesh is None or jax.sharding.get_abstract_mesh().manual_axes:
+        mesh = mesh_of_whole(avals)
+        if self.count is not None or mesh is None:
             closed = self.program(avals)
             return closed.out_avals, closed.effects, closed
         with on_no_mesh():
