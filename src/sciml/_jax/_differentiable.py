@@ -8,7 +8,7 @@ Where the gradient is each member's own, as in `jax.vmap(jax.grad(f))`, the func
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.extend as jex
@@ -114,8 +114,8 @@ class Call:
             return closed.out_avals, closed.effects, closed
         with on_no_mesh():
             closed = self.program([struct(x.shape, x.dtype, vma_of(x)) for x in avals])
-        whole = NamedSharding(mesh, PartitionSpec())
-        kinds = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole) for x in closed.out_avals]
+        whole, results = NamedSharding(mesh, PartitionSpec()), cast(Any, closed.out_avals)
+        kinds = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole) for x in results]
         return jax.make_jaxpr(lambda *xs: xs)(*kinds).out_avals, closed.effects, closed
 
 
