@@ -90,18 +90,63 @@ def test_members(kind, how, what):
     check(fn, (x,), on_one(how, what))
 
 
-@pytest.mark.parametrize("closes_over", [False, True])
-def test_a_solve_of_diffrax_names_the_way_out(closes_over):
-    """Its linear solves do not know axes that are part of a type."""
-    sharded = jax.device_put(jnp.asarray(RATES), NamedSharding(mesh_of("explicit"), P("m")))
-    by_diffrax = diffrax.Kvaerno3(root_finder=diffrax.VeryChord(rtol=1e-8, atol=1e-8))
+BY_DIFFRAX = {
+    "adaptive": lambda end: FINE,
+    "fixed": lambda end: dict(dt=0.1),
+    "saved": lambda end: dict(saveat=jnp.stack([end / 3, end]), **FINE),
+    "forward mode": lambda end: dict(dt=0.1, adjoint=sciml.adjoints.Direct()),
+}
+"""How a method runs that has no loops but those of diffrax, by a member's end."""
 
-    def run(rate):
+
+def by_diffrax(how, closes_over, what):
+    solver = diffrax.Kvaerno3(root_finder=diffrax.VeryChord(rtol=1e-8, atol=1e-8))
+
+    def total(rate, end):
         model = (lambda t, y, args: field(t, y, rate)) if closes_over else field
-        return sciml.solve(model, Y0, t0=0.0, t1=1.0, args=rate, solver=by_diffrax, **FINE).ys
+        options = dict(t0=0.0, solver=solver, throw=False) | BY_DIFFRAX[how](end)
+        return jnp.sum(sciml.solve(model, Y0, t1=end, args=rate, **options).ys)
 
-    with pytest.raises(ValueError, match=r"explicit axes.*`sciml.solvers.Rodas5P\(\)`, or a mesh with automatic"):
-        jax.jit(jax.vmap(run))(sharded)
+    return {
+        "forward": jax.vmap(total),
+        "gradient": jax.grad(lambda rates, ends: jnp.sum(jax.vmap(total)(rates, ends)), (0, 1)),
+        "vmap(grad)": jax.vmap(jax.grad(total, (0, 1))),
+        "vmap(jacfwd)": jax.vmap(jax.jacfwd(total, (0, 1))),
+    }[what]
+
+
+@functools.cache
+def by_diffrax_on_one(*which):
+    return jax.jit(by_diffrax(*which))(RATES[:8], ENDS_OF_SOME)
+
+
+ENDS_OF_SOME = np.array([1.0, 0.5, 0.0, 0.8] * 2)  # one in four has no length
+
+
+@pytest.mark.parametrize(
+    "how, closes_over, what",
+    [
+        ("adaptive", False, "forward"),
+        ("adaptive", True, "gradient"),
+        ("adaptive", False, "vmap(grad)"),
+        ("fixed", False, "gradient"),
+        ("saved", True, "gradient"),
+        ("saved", False, "vmap(grad)"),
+        ("forward mode", False, "vmap(jacfwd)"),
+        ("forward mode", False, "gradient"),
+    ],
+)
+def test_a_solve_of_diffrax(how, closes_over, what):
+    """Its loops do not know axes that are part of a type: each device runs them over its own members."""
+    x = tuple(jax.device_put(x, NamedSharding(mesh_of("explicit"), P("m"))) for x in (RATES[:8], ENDS_OF_SOME))
+    check(by_diffrax(how, closes_over, what), x, by_diffrax_on_one(how, closes_over, what))
+
+
+def test_a_solve_of_diffrax_has_reverse_mode_alone():
+    x = tuple(jax.device_put(x, NamedSharding(mesh_of("explicit"), P("m"))) for x in (RATES[:8], ENDS_OF_SOME))
+    fn = by_diffrax("fixed", False, "forward")
+    with pytest.raises(TypeError, match=r"forward mode.*`adjoint=sciml.adjoints.Direct\(\)`"):
+        jax.jit(lambda *x: jax.jvp(fn, x, x))(*x)
 
 
 @pytest.mark.parametrize("what", ["forward", "gradient", "vmap(grad)"])
@@ -211,6 +256,44 @@ def test_events_of_members_with_times_of_their_own(kind, within, how):
     x = tuple(jax.device_put(x, NamedSharding(mesh, P("m"))) for x in (9.81 * ENDS, ENDS))
     with jax.set_mesh(mesh) if within else contextlib.nullcontext():
         check(with_events(how), x, with_events_on_one(how))
+
+
+def held_between_samples(rate, end):
+    """A tank whose valve changes at times of each member's own."""
+    valve = sciml.Held(jnp.stack([0 * end, 0.15 * rate]), jnp.stack([rate, 0 * rate]))
+    options = dict(t0=0.0, t1=end, args=valve, events=valve.jumps(), throw=False, **FINE)
+    return jnp.sum(sciml.solve(lambda t, y, valve: valve(t) - y, jnp.asarray(1.0), **options).ys)
+
+
+def late(rate, end):
+    """Counted from a past of ones, with a state that no member has for itself."""
+    model = sciml.Delayed(lambda t, y, past, k: -k * past, 0.5, history=lambda t, k: jnp.ones_like(k))
+    return jnp.sum(sciml.solve(model, jnp.ones_like(rate), t0=0.0, t1=end, args=rate, throw=False, **FINE).ys)
+
+
+@functools.cache
+def of_inputs(of, what):
+    return {
+        "forward": jax.vmap(of),
+        "gradient": jax.grad(lambda rates, ends: jnp.sum(jax.vmap(of)(rates, ends)), (0, 1)),
+        "vmap(grad)": jax.vmap(jax.grad(of, (0, 1))),
+    }[what]
+
+
+@functools.cache
+def of_inputs_on_one(of, what):
+    return jax.jit(of_inputs(of, what))(RATES[:4], ENDS_OF_SOME[:4])
+
+
+@pytest.mark.parametrize(
+    "of, what",
+    # the transpose of what looks a sample up writes into a new array; a cotangent of what is constant is on no mesh
+    [(held_between_samples, "forward"), (held_between_samples, "vmap(grad)"), (late, "forward"), (late, "gradient")],
+)
+def test_inputs_and_a_past_of_each_member(of, what):
+    mesh = mesh_of("explicit", (2,))
+    x = tuple(jax.device_put(x[:4], NamedSharding(mesh, P("m"))) for x in (RATES, ENDS_OF_SOME))
+    check(of_inputs(of, what), x, of_inputs_on_one(of, what))
 
 
 def batched_by_jax(solver):

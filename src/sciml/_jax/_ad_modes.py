@@ -4,13 +4,14 @@ JAX refuses reverse mode through loops of unknown length too, and forward mode t
 words that do not help.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import jax.extend as jex
 import jax.numpy as jnp
 from jax.interpreters import ad, batching, mlir, partial_eval
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 
 def forward_only(tree: PyTree, message: str) -> PyTree:
@@ -41,6 +42,18 @@ def reverse_only(tree: PyTree, message: str) -> PyTree:
         message: The `TypeError` that forward mode raises: when it runs, and under `jax.jit` when it is compiled.
     """
     return _marked(_reverse, tree, message)
+
+
+def never_computed(kinds: Iterable[Any], message: str) -> list[Array]:
+    """Returns arrays of given shapes and dtypes that stand for values which nothing may need.
+
+    They are the tangents of what has reverse mode alone, and are transposed by a rule that does not look at them.
+
+    Args:
+        kinds: What has a shape and a dtype.
+        message: The `TypeError` that is raised where they are computed, or compiled.
+    """
+    return [_never.bind(jnp.zeros(x.shape, x.dtype), message=message) for x in kinds]
 
 
 def not_differentiated(tree: PyTree, message: str) -> PyTree:
@@ -118,3 +131,7 @@ ad.primitive_jvps[_reverse_tangent] = _refuse
 _reverse_tangent.def_impl(_refuse)
 batching.primitive_batchers[_reverse_tangent] = _refuse
 mlir.register_lowering(_reverse_tangent, _refuse)
+
+_never = _primitive("never_computed")
+_never.def_impl(_refuse)
+mlir.register_lowering(_never, _refuse)

@@ -6,9 +6,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
-from jax.custom_derivatives import SymbolicZero, zero_from_primal
+from jax.custom_derivatives import zero_from_primal
 
-from ._shards import joined_last, on_every_device, over_shards, split_first
+from ._differentiable import differentiable
+from ._shards import merge, mesh_of_whole, on_every_device, over_shards, split_first
+from ._tangents import moves
 
 
 def batched(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,8 +63,16 @@ def _batched(fn, lanes_of: Callable[..., Any]) -> Callable[..., Any]:
         out = _over_lanes(fn, lanes_of, size, flags)(*arrays)
         return out, lanes_of(flags, out)
 
+    def make(count, flags):
+        return alone if count is None else merging(fn, count, flags)
+
+    def run(*arrays):
+        # of members that are sharded by their type, `custom_vmap` would trace one where JAX refuses many a program
+        by_type = lanes_of is _all and mesh_of_whole(arrays) is not None
+        return (differentiable(make) if by_type else single)(*arrays)
+
     # `custom_vmap` has a rule of its own for forward mode, which leaves the lanes where not everything is batched
-    member = jax.custom_jvp(single)
+    member = jax.custom_jvp(run)
 
     def jvp(primals, tangents):
         moved = tuple(moves(t) for t in tangents)
@@ -90,24 +100,6 @@ def merging(fn: Callable[..., Any], count: int, flags: tuple[bool, ...]) -> Call
         return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), _over_lanes(fn, _all, count, flags)(*arrays))
 
     return run
-
-
-def along(fn: Callable[..., Any], primals: Any, tangents: Any, moved: Any) -> tuple[Any, Any]:
-    """Returns a function's results and their tangents, where some of its arrays alone have a tangent that counts.
-
-    Args:
-        fn: The function.
-        primals: Its arrays.
-        tangents: A tangent for each.
-        moved: Whether it counts.
-    """
-
-    def run(*free):
-        rest = iter(free)
-        return fn(*(next(rest) if m else x for x, m in zip(primals, moved)))
-
-    own, rates = ([x for x, m in zip(xs, moved) if m] for xs in (primals, tangents))
-    return jax.jvp(run, own, rates)
 
 
 def _all(flags: Any, out: Any) -> Any:
@@ -203,23 +195,5 @@ def _spread(x: Any, count: int | None) -> Any:
     return jnp.broadcast_to(x[..., None], (*x.shape, count))
 
 
-def moves(tangent: Any) -> bool:
-    """Whether a tangent that a rule with symbolic zeros is given may differ from zero."""
-    return type(tangent) is not SymbolicZero and tangent.dtype != jax.dtypes.float0
-
-
 def _inexact(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
-
-
-def merge(x: Any, old: bool, new: bool, count: int, size: int) -> Any:
-    """Joins an outer batch axis (first, where `new`) to the lanes (last, where `old`), which vary fastest.
-
-    So members whose outer axis is sharded over devices are.
-    """
-    if not old and not new:
-        return x
-    x = x if old else x[..., None]
-    x = jnp.moveaxis(x, 0, -2) if new else x[..., None, :]
-    shape = x.shape[:-2]
-    return joined_last(jnp.broadcast_to(x, shape + (size, count)))

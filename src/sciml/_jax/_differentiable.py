@@ -8,7 +8,7 @@ Where the gradient is each member's own, as in `jax.vmap(jax.grad(f))`, the func
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.extend as jex
@@ -16,10 +16,11 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import zero_from_primal
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from ._batched import along, merge, moves
-from ._shards import split_first
+from ._shards import merge, mesh_of_whole, on_no_mesh, split_first
+from ._tangents import along, moves
 from ._vma import struct, typed_sharding, vma_of
 
 Make = Callable[[int | None, tuple[bool, ...]], Callable[..., PyTree]]
@@ -101,18 +102,34 @@ class Call:
             self._programs[key] = jax.make_jaxpr(self.run)(*(struct(*kind) for kind in key))
         return self._programs[key]
 
+    def types(self, avals: Any) -> tuple[list, Any, jex.core.ClosedJaxpr]:
+        """Returns the types of the results for arrays of such types, their effects, and a program to be read.
+
+        Where members are sharded by their type, `jax.vmap` asks for those of one member. It takes the axes that these
+        are sharded over from every `jax.shard_map` within, where JAX refuses many a program: it is traced on no mesh.
+        """
+        mesh = mesh_of_whole(avals)
+        if self.count is not None or mesh is None:
+            closed = self.program(avals)
+            return closed.out_avals, closed.effects, closed
+        with on_no_mesh():
+            closed = self.program([struct(x.shape, x.dtype, vma_of(x)) for x in avals])
+        whole, results = NamedSharding(mesh, PartitionSpec()), cast(Any, closed.out_avals)
+        kinds = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=whole) for x in results]
+        return jax.make_jaxpr(lambda *xs: xs)(*kinds).out_avals, closed.effects, closed
+
 
 def bind(primitive: Any, call: Call, arrays: Any) -> PyTree:
     """Returns what a call over lanes gives, as one operation of a program."""
     # the program is for who reads it, in a tuple: JAX 0.12 asks programs among parameters for a lowering of their own
-    out = primitive.bind(*arrays, call=call, programs=(call.program(arrays),))
+    out = primitive.bind(*arrays, call=call, programs=(call.types(arrays)[-1],))
     return jax.tree.unflatten(call.structure, out)
 
 
 def _abstract(*avals: Any, call: Call, programs: Any) -> tuple[list, Any]:
     del programs  # inputs may vary over other axes by now
-    closed = call.program(avals)
-    return closed.out_avals, closed.effects
+    out, effects, _ = call.types(avals)
+    return out, effects
 
 
 def _run(*arrays: Any, call: Call, programs: Any) -> list:

@@ -19,23 +19,25 @@ from jax.core import Tracer
 from jax.interpreters import ad
 from jaxtyping import Array, PyTree
 
-from ._batched import along
+from ._ad_modes import never_computed
 from ._differentiable import Call, bind, counts, primitive_over_lanes, zero
 from ._promoted import as_promoted_function
 from ._shards import on_every_device, over_shards, traced_on_no_mesh
+from ._tangents import along
 from ._vma import struct, typed_sharding, vma_of
 
 Flat = Callable[..., list[Array]]
 """A function of arrays."""
 
 
-def members_apart(fn: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Array]]:
+def members_apart(fn: Callable[..., PyTree[Array]], no_forward_mode: str | None = None) -> Callable[..., PyTree[Array]]:
     """Returns a function of PyTrees that keeps to one device's members where these are sharded by their type.
 
     Reverse mode of one member, as in `jax.vmap(jax.grad(f))`, runs the function once more.
 
     Args:
         fn: The function. What it closes over may be traced, but on no mesh with explicit axes.
+        no_forward_mode: What forward mode raises, where the function has rules of reverse mode alone.
     """
 
     def run(*args: PyTree) -> PyTree[Array]:
@@ -50,7 +52,7 @@ def members_apart(fn: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Arra
             return as_promoted_function(jex.core.ClosedJaxpr(closed.jaxpr, held))(*given)
 
         given = (*consts, *jax.tree.leaves(arrays))
-        out = bind(_apart, Call(_Apart(one), None, (False,) * len(given)), given)
+        out = bind(_apart, Call(_Apart(one, message=no_forward_mode), None, (False,) * len(given)), given)
         return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
     return run
@@ -63,10 +65,11 @@ class _Apart:
         one: The function.
         pull: The function of primals and cotangents that is the transpose, where `one` is linear in its last arrays.
         linear: In how many.
+        message: What forward mode raises; None where the function has one.
     """
 
-    def __init__(self, one: Flat, pull: Flat | None = None, linear: int = 0):
-        self.one, self.pull, self.linear = one, pull, linear
+    def __init__(self, one: Flat, pull: Flat | None = None, linear: int = 0, message: str | None = None):
+        self.one, self.pull, self.linear, self.message = one, pull, linear, message
 
     def __call__(self, count: int | None, flags: tuple[bool, ...]) -> Flat:
         if count is None:
@@ -91,7 +94,7 @@ def _push(primals: Any, tangents: Any, *, call: Call, programs: Any) -> tuple[li
         out = _apart.bind(*primals, call=call, programs=programs)
         free = [t for t, m in zip(tangents, moved) if m]
         flags = (*call.flags, *(has for has, m in zip(call.flags, moved) if m))
-        make = _derivative(make.one, list(map(_of_member, primals, call.flags)), moved)
+        make = _derivative(make, list(map(_of_member, primals, call.flags)), moved)
         rates = iter(bind(_apart, Call(make, call.count, flags), (*primals, *free)))
         rates = [next(rates) if jnp.issubdtype(x.dtype, jnp.inexact) else x for x in out]
     return out, [r if jnp.issubdtype(x.dtype, jnp.inexact) else zero(x) for x, r in zip(out, rates)]
@@ -103,23 +106,25 @@ def _of_member(x: Array | np.ndarray, has: bool) -> jax.ShapeDtypeStruct:
     return struct(x.shape, x.dtype, vma_of(x), typed_sharding(x))
 
 
-def _derivative(one: Flat, primals: list, moved: list[bool]) -> _Apart:
+def _derivative(make: _Apart, primals: list, moved: list[bool]) -> _Apart:
     """Returns the function of primals and tangents that gives the tangents of the inexact results.
 
     Both it and its transpose are traced once, and every call over lanes, for all members or those of a device, is made
     of these programs.
 
     Args:
-        one: The function of one member.
+        make: The function of one member.
         primals: The types of its arrays.
         moved: Which of them have a tangent.
     """
-    size = len(moved)
+    size, one, message = len(moved), make.one, make.message
 
-    def inexact(xs: Any) -> list[Array]:
+    def inexact(xs: Any) -> list:
         return [x for x in xs if jnp.issubdtype(x.dtype, jnp.inexact)]
 
     def push(*arrays: Any) -> list[Array]:
+        if message is not None:
+            return never_computed(inexact(jax.eval_shape(one, *arrays[:size])), message)
         given = iter(arrays[size:])
         tangents = [next(given) if m else None for m in moved]
         return along(lambda *xs: inexact(one(*xs)), arrays[:size], tangents, moved)[1]

@@ -10,7 +10,7 @@ program stands in a `jax.shard_map`.
 import contextlib
 import contextvars
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -40,6 +40,15 @@ def shardable() -> bool:
     return jax.device_count() > 1 and not alone and not mesh.manual_axes
 
 
+def mesh_of_whole(arrays: Iterable[Any]) -> Any:
+    """Returns the mesh with explicit axes on which every device has arrays as a whole; None where it is another way."""
+    found = [x for x in map(typed_sharding, arrays) if x is not None]
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+    if not found or manual or any(part is not None for x in found for part in x.spec):
+        return None
+    return found[0].mesh
+
+
 def on_every_device(fn: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Array]]:
     """Returns a function of arrays that are whole on every device of a mesh with explicit axes, if they are on one.
 
@@ -48,11 +57,10 @@ def on_every_device(fn: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Ar
     """
 
     def run(*arrays):
-        found = [x for x in map(typed_sharding, arrays) if x is not None]
-        manual = jax.sharding.get_abstract_mesh().manual_axes
-        if not found or manual or any(part is not None for x in found for part in x.spec):
+        mesh = mesh_of_whole(arrays)
+        if mesh is None:
             return fn(*arrays)
-        whole, mesh = PartitionSpec(), found[0].mesh
+        whole = PartitionSpec()
         placed = [jax.sharding.reshard(x, NamedSharding(mesh, whole)) for x in arrays]
         return jax.shard_map(fn, mesh=mesh, in_specs=whole, out_specs=whole, check_vma=False)(*placed)
 
@@ -85,15 +93,29 @@ def on_mesh_of(like: Any, tree: PyTree) -> PyTree:
     return jax.tree.map(placed, tree)
 
 
-def members_alike(tree: PyTree[Array]) -> PyTree[Array]:
-    """Returns arrays with members first, all sharded over the axes over which the first of them is by its type."""
-    leaves, treedef = jax.tree.flatten(tree)
-    for sharding in filter(None, map(typed_sharding, leaves)):
-        if sharding.spec and sharding.spec[0] is not None:
-            specs = [PartitionSpec(sharding.spec[0], *[None] * (x.ndim - 1)) for x in leaves]
-            placed = [jax.sharding.reshard(x, NamedSharding(sharding.mesh, p)) for x, p in zip(leaves, specs)]
-            return jax.tree.unflatten(treedef, placed)
-    return tree
+def members_alike(tree: PyTree[Array], *, last: bool = False) -> PyTree[Array]:
+    """Returns arrays with members first, all sharded over the axes over which the first of them is by its type.
+
+    Cotangents of what no member depends on are not sharded: JAX makes them of constants.
+
+    Args:
+        tree: The arrays.
+        last: Whether members are last.
+    """
+    axis = -1 if last else 0
+    for sharding in filter(None, map(typed_sharding, jax.tree.leaves(tree))):
+        if sharding.spec and sharding.spec[axis] is not None:
+            mesh, axes = sharding.mesh, sharding.spec[axis]
+            break
+    else:
+        return tree
+
+    def placed(x: Array) -> Array:
+        others = [None] * (x.ndim - 1)
+        spec = PartitionSpec(*others, axes) if last else PartitionSpec(axes, *others)
+        return jax.sharding.reshard(x, NamedSharding(mesh, spec))
+
+    return jax.tree.map(placed, tree)
 
 
 def joined_last(x: Array) -> Array:
@@ -107,6 +129,19 @@ def split_first(x: Array, major: int, minor: int) -> Array:
     if sharding is not None:
         sharding = NamedSharding(sharding.mesh, PartitionSpec(sharding.spec[0], None, *sharding.spec[1:]))
     return jax.lax.reshape(x, (major, minor, *x.shape[1:]), out_sharding=sharding)
+
+
+def merge(x: Any, old: bool, new: bool, count: int, size: int) -> Any:
+    """Joins an outer batch axis (first, where `new`) to the lanes (last, where `old`), which vary fastest.
+
+    So members whose outer axis is sharded over devices are.
+    """
+    if not old and not new:
+        return x
+    x = x if old else x[..., None]
+    x = jax.numpy.moveaxis(x, 0, -2) if new else x[..., None, :]
+    shape = x.shape[:-2]
+    return joined_last(jax.numpy.broadcast_to(x, shape + (size, count)))
 
 
 def _without(x: Array, axis: int) -> NamedSharding | None:

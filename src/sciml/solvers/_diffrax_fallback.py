@@ -4,16 +4,18 @@ import functools
 import logging
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, PyTree
 
 from .._jax._ad_modes import reverse_only
+from .._jax._members_apart import members_apart
 from .._jax._shards import sign_of
-from .._jax._vma import typed_sharding, vma_of
+from .._jax._vma import on_explicit_axes, vma_of
 from .._status import Status
 from .._types import Args, Y
 from ._plan import Times
@@ -26,7 +28,7 @@ from .integrate._integrator import known
 from .noise._brownian import DEPTH
 from .noise._closed_noise import ModelWithNoise
 from .noise._to_diffrax import noisy_terms
-from .terms._explain import explain
+from .terms._field import close_field
 
 _LOG = logging.getLogger("sciml.solvers")
 
@@ -67,15 +69,7 @@ def _terms_of(model: Any, y0: Y, args: Args, times: Times, request: Request) -> 
         if times.dt is not None and request.fixed_steps:
             tolerance = jnp.abs(times.dt) / 16
         return noisy_terms(model, request.solver, times.t0, times.t1, tolerance, y0, args)
-
-    def field(t: Any, y: Y, args: Args) -> Y:
-        try:
-            return model(t, y, args)
-        except Exception as error:
-            explain(error)
-            raise
-
-    return diffrax.ODETerm(field)
+    return diffrax.ODETerm(model)
 
 
 @eqx.filter_jit
@@ -103,6 +97,48 @@ def solve(
             "differs between devices inside `jax.shard_map` with `check_vma=True`. Use a method that runs in sciml's "
             "own loops, such as `sciml.solvers.Rodas5P()`, or `jax.vmap` without `jax.shard_map`."
         )
+    if not isinstance(model, diffrax.AbstractTerm | ModelWithNoise):
+        # what it closes over becomes an operand
+        model, args = close_field(model, times.t0, y0, args)
+
+    def run(model: Any, y0: Y, args: Args, times: Times, tolerances: Tolerances | None, request: Request) -> _Solved:
+        return _solve(model, y0, args, times, tolerances, max_steps, request, with_diffrax)
+
+    given = (model, y0, args, times, tolerances, request)
+    reverse = None if isinstance(with_diffrax, diffrax.DirectAdjoint) else IN_FORWARD_MODE
+    # its loops do not know members that are sharded by their type
+    solved = members_apart(run, reverse)(*given) if on_explicit_axes(given) else run(*given)
+    return Solution(
+        solved.ts,
+        solved.ys,
+        solved.status,
+        solved.reached,
+        Stats(solved.accepted, solved.rejected, jnp.full_like(solved.accepted, -1), solved.accepted + solved.rejected),
+        type(request.solver).__name__,
+    )
+
+
+class _Solved(NamedTuple):
+    """What becomes of a solve; see `Solution`."""
+
+    ts: Array
+    ys: PyTree
+    status: Array
+    reached: Array
+    accepted: Array
+    rejected: Array
+
+
+def _solve(
+    model: Any,
+    y0: Y,
+    args: Args,
+    times: Times,
+    tolerances: Tolerances | None,
+    max_steps: int,
+    request: Request,
+    adjoint: diffrax.AbstractAdjoint,
+) -> _Solved:
     controller, saveat = request.stepsize_controller, request.saveat
     if controller is None:
         if tolerances is None:
@@ -111,35 +147,25 @@ def solve(
             controller = diffrax.PIDController(rtol=tolerances.rtol, atol=tolerances.atol)
     if not isinstance(saveat, diffrax.SaveAt):
         saveat = diffrax.SaveAt(t1=True) if times.saves is None else diffrax.SaveAt(ts=times.saves)
-    if not isinstance(with_diffrax, diffrax.DirectAdjoint):
+    if not isinstance(adjoint, diffrax.DirectAdjoint):
         inexact, rest = eqx.partition((model, y0, args, times), eqx.is_inexact_array)
         model, y0, args, times = eqx.combine(reverse_only(inexact, IN_FORWARD_MODE), rest)
 
     direction = sign_of(times.t1 >= times.t0, times.t0.dtype)
-    try:
-        solution = diffrax.diffeqsolve(
-            _terms_of(model, y0, args, times, request),
-            request.solver,
-            times.t0,
-            times.t1,
-            None if times.dt is None else direction * jnp.abs(times.dt),
-            y0,
-            args,
-            saveat=saveat,
-            stepsize_controller=controller,
-            adjoint=with_diffrax,
-            max_steps=max_steps,
-            throw=False,
-        )
-    except ValueError as error:
-        explicit = any(map(typed_sharding, jax.tree.leaves((model, y0, args, times)))) or "Explicit" in str(error)
-        if explicit and "structure" in str(error):
-            raise ValueError(
-                "diffrax runs this solve, for its `solver`, `stepsize_controller` or `saveat`, and its linear solves "
-                "fail on a mesh with explicit axes. Use a method that runs in sciml's own loops, such as "
-                "`sciml.solvers.Rodas5P()`, or a mesh with automatic axes, such as `sciml.parallel.mesh()`."
-            ) from error
-        raise
+    solution = diffrax.diffeqsolve(
+        _terms_of(model, y0, args, times, request),
+        request.solver,
+        times.t0,
+        times.t1,
+        None if times.dt is None else direction * jnp.abs(times.dt),
+        y0,
+        args,
+        saveat=saveat,
+        stepsize_controller=controller,
+        adjoint=adjoint,
+        max_steps=max_steps,
+        throw=False,
+    )
     assert solution.ts is not None  # `saveat` asks for times
     good = solution.result == diffrax.RESULTS.successful
     saved = jnp.isfinite(solution.ts)  # diffrax fills what it did not save with infinity
@@ -155,15 +181,9 @@ def solve(
         [int(s) for s in (Status.successful, Status.max_steps_reached, Status.step_too_small, Status.nonfinite)],
         int(Status.diverged),
     ).astype(jnp.int32)
-    stats = solution.stats
-    accepted, rejected = (jnp.asarray(stats[f"num_{kind}_steps"], jnp.int32) for kind in ("accepted", "rejected"))
+    accepted, rejected = (jnp.asarray(solution.stats[f"num_{kind}_steps"], jnp.int32) for kind in _STEPS)
     reached = jnp.where(good_and_finite, times.t1, jnp.full_like(times.t1, jnp.nan))
-    ys = known(solution.ys, good_and_finite)
-    return Solution(
-        solution.ts,
-        ys,
-        status,
-        reached,
-        Stats(accepted, rejected, jnp.full_like(accepted, -1), accepted + rejected),
-        type(request.solver).__name__,
-    )
+    return _Solved(solution.ts, known(solution.ys, good_and_finite), status, reached, accepted, rejected)
+
+
+_STEPS = "accepted", "rejected"

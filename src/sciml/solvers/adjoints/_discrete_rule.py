@@ -29,7 +29,7 @@ from ..._jax._batched import merging
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._differentiable import adding_up
 from ..._jax._marks import over_lanes as over_lanes_mark
-from ..._jax._shards import over_shards, shardable
+from ..._jax._shards import members_alike, over_shards, shardable
 from ..._jax._static_flags import as_shapes, of_shapes
 from ..._jax._vma import promote
 from ...kernels._backends import XLA
@@ -224,7 +224,7 @@ class _OverLanes:
 
     def unreached(self, ys_bar: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
         """Removes the cotangents of what was not reached; see `without_unreached`."""
-        return jax.vmap(without_unreached, in_axes=-1, out_axes=-1)(ys_bar, result)
+        return jax.vmap(without_unreached, in_axes=-1, out_axes=-1)(*members_alike((ys_bar, result), last=True))
 
     def backward_pass(self, reverse: Callable, spec: Operands, tree: tuple, unreached: jax.Array) -> tuple:
         """Returns the cotangents of initial state, operands and saved times; one for all members of what they share.
