@@ -253,7 +253,7 @@ def with_events_on_one(how):
 @pytest.mark.parametrize("kind, within", [("explicit", False), ("explicit", True), ("auto", False)])
 def test_events_of_members_with_times_of_their_own(kind, within, how, request):
     if (kind, within, how) == ("explicit", False, "schedule, end, columns"):
-        reason = "JAX transposes a compiled function among members of explicit axes without their mesh; with `set_mesh` it runs"
+        reason = "JAX batches a transposed program without the mesh of explicit axes; with `set_mesh` it runs"
         request.applymarker(pytest.mark.xfail(raises=ValueError, strict=True, reason=reason))
     mesh = mesh_of(kind)
     x = tuple(jax.device_put(x, NamedSharding(mesh, P("m"))) for x in (9.81 * ENDS, ENDS))
