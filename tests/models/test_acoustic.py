@@ -145,8 +145,9 @@ def test_what_layers_reflect(solver):
         model = Acoustic(grid, layers=layers)
         y0 = model.rest(jnp.exp(-(((x - 14.0) / 2) ** 2) - ((y - 9.0) / 2) ** 2))
         ts = jnp.linspace(10.0, 50.0, 9)
-        # times are multiples of the step: what a step that is cut short does in layers is heard, -44 dB by leapfrog
-        sol = sciml.solve(model, y0, t0=0.0, t1=50.0, dt=0.5, solver=solver, saveat=ts)
+        # by leapfrog, times are multiples of the step: what one that is cut short does in layers is heard, -44 dB
+        dt = 0.5 if isinstance(solver, sciml.solvers.Leapfrog) else 0.4
+        sol = sciml.solve(model, y0, t0=0.0, t1=50.0, dt=dt, solver=solver, saveat=ts)
         start = 0 if layers else 30
         heard.append(model.pressure(sol.ys)[:, start:, start:][:, inside, inside])
     first = jnp.max(jnp.abs(heard[1]))

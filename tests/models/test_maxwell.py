@@ -195,7 +195,7 @@ def test_layers_reflect_less_than_a_thousandth(solver):
     level = verify.reflection_level(heard(40, 10), heard(112, 0))
     assert level < -60
     if X64:
-        assert level < -75
+        assert level < (-75 if isinstance(solver, sciml.solvers.Leapfrog) else -80)
 
 
 @pytest.mark.x64

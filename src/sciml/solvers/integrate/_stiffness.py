@@ -89,14 +89,14 @@ def _product(
     # a difference, since a field may have no forward mode, as with a rule of reverse mode alone or a call of the host
     here_size = _norm(here.y)
     step = jnp.sqrt(jnp.finfo(here_size.dtype).eps) * jnp.where(here_size > 0, here_size, jnp.ones_like(here_size))
-    there = field(time, jax.tree.map(lambda y, v: y + step.astype(y.dtype) * v, here.y, direction))
-    image = jax.tree.map(lambda a, b: (a - b) / step.astype(a.dtype), there, field(time, here.y))
+    moved = jax.tree.map(lambda y, v: y + step.astype(y.dtype) * v, here.y, direction)
+    image = jax.tree.map(lambda a, b: (a - b) / step.astype(a.dtype), field(time, moved), field(time, here.y))
     size = _norm(image)
-    there = size > 0
-    size = jnp.where(there, size, jnp.ones_like(size))
+    remains = size > 0
+    size = jnp.where(remains, size, jnp.ones_like(size))
     image = jax.tree.map(lambda x: x / size.astype(x.dtype), image)
     # where nothing is left there is no eigenvalue but zero
-    larger = jnp.where(there, growth + jnp.log(size), jnp.full_like(growth, -jnp.inf))
+    larger = jnp.where(remains, growth + jnp.log(size), jnp.full_like(growth, -jnp.inf))
     return image, jnp.where(counts, larger, growth)
 
 
