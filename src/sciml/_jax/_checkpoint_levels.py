@@ -36,7 +36,7 @@ NOTHING = Budget(0)
 """For a loop that is not recorded."""
 
 
-def split(steps: int, levels: int, most: int | None = None) -> tuple[int, ...]:
+def split(steps: int, levels: int, most: int | None = None, multiple: int = 1) -> tuple[int, ...]:
     """Returns how many states each level keeps, outermost first.
 
     Their product is the number of steps or less: `pieces` says where the other steps run. A program has a
@@ -46,39 +46,39 @@ def split(steps: int, levels: int, most: int | None = None) -> tuple[int, ...]:
         steps: The number of steps.
         levels: The number of levels; fewer are made where there are too few steps for them.
         most: The largest number of states that will do; without it, up to a quarter more than needed.
+        multiple: What the innermost count is a multiple of, where one will do: so many steps are taken at a time.
     """
-    exact = _split(steps, levels, True)
+    exact = _split(steps, levels, True, multiple)
     if most is None or sum(exact) <= most:
         return exact
-    return _split(steps, levels, False)
+    return _split(steps, levels, False, multiple)
 
 
-def _split(steps: int, levels: int, divide: bool) -> tuple[int, ...]:
+def _split(steps: int, levels: int, divide: bool, multiple: int = 1) -> tuple[int, ...]:
     if levels == 1 or steps < 4:
         return (steps,)
-    # The innermost level first. Equal counts keep the fewest states; a divisor of the number of steps leaves no rest,
-    # and an even one no step alone where two are taken at a time.
+    # The innermost level first. Equal counts keep the fewest states; a divisor of the number of steps leaves no rest.
     root = steps ** (1 / levels)
-    even = max(2, 2 * round(root / 2))
+    even = max(2, multiple * round(root / multiple))
     near = [c for c in range(max(2, math.ceil(root / 2)), math.floor(2 * root) + 1) if steps % c == 0]
-    inner = min(near, key=lambda c: (c % 2, abs(c - root)), default=even) if divide else even
+    inner = min(near, key=lambda c: (c % multiple, abs(c - root)), default=even) if divide else even
     return _split(steps // inner, levels - 1, divide) + (inner,)
 
 
-def deepest(steps: int) -> tuple[int, ...]:
+def deepest(steps: int, multiple: int = 1) -> tuple[int, ...]:
     """Returns the counts that keep the fewest states."""
-    return min((_split(steps, levels, False) for levels in range(1, MOST + 1)), key=sum)
+    return min((_split(steps, levels, False, multiple) for levels in range(1, MOST + 1)), key=sum)
 
 
-def fit(steps: int, most: int) -> tuple[int, ...] | None:
+def fit(steps: int, most: int, multiple: int = 1) -> tuple[int, ...] | None:
     """Returns the counts with the fewest levels that keep no more than `most` states, or None if there are none."""
-    found = (split(steps, levels, most) for levels in range(1, MOST + 1))
+    found = (split(steps, levels, most, multiple) for levels in range(1, MOST + 1))
     return next((counts for counts in found if sum(counts) <= most), None)
 
 
-def choices(steps: int) -> list[tuple[int, ...]]:
+def choices(steps: int, multiple: int = 1) -> list[tuple[int, ...]]:
     """Returns all that `fit` and `deepest` choose from, whatever the memory."""
-    found = (_split(steps, levels, divide) for levels in range(1, MOST + 1) for divide in (True, False))
+    found = (_split(steps, levels, divide, multiple) for levels in range(1, MOST + 1) for divide in (True, False))
     return list(dict.fromkeys(found))
 
 
