@@ -28,6 +28,7 @@ from ..solvers.adjoints import (
     Reversible,
 )
 from ..solvers.adjoints.reversible._fixed_steps import needed_coupling
+from ..solvers.integrate._fixed_steps import PAIR
 
 _FEW = 9  # steps: three blocks of three
 
@@ -104,9 +105,9 @@ def _kept(steps: int, counts: tuple[int, ...]) -> tuple[int, int]:
 def _levels_of_steps(setting: Setting) -> Iterator[AdjointRow]:
     steps = setting.plan.steps
     assert steps is not None
-    found = [_checkpoint_levels.split(steps, levels) for levels in range(1, _checkpoint_levels.MOST + 1)]
+    found = [_checkpoint_levels.split(steps, levels, multiple=PAIR) for levels in range(1, _checkpoint_levels.MOST + 1)]
     for shortest, some in ((1, found[:1]), (2, found[1:])):
-        few = _checkpoint_levels.split(_FEW, shortest)
+        few = _checkpoint_levels.split(_FEW, shortest, multiple=PAIR)
         working = setting.temporaries(Checkpointed(levels=shortest), _FEW) - setting.kept(_FEW, few)
         for levels, counts in enumerate(some, shortest):
             kept = sum(_kept(steps, counts))

@@ -35,7 +35,7 @@ from ._result import Cotangents, Result, Saves
 from ._shared_cotangents import has_shared_cotangents, pull_back
 from ._stencil_kernel import StencilSteps
 
-_PAIR = 2
+PAIR = 2
 """So many steps of lanes are written out at a time, see `FixedLoop._unroll`; segments have none that is alone."""
 
 
@@ -89,16 +89,16 @@ class FixedLoop(AbstractLoop):
         Where none fit, it has those that keep the fewest states.
         """
         if budget.levels is not None:
-            counts = _checkpoint_levels.split(self.count, budget.levels, multiple=_PAIR)
+            counts = _checkpoint_levels.split(self.count, budget.levels, multiple=PAIR)
         elif budget.segments is not None:
             counts = _checkpoint_levels.segmented(self.count, budget.segments)
         elif budget == _checkpoint_levels.NOTHING:  # no gradient is taken, so nothing is recorded
             counts = (self.count,)
         else:
             most = budget.memory // max(1, state_bytes * (lanes.count or 1) * parts_of_members())
-            counts = _checkpoint_levels.fit(self.count, most, _PAIR) or _checkpoint_levels.deepest(self.count, _PAIR)
+            counts = _checkpoint_levels.fit(self.count, most, PAIR) or _checkpoint_levels.deepest(self.count, PAIR)
             if self.stencil_steps is not None and len(counts) == 1:  # a kernel keeps no state between its steps
-                counts = _checkpoint_levels.split(self.count, 2, multiple=_PAIR)
+                counts = _checkpoint_levels.split(self.count, 2, multiple=PAIR)
         return dataclasses.replace(self, lanes=lanes, counts=counts)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
@@ -135,7 +135,7 @@ class FixedLoop(AbstractLoop):
     @property
     def _choices(self) -> list[tuple[int, ...]]:
         """The levels among which the memory for all members decides; others are the same for every number of lanes."""
-        return _checkpoint_levels.choices(self.count, _PAIR)
+        return _checkpoint_levels.choices(self.count, PAIR)
 
     def _forward(self, y0, operands, recorded, by_kernel):
         all_kept = len(self.counts) == 1
@@ -266,7 +266,7 @@ class FixedLoop(AbstractLoop):
     @property
     def _unroll(self) -> int:
         # XLA copies what one iteration reads and replaces; of two iterations, each writes where the other has read
-        return 1 if self.lanes.count is None else _PAIR
+        return 1 if self.lanes.count is None else PAIR
 
     def _one_member(self) -> Counted:
         def step(carry, inputs, number):
@@ -281,7 +281,7 @@ class FixedLoop(AbstractLoop):
             return result_of_steps(carry.y, carry.finite, self.count + self.tail, inputs[1])._replace(executed=None)
 
         # two nested loops, so that the state is checked after every segment, as in `_forward`
-        counts = _checkpoint_levels.split(self.count, 2, multiple=_PAIR)
+        counts = _checkpoint_levels.split(self.count, 2, multiple=PAIR)
         pieces = _checkpoint_levels.pieces(self.count, counts if len(counts) > 1 else (1, self.count))
         segments = tuple((first, math.prod(shape[:-1]), shape[-1]) for first, shape in pieces)
         return Counted(lambda inputs: self._start(*inputs), step, look, result, segments)
@@ -398,7 +398,7 @@ class FixedLoop(AbstractLoop):
 def _pieces(steps: int, counts: tuple[int, ...]) -> list[tuple[int, int, tuple[int, ...]]]:
     """Returns for each piece of the scan its first kept row, its first step and the shape of its nested blocks."""
     if len(counts) == 1:
-        counts = _checkpoint_levels.split(steps, 2, multiple=_PAIR)  # every state is kept; checks come after segments
+        counts = _checkpoint_levels.split(steps, 2, multiple=PAIR)  # every state is kept; checks come after segments
     counts = counts if len(counts) > 1 else (1, steps)
     found, row = [], 0
     for start, shape in _checkpoint_levels.pieces(steps, counts):
