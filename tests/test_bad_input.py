@@ -407,10 +407,15 @@ def test_a_zero_that_stays_zero_needs_no_absolute_tolerance():
 
 def test_max_steps_reached():
     message = "status `max_steps_reached`. The limit on the number of steps was reached .*Raise `max_steps`"
-    sol = failure(message, model=lambda t, y, args: -1e4 * y, max_steps=20)
+    fast = lambda t, y, args: 1e3 * jnp.cos(1e3 * t) * jnp.ones_like(y)
+    sol = failure(message, model=fast, max_steps=20)
     assert 0 < float(sol.t_reached) < 1 and int(sol.stats.accepted + sol.stats.rejected) == 20
     assert np.isnan(sol.ys).all()
-    failure("status `max_steps_reached`", model=lambda t, y, args: -1e4 * y, max_steps=20, saveat=[0.5])
+    failure("status `max_steps_reached`", model=fast, max_steps=20, saveat=[0.5])
+
+
+def test_max_steps_reached_for_stability():
+    failure("status `stiff`. .*: the problem is stiff. Name a method", model=lambda t, y, args: -1e4 * y, max_steps=20)
 
 
 def test_max_steps_just_enough():

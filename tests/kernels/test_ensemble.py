@@ -1,5 +1,6 @@
 """Ensembles in one kernel: interpreted against XLA over lanes, lowered for GPU and TPU, and what they refuse."""
 
+import dataclasses
 import importlib
 import logging
 
@@ -138,6 +139,11 @@ def test_members_that_fail_are_known_and_the_others_come_through():
     params = jnp.concatenate([jnp.linspace(0.1, 0.9, 100), jnp.linspace(1, 500, 100)]).astype(jnp.float32)
     how = dict(model=field, y0=1.0, params=params, saveat=jnp.linspace(0, 1, 4), **WITHIN)
     found, expected = (run(impl, max_steps=100, **how) for impl in ("interpret", "xla"))
+    # a kernel does not ask why steps were short
+    stiff = expected.status == int(sciml.Status.stiff)
+    assert np.sum(stiff) > 10
+    status = jnp.where(stiff, int(sciml.Status.max_steps_reached), expected.status)
+    expected = dataclasses.replace(expected, status=status)
     assert {int(s) for s in np.unique(found.status)} == {int(s) for s in np.unique(expected.status)}
     assert np.mean(found.status != expected.status) < 0.02  # near infinity rounding decides
     good = np.asarray((found.status == 0) & (expected.status == 0))

@@ -117,7 +117,8 @@ def test_max_steps_of_one_member():
         )
 
     sol = jax.vmap(end)(rates)
-    assert sol.status.tolist() == [0, int(sciml.Status.max_steps_reached), 0]
+    # stability limits its steps
+    assert sol.status.tolist() == [0, int(sciml.Status.stiff), 0]
     assert int(sol.stats.accepted[1] + sol.stats.rejected[1]) == 50 and 0 < sol.t_reached[1] < 1
     gradient = jax.vmap(jax.grad(lambda rate: jnp.sum(end(rate).ys)))(rates)
     assert np.isnan(gradient).tolist() == [False, True, False]
