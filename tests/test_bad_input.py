@@ -407,7 +407,10 @@ def test_a_zero_that_stays_zero_needs_no_absolute_tolerance():
 
 def test_max_steps_reached():
     message = "status `max_steps_reached`. The limit on the number of steps was reached .*Raise `max_steps`"
-    fast = lambda t, y, args: 1e3 * jnp.cos(1e3 * t) * jnp.ones_like(y)
+
+    def fast(t, y, args):
+        return 1e3 * jnp.cos(1e3 * t) * jnp.ones_like(y)
+
     sol = failure(message, model=fast, max_steps=20)
     assert 0 < float(sol.t_reached) < 1 and int(sol.stats.accepted + sol.stats.rejected) == 20
     assert np.isnan(sol.ys).all()

@@ -186,7 +186,7 @@ def plan_events(plan: Plan, events: GivenEvents, adjoint: AbstractAdjoint) -> Pl
     if not adjoint.repeats_steps:
         raise ValueError(
             f"`adjoint={type(adjoint).__name__}()` does not go through `events`: use `sciml.adjoints.Checkpointed()`, "
-            "`Direct()` or `Forward()`."
+            "`Direct()` or `Forward()`, or in `sciml.solve` a continuous adjoint, such as `Gauss()`."
         )
     check_order(events.each, plan.forwards)
     stepper = plan.stepper

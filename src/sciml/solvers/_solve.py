@@ -39,6 +39,7 @@ from .methods.delays._prepare import with_delays
 from .methods.jumps._abstract import ReactionsWithKey
 from .noise._brownian import BrownianPath
 from .noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
+from .outputs._between_events import solve_between_events
 from .outputs._resume import Continuation, check_alone, plan_continuation, read_continuation
 from .outputs._solve_outputs import has_equations_of_its_own, saves_more, solve_and_save
 from .terms._explain import check_callable
@@ -153,7 +154,8 @@ def solve(
             reached.
         events: What happens on the way: a `sciml.Event`, whose condition changes its sign, a `sciml.Schedule`, at times
             that are given, a `diffrax.Event`, or several of these. `Solution.events` says which came when. They need a
-            method that runs in sciml's own loops, and `Checkpointed()`, `Direct()` or `Forward()` as adjoint.
+            method that runs in sciml's own loops. `Checkpointed()`, `Direct()` and `Forward()` go through
+            them, and the continuous ones, which solve from each event to the next, up to `max_events` of them.
         max_events: How many of the events are kept in `Solution.events`; by default 16, or 1 where all end the solve.
         adjoint: How derivatives are computed: `Checkpointed()` (reverse mode, the default), `Direct()`
             (forward mode), `Forward()` (both, by few parameters), `Reversible()` (reverse mode in constant
@@ -239,6 +241,14 @@ def _solved(model: Any, y0: Y, given: dict[str, Any]) -> Solution:
         return solve_and_save(again, model, y0, args, request, adjoint)
     adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     events = read_events(given["events"], given["max_events"])
+    if events is not None and adjoint.jumps_at_events:
+        if continuation:
+            check_alone()
+
+        def other(model: Any, y0: Y, **changed: Any) -> Solution:
+            return _solved(model, y0, given | dict(args=args) | changed)
+
+        return solve_between_events(other, model, y0, args, request, events)
     choices = (request, adjoint, schedule, _kernel(given["impl"], given["interpret"]))
     # times of events are checked and count by value, and noise has a path: such a call is decided each time
     alike = events is None and key is None and not continuation and not isinstance(model, AbstractDelayed)

@@ -401,7 +401,7 @@ def one(t, y, args):
         (dict(events=[]), ValueError, "is empty"),
         (dict(events=Event(one), max_events=0), ValueError, "must be a positive integer"),
         (dict(max_events=2), ValueError, "there are none"),
-        (dict(events=Event(one), adjoint=sciml.adjoints.Gauss()), ValueError, "does not go through `events`"),
+        (dict(events=Event(one), adjoint=sciml.adjoints.Reversible()), ValueError, "does not go through `events`"),
         (dict(events=Event(one), solver=diffrax.ImplicitEuler()), ValueError, "diffrax runs this one"),
         (dict(events=Event(one), impl="pallas"), ValueError, "sought by XLA"),
     ],

@@ -26,6 +26,7 @@ class AbstractAdjoint(eqx.Module):
         keeps_steps: Whether the steps are those of the method, as a stencil kernel takes them.
         changes_method: Whether `method` returns another than it is given.
         repeats_steps: Whether it differentiates the steps that were taken, and so goes through events and noise.
+        jumps_at_events: Whether it goes through events from one to the next, its cotangent jumping at each.
         sees_closures: Whether JAX differentiates the steps themselves, and so what `project` or `domain` close over.
 
     Example:
@@ -54,6 +55,7 @@ class AbstractAdjoint(eqx.Module):
     keeps_steps: ClassVar[bool] = False
     changes_method: ClassVar[bool] = False
     repeats_steps: ClassVar[bool] = False
+    jumps_at_events: ClassVar[bool] = False
     sees_closures: ClassVar[bool] = False
 
     def method(self, stepper: AbstractStepper) -> AbstractStepper:

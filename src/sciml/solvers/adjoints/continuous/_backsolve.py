@@ -1,5 +1,7 @@
 """`Backsolve`: the solution is integrated backwards too."""
 
+from typing import ClassVar
+
 import equinox as eqx
 from jaxtyping import PyTree
 
@@ -53,6 +55,8 @@ class Backsolve(AbstractAdjoint):
         assert abs(float(jax.grad(end)(jnp.array(2.0))) + 0.1353353) < 1e-3
         ```
     """
+
+    jumps_at_events: ClassVar[bool] = True
 
     rtol: float | None = eqx.field(static=True, default=None)
     atol: float | None = eqx.field(static=True, default=None)

@@ -241,10 +241,9 @@ class Backward(eqx.Module):
         jumps = jax.tree.map(lambda c: c / scale.astype(c.dtype), problem.cotangents)
         # a member that failed starts from where it was: what it did not reach has no cotangent
         saves = jnp.clip(problem.saves, jnp.zeros_like(problem.reached), problem.reached)
-        start = jnp.max(jnp.where(sizes > 0, saves, jnp.zeros_like(saves)))
-        return AdjointSetup(
-            start, jnp.zeros_like(start), scale, jumps, jnp.any(sizes > 0), problem._replace(saves=saves)
-        )
+        there = sizes != 0  # true for NaN, which the gradient shows
+        start = jnp.max(jnp.where(there, saves, jnp.zeros_like(saves)))
+        return AdjointSetup(start, jnp.zeros_like(start), scale, jumps, jnp.any(there), problem._replace(saves=saves))
 
     def _adjoint_operands(self, setup: AdjointSetup, table: Table | None) -> AdjointOperands:
         operands = setup.problem.operands

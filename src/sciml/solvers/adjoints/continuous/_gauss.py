@@ -1,5 +1,7 @@
 """`Gauss`: the cotangent of the state is integrated backwards, those of the parameters by quadrature."""
 
+from typing import ClassVar
+
 import equinox as eqx
 from jaxtyping import PyTree
 
@@ -63,6 +65,8 @@ class Gauss(AbstractAdjoint):
         assert abs(float(jax.grad(end)(jnp.array(2.0))) + 0.1353353) < 1e-3
         ```
     """
+
+    jumps_at_events: ClassVar[bool] = True
 
     rtol: float | None = eqx.field(static=True, default=None)
     atol: float | None = eqx.field(static=True, default=None)

@@ -1,5 +1,7 @@
 """`Interpolating`: the solution is read from its dense output."""
 
+from typing import ClassVar
+
 import equinox as eqx
 from jaxtyping import PyTree
 
@@ -53,6 +55,8 @@ class Interpolating(AbstractAdjoint):
         assert abs(float(jax.grad(end)(jnp.array(2.0))) + 0.1353353) < 1e-3
         ```
     """
+
+    jumps_at_events: ClassVar[bool] = True
 
     rtol: float | None = eqx.field(static=True, default=None)
     atol: float | None = eqx.field(static=True, default=None)

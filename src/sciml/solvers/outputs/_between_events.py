@@ -1,0 +1,182 @@
+"""Derivatives through events by an adjoint that has no steps to repeat: of one solve from each event to the next.
+
+The events are found first, and nothing of that is differentiated. Between two of them the adjoint is what it is without
+events; at each the state jumps, and the transpose of that is the jump of its cotangent.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PyTree
+
+from ..._checks import check_saved_times, check_state
+from ..._events import Schedule
+from ..._jax._shards import sign_of
+from ..._status import Status
+from ..._types import Args, Y
+from .._read_diffrax import read_saveat
+from .._request import Interval, Request
+from .._solution import Solution
+from ..adjoints import Checkpointed
+from ..events._event import GivenEvents
+from ..events._event_state import derivatives_alone
+
+
+class _Piece(NamedTuple):
+    """What the next solve starts from.
+
+    Attributes:
+        t: The time.
+        y: The state.
+        ys: The states at saved times so far, or None.
+    """
+
+    t: Array
+    y: Y
+    ys: PyTree
+
+
+class _Jump(NamedTuple):
+    """An event, as a solution has it: its time, and the states before and after it."""
+
+    t: Array
+    before: Y
+    after: Y
+
+
+def solve_between_events(
+    run: Callable[..., Solution], model: Callable, y0: Y, args: Args, request: Request, events: GivenEvents
+) -> Solution:
+    r"""Solves with events, so that an adjoint that knows none differentiates it.
+
+    With $\phi$ the flow from an event at $t_k$ to the next, at which $g = 0$, and $u$ the update,
+
+    $$y^- = \phi(t_k, y_k; t^*), \quad dt^* = -\frac{g_y \, dy^- + g_p \, dp}{g_t + g_y f}, \quad
+    y_{k+1} = u(t^*, y^- + f \, dt^*) .$$
+
+    Args:
+        run: The solve, `run(model, y0, **changed)`.
+        model: The model.
+        y0: The initial state.
+        args: What the model takes beside time and state.
+        request: What was asked for.
+        events: The events.
+    """
+    y0 = check_state(y0)
+    interval = Interval.of(request, y0)
+    dtype = interval.t0.dtype
+    saves = read_saveat(request.saveat, request.t0, request.t1).ts
+    if saves is not None:
+        saves = check_saved_times(saves, request.t0, request.t1, dtype)
+    fixed = {name: _held(x) for name, x in request._asdict().items() if name in ("t0", "t1", "saveat")}
+    found = run(_held(model), _held(y0), args=_held(args), events=_held(events.each), adjoint=Checkpointed(), **fixed)
+    found = _held(found)
+    # each event once more, and the rest of the way
+    numbers = jnp.arange(events.layout.kept + 1, dtype=jnp.int32)
+    sign = sign_of(interval.t1 >= interval.t0, dtype)
+    ended = found.status == int(Status.event)
+    times, which = (jnp.concatenate([x, x[-1:]]) for x in (found.events.times, found.events.which))
+
+    def go_on(piece: _Piece, item: tuple[Array, Array, Array]) -> tuple[_Piece, _Jump]:
+        number, time, kind = item
+        happens = number < found.events.count
+        stop = jnp.where(happens, time, jnp.where(ended, piece.t, interval.t1))
+        start = jax.lax.stop_gradient(piece.t)
+        if saves is None:
+            y, ys = _end(run(model, piece.y, t0=piece.t, t1=stop, events=None, max_events=None)), None
+        else:
+            early, late = sign * (saves - start) < 0, (sign * (saves - stop) >= 0) & (happens | (saves != stop))
+            last = jax.lax.stop_gradient(stop)
+            # where the solve is not asked for a state it begins or ends
+            asked = jnp.append(jnp.where(early, start, jnp.where(late, last, saves)), stop)
+            sol = run(model, piece.y, t0=piece.t, t1=stop, saveat=asked, events=None, max_events=None)
+            y, here = _end(sol), ~(early | late)
+            ys = jax.tree.map(lambda new, old: jnp.where(_over(here, old), new[:-1], old), sol.ys, piece.ys)
+        jump = _jump(model, args, events, kind, happens, time, stop, y)
+        return _Piece(jump.t, jump.after, ys), jump
+
+    blank = None
+    if saves is not None:
+        blank = jax.tree.map(lambda x: jnp.zeros((len(saves), *x.shape), x.dtype), y0)
+    last, jumps = jax.lax.scan(go_on, _Piece(interval.t0, y0, blank), (numbers, times, which))
+    ys = jax.tree.map(lambda x: x[None], last.y) if saves is None else last.ys
+    # of events beyond those that are kept no derivative is known
+    known = jnp.where(found.events.count > events.layout.kept, jnp.nan, 1.0).astype(dtype)
+    jumps = jax.tree.map(lambda x: x[:-1], jumps)
+    tied = (found.ys, found.events.times, found.events.states_before, found.events.states_after)
+    tied = jax.tree.map(lambda x, d: x + derivatives_alone(d * known.astype(d.dtype)), tied, (ys, *jumps))
+    sol = eqx.tree_at(lambda s: (s.ys, s.events.times, s.events.states_before, s.events.states_after), found, tied)
+    moved = derivatives_alone(jnp.where(ended, last.t, interval.t1))
+    sol = eqx.tree_at(lambda s: s.t_reached, sol, sol.t_reached + moved)
+    if saves is None:
+        return eqx.tree_at(lambda s: s.ts, sol, sol.ts + moved)
+    return eqx.tree_at(lambda s: s.ts, sol, sol.ts + derivatives_alone(saves))
+
+
+def _jump(
+    model: Callable, args: Args, events: GivenEvents, kind: Array, happens: Bool[Array, ""], time: Array, t: Array, y: Y
+) -> _Jump:
+    """Returns an event; where none happens, what a solve has ended with.
+
+    Args:
+        model: The model.
+        args: What it takes beside time and state.
+        events: The events.
+        kind: Which of them it is.
+        happens: Whether one happens.
+        time: The time at which it does, which has no derivative.
+        t: The time at the end of the solve that comes before it.
+        y: The state there.
+    """
+    time = jax.lax.stop_gradient(jnp.where(happens, time, t))
+    rate = jax.lax.stop_gradient(model(time, y, args))
+
+    def of(number: int) -> Callable[[Array, Y], _Jump]:
+        event = events.each[number]
+
+        def jump(t: Array, y: Y) -> _Jump:
+            value: tuple = ()
+            if isinstance(event, Schedule):
+                given = jnp.asarray(event.times, t.dtype)
+                row = jnp.argmin(jnp.abs(jax.lax.stop_gradient(given) - time))
+                later = derivatives_alone(given[row])
+                if event.values is not None:
+                    value = (jax.tree.map(lambda x: x[row], event.values),)
+            else:
+                later = _delay(event.condition, time, y, rate, args, happens & (kind == number))
+            before = jax.tree.map(lambda x, r: x + later.astype(x.dtype) * r, y, rate)
+            after = before if event.update is None else event.update(t + later, before, args, *value)
+            return _Jump(t + later, before, jax.tree.map(lambda a, b: a.astype(b.dtype), after, before))
+
+        return jump
+
+    nothing = lambda t, y: _Jump(t, y, y)  # noqa: E731
+    branches = [nothing, *map(of, range(len(events.each)))]
+    return jax.lax.switch(jnp.where(happens, kind + 1, 0), branches, t, y)
+
+
+def _delay(condition: Callable, t: Array, y: Y, rate: Y, args: Args, happens: Bool[Array, ""]) -> Array:
+    """Returns zero, with the derivatives that the time of an event has by the state at a time that stays."""
+    value = condition(t, y, args)
+    if value.dtype == bool:
+        return jnp.zeros_like(t)
+    held = _held((y, args))
+    _, slope = jax.jvp(lambda t, y: condition(t, y, held[1]), (t, held[0]), (jnp.ones_like(t), rate))
+    slope = jax.lax.stop_gradient(jnp.where(happens, slope, jnp.ones_like(slope)))
+    return derivatives_alone(-value / slope).astype(t.dtype)
+
+
+def _held(tree: Any) -> Any:
+    """Returns a tree whose arrays have no derivatives."""
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if isinstance(x, jax.Array) else x, tree)
+
+
+def _end(sol: Solution) -> Y:
+    return jax.tree.map(lambda x: x[-1], sol.ys)
+
+
+def _over(mask: Array, x: Array) -> Array:
+    return mask.reshape(mask.shape + (1,) * (x.ndim - 1))
