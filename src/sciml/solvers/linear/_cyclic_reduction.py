@@ -37,7 +37,7 @@ from ..._jax._loops import scan
 from ._inverse_of_blocks import inverse_of_blocks
 
 _COLUMNS = 100
-"""So many columns there are at least: of fewer blocks a loop is as fast, and takes a fraction of the time to compile."""
+"""So many columns there are at least: of fewer blocks a loop is as fast, and compiles in a fraction of the time."""
 
 _ROUNDS, _ROUNDS_OF_LARGE_BLOCKS = 5, 3
 """Of the first kind at most: each is compiled for itself, which takes long where blocks are large."""
