@@ -67,6 +67,7 @@ BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
     "adjoint_accuracy": adjoint_accuracy.groups,
     "rosenbrock": rosenbrock.groups,
     "stiff_groups": stiff_groups.groups,
+    "stiff_fields": stiff_groups.fields,
     "default_solver": default_solver.groups,
     "contest": contest.groups,
     "stabilised": stabilised.groups,
