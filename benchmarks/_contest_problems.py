@@ -19,11 +19,11 @@ import sciml
 
 from ._phosphorylation import stoichiometry, tables
 from .stiff_groups import (
-    _start as start_on_a_line,
-    _start_on_a_grid as start_on_a_grid,
     brusselator,
     brusselator_on_a_grid,
     robertson_groups,
+    start as start_on_a_line,
+    start_on_a_grid,
 )
 
 Text = dict[str, tuple[float, str]]

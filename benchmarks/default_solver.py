@@ -16,11 +16,11 @@ import sciml
 
 from ._harness import Candidate, Group, in_float64, jitted
 from .stiff_groups import (
-    _start as start_on_a_line,
-    _start_on_a_grid as start_on_a_grid,
     brusselator,
     brusselator_on_a_grid,
     robertson_groups,
+    start as start_on_a_line,
+    start_on_a_grid,
 )
 
 DENSE = (16, 32, 64, 128, 256, 512)

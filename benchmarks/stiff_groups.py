@@ -1,4 +1,4 @@
-"""Stiff systems of 3 to 3000 unknowns: Robertson's reaction in groups, and two species on a line, beside native code.
+"""Stiff systems of 3 to 3000 unknowns: Robertson's reaction in groups, beside native code; and fields of two species.
 
 diffsol is Rust with a model compiled by LLVM, CVODE is C; both take BDF steps of variable order. Its own peers run only
 where they are installed (`make bench` installs them).
@@ -20,8 +20,6 @@ END = 4e10
 TOL = 1e-4
 FLOOR = 1e-8  # of the absolute error: the second species of Robertson's reaction is of the size 1e-5
 SIZES = (1, 10, 40, 100, 1000)
-CELLS = (100, 200, 1000)
-SIDES = (16, 32)
 MEMBERS = 100
 METHODS = {"Rodas5P": sciml.solvers.Rodas5P(), "BDF": sciml.solvers.BDF()}
 
@@ -49,7 +47,7 @@ def brusselator(t: Any, y: jax.Array, args: Any) -> jax.Array:
     return jnp.stack([du, dv], axis=1).reshape(-1)
 
 
-def _start(cells: int) -> np.ndarray:
+def start(cells: int) -> np.ndarray:
     x = np.arange(1, cells + 1) / (cells + 1)
     return np.stack([1 + np.sin(2 * np.pi * x), np.full(cells, 3.0)], axis=1).reshape(-1)
 
@@ -67,7 +65,7 @@ def brusselator_on_a_grid(t: Any, y: jax.Array, args: Any) -> jax.Array:
     return rate.reshape(-1)
 
 
-def _start_on_a_grid(side: int) -> np.ndarray:
+def start_on_a_grid(side: int) -> np.ndarray:
     x = (np.arange(side) + 0.5) / side
     u, v = 22 * x * (1 - x) ** 1.5, 27 * x * (1 - x) ** 1.5
     return np.stack([np.broadcast_to(u[None], (side, side)), np.broadcast_to(v[:, None], (side, side))], -1).reshape(-1)
@@ -98,53 +96,12 @@ def _diffsol(groups: int) -> Callable[[], Callable[[], Any]]:
     return build
 
 
-def _cvode(cells: int, rtol: float, atol: float) -> Callable[[], Callable[[], Any]]:
-    def build() -> Callable[[], Any]:
-        from sksundae.cvode import CVODE  # pyright: ignore[reportMissingImports]
-
-        def field(t: float, y: np.ndarray, rate: np.ndarray) -> None:
-            u, v = y[0::2], y[1::2]
-            spread = (cells + 1) ** 2 / 50
-            wide_u, wide_v = np.empty(cells + 2), np.empty(cells + 2)
-            wide_u[1:-1], wide_u[0], wide_u[-1] = u, 1.0, 1.0
-            wide_v[1:-1], wide_v[0], wide_v[-1] = v, 3.0, 3.0
-            product = u * u * v
-            rate[0::2] = 1 + product - 4 * u + spread * (wide_u[2:] - 2 * u + wide_u[:-2])
-            rate[1::2] = 3 * u - product + spread * (wide_v[2:] - 2 * v + wide_v[:-2])
-
-        solver = CVODE(field, rtol=rtol, atol=atol, linsolver="band", lband=2, uband=2)
-        y0 = _start(cells)
-        return lambda: solver.solve(np.array([0.0, 10.0]), y0).y[-1]
-
-    return build
-
-
-def _cvode_on_a_grid(side: int, rtol: float, atol: float, **linear: Any) -> Callable[[], Callable[[], Any]]:
-    def build() -> Callable[[], Any]:
-        from sksundae.cvode import CVODE  # pyright: ignore[reportMissingImports]
-
-        def field(t: float, y: np.ndarray, rate: np.ndarray) -> None:
-            state = y.reshape(side, side, 2)
-            wide = np.pad(state, ((1, 1), (1, 1), (0, 0)), mode="edge")
-            around = wide[2:, 1:-1] + wide[:-2, 1:-1] + wide[1:-1, 2:] + wide[1:-1, :-2] - 4 * state
-            u, v = state[..., 0], state[..., 1]
-            product = u * u * v
-            found = np.stack([1 + product - 4.4 * u, 3.4 * u - product], axis=-1) + side**2 / 500 * around
-            rate[:] = found.reshape(-1)
-
-        solver = CVODE(field, rtol=rtol, atol=atol, **linear)
-        y0 = _start_on_a_grid(side)
-        return lambda: solver.solve(np.array([0.0, 1.0]), y0).y[-1]
-
-    return build
-
-
-def _exact(model: Any, y0: np.ndarray, end: float) -> np.ndarray:
+def exact(model: Any, y0: np.ndarray, end: float) -> np.ndarray:
     with jax.enable_x64(True):
         return np.asarray(jax.jit(lambda y: ours(model, y, end, 1e-9, 1e-12))(jnp.asarray(y0)))
 
 
-def _relative(reference: np.ndarray, floor: float) -> Callable[[Any], float]:
+def relative(reference: np.ndarray, floor: float) -> Callable[[Any], float]:
     def error(out: Any) -> float:
         got = np.asarray(out).reshape(-1)[: reference.size]
         return float(np.max(np.abs(got - reference) / (np.abs(reference) + floor)))
@@ -155,7 +112,7 @@ def _relative(reference: np.ndarray, floor: float) -> Callable[[Any], float]:
 def _robertson(groups: int) -> Group:
     with jax.enable_x64(True):
         y0 = jnp.concatenate([jnp.ones(groups), jnp.zeros(2 * groups)])
-    error = _relative(np.repeat(_exact(robertson_groups, np.array([1.0, 0.0, 0.0]), END), groups), 1e-6)
+    error = relative(np.repeat(exact(robertson_groups, np.array([1.0, 0.0, 0.0]), END), groups), 1e-6)
 
     def forward(y0: jax.Array, solver: Any) -> jax.Array:
         return ours(robertson_groups, y0, END, TOL, FLOOR, solver)
@@ -170,10 +127,10 @@ def _robertson(groups: int) -> Group:
         ]
     rows.append(Candidate("diffsol, BDF", _diffsol(groups), error=error))
     title = f"Robertson in {groups} groups, {3 * groups} unknowns, t to {END:g}, rtol = {TOL:g}"
-    return Group(title, rows, table=_with_winner)
+    return Group(title, rows, table=with_winner)
 
 
-def _with_winner(group: Group, measured: list[Measured]) -> str:
+def with_winner(group: Group, measured: list[Measured]) -> str:
     """The table, and below it which method was the fastest, of sciml's and of all: gradients do not count."""
     found = {row.label: row.median for row in measured if row.times and "gradient" not in row.label}
     if not found:
@@ -200,48 +157,9 @@ def _members(groups: int) -> Group:
         Candidate("diffsol, BDF, one after another", one_after_another, "sciml, Rodas5P"),
     ]
     return Group(
-        f"{MEMBERS} members of Robertson in {groups} groups, {3 * groups} unknowns each", rows, table=_with_winner
+        f"{MEMBERS} members of Robertson in {groups} groups, {3 * groups} unknowns each", rows, table=with_winner
     )
 
 
-def _both(run: Callable, start: jax.Array, error: Callable[[Any], float]) -> list[Candidate]:
-    """A row for each method of sciml."""
-    return [
-        Candidate(f"sciml, {name}", in_float64(jitted(partial(run, solver=solver), start)), error=error)
-        for name, solver in METHODS.items()
-    ]
-
-
-def _line(cells: int) -> Group:
-    y0, rtol, atol = _start(cells), 1e-5, 1e-7
-    with jax.enable_x64(True):
-        start = jnp.asarray(y0)
-    error = _relative(_exact(brusselator, y0, 10.0), 1e-3)
-    rows = [
-        *_both(lambda y, solver: ours(brusselator, y, 10.0, rtol, atol, solver), start, error),
-        Candidate("CVODE, BDF with a band", _cvode(cells, rtol, atol), "sciml, Rodas5P", error),
-        Candidate("CVODE at a tenth of the tolerance", _cvode(cells, rtol / 10, atol / 10), "sciml, Rodas5P", error),
-    ]
-    title = f"Brusselator on a line of {cells} points, {2 * cells} unknowns, t to 10, rtol = {rtol:g}"
-    return Group(title, rows, table=_with_winner)
-
-
-def _plane(side: int) -> Group:
-    y0, rtol, atol = _start_on_a_grid(side), 1e-5, 1e-7
-    with jax.enable_x64(True):
-        start = jnp.asarray(y0)
-    error = _relative(_exact(brusselator_on_a_grid, y0, 1.0), 1e-3)
-    band = dict(linsolver="band", lband=2 * side, uband=2 * side)
-    rows = [
-        *_both(lambda y, solver: ours(brusselator_on_a_grid, y, 1.0, rtol, atol, solver), start, error),
-        Candidate("CVODE, BDF with a band", _cvode_on_a_grid(side, rtol, atol, **band), "sciml, Rodas5P", error),
-        Candidate(
-            "CVODE, BDF with GMRES", _cvode_on_a_grid(side, rtol, atol, linsolver="gmres"), "sciml, Rodas5P", error
-        ),
-    ]
-    title = f"Brusselator on {side} x {side} points, {2 * side**2} unknowns, t to 1, rtol = {rtol:g}"
-    return Group(title, rows, table=_with_winner)
-
-
 def groups() -> list[Group]:
-    return [*map(_robertson, SIZES), _members(10), *map(_line, CELLS), *map(_plane, SIDES)]
+    return [*map(_robertson, SIZES), _members(10)]

@@ -1,5 +1,6 @@
 """Which entries the Jacobian of a model can have, and what implicit methods make of it."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,12 +11,14 @@ import numpy as np
 from .._checks import check_state
 from .._types import Args, RealScalarLike, Y
 from ..solvers._read_diffrax import stepper_of
-from ..solvers.linear._choose import LinearChoice, structure_of
+from ..solvers.linear._choose import FIELDS_FROM, LinearChoice, structure_of
 from ..solvers.linear._colouring import colour
 from ..solvers.linear._dependencies import pattern_of
 from ..solvers.linear._sparse import SparseArray, sp
+from ..solvers.methods._bdf import BDF
 from ..solvers.methods._collocation import AbstractCollocation
 from ..solvers.methods._esdirk import ESDIRK
+from ..solvers.methods._history import WithHistory
 from ..solvers.methods._linear_options import unknowns_of
 from ..solvers.methods._ravel import flattened, unflattened
 from ..solvers.methods._rosenbrock import Rosenbrock
@@ -90,7 +93,12 @@ def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = Non
     """
     y = check_state(y)
     stepper = None if solver is None else stepper_of(solver, y)
-    choice = stepper.linear if isinstance(stepper, Rosenbrock | AbstractCollocation | ESDIRK) else LinearChoice()
+    if isinstance(stepper, WithHistory):
+        stepper = stepper.base
+    choice = stepper.linear if isinstance(stepper, Rosenbrock | AbstractCollocation | ESDIRK | BDF) else LinearChoice()
+    if stepper is None or isinstance(stepper, Rosenbrock | BDF):  # under tolerances, which say how closely they solve
+        large = flattened(y).size >= FIELDS_FROM
+        choice = dataclasses.replace(choice, large=large, by_tolerances=True)
     arrays, rest = eqx.partition((model, args), eqx.is_array)
     found: list[Jacobian] = []
 

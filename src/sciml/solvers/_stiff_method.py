@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 
 from .._checks import check_state, time_dtype
 from .._types import Args, RealScalarLike, Y
-from .linear._choose import LARGE_FROM, LinearChoice, structure_of
+from .linear._choose import FIELDS_FROM, LARGE_FROM, LinearChoice, structure_of
 from .linear._dense import DenseMatrix
 from .linear._structure import AbstractStructure
 from .methods._bdf import BDF
@@ -94,7 +94,7 @@ def _structure(model: Callable, t: RealScalarLike, y0: PyTree, args: Args) -> Ab
         def slope(x: Array) -> Array:
             return flattened(model(t, unflattened(x, y), args))
 
-        choice = LinearChoice(large=x.size >= LARGE_FROM)
+        choice = LinearChoice(large=x.size >= FIELDS_FROM, by_tolerances=True)
         found.append(structure_of(slope, x, None, choice, unknowns_of(y)))
 
     jax.eval_shape(read, arrays, jnp.asarray(t, time_dtype(y0)), y0)

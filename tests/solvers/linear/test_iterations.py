@@ -11,10 +11,20 @@ import scipy.sparse as sp
 
 import sciml
 from sciml import inspect
-from sciml.solvers import ESDIRK, ILU0, BlockJacobi, ImplicitMidpoint, Radau5, Rodas5P, Rosenbrock23, ShiftedInverse
+from sciml.solvers import (
+    BDF,
+    ESDIRK,
+    ILU0,
+    BlockJacobi,
+    ImplicitMidpoint,
+    Radau5,
+    Rodas5P,
+    Rosenbrock23,
+    ShiftedInverse,
+)
 from sciml.solvers.linear._colouring import colour
 from sciml.solvers.linear._incomplete_lu import IncompleteLU, groups_of
-from sciml.solvers.linear._iterative import Iterative, iteration_of
+from sciml.solvers.linear._iterative import Iteration, Iterative, iteration_of
 from sciml.solvers.linear._preconditioners import Unknowns, points_of
 
 from ..common import close
@@ -94,6 +104,67 @@ def test_an_incomplete_factorisation_is_the_matrix_where_that_has_entries(patter
     assert np.abs(near - dense).max() > 0.01 if n == 30 else np.abs(near - dense).max() < 1e-12
     close(transposed, inverse.T, rtol=1e-11, atol=1e-13)
     close(product, dense @ np.arange(1.0, n + 1), rtol=1e-12)
+
+
+def in_two_stages(pattern, most):
+    """An iteration that is given up after so many products, and another with an incomplete factorisation."""
+    n = len(pattern)
+    sparse, mass = sp.csr_array(pattern), sp.eye_array(n, format="csr")
+    near = IncompleteLU(colour(sparse, np.arange(n)), mass, groups_of(sparse, mass))
+    return Iterative(n, Iteration(30, 1e-12, 0.0, 300), None, near, Iteration(0, 1e-12, 0.0, most))
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("most", [2, 60], ids=["both", "the first"])
+def test_what_an_iteration_alone_does_not_solve_a_preconditioner_does(most):
+    """Also of members of which some need it."""
+    pattern = grid_pattern(6, 7)
+    structure, n = in_two_stages(pattern, most), len(pattern)
+    jacobian, _ = matrices(pattern)
+    b, weights = np.sin(1.0 + np.arange(n)), np.cos(np.arange(n))
+    scales = np.array([1e-9, 0.1, 5.0])
+
+    def run(scale, b):
+        matrix = structure.assemble(lambda v: jacobian @ v, b, scale)
+        return structure.solve(matrix, structure.factorise(jax.lax.stop_gradient(matrix)), b)
+
+    dense = np.eye(n) - scales[:, None, None] * jacobian
+    x, slope = jax.jit(jax.vmap(jax.value_and_grad(lambda s, b: weights @ run(s, b)), (0, None)))(scales, b)
+    solution = np.linalg.solve(dense, np.broadcast_to(b[:, None], (3, n, 1)))[..., 0]
+    close(x, solution @ weights, rtol=1e-8, atol=1e-10)
+    back = np.linalg.solve(np.swapaxes(dense, 1, 2), np.broadcast_to(weights[:, None], (3, n, 1)))[..., 0]
+    close(slope, np.einsum("ki,ij,kj->k", back, jacobian, solution), rtol=1e-8)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("solver", [Rodas5P(), BDF()], ids=lambda s: type(s).__name__)
+def test_fields_without_a_named_iteration(solver):
+    """Of species that differ a millionfold in size: against a narrower choice of methods, and the derivative."""
+    small = 1e-6
+
+    def field(t, y, spread):
+        u, v = y[0], y[1] / small
+        slope = plane(t, jnp.stack([u, v]), spread)
+        return jnp.stack([slope[0], small * slope[1]])
+
+    x = jnp.linspace(0, 1, 18)
+    y0 = jnp.stack([1 + jnp.outer(x, x), small * (3 - jnp.outer(x, x**2))])
+    assert "BiCGSTAB" in inspect.jacobian(field, y0, args=1.0, solver=solver).structure
+
+    def end(spread, solver, factor=1.0):
+        tolerances = dict(
+            rtol=1e-5 * factor, atol=factor * jnp.broadcast_to(jnp.array([[[1e-7]], [[1e-13]]]), y0.shape)
+        )
+        return sciml.solve(field, y0, t0=0.0, t1=0.2, args=spread, solver=solver, **tolerances).ys[-1]
+
+    exact = jax.jit(lambda s: end(s, ESDIRK(), 1e-2))(200.0)
+    run = jax.jit(jax.value_and_grad(lambda s: jnp.sum(end(s, solver)[1, :3]) / small))
+    found = jax.jit(lambda s: end(s, solver))(200.0)
+    close(found[0], exact[0], rtol=2e-4)
+    close(found[1], exact[1], rtol=2e-4)
+    h = 0.5
+    fine = jax.jit(lambda s: jnp.sum(end(s, ESDIRK(), 1e-2)[1, :3]) / small)
+    close(run(200.0)[1], (fine(200.0 + h) - fine(200.0 - h)) / (2 * h), rtol=1e-2)
 
 
 def test_points_of_states():
@@ -209,9 +280,17 @@ def test_what_was_chosen_is_said():
 
 
 def test_large_fields_are_left_to_an_iteration():
-    """Where a band would be hundreds wide; not where it is narrow, or there are blocks."""
-    words = lambda model, y: inspect.jacobian(model, y, args=1.0, solver=Rodas5P()).structure  # noqa: E731
-    assert "by GMRES(30), preconditioned by an incomplete" in words(plane, jnp.ones((2, 90, 90)))
+    """Where a band would be wide; not where it is narrow, or there are blocks, or no method says how closely."""
+    words = lambda model, y, s=Rodas5P(): inspect.jacobian(model, y, args=1.0, solver=s).structure  # noqa: E731
+    by_steps = "by BiCGSTAB, and where that does not converge by GMRES(30), preconditioned by an incomplete"
+    assert by_steps in words(plane, jnp.ones((2, 90, 90)))
+    assert by_steps in words(plane, jnp.ones((2, 18, 18)))
+    assert by_steps in words(plane, jnp.ones((2, 18, 18)), BDF())
+    assert by_steps in words(plane, jnp.ones((2, 18, 18)), None)
+    assert "banded" in words(plane, jnp.ones((2, 18, 18)), ESDIRK())
+    assert "banded" in words(plane, jnp.ones((2, 16, 16)))
+    one_way = lambda t, y, args: jnp.pad(y, ((0, 0), (0, 1), (0, 1)))[:, 1:, :-1] - y  # noqa: E731
+    assert "BiCGSTAB" not in words(one_way, jnp.ones((2, 18, 18)))
     assert "banded" in words(lambda t, y, args: jnp.roll(y, 1) - y, jnp.ones(5000))
     assert "blocks" in words(lambda t, y, args: y**2, jnp.ones(5000))
 

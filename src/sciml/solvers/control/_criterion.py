@@ -1,6 +1,7 @@
 """How the error of a step is judged, for methods that judge by it themselves."""
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Real
 
 from ..._types import Y
-from ._pid import Control, Norm, Tolerances, scaled_error
+from ._pid import Control, Norm, Tolerances, scaled_error, spread
 
 
 class Criterion(eqx.Module):
@@ -33,6 +34,19 @@ class Criterion(eqx.Module):
             y1: Another; of each element the larger of both counts.
         """
         return jax.lax.stop_gradient(scaled_error(values, y0, y1, self.tolerances, self.norm))
+
+    def tolerated(self, y: Y) -> Y:
+        """Returns what is tolerated of each element of a state; of complex ones of both parts."""
+        leaves, treedef = jax.tree.flatten(y)
+        rtols, atols = (spread(tol, treedef) for tol in self.tolerances)
+
+        def of_leaf(x: Array, rtol: Any, atol: Any) -> Array:
+            size = jnp.abs(x)
+            each = jnp.asarray(atol, size.dtype) + jnp.asarray(rtol, size.dtype) * size
+            each = jnp.broadcast_to(each, x.shape)
+            return jax.lax.complex(each, each) if jnp.iscomplexobj(x) else each
+
+        return jax.lax.stop_gradient(jax.tree.unflatten(treedef, map(of_leaf, leaves, rtols, atols)))
 
     def factor(self, size: Real[Array, ""], power: Real[Array, ""]) -> Real[Array, ""]:
         """Returns by what to multiply the length of a step for an error that goes with a power of it.

@@ -30,11 +30,16 @@ _OF_A_WIDE_BAND = 5
 _LARGE = 200
 """How many unknowns such a band has to have: smaller matrices are quicker as dense ones."""
 
+FIELDS_FROM = 600
+"""From so many unknowns on fields may be left to an iteration by methods that say how closely systems are to be solved:
+`python -m benchmarks stiff_fields` has fields of both kinds."""
+
 LARGE_FROM = 4000
-"""From so many unknowns on an iteration may be chosen."""
+"""From so many unknowns on all methods may choose one."""
 
 _MOST_WORK = 2e8
-"""Of a factorisation, in unknowns times the square of a band: six times that are its operations, a second or so."""
+"""Of a factorisation, in unknowns times the square of a band: six times that are its operations, a second or so. Of
+fields that are to be solved to no more than the tolerances any work is more than an iteration's."""
 
 _MOST_OF_A_ROW = 64
 """So many entries a row may have on average for a matrix that is left to an iteration."""
@@ -42,8 +47,14 @@ _MOST_OF_A_ROW = 64
 _RTOL = 1e-6
 """Where the tolerances of steps are not known, such an iteration ends at this relative residual."""
 
+_OF_CORRECTIONS = 1e-2
+"""Where these are known, and systems are those of corrections, it ends at this relative residual, measured by them."""
+
 _RESTART, _MOST_PRODUCTS = 30, 300
 """It keeps so many vectors, and multiplies so often at most."""
+
+_FIRST = 60
+"""So many products without a preconditioner are tried before: one costs about as many as are needed to make one."""
 
 _BLOCKS_IN_A_BAND = 6
 """A band has to have so many blocks to be eliminated as one."""
@@ -59,6 +70,7 @@ class LinearChoice:
         step: The tolerances of the steps, where they are known numbers.
         relative: Whether the iteration's absolute tolerance counts for nothing, where right-hand sides become small.
         large: Whether the state is so large that an iteration may be chosen where none was asked for.
+        by_tolerances: Whether residuals are measured by what is tolerated, though the tolerances may be traced.
         by_library: Whether small matrices go to LAPACK, too: their programs are short, which matters where many
             tangents go through them and are compiled.
     """
@@ -68,6 +80,7 @@ class LinearChoice:
     step: tuple[float, float] | None = None
     relative: bool = False
     large: bool = False
+    by_tolerances: bool = False
     by_library: bool = False
 
 
@@ -120,14 +133,21 @@ def _of_large_pattern(pattern: SparseArray, mass: SparseArray, choice: LinearCho
     width = min(_width(pattern, np.arange(n)), _width(pattern, order))
     count, labels = csgraph.connected_components(sp.csr_array(pattern + pattern.T), directed=False)
     in_blocks = count > 1 and np.bincount(labels).max() <= SMALL
-    if in_blocks or width <= _WIDEST or min(width, n / 6) ** 2 * n < _MOST_WORK or pattern.nnz > _MOST_OF_A_ROW * n:
+    if in_blocks or width <= _WIDEST or pattern.nnz > _MOST_OF_A_ROW * n:
+        return structure_of_pattern(pattern, mass, False)
+    # of a field, neighbours are linked both ways, and bands are far longer than wide
+    of_field = width * _OF_A_WIDE_BAND <= n and not (pattern != pattern.T).nnz
+    loosely = choice.step is not None or choice.by_tolerances
+    if not (of_field and loosely) and min(width, n / 6) ** 2 * n < _MOST_WORK:
         return structure_of_pattern(pattern, mass, False)
     groups = groups_of(pattern, mass)
     if groups.max() >= MOST_COLOURS:
         return structure_of_pattern(pattern, mass, False)
     near = IncompleteLU(colour(pattern, np.arange(n)), mass, groups)
     rtol = _RTOL if choice.step is None else 1.0
-    return Iterative(n, Iteration(_RESTART, rtol, 0.0, _MOST_PRODUCTS, choice.step), None, near)
+    by_weights = _OF_CORRECTIONS if choice.by_tolerances else None
+    iteration = Iteration(_RESTART, rtol, 0.0, _MOST_PRODUCTS, choice.step, by_weights)
+    return Iterative(n, iteration, None, near, Iteration(0, rtol, 0.0, _FIRST))
 
 
 def _iterative(

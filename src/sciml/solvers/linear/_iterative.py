@@ -21,6 +21,7 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..._jax._loops import while_loop
 from ..._jax._promoted import run_program
 from ..._jax._vma import match
 from ._krylov_iterations import bicgstab_round, gmres_round, solved_by
@@ -47,6 +48,7 @@ class Iteration:
         atol: What is added to that.
         most: The largest number of products with the matrix.
         step: The tolerances of the steps, where they are known numbers.
+        by_weights: The relative residual instead, where it is measured by weights that were given.
     """
 
     restart: int
@@ -54,6 +56,7 @@ class Iteration:
     atol: float
     most: int
     step: tuple[float, float] | None = None
+    by_weights: float | None = None
 
     @property
     def words(self) -> str:
@@ -111,12 +114,21 @@ class Iterative(AbstractStructure):
         iteration: The iteration.
         mass: The constant part of the matrix: its diagonal, or all of it.
         near: The structure of the preconditioner, or None.
+        first: An iteration that is tried first, without the preconditioner, or None. The preconditioner is then made
+            only where that does not converge: most steps are not so stiff that it would be worth what it costs.
     """
 
     iterates: ClassVar[bool] = True
 
-    def __init__(self, size: int, iteration: Iteration, mass: np.ndarray | None, near: AbstractStructure | None):
-        self.size, self.iteration, self.near = size, iteration, near
+    def __init__(
+        self,
+        size: int,
+        iteration: Iteration,
+        mass: np.ndarray | None,
+        near: AbstractStructure | None,
+        first: Iteration | None = None,
+    ):
+        self.size, self.iteration, self.near, self.first = size, iteration, near, first
         diagonal = mass is not None and not np.any(mass - np.diag(np.diagonal(mass)))
         self.mass = None if mass is None else np.diagonal(mass) if diagonal else mass
 
@@ -130,13 +142,20 @@ class Iterative(AbstractStructure):
             tiny = float(jnp.finfo(x.dtype).tiny)
             weights = jax.lax.stop_gradient(1 / jnp.maximum(atol + rtol * jnp.abs(x), tiny)) / self.size**0.5
         near = None
-        if self.near is not None:
+        if self.near is not None and self.first is None:
             near = self.near.assemble(along, *jax.lax.stop_gradient((x, scale)))
         return ByProducts(product, scale, weights, jax.lax.stop_gradient(near))
 
+    def weighted(self, matrix: ByProducts, tolerated: Float[Array, " n"]) -> ByProducts:
+        """Returns a matrix whose residuals are measured by what is tolerated of each unknown, if it asks for that."""
+        if self.iteration.by_weights is None:
+            return matrix
+        tiny = float(jnp.finfo(tolerated.dtype).tiny)
+        return matrix._replace(weights=1 / jnp.maximum(tolerated, tiny) / self.size**0.5)
+
     def factorise(self, matrix: ByProducts) -> Prepared:
         """Returns the matrix with the factors of the preconditioner."""
-        return Prepared(matrix, None if self.near is None else self.near.factorise(matrix.near))
+        return Prepared(matrix, None if matrix.near is None else self._near.factorise(matrix.near))
 
     def times(self, matrix: ByProducts, x: Float[Array, " n"]) -> Float[Array, " n"]:
         """Returns the matrix times a vector."""
@@ -171,13 +190,17 @@ class Iterative(AbstractStructure):
 
     def is_singular(self, matrix: ByProducts, factors: Prepared) -> Bool[Array, ""]:
         """Whether the preconditioner is singular; of the matrix the iteration finds out."""
-        if self.near is None:
+        if matrix.near is None:
             return match(jnp.zeros((), bool), matrix)
-        return self.near.is_singular(matrix.near, factors.near)
+        return self._near.is_singular(matrix.near, factors.near)
+
+    @property
+    def _near(self) -> AbstractStructure:
+        assert self.near is not None
+        return self.near
 
     def _found(self, factors: Prepared, b: Array, closely: bool, transposed: bool) -> Array:
         matrix = factors.matrix
-        eps = float(jnp.finfo(b.dtype).eps)
         weights = jnp.ones_like(b) if closely or matrix.weights is None else matrix.weights
 
         def product(x: Array) -> Array:
@@ -188,30 +211,65 @@ class Iterative(AbstractStructure):
             back = jax.linear_transpose(product, b)
             multiply = lambda x: back(x)[0]  # noqa: E731
 
-        def divide(x: Array) -> Array:
-            if self.near is None:
-                return x
-            return (self.near.substitute_transposed if transposed else self.near.substitute)(factors.near, x)
+        def operator(divide: Callable) -> Callable[[Array], Array]:
+            return lambda u: weights * multiply(divide(u / weights))
+
+        def divided_by(near: PyTree) -> Callable[[Array], Array]:
+            structure = self._near
+            return functools.partial(structure.substitute_transposed if transposed else structure.substitute, near)
 
         right = weights * b
         size = jnp.sqrt(jnp.sum(right * right))
+        target = self._target(matrix, weights, size, closely)
+        like = (factors, b)
+        if self.first is None:
+            divide = _itself if factors.near is None else divided_by(factors.near)
+            u, found = self.iteration.run(operator(divide), right, target, self.iteration.most, like)
+            x = divide(u / weights)
+            return jnp.where(found, x, jnp.full_like(x, jnp.nan))
+        u, found = self.first.run(operator(_itself), right, target, self.first.most, like)
+
+        def again(carry: tuple) -> tuple:
+            u, _, _ = carry
+            left = right - operator(_itself)(u)
+            nearer = jnp.sum(left * left) < size * size  # not so where the iteration broke down
+            u, left = jnp.where(nearer, u, jnp.zeros_like(u)), jnp.where(nearer, left, right)
+            near = self._near.factorise(self._near.assemble(matrix.along, b, matrix.scale))
+            divide = divided_by(near)
+            more, found = self.iteration.run(operator(divide), left, target, self.iteration.most, (like, near))
+            return u + weights * divide(more / weights), found, jnp.zeros_like(found)
+
+        # a loop of one turn or none, which of many members is run only where one of them asks for it
+        u, found, _ = while_loop(lambda c: c[2], again, match((u, found, ~found), like), like=like)
+        return jnp.where(found, u / weights, jnp.full_like(u, jnp.nan))
+
+    def _target(self, matrix: ByProducts, weights: Array, size: Array, closely: bool) -> Array:
+        """Returns the norm of the residual that ends an iteration.
+
+        Args:
+            matrix: The matrix.
+            weights: By what residuals are measured.
+            size: The norm of the right-hand side.
+            closely: Whether nearly all digits count.
+        """
+        eps, iteration = float(jnp.finfo(size.dtype).eps), self.iteration
         if closely:
-            target = eps**_DIGITS * size
-        else:
-            own = self.iteration.rtol * size + self.iteration.atol * jnp.sqrt(jnp.sum(weights * weights))
-            target = own if matrix.weights is None else jnp.minimum(own, SHARE)
-            target = jnp.maximum(target, 4 * eps * size)
-        u, found = self.iteration.run(
-            lambda u: weights * multiply(divide(u / weights)), right, target, self.iteration.most, (factors, b)
-        )
-        x = divide(u / weights)
-        return jnp.where(found, x, jnp.full_like(x, jnp.nan))
+            return eps**_DIGITS * size
+        if matrix.weights is not None and iteration.by_weights is not None:
+            return iteration.by_weights * size
+        own = iteration.rtol * size + iteration.atol * jnp.sqrt(jnp.sum(weights * weights))
+        return jnp.maximum(own if matrix.weights is None else jnp.minimum(own, SHARE), 4 * eps * size)
 
     @property
     def words(self) -> str:
         """What it is, for people."""
         near = "without a preconditioner" if self.near is None else f"preconditioned by {self.near.words}"
-        return f"by {self.iteration.words}, {near}"
+        first = "" if self.first is None else f"by {self.first.words}, and where that does not converge "
+        return f"{first}by {self.iteration.words}, {near}"
+
+
+def _itself(x: Array) -> Array:
+    return x
 
 
 def _run(jaxpr: jex.core.Jaxpr, consts: list, x: Array) -> Array:

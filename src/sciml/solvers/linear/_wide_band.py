@@ -24,8 +24,8 @@ from jaxtyping import Array, Bool, Float
 from ..._jax._largest import largest
 from ..._jax._loops import scan
 from ..._jax._vma import match
-from ._block_tridiagonal import inverse_of_blocks
 from ._colouring import Colouring
+from ._inverse_of_blocks import inverse_of_blocks
 from ._sparse import SparseArray, sp
 from ._structure import AbstractStructure, products
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PyTree
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..control._criterion import Criterion
 from ..control._pid import Norm, Tolerances, initial_step
-from ..linear._choose import LARGE_FROM, LinearChoice
+from ..linear._choose import FIELDS_FROM, LinearChoice
 from ..linear._preconditioners import AbstractPreconditioner
 from ..linear._structure import AbstractStructure
 from ..linear._structured_field import StructuredField
@@ -170,8 +170,9 @@ class BDF(AbstractStepper):
 
     def structure(self, field: BoundField, t: RealScalarLike, y: Y) -> AbstractStructure:
         """Returns the structure of the systems."""
-        large = flattened(y).size >= LARGE_FROM
-        return structure_of_systems(field, t, y, self.mass_of(y), dataclasses.replace(self.linear, large=large))
+        large = flattened(y).size >= FIELDS_FROM
+        choice = dataclasses.replace(self.linear, large=large, by_tolerances=True)
+        return structure_of_systems(field, t, y, self.mass_of(y), choice)
 
     def mass_of(self, y: Y) -> Mass | None:
         """Returns the mass matrix of a state as one vector."""
@@ -221,7 +222,8 @@ class BDF(AbstractStepper):
 
     def _systems(self, field: BoundField, t: Array, y: Y, guess: Array, scale: Array) -> Systems:
         slope = Frozen.of(lambda x: flattened(field(t, unflattened(x, y))), guess)
-        return Systems(self.structure(field, t, y), slope, guess, scale)
+        tolerated = None if self.criterion is None else flattened(self.criterion.tolerated(unflattened(guess, y)))
+        return Systems(self.structure(field, t, y), slope, guess, scale, tolerated)
 
     def step(
         self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: Differences | HistoryMemory

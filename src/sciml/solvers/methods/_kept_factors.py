@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, PyTree, Real
 from ..._jax._branches import cond
 from ..._jax._loops import while_loop
 from ..._jax._vma import match
+from ..linear._iterative import Iterative
 from ..linear._structure import AbstractStructure
 from ._newton import Ending, Found, Frozen, newton
 
@@ -61,12 +62,14 @@ class Systems(NamedTuple):
         slope: The vector field at the end of the step.
         guess: A state there.
         scale: What the Jacobian is multiplied with.
+        tolerated: What is tolerated of each unknown, or None where that is not known.
     """
 
     structure: AbstractStructure
     slope: Frozen
     guess: Float[Array, " n"]
     scale: Real[Array, ""]
+    tolerated: Float[Array, " n"] | None = None
 
     def divide(self, factors: Nearby, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Returns about the solution of a system."""
@@ -80,6 +83,8 @@ class Systems(NamedTuple):
         """Returns the factors of the matrix itself."""
         _, along = jax.linearize(self.slope, self.guess)
         matrix = jax.lax.stop_gradient(self.structure.assemble(along, self.guess, self.scale))
+        if isinstance(self.structure, Iterative) and self.tolerated is not None:
+            matrix = self.structure.weighted(matrix, self.tolerated)
         parts = self.structure.factorise(matrix)
         matrix, parts = jax.lax.stop_gradient(self.structure.computed_once(matrix, parts))
         return KeptFactors(parts, self.scale, ~self.structure.is_singular(matrix, parts))

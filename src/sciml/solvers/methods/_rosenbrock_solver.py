@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
-from ..linear._choose import LARGE_FROM
+from ..linear._choose import FIELDS_FROM
 from ..linear._preconditioners import AbstractPreconditioner
 from ._linear_options import check_systems, choice_of
 from ._mass_matrix import Mass
@@ -77,7 +77,7 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
         size = check_systems(name, y0, self.mass)
         mass = None if self.mass is None else self.mass.of_parts(*elements_of(y0))
         choice = choice_of(self.linear_solver, self.preconditioner, name)
-        return Rosenbrock(self.tableau, mass, linear=dataclasses.replace(choice, large=size >= LARGE_FROM))
+        return Rosenbrock(self.tableau, mass, linear=dataclasses.replace(choice, large=size >= FIELDS_FROM))
 
     def order(self, terms: PyTree) -> int:
         """Returns the order of the method."""
