@@ -40,6 +40,7 @@ class Status(enum.IntEnum):
     history_too_short = 13
     mesh_too_coarse = 14
     stiff = 15
+    beyond_horizon = 16
 
     @property
     def message(self) -> str:
@@ -118,6 +119,11 @@ _MESSAGES = {
         "`solver=sciml.solvers.Rodas5P()`, `BDF()` for hundreds of unknowns that all depend on one another, or "
         "`Switching()` where it is so at times. Without `solver` one is found by itself, but not under `jax.jit` and "
         "`jax.vmap`, where no number is known while the program is made."
+    ),
+    Status.beyond_horizon: (
+        "Gradients through the solution say nothing from some time before its end on: small changes have grown by then "
+        "as large as the solution itself, so that the minimum that was found is one of many, by chance. Fit a shorter "
+        "record, or cut it into windows: `sciml.training.multiple_shooting`."
     ),
     Status.mesh_too_coarse: (
         "The equation does not hold between the nodes to `rtol`. Allow more nodes by `max_nodes`, or loosen `rtol`; in "

@@ -23,6 +23,7 @@ where the answer needs it; `report` and `first_nan` alone run it.
 - `environment` alone takes no callable: versions, devices, settings, and small programs run to see what XLA does wrong.
 """
 
+from .._horizon import Horizon as Horizon
 from ._adjoint_memory import AdjointMemory as AdjointMemory, AdjointRow as AdjointRow, adjoint_memory as adjoint_memory
 from ._canaries import Canary as Canary
 from ._collectives import Collective as Collective, collectives as collectives
@@ -34,7 +35,7 @@ from ._findings import Finding as Finding
 from ._first_nan import NonFinite as NonFinite, first_nan as first_nan
 from ._hlo import hlo as hlo
 from ._hlo_work import Kernel as Kernel
-from ._horizon import Horizon as Horizon, horizon as horizon
+from ._horizon import horizon as horizon
 from ._jacobian import Jacobian as Jacobian, jacobian as jacobian
 from ._jaxpr import jaxpr as jaxpr
 from ._loops import Loop as Loop, loops as loops

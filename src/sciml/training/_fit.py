@@ -17,6 +17,7 @@ from .._types import Key, RealScalarLike
 from ._covariance import compared_with_loss, laplace, loose
 from ._directions import in_words
 from ._drive import drive
+from ._gradients_reach import HorizonOption, check_horizon, reach, status_within, warned_at_start
 from ._optimisers import AbstractOptimiser, as_optimiser
 from ._problem import LeastSquaresProblem, check_start, jacobian, pose, residual_at
 from ._result import Fit
@@ -43,6 +44,7 @@ def fit(
     key: Key | None = None,
     sigma: RealScalarLike | None = None,
     covariance: bool | None = None,
+    horizon: HorizonOption = None,
     progress: ProgressOption = True,
     throw: bool = True,
 ) -> Fit:
@@ -92,6 +94,9 @@ def fit(
         sigma: The residuals' standard deviation where it is known (1 for residuals in units of their standard errors).
             None estimates $s^2 = 2\,\text{loss}/(m - p)$.
         covariance: Whether to compute $s^2 (J^T J)^{-1}$. None does for up to 1000 parameters.
+        horizon: A function of the model that returns `sciml.inspect.horizon(...)` of its solution, as long as the
+            residuals take it. It is asked before the first step and after the last one, and warns where gradients
+            through the solution say nothing before its end.
         progress: Whether to show a bar, or a function to call with a `sciml.Progress` twice a second.
         throw: Whether to raise where the optimiser fails; otherwise read `Fit.status`.
 
@@ -108,7 +113,8 @@ def fit(
     Warns:
         UserWarning: If the data do not determine some of the parameters, or so loosely that the loss about the optimum
             is not the parabola that standard errors stand for, or that these are a hundred times the parameters; or if
-            the residuals are one number of shape `()`, which more often is a loss.
+            the residuals are one number of shape `()`, which more often is a loss. If the solution goes on beyond its
+            `horizon`.
 
     Example:
         ```python
@@ -141,6 +147,7 @@ def fit(
             f"`residuals`, the second argument of `fit`, must be a function `residuals(model, data)`, got {got}."
         )
     check_progress(progress, where="fit")
+    check_horizon(horizon, "fit")
     _check_arguments(model, data, max_steps, starts, spread, key, sigma)
     data = jtu.tree_map(_as_array, data)
     model, selection = select(jtu.tree_map(_as_array, model), where, positive, bounds, transforms)
@@ -152,15 +159,20 @@ def fit(
     optimiser = as_optimiser(solver, rtol, atol)
     zs = _initial_points(selection, selection.flatten(model), starts, _float(spread), key if starts > 1 else None)
     check_start(problem, zs)
+    warned_at_start(horizon, model, "fit")
     outcome = drive(problem, optimiser, zs, max_steps=max_steps, rtol=rtol, progress=progress)
     losses = outcome.losses
     best = int(np.nanargmin(losses)) if np.isfinite(losses).any() else 0
     status = Status(int(outcome.codes[best]))
     message = _message(optimiser, status, int(outcome.steps[best]), max_steps)
+    z = outcome.zs[best]
+    found, beyond = reach(horizon, selection.replace(model, z), "fit")
+    message = f"{message} {beyond}" if beyond else message
     if throw and status != Status.successful:
         if status != Status.max_steps_reached or optimiser.unfinished_is_failure:
             raise SolveError(message, outcome.codes)
-    z = outcome.zs[best]
+    if beyond:
+        warnings.warn(f"`fit`: {beyond}", UserWarning, stacklevel=2)
     wanted = selection.size <= _MOST_PARAMETERS if covariance is None else covariance
     jac = None
     if wanted:  # the one at the last but one point differs by less than the tolerance
@@ -176,7 +188,8 @@ def fit(
         narrowest,
         loss=float(losses[best]),
         message=message,
-        status=status,
+        status=status_within(found, status),
+        horizon=found,
         n_steps=int(outcome.steps[best]),
         history=outcome.history[best, : outcome.steps[best] + 1],
         start_losses=losses,

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from .._horizon import Horizon
 from .._status import Status
 from .._types import Key
 from ._selection import ParameterSelection
@@ -27,12 +28,15 @@ class Fit(eqx.Module):
         standard_errors: Square roots of the covariance's diagonal, in the structure of the model with
             None at leaves that were not fitted: `fit.standard_errors.alpha`. None where it was not computed.
         history: The loss before every step, and last the loss at the end, shape `(n_steps + 1,)`.
-        status: How the optimiser ended.
+        status: How the optimiser ended; `Status.beyond_horizon` where it met its tolerance, but gradients do not reach
+            to the end of the solution.
         n_steps: The number of steps taken, rejected ones included.
         message: The same in words.
         names: The fitted numbers' names, such as `alpha` or `y0[1]`.
         start_losses: The lowest loss of every start, shape `(starts,)`.
         start_statuses: Codes of `Status`, shape `(starts,)`.
+        horizon: Until when gradients through the solution of the fitted model say anything, where `fit` was asked to
+            look; else None.
 
     Example:
         ```python
@@ -68,6 +72,7 @@ class Fit(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
     start_losses: Float[Array, " starts"]
     start_statuses: Int[Array, " starts"]
+    horizon: Horizon | None
     _selection: ParameterSelection
     _z: Float[Array, " p"]
     _factor: Float[Array, "p p"] | None
@@ -78,7 +83,7 @@ class Fit(eqx.Module):
 
     @property
     def converged(self) -> bool:
-        """Whether the optimiser met its tolerance."""
+        """Whether the optimiser met its tolerance, by gradients that say something where `horizon` was asked for."""
         return self.status == Status.successful
 
     def sample(self, key: Key, n: int) -> PyTree:

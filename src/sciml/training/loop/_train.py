@@ -1,7 +1,9 @@
 """`train`: chosen leaves of a model by any loss, over batches of data."""
 
 import contextlib
+import dataclasses
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ from ..._progress import ProgressOption, check_progress, reporting
 from ..._status import SolveError, Status
 from ..._types import Key
 from ...stores._abstract import AbstractStore
+from .._gradients_reach import HorizonOption, check_horizon, reach, status_within, warned_at_start
 from .._selection import select
 from ._arguments import (
     as_transformation,
@@ -63,6 +66,7 @@ def train(
     checkpoints: str | os.PathLike | AbstractStore | None = None,
     checkpoint_every: float = 60.0,
     resume: bool = True,
+    horizon: HorizonOption = None,
     progress: ProgressOption = True,
     throw: bool = True,
 ) -> Trained:
@@ -123,6 +127,9 @@ def train(
             other devices it may differ by rounding. More steps or epochs than before go on where these ended.
         checkpoint_every: Seconds between two checkpoints; 0 for one after every step. There is one at the end.
         resume: Whether to go on with what the store holds. If not, a store that holds a training is refused.
+        horizon: A function of the model that returns `sciml.inspect.horizon(...)` of its solution, as long as the
+            loss takes it. It is asked before the first step and after the last one, and warns where gradients through
+            the solution say nothing before its end.
         progress: Whether to show a bar, or a function to call with a `sciml.Progress` twice a second.
         throw: Whether to raise where NaN or infinity end the training; otherwise read `Trained.status`.
 
@@ -136,6 +143,9 @@ def train(
             transform.
         StoreError: If checkpoints cannot be written, or are of another training; the message says what differs.
         SolveError: If NaN or infinity end the training and `throw` is set; the message says in which step and where.
+
+    Warns:
+        UserWarning: If the solution goes on beyond its `horizon`.
 
     Source:
         The averaged weights: B. T. Polyak and A. B. Juditsky, SIAM J. Control Optim. 30:838, 1992. Constrained leaves
@@ -164,9 +174,11 @@ def train(
     """
     check_loss(loss)
     check_progress(progress, where="train")
+    check_horizon(horizon, "train")
     check_outside(model, None if is_loader(data) else data, key)
     check_length(steps, epochs)
     callbacks = check_callbacks(callbacks)
+    warned_at_start(horizon, model, "train")
     root: Any = jax.random.key(0) if key is None else check_key(key, "train")
     size = None if batch_size is None else check_count(batch_size, "batch_size", "train")
     placement = placement_of(mesh, model, None if is_loader(data) else data)
@@ -208,7 +220,8 @@ def train(
         validator = Validator(recipe, validation, size, validation_key)
         with reporting(progress, total, unit="step", name="train", done=history.steps) as report:
             ended = Host(recipe, source, step_key, plan, validator, history, writer, report).run(saved)
-        return _result(recipe, ended, plan, history, given, throw)
+        found = _result(recipe, ended, plan, history, given, throw)
+        return found if horizon is None else _within(horizon, found)
 
 
 def _as_array(leaf: Any) -> Any:
@@ -281,6 +294,15 @@ def _result(
         n_steps=n,
         message=message,
     )
+
+
+def _within(horizon: HorizonOption, trained: Trained) -> Trained:
+    """Returns what was found, with whether gradients reach to the end of the solution."""
+    found, beyond = reach(horizon, trained.model, "train")
+    if beyond:
+        warnings.warn(f"`train`: {beyond}", UserWarning, stacklevel=3)
+    message = f"{trained.message} {beyond}" if beyond else trained.message
+    return dataclasses.replace(trained, horizon=found, message=message, status=status_within(found, trained.status))
 
 
 def _message(ended: Ended, plan: TrainingPlan, history: HistoryWriter, halted: bool) -> str:

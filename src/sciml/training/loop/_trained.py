@@ -3,6 +3,7 @@
 import equinox as eqx
 from jaxtyping import PyTree
 
+from ..._horizon import Horizon
 from ..._status import Status
 from ._history import TrainingHistory
 
@@ -16,9 +17,12 @@ class Trained(eqx.Module):
         last: The model after the last step, its weights not averaged.
         best_step: The number of steps after which `model` was.
         history: The losses of all steps and of all validations.
-        status: `Status.successful`; `Status.nonfinite` where NaN or infinity ended it.
+        status: `Status.successful`; `Status.nonfinite` where NaN or infinity ended it; `Status.beyond_horizon` where
+            gradients do not reach to the end of the solution.
         n_steps: The number of steps taken.
         message: How it ended, in words.
+        horizon: Until when gradients through the solution of `model` say anything, where `train` was asked to look;
+            else None.
 
     Example:
         ```python
@@ -47,3 +51,4 @@ class Trained(eqx.Module):
     status: Status = eqx.field(static=True)
     n_steps: int = eqx.field(static=True)
     message: str = eqx.field(static=True)
+    horizon: Horizon | None = None

@@ -1,0 +1,40 @@
+"""`Horizon`: what is known of how far a gradient through a solution reaches; `inspect.horizon` finds it."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+class Horizon(eqx.Module):
+    """How far a small change of the start grows, and when nothing is left of what is known.
+
+    Attributes:
+        time: From when on a gradient by what comes before says nothing; infinite where that does not come.
+        rate: How fast changes grow, 1/time: the slope of the logarithm of `growth`. In the long run that is the largest
+            exponent of Lyapunov; see `lyapunov_exponents`.
+        ts: Times, from the start to the end.
+        growth: By how much the change that has grown most has grown until then.
+        status: A code of `sciml.Status`.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml import inspect
+
+        oscillator = lambda t, y, args: jnp.stack([y[1], -y[0]])
+        found = inspect.horizon(oscillator, jnp.array([1.0, 0.0]), t1=50.0)
+        assert found.time == jnp.inf and abs(found.rate) < 1e-3
+        ```
+    """
+
+    time: Float[Array, "*members"]
+    rate: Float[Array, "*members"]
+    ts: Float[Array, "*members times"]
+    growth: Float[Array, "*members times"]
+    status: Array
+
+    @property
+    def doubling_time(self) -> Float[Array, "*members"]:
+        """How long it takes until a change is twice as large; infinite where it does not grow."""
+        grows = self.rate > 0
+        return jnp.where(grows, jnp.log(2.0).astype(self.rate.dtype) / jnp.where(grows, self.rate, 1), jnp.inf)

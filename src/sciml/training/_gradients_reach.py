@@ -1,0 +1,99 @@
+"""Whether the gradients of a fit or a training say anything, by a horizon that the caller measures."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._horizon import Horizon
+from .._status import SolveError, Status
+
+HorizonOption = Callable[[Any], Horizon] | None
+
+
+def check_horizon(horizon: Any, where: str) -> None:
+    """Checks that a horizon can be measured.
+
+    Raises:
+        TypeError: If `horizon` is neither None nor a function.
+    """
+    if isinstance(horizon, Horizon):
+        raise TypeError(
+            f"`horizon` of `{where}` must be a function of the model that measures one, `lambda model: "
+            "sciml.inspect.horizon(...)`, but is a `Horizon`: it changes with the parameters."
+        )
+    if horizon is not None and not callable(horizon):
+        raise TypeError(
+            f"`horizon` of `{where}` must be a function of the model that returns what `sciml.inspect.horizon` does, "
+            f"or None, but got {horizon!r}."
+        )
+
+
+def warned_at_start(horizon: HorizonOption, model: Any, where: str) -> None:
+    """Measures the horizon of the model as given, and warns where gradients do not reach that far.
+
+    Raises:
+        TypeError: If `horizon` does not return a `sciml.inspect.Horizon`.
+        SolveError: If the solve in it fails.
+
+    Warns:
+        UserWarning: If the solution goes on beyond its horizon.
+    """
+    if horizon is None:
+        return
+    beyond = in_words(_measured(horizon, model, where))
+    if beyond:
+        warnings.warn(f"`{where}`: at the start, {beyond} {_REMEDY}", UserWarning, stacklevel=3)
+
+
+def reach(horizon: HorizonOption, model: Any, where: str) -> tuple[Horizon | None, str]:
+    """Measures the horizon of the model that was found.
+
+    Returns:
+        It, and what is to be said of it; empty where gradients reach to the end.
+    """
+    if horizon is None:
+        return None, ""
+    try:
+        found = _measured(horizon, model, where)
+    except SolveError as error:  # what has been fitted is not thrown away for it
+        return None, f"The horizon could not be measured: {error}"
+    beyond = in_words(found)
+    return found, f"{beyond[:1].upper()}{beyond[1:]} {_REMEDY}" if beyond else ""
+
+
+def status_within(found: Horizon | None, status: Status) -> Status:
+    """Returns how it ended: what was successful is not beyond its horizon."""
+    late = found is not None and bool(np.isfinite(np.asarray(found.time)).any())
+    return Status.beyond_horizon if late and status == Status.successful else status
+
+
+def in_words(found: Horizon) -> str:
+    """Returns from when on gradients say nothing, for the members where that is so; empty where it is nowhere."""
+    times = np.asarray(found.time, float).reshape(-1)
+    late = np.isfinite(times)
+    if not late.any():
+        return ""
+    first = int(np.argmin(times))
+    doubling = float(np.asarray(found.doubling_time, float).reshape(-1)[first])
+    end = float(np.asarray(found.ts, float).reshape(times.size, -1)[first, -1])
+    members = f" (the first of {late.sum()} of {times.size} members)" if times.size > 1 else ""
+    grows = f"; small changes double every {doubling:.3g}" if np.isfinite(doubling) else ""
+    return (
+        f"gradients through the solution say nothing from t = {times[first]:.4g} on{members}, and it goes on "
+        f"to t = {end:.4g}{grows}."
+    )
+
+
+_REMEDY = "Fit a shorter record, or cut it into windows: `sciml.training.multiple_shooting`."
+
+
+def _measured(horizon: Callable[[Any], Horizon], model: Any, where: str) -> Horizon:
+    found = horizon(model)
+    if not isinstance(found, Horizon):
+        raise TypeError(
+            f"`horizon` of `{where}` must return what `sciml.inspect.horizon` does, but returned a "
+            f"{type(found).__name__}."
+        )
+    return found
