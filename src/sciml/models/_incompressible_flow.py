@@ -177,7 +177,7 @@ class IncompressibleFlow(AbstractModel):
         for axis, name in enumerate(self.grid.names):
             if blocks is None or self.velocity.component(axis).location[axis] != "node":
                 continue
-            if domain.axes[axis] is not None:
+            if domain is not None and domain.axes[axis] is not None:
                 raise ValueError(
                     f"`IncompressibleFlow(domain=...)` cannot split {name}: with outlets at both of its ends there is "
                     "one unknown face more than cells. Split another axis."
