@@ -234,23 +234,33 @@ class Obstacle(AbstractFlowForce):
             flow: The `IncompressibleFlow`.
             y: A state, a `FlowState`.
         """
-        grid, velocity = flow.velocity.grid, flow.velocity
+        velocity = flow.velocity.in_blocks(flow.blocks)
         push = self._push(velocity, y.velocity)
-        return jnp.stack([grid.integrate(part, velocity.component(i).location) for i, part in enumerate(push)])
+        return jnp.stack([_integral(velocity, part, i) for i, part in enumerate(push)])
 
     def decay(self) -> Array:
         r"""Returns $\max \chi / \eta$."""
         return jnp.max(self.share) / self.time
 
     def _push(self, velocity: StaggeredVelocity, u: Velocity) -> Velocity:
-        if self.share.shape != velocity.grid.shape or self.velocity.shape not in ((), (velocity.grid.ndim,)):
+        if self.share.shape != velocity.cells or self.velocity.shape not in ((), (velocity.grid.ndim,)):
             raise ValueError(
-                f"`Obstacle` needs a `share` of the shape {velocity.grid.shape} of the grid and a `velocity` with one "
+                f"`Obstacle` needs a `share` of the shape {velocity.cells} of the grid and a `velocity` with one "
                 f"value for each axis, but they have shapes {self.share.shape} and {self.velocity.shape}."
             )
         dtype, found = u[0].dtype, []
         share, time, moves = (x.astype(dtype) for x in (self.share, self.time, self.velocity))
+        share = velocity.at_centers(share)
         moves = jnp.broadcast_to(moves, (velocity.grid.ndim,))
         for i, part in enumerate(u):
             found.append(velocity.from_centers(share, i) / time * (part - moves[i]))
         return tuple(found)
+
+
+def _integral(velocity: StaggeredVelocity, u: Array, component: int) -> Array:
+    """The integral of what is at the unknown faces of a component, of all blocks."""
+    boundary = velocity.component(component)
+    if velocity.blocks is None:
+        return velocity.grid.integrate(u, boundary.location)
+    volumes = velocity.blocks.grid.volumes(boundary.whole.location).astype(u.dtype)
+    return velocity.sum(jnp.sum(boundary.unknown(u) * boundary.part(volumes)))

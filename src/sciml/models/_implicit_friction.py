@@ -59,6 +59,12 @@ class ImplicitFriction(AbstractSplit):
                 "`OrthogonalGrid` solve the flow explicitly, as by `sciml.solvers.RKC2()` where viscosity limits the "
                 "steps."
             )
+        if self.flow.blocks is not None:
+            raise ValueError(
+                "`ImplicitFriction` is for a flow on one device, but that of its flow is split by a `Domain`: its "
+                "solves are of the whole grid. Solve the flow itself, as by `sciml.solvers.RKC2()` where viscosity "
+                "limits the steps."
+            )
         if self.flow.viscosity.ndim:
             raise ValueError(
                 "`ImplicitFriction` is for a viscosity that is a number, but that of its flow has the shape "

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -13,14 +14,17 @@ from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
 from ..spatial import AbstractTransport, Central, Grid, Laplacian, Projection, StaggeredVelocity
 from ..spatial._abstract_grid import AbstractGrid
+from ..spatial._blocks import AbstractBlocks
 from ..spatial._boundaries import as_boundary
 from ..spatial.staggered._friction import friction, laplacian
 from ..spatial.staggered._spacing import broadest, finest, over_widths
+from ..spatial.staggered._split_boundaries import SplitBoundaries, to_blocks, to_whole
 from ..spatial.staggered._transport import carry_momentum, carry_scalar
 from ..spatial.staggered._velocity import Velocity, mean
 from ._carried import Carried
 from ._flow_forces import AbstractFlowForce
 from ._smagorinsky import AbstractEddyViscosity
+from ._wave_blocks import read_domain
 
 
 class FlowState(NamedTuple):
@@ -72,6 +76,7 @@ class IncompressibleFlow(AbstractModel):
         forces: What acts on it.
         transport: What value is carried through a face.
         eddies: The viscosity of eddies that the grid does not resolve, or None.
+        blocks: How it is split over devices, or None.
 
     Args:
         grid: The grid, of two or three axes: a `Grid`, or an `OrthogonalGrid` in `Cartesian` coordinates, whose
@@ -83,9 +88,13 @@ class IncompressibleFlow(AbstractModel):
         forces: `BodyForce`, `Buoyancy`, `Obstacle`, or others of the kind `AbstractFlowForce`.
         transport: `Central()`, or `LimitedUpwind()`.
         eddies: `Smagorinsky()`, or None.
+        domain: A `sciml.parallel.Domain` without `boundary` whose devices share the grid, or None. It takes what
+            `to_blocks` makes of a state, and `from_blocks` makes whole ones of its results. Cells are those of a
+            device's block and its neighbours'; the pressure is gathered, and every device solves for all of it.
 
     Raises:
-        ValueError: If the grid has one axis or turns, a side is missing, or the viscosity or state has the wrong shape.
+        ValueError: If the grid has one axis or turns, a side is missing, or the viscosity or state has the wrong shape;
+            if a domain splits an axis with outlets at both ends, or the cells of an `OrthogonalGrid`.
         TypeError: If an argument has the wrong type.
 
     Source:
@@ -116,6 +125,7 @@ class IncompressibleFlow(AbstractModel):
     forces: tuple[AbstractFlowForce, ...]
     transport: AbstractTransport
     eddies: AbstractEddyViscosity | None
+    blocks: AbstractBlocks | None
 
     def __init__(
         self,
@@ -127,12 +137,10 @@ class IncompressibleFlow(AbstractModel):
         forces: Sequence[AbstractFlowForce] = (),
         transport: AbstractTransport = Central(),
         eddies: AbstractEddyViscosity | None = None,
+        domain: Any = None,
     ):
         if hasattr(boundary, "sides_of"):  # a `parallel.Domain`
-            raise TypeError(
-                "`IncompressibleFlow(boundary=...)` must be conditions, but is a `Domain`: its projection transforms "
-                "whole axes. In a periodic box `NavierStokes3D(domain=...)` is split over devices."
-            )
+            raise TypeError("`IncompressibleFlow(boundary=...)` must be sides: give the `Domain` as `domain=`.")
         self.velocity = boundary if isinstance(boundary, StaggeredVelocity) else StaggeredVelocity(grid, boundary)
         self.viscosity = parameter(viscosity)
         if self.viscosity.shape not in ((), grid.shape):
@@ -145,12 +153,59 @@ class IncompressibleFlow(AbstractModel):
             for name, one in sorted((carried or {}).items())
         }
         self.forces, self.transport, self.eddies = tuple(forces), transport, eddies
+        self.blocks = self._blocks_of(domain)
         for force in self.forces:
             if not isinstance(force, AbstractFlowForce):
                 raise TypeError(
                     "`IncompressibleFlow(forces=...)` must be a list of `BodyForce`, `Buoyancy`, `Obstacle` or another "
                     f"`AbstractFlowForce`, but has {force!r}."
                 )
+
+    def _blocks_of(self, domain: Any) -> AbstractBlocks | None:
+        if domain is not None and not isinstance(self.grid, Grid):
+            raise ValueError(
+                "`IncompressibleFlow(domain=...)` needs a `Grid`, whose cells are all alike, but has an "
+                "`OrthogonalGrid`."
+            )
+        for name, one in self.carried.items():
+            if domain is not None and getattr(one.boundary, "body", None) is not None:
+                raise ValueError(
+                    f"`IncompressibleFlow(domain=...)`: the boundary of `carried[{name!r}]` must be that of a grid "
+                    "without a body."
+                )
+        blocks = read_domain(domain, self.grid, "IncompressibleFlow")
+        for axis, name in enumerate(self.grid.names):
+            if blocks is None or self.velocity.component(axis).location[axis] != "node":
+                continue
+            if domain is not None and domain.axes[axis] is not None:
+                raise ValueError(
+                    f"`IncompressibleFlow(domain=...)` cannot split {name}: with outlets at both of its ends there is "
+                    "one unknown face more than cells. Split another axis."
+                )
+        return blocks
+
+    def to_blocks(self, y: FlowState) -> FlowState:
+        """Returns a state as blocks side by side, as `Domain.run` takes it.
+
+        Where the velocity across both ends of a split axis is given, it has one face more: zero, and no unknown.
+
+        Args:
+            y: A state.
+
+        Raises:
+            ValueError: If the model has no domain, or its devices do not divide the cells.
+        """
+        return self._each(to_blocks, y)
+
+    def from_blocks(self, y: FlowState) -> FlowState:
+        """Returns the state that `to_blocks` was given."""
+        return self._each(to_whole, y)
+
+    def _each(self, change: Callable[..., Array], y: FlowState) -> FlowState:
+        if self.blocks is None:
+            raise ValueError("the model is for one device: give it `domain=`, a `sciml.parallel.Domain`.")
+        parts = [change(u, self.velocity.component(i), self.blocks) for i, u in enumerate(y.velocity)]
+        return y._replace(velocity=tuple(parts))
 
     @property
     def grid(self) -> AbstractGrid:
@@ -180,7 +235,7 @@ class IncompressibleFlow(AbstractModel):
             ValueError: If something has the wrong shape, or `carried` has other names than the model.
         """
         dtype = jnp.result_type(float) if dtype is None else dtype
-        p, given = with_dtype(self, dtype), dict(carried or {})
+        p, given = with_dtype(self, dtype)._here, dict(carried or {})
         if set(given) != set(self.carried):
             raise ValueError(
                 f"`start(carried=...)` must have the names {sorted(self.carried)}, but has {sorted(given)}."
@@ -188,14 +243,18 @@ class IncompressibleFlow(AbstractModel):
         u = p.velocity.zeros(dtype) if velocity is None else p.velocity.sample(velocity, dtype)
         fields = {}
         for name in self.carried:
-            value = given[name](*self.grid.centers) if callable(given[name]) else given[name]
-            fields[name] = jnp.broadcast_to(jnp.asarray(value, dtype), self.grid.shape)
-        return FlowState(Projection(p.velocity)(u, t=t, args=args), fields)
+            value = given[name](*p.velocity.pressure.coordinates) if callable(given[name]) else given[name]
+            value = jnp.asarray(value, dtype)
+            if not callable(given[name]):
+                value = p.velocity.at_centers(value)
+            fields[name] = jnp.broadcast_to(value, p.grid.shape)
+        return FlowState(p.velocity.unknown(Projection(p.velocity)(u, t=t, args=args)), fields)
 
     def project(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> FlowState:
         """Returns a state with the velocity without divergence that is closest to its own."""
         self.check_state(y)
-        return y._replace(velocity=self._in_dtype(y)._projection(y.velocity, t=t, args=args))
+        p = self._in_dtype(y)
+        return y._replace(velocity=p.velocity.unknown(p._projection(y.velocity, t=t, args=args)))
 
     def divergence(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
         """Returns the divergence of the velocity at the centres of cells."""
@@ -229,9 +288,9 @@ class IncompressibleFlow(AbstractModel):
         total = jnp.zeros((), y.velocity[0].dtype)
         for i, u in enumerate(p.velocity.faces(y.velocity, t=t, args=args)):
             periodic = p.velocity.pressure.periodic[i]
-            at = tuple(("lower" if periodic else "node") if a == i else "center" for a in range(self.grid.ndim))
-            total = total + self.grid.integrate(u**2, at)
-        return total / 2
+            at = tuple(("lower" if periodic else "node") if a == i else "center" for a in range(p.grid.ndim))
+            total = total + p.grid.integrate(u**2, at)  # of a face of two blocks each counts half
+        return p.velocity.sum(total) / 2
 
     def __call__(self, t: RealScalarLike, y: FlowState, args: Args) -> FlowState:
         """Returns the time derivative; `t` and `args` go to sides, forces and sources that are functions."""
@@ -239,7 +298,7 @@ class IncompressibleFlow(AbstractModel):
         p = self._in_dtype(y)
         levelling = jnp.mean(p.viscosity) * sum(h**-2 for h in broadest(self.grid))
         velocity, _ = p.accelerate(p.momentum(t, y, args), levelling, t, y, args)
-        return FlowState(velocity, {name: p.carry(name, t, y, args) for name in self.carried})
+        return FlowState(p.velocity.unknown(velocity), {name: p.carry(name, t, y, args) for name in self.carried})
 
     def crossing_rate(self, t: RealScalarLike, y: FlowState, args: Args) -> Float[Array, ""]:
         r"""Returns how many cells the flow crosses in a unit of time, and what diffuses and decays in it.
@@ -254,13 +313,13 @@ class IncompressibleFlow(AbstractModel):
         r"""Returns the part of `crossing_rate` that is the flow's and its walls', $\max \sum_k |u_k| / h_k$."""
         p, spacing = self._in_dtype(y), finest(self.grid)
         u = jnp.abs(p.velocity.centers(y.velocity, t=t, args=args))
-        crossed = [over_widths(self.grid, part, axis) for axis, part in enumerate(u)]
-        found = [jnp.max(sum(crossed[1:], crossed[0]))]
+        crossed = [over_widths(p.grid, part, axis) for axis, part in enumerate(u)]
+        found = [p.velocity.max(sum(crossed[1:], crossed[0]))]
         for i, part in enumerate(y.velocity):
             wide = p.velocity.padded(i, part, t=t, args=args)
             for axis in range(self.grid.ndim):
                 if axis != i:  # the means of the cells at a wall and their ghosts are its velocity
-                    found.append(jnp.max(jnp.abs(mean(wide, axis))) / spacing[i])
+                    found.append(p.velocity.max(jnp.abs(mean(wide, axis))) / spacing[i])
         return jnp.max(jnp.stack(found))
 
     def decay_rate(self, y: FlowState) -> Float[Array, ""]:
@@ -285,7 +344,19 @@ class IncompressibleFlow(AbstractModel):
         return Projection(self.velocity)
 
     def _in_dtype(self, y: FlowState) -> "IncompressibleFlow":
-        return with_dtype(self, y.velocity[0].dtype)
+        return with_dtype(self, y.velocity[0].dtype)._here
+
+    @property
+    def _here(self) -> "IncompressibleFlow":
+        """The model of a block, where the code that is traced runs within one."""
+        if self.blocks is None or self.velocity.blocks is not None or not self.blocks.inside:
+            return self
+        blocks = self.blocks
+        carried = {
+            name: eqx.tree_at(lambda c: c.boundary, one, SplitBoundaries(one.boundary, blocks))
+            for name, one in self.carried.items()
+        }
+        return eqx.tree_at(lambda m: (m.velocity, m.carried), self, (self.velocity.in_blocks(blocks), carried))
 
     def accelerate(
         self, force: Velocity, rate: Array, t: RealScalarLike, y: FlowState, args: Args
@@ -296,9 +367,9 @@ class IncompressibleFlow(AbstractModel):
         rate: an explicit step that is stable for the flow is so for that. Without it rounding would add up where the
         flow is steady, as it then has the same sign at every step.
         """
-        for u, h in zip(y.velocity, broadest(self.grid)):
+        for i, (u, h) in enumerate(zip(y.velocity, broadest(self.grid))):
             # not the largest: its derivative asks which value equals it, and finds none where XLA computes one twice
-            square = jnp.mean(u**2)
+            square = self.velocity.mean(u**2, i)
             moves = square > 0
             speed = jnp.where(moves, jnp.sqrt(jnp.where(moves, square, jnp.ones_like(square))), jnp.zeros_like(square))
             rate = rate + speed / h
@@ -323,7 +394,7 @@ class IncompressibleFlow(AbstractModel):
         return friction(self.velocity, strain, self._viscosities(strain))
 
     def _viscosities(self, strain: dict[tuple[int, int], Array]) -> Array:
-        whole = jnp.broadcast_to(self.viscosity, self.grid.shape)
+        whole = jnp.broadcast_to(self.velocity.at_centers(self.viscosity), self.grid.shape)
         return whole if self.eddies is None else whole + self.eddies(self.velocity, strain)
 
     def carry(self, name: str, t: RealScalarLike, y: FlowState, args: Args) -> Array:
@@ -339,7 +410,7 @@ class IncompressibleFlow(AbstractModel):
         viscosity, factor = jnp.max(self.viscosity), 4.0
         if self.viscosity.ndim or self.eddies is not None:
             strain = self.velocity.strain(y.velocity, t=t, args=args)
-            viscosity, factor = jnp.max(self._viscosities(strain)), 8.0  # both halves of the stress
+            viscosity, factor = self.velocity.max(self._viscosities(strain)), 8.0  # both halves of the stress
         found = [factor * viscosity, *(4.0 * one.diffusivity for one in self.carried.values())]
         return sum(h**-2 for h in finest(self.grid)) * jnp.max(jnp.stack([x.astype(dtype) for x in found]))
 
@@ -350,10 +421,11 @@ class IncompressibleFlow(AbstractModel):
             TypeError: If it is not a real `FlowState`.
             ValueError: If arrays have the wrong shapes.
         """
-        shapes = self.velocity.shapes
+        here = self._here
+        shapes, cells = here.velocity.shapes, here.grid.shape
         right = (
             f"a `FlowState` with a tuple `velocity` of arrays of shapes {', '.join(map(str, shapes))} and a dictionary "
-            f"`carried` of arrays of shape {self.grid.shape} for {sorted(self.carried)}, as `model.start()` makes it"
+            f"`carried` of arrays of shape {cells} for {sorted(self.carried)}, as `model.start()` makes it"
         )
         if not isinstance(y, FlowState):
             got = f"an array of shape {y.shape}" if hasattr(y, "shape") else f"a {type(y).__name__}"
@@ -362,7 +434,7 @@ class IncompressibleFlow(AbstractModel):
             check_real(x, self)
         found = tuple(u.shape for u in y.velocity)
         fields = {name: c.shape for name, c in y.carried.items()}
-        if found != shapes or fields != dict.fromkeys(self.carried, self.grid.shape):
+        if found != shapes or fields != dict.fromkeys(self.carried, cells):
             raise ValueError(
                 f"the state of `IncompressibleFlow` must be {right}, but `velocity` has the shapes "
                 f"{', '.join(map(str, found))} and `carried` {fields}."

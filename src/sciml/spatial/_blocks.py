@@ -5,12 +5,24 @@ import abc
 import equinox as eqx
 from jaxtyping import Array, Bool, Inexact, Int
 
+from ._grid import Grid
+
 
 class AbstractBlocks(eqx.Module):
     """How a grid is split where the code runs that is traced: within `Domain.run` in blocks, outside of it not at all.
 
-    A node between two blocks is an unknown of both, and they compute it alike.
+    For waves a node between two blocks is an unknown of both, and they compute it alike.
+
+    Attributes:
+        grid: The whole grid.
     """
+
+    grid: eqx.AbstractVar[Grid]
+
+    @property
+    def inside(self) -> bool:
+        """Whether an axis is split where this is traced."""
+        return any(self.devices(axis) > 1 for axis in range(self.grid.ndim))
 
     @abc.abstractmethod
     def devices(self, axis: int) -> int:
@@ -46,6 +58,14 @@ class AbstractBlocks(eqx.Module):
     @abc.abstractmethod
     def sum(self, x: Inexact[Array, "..."]) -> Inexact[Array, ""]:
         """Returns the sum over all elements of all blocks."""
+
+    @abc.abstractmethod
+    def max(self, x: Inexact[Array, "..."]) -> Inexact[Array, ""]:
+        """Returns the largest of all elements of all blocks."""
+
+    @abc.abstractmethod
+    def whole(self, x: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
+        """Returns a field at centres of which every device holds all, from the blocks that they hold."""
 
     @abc.abstractmethod
     def exchange_all(self, x: Array, axis: int, *, split: int, whole: int) -> Array:

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Inexact, Int
 from ...spatial import Grid
 from ...spatial._blocks import AbstractBlocks
 from . import _collectives, _fft, _halo
-from ._sharding import choose_domain_mesh, part_of, suggestion
+from ._sharding import choose_domain_mesh, gathered, part_of, suggestion
 
 if TYPE_CHECKING:
     from ._domain import Domain
@@ -70,6 +70,14 @@ class SplitBlocks(AbstractBlocks):
         """Returns the sum over all elements of all blocks."""
         return _collectives.total(x, tuple(name for name in self._halo().axes if name))
 
+    def max(self, x: Inexact[Array, "..."]) -> Inexact[Array, ""]:
+        """Returns the largest of all elements of all blocks."""
+        return _collectives.largest(x, tuple(name for name in self._halo().axes if name))
+
+    def whole(self, x: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
+        """Returns a field at centres of which every device holds all, from the blocks that they hold."""
+        return gathered(x, self._halo().axes)
+
     def exchange_all(self, x: Array, axis: int, *, split: int, whole: int) -> Array:
         """Makes an array whole along one of its axes, which the devices along an axis of the grid share, by another."""
         name = self.domain.axes[axis]
@@ -92,7 +100,7 @@ def blocks_of(domain: "Domain", grid: Grid) -> SplitBlocks:
         ValueError: If the domain has a boundary, or another number of axes.
     """
     if domain.boundary is not None:
-        raise ValueError("a model of waves knows its sides: give it a `Domain` without `boundary`.")
+        raise ValueError("a model of waves or of a flow knows its sides: give it a `Domain` without `boundary`.")
     if grid.ndim != len(domain.axes):
         raise ValueError(
             f"`Domain`: `axes={domain.axes}` must name a mesh axis, or None, for each axis of a grid; got {grid!r}."

@@ -1,6 +1,5 @@
 """`Domain`: a field of which every device holds a part."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -17,8 +16,9 @@ from ...spatial import AbstractGrid, Boundaries, Grid, OrthogonalGrid, Sides
 from . import _cg, _collectives, _fft, _halo
 from ._blocks import SplitBlocks, blocks_of
 from ._flow_sides import SplitSides, sides_of
+from ._rms import Rms, mean, square, total
 from ._shard_map import run_split
-from ._sharding import Axes, along, are_manual, check_cells, check_field, choose_domain_mesh, part_of, spec_of
+from ._sharding import Axes, along, are_manual, check_cells, check_field, choose_domain_mesh, gathered, part_of, spec_of
 
 
 class Domain(eqx.Module):
@@ -311,6 +311,26 @@ class Domain(eqx.Module):
             raise ValueError("`Domain.along` needs `boundary=`, from which it knows the grid.")
         return along(values, self.axes[dim] if self.inside else None, self.grid.shape[dim])
 
+    def whole(self, u: Array) -> Array:
+        """Returns a field of which every device holds all, from the blocks that they hold; not split outside of `run`.
+
+        For what needs all of it at once and is not worth splitting. It takes a message along each split dimension.
+
+        Args:
+            u: The field.
+        """
+        return gathered(u, self.axes) if self.inside else u
+
+    def part(self, u: Array) -> Array:
+        """Returns the block that this device holds of a field of which every device holds all.
+
+        Args:
+            u: The field.
+        """
+        for dim in range(len(self.axes)):
+            u = self.local(u, dim)
+        return u
+
     def sides_of(self, grid: AbstractGrid) -> SplitSides:
         """Returns what is around the cells of a flow, for `sciml.spatial.FiniteVolumes`.
 
@@ -338,12 +358,11 @@ class Domain(eqx.Module):
 
     def sum(self, u: PyTree) -> Array:
         """Returns the sum of all elements of all fields in `u`."""
-        names = self._collective()
-        return _add([_collectives.total(x, names) for x in jax.tree.leaves(u)])
+        return total(u, self._collective())
 
     def mean(self, u: PyTree) -> Array:
         """Returns the mean of all elements of all fields in `u`."""
-        return self.sum(u) / sum(_collectives.count(x, self._collective()) for x in jax.tree.leaves(u))
+        return mean(u, self._collective())
 
     def max(self, u: PyTree) -> Real[Array, ""]:
         """Returns the largest of all elements of all fields in `u`, NaN if one is."""
@@ -360,10 +379,10 @@ class Domain(eqx.Module):
 
     def norm(self, u: PyTree) -> Real[Array, ""]:
         r"""Returns $\sqrt{\sum |u|^2}$ over all elements of all fields."""
-        return jnp.sqrt(self.sum(jax.tree.map(_square, u)))
+        return jnp.sqrt(self.sum(jax.tree.map(square, u)))
 
     @property
-    def rms(self) -> "Rms":
+    def rms(self) -> Rms:
         r"""The function $u \mapsto \sqrt{\mathrm{mean} |u|^2}$, over all elements of all fields.
 
         It is the norm that `sciml.solve` uses, over all devices: `sciml.solve(..., norm=domain.rms)`. With
@@ -465,29 +484,3 @@ class Domain(eqx.Module):
 
     def _collective(self) -> tuple[str, ...]:
         return self.names if self.inside else ()
-
-
-def _add(parts: list[Array]) -> Array:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
-
-
-@dataclasses.dataclass(frozen=True)
-class Rms:
-    """The root of the mean of squares over all devices that hold parts of a field; equal if the names are.
-
-    Attributes:
-        names: The mesh axes that split the field.
-    """
-
-    names: tuple[str, ...]
-
-    def __call__(self, u: PyTree) -> Real[Array, ""]:
-        """Returns the root mean square."""
-        return jnp.sqrt(Domain(self.names or (None,)).mean(jax.tree.map(_square, u)))
-
-
-def _square(x: Array) -> Array:
-    return jnp.real(jnp.conj(x) * x)

@@ -47,6 +47,13 @@ def part_of(values: Array, name: str | None, at: int) -> Array:
     return jax.lax.dynamic_slice_in_dim(values, jax.lax.axis_index(name) * size, size, at)
 
 
+def gathered(u: Array, axes: Axes) -> Array:
+    """Returns all of a field of which every device holds a block; `axes` name its last dimensions."""
+    for at, name in enumerate(axes, u.ndim - len(axes)):
+        u = u if name is None else jax.lax.all_gather(u, name, axis=at, tiled=True)
+    return u
+
+
 def along(values: Array, name: str | None, cells: int) -> Array:
     """Returns the part of a vector along an axis that belongs to this device: of its cells, or of the faces of these.
 

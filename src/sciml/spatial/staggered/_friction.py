@@ -70,6 +70,12 @@ def _beyond(velocity: StaggeredVelocity, stress: Array, axis: int) -> Array:
     n, (low, _) = velocity.grid.shape[axis], velocity.sides[axis]
     first, last = jax.lax.slice_in_dim(stress, 0, 1, axis=axis), jax.lax.slice_in_dim(stress, n - 1, n, axis=axis)
     location = velocity.component(axis).location[axis]
+    blocks = velocity.blocks
+    if blocks is not None and blocks.devices(axis) > 1:
+        walls = not isinstance(low, Periodic)
+        beyond = blocks.neighbours(first, last, axis, walls)
+        below, above = blocks.at_edges((-first, -last), beyond, axis) if walls else beyond
+        return jnp.concatenate([stress, above] if location == "upper" else [below, stress], axis)
     if isinstance(low, Periodic):
         return jnp.concatenate([last, stress], axis)
     parts = [-first] if location in ("lower", "node") else []

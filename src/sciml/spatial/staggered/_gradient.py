@@ -18,7 +18,7 @@ from .._stencil import ORDERS, check_boundary, check_order
 from ..geometry._flux_form import alike, gathered, slopes
 
 
-def faces(boundary: Boundaries, axis: int) -> tuple[str, ...]:
+def faces(boundary: Any, axis: int) -> tuple[str, ...]:
     """Returns the location of the faces across an axis: on the walls too, or once where it is periodic.
 
     Args:

@@ -1,5 +1,7 @@
 """The part of a velocity without divergence, and the pressure that keeps it so."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -101,13 +103,17 @@ class Projection(eqx.Module):
     def _divergence(self, faces: Velocity) -> Array:
         return StaggeredDivergence(self.velocity.grid, self.velocity.pressure)(faces)
 
-    def _invert(self, boundary: Boundaries, f: Array) -> Array:
+    def _invert(self, boundary: Any, f: Array) -> Array:
+        if self.velocity.blocks is not None:  # a transform needs whole axes: each device solves all of it
+            whole = self._invert_whole(boundary.whole, self.velocity.blocks.whole(f))
+            return boundary.part(whole)
+        return self._invert_whole(boundary, f)
+
+    def _invert_whole(self, boundary: Boundaries, f: Array) -> Array:
         axes = separate(boundary, 2) if alike(boundary) else separate_stretched(boundary)
         return divide(axes, f, eigenvalues(axes, [jnp.ones((), f.dtype)] * f.ndim, True))
 
-    def _less_gradient(
-        self, u: Velocity, p: Array, boundary: Boundaries, t: RealScalarLike | None, args: Args
-    ) -> Velocity:
+    def _less_gradient(self, u: Velocity, p: Array, boundary: Any, t: RealScalarLike | None, args: Args) -> Velocity:
         slopes = StaggeredGradient(self.velocity.grid, boundary)(p, t=t, args=args)
         found = []
         for component, (part, slope) in enumerate(zip(u, slopes)):

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._types import Args, RealScalarLike
-from .._boundaries import Boundaries
 from ..finite_volumes._limiters import van_leer
 from ._spacing import mean_by_widths, over_gaps, over_widths
 from ._velocity import StaggeredVelocity, Velocity, cut, difference, mean
@@ -143,7 +142,7 @@ def carry_scalar(
     transport: AbstractTransport,
     u: Velocity,
     c: Float[Array, "..."],
-    boundary: Boundaries,
+    boundary: Any,
     t: RealScalarLike,
     args: Args,
 ) -> Float[Array, "..."]:

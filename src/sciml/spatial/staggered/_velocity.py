@@ -1,6 +1,7 @@
 """The velocity at the faces of cells: which faces are unknown, and what the others are."""
 
 import functools as ft
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._types import Args, RealScalarLike
-from .._abstract_grid import LOCATIONS, AbstractGrid
+from .._abstract_grid import LOCATIONS, AbstractGrid, Location
+from .._blocks import AbstractBlocks
 from .._boundaries import Boundaries, pairs_of_sides
 from .._conditions import Condition, Periodic, callable_leaf
 from .._diffusion import _strip
@@ -19,6 +21,7 @@ from ..geometry._orthogonal_grid import OrthogonalGrid
 from ._differences import cut as cut, difference as difference, mean as mean
 from ._flow_sides import AbstractFlowSide
 from ._spacing import over_gaps, over_widths
+from ._split_boundaries import SplitBoundaries, local_grid
 
 Velocity = tuple[Float[Array, "..."], ...]
 
@@ -37,14 +40,16 @@ class StaggeredVelocity(eqx.Module):
     | outlets at both | $n + 1$ |
 
     Attributes:
-        grid: The grid.
+        grid: The grid; of a block its cells, which do not know where they are.
         sides: A pair for each axis, lower and upper.
+        blocks: How the whole grid is split, within a block; None for a whole grid.
 
     Args:
         grid: The grid, of two or three axes: a `Grid`, or an `OrthogonalGrid` in `Cartesian` coordinates, on which
             a difference counts by the distance of the places, and what is carried by the widths of cells.
         boundary: One side for all, or by name: `{"x-": VelocityInlet((1.0, 0.0)), "x+": PressureOutlet(),
             "y": NoSlip()}`.
+        blocks: How the grid is split over devices; within `sciml.parallel.Domain.run` the faces are those of a block.
 
     Raises:
         ValueError: If a side has none, or two, if one end of an axis is periodic and the other is not, or if the grid
@@ -67,8 +72,9 @@ class StaggeredVelocity(eqx.Module):
 
     grid: AbstractGrid
     sides: tuple[tuple[Periodic | AbstractFlowSide, Periodic | AbstractFlowSide], ...]
+    blocks: AbstractBlocks | None
 
-    def __init__(self, grid: AbstractGrid, boundary: Any):
+    def __init__(self, grid: AbstractGrid, boundary: Any, blocks: AbstractBlocks | None = None):
         if grid.ndim == 1:
             raise ValueError(
                 "a flow that cannot be compressed needs a grid of two or three axes: along one alone it is uniform."
@@ -81,7 +87,8 @@ class StaggeredVelocity(eqx.Module):
         known = (
             "Periodic(), NoSlip(), FreeSlip(), VelocityInlet(velocity), PressureOutlet() or another AbstractFlowSide"
         )
-        self.grid = grid
+        self.blocks = blocks if blocks is not None and blocks.inside else None
+        self.grid = grid if self.blocks is None else local_grid(self.blocks)
         self.sides = pairs_of_sides(grid, boundary, AbstractFlowSide, known)
         for component in range(grid.ndim):
             self.component(component)  # refuses what does not fit
@@ -93,7 +100,44 @@ class StaggeredVelocity(eqx.Module):
                 found[name + end] = side if isinstance(side, Periodic) else choose(side, axis)
         return found
 
-    def component(self, component: int, *, transported: bool = False) -> Boundaries:
+    def in_blocks(self, blocks: AbstractBlocks | None) -> "StaggeredVelocity":
+        """Returns the faces of a block, where the code that is traced runs within one."""
+        if self.blocks is not None or blocks is None or not blocks.inside:
+            return self
+        sides = {name + end: side for name, pair in zip(self.grid.names, self.sides) for end, side in zip("-+", pair)}
+        return StaggeredVelocity(self.grid, sides, blocks)
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """The cells of the whole grid."""
+        return self.grid.shape if self.blocks is None else self.blocks.grid.shape
+
+    def at_centers(self, values: Array) -> Array:
+        """Returns what is given over the cells of the whole grid for those that are here."""
+        return values if self.blocks is None or values.ndim == 0 else self.pressure.part(values)
+
+    def unknown(self, velocity: Velocity) -> Velocity:
+        """Returns a velocity, or its rates, with zero at places of a block that are no unknowns."""
+        if self.blocks is None:
+            return velocity
+        return tuple(self.component(i).unknown(u) for i, u in enumerate(velocity))
+
+    def mean(self, u: Array, component: int) -> Float[Array, ""]:
+        """Returns the mean of a field over the unknown faces of a component, of all blocks."""
+        if self.blocks is None:
+            return jnp.mean(u)
+        boundary = self.component(component)
+        return self.blocks.sum(boundary.unknown(u)) / math.prod(boundary.whole.shape)
+
+    def max(self, u: Array) -> Float[Array, ""]:
+        """Returns the largest of all elements, of all blocks."""
+        return jnp.max(u) if self.blocks is None else self.blocks.max(u)
+
+    def sum(self, u: Array) -> Float[Array, ""]:
+        """Returns the sum of what each block has."""
+        return u if self.blocks is None else self.blocks.sum(u)
+
+    def component(self, component: int, *, transported: bool = False) -> Any:
         """Returns the conditions of a component, at its faces.
 
         Args:
@@ -105,12 +149,17 @@ class StaggeredVelocity(eqx.Module):
             conditions = self._conditions(lambda side, axis: side.transported(component, axis))
         else:
             conditions = self._conditions(lambda side, axis: side.velocity(component, axis))
-        return Boundaries(self.grid, conditions, names)
+        return self._boundaries(conditions, names)
 
     @property
-    def pressure(self) -> Boundaries:
+    def pressure(self) -> Any:
         """The conditions of the pressure over the density, at centres."""
-        return Boundaries(self.grid, self._conditions(lambda side, axis: side.pressure()))
+        return self._boundaries(self._conditions(lambda side, axis: side.pressure()), "center")
+
+    def _boundaries(self, conditions: dict[str, Condition], at: Location) -> Any:
+        if self.blocks is None:
+            return Boundaries(self.grid, conditions, at)
+        return SplitBoundaries(Boundaries(self.blocks.grid, conditions, at), self.blocks)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -141,6 +190,8 @@ class StaggeredVelocity(eqx.Module):
             if len(values) != self.grid.ndim:
                 raise ValueError(f"`velocity` must have {self.grid.ndim} components, but has {len(values)}.")
             value = jnp.asarray(values[component], dtype)
+            if self.blocks is not None and value.ndim == self.grid.ndim:
+                value = self.component(component).part(value)
             if value.ndim not in (0, self.grid.ndim) or any(a not in (1, b) for a, b in zip(value.shape, shape)):
                 raise ValueError(
                     f"the component of `velocity` along {self.grid.names[component]} must be a number or have the "
@@ -205,9 +256,9 @@ class StaggeredVelocity(eqx.Module):
 
     def _faces(self, velocity: Velocity, pads: list, t: RealScalarLike | None, args: Args) -> Velocity:
         found = []
-        for component, (u, pad, pair) in enumerate(zip(velocity, pads, self.sides)):
+        for component, (u, pad) in enumerate(zip(velocity, pads)):
             wide = self.to_all(_strip(pad(u, 1, t=t, args=args), u.ndim, 1, component), component, 1)
-            if isinstance(pair[0], Periodic):  # the last face is the first
+            if self.pressure.periodic[component]:  # the last face is the first
                 wide = jax.lax.slice_in_dim(wide, 0, u.shape[component], axis=component)
             found.append(wide)
         return tuple(found)
@@ -249,7 +300,7 @@ class StaggeredVelocity(eqx.Module):
             change = difference(kept, axis)
             if axis == component:
                 return over_widths(self.grid, change, axis)
-            return over_gaps(self.grid, change, axis, isinstance(self.sides[axis][0], Periodic))
+            return over_gaps(self.grid, change, axis, self.pressure.periodic[axis])
 
         for i in range(ndim):
             if diagonal:
@@ -259,7 +310,7 @@ class StaggeredVelocity(eqx.Module):
         return found
 
 
-def _rate_of(boundary: Boundaries, t: RealScalarLike | None, args: Args, dtype: Any) -> Boundaries:
+def _rate_of(boundary: Any, t: RealScalarLike | None, args: Args, dtype: Any) -> Any:
     """Returns conditions whose values are the time derivatives of those given."""
 
     def rate(value: Any) -> Array:

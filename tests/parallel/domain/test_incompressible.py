@@ -1,0 +1,155 @@
+"""Flow that cannot be compressed on a grid that is split over devices: the numbers and derivatives of one device."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from sciml import parallel
+from sciml.models import BodyForce, Buoyancy, Carried, ImplicitFriction, IncompressibleFlow, Obstacle, Smagorinsky
+from sciml.spatial import (
+    Dirichlet,
+    FreeSlip,
+    Grid,
+    LimitedUpwind,
+    Neumann,
+    NoSlip,
+    OrthogonalGrid,
+    Periodic,
+    PressureOutlet,
+    VelocityInlet,
+)
+
+pytestmark = pytest.mark.x64
+
+BOX, CUBE = Grid((16, 8), upper=(2.0, 1.0)), Grid((8, 8, 4))
+
+
+def cavity():
+    sides = {"x": NoSlip(), "y-": NoSlip(), "y+": NoSlip((1.0, 0.0))}
+    return BOX, sides, dict(viscosity=0.05), dict(x=4)
+
+
+def channel():
+    """Gusts around a body, with viscosity that varies, between walls that the flow slips along."""
+    profile, (x, y) = jnp.linspace(0.1, 1.0, 8), BOX.centers
+    disc = Obstacle(jnp.clip(0.5 - (jnp.hypot(x - 1.0, y - 0.5) - 0.2) * 8, 0.0, 1.0), 0.1)
+    dye = Carried({"x-": Dirichlet(jnp.linspace(0.0, 1.0, 8)), "x+": Neumann(0.0), "y": Neumann(0.0)}, 0.02)
+    sides = {
+        "x-": VelocityInlet((lambda t, args: (1 + t) * profile, 0.0)),
+        "x+": PressureOutlet(0.2),
+        "y": FreeSlip(),
+    }
+    options = dict(
+        viscosity=jnp.linspace(0.01, 0.1, 128).reshape(16, 8),
+        forces=[disc, BodyForce((0.3 * jnp.ones((16, 8)), 0.1))],
+        transport=LimitedUpwind(),
+        carried={"dye": dye},
+    )
+    return BOX, sides, options, dict(x=4, y=2)
+
+
+def convection():
+    heat = Carried({"x": Periodic(), "y": Dirichlet(1.0), "z": Neumann(0.0)}, 0.1)
+    options = dict(eddies=Smagorinsky(), carried={"T": heat}, forces=[Buoyancy("T", (0.0, 1.0, 0.2))])
+    return CUBE, {"x": Periodic(), "y": NoSlip(), "z": FreeSlip()}, options, dict(x=2, y=2)
+
+
+def suction():
+    """An outlet at the lower end of the axis that is split, and a belt whose speed varies along it."""
+    belt = NoSlip((jnp.linspace(0.0, 1.0, 16), 0.0))
+    sides = {"x-": PressureOutlet(), "x+": VelocityInlet((-1.0, 0.1)), "y": belt}
+    return BOX, sides, dict(viscosity=0.1, eddies=Smagorinsky()), dict(x=4)
+
+
+def both(case):
+    grid, sides, options, counts = case()
+    axes = tuple(name if name in counts else None for name in grid.names)
+    devices = jax.devices()[: int(np.prod(list(counts.values())))]
+    domain = parallel.Domain(axes, mesh=parallel.mesh(member=1, **counts, devices=devices))
+    whole, split = (IncompressibleFlow(grid, sides, **options, domain=d) for d in (None, domain))
+    draw = np.random.default_rng(0)
+    like = whole.start(carried=dict.fromkeys(whole.carried, 0.0))
+    y = jax.tree.map(lambda x: jnp.asarray(draw.normal(size=x.shape)), like)
+    return whole, split, domain, whole.project(y, t=0.0)
+
+
+def looked_at(model, y):
+    numbers = model.crossing_rate(0.1, y, None), model.spectrum(0.1, y, None).imag, model.energy(y, t=0.1)
+    bodies = [force.force(model, y) for force in model.forces if isinstance(force, Obstacle)]
+    fields = model.divergence(y, t=0.1), model.pressure(y, t=0.1), model.at_centers(y, t=0.1)
+    return (model(0.1, y, None), model.project(y, t=0.1)), (*numbers, bodies), fields
+
+
+def over_devices(domain, look):
+    def run(model, y):
+        states, numbers, fields = domain.run(lambda y, model: look(model, y), model.to_blocks(y), model)
+        return tuple(model.from_blocks(state) for state in states), numbers, fields
+
+    return run
+
+
+def compare(found, expected):
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * max(float(jnp.max(jnp.abs(b))), 1e-2))
+
+
+@pytest.mark.parametrize("case", [channel, convection, suction])
+def test_rates_over_devices_are_those_of_one(case):
+    """And the projected state, what steps follow, energy, force on a body, divergence and pressure."""
+    whole, split, domain, y = both(case)
+    compare(split.from_blocks(split.to_blocks(y)), y)
+    expected = jax.jit(lambda y: looked_at(whole, y))(y)
+    compare(jax.jit(lambda y: over_devices(domain, looked_at)(split, y))(y), expected)
+    assert jnp.max(jnp.abs(whole.divergence(expected[0][1], t=0.1))) < 1e-10
+
+
+@pytest.mark.parametrize("case", [cavity, channel, convection])
+def test_their_gradients_are_those_of_one(case):
+    """By the state and every leaf: values at sides, viscosities, bodies, forces."""
+    whole, split, domain, y = both(case)
+
+    def loss(x, run):
+        found = run(*x)
+        return sum(jnp.sum(jnp.sin(1.0 + jnp.arange(float(x.size))) * x.ravel()) for x in jax.tree.leaves(found)), found
+
+    gradient = lambda x, run: eqx.filter_jit(eqx.filter_grad(lambda x: loss(x, run), has_aux=True))(x)  # noqa: E731
+    expected = gradient((whole, y), looked_at)
+    assert sum(bool(jnp.any(x != 0)) for x in jax.tree.leaves(expected[0])) >= 3
+    compare(gradient((split, y), over_devices(domain, looked_at)), expected)
+
+
+def test_a_solve_that_follows_the_flow_takes_the_same_steps():
+    whole, split, domain, y = both(cavity)
+
+    def solved(model, y):
+        sol = sciml.solve(model, y, t0=0.0, t1=0.1, cfl=0.8, solver=sciml.solvers.SSPRK33(), norm=domain.rms)
+        return (jax.tree.map(lambda x: x[-1], sol.ys),), sol.stats.accepted, ()
+
+    expected = jax.jit(lambda y: solved(whole, y))(y)
+    assert expected[1] > 3
+    compare(jax.jit(lambda y: over_devices(domain, solved)(split, y))(y), expected)
+
+
+def test_what_cannot_be_split_is_refused():
+    domain = parallel.Domain(("x", None), mesh=parallel.mesh(member=1, x=8))
+    with pytest.raises(TypeError, match="must be sides: give the `Domain` as `domain=`"):
+        IncompressibleFlow(BOX, domain)
+    with pytest.raises(TypeError, match=r"`IncompressibleFlow\(domain=...\)` must be a `sciml.parallel.Domain`"):
+        IncompressibleFlow(BOX, NoSlip(), domain=8)
+    with pytest.raises(ValueError, match="cannot split x: with outlets at both of its ends"):
+        IncompressibleFlow(BOX, {"x": PressureOutlet(), "y": NoSlip()}, domain=domain)
+    with pytest.raises(ValueError, match="needs a `Grid`, whose cells are all alike"):
+        IncompressibleFlow(
+            OrthogonalGrid([np.linspace(0.0, 1.0, 17), np.linspace(0.0, 1.0, 9)]), NoSlip(), domain=domain
+        )
+    flow = IncompressibleFlow(BOX, NoSlip(), domain=domain)
+    with pytest.raises(ValueError, match="`ImplicitFriction` is for a flow on one device"):
+        ImplicitFriction(flow)
+    with pytest.raises(ValueError, match="is for one device: give it `domain=`"):
+        IncompressibleFlow(BOX, NoSlip()).to_blocks(flow.start())
+    wide = IncompressibleFlow(BOX, NoSlip(), transport=LimitedUpwind(), domain=domain)
+    with pytest.raises(ValueError, match="2 ghost layers of a flow need blocks of at least 3 cells, but along x 8"):
+        domain.run(lambda y, model: model(0.0, y, None), wide.to_blocks(wide.start()), wide)
