@@ -113,6 +113,7 @@ tables: $(VENV)/.installed-test ## compute the tables of adjoints and of shardin
 	$(PY) -m tests.architecture_map
 	$(COMPILE_SOON) $(PY) -m tests.adjoint_table
 	$(COMPILE_SOON) $(PY) -m tests.sharding_table
+	$(COMPILE_SOON) $(PY) -m tests.capability_table
 
 lessons: $(VENV)/.installed-test ## run the scripts of docs/learn and docs/scale and make their pages; LESSONS="loops keys" takes some
 	$(PY) docs/learn/pages.py $(LESSONS)

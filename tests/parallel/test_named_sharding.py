@@ -560,10 +560,13 @@ def test_boundary_values_within_set_mesh():
 
 
 @pytest.mark.parametrize("of", [interpolated, between_walls])
-def test_gradients_of_what_stands_around_a_solve(of):
+@pytest.mark.parametrize("of_all", [False, True])
+def test_gradients_of_what_stands_around_a_solve(of, of_all):
+    """Of each member, and of all together: a state between steps is a solve, which has reverse mode alone."""
     y0 = 1.0 + 0.1 * jnp.arange(12.0).reshape(4, 3)
     x = jax.device_put(y0, NamedSharding(mesh_of("explicit"), P("m")))
-    fn = jax.jit(jax.vmap(jax.grad(lambda y: jnp.sum(of(y)))))
+    each = lambda y: jnp.sum(of(y))  # noqa: E731
+    fn = jax.jit(jax.grad(lambda y: jnp.sum(jax.vmap(each)(y))) if of_all else jax.vmap(jax.grad(each)))
     found = fn(x)
     np.testing.assert_allclose(found, fn(y0), rtol=1e-6)
     assert tuple(found.sharding.spec)[:1] == ("m",)

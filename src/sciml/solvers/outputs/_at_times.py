@@ -11,8 +11,14 @@ from ..._jax._members_apart import members_apart
 from ..._types import Y
 
 
-def at_times(fn: Callable[[Any, Array], Y], output: Any, t: Any) -> Y:
+def at_times(fn: Callable[[Any, Array], Y], output: Any, t: Any, no_forward_mode: str | None = None) -> Y:
     """Returns `fn(output, t)` at one time or many; `output.ts` are the times of the solution.
+
+    Args:
+        fn: The function.
+        output: What it is a function of beside the time.
+        t: The times.
+        no_forward_mode: What forward mode raises, where the function has reverse mode alone.
 
     Raises:
         ValueError: If the solution is that of many members.
@@ -27,5 +33,5 @@ def at_times(fn: Callable[[Any, Array], Y], output: Any, t: Any) -> Y:
     if not jnp.issubdtype(jnp.result_type(t), jnp.floating) and not jnp.issubdtype(jnp.result_type(t), jnp.integer):
         raise TypeError(f"`t` must be real numbers, but has dtype {jnp.result_type(t)}.")
     t = jnp.asarray(t, ts.dtype)
-    found = members_apart(jax.vmap(fn, in_axes=(None, 0)))(output, t.reshape(-1))
+    found = members_apart(jax.vmap(fn, in_axes=(None, 0)), no_forward_mode)(output, t.reshape(-1))
     return jax.tree.map(lambda x: x.reshape(t.shape + x.shape[1:]), found)

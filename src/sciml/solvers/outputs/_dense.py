@@ -33,6 +33,7 @@ class DenseOutput(eqx.Module):
         arrays: The arrays of model, args and options.
         static: All else of these.
         by_line: Whether the solution between steps is a line.
+        no_forward_mode: What forward mode raises, where the step has reverse mode alone.
     """
 
     ts: Real[Array, "*members steps"]
@@ -42,10 +43,11 @@ class DenseOutput(eqx.Module):
     arrays: list[Array]
     static: Static = eqx.field(static=True)
     by_line: bool = eqx.field(static=True)
+    no_forward_mode: str | None = eqx.field(static=True)
 
     def evaluate(self, t: Any) -> Y:
         """Returns the states at one time or many."""
-        return at_times(DenseOutput._state, self, t)
+        return at_times(DenseOutput._state, self, t, self.no_forward_mode)
 
     def derivative(self, t: Any) -> Y:
         """Returns the rates at one time or many.
@@ -55,7 +57,7 @@ class DenseOutput(eqx.Module):
         """
         if self.by_line:
             raise ValueError("A solution with noise has no derivative by time; `evaluate` gives its states.")
-        return at_times(DenseOutput._rate, self, t)
+        return at_times(DenseOutput._rate, self, t, self.no_forward_mode)
 
     def _rate(self, t: Array) -> Y:
         """Returns the rate at one time."""

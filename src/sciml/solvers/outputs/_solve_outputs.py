@@ -22,6 +22,7 @@ from .._read_diffrax import read_step_control, stepper_of
 from .._request import Request
 from .._solution import Solution
 from ..adjoints import AbstractAdjoint, Checkpointed
+from ..adjoints._discrete_rule import IN_FORWARD_MODE
 from ..noise._prepare import is_noisy
 from ._dense import DenseOutput
 from ._saveat import asks_for_more, output_of, padded, read, rows_of
@@ -145,10 +146,12 @@ def _dense(
     """
     by_line = is_noisy(model)
     options: dict[str, Any] = {}
+    no_forward_mode = None
     if not by_line:
         solver = default_solver(model, request, y0, args)
         stepper = stepper_of(solver, y0)
         adjoint = adjoint if adjoint is not None and adjoint.repeats_steps else Checkpointed()
+        no_forward_mode = IN_FORWARD_MODE if isinstance(adjoint, Checkpointed) else None
         options = dict(
             solver=solver,
             positive=request.positive,
@@ -159,7 +162,8 @@ def _dense(
         )
     static, arrays = split((model, args, options))
     ts, arrays = on_mesh_of(sol.status, (ts, arrays))
-    return DenseOutput(ts, ys, sol.events, sign_of(ts[-1] >= ts[0], ts.dtype), arrays, static, by_line)
+    direction = sign_of(ts[-1] >= ts[0], ts.dtype)
+    return DenseOutput(ts, ys, sol.events, direction, arrays, static, by_line, no_forward_mode)
 
 
 def has_equations_of_its_own(model: Any) -> bool:
