@@ -25,6 +25,9 @@ def _cases():
 
 CASES = list(_cases())
 
+FASTER = [("TamedEuler", "general"), ("SlowRK", "general")]
+"""Whose errors fall faster where steps are of these sizes, with orders 0.72 and 1.65 on these paths."""
+
 
 @functools.cache
 def reference(kind, interpretation):
@@ -60,6 +63,8 @@ def test_strong_order(name, kind):
     order = np.log(found[0] / found[1]) / np.log(steps[1] / steps[0])
     # the errors are those of a sample of paths
     assert order > METHODS[name].strong[kind] - 0.15, (order, found)
+    if (name, kind) not in FASTER:
+        assert order < METHODS[name].strong[kind] + 0.15, (order, found)
 
 
 @pytest.mark.x64
