@@ -77,3 +77,22 @@ def test_loop_of_many_members_copies_none_of_their_numbers(steps):
     # the first slope is a component of the state: one array in two places
     assert sum(x.opcode == "copy" and f"[{members}]" in x.shape for x in innermost) <= 1
     assert len(called) <= 8  # from so few calls on, XLA runs them in their order on one thread
+
+
+def height(t, y, args):
+    return y[0] - 0.5
+
+
+@pytest.mark.optimised
+def test_loop_of_many_members_with_events_takes_two_steps_before_it_gathers():
+    members = 2048
+    solve = ends(dict(rtol=1e-4, atol=1e-4, events=sciml.Event(height)), diffrax.Tsit5())
+    module = parse(jax.jit(solve).lower(jnp.linspace(0.5, 1.5, members)).compile().as_text())
+
+    def steps(body):
+        return [x for x in body if x.opcode == "fusion" and any("sine" in opcodes(module, y) for y in x.calls)]
+
+    loops = [x for x in module.computations.values() if any(y.opcode == "while" for y in x) and len(steps(x)) == 2]
+    assert len(loops) == 1
+    copied = [x for x in loops[0] if x.opcode == "copy" and f"[{members}]" in x.shape]
+    assert not copied

@@ -39,3 +39,21 @@ def test_members_have_the_numbers_that_they_have_among_few(saves):
         np.testing.assert_allclose(np.asarray(a)[which], b, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(slopes[which], slopes_few, rtol=2e-4, atol=1e-5)
     assert np.all(np.isfinite(slopes))
+
+
+@pytest.mark.parametrize("update", [None, lambda t, y, args: 0.9 * y])
+def test_members_with_events_have_the_numbers_that_they_have_among_few(update):
+    event = sciml.Event(lambda t, y, args: y[0] - 0.5, update)
+
+    def one(rate):
+        sol = sciml.solve(
+            field, jnp.ones(2), t0=0.0, t1=0.5, args=rate, rtol=1e-4, atol=1e-4, events=event, max_events=2, throw=False
+        )
+        return sol.ys, sol.events.times, sol.events.count, sol.status, sol.stats.accepted, sol.stats.rejected
+
+    rates = jnp.linspace(1.0, 90.0, MEMBERS)
+    which = np.linspace(0, MEMBERS - 1, FEW).astype(int)
+    many, few = (jax.jit(jax.vmap(one))(x) for x in (rates, rates[which]))
+    for a, b in zip(many, few):
+        np.testing.assert_allclose(np.asarray(a)[which], b, rtol=1e-4, atol=1e-5)
+    assert 0 < np.sum(few[2] > 0) < FEW + 1 and np.all(np.isfinite(few[0]))

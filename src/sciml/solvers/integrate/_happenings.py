@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
-from ..._jax._gathering import first_that_hold
+from ..._jax._gathering import Holding
 from ..._jax._loops import for_loop, while_loop
 from ...kernels._lanes import Lanes, Unbatched, is_value
 from ..events._event_state import EventRecord, EventState, Happening, with_record
@@ -84,8 +84,9 @@ def attempt_gathered(
     target: PyTree,
     record: EventRecord | None,
     recorded: bool,
+    steps: int = 1,
 ) -> tuple[State, StepRecord | None, EventRecord | None]:
-    """Tries a step on every lane; see `LaneIntegrator.attempt`.
+    """Tries a step on every lane, or some before those with events; see `LaneIntegrator.attempt`.
 
     Args:
         integrator: How one member is advanced.
@@ -95,25 +96,36 @@ def attempt_gathered(
         operands: Lane values.
         target: The time to reach, a lane value.
         record: The record of events, arrays over all lanes.
-        recorded: Whether what each step did is returned.
+        recorded: Whether what each step did is returned; then it is one step.
+        steps: How many steps a lane may take before those that may have events are gathered.
     """
-    assert lanes.count is not None
+    assert lanes.count is not None and (steps == 1 or not recorded)
     width = -(-lanes.count // _SHARE // 8) * 8
     few = dataclasses.replace(lanes, count=width)
-    state, step_record, left = lanes.carry(lanes.call(quiet.attempt_or_leave, state, operands, target))
+
+    def attempt(state: State) -> tuple[State, StepRecord, Any]:
+        return lanes.carry(lanes.call(quiet.attempt_or_leave, state, operands, target))
+
+    if steps > 1:
+        attempt = jax.jit(attempt, inline=True)  # traced once
+    for _ in range(steps - 1):  # a lane that leaves its step tries the same one again, and leaves it again
+        state = attempt(state)[0]
+    state, step_record, left = attempt(state)
     step_record = step_record if recorded else None
 
+    holding = Holding.of(lanes.leave(left))
+
     def gather(carry):
-        left, state, step_record, record = carry
-        members, left = first_that_hold(left, width)
+        before, state, step_record, record = carry
+        members = holding.numbers(before, width)
         here, given = lanes.take((state, (operands, target)), members)
         new, new_step_record, events = _land(integrator, few, few.carry(here), *given, recorded)
         state, step_record = lanes.put((state, step_record), members, (new, new_step_record))
-        return left, state, step_record, _written_at(record, events, few, members)
+        return before + width, state, step_record, _written_at(record, events, few, members)
 
     # a loop, in whose place a conditional would copy the states of all lanes
-    carry = (lanes.leave(left), state, step_record, record)
-    return while_loop(lambda c: jnp.any(c[0]), gather, carry, like=(operands, target))[1:]
+    carry = (jnp.zeros((), jnp.int32), state, step_record, record)
+    return while_loop(lambda c: c[0] < holding.count, gather, carry, like=(operands, target, holding))[1:]
 
 
 def _land(

@@ -50,21 +50,22 @@ class LaneIntegrator(eqx.Module):
         assert step_record is not None  # as asked for
         return state, step_record
 
-    def advance(self, state: State, operands: Operands, target: PyTree) -> State:
-        """Tries a step like `attempt`, of which nothing is recorded."""
-        return self._attempt(state, operands, target, False)[0]
+    def advance(self, state: State, operands: Operands, target: PyTree, steps: int = 1) -> State:
+        """Tries a step like `attempt`, or several where those with events are gathered; nothing is recorded."""
+        return self._attempt(state, operands, target, False, steps)[0]
 
     def _attempt(
-        self, state: State, operands: Operands, target: PyTree, recorded: bool
+        self, state: State, operands: Operands, target: PyTree, recorded: bool, steps: int = 1
     ) -> tuple[State, StepRecord | None]:
         state, record = without_record(state)
         quiet = quiet_integrator(self.integrator, self.lanes, state, operands)
         if quiet is not None:
             assert isinstance(self.lanes, Lanes)  # many members
             state, step_record, record = attempt_gathered(
-                self.integrator, quiet, self.lanes, state, operands, target, record, recorded
+                self.integrator, quiet, self.lanes, state, operands, target, record, recorded, steps
             )
         else:
+            assert steps == 1
             state, step_record = self.lanes.carry(self.lanes.call(self.integrator.attempt, state, operands, target))
             state, events = happenings(state)
             record = written(self.lanes, record, events)

@@ -22,6 +22,7 @@ from ..._jax._vma import to_varying, vma_of
 from ...kernels._backends import XLA, KernelRequest
 from ...kernels._lanes import Lanes, Unbatched
 from ..events._event_state import EventState, ShiftedState, joined, saved_part
+from ..events._with_events import WithEvents
 from ._abstract import AbstractLoop, FixedSteps
 from ._compaction import compacted_lanes, integrate_compacted
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel, until_done
@@ -135,14 +136,16 @@ class AdaptiveLoop(AbstractLoop):
         def until(carry, target, left=0):
             return while_loop(
                 lambda carry: stepping.any_pending(carry[1], target, left),
-                lambda carry: (carry[0] + 1, stepping.advance(carry[1], operands, target)),
+                lambda carry: (carry[0] + steps, stepping.advance(carry[1], operands, target, steps)),
                 carry,
                 like=(operands, target),
                 collective=self.integrator.collective.axes,
                 at_a_time=at_a_time,
             )
 
-        at_a_time = self._at_a_time(y0, operands) if saves is None else 1
+        at_a_time, steps = self._at_a_time(y0, operands) if saves is None else 1, 1
+        if isinstance(y0, EventState):  # what has events is gathered after both
+            at_a_time, steps = 1, at_a_time
         carry = (jnp.zeros((), jnp.int32), stepping.start(y0, operands))
         many = self.lanes.count is not None  # one member waits for nobody, and has the bits that `simulate` has
         if saves is not None and many and self._free(y0, operands, saves, slopes):
@@ -179,7 +182,7 @@ class AdaptiveLoop(AbstractLoop):
             assert kept is not None  # as it was in the carry
             return result, Residuals(kept.rows.columns(), start, None), counts
 
-        at_a_time = self._at_a_time(y0, operands) if saves is None else 1
+        at_a_time = self._at_a_time(y0, operands, True) if saves is None else 1
 
         def until(carry, target):
             def iterate(carry):
@@ -244,18 +247,29 @@ class AdaptiveLoop(AbstractLoop):
         axes = self.integrator.collective.axes
         return self.stepping.while_loop(cond, body, carry, like=like, collective=axes, at_a_time=at_a_time)
 
-    def _at_a_time(self, y0: PyTree, operands: Operands) -> int:
+    def _at_a_time(self, y0: PyTree, operands: Operands, recorded: bool = False) -> int:
         """Returns how many steps an iteration tries: two, where a step takes little more than to copy members.
 
         XLA copies what an iteration reads and replaces; of two steps, each writes where the other has read. And an
         iteration of few calls that depend on one another stays on its thread, whose passes over memory all cores share.
+        Where events are sought, they are gathered after both; not where steps are recorded, each with its own events.
+
+        Args:
+            y0: The initial state, lane values.
+            operands: Lane values.
+            recorded: Whether steps are recorded.
         """
         stepper, axes = self.integrator.stepper, self.integrator.collective.axes
+        y = y0.saved.y if isinstance(y0, EventState) else y0
         if self.lanes.count is None or self.lanes.count < _MANY or axes or jax.default_backend() != "cpu":
             return 1
-        if isinstance(y0, EventState) or stepper.evaluations <= 0 or stepper.use_full_budget(0):
+        if isinstance(stepper, WithEvents):
+            stepper = stepper.base
+            if stepper.jumps or recorded:
+                return 1
+        if stepper.evaluations <= 0 or stepper.use_full_budget(0):
             return 1
-        work = stepper.evaluations * work_of_field(self.integrator.field, y0, operands)
+        work = stepper.evaluations * work_of_field(self.integrator.field, y, operands)
         return 2 if work <= _SHORT else 1
 
     def _run_free(
@@ -287,7 +301,7 @@ class AdaptiveLoop(AbstractLoop):
             iterate,
             carry,
             (operands, saves),
-            self._at_a_time(y0, operands),
+            self._at_a_time(y0, operands, True),
         )
         return self._result(state, ys, number, operands), kept, LoopCounts(number, counting)
 
