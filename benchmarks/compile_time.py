@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 import sciml
+from sciml.spatial import Grid, NoSlip, NoSlipWall, Outflow, Reflecting, Sides
 
 from ._harness import Candidate, Group
 from ._problems import lorenz
@@ -150,6 +151,60 @@ def _second_rows() -> list[Candidate]:
     ]
 
 
+def _flow_rows() -> list[Candidate]:
+    """On a small and on a large grid, and split over the devices that there are, if more than one."""
+    walls = {"x-": Outflow(), "x+": NoSlipWall(), "y": Reflecting()}
+    waves, devices = ("Maxwell", "ElasticWave", "Acoustic"), jax.device_count()
+    domain = lambda boundary: sciml.parallel.Domain(  # noqa: E731
+        ("x", None), boundary=boundary, mesh=sciml.parallel.mesh(member=1, x=devices)
+    )
+
+    def made(name: str, grid: Grid, split: bool) -> tuple[Any, Any]:
+        """The model, and its domain."""
+        kind = getattr(sciml.models, name)
+        if name in waves:
+            over = domain(None) if split else None
+            return kind(grid, layers=4, domain=over), over
+        if name == "IncompressibleFlow":
+            return kind(grid, NoSlip()), None
+        over = domain(Sides(grid, walls)) if split else None
+        return kind(grid, over or walls), over
+
+    def start(name: str, grid: Grid) -> Any:
+        model, _ = made(name, grid, False)
+        if name == "CompressibleNavierStokes":
+            return model.conserved(jnp.ones((4, *grid.shape)))
+        return model.rest() if name == "Acoustic" else model.start()
+
+    rows = []
+    for name in (*waves, "CompressibleNavierStokes", "IncompressibleFlow"):
+        for cells in (64, 512):
+            grid = Grid((cells, cells))
+            for split in (False, True) if devices > 1 and name != "IncompressibleFlow" else (False,):
+                model, over = made(name, grid, split)
+                y0 = start(name, grid)
+                explicit = {} if name in waves else dict(solver=sciml.solvers.SSPRK33())
+
+                def solve(y: Any, model: Any = model, over: Any = over, explicit: dict = explicit) -> Any:
+                    if over is None:
+                        sol = sciml.solve(model, y, t0=0.0, t1=0.01, dt=1e-4, **explicit)
+                        return jax.tree.map(lambda x: x[-1], sol.ys)
+                    run = lambda y, model: (
+                        sciml.solve(  # noqa: E731
+                            model, y, t0=0.0, t1=0.01, dt=1e-4, norm=over.rms, throw=False, **explicit
+                        ).ys
+                    )
+                    return jax.tree.map(lambda x: x[-1], over.run(run, y, model))
+
+                if over is not None and hasattr(model, "to_blocks"):
+                    y0 = model.to_blocks(y0)
+                loss = lambda y, solve=solve: sum(jnp.sum(x**2) for x in jax.tree.leaves(solve(y)))  # noqa: E731
+                where = f"{name}, {cells}^2" + (f", {devices} devices" if split else "")
+                rows.append(Candidate(f"{where}, solve", _timed(solve, y0)))
+                rows.append(Candidate(f"{where}, gradient", _timed(jax.grad(loss), y0)))
+    return rows
+
+
 def groups() -> list[Group]:
     found = []
     for how, steps, controller in (
@@ -172,6 +227,7 @@ def groups() -> list[Group]:
         ("networks, rtol = atol = 1e-4, 41 saved times", _network_rows()),
         ("stiff systems with Rodas5P", _stiff_rows()),
         ("the Korteweg-de Vries equation with ETDRK4", _wave_rows()),
+        ("flows and waves in two dimensions, 100 steps", _flow_rows()),
         ("second derivatives of one Lorenz system", _second_rows()),
     ):
         head = f"Time to trace, lower and compile: {title}, float32"
