@@ -138,7 +138,7 @@ def trained(task: Task, pairs: int = PAIRS, steps: int = STEPS) -> tuple[Surroga
         return jnp.mean((found - batch[1]) ** 2)
 
     optimiser = optax.adam(optax.cosine_decay_schedule(2e-3, steps))
-    options = dict(optimiser=optimiser, steps=steps, batch_size=min(BATCH, pairs), progress=False)
+    options: dict[str, Any] = dict(optimiser=optimiser, steps=steps, batch_size=min(BATCH, pairs), progress=False)
     found = training.train(Surrogate(jax.random.key(2)), loss, data, **options)
     return found.model, time.perf_counter() - begin
 
@@ -185,9 +185,7 @@ def group(task: Task) -> Group:
             training_seconds=seconds,
         )
         after = f"pays after {found.solves:.3g} solves" if math.isfinite(found.solves) else "never pays"
-        coarser = (
-            "a solver of the same error" if found.error <= max(found.errors) else "the coarsest, less wrong solver"
-        )
+        coarser = "a solver of the same error" if found.error <= max(found.errors) else "the coarsest, no worse solver"
         report(
             f"- the surrogate took {seconds:.1f} s ({PAIRS} solves for its data, and training); a solve takes it "
             f"{found.surrogate_seconds:.2e} s, and {coarser} {found.solver_seconds:.2e} s: it {after}"
