@@ -189,11 +189,11 @@ def _flow_rows() -> list[Candidate]:
                     if over is None:
                         sol = sciml.solve(model, y, t0=0.0, t1=0.01, dt=1e-4, **explicit)
                         return jax.tree.map(lambda x: x[-1], sol.ys)
-                    run = lambda y, model: (
-                        sciml.solve(  # noqa: E731
-                            model, y, t0=0.0, t1=0.01, dt=1e-4, norm=over.rms, throw=False, **explicit
-                        ).ys
-                    )
+
+                    def run(y: Any, model: Any) -> Any:
+                        how = dict(dt=1e-4, norm=over.rms, throw=False) | explicit
+                        return sciml.solve(model, y, t0=0.0, t1=0.01, **how).ys
+
                     return jax.tree.map(lambda x: x[-1], over.run(run, y, model))
 
                 if over is not None and hasattr(model, "to_blocks"):

@@ -241,7 +241,7 @@ def _solved(model: Any, y0: Y, given: dict[str, Any]) -> Solution:
         return solve_and_save(again, model, y0, args, request, adjoint)
     adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     events = read_events(given["events"], given["max_events"])
-    if events is not None and adjoint.jumps_at_events:
+    if events is not None and isinstance(adjoint, AbstractAdjoint) and adjoint.jumps_at_events:
         if continuation:
             check_alone()
 
