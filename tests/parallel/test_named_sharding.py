@@ -430,6 +430,18 @@ def test_a_field_that_is_sharded_over_space():
     assert found.sharding.spec[0] == "m"
 
 
+@pytest.mark.parametrize("how", ["fixed", "adaptive", "saved"])
+def test_a_gradient_of_one_state_that_is_split_on_explicit_axes(how):
+    def loss(u):
+        return jnp.sum(sciml.solve(lambda t, u, args: u - u**3, u, t0=0.0, t1=1.0, **HOW[how]).ys ** 2)
+
+    u = np.linspace(0.1, 0.9, 32).reshape(8, 4)
+    sharded = jax.device_put(u, NamedSharding(jax.make_mesh((4,), ("x",)), P("x")))
+    found, expected = jax.jit(jax.grad(loss))(sharded), jax.jit(jax.grad(loss))(u)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert found.sharding.spec[0] == "x"
+
+
 def test_pmap():
     fn = lambda rate: one(rate, **FINE)  # noqa: E731
     found = jax.pmap(jax.vmap(fn))(RATES.reshape(4, 3))

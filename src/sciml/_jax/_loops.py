@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
-from ._vma import to_varying, vma_of
+from ._vma import rows_like, to_varying, vma_of
 
 _Carry = TypeVar("_Carry")
 
@@ -213,7 +213,7 @@ def scan_to_end(
         return (carry, ys), None
 
     item = jax.eval_shape(emit, init, read(xs, 0))
-    blank = jax.tree.map(lambda y: jnp.zeros((count, *y.shape), y.dtype), item)
+    blank = jax.tree.map(lambda y: rows_like(count, y), item)
     numbers = jnp.arange(-1, count) if reverse else jnp.arange(count + 1)
     (carry, ys), _ = scan(iterate, (init, blank), numbers.astype(jnp.int32), reverse=reverse, like=(xs, like))
     return carry, ys

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 _T = TypeVar("_T")
@@ -88,6 +89,15 @@ def typed_sharding(x: Any) -> jax.sharding.NamedSharding | None:
 def on_explicit_axes(tree: Any) -> bool:
     """Returns whether an array is on a mesh with explicit axes, by its type."""
     return any(typed_sharding(x) is not None for x in jax.tree.leaves(tree))
+
+
+def rows_like(count: int, item: jax.ShapeDtypeStruct | jax.Array, filling: float = 0) -> jax.Array:
+    """Returns so many rows for arrays like a given one, each sharded as its type says."""
+    rows, sharding = jnp.full((count, *item.shape), filling, item.dtype), typed_sharding(item)
+    if sharding is None or jax.sharding.get_abstract_mesh().manual_axes:
+        return rows
+    spec = jax.sharding.PartitionSpec(None, *sharding.spec)
+    return jax.sharding.reshard(rows, jax.sharding.NamedSharding(sharding.mesh, spec))
 
 
 def struct(

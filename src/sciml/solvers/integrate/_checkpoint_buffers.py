@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
 from ..._jax._loops import while_loop
+from ..._jax._shards import on_mesh_of
+from ..._jax._vma import rows_like, typed_sharding
 
 
 @jax.tree_util.register_pytree_node_class
@@ -43,11 +45,12 @@ class Buffers:
         common = max(floats, key=lambda d: d.itemsize, default=None)
         packed = tuple(_packs(x, common) for x in leaves)
         scalars = jnp.zeros((count, sum(packed)), common) if any(packed) else None
+        scalars = on_mesh_of(next((x for x in leaves if typed_sharding(x) is not None), None), scalars)
         # XLA would make equal fillings once and copy them, one core at a time: twice the work and more
         unpacked = [x for x, p in zip(leaves, packed) if not p]
         # truth values are false: what was never written is no accepted step
         fillings = [0 if x.dtype == jnp.bool_ else number for number, x in enumerate(unpacked)]
-        arrays = [jnp.full((count,) + x.shape, number, x.dtype) for number, x in zip(fillings, unpacked)]
+        arrays = [rows_like(count, x, number) for number, x in zip(fillings, unpacked)]
         return cls(scalars, arrays, (treedef, packed, tuple(x.dtype for x in leaves)))
 
     def columns(self) -> PyTree[Array]:
