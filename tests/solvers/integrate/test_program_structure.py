@@ -92,7 +92,10 @@ def test_loop_of_many_members_with_events_takes_two_steps_before_it_gathers():
     def steps(body):
         return [x for x in body if x.opcode == "fusion" and any("sine" in opcodes(module, y) for y in x.calls)]
 
-    loops = [x for x in module.computations.values() if any(y.opcode == "while" for y in x) and len(steps(x)) == 2]
-    assert len(loops) == 1
-    copied = [x for x in loops[0] if x.opcode == "copy" and f"[{members}]" in x.shape]
+    loops = {n: x for n, x in module.computations.items() if any(y.opcode == "while" for y in x)}
+    loops = {name: x for name, x in loops.items() if len(steps(x)) == 2}
+    # what is gathered may take two steps, too
+    within = {name for x in loops.values() for y in x if y.opcode == "while" for name in y.calls}
+    (loop,) = (x for name, x in loops.items() if name not in within)
+    copied = [x for x in loop if x.opcode == "copy" and f"[{members}]" in x.shape]
     assert not copied
