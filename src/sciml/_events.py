@@ -118,7 +118,7 @@ class Schedule(eqx.Module):
                 where = jax.tree_util.keystr(path)
                 raise ValueError(
                     f"`values{where}` of a `Schedule` must have a row for each of its {shape[0]} times, but has shape "
-                    f"{x.shape}."
+                    f"{x.shape}. One value for all times is `jnp.full({shape[0]}, value)`."
                 )
         if self.values is not None and self.update is None:
             raise ValueError("`values` of a `Schedule` are for its `update(t, y, args, value)`, which is missing.")

@@ -37,6 +37,11 @@ def is_internal(filename: str) -> bool:
     return path.startswith(_SCIML) and not path.startswith(_MODELS)
 
 
+def is_own(filename: str) -> bool:
+    """Whether a file is of sciml, models included."""
+    return os.path.abspath(filename).startswith(_SCIML)
+
+
 class SourceLine(NamedTuple):
     """A line of code.
 

@@ -53,6 +53,14 @@ def test_the_users_line_and_a_cure(model, line, cure, options):
         assert len(notes) == 1 and __file__ in notes[0] and line in notes[0] and cure in notes[0]
 
 
+def test_errors_of_sciml_need_no_cure():
+    event = sciml.Event(lambda t, y, args: y)
+    with pytest.raises(ValueError, match="must return one number") as caught:
+        sciml.solve(lambda t, y, args: -y, Y0, t0=0.0, t1=1.0, events=event)
+    notes = [note for note in caught.value.__notes__ if note.startswith("sciml: ")]
+    assert notes and not any("jax.numpy" in note for note in notes)
+
+
 def test_a_tuple_where_the_model_takes_an_array():
     def model(t, y, args):
         return -y.reshape(-1)

@@ -1,5 +1,6 @@
 """The events of a solve: how they are read, and what is static of them."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -150,7 +151,8 @@ def _of_one(event: Any) -> list[Event | Schedule]:
         directions = structure.flatten_up_to(event.direction)
         signs = {None: 0, True: 1, False: -1}
         return [Event(_OfDiffrax(fn), None, signs[sign]) for fn, sign in zip(conditions, directions, strict=True)]
+    cure = " Make an event of the function: `sciml.Event(condition)`." if inspect.isfunction(event) else ""
     raise TypeError(
         f"`events` must be a `sciml.Event`, a `sciml.Schedule`, a `diffrax.Event` or several of them, but "
-        f"{no_instance(event)}."
+        f"{no_instance(event)}.{cure}"
     )

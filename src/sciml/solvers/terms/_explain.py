@@ -10,7 +10,7 @@ import numpy as np
 from ..._checks import check_call
 from ..._delayed import AbstractDelayed
 from ..._reactions import AbstractReactions
-from ..._source_lines import is_internal, is_library
+from ..._source_lines import is_internal, is_library, is_own
 from ..._stochastic import AbstractStochastic
 
 
@@ -44,10 +44,18 @@ def explain(error: Exception) -> None:
     """Adds to what a model raised while it was traced a note with the line of the user's and a cure."""
     place = _users_line(error)
     where = f", at {place}" if place else ""
-    error.add_note(f"sciml: this was raised by the model or an event, which JAX traces{where}. {_cure(error)}")
+    error.add_note(f"sciml: this was raised by the model or an event, which JAX traces{where}.{_cure(error)}")
 
 
 def _cure(error: Exception) -> str:
+    """Returns what to do, after a space; nothing where sciml has raised the error, which says so itself."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, TypeError | ValueError) and frames and is_own(frames[-1].filename):
+        return ""
+    return f" {_cure_of(error)}"
+
+
+def _cure_of(error: Exception) -> str:
     if isinstance(error, jax.errors.TracerBoolConversionError):
         return (
             "Python cannot decide by a value that is not known yet (`if`, `while`, `and`, `max`): choose with "
