@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
 from ..._jax._gathering import Holding
-from ..._jax._loops import for_loop, while_loop
+from ..._jax._loops import while_loop
 from ...kernels._lanes import Lanes, Unbatched, is_value
 from ..events._event_state import EventRecord, EventState, Happening, with_record
 from ..events._quiet_steps import QuietSteps
@@ -142,23 +142,19 @@ def _land(
         recorded: Whether what each step did is returned.
     """
 
-    def member(state, given, before):
+    def member(state, given):
         new, step_record = integrator.attempt(state, *given)
         new, events = happenings(new)
-        found = new, step_record if recorded else None, events, step_record.accepted
-        if before is None:
-            return found
-        done = before[-1]
-        return jax.tree.map(lambda old, x: jnp.where(done, old, x), (state, *before), found)
+        return new, step_record if recorded else None, events, step_record.accepted
 
-    def attempt(state, before):
-        return few.carry(few.call(member, state, (operands, target), before))
+    def unless_done(before, found):
+        return jax.tree.map(lambda old, x: jnp.where(before[-1], old, x), before, found)
 
-    nothing = jax.eval_shape(lambda state: few.leave(attempt(state, None)[1:]), state)
-    nothing = few.enter(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), nothing), True)
-    found = for_loop(
-        lambda _, c: attempt(c[0], c[1:]), (state, *few.carry(nothing)), _TRIES, unroll=_TRIES, like=(operands, target)
-    )
+    # traced once
+    attempt = jax.jit(lambda state: few.carry(few.call(member, state, (operands, target))), inline=True)
+    found = attempt(state)
+    for _ in range(_TRIES - 1):
+        found = few.carry(few.call(unless_done, found, attempt(found[0])))
     return found[:3]
 
 
