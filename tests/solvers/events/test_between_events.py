@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import sciml
 from sciml import Event, Schedule
 from sciml.adjoints import Backsolve, Checkpointed, Gauss, Interpolating
+from tests.parallel.common import collectives_in
 
 CONTINUOUS = [Gauss(), Interpolating(), Backsolve()]
 IDS = [type(x).__name__ for x in CONTINUOUS]
@@ -91,6 +93,23 @@ def test_members_have_events_of_their_own():
     around = jax.jit(jax.grad(lambda s: jax.vmap(one)(s).sum()))(scales)
     np.testing.assert_allclose(within, apart, rtol=1e-6)
     np.testing.assert_allclose(around, apart, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_members_on_devices_of_their_own(kind):
+    def one(height):
+        sol = bounces(height, jnp.array(0.8), Gauss(), t1=1.5, max_events=4)
+        return sol.ys["v"][-1] + sol.events.times[0]
+
+    heights, devices = np.linspace(0.5, 2.0, 8), jax.devices()[:4]
+    mesh = jax.make_mesh((4,), ("m",), devices=devices) if kind == "explicit" else Mesh(np.array(devices), ("m",))
+    gradient = jax.jit(jax.grad(lambda h: jnp.sum(jax.vmap(one)(h))))
+    sharded = jax.device_put(heights, NamedSharding(mesh, P("m")))
+    compiled = gradient.lower(sharded).compile()
+    found = compiled(sharded)
+    np.testing.assert_allclose(found, gradient(heights), rtol=1e-9)
+    assert found.sharding.spec[0] == "m"
+    assert not collectives_in(compiled.as_text())
 
 
 @pytest.mark.parametrize("saveat", [None, jnp.array([0.2, 1.5])], ids=["end", "saved"])

@@ -14,13 +14,16 @@ from jaxtyping import Array, Bool, PyTree
 
 from ..._checks import check_saved_times, check_state
 from ..._events import Schedule
+from ..._jax._members_apart import members_apart
 from ..._jax._shards import sign_of
+from ..._jax._vma import on_explicit_axes
 from ..._status import Status
 from ..._types import Args, Y
 from .._read_diffrax import read_saveat
 from .._request import Interval, Request
 from .._solution import Solution
 from ..adjoints import Checkpointed
+from ..adjoints._discrete_rule import IN_FORWARD_MODE
 from ..events._event import GivenEvents
 from ..events._event_state import derivatives_alone
 
@@ -65,7 +68,20 @@ def solve_between_events(
         request: What was asked for.
         events: The events.
     """
-    y0 = check_state(y0)
+
+    def whole(model: Callable, y0: Y, args: Args, request: Request, each: tuple) -> Solution:
+        return _solved(run, model, y0, args, request, events._replace(each=each))
+
+    given = model, check_state(y0), args, request, events.each
+    if on_explicit_axes(given):  # there members are sharded by their type, and JAX batches little
+        whole = members_apart(whole, IN_FORWARD_MODE)
+    return whole(*given)
+
+
+def _solved(
+    run: Callable[..., Solution], model: Callable, y0: Y, args: Args, request: Request, events: GivenEvents
+) -> Solution:
+    """Solves for one member; see `solve_between_events`."""
     interval = Interval.of(request, y0)
     dtype = interval.t0.dtype
     saves = read_saveat(request.saveat, request.t0, request.t1).ts
@@ -80,19 +96,21 @@ def solve_between_events(
     ended = found.status == int(Status.event)
     times, which = (jnp.concatenate([x, x[-1:]]) for x in (found.events.times, found.events.which))
 
+    alone: dict[str, Any] = dict(events=None, max_events=None)
+
     def go_on(piece: _Piece, item: tuple[Array, Array, Array]) -> tuple[_Piece, _Jump]:
         number, time, kind = item
         happens = number < found.events.count
         stop = jnp.where(happens, time, jnp.where(ended, piece.t, interval.t1))
         start = jax.lax.stop_gradient(piece.t)
         if saves is None:
-            y, ys = _end(run(model, piece.y, t0=piece.t, t1=stop, events=None, max_events=None)), None
+            y, ys = _end(run(model, piece.y, t0=piece.t, args=args, t1=stop, **alone)), None
         else:
             early, late = sign * (saves - start) < 0, (sign * (saves - stop) >= 0) & (happens | (saves != stop))
             last = jax.lax.stop_gradient(stop)
             # where the solve is not asked for a state it begins or ends
             asked = jnp.append(jnp.where(early, start, jnp.where(late, last, saves)), stop)
-            sol = run(model, piece.y, t0=piece.t, t1=stop, saveat=asked, events=None, max_events=None)
+            sol = run(model, piece.y, t0=piece.t, args=args, t1=stop, saveat=asked, **alone)
             y, here = _end(sol), ~(early | late)
             ys = jax.tree.map(lambda new, old: jnp.where(_over(here, old), new[:-1], old), sol.ys, piece.ys)
         jump = _jump(model, args, events, kind, happens, time, stop, y)
