@@ -40,6 +40,11 @@ class AbstractStructure(abc.ABC):
             scale: $s$.
         """
 
+    def weighted(self, matrix: PyTree, tolerated: Float[Array, " n"]) -> PyTree:
+        """Returns a matrix that knows what is tolerated of each unknown, where a solution depends on that."""
+        del tolerated
+        return matrix
+
     @abc.abstractmethod
     def factorise(self, matrix: PyTree) -> PyTree:
         """Returns the factors of a matrix; those of a singular one are not finite."""

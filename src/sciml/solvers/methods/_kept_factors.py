@@ -20,7 +20,6 @@ from jaxtyping import Array, Bool, Float, PyTree, Real
 from ..._jax._branches import cond
 from ..._jax._loops import while_loop
 from ..._jax._vma import match
-from ..linear._iterative import Iterative
 from ..linear._structure import AbstractStructure
 from ._newton import Ending, Found, Frozen, newton
 
@@ -83,7 +82,7 @@ class Systems(NamedTuple):
         """Returns the factors of the matrix itself."""
         _, along = jax.linearize(self.slope, self.guess)
         matrix = jax.lax.stop_gradient(self.structure.assemble(along, self.guess, self.scale))
-        if isinstance(self.structure, Iterative) and self.tolerated is not None:
+        if self.tolerated is not None:
             matrix = self.structure.weighted(matrix, self.tolerated)
         parts = self.structure.factorise(matrix)
         matrix, parts = jax.lax.stop_gradient(self.structure.computed_once(matrix, parts))

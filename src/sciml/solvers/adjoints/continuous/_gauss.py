@@ -38,6 +38,9 @@ class Gauss(AbstractAdjoint):
     equation, right to the tolerances; `Checkpointed` differentiates what was computed. Mass
     matrices are refused, and so is forward mode.
 
+    Events make the costate jump: with `events` it solves twice, to find them and then from each to the next, and beyond
+    `max_events` of them derivatives are NaN.
+
     Attributes:
         rtol: The relative tolerance of the backward pass; by default that of the solve.
         atol: The absolute tolerance of the backward pass, where cotangents are divided by the largest one

@@ -31,6 +31,9 @@ class Interpolating(AbstractAdjoint):
     solve. The gradient is that of the differential equation, right to the tolerances. Mass matrices are
     refused, and so is forward mode.
 
+    Events make the costate jump: with `events` it solves twice, to find them and then from each to the next, and beyond
+    `max_events` of them derivatives are NaN.
+
     Attributes:
         rtol: The relative tolerance of the backward pass; by default that of the solve.
         atol: The absolute tolerance of the backward pass, where cotangents are divided by the largest one
