@@ -32,7 +32,7 @@ class Merging(NamedTuple):
     outer: tuple[str, ...] = ()
     inner: tuple[str, ...] = ()
 
-    def merge(self, x: Array, old: bool, new: bool) -> Array:
+    def merge(self, x: Any, old: bool, new: bool) -> Any:
         """Returns an array with all lanes last.
 
         Args:
@@ -79,7 +79,7 @@ class Merging(NamedTuple):
         return NamedSharding(self.mesh, PartitionSpec(*(part or None for part in parts)))
 
 
-def merging_of(arrays: Sequence[Array], old: Sequence[bool], new: Sequence[bool], count: int, size: int) -> Merging:
+def merging_of(arrays: Sequence[Any], old: Sequence[bool], new: Sequence[bool], count: int, size: int) -> Merging:
     """Returns how an outer batch axis joins the lanes of some arrays.
 
     Args:
@@ -99,13 +99,13 @@ def merging_of(arrays: Sequence[Array], old: Sequence[bool], new: Sequence[bool]
     return Merging(count, size, meshes[0], outer, inner)
 
 
-def _spec(x: Array) -> tuple[Any, ...]:
+def _spec(x: Any) -> tuple[Any, ...]:
     sharding = typed_sharding(x)
     parts = () if sharding is None else tuple(sharding.spec)
     return parts + (None,) * (x.ndim - len(parts))
 
 
-def _without_last(x: Array) -> NamedSharding | None:
+def _without_last(x: Any) -> NamedSharding | None:
     sharding = typed_sharding(x)
     return None if sharding is None else NamedSharding(sharding.mesh, PartitionSpec(*_spec(x)[:-1]))
 

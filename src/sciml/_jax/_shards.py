@@ -123,6 +123,16 @@ def on_no_mesh() -> Any:
     return jax.sharding.use_abstract_mesh(_NO_MESH)
 
 
+def on_mesh_of_arguments(tree: PyTree) -> Any:
+    """Returns a block in which new arrays are on the mesh with explicit axes that arrays are on as a whole, if on one.
+
+    For programs that JAX differentiates itself: it transposes zeros that are on no mesh, and does not batch a `jit` of
+    them where members are sharded by their type. `jax.set_mesh` has the same effect; where a mesh is set, it stays.
+    """
+    mesh = mesh_of_whole(jax.tree.leaves(tree)) if jax.sharding.get_abstract_mesh().empty else None
+    return contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh)
+
+
 def off_explicit_axes() -> Any:
     """Returns a block in which new arrays are on no mesh where they would be on one with explicit axes.
 
