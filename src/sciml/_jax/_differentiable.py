@@ -20,7 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
 from ._merged_lanes import merging_of
-from ._shards import mesh_of_whole, on_no_mesh
+from ._shards import asks_for_devices, mesh_of_whole, on_no_mesh
 from ._tangents import along, moves
 from ._vma import struct, typed_sharding, vma_of
 
@@ -123,7 +123,8 @@ class Call:
 def bind(primitive: Any, call: Call, arrays: Any) -> PyTree:
     """Returns what a call over lanes gives, as one operation of a program."""
     # the program is for who reads it, in a tuple: JAX 0.12 asks programs among parameters for a lowering of their own
-    out = primitive.bind(*arrays, call=call, programs=(call.types(arrays)[-1],))
+    programs = (call.types(arrays)[-1], *asks_for_devices())
+    out = primitive.bind(*arrays, call=call, programs=programs)
     return jax.tree.unflatten(call.structure, out)
 
 

@@ -9,6 +9,7 @@ program stands in a `jax.shard_map`.
 
 import contextlib
 import contextvars
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -236,6 +237,23 @@ def over_shards(
     if run is None:
         run = _partitioned(plain, of_device, count, has_members, results, shapes, inputs)
     return jax.tree.unflatten(treedef, _transformed(run, plain)(*inputs))
+
+
+def asks_for_devices() -> tuple[jex.core.ClosedJaxpr, ...]:
+    """Returns what a primitive names among its programs, so that JAX lowers it for devices that are known.
+
+    JAX looks for `custom_partitioning` in programs among the parameters of primitives. With its new rules for custom
+    derivatives (`jax_custom_vjp3`) the program of such a function is no parameter, and what it cuts is not found.
+    """
+    return (_cut_nowhere(),) if shardable() and getattr(jax.config, "jax_custom_vjp3", False) else ()
+
+
+@functools.cache
+def _cut_nowhere() -> jex.core.ClosedJaxpr:
+    run = custom_partitioning(lambda x: x)
+    run.def_partition(partition=lambda mesh, args, out: (mesh, lambda x: x, out.sharding, args), sharding_rule="i -> i")
+    with on_no_mesh():
+        return jax.make_jaxpr(run)(jax.ShapeDtypeStruct((1,), "float32"))
 
 
 def _transformed(run: Callable, plain: Callable) -> Callable:
