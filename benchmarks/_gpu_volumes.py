@@ -15,7 +15,7 @@ from sciml.spatial import WENO5Z, Grid, Muscl, Outflow, Periodic
 from ._harness import median_seconds
 
 SIZES = (512, 2048)
-CHECKED = 1e-4  # of the largest change; the rounding of a state in float32 is a fifth of it
+CHECKED = 5e-4  # of the largest change; roundings of a state in float32 are up to a third of it
 CASES: dict[str, dict[str, Any]] = {
     "Muscl, HLLC": {"reconstruction": Muscl(), "limiter": None},
     "Muscl, HLLC, positivity limiter": {"reconstruction": Muscl()},
