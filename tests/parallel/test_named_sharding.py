@@ -58,8 +58,8 @@ def on_one(how, what):
     return jax.jit(program(how, what))(RATES)
 
 
-def mesh_of(kind, shape=(4,), names=("m",)):
-    devices = np.array(jax.devices()[: np.prod(shape)]).reshape(shape)
+def mesh_of(kind, shape=(4,), names=("m",), devices=None):
+    devices = np.array((devices or jax.devices())[: np.prod(shape)]).reshape(shape)
     return Mesh(devices, names) if kind == "auto" else jax.make_mesh(shape, names, devices=devices.flatten())
 
 
@@ -251,10 +251,7 @@ def with_events_on_one(how):
 
 @pytest.mark.parametrize("how", OF_MEMBERS)
 @pytest.mark.parametrize("kind, within", [("explicit", False), ("explicit", True), ("auto", False)])
-def test_events_of_members_with_times_of_their_own(kind, within, how, request):
-    if (kind, within, how) == ("explicit", False, "schedule, end, columns"):
-        reason = "JAX batches a transposed program without the mesh of explicit axes; with `set_mesh` it runs"
-        request.applymarker(pytest.mark.xfail(raises=ValueError, strict=True, reason=reason))
+def test_events_of_members_with_times_of_their_own(kind, within, how):
     mesh = mesh_of(kind)
     x = tuple(jax.device_put(x, NamedSharding(mesh, P("m"))) for x in (9.81 * ENDS, ENDS))
     with jax.set_mesh(mesh) if within else contextlib.nullcontext():

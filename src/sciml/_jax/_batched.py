@@ -9,7 +9,8 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import zero_from_primal
 
 from ._differentiable import differentiable
-from ._shards import merge, mesh_of_whole, on_every_device, over_shards, split_first
+from ._merged_lanes import merging_of
+from ._shards import mesh_of_whole, on_every_device, over_shards
 from ._tangents import moves
 
 
@@ -120,14 +121,15 @@ def _over_lanes(fn, lanes_of, count: int, flags: tuple[bool, ...]) -> Callable[.
     def _(size, in_batched, *arrays):
         if not any(in_batched):
             return _of_no_batch(plain(*arrays))
-        merged = [merge(x, old, new, count, size) for x, old, new in zip(arrays, flags, in_batched)]
+        lanes = merging_of(arrays, flags, in_batched, count, size)
+        merged = list(map(lanes.merge, arrays, flags, in_batched))
         both = tuple(old or new for old, new in zip(flags, in_batched))
         out = _over_lanes(fn, lanes_of, count * size, both)(*merged)
 
         def split(x, has, inner, outer):
             if not has:
                 return jnp.broadcast_to(x, (size,) * outer + (count,) * inner + x.shape)
-            x = split_first(x, size, count)
+            x = lanes.split(x)
             x = x if outer else x[0]
             return x if inner else x[:, 0] if outer else x[0]
 

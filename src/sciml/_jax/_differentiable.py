@@ -19,7 +19,8 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from ._shards import merge, mesh_of_whole, on_no_mesh, split_first
+from ._merged_lanes import merging_of
+from ._shards import mesh_of_whole, on_no_mesh
 from ._tangents import along, moves
 from ._vma import struct, typed_sharding, vma_of
 
@@ -153,9 +154,10 @@ def _batch(primitive: Any, arrays: Any, axes: Any, *, call: Call, programs: Any)
         out = jax.tree.leaves(bind(primitive, whole, [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(first, new)]))
     else:
         whole = Call(call.make, call.count * size, tuple(a or b for a, b in zip(call.flags, new)))
-        merged = [merge(x, a, b, call.count, size) for x, a, b in zip(first, call.flags, new)]
+        lanes = merging_of(first, call.flags, new, call.count, size)
+        merged = list(map(lanes.merge, first, call.flags, new))
         out = [jnp.moveaxis(x, -1, 0) for x in jax.tree.leaves(bind(primitive, whole, merged))]
-        out = [jnp.moveaxis(split_first(x, size, call.count), 1, -1) for x in out]
+        out = [jnp.moveaxis(lanes.split(x), 1, -1) for x in out]
         call.structure = whole.structure
         return out, [0 for _ in out]
     call.structure = whole.structure

@@ -118,44 +118,19 @@ def members_alike(tree: PyTree[Array], *, last: bool = False) -> PyTree[Array]:
     return jax.tree.map(placed, tree)
 
 
-def joined_last(x: Array) -> Array:
-    """Returns an array with its last two axes joined; sharded where the first of them is."""
-    return jax.lax.reshape(x, (*x.shape[:-2], x.shape[-2] * x.shape[-1]), out_sharding=_without(x, -1))
-
-
-def split_first(x: Array, major: int, minor: int) -> Array:
-    """Returns an array with its first axis split in two; the first of them is sharded where that was."""
-    sharding = typed_sharding(x)
-    if sharding is not None:
-        sharding = NamedSharding(sharding.mesh, PartitionSpec(sharding.spec[0], None, *sharding.spec[1:]))
-    return jax.lax.reshape(x, (major, minor, *x.shape[1:]), out_sharding=sharding)
-
-
-def merge(x: Any, old: bool, new: bool, count: int, size: int) -> Any:
-    """Joins an outer batch axis (first, where `new`) to the lanes (last, where `old`), which vary fastest.
-
-    So members whose outer axis is sharded over devices are.
-    """
-    if not old and not new:
-        return x
-    x = x if old else x[..., None]
-    x = jax.numpy.moveaxis(x, 0, -2) if new else x[..., None, :]
-    shape = x.shape[:-2]
-    return joined_last(jax.numpy.broadcast_to(x, shape + (size, count)))
-
-
-def _without(x: Array, axis: int) -> NamedSharding | None:
-    sharding = typed_sharding(x)
-    if sharding is None:
-        return None
-    parts = list(sharding.spec)
-    del parts[axis]
-    return NamedSharding(sharding.mesh, PartitionSpec(*parts))
-
-
 def on_no_mesh() -> Any:
     """Returns a block in which new arrays are on no mesh, whatever the program around it is traced on."""
     return jax.sharding.use_abstract_mesh(_NO_MESH)
+
+
+def on_mesh_of_arguments(tree: PyTree) -> Any:
+    """Returns a block in which new arrays are on the mesh with explicit axes that arrays are on as a whole, if on one.
+
+    For programs that JAX differentiates itself: it transposes zeros that are on no mesh, and does not batch a `jit` of
+    them where members are sharded by their type. `jax.set_mesh` has the same effect; where a mesh is set, it stays.
+    """
+    mesh = mesh_of_whole(jax.tree.leaves(tree)) if jax.sharding.get_abstract_mesh().empty else None
+    return contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh)
 
 
 def off_explicit_axes() -> Any:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._jax._members_apart import members_apart
-from .._jax._shards import on_mesh_of, sign_of
+from .._jax._shards import on_mesh_of, on_mesh_of_arguments, sign_of
 from .._jax._vma import on_explicit_axes, promote
 from .._status import Status
 from .._types import Args, Y
@@ -180,6 +180,19 @@ def integrate(
 
     Ensembles begin in `settings.adjoint.run`: it binds a function whose batching rule puts the members into lanes.
     """
+    with on_mesh_of_arguments((model, y0, args, times, tolerances, resume)):
+        return _integrate(model, y0, args, times, tolerances, settings, resume)
+
+
+def _integrate(
+    model: Callable,
+    y0: Y,
+    args: Args,
+    times: Times,
+    tolerances: Tolerances | None,
+    settings: Settings,
+    resume: Resume | None,
+) -> Solution:
     plan = settings.plan
     problem = open_problem(model, y0, args, times, tolerances, plan, plan.equal)
     traced = plan.traced or times.longest is not None  # else every argument has been checked
