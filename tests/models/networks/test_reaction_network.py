@@ -257,6 +257,7 @@ def test_other_bad_input():
     network = ReactionNetwork("A -> B, k; k = 1")
     for call, words in (
         (lambda: network(0.0, jnp.ones(3), None), r"shape \(2,\), one for each of A, B"),
+        (lambda: ReactionNetwork("A -> B, rate; rate = 1", dict(rates=2.0)), "`rates`, which is .* mean `rate`"),
         (lambda: network.state(C=1.0), "no species `C`"),
         (lambda: network.value("kk", 0.0, jnp.ones(2)), "Did you mean `k`"),
         (lambda: ReactionNetwork("A -> B, 1", dict(A=1.0)), "`A`, which is a species"),

@@ -51,13 +51,14 @@ class ReactionNetwork(AbstractModel):
 
     Args:
         text: The reactions.
-        parameters: Values of parameters, beside those in the text or in place of them.
+        parameters: Values of parameters that the text names, beside those in it or in place of them.
 
     Attributes:
         parameters: The parameters by name, leaves that can be differentiated, batched and fitted.
 
     Raises:
-        ValueError: If the text cannot be read; the message shows the place.
+        ValueError: If the text cannot be read; the message shows the place. If `parameters` has a name that is nowhere
+            in the text, or that of a species.
 
     Source:
         C. M. Guldberg and P. Waage, 1864, for mass action; the arrows are those of Catalyst.jl.
@@ -213,9 +214,11 @@ class ReactionNetwork(AbstractModel):
         """All values that formulas name, and their results."""
         equations = equations_of(self._static)
         count = equations.stoichiometry.shape[1]
-        if jnp.shape(y) != (count,):
+        shape = y.shape if hasattr(y, "shape") else None
+        if shape != (count,):
+            found = f"not {shape}" if shape is not None else f"not a {type(y).__name__}; see `state(A=2.0)`"
             raise ValueError(
-                f"the state must have shape ({count},), one for each of {_some(self.species)}, not {jnp.shape(y)}."
+                f"the state must be an array of shape ({count},), one for each of {_some(self.species)}, {found}."
             )
         rest = scalars([t, *self.parameters.values()], y.dtype)
         return equations.program(jnp.concatenate([y, rest]))

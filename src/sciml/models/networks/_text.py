@@ -51,9 +51,21 @@ class _Reader:
         ordered(self.derived)  # against circles
         for line, sides in reactions:
             self._rates(line, *sides)
+        self._check_given()
         parameters = {**self.numbers, **self.given}
         names = list(parameters)
         return Description(list(self.species), self.reactions, names, self.derived, self.initial), parameters
+
+    def _check_given(self) -> None:
+        """Checks that what is given beside the text is named in it."""
+        laws = [reaction.law for reaction in self.reactions]
+        formulas = [*laws, *self.derived.values(), *self.initial.values()]
+        used = {name for formula in formulas for name in names_in(formula)}
+        named = {name.partition("[")[0] for name in used} | {*self.assigned, *self.species}
+        for name in self.given:
+            if name not in named:
+                others = [known for known in named if known not in self.species and known not in self.given]
+                raise ValueError(f"`parameters` has `{name}`, which is nowhere in the text.{suggestion(name, others)}")
 
     def _name(self, line: Line) -> None:
         """Notes what a line without an arrow gives a value to."""
