@@ -51,14 +51,16 @@ class ReactionNetwork(AbstractModel):
 
     Args:
         text: The reactions.
-        parameters: Values of parameters that the text names, beside those in it or in place of them.
+        parameters: Values of parameters, beside those in the text or in place of them.
 
     Attributes:
         parameters: The parameters by name, leaves that can be differentiated, batched and fitted.
 
     Raises:
-        ValueError: If the text cannot be read; the message shows the place. If `parameters` has a name that is nowhere
-            in the text, or that of a species.
+        ValueError: If the text cannot be read; the message shows the place. If `parameters` has the name of a species.
+
+    Warns:
+        UserWarning: If `parameters` has a name that is not in the text, but nearly one with a number there.
 
     Source:
         C. M. Guldberg and P. Waage, 1864, for mass action; the arrows are those of Catalyst.jl.

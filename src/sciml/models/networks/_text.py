@@ -1,6 +1,7 @@
 """Reactions as text, one a line."""
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -57,15 +58,20 @@ class _Reader:
         return Description(list(self.species), self.reactions, names, self.derived, self.initial), parameters
 
     def _check_given(self) -> None:
-        """Checks that what is given beside the text is named in it."""
+        """Warns of what is given and not in the text, but is nearly a name whose number in the text then counts.
+
+        All else may be given: what one network has and another has not, as initial amounts.
+        """
         laws = [reaction.law for reaction in self.reactions]
         formulas = [*laws, *self.derived.values(), *self.initial.values()]
-        used = {name for formula in formulas for name in names_in(formula)}
-        named = {name.partition("[")[0] for name in used} | {*self.assigned, *self.species}
+        named = {name for formula in formulas for name in names_in(formula)} | {*self.assigned, *self.species}
         for name in self.given:
-            if name not in named:
-                others = [known for known in named if known not in self.species and known not in self.given]
-                raise ValueError(f"`parameters` has `{name}`, which is nowhere in the text.{suggestion(name, others)}")
+            if name not in named and (meant := suggestion(name, self.numbers)):
+                warnings.warn(
+                    f"`parameters` has `{name}`, which is nowhere in the text and changes nothing.{meant}",
+                    UserWarning,
+                    stacklevel=5,
+                )
 
     def _name(self, line: Line) -> None:
         """Notes what a line without an arrow gives a value to."""
