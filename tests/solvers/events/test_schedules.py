@@ -226,3 +226,17 @@ def test_gradients_by_doses_at_one_time(adjoint):
     for a, b in zip(found, expected):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
     np.testing.assert_array_equal(end(jnp.asarray(AGAIN), 0.3).events.which[:11], [0, 0, 0, 0, 0, 1, 0, 1, 0, 0, -1])
+
+
+def test_what_happened_is_printed():
+    given = Schedule([0.5, 1.0, 1.0], lambda t, y, args: y + 1.0)
+    solve = lambda y: sciml.solve(lambda t, y, args: -y, y, t0=0.0, t1=2.0, events=given, max_events=2)  # noqa: E731
+    assert str(solve(jnp.array(1.0)).events) == (
+        "3 events, the first 2 of which are kept\n  t=0.5  event 0\n  t=1  event 0"
+    )
+    assert str(jax.vmap(solve)(jnp.ones(3)).events) == "9 events of 3 members, 3 to 3 each"
+
+
+def test_where_adjoints_are():
+    with pytest.raises(AttributeError, match=r"take `sciml.adjoints.Gauss`"):
+        sciml.Gauss  # noqa: B018
