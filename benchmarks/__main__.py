@@ -3,7 +3,10 @@
 import argparse
 import contextlib
 import dataclasses
+import os
 import time
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads of a C loop that spin after it slow whoever comes next
 
 from . import contest
 from ._harness import environment, measure, note, report, table

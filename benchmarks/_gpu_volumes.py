@@ -15,7 +15,7 @@ from sciml.spatial import WENO5Z, Grid, Muscl, Outflow, Periodic
 from ._harness import median_seconds
 
 SIZES = (512, 2048)
-CHECKED = 2e-5  # of the largest rate
+CHECKED = 5e-4  # of the largest change; roundings of a state in float32 are up to a third of it
 CASES: dict[str, dict[str, Any]] = {
     "Muscl, HLLC": {"reconstruction": Muscl(), "limiter": None},
     "Muscl, HLLC, positivity limiter": {"reconstruction": Muscl()},
@@ -31,14 +31,14 @@ def _start(law: Euler, grid: Grid) -> jax.Array:
 
 
 def _error(options: dict[str, Any], interpret: bool) -> float:
-    """The largest deviation of rates from XLA's over the largest rate, on cells that no tile divides."""
+    """The largest deviation from XLA of the change in a step over the largest change, on cells that no tile divides."""
     grid = Grid((203, 301))
     law = Euler(grid, {"x": Periodic(), "y": Outflow()}, **options)
     y = _start(law, grid)
 
     def change(impl: str) -> np.ndarray:
         how = {"interpret": True} if interpret and impl == "pallas" else {}
-        return np.asarray(sciml.solve(law, y, t0=0.0, t1=1e-3, dt=1e-3, impl=impl, **how).ys[-1] - y)
+        return np.asarray(sciml.solve(law, y, t0=0.0, t1=4e-4, dt=4e-4, impl=impl, **how).ys[-1] - y)
 
     found, expected = change("pallas"), change("xla")
     return float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))

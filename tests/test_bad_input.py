@@ -63,6 +63,20 @@ def test_max_steps_not_positive(max_steps):
     refused(ValueError, "`max_steps` must be a positive integer, but is", max_steps=max_steps)
 
 
+# --- functions of the state
+
+
+def test_a_domain_says_one_thing_of_the_whole_state():
+    refused(ValueError, r"`domain` must return one boolean.*shape \(2,\).*`lambda y: jnp.all", domain=lambda y: y < 5)
+    refused(ValueError, "`domain` must return one boolean.*2 values", domain=lambda y: (y[0] < 5, y[1] < 5))
+
+
+@pytest.mark.parametrize("name", ["domain", "project"])
+def test_functions_of_the_state_take_the_state_alone(name):
+    message = rf"`{name}` must be callable as `{name}\(y\)`, but its signature is \(t, y\)"
+    refused(TypeError, message, **{name: lambda t, y: y[0] < 5})
+
+
 # --- saved times
 
 

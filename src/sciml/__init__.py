@@ -122,6 +122,8 @@ def __getattr__(name: str) -> object:
     import diffrax
 
     hint = f": it is diffrax's, take `diffrax.{name}`" if hasattr(diffrax, name) else ""
+    if not name.startswith("_") and hasattr(adjoints, name):
+        hint = f": take `sciml.adjoints.{name}`"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
 
 

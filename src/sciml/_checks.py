@@ -166,8 +166,10 @@ def check_function_of_state(value: Any, name: str, of: str) -> Any:
         of: Of what it is a function, as the message says.
 
     Raises:
-        TypeError: If it is no function, or has no hash because it holds what JAX traces.
+        TypeError: If it is no function of one argument, or has no hash because it holds what JAX traces.
     """
+    if callable(value):
+        check_call(value, f"{name}(y)", f"`{name}`")
     arrays, static = eqx.partition(value, eqx.is_array)
     if callable(value) and jax.tree.leaves(arrays) and all(map(concrete, jax.tree.leaves(arrays))):
         return _FunctionOfNumbers(value, static, arrays)

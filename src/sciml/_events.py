@@ -73,8 +73,11 @@ class Schedule(eqx.Module):
     passed; one at the start happens there. Times and values may be traced, differ between members, and be
     differentiated by. A list that is shorter for some members ends with infinite times for them.
 
+    What comes twice at one time happens twice, in the order of the rows. Where the times are traced or have members,
+    each has to come after the one before: give two schedules, of which the first happens first.
+
     Attributes:
-        times: The times, in the direction of time, of shape `(times,)`.
+        times: The times, of shape `(times,)`, in the direction of time.
         update: The state after each, `update(t, y, args) -> y`, or `update(t, y, args, value)` where there are values.
             Without it steps end at these times, and nothing changes: where the vector field itself jumps.
         values: A PyTree of arrays with one row for each time, or a list of one number for each.

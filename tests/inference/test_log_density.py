@@ -202,6 +202,51 @@ def test_bad_input_is_named():
         build(data={"x": "y"})
     with pytest.raises(ValueError, match="draws starts, which needs `key`"):
         build().maximum(starts=3)
+    with pytest.raises(
+        TypeError, match=r"`observe` must be callable as `observe\(model\)`, but its signature is \(m, x\)"
+    ):
+        build(observe=lambda m, x: observe(m))
+    with pytest.raises(TypeError, match=r"`data` is a list of numbers.*write `jnp.array"):
+        build(data=[1.0, 2.0])
+    with pytest.raises(TypeError, match="`priors` picks `a`, which is an array of dtype int32; only floating-point"):
+        build(model=model | {"a": jnp.array(1, jnp.int32)})
+    with pytest.raises(
+        ValueError, match=r"entry 0 of `priors`, of `a`, is no density: Normal\(location=0.0, scale=-1.0\)"
+    ):
+        build(priors=[(lambda m: m["a"], inference.Normal(0.0, -1.0))])
+    with pytest.raises(ValueError, match="is no density: Gamma"):
+        build(priors=[(lambda m: m["a"], inference.Gamma(-2.0, 1.0))])
+
+
+def test_what_is_no_position_is_told():
+    """A position of another structure is refused by all that take one, and a vector of all numbers is one."""
+    priors = [(lambda m: (m["a"], m["b"]), inference.Normal(0.0, 1.0))]
+    model = {"a": jnp.array(1.0), "b": jnp.zeros(2), "c": jnp.array(3.0)}
+    density = inference.log_density(model, lambda m: inference.Normal(m["a"], 1.0), jnp.zeros(2), priors)
+    z = jnp.array([0.5, 1.0, 2.0])
+    np.testing.assert_array_equal(density(z), density(density.unravel(z)))
+    wanted = r"free variables of what is sampled, with their shapes: `a` \(\), `b` \(2,\); but this one"
+    for wrong in ({"a": jnp.array(0.0)}, model, jnp.zeros(4), {"a": jnp.zeros(3), "b": jnp.zeros(2)}):
+        for call in (density, density.constrain, density.ravel):
+            with pytest.raises(ValueError, match=wanted):
+                call(wrong)
+    five = density.constrain({"a": jnp.zeros(5), "b": jnp.zeros((5, 2)), "c": None})
+    assert five["a"].shape == (5,) and five["b"].shape == (5, 2)
+    with pytest.raises(ValueError, match=r"`unravel` takes a vector of shape \(3,\).*has shape \(4,\)"):
+        density.unravel(jnp.zeros(4))
+    with pytest.raises(TypeError, match="`initial`: `key` must be a random key|'key'.\nActual value: 0"):
+        density.initial(0)
+
+
+def test_what_is_printed():
+    density = poisson_gamma()
+    assert str(density) == "the density of 1 parameters, `rate`, given 5 data"
+    table = str(density.laplace()).splitlines()
+    assert table[1].split()[0] == "rate" and abs(float(table[1].split()[1]) - 16 / 5.5) < 1e-3
+    draws = inference.Draws(density, {"rate": jnp.log(jnp.arange(1.0, 9.0)).reshape(2, 4)})
+    first, _, row = str(draws).splitlines()
+    assert first == "4 draws of each of 2 chains"
+    np.testing.assert_allclose([float(x) for x in row.split()[1:]], [4.5, 2.29129, 1.35, 7.65], rtol=1e-5)
 
 
 def test_several_starts_find_the_higher_of_two_maxima():

@@ -56,6 +56,21 @@ def exactly():
     return density, near, mean, deviation, evidence
 
 
+def test_a_plain_function_needs_a_start():
+    """A density that is no `LogDensity` is sampled from where it is told, and its models are positions."""
+    pytest.importorskip("blackjax")
+
+    def normal(z):
+        return -0.5 * jnp.sum(z["z"] ** 2)
+
+    options = dict(chains=2, draws=100, warmup=50)
+    with pytest.raises(TypeError, match="or a function of a position and `start`"):
+        inference.nuts(normal, jax.random.key(0), **options)
+    draws = inference.nuts(normal, jax.random.key(0), start={"z": jnp.zeros((2, 3))}, **options)
+    assert draws.models["z"].shape == (2, 100, 3) and abs(draws.models["z"].std() - 1) < 0.25
+    assert str(draws) == "100 draws of each of 2 chains"
+
+
 @pytest.mark.x64
 def test_weights_make_laplace_the_posterior_of_a_grid():
     density, near, mean, deviation, evidence = exactly()

@@ -33,6 +33,8 @@ def test_profiles_of_a_line_are_its_standard_errors():
     np.testing.assert_allclose(found.best, best, rtol=1e-7)
     np.testing.assert_allclose(found.intervals, exact, rtol=1e-6)
 
+    with pytest.raises(ValueError, match="`where` picks `noise`, which is not sampled"):
+        inference.profile_likelihood(known, where=lambda m: m["noise"])
     free = inference.profile_likelihood(inference.log_density(model, observe, y, priors), level=0.9)
     t = np.sqrt(10 * np.expm1(scipy.stats.chi2.ppf(0.9, 1) / 12))
     errors *= np.sqrt(rss[0] / 10) / 0.3

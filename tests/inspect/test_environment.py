@@ -3,6 +3,7 @@
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -55,3 +56,11 @@ def test_a_sick_canary_says_what_to_do(monkeypatch):
     found = inspect.environment()
     assert not found.healthy and len(found.canaries) == 1
     assert "canary: a sum: WRONG NUMBERS (somewhere#1). Add by hand." in str(found)
+
+
+def test_products_of_few_digits_are_found():
+    def rounded(x):
+        x = x.astype(jnp.bfloat16)
+        return jnp.matmul(x, x, preferred_element_type=jnp.float32)
+
+    assert _canaries._product() and not _canaries._product(rounded)

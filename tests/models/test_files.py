@@ -49,6 +49,9 @@ def test_another_structure_is_refused(tmp_path):
     refused(NeuralODE(**SIZES | dict(scale=2.0), key=key), r"`model.term.scale` is \(1.0, 30.0\) in the file")
     refused(with_dtype(NeuralODE(**SIZES, key=key), jnp.bfloat16), "precision it was written in")
     refused(models.LotkaVolterra(), "the file alone has a leaf `term.net.layers.0.weight`")
+    models.save(path, NeuralODE(**SIZES, key=key), SIZES | dict(width=5))
+    refused(NeuralODE, "and float.* in the model that the hyperparameters in the file, {.*'width': 5.*}, make")
+    models.save(path, NeuralODE(**SIZES, key=key), SIZES)
     refused(NeuralSDE(2, width=4, depth=1, key=key), "alone has a leaf")
 
 

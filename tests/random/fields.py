@@ -129,7 +129,8 @@ def field(names, terms=0.4):
 
         def of_leaf(x):
             made = sum(ALL[name](x, t, a) for name in names)
-            return -a.astype(x.dtype) * x + terms * made + 0.1 * total.astype(x.dtype)
+            shared = total if jnp.iscomplexobj(x) else jnp.real(total)
+            return -a.astype(x.dtype) * x + terms * made + 0.1 * shared.astype(x.dtype)
 
         return jax.tree.map(of_leaf, y)
 

@@ -202,4 +202,4 @@ def test_it_is_logged(caplog):
 
 def test_a_limit_that_was_asked_for_is_one():
     with pytest.raises(sciml.SolveError, match="status `stiff`"):
-        solve("Robertson", dtype=np.float32, max_steps=100)
+        solve("Robertson", dtype=np.float32, max_steps=100, impl="xla")  # a kernel does not ask why steps are short

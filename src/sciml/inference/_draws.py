@@ -56,6 +56,24 @@ class Draws(eqx.Module):
                 f"with {sorted(shapes)}. Draws of one chain need an axis more: `jax.tree.map(lambda z: z[None], z)`."
             )
 
+    def __str__(self) -> str:
+        chains, draws = self.shape
+        first = f"{draws} draws of each of {chains} chains"
+        if not hasattr(self.density, "names"):
+            return first
+        names = self.density.names
+        width = max(9, *(len(name) for name in names[:30]))
+        lines = [first, f"{'parameter':<{width}}  {'mean':>12}  {'std.':>12}  {'5%':>12}  {'95%':>12}"]
+        leaves = jtu.tree_leaves(self.density.sampled(self.models))
+        columns = np.concatenate([np.asarray(x, np.float64).reshape(chains * draws, -1) for x in leaves], axis=1).T
+        for name, column in list(zip(names, columns, strict=True))[:30]:
+            told = column.mean(), column.std(), *np.quantile(column, [0.05, 0.95])
+            lines.append(f"{name:<{width}}" + "".join(f"  {value:>12.6g}" for value in told))
+        lines += [f"... and {len(names) - 30} more"] if len(names) > 30 else []
+        if np.any(self.statistics.get("diverging", False)):
+            lines.append(f"{int(np.sum(self.statistics['diverging']))} trajectories diverged")
+        return "\n".join(lines)
+
     @property
     def shape(self) -> tuple[int, int]:
         """How many chains, and how many draws in each."""
@@ -63,7 +81,12 @@ class Draws(eqx.Module):
 
     @property
     def models(self) -> PyTree:
-        """The model of each draw: its array leaves have the axes `(chains, draws)` before their own."""
+        """The model of each draw: its array leaves have the axes `(chains, draws)` before their own.
+
+        Of a function that is no `LogDensity` these are the positions.
+        """
+        if not hasattr(self.density, "constrain"):
+            return self.positions
         return self._each(self.density.constrain, self.positions)
 
     def merged(self) -> PyTree:
@@ -142,7 +165,8 @@ def check_positions(density: Any, positions: PyTree, chains: int, what: str) -> 
     Raises:
         ValueError: If they have not one for each chain.
     """
-    wanted = jtu.tree_structure(density.unconstrain(density.model))
+    known = hasattr(density, "unconstrain")  # a function of positions alone takes any
+    wanted = jtu.tree_structure(density.unconstrain(density.model)) if known else jtu.tree_structure(positions)
     if jtu.tree_structure(positions) != wanted or any(
         jnp.ndim(x) == 0 or jnp.shape(x)[0] != chains for x in jtu.tree_leaves(positions)
     ):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 from jaxtyping import Array, Float, PyTree
 
-from .._checks import check_count
+from .._checks import check_call, check_count
 from .._jax._members_apart import members_apart
 from .._jax._shards import members_alike
 from .._jax._vma import on_explicit_axes
@@ -326,6 +326,8 @@ def hierarchical(
     for name, value in (("observe", observe), ("effects", effects)):
         if not callable(value):
             raise TypeError(f"`{name}` must be a function, but is {value!r}.")
+    check_call(observe, "observe(model, effects, subject)", "`observe`")
+    check_call(effects, "effects(model)", "`effects`")
     nodes = check_count(nodes, "nodes", "hierarchical")
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(map(repr, METHODS))}, but is {method!r}.")

@@ -101,6 +101,15 @@ class LaplaceApproximation(eqx.Module):
     undetermined: tuple[str, ...] = eqx.field(static=True)
     _factor: Float[Array, "p p"] | None
 
+    def __str__(self) -> str:
+        width = max(9, *(len(name) for name in self.names[:30]))
+        lines = [f"{'parameter':<{width}}  {'maximum':>12}  {'std. error':>12}"]
+        best, errors = (_numbers(x) for x in (self.density.sampled(self.model), self.standard_errors))
+        rows = list(zip(self.names, best, errors, strict=True))
+        lines += [f"{name:<{width}}  {value:>12.6g}  {error:>12.3g}" for name, value, error in rows[:30]]
+        lines += [f"... and {len(rows) - 30} more"] if len(rows) > 30 else []
+        return "\n".join([*lines, f"logarithm of the evidence {float(self.log_evidence):.6g}"])
+
     @property
     def model(self) -> PyTree:
         """The model at the maximum."""
@@ -205,3 +214,7 @@ def _approximation(density: Any, peak: Peak) -> LaplaceApproximation:
         undetermined=undetermined,
         _factor=None if undetermined else jnp.asarray(factor, dtype),
     )
+
+
+def _numbers(tree: PyTree) -> list[float]:
+    return [float(number) for x in jax.tree.leaves(tree) for number in np.ravel(x)]

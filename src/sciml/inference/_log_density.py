@@ -10,25 +10,16 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from .._checks import concrete
+from .._checks import check_call, check_key, concrete
 from .._jax._members_apart import members_apart
 from .._jax._vma import on_explicit_axes
 from .._types import Key
-from ..training._selection import ParameterSelection, indices_of, leaf_names, select
+from ..training._selection import ParameterSelection
 from ._derivatives import needs_forward_rule, with_forward_rule
 from ._laplace import LaplaceApproximation, laplace
 from ._maximum import Maximum, maximum
+from ._priors import Prior, check_prior, read_priors
 from .distributions._abstract import AbstractDistribution
-
-
-class _Prior(eqx.Module):
-    """The prior of some leaves: a distribution, or a function of the model that gives one."""
-
-    given: Any
-    slots: tuple[int, ...] = eqx.field(static=True)  # positions among the sampled leaves
-
-    def of(self, model: Any) -> AbstractDistribution:
-        return self.given if isinstance(self.given, AbstractDistribution) else self.given(model)
 
 
 class LogDensity(eqx.Module):
@@ -64,7 +55,7 @@ class LogDensity(eqx.Module):
     model: PyTree
     data: PyTree
     observe: Any
-    _priors: tuple[_Prior, ...]
+    _priors: tuple[Prior, ...]
     _selection: ParameterSelection
     _missing: tuple[bool, ...] = eqx.field(static=True)
     _forward: bool = eqx.field(static=True, default=False)
@@ -72,6 +63,11 @@ class LogDensity(eqx.Module):
     def __call__(self, position: PyTree) -> Float[Array, ""]:
         """Returns the logarithm of the density of the free variables."""
         return self._value(self.ravel(position), 1.0)
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"`{name}`" for name in self.names[:30]) + (", ..." if self.size > 30 else "")
+        count = sum(x.size for x in jtu.tree_leaves(self.data))
+        return f"the density of {self.size} parameters, {shown}, given {count} data"
 
     def _value(self, z: Float[Array, " p"], jacobian: Any) -> Float[Array, ""]:
         """Returns likelihood times prior times the Jacobian to a power: 1 for free variables, 0 for own units."""
@@ -100,7 +96,12 @@ class LogDensity(eqx.Module):
         return sum(int(np.sum(~np.isnan(np.asarray(x)))) for x in leaves)
 
     def constrain(self, position: PyTree) -> PyTree:
-        """Returns the model at a position, with its parameters in their own units."""
+        """Returns the model at a position, with its parameters in their own units.
+
+        Raises:
+            ValueError: If it is no position of this density.
+        """
+        self._check_position(position, several=True)
         return self._selection.joined(self._selection.rest(self.model), position)
 
     def unconstrain(self, model: PyTree) -> PyTree:
@@ -114,11 +115,39 @@ class LogDensity(eqx.Module):
         return self._selection.dtype
 
     def ravel(self, position: PyTree) -> Float[Array, " p"]:
-        """Returns a position as one vector, in the order of `names`."""
-        return jnp.concatenate([z.reshape(-1).astype(self.dtype) for z in jtu.tree_leaves(position)])
+        """Returns a position as one vector, in the order of `names`; such a vector as it is.
+
+        Raises:
+            ValueError: If it is no position of this density.
+        """
+        leaves = jtu.tree_leaves(position)
+        if [jnp.shape(z) for z in leaves] != [(self.size,)]:
+            self._check_position(position)
+        return jnp.concatenate([jnp.reshape(z, -1).astype(self.dtype) for z in leaves])
+
+    def _check_position(self, position: PyTree, several: bool = False) -> None:
+        """Checks that a position has the leaves of the sampled ones, or `several` positions, with leading axes."""
+        selection, found = self._selection, [jnp.shape(z) for z in jtu.tree_leaves(position)]
+        lead = found[0][: len(found[0]) - len(selection.shapes[0])] if found and several else ()
+        if found != [lead + shape for shape in selection.shapes]:
+            wanted = ", ".join(f"`{p}` {s}" for p, s in zip(selection.paths, selection.shapes, strict=True))
+            raise ValueError(
+                f"a position holds the free variables of what is sampled, with their shapes: {wanted}; but this one "
+                f"holds arrays of shapes {found}. `density.unconstrain(model)`, `density.initial(key)` and "
+                "`density.unravel(vector)` return positions."
+            )
 
     def unravel(self, z: Float[Array, " p"]) -> PyTree:
-        """Returns the position of such a vector."""
+        """Returns the position of such a vector.
+
+        Raises:
+            ValueError: If it has not as many numbers as there are `names`.
+        """
+        if jnp.shape(z) != (self.size,):
+            raise ValueError(
+                f"`unravel` takes a vector of shape ({self.size},), a number for each of `names`, but this one has "
+                f"shape {jnp.shape(z)}. `jax.vmap` maps it over several."
+            )
         found, treedef = jtu.tree_flatten(self._selection.tree(self.model, z))
         return jtu.tree_unflatten(treedef, [x.astype(d) for x, d in zip(found, self._selection.dtypes, strict=True)])
 
@@ -154,8 +183,9 @@ class LogDensity(eqx.Module):
 
         Raises:
             ValueError: If a prior has no draws.
+            TypeError: If `key` is no random key.
         """
-        model = self.model
+        key, model = check_key(key, "initial"), self.model
         for number, prior in enumerate(self._priors):
             keys = jax.random.split(jax.random.fold_in(key, number), len(prior.slots))
             distribution = prior.of(model)  # which may depend on what was drawn before
@@ -167,7 +197,13 @@ class LogDensity(eqx.Module):
         return self.unconstrain(model)
 
     def predict(self, position: PyTree, key: Key) -> PyTree:
-        """Returns data as they might have been observed, drawn from the distribution at a position."""
+        """Returns data as they might have been observed, drawn from the distribution at a position.
+
+        Raises:
+            TypeError: If `key` is no random key.
+            ValueError: If `position` is no position of this density.
+        """
+        key = check_key(key, "predict")
         distributions = self.observe(self.constrain(position))
         if is_distribution(distributions) and not jtu.all_leaves([self.data]):
             return distributions.draw(key)
@@ -355,13 +391,14 @@ def log_density(
     """
     if not callable(observe):
         raise TypeError(f"`observe` must be a function `observe(model)`, but is {observe!r}.")
+    check_call(observe, "observe(model)", "`observe`")
     if isinstance(priors, str) or not isinstance(priors, Sequence) or not priors:
         raise ValueError(f"`priors` must be a list of tuples `(selector, prior)`, at least one, but is {priors!r}.")
     model = jtu.tree_map(_as_array, model)
     data = jtu.tree_map(as_floats, data)
     if not jtu.tree_leaves(data):
         raise ValueError(f"`data` must hold at least one array, but is {data!r}.")
-    model, selection, found = _read(model, priors)
+    model, selection, found = read_priors(model, priors)
     missing = tuple(has_missing(x) for x in jtu.tree_leaves(data))
     density = LogDensity(model, data, observe, found, selection, missing)
     _check(density)
@@ -370,55 +407,20 @@ def log_density(
     return LogDensity(model, data, observe, found, selection, missing, only_forward)
 
 
-def _read(model: Any, priors: Sequence) -> tuple[Any, ParameterSelection, tuple[_Prior, ...]]:
-    chosen: list[tuple[list[int], Any, Any]] = []
-    taken: dict[int, int] = {}
-    names = leaf_names(model)
-    for number, entry in enumerate(priors):
-        if not (isinstance(entry, Sequence) and len(entry) == 2 and callable(entry[0])):
-            raise TypeError(f"each entry of `priors` must be a tuple `(selector, prior)`, but got {entry!r}.")
-        selector, given = entry
-        leaves = indices_of(model, selector, "priors")
-        for leaf in leaves:
-            if leaf in taken:
-                raise ValueError(f"`{names[leaf]}` has two priors, entries {taken[leaf]} and {number} of `priors`.")
-            taken[leaf] = number
-        chosen.append((leaves, given, _transform_of(given, model, number)))
-    transforms = [(selector, transform) for (selector, _), (_, _, transform) in zip(priors, chosen, strict=True)]
-    model, selection = select(model, lambda m: [selector(m) for selector, _ in priors], None, (), transforms)
-    slot = {leaf: i for i, leaf in enumerate(selection.indices)}
-    for leaves, _, _ in chosen:
-        if wrong := [names[leaf] for leaf in leaves if leaf not in slot]:
-            raise TypeError(f"`priors` picks `{wrong[0]}`, which is no floating-point array.")
-    found = tuple(_Prior(given, tuple(slot[leaf] for leaf in leaves)) for leaves, given, _ in chosen)
-    return model, selection, found
-
-
-def _transform_of(given: Any, model: Any, number: int) -> Any:
-    if isinstance(given, AbstractDistribution):
-        return given.transform
-    if not callable(given) or isinstance(given, type):
-        hint = " Wrap one of another library: `Custom(d.log_prob, transform)`." if hasattr(given, "log_prob") else ""
-        raise TypeError(f"entry {number} of `priors` must be a distribution of `sciml.inference`, got {given!r}.{hint}")
-    prior = given(model)
-    if not isinstance(prior, AbstractDistribution):
-        raise TypeError(f"the function in entry {number} of `priors` must return a distribution, but gave {prior!r}.")
-    if jtu.tree_leaves(prior.transform):
-        raise ValueError(
-            f"the prior in entry {number} of `priors` is a function of the model and has bounds, which would move with "
-            "it. Use one of any number or of positive numbers, or bounds that are fixed."
-        )
-    return prior.transform
-
-
 def _check(density: LogDensity) -> None:
-    """Checks what `observe` returns, by its shapes."""
+    """Checks what `observe` returns, by its shapes, and priors."""
     given = eqx.filter_eval_shape(density.observe, density.model)
     leaves = jtu.tree_leaves(given, is_leaf=is_distribution)
     if wrong := [x for x in leaves if not is_distribution(x)]:
         raise TypeError(
             "`observe` must return a distribution, such as `inference.Normal(prediction, 0.1)`, or a PyTree of them, "
             f"but returned {wrong[0]!r}."
+        )
+    numbers = isinstance(density.data, list | tuple) and all(map(jnp.isscalar, density.data))
+    if is_distribution(given) and numbers and len(density.data) > 1:
+        raise TypeError(
+            "`data` is a list of numbers, and `observe` returned one distribution: write `jnp.array([...])` for data "
+            "that it is the distribution of."
         )
     if not is_distribution(given) and jtu.tree_structure(
         jtu.tree_map(lambda x: 0, given, is_leaf=is_distribution)
@@ -428,6 +430,10 @@ def _check(density: LogDensity) -> None:
             f"but `data` has {jtu.tree_structure(density.data)}."
         )
     eqx.filter_eval_shape(lambda d: d.log_joint(d.model), density)
+    values = density._sampled(density.model)
+    for number, prior in enumerate(density._priors):
+        if isinstance(prior.given, AbstractDistribution):
+            check_prior(prior.given, [values[i] for i in prior.slots], number, density._selection.paths[prior.slots[0]])
 
 
 def _strong(x: Any) -> Array:

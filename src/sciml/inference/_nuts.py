@@ -98,6 +98,7 @@ def nuts(
 
     Raises:
         ImportError: If BlackJAX is not installed.
+        TypeError: If `density` is no function, or a plain one and no `start` is given.
         ValueError: If an argument makes no sense, or a prior has no draws and no `start` is given.
 
     Warns:
@@ -127,7 +128,13 @@ def nuts(
     _blackjax()
     chains, draws = check_count(chains, "chains", "nuts"), check_count(draws, "draws", "nuts")
     warmup = check_count(warmup, "warmup", "nuts")
-    keys = jax.vmap(lambda i: jax.random.fold_in(check_key(key, "nuts"), i))(jnp.arange(chains))
+    key = check_key(key, "nuts")
+    if not callable(density) or (start is None and not hasattr(density, "initial")):
+        raise TypeError(
+            "`nuts` takes a density of `inference.log_density`, or a function of a position and `start`, positions "
+            f"with a leading axis of chains; but `density` is {density!r}."
+        )
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(chains))
     keys = jax.vmap(jax.random.split)(keys)
     start = jax.vmap(density.initial)(keys[:, 0]) if start is None else check_positions(density, start, chains, "nuts")
     chain = _Chain(density, warmup, draws, float(target), check_count(max_doublings, "max_doublings", "nuts"))

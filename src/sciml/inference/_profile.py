@@ -14,7 +14,7 @@ from .._checks import check_count
 from .._jax._loops import scan
 from .._types import RealScalarLike
 from ..training._directions import listed
-from ..training._selection import indices_of
+from ..training._selection import indices_of, leaf_names
 from ._climb import ascend, principal
 from ._maximum import Maximum, flat, maximum as find_maximum
 
@@ -143,10 +143,10 @@ def profile_likelihood(
     level = float(level)
     if not 0 < level < 1:
         raise ValueError(f"`profile_likelihood(level=...)` must be between 0 and 1, but is {level!r}.")
+    chosen = _chosen(density, where)
     if maximum is None:
         options = {"starts": 1, "key": None, "max_steps": 500, "rtol": rtol, "throw": True}
         maximum = find_maximum(density, None, **options)
-    chosen = _chosen(density, where)
     z = density.ravel(maximum.position)
     hessian = np.asarray(maximum.hessian, np.float64)
     threshold = float(scipy.stats.chi2.ppf(level, 1))
@@ -169,7 +169,8 @@ def _chosen(density: Any, where: Callable | None) -> list[int]:
     selection = density._selection
     wanted = set(indices_of(density.model, where, "where"))
     if wrong := wanted - set(selection.indices):
-        raise ValueError(f"`where` picks leaf number {min(wrong)}, which is not sampled: it has no prior.")
+        name = leaf_names(density.model)[min(wrong)]
+        raise ValueError(f"`where` picks `{name}`, which is not sampled: it has no prior.")
     sizes = [int(np.prod(shape)) for shape in selection.shapes]
     owners = np.repeat(selection.indices, sizes)
     return [i for i, owner in enumerate(owners) if owner in wanted]

@@ -18,7 +18,7 @@ class Canary(NamedTuple):
     Attributes:
         name: What the program does.
         healthy: Whether it did it right, and in the time that it should take.
-        effect: What it means where not: `wrong numbers` or `slow`.
+        effect: What it means where not: `wrong numbers`, `fewer digits` or `slow`.
         source: Where the fault is described, such as `openxla/xla#49176`.
         remedy: What to do where it is not healthy.
     """
@@ -136,6 +136,14 @@ def _lost_nan() -> bool:
     return bool(np.isnan(jax.jit(jnp.max)(x)))
 
 
+def _product(product: Callable[[jax.Array], jax.Array] = lambda x: x @ x) -> bool:
+    """GPUs and TPUs round the factors of a product of float32 matrices to 11 or 8 bits, unless told otherwise."""
+    x = np.linspace(1.0, 2.0, 64 * 64, dtype=np.float32).reshape(64, 64)
+    right = x.astype(np.float64) @ x
+    found = np.asarray(jax.jit(product)(x), np.float64)
+    return bool(np.max(np.abs(found / right - 1)) < 1e-5)
+
+
 def _hoisted_loop() -> bool:
     """A loop over members becomes a function of its own, in which LLVM makes no vectors of a step with many results."""
 
@@ -210,6 +218,15 @@ _TESTS = (
         "XLA's fusions for YNNPACK",
         f"{_UNREPAIRED} Ask `jnp.any(jnp.isnan(x))` beside `jnp.max(x)`, as in a norm of your own.",
         platforms=("cpu",),
+    ),
+    _Test(
+        "a product of float32 matrices",
+        _product,
+        "fewer digits",
+        "JAX's default precision on GPUs and TPUs",
+        "A rate of change by `matrix @ y` over members has three digits: set `jax_default_matmul_precision` to "
+        '"highest", or write `jnp.matmul(matrix, y, precision="highest")`. Those within sciml have all digits.',
+        platforms=("gpu", "tpu"),
     ),
     _Test(
         "a loop that writes rows",

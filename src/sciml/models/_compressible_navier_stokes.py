@@ -234,18 +234,20 @@ class CompressibleNavierStokes(AbstractConservationLaw):
             slopes: The derivatives at the faces along each axis.
             axis: The axis across the faces.
         """
-        below, above = lower[-1] / lower[0], upper[-1] / upper[0]
+        (density, *velocity, pressure), (density_above, *velocity_above, pressure_above) = lower, upper
+        below, above = pressure / density, pressure_above / density_above
         viscosity = self.viscosity_at((below + above) / 2)
-        spread = slopes[0][1]
-        for k in range(1, len(slopes)):
-            spread = spread + slopes[k][1 + k]
+        parts = [tuple(slope)[1:-1] for slope in slopes]  # of the velocity
+        spread = parts[0][0]
+        for k in range(1, len(parts)):
+            spread = spread + parts[k][k]
         gamma = self.gas.gamma
         conductivity = viscosity * gamma / ((gamma - 1) * self.prandtl)
         stresses, energy = [], conductivity * (above - below) / self.volumes.grid.spacing[axis]
         for k in range(len(slopes)):
-            stress = slopes[axis][1 + k] + slopes[k][1 + axis]
+            stress = parts[axis][k] + parts[k][axis]
             stress = viscosity * (stress - 2 * spread / 3 if k == axis else stress)
-            energy = energy + stress * (lower[1 + k] + upper[1 + k]) / 2
+            energy = energy + stress * (velocity[k] + velocity_above[k]) / 2
             stresses.append(stress)
         return jnp.stack([jnp.zeros_like(energy), *stresses, energy])
 

@@ -123,8 +123,9 @@ class Euler(AbstractConservationLaw):
 
     def speeds(self, w: Float[Array, "..."], axis: int) -> tuple[Array, Array]:
         """Returns the speeds of sound against and with the flow along an axis."""
-        sound = jnp.sqrt(self.gamma * w[-1] / w[0])
-        return w[1 + axis] - sound, w[1 + axis] + sound
+        density, *velocity, pressure = w
+        sound = jnp.sqrt(self.gamma * pressure / density)
+        return velocity[axis] - sound, velocity[axis] + sound
 
     def pressing(self, w: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns the pressure, for the momentum along the first axis."""
@@ -146,9 +147,10 @@ class Euler(AbstractConservationLaw):
         self, left: Float[Array, "..."], right: Float[Array, "..."], low: Array, high: Array, axis: int
     ) -> Float[Array, "..."]:
         """Returns the speed of the contact between both sounds."""
-        from_left = left[0] * (low - left[1 + axis])
-        from_right = right[0] * (high - right[1 + axis])
-        pressed = right[-1] - left[-1] + from_left * left[1 + axis] - from_right * right[1 + axis]
+        (density_left, *left, pressure_left), (density_right, *right, pressure_right) = left, right
+        from_left = density_left * (low - left[axis])
+        from_right = density_right * (high - right[axis])
+        pressed = pressure_right - pressure_left + from_left * left[axis] - from_right * right[axis]
         return pressed / (from_left - from_right)
 
     def behind(self, w: Float[Array, "..."], speed: Array, contact: Array, axis: int) -> Float[Array, "..."]:
@@ -209,14 +211,16 @@ class Euler(AbstractConservationLaw):
 
     def _mean_of_roe(self, left: Array, right: Array) -> tuple[list[Array], Array, Array]:
         """Returns velocity, enthalpy of a unit of mass and speed of sound between two states."""
-        root = jnp.sqrt(left[0]), jnp.sqrt(right[0])
+        states = [(density, velocity, pressure) for density, *velocity, pressure in (left, right)]
+        root = [jnp.sqrt(density) for density, _, _ in states]
         share = root[0] / (root[0] + root[1])
-        velocity = [share * a + (1 - share) * b for a, b in zip(left[1:-1], right[1:-1])]
-        each = [self.gamma / (self.gamma - 1) * w[-1] / w[0] + _product(w[1:-1], w[1:-1]) / 2 for w in (left, right)]
+        below, above = (velocity for _, velocity, _ in states)
+        velocity = [share * a + (1 - share) * b for a, b in zip(below, above)]
+        each = [self.gamma / (self.gamma - 1) * p / density + _product(v, v) / 2 for density, v, p in states]
         enthalpy = share * each[0] + (1 - share) * each[1]
         # without the cancellation of enthalpy and kinetic energy, which may leave less than nothing
-        sounds = [self.gamma * w[-1] / w[0] for w in (left, right)]
-        jumps = [b - a for a, b in zip(left[1:-1], right[1:-1])]
+        sounds = [self.gamma * p / density for density, _, p in states]
+        jumps = [b - a for a, b in zip(below, above)]
         square = share * sounds[0] + (1 - share) * sounds[1]
         square = square + (self.gamma - 1) / 2 * share * (1 - share) * _product(jumps, jumps)
         return velocity, enthalpy, jnp.sqrt(square)

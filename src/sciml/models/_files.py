@@ -94,9 +94,11 @@ def load(path: str | os.PathLike, like: Callable[..., Any] | PyTree) -> Any:
     """
     with open(path, "rb") as file:
         head = _head(file.readline(), path)
+        mine = "`like`"
         if isinstance(like, type) or (callable(like) and not isinstance(like, eqx.Module)):
+            mine = f"the model that the hyperparameters in the file, {head['hyperparameters']}, make"
             like = _made(like, head["hyperparameters"], path)
-        _check_same(head, _described(like), path)
+        _check_same(head, _described(like), path, mine)
         try:
             return eqx.tree_deserialise_leaves(file, like)
         except (RuntimeError, EOFError, ValueError, OSError) as error:
@@ -170,7 +172,7 @@ def _static(value: Any) -> str:
     return _word(value)
 
 
-def _check_same(file: dict[str, Any], like: dict[str, Any], path: Any) -> None:
+def _check_same(file: dict[str, Any], like: dict[str, Any], path: Any, mine: str) -> None:
     """Checks that two descriptions agree.
 
     Raises:
@@ -182,10 +184,10 @@ def _check_same(file: dict[str, Any], like: dict[str, Any], path: Any) -> None:
             if there.get(name) == here.get(name):
                 continue
             if name not in here or name not in there:
-                owner = "the file" if name in there else "`like`"
+                owner = "the file" if name in there else mine
                 problem = f"{owner} alone has a {what} `{name}`, {(there | here)[name]}"
             else:
-                problem = f"`{name}` is {there[name]} in the file and {here[name]} in `like`"
+                problem = f"`{name}` is {there[name]} in the file and {here[name]} in {mine}"
             shapes = [str(x.get(name)).partition("[")[2] for x in (there, here)]
             advice = ""
             if shapes[0] and shapes[0] == shapes[1]:

@@ -315,7 +315,10 @@ def read_petab(
 
     Args:
         path: The YAML file.
-        solver: A method, by default `sciml.solvers.Rodas5P()`.
+        solver: A method, by default `sciml.solvers.Rodas5P()` with its linear systems left to LAPACK, whose program is
+            short, so that a first call takes seconds. Where a likelihood is computed thousands of times without its
+            gradient, `solver=sciml.solvers.Rodas5P()` pays: it writes small systems out, which takes longer to compile
+            and less to run.
         rtol: Its relative tolerance.
         atol: Its absolute tolerance.
         max_steps: Its most steps.

@@ -30,7 +30,6 @@ class Options(NamedTuple):
         atol: Absolute tolerance.
         max_steps: The most steps.
         adjoint: How derivatives are computed.
-        tangents: Whether tangents of all parameters go through the solve.
     """
 
     solver: Any = None
@@ -38,17 +37,16 @@ class Options(NamedTuple):
     atol: float = 1e-10
     max_steps: int = 10_000
     adjoint: Any = None
-    tangents: bool = False
 
     def for_tangents(self) -> "Options":
         """Returns the same for a solve that is differentiated in forward mode."""
-        return self._replace(adjoint=Direct(), tangents=True)
+        return self._replace(adjoint=Direct())
 
     def solve(self, model: SBMLModel, y0: Array, t1: Any, saveat: Array | None = None) -> Array:
         """Returns states at given times, or at the end."""
         events = model.events() or None
-        solver = Rodas5P() if self.solver is None else self.solver
-        if self.solver is None and self.tangents:
+        solver = self.solver
+        if solver is None:  # systems written out are long to compile, see `read_petab`
             solver = dataclasses.replace(Rodas5P().stepper(y0), linear=LinearChoice(by_library=True))
         sol = solve(
             model, y0, t0=0.0, t1=t1, solver=solver, rtol=self.rtol, atol=self.atol, saveat=saveat, events=events,

@@ -223,7 +223,7 @@ def select(
     paths = [_name(path) for path, _ in flat]
     leaves = [leaf for _, leaf in flat]
     if where is None:
-        fitted = [i for i, leaf in enumerate(leaves) if _is_inexact(leaf) and not np.isscalar(leaf)]
+        fitted = [i for i, leaf in enumerate(leaves) if is_inexact(leaf) and not np.isscalar(leaf)]
         if not fitted:
             raise ValueError(
                 "the model has no floating-point array among its leaves, so there is nothing to fit. Make its "
@@ -232,20 +232,20 @@ def select(
             )
     else:
         fitted = indices_of(model, where, "where")
-        if where_ints := [i for i in fitted if not _is_inexact(leaves[i])]:
+        if where_ints := [i for i in fitted if not is_inexact(leaves[i])]:
             i = where_ints[0]
             # A selected subtree may hold functions and integers beside its weights: these are left alone.
             fitted = [i for i in fitted if i not in where_ints]
             if not fitted:
                 raise TypeError(
-                    f"`where` picks `{paths[i]}`, which is {_describe(leaves[i])}; only floating-point leaves can be "
+                    f"`where` picks `{paths[i]}`, which is {described(leaves[i])}; only floating-point leaves can be "
                     "fitted. Make it a float array."
                 )
     for i in fitted:
         leaves[i] = jnp.asarray(leaves[i])
         if jnp.iscomplexobj(leaves[i]) and kinds == "real":
             raise TypeError(
-                f"`{paths[i]}` is {_describe(leaves[i])}; only real leaves can be fitted. Store its real and "
+                f"`{paths[i]}` is {described(leaves[i])}; only real leaves can be fitted. Store its real and "
                 "imaginary parts as two leaves."
             )
     model = jtu.tree_unflatten(treedef, leaves)
@@ -261,7 +261,7 @@ def select(
     for path, i, transform in zip(selection.paths, fitted, selection.transforms, strict=True):
         if jnp.iscomplexobj(leaves[i]):
             if not isinstance(transform, Identity):
-                raise TypeError(f"`{path}` is {_describe(leaves[i])}, which has no range to be kept in.")
+                raise TypeError(f"`{path}` is {described(leaves[i])}, which has no range to be kept in.")
             continue
         if not concrete(leaves[i]):
             continue
@@ -277,12 +277,13 @@ def select(
     return model, selection
 
 
-def _is_inexact(leaf: Any) -> bool:
+def is_inexact(leaf: Any) -> bool:
     """Whether something is floating-point; of what JAX traces `is_inexact_array_like` does not know it."""
     return eqx.is_inexact_array(leaf) if isinstance(leaf, jax.Array) else eqx.is_inexact_array_like(leaf)
 
 
-def _describe(leaf: Any) -> str:
+def described(leaf: Any) -> str:
+    """Returns what a leaf is, in words."""
     if isinstance(leaf, jax.Array | np.ndarray):
         return f"an array of dtype {leaf.dtype}"
     return f"a {type(leaf).__name__}"

@@ -253,6 +253,13 @@ def test_text_that_cannot_be_read_shows_the_place(text, words):
         network(0.0, jnp.ones(len(network.species)), None)
 
 
+def test_a_name_that_is_nearly_one_of_the_text_is_told():
+    """Its number would change nothing; what is given and nowhere named like something may be another network's."""
+    with pytest.warns(UserWarning, match="`rates`, which is nowhere in the text.* Did you mean `rate`"):
+        ReactionNetwork("A -> B, rate; rate = 1", dict(rates=2.0))
+    ReactionNetwork("A -> B, rate; rate = 1", dict(rate=2.0, volume=3.0))
+
+
 def test_other_bad_input():
     network = ReactionNetwork("A -> B, k; k = 1")
     for call, words in (

@@ -14,7 +14,7 @@ WORDS = jnp.array([123, 456], jnp.uint32)
 DTYPES = [jnp.float32, pytest.param(jnp.float64, marks=pytest.mark.x64)]
 
 
-def within(values, expected, spread, deviations=4.5):
+def within(values, expected, spread, deviations=4.0):
     """The mean of independent values is what is expected, within so many standard errors."""
     values = np.asarray(values, np.float64)
     assert np.all(np.abs(values.mean(0) - expected) < deviations * spread / np.sqrt(len(values)))

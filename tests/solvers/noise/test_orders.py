@@ -1,4 +1,4 @@
-"""Strong and weak orders of the methods for equations with noise, on paths on which the solution is known."""
+"""Strong orders of the methods for equations with noise, on paths on which the solution is known."""
 
 import functools
 
@@ -65,55 +65,6 @@ def test_both_senses(name):
     # and the senses differ by more than that
     other = np.sqrt(np.mean((reference("diagonal", "ito") - reference("diagonal", "stratonovich")) ** 2))
     assert other > 4 * fine
-
-
-def weak_errors(name, steps, count=20_000):
-    """How far the means of the square of growth with scalar noise are off, and their standard errors.
-
-    Of each value what Hermite polynomials of the end of its path tell, whose means are zero, is taken away; there
-    remains a small part of the spread.
-    """
-    every = paths(count, depth=6, seed=3)
-    model = sciml.Stochastic(lambda t, y, args: 0.8 * y, lambda t, y, args: 0.5 * y, noise="scalar")
-    solver, mean_square = METHODS[name].solver, np.exp(1.6 + 0.25)
-    by = lambda dt, path: sciml.solve(  # noqa: E731
-        model, jnp.ones(1), t0=0.0, t1=1.0, dt=dt, key=path, solver=solver, throw=False
-    ).ys[-1, 0]
-    run = jax.jit(lambda dt, among: jax.vmap(functools.partial(by, dt))(among))
-    end = jax.jit(jax.vmap(lambda path: path.increment(0.0, 1.0, ())))(every)
-    told = np.polynomial.hermite_e.hermevander(end, 10)
-    found = []
-    for n in steps:
-        off = np.asarray(run(1 / n, every)) ** 2 - mean_square
-        factors = np.linalg.lstsq(told, off, rcond=None)[0]
-        found.append((factors[0], np.std(off - told @ factors) / np.sqrt(count)))
-    return found
-
-
-@pytest.mark.x64
-@pytest.mark.parametrize(("name", "order"), [("Euler", 1), ("SRIW1", 2)])
-def test_weak_order(name, order):
-    (coarse, _), (fine, noise) = weak_errors(name, (8, 32))
-    assert 4 * noise < 0.25 * abs(fine)  # there is something to see
-    found = np.log2(abs(coarse / fine)) / 2
-    assert abs(found - order) < 0.15, (found, coarse, fine, noise)
-
-
-def mean_errors(name, steps, count=2000):
-    """How far the means of the state and of its square are off; paths share what most of their spread comes from."""
-    model, every = growth("scalar"), paths(count, depth=10, seed=3)
-    exact = np.asarray(jax.jit(jax.vmap(lambda path: exact_growth("scalar", path, 1.0, jnp.ones(1))))(every))
-    differences = [x[:, :1] - exact for x in ends(model, METHODS[name].solver, steps, every)]
-    return [(x.mean(), x.std() / np.sqrt(count)) for x in differences]
-
-
-@pytest.mark.x64
-@pytest.mark.parametrize(("name", "order"), [("Euler", 1), ("ItoMilstein", 1), ("PlatenWeak2", 2), ("SRIW1", 2)])
-def test_weak_order_from_below(name, order):
-    steps = (2, 8)
-    (coarse, _), (fine, noise) = mean_errors(name, steps)
-    assert abs(fine) < abs(coarse) * 4.0 ** -(order - 0.35) + 4 * noise
-    assert abs(coarse) > 4 * noise  # there was something to see
 
 
 @pytest.mark.x64

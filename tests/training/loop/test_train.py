@@ -130,13 +130,15 @@ def with_a_hole():
 
 def test_nonfinite_ends_the_training_before_it_harms():
     options = dict(steps=60, batch_size=4)
-    with pytest.raises(SolveError, match=r"Step \d+ gave NaN or infinity in the loss, .*gradient by `slope`"):
+    words = r"Step \d+ gave NaN or infinity in the loss, .*gradient by `slope`.* The data hold 1 NaN: leave out"
+    with pytest.raises(SolveError, match=words):
         quiet(line(), squares, with_a_hole(), **options)
     found = quiet(line(), squares, with_a_hole(), throw=False, **options)
     assert found.status == Status.nonfinite and 1 <= found.n_steps <= 6  # the hole comes in the first epoch
     assert np.isnan(found.history.loss[-1]) and np.isfinite(found.history.loss[:-1]).all()
     assert all(np.isfinite(x) for x in jax.tree.leaves(found.model))
     assert found.history.skipped.tolist() == [found.n_steps - 1]
+    assert str(found).startswith("loss ") and str(found).endswith(found.message)
     before = quiet(line(), squares, with_a_hole(), steps=found.n_steps - 1, batch_size=4) if found.n_steps > 1 else None
     assert before is None or before.model.slope == found.model.slope
 
@@ -275,6 +277,7 @@ def data_of(shape):
         (ValueError, "give `validation`", lambda: quiet(line(), squares, points(), steps=1, patience=2)),
         (ValueError, "between 0 and 1", lambda: quiet(line(), squares, points(), steps=1, average=1.0)),
         (ValueError, "floating-point dtype", lambda: quiet(line(), squares, points(), steps=1, compute_dtype=int)),
+        (ValueError, "but got 'bf16'", lambda: quiet(line(), squares, points(), steps=1, compute_dtype="bf16")),
         (TypeError, "sequence of functions", lambda: quiet(line(), squares, points(), steps=1, callbacks=print)),
         (ValueError, "0 or more", lambda: quiet(line(), squares, points(), steps=1, skip_nonfinite=-1)),
         (TypeError, "random key", lambda: quiet(line(), squares, points(), steps=1, key=3)),

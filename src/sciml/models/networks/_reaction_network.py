@@ -57,7 +57,10 @@ class ReactionNetwork(AbstractModel):
         parameters: The parameters by name, leaves that can be differentiated, batched and fitted.
 
     Raises:
-        ValueError: If the text cannot be read; the message shows the place.
+        ValueError: If the text cannot be read; the message shows the place. If `parameters` has the name of a species.
+
+    Warns:
+        UserWarning: If `parameters` has a name that is not in the text, but nearly one with a number there.
 
     Source:
         C. M. Guldberg and P. Waage, 1864, for mass action; the arrows are those of Catalyst.jl.
@@ -213,9 +216,11 @@ class ReactionNetwork(AbstractModel):
         """All values that formulas name, and their results."""
         equations = equations_of(self._static)
         count = equations.stoichiometry.shape[1]
-        if jnp.shape(y) != (count,):
+        shape = y.shape if hasattr(y, "shape") else None
+        if shape != (count,):
+            found = f"not {shape}" if shape is not None else f"not a {type(y).__name__}; see `state(A=2.0)`"
             raise ValueError(
-                f"the state must have shape ({count},), one for each of {_some(self.species)}, not {jnp.shape(y)}."
+                f"the state must be an array of shape ({count},), one for each of {_some(self.species)}, {found}."
             )
         rest = scalars([t, *self.parameters.values()], y.dtype)
         return equations.program(jnp.concatenate([y, rest]))

@@ -1,6 +1,7 @@
 """Reactions as text, one a line."""
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -51,9 +52,26 @@ class _Reader:
         ordered(self.derived)  # against circles
         for line, sides in reactions:
             self._rates(line, *sides)
+        self._check_given()
         parameters = {**self.numbers, **self.given}
         names = list(parameters)
         return Description(list(self.species), self.reactions, names, self.derived, self.initial), parameters
+
+    def _check_given(self) -> None:
+        """Warns of what is given and not in the text, but is nearly a name whose number in the text then counts.
+
+        All else may be given: what one network has and another has not, as initial amounts.
+        """
+        laws = [reaction.law for reaction in self.reactions]
+        formulas = [*laws, *self.derived.values(), *self.initial.values()]
+        named = {name for formula in formulas for name in names_in(formula)} | {*self.assigned, *self.species}
+        for name in self.given:
+            if name not in named and (meant := suggestion(name, self.numbers)):
+                warnings.warn(
+                    f"`parameters` has `{name}`, which is nowhere in the text and changes nothing.{meant}",
+                    UserWarning,
+                    stacklevel=5,
+                )
 
     def _name(self, line: Line) -> None:
         """Notes what a line without an arrow gives a value to."""

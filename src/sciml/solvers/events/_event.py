@@ -29,6 +29,7 @@ class Layout(NamedTuple):
         ends: Which end the solve.
         updates: Which change the state.
         kept: How many occurrences are kept.
+        numbers: The place of each among those that were given.
     """
 
     is_schedule: tuple[bool, ...]
@@ -36,6 +37,7 @@ class Layout(NamedTuple):
     ends: tuple[bool, ...]
     updates: tuple[bool, ...]
     kept: int
+    numbers: tuple[int, ...]
 
 
 class GivenEvents(NamedTuple):
@@ -89,9 +91,10 @@ def read_events(events: Any, max_events: Any) -> GivenEvents | None:
             raise ValueError(f"`max_events`={max_events} is how many of the `events` are kept, and there are none.")
         return None
     given = list(events) if isinstance(events, Sequence) else [events]
-    found = tuple(x for one in given for x in _of_one(one))
-    if not found:
+    each = [x for one in given for x in _of_one(one)]
+    if not each:
         raise ValueError("`events` must be an event or several, but is empty; leave it out where there are none.")
+    found, numbers = zip(*((x, number) for number, one in enumerate(each) for x in _apart(one)))
     schedules = tuple(isinstance(x, Schedule) for x in found)
     ends = tuple(isinstance(x, Event) and x.update is None for x in found)
     if max_events is None:
@@ -101,7 +104,8 @@ def read_events(events: Any, max_events: Any) -> GivenEvents | None:
     else:
         kept = int(max_events)
     directions = tuple(0 if isinstance(x, Schedule) else x.direction for x in found)
-    return GivenEvents(found, Layout(schedules, directions, ends, tuple(x.update is not None for x in found), kept))
+    updates = tuple(x.update is not None for x in found)
+    return GivenEvents(found, Layout(schedules, directions, ends, updates, kept, numbers))
 
 
 def check_order(events: tuple[Event | Schedule, ...], forwards: bool | None) -> None:
@@ -118,8 +122,8 @@ def check_order(events: tuple[Event | Schedule, ...], forwards: bool | None) -> 
             if np.any(steps <= 0) or np.any(ended[:-1] & ~ended[1:]):
                 order = "ascend" if forwards else "descend"
                 raise ValueError(
-                    f"`times` of a `Schedule` must strictly {order}, in the direction of time, and infinite ones come "
-                    f"last, but they are {times}."
+                    f"`times` of a `Schedule` must {order}, in the direction of time, and infinite ones come last, but "
+                    f"they are {times}."
                 )
 
 
@@ -132,6 +136,20 @@ def out_of_order(events: tuple[Event | Schedule, ...], direction: Array) -> Arra
             follows = (direction * (times[1:] - times[:-1]) > 0) & jnp.isfinite(times[:-1]) | jnp.isinf(times[1:])
             wrong.append(~jnp.all(follows) | jnp.isnan(times[0]))
     return jnp.any(jnp.stack(wrong)) if wrong else None
+
+
+def _apart(event: Event | Schedule) -> list[Event | Schedule]:
+    """Returns a schedule as several, none of which has a time twice; where times are not known, as it is."""
+    if not isinstance(event, Schedule) or not concrete(event.times):
+        return [event]
+    times = np.asarray(event.times)
+    again = np.append(False, (times[1:] == times[:-1]) & np.isfinite(times[1:]))
+    if not again.any():
+        return [event]
+    # how many of the times before each are the same
+    rank = np.arange(len(times)) - np.maximum.accumulate(np.where(again, 0, np.arange(len(times))))
+    rows = [np.flatnonzero(rank == number) for number in range(rank.max() + 1)]
+    return [Schedule(times[x], event.update, jax.tree.map(lambda v, x=x: v[x], event.values)) for x in rows]
 
 
 class _OfDiffrax(eqx.Module):

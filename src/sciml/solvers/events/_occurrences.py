@@ -3,15 +3,20 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree, Real
 
+from ..._checks import concrete
 from ._event_state import EventMemory, EventRecord
+
+_SHOWN = 20
 
 
 class Occurrences(eqx.Module):
     """The events of a solution, the first `max_events` of them in their order in time.
 
     Rows beyond `count` are NaN, and `which` is -1 there. Times and states can be differentiated.
+    `print(sol.events)` shows how many there were, when, and which.
 
     Attributes:
         times: When they happened, of shape `(max_events,)`.
@@ -43,6 +48,21 @@ class Occurrences(eqx.Module):
     which: Int[Array, "*members events"]
     grazing: Bool[Array, "*members events"]
     count: Int[Array, "*members"]
+
+    def __str__(self) -> str:
+        if not all(map(concrete, (self.times, self.which, self.grazing, self.count))):
+            return repr(self)
+        count, times, which, grazing = map(np.asarray, (self.count, self.times, self.which, self.grazing))
+        if count.ndim:
+            least, most = (count.min(), count.max()) if count.size else (0, 0)
+            return f"{count.sum()} events of {count.size} members, {least} to {most} each"
+        happened, kept = int(count), min(int(count), len(times))
+        lines = [f"{happened} event{'' if happened == 1 else 's'}"]
+        if kept < happened:
+            lines[0] += f", the first {kept} of which are kept"
+        for i in range(min(kept, _SHOWN)):
+            lines.append(f"  t={times[i]:.7g}  event {which[i]}{', grazing' * bool(grazing[i])}")
+        return "\n".join([*lines, "  ..."] if kept > _SHOWN else lines)
 
     @classmethod
     def of(cls, memory: EventMemory) -> "Occurrences":

@@ -293,7 +293,7 @@ class WithEvents(AbstractWrappedStepper):
             before = y
             if self.layout.updates[number]:
                 y = _where(land, field.updated(number, t, row.astype(jnp.int32), y), y)
-            which = number + 0.5 * grazes[number].astype(t.dtype)
+            which = self.layout.numbers[number] + 0.5 * grazes[number].astype(t.dtype)
             events.append(Happening(jnp.where(land, count, -jnp.ones_like(count)), which, t, before, y))
             count, last = jnp.where(land, count + 1, count), jnp.where(land, t, last)
         comes = self._of_schedules(lands)

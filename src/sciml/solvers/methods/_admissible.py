@@ -116,11 +116,12 @@ def read_admissible(positive: Any, domain: Any, y0: Y) -> Admissible | None:
         y0: A state.
 
     Raises:
-        ValueError: If `positive` does not fit the state.
+        ValueError: If `positive` does not fit the state, or `domain` does not return one boolean.
         TypeError: If one has the wrong type.
     """
     if domain is not None:
         domain = check_function_of_state(domain, "domain", "the state that says whether it is admissible")
+        _check_says_one_thing(domain, y0)
     leaves, treedef = jax.tree.flatten(y0)
     nothing = positive is None or positive is False
     given = [None] * len(leaves) if nothing else _flags_of(positive, leaves, treedef)
@@ -130,6 +131,16 @@ def read_admissible(positive: Any, domain: Any, y0: Y) -> Admissible | None:
     if wrong:
         raise TypeError(f"`positive` is for real elements, but `y0` has a leaf of {wrong[0]} there.")
     return Admissible(tuple(given), domain)
+
+
+def _check_says_one_thing(domain: Any, y0: Y) -> None:
+    found = jax.tree.leaves(jax.eval_shape(domain, y0))
+    if len(found) != 1 or found[0].shape != ():
+        got = f"an array of shape {found[0].shape}" if len(found) == 1 else f"{len(found)} values"
+        raise ValueError(
+            f"`domain` must return one boolean for the whole state, but returns {got}. Join conditions: "
+            "`lambda y: jnp.all(y < 1)`."
+        )
 
 
 def _flags_of(positive: Any, leaves: list[Array], treedef: Any) -> list[tuple[tuple[int, ...], bytes] | None]:

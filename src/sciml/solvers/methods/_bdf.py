@@ -78,7 +78,8 @@ class BDF(AbstractStepper):
 
     Gradients go through the accepted steps, each by the derivative of the implicit function; lengths and orders are
     constant to them. Under fixed steps (`dt=`) the order is `max_order`, and the first `max_order` steps are those of
-    `Rodas5P`.
+    `Rodas5P`. Where systems are left to an iteration and stiff diffusion has steps become very long, the iteration with
+    the transposed matrix may fail, and the gradient is NaN: take `Rodas5P` there.
 
     Attributes:
         max_order: The highest order, from 1 to 5; 2 for what oscillates with little damping.

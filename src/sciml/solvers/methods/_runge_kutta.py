@@ -10,8 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ..._jax._barrier import opaque
+from ..._jax._loops import scan
 from ..._types import RealScalarLike, Y
 from ..control._stability import Stability, of_polynomial
+from ..terms._field import BoundFunction
 from ._stepper import AbstractStepper, BoundField, Step
 
 
@@ -113,17 +116,53 @@ class RungeKutta(AbstractStepper):
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
-        stages = [memory if self.fsal else field(t, y)]
-        y1 = y
-        for node, row in zip(self.nodes[1:], self.rows[1:]):
-            y1 = _weighted_sum(y, h, row, stages)
-            stages.append(field(t + node * h, y1))
+        if isinstance(field, BoundFunction) and field.long and self.evaluations > 2 and _takes_loops(y):
+            stages, y1 = self._stages_in_loop(field, t, h, y, memory)
+        else:
+            stages, y1 = [memory if self.fsal else field(t, y)], y
+            for node, row in zip(self.nodes[1:], self.rows[1:]):
+                y1 = _weighted_sum(y, h, row, stages)
+                stages.append(field(t + node * h, y1))
         if not self.fsal:  # otherwise the last stage was evaluated at the end of the step
             y1 = _weighted_sum(y, h, self.weights, stages)
         error = None
         if self.error_weights is not None:
             error = _weighted_sum(None, h, self.error_weights, stages)
         return Step(y1, error, tuple(stages), stages[-1] if self.fsal else None)
+
+    def _stages_in_loop(
+        self, field: BoundFunction, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree
+    ) -> tuple[list[Y], Y]:
+        """Returns all stages, and the state at the last, by a loop whose body is compiled once.
+
+        A sum goes over all stages, of which those to come are zero and have zero weights. Reverse mode keeps the state
+        of a stage alone and evaluates it again, stage by stage.
+        """
+        count, first = len(self.weights), int(self.fsal)
+        matrix = np.array([(*row, *(0.0,) * (count - len(row))) for row in self.rows])
+
+        def stacked(x: jax.Array, k: Any) -> jax.Array:
+            rows = jnp.stack([jnp.zeros_like(x)] * count)
+            return rows if k is None else rows.at[0].set(k)
+
+        evaluated = jax.checkpoint(lambda t, y: field(t, y), prevent_cse=False)
+
+        def stage(carry: Any, x: Any) -> tuple[Any, None]:
+            rows, _ = carry
+            number, node, *weights = x
+            # XLA makes one slow function of a loop that it takes for a small one, unless it calls a library
+            number = number + (opaque(jax.lax.stop_gradient(jax.tree.leaves(rows)[0])) < 0).astype(number.dtype)
+            at = jax.tree.map(
+                lambda y, k: y + jnp.asarray(h, y.dtype) * _dot([w.astype(y.dtype) for w in weights], k), y, rows
+            )
+            found = evaluated(t + node.astype(jnp.result_type(t)) * h, at)
+            put = lambda k, new: jax.lax.dynamic_update_index_in_dim(k, new, number, 0)  # noqa: E731
+            return (jax.tree.map(put, rows, found), at if self.fsal else None), None
+
+        rows = jax.tree.map(stacked, y, memory) if self.fsal else jax.tree.map(lambda x: stacked(x, None), y)
+        xs = [jnp.arange(first, count), jnp.asarray(self.nodes[first:]), *map(jnp.asarray, matrix[first:].T)]
+        (rows, at), _ = scan(stage, (rows, y if self.fsal else None), xs, like=(field.operands, t, h, y))
+        return [jax.tree.map(lambda k, i=i: k[i], rows) for i in range(count)], at
 
     def increment(self, h: RealScalarLike, dense: Any) -> Y:
         """Returns what a step of length `h` with these stages adds to the state, free of the state's rounding."""
@@ -142,6 +181,18 @@ class RungeKutta(AbstractStepper):
             return self.interpolation(t0=jnp.zeros_like(at), t1=jnp.ones_like(at), **info).evaluate(at)
 
         return jax.tree.map(of_leaf, y0, y1, *dense)
+
+
+def _takes_loops(y: Y) -> bool:
+    """Whether a state is of numbers that LAPACK and a table of weights take."""
+    return all(x.dtype in (jnp.float32, jnp.float64) for x in jax.tree.leaves(y))
+
+
+def _dot(weights: Sequence[jax.Array], rows: jax.Array) -> jax.Array:
+    total = weights[0] * rows[0]
+    for number in range(1, len(weights)):
+        total = total + weights[number] * rows[number]
+    return total
 
 
 def _weighted_sum(y: Y | None, h: RealScalarLike, weights: tuple[float, ...], stages: Sequence[Y]) -> Y:

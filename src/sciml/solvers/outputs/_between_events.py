@@ -129,6 +129,9 @@ def _solved(
     sol = eqx.tree_at(lambda s: (s.ys, s.events.times, s.events.states_before, s.events.states_after), found, tied)
     moved = derivatives_alone(jnp.where(ended, last.t, interval.t1))
     sol = eqx.tree_at(lambda s: s.t_reached, sol, sol.t_reached + moved)
+    if len(set(events.layout.numbers)) < len(events.layout.numbers):  # the solve was given a schedule in parts
+        numbers = jnp.asarray((*events.layout.numbers, -1), which.dtype)
+        sol = eqx.tree_at(lambda s: s.events.which, sol, numbers[sol.events.which])
     if saves is None:
         return eqx.tree_at(lambda s: s.ts, sol, sol.ts + moved)
     return eqx.tree_at(lambda s: s.ts, sol, sol.ts + derivatives_alone(saves))

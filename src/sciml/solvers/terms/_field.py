@@ -32,6 +32,9 @@ _MOVES = {"concatenate", "dynamic_slice", "gather", "pad", "rev", "slice"}
 
 _MESSAGES = {"all_to_all", "ppermute"}
 
+_LONG = 300
+"""So many operations take longer to compile once more than a loop around them costs."""
+
 _LARGE = 1024
 """A number of elements that takes longer to compute again than a conditional."""
 
@@ -54,6 +57,18 @@ def _has_rules(jaxpr: jex.core.Jaxpr) -> bool:
     return any(
         eqn.primitive.name in ("custom_jvp_call", "custom_vjp_call") or any(map(_has_rules, programs_within(eqn)))
         for eqn in jaxpr.eqns
+    )
+
+
+def _size(jaxpr: jex.core.Jaxpr) -> int:
+    """The number of operations of a program and of those within it."""
+    return sum(1 + sum(map(_size, programs_within(eqn))) for eqn in jaxpr.eqns)
+
+
+def _has_kernels(jaxpr: jex.core.Jaxpr) -> bool:
+    """Whether a program, or one within it, runs a kernel."""
+    return any(
+        eqn.primitive.name == "pallas_call" or any(map(_has_kernels, programs_within(eqn))) for eqn in jaxpr.eqns
     )
 
 
@@ -102,6 +117,23 @@ class AbstractField(abc.ABC):
         """
 
 
+class BoundFunction:
+    """A vector field `(t, y, operands)` with its operands.
+
+    Attributes:
+        function: The field.
+        operands: Its operands.
+        long: Whether stages are best evaluated in a loop, since each evaluation takes long to compile.
+    """
+
+    def __init__(self, function: Callable[[RealScalarLike, Y, list], Y], operands: list, long: bool):
+        self.function, self.operands, self.long = function, operands, long
+
+    def __call__(self, t: RealScalarLike, y: Y) -> Y:
+        """Returns the vector field."""
+        return self.function(t, y, self.operands)
+
+
 class ClosedField(AbstractField):
     """A vector field from a function `(t, y, operands)`."""
 
@@ -110,8 +142,9 @@ class ClosedField(AbstractField):
         function: Callable[[RealScalarLike, Y, list[Array]], Y],
         reads_time: bool = True,
         has_rules: bool = False,
+        long: bool = False,
     ):
-        self.function, self.reads_time, self.has_rules = function, reads_time, has_rules
+        self.function, self.reads_time, self.has_rules, self.long = function, reads_time, has_rules, long
 
     def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
         """Returns the vector field."""
@@ -120,7 +153,7 @@ class ClosedField(AbstractField):
     def bind(self, operands: list, whole: bool = True) -> BoundField:
         """Returns the field as a function of time and state, for any step."""
         del whole
-        return lambda t, y: self.function(t, y, operands)
+        return BoundFunction(self.function, operands, self.long)
 
 
 def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) -> tuple[AbstractField, list[Array]]:
@@ -144,7 +177,10 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
 
     program, out, consts = close(flat, (t, y), parameters)
     check_like(y, out)
-    with_barriers = stage_barrier if stages > 1 and program.reads_neighbours else lambda tree, t: tree
+    apart = stages > 1 and program.reads_neighbours
+    with_barriers = stage_barrier if apart else lambda tree, t: tree
+    # nothing is fused across the barriers of the CPU, so a loop loses nothing there
+    long = apart and jax.default_backend() == "cpu" and program.size >= _LONG and not program.has_kernels
     # what the model holds and does not read is no operand: its cotangent, zero, would be carried through every loop
     kinds, used = program.last_inputs(len(parameters))
     count = sum(used)
@@ -155,7 +191,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
         return with_barriers(program(every, operands[count:], t, with_barriers(y, t)), t)
 
     operands = [x for x, u in zip(parameters, used) if u] + consts
-    return ClosedField(field, program.reads_first_input, program.has_rules), operands
+    return ClosedField(field, program.reads_first_input, program.has_rules, long), operands
 
 
 def parameters_of(model: Callable, args: Args) -> tuple[list[Array], Callable[[list[Array]], tuple[Callable, Args]]]:
@@ -180,6 +216,16 @@ class Program:
     def reads_neighbours(self) -> bool:
         """Whether it moves elements of large arrays to other places."""
         return reads_neighbours(self.jaxpr)
+
+    @property
+    def size(self) -> int:
+        """How many operations it has and the programs within it have."""
+        return _size(self.jaxpr)
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether it runs kernels."""
+        return _has_kernels(self.jaxpr)
 
     @property
     def has_rules(self) -> bool:

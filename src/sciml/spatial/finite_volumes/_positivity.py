@@ -74,9 +74,9 @@ class PositivityLimiter(eqx.Module):
             face: The state at the face.
             cell: The state in the cell.
         """
-        share = None
+        share, parts = None, (tuple(cell), tuple(face)) if law.positive_components else ()
         for number in law.positive_components:
-            here, there = cell[number], face[number]
+            here, there = (part[number] for part in parts)
             least = _SHARE * here
             low = there < least
             room = jnp.where(low, here - there, jnp.ones_like(here))

@@ -142,7 +142,12 @@ def check_compute_dtype(dtype: Any) -> Any:
     """
     if dtype is None:
         return None
-    found = jnp.dtype(dtype)
+    try:
+        found = jnp.dtype(dtype)
+    except TypeError:
+        raise ValueError(
+            f"`compute_dtype` must be a floating-point dtype such as `jnp.bfloat16`, but got {dtype!r}."
+        ) from None
     if not jnp.issubdtype(found, jnp.floating):
         raise ValueError(f"`compute_dtype` must be a floating-point dtype such as `jnp.bfloat16`, but got {found}.")
     return found

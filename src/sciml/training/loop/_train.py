@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -220,7 +221,7 @@ def train(
         validator = Validator(recipe, validation, size, validation_key)
         with reporting(progress, total, unit="step", name="train", done=history.steps) as report:
             ended = Host(recipe, source, step_key, plan, validator, history, writer, report).run(saved)
-        found = _result(recipe, ended, plan, history, given, throw)
+        found = _result(recipe, ended, plan, history, given, data, throw)
         return found if horizon is None else _within(horizon, found)
 
 
@@ -276,12 +277,18 @@ def _cadence(check_every: Any, source: AbstractBatches, total: int | None) -> in
 
 
 def _result(
-    recipe: Recipe, ended: Ended, plan: TrainingPlan, history: HistoryWriter, given: PyTree, throw: bool
+    recipe: Recipe,
+    ended: Ended,
+    plan: TrainingPlan,
+    history: HistoryWriter,
+    given: PyTree,
+    data: Any,
+    throw: bool,
 ) -> Trained:
     state, best = ended.state, ended.best
     halted, n = bool(state.halted), history.steps
     status = Status.nonfinite if halted else Status.successful
-    message = _message(ended, plan, history, halted)
+    message = _message(ended, plan, history, halted) + (_missing(data) if halted else "")
     if halted and throw:
         raise SolveError(f"`train`: {message}", np.asarray(int(status)))
     weights = state.judged if best.weights is None else best.weights
@@ -303,6 +310,14 @@ def _within(horizon: HorizonOption, trained: Trained) -> Trained:
         warnings.warn(f"`train`: {beyond}", UserWarning, stacklevel=3)
     message = f"{trained.message} {beyond}" if beyond else trained.message
     return dataclasses.replace(trained, horizon=found, message=message, status=status_within(found, trained.status))
+
+
+def _missing(data: PyTree) -> str:
+    """Returns how many numbers of arrays are NaN, in words."""
+    arrays = [] if is_loader(data) or callable(data) else jax.tree.leaves(data)
+    counts = [int(jnp.sum(jnp.isnan(x))) for x in arrays if eqx.is_inexact_array_like(x)]
+    count = sum(counts)
+    return f" The data hold {count} NaN: leave out what is missing in `loss`, by `jnp.where`." if count else ""
 
 
 def _message(ended: Ended, plan: TrainingPlan, history: HistoryWriter, halted: bool) -> str:

@@ -52,3 +52,9 @@ class Trained(eqx.Module):
     n_steps: int = eqx.field(static=True)
     message: str = eqx.field(static=True)
     horizon: Horizon | None = None
+
+    def __str__(self) -> str:
+        losses = self.history.loss
+        if not len(losses):
+            return self.message
+        return f"loss {losses[0]:.6g} in the first step, {losses[-1]:.6g} in the last of {len(losses)}\n{self.message}"

@@ -1,5 +1,7 @@
 """What losses over windows of records have in common."""
 
+import difflib
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ..._checks import concrete
+from ...solvers import solve
 from ._windows import Windows, filled
 
 
@@ -28,6 +32,49 @@ def mean_square(found: PyTree, wanted: PyTree, there: PyTree, scale: PyTree) -> 
 def conditions_of(conditions: PyTree, windows: Windows) -> PyTree:
     """Returns the conditions of each window, those of its experiment."""
     return jax.tree.map(lambda x: x[windows.experiment], conditions)
+
+
+def check_solve_options(options: dict[str, Any], where: str) -> None:
+    """Checks the names of options for `sciml.solve`.
+
+    Raises:
+        TypeError: If one is unknown, or is what the caller says itself.
+    """
+    known = set(inspect.signature(solve).parameters) - {"model"}
+    for name in options:
+        if name in ("t0", "t1", "saveat", "throw", "y0"):
+            raise TypeError(f"`{where}` says itself what `{name}` is; leave it out.")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise TypeError(
+                f"`{where}` has no argument `{name}`, and neither has `sciml.solve`, which gets what `{where}` does "
+                f"not know.{f' Did you mean `{near[0]}`?' if near else ''}"
+            )
+
+
+def check_scale(scale: Any, where: str) -> PyTree:
+    """Returns the unit of observations as arrays.
+
+    Raises:
+        ValueError: If it is known and not positive.
+    """
+    found = jax.tree.map(lambda s: jnp.asarray(s, jnp.result_type(float)), scale)
+    for x in jax.tree.leaves(found):
+        if concrete(x) and not np.all(np.asarray(x) > 0):
+            raise ValueError(f"`{where}`: `scale`, the unit of observations, must be positive, but is {x}.")
+    return found
+
+
+def check_weight(value: Any, name: str, where: str) -> Array:
+    """Returns a number as an array.
+
+    Raises:
+        ValueError: If it is known and negative or not finite.
+    """
+    found = jnp.asarray(value, jnp.result_type(float))
+    if concrete(found) and not 0 <= float(found) < np.inf:
+        raise ValueError(f"`{where}`: `{name}` must be finite and not negative, but is {value}.")
+    return found
 
 
 def check_conditions(conditions: PyTree, count: int, options: dict[str, Any], where: str) -> PyTree:

@@ -11,7 +11,15 @@ from jaxtyping import Array, Float, PyTree
 from ..._checks import check_count
 from ..._types import Key, RealScalarLike
 from ...solvers import solve
-from ._residuals import check_conditions, conditions_of, mean_square, starts_of
+from ._residuals import (
+    check_conditions,
+    check_scale,
+    check_solve_options,
+    check_weight,
+    conditions_of,
+    mean_square,
+    starts_of,
+)
 from ._windows import Windows, joined, records_of, windows_of
 
 
@@ -136,7 +144,7 @@ def rollouts(
 
     Raises:
         ValueError: If times do not ascend, states are not one for each, or a number makes no sense.
-        TypeError: If states are no real numbers.
+        TypeError: If states are no real numbers, or an option is none of `sciml.solve`.
 
     Source:
         Noise: A. Sanchez-Gonzalez et al., Learning to Simulate Complex Physics with Graph Networks, ICML 2020.
@@ -164,9 +172,7 @@ def rollouts(
     length, stride = check_count(length, "length", "rollouts"), check_count(stride, "stride", "rollouts")
     if isinstance(pushforward, bool) or not isinstance(pushforward, int) or pushforward < 0:
         raise ValueError(f"`rollouts(pushforward=...)` must be a number of intervals, 0 or more: {pushforward!r}.")
-    for name in ("t0", "t1", "saveat", "throw", "y0"):
-        if name in options:
-            raise TypeError(f"`rollouts` says itself what `{name}` is; leave it out.")
+    check_solve_options(options, "rollouts")
     parts = [windows_of(times, values, length + pushforward, stride) for times, values in records]
     data = joined(parts)
     conditions = check_conditions(conditions, len(records), options, "rollouts")
@@ -176,10 +182,9 @@ def rollouts(
     firsts = [sum(counts[:i]) for i in range(len(counts))]
     rows = [first + i for first, part in zip(firsts, parts, strict=True) for i in range(len(part.number))]
     starts = jax.tree.map(lambda x: x[jnp.asarray(rows)], every)
-    default = jnp.result_type(float)
     loss = RolloutLoss(
-        scale=jax.tree.map(lambda s: jnp.asarray(s, default), scale),
-        noise=jnp.asarray(noise, default),
+        scale=check_scale(scale, "rollouts"),
+        noise=check_weight(noise, "noise", "rollouts"),
         pushforward=pushforward,
         conditions=conditions,
         options=options,

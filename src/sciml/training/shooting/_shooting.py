@@ -12,7 +12,16 @@ from jaxtyping import Array, Float, PyTree
 from ..._checks import check_count
 from ..._types import Key, RealScalarLike
 from ...solvers import solve
-from ._residuals import check_conditions, conditions_of, itself, mean_square, starts_of
+from ._residuals import (
+    check_conditions,
+    check_scale,
+    check_solve_options,
+    check_weight,
+    conditions_of,
+    itself,
+    mean_square,
+    starts_of,
+)
 from ._windows import Windows, joined, records_of, windows_of
 
 
@@ -186,8 +195,9 @@ def multiple_shooting(
         "misfit" and "gap", in the history.
 
     Raises:
-        ValueError: If the times do not ascend, observations are not one for each, or `starts` do not suit the windows.
-        TypeError: If observations are no real numbers.
+        ValueError: If the times do not ascend, observations are not one for each, `starts` do not suit the windows, or
+            a number makes no sense.
+        TypeError: If observations are no real numbers, or an option is none of `sciml.solve`.
 
     Source:
         H. G. Bock, Recent advances in parameter identification techniques for O.D.E., 1983.
@@ -210,9 +220,7 @@ def multiple_shooting(
     """
     records = records_of(ts, ys, "multiple_shooting")
     length = check_count(length, "length", "multiple_shooting")
-    for name in ("t0", "t1", "saveat", "throw", "y0"):
-        if name in options:
-            raise TypeError(f"`multiple_shooting` says itself what `{name}` is; leave it out.")
+    check_solve_options(options, "multiple_shooting")
     data = joined([windows_of(times, values, length) for times, values in records])
     conditions = check_conditions(conditions, len(records), options, "multiple_shooting")
     count = len(data.number)
@@ -231,8 +239,8 @@ def multiple_shooting(
             f"{wrong[0]}."
         )
     loss = ShootingLoss(
-        penalty=jnp.asarray(penalty, jnp.result_type(float)),
-        scale=jax.tree.map(lambda s: jnp.asarray(s, jnp.result_type(float)), scale),
+        penalty=check_weight(penalty, "penalty", "multiple_shooting"),
+        scale=check_scale(scale, "multiple_shooting"),
         observe=itself if observe is None else observe,
         conditions=conditions,
         options=options,
