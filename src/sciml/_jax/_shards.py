@@ -124,14 +124,20 @@ def on_no_mesh() -> Any:
     return jax.sharding.use_abstract_mesh(_NO_MESH)
 
 
-def on_mesh_of_arguments(tree: PyTree) -> Any:
-    """Returns a block in which new arrays are on the mesh with explicit axes that arrays are on as a whole, if on one.
+def on_mesh_of_arguments(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function whose new arrays are on the mesh with explicit axes that its arguments are on, if on one.
 
     For programs that JAX differentiates itself: it transposes zeros that are on no mesh, and does not batch a `jit` of
     them where members are sharded by their type. `jax.set_mesh` has the same effect; where a mesh is set, it stays.
     """
-    mesh = mesh_of_whole(jax.tree.leaves(tree)) if jax.sharding.get_abstract_mesh().empty else None
-    return contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh)
+
+    @functools.wraps(fn)
+    def run(*arguments: Any) -> Any:
+        mesh = mesh_of_whole(jax.tree.leaves(arguments)) if jax.sharding.get_abstract_mesh().empty else None
+        with contextlib.nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh):
+            return fn(*arguments)
+
+    return run
 
 
 def off_explicit_axes() -> Any:

@@ -167,6 +167,7 @@ class Settings(NamedTuple):
     hands_out: bool = False
 
 
+@on_mesh_of_arguments
 def integrate(
     model: Callable,
     y0: Y,
@@ -180,19 +181,6 @@ def integrate(
 
     Ensembles begin in `settings.adjoint.run`: it binds a function whose batching rule puts the members into lanes.
     """
-    with on_mesh_of_arguments((model, y0, args, times, tolerances, resume)):
-        return _integrate(model, y0, args, times, tolerances, settings, resume)
-
-
-def _integrate(
-    model: Callable,
-    y0: Y,
-    args: Args,
-    times: Times,
-    tolerances: Tolerances | None,
-    settings: Settings,
-    resume: Resume | None,
-) -> Solution:
     plan = settings.plan
     problem = open_problem(model, y0, args, times, tolerances, plan, plan.equal)
     traced = plan.traced or times.longest is not None  # else every argument has been checked

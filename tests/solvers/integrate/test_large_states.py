@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, PartitionSpec as P
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import sciml
 from sciml import parallel
@@ -165,6 +165,19 @@ def test_over_devices():
 
 
 @pytest.mark.x64
+@pytest.mark.x64
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize("loop", ["adaptive", "adaptive_saves", "scan"])
+def test_gradients_of_members_sharded_over_devices(loop, kind):
+    """What is kept of steps has the same shape on each device as it has for all of them."""
+    mesh = jax.make_mesh((2,), ("members",), axis_types=(kind,), devices=jax.devices()[:2])
+    rates = np.linspace(0.3, 3.0, 4)
+    slopes = jax.jit(jax.grad(lambda rates: jnp.sum(jax.vmap(lambda rate: run(rate, loop).ys)(rates) ** 2)))
+    found = slopes(jax.device_put(rates, NamedSharding(mesh, P("members"))))
+    assert found.sharding.spec == P("members")
+    np.testing.assert_allclose(found, slopes(rates), rtol=1e-11)
+
+
 def test_acoustic_shots_in_a_batch():
     """The model has a source of its own for each member."""
     from sciml.models import Acoustic, PointSources, Ricker

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.solvers import DriftImplicitEuler, SemiImplicitEuler, StochasticETD1
+from sciml.solvers import SRIW1, DriftImplicitEuler, SemiImplicitEuler, StochasticETD1
 
 from .common import METHODS
 
@@ -157,10 +157,15 @@ class Modes(sciml.AbstractSemilinear):
 @pytest.mark.x64
 @pytest.mark.parametrize(
     ("solver", "drift", "order"),
-    [(StochasticETD1(), Modes(), 1), (SemiImplicitEuler(), Decay(), 1), (DriftImplicitEuler(), Decay(), 1)],
-    ids=["StochasticETD1", "SemiImplicitEuler", "DriftImplicitEuler"],
+    [
+        (StochasticETD1(), Modes(), 1),
+        (SemiImplicitEuler(), Decay(), 1),
+        (DriftImplicitEuler(), Decay(), 1),
+        (SRIW1(), lambda t, y, args: -1.5 * y, 2),  # no third derivative of the diffusion: else 3/2
+    ],
+    ids=["StochasticETD1", "SemiImplicitEuler", "DriftImplicitEuler", "SRIW1"],
 )
-def test_weak_order_with_stiff_drifts(solver, drift, order):
+def test_weak_order_of_growth(solver, drift, order):
     """Of growth the mean of the square is multiplied by the same number with every step."""
     model = sciml.Stochastic(drift, lambda t, y, args: 0.5 * y, noise="scalar")
     points, weights = normal_rule(1)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..._jax import _marks
-from ..._jax._shards import as_one_of_many, shardable
+from ..._jax._shards import as_one_of_many, parts_of_members, shardable
 from ...kernels._lanes import batched
 from ..methods._stepper import AbstractStepper
 
@@ -34,7 +34,8 @@ class Batch(NamedTuple):
 
     Attributes:
         lanes: The number of members in the last axis of arrays; None for one member without that axis.
-        sequential: The number of members that run one after another; what they keep for a gradient adds up.
+        sequential: The number of members that run one after another, on all devices; what they keep for a gradient adds
+            up.
     """
 
     lanes: int | None
@@ -153,11 +154,13 @@ def sequential(fn: Function) -> Callable[[PyTree], PyTree]:
         leaves, treedef = jax.tree.flatten(tree)
         has_lanes = jax.tree.leaves(flags)
         none = jax.tree.unflatten(treedef, [False] * len(leaves))
+        every = count * parts_of_members()  # those of other devices, too: what is kept has one shape everywhere
 
         def one(own):
             rest = iter(own)
             mine = [next(rest) if has else x for x, has in zip(leaves, has_lanes)]
-            return fn(Batch(None, count), none, jax.tree.unflatten(treedef, mine))
+            with as_one_of_many():
+                return fn(Batch(None, every), none, jax.tree.unflatten(treedef, mine))
 
         own = [jnp.moveaxis(x, -1, 0) for x, has in zip(leaves, has_lanes) if has]
         with _marks.one_by_one(count):
