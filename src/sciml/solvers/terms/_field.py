@@ -32,6 +32,9 @@ _MOVES = {"concatenate", "dynamic_slice", "gather", "pad", "rev", "slice"}
 
 _MESSAGES = {"all_to_all", "ppermute"}
 
+_RULES = {"custom_jvp_call", "custom_vjp_call"}
+"""Functions of `jax.custom_jvp` and `jax.custom_vjp`."""
+
 _LONG = 300
 """So many operations take longer to compile once more than a loop around them costs."""
 
@@ -52,24 +55,16 @@ def reads_neighbours(jaxpr: jex.core.Jaxpr) -> bool:
     return False
 
 
-def _has_rules(jaxpr: jex.core.Jaxpr) -> bool:
-    """Whether a program, or one within it, calls a function of `jax.custom_jvp` or `jax.custom_vjp`."""
+def _calls(jaxpr: jex.core.Jaxpr, names: set[str]) -> bool:
+    """Whether a program, or one within it, has an operation of one of these names."""
     return any(
-        eqn.primitive.name in ("custom_jvp_call", "custom_vjp_call") or any(map(_has_rules, programs_within(eqn)))
-        for eqn in jaxpr.eqns
+        eqn.primitive.name in names or any(_calls(sub, names) for sub in programs_within(eqn)) for eqn in jaxpr.eqns
     )
 
 
 def _size(jaxpr: jex.core.Jaxpr) -> int:
     """The number of operations of a program and of those within it."""
     return sum(1 + sum(map(_size, programs_within(eqn))) for eqn in jaxpr.eqns)
-
-
-def _has_kernels(jaxpr: jex.core.Jaxpr) -> bool:
-    """Whether a program, or one within it, runs a kernel."""
-    return any(
-        eqn.primitive.name == "pallas_call" or any(map(_has_kernels, programs_within(eqn))) for eqn in jaxpr.eqns
-    )
 
 
 def _reads(jaxpr: jex.core.Jaxpr, variable: Any) -> bool:
@@ -180,7 +175,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
     apart = stages > 1 and program.reads_neighbours
     with_barriers = stage_barrier if apart else lambda tree, t: tree
     # nothing is fused across the barriers of the CPU, so a loop loses nothing there
-    long = apart and jax.default_backend() == "cpu" and program.size >= _LONG and not program.has_kernels
+    long = apart and jax.default_backend() == "cpu" and program.size >= _LONG and not program.runs_apart
     # what the model holds and does not read is no operand: its cotangent, zero, would be carried through every loop
     kinds, used = program.last_inputs(len(parameters))
     count = sum(used)
@@ -223,14 +218,14 @@ class Program:
         return _size(self.jaxpr)
 
     @property
-    def has_kernels(self) -> bool:
-        """Whether it runs kernels."""
-        return _has_kernels(self.jaxpr)
+    def runs_apart(self) -> bool:
+        """Whether it runs kernels, or sends messages to other devices."""
+        return _calls(self.jaxpr, {"pallas_call", *_MESSAGES})
 
     @property
     def has_rules(self) -> bool:
         """Whether it calls functions with derivative rules of their own."""
-        return _has_rules(self.jaxpr)
+        return _calls(self.jaxpr, _RULES)
 
     @property
     def reads_first_input(self) -> bool:
