@@ -12,7 +12,7 @@ import contextvars
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.extend as jex
@@ -120,8 +120,17 @@ def members_alike(tree: PyTree[Array], *, last: bool = False) -> PyTree[Array]:
 
 
 def on_no_mesh() -> Any:
-    """Returns a block in which new arrays are on no mesh, whatever the program around it is traced on."""
-    return jax.sharding.use_abstract_mesh(_NO_MESH)
+    """Returns a block in which new arrays are on no mesh, whatever the program around it is traced on.
+
+    Those, too, that a library computes at once while it is traced, as Equinox does for its enumerations: JAX puts them
+    on the mesh that `jax.set_mesh` has set, and sets another only where it sees no trace. JAX 0.10 sees one within
+    `jax.vmap` all the same; there `off_mesh` takes them from it.
+    """
+    with jex.core.take_current_trace():
+        try:
+            return jax.set_mesh(cast(Any, None))  # which it takes, though its type does not say so
+        except ValueError:
+            return jax.sharding.use_abstract_mesh(_NO_MESH)
 
 
 def on_mesh_of_arguments(fn: Callable[..., Any]) -> Callable[..., Any]:
