@@ -231,6 +231,29 @@ def test_members_that_are_placed_within_the_program(kind):
     assert found.sharding.spec[0] == "m"
 
 
+@pytest.mark.parametrize("how", ["fixed", "adaptive", "stiff", "bdf"])
+@pytest.mark.parametrize("kind", ["auto", "explicit"])
+def test_a_field_that_places_its_state(kind, how):
+    """By types nothing is left to say. A constraint is over all devices, so there is no program of one device's own."""
+    mesh = mesh_of(kind)
+    put = jax.lax.with_sharding_constraint if kind == "auto" else jax.sharding.reshard
+
+    def placing(t, y, k):
+        return field(t, put(y, NamedSharding(mesh, P())), k)
+
+    def last(model, k):
+        return sciml.solve(model, Y0.astype(k.dtype), t0=0.0, t1=1.0, args=k, throw=False, **HOWS[how]).ys[-1]
+
+    run, plain = (jax.vmap(functools.partial(last, model)) for model in (placing, field))
+    k = jax.device_put(RATES, NamedSharding(mesh, P("m")))
+    for place, one in ((run, plain), (jax.grad(total(run)), jax.grad(total(plain)))):
+        found, expected = jax.jit(place)(k), jax.jit(one)(jnp.asarray(RATES))
+        np.testing.assert_allclose(found, expected, rtol=WITHIN, atol=WITHIN * np.max(np.abs(expected)))
+        assert found.sharding.spec[0] == "m"
+    if kind == "explicit":
+        assert not collectives_of(parse(jax.jit(run).lower(k).compile().as_text()))
+
+
 @pytest.mark.parametrize("kind", ["auto", "explicit"])
 def test_derivatives_by_what_members_share(kind):
     """In forward mode nothing is summed; in reverse mode the sum over members is one collective, after the loops."""

@@ -1,8 +1,9 @@
-"""Programs whose constants are on the mesh that `jax.set_mesh` has set.
+"""Programs of arrays on no mesh that name one all the same.
 
 A library may compute a constant at once while it is traced, as Equinox does for its enumerations. JAX puts it on the
 mesh that is set, even where the program around it is traced on none, and so types what depends on it. JAX 0.10 sets no
-other within `jax.vmap`, as `on_no_mesh` would; from 0.11 on nothing is left to do here.
+other within `jax.vmap`, as `on_no_mesh` would; from 0.11 on no such constant is left. And a model may say
+of its state that every device has the whole of it, which is so for arrays on no mesh.
 """
 
 from collections.abc import Callable
@@ -13,10 +14,11 @@ import jax.extend as jex
 import numpy as np
 from jax.core import Tracer
 
-from ._jaxprs import is_literal, run_equation
+from ._jaxprs import is_literal, programs_within, run_equation
 from ._vma import typed_sharding
 
 _CALLS = "jit", "pjit"
+_PLACES = "reshard", "sharding_constraint"
 _TAKEN_APART = {
     "while": ("cond_jaxpr", "body_jaxpr"),
     "cond": ("branches",),
@@ -30,8 +32,13 @@ _TAKEN_APART = {
 """Where a primitive has its programs, for those that run any with such constants."""
 
 
+def places_arrays(jaxpr: jex.core.Jaxpr) -> bool:
+    """Returns whether a program says anywhere how an array is to be sharded."""
+    return any(eqn.primitive.name in _PLACES or any(map(places_arrays, programs_within(eqn))) for eqn in jaxpr.eqns)
+
+
 def off_mesh(closed: jex.core.ClosedJaxpr) -> jex.core.ClosedJaxpr:
-    """Returns a program with its constants on no mesh; itself where they are on none.
+    """Returns a program with its constants on no mesh, and its arrays where they are; itself where that is so.
 
     Args:
         closed: The program, whose inputs are on no mesh. To be called where new arrays are on none.
@@ -41,7 +48,13 @@ def off_mesh(closed: jex.core.ClosedJaxpr) -> jex.core.ClosedJaxpr:
 
 def _is_on_mesh(closed: jex.core.ClosedJaxpr) -> bool:
     inner = (_as_closed(x) for eqn in closed.jaxpr.eqns for x in _programs(eqn))
-    return any(map(_typed, closed.consts)) or any(map(_is_on_mesh, inner))
+    return any(map(_typed, closed.consts)) or any(map(_is_whole, closed.jaxpr.eqns)) or any(map(_is_on_mesh, inner))
+
+
+def _is_whole(eqn: Any) -> bool:
+    """Whether an equation says that every device is to have the whole of an array."""
+    target = next((eqn.params[name] for name in ("dst_sharding", "sharding") if name in eqn.params), None)
+    return eqn.primitive.name in _PLACES and all(part is None for part in getattr(target, "spec", "?"))
 
 
 def _typed(x: Any) -> bool:
@@ -76,6 +89,8 @@ def _function(closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
             inputs = list(map(read, eqn.invars))
             if eqn.primitive.name in _CALLS:
                 out = _function(_as_closed(eqn.params["jaxpr"]))(*inputs)
+            elif _is_whole(eqn):
+                out = inputs
             else:
                 out = run_equation(_taken_apart(eqn), inputs, closed.jaxpr.debug_info)
             known.update(zip(eqn.outvars, out))

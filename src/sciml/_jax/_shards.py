@@ -21,7 +21,7 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
-from ._off_mesh import off_mesh
+from ._off_mesh import off_mesh, places_arrays
 from ._vma import typed_sharding
 
 Program = Callable[[int], Callable[..., PyTree[Array]]]
@@ -225,6 +225,8 @@ def over_shards(
     with on_no_mesh():  # as each device will see it
         closed, shapes = jax.make_jaxpr(whole, return_shape=True)(*map(_on_no_mesh, arrays))
     if closed.effects:  # which `custom_partitioning` would lose
+        return whole(*arrays)
+    if not by_type and places_arrays(closed.jaxpr):  # over all devices, where that of one runs on its own
         return whole(*arrays)
     treedef = jax.tree.structure(shapes)
     results = jax.tree.leaves(flags_of(shapes))
