@@ -28,6 +28,7 @@ from ._compaction import compacted_lanes, integrate_compacted
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel, until_done
 from ._integrator import Integrator, Operands, State, StepRecord
 from ._lane_integrator import LaneIntegrator
+from ._one_call import in_one_call, may_be_one_call
 from ._recompute import LoopCounts, Recomputation, Residuals, StepRecords, backward_pass
 from ._result import Cotangents, KeptCotangent, Result, Saves
 from ._saved_times import SavedStates, run_free
@@ -110,6 +111,13 @@ class AdaptiveLoop(AbstractLoop):
         """Integrates every member to the end; `y0` and `operands` are lane values."""
 
         def by_xla(y0, operands, saves):
+            def run(start):
+                return self._forward(self.lanes.enter(start, True), operands, saves, False)[0]
+
+            start = self.lanes.leave(y0)
+            several = self.lanes.count is not None  # one member has the bits that `simulate` has, whatever is around it
+            if several and not self._continues(operands) and may_be_one_call(start, operands):
+                return in_one_call(run, start)
             return self._forward(y0, operands, saves, False)[0]
 
         def member():
