@@ -189,6 +189,7 @@ def environment() -> str:
         f"- Python {platform.python_version()}, jax {jax.__version__}, diffrax {diffrax.__version__}",
         f"- default dtype: {jax.numpy.zeros(()).dtype}",
         "- time: median of interleaved repeats, warm, results awaited; compile: trace, lower and compile, apart",
+        "- calls on CPUs run in the thread that makes them: `jax_cpu_enable_async_dispatch=False`",
     ]
     return "\n".join(lines)
 
