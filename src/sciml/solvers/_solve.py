@@ -120,7 +120,8 @@ def solve(
             `Solution.solver` says which it was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`,
             `SSPRK33` for an `AbstractConservationLaw`, with fixed steps `VelocityVerlet` for an `AbstractSecondOrder`
             and `Leapfrog` for an `AbstractPartitioned`, otherwise `diffrax.Tsit5()`, or a method for stiff equations,
-            `Rodas5P`, `BDF` where the Jacobian is large and dense: where the model says `stiff = True`, and outside of
+            `Rodas5P`, `BDF` where the Jacobian is large and neither blocks nor a band that is factorised, as that of a
+            field in two or three dimensions: where the model says `stiff = True`, and outside of
             `jax.jit` and `jax.vmap` where `Tsit5` needs more steps than the default limit, or with 256 unknowns and
             more would need them by the eigenvalues at the start; the logger `sciml.solvers` says why. Inside of these a
             solve keeps its method, and members whose steps came to their limit as long as it is stable for have the
