@@ -2,6 +2,7 @@
 
 import functools as ft
 import logging
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -186,6 +187,26 @@ def test_structure_and_size_say_which(model, size, solver):
     found = stiff_method.stiff_method(model, 0.0, jnp.zeros(size), jnp.ones(3))
     assert (type(found.solver) if found.feasible else None) is solver
     assert str(size) in found.why
+
+
+class BelowZero:
+    stiff = True
+
+    def __call__(self, t, y, args):
+        return jnp.stack([-1e3 * y[0] - 1e3 * y[1], 0.1 * y[1]])
+
+
+@pytest.mark.x64
+def test_a_state_that_runs_away_below_zero_is_warned_of():
+    model = BelowZero()
+    with pytest.warns(RuntimeWarning, match="`positive=True`"):
+        away = sciml.solve(model, jnp.array([1.0, 1.0]), t0=0.0, t1=60.0)
+    assert away.solver == "Rodas5P" and away.ys[-1, 0] < -100
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sciml.solve(model, jnp.array([1.0, 1.0]), t0=0.0, t1=20.0)  # not far
+        sciml.solve(model, jnp.array([-1.0, 1.0]), t0=0.0, t1=60.0)  # it began there
+        sciml.solve(model, jnp.array([1.0, 1.0]), t0=0.0, t1=60.0, solver=Rodas5P())
 
 
 @pytest.mark.x64

@@ -37,8 +37,8 @@ _DIGITS = 0.7
 """Of derivatives the residual is reduced by this power of the rounding."""
 
 _OF_REFINED = 1e-3
-"""Where solutions are refined until they no longer change, so large a part may be left each time. Where a matrix has large
-entries, rounding may not allow a far smaller one."""
+"""Where solutions are refined until they no longer change, so large a part may be left each time. Where a matrix has
+large entries, rounding may not allow a far smaller one."""
 
 _RESTART = 30
 """So many vectors GMRES keeps where it goes on for BiCGSTAB."""
