@@ -59,13 +59,14 @@ _MESSAGES = {
     Status.nonfinite: (
         "The state or the vector field became NaN or infinite. The solution may blow up before the end time, "
         "a parameter may lie outside its range, the model may divide by zero, or constant steps may be too long for "
-        "the method or lead out of `domain`: try a shorter `dt`. `Solution.t_reached` says where; at the start time, "
-        "the initial state or a parameter is NaN or infinite already, or the first step led there."
+        "the method or lead out of `domain`: try a shorter `dt`. Amounts that fell below zero within `atol` may run "
+        "away from there: `positive=True` holds them, or take a smaller `atol`. `Solution.t_reached` says where; at "
+        "the start time, the initial state or a parameter is NaN or infinite already, or the first step led there."
     ),
     Status.step_too_small: (
         "The step size fell below what the time's precision can resolve. The solution may blow up there, the "
         "problem may be discontinuous or very stiff, or the tolerances too tight for the dtype: in float32, "
-        "try float64."
+        "try float64. Amounts that fell below zero within `atol` may run away: set `positive=True` or a smaller `atol`."
     ),
     Status.diverged: (
         "The iteration did not converge. There may be no solution near the start: start elsewhere, loosen the "

@@ -2,6 +2,7 @@
 
 import functools as ft
 import logging
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -162,15 +163,71 @@ def plane(t, y, args):
     return 1e5 * (jnp.sum(y) - y * y.size)
 
 
+def field(t, y, args):
+    side = round(y.size**0.5)
+    wide = jnp.pad(y.reshape(side, side), 1, mode="edge")
+    around = wide[2:, 1:-1] + wide[:-2, 1:-1] + wide[1:-1, 2:] + wide[1:-1, :-2] - 4 * wide[1:-1, 1:-1]
+    return 4e4 * around.reshape(-1) + y - y**3
+
+
 @pytest.mark.x64
 @pytest.mark.parametrize(
     "model, size, solver",
-    [(chain, 300, Rodas5P), (plane, 300, BDF), (plane, 150, Rodas5P), (robertson, 3, Rodas5P), (plane, 5000, None)],
+    [
+        (chain, 300, Rodas5P),
+        (plane, 300, BDF),
+        (plane, 150, Rodas5P),
+        (robertson, 3, Rodas5P),
+        (plane, 5000, None),
+        (field, 529, Rodas5P),
+        (field, 625, BDF),
+    ],
 )
 def test_structure_and_size_say_which(model, size, solver):
     found = stiff_method.stiff_method(model, 0.0, jnp.zeros(size), jnp.ones(3))
     assert (type(found.solver) if found.feasible else None) is solver
     assert str(size) in found.why
+
+
+class BelowZero:
+    stiff = True
+
+    def __call__(self, t, y, args):
+        return jnp.stack([-1e3 * y[0] - 1e3 * y[1], 0.1 * y[1]])
+
+
+@pytest.mark.x64
+def test_a_state_that_runs_away_below_zero_is_warned_of():
+    model = BelowZero()
+    with pytest.warns(RuntimeWarning, match="`positive=True`"):
+        away = sciml.solve(model, jnp.array([1.0, 1.0]), t0=0.0, t1=60.0)
+    assert away.solver == "Rodas5P" and away.ys[-1, 0] < -100
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sciml.solve(model, jnp.array([1.0, 1.0]), t0=0.0, t1=20.0)  # not far
+        sciml.solve(model, jnp.array([-1.0, 1.0]), t0=0.0, t1=60.0)  # it began there
+        sciml.solve(model, jnp.array([1.0, 1.0]), t0=0.0, t1=60.0, solver=Rodas5P())
+
+
+@pytest.mark.x64
+def test_a_large_field_takes_backward_differences():
+    """As its gradient does, also of steps so long that diffusion leaves nothing but the mean."""
+    x = jnp.linspace(0.0, 1.0, 25)
+    y0 = jnp.outer(jnp.cos(3 * x), jnp.cos(2 * x)).reshape(-1)
+    direction = jnp.sin(jnp.arange(625.0))
+
+    def end(y0, **options):
+        return sciml.solve(field, y0, t0=0.0, t1=3.0, **options)
+
+    def loss(y0, **options):
+        return jnp.sum(end(y0, **options).ys ** 2)
+
+    assert end(y0).solver == "BDF"
+    tight = jax.jit(ft.partial(loss, solver=Rodas5P(), rtol=1e-8, atol=1e-11))
+    close(loss(y0), tight(y0), rtol=1e-4)
+    step = 1e-4
+    exact = (tight(y0 + step * direction) - tight(y0 - step * direction)) / (2 * step)
+    close(jnp.vdot(jax.grad(loss)(y0), direction), exact, rtol=1e-3)
 
 
 @pytest.mark.x64

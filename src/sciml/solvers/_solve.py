@@ -22,6 +22,7 @@ from ..kernels._use import USED, requested
 from . import _diffrax_fallback
 from ._calls import WarmCall, compiled, find, key_of, remember, split, wait_shortly
 from ._integrate import Settings, integrate
+from ._negative_amounts import warn_of_negative
 from ._plan import Plan, default_solver, make_plan, plan_events, with_courant_number
 from ._read_diffrax import stepper_of
 from ._request import Interval, Request
@@ -120,7 +121,8 @@ def solve(
             `Solution.solver` says which it was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`,
             `SSPRK33` for an `AbstractConservationLaw`, with fixed steps `VelocityVerlet` for an `AbstractSecondOrder`
             and `Leapfrog` for an `AbstractPartitioned`, otherwise `diffrax.Tsit5()`, or a method for stiff equations,
-            `Rodas5P`, `BDF` where the Jacobian is large and dense: where the model says `stiff = True`, and outside of
+            `Rodas5P`, `BDF` where the Jacobian is large and neither blocks nor a band that is factorised, as that of a
+            field in two or three dimensions: where the model says `stiff = True`, and outside of
             `jax.jit` and `jax.vmap` where `Tsit5` needs more steps than the default limit, or with 256 unknowns and
             more would need them by the eigenvalues at the start; the logger `sciml.solvers` says why. Inside of these a
             solve keeps its method, and members whose steps came to their limit as long as it is stable for have the
@@ -209,11 +211,13 @@ def solve(
     if not concrete(sol.status):
         return sol
     wait_shortly(sol.status)
-    if not np.asarray(sol.status).any():  # as most often: all succeeded
-        return sol
-    if given["solver"] is None and (other := method_instead(sol, model, y0, given)) is not None:
+    failed = np.asarray(sol.status).any()
+    if failed and given["solver"] is None and (other := method_instead(sol, model, y0, given)) is not None:
         sol = _solved(model, y0, given | dict(solver=other))
-    if throw:
+        failed = not concrete(sol.status) or np.asarray(sol.status).any()
+    if not failed and solver is None:
+        warn_of_negative(sol, y0, given)
+    if failed and throw:
         raise_for_status(sol.status, reached=sol.t_reached)
     return sol
 

@@ -24,8 +24,10 @@ from .methods._rodas5p import Rodas5P
 _LOG = logging.getLogger("sciml.solvers")
 
 _BDF_FROM = 200
-"""So many unknowns a dense Jacobian has where `BDF` is faster at equal error: with 128 it is not, with 256 it is.
-`python -m benchmarks default_solver` measures it."""
+"""So many unknowns a dense Jacobian has where `BDF` is faster at equal error: with 128 it is not, with 256 it is. So it
+is where systems are solved by an iteration, one in a step where `Rodas5P` has eight, in gradients too. Blocks and bands
+are about as fast by both, and their gradients faster by `Rodas5P`. `python -m benchmarks default_solver` measures it.
+"""
 
 
 class Chosen(NamedTuple):
@@ -50,8 +52,8 @@ def promises_stiffness(model: Any) -> bool:
 def stiff_method(model: Callable, t: RealScalarLike, y0: PyTree, args: Args, fixed_steps: bool = False) -> Chosen:
     """Returns the method for a stiff equation, by how large and of which structure its linear systems are.
 
-    `BDF` factorises a matrix once for many steps, of which it takes more: it is for dear factorisations. With fixed
-    steps the method is `Rodas5P`.
+    `BDF` factorises a matrix once for many steps, of which it takes more, and solves one system in each: it is for dear
+    factorisations, and for systems that are left to an iteration. With fixed steps the method is `Rodas5P`.
     """
     y0 = jax.eval_shape(check_state, y0)  # the leaves may be shapes alone
     leaves = jax.tree.leaves(y0)
@@ -61,7 +63,7 @@ def stiff_method(model: Callable, t: RealScalarLike, y0: PyTree, args: Args, fix
     structure = _structure(model, t, y0, args)
     dense = isinstance(structure, DenseMatrix)
     why = f"{size} unknowns, whose matrices are {structure.words}"
-    return Chosen(BDF() if dense else Rodas5P(), why, not dense or size < LARGE_FROM)
+    return Chosen(BDF() if dense or structure.iterates else Rodas5P(), why, not dense or size < LARGE_FROM)
 
 
 def promised_method(model: Callable, t: RealScalarLike, y0: PyTree, args: Args, fixed_steps: bool) -> Rodas5P | BDF:

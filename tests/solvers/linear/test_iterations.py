@@ -137,6 +137,33 @@ def test_what_an_iteration_alone_does_not_solve_a_preconditioner_does(most):
 
 
 @pytest.mark.x64
+def test_what_gmres_does_not_solve_closely_bicgstab_does():
+    """Diffusion between walls that nothing passes, over a long time, has one eigenvalue far from all others."""
+    side, scale = 20, 4e5
+    line = np.diag(np.full(side - 1, 1.0), 1) + np.diag(np.full(side - 1, 1.0), -1)
+    line -= np.diag(line.sum(axis=0))
+    laplacian = np.kron(line, np.eye(side)) + np.kron(np.eye(side), line)
+    sparse, mass, n = sp.csr_array(laplacian != 0), sp.eye_array(side**2, format="csr"), side**2
+    near = IncompleteLU(colour(sparse, np.arange(n)), mass, groups_of(sparse, mass))
+    b, weights = np.sin(1.0 + np.arange(n)) + 0.1, np.cos(np.arange(n))
+    dense = np.eye(n) - scale * laplacian
+    alone, gmres = Iteration(0, 1e-4, 0.0, 60), Iteration(30, 1e-4, 0.0, 300)
+    for first, iteration in ((alone, gmres), (None, gmres), (None, gmres.other)):
+        structure = Iterative(n, iteration, None, near, first)
+        matrix = structure.assemble(lambda v: jnp.asarray(laplacian) @ v, jnp.asarray(b), jnp.asarray(scale))
+        factors = structure.factorise(matrix)
+        found = jax.jit(lambda b, s=structure, m=matrix, f=factors: s.derivative(m, f, b))
+        close(found(b), np.linalg.solve(dense, b), rtol=1e-7, atol=1e-9)
+        close(
+            jax.grad(lambda b, run=found: weights @ run(b))(b), np.linalg.solve(dense.T, weights), rtol=1e-7, atol=1e-9
+        )
+    _, found = gmres.run(
+        lambda u: dense @ near.substitute(factors.near, u), jnp.asarray(b), 1e-11 * np.linalg.norm(b), 300, b
+    )
+    assert not found
+
+
+@pytest.mark.x64
 @pytest.mark.parametrize("solver", [Rodas5P(), BDF()], ids=lambda s: type(s).__name__)
 def test_fields_without_a_named_iteration(solver):
     """Of species that differ a millionfold in size: against a narrower choice of methods, and the derivative."""

@@ -6,12 +6,14 @@ the step measure its error. It ends where the residual is below a small share of
 iteration's own tolerances, the less of both.
 
 A derivative of a solution is that of the equation, $W \dot x = \dot b - \dot W x$ or its transpose: a system of its
-own, solved to nearly all digits, so that derivatives are those of the exact solution.
+own, solved to nearly all digits, so that derivatives are those of the exact solution. It asks more of an iteration:
+GMRES stagnates where it starts again and forgets the few smallest eigenvalues of a matrix, as of very long steps of
+diffusion between walls; BiCGSTAB does not, but may break down. Where one does not converge the other goes on.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -34,11 +36,18 @@ another by coefficients of up to some hundreds."""
 _DIGITS = 0.7
 """Of derivatives the residual is reduced by this power of the rounding."""
 
+_OF_REFINED = 1e-3
+"""Where solutions are refined until they no longer change, so large a part may be left each time. Where a matrix has
+large entries, rounding may not allow a far smaller one."""
+
+_RESTART = 30
+"""So many vectors GMRES keeps where it goes on for BiCGSTAB."""
+
 _MOST = 300
 """Products with the Jacobian for one system where `max_steps` is not given."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Iteration:
     """Which iteration, and where it ends.
 
@@ -62,6 +71,11 @@ class Iteration:
     def words(self) -> str:
         """Its name."""
         return f"GMRES({self.restart})" if self.restart else "BiCGSTAB"
+
+    @property
+    def other(self) -> "Iteration":
+        """The other kind, for what it does not solve."""
+        return dataclasses.replace(self, restart=0 if self.restart else _RESTART)
 
     def run(self, *arguments: Any) -> tuple[Array, Bool[Array, ""]]:
         """Solves a system; see `solved_by`."""
@@ -116,6 +130,7 @@ class Iterative(AbstractStructure):
         near: The structure of the preconditioner, or None.
         first: An iteration that is tried first, without the preconditioner, or None. The preconditioner is then made
             only where that does not converge: most steps are not so stiff that it would be worth what it costs.
+        closely: The iterations for derivatives, each for what the ones before it did not solve.
     """
 
     iterates: ClassVar[bool] = True
@@ -129,6 +144,8 @@ class Iterative(AbstractStructure):
         first: Iteration | None = None,
     ):
         self.size, self.iteration, self.near, self.first = size, iteration, near, first
+        ways = (iteration, iteration.other)
+        self.closely = ways if first is None else ways[::-1]
         diagonal = mass is not None and not np.any(mass - np.diag(np.diagonal(mass)))
         self.mass = None if mass is None else np.diagonal(mass) if diagonal else mass
 
@@ -169,11 +186,13 @@ class Iterative(AbstractStructure):
 
     def substitute(self, factors: Prepared, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Solves a system as closely as a step needs it; NaN where the iteration does not converge."""
-        return self._found(factors, b, closely=False, transposed=False)
+        # a step of known error is taken again in gradients, and Newton's iteration then refines it to rounding
+        refined = self.iteration.by_weights is not None and factors.matrix.weights is None
+        return self._found(factors, b, _OF_REFINED if refined else None)
 
     def substitute_transposed(self, factors: Prepared, b: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Solves the transposed system."""
-        return self._found(factors, b, closely=True, transposed=True)
+        """Solves the transposed system for a solution that is refined; see `known_root`."""
+        return self._found(factors, b, _OF_REFINED, transposed=True)
 
     def solve(self, matrix: ByProducts, factors: Prepared, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Solves a system, differentiably; see the module."""
@@ -181,11 +200,12 @@ class Iterative(AbstractStructure):
 
     def derivative(self, matrix: ByProducts, factors: Prepared, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Solves a system of derivatives, to nearly all digits."""
+        part = float(jnp.finfo(b.dtype).eps) ** _DIGITS
         return jax.lax.custom_linear_solve(
             lambda x: self.times(matrix, x),
             b,
-            lambda _, b: self._found(factors, b, closely=True, transposed=False),
-            lambda _, b: self._found(factors, b, closely=True, transposed=True),
+            lambda _, b: self._found(factors, b, part),
+            lambda _, b: self._found(factors, b, part, transposed=True),
         )
 
     def is_singular(self, matrix: ByProducts, factors: Prepared) -> Bool[Array, ""]:
@@ -199,8 +219,16 @@ class Iterative(AbstractStructure):
         assert self.near is not None
         return self.near
 
-    def _found(self, factors: Prepared, b: Array, closely: bool, transposed: bool) -> Array:
-        matrix = factors.matrix
+    def _found(self, factors: Prepared, b: Array, part: float | None, transposed: bool = False) -> Array:
+        """Solves a system.
+
+        Args:
+            factors: The matrix, and what it is preconditioned by.
+            b: The right-hand side.
+            part: The residual that ends it, relative to the right-hand side; None for what a step needs.
+            transposed: Whether it is that of the transposed matrix.
+        """
+        matrix, closely = factors.matrix, part is not None
         weights = jnp.ones_like(b) if closely or matrix.weights is None else matrix.weights
 
         def product(x: Array) -> Array:
@@ -220,41 +248,56 @@ class Iterative(AbstractStructure):
 
         right = weights * b
         size = jnp.sqrt(jnp.sum(right * right))
-        target = self._target(matrix, weights, size, closely)
+        target = self._target(matrix, weights, size) if part is None else part * size
         like = (factors, b)
-        if self.first is None:
-            divide = _itself if factors.near is None else divided_by(factors.near)
-            u, found = self.iteration.run(operator(divide), right, target, self.iteration.most, like)
-            x = divide(u / weights)
-            return jnp.where(found, x, jnp.full_like(x, jnp.nan))
-        u, found = self.first.run(operator(_itself), right, target, self.first.most, like)
 
-        def again(carry: tuple) -> tuple:
-            u, _, _ = carry
+        def attempt(iteration: Iteration, divide: Callable, u: Array, like: Any) -> tuple[Array, Array]:
+            """Goes on from what was found before; `u` is a solution in the weights."""
             left = right - operator(_itself)(u)
-            nearer = jnp.sum(left * left) < size * size  # not so where the iteration broke down
+            nearer = jnp.sum(left * left) < size * size  # not so where an iteration broke down
             u, left = jnp.where(nearer, u, jnp.zeros_like(u)), jnp.where(nearer, left, right)
-            near = self._near.factorise(self._near.assemble(matrix.along, b, matrix.scale))
-            divide = divided_by(near)
-            more, found = self.iteration.run(operator(divide), left, target, self.iteration.most, (like, near))
-            return u + weights * divide(more / weights), found, jnp.zeros_like(found)
+            more, found = iteration.run(operator(divide), left, target, iteration.most, like)
+            return u + weights * divide(more / weights), found
 
-        # a loop of one turn or none, which of many members is run only where one of them asks for it
-        u, found, _ = while_loop(lambda c: c[2], again, match((u, found, ~found), like), like=like)
+        def once_more(go_on: Callable, u: Array, found: Array, like: Any) -> tuple[Array, Array]:
+            # a loop of one turn or none, which of many members is run only where one of them asks for it
+            start = match((u, found, ~found), like)
+            end = while_loop(lambda c: c[2], lambda c: (*go_on(c[0]), jnp.zeros_like(c[2])), start, like=like)
+            return end[0], end[1]
+
+        def preconditioned(u: Array | None, near: PyTree) -> tuple[Array, Array]:
+            divide, inner = _itself if near is None else divided_by(near), (like, near)
+            iteration, *others = self.closely if closely else (self.iteration,)
+            if u is None:
+                more, found = iteration.run(operator(divide), right, target, iteration.most, inner)
+                u = weights * divide(more / weights)
+            else:
+                u, found = attempt(iteration, divide, u, inner)
+            for other in others:
+                u, found = once_more(lambda u, other=other: attempt(other, divide, u, inner), u, found, inner)
+            return u, found
+
+        if self.first is None:
+            u, found = preconditioned(None, factors.near)
+        else:
+            u, found = self.first.run(operator(_itself), right, target, self.first.most, like)
+
+            def with_preconditioner(u: Array) -> tuple[Array, Array]:
+                near = self._near.factorise(self._near.assemble(matrix.along, b, matrix.scale))
+                return preconditioned(u, near)
+
+            u, found = once_more(with_preconditioner, u, found, like)
         return jnp.where(found, u / weights, jnp.full_like(u, jnp.nan))
 
-    def _target(self, matrix: ByProducts, weights: Array, size: Array, closely: bool) -> Array:
-        """Returns the norm of the residual that ends an iteration.
+    def _target(self, matrix: ByProducts, weights: Array, size: Array) -> Array:
+        """Returns the norm of the residual that ends the iteration for a step.
 
         Args:
             matrix: The matrix.
             weights: By what residuals are measured.
             size: The norm of the right-hand side.
-            closely: Whether nearly all digits count.
         """
         eps, iteration = float(jnp.finfo(size.dtype).eps), self.iteration
-        if closely:
-            return eps**_DIGITS * size
         if matrix.weights is not None and iteration.by_weights is not None:
             return iteration.by_weights * size
         own = iteration.rtol * size + iteration.atol * jnp.sqrt(jnp.sum(weights * weights))

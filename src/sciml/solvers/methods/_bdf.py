@@ -42,6 +42,9 @@ _HALF = 0.5
 _MOST, _MOST_TO_ROUNDING = 4, 20
 """How many iterations of Newton's a step is tried with, by the tolerances and to rounding."""
 
+_CLOSE = 0.7
+"""To this power of the rounding where each iteration of Newton's is one of its linear system, too."""
+
 _ITERATIONS = 4
 """So many iterations of Newton's a step may take before the next one is chosen with more care."""
 
@@ -78,8 +81,7 @@ class BDF(AbstractStepper):
 
     Gradients go through the accepted steps, each by the derivative of the implicit function; lengths and orders are
     constant to them. Under fixed steps (`dt=`) the order is `max_order`, and the first `max_order` steps are those of
-    `Rodas5P`. Where systems are left to an iteration and stiff diffusion has steps become very long, the iteration with
-    the transposed matrix may fail, and the gradient is NaN: take `Rodas5P` there.
+    `Rodas5P`.
 
     Attributes:
         max_order: The highest order, from 1 to 5; 2 for what oscillates with little damping.
@@ -248,12 +250,14 @@ class BDF(AbstractStepper):
 
         systems = self._systems(field, end, y, jax.lax.stop_gradient(predicted), jax.lax.stop_gradient(scale))
         guess = unflattened(systems.guess, y)
-        ending = by_rounding(x, _MOST_TO_ROUNDING)
+        rounding = float(jnp.finfo(x.dtype).eps) ** _CLOSE if systems.structure.iterates else None
+        ending = by_rounding(x, _MOST_TO_ROUNDING, rounding)
         if self.criterion is not None:
             ending = by_criterion(self.criterion, y, guess, _MOST)
         found, factors = systems.solved(Frozen.of(residual, x), ending, reused)
         near = systems.near(factors)
-        gap = known_root(residual, found.root, systems.divide, systems.divide_transposed, lambda _: near, exact=False)
+        divide = systems.divide, systems.divide_transposed
+        gap = known_root(residual, found.root, *divide, lambda _: near, exact=False, rounding=rounding)
         y1 = unflattened(predicted + gap, y)
         error = unflattened(at_order(_ERROR, past.order) * jax.lax.stop_gradient(gap), y)
         after = past.followed_by(gap)

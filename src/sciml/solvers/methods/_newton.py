@@ -70,14 +70,17 @@ class Ending:
         return largest(jnp.abs(correction)) <= eps**_CLOSE * largest(self.sizes(root))
 
 
-def by_rounding(x: Float[Array, " n"], most: int) -> Ending:
+def by_rounding(x: Float[Array, " n"], most: int, rounding: float | None = None) -> Ending:
     """Returns the ending at rounding.
 
     Args:
         x: The state at the start of the step; roots are increments to it, of one or of more stages.
         most: How many iterations are made at most.
+        rounding: That of an unknown relative to it; None for that of its type.
     """
-    return by_tolerated(x, None, most, by_rate=False)
+    x = jax.lax.stop_gradient(x)
+    tolerated = None if rounding is None else lambda root: rounding * (jnp.abs(x) + _of_all_stages(root))
+    return by_tolerated(x, tolerated, most, by_rate=False, like=None if rounding is None else x)
 
 
 def by_tolerated(
