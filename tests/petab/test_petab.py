@@ -112,6 +112,18 @@ def test_likelihood_and_gradient_are_those_of_the_closed_form(tmp_path):
     np.testing.assert_allclose(slopes, wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_rest_before_and_after_shares_one_loop_with_what_is_measured(tmp_path):
+    """The program of a gradient has one loop more than without rest, over the three solves; it is nearly as long."""
+    rows = [row for row in MEASUREMENTS.splitlines() if " inf " not in row]
+    texts = []
+    for measurements in ("\n".join(rows).replace(" dark bright ", " - dark "), MEASUREMENTS):
+        problem = sciml.petab.read_petab(written(tmp_path, measurements=measurements))
+        texts.append(jax.jit(jax.grad(problem.log_likelihood)).lower(problem.nominal).as_text())
+    plain, with_rest = (text.count("stablehlo.while") for text in texts)
+    assert with_rest == plain + 1
+    assert texts[1].count("\n") < 1.2 * texts[0].count("\n")
+
+
 def test_the_curvature_is_that_of_residuals_with_their_noise(tmp_path):
     """Value, gradient and curvature of what a fit makes least, beside those of the closed form."""
     rows = [OF_MEASUREMENTS + " observableParameters noiseParameters", "b - start 2.1 0.5 gain noise"]

@@ -66,6 +66,19 @@ def adding_up(fn: Callable[..., PyTree], apart: Callable[..., PyTree]) -> Callab
         fn: The function.
         apart: The same, which `jax.vmap` and forward mode go through.
     """
+    return _transformed_as(fn, apart)
+
+
+def as_one_operation(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    """Returns a function of arrays that is one operation of a program until it is batched or differentiated.
+
+    Args:
+        fn: The function. It must not close over traced values.
+    """
+    return _transformed_as(fn, fn)
+
+
+def _transformed_as(fn: Callable[..., PyTree], apart: Callable[..., PyTree]) -> Callable[..., PyTree]:
     run = custom_vmap(fn)
 
     @run.def_vmap

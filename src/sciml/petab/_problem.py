@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_count, check_key
+from .._jax._differentiable import as_one_operation
 from .._types import Key
 from ..inference import LogDensity, log_density
 from ..models.networks._sbml_model import SBMLModel, read_sbml
@@ -244,13 +245,16 @@ class PEtabProblem:
         if self._options.adjoint is not None:
             return self._observed(self._states(x, self._options), x)
 
+        # one operation for `jax.grad`, which would go through loops twice to learn that nothing there is linear
+        sensitivities = as_one_operation(self._sensitivities)
+
         @jax.custom_jvp
         def states_of(x: Array) -> Array:
             return self._states(x, self._options)
 
         @states_of.defjvp
         def rule(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-            states, columns = self._sensitivities(*primals)
+            states, columns = sensitivities(*primals)
             return states, jnp.tensordot(*tangents, columns, axes=1, precision="highest")
 
         return self._observed(states_of(x), x)

@@ -42,8 +42,8 @@ class Options(NamedTuple):
         """Returns the same for a solve that is differentiated in forward mode."""
         return self._replace(adjoint=Direct())
 
-    def solve(self, model: SBMLModel, y0: Array, t1: Any, saveat: Array | None = None) -> Array:
-        """Returns states at given times, or at the end."""
+    def solve(self, model: SBMLModel, y0: Array, t1: Any, saveat: Array) -> Array:
+        """Returns states at given times."""
         events = model.events() or None
         solver = self.solver
         if solver is None:  # systems written out are long to compile, see `read_petab`
@@ -107,39 +107,73 @@ def simulations_of(tables: Tables, numbers: dict[str, int]) -> Simulations:
     )
 
 
+class _Phase(NamedTuple):
+    """A solve of all simulations, side by side; of all phases there is one row each.
+
+    Attributes:
+        conditions: The condition of each simulation.
+        kept: Of shape `(simulations, n)`: which states go on from where the phase before has ended.
+        times: Of shape `(simulations, times)`.
+        ends: For each simulation the end time.
+        rests: Whether a model that still moves at the end is NaN.
+    """
+
+    conditions: np.ndarray
+    kept: np.ndarray
+    times: np.ndarray
+    ends: np.ndarray
+    rests: bool
+
+
+def _phases(conditions: Conditions, found: Simulations) -> list[_Phase]:
+    """Returns what is solved after one another: to rest in conditions before, to the measured times, and to rest."""
+    count, width = found.times.shape
+    kept = conditions.kept[found.condition] & (found.before >= 0)[:, None]
+    times = found.times if width else np.full((count, 1), REST)
+    to_rest = dict(times=np.full(times.shape, REST), ends=np.full(count, REST), rests=True)
+    phases = []
+    if np.any(found.before >= 0):
+        before = np.where(found.before >= 0, found.before, found.before.max())
+        phases.append(_Phase(before, np.zeros_like(kept), **to_rest))
+    if width:
+        phases.append(_Phase(found.condition, kept, times, found.ends, False))
+    if found.rests:
+        phases.append(_Phase(found.condition, np.ones_like(kept) if width else kept, **to_rest))
+    return phases
+
+
 def simulate_all(
     conditions: Conditions, simulations: Simulations, constants: Float[Array, "conditions p"], options: Options
 ) -> Float[Array, "measurements n"]:
     """Returns the state of the model at each measurement."""
-    found, model = simulations, conditions.model
-    dtype = constants.dtype
+    found, model, dtype = simulations, conditions.model, constants.dtype
 
     def start(row: Array) -> Array:
         return _with(model, row).y0.astype(dtype)
 
-    def rest(row: Array, y: Array) -> Array:
-        return _at_rest(_with(model, row), y, options)
+    def one(row: Array, y: Array, kept: Array, times: Array, end: Array, rests: Array) -> Array:
+        member = _with(model, row)
+        ys = options.solve(member, jnp.where(kept, y, start(row)), end, times)
+        still = jnp.logical_not(rests) | _at_rest(*jax.lax.stop_gradient((member, ys[-1])), options)
+        return jnp.where(still, ys, jnp.nan)
 
-    own = constants[found.condition]
-    y0 = _over(start)(own)
-    if np.any(found.before >= 0):
-        first, which = np.unique(np.where(found.before >= 0, found.before, found.before.max()), return_inverse=True)
-        before = constants[first]
-        settled = _over(rest)(before, _over(start)(before))[which]
-        kept = conditions.kept[found.condition] & (found.before >= 0)[:, None]
-        y0 = jnp.where(kept, settled, y0)
+    def solved(y: Array, phase: _Phase) -> tuple[Array, Array]:
+        rests = jnp.broadcast_to(phase.rests, phase.ends.shape)
+        times, ends = phase.times.astype(dtype), phase.ends.astype(dtype)
+        ys = _over(one)(constants[phase.conditions], y, phase.kept, times, ends, rests)
+        return ys[:, -1], ys
 
-    def one(row: Array, y: Array, times: Array, end: Array) -> Array:
-        return options.solve(_with(model, row), y, end, times)
-
-    if found.times.shape[1]:
-        ys = _over(one)(own, y0, jnp.asarray(found.times, dtype), jnp.asarray(found.ends, dtype))
-    else:
-        ys = y0[:, None][:, :0]
-    if found.rests:
-        last = ys[:, -1] if found.times.shape[1] else y0
-        ys = jnp.concatenate([ys, _over(rest)(own, last)[:, None]], axis=1)
-    return ys[found.rows, found.columns]
+    phases = [jax.tree.map(jnp.asarray, phase) for phase in _phases(conditions, found)]
+    y0 = _over(start)(constants[found.condition])
+    if len(phases) == 1:
+        of_phases = solved(y0, phases[0])[1][None]
+    else:  # a loop over them, so that the solve is compiled once
+        _, of_phases = jax.lax.scan(solved, y0, jax.tree.map(lambda *x: jnp.stack(x), *phases))
+    # measured at times, or at rest, which the last phase is then
+    measured = len(phases) - 1 - found.rests
+    at_rest = found.columns == found.times.shape[1]
+    phase = np.where(at_rest, len(phases) - 1, measured)
+    return of_phases[phase, found.rows, np.where(at_rest, -1, found.columns)]
 
 
 def _over(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -158,10 +192,8 @@ def _with(model: SBMLModel, constants: Float[Array, " p"]) -> SBMLModel:
     return eqx.tree_at(lambda m: m.parameters, model, dict(constants=constants))
 
 
-def _at_rest(model: SBMLModel, y: Array, options: Options) -> Array:
-    """The state in which a model comes to rest; NaN where it does not."""
-    end = options.solve(model, y, REST)[-1]
-    slope = jax.lax.stop_gradient(jnp.abs(model(REST, end, None)))
-    size = jax.lax.stop_gradient(jnp.abs(end)) + options.atol
-    moves = jnp.any(slope > 1e-4 * jnp.maximum(size, 1e-3 * jnp.max(size)))
-    return jnp.where(moves, jnp.nan, end)
+def _at_rest(model: SBMLModel, end: Array, options: Options) -> Array:
+    """Whether a model has come to rest at the end."""
+    slope = jnp.abs(model(REST, end, None))
+    size = jnp.abs(end) + options.atol
+    return ~jnp.any(slope > 1e-4 * jnp.maximum(size, 1e-3 * jnp.max(size)))
