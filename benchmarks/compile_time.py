@@ -151,6 +151,16 @@ def _second_rows() -> list[Candidate]:
     ]
 
 
+def _at_rest(model: Any, grid: Grid) -> Any:
+    """A state of a model, whatever it is."""
+    name = type(model).__name__
+    if name in ("CompressibleNavierStokes", "Euler"):
+        return model.conserved(jnp.ones((grid.ndim + 2, *grid.shape)))
+    if name in ("ShallowWater", "NavierStokes3D"):
+        return jnp.ones((3, *grid.shape))
+    return model.rest() if name == "Acoustic" else model.start()
+
+
 def _flow_rows() -> list[Candidate]:
     """On small and on large grids, and split over the devices that there are, if more than one."""
     walls = {"x-": Outflow(), "x+": NoSlipWall(), "y": Reflecting()}
@@ -174,14 +184,6 @@ def _flow_rows() -> list[Candidate]:
         over = domain(Sides(grid, walls)) if split else None
         return kind(grid, over or walls), over
 
-    def start(name: str, grid: Grid) -> Any:
-        model, _ = made(name, grid, False)
-        if name in ("CompressibleNavierStokes", "Euler"):
-            return model.conserved(jnp.ones((grid.ndim + 2, *grid.shape)))
-        if name in ("ShallowWater", "NavierStokes3D"):
-            return jnp.ones((3, *grid.shape))
-        return model.rest() if name == "Acoustic" else model.start()
-
     rows, areas, volumes = [], ((64, 64), (512, 512)), ((16, 16, 16), (64, 64, 64))
     grids = dict.fromkeys((*waves, "CompressibleNavierStokes", "IncompressibleFlow", "Euler", "ShallowWater"), areas)
     grids["Euler"], grids["NavierStokes3D"] = (*areas, *volumes), volumes
@@ -190,7 +192,7 @@ def _flow_rows() -> list[Candidate]:
             grid = Grid(shape)
             for split in (False, True) if devices > 1 and name in (*waves, "CompressibleNavierStokes") else (False,):
                 model, over = made(name, grid, split)
-                y0 = start(name, grid)
+                y0 = _at_rest(made(name, grid, False)[0], grid)
                 explicit = {} if name in waves or name == "NavierStokes3D" else dict(solver=sciml.solvers.SSPRK33())
 
                 def solve(y: Any, model: Any = model, over: Any = over, explicit: dict = explicit) -> Any:
