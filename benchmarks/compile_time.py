@@ -151,8 +151,18 @@ def _second_rows() -> list[Candidate]:
     ]
 
 
+def _at_rest(model: Any, grid: Grid) -> Any:
+    """A state of a model, whatever it is."""
+    name = type(model).__name__
+    if name in ("CompressibleNavierStokes", "Euler"):
+        return model.conserved(jnp.ones((grid.ndim + 2, *grid.shape)))
+    if name in ("ShallowWater", "NavierStokes3D"):
+        return jnp.ones((3, *grid.shape))
+    return model.rest() if name == "Acoustic" else model.start()
+
+
 def _flow_rows() -> list[Candidate]:
-    """On a small and on a large grid, and split over the devices that there are, if more than one."""
+    """On small and on large grids, and split over the devices that there are, if more than one."""
     walls = {"x-": Outflow(), "x+": NoSlipWall(), "y": Reflecting()}
     waves, devices = ("Maxwell", "ElasticWave", "Acoustic"), jax.device_count()
     domain = lambda boundary: sciml.parallel.Domain(  # noqa: E731
@@ -167,23 +177,23 @@ def _flow_rows() -> list[Candidate]:
             return kind(grid, layers=4, domain=over), over
         if name == "IncompressibleFlow":
             return kind(grid, NoSlip()), None
+        if name == "NavierStokes3D":
+            return kind(grid), None
+        if name != "CompressibleNavierStokes":
+            return kind(grid, Reflecting()), None
         over = domain(Sides(grid, walls)) if split else None
         return kind(grid, over or walls), over
 
-    def start(name: str, grid: Grid) -> Any:
-        model, _ = made(name, grid, False)
-        if name == "CompressibleNavierStokes":
-            return model.conserved(jnp.ones((4, *grid.shape)))
-        return model.rest() if name == "Acoustic" else model.start()
-
-    rows = []
-    for name in (*waves, "CompressibleNavierStokes", "IncompressibleFlow"):
-        for cells in (64, 512):
-            grid = Grid((cells, cells))
-            for split in (False, True) if devices > 1 and name != "IncompressibleFlow" else (False,):
+    rows, areas, volumes = [], ((64, 64), (512, 512)), ((16, 16, 16), (64, 64, 64))
+    grids = dict.fromkeys((*waves, "CompressibleNavierStokes", "IncompressibleFlow", "Euler", "ShallowWater"), areas)
+    grids["Euler"], grids["NavierStokes3D"] = (*areas, *volumes), volumes
+    for name, shapes in grids.items():
+        for shape in shapes:
+            grid = Grid(shape)
+            for split in (False, True) if devices > 1 and name in (*waves, "CompressibleNavierStokes") else (False,):
                 model, over = made(name, grid, split)
-                y0 = start(name, grid)
-                explicit = {} if name in waves else dict(solver=sciml.solvers.SSPRK33())
+                y0 = _at_rest(made(name, grid, False)[0], grid)
+                explicit = {} if name in waves or name == "NavierStokes3D" else dict(solver=sciml.solvers.SSPRK33())
 
                 def solve(y: Any, model: Any = model, over: Any = over, explicit: dict = explicit) -> Any:
                     if over is None:
@@ -199,7 +209,7 @@ def _flow_rows() -> list[Candidate]:
                 if over is not None and hasattr(model, "to_blocks"):
                     y0 = model.to_blocks(y0)
                 loss = lambda y, solve=solve: sum(jnp.sum(x**2) for x in jax.tree.leaves(solve(y)))  # noqa: E731
-                where = f"{name}, {cells}^2" + (f", {devices} devices" if split else "")
+                where = f"{name}, {shape[0]}^{grid.ndim}" + (f", {devices} devices" if split else "")
                 rows.append(Candidate(f"{where}, solve", _timed(solve, y0)))
                 rows.append(Candidate(f"{where}, gradient", _timed(jax.grad(loss), y0)))
     return rows
@@ -227,7 +237,7 @@ def groups() -> list[Group]:
         ("networks, rtol = atol = 1e-4, 41 saved times", _network_rows()),
         ("stiff systems with Rodas5P", _stiff_rows()),
         ("the Korteweg-de Vries equation with ETDRK4", _wave_rows()),
-        ("flows and waves in two dimensions, 100 steps", _flow_rows()),
+        ("flows and waves in two and three dimensions, 100 steps", _flow_rows()),
         ("second derivatives of one Lorenz system", _second_rows()),
     ):
         head = f"Time to trace, lower and compile: {title}, float32"

@@ -12,6 +12,7 @@ import sciml
 from sciml.models import CompressibleNavierStokes, Euler
 from sciml.solvers import SSPRK33
 from sciml.spatial import (
+    WENO5Z,
     Cartesian,
     Grid,
     Inflow,
@@ -153,6 +154,22 @@ def test_the_profile_of_a_shock():
     assert np.all(np.log2(errors[0] / errors[1]) > 1.8)
     sol = sciml.solve(law, y, t0=0.0, t1=0.1)
     np.testing.assert_allclose(law.primitive(sol.ys[-1]), exact, atol=0.01)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("how", [SMOOTH, {}, dict(reconstruction=WENO5Z())], ids=["smooth", "limited", "WENO5"])
+def test_a_shock_stays_to_second_order(how):
+    """Where it has come to rest at the sides: what flows in is even beyond them, wrong by h times a slope there."""
+    errors, viscosity = [], 0.04
+    for cells in (48, 96):
+        grid = Grid(cells, -0.4, 0.4)
+        exact = becker(np.asarray(grid.centers[0]), 2.0, viscosity)
+        sides = {"x-": Inflow(jnp.asarray(exact[:, 0])), "x+": Inflow(jnp.asarray(exact[:, -1]))}
+        law = CompressibleNavierStokes(grid, sides, viscosity, 0.75, GAMMA, **how)
+        sol = sciml.solve(law, law.conserved(jnp.asarray(exact)), t0=0.0, t1=0.1)
+        errors.append(np.mean(np.abs(law.primitive(sol.ys[-1]) - exact), axis=1))
+    orders = np.log2(errors[0] / errors[1])
+    assert np.all(orders > 1.75), orders
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])

@@ -90,7 +90,8 @@ class IncompressibleFlow(AbstractModel):
         eddies: `Smagorinsky()`, or None.
         domain: A `sciml.parallel.Domain` without `boundary` whose devices share the grid, or None. It takes what
             `to_blocks` makes of a state, and `from_blocks` makes whole ones of its results. Cells are those of a
-            device's block and its neighbours'; the pressure is gathered, and every device solves for all of it.
+            device's block and its neighbours'. Devices share the transforms for the pressure, with two all-to-alls for
+            each axis that is split; split every axis, and it is gathered and every device solves for all of it.
 
     Raises:
         ValueError: If the grid has one axis or turns, a side is missing, or the viscosity or state has the wrong shape;

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml import parallel
+from sciml import inspect, parallel
 from sciml.models import BodyForce, Buoyancy, Carried, ImplicitFriction, IncompressibleFlow, Obstacle, Smagorinsky
 from sciml.spatial import (
     Dirichlet,
@@ -119,6 +119,27 @@ def test_their_gradients_are_those_of_one(case):
     expected = gradient((whole, y), looked_at)
     assert sum(bool(jnp.any(x != 0)) for x in jax.tree.leaves(expected[0])) >= 3
     compare(gradient((split, y), over_devices(domain, looked_at)), expected)
+
+
+PIPE = {"x-": VelocityInlet((1.0, 0.0)), "x+": PressureOutlet(), "y": Periodic()}
+SHARED = {
+    "waves along both axes, 2": (Grid((12, 10)), Periodic(), dict(x=2)),
+    "cosines and waves, 8": (Grid((24, 10)), {"x": NoSlip(), "y": Periodic()}, dict(x=8)),
+    "waves and sines, the other axis, 4": (Grid((10, 12)), PIPE, dict(y=4)),
+    "two of three axes, 8": (
+        Grid((6, 16, 10)), {"x": NoSlip(), "y": Periodic(), "z": Periodic()}, dict(x=2, y=4),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_each_device_does_its_share_of_the_pressure(case):
+    """Whether or not the coefficients divide, of which the devices hold a part each; no field is gathered."""
+    whole, split, domain, y = both(lambda: (*SHARED[case][:2], {}, SHARED[case][2]))
+    run = jax.jit(lambda y: domain.run(lambda y, model: model.pressure(y), split.to_blocks(y), split))
+    compare(run(y), jax.jit(lambda y: whole.pressure(y))(y))
+    kinds = [message.kind for message in inspect.collectives(run, y)]
+    assert "all-to-all" in kinds and "all-gather" not in kinds
 
 
 def test_a_solve_that_follows_the_flow_takes_the_same_steps():

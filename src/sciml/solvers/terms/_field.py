@@ -175,7 +175,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
     apart = stages > 1 and program.reads_neighbours
     with_barriers = stage_barrier if apart else lambda tree, t: tree
     # nothing is fused across the barriers of the CPU, so a loop loses nothing there
-    long = apart and jax.default_backend() == "cpu" and program.size >= _LONG and not program.runs_apart
+    long = apart and jax.default_backend() == "cpu" and program.size >= _LONG and not program.has_kernels
     # what the model holds and does not read is no operand: its cotangent, zero, would be carried through every loop
     kinds, used = program.last_inputs(len(parameters))
     count = sum(used)
@@ -218,9 +218,9 @@ class Program:
         return _size(self.jaxpr)
 
     @property
-    def runs_apart(self) -> bool:
-        """Whether it runs kernels, or sends messages to other devices."""
-        return _calls(self.jaxpr, {"pallas_call", *_MESSAGES})
+    def has_kernels(self) -> bool:
+        """Whether it runs kernels."""
+        return _calls(self.jaxpr, {"pallas_call"})
 
     @property
     def has_rules(self) -> bool:

@@ -62,6 +62,8 @@ def _unless_none(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 class Inflow(AbstractSide):
     """A given state beyond the side, of which the flow takes what it lets in.
 
+    It is even beyond: where a flow with viscosity still varies at the side, the error there is of first order.
+
     Attributes:
         state: The primitive variables, such as density, velocities and pressure: of shape `(components,)`, or
             `(components, *side)` along the side, or a function `(t, args)` that returns one. A number for a scalar law.

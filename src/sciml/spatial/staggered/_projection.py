@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from ..._types import Args, RealScalarLike
 from .._boundaries import Boundaries
 from .._laplacian import Laplacian
+from ..elliptic import _split_transform as split_transform
 from ..elliptic._separable import eigenvalues, separate
 from ..elliptic._transform_solver import divide
 from ..geometry._flux_form import alike
@@ -104,10 +105,15 @@ class Projection(eqx.Module):
         return StaggeredDivergence(self.velocity.grid, self.velocity.pressure)(faces)
 
     def _invert(self, boundary: Any, f: Array) -> Array:
-        if self.velocity.blocks is not None:  # a transform needs whole axes: each device solves all of it
-            whole = self._invert_whole(boundary.whole, self.velocity.blocks.whole(f))
-            return boundary.part(whole)
-        return self._invert_whole(boundary, f)
+        blocks = self.velocity.blocks
+        if blocks is None:
+            return self._invert_whole(boundary, f)
+        axes = separate(boundary.whole, 2)
+        steps = split_transform.plan(axes, [blocks.devices(axis) for axis in range(blocks.grid.ndim)])
+        if steps is not None:
+            return split_transform.divide(axes, steps, f, blocks)
+        # a transform needs whole axes, and none is whole: each device solves all of it
+        return boundary.part(self._invert_whole(boundary.whole, blocks.whole(f)))
 
     def _invert_whole(self, boundary: Boundaries, f: Array) -> Array:
         axes = separate(boundary, 2) if alike(boundary) else separate_stretched(boundary)
