@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_real
+from .._structure_words import first_difference, structure_words
 from .._types import RealScalarLike
 from ..spatial import Grid, Points
 from ..spatial._blocks import AbstractBlocks
@@ -237,8 +238,8 @@ class Places(eqx.Module):
         right = jax.eval_shape(like)
         if jax.tree.structure(y) != jax.tree.structure(right):
             raise ValueError(
-                f"the state of `{name}` must have the structure {jax.tree.structure(right)}, as `model.start()` has "
-                f"it, but has {jax.tree.structure(y)}."
+                f"the state of `{name}` must be {structure_words(right)}, as `model.start()` makes it, but is "
+                f"{structure_words(y)}.{first_difference(right, y)}"
             )
         for (path, x), want in zip(jax.tree_util.tree_leaves_with_path(y), jax.tree.leaves(right)):
             if x.shape != want.shape:
