@@ -83,3 +83,10 @@ def test_other_mistakes_are_not_blamed_on_the_state():
     with pytest.raises(TypeError, match="^`control` must have a method"):
         case = next(case for case in registry_neural.CASES if case.name == "NeuralCDE")
         sciml.solve(case.make(jax.random.key(0)), case.y0(), t0=0.0, t1=0.1)
+
+
+@pytest.mark.parametrize("name, first", [("Maxwell", "permittivity"), ("ElasticWave", "lame"), ("Acoustic", "speed")])
+def test_sides_in_the_place_of_a_coefficient(name, first):
+    """Other models of fields take their boundary there."""
+    with pytest.raises(TypeError, match=rf"`{name}\({first}=...\)` must be a number .* Periodic.* by `boundary=`"):
+        getattr(models, name)(sciml.spatial.Grid((8, 8)), sciml.spatial.Periodic())
