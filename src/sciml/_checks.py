@@ -11,6 +11,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, PyTree
 
+from ._structure_words import first_difference, structure_words
+
 
 def concrete(x: Any) -> bool:
     """Whether a value is known now, not traced."""
@@ -228,7 +230,7 @@ def check_tolerance(value: Any, name: str, y0: PyTree[Array], dtype: Any) -> PyT
     if not one and jax.tree.structure(value) != jax.tree.structure(y0):
         raise ValueError(
             f"`{name}` must be a number, an array, or a PyTree with the structure of `y0`, "
-            f"{jax.tree.structure(y0)}, but has the structure {jax.tree.structure(value)}."
+            f"{structure_words(y0)}, but is {structure_words(value)}.{first_difference(y0, value)}"
         )
     for tolerance, state in zip(leaves * len(states) if one else leaves, states):
         shape = np.shape(tolerance)

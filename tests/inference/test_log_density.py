@@ -194,7 +194,7 @@ def test_bad_input_is_named():
         build(priors=[(lambda m: m["a"], lambda m: inference.Uniform(0.0, 2 * m["a"]))])
     with pytest.raises(TypeError, match="`observe` must return a distribution"):
         build(observe=lambda m: m["a"])
-    with pytest.raises(ValueError, match="but `data` has"):
+    with pytest.raises(ValueError, match="for each array of `data`"):
         build(observe=lambda m: {"x": observe(m)})
     with pytest.raises(ValueError, match="has no density for numbers of shape"):
         build(observe=lambda m: inference.Normal(m["a"] + jnp.zeros(3), 1.0))

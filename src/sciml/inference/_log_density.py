@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .._checks import check_call, check_key, concrete
 from .._jax._members_apart import members_apart
 from .._jax._vma import on_explicit_axes
+from .._structure_words import first_difference, structure_words
 from .._types import Key
 from ..training._selection import ParameterSelection
 from ._derivatives import needs_forward_rule, with_forward_rule
@@ -426,8 +427,9 @@ def _check(density: LogDensity) -> None:
         jtu.tree_map(lambda x: 0, given, is_leaf=is_distribution)
     ) != jtu.tree_structure(density.data):
         raise ValueError(
-            f"`observe` returned distributions in the structure {jtu.tree_structure(given, is_leaf=is_distribution)}, "
-            f"but `data` has {jtu.tree_structure(density.data)}."
+            f"`observe` must return a distribution for each array of `data`, {structure_words(density.data)}, but "
+            f"returned {structure_words(given, is_distribution)}."
+            f"{first_difference(density.data, given, is_distribution)}"
         )
     eqx.filter_eval_shape(lambda d: d.log_joint(d.model), density)
     values = density._sampled(density.model)

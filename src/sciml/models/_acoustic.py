@@ -21,7 +21,7 @@ from . import _mirrored as mirrored, _sound_cells
 from ._absorbing import read_layers
 from ._field_source import spread
 from ._signals import PointSources
-from ._staggered_fields import Places
+from ._staggered_fields import Places, coefficient
 from ._wave_blocks import read_domain, to_blocks, to_whole
 
 _REFLECTED = 1e-5
@@ -152,13 +152,8 @@ class Acoustic(AbstractPartitioned):
             raise ValueError(f"`Acoustic(order={order})` needs at least {order} cells along every axis of {grid}.")
         self.grid, self.order = grid, order
         self.sides = mirrored.read_sides(grid, boundary, "Acoustic")
-        self.speed, self.density = parameter(speed), parameter(density)
-        for name, value in (("speed", self.speed), ("density", self.density)):
-            if value.ndim and value.shape != grid.shape:
-                raise ValueError(
-                    f"`Acoustic({name}=...)` must be a number or an array over the grid {grid.shape}, but has shape "
-                    f"{value.shape}."
-                )
+        self.speed = coefficient(speed, grid, "speed", "Acoustic")
+        self.density = coefficient(density, grid, "density", "Acoustic")
         self.tuned = jax.lax.stop_gradient(jnp.max(self.speed)) if tuned is None else parameter(tuned)
         self.source = source
         self.layers = read_layers(grid, layers, "Acoustic")

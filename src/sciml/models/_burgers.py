@@ -66,8 +66,11 @@ class Burgers(AbstractDiffusing):
     def __call__(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         """Returns the time derivative; `t` and `args` go to boundary values that are functions."""
         check_real(y, self)
+        n = self.upwind.grid.ndim
+        if y.shape[: y.ndim - n] != ((n,) if n > 1 else ()):
+            raise ValueError(f"the state must have shape {f'({n}, *grid)' if n > 1 else '(*grid,)'}, not {y.shape}.")
         p = with_dtype(self, y.dtype)
-        velocity = y[None] if p.upwind.grid.ndim == 1 else y
+        velocity = y[None] if n == 1 else y
         return p.viscosity * p.laplacian(y, t=t, args=args) - p.upwind(y, velocity, t=t, args=args)
 
     def diffusions(self) -> Array:

@@ -16,7 +16,7 @@ from ..spatial import Grid, Points
 from . import _mirrored as mirrored
 from ._absorbing import Absorber, check_layers, read_layers
 from ._field_source import Source, densities, read_sources
-from ._staggered_fields import Places, WaveFields, check_coefficient
+from ._staggered_fields import Places, WaveFields, coefficient
 from ._wave_blocks import each_array, read_domain, to_blocks, to_whole
 
 _KINDS = ("roller", "free", "clamped", "periodic")
@@ -150,9 +150,9 @@ class ElasticWave(AbstractPartitioned):
         nodes = [(f"v{a}", (i,)) for i, a in enumerate(axes)] + [(f"s{a}{a}", ()) for a in axes]
         nodes += [(_stress(i, j), (i, j)) for i in range(grid.ndim) for j in range(i + 1, grid.ndim)]
         self.places = Places(grid, tuple(nodes), periodic, read_domain(domain, grid, "ElasticWave"))
-        self.lame, self.shear, self.density = parameter(lame), parameter(shear), parameter(density)
-        for name in ("lame", "shear", "density"):
-            check_coefficient(getattr(self, name), grid, name, "ElasticWave")
+        self.lame = coefficient(lame, grid, "lame", "ElasticWave")
+        self.shear = coefficient(shear, grid, "shear", "ElasticWave")
+        self.density = coefficient(density, grid, "density", "ElasticWave")
         self.source = read_sources(source, self.places.names, "ElasticWave")
         widths = read_layers(grid, layers, "ElasticWave")
         check_layers(widths, periodic, grid, "ElasticWave")

@@ -17,7 +17,7 @@ from . import _mirrored as mirrored
 from ._absorbing import Absorber, check_layers, read_layers
 from ._dispersion import AbstractDispersion, check_medium
 from ._field_source import Source, densities, read_sources
-from ._staggered_fields import Places, WaveFields, check_coefficient
+from ._staggered_fields import Places, WaveFields, coefficient
 from ._wave_blocks import each_array, read_domain, to_blocks, to_whole
 
 _KINDS = ("conductor", "magnetic", "periodic")
@@ -149,10 +149,9 @@ class Maxwell(AbstractPartitioned):
         periodic = tuple(pair[0] == "periodic" for pair in sides)
         nodes = [(name, _nodes(name, grid.ndim)) for name in _coupled(polarization, grid)]
         self.places = Places(grid, tuple(nodes), periodic, read_domain(domain, grid, "Maxwell"))
-        self.permittivity, self.permeability = parameter(permittivity), parameter(permeability)
-        self.conductivity = parameter(conductivity)
-        for name in ("permittivity", "permeability", "conductivity"):
-            check_coefficient(getattr(self, name), grid, name, "Maxwell")
+        self.permittivity = coefficient(permittivity, grid, "permittivity", "Maxwell")
+        self.permeability = coefficient(permeability, grid, "permeability", "Maxwell")
+        self.conductivity = coefficient(conductivity, grid, "conductivity", "Maxwell")
         self.media = tuple(check_medium(medium, grid.shape) for medium in media)
         self.source = read_sources(source, self.places.names, "Maxwell")
         widths = read_layers(grid, layers, "Maxwell")

@@ -13,6 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_real
+from .._parameters import parameter
+from .._structure_words import first_difference, structure_words
 from .._types import RealScalarLike
 from ..spatial import Grid, Points
 from ..spatial._blocks import AbstractBlocks
@@ -237,8 +239,8 @@ class Places(eqx.Module):
         right = jax.eval_shape(like)
         if jax.tree.structure(y) != jax.tree.structure(right):
             raise ValueError(
-                f"the state of `{name}` must have the structure {jax.tree.structure(right)}, as `model.start()` has "
-                f"it, but has {jax.tree.structure(y)}."
+                f"the state of `{name}` must be {structure_words(right)}, as `model.start()` makes it, but is "
+                f"{structure_words(y)}.{first_difference(right, y)}"
             )
         for (path, x), want in zip(jax.tree_util.tree_leaves_with_path(y), jax.tree.leaves(right)):
             if x.shape != want.shape:
@@ -249,17 +251,21 @@ class Places(eqx.Module):
                 )
 
 
-def check_coefficient(value: Array, grid: Grid, name: str, model: str) -> None:
-    """Refuses a coefficient that is neither a number nor one for each cell.
+def coefficient(value: Any, grid: Grid, name: str, model: str) -> Array:
+    """Returns a coefficient, a number or one for each cell, as a parameter.
 
     Raises:
+        TypeError: If it is no array of numbers.
         ValueError: If it has another shape.
     """
-    if value.ndim and value.shape != grid.shape:
-        raise ValueError(
-            f"`{model}({name}=...)` must be a number or an array over the grid {grid.shape}, but has shape "
-            f"{value.shape}."
-        )
+    wants = f"`{model}({name}=...)` must be a number or an array over the grid {grid.shape}, but"
+    try:
+        found = parameter(value)
+    except TypeError as error:
+        raise TypeError(f"{wants} is {value!r}. What is at the sides is said by `boundary=`.") from error
+    if found.ndim and found.shape != grid.shape:
+        raise ValueError(f"{wants} has shape {found.shape}.")
+    return found
 
 
 def _fits(value: Any, shape: tuple[int, ...]) -> bool:

@@ -23,7 +23,7 @@ from ..spatial.elliptic._faces import Faces
 from ..spatial.elliptic._residual_cycle import residual_cycle
 from . import _mirrored as mirrored
 from ._absorbing import check_layers, read_layers
-from ._staggered_fields import check_coefficient
+from ._staggered_fields import coefficient
 
 _SHIFT = 0.5
 """By how much more than the medium itself the one of the preconditioner absorbs, over the square of the frequency."""
@@ -126,9 +126,9 @@ class TimeHarmonicWave(eqx.Module):
                 f"`{name}(frequency=...)` must be a number, but has shape {self.frequency.shape}: for several "
                 "frequencies use `jax.vmap`."
             )
-        self.speed, self.density, self.loss = parameter(speed), parameter(density), parameter(loss)
-        for which in ("speed", "density", "loss"):
-            check_coefficient(getattr(self, which), grid, which, name)
+        self.speed = coefficient(speed, grid, "speed", name)
+        self.density = coefficient(density, grid, "density", name)
+        self.loss = coefficient(loss, grid, "loss", name)
         self.sides = mirrored.read_sides(grid, boundary, name)
         self.layers = read_layers(grid, layers, name)
         check_layers(self.layers, self._periodic, grid, name)

@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 
 from .._checks import check_call, concrete
 from .._jax._vma import typed_sharding
+from .._option_names import knows_other_names
 from .._status import raise_for_status
 from ._blocks import check_block, run_blocks, split_static
 from ._lapack import must_run_alone
@@ -20,6 +21,7 @@ from ._per_device import can_run_per_device, run_per_device
 from .members._pytree import count_members, expand, is_array, numbers_as_array
 
 
+@knows_other_names
 def ensemble(
     fn: Callable[..., PyTree],
     params: PyTree,

@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from .._checks import check_count, check_state
 from .._delayed import AbstractDelayed
+from .._option_names import knows_other_names
 from .._progress import ProgressOption, check_progress
 from .._reactions import AbstractReactions
 from .._stochastic import AbstractStochastic
@@ -41,6 +42,7 @@ from .segments._in_axes import read_axes, shared_limit
 from .segments._stops import read_stops
 
 
+@knows_other_names
 def simulate(
     model: Callable[[RealScalarLike, Y, Args], Y] | AbstractStochastic | AbstractReactions | AbstractDelayed,
     y0: Y,

@@ -13,6 +13,7 @@ from jaxtyping import Array, PyTree
 from .._checks import check_closed, check_state, concrete, no_instance
 from .._conservation_law import AbstractConservationLaw
 from .._delayed import AbstractDelayed
+from .._option_names import knows_other_names
 from .._reactions import AbstractReactions
 from .._status import raise_for_status
 from .._stochastic import AbstractStochastic
@@ -45,12 +46,14 @@ from .outputs._resume import Continuation, check_alone, plan_continuation, read_
 from .outputs._solve_outputs import has_equations_of_its_own, saves_more, solve_and_save
 from .terms._explain import check_callable
 from .terms._field import arrays_of
+from .terms._suits import blaming_state, check_suits
 
 _integrate = compiled(integrate)
 _DEFAULT_ADJOINT = Checkpointed()
 _requested = operator.itemgetter(*Request._fields[: Request._fields.index("cfl") + 1])
 
 
+@knows_other_names
 def solve(
     model: Callable[[RealScalarLike, Y, Args], Y]
     | AbstractStochastic
@@ -205,9 +208,10 @@ def solve(
         saveat=saveat, resume=resume, events=events, max_events=max_events, adjoint=adjoint, max_steps=max_steps,
         schedule=schedule, impl=impl, interpret=interpret,
     )  # fmt: skip
-    if solver is None:
-        given["solver"] = method_before(model, y0, given)
-    sol = _solved(model, y0, given)
+    with blaming_state(model, y0):
+        if solver is None:
+            given["solver"] = method_before(model, y0, given)
+        sol = _solved(model, y0, given)
     if not concrete(sol.status):
         return sol
     wait_shortly(sol.status)
@@ -280,6 +284,7 @@ def _solve(
 ) -> Solution:
     """Decides how to run a solve, runs it, and remembers the decision where it depends on no value of an array."""
     given, y0 = y0, check_state(y0)
+    check_suits(model, y0)
     interval, limited, longest = Interval.of(request, y0), None, None
     choices = (request, adjoint)
     if is_noisy(model):

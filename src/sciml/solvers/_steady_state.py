@@ -10,6 +10,7 @@ import optimistix as optx
 
 from .._checks import check_max_steps, check_state, check_time, concrete, time_dtype
 from .._jax._vma import promote
+from .._option_names import knows_other_names
 from .._status import Status, raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ._read_diffrax import default_tolerances
@@ -21,6 +22,7 @@ from .terms._explain import check_callable
 from .terms._field import arrays_of, close_field
 
 
+@knows_other_names
 def steady_state(
     model: Callable[[RealScalarLike, Y, Args], Y],
     y0: Y,

@@ -139,11 +139,11 @@ class Upwind(eqx.Module):
             args: Their second argument.
         """
         ndim, width = self.grid.ndim, self.radius
+        padded = self.boundary.pad(u, width, accuracy=self.accuracy, t=t, args=args)
         if velocity.shape not in ((ndim,), (ndim, *u.shape[-ndim:])):
             raise ValueError(
                 f"`velocity` must have shape ({ndim},) or {(ndim, *u.shape[-ndim:])}, but has {velocity.shape}."
             )
-        padded = self.boundary.pad(u, width, accuracy=self.accuracy, t=t, args=args)
         padded = jax.lax.optimization_barrier(padded)  # or ghost cells are computed once for each read, see `_stencil`
         odd, even = self._halves
         total = None

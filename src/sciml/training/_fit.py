@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
+from .._option_names import knows_other_names
 from .._progress import ProgressOption, check_progress
 from .._status import SolveError, Status
 from .._types import Key, RealScalarLike
@@ -26,6 +27,7 @@ from ._selection import ParameterSelection, select
 _MOST_PARAMETERS = 1000
 
 
+@knows_other_names
 def fit(
     model: PyTree,
     residuals: Callable[[Any, Any], PyTree],

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from .._structure_words import first_difference, structure_words
+
 _P = TypeVar("_P")
 
 
@@ -97,6 +99,6 @@ def _weighted(precision, u):
     elif jax.tree.structure(precision) != treedef:
         raise ValueError(
             f"`precision` must be a number, an array, a function, or a PyTree with the structure of the predictions, "
-            f"{treedef}, but has the structure {jax.tree.structure(precision)}."
+            f"{structure_words(u)}, but is {structure_words(precision)}.{first_difference(u, precision)}"
         )
     return treedef.unflatten([jnp.asarray(w, jnp.finfo(x.dtype).dtype) * x for w, x in zip(weights, leaves)])

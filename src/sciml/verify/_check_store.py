@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from .._structure_words import structure_words
 from ..stores import AbstractStore, StoreError
 
 
@@ -209,7 +210,7 @@ _DAMAGE: dict[str, Callable[[pathlib.Path], Any]] = {
 
 def _check_same(found: PyTree, expected: PyTree, what: str) -> None:
     same = jax.tree.structure(found) == jax.tree.structure(expected)
-    _check(same, f"{what} comes back with the structure {jax.tree.structure(expected)}")
+    _check(same, f"{what} comes back with the structure {structure_words(expected)}")
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(found), strict=True):
         _check(_bits(x) == _bits(y), f"{what} comes back with the same bits, shape and dtype at {_name(path)}")
 

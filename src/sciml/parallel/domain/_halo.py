@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from ..._structure_words import first_difference, structure_words
 from ...spatial import AbstractWall, Boundaries, Extrapolate, OrthogonalGrid, Periodic
 from ...spatial.geometry._ghosts import at_walls
 from ._sharding import Axes, along, halo_error
@@ -100,8 +101,8 @@ def _apply(stencil: Callable[[PyTree], PyTree], padded: PyTree, width: int, halo
     d = len(halo.axes)
     if jax.tree.structure(out) != jax.tree.structure(padded):
         raise ValueError(
-            f"`Domain.map`: `stencil` must return fields in the structure it takes, {jax.tree.structure(padded)}, but "
-            f"returned {jax.tree.structure(out)}."
+            f"`Domain.map`: `stencil` must return fields in the structure it takes, {structure_words(padded)}, but "
+            f"returned {structure_words(out)}.{first_difference(padded, out)}"
         )
     for before, after in zip(jax.tree.leaves(padded), jax.tree.leaves(out)):
         expected = before.shape[: before.ndim - d] + tuple(n - 2 * width for n in before.shape[before.ndim - d :])

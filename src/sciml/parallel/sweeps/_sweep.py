@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import ArrayLike, PyTree
 
 from ..._checks import check_call, check_key
+from ..._option_names import knows_other_names
 from ..._progress import ProgressOption, check_progress, reporting
 from ..._types import Key
 from ...stores._abstract import AbstractStore
@@ -25,6 +26,7 @@ from ._result import SweepResult
 from ._retry import Retry, check_on_fail
 
 
+@knows_other_names
 def sweep(
     fn: Callable[..., PyTree],
     params: PyTree,

@@ -10,6 +10,7 @@ from jaxtyping import Array, PyTree
 
 from ..._events import Event, Schedule
 from ..._jax._shards import sign_of
+from ..._structure_words import first_difference, structure_words
 from ..._types import Args, RealScalarLike, Y
 from ..terms._field import AbstractField, Program, close, parameters_of
 from ._event import Layout, ModelWithEvents
@@ -203,6 +204,6 @@ def _check_update(y: Y, out: PyTree, number: int) -> None:
     kinds = [[(jnp.shape(x), jnp.result_type(x).name) for x in jax.tree.leaves(tree)] for tree in (y, out)]
     if jax.tree.structure(y) != jax.tree.structure(out) or kinds[0] != kinds[1]:
         raise ValueError(
-            f"The update of event {number} must return a state like `y0`: {kinds[0]} in {jax.tree.structure(y)}, but "
-            f"returns {kinds[1]} in {jax.tree.structure(out)}."
+            f"The update of event {number} must return a state like `y0`, {structure_words(y)}, but returns "
+            f"{structure_words(out)}.{first_difference(y, out, arrays=True)}"
         )

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
 from ..._checks import check_function_of_state
+from ..._structure_words import first_difference, structure_words
 from ..._types import BoolScalarLike, RealScalarLike, Y
 from ._stepper import AbstractStepper, BoundField, Step
 from ._wrapped import AbstractWrappedStepper
@@ -122,9 +123,9 @@ def read_admissible(positive: Any, domain: Any, y0: Y) -> Admissible | None:
     if domain is not None:
         domain = check_function_of_state(domain, "domain", "the state that says whether it is admissible")
         _check_says_one_thing(domain, y0)
-    leaves, treedef = jax.tree.flatten(y0)
+    leaves = jax.tree.leaves(y0)
     nothing = positive is None or positive is False
-    given = [None] * len(leaves) if nothing else _flags_of(positive, leaves, treedef)
+    given = [None] * len(leaves) if nothing else _flags_of(positive, y0)
     if domain is None and all(x is None for x in given):
         return None
     wrong = [x.dtype.name for x, f in zip(leaves, given) if f is not None and jnp.iscomplexobj(x)]
@@ -143,14 +144,14 @@ def _check_says_one_thing(domain: Any, y0: Y) -> None:
         )
 
 
-def _flags_of(positive: Any, leaves: list[Array], treedef: Any) -> list[tuple[tuple[int, ...], bytes] | None]:
-    flags = jax.tree.leaves(positive)
+def _flags_of(positive: Any, y0: Y) -> list[tuple[tuple[int, ...], bytes] | None]:
+    flags, leaves = jax.tree.leaves(positive), jax.tree.leaves(y0)
     if isinstance(positive, bool | np.bool_):
         flags = [positive] * len(leaves)
-    elif jax.tree.structure(positive) != treedef:
+    elif jax.tree.structure(positive) != jax.tree.structure(y0):
         raise ValueError(
-            f"`positive` must be True or a PyTree like `y0`, {treedef}, of booleans, but is "
-            f"{jax.tree.structure(positive)}."
+            f"`positive` must be True or a PyTree like `y0`, {structure_words(y0)}, of booleans, but is "
+            f"{structure_words(positive)}.{first_difference(y0, positive)}"
         )
     found: list[tuple[tuple[int, ...], bytes] | None] = []
     for flag, leaf in zip(flags, leaves, strict=True):

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._model import AbstractSemilinear
+from ..._structure_words import first_difference, structure_words
 from ..._types import Args, RealScalarLike, Y
 from ..control._pid import Norm, Tolerances, initial_step
 from ..terms._split_field import BoundSplitField, Functions
@@ -43,11 +44,12 @@ def modal_functions(
     name = type(seen).__name__
     if jax.tree.structure(linear) != jax.tree.structure(modes):
         raise ValueError(
-            f"`{name}.linear(args)` must have the structure of the modes, {jax.tree.structure(modes)}, but has "
-            f"{jax.tree.structure(linear)}."
+            f"`{name}.linear(args)` must have the structure of the modes, {structure_words(modes)}, but is "
+            f"{structure_words(linear)}.{first_difference(modes, linear)}"
         )
     for part, mode in zip(jax.tree.leaves(linear), jax.tree.leaves(modes)):
-        if part.ndim not in (0, mode.ndim) or jnp.broadcast_shapes(part.shape, mode.shape) != mode.shape:
+        fits = part.ndim == mode.ndim and all(m in (1, n) for m, n in zip(part.shape, mode.shape))
+        if part.ndim != 0 and not fits:
             raise ValueError(
                 f"`{name}.linear(args)` must broadcast to the modes, of shape {mode.shape}, with as many axes, but has "
                 f"shape {part.shape}. The modes are `{name}.transform(y0)`: does `y0` have the model's grid?"

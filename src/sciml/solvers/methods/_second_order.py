@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._model import AbstractSecondOrder
+from ..._structure_words import structure_words
 from ..._types import Args, RealScalarLike, Y
 from ..terms._split_field import Functions
 from ._modal import needs
@@ -31,7 +32,7 @@ def functions_of_second_order(name: str, model: Callable, t: RealScalarLike, y: 
     if not (isinstance(y, tuple) and len(y) == 2 and jax.tree.structure(y[0]) == jax.tree.structure(y[1])):
         raise ValueError(
             f"`solver={name}()` needs a state `(q, v)` of position and velocity, two PyTrees alike, but `y0` "
-            f"has the structure {jax.tree.structure(y)}."
+            f"is {structure_words(y)}."
         )
     return {
         "field": (lambda model, args, t, y: model(t, y, args), (t, y)),

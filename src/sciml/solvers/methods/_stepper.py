@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact, PyTree
 
+from ..._structure_words import first_difference, structure_words
 from ..._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
 from ..control._criterion import Criterion
 from ..control._pid import Norm, Tolerances, initial_step
@@ -361,8 +362,8 @@ def take_step(
     kinds = [[(jnp.shape(x), jnp.result_type(x).name) for x in jax.tree.leaves(tree)] for tree in (y, step.y1)]
     if jax.tree.structure(y) != jax.tree.structure(step.y1) or kinds[0] != kinds[1]:
         raise TypeError(
-            f"`{name}.step` must return `y1` with the structure, shapes and dtypes of `y`: {kinds[0]} in "
-            f"{jax.tree.structure(y)}, but returns {kinds[1]} in {jax.tree.structure(step.y1)}."
+            f"`{name}.step` must return `y1` with the structure, shapes and dtypes of `y`, {structure_words(y)}, but "
+            f"returns {structure_words(step.y1)}.{first_difference(y, step.y1, arrays=True)}"
         )
     conditions = [x for x in (step.solvable, step.admissible, step.converged) if x is not None]
     if not conditions:

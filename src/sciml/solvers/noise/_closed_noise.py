@@ -15,6 +15,7 @@ from ..._field_noise import AbstractFieldNoise
 from ..._jax._jaxprs import depend_on
 from ..._jax._shards import traced_on_no_mesh
 from ..._stochastic import AbstractStochastic
+from ..._structure_words import first_difference, structure_words
 from ..._types import Args, RealScalarLike, Y
 from ..linear._dependencies import pattern_of
 from ..methods._ravel import elements_of, flattened, unflattened
@@ -86,16 +87,17 @@ def shape_of(model: AbstractStochastic, t: Array, y: Y, args: Args) -> NoiseShap
         return diffusion_of(model, t, y, args)
 
     closed, out = traced_on_no_mesh(diffusion, y)
-    leaves, structure = jax.tree.flatten(y)
+    leaves = jax.tree.leaves(y)
     additive = not any(depend_on(closed.jaxpr, [True] * len(closed.jaxpr.invars)))
     if model.noise == "additive" and not additive:
         raise ValueError(
             '`noise="additive"` says that the diffusion does not depend on the state, but it does: say "diagonal", '
             '"scalar" or "general".'
         )
-    if jax.tree.structure(out) != structure:
+    if jax.tree.structure(out) != jax.tree.structure(y):
         raise ValueError(
-            f"The diffusion must return the structure of `y0`, {structure}, but it returned {jax.tree.structure(out)}."
+            f"The diffusion must return the structure of `y0`, {structure_words(y)}, but it returned "
+            f"{structure_words(out)}.{first_difference(y, out)}"
         )
     found = jax.tree.leaves(out)
     kind = "diagonal" if isinstance(model.noise, AbstractFieldNoise) else model.noise
@@ -122,7 +124,7 @@ def shape_of(model: AbstractStochastic, t: Array, y: Y, args: Args) -> NoiseShap
             raise ValueError(f"The diffusion has leaves for different numbers of Brownian motions: {sorted(counts)}.")
         count = counts.pop()
     dtypes = tuple(np.dtype(jnp.finfo(x.dtype).dtype) for x in leaves)
-    return NoiseShape(kind, count, structure, tuple(x.shape for x in leaves), dtypes, additive)
+    return NoiseShape(kind, count, jax.tree.structure(y), tuple(x.shape for x in leaves), dtypes, additive)
 
 
 def is_elementwise(model: AbstractStochastic, shape: NoiseShape, t: Array, y: Y, args: Args) -> bool:

@@ -21,6 +21,7 @@ from ..._jax._jaxprs import program_called, programs_within
 from ..._jax._promoted import as_promoted_function
 from ..._jax._shards import traced_on_no_mesh
 from ..._jax._vma import promote, to_varying, vma_of
+from ..._structure_words import first_difference, structure_words
 from ..._types import Args, RealScalarLike, Y
 from ._barrier import stage_barrier
 from ._explain import explain
@@ -311,7 +312,8 @@ def check_like(y: Y, out: PyTree) -> None:
         if jax.tree_util.treedef_is_leaf(expected) and isinstance(out, list | tuple):
             hint = " Join the components with `jnp.stack([...])`, or give `y0` as a tuple or list like it."
         raise ValueError(
-            f"The vector field must return the structure of `y0`, {expected}, but it returned {got}.{hint}"
+            f"The vector field must return the structure of `y0`, {structure_words(y)}, but it returned "
+            f"{structure_words(out)}.{first_difference(y, out)}{hint}"
         )
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(y), jax.tree.leaves(out)):
         where = jax.tree_util.keystr(path) or "the state"

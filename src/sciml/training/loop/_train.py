@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from ..._checks import check_count, check_key
+from ..._option_names import knows_other_names
 from ..._progress import ProgressOption, check_progress, reporting
 from ..._status import SolveError, Status
 from ..._types import Key
@@ -42,6 +43,7 @@ from ._trained import Trained
 from ._validation import Best, Validator
 
 
+@knows_other_names
 def train(
     model: PyTree,
     loss: Callable[..., Any],

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ..._structure_words import first_difference, structure_words
+
 
 class Windows(eqx.Module):
     """Windows of trajectories, the first axis of every array; each ends where the next one starts.
@@ -121,10 +123,13 @@ def records_of(ts: Any, ys: Any, where: str) -> list[tuple[np.ndarray, PyTree]]:
         got = f"{len(ys)}" if isinstance(ys, list | tuple) else type(ys).__name__
         raise ValueError(f"`{where}`: `ys` must be a list of {len(ts)} records, one for each of `ts`, but is {got}.")
     found = [check_trajectory(t, y, where) for t, y in zip(ts, ys, strict=True)]
-    first = jax.tree.structure(found[0][1])
-    for _, y in found:
-        if jax.tree.structure(y) != first:
-            raise ValueError(f"`{where}`: all records in `ys` must have one structure, {first}.")
+    first = found[0][1]
+    for number, (_, y) in enumerate(found):
+        if jax.tree.structure(y) != jax.tree.structure(first):
+            raise ValueError(
+                f"`{where}`: all records in `ys` must have one structure, {structure_words(first)}, but record "
+                f"{number} is {structure_words(y)}.{first_difference(first, y)}"
+            )
     return found
 
 
