@@ -169,7 +169,11 @@ def test_dtypes(dtype):
         (ValueError, "`speed` must be a number or an array", lambda: held(speed=jnp.ones(3))),
         (TypeError, "potential", lambda: held(potential=1.0)),
         (ValueError, "must end with", lambda: held()(0.0, (jnp.ones(5), jnp.ones(5)), None)),
-        (ValueError, "a state `\\(q, v\\)`", lambda: sciml.solve(held(), jnp.ones((2, 4)), t0=0.0, t1=1.0, dt=0.1)),
+        (
+            TypeError,
+            "`y0` must be a pair `\\(q, v\\)`",
+            lambda: sciml.solve(held(), jnp.ones((2, 4)), t0=0.0, t1=1.0, dt=0.1),
+        ),
     ],
 )
 def test_bad_input(error, message, fn):

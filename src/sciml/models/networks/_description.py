@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ._formulas import Formula, names_in, product_of
-from ._program import FormulaProgram, StaticContent, Sums, ordered
+from ._program import FormulaProgram, StaticContent, Sums, needed, ordered
 
 TIME = "t"
 
@@ -99,7 +99,8 @@ class Equations(NamedTuple):
     """What the rate equations are computed by.
 
     Attributes:
-        program: Of species, the time and parameters; its results are derived values and rates.
+        program: Of species, the time and parameters; its results are rates, and the derived values that these need. A
+            sum over hundreds of species that is only observed would be hundreds of operations at every step.
         rates: Where the rates stand among these.
         sums: The right-hand side, of the same.
         stoichiometry: An array of shape `(reactions, species)`.
@@ -123,7 +124,9 @@ def equations_of(static: StaticContent) -> Equations:
     rates = {rate_name(i): reaction.rate for i, reaction in enumerate(network.reactions)}
     # a rate that is a bare name would be no result of its own
     rates = {name: ("*", rate, 1.0) if isinstance(rate, str) else rate for name, rate in rates.items()}
-    program = FormulaProgram([*network.species, TIME, *network.parameters], network.derived | rates)
+    used = needed(rates.values(), network.derived)
+    used = {name: formula for name, formula in network.derived.items() if name in used}  # in their order
+    program = FormulaProgram([*network.species, TIME, *network.parameters], used | rates)
     slots = program.slots(list(rates))
     place = {species: i for i, species in enumerate(network.species)}
     rows: list[dict[int, float]] = [{} for _ in network.species]
@@ -134,6 +137,15 @@ def equations_of(static: StaticContent) -> Equations:
                 rows[place[species]][int(slots[i])] = count
                 stoichiometry[i, place[species]] = count
     return Equations(program, slots, Sums(rows), stoichiometry)
+
+
+@functools.lru_cache(maxsize=256)
+def program_of_value(static: StaticContent, name: str) -> FormulaProgram:
+    """The program of a derived value, of the same inputs as that of the rates."""
+    network = described(static)
+    used = {name, *needed([network.derived[name]], network.derived)}
+    formulas = {other: formula for other, formula in network.derived.items() if other in used}
+    return FormulaProgram([*network.species, TIME, *network.parameters], formulas)
 
 
 def depends_on(formula: Formula, names: set[str], derived: Mapping[str, Formula]) -> str | None:

@@ -17,7 +17,7 @@ from ..._types import Args, RealScalarLike
 from ._arrhenius import Arrhenius
 from ._bionetgen import read_net
 from ._conservation import conserved_sums
-from ._description import Description, described, equations_of
+from ._description import TIME, Description, described, equations_of, program_of_value
 from ._formulas import Formula, suggestion
 from ._matrix import description_of
 from ._program import FormulaProgram, StaticContent, needed, ordered, scalars, taken_from
@@ -207,23 +207,28 @@ class ReactionNetwork(AbstractModel):
         Raises:
             ValueError: If there is none of that name.
         """
-        places = equations_of(self._static).program.places
-        if name not in places:
-            raise ValueError(f"there is no `{name}` in the network.{suggestion(name, places)}")
-        return self._values(t, y)[places[name]]
+        network, program = described(self._static), equations_of(self._static).program
+        names = {**network.derived, **{n: None for n in (*network.species, TIME, *network.parameters)}}
+        if name not in names:
+            raise ValueError(f"there is no `{name}` in the network.{suggestion(name, names)}")
+        if name in network.derived:
+            program = program_of_value(self._static, name)
+        return program(self._inputs(t, y))[program.places[name]]
 
     def _values(self, t: RealScalarLike, y: Array) -> Array:
-        """All values that formulas name, and their results."""
-        equations = equations_of(self._static)
-        count = equations.stoichiometry.shape[1]
+        """The values that rates are computed from, and the rates."""
+        return equations_of(self._static).program(self._inputs(t, y))
+
+    def _inputs(self, t: RealScalarLike, y: Array) -> Array:
+        """The state, the time and the parameters."""
+        count = equations_of(self._static).stoichiometry.shape[1]
         shape = y.shape if hasattr(y, "shape") else None
         if shape != (count,):
             found = f"not {shape}" if shape is not None else f"not a {type(y).__name__}; see `state(A=2.0)`"
             raise ValueError(
                 f"the state must be an array of shape ({count},), one for each of {_some(self.species)}, {found}."
             )
-        rest = scalars([t, *self.parameters.values()], y.dtype)
-        return equations.program(jnp.concatenate([y, rest]))
+        return jnp.concatenate([y, scalars([t, *self.parameters.values()], y.dtype)])
 
     @property
     def species(self) -> tuple[str, ...]:
