@@ -17,6 +17,7 @@ import numpy as np
 
 import sciml
 
+from ._bionetgen import Tables, network_of, tables_of
 from ._phosphorylation import stoichiometry, tables
 from .stiff_groups import (
     brusselator,
@@ -44,6 +45,7 @@ class Contested:
         field: In JAX, where there is no text.
         compiled: For Numba, `rate(t, y, out)`, where there is no text.
         start: The initial state, where there is no text.
+        tables: The tables of a network of reactions, from which what Numba compiles and the initial state are made.
         language: In diffsol's language, where there is no text; None where it has none.
         linear: How CVODE solves linear systems.
         iterates: Whether sciml also solves them by an iteration.
@@ -59,6 +61,7 @@ class Contested:
     field: Callable | None = None
     compiled: Callable | None = None
     start: Callable[[], np.ndarray] | None = None
+    tables: Callable[[], Tables] | None = None
     language: str | None = None
     linear: tuple[tuple[str, Any], ...] = ()
     iterates: bool = False
@@ -67,6 +70,8 @@ class Contested:
     @property
     def y0(self) -> np.ndarray:
         """The initial state."""
+        if self.tables is not None:
+            return self.tables()[3]
         if self.text is None:
             assert self.start is not None
             return self.start()
@@ -93,6 +98,8 @@ class Contested:
         """`rate(t, y, out)` in machine code."""
         import numba
 
+        if self.tables is not None:
+            return numba.njit(_network_compiled(*self.tables()))
         if self.text is None:
             return numba.njit(self.compiled)
         reads = [f"    {name} = y[{i}]" for i, name in enumerate(self.text)]
@@ -258,9 +265,8 @@ def _groups(groups: int) -> Contested:
     )
 
 
-def _network_compiled(sites: int) -> Callable:
-    """The rate equations of a protein of so many sites, by loops over its table."""
-    taken, made, rates, start = tables(sites)
+def _network_compiled(taken: np.ndarray, made: np.ndarray, rates: np.ndarray, start: np.ndarray) -> Callable:
+    """The rate equations of a network, by loops over its tables."""
     nothing = start.size
 
     def rate(t, y, out):  # no annotations: Numba compiles it
@@ -278,19 +284,18 @@ def _network_compiled(sites: int) -> Callable:
     return rate
 
 
-def _network_field(sites: int) -> Callable:
+def _network_field(network: Callable[[], Callable]) -> Callable:
     """The same as a network of sciml, which is made at the first call."""
 
     @functools.cache
-    def network() -> Callable:
+    def made() -> Callable:
         with jax.ensure_compile_time_eval():
-            return sciml.models.ReactionNetwork.from_stoichiometry(*stoichiometry(sites), tables(sites)[2])
+            return network()
 
-    return lambda t, y, args: network()(t, y, args)
+    return lambda t, y, args: made()(t, y, args)
 
 
-def _network_language(sites: int) -> str:
-    taken, made, rates, start = tables(sites)
+def _network_language(taken: np.ndarray, made: np.ndarray, rates: np.ndarray, start: np.ndarray) -> str:
     terms: list[list[str]] = [[] for _ in start]
     for inputs, outputs, constant in zip(taken, made, rates):
         speed = "*".join([repr(float(constant)), *(f"s{i}" for i in inputs if i < start.size)])
@@ -302,16 +307,31 @@ def _network_language(sites: int) -> str:
     return f"in_i {{ one = 1 }} u_i {{ {starts} }} F_i {{ {', '.join(' '.join(t).lstrip('+ ') for t in terms)} }}"
 
 
-def _network(sites: int) -> Contested:
+def _phosphorylation(sites: int) -> Contested:
+    def network() -> Callable:
+        return sciml.models.ReactionNetwork.from_stoichiometry(*stoichiometry(sites), tables(sites)[2])
+
     return Contested(
         f"Phosphorylation of {sites} sites",
         10.0,
         ratio=1e-3,
         floor=1e-6,
-        field=_network_field(sites),
-        compiled=_network_compiled(sites),
-        start=lambda: tables(sites)[3],
-        language=_network_language(sites) if sites <= 3 else None,
+        field=_network_field(network),
+        tables=lambda: tables(sites),
+        language=_network_language(*tables(sites)) if sites <= 3 else None,
+        linear=(("linsolver", "dense"),),
+    )
+
+
+def _bionetgen(name: str, file: str, t1: float) -> Contested:
+    """A network in numbers of molecules."""
+    return Contested(
+        name,
+        t1,
+        ratio=1.0,
+        floor=1.0,
+        field=_network_field(lambda: network_of(file)),
+        tables=lambda: tables_of(file),
         linear=(("linsolver", "dense"),),
     )
 
@@ -328,8 +348,10 @@ PROBLEMS: tuple[Contested, ...] = (
     ),
     _groups(10),
     _groups(100),
-    _network(3),
-    _network(4),
+    _phosphorylation(3),
+    _phosphorylation(4),
+    _bionetgen("Growth factors and their receptor", "egfr", 10.0),
+    _bionetgen("The receptor of B cells", "bcr", 100.0),
     Contested(
         "Brusselator on a line, 200 cells", 10.0, floor=1e-3, field=brusselator, compiled=_line_compiled,
         start=lambda: start_on_a_line(200), linear=(("linsolver", "band"), ("lband", 2), ("uband", 2)),
