@@ -4,6 +4,8 @@
 written has to overlap what is read at another place, in several rows at once; a single row is right, all rows are, too.
 """
 
+import functools
+
 import diffrax
 import jax
 import jax.extend as jex
@@ -88,3 +90,27 @@ def test_a_model_that_has_it_is_right(method):
 
     wrong_alone = solved(lambda b: b.at[1:].set(b[:-1]))
     np.testing.assert_allclose(wrong_alone, solved(lambda b: jnp.concatenate([b[:1], b[:-1]])), rtol=1e-5, atol=1e-6)
+
+
+def shifting(t, y, rate):
+    return 0.4 * rate * jnp.sin(y.at[1:].set(y[:-1])) - 0.3 * y
+
+
+def in_other_words(t, y, rate):
+    return 0.4 * rate * jnp.sin(jnp.concatenate([y[:1], y[:-1]])) - 0.3 * y
+
+
+@pytest.mark.parametrize("kind", ["one", "members", "nested"])
+def test_a_field_may_have_it(kind):
+    """As the search for wrong numbers found: the gradient of a state of 140 numbers was wrong."""
+    options = dict(t0=0.0, t1=0.5, dt=0.125, solver=diffrax.Euler(), throw=False)
+
+    def total(model, y0, rate):
+        ys = jax.vmap(lambda y: sciml.solve(model, y, args=rate, **options).ys[-1])(y0) if kind == "members" else None
+        return jnp.sum(jnp.cos(sciml.solve(model, y0, args=rate, **options).ys[-1] if ys is None else ys))
+
+    model = (lambda t, y, rate: jax.jit(shifting)(t, y, rate)) if kind == "nested" else shifting
+    y0 = jnp.cos(jnp.arange(140.0) if kind != "members" else jnp.arange(420.0).reshape(3, 140))
+    found, expected = (jax.jit(jax.grad(functools.partial(total, f), (0, 1)))(y0, 0.7) for f in (model, in_other_words))
+    for a, b in zip(found, expected):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

@@ -20,6 +20,7 @@ from ..._checks import concrete
 from ..._jax._jaxprs import program_called, programs_within
 from ..._jax._promoted import as_promoted_function
 from ..._jax._shards import traced_on_no_mesh
+from ..._jax._shifted_updates import read_before_written
 from ..._jax._vma import promote, to_varying, vma_of
 from ..._structure_words import first_difference, structure_words
 from ..._types import Args, RealScalarLike, Y
@@ -275,6 +276,7 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
     if not vma_of(closed.consts) <= vma_of(arguments):  # the model closes over what differs between devices
         arguments = to_varying(arguments, vma_of(closed.consts))
         closed = jax.make_jaxpr(traced)(*arguments)
+    closed = read_before_written(closed)
     # traced values, over which rules must not close, and large arrays, which would be constants of the program
     hoisted = [not concrete(c) or np.size(c) > 128 for c in closed.consts]
     # what the model closes over and the same on all devices is promoted with the other operands
