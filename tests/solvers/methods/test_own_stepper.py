@@ -35,7 +35,7 @@ def solve(solver, **options):
         (lambda step: step.y1, r"`Other.step` must return a `sciml.solvers.Step`, but returns .*Tracer"),
         (
             lambda step: step._replace(y1=step.y1[0]),
-            r"`y1` with .* shapes and dtypes of `y`, float\d\d\[2\], but .* float",
+            r"`y1` with the structure, shapes and dtypes of `y`, float\d\d\[2\], but returns float\d\d\[\]",
         ),
         (lambda step: step._replace(y1=(step.y1,)), "`y1` with the structure"),
     ],

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ..._jax._loops import while_loop
 from ..._jax._vma import typed_sharding
 
 _SMALL = 2**10
@@ -58,5 +59,5 @@ def in_one_call(fn: Callable[[PyTree[Array]], PyTree[Array]], y: PyTree[Array]) 
             program(*leaves),
         )
 
-    found = jax.lax.while_loop(lambda carry: carry[0] < once, iterate, (jnp.zeros((), jnp.int32), leaves, blank))[2]
+    found = while_loop(lambda carry: carry[0] < once, iterate, (jnp.zeros((), jnp.int32), leaves, blank))[2]
     return jax.tree.unflatten(structure, found)
