@@ -1,6 +1,6 @@
 """Reading programs that JAX has traced."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -20,6 +20,18 @@ _CALLS = {
     "checkpoint": "jaxpr",
 }
 """Primitives that only call a program, and the parameter that holds it."""
+
+_HELD = {
+    "while": ("cond_jaxpr", "body_jaxpr"),
+    "cond": ("branches",),
+    "scan": ("jaxpr",),
+    "custom_jvp_call": ("call_jaxpr",),
+    "custom_vjp_call": ("call_jaxpr",),
+    "checkpoint": ("jaxpr",),
+    "remat": ("jaxpr",),
+    "remat2": ("jaxpr",),
+}
+"""Where a primitive has the programs that it runs and that another of the same types may take the place of."""
 
 
 def is_literal(atom: Any) -> bool:
@@ -47,6 +59,34 @@ def programs_within(eqn: Any) -> Iterator[jex.core.Jaxpr]:
         program = getattr(value, "jaxpr", value)
         if isinstance(program, jex.core.Jaxpr):
             yield program
+
+
+def programs_held(eqn: Any) -> list[jex.core.ClosedJaxpr]:
+    """Returns the programs of an equation that `with_programs` replaces."""
+    found = [eqn.params[name] for name in _HELD.get(eqn.primitive.name, ()) if name in eqn.params]
+    return [_closed(x) for value in found for x in (value if isinstance(value, tuple | list) else (value,))]
+
+
+def with_programs(eqn: Any, rewrite: Callable[[jex.core.ClosedJaxpr], jex.core.ClosedJaxpr]) -> Any:
+    """Returns an equation with other programs, which take and give the same types; rules of derivatives stay.
+
+    Args:
+        eqn: The equation.
+        rewrite: Takes a program and returns the one in its place.
+    """
+
+    def of_value(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return type(value)(map(of_value, value))
+        found = rewrite(_closed(value))
+        return found if isinstance(value, jex.core.ClosedJaxpr) else found.jaxpr
+
+    names = _HELD.get(eqn.primitive.name, ())
+    return eqn.replace(params=eqn.params | {n: of_value(eqn.params[n]) for n in names}) if names else eqn
+
+
+def _closed(x: Any) -> jex.core.ClosedJaxpr:
+    return x if isinstance(x, jex.core.ClosedJaxpr) else jex.core.ClosedJaxpr(x, ())
 
 
 def depend_on(jaxpr: jex.core.Jaxpr, inputs: list[bool]) -> list[bool]:

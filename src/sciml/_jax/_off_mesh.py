@@ -14,22 +14,11 @@ import jax.extend as jex
 import numpy as np
 from jax.core import Tracer
 
-from ._jaxprs import is_literal, programs_within, run_equation
+from ._jaxprs import is_literal, programs_held, programs_within, run_equation, with_programs
 from ._vma import typed_sharding
 
 _CALLS = "jit", "pjit"
 _PLACES = "reshard", "sharding_constraint"
-_TAKEN_APART = {
-    "while": ("cond_jaxpr", "body_jaxpr"),
-    "cond": ("branches",),
-    "scan": ("jaxpr",),
-    "custom_jvp_call": ("call_jaxpr",),
-    "custom_vjp_call": ("call_jaxpr",),
-    "checkpoint": ("jaxpr",),
-    "remat": ("jaxpr",),
-    "remat2": ("jaxpr",),
-}
-"""Where a primitive has its programs, for those that run any with such constants."""
 
 
 def places_arrays(jaxpr: jex.core.Jaxpr) -> bool:
@@ -47,7 +36,7 @@ def off_mesh(closed: jex.core.ClosedJaxpr) -> jex.core.ClosedJaxpr:
 
 
 def _is_on_mesh(closed: jex.core.ClosedJaxpr) -> bool:
-    inner = (_as_closed(x) for eqn in closed.jaxpr.eqns for x in _programs(eqn))
+    inner = (x for eqn in closed.jaxpr.eqns for x in _programs(eqn))
     return any(map(_typed, closed.consts)) or any(map(_is_whole, closed.jaxpr.eqns)) or any(map(_is_on_mesh, inner))
 
 
@@ -61,14 +50,12 @@ def _typed(x: Any) -> bool:
     return isinstance(x, jax.Array) and not isinstance(x, Tracer) and typed_sharding(x) is not None
 
 
-def _programs(eqn: Any) -> list:
-    names = ("jaxpr",) if eqn.primitive.name in _CALLS else _TAKEN_APART.get(eqn.primitive.name, ())
-    found = [eqn.params[name] for name in names if name in eqn.params]
-    return [x for value in found for x in (value if isinstance(value, tuple | list) else (value,))]
+def _programs(eqn: Any) -> list[jex.core.ClosedJaxpr]:
+    return [_called(eqn)] if eqn.primitive.name in _CALLS else programs_held(eqn)
 
 
-def _as_closed(x: Any) -> jex.core.ClosedJaxpr:
-    return x if hasattr(x, "consts") else jex.core.ClosedJaxpr(x, ())
+def _called(eqn: Any) -> jex.core.ClosedJaxpr:
+    return eqn.params["jaxpr"]
 
 
 def _rewritten(closed: jex.core.ClosedJaxpr) -> jex.core.ClosedJaxpr:
@@ -88,22 +75,12 @@ def _function(closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
         for eqn in closed.jaxpr.eqns:
             inputs = list(map(read, eqn.invars))
             if eqn.primitive.name in _CALLS:
-                out = _function(_as_closed(eqn.params["jaxpr"]))(*inputs)
+                out = _function(_called(eqn))(*inputs)
             elif _is_whole(eqn):
                 out = inputs
             else:
-                out = run_equation(_taken_apart(eqn), inputs, closed.jaxpr.debug_info)
+                out = run_equation(with_programs(eqn, _rewritten), inputs, closed.jaxpr.debug_info)
             known.update(zip(eqn.outvars, out))
         return list(map(read, closed.jaxpr.outvars))
 
     return run
-
-
-def _taken_apart(eqn: Any) -> Any:
-    """Returns an equation with its programs rewritten."""
-
-    def of_value(value: Any) -> Any:
-        return type(value)(map(_rewritten, value)) if isinstance(value, tuple | list) else _rewritten(value)
-
-    names = _TAKEN_APART.get(eqn.primitive.name, ())
-    return eqn.replace(params=eqn.params | {n: of_value(eqn.params[n]) for n in names}) if names else eqn
