@@ -53,6 +53,20 @@ def _at_time(x, t, a):
     return x + jnp.broadcast_to(jax.lax.dynamic_index_in_dim(_rows(x), row, 0, keepdims=False), x.shape)
 
 
+def _by_rule(fn, t, a):
+    run = jax.custom_jvp(lambda x: fn(x, t, a))
+    run.defjvp(lambda x, dx: jax.jvp(lambda x: fn(x, t, a), x, dx))
+    return run
+
+
+WITHIN = {
+    "checkpoint": lambda fn: lambda x, t, a: jax.checkpoint(fn)(x, t, a),
+    "turn": lambda fn: lambda x, t, a: jax.lax.scan(lambda c, _: (fn(c, t, a), None), x, None, length=1)[0],
+    "rule": lambda fn: lambda x, t, a: _by_rule(fn, t, a)(x),
+    "branch": lambda fn: lambda x, t, a: jax.lax.cond(a > 0.4, lambda x: fn(x, t, a), lambda x: -fn(x, t, a), x),
+}
+"""Where an operation may stand."""
+
 SMOOTH = {
     "sin": lambda x, t, a: jnp.sin(x + jnp.asarray(t, x.dtype)),
     "polyval": lambda x, t, a: jnp.polyval(jnp.asarray([0.1, -0.2, 0.3], x.dtype), jnp.tanh(x)),
@@ -88,6 +102,8 @@ SMOOTH = {
     "stop_gradient": lambda x, t, a: x * jnp.tanh(jax.lax.stop_gradient(a).astype(x.dtype)),
     "inner_grad": lambda x, t, a: jax.grad(lambda x: jnp.sum(jnp.cos(x)))(x),
 }
+
+SMOOTH |= {f"{name}_in_{place}": WITHIN[place](SMOOTH[name]) for name in ("shifted", "cumsum") for place in WITHIN}
 
 ROUGH = {
     "clip": lambda x, t, a: jnp.clip(x, -0.31, 0.42),
