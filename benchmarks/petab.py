@@ -137,7 +137,8 @@ def groups() -> list[Group]:
             cells += [f"{of.value - REFERENCES[measured.label]:+.1e}"]
             cells += [duration(of.read), duration(of.first), duration(of.again), f"{of.gradient_off:.1e}"]
             lines.append(f"| {' | '.join([*cells, duration(of.first_gradient), duration(of.gradient)])} |")
-        return "\n".join([*lines, ""])
+        lines += ["", "- read: the first in a process imports the readers of PEtab and SBML, too", ""]
+        return "\n".join(lines)
 
     names = os.environ.get("PETAB_NAMES", "").split() or list(REFERENCES)
     title = f"Problems of the PEtab collection at nominal values, float64, rtol {RTOL:g}"

@@ -1,5 +1,10 @@
-"""Draws of a posterior: four chains of NUTS for an epidemic of forty counts, effective draws a second."""
+"""Draws of a posterior by NUTS for an epidemic of forty counts, effective draws a second: of four chains and of many.
 
+Many chains share a step size and masses, those that one chain has adapted, and start at draws of a normal
+approximation: so both ways take the same sampler from the same positions, and only draws are timed.
+"""
+
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +24,7 @@ POPULATION = 2000.0
 TOL = 1e-6
 CHAINS, DRAWS, WARMUP = 4, 500, 300
 STEPS = 256  # the most; diffrax keeps memory for so many
+MANY, DRAWN, DROPPED = (64, 1024), 8192, 2  # how many chains, draws of all together, and dropped of each
 
 
 def times() -> jax.Array:
@@ -79,12 +85,41 @@ WAYS: dict[str, Callable[[], Callable[[Any], jax.Array]]] = {
 }
 
 
-def gradient(way: str) -> Callable[[], Callable[[], Any]]:
-    """Values and gradients at a position for each chain."""
+@functools.cache
+def approximation() -> Any:
+    """The posterior as a normal distribution."""
+    return density(WAYS["sciml"]()).laplace()
+
+
+@functools.cache
+def exact() -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations of both rates, by the density on a fine grid."""
+    with jax.enable_x64(True):
+        peak = approximation()
+        found = peak.density
+        spread = jnp.sqrt(jnp.diag(peak.covariance))
+        places = jnp.stack(jnp.meshgrid(*2 * [jnp.linspace(-6.0, 6.0, 41)], indexing="ij"), axis=-1).reshape(-1, 2)
+        zs = found.ravel(peak.mode)[None] + places * spread[None]
+        values = jax.jit(jax.vmap(lambda z: found(found.unravel(z))))(zs)
+        models = jax.vmap(lambda z: found.constrain(found.unravel(z)))(zs)
+        rates, weights = np.stack([models.beta, models.gamma], axis=-1), np.exp(values - jnp.max(values))
+    weights = (weights / weights.sum())[:, None]
+    mean = (weights * rates).sum(axis=0)
+    return mean, np.sqrt((weights * (rates - mean) ** 2).sum(axis=0))
+
+
+def away(out: Any) -> float:
+    """How far the draws' means are from the exact ones, the larger of both, in standard deviations."""
+    mean, deviation = exact()
+    return float(np.max(np.abs(np.asarray(out).reshape(-1, 2).mean(axis=0) - mean) / deviation))
+
+
+def gradient(way: str, lanes: int) -> Callable[[], Callable[[], Any]]:
+    """Values and gradients at so many positions."""
 
     def build() -> Callable[[], Any]:
         found = density(WAYS[way]())
-        scatter = 0.05 * jax.random.normal(jax.random.key(0), (CHAINS, 2))
+        scatter = 0.05 * jax.random.normal(jax.random.key(0), (lanes, 2))
         zs = found.ravel(found.unconstrain(found.model))[None] + scatter
         return jitted(jax.vmap(jax.value_and_grad(lambda z: found(found.unravel(z)))), zs)()
 
@@ -126,30 +161,79 @@ def chains(way: str, effective: dict[str, float]) -> Callable[[], Callable[[], A
     return in_float64(build)
 
 
+@functools.cache
+def tuned() -> dict[str, Any]:
+    """The step size and the masses that one chain has adapted."""
+    import blackjax
+
+    found, start = approximation().density, approximation().mode
+    warm = blackjax.window_adaptation(blackjax.nuts, found, is_mass_matrix_diagonal=False, max_num_doublings=10)
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        (_, parameters), _ = jax.jit(lambda key: warm.run(key, start, num_steps=WARMUP))(jax.random.key(3))
+    return parameters
+
+
+def many(way: str, count: int, effective: dict[str, float]) -> Callable[[], Callable[[], Any]]:
+    """The draws of many chains with what one has adapted."""
+
+    def build() -> Callable[[], Any]:
+        import blackjax
+
+        found = density(WAYS[way]())
+        starts = approximation().sample(jax.random.key(1), count)
+        keys, adapted = jax.random.split(jax.random.key(2), count), tuned()
+
+        def chain(key: jax.Array, start: Any) -> Any:
+            step = blackjax.nuts(found, **adapted).step
+
+            def draw(state: Any, key: jax.Array) -> tuple[Any, Any]:
+                state, _ = step(key, state)
+                model = found.constrain(state.position)
+                return state, jnp.stack([model.beta, model.gamma])
+
+            first = blackjax.nuts.init(start, found)
+            return jax.lax.scan(draw, first, jax.random.split(key, DROPPED + DRAWN // count))[1][DROPPED:]
+
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            run = jitted(jax.vmap(chain), keys, starts)()
+            effective[way] = float(np.min(blackjax.diagnostics.effective_sample_size(run())))
+        return run
+
+    return in_float64(build)
+
+
+def told(effective: dict[str, float]) -> Callable[[list[Measured]], None]:
+    """What is printed after the rows: how many effective draws a second each has, and how many times another's."""
+
+    def tell(rows: list[Measured]) -> None:
+        rates = {row.label: effective[row.label] / row.median for row in rows if row.times and row.label in effective}
+        for label, rate in rates.items():
+            beside = f", {rates['sciml'] / rate:.1f} times fewer than sciml" if label.startswith("diffrax") else ""
+            report(f"- {label}: {rate:.0f} effective draws a second{beside}")
+        report("")
+
+    return tell
+
+
 def groups() -> list[Group]:
     """Gradients, and chains."""
-    effective: dict[str, float] = {}
-
-    def told(rows: list[Measured]) -> None:
-        for row in rows:
-            if row.times and row.label in effective:
-                report(f"- {row.label}: {effective[row.label] / row.median:.0f} effective draws a second")
-
-    def away(out: Any) -> float:
-        """Between chains and the mean of all: the largest difference of halves, in standard deviations."""
-        draws = np.asarray(out).reshape(2, -1, 2)
-        return float(np.max(np.abs(draws[0].mean(axis=0) - draws[1].mean(axis=0)) / draws.std(axis=(0, 1))))
 
     def row(way: str, build: Callable, **more: Any) -> Candidate:
         return Candidate(way, build, None if way == "sciml" else "sciml", **more)
 
     of = f"SIR model, {DAYS} counts, float64, rtol {TOL:g}"
-    return [
-        Group(f"{of}: density and gradient, {CHAINS} lanes", [row(way, gradient(way)) for way in WAYS]),
-        Group(
-            f"{of}: {CHAINS} chains of NUTS, {WARMUP} steps of warm-up and {DRAWS} draws each",
-            [row(way, chains(way, effective), error=away) for way in WAYS],
-            repeats=3,
-            finish=told,
-        ),
+    most = ("sciml", "diffrax", "diffrax, forward mode")
+    found = [
+        Group(f"{of}: density and gradient, {lanes} lanes", [row(way, gradient(way, lanes)) for way in ways])
+        for lanes, ways in ((CHAINS, WAYS), *((count, most) for count in MANY))
     ]
+    effective: dict[str, float] = {}
+    title = f"{of}: {CHAINS} chains of NUTS, {WARMUP} steps of warm-up and {DRAWS} draws each"
+    rows = [row(way, chains(way, effective), error=away) for way in WAYS]
+    found.append(Group(title, rows, repeats=3, finish=told(effective)))
+    for count in MANY:
+        effective = {}
+        title = f"{of}: {count} chains of NUTS, {DRAWN // count} draws each"
+        rows = [row(way, many(way, count, effective), error=away) for way in most]
+        found.append(Group(title, rows, repeats=3, finish=told(effective)))
+    return found

@@ -1,5 +1,7 @@
 """Parameters of models: differentiable leaves that follow the precision of the state."""
 
+import dataclasses
+import sys
 from typing import Any, TypeAlias, TypeVar
 
 import jax
@@ -29,7 +31,7 @@ def parameter(value: Any) -> Array:
         `value` as a JAX array of floating (or complex) dtype.
 
     Raises:
-        TypeError: If `value` is no number and no array of numbers, or is boolean.
+        TypeError: If `value` is no number and no array of numbers, or is boolean; as a converter it names the field.
 
     Example:
         ```python
@@ -55,14 +57,26 @@ def parameter(value: Any) -> Array:
     except (TypeError, ValueError):
         array = None
     if array is None or not jnp.issubdtype(array.dtype, jnp.number):
-        got = type(value).__name__ if array is None else f"an array of dtype {array.dtype}"
+        got = f"{value!r:.60}, {type(value).__name__}" if array is None else f"an array of dtype {array.dtype}"
         raise TypeError(
-            f"a parameter must be a number or an array of numbers, but got {got}. To choose "
+            f"{_converted()} must be a number or an array of numbers, but got {got}. To choose "
             "leaves of a model (say, for `in_axes`), use `eqx.tree_at` or `eqx.filter_vmap`."
         )
     if not jnp.issubdtype(array.dtype, jnp.inexact):
         array = array.astype(jnp.result_type(float))
     return array
+
+
+def _converted() -> str:
+    """Returns the name of the field that a model in the making converts, which nothing else tells a converter."""
+    frame = sys._getframe(2)
+    while frame is not None and not frame.f_globals.get("__name__", "").startswith("equinox."):
+        frame = frame.f_back
+    values = {} if frame is None else frame.f_locals
+    name = next((x.name for x in values.values() if isinstance(x, dataclasses.Field)), None)
+    if name is None or "self" not in values:
+        return "a parameter"
+    return f"`{name}` of `{type(values['self']).__name__}`"
 
 
 def with_dtype(tree: _Tree, dtype: DTypeLike) -> _Tree:

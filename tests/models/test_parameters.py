@@ -1,5 +1,7 @@
 """Parameters are leaves, and follow the precision of the state through every transform."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,8 @@ import pytest
 
 from sciml import AbstractModel, parameter, with_dtype
 from sciml.models import Lorenz63
+
+from .. import registry_models
 
 
 class Plain(AbstractModel):
@@ -126,6 +130,23 @@ def test_parameter_of_a_tracer():
 def test_parameter_refuses_what_is_no_number(value):
     with pytest.raises(TypeError, match="a parameter must be a number"):
         parameter(value)
+
+
+MADE = [case.make() for case in registry_models.EVERY]
+
+
+@pytest.mark.parametrize("model", [getattr(x, "model", x) for x in MADE], ids=lambda model: type(model).__name__)
+def test_a_model_says_which_of_its_parameters_is_no_number(model):
+    kind, fields = type(model), [f for f in dataclasses.fields(model) if f.init]
+    given = {f.name: getattr(model, f.name) for f in fields}
+    wrong = [f.name for f in fields if f.metadata.get("converter") is parameter]
+    for name in wrong:
+        message = f"`{name}` of `{kind.__name__}` must be a number or an array of numbers, but got 'ten', str"
+        with pytest.raises(TypeError, match=message):
+            kind(**given | {name: "ten"})
+        with pytest.raises(TypeError, match=f"`{name}` of `{kind.__name__}` .* an array of dtype bool"):
+            kind(**given | {name: jnp.array(True)})
+    assert wrong or kind.__name__ in ("HIRES",)
 
 
 def test_with_dtype_keeps_the_rest():

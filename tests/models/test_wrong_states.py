@@ -70,6 +70,25 @@ def test_what_the_model_takes_is_said():
     refused(linear, jnp.ones(3, F32), r"`y0`, float32\[3\], does not suit `Linear`: ")
 
 
+CALLS = {
+    "simulate": lambda model, y0: sciml.simulate(model, y0, t0=0.0, t1=1.0, save_every=0.5),
+    "steady_state": sciml.steady_state,
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_long_runs_and_states_at_rest_say_it_too(call):
+    def refused(model, y0, message):
+        with pytest.raises((ValueError, TypeError), match=message):
+            CALLS[call](model, y0)
+
+    batch = {"simulate": "`in_axes`", "steady_state": "`jax.vmap` of this"}[call]
+    refused(models.Lorenz63(), jnp.ones(2, F32), r"`y0` must have shape \(3,\), as `Lorenz63` takes it, but is float32")
+    refused(models.Lorenz63(), jnp.ones((4, 3), F32), f"A batch of states takes {batch}")
+    linear = models.Linear(jnp.eye(2))
+    refused(linear, jnp.ones(3, F32), r"`y0`, float32\[3\], does not suit `Linear`: ")
+
+
 def test_other_mistakes_are_not_blamed_on_the_state():
     """What a function of the user's raises within a model is the user's."""
     grid = sciml.spatial.Grid(8)

@@ -30,6 +30,7 @@ from ..solvers.noise._prepare import is_noisy, with_noisy_solver
 from ..solvers.outputs._solve_outputs import has_equations_of_its_own
 from ..solvers.terms._explain import check_callable
 from ..solvers.terms._field import arrays_of
+from ..solvers.terms._suits import blaming_state, check_suits
 from ..stores._abstract import AbstractStore
 from . import _prepare
 from ._coordinates import space_of
@@ -160,49 +161,51 @@ def simulate(
     model = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, model)
     inputs = read_axes(model, check_state(y0), arrays_of(args), in_axes)
     one = inputs.one()
-    request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, max_steps=max_steps, cfl=cfl)
-    request.check_steps()
-    interval = Interval.of(request, one[1])
-    if is_noisy(model):
-        request = with_noisy_solver(*one, request, interval, by_diffrax=False)
-    elif isinstance(model, AbstractDelayed):
-        request = with_delays(model, request, interval, Checkpointed())
-    else:
-        request = with_courant_number(model, request._replace(solver=default_solver(one[0], request, *one[1:])))
-    limits = None if inputs.members is None else partial(shared_limit, inputs)
-    if not has_equations_of_its_own(model) and request.cfl is None:
-        request, interval, _ = settle_step(*one, request, interval, limited_stepper(*one[:2], request), limits)
-    plan, times, tolerances = _prepare.plan_of(one[1], request, interval)
-    found, given = read_events(events, max_events), model
-    equal = request.fixed_steps and found is None
-    model, in_axes, plan = with_noise(model, key, in_axes, plan, times, equal)
-    model, in_axes = with_past(model, in_axes, times)
-    model, in_axes, plan = with_events(model, found, in_axes, plan, times)
-    changed = has_equations_of_its_own(given) or found is not None
-    if changed:
-        inputs = read_axes(model, check_state(y0), arrays_of(args), in_axes)
-    times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
-    stops = read_stops(stop, elapsed is not None)
-    backend = backend_of(model, XLA if changed else requested(impl, interpret))
-    if plan.control is not None or inputs.members is not None:
-        backend = decline(model, backend, "its steps are chosen by the error" if plan.control else "it has members")
-    segment = _prepare.segment_of(
-        one[1], times, elapsed, tolerances, plan, output, stops, inputs.members,
-        None if segment_steps is None else check_count(segment_steps, "segment_steps", "simulate"), backend,
-    )  # fmt: skip
-    if backend is not None and segment.impl is None:
-        decline(model, backend, "its saved times are not whole steps apart, two or more")
-    return execute(
-        segment, inputs, segment.start(inputs), ts,
-        name="simulate",
-        space=space_of(given),
-        depends_on=dict(
-            model=model, y0=y0, args=args, t0=t0, t1=t1, dt=request.dt, dt0=dt0, save_every=save_every,
-            saveat=saveat, output=output,
-            stop=stops.traced, solver=request.solver, stepsize_controller=stepsize_controller, rtol=rtol,
-            atol=atol, **({} if request.cfl is None else {"cfl": request.cfl}), max_steps=max_steps,
-            in_axes=in_axes, segment_steps=segment_steps, max_events=None if found is None else found.layout.kept,
-        ),
-        store=store, resume=resume, checkpoint_every=checkpoint_every, checkpoints=checkpoints, progress=progress,
-        throw=throw,
-    )  # fmt: skip
+    check_suits(*one[:2], "`in_axes`")
+    with blaming_state(*one[:2]):
+        request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, max_steps=max_steps, cfl=cfl)
+        request.check_steps()
+        interval = Interval.of(request, one[1])
+        if is_noisy(model):
+            request = with_noisy_solver(*one, request, interval, by_diffrax=False)
+        elif isinstance(model, AbstractDelayed):
+            request = with_delays(model, request, interval, Checkpointed())
+        else:
+            request = with_courant_number(model, request._replace(solver=default_solver(one[0], request, *one[1:])))
+        limits = None if inputs.members is None else partial(shared_limit, inputs)
+        if not has_equations_of_its_own(model) and request.cfl is None:
+            request, interval, _ = settle_step(*one, request, interval, limited_stepper(*one[:2], request), limits)
+        plan, times, tolerances = _prepare.plan_of(one[1], request, interval)
+        found, given = read_events(events, max_events), model
+        equal = request.fixed_steps and found is None
+        model, in_axes, plan = with_noise(model, key, in_axes, plan, times, equal)
+        model, in_axes = with_past(model, in_axes, times)
+        model, in_axes, plan = with_events(model, found, in_axes, plan, times)
+        changed = has_equations_of_its_own(given) or found is not None
+        if changed:
+            inputs = read_axes(model, check_state(y0), arrays_of(args), in_axes)
+        times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
+        stops = read_stops(stop, elapsed is not None)
+        backend = backend_of(model, XLA if changed else requested(impl, interpret))
+        if plan.control is not None or inputs.members is not None:
+            backend = decline(model, backend, "its steps are chosen by the error" if plan.control else "it has members")
+        segment = _prepare.segment_of(
+            one[1], times, elapsed, tolerances, plan, output, stops, inputs.members,
+            None if segment_steps is None else check_count(segment_steps, "segment_steps", "simulate"), backend,
+        )  # fmt: skip
+        if backend is not None and segment.impl is None:
+            decline(model, backend, "its saved times are not whole steps apart, two or more")
+        return execute(
+            segment, inputs, segment.start(inputs), ts,
+            name="simulate",
+            space=space_of(given),
+            depends_on=dict(
+                model=model, y0=y0, args=args, t0=t0, t1=t1, dt=request.dt, dt0=dt0, save_every=save_every,
+                saveat=saveat, output=output,
+                stop=stops.traced, solver=request.solver, stepsize_controller=stepsize_controller, rtol=rtol,
+                atol=atol, **({} if request.cfl is None else {"cfl": request.cfl}), max_steps=max_steps,
+                in_axes=in_axes, segment_steps=segment_steps, max_events=None if found is None else found.layout.kept,
+            ),
+            store=store, resume=resume, checkpoint_every=checkpoint_every, checkpoints=checkpoints, progress=progress,
+            throw=throw,
+        )  # fmt: skip

@@ -20,6 +20,7 @@ from .integrate._integrator import known
 from .methods._implicit_root import implicit_root
 from .terms._explain import check_callable
 from .terms._field import arrays_of, close_field
+from .terms._suits import blaming_state, check_suits
 
 
 @knows_other_names
@@ -77,6 +78,7 @@ def steady_state(
     if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(y0)):
         raise TypeError("`y0` must be real, but has a complex leaf. Solve for its real and imaginary parts.")
     check_callable(model)
+    check_suits(model, y0, "`jax.vmap` of this")
     kinds = (optx.AbstractRootFinder, optx.AbstractLeastSquaresSolver, optx.AbstractMinimiser)
     if solver is not None and not isinstance(solver, kinds):
         raise TypeError(f"`solver` must be an optimistix solver such as `optimistix.Newton(...)`, but is {solver!r}.")
@@ -84,7 +86,9 @@ def steady_state(
     defaults = default_tolerances(dtype)
     rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), defaults))
     solver = optx.LevenbergMarquardt(rtol, atol) if solver is None else solver
-    sol = _find(model, y0, arrays_of(args), check_time(t, "t", dtype), rtol, atol, solver, check_max_steps(max_steps))
+    t, max_steps = check_time(t, "t", dtype), check_max_steps(max_steps)
+    with blaming_state(model, y0):
+        sol = _find(model, y0, arrays_of(args), t, rtol, atol, solver, max_steps)
     if throw and concrete(sol.status):
         raise_for_status(sol.status, where="steady_state")
     return sol

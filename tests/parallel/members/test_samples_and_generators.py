@@ -105,6 +105,15 @@ def test_a_sorted_sweep_has_the_same_bits_on_any_number_of_devices():
     assert same_bits(run(mesh=devices(1)).values, run(mesh=devices(3)).values)
 
 
+@pytest.mark.parametrize("schedule, given", [("lockstep", 1.0), ("sorted", 1.0), ("refill", 2.0)])
+def test_a_schedule_without_a_default_is_given(schedule, given):
+    def told(x, *, schedule):
+        return x * {"lockstep": 1.0, "refill": 2.0}[schedule]
+
+    cost = {"cost": np.arange(3)} if schedule == "sorted" else {}
+    np.testing.assert_array_equal(quiet(told, np.ones(3), schedule=schedule, **cost).values, 3 * [given])
+
+
 def test_bad_schedules():
     with pytest.raises(ValueError, match="`schedule` must be one of 'lockstep', 'sorted', 'refill', got 'fast'"):
         quiet(oscillator, MUS, schedule="fast")

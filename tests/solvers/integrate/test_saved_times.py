@@ -9,6 +9,7 @@ import pytest
 
 import sciml
 from sciml import adjoints
+from sciml.inspect._hlo_text import parse
 from sciml.solvers import Rodas5P, Rosenbrock23
 from sciml.solvers.integrate import _saved_times, _while_loop
 from sciml.solvers.integrate._interpolation import interpolation_of
@@ -231,3 +232,26 @@ def test_what_runs_free():
     assert of(lorenz, (3,), 4) and not of(lorenz, (3,), 5000)
     large = jnp.ones((64, 2), jnp.float32)
     assert of(lambda t, y, a: large.T @ jnp.tanh(large @ y), (2,), 5000)
+
+
+@pytest.mark.optimised
+def test_going_back_a_saved_state_adds_to_the_coefficients_of_a_polynomial(monkeypatch):
+    """Not to the cotangents of seven stages; and what it reads has the members side by side, as vectors need."""
+    choose("waiting", monkeypatch)
+    members, numbers = 96, 3
+
+    def total(rates):
+        ends = jax.vmap(lambda rate: sciml.solve(lambda t, y, r: -r * y * y, jnp.ones(numbers), t0=0.0, t1=2.0,
+                                                 args=rate, saveat=TIMES, **FINE).ys)  # fmt: skip
+        return jnp.sum(ends(rates) ** 2)
+
+    module = parse(jax.jit(jax.grad(total)).lower(jnp.linspace(0.5, 1.5, members)).compile().as_text())
+
+    def gathers(body):
+        return [x for x in body for name in x.calls for y in module.computations.get(name, ()) if y.opcode == "gather"]
+
+    loops = [body for body in module.computations.values() if any(x.opcode == "custom-call" for x in body)]
+    (loop,) = [body for body in loops if gathers(body)]
+    assert all(f"[{members}" in x.shape and f",{numbers}" not in x.shape for x in gathers(loop))
+    carried = [x for x in loop if x.opcode == "copy" and x.shape.split("{")[0].endswith(f"[{members}]")]
+    assert len(carried) <= numbers * (1 + 5) + 1  # the state, five powers, and the place in the saved times

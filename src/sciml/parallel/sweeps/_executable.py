@@ -193,6 +193,12 @@ def takes(fn: Any, name: str) -> bool:
     return found.kind not in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 
 
+def needs(fn: Any, name: str) -> bool:
+    """Whether a function has a parameter of that name, to be given by name alone, and no default for it."""
+    found = inspect.signature(fn).parameters[name] if takes(fn, name) else None
+    return found is not None and found.kind is found.KEYWORD_ONLY and found.default is found.empty
+
+
 def takes_any(fn: Any) -> bool:
     """Whether a function takes keyword arguments of any name."""
     try:

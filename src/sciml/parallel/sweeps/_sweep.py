@@ -21,7 +21,7 @@ from .._per_device import is_tracing
 from ..members._pytree import count_members, numbers_as_array, to_host
 from ._batches import make_order
 from ._driver import Sweep
-from ._executable import SweepSpec, is_reduction, takes
+from ._executable import SweepSpec, is_reduction, needs, takes
 from ._result import SweepResult
 from ._retry import Retry, check_on_fail
 
@@ -79,7 +79,7 @@ def sweep(
         schedule: How members of unequal length share a loop. "lockstep": in the order given, where a block takes
             as long as its slowest member. "sorted": by falling `cost`, so that members of one block take about as long.
             "refill": lanes whose member is done take up the next; `fn` must have a parameter `schedule`, gets "refill"
-            for it and hands it on to `sciml.solve`.
+            for it and hands it on to `sciml.solve`. With the others it gets "lockstep" where it has no default.
         cost: With `schedule="sorted"`, what each member is expected to take: one number per member, or a function
             of one member's parameters.
         output: Applied to what `fn` returned, on the device, to keep less of it.
@@ -159,7 +159,8 @@ def prepare(
 ) -> Sweep:
     """Checks the arguments of `sweep` and makes it ready; nothing runs."""
     call = "fn(params)" if shared is None else "fn(params, shared)"
-    _check_callables(fn, output, call if key is None and schedule != "refill" else None)
+    hands_on = schedule == "refill" or needs(fn, "schedule")
+    _check_callables(fn, output, call if key is None and not hands_on else None)
     if key is not None:
         key = check_key(key, "sweep")
     _check_reduce(reduce)
@@ -183,7 +184,8 @@ def prepare(
                 '`sweep`: with `schedule="refill"`, `fn` gets the keyword `schedule` to hand on to `sciml.solve`, but '
                 "has no such parameter. Add it: `def run(p, *, schedule): ... solve(..., schedule=schedule)`."
             )
-        spec = spec.changed({"schedule": "refill"})
+    if hands_on:
+        spec = spec.changed({"schedule": "refill" if schedule == "refill" else "lockstep"})
     return Sweep(
         spec,
         members,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ..._jax._shards import on_no_mesh
 from ..methods._stepper import AbstractStepper
@@ -24,6 +25,11 @@ class StepPolynomial(NamedTuple):
 
     matrix: tuple[tuple[float, ...], ...]
     by_length: tuple[bool, ...]
+
+    def powers(self, length: Array, *x: Array) -> tuple[Array, ...]:
+        r"""Returns $\sum_j M_{jp}\, x_j$ for each power, given the length of the step, with its sign."""
+        terms = [a * length.astype(a.dtype) if by else a for a, by in zip(x, self.by_length)]
+        return tuple(_weighted(column, terms) for column in zip(*self.matrix))
 
 
 def interpolation_of(stepper: AbstractStepper) -> StepPolynomial | None:
@@ -61,6 +67,11 @@ def _found(stepper: AbstractStepper) -> StepPolynomial | None:
             matrix = np.where(np.abs(matrix - whole) < _EXACT * np.max(np.abs(matrix)), whole, matrix)
             return StepPolynomial(tuple(map(tuple, matrix.T.tolist())), by_length)
     return None
+
+
+def _weighted(weights: tuple[float, ...], terms: list[Array]) -> Array:
+    parts = [x if w == 1 else jnp.asarray(w, x.dtype) * x for w, x in zip(weights, terms) if w]
+    return sum(parts[1:], parts[0]) if parts else jnp.zeros_like(terms[0])
 
 
 _known = functools.lru_cache(maxsize=64)(_found)

@@ -3,8 +3,8 @@
 Members of an ensemble that stop at each saved time for the slowest of them take a step more for each. Where a step is
 far more work than an interpolation, as with a network, all lanes run free instead: after each step every saved time
 is looked at, and those within the step of a lane get that lane's state. The interpolation is a sum of the states at
-the ends and the stages, with weights that depend on the place within the step alone; its transpose is a sum over
-saved times.
+the ends and the stages, with weights that are polynomials in the place within the step alone; its transpose is a sum
+over saved times for each power.
 """
 
 from typing import NamedTuple
@@ -86,11 +86,8 @@ class SavedStates(NamedTuple):
         interpolation, signed = self._interpolation(), self._signed(h)
 
         def of_leaf(saved: Array, *leaves: Array) -> Array:
-            dtype = leaves[0].dtype
-            length = _over(signed, leaves[0]).astype(dtype)
-            terms = [x * length if by else x for x, by in zip(leaves, interpolation.by_length)]
-            powers = [_weighted(column, terms) for column in zip(*interpolation.matrix)]
-            place, found = _beside(theta, leaves[0]).astype(dtype), powers[-1][None]
+            powers = interpolation.powers(_over(signed, leaves[0]), *leaves)
+            place, found = _beside(theta, leaves[0]).astype(leaves[0].dtype), powers[-1][None]
             for power in reversed(powers[:-1]):
                 found = found * place + power[None]
             found = jnp.where(_beside(at_end, leaves[0]), leaves[1][None], found)
@@ -107,34 +104,28 @@ class SavedStates(NamedTuple):
             end: Where the step after it begins.
 
         Returns:
-            The cotangents of the state at its end and of its dense output, start and stages, lane values.
+            The cotangents of the state at its end, and of the step's polynomial, lane values.
         """
         lanes = self.stepping.lanes
         start, h, accepted = lanes.leave((step_record.elapsed, step_record.h, step_record.accepted))
         within = (self.times > start[None]) & (self.times <= end[None]) & accepted[None]
         theta, at_end = self._places(within, start, h)
-        interpolation, signed = self._interpolation(), self._signed(h)
-        degree = len(interpolation.matrix[0]) - 1
+        count = len(self._interpolation().matrix[0])
 
         def of_leaf(c: Array) -> tuple[Array, ...]:
             there, place = _beside(at_end, c[0]), _beside(theta, c[0]).astype(c.dtype)
             c = jnp.where(_beside(within, c[0]), c, jnp.zeros_like(c))
             inside, powers = jnp.where(there, jnp.zeros_like(c), c), []
-            for _ in range(degree + 1):
+            for _ in range(count):
                 powers.append(jnp.sum(inside, axis=0))
                 inside = inside * place
-            bars = [_weighted(row, powers) for row in interpolation.matrix]
-            length = _over(signed, bars[0]).astype(c.dtype)
-            bars = [x * length if by else x for x, by in zip(bars, interpolation.by_length)]
-            bars[1] = bars[1] + jnp.sum(jnp.where(there, c, jnp.zeros_like(c)), axis=0)
-            return tuple(bars)
+            return jnp.sum(jnp.where(there, c, jnp.zeros_like(c)), axis=0), *powers
 
         bars = jax.tree.map(of_leaf, cotangent)
-        y0_bar, y1_bar, *stages_bar = jax.tree.transpose(
-            jax.tree.structure(cotangent), jax.tree.structure((0,) * len(interpolation.matrix)), bars
-        )
+        inner = jax.tree.structure((0,) * (1 + count))
+        end_bar, *powers_bar = jax.tree.transpose(jax.tree.structure(cotangent), inner, bars)
         enter = self.stepping.enter
-        return enter(y1_bar), (enter(y0_bar), tuple(map(enter, stages_bar)))
+        return enter(end_bar), tuple(map(enter, powers_bar))
 
     def after_all(self) -> Array:
         """Returns where the step after the last one begins: beyond all saved times."""
@@ -162,8 +153,9 @@ class SavedStates(NamedTuple):
         def of_row(x: Array) -> Array:
             if lanes.count is None:
                 return jax.lax.dynamic_index_in_dim(x, row, 0, False)
-            index = row.reshape((1,) * (x.ndim - 1) + row.shape)
-            return jnp.take_along_axis(x, index, axis=0)[0]
+            flat = jnp.moveaxis(x, 0, -2).reshape(-1, x.shape[0] * x.shape[-1])
+            at = row * x.shape[-1] + jnp.arange(x.shape[-1], dtype=row.dtype)
+            return jnp.stack([f.at[at].get(mode="promise_in_bounds") for f in flat]).reshape(x.shape[1:])
 
         times = self.saves.times
         time = of_row(times) if lanes.count is None or self.saves.batched else times[row]
@@ -191,11 +183,6 @@ class SavedStates(NamedTuple):
         found = interpolation_of(self.stepping.integrator.stepper)
         assert found is not None  # see `run_free`
         return found
-
-
-def _weighted(weights: tuple[float, ...], terms: list[Array]) -> Array:
-    parts = [x if w == 1 else jnp.asarray(w, x.dtype) * x for w, x in zip(weights, terms) if w]
-    return sum(parts[1:], parts[0]) if parts else jnp.zeros_like(terms[0])
 
 
 def _beside(x: Array, y: Array) -> Array:

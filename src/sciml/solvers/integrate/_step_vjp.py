@@ -1,5 +1,6 @@
 """Back through one step of every member: the pullback of a recorded step, and of a state saved within it."""
 
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,6 +11,7 @@ from jaxtyping import PyTree
 from ...kernels._lanes import Lanes, is_value
 from ..events._event_state import EventRecord, EventState, Happening, joined, saved_part, with_record
 from ._integrator import Dense, Operands, StepRecord
+from ._interpolation import StepPolynomial, interpolation_of
 from ._lane_integrator import LaneIntegrator
 from ._shared_cotangents import has_shared_cotangents, pull_back
 
@@ -19,7 +21,8 @@ class Bars(NamedTuple):
 
     Attributes:
         y: Of the state, lane values.
-        dense: Of start and stages of the step that the states saved next lie in, lane values; None without any.
+        dense: Of what gives the states within the step that those saved next lie in, lane values; None without any.
+            These are the coefficients of its polynomial, or start and stages where it is none.
         diff: Of the differentiated operands: lane values, or one for all members of what they share.
     """
 
@@ -36,20 +39,24 @@ class StepVjp(NamedTuple):
         diff: The operands that are differentiated, lane values.
         constant: The other operands.
         shared: Whether what members share has one cotangent for all of them.
+        polynomial: The interpolation within a step; None where it is no polynomial. It has fewer coefficients than
+            steps have stages, and a saved state adds to their cotangents a power of its place each.
     """
 
     stepping: LaneIntegrator
     diff: PyTree
     constant: PyTree
     shared: bool
+    polynomial: StepPolynomial | None
 
     @classmethod
-    def of(cls, stepping: LaneIntegrator, operands: Operands, differentiable: PyTree) -> "StepVjp":
-        """Returns the pullback by some of the operands."""
+    def of(cls, stepping: LaneIntegrator, operands: Operands, differentiable: PyTree, saves: bool) -> "StepVjp":
+        """Returns the pullback by some of the operands, where states are saved within steps or not."""
         diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
         many = stepping.lanes.count is not None
         shared = many and has_shared_cotangents(stepping.lanes, stepping.integrator.stepper, diff)
-        return cls(stepping, diff, constant, shared)
+        polynomial = interpolation_of(stepping.integrator.stepper) if saves else None
+        return cls(stepping, diff, constant, shared, polynomial)
 
     def zeros(self) -> PyTree:
         """Returns cotangents of zero of the differentiated operands."""
@@ -61,7 +68,10 @@ class StepVjp(NamedTuple):
         lanes, stepper = self.stepping.lanes, self.stepping.integrator.stepper
         zeros = self.zeros()
         y_bar = lanes.call(lambda c: jax.tree.map(lambda x: jnp.zeros_like(x), c), like)
-        dense_bar = lanes.call(lambda y: (saved_part(y), stepper.empty_dense(y)), y_bar)
+        if self.polynomial is None:
+            dense_bar = lanes.call(lambda y: (saved_part(y), stepper.empty_dense(y)), y_bar)
+        else:
+            dense_bar = (y_bar,) * len(self.polynomial.matrix[0])
         return Bars(*lanes.carry((y_bar, dense_bar)), zeros)
 
     def leave(self, diff_bar: PyTree) -> PyTree:
@@ -127,11 +137,30 @@ class StepVjp(NamedTuple):
         return y_bar, dense_bar, diff_bar
 
     def _step_again(self, y, diff, constant, step_record: StepRecord, with_dense: bool):
-        y1, dense = self.stepping.integrator.replay(y, eqx.combine(diff, constant), step_record)
-        return (y1, (dense.y0, dense.stages)) if with_dense else y1
+        operands = eqx.combine(diff, constant)
+        y1, dense = self.stepping.integrator.replay(y, operands, step_record)
+        if not with_dense:
+            return y1
+        if self.polynomial is None:
+            return y1, (dense.y0, dense.stages)
+        powers = functools.partial(self.polynomial.powers, operands.direction * dense.h)
+        found = jax.tree.map(powers, dense.y0, y1, *dense.stages)
+        inner = jax.tree.structure((0,) * len(self.polynomial.matrix[0]))
+        return y1, jax.tree.transpose(jax.tree.structure(y1), inner, found)
 
     def _saved_of_member(self, bar, cotangent, inside, constant, target, used):
         """Transposes `Integrator.saved`, which is linear in the state and the step's stages, where it is `used`."""
+        if self.polynomial is not None:
+            (start, h), (y_bar, powers_bar) = inside, bar
+            at_end, theta = target >= start + h, (target - start) / h
+            y_bar = jax.tree.map(lambda x, c: x + jnp.where(used & at_end, c, jnp.zeros_like(c)), y_bar, cotangent)
+            here, found = used & ~at_end, []
+            power = jax.tree.map(lambda c: jnp.where(here, c, jnp.zeros_like(c)), cotangent)
+            theta = jnp.where(here, theta, jnp.zeros_like(theta))
+            for sums in powers_bar:
+                found.append(jax.tree.map(jnp.add, sums, power))
+                power = jax.tree.map(lambda c: c * theta.astype(c.dtype), power)
+            return y_bar, tuple(found)
 
         def saved(y, dense):
             return self.stepping.integrator.saved(y, Dense(*inside, *dense), constant, target)

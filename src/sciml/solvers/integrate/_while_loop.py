@@ -324,7 +324,7 @@ class AdaptiveLoop(AbstractLoop):
     ) -> tuple[PyTree, PyTree, PyTree]:
         """Carries the cotangents back through the recorded steps; see `AbstractLoop.backward`."""
         stepping, lanes = self.stepping, self.lanes
-        vjp = StepVjp.of(stepping, operands, differentiable)
+        vjp = StepVjp.of(stepping, operands, differentiable, saves is not None)
         slots = jax.tree.leaves(residuals.step_records)[0].shape[0]
         checkpoints = max(16, min(slots // 4, _power_of_two(self.max_steps) // slots))
         recomputation = Recomputation(stepping, operands, saves, slots, checkpoints)

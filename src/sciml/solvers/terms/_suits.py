@@ -22,8 +22,13 @@ _STATES = {"__call__": "y", "drift": "y", "rate": "y", "propensities": "x", "tra
 _OF_THE_STATE = re.compile(r"\b(state|field must|counts must|fields of shape)\b")
 
 
-def check_suits(model: Any, y0: Y) -> None:
+def check_suits(model: Any, y0: Y, many: str = "`jax.vmap` of the solve") -> None:
     """Checks that a state has the axes that a model of the library declares, which others would read as something else.
+
+    Args:
+        model: The model.
+        y0: The state of one member.
+        many: What takes a batch of states, as the message says.
 
     Raises:
         ValueError: If it has others.
@@ -40,12 +45,12 @@ def check_suits(model: Any, y0: Y) -> None:
             )
         axes = getattr(_declared(type(model), "acceleration", "q"), "dim_str", None)
         for x in y0 if axes is not None else ():
-            _check_axes(x, axes, name, y0)
+            _check_axes(x, axes, name, y0, many)
         return
     for method, argument in _STATES.items():
         declared = _declared(type(model), method, argument)
         if getattr(declared, "dim_str", None) is not None:
-            return _check_axes(y0, declared.dim_str, name, y0)
+            return _check_axes(y0, declared.dim_str, name, y0, many)
         made = hasattr(model, "start")  # others say themselves how theirs is made
         if isinstance(declared, type) and made and not isinstance(y0, declared):
             raise TypeError(
@@ -54,7 +59,7 @@ def check_suits(model: Any, y0: Y) -> None:
             )
 
 
-def _check_axes(x: Any, axes: str, name: str, y0: Y) -> None:
+def _check_axes(x: Any, axes: str, name: str, y0: Y, many: str) -> None:
     takes = f"as `{name}` takes {'it' if x is y0 else 'both'}, but"
     if not jax.tree_util.all_leaves([x]):
         raise TypeError(f"`y0` must be one array, {takes} is {structure_words(y0)}.")
@@ -65,7 +70,7 @@ def _check_axes(x: Any, axes: str, name: str, y0: Y) -> None:
     if len(shape) == len(words) and all(not w.isdigit() or int(w) == n for w, n in zip(words, shape)):
         return
     comma = "," if len(words) == 1 else ""
-    batch = " A batch of states takes `jax.vmap` of the solve." if len(shape) > len(words) else ""
+    batch = f" A batch of states takes {many}." if len(shape) > len(words) else ""
     raise ValueError(f"`y0` must have shape ({', '.join(words)}{comma}), {takes} is {structure_words(y0)}.{batch}")
 
 
