@@ -186,7 +186,7 @@ def _flow_rows() -> list[Candidate]:
 
     rows, areas, volumes = [], ((64, 64), (512, 512)), ((16, 16, 16), (64, 64, 64))
     grids = dict.fromkeys((*waves, "CompressibleNavierStokes", "IncompressibleFlow", "Euler", "ShallowWater"), areas)
-    grids["Euler"], grids["NavierStokes3D"] = (*areas, *volumes), volumes
+    grids |= {"Euler": (*areas, *volumes), "IncompressibleFlow": (*areas, *volumes), "NavierStokes3D": volumes}
     for name, shapes in grids.items():
         for shape in shapes:
             grid = Grid(shape)

@@ -129,7 +129,7 @@ def run_program(jaxpr: jex.core.Jaxpr, consts: Iterable[Any], *args: Any) -> lis
 
 
 def as_varying(fn: Callable[[Any], Any], x: Any) -> Callable[[Any], Any]:
-    """Returns a function of one array, all of whose closure varies over the axes that its argument varies over.
+    """Returns a function of a PyTree to one like it, all of whose closure varies over the axes that its argument does.
 
     `jax.lax.custom_linear_solve` makes what its functions close over vary so, and keeps the programs it had traced.
     """
@@ -137,4 +137,5 @@ def as_varying(fn: Callable[[Any], Any], x: Any) -> Callable[[Any], Any]:
         return fn
     program = jax.make_jaxpr(fn)(x)
     consts = match(list(program.consts), x)
-    return lambda x: run_program(program.jaxpr, consts, x)[0]
+    structure = jax.tree.structure(x)
+    return lambda x: jax.tree.unflatten(structure, run_program(program.jaxpr, consts, *jax.tree.leaves(x)))

@@ -6,10 +6,10 @@ from jaxtyping import Array, Float
 
 from .._checks import check_real
 from .._model import AbstractSplit
-from .._parameters import with_dtype
 from .._types import Args, RealScalarLike
-from ..spatial import Grid, ImplicitDiffusion, Laplacian, Projection
-from ..spatial.staggered._stokes import solve_stokes, viscous
+from ..spatial import Grid, Laplacian
+from ..spatial.elliptic._separable import separate
+from ..spatial.staggered._stokes import projection, solve_diffusion, solve_stokes, viscous
 from ._incompressible_flow import FlowState, IncompressibleFlow
 
 
@@ -26,11 +26,14 @@ class ImplicitFriction(AbstractSplit):
     how long the first may be, so there give `dt`, or tolerances too. `sciml.solvers.CrankNicolson` and `ARS222` are of
     second order, `ARK324` of third, with error control.
 
+    Under a `Domain` devices share the transforms of each iteration.
+
     Attributes:
         flow: The flow, whose viscosity is a number.
 
     Raises:
-        ValueError: If its viscosity is an array, or the grid an `OrthogonalGrid`.
+        ValueError: If its viscosity is an array, the grid an `OrthogonalGrid`, or under a `Domain` a side of something
+            carried has no fast transform.
 
     Example:
         ```python
@@ -60,16 +63,25 @@ class ImplicitFriction(AbstractSplit):
                 "steps."
             )
         if self.flow.blocks is not None:
-            raise ValueError(
-                "`ImplicitFriction` is for a flow on one device, but that of its flow is split by a `Domain`: its "
-                "solves are of the whole grid. Solve the flow itself, as by `sciml.solvers.RKC2()` where viscosity "
-                "limits the steps."
-            )
+            self._check_transforms()
         if self.flow.viscosity.ndim:
             raise ValueError(
                 "`ImplicitFriction` is for a viscosity that is a number, but that of its flow has the shape "
                 f"{self.flow.viscosity.shape}: solve it explicitly, or add what varies as `eddies`."
             )
+
+    def _check_transforms(self) -> None:
+        """Refuses sides between which a field that is split has no fast transform."""
+        fields = {f"velocity[{i}]": self.flow.velocity.component(i) for i in range(self.flow.grid.ndim)}
+        fields |= {f"carried[{name!r}]": one.boundary for name, one in self.flow.carried.items()}
+        for name, boundary in fields.items():
+            try:
+                separate(boundary, 2)
+            except ValueError as error:
+                raise ValueError(
+                    f"`ImplicitFriction` of a flow that a `Domain` splits needs fast transforms of all that diffuses, "
+                    f"but `{name}` has none: {error}"
+                ) from error
 
     def __call__(self, t: RealScalarLike, y: FlowState, args: Args) -> FlowState:
         """Returns the time derivative."""
@@ -80,29 +92,31 @@ class ImplicitFriction(AbstractSplit):
     def stiff(self, y: FlowState, args: Args) -> FlowState:
         """Returns what viscosity and diffusion change, with zero at the sides."""
         del args
-        p = with_dtype(self.flow, y.velocity[0].dtype)
-        return FlowState(Projection(p.velocity).linear(viscous(p.velocity, p.viscosity, y.velocity)), _diffused(p, y))
+        p = self.flow.in_dtype_of(y)
+        velocity = projection(p.velocity)(viscous(p.velocity, p.viscosity, y.velocity))
+        return FlowState(velocity, _diffused(p, y))
 
     def rest(self, t: RealScalarLike, y: FlowState, args: Args) -> FlowState:
         """Returns everything else."""
-        p = with_dtype(self.flow, y.velocity[0].dtype)
-        p.check_state(y)
+        self.flow.check_state(y)
+        p = self.flow.in_dtype_of(y)
         stiff = viscous(p.velocity, p.viscosity, y.velocity)
         explicit = tuple(a - b for a, b in zip(p.momentum(t, y, args), stiff, strict=True))
         velocity, _ = p.accelerate(explicit, jnp.zeros((), stiff[0].dtype), t, y, args)
         diffused = _diffused(p, y)
+        velocity = p.velocity.unknown(velocity)
         return FlowState(velocity, {name: p.carry(name, t, y, args) - diffused[name] for name in y.carried})
 
     def solve_shifted(self, shift: RealScalarLike, right: FlowState, args: Args) -> FlowState:
         r"""Returns the solution of $(1 - \tau A) y = r$; NaN where it is not found."""
         del args
-        dtype = right.velocity[0].dtype
-        p, shift = with_dtype(self.flow, dtype), jnp.asarray(shift, dtype)
+        p, shift = self.flow.in_dtype_of(right), jnp.asarray(shift, right.velocity[0].dtype)
         carried = {}
         for name, r in right.carried.items():
             one = p.carried[name]
-            carried[name] = ImplicitDiffusion(Laplacian(p.grid, one.boundary), one.diffusivity).solve(shift, r)
-        return FlowState(solve_stokes(p.velocity, p.viscosity, shift, right.velocity), carried)
+            carried[name] = solve_diffusion(Laplacian(p.grid, one.boundary), one.diffusivity, shift, r)
+        velocity = solve_stokes(p.velocity, p.viscosity, shift, right.velocity)
+        return FlowState(p.velocity.unknown(velocity), carried)
 
     def crossing_rate(self, t: RealScalarLike, y: FlowState, args: Args) -> Float[Array, ""]:
         """Returns how many cells the flow crosses in a unit of time, and half of what forces bring to rest in it."""

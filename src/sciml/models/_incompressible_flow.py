@@ -254,16 +254,16 @@ class IncompressibleFlow(AbstractModel):
     def project(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> FlowState:
         """Returns a state with the velocity without divergence that is closest to its own."""
         self.check_state(y)
-        p = self._in_dtype(y)
+        p = self.in_dtype_of(y)
         return y._replace(velocity=p.velocity.unknown(p._projection(y.velocity, t=t, args=args)))
 
     def divergence(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
         """Returns the divergence of the velocity at the centres of cells."""
-        return self._in_dtype(y)._projection.divergence(y.velocity, t=t, args=args)
+        return self.in_dtype_of(y)._projection.divergence(y.velocity, t=t, args=args)
 
     def at_centers(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
         """Returns the velocity at the centres of cells, of shape `(ndim, *grid)`."""
-        return self._in_dtype(y).velocity.centers(y.velocity, t=t, args=args)
+        return self.in_dtype_of(y).velocity.centers(y.velocity, t=t, args=args)
 
     def vorticity(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
         r"""Returns $\partial_x v - \partial_y u$ at the nodes of a plane, of shape `(nx + 1, ny + 1)`.
@@ -275,17 +275,17 @@ class IncompressibleFlow(AbstractModel):
             raise ValueError(
                 "`vorticity` is a number in the plane alone; in three dimensions take `velocity.vorticity`."
             )
-        return self._in_dtype(y).velocity.vorticity(y.velocity, t=t, args=args)[0, 1]
+        return self.in_dtype_of(y).velocity.vorticity(y.velocity, t=t, args=args)[0, 1]
 
     def pressure(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
         """Returns the pressure over the density at the centres of cells; without an outlet its mean is zero."""
         self.check_state(y)
-        p = self._in_dtype(y)
+        p = self.in_dtype_of(y)
         return p._projection.accelerate(p.momentum(t, y, args), t=t, args=args)[1]
 
     def energy(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, ""]:
         r"""Returns the kinetic energy over the density, $\tfrac12 \int |u|^2$."""
-        p = self._in_dtype(y)
+        p = self.in_dtype_of(y)
         total = jnp.zeros((), y.velocity[0].dtype)
         for i, u in enumerate(p.velocity.faces(y.velocity, t=t, args=args)):
             periodic = p.velocity.pressure.periodic[i]
@@ -296,7 +296,7 @@ class IncompressibleFlow(AbstractModel):
     def __call__(self, t: RealScalarLike, y: FlowState, args: Args) -> FlowState:
         """Returns the time derivative; `t` and `args` go to sides, forces and sources that are functions."""
         self.check_state(y)
-        p = self._in_dtype(y)
+        p = self.in_dtype_of(y)
         levelling = jnp.mean(p.viscosity) * sum(h**-2 for h in broadest(self.grid))
         velocity, _ = p.accelerate(p.momentum(t, y, args), levelling, t, y, args)
         return FlowState(p.velocity.unknown(velocity), {name: p.carry(name, t, y, args) for name in self.carried})
@@ -307,12 +307,12 @@ class IncompressibleFlow(AbstractModel):
         $\max \sum_k |u_k| / h_k + 2 \nu \sum_k h_k^{-2} + \tfrac12 \max \chi / \eta$, so that steps of a Courant number
         up to 1 (`solve(cfl=...)`) are stable for methods such as `sciml.solvers.SSPRK33`.
         """
-        p = self._in_dtype(y)
+        p = self.in_dtype_of(y)
         return p.flow_rate(t, y, args) + (p._diffusion_rate(t, y, args) + p.decay_rate(y)) / 2
 
     def flow_rate(self, t: RealScalarLike, y: FlowState, args: Args) -> Float[Array, ""]:
         r"""Returns the part of `crossing_rate` that is the flow's and its walls', $\max \sum_k |u_k| / h_k$."""
-        p, spacing = self._in_dtype(y), finest(self.grid)
+        p, spacing = self.in_dtype_of(y), finest(self.grid)
         u = jnp.abs(p.velocity.centers(y.velocity, t=t, args=args))
         crossed = [over_widths(p.grid, part, axis) for axis, part in enumerate(u)]
         found = [p.velocity.max(sum(crossed[1:], crossed[0]))]
@@ -331,7 +331,7 @@ class IncompressibleFlow(AbstractModel):
     def spectrum(self, t: RealScalarLike, y: FlowState, args: Args) -> Array:
         """Returns bounds on the eigenvalues of the Jacobian, by which `sciml.solve` knows stable steps."""
         self.check_state(y)
-        p = self._in_dtype(y)
+        p = self.in_dtype_of(y)
         moves = p.flow_rate(t, y, args)
         decays = p._diffusion_rate(t, y, args) + p.decay_rate(y)
         return jax.lax.complex(jnp.stack([jnp.zeros_like(decays), -decays]), jnp.stack([moves, moves]))
@@ -344,7 +344,8 @@ class IncompressibleFlow(AbstractModel):
     def _projection(self) -> Projection:
         return Projection(self.velocity)
 
-    def _in_dtype(self, y: FlowState) -> "IncompressibleFlow":
+    def in_dtype_of(self, y: FlowState) -> "IncompressibleFlow":
+        """Returns the model in the dtype of a state, and within a block that of the block."""
         return with_dtype(self, y.velocity[0].dtype)._here
 
     @property

@@ -32,6 +32,11 @@ class AbstractBlocks(eqx.Module):
     def planned(self, axis: int) -> int:
         """Returns over how many devices an axis is split within `Domain.run`."""
 
+    @property
+    @abc.abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The mesh axes over which it is split where this is traced."""
+
     @abc.abstractmethod
     def first_cell(self, axis: int) -> Int[Array, ""]:
         """Returns which of the cells of the whole grid is the first of the block."""

@@ -10,7 +10,9 @@ import sciml
 from sciml import inspect, parallel
 from sciml.models import BodyForce, Buoyancy, Carried, ImplicitFriction, IncompressibleFlow, Obstacle, Smagorinsky
 from sciml.spatial import (
+    Central,
     Dirichlet,
+    Extrapolate,
     FreeSlip,
     Grid,
     LimitedUpwind,
@@ -91,9 +93,9 @@ def over_devices(domain, look):
     return run
 
 
-def compare(found, expected):
+def compare(found, expected, tol=1e-12):
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * max(float(jnp.max(jnp.abs(b))), 1e-2))
+        np.testing.assert_allclose(a, b, rtol=0, atol=tol * max(float(jnp.max(jnp.abs(b))), 1e-2))
 
 
 @pytest.mark.parametrize("case", [channel, convection, suction])
@@ -142,6 +144,79 @@ def test_each_device_does_its_share_of_the_pressure(case):
     assert "all-to-all" in kinds and "all-gather" not in kinds
 
 
+def test_members_under_vmap_are_those_of_one_device():
+    """Their rates, and their gradients by the state and the viscosity that each has for itself."""
+    whole, split, domain, y = both(cavity)
+    ys = jax.tree.map(lambda x: jnp.stack([x, -2 * x]), y)
+
+    def rate(model, y, viscosity):
+        return eqx.tree_at(lambda m: m.viscosity, model, viscosity)(0.1, y, None)
+
+    def over_blocks(y, viscosity):
+        run = lambda y, x: rate(x[0], y, x[1])  # noqa: E731
+        return split.from_blocks(domain.run(run, split.to_blocks(y), (split, viscosity)))
+
+    def slopes(fn):
+        def loss(y, viscosity):
+            found = fn(y, viscosity)
+            return sum(jnp.sum(jnp.sin(jnp.arange(float(x.size))) * x.ravel()) for x in jax.tree.leaves(found)), found
+
+        return jax.jit(jax.vmap(jax.grad(loss, argnums=(0, 1), has_aux=True)))(ys, jnp.array([0.01, 0.1]))
+
+    compare(slopes(over_blocks), slopes(lambda y, viscosity: rate(whole, y, viscosity)))
+
+
+def dyed():
+    """A channel that is split along the flow, with a force and something carried."""
+    grid, sides, options, _ = channel()
+    return grid, sides, options | dict(viscosity=0.05, transport=Central()), dict(x=4)
+
+
+def stirred():
+    """Walls at the ends of all axes, both of which are split."""
+    return *cavity()[:2], dict(viscosity=0.1, eddies=Smagorinsky()), dict(x=4, y=2)
+
+
+def implicit(model, y):
+    friction = ImplicitFriction(model)
+    solved = friction.solve_shifted(0.7, y, None)
+    return (friction.stiff(y, None), friction.rest(0.1, y, None), solved), friction.crossing_rate(0.1, y, None), ()
+
+
+def test_implicit_friction_over_devices_is_that_of_one():
+    whole, split, domain, y = both(cavity)
+    expected = jax.jit(lambda y: implicit(whole, y))(y)
+    compare(jax.jit(lambda y: over_devices(domain, implicit)(split, y))(y), expected, 1e-9)
+
+
+@pytest.mark.parametrize("case", [cavity, dyed, convection, stirred])
+def test_gradients_of_implicit_friction_are_those_of_one(case):
+    """By the state and every leaf, of both parts of the rates and of the solve."""
+    whole, split, domain, y = both(case)
+
+    def loss(x, run):
+        found = run(*x)
+        return sum(jnp.sum(jnp.sin(1.0 + jnp.arange(float(x.size))) * x.ravel()) for x in jax.tree.leaves(found)), found
+
+    gradient = lambda x, run: eqx.filter_jit(eqx.filter_grad(lambda x: loss(x, run), has_aux=True))(x)  # noqa: E731
+    expected = gradient((whole, y), implicit)
+    compare(gradient((split, y), over_devices(domain, implicit)), expected, 1e-9)
+
+
+def test_implicit_steps_over_devices_are_those_of_one():
+    whole, split, domain, y = both(cavity)
+
+    def solved(model, y):
+        options = dict(t0=0.0, t1=0.2, dt=0.05, solver=sciml.solvers.ARS222(), norm=domain.rms)
+        sol = sciml.solve(ImplicitFriction(model), y, **options)
+        return (jax.tree.map(lambda x: x[-1], sol.ys),), sol.stats.accepted, ()
+
+    expected = jax.jit(lambda y: solved(whole, y))(y)
+    found = jax.jit(lambda y: over_devices(domain, solved)(split, y))(y)
+    compare(found, expected, 1e-9)
+    assert jnp.max(jnp.abs(whole.divergence(found[0][0], t=0.2))) < 1e-10
+
+
 def test_a_solve_that_follows_the_flow_takes_the_same_steps():
     whole, split, domain, y = both(cavity)
 
@@ -167,8 +242,9 @@ def test_what_cannot_be_split_is_refused():
             OrthogonalGrid([np.linspace(0.0, 1.0, 17), np.linspace(0.0, 1.0, 9)]), NoSlip(), domain=domain
         )
     flow = IncompressibleFlow(BOX, NoSlip(), domain=domain)
-    with pytest.raises(ValueError, match="`ImplicitFriction` is for a flow on one device"):
-        ImplicitFriction(flow)
+    leaky = {"dye": Carried({"x": Extrapolate(), "y": Neumann(0.0)}, 0.1)}
+    with pytest.raises(ValueError, match=r"needs fast transforms of all that diffuses, but `carried\['dye'\]` has"):
+        ImplicitFriction(IncompressibleFlow(BOX, NoSlip(), carried=leaky, domain=domain))
     with pytest.raises(ValueError, match="is for one device: give it `domain=`"):
         IncompressibleFlow(BOX, NoSlip()).to_blocks(flow.start())
     wide = IncompressibleFlow(BOX, NoSlip(), transport=LimitedUpwind(), domain=domain)

@@ -140,6 +140,20 @@ def test_records_of_all_members_share_the_memory():
     assert planned.temp_size_in_bytes < 2**22
 
 
+def test_direct_keeps_what_its_steps_compute_once():
+    """Of a large state not a second time for a long segment; and the gradient is that of the default."""
+    steps, y0 = 100, jnp.linspace(0.0, 1.0, 2**15)
+
+    def loss(y0, adjoint):
+        options = dict(t0=0.0, t1=1.0, dt=1 / steps, solver=diffrax.Euler(), adjoint=adjoint)
+        return jnp.sum(sciml.solve(lambda t, y, args: jnp.sin(y), y0, **options).ys[-1] ** 2)
+
+    gradient = lambda adjoint: jax.jit(jax.grad(lambda y0: loss(y0, adjoint))).lower(y0).compile()  # noqa: E731
+    direct, default = gradient(sciml.adjoints.Direct()), gradient(sciml.adjoints.Checkpointed())
+    assert direct.memory_analysis().temp_size_in_bytes < 1.06 * steps * y0.nbytes  # a cosine of each step
+    np.testing.assert_allclose(direct(y0), default(y0), rtol=1e-5)
+
+
 @pytest.mark.parametrize("memory", [2**9, 2**12])
 def test_members_keep_as_many_levels_as_there_is_room_for(memory):
     """More than one member alone would keep; only traced."""

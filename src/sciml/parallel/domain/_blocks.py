@@ -48,6 +48,11 @@ class SplitBlocks(AbstractBlocks):
             )
         return mesh.shape[name]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The mesh axes over which it is split where this is traced."""
+        return tuple(name for name in self._halo().axes if name)
+
     def first_cell(self, axis: int) -> Int[Array, ""]:
         """Returns which of the cells of the whole grid is the first of the block."""
         name = self.domain.axes[axis]
@@ -68,11 +73,11 @@ class SplitBlocks(AbstractBlocks):
 
     def sum(self, x: Inexact[Array, "..."]) -> Inexact[Array, ""]:
         """Returns the sum over all elements of all blocks."""
-        return _collectives.total(x, tuple(name for name in self._halo().axes if name))
+        return _collectives.total(x, self.names)
 
     def max(self, x: Inexact[Array, "..."]) -> Inexact[Array, ""]:
         """Returns the largest of all elements of all blocks."""
-        return _collectives.largest(x, tuple(name for name in self._halo().axes if name))
+        return _collectives.largest(x, self.names)
 
     def whole(self, x: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
         """Returns a field at centres of which every device holds all, from the blocks that they hold."""

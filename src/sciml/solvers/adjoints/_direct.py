@@ -7,6 +7,7 @@ from jaxtyping import PyTree
 
 from ..._jax._ad_modes import not_transposed
 from ..._jax._checkpoint_levels import NOTHING
+from ..._jax._checkpointed_scan import bytes_of
 from ..._jax._members_apart import members_apart
 from ..._jax._vma import on_explicit_axes, promote
 from ...kernels._lanes import Unbatched
@@ -59,7 +60,7 @@ class Direct(AbstractAdjoint):
     def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop as it is."""
         del differentiate_times
-        loop = loop.over(Unbatched(), 1, NOTHING)
+        loop = loop.over(Unbatched(), bytes_of(y0), NOTHING)
 
         def plain(y0: PyTree, operands: Operands) -> Result:
             saves = None if operands.saves is None else Saves(operands.saves, False)

@@ -38,6 +38,13 @@ from ._stencil_kernel import StencilSteps
 PAIR = 2
 """So many steps of lanes are written out at a time, see `FixedLoop._unroll`; segments have none that is alone."""
 
+_LARGE = 2**16
+"""From so many bytes on the states of a loop that JAX differentiates are checked after every pair of steps.
+
+A check costs little beside a step then. JAX keeps what the steps of a segment have computed, then copies it to what it
+keeps of all segments, so that a long one takes more time and memory.
+"""
+
 
 class _Carry(NamedTuple):
     y: PyTree
@@ -94,6 +101,9 @@ class FixedLoop(AbstractLoop):
             counts = _checkpoint_levels.segmented(self.count, budget.segments)
         elif budget == _checkpoint_levels.NOTHING:  # no gradient is taken, so nothing is recorded
             counts = (self.count,)
+            alone = lanes.count is None and self.stencil_steps is None
+            if alone and state_bytes >= _LARGE and self.count >= 2 * PAIR:
+                counts = (self.count // PAIR, PAIR)
         else:
             most = budget.memory // max(1, state_bytes * (lanes.count or 1) * parts_of_members())
             counts = _checkpoint_levels.fit(self.count, most, PAIR) or _checkpoint_levels.deepest(self.count, PAIR)

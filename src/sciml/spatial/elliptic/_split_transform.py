@@ -5,6 +5,7 @@ another one whole, by splitting one that is done. Its coefficients may not divid
 is the same, backwards.
 """
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -36,20 +37,25 @@ class AxisMove(NamedTuple):
         split: The axis that is split then.
         over: The axis of the grid whose devices split it.
         size: The number of coefficients along the axis that is split then.
+        skips: Whether the first place of the axis that is whole then is no unknown.
     """
 
     whole: int
     split: int
     over: int
     size: int
+    skips: bool
 
 
-def plan(axes: list[Axis], devices: list[int]) -> list[AxisTransform | AxisMove] | None:
+def plan(
+    axes: list[Axis], devices: list[int], skips: Sequence[bool] | None = None
+) -> list[AxisTransform | AxisMove] | None:
     """Returns how to transform a real field, or None where every axis is split and none is whole to begin with.
 
     Args:
         axes: How each axis is transformed.
         devices: Over how many devices each is split.
+        skips: Of which axes, where they are split, the first place is no unknown; None for none.
     """
     split = {axis: axis for axis, count in enumerate(devices) if count > 1}
     left, sizes, steps = list(range(len(axes))), [len(axis.eigenvalues) for axis in axes], []
@@ -71,20 +77,28 @@ def plan(axes: list[Axis], devices: list[int]) -> list[AxisTransform | AxisMove]
                 return None
             to = min(free, key=lambda axis: _filled(sizes[axis], count) / sizes[axis])
             split[to] = split.pop(whole)
-            steps.append(AxisMove(whole, to, split[to], sizes[to]))
+            skipped = skips is not None and skips[whole]
+            steps.append(AxisMove(whole, to, split[to], sizes[to], skipped))
     return steps
 
 
-def divide(axes: list[Axis], steps: list[AxisTransform | AxisMove], f: Array, blocks: AbstractBlocks) -> Array:
-    """Returns the block of the field whose coefficients are those of `f` over the sum of the eigenvalues.
+def divide(
+    axes: list[Axis],
+    steps: list[AxisTransform | AxisMove],
+    f: Array,
+    blocks: AbstractBlocks,
+    denominator: Callable[[Array], Array] = lambda total: total,
+) -> Array:
+    """Returns the block of the field whose coefficients are those of `f` over a function of the eigenvalues.
 
-    Where that is zero they are zero.
+    Where that is zero they are zero, and so is what is no unknown.
 
     Args:
         axes: How each axis is transformed.
         steps: The plan.
         f: The block of a real field.
         blocks: How it is split.
+        denominator: The function of the sum of the eigenvalues of all axes.
     """
     first = f.ndim - len(axes)
     values = [jnp.asarray(axis.eigenvalues, f.dtype) for axis in axes]
@@ -98,17 +112,23 @@ def divide(axes: list[Axis], steps: list[AxisTransform | AxisMove], f: Array, bl
             count = blocks.devices(step.over)
             u = _widened(u, first + step.split, _filled(step.size, count))
             u = blocks.exchange_all(u, step.over, split=first + step.split, whole=first + step.whole)
+            if step.skips:
+                at = first + step.whole
+                u = jax.lax.slice_in_dim(u, 1, u.shape[at], axis=at)
             wide = _widened(values[step.split], 0, _filled(step.size, count))
             values[step.split] = blocks.part_of(wide, step.over, 0)
     total = jnp.zeros((), f.dtype)
     for axis, x in enumerate(values):
         total = total + x.reshape([-1 if axis == other else 1 for other in range(len(axes))])
+    total = denominator(total)
     inverse = jnp.where(total == 0, jnp.zeros_like(total), 1 / jnp.where(total == 0, jnp.ones_like(total), total))
     u = u * inverse.astype(u.dtype)
     for step in reversed(steps):
         if isinstance(step, AxisTransform):
             u = _backward(axes, step, u, first)
         else:
+            if step.skips:
+                u = _widened(u, first + step.whole, u.shape[first + step.whole] + 1, before=True)
             u = blocks.exchange_all(u, step.over, split=first + step.whole, whole=first + step.split)
             u = jax.lax.slice_in_dim(u, 0, step.size, axis=first + step.split)
     return u
@@ -133,8 +153,8 @@ def _filled(size: int, count: int) -> int:
     return -(-size // count) * count
 
 
-def _widened(x: Array, at: int, size: int) -> Array:
-    """An array with zeros at the end of an axis."""
+def _widened(x: Array, at: int, size: int, before: bool = False) -> Array:
+    """An array with zeros at an end of an axis."""
     width = np.zeros((x.ndim, 2), int)
-    width[at, 1] = size - x.shape[at]
-    return jnp.pad(x, width) if width[at, 1] else x
+    width[at, 0 if before else 1] = size - x.shape[at]
+    return jnp.pad(x, width) if width[at].any() else x

@@ -9,12 +9,12 @@ from jaxtyping import Array, Float
 from ..._types import Args, RealScalarLike
 from .._boundaries import Boundaries
 from .._laplacian import Laplacian
-from ..elliptic import _split_transform as split_transform
 from ..elliptic._separable import eigenvalues, separate
 from ..elliptic._transform_solver import divide
 from ..geometry._flux_form import alike
 from ._gradient import StaggeredDivergence, StaggeredGradient
 from ._separated import separate_stretched
+from ._split_solve import divide_split
 from ._velocity import StaggeredVelocity, Velocity
 
 
@@ -105,15 +105,9 @@ class Projection(eqx.Module):
         return StaggeredDivergence(self.velocity.grid, self.velocity.pressure)(faces)
 
     def _invert(self, boundary: Any, f: Array) -> Array:
-        blocks = self.velocity.blocks
-        if blocks is None:
+        if self.velocity.blocks is None:
             return self._invert_whole(boundary, f)
-        axes = separate(boundary.whole, 2)
-        steps = split_transform.plan(axes, [blocks.devices(axis) for axis in range(blocks.grid.ndim)])
-        if steps is not None:
-            return split_transform.divide(axes, steps, f, blocks)
-        # a transform needs whole axes, and none is whole: each device solves all of it
-        return boundary.part(self._invert_whole(boundary.whole, blocks.whole(f)))
+        return divide_split(boundary, f, lambda total: total)
 
     def _invert_whole(self, boundary: Boundaries, f: Array) -> Array:
         axes = separate(boundary, 2) if alike(boundary) else separate_stretched(boundary)

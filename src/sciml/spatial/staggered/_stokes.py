@@ -8,9 +8,14 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._jax._loops import while_loop
+from ..._jax._promoted import as_varying
+from ..._jax._vma import match, promote
+from .._abstract_grid import LOCATIONS
 from .._implicit import ImplicitDiffusion
 from .._laplacian import Laplacian
 from ._projection import Projection
+from ._split_boundaries import SplitBoundaries
+from ._split_solve import divide_split
 from ._velocity import StaggeredVelocity, Velocity
 
 _LONGEST = 500
@@ -18,7 +23,13 @@ _LONGEST = 500
 
 def viscous(velocity: StaggeredVelocity, viscosity: Array, u: Velocity) -> Velocity:
     r"""Returns $\nu \nabla^2 u$ at the unknown faces, with zero at the sides."""
-    return tuple(viscosity * operator(part) for operator, part in zip(_closed(velocity), u))
+    return velocity.unknown(tuple(viscosity * operator(part) for operator, part in zip(_closed(velocity), u)))
+
+
+def projection(velocity: StaggeredVelocity) -> Callable[[Velocity], Velocity]:
+    """Returns the projection with zero at the sides, and at places of a block that are no unknowns."""
+    linear = Projection(velocity).linear
+    return lambda u: velocity.unknown(linear(u))
 
 
 def solve_stokes(velocity: StaggeredVelocity, viscosity: Array, shift: Array, right: Velocity) -> Velocity:
@@ -28,7 +39,7 @@ def solve_stokes(velocity: StaggeredVelocity, viscosity: Array, shift: Array, ri
     $(1 - \tau P L P)\, z = P (r + \tau L q)$, which is symmetric in the sum over faces with their volumes: faces on a
     side have one half. Its derivatives take one more solve each.
     """
-    project = Projection(velocity).linear
+    project = projection(velocity)
     roots = _roots_of_volumes(velocity, right[0].dtype)
 
     def symmetric(act: Callable[[Velocity], Velocity]) -> Callable[[Velocity], Velocity]:
@@ -48,8 +59,17 @@ def solve_stokes(velocity: StaggeredVelocity, viscosity: Array, shift: Array, ri
     rough = tuple(a - b for a, b in zip(right, kept))
     moved = project(viscous(velocity, viscosity, rough))
     b = tuple(root * (x + shift * y) for root, x, y in zip(roots, kept, moved))
-    z = jax.lax.custom_linear_solve(symmetric(shifted), b, lambda _, b: symmetric(solve)(b), symmetric=True)
+    b = promote(b)
+    operator, solver = as_varying(symmetric(shifted), b), as_varying(symmetric(solve), b)
+    z = jax.lax.custom_linear_solve(operator, b, lambda _, b: solver(b), symmetric=True)
     return tuple(x / root + y for x, root, y in zip(z, roots, rough))
+
+
+def solve_diffusion(operator: Laplacian, coefficient: Array, shift: Array, right: Array) -> Array:
+    r"""Returns the solution of $(1 - \tau D \nabla^2)\, y = r$ for a number $D$, with zero at the sides."""
+    if isinstance(operator.boundary, SplitBoundaries):
+        return divide_split(operator.boundary.homogeneous(), right, lambda total: 1 - shift * coefficient * total)
+    return ImplicitDiffusion(operator, coefficient).solve(shift, right)
 
 
 def _conjugate_gradients(velocity: StaggeredVelocity, viscosity: Array, shift: Array, b: Velocity) -> Velocity:
@@ -58,12 +78,12 @@ def _conjugate_gradients(velocity: StaggeredVelocity, viscosity: Array, shift: A
     All vectors stay without divergence, so that one projection for the operator is enough, and one for the
     preconditioner, the inverse of the operator without the pressure.
     """
-    project, dtype = Projection(velocity).linear, b[0].dtype
+    project, dtype = projection(velocity), b[0].dtype
     volumes = [root**2 for root in _roots_of_volumes(velocity, dtype)]
-    solves = [ImplicitDiffusion(operator, viscosity) for operator in _closed(velocity)]
+    closed = _closed(velocity)
 
     def inner(a: Velocity, b: Velocity) -> Array:
-        return sum(jnp.sum(w * x * y) for w, x, y in zip(volumes, a, b))
+        return velocity.sum(sum(jnp.sum(w * x * y) for w, x, y in zip(volumes, a, b)))
 
     # the residual that rounding leaves is the precision times the norm of the operator
     eps, curvature = float(jnp.finfo(dtype).eps), sum(h**-2 for h in velocity.grid.spacing)
@@ -76,17 +96,19 @@ def _conjugate_gradients(velocity: StaggeredVelocity, viscosity: Array, shift: A
 
     def step(carry: Any) -> Any:
         count, x, r, p, before = carry
-        z = project(tuple(one.solve(shift, part) for one, part in zip(solves, r)))
+        z = project(tuple(solve_diffusion(one, viscosity, shift, part) for one, part in zip(closed, r)))
         rho = inner(r, z)
         p = tuple(a + rho / before * c for a, c in zip(z, p))
         moved = tuple(a - shift * c for a, c in zip(p, project(viscous(velocity, viscosity, p))))
         length = rho / inner(p, moved)
         x = tuple(a + length * c for a, c in zip(x, p))
-        return count + 1, x, tuple(a - length * c for a, c in zip(r, moved)), p, rho
+        r = tuple(a - length * c for a, c in zip(r, moved))
+        return match((count + 1, x, r, p, rho), carry)  # sums over blocks are the same on all devices
 
     zero = tuple(jnp.zeros_like(x) for x in b)
     start = (jnp.int32(0), zero, b, zero, jnp.ones((), dtype))
-    _, x, r, _, _ = while_loop(going, step, start, like=(velocity, viscosity, shift))
+    names = () if velocity.blocks is None else velocity.blocks.names
+    _, x, r, _, _ = while_loop(going, step, start, like=(velocity, viscosity, shift), collective=names)
     good = inner(r, r) <= target
     return tuple(jnp.where(good, part, jnp.nan) for part in project(x))  # rounding has made some divergence
 
@@ -98,9 +120,16 @@ def _closed(velocity: StaggeredVelocity) -> list[Laplacian]:
 
 def _roots_of_volumes(velocity: StaggeredVelocity, dtype: Any) -> list[Array]:
     """The roots of the volumes of the unknown faces, over that of a cell."""
-    grid, found = velocity.grid, []
+    grid = velocity.grid if velocity.blocks is None else velocity.blocks.grid
+    pressure, found = velocity.pressure, []
+    periodic = pressure.periodic if velocity.blocks is None else pressure.whole.periodic
     for i in range(grid.ndim):
         share = grid.volumes(tuple("node" if axis == i else "center" for axis in range(grid.ndim))) / grid.volume
-        share = jnp.ones_like(share) if velocity.pressure.periodic[i] else share
-        found.append(jnp.sqrt(velocity.to_unknown(share, i)).astype(dtype))
+        share = jnp.ones_like(share) if periodic[i] else share
+        boundary = velocity.component(i)
+        whole = boundary if velocity.blocks is None else boundary.whole
+        first, extra = LOCATIONS[whole.location[i]]
+        kept = jax.lax.slice_in_dim(share, int(first), int(first) + grid.shape[i] + extra, axis=i)
+        kept = kept if velocity.blocks is None else boundary.part(kept)
+        found.append(jnp.sqrt(kept).astype(dtype))
     return found
