@@ -1,6 +1,6 @@
 """Every benchmark by name: a function that returns its groups of rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from . import (
     adjoint_accuracy,
@@ -44,7 +44,7 @@ from . import (
 )
 from ._harness import Group
 
-BENCHMARKS: dict[str, Callable[[], list[Group]]] = {
+BENCHMARKS: dict[str, Callable[[], Iterable[Group]]] = {
     "gate": gate.groups,
     "lorenz_ensemble": lorenz_ensemble.groups,
     "events": events.groups,
