@@ -221,3 +221,34 @@ class Unhashable:
 
     def __call__(self, y):
         return jnp.all(y > 0)
+
+
+def tanks(t, y, outflow):
+    """One runs dry into another, which leaks; its level is `(sqrt(y0) - outflow t / 2)**2` until then."""
+    wet = y[0] > 0
+    flow = outflow * jnp.where(wet, jnp.sqrt(jnp.where(wet, y[0], 1.0)), 0.0)
+    return jnp.stack([-flow, flow - 0.3 * y[1]])
+
+
+@pytest.mark.parametrize("solver", [None, diffrax.Bosh3(), diffrax.Dopri8(), Rodas5P()], ids=repr)
+def test_what_comes_to_rest_at_zero_ends(solver):
+    """Steps that end below zero were tried again for ever, next to an infinite slope."""
+
+    double = jnp.result_type(float) == jnp.float64
+    tight = 1e-7 if double else 1e-5
+
+    def ends(level):
+        options = dict(t0=0.0, t1=3.0, args=1.0, solver=solver, positive=True, throw=False, rtol=tight, atol=tight)
+        sol = sciml.solve(tanks, jnp.stack([level, 0.5 * jnp.ones_like(level)]), **options)
+        return sol.ys[-1], sol.status
+
+    levels = jnp.array([1.0, 1.7, 0.3])
+    ys, status = jax.vmap(ends)(levels)
+    assert np.all(np.asarray(status) == 0) and np.all(np.asarray(ys[:, 0]) == 0)
+    # the second tank: what flows in has decayed at the end; so has its derivative by the first one's level
+    root = np.sqrt(np.asarray(levels, float))[:, None]
+    times = 2 * root * np.linspace(0, 1, 4001)
+    left = np.exp(-0.3 * (3 - times))
+    close(ys[:, 1], 0.5 * np.exp(-0.9) + np.trapezoid((root - times / 2) * left, times), 1e-5 if double else 1e-3)
+    slopes = jax.vmap(jax.grad(lambda level: ends(level)[0][1]))(levels)
+    close(slopes, np.trapezoid(left, times) / (2 * root[:, 0]), 0.02 if double else 0.2)

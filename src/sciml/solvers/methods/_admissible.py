@@ -2,13 +2,16 @@
 
 An element that must not be negative and is, by no more than the estimated error of the step, is set to zero, which is
 as good an approximation; by more, or outside of the domain, the step is rejected and tried again with a shorter length.
-Where steps are fixed every such element is set to zero.
+An element that comes to rest at zero, as a tank that runs dry, may be below it by the absolute tolerance, too: next to
+an infinite slope estimates of errors vanish, and the step would be tried again for ever. Where steps are fixed every
+such element is set to zero.
 
 Source:
     L. F. Shampine, S. Thompson, J. A. Kierzenka, G. D. Byrne, Non-negative solutions of ODEs, Appl. Math. Comput. 170:1
     (2005).
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,6 +25,8 @@ from jaxtyping import Array, Bool, PyTree
 from ..._checks import check_function_of_state
 from ..._structure_words import first_difference, structure_words
 from ..._types import BoolScalarLike, RealScalarLike, Y
+from ..control._criterion import Criterion
+from ..control._pid import spread
 from ._stepper import AbstractStepper, BoundField, Step
 from ._wrapped import AbstractWrappedStepper
 
@@ -77,12 +82,18 @@ class Within(AbstractWrappedStepper):
         base: The method.
         admissible: Which states are.
         rejects: Whether a step that ends elsewhere can be rejected.
+        atol: The absolute tolerances of a step, where they are known.
     """
 
     base: AbstractStepper
     admissible: Admissible = eqx.field(static=True)
     rejects: bool = eqx.field(static=True)
+    atol: PyTree | None = None
     symmetric: ClassVar[bool] = False
+
+    def judged(self, criterion: Criterion) -> "Within":
+        """Returns the method for one step under error control."""
+        return dataclasses.replace(self, base=self.base.judged(criterion), atol=criterion.tolerances[1])
 
     @property
     def evaluations(self) -> int:
@@ -91,21 +102,33 @@ class Within(AbstractWrappedStepper):
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
-        return self._within(field, t, h, self.base.step(field, t, h, y, memory))
+        return self._within(field, t, h, y, self.base.step(field, t, h, y, memory))
 
     def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
         """Repeats a step such that JAX can differentiate it in reverse mode."""
-        return self._within(field, t, h, self.base.step_for_vjp(field, t, h, y))
+        return self._within(field, t, h, y, self.base.step_for_vjp(field, t, h, y))
 
-    def _within(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, step: Step) -> Step:
+    def _within(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, step: Step) -> Step:
         y1 = self.admissible.clipped(step.y1)
         inside = self.admissible.holds(y1)
         if self.rejects:
-            inside = inside & ~self.admissible.below(step.y1, step.error)
+            inside = inside & ~self.admissible.below(step.y1, self._tolerated(y, step.error))
         # a gradient makes the memory anew from the state, and so do its steps
         again = self.base.fsal and not self.base.history
         memory = self.base.init(field, t + h, y1) if again else step.memory
         return step._replace(y1=y1, memory=memory, admissible=inside)
+
+    def _tolerated(self, y: Y, error: Y | None) -> Y | None:
+        """By how much each element may be below zero after a step from `y`; what starts there does not come to rest."""
+        if error is None or self.atol is None:
+            return error
+        leaves, treedef = jax.tree.flatten(y)
+
+        def of_leaf(x: Array, error: Array, atol: Any) -> Array:
+            resting = jnp.where(x.real > 0, jnp.asarray(atol, error.real.dtype), 0)
+            return jnp.maximum(jnp.abs(error), resting)
+
+        return jax.tree.unflatten(treedef, map(of_leaf, leaves, jax.tree.leaves(error), spread(self.atol, treedef)))
 
 
 def read_admissible(positive: Any, domain: Any, y0: Y) -> Admissible | None:
