@@ -112,6 +112,8 @@ def programs(draw: st.DrawFn) -> Program:
     outer = draw(st.lists(st.sampled_from(AROUND_ALL), max_size=2, unique=True))
     if "shard_map" in outer:  # the members are split, so they come last of all
         outer = [name for name in outer if not name.startswith("vmap") and name != "shard_map"] + ["shard_map"]
+        # JAX 0.12 has no derivative of it there: what it is made of wants literals that vary between devices
+        operations = [name for name in operations if name != "erf"]
     states = [name for name in STATES if name != "wide" or derivative != "jacfwd"]
     if derivative == "jacfwd" or coefficients(method) is None or case.name != "checkpointed":
         states = [name for name in states if name not in COMPLEX]
