@@ -23,7 +23,12 @@ _PLACES = "reshard", "sharding_constraint"
 
 def places_arrays(jaxpr: jex.core.Jaxpr) -> bool:
     """Returns whether a program says anywhere how an array is to be sharded."""
-    return any(eqn.primitive.name in _PLACES or any(map(places_arrays, programs_within(eqn))) for eqn in jaxpr.eqns)
+    return any(_places(eqn) or any(map(places_arrays, programs_within(eqn))) for eqn in jaxpr.eqns)
+
+
+def _places(eqn: Any) -> bool:
+    # JAX itself makes whole arrays of what it computes on no mesh, by `reshard`, which says nothing to automatic axes
+    return eqn.primitive.name in _PLACES and not (eqn.primitive.name == "reshard" and _is_whole(eqn))
 
 
 def off_mesh(closed: jex.core.ClosedJaxpr) -> jex.core.ClosedJaxpr:
