@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from .programs import Program, check, programs
 
 MINUTES = float(os.environ.get("FUZZ_MINUTES", "0"))
+LONG = 60.0
+"""Programs that take so many seconds are printed."""
 SLOW = float(os.environ.get("FUZZ_SLOW_MINUTES", "2"))
 
 FIXED = (
@@ -52,6 +54,7 @@ def search(minutes: float, number: int) -> None:
         if time.monotonic() > end and not failed:  # what failed is shrunk first
             raise TimeIsOver
         tried += 1
+        began = time.monotonic()
         try:
             check(program)
         except Exception:
@@ -61,6 +64,8 @@ def search(minutes: float, number: int) -> None:
             )
             raise
         finally:
+            if time.monotonic() - began > LONG:
+                print(f"program {tried} took {time.monotonic() - began:.0f} s: {program}")
             if tried % 20 == 0:
                 jax.clear_caches()
 
