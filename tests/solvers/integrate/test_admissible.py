@@ -252,3 +252,15 @@ def test_what_comes_to_rest_at_zero_ends(solver):
     close(ys[:, 1], 0.5 * np.exp(-0.9) + np.trapezoid((root - times / 2) * left, times), 1e-5 if double else 1e-3)
     slopes = jax.vmap(jax.grad(lambda level: ends(level)[0][1]))(levels)
     close(slopes, np.trapezoid(left, times) / (2 * root[:, 0]), 0.02 if double else 0.2)
+
+
+@pytest.mark.parametrize("case", ["positive", "domain"])
+def test_bdf_shortens_a_step_that_leaves(case):
+    """It says itself how long the next step is, and said the same of a step that was refused, to the last one."""
+    drained = case == "positive"
+    field, kept = (lambda t, y, args: -jnp.ones_like(y)), dict(positive=True)
+    if not drained:
+        field, kept = (lambda t, y, args: y * (1 - y)), dict(domain=lambda y: y < 1.0000001)
+    options = dict(t0=0.0, t1=3.0 if drained else 30.0, solver=sciml.solvers.BDF(), rtol=1e-3, atol=1e-3, throw=False)
+    sol = sciml.solve(field, jnp.array(1.0 if drained else 0.1), max_steps=500, **options, **kept)
+    assert Status(int(sol.status)) is (Status.outside_domain if drained else Status.successful)

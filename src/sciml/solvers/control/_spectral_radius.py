@@ -29,8 +29,10 @@ def estimated_radius(field: Callable[[Y], Y], y: Y) -> Real[Array, ""]:
         direction, _ = carry
         _, image = jax.jvp(field, (y,), (direction,))
         size, before = _norm(image), _norm(direction)
-        safe = jnp.where(size > 0, size, jnp.ones_like(size))  # a derivative of zero has the radius zero, not NaN
-        return (jax.tree.map(lambda x: x / safe.astype(x.dtype), image), size / before), None
+        # a derivative of zero has the radius zero, not NaN, and leaves the direction for the next product
+        some, safe = size > 0, jnp.where(size > 0, size, jnp.ones_like(size))
+        image = jax.tree.map(lambda x, d: jnp.where(some, x / safe.astype(x.dtype), d), image, direction)
+        return (image, size / before), None
 
     zero = match(jnp.zeros((), max((jnp.finfo(x.dtype).dtype for x in leaves), key=lambda d: d.itemsize)), y)
     (_, radius), _ = scan(iterate, (direction, zero), length=_ITERATIONS, like=y)

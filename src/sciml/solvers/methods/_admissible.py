@@ -116,7 +116,10 @@ class Within(AbstractWrappedStepper):
         # a gradient makes the memory anew from the state, and so do its steps
         again = self.base.fsal and not self.base.history
         memory = self.base.init(field, t + h, y1) if again else step.memory
-        return step._replace(y1=y1, memory=memory, admissible=inside)
+        factor = step.factor
+        if factor is not None:  # what a method says itself of a step that it takes for a good one
+            factor = jnp.where(inside, factor, jnp.minimum(factor, 0.5))
+        return step._replace(y1=y1, memory=memory, admissible=inside, factor=factor)
 
     def _tolerated(self, y: Y, error: Y | None) -> Y | None:
         """By how much each element may be below zero after a step from `y`; what starts there does not come to rest."""
