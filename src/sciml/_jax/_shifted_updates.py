@@ -41,12 +41,15 @@ def _has_one(jaxpr: jex.core.Jaxpr) -> bool:
 
 
 def _holds_one(eqn: Any) -> bool:
-    programs = [x.jaxpr for x in ([eqn.params["jaxpr"]] if eqn.primitive.name in _CALLS else programs_held(eqn))]
-    return any(map(_moves if eqn.primitive.name in _RULES else _has_one, programs))
+    return any(map(_moves if eqn.primitive.name in _RULES else _has_one, _programs(eqn)))
+
+
+def _programs(eqn: Any) -> list[jex.core.Jaxpr]:
+    return [x.jaxpr for x in ([eqn.params["jaxpr"]] if eqn.primitive.name in _CALLS else programs_held(eqn))]
 
 
 def _moves(jaxpr: jex.core.Jaxpr) -> bool:
-    within = (x.jaxpr for eqn in jaxpr.eqns for x in programs_held(eqn))
+    within = (x for eqn in jaxpr.eqns for x in _programs(eqn))
     return _has_one(jaxpr) or any(eqn.primitive.name in _MOVES for eqn in jaxpr.eqns) or any(map(_moves, within))
 
 

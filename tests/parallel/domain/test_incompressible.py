@@ -108,19 +108,27 @@ def test_rates_over_devices_are_those_of_one(case):
     assert jnp.max(jnp.abs(whole.divergence(expected[0][1], t=0.1))) < 1e-10
 
 
+def gradients(case, run):
+    """On one device and over all: by the state and every leaf, of a sum of all that `run` returns, and that itself."""
+    whole, split, domain, y = both(case)
+
+    def of(x, run):
+        def loss(x):
+            found = run(*x)
+            parts = (jnp.sin(1.0 + jnp.arange(float(x.size))) * x.ravel() for x in jax.tree.leaves(found))
+            return sum(map(jnp.sum, parts)), found
+
+        return eqx.filter_jit(eqx.filter_grad(loss, has_aux=True))(x)
+
+    return of((whole, y), run), of((split, y), over_devices(domain, run))
+
+
 @pytest.mark.parametrize("case", [cavity, channel, convection])
 def test_their_gradients_are_those_of_one(case):
     """By the state and every leaf: values at sides, viscosities, bodies, forces."""
-    whole, split, domain, y = both(case)
-
-    def loss(x, run):
-        found = run(*x)
-        return sum(jnp.sum(jnp.sin(1.0 + jnp.arange(float(x.size))) * x.ravel()) for x in jax.tree.leaves(found)), found
-
-    gradient = lambda x, run: eqx.filter_jit(eqx.filter_grad(lambda x: loss(x, run), has_aux=True))(x)  # noqa: E731
-    expected = gradient((whole, y), looked_at)
+    expected, found = gradients(case, looked_at)
     assert sum(bool(jnp.any(x != 0)) for x in jax.tree.leaves(expected[0])) >= 3
-    compare(gradient((split, y), over_devices(domain, looked_at)), expected)
+    compare(found, expected)
 
 
 PIPE = {"x-": VelocityInlet((1.0, 0.0)), "x+": PressureOutlet(), "y": Periodic()}
@@ -192,15 +200,8 @@ def test_implicit_friction_over_devices_is_that_of_one():
 @pytest.mark.parametrize("case", [cavity, dyed, convection, stirred])
 def test_gradients_of_implicit_friction_are_those_of_one(case):
     """By the state and every leaf, of both parts of the rates and of the solve."""
-    whole, split, domain, y = both(case)
-
-    def loss(x, run):
-        found = run(*x)
-        return sum(jnp.sum(jnp.sin(1.0 + jnp.arange(float(x.size))) * x.ravel()) for x in jax.tree.leaves(found)), found
-
-    gradient = lambda x, run: eqx.filter_jit(eqx.filter_grad(lambda x: loss(x, run), has_aux=True))(x)  # noqa: E731
-    expected = gradient((whole, y), implicit)
-    compare(gradient((split, y), over_devices(domain, implicit)), expected, 1e-9)
+    expected, found = gradients(case, implicit)
+    compare(found, expected, 1e-9)
 
 
 def test_implicit_steps_over_devices_are_those_of_one():
