@@ -48,3 +48,11 @@ def test_a_state_of_integers():
 def test_everything_by_everything():
     found = inspect.jacobian(lambda t, y, args: y * y.sum(), jnp.ones(6000))
     assert found.entries == 36_000_000 and "dense" in found.structure
+
+
+def test_one_unknown_that_meets_many():
+    """Entries are then computed one by one, which the words say."""
+    places = np.arange(1, 80)
+    found = inspect.jacobian(lambda t, y, args: jnp.append(y[0] * y[places], jnp.sum(y[places] ** 2)), jnp.ones(80))
+    assert found.colours == 80 and "one by one" in found.structure
+    assert "one by one" not in inspect.jacobian(lambda t, y, args: jnp.mean(y) * y, jnp.ones(80)).structure

@@ -13,6 +13,7 @@ from .._types import Args, RealScalarLike, Y
 from ..solvers._read_diffrax import stepper_of
 from ..solvers.linear._choose import FIELDS_FROM, LinearChoice, structure_of
 from ..solvers.linear._colouring import colour
+from ..solvers.linear._dense import DenseMatrix
 from ..solvers.linear._dependencies import pattern_of
 from ..solvers.linear._sparse import SparseArray, sp
 from ..solvers.methods._bdf import BDF
@@ -32,7 +33,8 @@ class Jacobian(NamedTuple):
     Attributes:
         pattern: Which entries there can be, a sparse matrix of booleans of shape `(n, n)`; rows and columns are the
             elements of the state in the order of its leaves, of complex ones the real part, then the imaginary.
-        colours: How many derivatives along directions give all entries.
+        colours: How many derivatives along directions give all entries. Where these are many, and the derivative's
+            program can be followed, entries are computed one by one; `structure` says so.
         structure: What implicit methods, such as `sciml.solvers.Rodas5P`, make of systems with it.
     """
 
@@ -109,7 +111,10 @@ def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = Non
         def slope(x):
             return flattened(model(t, unflattened(x, y), args))
 
-        pattern, words = pattern_of(slope, x), structure_of(slope, x, None, choice, unknowns_of(y)).words
+        pattern, structure = pattern_of(slope, x), structure_of(slope, x, None, choice, unknowns_of(y))
+        words = structure.words
+        if isinstance(structure, DenseMatrix) and structure.entries(slope, x) is not None:
+            words = f"its entries one by one; {words}"
         if pattern is None:
             found.append(Jacobian(sp.csr_array(np.ones((x.size, x.size), bool)), x.size, words))
         else:

@@ -1,5 +1,6 @@
 """Primitives that only move elements: over unstacked values they are work for the tracer alone."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._jax._shards import on_no_mesh
 from ._values import Constant, object_array
 
 MOVEMENTS: dict[str, Callable[..., Sequence[np.ndarray] | None]] = {}
@@ -164,6 +166,27 @@ def moved_by_index(
     return object_array([pool[i] if i != OUTSIDE else fill for i in source], inside.shape)
 
 
+def places_of_updates(eqn: Any, shape: Sequence[int], indices: np.ndarray, updates: Sequence[int]) -> np.ndarray:
+    """Returns where an addition by index puts each of its updates, a place among the operand's elements.
+
+    Args:
+        eqn: The addition.
+        shape: The shape of what is added to.
+        indices: Where to.
+        updates: The shape of the updates.
+
+    Returns:
+        The places, in a row; `OUTSIDE` for an update that goes nowhere.
+    """
+    with on_no_mesh(), jax.ensure_compile_time_eval():
+        # the transpose of an addition reads where each update went, one more than its place, and zero outside
+        zeros, places = jnp.zeros(shape), jnp.arange(1.0, math.prod(shape) + 1).reshape(shape)
+        transposed = jax.linear_transpose(
+            lambda u: eqn.primitive.bind(zeros, jnp.asarray(indices, jnp.int32), u, **eqn.params), jnp.zeros(updates)
+        )
+        return np.rint(np.asarray(transposed(places)[0])).astype(np.int64).reshape(-1) - 1
+
+
 def added_at(
     eqn: Any, operand: np.ndarray, indices: np.ndarray, updates: np.ndarray, add: Callable[[Any, Any], Any]
 ) -> Sequence[np.ndarray] | None:
@@ -179,16 +202,9 @@ def added_at(
     known = _constant_ints([indices])
     if known is None:
         return None
-    with jax.ensure_compile_time_eval():
-        # the transpose of an addition reads where each update went, one more than its place, and zero outside
-        zeros, read = jnp.zeros(operand.shape), jnp.arange(1.0, operand.size + 1).reshape(operand.shape)
-        transposed = jax.linear_transpose(
-            lambda u: eqn.primitive.bind(zeros, jnp.asarray(known[0], jnp.int32), u, **eqn.params),
-            jnp.zeros(updates.shape),
-        )
-        targets = np.rint(np.asarray(transposed(read)[0])).astype(np.int64).reshape(-1)
+    targets = places_of_updates(eqn, operand.shape, known[0], updates.shape)
     entries = list(operand.reshape(-1))
     for target, update in zip(targets, updates.reshape(-1)):
-        if target:
-            entries[target - 1] = add(entries[target - 1], update)
+        if target != OUTSIDE:
+            entries[target] = add(entries[target], update)
     return [object_array(entries, operand.shape)]

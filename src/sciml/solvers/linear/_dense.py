@@ -8,8 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..._jax._vma import match
 from ._colouring import Colouring
-from ._structure import AbstractStructure, products
+from ._entries import Entries, entries_of
+from ._structure import AbstractStructure, DerivativeAlong, products
+
+_MANY = 48
+"""From so many directions on it is looked whether entries are cheaper one by one."""
 
 
 class LapackFactors(NamedTuple):
@@ -32,6 +37,11 @@ class DenseMatrix(AbstractStructure):
 
     def assemble(self, along: Callable[[Array], Array], x: Float[Array, " n"], scale: Array) -> Array:
         """Returns the matrix."""
+        found = self.entries(along.function, x) if isinstance(along, DerivativeAlong) else None
+        if found is not None:
+            mass = match(jnp.asarray(self.mass.reshape(-1), x.dtype), (found.values, scale))
+            summed = mass.at[found.places].add(-scale * found.values, indices_are_sorted=True, mode="promise_in_bounds")
+            return summed.reshape(self.size, self.size)
         if self.colouring is None:
             jacobian = products(along, x, np.eye(self.size))
         else:
@@ -39,6 +49,11 @@ class DenseMatrix(AbstractStructure):
             where = np.broadcast_to(self.colouring.colours, (self.size, self.size))
             jacobian = jnp.where(self.colouring.pattern.toarray(), jnp.take_along_axis(columns, where, axis=1), 0)
         return jnp.asarray(self.mass, x.dtype) - scale * jacobian
+
+    def entries(self, function: Callable[[Array], Array], x: Float[Array, " n"]) -> Entries | None:
+        """Returns the entries of the Jacobian of a function one by one, where that is cheaper than along directions."""
+        directions = self.size if self.colouring is None else len(self.colouring.directions)
+        return None if directions < _MANY else entries_of(function, x, directions)
 
     def factorise(self, matrix: Array) -> LapackFactors:
         """Returns the factors of a matrix."""

@@ -19,7 +19,7 @@ from jaxtyping import Array
 from ..._checks import concrete
 from ..._jax._jaxprs import is_literal, program_called, run_equation, scan_counts
 from ..._jax._shards import on_no_mesh, traced_on_no_mesh
-from ...kernels._lanes._data_movement import MOVEMENTS, moved_by_index
+from ...kernels._lanes._data_movement import MOVEMENTS, moved_by_index, places_of_updates
 from ...kernels._lanes._definitions import program_of_definition
 from ...kernels._lanes._elementwise import ELEMENTWISE, IDENTITIES
 from ._sparse import SparseArray, sp
@@ -227,17 +227,10 @@ class _Reader:
         operand, indices, updates = values
         if indices.known is None:
             return None
-        with on_no_mesh(), jax.ensure_compile_time_eval():
-            # the transpose of an addition reads where each update went, one more than its place, and zero outside
-            zeros, places = jnp.zeros(operand.shape), jnp.arange(1.0, operand.size + 1).reshape(operand.shape)
-            where = jnp.asarray(indices.known, jnp.int32)
-            transposed = jax.linear_transpose(
-                lambda u: eqn.primitive.bind(zeros, where, u, **eqn.params), jnp.zeros(updates.shape)
-            )
-            targets = np.rint(np.asarray(transposed(places)[0])).astype(np.int64).reshape(-1)
-        inside = np.flatnonzero(targets)
+        targets = places_of_updates(eqn, operand.shape, indices.known, updates.shape)
+        inside = np.flatnonzero(targets >= 0)
         spread = sp.csr_array(
-            (np.ones(inside.size, bool), (targets[inside] - 1, inside)), shape=(operand.size, updates.size)
+            (np.ones(inside.size, bool), (targets[inside], inside)), shape=(operand.size, updates.size)
         )
         return [_Value(operand.shape, self.full(operand) + spread @ self.full(updates))]
 

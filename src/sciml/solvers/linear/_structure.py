@@ -13,6 +13,21 @@ from ..._jax._loops import scan
 from ..._jax._vma import match
 
 
+class DerivativeAlong:
+    """A function linearised at a place: `along(v)` is its derivative along a direction.
+
+    Attributes:
+        function: The function, whose program says which entries there are.
+    """
+
+    def __init__(self, along: Callable[[Array], Array], function: Callable[[Array], Array]):
+        self._along, self.function = along, function
+
+    def __call__(self, v: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns the derivative along a direction."""
+        return self._along(v)
+
+
 class AbstractStructure(abc.ABC):
     r"""Where the entries of $W = M - s J$ are, $M$ constant and $J$ a Jacobian; how to solve $W x = b$.
 
@@ -35,7 +50,8 @@ class AbstractStructure(abc.ABC):
         """Returns the matrix.
 
         Args:
-            along: The derivative along a direction, the product of $J$ and a vector.
+            along: The derivative along a direction, the product of $J$ and a vector; a `DerivativeAlong` where
+                the function is at hand.
             x: The state, for its dtype.
             scale: $s$.
         """

@@ -18,7 +18,7 @@ from ..._jax._vma import match
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..linear._choose import LARGE_FROM, LinearChoice
 from ..linear._preconditioners import AbstractPreconditioner
-from ..linear._structure import AbstractStructure
+from ..linear._structure import AbstractStructure, DerivativeAlong
 from ..linear._structured_field import StructuredField
 from ..linear._written_out import SMALL
 from ._consistent_initial_values import consistent_start
@@ -179,7 +179,8 @@ class ESDIRK(AbstractStepper):
 
         slope, tangent = jax.linearize(lambda x: slope_at(start, x), x)
         structure = self._structure(field, t, y)
-        system = jax.lax.stop_gradient(structure.assemble(tangent, x, scale))
+        along = DerivativeAlong(tangent, lambda x: slope_at(start, x))
+        system = jax.lax.stop_gradient(structure.assemble(along, x, scale))
         factors = structure.factorise(system)
         stages = len(tableau.nodes)
         ending = self._ending(jax.lax.stop_gradient(x))

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, PyTree, Real
 from ..._jax._branches import cond
 from ..._jax._loops import while_loop
 from ..._jax._vma import match
-from ..linear._structure import AbstractStructure
+from ..linear._structure import AbstractStructure, DerivativeAlong
 from ._newton import Ending, Found, Frozen, newton
 
 _NEAR = 0.3
@@ -81,6 +81,7 @@ class Systems(NamedTuple):
     def factorised(self) -> KeptFactors:
         """Returns the factors of the matrix itself."""
         _, along = jax.linearize(self.slope, self.guess)
+        along = DerivativeAlong(along, self.slope)
         matrix = jax.lax.stop_gradient(self.structure.assemble(along, self.guess, self.scale))
         if self.tolerated is not None:
             matrix = self.structure.weighted(matrix, self.tolerated)

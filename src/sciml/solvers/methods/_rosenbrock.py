@@ -13,7 +13,7 @@ from ..._jax._loops import scan
 from ..._jax._vma import match
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..linear._choose import LinearChoice
-from ..linear._structure import AbstractStructure
+from ..linear._structure import AbstractStructure, DerivativeAlong
 from ..linear._structured_field import StructuredField
 from ..linear._written_out import SMALL
 from ._consistent_initial_values import consistent_start
@@ -154,7 +154,9 @@ class Rosenbrock(AbstractStepper):
         # tangents have to vary over the mesh axes that their primals vary over
         drift = tangent(match(jnp.ones((), h.dtype), (t, x)), match(jnp.zeros_like(x), x))
         structure = self._structure(field, t, y)
-        matrix = structure.assemble(lambda v: tangent(match(jnp.zeros((), h.dtype), (t, x)), v), x, scale)
+        now = match(jnp.zeros((), h.dtype), (t, x))
+        along = DerivativeAlong(lambda v: tangent(now, v), lambda x: slope_at(jnp.asarray(t, h.dtype), x))
+        matrix = structure.assemble(along, x, scale)
         # the derivative of `solve` uses the factors again and does not go through the factorisation
         factors = structure.factorise(jax.lax.stop_gradient(matrix))
         matrix, factors, slope, drift = structure.computed_once(matrix, factors, slope, drift)

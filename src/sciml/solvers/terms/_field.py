@@ -40,6 +40,9 @@ _RULES = {"custom_jvp_call", "custom_vjp_call"}
 _LONG = 300
 """So many operations take longer to compile once more than a loop around them costs."""
 
+_PLACES = 2**20
+"""So many whole numbers may be constants of a program."""
+
 _LARGE = 1024
 """A number of elements that takes longer to compute again than a conditional."""
 
@@ -277,8 +280,9 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
         arguments = to_varying(arguments, vma_of(closed.consts))
         closed = jax.make_jaxpr(traced)(*arguments)
     closed = read_before_written(closed)
-    # traced values, over which rules must not close, and large arrays, which would be constants of the program
-    hoisted = [not concrete(c) or np.size(c) > 128 for c in closed.consts]
+    # traced values, over which rules must not close, and large arrays, which would be constants of the program; but not
+    # whole numbers, which may be places of elements and say what depends on what
+    hoisted = [not concrete(c) or np.size(c) > (_PLACES if _whole(c) else 128) for c in closed.consts]
     # what the model closes over and the same on all devices is promoted with the other operands
     promoted = any(vma_of(c) != vma_of((arguments, closed.consts)) for c in closed.consts)
     consts = [jnp.asarray(c) for c, h in zip(closed.consts, hoisted) if h]
@@ -300,6 +304,10 @@ def literals_as_arrays(out: PyTree, like: PyTree) -> PyTree:
 
 def _is_literal(x: Any) -> bool:
     return isinstance(x, int | float | complex) and not isinstance(x, bool)
+
+
+def _whole(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.integer)
 
 
 def _plain(v: Any) -> bool:
