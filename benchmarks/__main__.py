@@ -17,6 +17,7 @@ from ._registry import BENCHMARKS
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"which to run, of: {', '.join(BENCHMARKS)} (all)")
+    parser.add_argument("--group", action="append", help="only groups with this in their title; may be given again")
     parser.add_argument("--repeats", type=int, help="timed repeats of each row, instead of each benchmark's own number")
     parser.add_argument("--page", action="store_true", help="write what is printed into docs/benchmarks.md, too")
     parser.add_argument("--quick", action="store_true", help="of the contest, two problems at one tolerance")
@@ -35,6 +36,8 @@ def main() -> None:
                 report(f"- {contest.versions()}\n")
             quick = options.quick and name == "contest"
             for group in contest.groups(quick=True) if quick else BENCHMARKS[name]():
+                if options.group and not any(words in group.title for words in options.group):
+                    continue
                 note(f"[{time.perf_counter() - start:5.0f} s] {name}: {group.title}")
                 if options.repeats:
                     group = dataclasses.replace(group, repeats=options.repeats)
