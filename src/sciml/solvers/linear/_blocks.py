@@ -11,7 +11,7 @@ from ..._jax._vma import match
 from ._colouring import Colouring
 from ._sparse import SparseArray
 from ._structure import AbstractStructure, products, taken
-from ._written_out import Factors, factorised, product, substituted, substituted_transposed
+from ._written_out import Factors, factorised, substituted, substituted_transposed
 
 
 class Blocks(AbstractStructure):
@@ -62,7 +62,8 @@ class Blocks(AbstractStructure):
 
     def times(self, matrix: Array, x: Float[Array, " n"]) -> Float[Array, " n"]:
         """Returns the matrix times a vector."""
-        return self._joined(product([list(row) for row in matrix], self._parted(x)))
+        # of arrays, not entry by entry: the matrix's cotangent would be put together of as many parts as it has entries
+        return taken(jnp.sum(matrix * self._stacked(x)[None], axis=1).reshape(-1), self.places)
 
     def substitute(self, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Solves a system by its factors."""
@@ -71,7 +72,9 @@ class Blocks(AbstractStructure):
 
     def substitute_transposed(self, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Solves the transposed system by the same factors."""
-        return jax.lax.optimization_barrier(self._joined(substituted_transposed(factors, self._parted(b))))
+        # the parts by vectors, as above, and put together once: else that is done again for each use
+        parts = jax.lax.optimization_barrier(substituted_transposed(factors, self._parted(b)))
+        return jax.lax.optimization_barrier(self._joined(parts))
 
     def is_singular(self, matrix: Array, factors: Factors) -> Bool[Array, ""]:
         """Whether a matrix of finite entries turned out to be singular: of others no pivot is zero, but NaN."""
@@ -81,8 +84,11 @@ class Blocks(AbstractStructure):
         """Returns its arguments, all but the matrix, whose entries are soon computed, from behind a barrier."""
         return matrix, *jax.lax.optimization_barrier((factors, *vectors))
 
+    def _stacked(self, x: Array) -> Array:
+        return taken(x if self.members.size == self.size else jnp.append(x, jnp.zeros_like(x[:1])), self.members)
+
     def _parted(self, x: Array) -> list[Array]:
-        return list(taken(x if self.members.size == self.size else jnp.append(x, jnp.zeros_like(x[:1])), self.members))
+        return list(self._stacked(x))
 
     def _joined(self, parts: list[Array]) -> Array:
         return taken(jnp.concatenate(parts), self.places)
