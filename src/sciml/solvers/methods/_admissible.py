@@ -3,8 +3,10 @@
 An element that must not be negative and is, by no more than the estimated error of the step, is set to zero, which is
 as good an approximation; by more, or outside of the domain, the step is rejected and tried again with a shorter length.
 An element that comes to rest at zero, as a tank that runs dry, may be below it by the absolute tolerance, too: next to
-an infinite slope estimates of errors vanish, and the step would be tried again for ever. Where steps are fixed every
-such element is set to zero.
+an infinite slope estimates of errors vanish, and the step would be tried again for ever. What came down to less than
+twice the estimated error of its step is zero, too: where a rate is switched off at zero, stages beyond it may lead a method
+up again, and its steps would be as short as the absolute tolerance for ever. Where steps are fixed every element below
+zero, and no other, is set to zero.
 
 Source:
     L. F. Shampine, S. Thompson, J. A. Kierzenka, G. D. Byrne, Non-negative solutions of ODEs, Appl. Math. Comput. 170:1
@@ -31,6 +33,10 @@ from ._stepper import AbstractStepper, BoundField, Step
 from ._wrapped import AbstractWrappedStepper
 
 
+_DOUBTFUL = 2.0
+"""Up to so many of its estimated errors what came down towards zero is zero: an estimate is no better than that."""
+
+
 @dataclass(frozen=True)
 class Admissible:
     """Which states are admissible.
@@ -54,6 +60,23 @@ class Admissible:
         return jax.tree.unflatten(
             treedef, [x if f is None else _nonnegative(x, f) for x, f in zip(leaves, self.flags(), strict=True)]
         )
+
+    def without_doubtful(self, y: Y, y1: Y, error: Y) -> Y:
+        """Returns a state in which what came down to less than twice its own error is zero.
+
+        Args:
+            y: The state at the start of the step.
+            y1: That at its end.
+            error: Its estimated error.
+        """
+        leaves, treedef = jax.tree.flatten(y1)
+        found = []
+        for x0, x, e, flag in zip(jax.tree.leaves(y), leaves, jax.tree.leaves(error), self.flags(), strict=True):
+            if flag is not None:
+                doubtful = flag & (x0 > 0) & (jnp.abs(x) <= _DOUBTFUL * jnp.abs(jax.lax.stop_gradient(e)))
+                x = jnp.where(doubtful, jnp.zeros_like(x), x)
+            found.append(x)
+        return jax.tree.unflatten(treedef, found)
 
     def below(self, y: Y, by: Y | None = None) -> Bool[Array, ""]:
         """Returns whether an element is negative, by more than `by`."""
@@ -110,12 +133,16 @@ class Within(AbstractWrappedStepper):
 
     def _within(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, step: Step) -> Step:
         y1 = self.admissible.clipped(step.y1)
+        if self.rejects and step.error is not None:
+            y1 = self.admissible.without_doubtful(y, y1, step.error)
         inside = self.admissible.holds(y1)
         if self.rejects:
             inside = inside & ~self.admissible.below(step.y1, self._tolerated(y, step.error))
         # a gradient makes the memory anew from the state, and so do its steps
         again = self.base.fsal and not self.base.history
         memory = self.base.init(field, t + h, y1) if again else step.memory
+        if self.base.history:
+            memory = self.base.at_rest(memory, step.y1, y1)
         factor = step.factor
         if factor is not None:  # what a method says itself of a step that it takes for a good one
             factor = jnp.where(inside, factor, jnp.minimum(factor, 0.5))
