@@ -37,7 +37,8 @@ def check_state(y0: PyTree, name: str = "y0") -> PyTree[Array]:
         try:
             x = jnp.asarray(x)
         except TypeError as error:
-            raise TypeError(f"{where} must be an array, but is {type(x).__name__}.") from error
+            got = f"an array of dtype {x.dtype}" if isinstance(x, np.ndarray) else f"{x!r:.60}, {type(x).__name__}"
+            raise TypeError(f"{where} must be an array of numbers, but is {got}.") from error
         if not jnp.issubdtype(x.dtype, jnp.inexact):
             raise TypeError(
                 f"{where} must be floating-point or complex, but has dtype {x.dtype}. "

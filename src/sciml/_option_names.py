@@ -66,6 +66,7 @@ _SIMULATE = {
     **_named("save_every=", "record_every log_every output_every save_interval every"),
     **_named("store=", "path out directory folder save_to filename file output_dir"),
     **_named("stop=", "stop_when until condition stopping"),
+    **_named("an option of `sciml.solve`, which goes on by `resume=`", "project adjoint norm schedule"),
 }
 
 _FIT = {
@@ -143,6 +144,10 @@ _STEADY = {name: option for name, option in _STEPS.items() if option in ("solver
     **_named("the first argument, the model", "fun func f rhs"),
     **_named("the second argument, `y0`", "x0 u0 guess initial"),
     **_named(_COMPUTED, "jac jacobian fprime"),
+    **_named(
+        "an option of `sciml.solve`, which with `adjoint=sciml.adjoints.Implicit()` runs to the state at rest",
+        "positive domain project",
+    ),
 }
 
 OTHER_NAMES: Mapping[str, Mapping[str, str]] = {

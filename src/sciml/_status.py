@@ -48,6 +48,11 @@ class Status(enum.IntEnum):
         return _MESSAGES[self]
 
 
+_ROOT = (
+    " A root such as `sqrt(y)` has no slope at zero and no value below; where a state comes to rest there, write it "
+    "`jnp.where(y > 0, jnp.sqrt(jnp.where(y > 0, y, 1.0)), 0.0)`."
+)
+
 _MESSAGES = {
     Status.successful: "The computation was successful.",
     Status.max_steps_reached: (
@@ -62,6 +67,7 @@ _MESSAGES = {
         "the method or lead out of `domain`: try a shorter `dt`. Amounts that fell below zero within `atol` may run "
         "away from there: `positive=True` holds them, or take a smaller `atol`. `Solution.t_reached` says where; at "
         "the start time, the initial state or a parameter is NaN or infinite already, or the first step led there."
+        + _ROOT
     ),
     Status.step_too_small: (
         "The step size fell below what the time's precision can resolve. The solution may blow up there, the "
@@ -72,7 +78,7 @@ _MESSAGES = {
         "The iteration did not converge. There may be no solution near the start: start elsewhere, loosen the "
         "tolerances or allow more steps. Conjugate gradients also need an operator that is symmetric and definite. "
         "Where a method has a `linear_solver`, its systems were not solved for any length of a step: give it a "
-        "`preconditioner` or a larger `max_steps`."
+        "`preconditioner` or a larger `max_steps`." + _ROOT
     ),
     Status.inconsistent_start: (
         "No initial values were found that satisfy the algebraic equations. Give a better guess of the algebraic "
@@ -98,7 +104,7 @@ _MESSAGES = {
     Status.outside_domain: (
         "Every step, however short, led to a state that `positive` or `domain` do not admit. The model itself leaves "
         "them there: what is zero must not be consumed further (multiply the loss by the amount), and a solution that "
-        "starts within the domain must stay there. `Solution.t_reached` says where."
+        "starts within the domain must stay there. `Solution.t_reached` says where." + _ROOT
     ),
     Status.event: "An event ended the solve. `Solution.t_reached` says when, `Solution.events` which it was.",
     Status.crowded_events: (

@@ -383,3 +383,27 @@ def test_a_method_that_holds_modes_between_its_steps(steps):
     )
     np.testing.assert_allclose(several.values[:, 0], sol.ys, rtol=1e-7, atol=1e-8)
     np.testing.assert_allclose(several.y[0], run.y, rtol=1e-7, atol=1e-8)
+
+
+def test_amounts_stay_above_zero():
+    """Two tanks run dry, (sqrt(y0) - t / 2)**2 until then; in frames between steps, too."""
+
+    def tank(t, y, args):
+        wet = y > 0
+        return -jnp.where(wet, jnp.sqrt(jnp.where(wet, y, 1.0)), 0.0)
+
+    y0, ts = jnp.array([[1.0, 0.5], [0.3, 0.2]]), np.linspace(0, 3, 13)
+    options = dict(t0=0.0, t1=3.0, save_every=0.25, positive=True, rtol=1e-4, atol=1e-6, **QUIET)
+    run = sciml.simulate(tank, y0, in_axes=(None, 0, None), **options)
+    values = np.moveaxis(np.asarray(run.values), 0, 1) if run.values.shape[0] == 2 else np.asarray(run.values)
+    assert values.min() == 0.0 and np.all(np.asarray(run.y) == 0.0)
+    left = np.maximum(np.sqrt(np.asarray(y0, float)) - ts[:, None, None] / 2, 0) ** 2
+    np.testing.assert_allclose(values, left, atol=2e-4)
+    with pytest.raises(ValueError, match="`y0` has negative elements, which `positive`"):
+        sciml.simulate(tank, -y0, in_axes=(None, 0, None), **options)
+    with pytest.raises(ValueError, match=r"`domain\(y0\)` is False"):
+        sciml.simulate(decay, jnp.ones(2), t0=0.0, t1=1.0, domain=lambda y: y[0] < 0.5, **QUIET)
+    with pytest.raises(TypeError, match="an option of `sciml.solve`, which goes on by `resume=`"):
+        sciml.simulate(decay, jnp.ones(2), t0=0.0, t1=1.0, project=lambda y: y[0], **QUIET)
+    with pytest.raises(TypeError, match="`steady_state` has no option `positive`: it is an option of `sciml.solve`"):
+        sciml.steady_state(decay, jnp.ones(2), positive=True)

@@ -67,6 +67,24 @@ def plan_of(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, Tim
     return dataclasses.replace(plan, stepper=stepper), times, tolerances
 
 
+def check_admissible(plan: Plan, y0: PyTree, one: PyTree, members: int | None) -> None:
+    """Checks that a run starts where it may be.
+
+    Raises:
+        ValueError: If an element that must not be negative is, or a single state is not within `domain`.
+    """
+    admissible = plan.admissible
+    if admissible is None:
+        return
+    if bool(admissible.below(jax.tree.map(jnp.asarray, y0))):
+        raise ValueError(
+            "`y0` has negative elements, which `positive` does not admit: start at zero or above, or leave them out of "
+            "`positive`, a PyTree of booleans like `y0`."
+        )
+    if members is None and not bool(admissible.holds(one)):
+        raise ValueError("`domain(y0)` is False: the state at the start must be within `domain`, as all later ones.")
+
+
 def saved_times(
     times: Times, t0: Any, t1: Any, save_every: Any, saveat: Any
 ) -> tuple[Times, np.ndarray | None, np.ndarray]:

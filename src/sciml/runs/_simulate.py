@@ -16,7 +16,7 @@ from .._option_names import knows_other_names
 from .._progress import ProgressOption, check_progress
 from .._reactions import AbstractReactions
 from .._stochastic import AbstractStochastic
-from .._types import Args, IntScalarLike, RealScalarLike, Y
+from .._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
 from ..kernels._backends import XLA
 from ..kernels._use import requested
 from ..solvers._plan import default_solver, with_courant_number
@@ -59,6 +59,8 @@ def simulate(
     atol: PyTree | None = None,
     solver: Any = None,
     stepsize_controller: Any = None,
+    positive: PyTree | None = None,
+    domain: Callable[[Y], BoolScalarLike] | None = None,
     save_every: RealScalarLike | None = None,
     saveat: Any = None,
     output: Callable[[RealScalarLike, Y, Args], PyTree] | None = None,
@@ -104,6 +106,8 @@ def simulate(
         solver: Any solver that `solve` takes, and by default the same. Those that `solve` leaves to diffrax run here in
             sciml's loop.
         stepsize_controller: A `diffrax.PIDController` in place of `rtol` and `atol`.
+        positive: What must not become negative, as for `solve`.
+        domain: Which states are admissible beside that, as for `solve`.
         save_every: The time between two frames, positive; the first is at `t0`, and `t1` has one only if it is a
             multiple. Without this and `saveat` there are no frames, and `Run.y` is the last state.
         saveat: The times of the frames in place of `save_every`: an array within `[t0, t1]`, in the direction of time.
@@ -163,7 +167,20 @@ def simulate(
     one = inputs.one()
     check_suits(*one[:2], "`in_axes`")
     with blaming_state(*one[:2]):
-        request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, max_steps=max_steps, cfl=cfl)
+        request = Request(
+            t0,
+            t1,
+            dt,
+            dt0,
+            rtol,
+            atol,
+            solver,
+            stepsize_controller,
+            max_steps=max_steps,
+            cfl=cfl,
+            positive=positive,
+            domain=domain,
+        )
         request.check_steps()
         interval = Interval.of(request, one[1])
         if is_noisy(model):
@@ -176,6 +193,7 @@ def simulate(
         if not has_equations_of_its_own(model) and request.cfl is None:
             request, interval, _ = settle_step(*one, request, interval, limited_stepper(*one[:2], request), limits)
         plan, times, tolerances = _prepare.plan_of(one[1], request, interval)
+        _prepare.check_admissible(plan, y0, one[1], inputs.members)
         found, given = read_events(events, max_events), model
         equal = request.fixed_steps and found is None
         model, in_axes, plan = with_noise(model, key, in_axes, plan, times, equal)
@@ -189,6 +207,8 @@ def simulate(
         backend = backend_of(model, XLA if changed else requested(impl, interpret))
         if plan.control is not None or inputs.members is not None:
             backend = decline(model, backend, "its steps are chosen by the error" if plan.control else "it has members")
+        if plan.admissible is not None:
+            backend = decline(model, backend, "`positive` and `domain` are checked by XLA")
         segment = _prepare.segment_of(
             one[1], times, elapsed, tolerances, plan, output, stops, inputs.members,
             None if segment_steps is None else check_count(segment_steps, "segment_steps", "simulate"), backend,
@@ -203,8 +223,10 @@ def simulate(
                 model=model, y0=y0, args=args, t0=t0, t1=t1, dt=request.dt, dt0=dt0, save_every=save_every,
                 saveat=saveat, output=output,
                 stop=stops.traced, solver=request.solver, stepsize_controller=stepsize_controller, rtol=rtol,
-                atol=atol, **({} if request.cfl is None else {"cfl": request.cfl}), max_steps=max_steps,
-                in_axes=in_axes, segment_steps=segment_steps, max_events=None if found is None else found.layout.kept,
+                atol=atol, **({} if request.cfl is None else {"cfl": request.cfl}),
+                **{k: x for k, x in dict(positive=positive, domain=domain).items() if x is not None},
+                max_steps=max_steps, in_axes=in_axes, segment_steps=segment_steps,
+                max_events=None if found is None else found.layout.kept,
             ),
             store=store, resume=resume, checkpoint_every=checkpoint_every, checkpoints=checkpoints, progress=progress,
             throw=throw,

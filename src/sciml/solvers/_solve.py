@@ -15,7 +15,7 @@ from .._conservation_law import AbstractConservationLaw
 from .._delayed import AbstractDelayed
 from .._option_names import knows_other_names
 from .._reactions import AbstractReactions
-from .._status import raise_for_status
+from .._status import SolveError, Status, raise_for_status
 from .._stochastic import AbstractStochastic
 from .._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
 from ..kernels._backends import AUTO, KERNEL_OF, XLA, KernelRequest
@@ -31,6 +31,7 @@ from ._save_intervals import intervals_of
 from ._solution import Solution
 from ._stable_step import limited_stepper, settle_step
 from ._stiff_choice import method_before, method_instead
+from ._wrong_start import naming_texts, wrong_start
 from .adjoints import AbstractAdjoint, Checkpointed
 from .events._event import GivenEvents, ModelWithEvents, read_events
 from .integrate._ensemble_kernel import backend_of as backend_of_members
@@ -208,7 +209,7 @@ def solve(
         saveat=saveat, resume=resume, events=events, max_events=max_events, adjoint=adjoint, max_steps=max_steps,
         schedule=schedule, impl=impl, interpret=interpret,
     )  # fmt: skip
-    with blaming_state(model, y0):
+    with blaming_state(model, y0), naming_texts(args):
         if solver is None:
             given["solver"] = method_before(model, y0, given)
         sol = _solved(model, y0, given)
@@ -222,6 +223,10 @@ def solve(
     if not failed and solver is None:
         warn_of_negative(sol, y0, given)
     if failed and throw:
+        if (wrong := wrong_start(sol, model, y0, given)) is not None:
+            raise SolveError(
+                f"`solve` failed with status `{Status(int(sol.status)).name}`. {wrong}", np.asarray(sol.status)
+            )
         raise_for_status(sol.status, reached=sol.t_reached)
     return sol
 

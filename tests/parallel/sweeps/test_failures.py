@@ -194,3 +194,12 @@ def test_an_ensemble_throws_where_it_is_asked_to():
         parallel.ensemble(jnp.log, jnp.array([1.0, -1.0]), throw=True)
     inside = jax.jit(lambda x: parallel.ensemble(jnp.log, x, throw=True))(jnp.array([1.0, -1.0]))
     assert np.isnan(inside[1])  # nobody can raise there
+
+
+def test_a_wrong_key_says_what_a_member_is():
+    with pytest.raises(KeyError, match="rate") as caught:
+        parallel.sweep(lambda p: p["rate"], {"growth": jnp.ones(3)}, progress=False)
+    assert any("one member of `params`, {'growth': float" in note for note in caught.value.__notes__)
+    with pytest.raises(TypeError) as caught:
+        parallel.sweep(lambda p: p["rate"], [1.0, 2.0], progress=False)
+    assert any("one member of `params`, float" in note for note in caught.value.__notes__)

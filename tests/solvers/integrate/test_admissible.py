@@ -10,7 +10,7 @@ import pytest
 
 import sciml
 from sciml import Status
-from sciml.solvers import Rodas5P
+from sciml.solvers import BDF, RKC2, ROCK2, Rodas5P, Rosenbrock23
 
 from ..common import close
 
@@ -230,7 +230,7 @@ def tanks(t, y, outflow):
     return jnp.stack([-flow, flow - 0.3 * y[1]])
 
 
-@pytest.mark.parametrize("solver", [None, diffrax.Bosh3(), diffrax.Dopri8(), Rodas5P()], ids=repr)
+@pytest.mark.parametrize("solver", [None, diffrax.Bosh3(), diffrax.Dopri8(), Rodas5P(), BDF()], ids=repr)
 def test_what_comes_to_rest_at_zero_ends(solver):
     """Steps that end below zero were tried again for ever, next to an infinite slope."""
 
@@ -264,3 +264,53 @@ def test_bdf_shortens_a_step_that_leaves(case):
     options = dict(t0=0.0, t1=3.0 if drained else 30.0, solver=sciml.solvers.BDF(), rtol=1e-3, atol=1e-3, throw=False)
     sol = sciml.solve(field, jnp.array(1.0 if drained else 0.1), max_steps=500, **options, **kept)
     assert Status(int(sol.status)) is (Status.outside_domain if drained else Status.successful)
+
+
+@pytest.mark.parametrize("solver", [Rodas5P(), Rosenbrock23(), BDF()], ids=lambda s: type(s).__name__)
+def test_a_rate_that_is_switched_off_at_zero(solver):
+    """Stages below zero led Rosenbrock methods up again, and they took steps as short as `atol` up to `max_steps`."""
+
+    def consumed(t, y, args):
+        rate = jnp.where(y[0] > 0, 1.0, 0.0).astype(y.dtype)
+        return jnp.stack([-rate, rate])
+
+    def ends(left):
+        y0 = jnp.stack([left, jnp.zeros_like(left)])
+        options = dict(t0=0.0, t1=2.0, solver=solver, positive=True, throw=False, max_steps=1000)
+        sol = sciml.solve(consumed, y0, rtol=1e-4, atol=1e-5, **options)
+        return sol.ys[-1], sol.status
+
+    left = jnp.array([1.0, 0.25, 0.7])
+    ys, status = jax.vmap(ends)(left)
+    assert np.all(np.asarray(status) == 0) and np.all(np.asarray(ys[:, 0]) == 0)
+    np.testing.assert_allclose(ys[:, 1], left, rtol=1e-3)
+
+
+@pytest.mark.parametrize("solver", [BDF(), RKC2()], ids=lambda s: type(s).__name__)
+def test_what_rested_at_zero_rises_again(solver):
+    """A pump fills the tank after it has run dry, so that nothing is remembered of its way to zero."""
+
+    def field(t, y, args):
+        wet = y > 0
+        out = jnp.where(wet, jnp.sqrt(jnp.where(wet, y, 1.0)), 0.0)
+        return jnp.where(t > 3.0, jnp.ones_like(y), -out)
+
+    run = ft.partial(sciml.solve, field, jnp.array([1.0, 0.5]), t0=0.0, t1=3.5, solver=solver, positive=True)
+    sol = run(rtol=1e-4, atol=1e-6, saveat=jnp.array([2.9, 3.5]), max_steps=2000)
+    assert np.all(np.asarray(sol.ys[0]) == 0)
+    np.testing.assert_allclose(sol.ys[1], 0.5, rtol=1e-3)
+
+
+def test_a_derivative_that_is_no_number_ends_it():
+    """The next step had no length, and was tried again up to `max_steps`."""
+
+    def field(t, y, args):
+        return -jnp.sqrt(jnp.maximum(y, 0.0))  # zero times infinity below zero, at it infinity
+
+    run = ft.partial(sciml.solve, field, jnp.array([0.25]), t0=0.0, t1=2.0, solver=ROCK2(), rtol=1e-4, atol=1e-6)
+    for positive in (True, None):
+        sol = run(positive=positive, throw=False)
+        assert Status(int(sol.status)) is Status.nonfinite
+        assert 0.98 < sol.t_reached < 1.02
+    with pytest.raises(sciml.SolveError, match=r"jnp.where\(y > 0, y, 1.0\)"):
+        run(positive=True)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._structure_words import structure_words
 from ._generated import Generated
 from ._grid import ParameterGrid
 
@@ -90,3 +91,8 @@ def to_host(tree: Any) -> Any:
         return x if not is_array(x) or jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x)
 
     return jax.tree.map(fetch, tree)
+
+
+def say_what_member_is(error: Exception, where: str, params: Any) -> None:
+    """Adds to what `fn` raised a note with what it was given, which a wrong key or index shows."""
+    error.add_note(f"sciml: `{where}` called `fn` with one member of `params`, {structure_words(params)}.")

@@ -17,7 +17,7 @@ from .._blocks import split_static
 from .._lapack import must_run_alone
 from .._member_status import status_of, work_of
 from .._per_device import put
-from ..members._pytree import is_array
+from ..members._pytree import is_array, say_what_member_is
 
 
 class SweepSpec(eqx.Module):
@@ -214,10 +214,14 @@ def to_numpy(result: BlockResult) -> BlockResult:
 
 def _call(spec: SweepSpec, params: PyTree, i: Any) -> PyTree:
     args = (params,) if spec.shared is None else (params, spec.shared)
-    if spec.key is None:
-        return spec.fn(*args)
-    key = jax.random.fold_in(spec.key, i)
-    return spec.fn(*args, key=key) if spec.by_name else spec.fn(*args, key)
+    try:
+        if spec.key is None:
+            return spec.fn(*args)
+        key = jax.random.fold_in(spec.key, i)
+        return spec.fn(*args, key=key) if spec.by_name else spec.fn(*args, key)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        say_what_member_is(error, "sweep", params)
+        raise
 
 
 def _plain(x: Any) -> Any:

@@ -203,6 +203,8 @@ class SolveSegment(AbstractSegment):
             numbers = jnp.arange(targets.shape[0], dtype=jnp.int32)
             assert self.times.saves is not None  # there are saved times
             ys = jax.vmap(partial(integrator.stepper.finish, integrator.bound(operands)))(saved)
+            if self.plan.admissible is not None:  # between steps the method interpolates
+                ys = self.plan.admissible.clipped(ys)
             ts = self.times.saves[jnp.minimum(index + numbers, self.saves - 1)]
             valid = (numbers < count) & (index + numbers < self.saves) & (targets <= checkpoint.elapsed) & (cause == 0)
             if self.stops.traced:

@@ -325,7 +325,8 @@ class Integrator(eqx.Module):
                 smallest = jnp.maximum(smallest, self.control.dtmin)
             cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))
             cause = _cause(cause.astype(jnp.int8), step)
-            status = jnp.where(active & ~good & (next_h < smallest), cause, status)
+            # a length of NaN, for which a shorter one is as bad, ends it, too
+            status = jnp.where(active & ~good & ~(next_h >= smallest), cause, status)
         moved = h - compensation  # Kahan's sum: what rounding took from `elapsed` goes into the next step
         reached = elapsed + moved
         counts = (

@@ -3,8 +3,10 @@
 An element that must not be negative and is, by no more than the estimated error of the step, is set to zero, which is
 as good an approximation; by more, or outside of the domain, the step is rejected and tried again with a shorter length.
 An element that comes to rest at zero, as a tank that runs dry, may be below it by the absolute tolerance, too: next to
-an infinite slope estimates of errors vanish, and the step would be tried again for ever. Where steps are fixed every
-such element is set to zero.
+an infinite slope estimates of errors vanish, and the step would be tried again for ever. What came down to less than
+twice the estimated error of its step is zero, too: where a rate is switched off at zero, stages beyond it may lead a
+method up again, and its steps would be as short as the absolute tolerance for ever. Where steps are fixed every
+element below zero, and no other, is set to zero.
 
 Source:
     L. F. Shampine, S. Thompson, J. A. Kierzenka, G. D. Byrne, Non-negative solutions of ODEs, Appl. Math. Comput. 170:1
@@ -29,6 +31,9 @@ from ..control._criterion import Criterion
 from ..control._pid import spread
 from ._stepper import AbstractStepper, BoundField, Step
 from ._wrapped import AbstractWrappedStepper
+
+_DOUBTFUL = 2.0
+"""Up to so many of its estimated errors what came down towards zero is zero: an estimate is no better than that."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,23 @@ class Admissible:
             treedef, [x if f is None else _nonnegative(x, f) for x, f in zip(leaves, self.flags(), strict=True)]
         )
 
+    def without_doubtful(self, y: Y, y1: Y, error: Y) -> Y:
+        """Returns a state in which what came down to less than twice its own error is zero.
+
+        Args:
+            y: The state at the start of the step.
+            y1: That at its end.
+            error: Its estimated error.
+        """
+        leaves, treedef = jax.tree.flatten(y1)
+        found = []
+        for x0, x, e, flag in zip(jax.tree.leaves(y), leaves, jax.tree.leaves(error), self.flags(), strict=True):
+            if flag is not None:
+                doubtful = flag & (x0 > 0) & (jnp.abs(x) <= _DOUBTFUL * jnp.abs(jax.lax.stop_gradient(e)))
+                x = jnp.where(doubtful, jnp.zeros_like(x), x)
+            found.append(x)
+        return jax.tree.unflatten(treedef, found)
+
     def below(self, y: Y, by: Y | None = None) -> Bool[Array, ""]:
         """Returns whether an element is negative, by more than `by`."""
         outside = jnp.zeros((), bool)
@@ -62,7 +84,7 @@ class Admissible:
         for x, flag, most in zip(jax.tree.leaves(y), self.flags(), allowed, strict=True):
             if flag is not None:
                 least = jnp.zeros_like(x) if most is None else -jnp.abs(most)
-                outside = outside | jnp.any(flag & (x < least))
+                outside = outside | jnp.any(jnp.broadcast_to(flag, x.shape) & (x < least))
         return outside
 
     def holds(self, y: Y) -> Bool[Array, ""]:
@@ -110,12 +132,16 @@ class Within(AbstractWrappedStepper):
 
     def _within(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, step: Step) -> Step:
         y1 = self.admissible.clipped(step.y1)
+        if self.rejects and step.error is not None:
+            y1 = self.admissible.without_doubtful(y, y1, step.error)
         inside = self.admissible.holds(y1)
         if self.rejects:
             inside = inside & ~self.admissible.below(step.y1, self._tolerated(y, step.error))
         # a gradient makes the memory anew from the state, and so do its steps
         again = self.base.fsal and not self.base.history
         memory = self.base.init(field, t + h, y1) if again else step.memory
+        if self.base.history:
+            memory = self.base.at_rest(memory, step.y1, y1)
         factor = step.factor
         if factor is not None:  # what a method says itself of a step that it takes for a good one
             factor = jnp.where(inside, factor, jnp.minimum(factor, 0.5))
@@ -172,12 +198,20 @@ def _check_says_one_thing(domain: Any, y0: Y) -> None:
 
 def _flags_of(positive: Any, y0: Y) -> list[tuple[tuple[int, ...], bytes] | None]:
     flags, leaves = jax.tree.leaves(positive), jax.tree.leaves(y0)
+    plain = not hasattr(positive, "dtype") and jax.tree_util.all_leaves([positive])
     if isinstance(positive, bool | np.bool_):
         flags = [positive] * len(leaves)
+    elif plain:
+        raise TypeError(
+            f"`positive` must be True, False or a PyTree like `y0` of booleans, but is {positive!r:.60}, "
+            f"{type(positive).__name__}."
+        )
     elif jax.tree.structure(positive) != jax.tree.structure(y0):
+        single = isinstance(positive, list) and jax.tree_util.all_leaves([y0])
         raise ValueError(
             f"`positive` must be True or a PyTree like `y0`, {structure_words(y0)}, of booleans, but is "
             f"{structure_words(positive)}.{first_difference(y0, positive)}"
+            + (f" For the elements of one array write `np.array({positive})`." if single else "")
         )
     found: list[tuple[tuple[int, ...], bytes] | None] = []
     for flag, leaf in zip(flags, leaves, strict=True):

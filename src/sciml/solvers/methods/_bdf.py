@@ -194,6 +194,12 @@ class BDF(AbstractStepper):
         factors = self._systems(field, t, y, jax.lax.stop_gradient(x), one).nothing
         return joined(past, factors)
 
+    def at_rest(self, memory: Differences | HistoryMemory, y1: Y, clipped: Y) -> Differences | HistoryMemory:
+        """Returns the differences with none of the elements that were set to zero, as if they had rested there."""
+        past, rests = past_of(memory), flattened(y1) != flattened(clipped)
+        rows = tuple(jnp.where(rests, jnp.zeros_like(row), row) for row in past.rows)
+        return joined(past._replace(rows=rows), reused_of(memory))
+
     def starting_step(
         self,
         field: BoundField,

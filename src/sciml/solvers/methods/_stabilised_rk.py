@@ -150,7 +150,11 @@ class AbstractStabilised(AbstractStructuredStepper):
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
-        return self.advanced(field, t, h, y, memory, self._until)
+        step = self.advanced(field, t, h, y, memory, self._until)
+        _, radius = step.memory
+        # without a radius the next step has no length, and would be tried for ever
+        known = jnp.isfinite(radius)
+        return step._replace(y1=jax.tree.map(lambda x: jnp.where(known, x, jnp.full_like(x, jnp.nan)), step.y1))
 
     def step_for_vjp(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
         """Repeats a step such that JAX can differentiate it in reverse mode."""

@@ -331,6 +331,19 @@ class AbstractStepper(eqx.Module):
         del field, t
         return h
 
+    def at_rest(self, memory: PyTree, y1: Y, clipped: Y) -> PyTree:
+        """Returns the memory of a step at whose end some elements were set to zero; by default as it is.
+
+        What a method of several steps remembers of their way there would lead them on, below zero.
+
+        Args:
+            memory: The memory at the end of the step.
+            y1: The state at which the method arrived.
+            clipped: The state with these elements set to zero.
+        """
+        del y1, clipped
+        return memory
+
     def longest(self, memory: PyTree) -> Array | None:
         """Returns the longest step that the method can take with a memory, positive; None where any will do."""
         del memory

@@ -135,6 +135,10 @@ class AbstractWrappedStepper(AbstractStepper):
         """Returns the length of a step near one that error control chose."""
         return self.base.aligned(field, t, h)
 
+    def at_rest(self, memory: PyTree, y1: Y, clipped: Y) -> PyTree:
+        """Returns the memory of a step at whose end some elements were set to zero."""
+        return self.base.at_rest(memory, y1, clipped)
+
     def longest(self, memory: PyTree) -> Array | None:
         """Returns the longest step that the method can take with a memory."""
         return self.base.longest(memory)

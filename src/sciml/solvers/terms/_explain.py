@@ -1,5 +1,6 @@
 """What to say where a user's model cannot be called or traced."""
 
+import re
 import traceback
 from typing import Any
 
@@ -79,6 +80,8 @@ def _cure_of(error: Exception) -> str:
             f"A {type(error.obj).__name__} stands where the model takes one array: join the parts of the state with "
             "`jnp.stack([...])`."
         )
+    if isinstance(error, TypeError) and re.search(r"'str'|<class 'str'>|\bstr\b.*valid JAX type", str(error)):
+        return "A text stands where the model computes with a number: `args` of the call holds it, or the model itself."
     if isinstance(error, TypeError) and "NoneType" in str(error):
         return "`args` is None where it is not given: `args=...` of the call is what the model gets."
     return (

@@ -1,6 +1,7 @@
 """Whether an initial state is one of the library's own models, and what to say where it is not."""
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import re
@@ -102,8 +103,25 @@ def blaming_state(model: Any, y0: Y) -> Iterator[None]:
         by_state = _OF_THE_STATE.search(str(error)) if refused else any(not is_internal(x.filename) for x in own)
         if of_user or not (by_state or _off_grid(model, y0)):
             raise
+        if (several := _parameters_of_many(model)) is not None:
+            name, shape = several
+            raise _made(
+                type(error) if isinstance(error, TypeError | ValueError) else ValueError,
+                f"`{name}` of `{type(model).__name__}`, of shape {shape}, does not suit `y0`, {structure_words(y0)}: "
+                f"{error} Many values of a parameter take `jax.vmap` of the solve, over a model for each, as "
+                f" `jax.vmap(lambda {name}: sciml.solve({type(model).__name__}({name}={name}), y0, ...))`.",
+            ) from error
         kind = type(error) if isinstance(error, TypeError | ValueError) else ValueError
         raise _made(kind, f"`y0`, {structure_words(y0)}, does not suit `{type(model).__name__}`: {error}") from error
+
+
+def _parameters_of_many(model: Any) -> tuple[str, tuple[int, ...]] | None:
+    """Returns the first parameter whose default is one number and which is an array of several, with its shape."""
+    for field in dataclasses.fields(model) if dataclasses.is_dataclass(model) else ():
+        shape = np.shape(getattr(model, field.name, None)) if isinstance(field.default, int | float) else ()
+        if shape:
+            return field.name, shape
+    return None
 
 
 def _made(kind: type, message: str) -> Exception:

@@ -75,10 +75,12 @@ class SplitBoundaries(eqx.Module):
         del accuracy
         for axis, n in enumerate(self.grid.shape):
             if self._split(axis) and n < width + 1:
+                devices = self.blocks.devices(axis)
+                fits = [k for k in range(1, devices) if n * devices % k == 0 and n * devices // k > width]
+                most = max(fits, default=1)
                 raise ValueError(
                     f"{width} ghost layers of a flow need blocks of at least {width + 1} cells, but along "
-                    f"{self.grid.names[axis]} {self.blocks.devices(axis)} devices hold {n} each: take fewer devices "
-                    "along this axis."
+                    f"{self.grid.names[axis]} {devices} devices hold {n} each: take at most {most} along this axis."
                 )
 
     def part(self, x: Array) -> Array:
