@@ -157,8 +157,8 @@ class _Columns(NamedTuple):
         return self._by_columns(count, flags, leaves)
 
     def _alongside(self, leaves: Any) -> bool:
-        # all that steps are made from is constant there, but for the state and the vector field's operands, and a column
-        # is one of real numbers
+        # all that steps are made from is constant there, but for the state and the vector field's operands, and each
+        # column belongs to a real number
         _, operands = jax.tree.unflatten(self.setting.treedef, self.perturbed)
         others = jax.tree.leaves(operands._replace(field=None, saves=None))
         refused = self.setting.keeps_rules or self.sloped or any(others)

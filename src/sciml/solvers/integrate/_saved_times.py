@@ -26,8 +26,8 @@ _PER_NUMBER = 1000
 """Operations for each number of a state, from which on a step is slow beside interpolations."""
 
 _PER_LOOP = 50_000
-"""What an iteration of a loop takes beside its operations, in operations: on a GPU, which is told of each by the host.
-On a CPU few small members are in one call of XLA's runtime with all of their loops, where an iteration costs nothing."""
+"""What an iteration of a loop takes beside its operations, in operations: on a GPU, which the host tells of each. On a
+CPU few small members are in one call of XLA's runtime with all of their loops, where an iteration costs nothing."""
 
 
 def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Saves) -> bool:
