@@ -120,8 +120,8 @@ def nuts(
     Raises:
         ImportError: If BlackJAX is not installed.
         TypeError: If `density` is no function, or a plain one and `start` are no positions.
-        ValueError: If an argument makes no sense, a prior has no draws and no `start` is given, or an approximation does
-            not determine some direction.
+        ValueError: If an argument makes no sense, a prior has no draws and no `start` is given, or an approximation
+            does not determine some direction.
 
     Warns:
         UserWarning: If trajectories diverged, so that some region may be missing.
