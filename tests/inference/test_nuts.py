@@ -1,5 +1,6 @@
 """Chains by BlackJAX, where it is installed: an epidemic beside its exact posterior on a grid."""
 
+import dataclasses
 import functools
 
 import jax
@@ -98,6 +99,44 @@ def test_nuts_draws_the_posterior_of_a_grid():
     error = deviation / np.sqrt(effective)
     assert np.all(np.abs(samples.mean((0, 1)) - mean) < 4 * error)
     assert np.all(np.abs(samples.std((0, 1)) / deviation - 1) < 4 / np.sqrt(2 * effective))
+
+
+@pytest.mark.x64
+def test_an_approximation_to_start_from_saves_most_of_the_warm_up():
+    """The draws are of the posterior, not of the approximation, and trajectories are short from the beginning."""
+    blackjax = pytest.importorskip("blackjax")
+    density, near, mean, deviation, _ = exactly()
+    draws = inference.nuts(density, jax.random.key(2), draws=600, warmup=60, start=near)
+    assert draws.shape == (4, 600) and not bool(jnp.any(draws.statistics["diverging"]))
+    samples = jnp.stack([draws.models.beta, draws.models.gamma], axis=-1)
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        effective = np.asarray(blackjax.ess(samples, chain_axis=0, sample_axis=1))
+    assert np.all(effective > 300) and draws.statistics["n_steps"].mean() < 8
+    assert np.all(np.abs(samples.mean((0, 1)) - mean) < 4 * deviation / np.sqrt(effective))
+    assert np.all(np.abs(samples.std((0, 1)) / deviation - 1) < 4 / np.sqrt(2 * effective))
+    np.testing.assert_allclose(
+        draws.statistics["lp"][0, 7], density(jax.tree.map(lambda z: z[0, 7], draws.positions)), rtol=1e-9
+    )
+
+
+def test_an_approximation_whose_factor_is_wrong_is_put_right():
+    """Of a normal distribution a tenth as wide and turned: the warm-up adapts what it was given."""
+    pytest.importorskip("blackjax")
+    priors = [(lambda m: m["z"], inference.Normal(0.0, 1.0))]
+    density = inference.log_density({"z": jnp.ones(2)}, lambda m: inference.Normal(m["z"], 1.0), jnp.zeros(2), priors)
+    near = density.laplace()
+    skewed = dataclasses.replace(near, _factor=jnp.array([[0.1, 0.0], [0.5, 2.0]]))
+    draws = inference.nuts(density, jax.random.key(0), draws=400, warmup=200, start=skewed)
+    z = draws.models["z"].reshape(-1, 2)
+    assert np.all(np.abs(z.mean(0)) < 0.2) and np.all(np.abs(z.std(0) - np.sqrt(0.5)) < 0.1)
+
+
+def test_what_cannot_be_started_from():
+    pytest.importorskip("blackjax")
+    priors = [(lambda m: m["z"], inference.Normal(0.0, 1.0))]
+    near = inference.log_density({"z": 1.0}, lambda m: inference.Normal(m["z"], 1.0), jnp.zeros(()), priors).laplace()
+    with pytest.raises(TypeError, match="an approximation of a `LogDensity` alone"):
+        inference.nuts(lambda z: -jnp.sum(z**2), jax.random.key(0), start=near)
 
 
 @pytest.mark.x64

@@ -115,7 +115,13 @@ class LaplaceApproximation(eqx.Module):
         """The model at the maximum."""
         return self.density.constrain(self.mode)
 
-    def _known_factor(self) -> Array:
+    @property
+    def factor(self) -> Float[Array, "p p"]:
+        """Returns $L$ of the covariance $L L^T$.
+
+        Raises:
+            ValueError: If a direction is not determined.
+        """
         if self._factor is None:
             raise ValueError(
                 f"there is nothing to draw from: data and priors do not determine {'; '.join(self.undetermined)}. Give "
@@ -129,13 +135,13 @@ class LaplaceApproximation(eqx.Module):
         Raises:
             ValueError: If a direction is not determined.
         """
-        factor = self._known_factor()
+        factor = self.factor
         noise = _noise(check_key(key, "sample"), check_count(n, "n", "sample"), factor)
         return jax.vmap(self.density.unravel)(self.density.ravel(self.mode)[None] + noise @ factor.T)
 
     def log_prob(self, position: PyTree) -> Float[Array, ""]:
         """Returns the logarithm of its own density at a position."""
-        factor = self._known_factor()
+        factor = self.factor
         away = self.density.ravel(position) - self.density.ravel(self.mode)
         scaled = jnp.linalg.solve(factor, away)
         size = jnp.linalg.slogdet(factor)[1]

@@ -212,7 +212,7 @@ def test_interpolations_are_polynomials(method):
 
 
 def test_what_runs_free():
-    """Small formulas over many lanes wait for each other; networks, and single members, do not."""
+    """Small formulas wait for each other, but for few members on what is told of each iteration; networks do not."""
     asked = []
     free = _saved_times.run_free
 
@@ -229,7 +229,8 @@ def test_what_runs_free():
         return asked[-1]
 
     lorenz = sciml.models.Lorenz63()
-    assert of(lorenz, (3,), 4) and not of(lorenz, (3,), 5000)
+    on_cpu = jax.default_backend() == "cpu"
+    assert of(lorenz, (3,), 4) != on_cpu and not of(lorenz, (3,), 5000)
     large = jnp.ones((64, 2), jnp.float32)
     assert of(lambda t, y, a: large.T @ jnp.tanh(large @ y), (2,), 5000)
 

@@ -25,9 +25,9 @@ class Forward(AbstractAdjoint):
     and a gradient is $S^T \bar y$. It costs as much as one solve and one more tangent for each
     number in $x$, whatever the number of steps, and agrees with `Checkpointed` to rounding. What is not
     differentiated is not carried. The memory is that of the columns at the saved times. Under
-    `jax.vmap` the columns run over lanes with their members, and where `solve(impl=...)` takes a kernel they run in it,
-    unless times are differentiated. Forward mode computes all columns, too:
-    for one tangent in many parameters take `Direct`.
+    `jax.vmap` the columns run over lanes with their members, within one pass over a step where that is short; and where
+    `solve(impl=...)` takes a kernel they run in it, unless times are differentiated. Forward mode computes all columns,
+    too: for one tangent in many parameters take `Direct`.
 
     Attributes:
         limit: The most columns; with more, an error says so when the solve is traced.

@@ -20,7 +20,6 @@ from ..._jax._ad_modes import forward_only
 from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._unreached import without_unreached
 from ..._jax._vma import match, promote
-from ...kernels._backends import XLA
 from ...kernels._lanes import Lanes, Unbatched, batched
 from ..events._event_state import joined, saved_part
 from ..integrate._abstract import AbstractLoop
@@ -111,7 +110,7 @@ class _Setting(NamedTuple):
     def enter(self, loop: AbstractLoop, count: int | None, flags: Any, leaves: Any) -> tuple:
         """Returns a loop over lanes, and initial state, operands and saves as lane values."""
         inputs, flags = jax.tree.unflatten(self.treedef, leaves), jax.tree.unflatten(self.treedef, flags)
-        engine = Unbatched() if self.keeps_rules else Lanes(count)
+        engine = Unbatched() if self.keeps_rules else Lanes(count, reverse=False)
         return enter(loop, engine, flags, inputs, self.state_bytes, NOTHING)
 
     @property
@@ -151,19 +150,19 @@ class _Columns(NamedTuple):
         """Returns `((result, slopes), matrix)`."""
         if not any(self.perturbed):
             return self._integrate(count, flags, leaves), None
-        if self._for_kernel and count is not None:
-            found = self._in_one_kernel(count, flags, leaves)
+        if count is not None and self._alongside(leaves):
+            found = self._of_members(count, flags, leaves)
             if found is not None:
                 return found
         return self._by_columns(count, flags, leaves)
 
-    @property
-    def _for_kernel(self) -> bool:
-        # to the kernel all that steps are made from is constant, but for the state and the vector field's operands
+    def _alongside(self, leaves: Any) -> bool:
+        # all that steps are made from is constant there, but for the state and the vector field's operands, and each
+        # column belongs to a real number
         _, operands = jax.tree.unflatten(self.setting.treedef, self.perturbed)
         others = jax.tree.leaves(operands._replace(field=None, saves=None))
-        kernel = self.setting.loop.impl != XLA and not self.setting.keeps_rules
-        return kernel and not self.sloped and not any(others)
+        refused = self.setting.keeps_rules or self.sloped or any(others)
+        return not refused and not any(map(jnp.iscomplexobj, [x for x, m in zip(leaves, self.perturbed) if m]))
 
     def _enter(self, count: int | None, flags: Any, leaves: Any) -> tuple:
         return self.setting.enter(self.setting.loop.lockstep, count, flags, leaves)
@@ -195,8 +194,8 @@ class _Columns(NamedTuple):
         # the result is the same for every column, so it is computed once
         return jax.vmap(push, out_axes=(None, 0))(jnp.arange(total))
 
-    def _in_one_kernel(self, count: int | None, flags: Any, leaves: Any) -> tuple | None:
-        """The same, all columns in the kernel that integrates; None where there is none."""
+    def _of_members(self, count: int | None, flags: Any, leaves: Any) -> tuple | None:
+        """The same, all columns within the steps, in the kernel that integrates if there is one; None where not."""
         y0_perturbed, operands_perturbed = jax.tree.unflatten(self.setting.treedef, self.perturbed)
         own = tuple(jax.tree.leaves((y0_perturbed, operands_perturbed._replace(saves=None))))
         here, *values = self._enter(count, flags, leaves)
@@ -213,7 +212,7 @@ class _Columns(NamedTuple):
             (result, _), (matrix, _) = self._by_columns(count, flags, leaves)
             return result, matrix
 
-        # second derivatives go through XLA: a kernel has none
+        # second derivatives are those of the loop: a kernel has none, and here no step size may have any
         solved.defjvp(lambda primals, tangents: jax.jvp(reference, primals, tangents))
         result, matrix = solved(*leaves)
         return (result, None), (matrix, None)

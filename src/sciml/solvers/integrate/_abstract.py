@@ -124,7 +124,7 @@ class AbstractLoop(eqx.Module):
     def forward_with_columns(
         self, y0: PyTree, operands: Operands, saves: Saves | None, perturbed: tuple[bool, ...]
     ) -> Any:
-        """Returns how a kernel integrates every member with the derivatives by `perturbed` leaves, or None."""
+        """Returns how every member is integrated with the derivatives by `perturbed` leaves, or None."""
         del y0, operands, saves, perturbed
 
     def forward_with_slopes(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, PyTree]:

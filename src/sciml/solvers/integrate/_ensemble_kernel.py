@@ -128,7 +128,7 @@ def columns_by_kernel(
     members = _members(lanes, y0, operands, saves)
     one, _ = members.of_one()
 
-    moving = _of_steps if isinstance(loop, Counted) else _of_integrator
+    moving = _of_steps if isinstance(loop, Counted) else moving_part
     both = with_columns(loop, one, perturbed, moving, lambda result: result.ys)
     try:
         chosen = choose(lambda kernel: build(both, members, kernel), impl)
@@ -148,7 +148,7 @@ def columns_by_kernel(
     return solved
 
 
-def _of_integrator(state: State) -> PyTree:
+def moving_part(state: State) -> PyTree:
     """What of an integration depends on what is differentiated; step sizes are constant."""
     dense = None if state.dense is None else (state.dense.y0, state.dense.stages)
     return state.checkpoint.y, state.memory, dense

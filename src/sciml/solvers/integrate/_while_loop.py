@@ -21,11 +21,13 @@ from ..._jax._shards import parts_of_members
 from ..._jax._vma import to_varying, vma_of
 from ...kernels._backends import XLA, KernelRequest
 from ...kernels._lanes import Lanes, Unbatched
+from ...kernels.ensemble._member import UntilDone
 from ..events._event_state import EventState, ShiftedState, joined, saved_part
 from ..events._with_events import WithEvents
 from ._abstract import AbstractLoop, FixedSteps
+from ._columns_over_lanes import columns_over_lanes
 from ._compaction import compacted_lanes, integrate_compacted
-from ._ensemble_kernel import columns_by_kernel, run_by_kernel, until_done
+from ._ensemble_kernel import columns_by_kernel, moving_part, run_by_kernel, until_done
 from ._integrator import Integrator, Operands, State, StepRecord
 from ._lane_integrator import LaneIntegrator
 from ._one_call import in_one_call, may_be_one_call
@@ -130,9 +132,27 @@ class AdaptiveLoop(AbstractLoop):
     def forward_with_columns(
         self, y0: PyTree, operands: Operands, saves: Saves | None, perturbed: tuple[bool, ...]
     ) -> Any:
-        """Returns how a kernel integrates every member with their derivatives; see `columns_by_kernel`."""
+        """Returns how every member is integrated with their derivatives, by a kernel where that is asked for."""
         member = until_done(self.integrator, Result, saves is not None)
+        if self.impl == XLA:
+            return self._columns_over_lanes(member, y0, operands, perturbed)
         return columns_by_kernel(self.impl, self.lanes, member, perturbed, y0, operands, saves)
+
+    def _columns_over_lanes(
+        self, member: UntilDone, y0: PyTree, operands: Operands, perturbed: tuple[bool, ...]
+    ) -> Any:
+        if isinstance(y0, EventState) or self._continues(operands) or self.integrator.collective.axes:
+            return None
+        assert isinstance(self.lanes, Lanes)  # what `Forward` runs over
+        found = columns_over_lanes(self.lanes, member, moving_part, perturbed, y0, operands)
+        if found is None:
+            return None
+
+        def solved(y0: PyTree, operands: Operands, saves: Saves | None) -> tuple[Result, PyTree]:
+            number, state, ys, columns = found(y0, operands, saves)
+            return self._result(state, ys, number, operands), columns
+
+        return solved
 
     def forward_with_slopes(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, PyTree]:
         """Integrates every member to the end, and returns the saved states' derivatives by their times, too."""

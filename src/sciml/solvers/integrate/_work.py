@@ -1,5 +1,6 @@
 """How much work a vector field is, in operations, for what depends on whether steps are slow beside other things."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -34,7 +35,12 @@ def work_of_field(field: AbstractField, y: PyTree, operands: Operands) -> float:
     def rate(t0, y, operands):
         return field(t0, y, operands)
 
-    return _operations(jax.make_jaxpr(rate)(like(operands.t0), like(y), like(operands.field)).jaxpr)
+    return work_of(rate, like(operands.t0), like(y), like(operands.field))
+
+
+def work_of(fn: Callable, *args: PyTree) -> float:
+    """Returns about how many operations a function takes of arrays of such shapes and dtypes."""
+    return _operations(jax.make_jaxpr(fn)(*args).jaxpr)
 
 
 def _operations(jaxpr: Any) -> float:
