@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import sciml
 from sciml import verify
 from sciml.solvers.integrate import _while_loop
+from tests.solvers.test_shard_map import mesh as mesh
 
 from ..common import close
 
@@ -89,6 +91,16 @@ def test_a_failed_member_has_a_nan_gradient_of_its_own():
     assert statuses.tolist() == [0, int(sciml.Status.max_steps_reached)]
     found = jax.jit(jax.vmap(jax.grad(fails)))(rates)
     assert np.isnan(found["beta"]).tolist() == [False, True]
+
+
+@pytest.mark.x64
+def test_over_devices(chosen, mesh):  # noqa: F811
+    rates = {"beta": jnp.linspace(0.4, 0.8, 8), "start": jnp.full(8, 0.01)}
+    fn = jax.vmap(jax.grad(loss))
+    sharded = jax.jit(jax.shard_map(fn, mesh=mesh, in_specs=P("members"), out_specs=P("members")))
+    assert sciml.inspect.collectives(sharded, rates) == []
+    close(sharded(rates), jax.jit(fn)(rates), rtol=1e-9, atol=1e-10)
+    assert all(chosen)
 
 
 def test_a_long_program_is_left_to_forward_mode_of_the_loop(chosen):

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ..._jax._vma import match
 from ._member import Counted, UntilDone
 
 Moving = Callable[[PyTree], PyTree]
@@ -63,7 +64,7 @@ def with_columns(
             return out, rates
 
         # the columns are one batch, so the function itself runs once for all of them
-        return jax.vmap(push, out_axes=(None, 0))(columns, [jnp.asarray(u) for u in units])
+        return jax.vmap(push, out_axes=(None, 0))(columns, [match(jnp.asarray(u), x) for u, x in zip(units, own)])
 
     def start(inputs: PyTree) -> PyTree:
         return along(lambda _, inputs: loop.start(inputs), None, None, inputs, moving)

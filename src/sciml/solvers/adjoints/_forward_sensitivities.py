@@ -110,7 +110,7 @@ class _Setting(NamedTuple):
     def enter(self, loop: AbstractLoop, count: int | None, flags: Any, leaves: Any) -> tuple:
         """Returns a loop over lanes, and initial state, operands and saves as lane values."""
         inputs, flags = jax.tree.unflatten(self.treedef, leaves), jax.tree.unflatten(self.treedef, flags)
-        engine = Unbatched() if self.keeps_rules else Lanes(count, reverse=False)
+        engine = Unbatched() if self.keeps_rules else Lanes(count)
         return enter(loop, engine, flags, inputs, self.state_bytes, NOTHING)
 
     @property
