@@ -10,7 +10,7 @@ import pytest
 
 import sciml
 from sciml import Status
-from sciml.solvers import BDF, RKC2, ROCK2, Rodas5P, Rosenbrock23
+from sciml.solvers import BDF, ROCK2, Rodas5P
 
 from ..common import close
 
@@ -266,28 +266,21 @@ def test_bdf_shortens_a_step_that_leaves(case):
     assert Status(int(sol.status)) is (Status.outside_domain if drained else Status.successful)
 
 
-@pytest.mark.parametrize("solver", [Rodas5P(), Rosenbrock23(), BDF()], ids=lambda s: type(s).__name__)
-def test_a_rate_that_is_switched_off_at_zero(solver):
-    """Stages below zero led Rosenbrock methods up again, and they took steps as short as `atol` up to `max_steps`."""
+def test_a_population_that_is_nearly_extinct_grows_again():
+    """What is less than the error of a step is not zero: predators that starve for long have descendants."""
 
-    def consumed(t, y, args):
-        rate = jnp.where(y[0] > 0, 1.0, 0.0).astype(y.dtype)
-        return jnp.stack([-rate, rate])
+    def field(t, y, args):
+        return jnp.stack([y[0] * (1 - y[1]), y[1] * (y[0] - 1)])
 
-    def ends(left):
-        y0 = jnp.stack([left, jnp.zeros_like(left)])
-        options = dict(t0=0.0, t1=2.0, solver=solver, positive=True, throw=False, max_steps=1000)
-        sol = sciml.solve(consumed, y0, rtol=1e-4, atol=1e-5, **options)
-        return sol.ys[-1], sol.status
-
-    left = jnp.array([1.0, 0.25, 0.7])
-    ys, status = jax.vmap(ends)(left)
-    assert np.all(np.asarray(status) == 0) and np.all(np.asarray(ys[:, 0]) == 0)
-    np.testing.assert_allclose(ys[:, 1], left, rtol=1e-3)
+    run = ft.partial(
+        sciml.solve, field, jnp.array([1.0, 14.0]), t0=0.0, t1=20.0, solver=Rodas5P(), rtol=1e-3, atol=1e-3
+    )
+    sol = run(positive=True, saveat=jnp.linspace(0.0, 20.0, 41))
+    assert sol.ys.min() > 0 and sol.ys[:, 0].min() < 1e-3
+    assert (sol.ys[20:].max(axis=0) > 10).all()
 
 
-@pytest.mark.parametrize("solver", [BDF(), RKC2()], ids=lambda s: type(s).__name__)
-def test_what_rested_at_zero_rises_again(solver):
+def test_what_rested_at_zero_rises_again():
     """A pump fills the tank after it has run dry, so that nothing is remembered of its way to zero."""
 
     def field(t, y, args):
@@ -295,7 +288,7 @@ def test_what_rested_at_zero_rises_again(solver):
         out = jnp.where(wet, jnp.sqrt(jnp.where(wet, y, 1.0)), 0.0)
         return jnp.where(t > 3.0, jnp.ones_like(y), -out)
 
-    run = ft.partial(sciml.solve, field, jnp.array([1.0, 0.5]), t0=0.0, t1=3.5, solver=solver, positive=True)
+    run = ft.partial(sciml.solve, field, jnp.array([1.0, 0.5]), t0=0.0, t1=3.5, solver=BDF(), positive=True)
     sol = run(rtol=1e-4, atol=1e-6, saveat=jnp.array([2.9, 3.5]), max_steps=2000)
     assert np.all(np.asarray(sol.ys[0]) == 0)
     np.testing.assert_allclose(sol.ys[1], 0.5, rtol=1e-3)

@@ -3,10 +3,9 @@
 An element that must not be negative and is, by no more than the estimated error of the step, is set to zero, which is
 as good an approximation; by more, or outside of the domain, the step is rejected and tried again with a shorter length.
 An element that comes to rest at zero, as a tank that runs dry, may be below it by the absolute tolerance, too: next to
-an infinite slope estimates of errors vanish, and the step would be tried again for ever. What came down to less than
-twice the estimated error of its step is zero, too: where a rate is switched off at zero, stages beyond it may lead a
-method up again, and its steps would be as short as the absolute tolerance for ever. Where steps are fixed every
-element below zero, and no other, is set to zero.
+an infinite slope estimates of errors vanish, and the step would be tried again for ever. Where steps are fixed every
+such element is set to zero. What is small and positive never is, however uncertain: a population that is nearly extinct
+may grow again.
 
 Source:
     L. F. Shampine, S. Thompson, J. A. Kierzenka, G. D. Byrne, Non-negative solutions of ODEs, Appl. Math. Comput. 170:1
@@ -32,9 +31,6 @@ from ..control._pid import spread
 from ._stepper import AbstractStepper, BoundField, Step
 from ._wrapped import AbstractWrappedStepper
 
-_DOUBTFUL = 2.0
-"""Up to so many of its estimated errors what came down towards zero is zero: an estimate is no better than that."""
-
 
 @dataclass(frozen=True)
 class Admissible:
@@ -59,23 +55,6 @@ class Admissible:
         return jax.tree.unflatten(
             treedef, [x if f is None else _nonnegative(x, f) for x, f in zip(leaves, self.flags(), strict=True)]
         )
-
-    def without_doubtful(self, y: Y, y1: Y, error: Y) -> Y:
-        """Returns a state in which what came down to less than twice its own error is zero.
-
-        Args:
-            y: The state at the start of the step.
-            y1: That at its end.
-            error: Its estimated error.
-        """
-        leaves, treedef = jax.tree.flatten(y1)
-        found = []
-        for x0, x, e, flag in zip(jax.tree.leaves(y), leaves, jax.tree.leaves(error), self.flags(), strict=True):
-            if flag is not None:
-                doubtful = flag & (x0 > 0) & (jnp.abs(x) <= _DOUBTFUL * jnp.abs(jax.lax.stop_gradient(e)))
-                x = jnp.where(doubtful, jnp.zeros_like(x), x)
-            found.append(x)
-        return jax.tree.unflatten(treedef, found)
 
     def below(self, y: Y, by: Y | None = None) -> Bool[Array, ""]:
         """Returns whether an element is negative, by more than `by`."""
@@ -132,16 +111,14 @@ class Within(AbstractWrappedStepper):
 
     def _within(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, step: Step) -> Step:
         y1 = self.admissible.clipped(step.y1)
-        if self.rejects and step.error is not None:
-            y1 = self.admissible.without_doubtful(y, y1, step.error)
         inside = self.admissible.holds(y1)
         if self.rejects:
             inside = inside & ~self.admissible.below(step.y1, self._tolerated(y, step.error))
         # a gradient makes the memory anew from the state, and so do its steps
         again = self.base.fsal and not self.base.history
         memory = self.base.init(field, t + h, y1) if again else step.memory
-        if self.base.history:
-            memory = self.base.at_rest(memory, step.y1, y1)
+        if self.base.history and step.error is not None:
+            memory = self.base.at_rest(memory, step.y1, _at_rest(step.y1, step.error))
         factor = step.factor
         if factor is not None:  # what a method says itself of a step that it takes for a good one
             factor = jnp.where(inside, factor, jnp.minimum(factor, 0.5))
@@ -158,6 +135,11 @@ class Within(AbstractWrappedStepper):
             return jnp.maximum(jnp.abs(error), resting)
 
         return jax.tree.unflatten(treedef, map(of_leaf, leaves, jax.tree.leaves(error), spread(self.atol, treedef)))
+
+
+def _at_rest(y1: Y, error: Y) -> Y:
+    """A state with those elements set to zero that are below it by more than their errors: they came to rest there."""
+    return jax.tree.map(lambda x, e: jnp.where(x.real < -jnp.abs(e), jnp.zeros_like(x), x), y1, error)
 
 
 def read_admissible(positive: Any, domain: Any, y0: Y) -> Admissible | None:
