@@ -282,7 +282,7 @@ class AdaptiveLoop(AbstractLoop):
     def _slots_on_one_thread(self, step_record: PyTree, y0: PyTree, operands: Operands) -> int:
         """Returns how many records few small members have at most whose steps are cheap; see `_ON_ONE_THREAD`."""
         stepper = self.integrator.stepper
-        if self.lanes.count is None or jax.default_backend() != "cpu" or isinstance(y0, EventState):
+        if not self.lanes.count or jax.default_backend() != "cpu" or isinstance(y0, EventState):
             return self.slots
         if stepper.evaluations <= 0 or stepper.use_full_budget(0):
             return self.slots
