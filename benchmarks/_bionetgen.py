@@ -21,8 +21,8 @@ def path_of(name: str) -> pathlib.Path:
 
 @functools.cache
 def network_of(name: str) -> sciml.models.ReactionNetwork:
-    """A network as a model."""
-    with jax.ensure_compile_time_eval():
+    """A network as a model, with parameters in double precision."""
+    with jax.ensure_compile_time_eval(), jax.enable_x64(True):
         return sciml.models.ReactionNetwork.from_bionetgen(path_of(name))
 
 
