@@ -24,6 +24,8 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.names) - set(BENCHMARKS):
         parser.error(f"no benchmark named {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}")
+    if options.page and options.group:
+        parser.error("--page writes whole benchmarks, and --group leaves groups out")
     start = time.perf_counter()
     report("## Benchmarks\n")
     if not options.page:

@@ -109,7 +109,7 @@ def blaming_state(model: Any, y0: Y) -> Iterator[None]:
                 type(error) if isinstance(error, TypeError | ValueError) else ValueError,
                 f"`{name}` of `{type(model).__name__}`, of shape {shape}, does not suit `y0`, {structure_words(y0)}: "
                 f"{error} Many values of a parameter take `jax.vmap` of the solve, over a model for each, as "
-                f" `jax.vmap(lambda {name}: sciml.solve({type(model).__name__}({name}={name}), y0, ...))`.",
+                f"`jax.vmap(lambda {name}: sciml.solve({type(model).__name__}({name}={name}), y0, ...))`.",
             ) from error
         kind = type(error) if isinstance(error, TypeError | ValueError) else ValueError
         raise _made(kind, f"`y0`, {structure_words(y0)}, does not suit `{type(model).__name__}`: {error}") from error
