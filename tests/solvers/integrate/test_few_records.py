@@ -5,7 +5,9 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import sciml
 from tests.conftest import X64
@@ -61,3 +63,16 @@ def test_more_steps_than_are_kept(t1, saved):
     )
     assert (found[0][1] > 128).all() == (t1 > 1)
     close(found[1], exact[1], 1e-9 if X64 else 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("members", [2, 4])
+def test_members_over_two_devices(members):
+    """A device has one or two of them, and the program of one device keeps what the whole program says that it does."""
+    if len(jax.devices()) < 2:
+        pytest.skip("needs two devices")
+    sharding = NamedSharding(Mesh(np.array(jax.devices()[:2]), "m"), P("m"))
+    y0 = jnp.ones((members, 3)) * jnp.arange(1.0, members + 1)[:, None]
+    gradient = jax.jit(gradient_by())
+    found = gradient(jax.device_put(y0, sharding), jnp.asarray(28.0))
+    assert found.sharding.is_equivalent_to(sharding, found.ndim)
+    close(found, gradient(y0, jnp.asarray(28.0)), 1e-9 if X64 else 1e-3, 1e-3 if not X64 else 1e-9)

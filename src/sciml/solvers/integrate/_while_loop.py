@@ -287,7 +287,8 @@ class AdaptiveLoop(AbstractLoop):
         if stepper.evaluations <= 0 or stepper.use_full_budget(0):
             return self.slots
         rows = jax.eval_shape(lambda: StepRecords.blank(step_record, _FEWEST).rows.columns())
-        largest = max(x.size // x.shape[0] * x.dtype.itemsize for x in jax.tree.leaves(rows))
+        # of members of all devices, where each has some: the shapes are the same within the program of one and outside
+        largest = parts_of_members() * max(x.size // x.shape[0] * x.dtype.itemsize for x in jax.tree.leaves(rows))
         fit = 2 ** int(math.log2(max(1, _ON_ONE_THREAD / largest)))
         if fit < _FEWEST or work_of_field(self.integrator.field, y0, operands) > _SHORT:
             return self.slots
