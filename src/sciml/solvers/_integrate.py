@@ -15,7 +15,7 @@ from .._jax._shards import on_mesh_of, on_mesh_of_arguments, sign_of
 from .._jax._vma import on_explicit_axes, promote
 from .._status import Status
 from .._types import Args, Y
-from ..kernels._backends import KernelRequest
+from ..kernels._backends import XLA, KernelRequest
 from ..kernels._lanes import Lanes
 from ._plan import Plan, Times
 from ._runtime_checks import misplaced, out_of_range
@@ -210,6 +210,8 @@ def integrate(
     integrator = Integrator(
         field, problem.stepper, plan.control, operands.saves is not None, collective, constant, settings.hands_out
     )
+    if _by_rows(settings, collective, resume):
+        operands = operands._replace(rows=times.rows)
     went_on_from = None
     if resume is not None:
         like = jax.eval_shape(dataclasses.replace(integrator, hands_out=True).start, start.y0, operands).kept
@@ -282,6 +284,8 @@ def _run(
         loop = FixedLoop(
             integrator, Lanes(None), plan.steps, plan.tail, stencil_steps=stencil_steps, impl=settings.impl
         )
+    elif plan.count is not None and operands.rows is not None:
+        loop = FixedLoop(integrator, Lanes(None), plan.count, plan.tail)
     else:
         fixed = None if plan.count is None else FixedSteps(plan.count, plan.tail)
         times_differ = plan.differentiable_times
@@ -297,6 +301,12 @@ def _run(
             f"adjoints do, with other `ys` by `result._replace(ys=...)`, but returns {type(result).__name__}."
         )
     return result
+
+
+def _by_rows(settings: Settings, collective: CollectiveSteps, resume: Resume | None) -> bool:
+    """Returns whether fixed steps may write rows of saved states; what goes on or is gone on from counts its steps."""
+    alone = not (settings.hands_out or resume is not None or collective.axes)
+    return alone and settings.plan.count is not None and settings.impl == XLA and settings.schedule != "refill"
 
 
 def _solution(

@@ -23,6 +23,8 @@ from .adjoints import AbstractAdjoint
 from .control._pid import Control, Norm, Tolerances
 from .events._event import GivenEvents, check_order
 from .events._with_events import WithEvents
+from .integrate._interpolation import interpolation_of
+from .integrate._saved_rows import SavedRows
 from .methods._admissible import Admissible, Within, read_admissible
 from .methods._courant import FollowingWaves
 from .methods._etdrk import ETDRK4, AbstractExponentialSolver
@@ -54,6 +56,7 @@ class Times(NamedTuple):
             zero has few digits.
         elapsed: The saved times less t0, likewise, or None.
         longest: The longest fixed step that is stable, where that is known only at run time.
+        rows: What each fixed step saves, where that is known when traced; else None.
     """
 
     t0: Any
@@ -63,6 +66,7 @@ class Times(NamedTuple):
     span: Any
     elapsed: Any
     longest: Any = None
+    rows: SavedRows | None = None
 
     @classmethod
     def of(cls, request: Request, interval: Interval, saves: Any, saved: Any, step: Any) -> "Times":
@@ -174,7 +178,8 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
         norm=norm,
         admissible=admissible,
     )
-    return plan, Times.of(request, interval, saves.ts, ts, counted.step), steps.tolerances
+    times = Times.of(request, interval, saves.ts, ts, counted.step)
+    return plan, times._replace(rows=_rows(request, stepper, counted, saves.ts, dtype)), steps.tolerances
 
 
 def plan_events(plan: Plan, events: GivenEvents, adjoint: AbstractAdjoint) -> Plan:
@@ -272,6 +277,23 @@ def _count(
     to_the_end = number is not None and ts is None
     equal = to_the_end or (not tail and _between_steps(ts, request.t0, span / needed, stepper))
     return _Counted(number, tail, equal, step, max(limit, needed + 1))
+
+
+def _rows(
+    request: Request, stepper: AbstractStepper | None, counted: _Counted, saves: Any, dtype: Any
+) -> SavedRows | None:
+    """Returns what each step saves, where that is known when traced and the method interpolates by polynomials."""
+    known = all(map(concrete, (request.t0, request.t1, *jax.tree.leaves(saves))))
+    if saves is None or not known or counted.number is None or stepper is None or stepper.cuts_fixed_steps:
+        return None
+    polynomial = interpolation_of(stepper)
+    if polynomial is None:
+        return None
+    assert request.dt is not None  # fixed steps have their size
+    span = float(request.t1) - float(request.t0)
+    step = math.copysign(float(request.dt), span) if counted.tail else span / counted.number
+    elapsed = np.abs(known_times(saves) - float(request.t0))
+    return SavedRows.of(elapsed, abs(span), step, counted.number + counted.tail, polynomial, dtype)
 
 
 def _traced_names(request: Request) -> tuple[str, ...]:

@@ -24,8 +24,8 @@ class Checkpointed(AbstractAdjoint):
     loop run over lanes. Forward mode alone (`jax.jvp`, `jax.jacfwd`) needs `Direct` or `Forward`; forward
     mode of a gradient, as in `jax.hessian`, works.
 
-    With fixed steps to the end state, whose number is known, states are kept in levels as by
-    `sciml.checkpointed_scan`: all of them where they fit in `memory`, otherwise $c_1$ of them evenly spread,
+    With fixed steps whose number is known, to the end state or by a method that interpolates with saved times that are
+    known when traced, states are kept in levels as by `sciml.checkpointed_scan`: all of them where they fit in `memory`, otherwise $c_1$ of them evenly spread,
     $c_2$ of those between two of these when the gradient comes to them, and so on, at the cost of one more
     solve for each level after the first. Any other loop keeps a fixed number of steps, its last ones. Where it takes
     more, the backward pass runs it again and keeps evenly spread states, between two of which it is run once more:
@@ -40,8 +40,8 @@ class Checkpointed(AbstractAdjoint):
             error control no more than 16 MiB are used, since the record is set up before the number of
             steps is known; implicit methods, whose steps take longer than that, use all of it for up to 256 steps
             of states of 64 bytes or more.
-        levels: The number of levels, for fixed steps to the end state; 1 keeps all states.
-        segments: The number of segments of two levels; with error control or saved times, of steps that are
+        levels: The number of levels, for fixed steps of known number; 1 keeps all states.
+        segments: The number of segments of two levels; with error control or traced times, of steps that are
             kept, rounded up to a power of two and to at least 16.
 
     Raises:

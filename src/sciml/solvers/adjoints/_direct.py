@@ -18,9 +18,9 @@ from ._abstract import AbstractAdjoint
 from ._no_length import with_rates_by_times
 
 _MESSAGE = (
-    "reverse mode (`jax.grad`, `jax.jacrev`) does not go through `adjoint=Direct()` with error control, saved times or "
-    "a traced end, where JAX differentiates a loop of unknown length: use `adjoint=sciml.adjoints.Checkpointed()`, or "
-    "forward mode (`jax.jacfwd`, `jax.jvp`)."
+    "reverse mode (`jax.grad`, `jax.jacrev`) does not go through `adjoint=Direct()` with error control, traced "
+    "times or saved times at which the loop stops, where JAX differentiates a loop of unknown length: use "
+    "`adjoint=sciml.adjoints.Checkpointed()`, or forward mode (`jax.jacfwd`, `jax.jvp`)."
 )
 
 
@@ -29,8 +29,9 @@ class Direct(AbstractAdjoint):
 
     Forward mode and its compositions (`jax.jvp`, `jax.jacfwd`, `jax.hessian`) work for any solve.
     The step sizes are constant, as in every adjoint: no derivative goes through the controller.
-    Reverse mode works with fixed steps to the end state, where the memory grows with their number;
-    with error control, saved times or a traced end it is refused. Under `jax.vmap` the loop is JAX's own
+    Reverse mode works with fixed steps of a method that interpolates, where all times are known when traced; the memory
+    grows with their number. With error control or a traced time it is refused, and where saved times make a loop stop at
+    each: those of a method whose steps end there, or more than eight in one step. Under `jax.vmap` the loop is JAX's own
     batched loop, slower than the lanes that `Checkpointed` runs over.
 
     Example:

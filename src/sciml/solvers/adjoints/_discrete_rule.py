@@ -63,6 +63,11 @@ def differentiable_parts(operands: Operands, times: bool) -> Operands:
     return spec._replace(field=inexact, t0=times, span=times and operands.saves is None)
 
 
+def without_saves(operands: Operands) -> Operands:
+    """Returns operands, or what there is for each of them, without saved times and what is known of these."""
+    return operands._replace(saves=None, rows=None)
+
+
 def asked_for(inputs: tuple, possible: Operands) -> tuple[tuple, tuple[Array, ...]]:
     """Returns the values of what a rule with symbolic zeros is given, and by what a gradient is asked for.
 
@@ -78,14 +83,14 @@ def asked_for(inputs: tuple, possible: Operands) -> tuple[tuple, tuple[Array, ..
         return hasattr(x, "perturbed")
 
     values = jax.tree.map(lambda x: x.value, inputs, is_leaf=marked)
-    found = jax.tree.map(lambda x: x.perturbed, inputs[1]._replace(saves=None), is_leaf=marked)
-    flags = jax.tree.map(lambda a, b: a and b, possible._replace(saves=None), found)
+    found = jax.tree.map(lambda x: x.perturbed, without_saves(inputs[1]), is_leaf=marked)
+    flags = jax.tree.map(lambda a, b: a and b, without_saves(possible), found)
     return values, as_shapes(jax.tree.leaves(flags))
 
 
 def asked_parts(asked: tuple[Array, ...], possible: Operands) -> Operands:
     """Returns by what a gradient is asked for as `Operands` of booleans."""
-    return jax.tree.unflatten(jax.tree.structure(possible._replace(saves=None)), of_shapes(asked))
+    return jax.tree.unflatten(jax.tree.structure(without_saves(possible)), of_shapes(asked))
 
 
 def instantiated(cotangent: PyTree, like: PyTree) -> PyTree[jax.Array]:
@@ -241,14 +246,14 @@ class _OverLanes:
         kept, inputs = (cotangent, *kept), repeated(inputs, self.flags, self.lanes)
         flags = (*jax.tree.map(lambda _: True, kept), self.flags)
         leaves, treedef = jax.tree.flatten((*kept, inputs))
-        asked = (self.flags[0], eqx.filter(self.flags[1]._replace(saves=None), spec), self.flags[1].saves)
+        asked = (self.flags[0], eqx.filter(without_saves(self.flags[1]), spec), self.flags[1].saves)
 
         def summed(x: jax.Array, like: jax.Array, has_lanes: bool) -> jax.Array:
             return x if has_lanes or x.ndim == like.ndim else jnp.sum(x, axis=-1)
 
         def added_up(out: tuple, inputs: tuple) -> tuple:
             y0, operands = inputs
-            like = (y0, eqx.filter(operands._replace(saves=None), spec), operands.saves)
+            like = (y0, eqx.filter(without_saves(operands), spec), operands.saves)
             return tuple(None if x is None else jax.tree.map(summed, x, *more) for x, *more in zip(out, like, asked))
 
         def of_lanes(lanes: int) -> Callable[..., tuple]:
@@ -327,7 +332,7 @@ def _rule(
         y_bar, diff_bar, saves_bar = backward_pass(asked_parts(asked, possible), tree, unreached)
         operands = inputs[1]
         zeros = jax.tree.map(lambda x: None, operands)  # None is a cotangent of zero that costs nothing
-        operands_bar = eqx.combine(diff_bar, zeros)
+        operands_bar = eqx.combine(diff_bar, without_saves(zeros))._replace(saves=zeros.saves, rows=zeros.rows)
         if operands.saves is not None:
             operands_bar = operands_bar._replace(saves=saves_bar)
         return ((y_bar, operands_bar),)

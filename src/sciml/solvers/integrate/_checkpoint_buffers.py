@@ -5,6 +5,7 @@ every second slot is given up. So the kept iterations are evenly spread, and the
 """
 
 import dataclasses
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -95,6 +96,14 @@ class Buffers:
         """Returns the item in `slot`, packed."""
         row = None if self.scalars is None else _get(self.scalars, slot)
         return Packed(row, [_get(b, slot) for b in self.arrays])
+
+    def write_rows(self, first: Int[Array, ""], items: "list[Packed]") -> "Buffers":
+        """Returns the buffers with packed items in the slots from `first` on, by one write for each array."""
+        new = jax.tree.map(lambda *rows: jnp.stack(rows), *items)
+        write = partial(jax.lax.dynamic_update_slice_in_dim, axis=0, allow_negative_indices=False)
+        scalars = None if new.row is None else write(self.scalars, new.row, start_index=first)
+        arrays = [write(b, x, start_index=first) for b, x in zip(self.arrays, new.arrays)]
+        return Buffers(scalars, arrays, self.like)
 
     def move(self, source: Int[Array, ""], target: Int[Array, ""]) -> "Buffers":
         """Returns the buffers with the item of one slot in another."""

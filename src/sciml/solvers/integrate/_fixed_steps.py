@@ -1,4 +1,4 @@
-"""A fixed number of equal steps to the end state: one `scan`, as fast as the same loop written by hand.
+"""A fixed number of equal steps, to the end state or with states at known times: as fast as a loop written by hand.
 
 Steps run in segments. Whether the state is still finite is checked between segments only; and where the
 state at every step does not fit the memory, the gradient keeps the state at some of them and computes
@@ -30,8 +30,9 @@ from ..methods._stepper import take_step
 from ._abstract import AbstractLoop, FixedSteps
 from ._checkpoint_buffers import Buffers
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel
-from ._integrator import Integrator, Operands, known
+from ._integrator import Integrator, Operands, cause_of, known
 from ._result import Cotangents, Result, Saves
+from ._saved_rows import RowWriter, weighted
 from ._shared_cotangents import has_shared_cotangents, pull_back
 from ._stencil_kernel import StencilSteps
 
@@ -50,6 +51,8 @@ class _Carry(NamedTuple):
     y: PyTree
     memory: PyTree
     finite: Array  # the number of steps after which the state was still finite
+    cause: Array | None = None  # what the first step that failed did, where states are saved
+    saved: Buffers | None = None  # the rows of these
 
 
 class FixedLoop(AbstractLoop):
@@ -114,10 +117,10 @@ class FixedLoop(AbstractLoop):
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
         if self.stencil_steps is not None:  # a stencil kernel within the loop, no ensemble kernel in its place
-            return self._forward(y0, operands, False, True)[0]
+            return self._forward(y0, operands, saves, False, True)[0]
 
         def by_xla(y0, operands, saves):
-            return self._forward(y0, operands, False, False)[0]
+            return self._forward(y0, operands, saves, False, False)[0]
 
         if self.impl == XLA:
             return by_xla(y0, operands, saves)
@@ -139,7 +142,7 @@ class FixedLoop(AbstractLoop):
         """
         # with one level every state is kept, and a kernel shows none between its first and its last step
         by_kernel = self.stencil_steps is not None and len(self.counts) > 1
-        result, kept = self._forward(y0, operands, True, by_kernel)
+        result, kept = self._forward(y0, operands, saves, True, by_kernel)
         return result, kept, number_as_shape([*self._choices, self.counts].index(self.counts))
 
     @property
@@ -147,14 +150,19 @@ class FixedLoop(AbstractLoop):
         """The levels among which the memory for all members decides; others are the same for every number of lanes."""
         return _checkpoint_levels.choices(self.count, PAIR)
 
-    def _forward(self, y0, operands, recorded, by_kernel):
+    def _rows(self, operands: Operands, saves: Saves | None) -> tuple[RowWriter | None, Operands]:
+        """Returns how states are saved, None where none is, and the operands without it."""
+        rows = None if saves is None else RowWriter.of(self.lanes, operands.rows)
+        return rows, operands._replace(rows=None)
+
+    def _forward(self, y0, operands, saves, recorded, by_kernel):
         all_kept = len(self.counts) == 1
+        rows, operands = self._rows(operands, saves)
 
         def step(number, carried):
             carry, kept = carried
             kept = _put(kept, number, carry.y)
-            y, memory = self.lanes.call(self._step, carry.y, carry.memory, self._uniform(number), operands)
-            return self.lanes.carry(_Carry(y, memory, carry.finite)), kept
+            return self._step_and_save(number, carry, operands, rows), kept
 
         def advance(start, shape, carried):
             """Takes the steps of a block of such a shape."""
@@ -171,6 +179,8 @@ class FixedLoop(AbstractLoop):
                 carry, kept = for_loop(
                     lambda i, carried: step(start + i, carried), carried, *shape, unroll=self._unroll, like=operands
                 )
+            if rows is not None:  # `step` has looked
+                return carry, kept
             # once for a segment: what is not finite does not become finite again
             finite = self.lanes.call(count_finite, carry.finite, carry.y, self._uniform(start + shape[0]))
             return self.lanes.carry(carry._replace(finite=finite)), kept
@@ -183,10 +193,13 @@ class FixedLoop(AbstractLoop):
             return advance(start, shape, (carry, None))[0], kept
 
         carry = self.lanes.carry(self.lanes.call(self._start, y0, operands))
+        if rows is not None:
+            cause = self.lanes.call(lambda finite: jnp.full_like(finite, int(Status.nonfinite)), carry.finite)
+            carry = carry._replace(cause=self.lanes.carry(cause), saved=rows.blank(carry.y))
         carry = carry._replace(memory=None) if by_kernel else carry  # a kernel starts from the state alone
         pieces = _pieces(self.count, self.counts)
-        rows = self.count if all_kept else sum(shape[0] for _, _, shape in pieces)
-        kept, kept_tail = Buffers.blank(carry.y, max(1, rows)) if recorded else None, None
+        size = self.count if all_kept else sum(shape[0] for _, _, shape in pieces)
+        kept, kept_tail = Buffers.blank(carry.y, max(1, size)) if recorded else None, None
         for row, start, shape in pieces:
             run = _by_blocks(block, row, start, shape)
             carry, kept = for_loop(run, (carry, kept), shape[0], like=operands)
@@ -197,9 +210,25 @@ class FixedLoop(AbstractLoop):
                     self._memory_at, carry.y, self._uniform(jnp.asarray(self.count, jnp.int32)), operands
                 )
                 carry = carry._replace(memory=memory)
-            carry = self.lanes.carry(self.lanes.call(self._last_step, carry, operands))
+            if rows is None:
+                carry = self.lanes.carry(self.lanes.call(self._last_step, carry, operands))
+            else:
+                carry = self._step_and_save(jnp.full((), self.count, jnp.int32), carry, operands, rows, tail=True)
         kept = None if kept is None else kept.columns()
-        return self._result(carry, operands), (kept, kept_tail, carry.finite)
+        result = self._result(carry, operands)
+        if rows is not None:
+            y0, finite = self.lanes.leave((y0, carry.finite))
+            result = result._replace(ys=rows.states(carry.saved, y0, finite))
+        return result, (kept, kept_tail, carry.finite)
+
+    def _step_and_save(self, number, carry: _Carry, operands, rows: RowWriter | None, tail=False):
+        """Takes a step over lanes and writes what is saved within it; where nothing is, nobody looks at the state."""
+        if rows is None:
+            y, memory = self.lanes.call(self._step, carry.y, carry.memory, self._uniform(number), operands)
+            return self.lanes.carry(_Carry(y, memory, carry.finite))
+        step = partial(self._saving_step, tail)
+        *found, saved = self.lanes.call(step, *carry[:4], self._uniform(number), operands, rows.weights_of(number))
+        return _Carry(*self.lanes.carry(found), rows.write(carry.saved, number, saved))
 
     def backward(
         self,
@@ -211,6 +240,7 @@ class FixedLoop(AbstractLoop):
         differentiable: PyTree,
     ) -> tuple[PyTree, PyTree, None]:
         """Carries the cotangent of the end state back; see `AbstractLoop.backward`."""
+        rows, operands = self._rows(operands, saves)
         diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
         parts, kept_tail, finite = residuals
         kept = Buffers.of(parts)
@@ -219,10 +249,16 @@ class FixedLoop(AbstractLoop):
         ]  # the levels in which the states were kept, see `forward_recorded`
 
         shared_cotangents = has_shared_cotangents(self.lanes, self.integrator.stepper, diff)
-        pull = partial(self._pull_lanes, finite) if shared_cotangents else self._pull_each
+        pull = partial(self._pull_lanes if shared_cotangents else self._pull_each, finite)
+        y_bar, saved_bar, start_bar = cotangent.ys, None, None
+        if rows is not None:
+            saved_bar, start_bar = rows.cotangents(cotangent.ys)
+            y_bar = jax.tree.map(jnp.zeros_like, start_bar)
+        like = (operands, saved_bar)
 
         def step_vjp(number, y, bar, tail=False):
-            return pull(bar, self._uniform(number), y, diff, constant, tail)
+            within = ([], []) if rows is None else (rows.weights_of(number), rows.read(saved_bar, number))
+            return pull(bar, within, self._uniform(number), y, diff, constant, tail)
 
         def unwind(start, shape, y, carry):
             """Goes back through the steps of a block of such a shape, which starts at the state `y`."""
@@ -238,12 +274,10 @@ class FixedLoop(AbstractLoop):
                 return step_vjp(start + i, y, bar), deeper
 
             unroll = self._unroll if len(shape) == 1 else 1
-            bar, deeper = for_loop(
-                iterate, (bar, deeper), shape[0], reverse=True, unroll=unroll, like=(operands, between)
-            )
+            bar, deeper = for_loop(iterate, (bar, deeper), shape[0], reverse=True, unroll=unroll, like=(like, between))
             return bar, [between, *deeper]
 
-        y_bar = self.lanes.carry(self.lanes.enter(cotangent.ys, self.lanes.count is not None))
+        y_bar = self.lanes.carry(self.lanes.enter(y_bar, self.lanes.count is not None))
         zeros = jax.tree.map(jnp.zeros_like, diff)
         # `carry` would give each lane a cotangent of its own of what members share
         bar = (y_bar, zeros if shared_cotangents else self.lanes.carry(zeros))
@@ -256,7 +290,7 @@ class FixedLoop(AbstractLoop):
                 self.count,
                 reverse=True,
                 unroll=self._unroll,
-                like=(operands, kept),
+                like=(like, kept),
             )
         else:
             between = [Buffers.blank(y_bar, size) for size in counts[1:]]
@@ -265,17 +299,18 @@ class FixedLoop(AbstractLoop):
                 run = _by_blocks(
                     lambda row, start, shape, carry: unwind(start, shape, _get(kept, row), carry), row, start, shape
                 )
-                bar, between[inner] = for_loop(
-                    run, (bar, between[inner]), shape[0], reverse=True, like=(operands, kept)
-                )
-        if shared_cotangents and isinstance(self.lanes, Lanes):  # failed members have added zero, see `_pull_lanes`
-            return self.lanes.leave(bar[0]), self.lanes.leave_shared(bar[1]), None
-        y_bar, diff_bar = self.lanes.call(self._unless_failed, bar, finite)
-        return self.lanes.leave(y_bar), self.lanes.leave(diff_bar), None
+                bar, between[inner] = for_loop(run, (bar, between[inner]), shape[0], reverse=True, like=(like, kept))
+        if rows is None and not shared_cotangents:  # else steps of failed members have added zero, see `_taken`
+            bar = self.lanes.call(self._unless_failed, bar, finite)
+        y_bar = self.lanes.leave(bar[0])
+        if start_bar is not None:
+            y_bar = jax.tree.map(jnp.add, y_bar, start_bar)
+        shared = shared_cotangents and isinstance(self.lanes, Lanes)
+        return y_bar, self.lanes.leave_shared(bar[1]) if shared else self.lanes.leave(bar[1]), None
 
     @property
     def _unroll(self) -> int:
-        # XLA copies what one iteration reads and replaces; of two iterations, each writes where the other has read
+        # XLA copies what one iteration reads and reweights; of two iterations, each writes where the other has read
         return 1 if self.lanes.count is None else PAIR
 
     def _one_member(self) -> Counted:
@@ -330,6 +365,14 @@ class FixedLoop(AbstractLoop):
         y = self._advance(carry.y, carry.memory, jnp.full((), self.count, jnp.int32), operands, True)[0]
         return _Carry(y, carry.memory, count_finite(carry.finite, y, jnp.full((), self.count + 1, jnp.int32)))
 
+    def _saving_step(self, tail, y, memory, finite, cause, number, operands, weights):
+        """Returns what is carried after a step, and the states within it with such weights."""
+        field, time, h = self._place(number, operands, tail)
+        step = take_step(self.integrator.stepper, field, time, h, y, memory)
+        cause = jnp.where(finite == number, cause_of(cause, step), cause)  # later ones start from what is not finite
+        finite = count_finite(finite, step.y1, number + 1)
+        return step.y1, step.memory, finite, cause, weighted(weights, y, step.y1, step.dense)
+
     def _place(self, number, operands, tail):
         """Returns vector field, time and signed length of a step."""
         elapsed = number.astype(operands.dt.dtype) * operands.dt  # from the number, so that time does not drift
@@ -373,25 +416,37 @@ class FixedLoop(AbstractLoop):
         time = self.integrator.time(number.astype(operands.dt.dtype) * operands.dt, operands)
         return self.integrator.stepper.init(self.integrator.bound(operands), time, y)
 
-    def _step_again(self, tail, y, diff, number, constant):
-        return self.integrator.stepper.step_for_vjp(*self._place(number, eqx.combine(diff, constant), tail), y).y1
+    def _step_again(self, tail, y, diff, number, constant, weights):
+        field, time, h = self._place(number, eqx.combine(diff, constant), tail)
+        step = self.integrator.stepper.step_for_vjp(field, time, h, y)
+        return step.y1, weighted(weights, y, step.y1, step.dense)
 
-    def _pull_each(self, bar, number, y, diff, constant, tail):
+    def _pull_each(self, finite, bar, within, number, y, diff, constant, tail):
         """Carries the cotangents of every member back through its own step."""
-        return self.lanes.carry(self.lanes.call(partial(self._pull, tail), bar, number, y, diff, constant))
+        pull = partial(self._pull, tail)
+        return self.lanes.carry(self.lanes.call(pull, bar, finite, *within, number, y, diff, constant))
 
-    def _pull(self, tail, bar, number, y, diff, constant):
+    def _pull(self, tail, bar, finite, weights, saved_bar, number, y, diff, constant):
         y_bar, diff_bar = bar
-        _, pull = jax.vjp(lambda y, diff: self._step_again(tail, y, diff, number, constant), y, diff)
-        y_bar, more = pull(y_bar)
-        return y_bar, jax.tree.map(jnp.add, diff_bar, more)
+        _, pull = jax.vjp(lambda y, diff: self._step_again(tail, y, diff, number, constant, weights), y, diff)
+        found, more = pull((y_bar, saved_bar))
+        if weights:  # a member's cotangents begin at the last step that it took
+            taken = self._taken(finite, number, True)
+            found, more = (jax.tree.map(lambda x: jnp.where(taken, x, jnp.zeros_like(x)), x) for x in (found, more))
+        return found, jax.tree.map(jnp.add, diff_bar, more)
 
-    def _pull_lanes(self, finite, bar, number, y, diff, constant, tail):
-        """The same, with one cotangent for all members of what they share; members that failed add zero to it."""
+    def _pull_lanes(self, finite, bar, within, number, y, diff, constant, tail):
+        """The same, with one cotangent for all members of what they share; steps not taken add zero to it."""
         assert isinstance(self.lanes, Lanes)
-        good = self.lanes.leave(self.lanes.call(lambda finite: finite == self.count + self.tail, finite))
-        y_bar, more = pull_back(self.lanes, partial(self._step_again, tail), good, bar[0], y, diff, number, constant)
+        weights, saved_bar = within
+        taken = self.lanes.leave(self.lanes.call(partial(self._taken, saves=bool(weights)), finite, number))
+        step = partial(self._step_again, tail)
+        y_bar, more = pull_back(self.lanes, step, taken, (bar[0], saved_bar), y, diff, number, constant, weights)
         return y_bar, jax.tree.map(jnp.add, bar[1], more)
+
+    def _taken(self, finite, number, saves):
+        """Whether a step counts: of a member that failed, those before it did if states are saved there, else none."""
+        return number < finite if saves else finite == self.count + self.tail
 
     def _unless_failed(self, bar, finite):
         """Makes a failed member's cotangents zero, as those of its result are: its steps would make them NaN."""
@@ -399,10 +454,16 @@ class FixedLoop(AbstractLoop):
         return jax.tree.map(lambda x: jnp.where(good, x, jnp.zeros_like(x)), bar)
 
     def _result(self, carry: _Carry, operands) -> Result:
-        def result(y, finite, operands):
-            return result_of_steps(y, finite, self.count + self.tail, operands)
+        def result(y, finite, cause, operands):
+            found = result_of_steps(y, finite, self.count + self.tail, operands)
+            if cause is None:
+                return found
+            # those after the first that failed are for other members
+            good = found.status == int(Status.successful)
+            status = jnp.where(good, found.status, cause)
+            return found._replace(status=status, accepted=finite, rejected=jnp.where(good, 0, 1).astype(finite.dtype))
 
-        return Result(*self.lanes.leave(self.lanes.call(result, carry.y, carry.finite, operands)))
+        return Result(*self.lanes.leave(self.lanes.call(result, carry.y, carry.finite, carry.cause, operands)))
 
 
 def _pieces(steps: int, counts: tuple[int, ...]) -> list[tuple[int, int, tuple[int, ...]]]:

@@ -30,6 +30,7 @@ from ..events._event_state import (
 )
 from ..methods._stepper import AbstractStepper, Step, take_step
 from ..terms._field import AbstractField
+from ._saved_rows import SavedRows
 
 
 class Operands(NamedTuple):
@@ -45,6 +46,7 @@ class Operands(NamedTuple):
         dt: The first or the fixed step size, positive; None to choose the first step.
         max_steps: The limit on attempted steps.
         resume: What to go on from in place of the start, or None.
+        rows: What each of a known number of steps saves, where that is known, too; else None.
     """
 
     field: list[Array]
@@ -56,6 +58,7 @@ class Operands(NamedTuple):
     dt: Array | None
     max_steps: Array
     resume: Any = None
+    rows: SavedRows | None = None
 
 
 class Dense(NamedTuple):
@@ -298,7 +301,7 @@ class Integrator(eqx.Module):
             good = finite = good if step.again is None else good & self.collective.finite(saved_part(step.y1))
             accepted = active & finite if step.again is None else active & finite & ~step.again
             next_h = state.checkpoint.h
-            cause = _cause(jnp.asarray(int(Status.nonfinite), jnp.int8), step)
+            cause = cause_of(jnp.asarray(int(Status.nonfinite), jnp.int8), step)
             status = jnp.where(active & ~finite, cause, status)
         else:
             error = self._error(step, y, operands)
@@ -324,7 +327,7 @@ class Integrator(eqx.Module):
             if self.control.dtmin is not None:
                 smallest = jnp.maximum(smallest, self.control.dtmin)
             cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))
-            cause = _cause(cause.astype(jnp.int8), step)
+            cause = cause_of(cause.astype(jnp.int8), step)
             # a length of NaN, for which a shorter one is as bad, ends it, too
             status = jnp.where(active & ~good & ~(next_h >= smallest), cause, status)
         moved = h - compensation  # Kahan's sum: what rounding took from `elapsed` goes into the next step
@@ -427,7 +430,7 @@ def up_to(end: Array, elapsed: Array, compensation: Array, h: Array, span: Array
     return jnp.where(last, remaining, h), last
 
 
-def _cause(other: Array, step: Step) -> Array:
+def cause_of(other: Array, step: Step) -> Array:
     """Returns the status of a step that failed: a singular system, a state that may not be, or another cause."""
     causes = (
         (step.converged, Status.diverged),

@@ -31,6 +31,19 @@ class StepPolynomial(NamedTuple):
         terms = [a * length.astype(a.dtype) if by else a for a, by in zip(x, self.by_length)]
         return tuple(_weighted(column, terms) for column in zip(*self.matrix))
 
+    def weights(self, places: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        r"""Returns $\sum_p \theta^p M_{jp}$, times the length of the step where $x_j$ is multiplied by it.
+
+        Args:
+            places: Any number of $\theta$.
+            lengths: The lengths of the steps that they are in, with their signs.
+
+        Returns:
+            The weights, of shape `(places, terms)`.
+        """
+        powers = np.vander(places, len(self.matrix[0]), increasing=True)
+        return powers @ np.asarray(self.matrix).T * np.where(self.by_length, lengths[:, None], 1.0)
+
 
 def interpolation_of(stepper: AbstractStepper) -> StepPolynomial | None:
     """Returns the interpolation of a method, or None where it is none of these."""

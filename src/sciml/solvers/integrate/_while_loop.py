@@ -100,7 +100,7 @@ class AdaptiveLoop(AbstractLoop):
         if budget.levels is not None:
             raise ValueError(
                 f"`Checkpointed(levels={budget.levels})` needs a number of steps that is known when traced: `dt`, "
-                "`t0` and `t1` as numbers, no tolerances and no `saveat`. Elsewhere choose with `memory` or `segments`."
+                "`t0`, `t1` and `saveat` as numbers, and no tolerances. Elsewhere choose with `memory` or `segments`."
             )
         if budget.segments is not None:
             slots = max(16, _power_of_two(budget.segments))
