@@ -1,6 +1,8 @@
 """Bad input to `solve`: what is refused, and that the message says what, why and what would be right."""
 
+import fractions
 import inspect
+import re
 
 import diffrax
 import jax
@@ -177,9 +179,50 @@ def test_saveat_not_finite():
     refused(ValueError, "`saveat` must be finite, but holds NaN or infinity", saveat=[0.5, np.nan])
 
 
-@pytest.mark.parametrize("saveat", [[], np.zeros(0), np.zeros((2, 2)), 0.5])
+@pytest.mark.parametrize("saveat", [[], np.zeros(0), np.zeros((2, 2))])
 def test_saveat_empty_or_not_one_dimensional(saveat):
     refused(ValueError, r"`saveat` must be times of shape \(times,\) with at least one, but has shape", saveat=saveat)
+
+
+@pytest.mark.parametrize("saveat", [0.5, 1, np.float32(0.5), np.array(0.5), jnp.array(0.5), np.nan])
+def test_saveat_of_one_number(saveat):
+    message = rf"`saveat` must be .*but is the number {saveat}: write `saveat=\[{saveat}\]`.*jnp.linspace\(t0, t1"
+    refused(ValueError, message, saveat=saveat)
+
+
+def test_saveat_of_one_traced_number():
+    with pytest.raises(ValueError, match=r"`saveat` must be .*but is a traced number: write `saveat=\[t\]`"):
+        jax.eval_shape(lambda t: solve(saveat=t).ys, 0.5)
+
+
+@pytest.mark.parametrize(
+    "saveat",
+    ["0.5", True, np.True_, {"ts": [0.5]}, {0.5}, (t for t in [0.5]), diffrax.SaveAt, diffrax.SubSaveAt(t1=True)]
+    + [np.array([False, True]), np.array([0.5j]), np.array(["0.5"]), np.array(["2026-01-01"], "M8[D]")]
+    + [jax.random.key(0), jax.random.split(jax.random.key(0), 2), np.array(None)],
+    ids=lambda saveat: type(saveat).__name__,
+)
+def test_saveat_that_is_no_times(saveat):
+    message = r"`saveat` must be an array or a list of real numbers, such as `saveat=\[0.5\]`.*SaveAt.*, but is "
+    refused(TypeError, message, saveat=saveat)
+
+
+@pytest.mark.parametrize("wrong", [None, True, "0.5", 0.5j, [0.5], np.ones(1), np.array(True)], ids=repr)
+def test_saveat_with_a_place_that_is_no_time(wrong):
+    message = r"`saveat\[1\]` must be a time, one real number, but is "
+    refused(TypeError, message + re.escape(f"{wrong!r:.60}"), saveat=[0.1, wrong])
+    held = np.empty(2, object)
+    held[:] = [0.1, wrong]
+    refused(TypeError, message, saveat=held)
+
+
+@pytest.mark.parametrize(
+    "saveat",
+    [range(2), [0, 1], np.array([0, 1]), np.array([0.0, 1.0], object), [np.float16(0), fractions.Fraction(1)]],
+    ids=lambda saveat: type(saveat).__name__,
+)
+def test_saveat_of_numbers_of_any_kind(saveat):
+    assert solve(saveat=saveat, dt=0.5).ts.tolist() == [0.0, 1.0]
 
 
 # --- the state and the vector field

@@ -1,6 +1,8 @@
 """Checks of arguments while JAX traces. Each returns what it checked, converted."""
 
+import decimal
 import inspect
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -275,18 +277,63 @@ def known_times(ts: Any) -> np.ndarray:
     return np.asarray([np.float64(t) for t in ts] if isinstance(ts, list | tuple) else ts, np.float64)
 
 
+_AS_TIMES = (
+    "an array or a list of real numbers, such as `saveat=[0.5]` or `saveat=jnp.linspace(t0, t1, 11)`, or a "
+    "`diffrax.SaveAt`, as `SaveAt(steps=True)` for each step"
+)
+
+
+def _check_are_times(ts: Any) -> None:
+    """Checks that these are real numbers, and more than one number.
+
+    Raises:
+        ValueError: If it is a number by itself.
+        TypeError: If it is neither an array nor a list of real numbers.
+    """
+    if _is_real(ts):
+        got, one = (f"the number {ts}", ts) if concrete(ts) else ("a traced number", "t")
+        raise ValueError(
+            f"`saveat` must be times of shape (times,), but is {got}: write `saveat=[{one}]` for that time alone, or "
+            "an array of times, such as `saveat=jnp.linspace(t0, t1, 11)`."
+        )
+    if isinstance(ts, list | tuple) or (isinstance(ts, np.ndarray) and ts.dtype == object and ts.ndim == 1):
+        for i, t in enumerate(ts):
+            if not _is_real(t):
+                raise TypeError(f"`saveat[{i}]` must be a time, one real number, but is {t!r:.60}.")
+    elif not isinstance(ts, range) and not (hasattr(ts, "__array__") and _holds_reals(ts)):
+        got = f"an array of dtype {ts.dtype}" if isinstance(ts, jax.Array | np.ndarray) else f"{ts!r:.60}"
+        raise TypeError(f"`saveat` must be {_AS_TIMES}, but is {got}.")
+
+
+def _is_real(x: Any) -> bool:
+    if hasattr(x, "dtype"):
+        return np.ndim(x) == 0 and _holds_reals(x)
+    return isinstance(x, numbers.Real | decimal.Decimal) and not isinstance(x, bool)
+
+
+def _holds_reals(x: Any) -> bool:
+    dtype = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
+    return any(jnp.issubdtype(dtype, kind) for kind in (np.integer, np.floating))
+
+
 def check_saved_times(ts: Any, t0: Any, t1: Any, dtype: Any) -> Array:
     """Returns saved times as an array of shape `(times,)`.
 
     Raises:
         ValueError: If they are empty, not one-dimensional, or known and not finite, not sorted in the
             direction of time, or outside of `[t0, t1]`.
+        TypeError: If they are no real numbers.
     """
+    _check_are_times(ts)
     if isinstance(ts, list | tuple):
         known = all(map(concrete, ts))
         ts = known_times(ts) if known or not ts else jnp.stack([jnp.asarray(t, dtype) for t in ts])
-    if np.ndim(ts) != 1 or np.shape(ts)[0] == 0:
-        raise ValueError(f"`saveat` must be times of shape (times,) with at least one, but has shape {np.shape(ts)}.")
+    elif not hasattr(ts, "dtype") or ts.dtype == object:
+        ts = known_times(ts)
+    shape = np.shape(ts)
+    if len(shape) != 1 or shape[0] == 0:
+        flat = "; write `saveat=ts.reshape(-1)`" if len(shape) > 1 else ""
+        raise ValueError(f"`saveat` must be times of shape (times,) with at least one, but has shape {shape}{flat}.")
     if all(map(concrete, (ts, t0, t1))):
         times, start, end = np.asarray(ts, np.float64), float(t0), float(t1)
         if not np.all(np.isfinite(times)):

@@ -59,7 +59,9 @@ _MESSAGES = {
         "The limit on the number of steps was reached before the end time. Raise `max_steps` or loosen the "
         "tolerances; if the steps are far smaller than the solution needs, the problem is stiff: try "
         "`solver=sciml.solvers.Rodas5P()`, or `Switching()` where it is so at times. Reactions of many molecules take "
-        "fewer steps with `sciml.solvers.TauLeaping()`."
+        "fewer steps with `sciml.solvers.TauLeaping()`. A rate that `where(y > 0, -1.0, 0.0)` switches off leads to "
+        "ever shorter steps at zero: multiply it by one more component of the state, which is 1, until an event, "
+        "`sciml.Event(lambda t, y, args: y[0], lambda t, y, args: jnp.zeros_like(y), direction=-1)`, sets both to zero."
     ),
     Status.nonfinite: (
         "The state or the vector field became NaN or infinite. The solution may blow up before the end time, "

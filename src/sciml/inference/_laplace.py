@@ -117,10 +117,28 @@ class LaplaceApproximation(eqx.Module):
 
     @property
     def factor(self) -> Float[Array, "p p"]:
-        """Returns $L$ of the covariance $L L^T$.
+        """Returns $L$ of the covariance $L L^T$, shape `(p, p)`, by the free variables.
+
+        It is not triangular: its columns are directions along which the variables vary independently of one another.
 
         Raises:
             ValueError: If a direction is not determined.
+
+        Example:
+            ```python
+            import jax.numpy as jnp
+            from sciml import inference
+
+            priors = [(lambda m: m["a"], inference.Normal(0.0, 1.0)), (lambda m: m["b"], inference.Normal(0.0, 2.0))]
+            model = dict(a=jnp.array(0.1), b=jnp.array(0.1))
+            density = inference.log_density(
+                model, lambda m: inference.Normal(m["a"] + m["b"], 0.5), jnp.array([1.0, 1.2]), priors
+            )
+            approximation = density.laplace()
+            spread = approximation.factor @ approximation.factor.T
+            assert jnp.allclose(spread, approximation.covariance, rtol=1e-4)
+            assert spread[0, 1] < 0  # data know the sum alone
+            ```
         """
         if self._factor is None:
             raise ValueError(

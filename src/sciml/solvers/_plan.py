@@ -150,7 +150,8 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
     saves = read_saveat(request.saveat, request.t0, request.t1)
     if saves.by_diffrax or steps.by_diffrax or stepper is None:
         stepper, steps = None, steps._replace(control=None)
-    traced = not all(map(concrete, (request.t0, request.t1, *jax.tree.leaves(saves.ts))))
+    saved = saves.ts if isinstance(saves.ts, list | tuple) else (saves.ts,)
+    traced = not all(map(concrete, (request.t0, request.t1, *saved)))
     ts = None if saves.ts is None else check_saved_times(saves.ts, request.t0, request.t1, dtype)
     if stepper is not None and measures and not stepper.has_error:
         raise ValueError(no_error(request, stepper))

@@ -10,7 +10,7 @@ import pytest
 
 import sciml
 from sciml import Status
-from sciml.solvers import BDF, ROCK2, Rodas5P
+from sciml.solvers import BDF, ROCK2, Rodas5P, Rosenbrock23
 
 from ..common import close
 
@@ -252,6 +252,33 @@ def test_what_comes_to_rest_at_zero_ends(solver):
     close(ys[:, 1], 0.5 * np.exp(-0.9) + np.trapezoid((root - times / 2) * left, times), 1e-5 if double else 1e-3)
     slopes = jax.vmap(jax.grad(lambda level: ends(level)[0][1]))(levels)
     close(slopes, np.trapezoid(left, times) / (2 * root[:, 0]), 0.02 if double else 0.2)
+
+
+@pytest.mark.parametrize("solver", [Rodas5P(), Rosenbrock23()], ids=repr)
+def test_a_rate_that_is_switched_off_at_zero_takes_an_event(solver):
+    """Steps that average the rates of both sides never come to zero; what fails says what helps."""
+    options = dict(t0=0.0, t1=3.0, solver=solver)
+    message = r"`max_steps_reached`.*switches off.*`sciml.Event\(lambda t, y"
+    with pytest.raises(sciml.SolveError, match=message):
+        sciml.solve(
+            lambda t, y, args: jnp.where(y > 0, -1.0, 0.0), jnp.ones(1), positive=True, max_steps=500, **options
+        )
+
+    def pumped(t, y, rate):
+        return jnp.stack([-rate * y[1], 0 * y[1]])
+
+    empty = sciml.Event(lambda t, y, args: y[0], lambda t, y, args: jnp.zeros_like(y), direction=-1)
+
+    def ends(rate):
+        sol = sciml.solve(pumped, jnp.ones(2), args=rate, events=empty, **options)
+        return sol.events.times[0], sol.ys[-1, 0]
+
+    rates = jnp.array([1.0, 1.7, 0.2])
+    times, left = jax.vmap(ends)(rates)
+    close(times[:2], 1 / rates[:2], 1e-5)
+    assert np.isnan(times[2]) and left.tolist()[:2] == [0.0, 0.0]
+    close(left[2], 0.4, 1e-5)
+    close(jax.vmap(jax.grad(lambda rate: ends(rate)[0]))(rates[:2]), -1 / rates[:2] ** 2, 1e-5)
 
 
 @pytest.mark.parametrize("case", ["positive", "domain"])

@@ -15,7 +15,7 @@ from sciml.solvers.linear._colouring import colour
 from sciml.solvers.linear._dense import DenseMatrix
 from sciml.solvers.linear._structure import products, solve
 from sciml.solvers.linear._wide_band import WideBand
-from sciml.solvers.linear._written_out import WrittenOut
+from sciml.solvers.linear._written_out import SPARSE, WrittenOut
 
 from ..common import close
 
@@ -42,6 +42,8 @@ def grid_pattern(rows, columns):
 
 # patterns, and the structure that is chosen for them
 CASES = {
+    "written out": (band_pattern(12, 1, periodic=True), WrittenOut),
+    "blocks of few entries": (np.kron(np.eye(5, dtype=bool), band_pattern(6, 1, periodic=True)), Blocks),
     "three blocks": (block_pattern([3, 2, 3, 1, 3, 3, 3]), Blocks),
     "unknowns alone": (np.eye(40, dtype=bool), Blocks),
     "tridiagonal": (band_pattern(21, 1), BlockTridiagonal),
@@ -67,6 +69,8 @@ def matrices(pattern, seed=2):
 
 def chosen(pattern):
     n = len(pattern)
+    if n <= SPARSE:
+        return WrittenOut(np.eye(n), False, pattern)
     return structure_of_pattern(sp.csr_array(pattern), sp.eye_array(n, format="csr"), False)
 
 
@@ -100,7 +104,7 @@ def test_solves_and_its_derivatives(case):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("case", ["three blocks", "tridiagonal", "long", "grid", "full"])
+@pytest.mark.parametrize("case", ["written out", "blocks of few entries", "tridiagonal", "long", "grid", "full"])
 def test_members_of_a_batch(case):
     pattern, _ = CASES[case]
     structure = chosen(pattern)
@@ -148,6 +152,26 @@ def test_small_matrices_exchange_rows_where_asked():
     matrix = [[jnp.asarray(v) for v in row] for row in ([0.0, 2.0], [3.0, 1.0])]
     structure = WrittenOut(np.zeros((2, 2)), pivot=True)
     close(structure.substitute(structure.factorise(matrix), jnp.array([2.0, 4.0])), jnp.ones(2), rtol=1e-14)
+
+
+@pytest.mark.parametrize("case", ["written out", "blocks of few entries"])
+def test_what_is_known_to_be_zero_takes_no_products(case):
+    """Of a periodic tridiagonal matrix of n rows the factors have 5 n - 6 entries, n of them pivots."""
+    structure = chosen(CASES[case][0])
+    n = structure.size if case == "written out" else structure.members.shape[0]
+
+    def run(jacobian, b):
+        matrix = structure.assemble(lambda v: jacobian @ v, b, jnp.asarray(0.1, b.dtype))
+        factors = structure.factorise(matrix)
+        _, factors, b = structure.computed_once(matrix, factors, b)
+        return factors, (structure.substitute(factors, b), structure.substitute_transposed(factors, b))
+
+    given = jnp.zeros((structure.size, structure.size)), jnp.zeros(structure.size)
+    factors, _ = jax.eval_shape(run, *given)
+    assert len(jax.tree.leaves(factors)) == 5 * n - 6
+    solves = jax.make_jaxpr(lambda f, b: (structure.substitute(f, b), structure.substitute_transposed(f, b)))
+    products = [e for e in solves(jax.tree.map(lambda x: jnp.zeros(x.shape), factors), given[1]).eqns]
+    assert sum(e.primitive.name == "mul" for e in products) == 2 * (5 * n - 6)
 
 
 @pytest.mark.parametrize("case", CASES)

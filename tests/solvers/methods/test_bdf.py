@@ -186,6 +186,47 @@ def test_gradients_through_an_event_that_changes_the_state():
     np.testing.assert_allclose(slope, (run(4.01) - run(3.99)) / 0.02, rtol=1e-4)
 
 
+def robertson(t, y, scale):
+    a, b, c = y.reshape(3, -1)
+    slow, fast = -0.04 * a + 1e4 * scale * b * c, 3e7 * b * b
+    return jnp.concatenate([slow, -slow - fast, fast])
+
+
+def end_of_cells(cells, scale):
+    y0 = jnp.repeat(jnp.array([1.0, 0.0, 0.0]), cells)
+    return sciml.solve(robertson, y0, t0=0.0, t1=100.0, args=scale, rtol=1e-6, atol=1e-10, solver=BDF()).ys[-1]
+
+
+@pytest.mark.parametrize("cells", [2, 5])
+def test_cells_that_are_all_the_same_are_one_and_so_are_their_gradients(cells):
+    """What is remembered of five unknowns and more is one array, and what is zero in their matrices is left out."""
+
+    def ends(cells):
+        of_each = jax.vmap(lambda scale: end_of_cells(cells, scale))
+        slopes = jax.vmap(jax.grad(lambda scale: jnp.sum(end_of_cells(cells, scale)[: 2 * cells])))
+        return of_each(scales).reshape(2, 3, cells), slopes(scales) / cells
+
+    scales = jnp.array([0.9, 1.1])
+    one, slope = jax.jit(ends, static_argnums=0)(1)
+    many, slopes = jax.jit(ends, static_argnums=0)(cells)
+    np.testing.assert_allclose(many, np.broadcast_to(one, many.shape), rtol=1e-9)
+    np.testing.assert_allclose(slopes, slope, rtol=1e-7)
+    up, down = (jnp.sum(end_of_cells(1, scale)[:2]) for scale in (0.901, 0.899))
+    np.testing.assert_allclose(slope[0], (up - down) / 2e-3, rtol=1e-3)
+
+
+def test_a_step_of_sixteen_unknowns_is_not_twice_one_of_eight():
+    def lines(n):
+        def field(t, y, args):
+            return args * (jnp.roll(y, 1) - y) - y**3
+
+        y0 = jnp.linspace(1.0, 2.0, n)
+        run = jax.jit(lambda y, a: sciml.solve(field, y, t0=0.0, t1=1.0, args=a, solver=BDF()).ys)
+        return len(run.lower(y0, 2.0).as_text().splitlines())
+
+    assert lines(16) < 1.5 * lines(8)
+
+
 def test_bad_orders_are_refused():
     for order in (0, 6):
         with pytest.raises(ValueError, match=f"`max_order` must be an integer from 1 to 5, but is {order}"):

@@ -42,6 +42,8 @@ class Blocks(AbstractStructure):
         self.constant[self._places_of(entries)] = entries.data
         self.stored = np.zeros(shape, bool)
         self.stored[self._places_of(pattern)] = True
+        # in no block are the others anything but zero; rows that are exchanged have to have the same entries
+        self.present = np.any(self.stored | (self.constant != 0), axis=2) | np.eye(shape[0], dtype=bool) | pivot
         inner = np.minimum(self.members, self.size - 1)
         self.source = inner[:, None] * len(colouring.directions) + colouring.colours[inner][None]
 
@@ -58,7 +60,8 @@ class Blocks(AbstractStructure):
 
     def factorise(self, matrix: Array) -> Factors:
         """Returns the factors of a matrix."""
-        return factorised([list(row) for row in matrix], self.pivot)
+        entries = [[x if there else None for x, there in zip(row, stored)] for row, stored in zip(matrix, self.present)]
+        return factorised(entries, self.pivot)
 
     def times(self, matrix: Array, x: Float[Array, " n"]) -> Float[Array, " n"]:
         """Returns the matrix times a vector."""

@@ -118,7 +118,7 @@ def structure_of(
         return WrittenOut(np.eye(n) if mass is None else mass, pivot)
     pattern = pattern_of(slope, x)
     if n <= SPARSE and not pivot and pattern is not None and few_products(pattern.toarray()):
-        return WrittenOut(np.eye(n), pivot)
+        return WrittenOut(np.eye(n), pivot, pattern.toarray())
     if pattern is None:
         return DenseMatrix(np.eye(n) if mass is None else mass)
     constant = sp.eye_array(n, format="csr") if mass is None else sp.csr_array(mass)

@@ -1,11 +1,11 @@
 """Small matrices, written out entry by entry.
 
-A matrix is a list of rows of scalars. Over lanes every scalar is an array over all members, and an entry that is zero
-whatever the state costs nothing.
+A matrix is a list of rows of scalars. Over lanes every scalar is an array over all members. An entry that is zero
+whatever the state costs nothing: where it is known beforehand it is None, and is not part of any loop's program.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -42,7 +42,8 @@ def few_products(present: np.ndarray) -> bool:
     return products + 8 * int(filled.sum()) <= _MOST_PRODUCTS
 
 
-Entries = list[list[Array]]
+Entries = list[list[Array | None]]
+"""Rows of scalars; None for what is zero."""
 
 
 class Factors(NamedTuple):
@@ -63,19 +64,33 @@ class WrittenOut(AbstractStructure):
     Attributes:
         mass: The constant part of the matrix.
         pivot: Whether rows are exchanged.
+        present: Which entries are not zero, the diagonal among them.
     """
 
     entry_by_entry: ClassVar[bool] = True
 
-    def __init__(self, mass: np.ndarray, pivot: bool):
+    def __init__(self, mass: np.ndarray, pivot: bool, jacobian: np.ndarray | None = None):
+        """Makes the structure.
+
+        Args:
+            mass: The constant part of the matrix.
+            pivot: Whether rows are exchanged.
+            jacobian: Which entries of the Jacobian are not zero; None where that is not known.
+        """
         self.size, self.mass, self.pivot = mass.shape[0], mass, pivot
+        every = np.ones(mass.shape, bool)
+        self.present = every if jacobian is None else jacobian | (mass != 0) | np.eye(self.size, dtype=bool)
 
     def assemble(self, along: Callable[[Array], Array], x: Float[Array, " n"], scale: Array) -> Entries:
         """Returns the matrix."""
         # unit vectors one by one: over lanes their zeros are known, and so are those of the Jacobian
         n = self.size
         columns = [along(match(jnp.asarray(unit, x.dtype), x)) for unit in np.eye(n)]
-        return [[float(self.mass[i, j]) - scale * columns[j][i] for j in range(n)] for i in range(n)]
+
+        def entry(i: int, j: int) -> Array | None:
+            return float(self.mass[i, j]) - scale * columns[j][i] if self.present[i, j] else None
+
+        return [[entry(i, j) for j in range(n)] for i in range(n)]
 
     def factorise(self, matrix: Entries) -> Factors:
         """Returns the factors of a matrix."""
@@ -100,12 +115,13 @@ class WrittenOut(AbstractStructure):
 
     def computed_once(self, matrix: Any, factors: Any, *vectors: Array) -> tuple:
         """Returns its arguments from behind a barrier, so that what uses them does not compute them again."""
-        n = self.size
         # one array for each row: where a barrier is a branch, it copies each of its results
-        rows, lu = [[jnp.stack(row) for row in entries] for entries in (matrix, factors.lu)]
-        rows, lu, pivots, vectors = jax.lax.optimization_barrier((rows, lu, factors.pivots, vectors))
-        rows, lu = [[[row[j] for j in range(n)] for row in entries] for entries in (rows, lu)]
-        return rows, Factors(lu, pivots), *vectors
+        held = [[jnp.stack([x for x in row if x is not None]) for row in rows] for rows in (matrix, factors.lu)]
+        held, pivots, vectors = jax.lax.optimization_barrier((held, factors.pivots, vectors))
+        matrix, lu = (
+            [_apart(row, like) for row, like in zip(rows, entries)] for rows, entries in zip(held, (matrix, factors.lu))
+        )
+        return matrix, Factors(lu, pivots), *vectors
 
     @property
     def words(self) -> str:
@@ -113,12 +129,18 @@ class WrittenOut(AbstractStructure):
         return "small, its elimination written out entry by entry"
 
 
+def _apart(row: Array, like: Sequence[Array | None]) -> list[Array | None]:
+    """Returns the entries of a row that were put together, each in its place."""
+    places = np.cumsum([x is not None for x in like]) - 1
+    return [None if x is None else row[int(place)] for x, place in zip(like, places)]
+
+
 def factorised(matrix: Entries, pivot: bool) -> Factors:
     """Factorises a matrix; a singular one gives factors that are not finite.
 
     Args:
         matrix: Rows of entries; arrays stand for as many matrices.
-        pivot: Whether to exchange rows.
+        pivot: Whether to exchange rows, none of whose entries may be None.
     """
     n = len(matrix)
     lu = [list(row) for row in matrix]
@@ -131,24 +153,28 @@ def factorised(matrix: Entries, pivot: bool) -> Factors:
                 exchanges.append(swap)
         inverse = 1 / lu[k][k]  # kept in place of the pivot: substitutions multiply by it
         for i in range(k + 1, n):
+            if lu[i][k] is None:
+                continue
             factor = lu[i][k] * inverse
             lu[i][k] = factor
             for j in range(k + 1, n):
-                lu[i][j] = lu[i][j] - factor * lu[k][j]
+                if lu[k][j] is not None:
+                    product = factor * lu[k][j]
+                    lu[i][j] = -product if lu[i][j] is None else lu[i][j] - product
         lu[k][k] = inverse
     return Factors(lu, exchanges if pivot else None)
 
 
 def singular(matrix: Entries, factors: Factors) -> Bool[Array, ""]:
     """Whether a matrix of finite entries turned out to be singular."""
-    entries = jnp.stack([jnp.asarray(x) for row in matrix for x in row])
+    entries = jnp.stack([jnp.asarray(x) for row in matrix for x in row if x is not None])
     pivots = jnp.stack([row[k] for k, row in enumerate(factors.lu)])  # their inverses
     return jnp.all(jnp.isfinite(entries)) & ~jnp.all(jnp.isfinite(pivots))
 
 
 def product(matrix: Entries, x: list[Array]) -> list[Array]:
     """Returns a matrix times a vector."""
-    return [sum((w * x[j] for j, w in enumerate(row)), jnp.zeros_like(x[0])) for row in matrix]
+    return [sum((w * x[j] for j, w in enumerate(row) if w is not None), jnp.zeros_like(x[0])) for row in matrix]
 
 
 def substituted(factors: Factors, b: list[Array]) -> list[Array]:
@@ -158,28 +184,32 @@ def substituted(factors: Factors, b: list[Array]) -> list[Array]:
     for (k, i), swap in _exchanges(factors, n):
         (x[k],), (x[i],) = _exchanged(swap, [x[k]], [x[i]])
     for i in range(n):
-        for j in range(i):
-            x[i] = x[i] - lu[i][j] * x[j]
+        x[i] = _without(x[i], lu[i], x, range(i))
     for i in reversed(range(n)):
-        for j in range(i + 1, n):
-            x[i] = x[i] - lu[i][j] * x[j]
-        x[i] = x[i] * lu[i][i]
+        x[i] = _without(x[i], lu[i], x, range(i + 1, n)) * lu[i][i]
     return x
 
 
 def substituted_transposed(factors: Factors, b: list[Array]) -> list[Array]:
     """Solves the transposed system by the same factors."""
     lu, n, x = factors.lu, len(b), list(b)
+    columns = list(zip(*lu))
     for i in range(n):
-        for j in range(i):
-            x[i] = x[i] - lu[j][i] * x[j]
-        x[i] = x[i] * lu[i][i]
+        x[i] = _without(x[i], columns[i], x, range(i)) * lu[i][i]
     for i in reversed(range(n)):
-        for j in range(i + 1, n):
-            x[i] = x[i] - lu[j][i] * x[j]
+        x[i] = _without(x[i], columns[i], x, range(i + 1, n))
     for (k, i), swap in reversed(_exchanges(factors, n)):
         (x[k],), (x[i],) = _exchanged(swap, [x[k]], [x[i]])
     return x
+
+
+def _without(value: Array, weights: Sequence[Array | None], x: list[Array], places: range) -> Array:
+    """Returns a value without the weighted sum of some unknowns."""
+    for j in places:
+        weight = weights[j]
+        if weight is not None:
+            value = value - weight * x[j]
+    return value
 
 
 def _exchanges(factors: Factors, n: int) -> list[tuple[tuple[int, int], Array]]:

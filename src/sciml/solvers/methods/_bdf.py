@@ -192,13 +192,13 @@ class BDF(AbstractStepper):
         slope = flattened(field(t, y)) if self.mass is None else zero
         past = Differences((slope, *[zero] * (MOST + 1)), one, jnp.ones_like(t), jnp.zeros_like(one))
         factors = self._systems(field, t, y, jax.lax.stop_gradient(x), one).nothing
-        return joined(past, factors)
+        return joined(past.together(), factors)
 
     def at_rest(self, memory: Differences | HistoryMemory, y1: Y, clipped: Y) -> Differences | HistoryMemory:
         """Returns the differences with none of the elements that were set to zero, as if they had rested there."""
-        past, rests = past_of(memory), flattened(y1) != flattened(clipped)
+        past, rests = past_of(memory).apart(), flattened(y1) != flattened(clipped)
         rows = tuple(jnp.where(rests, jnp.zeros_like(row), row) for row in past.rows)
-        return joined(past._replace(rows=rows), reused_of(memory))
+        return joined(past._replace(rows=rows).together(), reused_of(memory))
 
     def starting_step(
         self,
@@ -238,7 +238,7 @@ class BDF(AbstractStepper):
         self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: Differences | HistoryMemory
     ) -> Step:
         """Advances `y` from `t` to `t + h`."""
-        past, reused = past_of(memory), reused_of(memory)
+        past, reused = past_of(memory).apart(), reused_of(memory)
         t, h = jnp.asarray(t), jnp.asarray(h)
         end, x, mass = t + h, flattened(y), self.mass_of(y)
         past = past.at_distance(h)
@@ -280,7 +280,7 @@ class BDF(AbstractStepper):
             y1,
             error,
             dense,
-            joined(after, None if reused is None else factors),
+            joined(after.together(), None if reused is None else factors),
             factors.regular,
             converged=found.converged,
             factor=None if factor is None else factor.astype(h.dtype),

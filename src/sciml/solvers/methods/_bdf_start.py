@@ -29,9 +29,9 @@ class Started(AbstractWrappedStepper):
     def init(self, field: BoundField, t: RealScalarLike, y: Y) -> Differences | HistoryMemory:
         """Returns no differences."""
         memory = self.base.init(field, t, y)
-        none: Differences = past_of(memory)
+        none: Differences = past_of(memory).apart()
         none = none._replace(rows=tuple(map(jnp.zeros_like, none.rows)), order=jnp.zeros_like(none.order))
-        return joined(none, reused_of(memory))
+        return joined(none.together(), reused_of(memory))
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
@@ -47,14 +47,14 @@ class Started(AbstractWrappedStepper):
         """Returns a step of the one-step method, with the differences to one more order."""
         method = Rosenbrock(Rodas5P().tableau, self.base.mass_of(y), linear=self.base.linear)
         step = method.step(field, t, h, y, None)
-        past = past_of(memory).at_distance(jnp.asarray(h))
+        past = past_of(memory).apart().at_distance(jnp.asarray(h))
         x, x1 = flattened(y), flattened(step.y1)
         after = past.followed_by(x1 - x - past.weighted((1.0,) * MOST))
         return Step(
             step.y1,
             step.error,
             _as_differences(step.dense),
-            joined(after._replace(order=past.order + 1), reused_of(memory)),
+            joined(after._replace(order=past.order + 1).together(), reused_of(memory)),
             jnp.asarray(step.solvable),
             converged=jnp.ones((), bool) if step.converged is None else jnp.asarray(step.converged),
         )

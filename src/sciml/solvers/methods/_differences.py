@@ -20,8 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Real
 
+from ..linear._written_out import SPARSE
+
 MOST = 5
 """The highest order of a method that is made from them."""
+
+_FEW = 4
+"""Rows of more unknowns are carried together. Over lanes a row of up to 16 is as many scalars, and what is done to all
+rows in every step is most of the program: of 16 unknowns it is half as long with rows together, and as fast."""
 
 
 class Differences(NamedTuple):
@@ -30,16 +36,29 @@ class Differences(NamedTuple):
     All of it are real numbers, which loops carry and record.
 
     Attributes:
-        rows: The differences from the first to one of order `MOST + 2`, each a vector.
+        rows: The differences from the first to one of order `MOST + 2`, each a vector, or all in one array; see
+            `together`.
         order: Up to which order they are those of states that there were.
         length: The distance in time, with its sign.
         equal: How many steps of that length have been taken with this order.
     """
 
-    rows: tuple[Float[Array, " n"], ...]
+    rows: tuple[Float[Array, " n"], ...] | Float[Array, "rows n"]
     order: Real[Array, ""]
     length: Real[Array, ""]
     equal: Real[Array, ""]
+
+    def apart(self) -> "Differences":
+        """Returns them with one array for each row."""
+        rows = self.rows
+        return self if isinstance(rows, tuple) else self._replace(rows=tuple(rows[j] for j in range(rows.shape[0])))
+
+    def together(self) -> "Differences":
+        """Returns them as a loop carries them: with one array of all rows, where each would be one of many scalars."""
+        rows = self.rows
+        if isinstance(rows, tuple) and _FEW < rows[0].size <= SPARSE:
+            return self._replace(rows=jnp.stack(rows))
+        return self
 
     def at_distance(self, h: Real[Array, ""]) -> "Differences":
         """Returns the same polynomial by its differences at another distance."""
