@@ -13,6 +13,7 @@ import jax.extend as jex
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._jax._barrier import apart_for_one
 from ..._jax._jaxprs import is_literal, program_called, run_equation
 from ..._jax._vma import typed_sharding
 
@@ -58,7 +59,7 @@ def _whole(x: Array) -> Array:
 @_whole.defjvp
 def _(primals: tuple, tangents: tuple) -> tuple:
     # its transpose is a barrier, too: nor is what is put together computed where that is added to something
-    return _whole(*primals), jax.lax.optimization_barrier(*tangents)
+    return _whole(*primals), apart_for_one(*tangents)[0]
 
 
 @jax.custom_jvp
@@ -68,7 +69,7 @@ def _each(*parts: Array) -> tuple[Array, ...]:
 
 @_each.defjvp
 def _(primals: tuple, tangents: tuple) -> tuple:
-    return _each(*primals), tuple(jax.lax.optimization_barrier(tangents))
+    return _each(*primals), apart_for_one(*tangents)
 
 
 class _Part(NamedTuple):
