@@ -39,9 +39,15 @@ class Checkpointed(AbstractAdjoint):
             256 MiB. Takes the fewest levels that fit, and where none do, those with the fewest states. With
             error control no more than 16 MiB are used, since the record is set up before the number of
             steps is known; implicit methods, whose steps take longer than that, use all of it for up to 256 steps
+<<<<<<< HEAD
             of states of 64 bytes or more.
         levels: The number of levels, for fixed steps of known number; 1 keeps all states.
         segments: The number of segments of two levels; with error control or traced times, of steps that are
+=======
+            of states of 64 bytes or more, and within 16 MiB for up to 512.
+        levels: The number of levels, for fixed steps to the end state; 1 keeps all states.
+        segments: The number of segments of two levels; with error control or saved times, of steps that are
+>>>>>>> h/groups7
             kept, rounded up to a power of two and to at least 16.
 
     Raises:

@@ -47,7 +47,8 @@ _MANY, _SHORT = 1024, 400
 
 _OF_DEAR_STEPS = 256
 """Steps that take far longer than to set up their records have so many of these, more only within `ZEROED_AT_MOST`.
-To fill the records of 1000 steps with 3000 unknowns takes as long as 600 such steps; most solves take fewer."""
+To fill the records of 1000 steps with 3000 unknowns takes as long as 600 such steps; most solves take fewer. Twice as
+many have records that take no more than it then: to run a solve once more takes far longer."""
 
 _ON_ONE_THREAD, _FEWEST = 512, 64
 """XLA on CPUs runs what stands outside of loops one after another if none of it is an array of more bytes; else threads
@@ -111,7 +112,8 @@ class AdaptiveLoop(AbstractLoop):
         size = 2 * state_bytes * members * parts_of_members()
         slots = _power_of_two(min(budget.memory, ZEROED_AT_MOST) / size) // 2
         if self.integrator.stepper.use_full_budget(state_bytes):
-            slots = max(slots, min(_power_of_two(budget.memory / size) // 2, _OF_DEAR_STEPS))
+            most = _OF_DEAR_STEPS if _OF_DEAR_STEPS * size > ZEROED_AT_MOST else 2 * _OF_DEAR_STEPS
+            slots = max(slots, min(_power_of_two(budget.memory / size) // 2, most))
         most = 1024  # for one member too: see `Buffers.columns`
         slots = max(16, min(most, slots, _power_of_two(self.max_steps)))
         return dataclasses.replace(self, lanes=lanes, slots=slots)

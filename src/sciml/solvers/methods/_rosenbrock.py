@@ -13,6 +13,7 @@ from ..._jax._loops import scan
 from ..._jax._vma import match
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..linear._choose import LinearChoice
+from ..linear._read_in_parts import read_in_parts
 from ..linear._structure import AbstractStructure, DerivativeAlong
 from ..linear._structured_field import StructuredField
 from ..linear._written_out import SMALL
@@ -141,11 +142,21 @@ class Rosenbrock(AbstractStepper):
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
         del memory
+        return self._step(field, t, h, y, again=False)
+
+    def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
+        """Repeats a step such that JAX can differentiate it in reverse mode."""
+        return self._step(field, t, h, y, again=True)
+
+    def _step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, again: bool) -> Step:
         x = flattened(y)
 
         def slope_at(t, x):
             return flattened(field(t, unflattened(x, y)))
 
+        structure = self._structure(field, t, y)
+        if again and structure.in_parts:
+            slope_at = read_in_parts(slope_at)
         tableau = self.tableau
         h = jnp.asarray(h)
         length = h.astype(x.dtype)
@@ -153,7 +164,6 @@ class Rosenbrock(AbstractStepper):
         slope, tangent = jax.linearize(slope_at, jnp.asarray(t, h.dtype), x)
         # tangents have to vary over the mesh axes that their primals vary over
         drift = tangent(match(jnp.ones((), h.dtype), (t, x)), match(jnp.zeros_like(x), x))
-        structure = self._structure(field, t, y)
         now = match(jnp.zeros((), h.dtype), (t, x))
         along = DerivativeAlong(lambda v: tangent(now, v), lambda x: slope_at(jnp.asarray(t, h.dtype), x))
         matrix = structure.assemble(along, x, scale)
@@ -223,11 +233,14 @@ class Rosenbrock(AbstractStepper):
             point, past = jax.lax.optimization_barrier((x + _weighted(row, stages), _weighted(history, stages)))
             slope = slope_at(t + node * h, point)
             right = scale * (slope + (d * length) * drift) + self._times_mass(past)
-            return jax.lax.dynamic_update_index_in_dim(stages, solved(right), place, 0), None
+            # the place is no less than zero: told so, the way back keeps no copy of it
+            return jax.lax.dynamic_update_index_in_dim(
+                stages, solved(right), place, 0, allow_negative_indices=False
+            ), None
 
         def filled(rows, factor=1.0):
-            rows = rows[before:]
-            return jnp.asarray([[factor * w for w in row] + [0.0] * (count - len(row)) for row in rows], x.dtype)
+            full = [[factor * w for w in row] + [0.0] * (count - len(row)) for row in rows[before:]]
+            return jnp.asarray(full, x.dtype)[:, :, None]
 
         nodes, d = jnp.asarray(tableau.nodes[before:], h.dtype), jnp.asarray(tableau.d[before:], x.dtype)
         inputs = jnp.arange(before, count), nodes, d, filled(tableau.a), filled(tableau.c, tableau.gamma)
@@ -258,7 +271,7 @@ def interpolated(theta: RealScalarLike, y0: Y, y1: Y, dense: tuple[Y, ...]) -> Y
 
 @jax.custom_jvp
 def _weighted(weights: Array, stages: Array) -> Array:
-    """The sum of stages by weights; no matrix product, whose precision depends on the device.
+    """The sum of stages by weights, a column; no matrix product, whose precision depends on the device.
 
     Written out it is part of the loops around it, where a reduction is a call of its own; that of tangents is written
     as a reduction, whose transpose fills one array and does not add up as many as there are stages.
@@ -268,7 +281,7 @@ def _weighted(weights: Array, stages: Array) -> Array:
 
 def _weighted_tangents(change: Array, value: Array, weights: Array, stages: Array) -> Array:
     del value, stages
-    return jnp.sum(weights[:, None] * change, axis=0)
+    return jnp.sum(weights * change, axis=0)
 
 
 _weighted.defjvps(None, _weighted_tangents)
