@@ -1,7 +1,7 @@
-"""Gradients of one or two small members on CPUs keep few steps, in arrays for which XLA asks no threads."""
+"""Gradients of one or two small members on CPUs keep few steps, in arrays for which XLA asks no threads.
 
-import math
-import re
+Where JAX batches a program that it has traced for fewer members, they keep as many as it was traced for.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -19,30 +19,12 @@ def lorenz(t, y, rho):
     return jnp.stack([10 * (y[1] - y[0]), y[0] * (rho - y[2]) - y[1], y[0] * y[1] - 8 / 3 * y[2]])
 
 
-def largest_outside_of_loops(gradient, *args):
-    """The bytes of the largest array that the main computation of a compiled program has."""
-    text = jax.jit(gradient).lower(*args).compile().as_text()
-    found = re.findall(r"f(32|64)\[([\d,]*)\]", text[text.index("\nENTRY") :])
-    return max(int(bits) // 8 * math.prod(int(n) for n in shape.split(",") if n) for bits, shape in found)
-
-
 def gradient_by(**options):
     def end(y, rho):
         sol = sciml.solve(lorenz, y, t0=0.0, t1=0.5, args=rho, rtol=1e-4, atol=1e-4, **options)
         return jnp.sum(sol.ys[-1] ** 2)
 
     return jax.grad(lambda y, rho: jnp.sum(jax.vmap(end, (0, None))(y, rho)))
-
-
-@pytest.mark.skipif(jax.default_backend() != "cpu", reason="of CPUs")
-@pytest.mark.parametrize("members", [1, 2])
-def test_arrays_outside_of_loops_are_small(members):
-    dtype = jnp.zeros(()).dtype
-    y0, rho = jnp.ones((members, 3)) * jnp.arange(1, members + 1, dtype=dtype)[:, None], jnp.asarray(28.0)
-    # of two in double precision 32 steps would fit, which are too few
-    assert (largest_outside_of_loops(gradient_by(), y0, rho) <= 512) == (members * dtype.itemsize <= 8)
-    asked = sciml.adjoints.Checkpointed(segments=512)  # who asks for more has them
-    assert largest_outside_of_loops(gradient_by(adjoint=asked), y0, rho) >= 2048
 
 
 @pytest.mark.parametrize("saved", [False, True])
@@ -67,7 +49,7 @@ def test_more_steps_than_are_kept(t1, saved):
 
 @pytest.mark.parametrize("members", [2, 4])
 def test_members_over_two_devices(members):
-    """A device has one or two of them, and the program of one device keeps what the whole program says that it does."""
+    """A device has one or two of them, and the program of one device keeps what the whole program says."""
     if len(jax.devices()) < 2:
         pytest.skip("needs two devices")
     sharding = NamedSharding(Mesh(np.array(jax.devices()[:2]), "m"), P("m"))
@@ -76,3 +58,38 @@ def test_members_over_two_devices(members):
     found = gradient(jax.device_put(y0, sharding), jnp.asarray(28.0))
     assert found.sharding.is_equivalent_to(sharding, found.ndim)
     close(found, gradient(y0, jnp.asarray(28.0)), 1e-9 if X64 else 1e-3, 1e-3 if not X64 else 1e-9)
+
+
+def end_of(y, rho):
+    return jnp.sum(sciml.solve(lorenz, y, t0=0.0, t1=0.2, args=rho, rtol=1e-4, atol=1e-4).ys[-1] ** 2)
+
+
+def descent(y, rho):
+    return jax.lax.fori_loop(0, 2, lambda _, y: y - 1e-4 * jax.grad(end_of)(y, rho), y)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_a_program_that_is_batched_keeps_its_shapes(members):
+    """What a `jit` or a loop hands from a solve to its gradient has the type that it had for one member."""
+    y0, rho = jnp.ones((members, 3)) * jnp.arange(1.0, members + 1)[:, None], jnp.asarray(28.0)
+    found = jax.vmap(jax.jit(jax.grad(end_of)), (0, None))(y0, rho)
+    close(found[-1], jax.grad(end_of)(y0[-1], rho), 1e-9 if X64 else 1e-3, 1e-9 if X64 else 1e-3)
+    close(jax.vmap(descent, (0, None))(y0, rho)[-1], descent(y0[-1], rho), 1e-5, 1e-5)
+
+
+def test_a_program_of_one_or_two_members_that_is_batched():
+    y0, rho = jnp.ones((3, 2, 3)) * jnp.arange(1.0, 7.0).reshape(3, 2, 1), jnp.asarray(28.0)
+    gradient = jax.jit(gradient_by())
+    close(jax.vmap(gradient, (0, None))(y0, rho)[2], gradient(y0[2], rho), 1e-9 if X64 else 1e-3, 1e-3)
+    each = jax.jit(jax.vmap(jax.grad(end_of), (0, None)))
+    close(jax.vmap(each, (0, None))(y0, rho)[2], each(y0[2], rho), 1e-9 if X64 else 1e-3, 1e-3)
+
+
+def test_gradients_in_a_loop_over_two_devices():
+    """As chains of `nuts` are, of which a device has one or two."""
+    if len(jax.devices()) < 2:
+        pytest.skip("needs two devices")
+    mesh = sciml.parallel.mesh(devices=jax.devices()[:2])
+    y0, rho = jnp.ones((4, 3)) * jnp.arange(1.0, 5.0)[:, None], jnp.asarray(28.0)
+    found = sciml.parallel.ensemble(descent, y0, rho, mesh=mesh)
+    close(found[-1], descent(y0[-1], rho), 1e-5, 1e-5)

@@ -25,12 +25,12 @@ class Checkpointed(AbstractAdjoint):
     mode of a gradient, as in `jax.hessian`, works.
 
     With fixed steps whose number is known, to the end state or by a method that interpolates with saved times that are
-    known when traced, states are kept in levels as by `sciml.checkpointed_scan`: all of them where they fit in `memory`, otherwise $c_1$ of them evenly spread,
-    $c_2$ of those between two of these when the gradient comes to them, and so on, at the cost of one more
-    solve for each level after the first. Any other loop keeps a fixed number of steps, its last ones. Where it takes
-    more, the backward pass runs it again and keeps evenly spread states, between two of which it is run once more:
-    two more solves, and others where there are hundreds of times as many steps as are kept. The gradient is then that
-    of the second run, in which rounding may have chosen other steps.
+    known when traced, states are kept in levels as by `sciml.checkpointed_scan`: all of them where they fit in
+    `memory`, otherwise $c_1$ of them evenly spread, $c_2$ of those between two of these when the gradient comes to
+    them, and so on, at the cost of one more solve for each level after the first. Any other loop keeps a fixed number
+    of steps, its last ones. Where it takes more, the backward pass runs it again and keeps evenly spread states,
+    between two of which it is run once more: two more solves, and others where there are hundreds of times as many
+    steps as are kept. The gradient is then that of the second run, in which rounding may have chosen other steps.
 
     At most one of the three is given. `sciml.inspect.adjoint_memory` says what each would take.
 
@@ -39,15 +39,9 @@ class Checkpointed(AbstractAdjoint):
             256 MiB. Takes the fewest levels that fit, and where none do, those with the fewest states. With
             error control no more than 16 MiB are used, since the record is set up before the number of
             steps is known; implicit methods, whose steps take longer than that, use all of it for up to 256 steps
-<<<<<<< HEAD
-            of states of 64 bytes or more.
+            of states of 64 bytes or more, and within 16 MiB for up to 512.
         levels: The number of levels, for fixed steps of known number; 1 keeps all states.
         segments: The number of segments of two levels; with error control or traced times, of steps that are
-=======
-            of states of 64 bytes or more, and within 16 MiB for up to 512.
-        levels: The number of levels, for fixed steps to the end state; 1 keeps all states.
-        segments: The number of segments of two levels; with error control or saved times, of steps that are
->>>>>>> h/groups7
             kept, rounded up to a power of two and to at least 16.
 
     Raises:

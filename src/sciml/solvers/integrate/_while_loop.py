@@ -50,11 +50,6 @@ _OF_DEAR_STEPS = 256
 To fill the records of 1000 steps with 3000 unknowns takes as long as 600 such steps; most solves take fewer. Twice as
 many have records that take no more than it then: to run a solve once more takes far longer."""
 
-_ON_ONE_THREAD, _FEWEST = 512, 64
-"""XLA on CPUs runs what stands outside of loops one after another if none of it is an array of more bytes; else threads
-share it, which takes longer than a hundred steps of a few numbers and their way back. So records of one such member, or
-two, have no more than fit there, if that is so many steps; a solve of more is run once more on the way back."""
-
 _SELECTED_AT_MOST = 2**31
 """How many bytes the records of all members may take where they have the shape of one member's records."""
 
@@ -68,7 +63,6 @@ class AdaptiveLoop(AbstractLoop):
         max_steps: The limit on attempted steps of a member.
         slopes: Whether saved times are differentiated.
         slots: The records of how many of the last steps are kept for the backward pass, a power of two.
-        asked: Whether somebody asked for so many.
         fixed: The fixed steps that it takes, where it has no error control and their number is known.
         impl: What runs many members: "xla", or the kernel that was asked for.
     """
@@ -78,7 +72,6 @@ class AdaptiveLoop(AbstractLoop):
     max_steps: int = eqx.field(static=True)
     slopes: bool = eqx.field(static=True)
     slots: int = eqx.field(static=True, default=16)
-    asked: bool = eqx.field(static=True, default=False)
     fixed: FixedSteps | None = eqx.field(static=True, default=None)
     impl: KernelRequest = eqx.field(static=True, default=XLA)
 
@@ -105,7 +98,7 @@ class AdaptiveLoop(AbstractLoop):
             )
         if budget.segments is not None:
             slots = max(16, _power_of_two(budget.segments))
-            return dataclasses.replace(self, lanes=lanes, slots=slots, asked=True)
+            return dataclasses.replace(self, lanes=lanes, slots=slots)
         members = lanes.count or 1
         if branches_are_batched() and members * 1024 * state_bytes <= _SELECTED_AT_MOST:
             members = 1  # the record of each has the shape of one member's
@@ -277,24 +270,8 @@ class AdaptiveLoop(AbstractLoop):
         """Returns the carry before the first iteration, with space for the records of steps."""
         state = self.stepping.start(y0, operands)
         step_record = jax.eval_shape(lambda s: self.stepping.attempt(s, operands, operands.span)[1], state)
-        slots = self.slots if self.asked else min(self.slots, self._slots_on_one_thread(step_record, y0, operands))
-        carry = (jnp.zeros((), jnp.int32), state, StepRecords.blank(step_record, slots))
+        carry = (jnp.zeros((), jnp.int32), state, StepRecords.blank(step_record, self.slots))
         return to_varying(carry, vma_of((state, operands)))  # the record is made of zeros, which vary over no axis
-
-    def _slots_on_one_thread(self, step_record: PyTree, y0: PyTree, operands: Operands) -> int:
-        """Returns how many records few small members have at most whose steps are cheap; see `_ON_ONE_THREAD`."""
-        stepper = self.integrator.stepper
-        if not self.lanes.count or jax.default_backend() != "cpu" or isinstance(y0, EventState):
-            return self.slots
-        if stepper.evaluations <= 0 or stepper.use_full_budget(0):
-            return self.slots
-        rows = jax.eval_shape(lambda: StepRecords.blank(step_record, _FEWEST).rows.columns())
-        # of members of all devices, where each has some: the shapes are the same within the program of one and outside
-        largest = parts_of_members() * max(x.size // x.shape[0] * x.dtype.itemsize for x in jax.tree.leaves(rows))
-        fit = 2 ** int(math.log2(max(1, _ON_ONE_THREAD / largest)))
-        if fit < _FEWEST or work_of_field(self.integrator.field, y0, operands) > _SHORT:
-            return self.slots
-        return fit
 
     def _loop(self, cond: Callable, body: Callable, carry: Any, like: PyTree, at_a_time: int = 1) -> Any:
         axes = self.integrator.collective.axes
