@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, PyTree
 
 from ..._jax import _checkpoint_levels
 from ..._jax._checkpoint_levels import Budget
+from ..._jax._choices import shapes_are_those_of_one
 from ..._jax._loops import for_loop, scan
 from ..._jax._marks import step_number
 from ..._jax._shards import parts_of_members
@@ -27,7 +28,7 @@ from ...kernels._backends import XLA, KernelRequest
 from ...kernels._lanes import Lanes, Unbatched, is_value
 from ...kernels.ensemble._member import Counted
 from ..methods._stepper import take_step
-from ._abstract import AbstractLoop, FixedSteps
+from ._abstract import LIKE_ONE_AT_MOST, AbstractLoop, FixedSteps
 from ._checkpoint_buffers import Buffers
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel
 from ._integrator import Integrator, Operands, cause_of, known
@@ -108,7 +109,10 @@ class FixedLoop(AbstractLoop):
             if alone and state_bytes >= _LARGE and self.count >= 2 * PAIR:
                 counts = (self.count // PAIR, PAIR)
         else:
-            most = budget.memory // max(1, state_bytes * (lanes.count or 1) * parts_of_members())
+            members = (lanes.count or 1) * parts_of_members()
+            if members * self.count * state_bytes <= LIKE_ONE_AT_MOST and shapes_are_those_of_one():
+                members = 1
+            most = budget.memory // max(1, state_bytes * members)
             counts = _checkpoint_levels.fit(self.count, most, PAIR) or _checkpoint_levels.deepest(self.count, PAIR)
             if self.stencil_steps is not None and len(counts) == 1:  # a kernel keeps no state between its steps
                 counts = _checkpoint_levels.split(self.count, 2, multiple=PAIR)

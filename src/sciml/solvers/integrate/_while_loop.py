@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..._jax._checkpoint_levels import Budget
-from ..._jax._choices import branches_are_batched
+from ..._jax._choices import shapes_are_those_of_one
 from ..._jax._loops import scan_to_end, while_loop
 from ..._jax._shards import parts_of_members
 from ..._jax._vma import to_varying, vma_of
@@ -24,7 +24,7 @@ from ...kernels._lanes import Lanes, Unbatched
 from ...kernels.ensemble._member import UntilDone
 from ..events._event_state import EventState, ShiftedState, joined, saved_part
 from ..events._with_events import WithEvents
-from ._abstract import AbstractLoop, FixedSteps
+from ._abstract import LIKE_ONE_AT_MOST, AbstractLoop, FixedSteps
 from ._columns_over_lanes import columns_over_lanes
 from ._compaction import compacted_lanes, integrate_compacted
 from ._ensemble_kernel import columns_by_kernel, moving_part, run_by_kernel, until_done
@@ -49,9 +49,6 @@ _OF_DEAR_STEPS = 256
 """Steps that take far longer than to set up their records have so many of these, more only within `ZEROED_AT_MOST`.
 To fill the records of 1000 steps with 3000 unknowns takes as long as 600 such steps; most solves take fewer. Twice as
 many have records that take no more than it then: to run a solve once more takes far longer."""
-
-_SELECTED_AT_MOST = 2**31
-"""How many bytes the records of all members may take where they have the shape of one member's records."""
 
 
 class AdaptiveLoop(AbstractLoop):
@@ -100,8 +97,8 @@ class AdaptiveLoop(AbstractLoop):
             slots = max(16, _power_of_two(budget.segments))
             return dataclasses.replace(self, lanes=lanes, slots=slots)
         members = lanes.count or 1
-        if branches_are_batched() and members * 1024 * state_bytes <= _SELECTED_AT_MOST:
-            members = 1  # the record of each has the shape of one member's
+        if members * 1024 * state_bytes <= LIKE_ONE_AT_MOST and shapes_are_those_of_one():
+            members = 1
         size = 2 * state_bytes * members * parts_of_members()
         slots = _power_of_two(min(budget.memory, ZEROED_AT_MOST) / size) // 2
         if self.integrator.stepper.use_full_budget(state_bytes):

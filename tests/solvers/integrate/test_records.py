@@ -1,6 +1,6 @@
-"""Gradients of one or two small members on CPUs keep few steps, in arrays for which XLA asks no threads.
+"""What gradients record of the steps of few members and of many.
 
-Where JAX batches a program that it has traced for fewer members, they keep as many as it was traced for.
+Where JAX batches a program that it has traced for fewer members, they record as much as it was traced for.
 """
 
 import jax
@@ -93,3 +93,24 @@ def test_gradients_in_a_loop_over_two_devices():
     y0, rho = jnp.ones((4, 3)) * jnp.arange(1.0, 5.0)[:, None], jnp.asarray(28.0)
     found = sciml.parallel.ensemble(descent, y0, rho, mesh=mesh)
     close(found[-1], descent(y0[-1], rho), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("options", [{"rtol": 1e-3, "atol": 1e-3}, {"dt": 0.02}], ids=["adaptive", "fixed"])
+@pytest.mark.parametrize("how", ["jit", "loop"])
+def test_many_members_of_a_program_that_is_batched(how, options):
+    """Side by side so many members have a shorter record each than one alone."""
+    jax.clear_caches()  # programs that JAX has batched elsewhere, with shorter records, are taken again
+    memory = 2**16 if "dt" in options else None
+    adjoint = sciml.adjoints.Checkpointed(memory=memory)
+
+    def end(y):
+        return jnp.sum(sciml.solve(lambda t, y, args: -(y**2), y, t0=0.0, t1=0.2, adjoint=adjoint, **options).ys ** 2)
+
+    gradient = jax.grad(end)
+    if how == "loop":
+        run = lambda y: jax.lax.fori_loop(0, 1, lambda _, y: gradient(y), y)  # noqa: E731
+    else:
+        run = jax.jit(gradient)
+    y0 = jnp.linspace(0.5, 1.0, 6000).reshape(3000, 2)
+    some = np.array([0, -1])
+    close(jax.vmap(run)(y0)[some], jax.vmap(gradient)(y0[some]), 1e-4, 1e-4)
