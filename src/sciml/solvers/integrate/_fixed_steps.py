@@ -31,7 +31,8 @@ from ..methods._stepper import take_step
 from ._abstract import LIKE_ONE_AT_MOST, AbstractLoop, FixedSteps
 from ._checkpoint_buffers import Buffers
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel
-from ._integrator import Integrator, Operands, cause_of, known
+from ._finite_steps import count_finite, result_of_steps
+from ._integrator import Integrator, Operands, cause_of
 from ._result import Cotangents, Result, Saves
 from ._saved_rows import RowWriter, weighted
 from ._shared_cotangents import has_shared_cotangents, pull_back
@@ -459,13 +460,7 @@ class FixedLoop(AbstractLoop):
 
     def _result(self, carry: _Carry, operands) -> Result:
         def result(y, finite, cause, operands):
-            found = result_of_steps(y, finite, self.count + self.tail, operands)
-            if cause is None:
-                return found
-            # those after the first that failed are for other members
-            good = found.status == int(Status.successful)
-            status = jnp.where(good, found.status, cause)
-            return found._replace(status=status, accepted=finite, rejected=jnp.where(good, 0, 1).astype(finite.dtype))
+            return result_of_steps(y, finite, self.count + self.tail, operands, cause)
 
         return Result(*self.lanes.leave(self.lanes.call(result, carry.y, carry.finite, carry.cause, operands)))
 
@@ -494,19 +489,3 @@ def _put(rows: Buffers | None, row: Array, y: PyTree) -> Buffers | None:
 
 def _get(rows: Buffers, row: Array) -> PyTree:
     return rows.unpack(rows.read(row))
-
-
-def result_of_steps(y: PyTree, finite: Array, count: int, operands: Operands) -> Result:
-    """Returns the result of `count` equal steps of a member, whose state was finite after `finite` of them."""
-    assert operands.dt is not None  # equal steps have their size
-    good = finite == count
-    status = jnp.where(good, int(Status.successful), int(Status.nonfinite)).astype(jnp.int32)
-    elapsed = jnp.where(good, operands.span, finite.astype(operands.span.dtype) * operands.dt)
-    taken = jnp.full_like(finite, count)
-    return Result(known(y, good), status, elapsed, taken, jnp.zeros_like(finite), taken)
-
-
-def count_finite(finite: Array, y: PyTree, number: Array) -> Array:
-    """Returns the number of steps after which the state was still finite, given that before and the last step's."""
-    ok = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(y)]).all()
-    return jnp.where(ok, number, finite)

@@ -14,7 +14,7 @@ from ...._jax._loops import scan
 from ...._jax._marks import step_number
 from ....kernels._lanes import Lanes, Unbatched, is_value
 from ...integrate._abstract import FixedSteps
-from ...integrate._fixed_steps import count_finite, result_of_steps
+from ...integrate._finite_steps import count_finite, result_of_steps
 from ...integrate._integrator import Integrator, Operands
 from ...integrate._result import Cotangents, Result, Saves
 from ._abstract import AbstractReversibleLoop

@@ -10,7 +10,7 @@ from jaxtyping import Array, PyTree
 from ...._jax._loops import scan_to_end, while_loop
 from ....kernels._lanes import Lanes, Unbatched
 from ...integrate._abstract import FixedSteps
-from ...integrate._fixed_steps import result_of_steps
+from ...integrate._finite_steps import result_of_steps
 from ...integrate._integrator import Integrator, Operands, known
 from ...integrate._result import Cotangents, Result, Saves
 from ._abstract import AbstractReversibleLoop
