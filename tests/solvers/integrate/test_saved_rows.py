@@ -80,6 +80,7 @@ def test_gradients_of_start_end_and_each_step():
     close(*known_and_traced(one, TIMES["start and end"]))
 
 
+@pytest.mark.x64
 def test_gradient_against_differences():
     ts = TIMES["two in each"]
     check_gradient(lambda y: loss(y[None], NET, ts), STARTS[1])
@@ -198,6 +199,7 @@ def rows_of(times, span=1.0, step=0.25, steps=4, dtype=np.float32):
     return SavedRows.of(np.asarray(times), span, step, steps, polynomial, dtype)
 
 
+@pytest.mark.x64
 def test_which_step_writes_which_row():
     rows = rows_of([0.0, 0.1, 0.25, 0.25 + 1e-8, 0.3, 0.9, 1.0])
     np.testing.assert_array_equal(rows.step, [-1, 0, 0, 0, 1, 3, 3])
