@@ -29,8 +29,12 @@ _PER_LOOP = 50_000
 """What an iteration of a loop takes beside its operations, in operations: on a GPU, which the host tells of each. On a
 CPU few small members are in one call of XLA's runtime with all of their loops, where an iteration costs nothing."""
 
+_OF_RECORDS, _FEW = 300_000, 128
+"""The same in a gradient's two passes on a CPU, where the states of all members take more than so many bytes: their
+loops are no longer in one call, and each of several calls of an iteration is shared by threads."""
 
-def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Saves) -> bool:
+
+def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Saves, recorded: bool) -> bool:
     """Returns whether lanes run free of each other's saved times.
 
     Args:
@@ -38,6 +42,7 @@ def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Sa
         y0: The initial state, lane values.
         operands: Lane values.
         saves: The saved times.
+        recorded: Whether steps are recorded, or read back.
     """
     stepper = stepping.integrator.stepper
     if saves.times.shape[0] < 2 or stepping.integrator.collective.axes or not stepper.elementwise_dense:
@@ -45,7 +50,11 @@ def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Sa
     numbers = sum(int(np.prod(x.shape)) for x in jax.tree.leaves(y0, is_leaf=is_value))
     work = max(1, stepper.evaluations) * work_of_field(stepping.integrator.field, y0, operands)
     lanes = (stepping.lanes.count or 1) * parts_of_members()
-    beside = 0 if jax.default_backend() == "cpu" else _PER_LOOP
+    beside = _PER_LOOP
+    if jax.default_backend() == "cpu":
+        size = sum(x.dtype.itemsize * int(np.prod(x.shape)) for x in jax.tree.leaves(y0, is_leaf=is_value))
+        many = stepping.lanes.count is not None and size * lanes > _FEW
+        beside = _OF_RECORDS if recorded and many else 0
     slow = _PER_NUMBER * numbers * lanes < work * lanes + beside
     return slow and interpolation_of(stepper) is not None
 
@@ -144,24 +153,39 @@ class SavedStates(NamedTuple):
         (span,) = self.stepping.lanes.leave((self.operands.span,))
         return jnp.full(span.shape, self.saves.times.shape[0], jnp.int32)
 
+    def side_by_side(self, tree: PyTree[Array]) -> PyTree[Array]:
+        """Returns arrays, saved times first, with the times of a number beside one another, of which lanes take any.
+
+        It is for loops that take them, which would else put all of it in this order in each iteration.
+        """
+        if self.stepping.lanes.count is None:
+            return tree
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -2).reshape(-1, x.shape[0] * x.shape[-1]), tree)
+
     def next_within(
-        self, left: Int[Array, "..."], step_record: StepRecord, cotangent: PyTree[Array]
+        self, left: Int[Array, "..."], step_record: StepRecord, shapes: PyTree[Array], rows: PyTree[Array]
     ) -> tuple[Bool[Array, "..."], Array, PyTree[Array]]:
-        """Returns whether the next saved time, going back, lies within each member's step, that time, and its row."""
+        """Returns whether the next saved time, going back, lies within each member's step, that time, and its row.
+
+        Args:
+            left: How many times each member has still to come to.
+            step_record: The step.
+            shapes: Arrays, saved times first, or their shapes.
+            rows: The same arrays, `side_by_side`.
+        """
         lanes = self.stepping.lanes
         start, accepted = lanes.leave((step_record.elapsed, step_record.accepted))
         row = jnp.maximum(left - 1, 0)
 
-        def of_row(x: Array) -> Array:
+        def of_row(like: Array, x: Array) -> Array:
             if lanes.count is None:
                 return jax.lax.dynamic_index_in_dim(x, row, 0, False)
-            flat = jnp.moveaxis(x, 0, -2).reshape(-1, x.shape[0] * x.shape[-1])
-            at = row * x.shape[-1] + jnp.arange(x.shape[-1], dtype=row.dtype)
-            return jnp.stack([f.at[at].get(mode="promise_in_bounds") for f in flat]).reshape(x.shape[1:])
+            at = row * like.shape[-1] + jnp.arange(like.shape[-1], dtype=row.dtype)
+            return jnp.stack([f.at[at].get(mode="promise_in_bounds") for f in x]).reshape(like.shape[1:])
 
-        times = self.saves.times
-        time = of_row(times) if lanes.count is None or self.saves.batched else times[row]
-        return accepted & (left > 0) & (time > start), time, jax.tree.map(of_row, cotangent)
+        times, own = self.saves.times, lanes.count is None or self.saves.batched
+        time = of_row(times, self.side_by_side(times)) if own else times[row]
+        return accepted & (left > 0) & (time > start), time, jax.tree.map(of_row, shapes, rows)
 
     def at_start(self, cotangent: PyTree[Array]) -> PyTree:
         """Returns the cotangent of the initial state by the states saved there, a lane value."""

@@ -175,7 +175,7 @@ class AdaptiveLoop(AbstractLoop):
             at_a_time, steps = 1, at_a_time
         carry = (jnp.zeros((), jnp.int32), stepping.start(y0, operands))
         many = self.lanes.count is not None  # one member waits for nobody, and has the bits that `simulate` has
-        if saves is not None and many and self._free(y0, operands, saves, slopes):
+        if saves is not None and many and self._free(y0, operands, saves, slopes, False):
             return self._run_free((*carry, None), y0, operands, saves)[0], None
         if saves is None:
             alone = self.lanes.count is None or self.integrator.collective.axes or self._continues(operands)
@@ -204,7 +204,7 @@ class AdaptiveLoop(AbstractLoop):
         stepping = self.stepping
         start = self.lanes.leave(y0)
         carry = self._first(y0, operands)
-        if saves is not None and self._free(y0, operands, saves, self.slopes):
+        if saves is not None and self._free(y0, operands, saves, self.slopes, True):
             result, kept, counts = self._run_free(carry, y0, operands, saves)
             assert kept is not None  # as it was in the carry
             return result, Residuals(kept.rows.columns(), start, None), counts
@@ -260,8 +260,8 @@ class AdaptiveLoop(AbstractLoop):
         """Whether it goes on where another loop ended, or another goes on after it."""
         return self.integrator.hands_out or operands.resume is not None
 
-    def _free(self, y0: PyTree, operands: Operands, saves: Saves, slopes: bool) -> bool:
-        return not slopes and not self._continues(operands) and run_free(self.stepping, y0, operands, saves)
+    def _free(self, y0: PyTree, operands: Operands, saves: Saves, slopes: bool, recorded: bool) -> bool:
+        return not slopes and not self._continues(operands) and run_free(self.stepping, y0, operands, saves, recorded)
 
     def _first(self, y0: PyTree, operands: Operands) -> tuple[Array, State, StepRecords]:
         """Returns the carry before the first iteration, with space for the records of steps."""
@@ -370,7 +370,7 @@ class AdaptiveLoop(AbstractLoop):
         if isinstance(whole, EventState):
             first = first._replace(y=first.y._replace(rest=lanes.carry(stepping.enter(whole.rest))))
         first = self._with_kept(first, kept)
-        if self._free(y0, operands, saves, self.slopes):
+        if self._free(y0, operands, saves, self.slopes, True):
             carry = first, saved.after_all()
 
             def back(carry, step_record):
@@ -380,18 +380,18 @@ class AdaptiveLoop(AbstractLoop):
                 return step_back(bar, step_record), saved.before(step_record, end)
 
         else:
-            carry = first, saved.all_left()
+            carry, rows = (first, saved.all_left()), saved.side_by_side(cotangent)
 
             def back(carry, step_record):
                 def add(carry):
                     bar, left = carry
-                    used, time, row = saved.next_within(left, step_record, cotangent)
+                    used, time, row = saved.next_within(left, step_record, cotangent, rows)
                     inside = (step_record.elapsed, step_record.h)
                     bar = vjp.saved(bar, stepping.enter(row), inside, stepping.enter(time), stepping.enter(used))
                     return bar, left - used.astype(left.dtype)
 
                 def more(carry):
-                    return jnp.any(saved.next_within(carry[1], step_record, ())[0])
+                    return jnp.any(saved.next_within(carry[1], step_record, (), ())[0])
 
                 bar, left = self._loop(more, add, carry, (operands, saves, cotangent, step_record))
                 return step_back(bar, step_record), left
