@@ -180,7 +180,11 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
         admissible=admissible,
     )
     times = Times.of(request, interval, saves.ts, ts, counted.step)
-    return plan, times._replace(rows=_rows(request, stepper, counted, saves.ts, dtype)), steps.tolerances
+    return (
+        plan,
+        times._replace(rows=_rows(request, stepper, counted, None if traced else saves.ts, dtype)),
+        steps.tolerances,
+    )
 
 
 def plan_events(plan: Plan, events: GivenEvents, adjoint: AbstractAdjoint) -> Plan:
@@ -284,8 +288,7 @@ def _rows(
     request: Request, stepper: AbstractStepper | None, counted: _Counted, saves: Any, dtype: Any
 ) -> SavedRows | None:
     """Returns what each step saves, where that is known when traced and the method interpolates by polynomials."""
-    known = all(map(concrete, (request.t0, request.t1, *jax.tree.leaves(saves))))
-    if saves is None or not known or counted.number is None or stepper is None or stepper.cuts_fixed_steps:
+    if saves is None or counted.number is None or stepper is None or stepper.cuts_fixed_steps:
         return None
     polynomial = interpolation_of(stepper)
     if polynomial is None:

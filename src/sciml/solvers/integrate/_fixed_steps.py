@@ -1,6 +1,7 @@
 """A fixed number of equal steps, to the end state or with states at known times: as fast as a loop written by hand.
 
-Steps run in segments. Whether the state is still finite is checked between segments only; and where the
+Steps run in segments. Whether the state is still finite is checked between segments only, but after every step where
+states are saved within them; and where the
 state at every step does not fit the memory, the gradient keeps the state at some of them and computes
 the steps between again, in as many levels as it takes (`_checkpoint_levels`).
 """
@@ -315,7 +316,7 @@ class FixedLoop(AbstractLoop):
 
     @property
     def _unroll(self) -> int:
-        # XLA copies what one iteration reads and reweights; of two iterations, each writes where the other has read
+        # XLA copies what one iteration reads and replaces; of two iterations, each writes where the other has read
         return 1 if self.lanes.count is None else PAIR
 
     def _one_member(self) -> Counted:
