@@ -1,9 +1,8 @@
 """A fixed number of equal steps, to the end state or with states at known times: as fast as a loop written by hand.
 
 Steps run in segments. Whether the state is still finite is checked between segments only, but after every step where
-states are saved within them; and where the
-state at every step does not fit the memory, the gradient keeps the state at some of them and computes
-the steps between again, in as many levels as it takes (`_checkpoint_levels`).
+states are saved within them; and where the state at every step does not fit the memory, the gradient keeps the state at
+some of them and computes the steps between again, in as many levels as it takes (`_checkpoint_levels`).
 """
 
 import dataclasses
