@@ -21,6 +21,7 @@ from jaxtyping import Array
 
 from ..._jax._barrier import computed_once, held_back, opaque
 from ..._jax._jaxprs import from_outside, is_literal, program_called, run_equation
+from ..._jax._matrix_products import Transposed, reads_columns
 from ..._jax._sources import at_source_of
 from ..._jax._vma import as_traced, promote, to_varying, vma_of
 from ._elementwise import CHEAP, ELEMENTWISE, IDENTITIES
@@ -108,12 +109,12 @@ def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int
 
     def fused(*given):
         known = dict(zip(inputs, given))
-        start = _kept_apart([known[x] for x in inputs if x not in fixed], lanes)
+        start, transposed = _kept_apart([known[x] for x in inputs if x not in fixed], lanes), Transposed({})
         for part, later in zip(parts, _read_later(parts, results)):
             if len(part) > 1:
                 _run_fused(part, known, later, lanes, start)
             else:
-                _run_operation(*part, known, lanes, jaxpr.debug_info)
+                _run_operation(*part, known, lanes, jaxpr.debug_info, fixed, transposed)
         return as_traced([_read(known, x) for x in results], jaxpr.outvars)
 
     def without_barriers(*given):
@@ -137,7 +138,7 @@ def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int
         # barriers would mix tangents, and fusions need none
         return out, _tangents(without_barriers, primals, tangents, out, lanes)
 
-    as_it_stands = jaxpr.effects or all(len(part) == 1 and not _is_barrier(*part) for part in parts)
+    as_it_stands = jaxpr.effects or all(len(part) == 1 and _as_it_stands(*part, fixed) for part in parts)
     return (plain if as_it_stands else run)(*closed.consts, *arrays)
 
 
@@ -252,14 +253,30 @@ def _read(known: dict, x: Any) -> Any:
     return known[x] if isinstance(x, _Symbol) else x
 
 
-def _run_operation(operation: _Operation, known: dict, lanes: tuple[int, ...], debug_info: Any) -> None:
+def _as_it_stands(operation: _Operation, fixed: set[_Symbol]) -> bool:
+    return not _is_barrier(operation) and not reads_columns(operation.eqn, _which(operation.inputs, fixed))
+
+
+def _which(inputs: Sequence[Any], fixed: set[_Symbol]) -> list[bool]:
+    return [isinstance(x, _Symbol) and x in fixed for x in inputs]
+
+
+def _run_operation(
+    operation: _Operation,
+    known: dict,
+    lanes: tuple[int, ...],
+    debug_info: Any,
+    fixed: set[_Symbol],
+    transposed: Transposed,
+) -> None:
     given = as_traced([_read(known, x) for x in operation.inputs], operation.eqn.invars)
     if _is_barrier(operation):
         found = _computed_once(given, lanes)
     elif operation.eqn.primitive.name in ("pvary", "pcast"):
         found = to_varying(given, vma_of(list(known.values())))  # JAX refuses to promote what was promoted already
     else:
-        found = run_equation(operation.eqn, given, debug_info)
+        found = transposed.run(operation.eqn, given, operation.inputs, _which(operation.inputs, fixed))
+        found = run_equation(operation.eqn, given, debug_info) if found is None else found
     known.update(zip(operation.outputs, found))
 
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from ..._jax._matrix_products import with_fast_products
 from ...kernels._lanes import Lanes, Unbatched, is_value
 from ...kernels._lanes._values import shared_and_large
 from ..methods._stepper import AbstractStepper
@@ -57,7 +58,11 @@ def pull_back(
     some = jnp.argmax(taken)[None]
     y, own, rest = lanes.where(taken, (y, diff, rest), lambda x: jnp.take(x, some, axis=-1))
     engine = dataclasses.replace(lanes, reverse=True)
-    _, pull = jax.vjp(lambda y, own: engine.carry(engine.call(step, y, own, *rest)), y, own)
-    y_bar, more = pull(lanes.where(taken, bar, jnp.zeros_like))
+
+    def pulled(bar: PyTree) -> PyTree:
+        _, pull = jax.vjp(lambda y, own: engine.carry(engine.call(step, y, own, *rest)), y, own)
+        return pull(bar)
+
+    y_bar, more = with_fast_products(pulled)(lanes.where(taken, bar, jnp.zeros_like))
     any_taken = jnp.any(taken)  # where no lane took a step, all ran that of lane zero, which may be infinite
     return y_bar, jax.tree.map(lambda x: jnp.where(any_taken, x, jnp.zeros_like(x)), more)
