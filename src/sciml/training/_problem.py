@@ -1,7 +1,6 @@
 """The least-squares problem behind a fit, and its derivatives by whichever mode the model allows."""
 
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._status import SolveError
+from .._warn import warn
 from ._selection import ParameterSelection
 
 
@@ -143,11 +143,9 @@ def pose(model: Any, data: Any, selection: ParameterSelection, residuals: Callab
             "Return one residual per observation, not the sum of their squares; a prior is one more residual."
         )
     if [s.shape for s in shapes] == [()]:
-        warnings.warn(
+        warn(
             "`residuals` returned one number of shape (), whose square is minimised. If it is a loss, return instead "
             "what it sums the squares of; if it is the only residual there is, give it the shape (1,).",
-            UserWarning,
-            stacklevel=4,
         )
     problem = LeastSquaresProblem(model, data, selection, residuals, size=size)
     # A lone jvp through a rule that has no forward mode is refused only when compiled, a batched one when traced.

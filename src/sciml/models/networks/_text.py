@@ -1,7 +1,7 @@
 """Reactions as text, one a line."""
 
+from ..._warn import warn
 import math
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -67,10 +67,8 @@ class _Reader:
         named = {name for formula in formulas for name in names_in(formula)} | {*self.assigned, *self.species}
         for name in self.given:
             if name not in named and (meant := suggestion(name, self.numbers)):
-                warnings.warn(
+                warn(
                     f"`parameters` has `{name}`, which is nowhere in the text and changes nothing.{meant}",
-                    UserWarning,
-                    stacklevel=5,
                 )
 
     def _name(self, line: Line) -> None:
