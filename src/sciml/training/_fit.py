@@ -20,7 +20,7 @@ from ._directions import in_words
 from ._drive import drive
 from ._gradients_reach import HorizonOption, check_horizon, reach, status_within, warned_at_start
 from ._optimisers import AbstractOptimiser, as_optimiser
-from ._problem import LeastSquaresProblem, check_start, jacobian, pose, residual_at
+from ._problem import LeastSquaresProblem, check_start, failed_solve, jacobian, pose, residual_at
 from ._result import Fit
 from ._selection import ParameterSelection, select
 
@@ -168,6 +168,8 @@ def fit(
     status = Status(int(outcome.codes[best]))
     message = _message(optimiser, status, int(outcome.steps[best]), max_steps)
     z = outcome.zs[best]
+    if status in (Status.nonfinite, Status.max_steps_reached):
+        message += failed_solve(problem, z)
     found, beyond = reach(horizon, selection.replace(model, z), "fit")
     message = f"{message} {beyond}" if beyond else message
     if throw and status != Status.successful:
@@ -329,6 +331,10 @@ def _result(
             )
         elif factor is None:
             reason = "the Jacobian of the residuals is not finite at the fitted parameters."
+            reason += failed_solve(problem, z) or (
+                " A solve within them whose status is not `successful`, as `max_steps_reached`, has no derivative: "
+                "look at `Solution.status` at `fit.model`."
+            )
     return Fit(
         model=model,
         loss=jnp.asarray(loss, dtype),

@@ -182,6 +182,20 @@ def residual_at(problem: LeastSquaresProblem) -> Callable[[np.ndarray], np.ndarr
     return residual
 
 
+def failed_solve(problem: LeastSquaresProblem, z: Float[Array, " p"]) -> str:
+    """Returns how a solve within the residuals fails, as a sentence to go on with; empty where none says so.
+
+    Compiled programs cannot raise, so it asks once more without compiling all of it.
+    """
+    try:
+        problem.residual(z)
+    except SolveError as error:
+        return f" A solve within `residuals` fails there: {error}"
+    except Exception:  # what is only meant to be compiled
+        return ""
+    return ""
+
+
 @eqx.filter_jit
 def jacobian(problem: LeastSquaresProblem, z: Float[Array, " p"]) -> Float[Array, "m p"]:
     """Returns the Jacobian of the residuals, compiled."""
@@ -213,7 +227,8 @@ def check_start(problem: LeastSquaresProblem, zs: Float[Array, "starts p"]) -> N
     cause = (
         f"The data hold {missing} NaN: drop missing observations in `residuals`, for example by `jnp.where`."
         if missing
-        else "The model may blow up or leave its domain at the initial parameters (the logarithm of a negative "
+        else failed_solve(problem, zs[0]).strip()
+        or "The model may blow up or leave its domain at the initial parameters (the logarithm of a negative "
         "prediction, a solve that fails): start from other values, or constrain them by `positive` or `bounds`."
     )
     raise ValueError(
