@@ -127,7 +127,7 @@ class Attempt(NamedTuple):
                 line = end + ((place - 1) * self.h).astype(x.dtype) * rate
                 return jnp.where(jump & (place > 1 - beside), line, x)
 
-            return jax.tree.map(of_leaf, self.path(place), before, self.path(one), jump)
+            return jax.tree.map(of_leaf, self.path(place), before, self.step.y1, jump)
 
         return self._replace(path=path)
 
