@@ -71,6 +71,8 @@ def test_max_steps_not_positive(max_steps):
 def test_a_domain_says_one_thing_of_the_whole_state():
     refused(ValueError, r"`domain` must return one boolean.*shape \(2,\).*`lambda y: jnp.all", domain=lambda y: y < 5)
     refused(ValueError, "`domain` must return one boolean.*2 values", domain=lambda y: (y[0] < 5, y[1] < 5))
+    refused(ValueError, r"but returns float\d\d of shape \(\).*Compare it", domain=lambda y: y[0])
+    refused(TypeError, "`domain` asks Python.*Join conditions with `&`", domain=lambda y: y[0] < 5 and y[1] < 5)
 
 
 @pytest.mark.parametrize("name", ["domain", "project"])

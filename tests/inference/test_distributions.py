@@ -78,3 +78,50 @@ def test_shapes_broadcast_and_are_checked():
         inference.Improper().draw(jax.random.key(0))
     with pytest.raises(TypeError, match=r"`Custom\(function=...\)` must be a function"):
         inference.Custom(3.0)
+
+
+CHECKED = {
+    "normal scale": lambda x: inference.Normal(0.0, x),
+    "log-normal scale": lambda x: inference.LogNormal(0.0, x),
+    "half-normal scale": lambda x: inference.HalfNormal(x),
+    "student scale": lambda x: inference.StudentT(4.0, 0.0, x),
+    "student degrees": lambda x: inference.StudentT(x, 0.0, 1.0),
+    "gamma shape": lambda x: inference.Gamma(x, 1.0),
+    "gamma rate": lambda x: inference.Gamma(1.0, x),
+    "beta a": lambda x: inference.Beta(x, 1.0),
+    "beta b": lambda x: inference.Beta(1.0, x),
+    "uniform lower": lambda x: inference.Uniform(0.0, x),
+    "poisson mean": lambda x: inference.PoissonCounts(x),
+    "binomial mean": lambda x: inference.NegativeBinomial(x, 1.0),
+    "binomial concentration": lambda x: inference.NegativeBinomial(1.0, x),
+}
+
+
+@pytest.mark.parametrize("case", CHECKED)
+def test_parameters_that_are_known_are_checked(case):
+    make, name = CHECKED[case], case.split()[1]
+    for wrong in (-1.0, np.nan, np.inf, jnp.array([2.0, -1.0])):
+        with pytest.raises(ValueError, match=f"`{name}` of `.*`.* must be .* but"):
+            make(wrong)
+    if name != "mean":
+        with pytest.raises(ValueError, match=f"`{name}` of"):
+            make(0.0)
+    make(jnp.zeros(0))  # for no member
+
+    def density(x):
+        made = make(x)
+        return jnp.sum(make(2.0).log_prob(jnp.array(0.5))) + jnp.sum(made.log_prob(jnp.array(0.5)))
+
+    # what is traced is as it is, what is known beside it still checked
+    assert np.isfinite(jax.jit(jax.grad(density))(2.0))
+    jax.jit(jax.vmap(density))(jnp.array([2.0, -1.0]))
+    jax.tree.map(lambda x: -x, make(1.5))
+
+
+def test_a_uniform_prior_of_bounds_that_are_traced():
+    @jax.jit
+    def there_and_back(upper):
+        transform = inference.Uniform(0.0, upper).transform
+        return transform.forward(transform.inverse(jnp.array(0.5)))
+
+    np.testing.assert_allclose(there_and_back(2.0), 0.5, rtol=1e-6)

@@ -547,3 +547,28 @@ def test_a_second_fit_compiles_nothing_new(solver):
     quiet(decay(2.0, 1.0), residuals, decay_data(), solver=solver)
     # Only the checks of the new problem look at the function again.
     assert len(traced) - first <= 3
+
+
+def test_a_fit_says_which_solve_failed():
+    times = jnp.linspace(0.1, 2.0, 5)
+
+    def residuals(rate, most):
+        return sciml.solve(
+            lambda t, y, rate: -rate * y, 1.0, t0=0.0, t1=2.0, args=rate, saveat=times, max_steps=most
+        ).ys
+
+    with pytest.raises(ValueError, match="A solve within `residuals` fails there: .* with status `max_steps_reached`"):
+        sciml.fit(jnp.array(1.0), lambda rate, data: residuals(rate, 2), None, progress=False)
+
+
+def test_a_fit_says_why_it_has_no_standard_errors():
+    # a value, but no derivative
+    @jax.custom_jvp
+    def root(x):
+        return jnp.sqrt(x)
+
+    root.defjvp(lambda x, dx: (root(*x), jnp.nan * dx[0]))
+    x = jnp.arange(1.0, 5.0)
+    found = sciml.fit(jnp.array(4.0), lambda a, data: root(a) * x, None, progress=False, throw=False)
+    assert found.status != Status.successful
+    assert "No standard errors: the Jacobian of the residuals is not finite" in found.summary()

@@ -1,6 +1,5 @@
 """Laplace's approximation of a posterior: a normal distribution about its maximum."""
 
-import warnings
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_count, check_key
 from .._types import Key
+from .._warn import warn
 from ..training._directions import in_words
 from ._climb import Peak, principal
 from ._maximum import check_peak, find
@@ -214,12 +214,10 @@ def _approximation(density: Any, peak: Peak) -> LaplaceApproximation:
     if undetermined:
         lost = (np.abs(directions[:, ~good]) > 1e-4).any(axis=1)
         covariance[lost] = covariance[:, lost] = np.inf
-        warnings.warn(
+        warn(
             f"`laplace`: data and priors do not determine {'; '.join(undetermined)} (of free variables: logarithms of "
             "what is positive, logits of what has bounds). The covariance is infinite there. Give priors that do, or "
             "leave some of these out.",
-            UserWarning,
-            stacklevel=4,
         )
     else:
         size = np.linalg.slogdet(factor)[1]

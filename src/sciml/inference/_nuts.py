@@ -1,7 +1,6 @@
 """`nuts`: BlackJAX's sampler over chains as lanes, and over devices."""
 
 import importlib
-import warnings
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +11,7 @@ from jaxtyping import Array, PyTree
 from .._checks import check_count, check_key
 from .._jax._loops import scan
 from .._types import Key, RealScalarLike
+from .._warn import warn
 from ..parallel import ensemble
 from ._draws import Draws, check_positions
 from ._laplace import LaplaceApproximation
@@ -178,11 +178,9 @@ def nuts(
             positions = jax.vmap(jax.vmap(white.position))(positions)
     diverged = int(jnp.sum(statistics["diverging"]))
     if diverged:
-        warnings.warn(
+        warn(
             f"`nuts`: {diverged} of {chains * draws} trajectories diverged: the posterior is curved more sharply there "
             "than the steps resolve, and what lies beyond may be missing. Raise `target`, or write what varies about a "
             "typical value as `typical + spread * z` with a normal `z`.",
-            UserWarning,
-            stacklevel=2,
         )
     return Draws(density, positions, statistics)

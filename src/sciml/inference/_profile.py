@@ -1,6 +1,5 @@
 """`profile_likelihood`: intervals of parameters by fitting all others again."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from jaxtyping import Array, Float
 from .._checks import check_count
 from .._jax._loops import scan
 from .._types import RealScalarLike
+from .._warn import warn
 from ..training._directions import listed
 from ..training._selection import indices_of, leaf_names
 from ._climb import ascend, principal
@@ -275,11 +275,9 @@ def _collected(
             open_ended.append(names[number])
     lowest = np.nanmin(deviances)
     if lowest < -1e-3:
-        warnings.warn(
+        warn(
             f"`profile_likelihood`: a profile rises {-0.5 * lowest:.3g} above the maximum, which is none: find a "
             "better one first, `density.maximum(starts=..., key=...)`.",
-            UserWarning,
-            stacklevel=3,
         )
     own = [_natural(density, best, k, np.stack([*rows[i], *ends[i], best[k]])) for i, k in enumerate(chosen)]
     count = rows[0].size

@@ -2,12 +2,12 @@
 
 import os
 import pathlib
-import warnings
 from typing import Any
 
 import numpy as np
 
 from .._progress import ProgressOption, reporting
+from .._warn import warn
 from ..stores._abstract import AbstractStore
 from ..stores._atomic import StoreError
 from ..stores._fingerprint import fingerprint
@@ -88,11 +88,9 @@ def execute(
         origin = digest_of_run({"fingerprint": found.to_json()}, store)
         point = last_resume_point(checkpoints, start, frame, inputs.members, origin)
         if point is None and checkpoints is None and store.numbers():
-            warnings.warn(
+            warn(
                 f"`{name}`: {store} holds frames of this run, but it is no folder and there are no `checkpoints=`, so "
                 "that the run starts again. Give `checkpoints=sciml.stores.NpzStore(path)` to go on after a crash.",
-                UserWarning,
-                stacklevel=3,
             )
     if point is None:
         point = ResumePoint(0, start, None, 0, None)

@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from .._jax._shards import sign_of
 from .._jax._vma import on_explicit_axes, vma_of
 from .._status import Status
 from .._types import Args, Y
+from .._warn import warn
 from ._plan import Times
 from ._request import Request
 from ._solution import Solution, Stats
@@ -52,11 +52,10 @@ def log_once(solver: str, by_solver: bool) -> None:
 
 def warn_of_times(dtype: Any) -> None:
     """Warns where times are so far from zero that their dtype loses digits of the steps between them."""
-    warnings.warn(
+    warn(
         f"diffrax runs this solve, and takes the difference of times in {dtype}, which holds times as far from zero as "
         "`t0` and `t1` to less than a thousandth of the interval between them. Let time begin near zero, switch on "
         'float64 by `jax.config.update("jax_enable_x64", True)`, or use a method that runs in sciml\'s own loops.',
-        stacklevel=3,
     )
 
 

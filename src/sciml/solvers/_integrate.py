@@ -1,7 +1,6 @@
 """What `solve` compiles: the problem of one member, its integration from start to end, and what became of it."""
 
 import dataclasses
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from .._jax._shards import on_mesh_of, on_mesh_of_arguments, sign_of
 from .._jax._vma import on_explicit_axes, promote
 from .._status import Status
 from .._types import Args, Y
+from .._warn import warn
 from ..kernels._backends import XLA, KernelRequest
 from ..kernels._lanes import Lanes
 from ._plan import Plan, Times
@@ -133,7 +133,7 @@ def open_problem(
     dt = jax.tree.map(jnp.abs, times.dt)
     field, operands = plan.stepper.close(model, times.t0, y0, args, direction * dt if equal else None)
     if plan.coarse_times and field.reads_time:
-        warnings.warn(_COARSE.format(dtype=times.t0.dtype), stacklevel=2)
+        warn(_COARSE.format(dtype=times.t0.dtype))
     span = direction * times.span
     max_steps = jnp.asarray(plan.max_steps, jnp.int32)
     return MemberProblem(

@@ -5,7 +5,6 @@ quadratic in a small amount may then drive the state away from zero ever faster:
 minus ten millions of the whole. Each step on the way is as exact as was asked, so that the status is a success.
 """
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from .._checks import concrete
 from .._types import Y
+from .._warn import warn
 from ._solution import Solution
 
 _FAR = 100.0
@@ -41,12 +41,11 @@ def warn_of_negative(sol: Solution, y0: Y, given: Mapping[str, Any]) -> None:
     most = max(float(np.max(x)) for x in starts if np.size(x))
     lowest = min((float(np.min(np.asarray(x)[-1])) for x in ends if np.size(x)), default=0.0)
     if lowest < -_FAR * most:
-        warnings.warn(
+        warn(
             f"The state began without a negative element, none above {most:.3g}, and ended at {lowest:.3g}. Where it "
             "holds amounts or concentrations, an error within `atol` took one below zero, and the rates drove it on: "
             "set `positive=True`, or an `atol` far below the smallest amount that counts, or compute in float64.",
             RuntimeWarning,
-            stacklevel=3,
         )
 
 

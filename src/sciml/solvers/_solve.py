@@ -143,7 +143,8 @@ def solve(
         positive: What must not become negative, as concentrations: True for the whole state, or a PyTree like `y0` of
             booleans or of arrays of them. An element below zero by no more than the step's estimated error is set to
             zero, and derivatives go through where it is not; a step with one farther below is tried again, shorter.
-            With fixed steps all are set to zero.
+            With fixed steps all are set to zero. `atol` has to lie below the smallest amount that lives: what is below
+            it may be set to zero, from where it may not come back, and the status is `successful`.
         domain: Which states are admissible beside that: a function `domain(y) -> bool` that closes over no traced
             value. A step that ends elsewhere is tried again with a shorter length; a fixed one fails as if it were NaN.
         project: What the equation conserves, as an energy: a function of the state to a few numbers, `project(y)`, that

@@ -1,6 +1,5 @@
 """`fit`: chosen leaves of a model to data, by least squares."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,12 +14,13 @@ from .._option_names import knows_other_names
 from .._progress import ProgressOption, check_progress
 from .._status import SolveError, Status
 from .._types import Key, RealScalarLike
+from .._warn import warn
 from ._covariance import compared_with_loss, laplace, loose
 from ._directions import in_words
 from ._drive import drive
 from ._gradients_reach import HorizonOption, check_horizon, reach, status_within, warned_at_start
 from ._optimisers import AbstractOptimiser, as_optimiser
-from ._problem import LeastSquaresProblem, check_start, jacobian, pose, residual_at
+from ._problem import LeastSquaresProblem, check_start, failed_solve, jacobian, pose, residual_at
 from ._result import Fit
 from ._selection import ParameterSelection, select
 
@@ -168,13 +168,15 @@ def fit(
     status = Status(int(outcome.codes[best]))
     message = _message(optimiser, status, int(outcome.steps[best]), max_steps)
     z = outcome.zs[best]
+    if status in (Status.nonfinite, Status.max_steps_reached):
+        message += failed_solve(problem, z)
     found, beyond = reach(horizon, selection.replace(model, z), "fit")
     message = f"{message} {beyond}" if beyond else message
     if throw and status != Status.successful:
         if status != Status.max_steps_reached or optimiser.unfinished_is_failure:
             raise SolveError(message, outcome.codes)
     if beyond:
-        warnings.warn(f"`fit`: {beyond}", UserWarning, stacklevel=2)
+        warn(f"`fit`: {beyond}")
     wanted = selection.size <= _MOST_PARAMETERS if covariance is None else covariance
     jac = None
     if wanted:  # the one at the last but one point differs by less than the tolerance
@@ -305,7 +307,7 @@ def _result(
                 "it has risen as by one standard error. Fix some of them through `where`, or add priors as residuals."
             )
             message = f"{message} Note: {doubt}"
-            warnings.warn(f"`fit`: {doubt}", UserWarning, stacklevel=3)
+            warn(f"`fit`: {doubt}")
         widest = np.maximum(scale, np.asarray(selection.scale(selection.flatten(problem.model)), np.float64))
         wide, direction = loose(found, widest)
         if wide.any() and not at_bound:
@@ -316,12 +318,12 @@ def _result(
                 "of them through `where`, or add priors as residuals; `sciml.inference.identifiability` tells more."
             )
             message = f"{message} Note: {doubt}"
-            warnings.warn(f"`fit`: {doubt}", UserWarning, stacklevel=3)
+            warn(f"`fit`: {doubt}")
         if found.undetermined.any():
             shown = _listed(names, found.undetermined)
             reason = f"the data do not determine {shown}. Fix some of them through `where`, or add priors as residuals."
             message = f"{message} Note: {reason}"
-            warnings.warn(f"`fit`: {reason}", UserWarning, stacklevel=3)
+            warn(f"`fit`: {reason}")
         elif not np.isfinite(s):
             reason = (
                 f"with {problem.size} residuals for {selection.size} parameters the residuals' standard deviation "
@@ -329,6 +331,10 @@ def _result(
             )
         elif factor is None:
             reason = "the Jacobian of the residuals is not finite at the fitted parameters."
+            reason += failed_solve(problem, z) or (
+                " A solve within them whose status is not `successful`, as `max_steps_reached`, has no derivative: "
+                "look at `Solution.status` at `fit.model`."
+            )
     return Fit(
         model=model,
         loss=jnp.asarray(loss, dtype),

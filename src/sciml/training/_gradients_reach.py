@@ -1,6 +1,5 @@
 """Whether the gradients of a fit or a training say anything, by a horizon that the caller measures."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from .._horizon import Horizon
 from .._status import SolveError, Status
+from .._warn import warn
 
 HorizonOption = Callable[[Any], Horizon] | None
 
@@ -44,7 +44,7 @@ def warned_at_start(horizon: HorizonOption, model: Any, where: str) -> None:
         return
     beyond = in_words(_measured(horizon, model, where))
     if beyond:
-        warnings.warn(f"`{where}`: at the start, {beyond} {_REMEDY}", UserWarning, stacklevel=3)
+        warn(f"`{where}`: at the start, {beyond} {_REMEDY}")
 
 
 def reach(horizon: HorizonOption, model: Any, where: str) -> tuple[Horizon | None, str]:

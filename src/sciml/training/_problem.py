@@ -1,7 +1,6 @@
 """The least-squares problem behind a fit, and its derivatives by whichever mode the model allows."""
 
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._status import SolveError
+from .._warn import warn
 from ._selection import ParameterSelection
 
 
@@ -143,11 +143,9 @@ def pose(model: Any, data: Any, selection: ParameterSelection, residuals: Callab
             "Return one residual per observation, not the sum of their squares; a prior is one more residual."
         )
     if [s.shape for s in shapes] == [()]:
-        warnings.warn(
+        warn(
             "`residuals` returned one number of shape (), whose square is minimised. If it is a loss, return instead "
             "what it sums the squares of; if it is the only residual there is, give it the shape (1,).",
-            UserWarning,
-            stacklevel=4,
         )
     problem = LeastSquaresProblem(model, data, selection, residuals, size=size)
     # A lone jvp through a rule that has no forward mode is refused only when compiled, a batched one when traced.
@@ -184,6 +182,20 @@ def residual_at(problem: LeastSquaresProblem) -> Callable[[np.ndarray], np.ndarr
     return residual
 
 
+def failed_solve(problem: LeastSquaresProblem, z: Float[Array, " p"]) -> str:
+    """Returns how a solve within the residuals fails, as a sentence to go on with; empty where none says so.
+
+    Compiled programs cannot raise, so it asks once more without compiling all of it.
+    """
+    try:
+        problem.residual(z)
+    except SolveError as error:
+        return f" A solve within `residuals` fails there: {error}"
+    except Exception:  # what is only meant to be compiled
+        return ""
+    return ""
+
+
 @eqx.filter_jit
 def jacobian(problem: LeastSquaresProblem, z: Float[Array, " p"]) -> Float[Array, "m p"]:
     """Returns the Jacobian of the residuals, compiled."""
@@ -215,7 +227,8 @@ def check_start(problem: LeastSquaresProblem, zs: Float[Array, "starts p"]) -> N
     cause = (
         f"The data hold {missing} NaN: drop missing observations in `residuals`, for example by `jnp.where`."
         if missing
-        else "The model may blow up or leave its domain at the initial parameters (the logarithm of a negative "
+        else failed_solve(problem, zs[0]).strip()
+        or "The model may blow up or leave its domain at the initial parameters (the logarithm of a negative "
         "prediction, a solve that fails): start from other values, or constrain them by `positive` or `bounds`."
     )
     raise ValueError(

@@ -159,4 +159,6 @@ class Fit(eqx.Module):
             same = int(np.sum(np.asarray(self.start_losses) <= float(self.loss) * 1.01))
             lines.append(f"{same} of {len(self.start_losses)} starts ended within 1% of this loss")
         lines.append(self.message)
+        if not np.all(np.isfinite(errors)) and self._no_factor not in self.message:
+            lines.append(f"No standard errors: {self._no_factor}")
         return "\n".join(lines)

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Inexact
+
+from .._checks import concrete
 
 if TYPE_CHECKING:  # type checkers do not know the abstract kind
     from typing import ClassVar as AbstractClassVar
@@ -183,7 +186,8 @@ class Bounded(AbstractTransform):
 
     def __check_init__(self) -> None:
         """Checks that the bounds enclose something."""
-        if self.lower is not None and self.upper is not None and not bool(jnp.all(self.lower < self.upper)):
+        bounds = [np.asarray(x) for x in (self.lower, self.upper) if x is not None and concrete(x)]
+        if len(bounds) == 2 and not np.all(bounds[0] < bounds[1]):
             raise ValueError(f"`lower` must be below `upper`, but got {self.lower} and {self.upper}.")
 
     def _bounds(self, x: Array) -> tuple[Any, Any]:

@@ -1,12 +1,12 @@
 """The order of convergence that a solver shows."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from .._types import RealScalarLike, Y
+from .._warn import warn
 from ._problem import Problem
 
 
@@ -89,11 +89,10 @@ def observed_order(
 def fitted(sizes: np.ndarray, errors: np.ndarray) -> ObservedOrder:
     """Returns the order that errors show; warns where they hardly fall."""
     if errors[np.argmin(sizes)] > 0.9 * errors[np.argmax(sizes)]:
-        warnings.warn(
+        warn(
             f"the errors {errors} hardly fall with the sizes {sizes}, so something else than these decides them: of a "
             "field under smaller steps the error of its grid, in float32 often rounding. Compare with a fine solution "
             "on the same grid, or in float64.",
-            stacklevel=3,
         )
     slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
     return ObservedOrder(order=float(slope), errors=errors, dts=sizes)

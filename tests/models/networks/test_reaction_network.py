@@ -238,6 +238,11 @@ def test_a_net_file(tmp_path):
         ("A <-> B, 1", "needs two rates"),
         ("A -> B, k; k = 1; k = 2", "has a value already, in line 1"),
         ("A -> B, 1 $ 2", "`\\$` means nothing here"),
+        ("A → B, 1", "column 3: `→` means nothing here: write `->`"),
+        ("A ⟶ B, 1", "`⟶` means nothing here: write `->`"),
+        ("A ⇌ B, 1, 2", "`⇌` means nothing here: write `<->`"),
+        ("A = B, 1", "column 3: a value has no rate after a comma.*write `->` or `<->`"),
+        ("A + B = C, 1", "expected `=`, or an arrow: `->` by mass action"),
         ("A -> B, arrhenius(1, 2, 3)", "needs a temperature"),
         ("A -> B, 1; A = 2", "is a species"),
         ("A -> B, 1; C(0) = 2", "is in no reaction"),
@@ -255,9 +260,24 @@ def test_text_that_cannot_be_read_shows_the_place(text, words):
 
 def test_a_name_that_is_nearly_one_of_the_text_is_told():
     """Its number would change nothing; what is given and nowhere named like something may be another network's."""
-    with pytest.warns(UserWarning, match="`rates`, which is nowhere in the text.* Did you mean `rate`"):
+    with pytest.warns(UserWarning, match="`rates`, which is nowhere in the text.* Did you mean `rate`") as found:
         ReactionNetwork("A -> B, rate; rate = 1", dict(rates=2.0))
+    assert [x.filename for x in found] == [__file__]  # not Equinox's
     ReactionNetwork("A -> B, rate; rate = 1", dict(rate=2.0, volume=3.0))
+
+
+def test_complex_numbers_are_refused_by_name():
+    network = ReactionNetwork("A -> B, k", dict(k=1.0 + 2.0j))
+    for call in (
+        lambda: sciml.solve(network, jnp.array([1.0, 0.0]), t0=0.0, t1=1.0),
+        lambda: network.y0,
+        lambda: network.single_molecules().propensities(jnp.ones(2), None),
+        lambda: ReactionNetwork.from_stoichiometry([[1, 0]], [[0, 1]], [1j])(0.0, jnp.ones(2), None),
+    ):
+        with pytest.raises(TypeError, match="the parameter `(k|rates)` of a reaction network must be real.*complex"):
+            call()
+    with pytest.raises(TypeError, match="amount"):
+        ReactionNetwork("A -> B, 1.0").state(A=1j)
 
 
 def test_other_bad_input():

@@ -437,3 +437,32 @@ def test_events_that_only_graze_say_so():
     )
     assert sol.events.which[:3].tolist() == [1, 0, -1]
     assert sol.events.grazing[:3].tolist() == [False, True, False]
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "solver, adjoint",
+    [
+        (sciml.solvers.Rodas5P(), Checkpointed()),
+        (sciml.solvers.Rodas5P(), Forward()),
+        (diffrax.Dopri8(), Forward()),
+        (sciml.solvers.BDF(), Forward()),
+    ],
+    ids=["Rodas5P, reverse", "Rodas5P, forward", "Dopri8", "BDF"],
+)
+def test_the_rate_before_an_event_where_the_field_jumps(solver, adjoint):
+    # stages at the end of a step that ends at zero see the other side
+    def field(t, y, rate):
+        return jnp.where(y > 0, -rate, 0 * rate)
+
+    event = Event(lambda t, y, args: y[0], lambda t, y, args: y + 1.0, direction=-1)
+
+    def after(rate):
+        times = jnp.array([0.2, 0.9])
+        options: Any = dict(events=event, solver=solver, adjoint=adjoint, saveat=times, rtol=1e-6, atol=1e-8)
+        sol = sciml.solve(field, jnp.array([0.7]), t0=0.0, t1=0.9, args=rate, **options)
+        return jnp.stack([sol.events.times[0], *sol.ys[:, 0]])
+
+    how = jax.jacfwd if isinstance(adjoint, Forward) else jax.jacrev
+    rate = jnp.array(2.0**0.5)
+    np.testing.assert_allclose(how(after)(rate), jnp.stack([-0.7 / rate**2, -0.2, -0.9]), rtol=1e-3)

@@ -27,7 +27,7 @@ each = pytest.mark.parametrize("case", CASES)
 
 def solve(case, solver, dtype=float, **options):
     model, y0, t1 = CASES[case]
-    return sciml.solve(model, jnp.asarray(y0, dtype), t0=0.0, t1=t1, solver=solver, **options)
+    return sciml.solve(model, jnp.asarray(y0, dtype), solver=solver, **dict(t0=0.0, t1=t1) | options)
 
 
 @pytest.mark.x64
@@ -40,6 +40,16 @@ def test_agrees_with_one_method_in_as_many_steps(case):
     np.testing.assert_allclose(sol.ys[-1], exact, rtol=1e-3, atol=1e-9)
     if case in NOT_STIFF:  # it never left the explicit method
         assert np.array_equal(sol.stats.accepted, other.stats.accepted)
+
+
+@pytest.mark.x64
+def test_tight_tolerances():
+    """There the last stages differ by what is slow, too."""
+    tight = dict(rtol=1e-8, atol=1e-12)
+    sol, other = (solve("Robertson", solver, t1=40.0, **tight) for solver in (Switching(), Rodas5P()))
+    assert int(sol.stats.accepted) < 1.2 * int(other.stats.accepted) + 30
+    sol, other = (solve("Lorenz", solver, **tight) for solver in (Switching(), diffrax.Tsit5()))
+    assert np.array_equal(sol.stats.accepted, other.stats.accepted)
 
 
 @each

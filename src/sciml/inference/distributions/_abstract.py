@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from ..._checks import concrete
 from ..._types import Key
 from ...training import AbstractTransform
 
@@ -90,3 +92,31 @@ def like(parameter: Array, x: Array) -> Array:
 def default(parameter: Array, shape: tuple[int, ...]) -> Array:
     """Returns a parameter for draws of a shape: in its dtype, which is a strong one, or in the default one."""
     return jnp.broadcast_to(parameter.astype(jnp.result_type(float)), shape)
+
+
+def known(parameter: Array) -> np.ndarray | None:
+    """Returns a parameter whose numbers are known here and now; None where it is traced or of other processes."""
+    return np.asarray(parameter) if concrete(parameter) and parameter.is_fully_addressable else None
+
+
+def check_positive(distribution: AbstractDistribution, *names: str, zero: bool = False) -> None:
+    """Checks parameters of a distribution whose numbers are known.
+
+    Args:
+        distribution: The distribution.
+        names: The names of its parameters.
+        zero: Whether they may be zero.
+
+    Raises:
+        ValueError: If one is not positive and finite.
+    """
+    for name in names:
+        x = known(getattr(distribution, name))
+        if x is None:
+            continue
+        right = np.isreal(x) & np.isfinite(x) & (x.real >= 0 if zero else x.real > 0)
+        if not np.all(right):
+            kind = "not negative" if zero else "positive"
+            raise ValueError(
+                f"`{name}` of `{type(distribution).__name__}` must be {kind} and finite, but is {x[~right].flat[0]}."
+            )

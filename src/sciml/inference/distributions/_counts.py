@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ..._parameters import Parameter, parameter
 from ..._types import Key
-from ._abstract import AbstractDistribution, default, like
+from ._abstract import AbstractDistribution, check_positive, default, like
 
 
 def _refuse(name: str) -> NoReturn:
@@ -26,6 +26,9 @@ class PoissonCounts(AbstractDistribution):
     Attributes:
         mean: $\lambda \ge 0$, which is also the variance.
 
+    Raises:
+        ValueError: If `mean` is known, and is negative or not finite.
+
     Example:
         ```python
         import jax.numpy as jnp
@@ -36,6 +39,9 @@ class PoissonCounts(AbstractDistribution):
     """
 
     mean: Parameter = eqx.field(converter=parameter)
+
+    def __check_init__(self):
+        check_positive(self, "mean", zero=True)
 
     @property
     def transform(self) -> NoReturn:
@@ -73,6 +79,9 @@ class NegativeBinomial(AbstractDistribution):
         mean: $\mu \ge 0$.
         concentration: $k > 0$: the larger, the closer to Poisson's; often written $1 / \phi$.
 
+    Raises:
+        ValueError: If `mean` is known and negative, or `concentration` known and not positive.
+
     Example:
         ```python
         import jax.numpy as jnp
@@ -85,6 +94,10 @@ class NegativeBinomial(AbstractDistribution):
 
     mean: Parameter = eqx.field(converter=parameter)
     concentration: Parameter = eqx.field(converter=parameter)
+
+    def __check_init__(self):
+        check_positive(self, "mean", zero=True)
+        check_positive(self, "concentration")
 
     @property
     def transform(self) -> NoReturn:

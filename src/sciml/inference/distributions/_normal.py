@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ..._parameters import Parameter, parameter
 from ..._types import Key
 from ...training import AbstractTransform, Identity, Positive
-from ._abstract import AbstractDistribution, default, like
+from ._abstract import AbstractDistribution, check_positive, default, like
 
 _HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 
@@ -21,6 +21,9 @@ class Normal(AbstractDistribution):
     Attributes:
         location: $\mu$.
         scale: $\sigma > 0$.
+
+    Raises:
+        ValueError: If `scale` is known, and is not positive and finite.
 
     Example:
         ```python
@@ -33,6 +36,9 @@ class Normal(AbstractDistribution):
 
     location: Parameter = eqx.field(converter=parameter)
     scale: Parameter = eqx.field(converter=parameter)
+
+    def __check_init__(self):
+        check_positive(self, "scale")
 
     @property
     def transform(self) -> AbstractTransform:
@@ -65,6 +71,9 @@ class LogNormal(AbstractDistribution):
         location: $\mu$, of the logarithm.
         scale: $\sigma > 0$, of the logarithm: 0.1 is a tenth.
 
+    Raises:
+        ValueError: If `scale` is known, and is not positive and finite.
+
     Example:
         ```python
         import jax.numpy as jnp
@@ -77,6 +86,9 @@ class LogNormal(AbstractDistribution):
 
     location: Parameter = eqx.field(converter=parameter)
     scale: Parameter = eqx.field(converter=parameter)
+
+    def __check_init__(self):
+        check_positive(self, "scale")
 
     @property
     def transform(self) -> AbstractTransform:
@@ -111,6 +123,9 @@ class HalfNormal(AbstractDistribution):
     Attributes:
         scale: $\sigma > 0$.
 
+    Raises:
+        ValueError: If `scale` is known, and is not positive and finite.
+
     Example:
         ```python
         import jax.numpy as jnp
@@ -122,6 +137,9 @@ class HalfNormal(AbstractDistribution):
     """
 
     scale: Parameter = eqx.field(converter=parameter)
+
+    def __check_init__(self):
+        check_positive(self, "scale")
 
     @property
     def transform(self) -> AbstractTransform:
@@ -152,6 +170,9 @@ class StudentT(AbstractDistribution):
         location: $\mu$.
         scale: $\sigma > 0$.
 
+    Raises:
+        ValueError: If `degrees` or `scale` is known, and is not positive and finite.
+
     Example:
         ```python
         import jax.numpy as jnp
@@ -165,6 +186,9 @@ class StudentT(AbstractDistribution):
     degrees: Parameter = eqx.field(converter=parameter)
     location: Parameter = eqx.field(converter=parameter)
     scale: Parameter = eqx.field(converter=parameter)
+
+    def __check_init__(self):
+        check_positive(self, "degrees", "scale")
 
     @property
     def transform(self) -> AbstractTransform:

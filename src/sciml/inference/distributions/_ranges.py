@@ -5,13 +5,14 @@ from typing import NoReturn
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import betaln, gammaln, xlog1py, xlogy
 from jaxtyping import Array, Float
 
 from ..._parameters import Parameter, parameter
 from ..._types import Key
 from ...training import AbstractTransform, Bounded, Identity, Positive
-from ._abstract import AbstractDistribution, default, like
+from ._abstract import AbstractDistribution, check_positive, default, known, like
 
 
 class Uniform(AbstractDistribution):
@@ -20,6 +21,9 @@ class Uniform(AbstractDistribution):
     Attributes:
         lower: $a$.
         upper: $b > a$.
+
+    Raises:
+        ValueError: If the bounds are known, and `lower` is not below `upper`, or one is infinite.
 
     Example:
         ```python
@@ -32,6 +36,16 @@ class Uniform(AbstractDistribution):
 
     lower: Parameter = eqx.field(converter=parameter)
     upper: Parameter = eqx.field(converter=parameter)
+
+    def __check_init__(self):
+        lower, upper = known(self.lower), known(self.upper)
+        if lower is None or upper is None:
+            return
+        if not np.all(np.isfinite(upper - lower) & (lower < upper)):
+            raise ValueError(
+                f"`lower` of `Uniform` must be below `upper`, and both finite, but they are {lower} and {upper}. For a "
+                "range without an end there is `Improper(Positive())`."
+            )
 
     @property
     def transform(self) -> AbstractTransform:
@@ -63,6 +77,9 @@ class Gamma(AbstractDistribution):
         shape: $k > 0$.
         rate: $\lambda > 0$; the mean is $k / \lambda$.
 
+    Raises:
+        ValueError: If `shape` or `rate` is known, and is not positive and finite.
+
     Example:
         ```python
         import jax.numpy as jnp
@@ -74,6 +91,9 @@ class Gamma(AbstractDistribution):
 
     shape: Parameter = eqx.field(converter=parameter)
     rate: Parameter = eqx.field(converter=parameter)
+
+    def __check_init__(self):
+        check_positive(self, "shape", "rate")
 
     @property
     def transform(self) -> AbstractTransform:
@@ -103,6 +123,9 @@ class Beta(AbstractDistribution):
         a: $a > 0$: as if $a - 1$ of $a + b - 2$ trials had succeeded.
         b: $b > 0$.
 
+    Raises:
+        ValueError: If `a` or `b` is known, and is not positive and finite.
+
     Example:
         ```python
         import jax.numpy as jnp
@@ -114,6 +137,9 @@ class Beta(AbstractDistribution):
 
     a: Parameter = eqx.field(converter=parameter)
     b: Parameter = eqx.field(converter=parameter)
+
+    def __check_init__(self):
+        check_positive(self, "a", "b")
 
     @property
     def transform(self) -> AbstractTransform:

@@ -10,6 +10,9 @@ _TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<name>[^\W\d]\w*)"
     r"|(?P<sign><->|<=>|->|=>|<=|>=|==|!=|&&|\|\||\*\*|[-+*/^(),=<>!;:∅])"
 )
+_WRITTEN = {"⇒": "=>", "⇔": "<=>", "−": "-", "·": "*", "×": "*"}
+_WRITTEN |= dict.fromkeys("→⟶", "->") | dict.fromkeys("⇌⇋⇄⇆↔⟷", "<->")
+"""How signs are written that are read by people alone."""
 _COMPARED = ("<", "<=", ">", ">=", "==", "!=")
 
 
@@ -42,7 +45,9 @@ class Line:
         while at < len(self.text):
             found = _TOKEN.match(self.text, at)
             if found is None:
-                self.fail(f"`{self.text[at]}` means nothing here", at)
+                sign = self.text[at]
+                hint = f": write `{_WRITTEN[sign]}`" if sign in _WRITTEN else ""
+                self.fail(f"`{sign}` means nothing here{hint}", at)
             if found.lastgroup != "space":
                 yield Token(str(found.lastgroup), found.group(), at)
             at = found.end()

@@ -268,3 +268,19 @@ def scalars(values: Sequence[Any], dtype: Any) -> Array:
     if all(jnp.ndim(x) == 0 for x in values):
         return jnp.stack([jnp.asarray(x).astype(dtype) for x in values])
     return jnp.concatenate([jax.lax.convert_element_type(jnp.ravel(x), dtype) for x in values])
+
+
+def check_real(parameters: Mapping[str, Any], dtype: Any) -> None:
+    """Checks that no parameter has an imaginary part that the state has no place for.
+
+    Raises:
+        TypeError: If one is complex and the dtype is real.
+    """
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        return
+    for name, value in parameters.items():
+        if jnp.iscomplexobj(value):
+            raise TypeError(
+                f"the parameter `{name}` of a reaction network must be real where its state is, but has dtype "
+                f"{jnp.result_type(value)}: give its real part, or a complex state."
+            )

@@ -20,7 +20,7 @@ from ._conservation import conserved_sums
 from ._description import TIME, Description, described, equations_of, program_of_value
 from ._formulas import Formula, suggestion
 from ._matrix import description_of
-from ._program import FormulaProgram, StaticContent, needed, ordered, scalars, taken_from
+from ._program import FormulaProgram, StaticContent, check_real, needed, ordered, scalars, taken_from
 from ._single_molecules import SingleMolecules
 from ._text import read_text
 
@@ -193,7 +193,11 @@ class ReactionNetwork(AbstractModel):
         return cls(description, values)
 
     def __call__(self, t: RealScalarLike, y: Float[Array, " species"], args: Args) -> Float[Array, " species"]:
-        """Returns the time derivative of the amounts; `args` is not used."""
+        """Returns the time derivative of the amounts; `args` is not used.
+
+        Raises:
+            TypeError: If a parameter is complex, and the state is not.
+        """
         del args
         return equations_of(self._static).sums(self._values(t, y))
 
@@ -228,6 +232,7 @@ class ReactionNetwork(AbstractModel):
             raise ValueError(
                 f"the state must be an array of shape ({count},), one for each of {_some(self.species)}, {found}."
             )
+        check_real(self.parameters, y.dtype)
         return jnp.concatenate([y, scalars([t, *self.parameters.values()], y.dtype)])
 
     @property
@@ -266,10 +271,12 @@ class ReactionNetwork(AbstractModel):
 
         Raises:
             ValueError: If there is no species of that name.
+            TypeError: If an amount is complex.
         """
         if wrong := [name for name in amounts if name not in self.species]:
             raise ValueError(f"there is no species `{wrong[0]}`.{suggestion(wrong[0], self.species)}")
         dtype = jnp.result_type(float)
+        check_real(self.parameters, dtype)
         network = described(self._static)
         # what initial amounts are computed from may depend on parameters, never on species
         formulas: dict[str, Formula] = {f"{name}(0)": network.initial.get(name, 0.0) for name in self.species}
@@ -277,6 +284,8 @@ class ReactionNetwork(AbstractModel):
         program = FormulaProgram(network.parameters, ordered(used | formulas))
         values = taken_from(program(scalars(list(self.parameters.values()), dtype)), program.slots(list(formulas)))
         for name, amount in amounts.items():
+            if jnp.iscomplexobj(amount):
+                raise TypeError(f"the amount of `{name}` must be real, but is {amount!r:.60}.")
             values = values.at[self.species.index(name)].set(jnp.asarray(amount, dtype))
         return values
 
@@ -310,6 +319,7 @@ class ReactionNetwork(AbstractModel):
 
         Raises:
             ValueError: If a number of molecules in a reaction is not whole, or a rate depends on the time.
+            TypeError: If a parameter is complex.
 
         Example:
             ```python
@@ -324,6 +334,7 @@ class ReactionNetwork(AbstractModel):
             assert sol.ys[-1] @ jnp.array([1.0, 2.0]) == 10
             ```
         """
+        check_real(self.parameters, float)
         return SingleMolecules(self.parameters, volume, self._static)
 
 

@@ -14,7 +14,7 @@ from ..._model import AbstractModel
 from ..._parameters import Parameter, parameter
 from ..._types import Args, RealScalarLike
 from ._formulas import suggestion
-from ._program import StaticContent, scalars, taken_from
+from ._program import StaticContent, check_real, scalars, taken_from
 from ._sbml_description import SBMLDescription, read_description, sbml_described
 from ._sbml_equations import sbml_equations
 from ._sbml_events import EventChange, EventRoot
@@ -141,6 +141,7 @@ class SBMLModel(AbstractModel):
         equations = sbml_equations(self._static)
         if jnp.shape(y) != (len(self.states),):
             raise ValueError(f"the state must have shape ({len(self.states)},), as `model.y0` has, not {jnp.shape(y)}.")
+        check_real(self.parameters, y.dtype)
         return equations.program(jnp.concatenate([y, scalars([t, *self.parameters.values()], y.dtype)]))
 
     def events(self) -> list[Event | Schedule]:

@@ -13,7 +13,7 @@ from ..._reactions import AbstractReactions
 from ..._types import Args
 from ._description import TIME, Description, Reaction, depends_on, described, equations_of, rate_name
 from ._formulas import Formula, product_of, renamed
-from ._program import FormulaProgram, StaticContent, scalars, taken_from
+from ._program import FormulaProgram, StaticContent, check_real, scalars, taken_from
 
 _VOLUME = "the volume"  # no text can have this name
 
@@ -47,6 +47,7 @@ class SingleMolecules(AbstractReactions):
         """Returns how often each reaction happens; `args` is not used."""
         del args
         found = _propensities_of(self._static)
+        check_real(self.parameters, x.dtype)
         rest = scalars([self.volume, *self.parameters.values()], x.dtype)
         return taken_from(found.program(jnp.concatenate([x, rest])), found.slots)
 

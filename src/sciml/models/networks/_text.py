@@ -1,10 +1,10 @@
 """Reactions as text, one a line."""
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..._warn import warn
 from ._description import TIME, Description, Reaction, depends_on
 from ._formulas import Formula, names_in, renamed, suggestion, value_of
 from ._parse import Line, parse_formula
@@ -67,10 +67,8 @@ class _Reader:
         named = {name for formula in formulas for name in names_in(formula)} | {*self.assigned, *self.species}
         for name in self.given:
             if name not in named and (meant := suggestion(name, self.numbers)):
-                warnings.warn(
+                warn(
                     f"`parameters` has `{name}`, which is nowhere in the text and changes nothing.{meant}",
-                    UserWarning,
-                    stacklevel=5,
                 )
 
     def _name(self, line: Line) -> None:
@@ -84,8 +82,11 @@ class _Reader:
             if zero is None or float(zero.text) != 0:
                 line.fail("an initial amount is written `A(0) = 1`")
             line.expect(")")
-        if line.take("=") is None:
+        equals = line.take("=")
+        if equals is None:
             line.fail("expected `=`, or an arrow: `->` by mass action, `=>` with a rate that is the whole of it")
+        if _lists(line):
+            line.fail("a value has no rate after a comma; a reaction has an arrow: write `->` or `<->`", equals.column)
         if initial:
             return
         if name.text in self.assigned:
@@ -185,6 +186,16 @@ class _Reader:
         if line.next is not None and line.next.text == "," and not both:
             line.fail("one rate too many; `<->` is a reaction in both directions")
         line.end()
+
+
+def _lists(line: Line) -> bool:
+    """Whether a line has a comma that stands between no arguments of a function."""
+    depth = 0
+    for token in line.tokens:
+        depth += (token.text == "(") - (token.text == ")")
+        if token.text == "," and depth == 0:
+            return True
+    return False
 
 
 def _lines(row: str, number: int) -> Iterator[Line]:

@@ -2,13 +2,13 @@
 
 import hashlib
 import os
-import warnings
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
 
+from ..._warn import warn
 from ...stores._abstract import AbstractStore
 from ...stores._atomic import DamagedBlockError
 from ...stores._fingerprint import Fingerprint, Part, describe, fingerprint, leaves_of
@@ -71,7 +71,7 @@ class StoredBlocks:
         try:
             found = eqx.combine(self._store.get(number, shapes), static)
         except DamagedBlockError as error:
-            warnings.warn(f"`sweep` computes block {number} of the store again: {error}", UserWarning, stacklevel=2)
+            warn(f"`sweep` computes block {number} of the store again: {error}")
             return None
         if not np.array_equal(found["origin"], np.tile(origin, (ids.size, 1))) or not np.array_equal(
             found["members"], ids

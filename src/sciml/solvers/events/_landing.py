@@ -33,6 +33,16 @@ _GRAZES = 1e-6
 """A condition only grazes zero where a change of the state by so much of its size would make the event vanish."""
 
 
+_BESIDE = 3 * _NEAR
+"""How far before and beyond the end of a step its sides are looked at, of its length: an event is nearer."""
+
+_JUMP = 0.05
+"""A rate jumps that changes there by more than this, of its change over the step."""
+
+_SMALLEST_JUMP = 1e-3
+"""How large a jump is at least, of the rate."""
+
+
 class Attempt(NamedTuple):
     """A step of a method, within which events are sought.
 
@@ -88,6 +98,38 @@ class Attempt(NamedTuple):
         """Returns the conditions at a place with such a state, and their derivatives by the place."""
         now = self.t + place * self.h
         return jax.jvp(self.field.conditions, (now, self.shown(y)), (self.h, self.shown(rate)))
+
+    def one_sided(self) -> "Attempt":
+        """Returns the step with the rate from before its end, where the field jumps in the state there.
+
+        Stages at the end of a step may be on the other side. Error control makes such a step so short that its state
+        is right, but not its slope, by which the time of an event has derivatives.
+        """
+        if all(self.field.booleans) or not self.base.field_is_rate or self.base.jumps or self.base.rough:
+            return self
+        one = jnp.ones_like(self.t)
+        beside = jnp.minimum(jnp.maximum(_BESIDE * one, 16 * self.clock.resolution / self.size), one)
+        y = self.path(one - beside)
+        before = self.field.base(self.end, y)
+        # a straight line, since the path may turn
+        over = jax.tree.map(lambda x, rate: x + (2 * beside * self.h).astype(x.dtype) * rate, y, before)
+        beyond = self.field.base(self.end, over)
+
+        def jumps(before: Array, beyond: Array, first: Array) -> Array:
+            size = jnp.maximum(jnp.abs(before), jnp.abs(beyond))
+            change = jnp.abs(beyond - first / self.h.astype(first.dtype))
+            return jnp.abs(beyond - before) > _JUMP * change + _SMALLEST_JUMP * size
+
+        jump = jax.tree.map(jumps, before, beyond, self.at(jnp.zeros_like(one))[1])
+
+        def path(place: Array) -> Y:
+            def of_leaf(x: Array, rate: Array, end: Array, jump: Array) -> Array:
+                line = end + ((place - 1) * self.h).astype(x.dtype) * rate
+                return jnp.where(jump & (place > 1 - beside), line, x)
+
+            return jax.tree.map(of_leaf, self.path(place), before, self.step.y1, jump)
+
+        return self._replace(path=path)
 
 
 class Landing(NamedTuple):

@@ -203,6 +203,7 @@ class WithEvents(AbstractWrappedStepper):
     def _with_events(self, attempt: Attempt, y: EventState) -> "_Completed":
         """Returns what a step finds of events, and what they make of the state."""
         detection = y.rest.detection
+        seen, attempt = attempt, attempt.one_sided()
         found = landings(attempt, detection, self._of_events(self.layout.directions))
         again = _any(x.early for x in found)
         due = self._due(attempt.clock, attempt.end, detection.rows)
@@ -211,7 +212,7 @@ class WithEvents(AbstractWrappedStepper):
         lands = [land & ~again for land in self._in_order([x.lands for x in found], due)]
         after, memory = self._after(attempt, y, found, lands)
         waiting = detection._replace(
-            stop=cut_at_first(attempt, found, detection.stop), sought=jnp.ones_like(detection.sought)
+            stop=cut_at_first(seen, found, detection.stop), sought=jnp.ones_like(detection.sought)
         )
         over = _any(land for land, ends in zip(lands, self.layout.ends) if ends)
         crowded = after.rest.detection.crowded >= _MOST_CROWDED

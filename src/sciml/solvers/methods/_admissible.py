@@ -169,13 +169,27 @@ def read_admissible(positive: Any, domain: Any, y0: Y) -> Admissible | None:
 
 
 def _check_says_one_thing(domain: Any, y0: Y) -> None:
-    found = jax.tree.leaves(jax.eval_shape(domain, y0))
-    if len(found) != 1 or found[0].shape != ():
-        got = f"an array of shape {found[0].shape}" if len(found) == 1 else f"{len(found)} values"
-        raise ValueError(
-            f"`domain` must return one boolean for the whole state, but returns {got}. Join conditions: "
-            "`lambda y: jnp.all(y < 1)`."
+    try:
+        out = jax.eval_shape(domain, y0)
+    except jax.errors.TracerBoolConversionError as error:
+        raise TypeError(
+            "`domain` asks Python for the truth of a number that JAX traces, as `and`, `or`, `not`, `if` and chained "
+            "comparisons do. Join conditions with `&`, `|` and `~`: `lambda y: (y[0] < 1) & (y[1] < 1)`."
+        ) from error
+    found = jax.tree.leaves(out)
+    if len(found) == 1 and found[0].shape == () and found[0].dtype == bool:
+        return
+    if len(found) != 1:
+        got, right = f"{len(found)} values", "Join conditions with `&`: `lambda y: (y[0] < 1) & (y[1] < 1)`"
+    elif found[0].dtype == bool:
+        got, right = (
+            f"an array of booleans of shape {found[0].shape}",
+            "Join them: `lambda y: jnp.all(y < 1)`",
         )
+    else:
+        got = f"{found[0].dtype.name} of shape {found[0].shape}"
+        right = "Compare it with something: `lambda y: y[0] < 1`, or `jnp.all(y < 1)` for the whole state"
+    raise ValueError(f"`domain` must return one boolean for the whole state, but returns {got}. {right}.")
 
 
 def _flags_of(positive: Any, y0: Y) -> list[tuple[tuple[int, ...], bytes] | None]:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from ..._option_names import knows_other_names
 from ..._progress import ProgressOption, check_progress, reporting
 from ..._status import SolveError, Status
 from ..._types import Key
+from ..._warn import warn
 from ...stores._abstract import AbstractStore
 from .._gradients_reach import HorizonOption, check_horizon, reach, status_within, warned_at_start
 from .._selection import select
@@ -309,7 +309,7 @@ def _within(horizon: HorizonOption, trained: Trained) -> Trained:
     """Returns what was found, with whether gradients reach to the end of the solution."""
     found, beyond = reach(horizon, trained.model, "train")
     if beyond:
-        warnings.warn(f"`train`: {beyond}", UserWarning, stacklevel=3)
+        warn(f"`train`: {beyond}")
     message = f"{trained.message} {beyond}" if beyond else trained.message
     return dataclasses.replace(trained, horizon=found, message=message, status=status_within(found, trained.status))
 

@@ -1,7 +1,6 @@
 """Fixed steps of a reversible method: forwards without a record, and backwards from the end state alone."""
 
 import math
-import warnings
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,6 +11,7 @@ from jaxtyping import Array, PyTree
 from ...._jax._largest import largest
 from ...._jax._loops import scan
 from ...._jax._marks import step_number
+from ...._warn import warn
 from ....kernels._lanes import Lanes, Unbatched, is_value
 from ...integrate._abstract import FixedSteps
 from ...integrate._finite_steps import count_finite, result_of_steps
@@ -211,11 +211,10 @@ def warn_of_coupling(coupling: float, count: int, y0: PyTree) -> None:
         return
     growth = -count * math.log(coupling)
     wider = "float64, " if eps > 1e-10 else ""
-    warnings.warn(
+    warn(
         f"`Reversible(coupling={coupling})` loses the initial state over {count} steps: rounding grows by "
         f"exp({growth:.0f}) in the backward pass. Use a coupling closer to 1, at least {math.sqrt(needed):.9g}, "
         f"{wider}or `sciml.adjoints.Checkpointed()`.",
-        stacklevel=2,
     )
 
 
