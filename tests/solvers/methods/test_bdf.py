@@ -269,7 +269,7 @@ def test_what_has_not_converged_has_no_error_to_be_judged_by():
 
 
 def test_a_gradient_repeats_steps_without_a_search_for_old_factors():
-    """Its loops over steps, forward and again, search; that which goes back has the loop of Newton's iteration alone."""
+    """Its loops over steps, forward and again, search; the one that goes back has Newton's iteration alone."""
     field = lambda t, y, k: jnp.roll(y, 1) * jnp.mean(y) - k * y**2  # noqa: E731
     end = lambda y, k: jnp.sum(sciml.solve(field, y, t0=0.0, t1=1.0, args=k, solver=BDF()).ys[-1])  # noqa: E731
     program = jax.jit(jax.grad(end)).lower(jnp.ones(17), 2.0).as_text()
