@@ -26,6 +26,7 @@ from .stiff_groups import (
 
 DENSE = (16, 32, 64, 128, 256, 512)
 DECADES = 6.0
+FACTORS_KEPT_FROM = 128
 
 
 def recurrent(t: Any, y: jax.Array, weights: jax.Array) -> jax.Array:
@@ -70,7 +71,9 @@ def _group(title: str, model: Callable, y0: np.ndarray, end: float, args: np.nda
     @functools.cache
     def exact() -> np.ndarray:  # when the first row asks: groups that are left out are made, too
         with jax.enable_x64(True):
-            tight = jax.jit(lambda y, args: run(y, args, sciml.solvers.Rodas5P(), rtol=1e-10, atol=1e-13))
+            # of a large dense system the factors are kept: those of every step would take minutes
+            method = sciml.solvers.Rodas5P() if y0.size < FACTORS_KEPT_FROM or args is None else sciml.solvers.BDF()
+            tight = jax.jit(lambda y, args: run(y, args, method, rtol=1e-10, atol=1e-13))
             return np.asarray(tight(start, args))
 
     def error(out: Any) -> float:

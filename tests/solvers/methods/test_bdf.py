@@ -266,3 +266,11 @@ def test_what_has_not_converged_has_no_error_to_be_judged_by():
 
     step = take_step(Guess(), lambda t, y: y, jnp.zeros(()), jnp.ones(()), jnp.ones(2), None)
     assert all(np.all(np.isnan(x)) for x in (step.y1, step.error, step.measured[0]))
+
+
+def test_a_gradient_repeats_steps_without_a_search_for_old_factors():
+    """Its loops over steps, forward and again, search; the one that goes back has Newton's iteration alone."""
+    field = lambda t, y, k: jnp.roll(y, 1) * jnp.mean(y) - k * y**2  # noqa: E731
+    end = lambda y, k: jnp.sum(sciml.solve(field, y, t0=0.0, t1=1.0, args=k, solver=BDF()).ys[-1])  # noqa: E731
+    program = jax.jit(jax.grad(end)).lower(jnp.ones(17), 2.0).as_text()
+    assert program.count("stablehlo.while") <= 14

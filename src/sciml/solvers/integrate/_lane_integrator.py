@@ -72,6 +72,17 @@ class LaneIntegrator(eqx.Module):
         # in the carry, so that forward mode through this loop, or through a gradient's, does not see the controller
         return _constant_step_sizes(joined_record(state, record)), step_record
 
+    def shapes_of_record(self, state: State, operands: Operands) -> StepRecord:
+        """Returns what `attempt` records of a step as shapes, without a trace of a step."""
+
+        def record(state: State, operands: Operands) -> StepRecord:
+            checkpoint, accepted = state.checkpoint, self.integrator.pending(state, operands.span)
+            kept = None if state.kept is None else accepted
+            return StepRecord(checkpoint.elapsed, checkpoint.h, checkpoint.y, accepted, kept)
+
+        state = without_record(state)[0]
+        return jax.eval_shape(lambda s: self.lanes.carry(self.lanes.call(record, s, operands)), state)
+
     def pending(self, state: State, target: PyTree) -> Bool[Array, "*lanes"]:
         """Returns which members have yet to reach `target`."""
         return self.lanes.leave(self.lanes.call(self.integrator.pending, state, target))

@@ -266,8 +266,8 @@ class AdaptiveLoop(AbstractLoop):
     def _first(self, y0: PyTree, operands: Operands) -> tuple[Array, State, StepRecords]:
         """Returns the carry before the first iteration, with space for the records of steps."""
         state = self.stepping.start(y0, operands)
-        step_record = jax.eval_shape(lambda s: self.stepping.attempt(s, operands, operands.span)[1], state)
-        carry = (jnp.zeros((), jnp.int32), state, StepRecords.blank(step_record, self.slots))
+        records = StepRecords.blank(self.stepping.shapes_of_record(state, operands), self.slots)
+        carry = (jnp.zeros((), jnp.int32), state, records)
         return to_varying(carry, vma_of((state, operands)))  # the record is made of zeros, which vary over no axis
 
     def _loop(self, cond: Callable, body: Callable, carry: Any, like: PyTree, at_a_time: int = 1) -> Any:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Real
@@ -33,7 +34,7 @@ rows in every step is most of the program: of 16 unknowns it is half as long wit
 class Differences(NamedTuple):
     """What is known of a solution before its last state.
 
-    All of it are real numbers, which loops carry and record.
+    All of it are real numbers, which loops carry and record; lengths and orders are constant to derivatives.
 
     Attributes:
         rows: The differences from the first to one of order `MOST + 2`, each a vector, or all in one array; see
@@ -62,20 +63,22 @@ class Differences(NamedTuple):
 
     def at_distance(self, h: Real[Array, ""]) -> "Differences":
         """Returns the same polynomial by its differences at another distance."""
-        same = h == self.length
-        ratio = jnp.where(same, jnp.ones_like(h), h / self.length).astype(self.order.dtype)
+        order, length, equal = jax.lax.stop_gradient((self.order, self.length, self.equal))
+        same = h == length
+        ratio = jnp.where(same, jnp.ones_like(h), h / length).astype(order.dtype)
         powers = [ratio]
         while len(powers) < MOST:
             powers.append(powers[-1] * ratio)
+        # numbers before vectors: XLA computes them together then, and once
+        zero = jnp.zeros_like(ratio)
+        weights = {
+            (j, i): jnp.where(order >= i, _polynomial(change, powers, j), zero) for (j, i), change in _CHANGES.items()
+        }
         rows = []
         for j, old in enumerate(self.rows, 1):
-            terms = [
-                jnp.where(self.order >= i, _polynomial(_CHANGES[j, i], powers, j), jnp.zeros_like(ratio)) * row
-                for i, row in enumerate(self.rows, 1)
-                if j <= i <= MOST
-            ]
+            terms = [weights[j, i] * self.rows[i - 1] for i in range(j, MOST + 1)]
             rows.append(jnp.where(same, old, sum(terms[1:], terms[0]) if terms else jnp.zeros_like(old)))
-        return Differences(tuple(rows), self.order, h, jnp.where(same, self.equal, jnp.zeros_like(self.equal)))
+        return Differences(tuple(rows), order, h, jnp.where(same, equal, jnp.zeros_like(equal)))
 
     def weighted(self, weights: Sequence[float]) -> Float[Array, " n"]:
         """Returns the sum of the differences up to the order by weights, the first of which is that of the first."""

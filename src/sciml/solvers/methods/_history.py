@@ -114,6 +114,10 @@ class WithHistory(AbstractWrappedStepper):
             y1=History(step.y1, past_of(step.memory)), memory=reused_of(step.memory), measured=measured
         )
 
+    def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
+        """Repeats a step: nothing is reused, nor is there anything for the next one."""
+        return self.step(field, t, h, y, None)
+
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state at `t + theta * h`, with the history at the end."""
         return History(self.base.interpolate(theta, h, y0.y, y1.y, dense), y1.past)

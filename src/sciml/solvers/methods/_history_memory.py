@@ -10,7 +10,7 @@ class HistoryMemory(NamedTuple):
 
     Attributes:
         past: What is part of the state.
-        reused: What the next step reuses where it can, and `init` makes anew for a gradient.
+        reused: What the next step reuses where it can; None in a step that a gradient repeats, which makes it anew.
     """
 
     past: PyTree

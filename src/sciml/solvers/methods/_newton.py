@@ -65,9 +65,9 @@ class Ending:
     like: PyTree
 
     def is_rounding(self, correction: Array, root: Array) -> Bool[Array, ""]:
-        """Returns whether a correction is near rounding."""
+        """Returns whether a correction is near rounding; of NaN anything, since its size is NaN."""
         eps = float(jnp.finfo(correction.dtype).eps)
-        return largest(jnp.abs(correction)) <= eps**_CLOSE * largest(self.sizes(root))
+        return jnp.max(jnp.abs(correction)) <= eps**_CLOSE * jnp.max(self.sizes(root))
 
 
 def by_rounding(x: Float[Array, " n"], most: int, rounding: float | None = None) -> Ending:
