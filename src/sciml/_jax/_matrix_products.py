@@ -1,9 +1,9 @@
-"""Products of matrices in the pullback of a network over a few lanes, in the form that XLA computes fast on CPUs.
+"""Products of matrices over a few lanes, within a loop over steps, in the form that XLA computes fast on CPUs.
 
-A step that evaluates a network several times has as many cotangents of its weights, each the product of a few lanes of
-two arrays, and adds them. One product of all these lanes side by side writes the large result once. And on its way back
-each evaluation multiplies by the weights transposed, which XLA transposes anew every time if it sees that; behind a
-barrier they are transposed once, before the loop over steps.
+A product that reads a matrix by columns, as Flax's layers do and the way back through Equinox's, has XLA transpose that
+matrix anew each time, which takes longer than the product. Behind a barrier it is transposed once, before the loop. And
+a step that evaluates a network several times has as many cotangents of its weights, each the product of a few lanes of
+two arrays, and adds them. One product of all these lanes side by side writes the large result once.
 """
 
 import math

@@ -13,6 +13,7 @@ from ..methods._stepper import AbstractStepper, Step
 from ._closed_events import BoundFieldWithEvents, Clock
 from ._crossing import PLACES, first_crossing
 from ._event_state import Detection
+from ._jumps import may_jump
 
 _NEAR = 1e-5
 """How near to an event a step has to end, of its length; two corrections by Newton's method leave nothing of it."""
@@ -106,6 +107,8 @@ class Attempt(NamedTuple):
         is right, but not its slope, by which the time of an event has derivatives.
         """
         if all(self.field.booleans) or not self.base.field_is_rate or self.base.jumps or self.base.rough:
+            return self
+        if not may_jump(self.field.base, self.end, self.y):
             return self
         one = jnp.ones_like(self.t)
         beside = jnp.minimum(jnp.maximum(_BESIDE * one, 16 * self.clock.resolution / self.size), one)
