@@ -125,3 +125,12 @@ def test_a_uniform_prior_of_bounds_that_are_traced():
         return transform.forward(transform.inverse(jnp.array(0.5)))
 
     np.testing.assert_allclose(there_and_back(2.0), 0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("distribution", [inference.PoissonCounts(2.0), inference.NegativeBinomial(2.0, 3.0)])
+def test_what_is_no_count_is_impossible(distribution):
+    found = distribution.log_prob(jnp.array([0.0, 4.0, -1.0, -1.5, 0.5, jnp.nan]))
+    np.testing.assert_array_equal(np.isfinite(found), [True, True, False, False, False, False])
+    assert np.all(np.isneginf(found[2:5])) and np.isnan(found[5])
+    rate = jax.grad(lambda d: jnp.sum(jnp.exp(d.log_prob(jnp.array([1.0, -1.5])))))(distribution).mean
+    assert np.isfinite(rate) and rate != 0

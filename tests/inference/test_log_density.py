@@ -213,9 +213,14 @@ def test_bad_input_is_named():
     with pytest.raises(
         ValueError, match=r"entry 0 of `priors`, of `a`, is no density: Normal\(location=0.0, scale=-1.0\)"
     ):
-        build(priors=[(lambda m: m["a"], inference.Normal(0.0, -1.0))])
+        build(priors=[(lambda m: m["a"], changed(inference.Normal(0.0, 1.0), "scale", -1.0))])
     with pytest.raises(ValueError, match="is no density: Gamma"):
-        build(priors=[(lambda m: m["a"], inference.Gamma(-2.0, 1.0))])
+        build(priors=[(lambda m: m["a"], changed(inference.Gamma(2.0, 1.0), "shape", -2.0))])
+
+
+def changed(distribution, name, value):
+    """A distribution with a parameter that it would refuse when it is made."""
+    return eqx.tree_at(lambda d: getattr(d, name), distribution, jnp.asarray(value))
 
 
 def test_what_is_no_position_is_told():

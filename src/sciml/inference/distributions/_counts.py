@@ -20,6 +20,12 @@ def _refuse(name: str) -> NoReturn:
     )
 
 
+def _counted(x: Array) -> tuple[Array, Array]:
+    """Numbers that may be counts, zero in place of others, and which of them are."""
+    counts = (x >= 0) & (x == jnp.floor(x))
+    return jnp.where(counts | jnp.isnan(x), x, 0), counts | jnp.isnan(x)  # of NaN comes NaN
+
+
 class PoissonCounts(AbstractDistribution):
     r"""Counts of independent events, $P(n) = \lambda^n e^{-\lambda} / n!$.
 
@@ -49,9 +55,9 @@ class PoissonCounts(AbstractDistribution):
         _refuse("PoissonCounts")
 
     def log_prob(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Returns the logarithm of the probability, elementwise."""
-        mean = like(self.mean, x)
-        return xlogy(x, mean) - mean - gammaln(x + 1)
+        """Returns the logarithm of the probability, elementwise: minus infinity where `x` is no whole number from 0."""
+        mean, (n, counts) = like(self.mean, x), _counted(x)
+        return jnp.where(counts, xlogy(n, mean) - mean - gammaln(n + 1), -jnp.inf)
 
     def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
         """Returns draws of a shape, as floating-point numbers."""
@@ -105,10 +111,10 @@ class NegativeBinomial(AbstractDistribution):
         _refuse("NegativeBinomial")
 
     def log_prob(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Returns the logarithm of the probability, elementwise."""
-        mean, k = like(self.mean, x), like(self.concentration, x)
-        ways = gammaln(x + k) - gammaln(k) - gammaln(x + 1)
-        return ways - k * jnp.log1p(mean / k) + xlogy(x, mean / (k + mean))
+        """Returns the logarithm of the probability, elementwise: minus infinity where `x` is no whole number from 0."""
+        mean, k, (n, counts) = like(self.mean, x), like(self.concentration, x), _counted(x)
+        ways = gammaln(n + k) - gammaln(k) - gammaln(n + 1)
+        return jnp.where(counts, ways - k * jnp.log1p(mean / k) + xlogy(n, mean / (k + mean)), -jnp.inf)
 
     def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
         """Returns draws of a shape, as floating-point numbers."""
