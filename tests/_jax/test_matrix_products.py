@@ -72,7 +72,8 @@ def test_what_returns_nothing_runs():
 
 N, WIDTH, MEMBERS = 6, 40, 4
 FIELDS = {
-    "W @ y": lambda t, y, w: w[1].T @ jnp.tanh(w[0].T @ y),
+    "W @ y": lambda t, y, w: w[0] @ jnp.tanh(w[1] @ y),
+    "W.T @ y": lambda t, y, w: w[1].T @ jnp.tanh(w[0].T @ y),
     "y @ W": lambda t, y, w: jnp.tanh(y @ w[0]) @ w[1],
     "y @ W.T": lambda t, y, w: jnp.tanh(y @ w[1].T) @ w[0].T,
     "y times t": lambda t, y, w: jnp.tanh(y @ (w[0] * jnp.cos(t))) @ w[1],
@@ -123,7 +124,7 @@ def test_forward_mode_in_every_notation_is_right(name):
 
 @pytest.mark.optimised
 @pytest.mark.parametrize("gradient", [False, True])
-@pytest.mark.parametrize("name", ["W @ y", "y @ W", "y @ W.T"])
+@pytest.mark.parametrize("name", ["W @ y", "W.T @ y", "y @ W", "y @ W.T"])
 def test_no_loop_over_steps_reads_weights_by_columns(name, gradient):
     field, w, y0 = FIELDS[name], weights(), jnp.ones((MEMBERS, N))
 
