@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from .._jax._platform import default_platform
 from ._hlo_text import parse
 
 
@@ -250,7 +251,7 @@ _TESTS = (
 
 def run_canaries() -> tuple[Canary, ...]:
     """Runs on the default device what concerns its platform and as many devices as there are."""
-    platform, count = jax.default_backend(), jax.local_device_count()
+    platform, count = default_platform(), jax.local_device_count()
     return tuple(
         Canary(test.name, test.run(), test.effect, test.source, test.remedy)
         for test in _TESTS

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 
+from .._jax._platform import default_platform
 from ._compiled_facts import CompiledFacts, Prediction, compiled_facts, predicted
 from ._cost import Cost
 from ._findings import Finding, findings_of, ratio
@@ -182,7 +183,7 @@ def _devices(stages: Stages) -> tuple[int, str]:
 
 def _all_devices(found: Prediction | None, devices: tuple[int, str]) -> Prediction | None:
     """On a CPU the devices are parts of one machine, whose rates were measured as a whole."""
-    if found is None or devices[0] == 1 or jax.default_backend() != "cpu":
+    if found is None or devices[0] == 1 or default_platform() != "cpu":
         return found
     return Prediction(*(devices[0] * x for x in found))
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
 
+from .._jax._platform import default_platform
 from .._jax._vma import vma_of
 from ._verdicts import Trial, verdict_of
 
@@ -64,7 +64,7 @@ def kernel_for(request: KernelRequest, trial: Callable[[], Trial]) -> tuple[str 
     Raises:
         ValueError: If there is no kernel for this machine.
     """
-    impl, platform = request.impl, jax.default_backend()
+    impl, platform = request.impl, default_platform()
     if not isinstance(impl, str):
         return None, f"{impl.name!r} is another kind of kernel"
     if impl == "xla":
@@ -100,7 +100,7 @@ def check_interpreter(operands: Any) -> None:
 
 def log_refused(what: str, request: KernelRequest, reason: str) -> None:
     """Says that `"auto"` takes no kernel on a machine that there is one for."""
-    if request.impl == "auto" and jax.default_backend() in KERNEL_OF:
+    if request.impl == "auto" and default_platform() in KERNEL_OF:
         log_once(what, reason, logging.INFO)
 
 

@@ -1,8 +1,8 @@
 """`qualify`: tries the kernels of a machine ahead of time."""
 
-import jax
 import jax.numpy as jnp
 
+from .._jax._platform import default_platform
 from ._backends import KERNEL_OF
 from ._verdicts import Verdict, qualified
 from ._volumes._select import kernel_of as volumes_of
@@ -37,7 +37,7 @@ def qualify(*, again: bool = False) -> tuple[Verdict, ...]:
             print(verdict)
         ```
     """
-    kernel = KERNEL_OF.get(jax.default_backend())
+    kernel = KERNEL_OF.get(default_platform())
     if kernel is None:
         return ()
     dtypes = [jnp.float32]

@@ -13,6 +13,7 @@ from jaxtyping import Array, PyTree
 from .._checks import check_closed, check_state, concrete, no_instance
 from .._conservation_law import AbstractConservationLaw
 from .._delayed import AbstractDelayed
+from .._jax._platform import default_platform
 from .._option_names import knows_other_names
 from .._reactions import AbstractReactions
 from .._status import SolveError, Status, raise_for_status
@@ -402,7 +403,7 @@ def _with_kernel(model: Any, y0: Y, kernel: KernelRequest) -> tuple[Any, KernelR
 def _kernel(impl: Any, interpret: bool) -> KernelRequest:
     """Returns what is asked for, by the call or by the block around it: XLA where "auto" has nothing else."""
     kernel = USED.get() if impl is None and interpret is False else requested(impl, interpret)
-    return XLA if kernel == AUTO and jax.default_backend() not in KERNEL_OF else kernel
+    return XLA if kernel == AUTO and default_platform() not in KERNEL_OF else kernel
 
 
 def _check(model: Any, request: Request, adjoint: Any, schedule: Any, key: Any) -> None:

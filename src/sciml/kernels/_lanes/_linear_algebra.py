@@ -17,6 +17,7 @@ from jaxtyping import Array, Int, Shaped
 
 from ..._jax._barrier import held_back
 from ..._jax._loops import for_loop
+from ..._jax._platform import default_platform
 
 MOST_ROWS = 64
 """Up to so many rows matrices are eliminated over lanes; the work on larger ones is LAPACK's."""
@@ -31,7 +32,7 @@ _WIDEST = 16
 def serves(matrix: Array) -> bool:
     """Returns whether square matrices, of shape `(n, n, lanes)`, are small and many enough to be eliminated here."""
     rows, columns, lanes = matrix.shape
-    many = lanes >= FEWEST_LANES and jax.default_backend() == "cpu"
+    many = lanes >= FEWEST_LANES and default_platform() == "cpu"
     return many and rows == columns and 0 < rows <= MOST_ROWS
 
 

@@ -3,9 +3,9 @@
 import logging
 from typing import Any, NamedTuple
 
-import jax
 from jaxtyping import Array, PyTree
 
+from ..._jax._platform import default_platform
 from .._backends import KERNEL_OF, KernelRequest, check_interpreter, kernel_for, log_once, log_refused
 from ..stencil._ghost_weights import NotForKernelsError
 from ._divergence import FluxDivergence, GhostLayers
@@ -65,7 +65,7 @@ def refused(request: KernelRequest, error: NotForKernelsError) -> VolumesSelecti
             f"`{request}` cannot run this conservation law: {error}. The kernel takes states of float32 (on GPUs "
             "float64 too) on a `Grid`, and laws whose parameters are numbers. `impl='auto'` and `'xla'` take every law."
         ) from error
-    if request.impl == "auto" and jax.default_backend() in KERNEL_OF:
+    if request.impl == "auto" and default_platform() in KERNEL_OF:
         log_once(_WHAT, str(error), logging.WARNING)
     return VolumesSelection("xla", str(error))
 

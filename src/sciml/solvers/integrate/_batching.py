@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..._jax import _marks
+from ..._jax._platform import default_platform
 from ..._jax._shards import as_one_of_many, parts_of_members, shardable
 from ...kernels._lanes import batched
 from ..methods._stepper import AbstractStepper
@@ -60,7 +61,7 @@ def members_of(stepper: AbstractStepper, y0: PyTree = None) -> Callable[[Functio
     if not stepper.elementwise:
         return one_by_one
     large = sum(math.prod(x.shape) for x in jax.tree.leaves(y0)) >= _LARGE
-    return sequential if large and jax.default_backend() == "cpu" else over_lanes
+    return sequential if large and default_platform() == "cpu" else over_lanes
 
 
 def pad_to_vector(count: int, itemsize: int) -> int:
@@ -73,7 +74,7 @@ def pad_to_vector(count: int, itemsize: int) -> int:
         count: The number of members.
         itemsize: The size of a number in bytes.
     """
-    if jax.default_backend() != "cpu":
+    if default_platform() != "cpu":
         return count
     multiple = _LINE // itemsize  # a line of the cache, or less where that adds too many lanes
     while (added := -count % multiple) * _SPARE > count:
@@ -91,7 +92,7 @@ def pad_against_aliasing(count: int, itemsize: int) -> int:
         itemsize: The size of a number in bytes.
     """
     lanes = pad_to_vector(count, itemsize)
-    if lanes == 0 or jax.default_backend() != "cpu" or lanes * itemsize % _STRIDE:
+    if lanes == 0 or default_platform() != "cpu" or lanes * itemsize % _STRIDE:
         return lanes
     return lanes + _LINE // itemsize
 

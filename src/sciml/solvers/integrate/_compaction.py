@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ..._jax._loops import while_loop
+from ..._jax._platform import default_platform
 from ...kernels._lanes import Lanes, Unbatched
 from ._integrator import Operands, State
 from ._lane_integrator import LaneIntegrator
@@ -39,7 +40,7 @@ def compacted_lanes(lanes: Lanes | Unbatched, operands: Operands) -> int:
     """
     if not isinstance(lanes, Lanes) or lanes.count is None or lanes.count < _FEWEST:
         return 0
-    if jax.default_backend() != "cpu" or not share_much(operands.field):
+    if default_platform() != "cpu" or not share_much(operands.field):
         return 0
     return math.ceil(lanes.count / _SHARE / _MULTIPLE) * _MULTIPLE
 

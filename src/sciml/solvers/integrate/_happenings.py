@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, PyTree
 
 from ..._jax._gathering import Holding
 from ..._jax._loops import while_loop
+from ..._jax._platform import default_platform
 from ...kernels._lanes import Lanes, Unbatched, is_value
 from ..events._event_state import EventRecord, EventState, Happening, with_record
 from ..events._quiet_steps import QuietSteps
@@ -68,7 +69,7 @@ def quiet_integrator(
     stepper, y = integrator.stepper, state.checkpoint.y
     if not isinstance(stepper, WithEvents) or lanes.count is None or lanes.count < _FEWEST:
         return None
-    if jax.default_backend() != "cpu" or stepper.base.jumps or stepper.base.evaluations <= 0:
+    if default_platform() != "cpu" or stepper.base.jumps or stepper.base.evaluations <= 0:
         return None
     if stepper.base.evaluations * work_of_field(integrator.field, y.saved.y, operands) > _MOST_WORK:
         return None

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._jax._loops import while_loop
+from ..._jax._platform import default_platform
 from ..._jax._vma import typed_sharding
 
 _SMALL = 2**10
@@ -31,7 +32,7 @@ def may_be_one_call(y: PyTree[Array], others: PyTree) -> bool:
     small = sum(np.size(x) * x.dtype.itemsize for x in leaves) <= _SMALL
     real = any(jnp.issubdtype(x.dtype, jnp.floating) for x in leaves)
     meshless = jax.sharding.get_abstract_mesh().empty and not any(map(typed_sharding, jax.tree.leaves((y, others))))
-    return jax.default_backend() == "cpu" and small and real and meshless
+    return default_platform() == "cpu" and small and real and meshless
 
 
 def in_one_call(fn: Callable[[PyTree[Array]], PyTree[Array]], y: PyTree[Array]) -> PyTree[Array]:

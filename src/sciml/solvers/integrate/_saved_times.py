@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
+from ..._jax._platform import default_platform
 from ..._jax._shards import parts_of_members
 from ...kernels._lanes import is_value
 from ._integrator import Operands, State, StepRecord
@@ -51,7 +52,7 @@ def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Sa
     work = max(1, stepper.evaluations) * work_of_field(stepping.integrator.field, y0, operands)
     lanes = (stepping.lanes.count or 1) * parts_of_members()
     beside = _PER_LOOP
-    if jax.default_backend() == "cpu":
+    if default_platform() == "cpu":
         size = sum(x.dtype.itemsize * int(np.prod(x.shape)) for x in jax.tree.leaves(y0, is_leaf=is_value))
         many = stepping.lanes.count is not None and size * lanes > _FEW
         beside = _OF_RECORDS if recorded and many else 0

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array
 
+from ..._jax._platform import default_platform
 from ..._types import Args, Y
 from ...kernels._backends import KERNEL_OF, XLA, KernelRequest, log_once
 from ...kernels.stencil import NotForKernelsError, StencilRates, StencilUpdate
@@ -69,7 +70,7 @@ def backend_of(model: Any, request: KernelRequest) -> KernelRequest | None:
     """Returns what a model asks for; None where no kernel is asked for or it is no stencil."""
     if not callable(getattr(model, "stencil", None)) or request == XLA:
         return None
-    return None if request.impl == "auto" and jax.default_backend() not in KERNEL_OF else request
+    return None if request.impl == "auto" and default_platform() not in KERNEL_OF else request
 
 
 def step_of(stepper: AbstractStepper, model: Any, y: Y, h: Array) -> tuple[StencilRates, StencilUpdate, dict[str, Any]]:

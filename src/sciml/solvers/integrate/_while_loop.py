@@ -17,6 +17,7 @@ from jaxtyping import Array, PyTree
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._choices import shapes_are_those_of_one
 from ..._jax._loops import scan_to_end, while_loop
+from ..._jax._platform import default_platform
 from ..._jax._shards import parts_of_members
 from ..._jax._vma import to_varying, vma_of
 from ...kernels._backends import XLA, KernelRequest
@@ -288,7 +289,7 @@ class AdaptiveLoop(AbstractLoop):
         """
         stepper, axes = self.integrator.stepper, self.integrator.collective.axes
         y = y0.saved.y if isinstance(y0, EventState) else y0
-        if self.lanes.count is None or self.lanes.count < _MANY or axes or jax.default_backend() != "cpu":
+        if self.lanes.count is None or self.lanes.count < _MANY or axes or default_platform() != "cpu":
             return 1
         if isinstance(stepper, WithEvents):
             stepper = stepper.base

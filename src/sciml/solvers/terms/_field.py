@@ -18,6 +18,7 @@ from jaxtyping import Array, PyTree
 
 from ..._checks import concrete
 from ..._jax._jaxprs import program_called, programs_within
+from ..._jax._platform import default_platform
 from ..._jax._promoted import as_promoted_function
 from ..._jax._shards import traced_on_no_mesh
 from ..._jax._shifted_updates import read_before_written
@@ -180,7 +181,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
     apart = stages > 1 and program.reads_neighbours
     with_barriers = stage_barrier if apart else lambda tree, t: tree
     # nothing is fused across the barriers of the CPU, so a loop loses nothing there
-    long = apart and jax.default_backend() == "cpu" and program.size >= _LONG and not program.has_kernels
+    long = apart and default_platform() == "cpu" and program.size >= _LONG and not program.has_kernels
     # what the model holds and does not read is no operand: its cotangent, zero, would be carried through every loop
     kinds, used = program.last_inputs(len(parameters))
     count = sum(used)
