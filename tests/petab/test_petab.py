@@ -225,9 +225,12 @@ def test_a_fit_finds_what_made_the_data_and_its_noise(tmp_path):
 @pytest.mark.parametrize(
     "changes, words",
     [
-        (dict(conditions="conditionId light A\ndark lamp 1\nbright 2 -\nstart 1.5 2"), "`lamp`, which is no parameter"),
+        (
+            dict(conditions="conditionId light A\ndark lamp 1\nbright 2 -\nstart 1.5 2"),
+            "`lamp`, which is not a parameter",
+        ),
+        (dict(conditions="conditionId light A\ndark light 1\nbright 2 -\nstart 1.5 2"), "is `light`, which is itself"),
         (dict(conditions="conditionId lights A\ndark 1 1\nbright 2 -\nstart 1.5 2"), "`lights`, which is no constant"),
-        (dict(conditions="conditionId light A\ndark 1 -\nbright 2 -\nstart 1.5 2"), "`dark` gives no value for `A`"),
         (dict(observables=OBSERVABLES.replace("A+0.1", "AA+0.1")), "has `AA`, which is no part of model"),
         (dict(observables=OBSERVABLES.replace("A+0.1", "(A+0.1")), "column 7: expected `\\)`"),
         (dict(observables=OBSERVABLES.replace("laplace", "cauchy")), "`cauchy`, but must be one of normal, laplace"),

@@ -5,9 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..models.networks._sbml_description import sbml_described
+from ..models.networks._sbml_description import SBMLDescription, sbml_described
 from ..models.networks._sbml_model import SBMLModel
 from ._tables import Tables
+
+_IS_SET = "(0) is set"
+"""What the name of a parameter ends with that is 1 in conditions that set a start, and 0 in others."""
 
 
 class Conditions(NamedTuple):
@@ -51,7 +54,7 @@ class Pool:
         """
         if isinstance(value, str):
             if value not in self.places:
-                raise ValueError(f"{where} is `{value}`, which is no parameter of the problem.")
+                raise ValueError(f"{where} is `{value}`, which is not a parameter of the problem or of the model.")
             return self.places[value]
         key = math.inf if math.isnan(value) else value  # NaN is no key
         if key not in self._known:
@@ -75,33 +78,70 @@ def conditions_of(tables: Tables, model: SBMLModel, pool: Pool) -> Conditions:
             raise ValueError(
                 f"the conditions set `{target}`, which is no constant and no state of the model `{model.name}`."
             )
-    states = [name for name in targets if name in description.states]
-    # a state that no condition sets in some case keeps its own start there, which is not what a parameter can say
-    for name in states:
-        for condition, changes in tables.conditions.items():
-            value = changes.get(name, math.nan)
-            if isinstance(value, float) and math.isnan(value) and _is_first(tables, condition):
-                raise ValueError(f"the condition `{condition}` gives no value for `{name}`, which others do.")
+    own = _own_starts(tables, description, pool)
     opened = [name for name in dict.fromkeys([*targets, *set_by_table]) if name in description.initial]
-    model = model.with_parameters(*opened)
+    model = model.with_parameters(*(name for name in opened if name not in own))
+    model = _with_starts_of_their_own(model, own)
     constants = tuple(sorted(model.parameters))
     places = np.zeros((len(tables.conditions), len(constants)), np.int64)
     kept = np.zeros((len(tables.conditions), len(model.states)), bool)
     for i, (condition, changes) in enumerate(tables.conditions.items()):
         for j, constant in enumerate(constants):
-            target = constant.removesuffix("(0)")
-            where = f"`{target}` in the condition `{condition}`"
-            if target in changes:
-                places[i, j] = pool.place(changes[target], where)
-            elif target in pool.places:
-                places[i, j] = pool.places[target]
-            else:
-                places[i, j] = pool.place(float(model.parameters[constant]), where)
+            places[i, j] = _place(constant, condition, changes, model, pool)
         for j, state in enumerate(model.states):
-            value = changes.get(state, math.nan)
-            kept[i, j] = isinstance(value, float) and math.isnan(value)
+            kept[i, j] = _is_empty(changes.get(state, math.nan))
     numbers = {name: i for i, name in enumerate(tables.conditions)}
     return Conditions(model, constants, np.array(pool.numbers), places, kept, numbers)
+
+
+def _place(
+    constant: str, condition: str, changes: dict[str, float | str], model: SBMLModel, pool: Pool, within: int = 0
+) -> int:
+    """Returns where the value of a constant of the model stands in a condition."""
+    target = constant.removesuffix(_IS_SET).removesuffix("(0)")
+    cell, where = changes.get(target, math.nan), f"`{target}` in the condition `{condition}`"
+    if constant.endswith(_IS_SET):
+        return pool.place(float(not _is_empty(cell)), where)
+    if not _is_empty(cell):
+        if isinstance(cell, str) and cell not in pool.places and cell in model.parameters:  # another of the model
+            if within == len(model.parameters):
+                raise ValueError(f"{where} is `{cell}`, which is itself set to `{target}`.")
+            return _place(cell, condition, changes, model, pool, within + 1)
+        return pool.place(cell, where)
+    if target in pool.places:
+        return pool.places[target]
+    return pool.place(float(model.parameters[constant]), where)
+
+
+def _is_empty(cell: float | str) -> bool:
+    """Whether a cell of the table of conditions leaves its target as the model, or the condition before, has it."""
+    return isinstance(cell, float) and math.isnan(cell)
+
+
+def _own_starts(tables: Tables, description: SBMLDescription, pool: Pool) -> list[str]:
+    """Returns the targets that some conditions set, and whose formula at the start holds in others."""
+    found: dict[str, None] = {}
+    for condition, changes in tables.conditions.items():
+        for name, value in changes.items():
+            has_formula = name in description.initial and name not in pool.places
+            goes_on = name in description.states and not _is_first(tables, condition)
+            if _is_empty(value) and has_formula and not goes_on:
+                found[name] = None
+    return list(found)
+
+
+def _with_starts_of_their_own(model: SBMLModel, names: list[str]) -> SBMLModel:
+    """Returns the model in which a second parameter decides whether `S(0)` or the formula of `S` holds at the start.
+
+    The formula stays a function of other parameters, which the same condition may set.
+    """
+    description = sbml_described(model._static)
+    values = dict(model.parameters)
+    for name in names:
+        start, is_set = f"{name}(0)", f"{name}{_IS_SET}"
+        values |= {start: 0.0, is_set: 0.0}
+        description.initial[name] = ("where", (">", is_set, 0.5), start, description.initial[name])
+    return SBMLModel(description, values)
 
 
 def _is_first(tables: Tables, condition: str) -> bool:

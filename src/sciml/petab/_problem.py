@@ -305,8 +305,8 @@ def read_petab(
     path: str | os.PathLike,
     *,
     solver: Any = None,
-    rtol: float = 1e-7,
-    atol: float = 1e-10,
+    rtol: float | None = None,
+    atol: float | None = None,
     max_steps: int = 10_000,
     adjoint: Any = None,
 ) -> PEtabProblem:
@@ -317,14 +317,17 @@ def read_petab(
     model comes to rest by a simulation to a time of 1e8, so that sums which it conserves stay what they are; where it
     still moves then, the prediction is NaN.
 
+    An empty cell of the table of conditions leaves a parameter at the model's value. It leaves a state at the end of
+    the condition before, or at the model's own start if there is none before.
+
     Args:
         path: The YAML file.
         solver: A method, by default `sciml.solvers.Rodas5P()` with its linear systems left to LAPACK, whose program is
             short, so that a first call takes seconds. Where a likelihood is computed thousands of times without its
             gradient, `solver=sciml.solvers.Rodas5P()` pays: it writes small systems out, which takes longer to compile
             and less to run.
-        rtol: Its relative tolerance.
-        atol: Its absolute tolerance.
+        rtol: Its relative tolerance, by default 1e-7 in float64 and 1e-5 in float32.
+        atol: Its absolute tolerance, by default 1e-10 in float64 and 1e-8 in float32.
         max_steps: Its most steps.
         adjoint: How derivatives are computed, as for `solve`. By default a tangent for each estimated parameter of the
             model goes through the simulations, whose program is short.

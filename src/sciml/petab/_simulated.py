@@ -20,21 +20,25 @@ from ._tables import Tables
 REST = 1e8
 """The time after which a model counts as at rest, if nothing moves any more by then."""
 
+_TOLERANCES = {64: (1e-7, 1e-10), 32: (1e-5, 1e-8)}
+"""The default relative and absolute tolerances by the number of bits. Likelihoods add up the errors of all
+measurements, so they are below the defaults of `solve`."""
+
 
 class Options(NamedTuple):
     """How a model is solved.
 
     Attributes:
         solver: The method.
-        rtol: Relative tolerance.
+        rtol: Relative tolerance; by default it follows from the dtype, as `atol`.
         atol: Absolute tolerance.
         max_steps: The most steps.
         adjoint: How derivatives are computed.
     """
 
     solver: Any = None
-    rtol: float = 1e-7
-    atol: float = 1e-10
+    rtol: float | None = None
+    atol: float | None = None
     max_steps: int = 10_000
     adjoint: Any = None
 
@@ -42,14 +46,21 @@ class Options(NamedTuple):
         """Returns the same for a solve that is differentiated in forward mode."""
         return self._replace(adjoint=Direct())
 
+    def tolerances(self, dtype: Any) -> tuple[Any, Any]:
+        """Returns relative and absolute tolerance for a dtype."""
+        defaults = _TOLERANCES[min(64, max(32, jnp.finfo(dtype).bits))]
+        rtol, atol = (default if x is None else x for x, default in zip((self.rtol, self.atol), defaults))
+        return rtol, atol
+
     def solve(self, model: SBMLModel, y0: Array, t1: Any, saveat: Array) -> Array:
         """Returns states at given times."""
         events = model.events() or None
         solver = self.solver
         if solver is None:  # systems written out are long to compile, see `read_petab`
             solver = dataclasses.replace(Rodas5P().stepper(y0), linear=LinearChoice(by_library=True))
+        rtol, atol = self.tolerances(y0.dtype)
         sol = solve(
-            model, y0, t0=0.0, t1=t1, solver=solver, rtol=self.rtol, atol=self.atol, saveat=saveat, events=events,
+            model, y0, t0=0.0, t1=t1, solver=solver, rtol=rtol, atol=atol, saveat=saveat, events=events,
             adjoint=self.adjoint, max_steps=self.max_steps, throw=False,
         )  # fmt: skip
         return sol.ys
@@ -195,5 +206,5 @@ def _with(model: SBMLModel, constants: Float[Array, " p"]) -> SBMLModel:
 def _at_rest(model: SBMLModel, end: Array, options: Options) -> Array:
     """Whether a model has come to rest at the end."""
     slope = jnp.abs(model(REST, end, None))
-    size = jnp.abs(end) + options.atol
+    size = jnp.abs(end) + options.tolerances(end.dtype)[1]
     return ~jnp.any(slope > 1e-4 * jnp.maximum(size, 1e-3 * jnp.max(size)))

@@ -78,7 +78,7 @@ class Tables(NamedTuple):
         name: Its name.
         sbml: The model.
         parameters: The table of parameters.
-        conditions: What each condition sets to a number or to a parameter; NaN where it leaves a state as it is.
+        conditions: What each condition sets to a number or to a parameter; NaN where a cell is empty.
         observables: The table of observables.
         measurements: The table of measurements.
     """
