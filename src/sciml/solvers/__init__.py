@@ -82,9 +82,7 @@ from .methods._verlet import (
     Yoshida6 as Yoshida6,
     Yoshida8 as Yoshida8,
 )
-from .methods._vern6 import Vern6 as Vern6
-from .methods._vern8 import Vern8 as Vern8
-from .methods._verner import Vern7 as Vern7, Vern9 as Vern9
+from .methods._verner import Vern6 as Vern6, Vern7 as Vern7, Vern8 as Vern8, Vern9 as Vern9
 from .methods.jumps._gillespie import Gillespie as Gillespie
 from .methods.jumps._tau_leaping import TauLeaping as TauLeaping
 from .methods.stochastic._baoab import BAOAB as BAOAB

@@ -1,289 +1,49 @@
-"""Verner's most efficient pairs of orders 7(6) and 9(8)."""
+"""Verner's most efficient pairs of order 6(5), 7(6), 8(7) and 9(8); their coefficients are in verner.json."""
 
-from typing import ClassVar
+import functools
+import importlib.resources
+import json
+from typing import Any, ClassVar
 
 import diffrax
 
 from ._explicit import AbstractExplicitSolver, tableau
 
-_VERN7 = tableau(
-    rows=(
-        (0.005,),
-        (
-            -1.07679012345679,
-            1.185679012345679,
-        ),
-        (
-            0.04083333333333333,
-            0.0,
-            0.1225,
-        ),
-        (
-            0.6389139236255726,
-            0.0,
-            -2.455672638223657,
-            2.272258714598084,
-        ),
-        (
-            -2.6615773750187572,
-            0.0,
-            10.804513886456137,
-            -8.3539146573962,
-            0.820487594956657,
-        ),
-        (
-            6.067741434696772,
-            0.0,
-            -24.711273635911088,
-            20.427517930788895,
-            -1.9061579788166472,
-            1.006172249242068,
-        ),
-        (
-            12.054670076253203,
-            0.0,
-            -49.75478495046899,
-            41.142888638604674,
-            -4.461760149974004,
-            2.042334822239175,
-            -0.09834843665406107,
-        ),
-        (
-            10.138146522881808,
-            0.0,
-            -42.6411360317175,
-            35.76384003992257,
-            -4.3480228403929075,
-            2.0098622683770357,
-            0.3487490460338272,
-            -0.27143900510483127,
-        ),
-        (
-            -45.030072034298676,
-            0.0,
-            187.3272437654589,
-            -154.02882369350186,
-            18.56465306347536,
-            -7.141809679295079,
-            1.3088085781613787,
-            0.0,
-            0.0,
-        ),
-    ),
-    weights=(
-        0.04715561848627222,
-        0.0,
-        0.0,
-        0.25750564298434153,
-        0.26216653977412624,
-        0.15216092656738558,
-        0.4939969170032485,
-        -0.29430311714032503,
-        0.08131747232495111,
-        0.0,
-    ),
-    error_weights=(
-        0.0025470118799310465,
-        0.0,
-        0.0,
-        -0.00965839487279574,
-        0.04206470975639692,
-        -0.0666822437469301,
-        0.2650097464621282,
-        -0.29430311714032503,
-        0.08131747232495111,
-        -0.02029518466335628,
-    ),
-)
 
-_VERN9 = tableau(
-    rows=(
-        (0.03462,),
-        (
-            -0.03893354388572875,
-            0.13595789452450918,
-        ),
-        (
-            0.03638413148954267,
-            0.0,
-            0.10915239446862801,
-        ),
-        (
-            2.0257639143939694,
-            0.0,
-            -7.638023836496291,
-            6.173259922102322,
-        ),
-        (
-            0.05112275589406061,
-            0.0,
-            0.0,
-            0.17708237945550218,
-            0.0008027762409222536,
-        ),
-        (
-            0.13160063579752163,
-            0.0,
-            0.0,
-            -0.2957276252669636,
-            0.08781378035642955,
-            0.6213052975225274,
-        ),
-        (
-            0.07166666666666667,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            0.33055335789153195,
-            0.2427799754418014,
-        ),
-        (
-            0.071806640625,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            0.3294380283228177,
-            0.1165190029271823,
-            -0.034013671875,
-        ),
-        (
-            0.04836757646340646,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            0.03928989925676164,
-            0.10547409458903446,
-            -0.021438652846483126,
-            -0.10412291746271944,
-        ),
-        (
-            -0.026645614872014785,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            0.03333333333333333,
-            -0.1631072244872467,
-            0.03396081684127761,
-            0.1572319413814626,
-            0.21522674780318796,
-        ),
-        (
-            0.03689009248708622,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            -0.1465181576725543,
-            0.2242577768172024,
-            0.02294405717066073,
-            -0.0035850052905728597,
-            0.08669223316444385,
-            0.43838406519683376,
-        ),
-        (
-            -0.4866012215113341,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            -6.304602650282853,
-            -0.2812456182894729,
-            -2.679019236219849,
-            0.5188156639241577,
-            1.3653531876033418,
-            5.8850910885039465,
-            2.8028087862720628,
-        ),
-        (
-            0.4185367457753472,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            6.724547581906459,
-            -0.42544428016461133,
-            3.3432791530012653,
-            0.6170816631175374,
-            -0.9299661239399329,
-            -6.099948804751011,
-            -3.002206187889399,
-            0.2553202529443446,
-        ),
-        (
-            -0.7793740861228848,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            -13.937342538107776,
-            1.2520488533793563,
-            -14.691500408016868,
-            -0.494705058533141,
-            2.2429749091462368,
-            13.367893803828643,
-            14.396650486650687,
-            -0.79758133317768,
-            0.4409353709534278,
-        ),
-        (
-            2.0580513374668867,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            22.357937727968032,
-            0.9094981099755646,
-            35.89110098240264,
-            -3.442515027624454,
-            -4.865481358036369,
-            -18.909803813543427,
-            -34.26354448030452,
-            1.2647565216956427,
-            0.0,
-            0.0,
-        ),
-    ),
-    weights=(
-        0.014611976858423152,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        -0.3915211862331339,
-        0.23109325002895065,
-        0.12747667699928525,
-        0.2246434176204158,
-        0.5684352689748513,
-        0.058258715572158275,
-        0.13643174034822156,
-        0.030570139830827976,
-        0.0,
-    ),
-    error_weights=(
-        -0.005357988290444577,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        0.0,
-        -2.583020491182464,
-        0.14252253154686628,
-        0.013420653512688688,
-        -0.028672962914094935,
-        2.624999655215792,
-        -0.2825509643291537,
-        0.13643174034822156,
-        0.030570139830827976,
-        -0.04834231373823958,
-    ),
-)
+@functools.cache
+def _coefficients() -> dict[str, Any]:
+    return json.loads(importlib.resources.files(__package__).joinpath("verner.json").read_text())
+
+
+def _tableau(name: str) -> diffrax.ButcherTableau:
+    return tableau(**_coefficients()[name])
+
+
+class Vern6(AbstractExplicitSolver):
+    """Verner's most efficient method of order 6(5): nine stages, the last of which is the next first.
+
+    Steps end at saved times, since it has no interpolation of its order.
+
+    Source:
+        J. H. Verner, Numerically optimal Runge-Kutta pairs with interpolants, Numer. Algorithms 53 (2010).
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        model = sciml.models.LotkaVolterra()
+        sol = sciml.solve(model, jnp.array([34.0, 5.9]), t0=0.0, t1=20.0, solver=sciml.solvers.Vern6())
+        assert sol.stats.accepted < 100
+        ```
+    """
+
+    tableau: ClassVar[diffrax.ButcherTableau] = _tableau("Vern6")
+
+    def order(self, terms: object) -> int:
+        """Returns the order of the method."""
+        del terms
+        return 6
 
 
 class Vern7(AbstractExplicitSolver):
@@ -305,12 +65,39 @@ class Vern7(AbstractExplicitSolver):
         ```
     """
 
-    tableau: ClassVar[diffrax.ButcherTableau] = _VERN7
+    tableau: ClassVar[diffrax.ButcherTableau] = _tableau("Vern7")
 
     def order(self, terms: object) -> int:
         """Returns the order of the method."""
         del terms
         return 7
+
+
+class Vern8(AbstractExplicitSolver):
+    """Verner's most efficient method of order 8(7): thirteen stages, for tolerances of 1e-10 or so.
+
+    Steps end at saved times, since it has no interpolation of its order.
+
+    Source:
+        J. H. Verner, Numerically optimal Runge-Kutta pairs with interpolants, Numer. Algorithms 53 (2010).
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        model = sciml.models.LotkaVolterra()
+        sol = sciml.solve(model, jnp.array([34.0, 5.9]), t0=0.0, t1=20.0, solver=sciml.solvers.Vern8())
+        assert sol.stats.accepted < 60
+        ```
+    """
+
+    tableau: ClassVar[diffrax.ButcherTableau] = _tableau("Vern8")
+
+    def order(self, terms: object) -> int:
+        """Returns the order of the method."""
+        del terms
+        return 8
 
 
 class Vern9(AbstractExplicitSolver):
@@ -332,7 +119,7 @@ class Vern9(AbstractExplicitSolver):
         ```
     """
 
-    tableau: ClassVar[diffrax.ButcherTableau] = _VERN9
+    tableau: ClassVar[diffrax.ButcherTableau] = _tableau("Vern9")
 
     def order(self, terms: object) -> int:
         """Returns the order of the method."""
