@@ -1,5 +1,6 @@
 """`hierarchical`: a population of subjects, each with random effects of its own."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NoReturn
 
@@ -7,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_call, check_count
@@ -15,11 +17,128 @@ from .._jax._shards import members_alike
 from .._jax._vma import on_explicit_axes
 from .._types import Key
 from ..training import AbstractTransform
-from ._first_order import METHODS, check_information, first_order_curvature
-from ._integral import curvature_at, log_integral
+from ._derivatives import hessian_of
 from ._log_density import LogDensity, as_floats, has_missing, is_distribution, log_density, masked_log_prob
 from ._peak import peak_of
+from ._positive import cholesky, solve_lower
 from .distributions._abstract import AbstractDistribution
+
+
+# Integrals over a few free variables by Laplace's method and by Gauss-Hermite quadrature about the maximum.
+def curvature_at(function: Callable[[Array], Array], z: Float[Array, " q"]) -> Float[Array, "q q"]:
+    """Returns minus the Hessian."""
+    return -hessian_of(function, z)(z)
+
+
+def log_integral(
+    function: Callable[[Array], Array],
+    start: Float[Array, " q"],
+    nodes: int,
+    curvature: Callable[[Array], Array] | None = None,
+) -> Float[Array, ""]:
+    r"""Returns $\log \int e^{f(z)} dz$ by Gauss-Hermite quadrature about the maximum; one node is Laplace's method.
+
+    With $B = L L^T$ at the maximum $z^*$ and $z = z^* + \sqrt 2\, L^{-T} x$ the integral is
+    $\frac{2^{q/2}}{\det L} \sum_k w_k e^{x_k^2} e^{f(z_k)}$ over nodes $x_k$ and weights $w_k$ for $e^{-x^2}$. It is
+    NaN where there is no maximum, with derivatives of zero where those of the function are finite.
+
+    Args:
+        function: $f$.
+        start: Where the search for the maximum begins.
+        nodes: The number of nodes along each axis; $q$ axes take this number to the power of $q$.
+        curvature: $B(z)$, a positive matrix near minus the Hessian; that itself by default.
+    """
+    z, good = peak_of(function, start, curvature)
+    matrix = curvature_at(function, z) if curvature is None else curvature(z)
+    good = good & jnp.all(jnp.isfinite(matrix))
+    # what has no maximum has a curvature that may have no factor either, whose derivatives would be NaN
+    factor = cholesky(jnp.where(good, matrix, jnp.eye(z.size, dtype=z.dtype)))
+    size = jnp.sum(jnp.log(jnp.diagonal(factor)))
+    x, log_w = _rule(nodes, z.size)
+
+    def at_node(x: Array) -> Array:
+        return function(z + float(np.sqrt(2)) * solve_lower(factor, x, transposed=True))
+
+    values = jax.vmap(at_node)(jnp.asarray(x, z.dtype)) if nodes > 1 else function(z)[None]
+    total = jax.scipy.special.logsumexp(values + jnp.asarray(log_w, z.dtype))
+    return jnp.where(good, total - size + 0.5 * z.size * float(np.log(2)), jnp.nan)
+
+
+def _rule(nodes: int, q: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns nodes, shape `(nodes**q, q)`, and the logarithms of their weights times $e^{x^2}$."""
+    x, w = np.polynomial.hermite.hermgauss(nodes)
+    points = np.array(list(itertools.product(x, repeat=q))).reshape(-1, q)
+    weights = np.array(list(itertools.product(np.log(w) + x**2, repeat=q))).reshape(-1, q)
+    return points, weights.sum(axis=1)
+
+
+# First-order conditional estimation: the curvature about the most probable effects from first derivatives.
+#
+# Minus the Hessian of $\log p(d \mid b) + \log p(b)$ by the effects $b$ is replaced by its mean over data,
+#
+# $$B = \sum_j J_j^T F_j J_j + \Omega^{-1}$$
+#
+# with the derivatives $J_j$ of the parameters of each datum's distribution, and the Fisher information $F_j$ about
+# them.
+# For a normal datum with mean $f$ and variance $v$ this is
+# $\nabla f \nabla f^T / v + \frac12 \nabla v \nabla v^T / v^2$.
+METHODS = ("laplace", "focei", "foce")
+
+
+def first_order_curvature(
+    distributions: Callable[[Array], Sequence[AbstractDistribution]],
+    log_prior: Callable[[Array], Array],
+    data: Sequence[Float[Array, "..."]],
+    missing: bool,
+) -> Callable[[Array], Array]:
+    """Returns the curvature as a function of the free variables of the effects.
+
+    Args:
+        distributions: The distributions of one subject's data.
+        log_prior: The logarithm of the density of its effects.
+        data: The data, one array for each distribution.
+        missing: Whether some of them are NaN, which have no information.
+    """
+
+    def parameters(z: Array) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
+        given = distributions(z)
+        fisher = [distribution.information() for distribution in given]  # type: ignore[attr-defined]
+        own = [{name: getattr(d, name) for name in of} for d, of in zip(given, fisher, strict=True)]
+        return own, fisher
+
+    def curvature(z: Array) -> Array:
+        slopes, fisher = jax.jacfwd(parameters, has_aux=True)(z)
+        total = -hessian_of(log_prior, z)(z)
+        for x, slope, of in zip(data, slopes, fisher, strict=True):
+            for name, information in of.items():
+                weight = jnp.broadcast_to(information.astype(z.dtype), x.shape)
+                weight = jnp.where(jnp.isnan(x), 0, weight) if missing else weight
+                rows = jnp.broadcast_to(slope[name].astype(z.dtype), (*x.shape, z.size)).reshape(-1, z.size)
+                total = total + (rows * weight.reshape(-1, 1)).T @ rows
+        return total
+
+    return curvature
+
+
+def check_information(given: Sequence[AbstractDistribution], method: str) -> None:
+    """Checks that distributions have a Fisher information, and scales where they are to be those of typical effects.
+
+    Raises:
+        TypeError: Naming one that has not.
+    """
+    for distribution in given:
+        name = type(distribution).__name__
+        if not callable(getattr(distribution, "information", None)):
+            raise TypeError(
+                f'`method="{method}"` needs the Fisher information of the data\'s distribution, which `{name}` does '
+                "not give: take `Normal`, `LogNormal` or `PoissonCounts`, a class with a method `information`, or "
+                '`method="laplace"`.'
+            )
+        if method == "foce" and not (hasattr(distribution, "location") and hasattr(distribution, "scale")):
+            raise TypeError(
+                f'`method="foce"` is for noise about a prediction, a distribution with `location` and `scale`, not for '
+                f'`{name}`: take `method="focei"`.'
+            )
 
 
 class _Population(eqx.Module):

@@ -1,5 +1,6 @@
 """`Domain`: a field of which every device holds a part."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -16,9 +17,40 @@ from ...spatial import AbstractGrid, Boundaries, Grid, OrthogonalGrid, Sides
 from . import _cg, _collectives, _fft, _halo
 from ._blocks import SplitBlocks, blocks_of
 from ._flow_sides import SplitSides, sides_of
-from ._rms import Rms, mean, square, total
 from ._shard_map import run_split
 from ._sharding import Axes, along, are_manual, check_cells, check_field, choose_domain_mesh, gathered, part_of, spec_of
+
+
+# Sums, means and root mean squares over all elements of all fields of a PyTree, on all devices that hold parts.
+@dataclasses.dataclass(frozen=True)
+class Rms:
+    """The root of the mean of squares over all devices that hold parts of a field; equal if the names are.
+
+    Attributes:
+        names: The mesh axes that split the field.
+    """
+
+    names: tuple[str, ...]
+
+    def __call__(self, u: PyTree) -> Real[Array, ""]:
+        """Returns the root mean square."""
+        return jnp.sqrt(mean(jax.tree.map(square, u), self.names if are_manual(self.names) else ()))
+
+
+def total(u: PyTree, names: _collectives.Names) -> Array:
+    """Returns the sum of all elements of all fields."""
+    first, *rest = [_collectives.total(x, names) for x in jax.tree.leaves(u)]
+    return sum(rest, first)
+
+
+def mean(u: PyTree, names: _collectives.Names) -> Array:
+    """Returns the mean of all elements of all fields."""
+    return total(u, names) / sum(_collectives.count(x, names) for x in jax.tree.leaves(u))
+
+
+def square(x: Array) -> Array:
+    """Returns the squares of moduli."""
+    return jnp.real(jnp.conj(x) * x)
 
 
 class Domain(eqx.Module):

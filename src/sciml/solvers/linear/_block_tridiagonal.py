@@ -1,6 +1,8 @@
 """Narrow bands as tridiagonal matrices of blocks, which are eliminated by cyclic reduction."""
 
+import math
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,21 +10,232 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..._jax._largest import largest
+from ..._jax._loops import scan
 from ..._jax._vma import match
 from ._colouring import Colouring
-from ._cyclic_reduction import (
-    Bands,
-    Reduced,
-    applied,
-    reduced,
-    rows_for,
-    solved,
-    solved_transposed,
-    to_the_next,
-    to_the_one_before,
-)
+from ._inverse_of_blocks import inverse_of_blocks
 from ._sparse import SparseArray
 from ._structure import AbstractStructure, products, taken
+
+# Cyclic reduction of tridiagonal matrices of blocks: half of the blocks are eliminated at once, and half of the rest.
+#
+# With blocks $D_i$ on the diagonal, $L_i$ left and $U_i$ right of it, every other row, $i$ odd, is eliminated from its
+# neighbours,
+#
+# $$F_i = D_i^{-1} L_i, \quad G_i = D_i^{-1} U_i, \quad y_i = D_i^{-1} b_i, \qquad
+#   x_i = y_i - F_i x_{i-1} - G_i x_{i+1},$$
+#
+# and those that are left, $i$ even, are a matrix of the same form,
+#
+# $$D_i' = D_i - L_i G_{i-1} - U_i F_{i+1}, \quad L_i' = -L_i F_{i-1}, \quad U_i' = -U_i G_{i+1}, \quad
+#   b_i' = b_i - L_i y_{i-1} - U_i y_{i+1}.$$
+#
+# All of it is about twice the work of the first half. The blocks stand in columns of $2^k$, one column after another,
+# and columns side by side: in $k$ such rounds a column becomes one block, and rows of an array remain rows. The few
+# that are left are eliminated by parallel cyclic reduction: with $A_i = L_i D_{i-s}^{-1}$ and $C_i = U_i D_{i+s}^{-1}$
+# every row is freed of its neighbours at the distance $s$,
+#
+# $$D_i' = D_i - A_i U_{i-s} - C_i L_{i+s}, \quad L_i' = -A_i L_{i-s}, \quad U_i' = -C_i U_{i+s}, \quad
+#   b_i' = b_i - A_i b_{i-s} - C_i b_{i+s},$$
+#
+# which doubles the distance. That takes $\log_2$ of their number of rounds of the same work, which are one loop.
+#
+# Source:
+#     R. W. Hockney, C. R. Jesshope, Parallel Computers, Adam Hilger, 1981.
+_COLUMNS = 100
+"""So many columns there are at least: of fewer blocks a loop is as fast, and compiles in a fraction of the time."""
+
+_ROUNDS, _ROUNDS_OF_LARGE_BLOCKS = 5, 3
+"""Of the first kind at most: each is compiled for itself, which takes long where blocks are large."""
+
+_LARGE_BLOCKS = 4
+
+
+class Bands(NamedTuple):
+    """The blocks on, left and right of the diagonal, each of shape `(block size, block size, rows, columns)`."""
+
+    diagonal: Array
+    left: Array
+    right: Array
+
+
+class Halved(NamedTuple):
+    """What a round keeps that eliminates every other row, each of shape `(block size, block size, rows, columns)`.
+
+    Attributes:
+        inverses: $D^{-1}$ of those that are eliminated.
+        before: Their $F$.
+        after: Their $G$.
+        left: $L$ of those that are left.
+        right: Their $U$.
+    """
+
+    inverses: Array
+    before: Array
+    after: Array
+    left: Array
+    right: Array
+
+
+class Freed(NamedTuple):
+    """What the rounds keep that free all rows at once.
+
+    Attributes:
+        before: $A$ of each round, of shape `(rounds, block size, block size, blocks)`.
+        after: $C$ of each round.
+        inverses: The inverses of the blocks that are left.
+    """
+
+    before: Array
+    after: Array
+    inverses: Array
+
+
+class Reduced(NamedTuple):
+    """The factors of a matrix.
+
+    Attributes:
+        halved: What the rounds of the first kind keep.
+        freed: What those of the second kind keep.
+    """
+
+    halved: tuple[Halved, ...]
+    freed: Freed
+
+
+def rows_for(blocks: int, size: int) -> int:
+    """Returns how long columns are to be, a power of two.
+
+    Args:
+        blocks: How many blocks there are on the diagonal.
+        size: How many rows a block has.
+    """
+    most = _ROUNDS_OF_LARGE_BLOCKS if size >= _LARGE_BLOCKS else _ROUNDS
+    return 2 ** min(most, max(0, int(math.log2(blocks / _COLUMNS))))
+
+
+def reduced(bands: Bands) -> Reduced:
+    """Returns the factors of a matrix."""
+    halved = []
+    while bands.diagonal.shape[2] > 1:
+        kept, gone = (Bands(*(x[:, :, start::2] for x in bands)) for start in (0, 1))
+        # behind barriers: else what reads it would compute it again
+        inverses = jax.lax.optimization_barrier(inverse_of_blocks(gone.diagonal))
+        before, after = jax.lax.optimization_barrier((times(inverses, gone.left), times(inverses, gone.right)))
+        diagonal = kept.diagonal - times(kept.left, to_the_next(after)) - times(kept.right, before)
+        left, right = -times(kept.left, to_the_next(before)), -times(kept.right, after)
+        halved.append(Halved(inverses, before, after, kept.left, kept.right))
+        bands = Bands(*jax.lax.optimization_barrier((diagonal, left, right)))
+    return Reduced(tuple(halved), _freed(Bands(*(x[:, :, 0] for x in bands))))
+
+
+def solved(factors: Reduced, b: Float[Array, "w r c"]) -> Float[Array, "w r c"]:
+    """Returns the solution of a system."""
+    gone = []
+    for kept in factors.halved:
+        y = jax.lax.optimization_barrier(applied(kept.inverses, b[:, 1::2]))
+        b = b[:, ::2] - applied(kept.left, to_the_next(y)) - applied(kept.right, y)
+        gone.append(y)
+        b = jax.lax.optimization_barrier(b)
+    x = _solved_freed(factors.freed, b[:, 0])[:, None]
+    for kept, y in zip(reversed(factors.halved), reversed(gone)):
+        x = _interleaved(x, y - applied(kept.before, x) - applied(kept.after, to_the_one_before(x)))
+    return x
+
+
+def solved_transposed(factors: Reduced, b: Float[Array, "w r c"]) -> Float[Array, "w r c"]:
+    """Returns the solution of the transposed system."""
+    gone = []
+    for kept in factors.halved:
+        y = b[:, 1::2]
+        to_left, to_right = applied(transposed(kept.before), y), applied(transposed(kept.after), y)
+        b = jax.lax.optimization_barrier(b[:, ::2] - to_left - to_the_next(to_right))
+        gone.append(y)
+    x = _solved_freed_transposed(factors.freed, b[:, 0])[:, None]
+    for kept, y in zip(reversed(factors.halved), reversed(gone)):
+        to_left, to_right = applied(transposed(kept.left), x), applied(transposed(kept.right), x)
+        x = _interleaved(x, applied(transposed(kept.inverses), y - to_the_one_before(to_left) - to_right))
+    return x
+
+
+def _interleaved(kept: Array, gone: Array) -> Array:
+    both = jnp.stack([kept, gone], axis=2)
+    return both.reshape(both.shape[0], -1, both.shape[-1])
+
+
+def _distances(count: int) -> Array:
+    """How far blocks are from their neighbours in each round of the loop."""
+    return jnp.asarray(2 ** np.arange(math.ceil(math.log2(count)), dtype=np.int32))
+
+
+def _freed(bands: Bands) -> Freed:
+    def round_of(bands, distance):
+        diagonal, left, right = bands
+        inverses = inverse_of_blocks(diagonal)
+        before, after = times(left, _shifted(inverses, -distance)), times(right, _shifted(inverses, distance))
+        diagonal = diagonal - times(before, _shifted(right, -distance)) - times(after, _shifted(left, distance))
+        left, right = -times(before, _shifted(left, -distance)), -times(after, _shifted(right, distance))
+        return Bands(diagonal, left, right), (before, after)
+
+    bands, (before, after) = scan(round_of, bands, _distances(bands.diagonal.shape[-1]))
+    return Freed(before, after, inverse_of_blocks(bands.diagonal))
+
+
+def _solved_freed(factors: Freed, b: Float[Array, "w c"]) -> Float[Array, "w c"]:
+    def round_of(b, inputs):
+        before, after, distance = inputs
+        return b - applied(before, _shifted(b, -distance)) - applied(after, _shifted(b, distance)), None
+
+    b, _ = scan(round_of, b, (factors.before, factors.after, _distances(b.shape[-1])))
+    return applied(factors.inverses, b)
+
+
+def _solved_freed_transposed(factors: Freed, b: Float[Array, "w c"]) -> Float[Array, "w c"]:
+    def round_of(b, inputs):
+        before, after, distance = inputs
+        to_left, to_right = applied(transposed(before), b), applied(transposed(after), b)
+        return b - _shifted(to_left, distance) - _shifted(to_right, -distance), None
+
+    b = applied(transposed(factors.inverses), b)
+    rounds = factors.before, factors.after, _distances(b.shape[-1])
+    return scan(round_of, b, rounds, reverse=True)[0]
+
+
+def times(a: Array, b: Array) -> Array:
+    """Returns products of blocks; written as sums, since XLA would put the blocks first for a matrix product."""
+    return sum((a[:, k, None] * b[None, k] for k in range(1, a.shape[1])), a[:, 0, None] * b[None, 0])
+
+
+def applied(a: Array, x: Array) -> Array:
+    """Returns blocks times vectors."""
+    return sum((a[:, k] * x[k][None] for k in range(1, a.shape[1])), a[:, 0] * x[0][None])
+
+
+def transposed(a: Array) -> Array:
+    """Returns the transposed blocks."""
+    return jnp.swapaxes(a, 0, 1)
+
+
+def to_the_next(x: Float[Array, "*w r c"]) -> Float[Array, "*w r c"]:
+    """Returns what stands one place before each, down the columns; zero before the first."""
+    last = x[..., -1:, :]
+    first = jnp.concatenate([jnp.zeros_like(last[..., :1]), last[..., :-1]], axis=-1)
+    return jnp.concatenate([first, x[..., :-1, :]], axis=-2)
+
+
+def to_the_one_before(x: Float[Array, "*w r c"]) -> Float[Array, "*w r c"]:
+    """Returns what stands one place behind each, down the columns; zero behind the last."""
+    first = x[..., :1, :]
+    last = jnp.concatenate([first[..., 1:], jnp.zeros_like(first[..., :1])], axis=-1)
+    return jnp.concatenate([x[..., 1:, :], last], axis=-2)
+
+
+def _shifted(x: Array, distance: Any) -> Array:
+    """What stands so many places to the right of each; zero outside."""
+    count = x.shape[-1]
+    nothing = jnp.zeros_like(x)
+    wide = jnp.concatenate([nothing, x, nothing], axis=-1)
+    return jax.lax.dynamic_slice_in_dim(wide, count + distance, count, axis=-1)
 
 
 class BlockTridiagonal(AbstractStructure):

@@ -1,5 +1,6 @@
 """Explicit Runge-Kutta methods that diffrax has not got, as diffrax solvers."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import diffrax
@@ -22,7 +23,7 @@ class AbstractExplicitSolver(diffrax.AbstractERK):
 
 
 def tableau(
-    *, rows: tuple[tuple[float, ...], ...], weights: tuple[float, ...], error_weights: tuple[float, ...] | None = None
+    *, rows: Sequence[Sequence[float]], weights: Sequence[float], error_weights: Sequence[float] | None = None
 ) -> diffrax.ButcherTableau:
     """Returns a tableau.
 
