@@ -4,13 +4,15 @@ import os
 import pathlib
 from typing import Any
 
+import equinox as eqx
+import jax
 import numpy as np
 
 from .._progress import ProgressOption, reporting
 from .._warn import warn
 from ..stores._abstract import AbstractStore
 from ..stores._atomic import StoreError
-from ..stores._fingerprint import fingerprint
+from ..stores._fingerprint import fingerprint, program
 from ..stores._hosts import hosts_of
 from ..stores._manifest import digest_of_run, open_run
 from ..stores._memory_store import MemoryStore
@@ -83,9 +85,12 @@ def execute(
         )
         # sizes follow from the state and the version: where these differ too, they are what the error names
         found.parts["sizes"] = found.parts["sizes"]._replace(follows=True)
+        found.parts["program"] = program(
+            segment.program(inputs, start), [x for x in jax.tree.leaves(segment) if eqx.is_array(x)]
+        )
         info = {"block": block, "members": inputs.members, "frames": len(ts), "space": space}
         hosts.lead(lambda: open_run(store, found, info, kind=name, resume=resume))
-        origin = digest_of_run({"fingerprint": found.to_json()}, store)
+        origin = digest_of_run(store.read_manifest() or {}, store)
         point = last_resume_point(checkpoints, start, frame, inputs.members, origin)
         if point is None and checkpoints is None and store.numbers():
             warn(

@@ -3,6 +3,7 @@
 import functools
 import importlib.metadata
 import platform
+import re
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +17,12 @@ from .._installation import DISTRIBUTION
 from ._atomic import StoreError
 from ._hasher import Hasher, digest_of, is_key
 from ._hosts import is_spread
+from ._sources import FILE, sources
 
 _MOST_LEAVES = 100
 """How many leaves of a part are described one by one."""
+
+_PROGRAM = "the compiled program"
 
 
 class Part(NamedTuple):
@@ -29,12 +33,19 @@ class Part(NamedTuple):
         text: What it is, in a line, for people.
         leaves: What it holds, by its path, if that is not too much: a digest and a line each.
         follows: Whether it depends on other parts, and so says nothing new where these differ.
+        compiled_for: For a program, the number of devices and the shapes that it was compiled for: programs for
+            different ones cannot be compared, and count as the same.
     """
 
     digest: str
     text: str
     leaves: Mapping[str, Sequence[str]] = types.MappingProxyType({})
     follows: bool = False
+    compiled_for: str = ""
+
+    def differs(self, other: "Part") -> bool:
+        """Whether it is another one than `other`."""
+        return self.compiled_for == other.compiled_for and self.digest != other.digest
 
 
 class Fingerprint(NamedTuple):
@@ -42,9 +53,12 @@ class Fingerprint(NamedTuple):
 
     Attributes:
         parts: By name, in the order given.
+        sources: Versions of loaded packages and digests of loaded files by module. They are not part of what a run
+            depends on, but name the likely cause where a program differs.
     """
 
     parts: dict[str, Part]
+    sources: Mapping[str, str] = types.MappingProxyType({})
 
     @property
     def digest(self) -> str:
@@ -53,18 +67,28 @@ class Fingerprint(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Returns what a manifest holds of it."""
-        return {"digest": self.digest, "parts": {name: _to_json(part) for name, part in self.parts.items()}}
+        parts = {name: _to_json(part) for name, part in self.parts.items()}
+        return {"digest": self.digest, "parts": parts, "sources": dict(self.sources)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Fingerprint":
         """Returns the fingerprint that a manifest holds."""
-        return cls({name: Part(**part) for name, part in value["parts"].items()})
+        return cls({name: Part(**part) for name, part in value["parts"].items()}, value.get("sources", {}))
 
     def differences(self, other: "Fingerprint") -> list[str]:
         """Returns a line for each part, or each leaf of it, that differs: its name, what it was and is in `other`."""
         names = dict.fromkeys((*self.parts, *other.parts))
         follow = {name for name in names if any(name in f.parts and f.parts[name].follows for f in (self, other))}
-        return self._lines(other, [n for n in names if n not in follow]) or self._lines(other, sorted(follow))
+        lines = self._lines(other, [n for n in names if n not in follow]) or self._lines(other, sorted(follow))
+        both = [(self.parts[n], other.parts[n]) for n in follow if n in self.parts and n in other.parts]
+        return lines + (self._changed_sources(other) if any(mine.differs(theirs) for mine, theirs in both) else [])
+
+    def _changed_sources(self, other: "Fingerprint") -> list[str]:
+        """Returns a line about the packages and files that changed, which may be why a program differs."""
+        both = [name for name in self.sources if name in other.sources]
+        changed = [_source(n, self.sources[n], other.sources[n]) for n in both if self.sources[n] != other.sources[n]]
+        more = [f"and {len(changed) - 5} more"] if len(changed) > 5 else []
+        return [f"changed meanwhile: {', '.join(changed[:5] + more)}"] if changed else []
 
     def _lines(self, other: "Fingerprint", names: Sequence[str]) -> list[str]:
         lines = []
@@ -75,7 +99,7 @@ class Fingerprint(NamedTuple):
                     f"`{name}`: {'absent' if mine is None else mine.text} before, "
                     f"{'absent' if theirs is None else theirs.text} now"
                 )
-            elif mine.digest != theirs.digest:
+            elif mine.differs(theirs):
                 lines += _leaves_that_differ(name, mine, theirs) or [_line(name, mine.text, theirs.text)]
         return lines
 
@@ -85,7 +109,8 @@ def fingerprint(**parts: Any) -> Fingerprint:
 
     Arrays count by dtype, shape and bytes, random keys by their data, functions by compiled code,
     defaults, what they close over and the globals they read, classes by their functions, modules and other objects
-    by what they hold. Code of installed packages counts by its name: their versions stand for it.
+    by what they hold. Code of installed packages counts by its name, and code that is reached by other ways than
+    names not at all: the `program` that was made of all of it says whether that has changed.
 
     Args:
         parts: What the run depends on, by name: PyTrees, functions, modules, numbers, strings.
@@ -101,7 +126,31 @@ def fingerprint(**parts: Any) -> Fingerprint:
     found["versions"] = Part(digest_of("versions", text), text)
     where = f"{jax.default_backend()} {platform.machine()}, {jnp.result_type(float)} by default"
     found["platform"] = Part(digest_of("platform", where), where)
-    return Fingerprint(found)
+    return Fingerprint(found, sources())
+
+
+def program(lowered: str, arrays: Any = (), shapes: str = "") -> Part:
+    """Returns the part that stands for all code of a run: the program that XLA compiles.
+
+    Args:
+        lowered: The text of the program, as JAX lowers it: with every constant, without lines of source code.
+        arrays: What the program is called with and no other part of the fingerprint holds.
+        shapes: Those of arguments that may have other shapes in the next call of the same run.
+    """
+    # the name of the outermost function, and addresses of Python objects
+    text = re.sub(r"^module @\S+|backend_config = \"\d+\"", "", lowered)
+    count = re.search(r"num_partitions = (\d+)", text)
+    return Part(
+        digest_of("program", text, Hasher("program").digest(arrays, strict=False)),
+        _PROGRAM,
+        follows=True,
+        compiled_for=f"{1 if count is None else count[1]} devices {shapes}".strip(),
+    )
+
+
+def calls_python(lowered: str) -> bool:
+    """Whether a program calls back into Python, whose code its text does not hold."""
+    return "callback" in lowered
 
 
 def check_same(before: Fingerprint, now: Fingerprint, *, where: str) -> None:
@@ -141,7 +190,8 @@ def _to_json(part: Part) -> dict[str, Any]:
     found: dict[str, Any] = {"digest": part.digest, "text": part.text}
     if part.leaves:
         found["leaves"] = dict(part.leaves)
-    return {**found, "follows": True} if part.follows else found
+    found |= {"follows": True} if part.follows else {}
+    return {**found, "compiled_for": part.compiled_for} if part.compiled_for else found
 
 
 def leaves_of(name: str, value: Any) -> dict[str, tuple[str, str]]:
@@ -170,9 +220,17 @@ def _leaves_that_differ(name: str, mine: Part, theirs: Part) -> list[str]:
 
 
 def _line(name: str, before: str, now: str) -> str:
+    if before == now == _PROGRAM:
+        return f"`{name}`: the model, or a function that the run calls, computes something else than before"
     if before == now:
         return f"`{name}`: looks the same ({before}), but its values or its code differ"
     return f"`{name}`: {before} before, {now} now"
+
+
+def _source(name: str, before: str, now: str) -> str:
+    if before.startswith(FILE) and now.startswith(FILE):
+        return f"the file of module `{name}`"
+    return f"`{name}` ({before} before, {now} now)"
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from ._hosts import checksum, is_spread
 
-_FOREIGN = tuple(
+FOREIGN = tuple(
     path + os.sep
     for path in {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {path for path in (*site.getsitepackages(), site.getusersitepackages())}
@@ -53,7 +53,7 @@ def _is_foreign(module: str | None) -> bool:
     file = getattr(found, "__file__", None)
     if file is None:
         return module in sys.builtin_module_names
-    return str(file).startswith(_FOREIGN)
+    return str(file).startswith(FOREIGN)
 
 
 class Hasher:
@@ -152,15 +152,29 @@ class Hasher:
     def _function(self, fn: types.FunctionType, path: str, strict: bool) -> str:
         cells = [cell.cell_contents for cell in fn.__closure__ or () if _filled(cell)]
         free = dict(zip(fn.__code__.co_freevars, cells))
+        names = _globals_of(fn.__code__)
         parts = (
-            self._named("closure", free, path, strict),
+            self._read("closure", free, names, path, strict),
             self.digest(fn.__defaults__, path, strict),
             self.digest(fn.__kwdefaults__, path, strict),
         )
         if _is_foreign(fn.__module__):
             return digest_of("function", digest_of("name", str(fn.__module__), fn.__qualname__), *parts)
-        reads = {n: fn.__globals__[n] for n in _globals_of(fn.__code__) if n in fn.__globals__}
-        return digest_of("function", *parts, self._code(fn.__code__, path), self._named("globals", reads, path, False))
+        reads = self._read("globals", {n: fn.__globals__[n] for n in names if n in fn.__globals__}, names, path, False)
+        return digest_of("function", *parts, self._code(fn.__code__, path), reads)
+
+    def _read(
+        self, kind: str, found: Mapping[str, Any], names: list[str], path: str, strict: bool, within: tuple = ()
+    ) -> str:
+        """Returns a digest of what code reads by name; of a module of the user that is the members that it names."""
+        parts = []
+        for name, x in found.items():
+            if isinstance(x, types.ModuleType) and x not in within and not _is_foreign(x.__name__):
+                members = {n: getattr(x, n) for n in names if hasattr(x, n)}
+                parts += [name, self._read("module", members, names, f"{path}.{name}", False, (*within, x))]
+            else:
+                parts += [name, self.digest(x, f"{path}.{name}", strict)]
+        return digest_of(kind, *parts)
 
     def _class(self, cls: type, path: str) -> str:
         name = digest_of("class", str(cls.__module__), cls.__qualname__)

@@ -11,7 +11,7 @@ import numpy as np
 from ..._warn import warn
 from ...stores._abstract import AbstractStore
 from ...stores._atomic import DamagedBlockError
-from ...stores._fingerprint import Fingerprint, Part, describe, fingerprint, leaves_of
+from ...stores._fingerprint import Part, calls_python, describe, fingerprint, leaves_of, program as compiled
 from ...stores._manifest import digest_of_run, open_run
 from ...stores._npz_store import NpzStore
 from ...stores._zarr_store import ZarrStore
@@ -105,7 +105,7 @@ def open_sweep(
     Raises:
         StoreError: If it is another's, or holds any and `resume` is not set, or cannot be written to.
     """
-    code = hashlib.blake2b(program.encode() + _arrays_digest((spec.fn, spec.output)), digest_size=16).hexdigest()
+    code = _code(program, spec, (spec.fn, spec.output, spec.reduce))
     found = fingerprint(
         members=_arrays(members),
         shared=_arrays(spec.shared),
@@ -115,15 +115,14 @@ def open_sweep(
         order=None if np.array_equal(plan.order, np.arange(plan.order.size)) else plan.order,
     )
     if isinstance(members, Generated):
-        text = lowered_text(members)
-        generator = Part(hashlib.blake2b(text.encode(), digest_size=16).hexdigest(), f"{len(members)} generated")
-        found = Fingerprint({**found.parts, "generator": generator})
+        generator = compiled(lowered_text(members)).digest
+        found.parts["generator"] = Part(generator, f"{len(members)} generated")
     for name, tree in (("members", members), ("shared", spec.shared)):  # by arrays alone, but named as the caller does
         named = eqx.filter(tree, is_array)
         found.parts[name] = Part(found.parts[name].digest, describe(named), leaves_of(name, named))
     text = describe(_named(spec.fn)) + ("" if spec.output is None else f" with output={describe(spec.output)}")
     # the program is also that of the members' shapes and the block
-    found = Fingerprint({"function": Part(code, text, follows=True), **found.parts})
+    found = found._replace(parts={"function": Part(code, text, follows=True), **found.parts})
     info = {"members": int(plan.order.size), "block": plan.block, "blocks": plan.blocks, "schedule": schedule}
     return digest_of_run(open_run(store, found, info, kind="sweep", resume=resume), store)
 
@@ -136,8 +135,7 @@ def stored_block(store: AbstractStore) -> int | None:
 
 def origin_of(program: str, spec: SweepSpec, ids: np.ndarray) -> np.ndarray:
     """Returns a digest of what a retry is made from."""
-    found = hashlib.blake2b(program.encode(), digest_size=16)
-    found.update(_arrays_digest(spec))
+    found = hashlib.blake2b(_code(program, spec, spec).encode(), digest_size=16)
     found.update(np.ascontiguousarray(ids).tobytes())
     return np.frombuffer(found.digest(), np.uint8)
 
@@ -146,8 +144,10 @@ def _arrays(tree: Any) -> list[Any]:
     return [x for x in jax.tree.leaves(tree) if is_array(x)]
 
 
-def _arrays_digest(tree: Any) -> bytes:
-    return fingerprint(arrays=_arrays(tree)).parts["arrays"].digest.encode()
+def _code(program: str, spec: SweepSpec, holds: Any) -> str:
+    """Returns a digest of a program and of arrays that its functions hold."""
+    functions = (spec.fn, spec.output, spec.reduce) if calls_python(program) else ()
+    return compiled(program, (_arrays(holds), functions)).digest
 
 
 def _has_shape(x: Any) -> bool:

@@ -84,6 +84,11 @@ class AbstractSegment(eqx.Module):
     def advance(self, inputs: Inputs, carry: Carry) -> tuple[Carry, SegmentFrames, Info]:
         """Takes the steps of one segment."""
 
+    def program(self, inputs: Inputs, carry: Carry) -> str:
+        """Returns the text of the program of `advance`, which tells a run of other code from this one."""
+        advance: Any = type(self).advance
+        return advance.lower(self, inputs, carry).as_text()
+
     @abc.abstractmethod
     def states(self, inputs: Inputs, carry: Carry) -> PyTree:
         """Returns the state of every member."""

@@ -98,6 +98,11 @@ class SolveSegment(AbstractSegment):
         index = carry.reached + (count if inputs.members is None else count[0])
         return Carry(member, index), frames, Info(index, *info)
 
+    def program(self, inputs: Inputs, carry: Carry) -> str:
+        """Returns the text of the programs of `advance` and `start`."""
+        start: Any = type(self).start
+        return super().program(inputs, carry) + start.lower(self, inputs).as_text()
+
     def states(self, inputs: Inputs, carry: Carry) -> PyTree:
         """Returns the state of every member, which a method may hold in other variables between its steps."""
         y = saved_part(carry.member.state.checkpoint.y)

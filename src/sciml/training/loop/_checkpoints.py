@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from ...stores._abstract import AbstractStore
 from ...stores._atomic import StoreError
-from ...stores._fingerprint import fingerprint
+from ...stores._fingerprint import Part, fingerprint
 from ...stores._manifest import digest_of_run, open_run
 from ...stores._npz_store import NpzStore
 from ._history import HistoryWriter
@@ -40,14 +40,17 @@ class Checkpoints:
         every: Seconds between two of them.
         resume: Whether to go on with what the store holds.
         depends_on: What two trainings have in common that give the same numbers, by name.
+        program: The program of a step, a part of the fingerprint.
 
     Raises:
         StoreError: If the store holds another training, or one where `resume` is not set.
     """
 
-    def __init__(self, store: AbstractStore, every: float, resume: bool, depends_on: dict[str, Any]):
+    def __init__(self, store: AbstractStore, every: float, resume: bool, depends_on: dict[str, Any], program: Part):
         self._store, self._every = store, every
-        manifest = open_run(store, fingerprint(**depends_on), {}, kind="train", resume=resume)
+        found = fingerprint(**depends_on)
+        found.parts["program"] = program
+        manifest = open_run(store, found, {}, kind="train", resume=resume)
         self._origin = digest_of_run(manifest, store)
         self._last = time.monotonic()
 

@@ -345,6 +345,10 @@ class CompiledStep:
         """Takes a step; the memory of `leaves` is used for what it returns."""
         return _jitted(self._static, leaves, self._arrays, batch, self._key)
 
+    def program(self, batch: PyTree, leaves: list) -> str:
+        """Returns the text of the program, for a batch of which shapes are enough."""
+        return _jitted.lower(self._static, leaves, self._arrays, batch, self._key).as_text()
+
     def state(self, leaves: list) -> StepState:
         """Returns a state of its arrays."""
         return jax.tree.unflatten(self._static.treedef, leaves)

@@ -20,6 +20,7 @@ from ..._status import SolveError, Status
 from ..._types import Key
 from ..._warn import warn
 from ...stores._abstract import AbstractStore
+from ...stores._fingerprint import Part, program
 from .._gradients_reach import HorizonOption, check_horizon, reach, status_within, warned_at_start
 from .._selection import select
 from ._arguments import (
@@ -33,12 +34,12 @@ from ._arguments import (
     check_patience,
     metrics_of,
 )
-from ._batches import AbstractBatches, batches_of, is_loader, steps_in
+from ._batches import AbstractBatches, LoadedBatches, batches_of, is_loader, steps_in
 from ._checkpoints import Checkpoints, Saved, store_of
 from ._history import HistoryWriter
 from ._placement import MeshPlacement, placement_of
 from ._run import Ended, Host, TrainingPlan
-from ._step import Recipe, StepState, initial_state, without_state
+from ._step import CompiledStep, Recipe, StepState, initial_state, without_state
 from ._trained import Trained
 from ._validation import Best, Validator
 
@@ -218,7 +219,8 @@ def train(
                 key=root, transforms=selection, validation=_identity(validation), check_every=check_every,
                 skip_nonfinite=recipe.allowed, average=recipe.decay, compute_dtype=str(recipe.compute_dtype),
             )  # fmt: skip
-            writer = Checkpoints(store_of(checkpoints), _check_seconds(checkpoint_every), resume, depends_on)
+            compiled = _program(recipe, source, state, step_key)
+            writer = Checkpoints(store_of(checkpoints), _check_seconds(checkpoint_every), resume, depends_on, compiled)
             saved = writer.read(state, state.judged, history) or saved
         validator = Validator(recipe, validation, size, validation_key)
         with reporting(progress, total, unit="step", name="train", done=history.steps) as report:
@@ -235,6 +237,17 @@ def _as_array(leaf: Any) -> Any:
 def _identity(data: Any) -> Any:
     """Returns what a checkpoint knows data by: a loader by the name of its class, since it may read large files."""
     return type(data).__qualname__ if is_loader(data) else data
+
+
+def _program(recipe: Recipe, source: AbstractBatches, state: StepState, key: Key) -> Part:
+    """Returns the program of a step as a part of the fingerprint; a loader may begin with a batch of another shape."""
+    batch = None if recipe.sample is not None else jax.tree.map(_shape_of, source.example())
+    text = CompiledStep(recipe, state, key).program(batch, jax.tree.leaves(state))
+    return program(text, shapes=str(jax.tree.leaves(batch)) if isinstance(source, LoadedBatches) else "")
+
+
+def _shape_of(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)) if isinstance(x, np.ndarray) else x
 
 
 @contextlib.contextmanager
