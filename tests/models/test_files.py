@@ -1,5 +1,7 @@
 """Models in files."""
 
+import os
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -22,6 +24,23 @@ def test_every_model_comes_back_with_its_bits(case, tmp_path):
     pairs = zip(jax.tree.leaves(again), jax.tree.leaves(model), strict=True)
     assert all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_files_have_the_permissions_of_any_new_file(tmp_path):
+    from sciml.kernels._cache_file import store
+    from sciml.stores import NpzStore
+
+    for umask, expected in ((0o022, 0o644), (0o077, 0o600)):
+        before = os.umask(umask)
+        try:
+            models.save(tmp_path / "model", models.LotkaVolterra())  # the second time in place of the first
+            NpzStore(tmp_path / "store").put(0, {"u": np.ones(2)})
+            assert store(tmp_path / "plans.json", "plans", "key", {"a": 1})
+        finally:
+            os.umask(before)
+        written = [tmp_path / "model", tmp_path / "plans.json", *(tmp_path / "store").glob("*.npz")]
+        assert [path.stat().st_mode & 0o777 for path in written] == [expected] * 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "plans.json", "store"]
 
 
 def test_a_class_makes_the_model_of_its_hyperparameters(tmp_path):

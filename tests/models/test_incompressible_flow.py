@@ -19,7 +19,17 @@ from sciml.models import (
     ThreeHalves,
 )
 from sciml.solvers import ARS222, SSPRK33
-from sciml.spatial import Dirichlet, Extrapolate, Grid, Neumann, NoSlip, Periodic, PressureOutlet, VelocityInlet
+from sciml.spatial import (
+    Dirichlet,
+    Extrapolate,
+    Grid,
+    Neumann,
+    NoSlip,
+    OrthogonalGrid,
+    Periodic,
+    PressureOutlet,
+    VelocityInlet,
+)
 
 CAVITY = {"x": NoSlip(), "y-": NoSlip(), "y+": NoSlip((1.0, 0.0))}
 
@@ -292,3 +302,68 @@ def test_bad_input():
         sciml.solve(plain, models.FlowState(plain.velocity.zeros(), {}), t0=0.0, t1=1.0, dt=0.1, solver=SSPRK33())
     with pytest.raises(ValueError, match="knows"):
         verify.cavity_table(400)
+
+
+# --- what enters must leave
+
+
+BOX = Grid((8, 6))
+FLUXES = {
+    "nothing leaves": (1.0, NoSlip(), "`boundary`: 1 enters the box per time and 0 leaves it"),
+    "less leaves": (1.0, VelocityInlet((0.9, 0.0)), "1 enters .* and 0.9 leaves it.* `PressureOutlet"),
+    "more leaves than a profile lets in": (np.linspace(0.0, 1.0, 6), VelocityInlet((0.6, 0.0)), "0.5 enters .* 0.6"),
+}
+
+
+def between(inlet, outlet, lid=NoSlip()):
+    outlet = outlet if isinstance(outlet, NoSlip) else VelocityInlet((outlet, 0.0))
+    sides = {"x-": VelocityInlet((inlet, 0.0)), "x+": outlet, "y-": NoSlip(), "y+": lid}
+    return IncompressibleFlow(BOX, sides, viscosity=0.1)
+
+
+@pytest.mark.parametrize("inlet, outlet, told", FLUXES.values(), ids=FLUXES)
+def test_what_enters_and_does_not_leave_is_refused(inlet, outlet, told):
+    with pytest.raises(ValueError, match=told):
+        IncompressibleFlow(BOX, {"x-": VelocityInlet((inlet, 0.0)), "x+": outlet, "y": NoSlip()})
+    stretched = OrthogonalGrid([np.linspace(0.0, 1.0, 9), np.array([0.0, 0.1, 0.3, 1.0])])
+    inlet = inlet if np.ndim(inlet) == 0 else np.array([0.0, 0.5, 4.0 / 7.0])  # by widths, not by cells
+    with pytest.raises(ValueError, match=told):
+        IncompressibleFlow(stretched, {"x-": VelocityInlet((inlet, 0.0)), "x+": outlet, "y": NoSlip()})
+
+
+@pytest.mark.parametrize("wrap", [lambda flow: flow, ImplicitFriction], ids=["flow", "implicit friction"])
+def test_traced_velocities_that_do_not_balance_end_their_member_alone(wrap):
+    """A lid that moves along itself and inlets at both sides."""
+
+    def run(outlet):
+        flow = between(1.0, outlet, NoSlip((0.5, 0.0)))
+        sol = sciml.solve(wrap(flow), flow.start(), t0=0.0, t1=0.1, dt=0.05, throw=False)
+        return sol.status, sol.t_reached, flow.divergence(last(sol.ys))
+
+    status, reached, divergence = jax.jit(jax.vmap(run))(jnp.array([1.0, 0.9, 1.0]))
+    np.testing.assert_array_equal(status, [0, sciml.Status.nonfinite, 0])
+    assert reached[1] == 0 and bool(jnp.isnan(divergence[1]).all())
+    assert largest(divergence[::2]) < 1e-4
+
+
+def test_gradients_by_inlets_that_do_not_balance_are_nan():
+    total = lambda inlet, outlet: between(inlet, outlet).start().velocity[0].sum()  # noqa: E731
+    np.testing.assert_allclose(jax.grad(lambda inlet: total(inlet, inlet))(1.0), 7 * 6, rtol=1e-4)
+    assert jnp.isnan(jax.grad(total)(1.0, 0.9))
+    across = lambda v: IncompressibleFlow(BOX, CAVITY | {"y+": NoSlip((1.0, v))}).start().velocity[0].sum()  # noqa: E731
+    assert jnp.isfinite(jax.jit(across)(0.0)) and jnp.isnan(jax.jit(across)(0.1))
+
+
+def test_inlets_that_balance_until_some_time():
+    later = lambda t, args: 1 + jnp.maximum(t - 0.05, 0)  # noqa: E731
+    flow = between(later, lambda t, args: 1.0)
+    sol = sciml.solve(flow, flow.start(), t0=0.0, t1=0.1, dt=0.02, solver=SSPRK33(), throw=False)
+    assert sol.status == sciml.Status.nonfinite and abs(float(sol.t_reached) - 0.04) < 1e-6
+    with pytest.raises(ValueError, match="1.05 enters the box per time and 1 leaves it"):
+        flow.start(t=0.1)
+    with pytest.raises(ValueError, match="1.05 enters"):
+        flow.project(flow.start(), t=0.1)
+    together = lambda t, args: 1 + t  # noqa: E731
+    both = between(together, together)
+    sol = sciml.solve(both, both.start(), t0=0.0, t1=0.1, dt=0.02, solver=SSPRK33())
+    assert largest(both.divergence(last(sol.ys), t=0.1)) < 1e-4

@@ -263,6 +263,28 @@ def test_a_run_that_is_being_written_can_be_read(tmp_path):
 
 
 @pytest.mark.x64
+def test_an_interrupted_run_says_how_to_go_on(tmp_path):
+    def stop(progress):
+        if progress.done >= 1.0:
+            raise KeyboardInterrupt
+
+    def call(progress=False, store=tmp_path):
+        times = dict(t0=0.0, t1=5.0, dt=0.01, save_every=0.1, segment_steps=50, store=store)
+        return sciml.simulate(lambda t, y, args: -y, jnp.ones(2), **times, progress=progress)
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        call(stop)
+    (note,) = stopped.value.__notes__
+    assert note == f"`simulate`: the run so far is in {NpzStore(tmp_path)}; the same call goes on from there."
+    went_on = []
+    call(lambda progress: went_on.append(progress.done))
+    assert went_on[0] >= 1.0  # the first second is not repeated
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        call(stop, None)
+    assert not hasattr(stopped.value, "__notes__")
+
+
+@pytest.mark.x64
 def test_another_run_is_refused(tmp_path):
     def call(rate=1.0, **options):
         given = dict(t0=0.0, t1=1.0, dt=0.1, save_every=0.5, store=tmp_path, **QUIET)

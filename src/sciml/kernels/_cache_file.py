@@ -9,7 +9,7 @@ import logging
 import os
 import pathlib
 import sys
-import tempfile
+import threading
 from typing import Any
 
 VARIABLE = "SCIML_KERNEL_PLANS"
@@ -60,13 +60,14 @@ def store(path: pathlib.Path, section: str, key: str, entry: dict[str, Any]) -> 
     text = json.dumps({"format": _FORMAT, **whole}, indent=1, sort_keys=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+        # not by `tempfile`, whose files nobody else may read
+        name = f"{path}.{os.getpid()}.{threading.get_ident()}.part"
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with open(name, "w", encoding="utf-8") as file:
                 file.write(text)
             os.replace(name, path)  # another process reads the old file or the new one, and no half of either
         except BaseException:
-            os.unlink(name)
+            pathlib.Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
         _LOG.warning("what was measured is not kept, because %s cannot be written: %s", path, error)

@@ -4,14 +4,15 @@ import inspect
 import json
 import os
 import pathlib
-import tempfile
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import IO, Any
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PyTree
+
+from ..stores._atomic import replace
 
 _FORMAT = "sciml model 1"
 
@@ -21,7 +22,7 @@ def save(path: str | os.PathLike, model: PyTree, hyperparameters: Mapping[str, A
 
     Its first line says in JSON what is in it: the names, shapes and dtypes of all leaves, what else the model is made
     of, and the hyperparameters. The numbers follow, by `eqx.tree_serialise_leaves`. The file is whole or is not
-    there.
+    there; its permissions are those of any new file, by the process's umask.
 
     Args:
         path: The file.
@@ -55,18 +56,12 @@ def save(path: str | os.PathLike, model: PyTree, hyperparameters: Mapping[str, A
         raise TypeError(
             f"`save(hyperparameters=...)` must be what JSON holds, numbers, strings, lists and dictionaries: {error}."
         ) from None
-    path = pathlib.Path(path)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write((head + "\n").encode())
-            eqx.tree_serialise_leaves(file, model)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        pathlib.Path(beside).unlink(missing_ok=True)
-        raise
+
+    def fill(file: IO[bytes]) -> None:
+        file.write((head + "\n").encode())
+        eqx.tree_serialise_leaves(file, model)
+
+    replace(pathlib.Path(path), fill)
 
 
 def load(path: str | os.PathLike, like: Callable[..., Any] | PyTree) -> Any:

@@ -75,15 +75,15 @@ def drive(
             # host; if the last one was the end, what is launched here is dropped
             launched = None if time_is_up else _launch(segment, active_members, hosts)
             if in_flight is not None:
-                safe = False  # frames are handed over, but the carry that follows them is not in place yet
-                info = Info(*map(np.asarray, in_flight.info))
-                writer.put(in_flight.frames.values, in_flight.frames.valid, in_flight.ids)
+                info = Info(*map(np.asarray, in_flight.info))  # waits for the device: most interrupts come here
                 done = _done(segment, info)
+                safe = False  # frames are handed over, but the carry that follows them is not in place yet
+                writer.put(in_flight.frames.values, in_flight.frames.valid, in_flight.ids)
+                number, here, ids, safe = number + 1, active_members.carry, active_members.ids, True
                 _report(report, info, done)
                 # lanes may have been compacted between the segment that is read and the one that is launched
                 if in_flight.ids is not None and active_members.ids is not None:
                     done = done[np.searchsorted(in_flight.ids, active_members.ids)]
-                number, here, ids, safe = number + 1, active_members.carry, active_members.ids, True
                 if time_is_up or np.all(done) or due:
                     saved = time.perf_counter()
                     writer.checkpoint(number, payload(active_members.all(here, ids), ids))

@@ -107,15 +107,20 @@ def execute(
     shown = progress if hosts.leads or callable(progress) else False
     span, reached = segment.host_span.item(), float(np.min(segment.info(active_members.carry).elapsed))
     with reporting(shown, span, unit=segment.unit, name=name, done=reached) as report:
-        result = drive(
-            segment,
-            active_members,
-            writer,
-            hosts,
-            number=point.number,
-            checkpoint_every=float(checkpoint_every),
-            report=report,
-        )
+        try:
+            result = drive(
+                segment,
+                active_members,
+                writer,
+                hosts,
+                number=point.number,
+                checkpoint_every=float(checkpoint_every),
+                report=report,
+            )
+        except KeyboardInterrupt as stop:
+            if on_disk and checkpoints is not None and checkpoints.numbers():
+                stop.add_note(f"`{name}`: the run so far is in {store}; the same call goes on from there.")
+            raise
     frames = Frames(store, writer.frames, block, frame, origin)
     run = Run(
         frames, store, inputs.members, space=space, ts=ts[: writer.frames], **attributes_of(segment, inputs, result)

@@ -98,6 +98,21 @@ def write(path: str | os.PathLike, fill: Callable[[IO[bytes]], Any]) -> None:
         StoreError: If the file cannot be written, for a full disk for example; what was there is intact.
     """
     path = pathlib.Path(path)
+    try:
+        replace(path, fill)
+    except OSError as error:
+        raise StoreError(
+            f"{str(path)!r} could not be written: {_cause(error)}. What was written before is intact: run the same "
+            "call again with `resume=True` to go on from there."
+        ) from error
+
+
+def replace(path: pathlib.Path, fill: Callable[[IO[bytes]], Any]) -> None:
+    """Writes a file as `write` does, with the permissions of any new file; errors are those of the system.
+
+    Raises:
+        OSError: If the file cannot be written; an earlier one is intact.
+    """
     beside = _beside(path)
     _in_flight.add(beside.name)
     try:
@@ -108,11 +123,6 @@ def write(path: str | os.PathLike, fill: Callable[[IO[bytes]], Any]) -> None:
             beside.unlink(missing_ok=True)
             raise
         _flush_folder(path.parent)
-    except OSError as error:
-        raise StoreError(
-            f"{str(path)!r} could not be written: {_cause(error)}. What was written before is intact: run the same "
-            "call again with `resume=True` to go on from there."
-        ) from error
     finally:
         _in_flight.discard(beside.name)
 

@@ -152,6 +152,19 @@ def test_each_device_does_its_share_of_the_pressure(case):
     assert "all-to-all" in kinds and "all-gather" not in kinds
 
 
+def test_what_enters_must_leave_on_several_devices():
+    domain, box = parallel.Domain(("x", None), mesh=parallel.mesh(member=1, x=8)), Grid((24, 8))
+
+    def rates(inlet):
+        sides = {"x-": VelocityInlet((inlet, 0.0)), "x+": VelocityInlet((1.0, 0.0)), "y": NoSlip()}
+        split = IncompressibleFlow(box, sides, domain=domain)
+        y = split.to_blocks(split.start())
+        return domain.run(lambda y, model: model(0.0, y, None).velocity[0], y, split)
+
+    good, bad = (jax.jit(rates)(jnp.array(inlet)) for inlet in (1.0, 0.9))
+    assert bool(jnp.isfinite(good).all()) and bool(jnp.isnan(bad).any())
+
+
 def test_members_under_vmap_are_those_of_one_device():
     """Their rates, and their gradients by the state and the viscosity that each has for itself."""
     whole, split, domain, y = both(cavity)

@@ -142,3 +142,18 @@ def test_errors_of_a_loader_are_raised_and_its_thread_ends():
 
         quiet(line(), squares, points(), steps=10, batch_size=4, callbacks=[enough])
     assert not [thread for thread in threading.enumerate() if thread.name == "sciml batches"]
+
+
+def test_examples_of_unequal_number_are_refused():
+    x, y = np.ones(4), np.ones(5)
+    apart = lambda model, batch, key: jnp.mean(model(batch["x"])) + jnp.mean(batch["y"])  # noqa: E731
+    for options in ({}, {"batch_size": 2}):
+        with pytest.raises(
+            ValueError, match=r"the shapes are \['x'\]: \(4,\), \['y'\]: \(5,\)\. Let `loss` close over"
+        ):
+            quiet(line(), apart, {"x": x, "y": y}, steps=1, **options)
+    with pytest.raises(ValueError, match=r"the shapes are \['x'\]: \(4,\), \['y'\]: \(\)"):
+        quiet(line(), apart, {"x": x, "y": np.ones(())}, steps=1, batch_size=2)
+    assert quiet(line(), apart, {"x": x, "y": np.ones(())}, steps=1).n_steps == 1
+    with pytest.raises(ValueError, match="the shapes are"):
+        quiet(line(), squares, points(), steps=1, validation={"x": x, "y": y})

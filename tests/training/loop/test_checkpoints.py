@@ -90,6 +90,22 @@ def test_stopped_and_called_again(tmp_path):
     assert found.n_steps == 12 and same_bits(found, whole) and found.best_step == whole.best_step
 
 
+def test_an_interrupted_training_says_how_to_go_on(tmp_path):
+    def stop(record):
+        if record.step >= 4:
+            raise KeyboardInterrupt
+
+    options = dict(steps=9, check_every=1, checkpoints=tmp_path)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        quiet(line(), squares, points(), **options, checkpoint_every=0.0, callbacks=[stop])
+    (note,) = stopped.value.__notes__
+    assert note.endswith("has a checkpoint after 3 steps; the same call goes on from there.")
+    assert quiet(line(), squares, points(), **options).n_steps == 9
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        quiet(line(), squares, points(), steps=9, check_every=1, callbacks=[stop])
+    assert not hasattr(stopped.value, "__notes__")
+
+
 def test_more_steps_go_on_from_the_last_ones(tmp_path):
     quiet(line(), squares, points(), steps=12, checkpoints=tmp_path, **OPTIONS)
     more = quiet(line(), squares, points(), steps=20, checkpoints=tmp_path, **OPTIONS)

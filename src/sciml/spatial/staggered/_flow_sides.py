@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from ..._checks import concrete
@@ -112,6 +113,8 @@ class NoSlip(AbstractFlowSide):
                 "`NoSlip(velocity=...)` moves along itself, so that its value across the side must be 0.0, but "
                 f"it is {value!r}. Where fluid enters, take `VelocityInlet`."
             )
+        if not concrete(value):  # what cannot be refused here is NaN
+            return Dirichlet(jnp.where(value == 0, 0.0, jnp.nan))
         return Dirichlet(0.0)
 
     def pressure(self) -> AbstractWall:

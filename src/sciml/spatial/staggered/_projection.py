@@ -17,6 +17,7 @@ from ..elliptic._separable import Axis, eigenvalues, separate
 from ..elliptic._transform_solver import divide
 from ..geometry import _metric
 from ..geometry._flux_form import alike
+from ._balance import balanced
 from ._gradient import StaggeredDivergence, StaggeredGradient
 from ._split_solve import divide_split
 from ._velocity import StaggeredVelocity, Velocity
@@ -92,6 +93,9 @@ class Projection(eqx.Module):
     exact: of Fourier's along periodic axes, of cosines between sides whose velocity is given, of sines where the
     pressure is. On an `OrthogonalGrid` matrices take their place, of $n^2$ numbers for $n$ cells along an axis.
 
+    Without an outlet as much must enter the box as leaves it, at every time. Velocities at the sides that do not
+    balance are refused where they are known, and give NaN where they are traced.
+
     Attributes:
         velocity: The faces, and what is at the sides.
 
@@ -132,8 +136,17 @@ class Projection(eqx.Module):
             args: Their second argument.
         """
         boundary = self.velocity.pressure.homogeneous()
-        potential = self._invert(boundary, self.divergence(u, t=t, args=args))
+        divergence = self.divergence(u, t=t, args=args)
+        potential = self._invert(boundary, self._nan_unless_balanced(divergence, t, args))
         return self._less_gradient(u, potential, boundary, None, None)
+
+    def _nan_unless_balanced(self, right: Array, t: RealScalarLike | None, args: Args) -> Array:
+        """Returns the right-hand side of a solve for the pressure, NaN if more enters the box than leaves it.
+
+        It is a product, so that derivatives are NaN as well.
+        """
+        holds = balanced(self.velocity, t, args)
+        return right if holds is None else right * jnp.where(holds, 1.0, jnp.nan).astype(right.dtype)
 
     def linear(self, u: Velocity) -> Velocity:
         """Returns the same where all values at the sides are zero: the linear part."""
@@ -163,7 +176,7 @@ class Projection(eqx.Module):
         right = self._divergence(self.velocity.face_rates(force, t=t, args=args))
         right = right if fading is None else right + fading
         given = Laplacian(boundary.grid, boundary)(jnp.zeros_like(right), t=t, args=args)
-        pressure = self._invert(boundary, right - given)
+        pressure = self._invert(boundary, self._nan_unless_balanced(right - given, t, args))
         return self._less_gradient(force, pressure, boundary, t, args), pressure
 
     def _divergence(self, faces: Velocity) -> Array:

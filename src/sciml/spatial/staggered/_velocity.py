@@ -18,6 +18,7 @@ from .._conditions import Condition, Periodic, callable_leaf
 from .._diffusion import _strip
 from ..geometry._coordinates import Cartesian
 from ..geometry._orthogonal_grid import OrthogonalGrid
+from ._balance import check_balance
 from ._differences import cut as cut, difference as difference, mean as mean
 from ._flow_sides import AbstractFlowSide
 from ._spacing import over_gaps, over_widths
@@ -52,8 +53,8 @@ class StaggeredVelocity(eqx.Module):
         blocks: How the grid is split over devices; within `sciml.parallel.Domain.run` the faces are those of a block.
 
     Raises:
-        ValueError: If a side has none, or two, if one end of an axis is periodic and the other is not, or if the grid
-            has one axis or turns.
+        ValueError: If a side has none, or two, if one end of an axis is periodic and the other is not, if the grid
+            has one axis or turns, or if no side is an outlet and more enters than leaves.
         TypeError: If one is no side.
 
     Source:
@@ -92,6 +93,7 @@ class StaggeredVelocity(eqx.Module):
         self.sides = pairs_of_sides(grid, boundary, AbstractFlowSide, known)
         for component in range(grid.ndim):
             self.component(component)  # refuses what does not fit
+        check_balance(self)
 
     def _conditions(self, choose: Callable[[Any, int], Condition]) -> dict[str, Condition]:
         found = {}

@@ -292,16 +292,21 @@ def batches_of(data: Any, batch_size: int | None, epochs: int | None, key: Key, 
             "`train`: `data` must be a PyTree of arrays, a function `data(key)` that makes a batch, or something to "
             f"iterate over that gives batches, but it holds {', '.join(kinds)}."
         )
-    if not leaves or (batch_size is None and parts == 1):
+    if not leaves:
         return WholeBatch(data)
+    whole = batch_size is None and parts == 1
     shapes = {path: np.shape(x) for path, x in jax.tree_util.tree_leaves_with_path(data)}
     firsts = {shape[0] if shape else None for shape in shapes.values()}
-    if len(firsts) != 1 or None in firsts:
+    if whole:  # nothing is cut: a number is shared by all rows
+        firsts.discard(None)
+    if len(firsts) > 1 or None in firsts:
         shown = ", ".join(f"{jax.tree_util.keystr(path) or 'data'}: {shape}" for path, shape in shapes.items())
         raise ValueError(
-            "`train`: batches are cut from the first axes of the arrays in `data`, which must be equally long, but "
-            f"their shapes are {shown or 'none at all'}. Let `loss` close over what all examples share."
+            "`train`: the first axis of every array in `data` counts the examples and must have the same length, but "
+            f"the shapes are {shown}. Let `loss` close over arrays that all examples share."
         )
+    if whole:
+        return WholeBatch(data)
     (rows,) = firsts
     assert rows is not None
     if (rows if batch_size is None else batch_size) % parts:

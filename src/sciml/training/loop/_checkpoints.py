@@ -59,6 +59,13 @@ class Checkpoints:
         """Whether it is time to write one."""
         return time.monotonic() - self._last >= self._every
 
+    def kept(self) -> str:
+        """Returns a message on the checkpoints of a training that is interrupted; empty if there are none."""
+        numbers = self._store.numbers()
+        if not numbers:
+            return ""
+        return f"`train`: {self._store} has a checkpoint after {numbers[-1]} steps; the same call goes on from there."
+
     def write(self, saved: Saved, history: HistoryWriter) -> None:
         """Writes a checkpoint after the steps so far."""
         best = saved.best

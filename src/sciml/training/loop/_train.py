@@ -89,7 +89,7 @@ def train(
             the history. The key is for what is random in it, such as dropout. Of a model that holds an
             `eqx.nn.State`, as a pair of a network and its state, it returns the next state last.
         data: A PyTree of arrays whose first axes are equally long, of whose rows batches are made, shuffled anew in
-            every epoch (without `batch_size`, any PyTree of arrays, the whole of which is every batch); or a function
+            every epoch (without `batch_size` every batch is the whole, and scalars are allowed in it); or a function
             `data(key)` that makes a batch, and is compiled into the step; or a loader, something to iterate over that
             gives batches as PyTrees of arrays, once for every epoch. None where `loss` needs no data.
         optimiser: An optax optimiser, which sees the gradient by the free variables, as a PyTree like the model with
@@ -224,7 +224,12 @@ def train(
             saved = writer.read(state, state.judged, history) or saved
         validator = Validator(recipe, validation, size, validation_key)
         with reporting(progress, total, unit="step", name="train", done=history.steps) as report:
-            ended = Host(recipe, source, step_key, plan, validator, history, writer, report).run(saved)
+            try:
+                ended = Host(recipe, source, step_key, plan, validator, history, writer, report).run(saved)
+            except KeyboardInterrupt as stop:
+                if writer is not None and (kept := writer.kept()):
+                    stop.add_note(kept)
+                raise
         found = _result(recipe, ended, plan, history, given, data, throw)
         return found if horizon is None else _within(horizon, found)
 

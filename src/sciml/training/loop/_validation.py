@@ -69,8 +69,8 @@ class _Pieces:
                 "`train`: `validation` must be data like those of the training, or a function `validation(model)` that "
                 f"returns a number, but it holds {', '.join(sorted(odd))}."
             )
-        if self._arrays and size is not None:
-            batches_of(data, 1, None, jax.random.key(0), 1)  # for its checks of the first axes
+        if self._arrays:
+            batches_of(data, None if size is None else 1, None, jax.random.key(0), 1)  # for its checks of first axes
 
     def __iter__(self) -> Any:
         if not self._arrays:
