@@ -21,9 +21,9 @@ class Controlled(AbstractModel):
 
     Attributes:
         field: $g$, a function `field(t, y, args)` that returns a PyTree like `y` whose leaves have one axis more, the
-            last, over the channels of the path.
-        control: The path, an object with a method `derivative(t)` that returns an array of shape `(channels,)`: an
-            interpolation of diffrax, such as `diffrax.CubicInterpolation`, or one of your own.
+            last, over the channels of the path; like `y` itself if the path is a scalar.
+        control: The path, an object with a method `derivative(t)` that returns an array of shape `(channels,)`, or a
+            scalar: an interpolation of diffrax, such as `diffrax.CubicInterpolation`, or one of your own.
 
     Raises:
         TypeError: If the field is no function, or the path has no method `derivative`.
@@ -63,9 +63,10 @@ class Controlled(AbstractModel):
         def of_leaf(x: Array, g: Array) -> Array:
             if jnp.shape(g) != (*jnp.shape(x), *rate.shape):
                 raise ValueError(
-                    f"`field` must return for a leaf of shape {jnp.shape(x)} and a path of {rate.shape} channels an "
-                    f"array of shape {(*jnp.shape(x), *rate.shape)}, but it returned {jnp.shape(g)}."
+                    f"`field` must return an array of shape {(*jnp.shape(x), *rate.shape)} for a leaf of shape "
+                    f"{jnp.shape(x)} and a path of shape {rate.shape}, but it returned {jnp.shape(g)}."
                 )
-            return jnp.sum(g * rate.astype(g.dtype).reshape((1,) * jnp.ndim(x) + rate.shape), axis=-1)
+            channels = tuple(range(jnp.ndim(x), jnp.ndim(g)))
+            return jnp.sum(g * rate.astype(g.dtype).reshape((1,) * jnp.ndim(x) + rate.shape), axis=channels)
 
         return jax.tree.map(of_leaf, y, self.field(t, y, args))

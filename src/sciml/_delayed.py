@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
@@ -78,7 +79,7 @@ class Delayed(AbstractDelayed):
             known. What lies farther back ends a solve with `Status.history_too_short`.
 
     Raises:
-        TypeError: If the field is no function.
+        TypeError: If the field is no function, or the delays are not numbers.
         ValueError: If the delays are no positive numbers, or `kept` is none.
 
     Source:
@@ -101,7 +102,7 @@ class Delayed(AbstractDelayed):
     kept: int = eqx.field(static=True)
 
     def __init__(self, field: Any, delays: Any, history: Any, kept: int = 64):
-        self.field, self.delays, self.history, self.kept = field, jnp.asarray(delays, float), history, kept
+        self.field, self.delays, self.history, self.kept = field, _as_delays(delays), history, kept
 
     def __check_init__(self):
         if not callable(self.field):
@@ -121,3 +122,22 @@ class Delayed(AbstractDelayed):
     def before(self, t: RealScalarLike, args: Args) -> PyTree:
         """Returns the state at a time before the start."""
         return self.history(t, args) if callable(self.history) else self.history
+
+
+def _as_delays(delays: Any) -> Array:
+    """Returns delays as an array.
+
+    Raises:
+        TypeError: If they are not numbers.
+    """
+    if any(callable(x) for x in jax.tree.leaves(delays)):
+        raise TypeError(
+            f"`delays` must be constant, a number or an array of shape `(delays,)`, but {no_instance(delays)}. Delays "
+            "that depend on the time or on the state are not supported."
+        )
+    try:
+        return jnp.asarray(delays, float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`delays` must be a number or an array of shape `(delays,)`, but is {delays!r:.60}."
+        ) from error

@@ -28,6 +28,10 @@ class AbstractModel(eqx.Module):
     `sciml.solvers.RKC2` and `sciml.solvers.RKL2`. A third, `stencil(y)`, gives the right-hand side at one cell of a
     grid, for kernels: see `sciml.kernels.stencil.StencilRates`.
 
+    A model whose state is one array of positions and then velocities may have a method `acceleration(t, q, args)`, for
+    symplectic methods (`sciml.solvers.VelocityVerlet`), and with it `friction(args)`, the rate $c$ in
+    $\dot v = a(t, q) - c v$.
+
     Example:
         ```python
         import equinox as eqx

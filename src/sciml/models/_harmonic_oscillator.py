@@ -45,6 +45,16 @@ class HarmonicOscillator(AbstractModel):
         x, v = y[0], y[1]
         return jnp.stack([v, -(p.omega**2) * x - 2 * p.zeta * p.omega * v])
 
+    def acceleration(self, t: RealScalarLike, q: Float[Array, " 1"], args: Args) -> Float[Array, " 1"]:
+        """Returns the acceleration by the spring, for symplectic methods; `t` and `args` are not used."""
+        del t, args
+        return -(with_dtype(self, q.dtype).omega ** 2) * q
+
+    def friction(self, args: Args) -> Float[Array, ""]:
+        r"""Returns $2 \zeta \omega$, for symplectic methods; `args` is not used."""
+        del args
+        return 2 * self.zeta * self.omega
+
     def energy(self, y: Float[Array, " 2"]) -> Float[Array, ""]:
         r"""Returns $\frac12 v^2 + \frac12 \omega^2 x^2$, the energy per mass.
 

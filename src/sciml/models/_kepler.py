@@ -50,6 +50,12 @@ class Kepler(AbstractModel):
         pull = p.mu / (square * jnp.sqrt(square))
         return jnp.stack([v1, v2, -pull * q1, -pull * q2])
 
+    def acceleration(self, t: RealScalarLike, q: Float[Array, " 2"], args: Args) -> Float[Array, " 2"]:
+        """Returns the pull of the centre at a position, for symplectic methods; `t` and `args` are not used."""
+        del t, args
+        square = q[0] ** 2 + q[1] ** 2
+        return -with_dtype(self, q.dtype).mu / (square * jnp.sqrt(square)) * q
+
     def energy(self, y: Float[Array, " 4"]) -> Float[Array, ""]:
         r"""Returns $\frac12 |v|^2 - \mu/|q|$, the energy per mass, constant along an orbit."""
         p = with_dtype(self, y.dtype)

@@ -49,6 +49,17 @@ class Pendulum(AbstractModel):
         angle, rate = y[0], y[1]
         return jnp.stack([rate, -p.gravity / p.length * jnp.sin(angle) - p.damping * rate])
 
+    def acceleration(self, t: RealScalarLike, q: Float[Array, " 1"], args: Args) -> Float[Array, " 1"]:
+        """Returns the acceleration by gravity at an angle, for symplectic methods; `t` and `args` are not used."""
+        del t, args
+        p = with_dtype(self, q.dtype)
+        return -p.gravity / p.length * jnp.sin(q)
+
+    def friction(self, args: Args) -> Float[Array, ""]:
+        """Returns $c$, for symplectic methods; `args` is not used."""
+        del args
+        return self.damping
+
     def energy(self, y: Float[Array, " 2"]) -> Float[Array, ""]:
         r"""Returns $\frac12 \ell^2 \omega^2 + g \ell (1 - \cos\theta)$, in J/kg.
 

@@ -176,6 +176,20 @@ def test_a_linear_cde_has_its_closed_form(make):
     assert model.read_out(ys).shape == (3, 1) and model.start(path).shape == (2,)
 
 
+@pytest.mark.parametrize("make", [neural.hermite_path, neural.linear_path])
+def test_a_channel_is_constant_before_its_first_measurement(make):
+    ts, late = jnp.arange(5.0), jnp.array([[jnp.nan], [jnp.nan], [0.5], [jnp.nan], [1.0]])
+    path = make(ts, late)
+    np.testing.assert_allclose([path.evaluate(t)[1] for t in (0.0, 1.5, 2.0, 4.0)], [0.5, 0.5, 0.5, 1.0], rtol=1e-6)
+    model = sciml.Controlled(lambda t, y, args: jnp.stack([0 * y, y]), path)
+    sol = sciml.solve(model, 1.0, t0=0.0, t1=4.0, events=sciml.Schedule(ts[1:4]), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(sol.ys[-1], np.exp(0.5), rtol=1e-4)
+    with pytest.raises(ValueError, match="channel 0 of `xs` has no measurement"):
+        make(ts, jnp.full((5, 1), jnp.nan))
+    traced = jax.jit(jax.vmap(lambda xs: make(ts, xs).evaluate(1.0)[1]))(jnp.stack([late, jnp.nan * late]))
+    assert traced[0] == 0.5 and jnp.isnan(traced[1])
+
+
 def test_paths_know_nothing_of_what_comes_later():
     ts = jnp.linspace(0.0, 1.0, 6)
     xs = jnp.sin(5 * ts)[:, None]

@@ -217,3 +217,12 @@ def test_what_diffrax_would_run_without_the_past_is_refused():
     control = diffrax.ClipStepSizeController(diffrax.PIDController(rtol=1e-4, atol=1e-6))
     with pytest.raises(ValueError, match="A solve with delays runs in sciml's own loops alone"):
         sciml.solve(STEPS, 1.0, t0=0.0, t1=3.0, stepsize_controller=control)
+
+
+def test_delays_that_are_not_numbers():
+    field = lambda t, y, past, args: -past  # noqa: E731
+    for delays in (lambda t, y, args: 1.0, [1.0, lambda t, y, args: 1.0]):
+        with pytest.raises(TypeError, match="`delays` must be constant, .* that depend on the time or on the state"):
+            Delayed(field, delays, history=1.0)
+    with pytest.raises(TypeError, match="`delays` must be a number or an array of shape .*, but is 'long'"):
+        Delayed(field, "long", history=1.0)

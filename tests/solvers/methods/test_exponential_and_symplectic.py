@@ -9,7 +9,7 @@ from scipy.linalg import expm
 import sciml
 from sciml import verify
 from sciml.models import IntegralKuramotoSivashinsky, KortewegDeVries, KuramotoSivashinsky
-from sciml.solvers import ETDRK4, RKC2, RKL2, VelocityVerlet
+from sciml.solvers import ETDRK4, RKC2, RKL2, VelocityVerlet, Yoshida4
 from sciml.solvers.methods._phi_functions import phi
 
 
@@ -205,3 +205,63 @@ def test_programs_do_not_grow_with_the_modes(points):
     one, many = problem.y0, jnp.stack([problem.y0] * 3)
     for fn, y0, most in ((end, one, 2000), (jax.grad(end), one, 6000), (jax.vmap(end), many, 3000)):
         assert len(jax.jit(fn).lower(y0).as_text().splitlines()) < most
+
+
+FLAT = {
+    "Kepler": (sciml.models.Kepler(), [1.0, 0.0, 0.0, 1.2]),
+    "Pendulum": (sciml.models.Pendulum(), [1.0, 0.0]),
+    "Pendulum with damping": (sciml.models.Pendulum(damping=0.3), [1.0, 0.0]),
+    "HarmonicOscillator": (sciml.models.HarmonicOscillator(zeta=0.2), [1.0, 0.0]),
+}
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("model, y0", FLAT.values(), ids=FLAT)
+def test_symplectic_methods_solve_models_whose_state_is_one_array(model, y0):
+    """With friction at their order, too, and between steps."""
+    y0, saves = jnp.array(y0), jnp.array([1.105, 2.0])
+    exact = sciml.solve(model, y0, t0=0.0, t1=2.0, rtol=1e-10, atol=1e-10, saveat=saves).ys
+
+    @jax.jit
+    def error(dt):
+        return jnp.max(
+            jnp.abs(sciml.solve(model, y0, t0=0.0, t1=2.0, dt=dt, saveat=saves, solver=Yoshida4()).ys - exact)
+        )
+
+    coarse, fine = error(0.02), error(0.01)
+    assert fine < 1e-6 and 14 < coarse / fine < 18
+    assert sciml.solve(model, y0, t0=0.0, t1=0.1, dt=0.1).solver == "Tsit5"  # as before
+
+
+@pytest.mark.x64
+def test_gradients_by_friction():
+    def end(damping, **options):
+        model = sciml.models.Pendulum(damping=damping)
+        return sciml.solve(model, jnp.array([1.0, 0.0]), t0=0.0, t1=1.0, **options).ys[-1, 0]
+
+    exact = jax.grad(end)(0.0, rtol=1e-10, atol=1e-10)
+    for adjoint in (sciml.adjoints.Checkpointed(), sciml.adjoints.Reversible()):
+        found = jax.grad(end)(0.0, dt=0.01, solver=Yoshida4(), adjoint=adjoint)
+        np.testing.assert_allclose(found, exact, rtol=1e-6)
+    many = jax.vmap(lambda damping: end(damping, dt=0.01, solver=Yoshida4()))(jnp.array([0.0, 0.5]))
+    np.testing.assert_allclose(many[1], end(0.5, rtol=1e-10, atol=1e-10), rtol=1e-6)
+
+
+def test_what_symplectic_methods_refuse():
+    pendulum, y0 = sciml.models.Pendulum(), jnp.array([1.0, 0.0])
+    with pytest.raises(
+        TypeError, match="without friction, but `Pendulum` has a method `friction`. Take `VelocityVerlet"
+    ):
+        sciml.solve(pendulum, y0, t0=0.0, t1=1.0, dt=0.1, solver=sciml.solvers.Nystrom6())
+    with pytest.raises(TypeError, match="a model with accelerations"):
+        sciml.solve(lambda t, y, args: -y, y0, t0=0.0, t1=1.0, dt=0.1, solver=VelocityVerlet())
+
+    class Falling(sciml.AbstractModel):
+        def __call__(self, t, y, args):
+            return -y
+
+        def acceleration(self, t, q, args):
+            return -q
+
+    with pytest.raises(ValueError, match=r"one array of positions and then velocities, but `y0` is float\d\d\[3\]"):
+        sciml.solve(Falling(), jnp.ones(3), t0=0.0, t1=1.0, dt=0.1, solver=VelocityVerlet())

@@ -200,6 +200,12 @@ def test_chemical_akzo_nobel_as_a_dae(solver, rtol, most):
 
 
 @pytest.mark.x64
+@pytest.mark.parametrize("make", [sciml.solvers.Rodas5P, sciml.solvers.BDF])
+def test_a_mass_matrix_that_is_a_function_is_refused(make):
+    with pytest.raises(TypeError, match="`mass` must be a constant matrix of shape .n, n., but is a function"):
+        make(mass=lambda t, y, args: jnp.eye(2))
+
+
 def test_a_singular_mass_matrix_without_zero_rows():
     """x + z moves, x - z follows from the difference of the equations."""
 

@@ -397,3 +397,15 @@ def test_what_only_values_show_is_a_status():
     )
     assert far(np.float32(1e4)).status == Status.invalid_argument
     assert far(np.float32(1.0)).status == Status.successful
+
+
+def test_a_path_that_is_a_scalar():
+    """dy = y dX has the solution exp(X(1) - X(0))."""
+    ts = jnp.linspace(0.0, 1.0, 6)
+    model = sciml.Controlled(lambda t, y, args: y, diffrax.LinearInterpolation(ts, ts**2))
+    solve = lambda y0: sciml.solve(model, y0, t0=0.0, t1=1.0, events=sciml.Schedule(ts[1:-1]))  # noqa: E731
+    close(solve(jnp.ones(2)).ys[-1], np.full(2, np.e), atol=1e-2)
+    close(solve(1.0).ys[-1], np.e, atol=1e-2)
+    wrong = sciml.Controlled(lambda t, y, args: y[None], diffrax.LinearInterpolation(ts, ts**2))
+    with pytest.raises(ValueError, match=r"of shape \(\) for a leaf of shape \(\) and a path of shape \(\)"):
+        sciml.solve(wrong, 1.0, t0=0.0, t1=1.0)

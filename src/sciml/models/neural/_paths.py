@@ -15,8 +15,9 @@ def hermite_path(ts: Float[Array, " times"], xs: Float[Array, "times channels"])
     """A smooth path through measurements, with time as its first channel: cubics with backward differences.
 
     What the path is at a time depends on measurements up to the next one alone, so that an equation that it drives
-    can run while measurements come in. A missing value is NaN, and is passed over. Records of several lengths have
-    the same length when times that go on, with NaN beside them, are put at their end.
+    can run while measurements come in. A missing value is NaN, and is passed over; before its first measurement a
+    channel is constant. Records of several lengths have the same length when times that go on, with NaN beside them,
+    are put at their end.
 
     Args:
         ts: The times, which ascend.
@@ -26,7 +27,8 @@ def hermite_path(ts: Float[Array, " times"], xs: Float[Array, "times channels"])
         A path of one channel more, for `NeuralCDE`, `sciml.Controlled` and diffrax.
 
     Raises:
-        ValueError: If there is not a row for each of two or more ascending times.
+        ValueError: If there is not a row for each of two or more ascending times, or a channel has no measurement. If
+            the measurements are traced, the path of such a channel is NaN.
 
     Source:
         J. Morrill, P. Kidger, L. Yang and T. Lyons, On the Choice of Interpolation Scheme for Neural CDEs, TMLR 2022.
@@ -60,7 +62,8 @@ def linear_path(ts: Float[Array, " times"], xs: Float[Array, "times channels"]) 
         A path of one channel more.
 
     Raises:
-        ValueError: If there is not a row for each of two or more ascending times.
+        ValueError: If there is not a row for each of two or more ascending times, or a channel has no measurement. If
+            the measurements are traced, the path of such a channel is NaN.
 
     Source:
         P. Kidger, J. Morrill, J. Foster and T. Lyons, Neural Controlled Differential Equations, NeurIPS 2020.
@@ -90,4 +93,13 @@ def _checked(ts: Any, xs: Any, where: str) -> tuple[Array, Array]:
         )
     if concrete(ts) and not np.all(np.diff(np.asarray(ts)) > 0):
         raise ValueError(f"`{where}`: `ts` must ascend, but are {np.asarray(ts)}.")
+    known = ~jnp.isnan(xs)
+    if concrete(xs) and (empty := np.flatnonzero(~np.asarray(known).any(0))).size:
+        raise ValueError(
+            f"`{where}`: channel {empty[0]} of `xs` has no measurement, all of it is NaN. Leave it out, or give it one "
+            "value, such as its mean over other records."
+        )
+    first = jnp.take_along_axis(xs, jnp.argmax(known, axis=0)[None], axis=0)
+    begun = jax.lax.cummax(known.astype(jnp.int32), axis=0) > 0
+    xs = jnp.where(begun, xs, jnp.broadcast_to(first, xs.shape))
     return ts, jnp.concatenate([ts[:, None], xs], axis=1)

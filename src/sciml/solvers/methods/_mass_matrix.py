@@ -70,6 +70,12 @@ def as_mass(mass: Any) -> Mass | None:
             "`mass` must be constant, but it is traced: it was made under `jax.jit`, `jax.grad` or another "
             "transformation. Give a NumPy array, and put what depends on parameters into the model."
         )
+    if callable(mass):
+        raise TypeError(
+            "`mass` must be a constant matrix of shape (n, n), but is a function. If it depends on time or state, "
+            "return `jnp.linalg.solve(M, f)` from the model in place of `f`; if it is singular, add the rates as unknowns z, "
+            "with y' = z and 0 = M(t, y) z - f(t, y), whose mass is constant."
+        )
     matrix = np.asarray(mass)
     if not np.issubdtype(matrix.dtype, np.number) or np.iscomplexobj(matrix):
         raise TypeError(f"`mass` must be a real matrix, but has dtype {matrix.dtype}.")

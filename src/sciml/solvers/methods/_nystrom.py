@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 
 from ..._types import Args, RealScalarLike, Y
 from ..terms._split_field import Functions, close_split_field
-from ._second_order import functions_of_second_order
+from ._second_order import functions_of_second_order, halves, joined
 from ._stepper import Step
 from ._structured_solver import AbstractStructuredSolver, AbstractStructuredStepper
 
@@ -94,26 +94,26 @@ class RungeKuttaNystrom(AbstractStructuredStepper):
 
     def init(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the acceleration at the start."""
-        return field["acceleration"](t, y[0])
+        return field["acceleration"](t, halves(y)[0])
 
     def empty_dense(self, y: Y) -> PyTree:
         """Returns accelerations of zero, where it interpolates."""
-        return () if not self.dense else (jax.tree.map(jnp.zeros_like, y[1]),) * len(self.tableau.nodes)
+        return () if not self.dense else (jax.tree.map(jnp.zeros_like, halves(y)[1]),) * len(self.tableau.nodes)
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances position and velocity from `t` to `t + h`."""
-        tableau, (q, v), h = self.tableau, y, jnp.asarray(h)
+        tableau, (q, v), h = self.tableau, halves(y), jnp.asarray(h)
         stages, end = [memory], q
         for node, row in zip(tableau.nodes[1:], tableau.rows[1:]):
             end = _along(q, v, node * h, h, row, stages)
             stages.append(field["acceleration"](t + node * h, end))
         v1 = _sum(v, h, tableau.weights, stages)
-        error = tuple(_sum(None, by, weights, stages) for by, weights in zip((h * h, h), tableau.errors))
-        return Step((end, v1), error, tuple(stages) if self.dense else (), stages[-1])
+        errors = (_sum(None, by, weights, stages) for by, weights in zip((h * h, h), tableau.errors))
+        return Step(joined(y, end, v1), joined(y, *errors), tuple(stages) if self.dense else (), stages[-1])
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns position and velocity at `t + theta * h`."""
-        tableau, (q, v), h = self.tableau, y0, jnp.asarray(h)
+        tableau, (q, v), h = self.tableau, halves(y0), jnp.asarray(h)
         if tableau.between is None or tableau.between_velocities is None:
             return y1
         theta = jnp.asarray(theta)
@@ -121,7 +121,7 @@ class RungeKuttaNystrom(AbstractStructuredStepper):
             [_polynomial(row, theta) for row in rows] for rows in (tableau.between, tableau.between_velocities)
         )
         length = theta.astype(h.dtype) * h
-        return _along(q, v, length, length, positions, dense), _sum(v, length, velocities, dense)
+        return joined(y0, _along(q, v, length, length, positions, dense), _sum(v, length, velocities, dense))
 
 
 def _polynomial(coefficients: Sequence[float], theta: Array) -> Any:

@@ -14,7 +14,7 @@ from ..._types import Args, RealScalarLike, Y
 from ..control._stability import Stability, of_growth
 from ..terms._split_field import Functions, close_split_field
 from ._cubic import cubic
-from ._second_order import functions_of_second_order, moved
+from ._second_order import functions_of_second_order, halves, joined, kicked, moved, slope
 from ._stepper import Step
 from ._structured_solver import AbstractStructuredSolver, AbstractStructuredStepper
 
@@ -27,7 +27,8 @@ class Verlet(AbstractStructuredStepper):
     $$v_{1/2} = v + \tfrac{\tau}{2} a(t, q), \qquad q_1 = q + \tau v_{1/2}, \qquad
       v_1 = v_{1/2} + \tfrac{\tau}{2} a(t + \tau, q_1).$$
 
-    A step back from its end returns to its start, to rounding.
+    With friction, $\ddot q = a(t, q) - c \dot q$, the velocity moves exactly under a constant $a$. A step
+    back from its end returns to its start, to rounding.
 
     Attributes:
         fractions: $\gamma_i$.
@@ -65,7 +66,7 @@ class Verlet(AbstractStructuredStepper):
 
     def functions(self, model: Callable, t: RealScalarLike, y: Y, args: Args) -> Functions:
         """Returns acceleration and vector field."""
-        return functions_of_second_order(self.name, model, t, y, args)
+        return functions_of_second_order(self.name, model, t, y, args, friction=True)
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns acceleration and vector field with their operands."""
@@ -74,28 +75,30 @@ class Verlet(AbstractStructuredStepper):
 
     def init(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the acceleration at the start."""
-        return field["acceleration"](t, y[0])
+        return field["acceleration"](t, halves(y)[0])
 
     def empty_dense(self, y: Y) -> PyTree:
         """Returns accelerations of zero."""
-        return (jax.tree.map(jnp.zeros_like, y[1]),) * 2
+        return (jax.tree.map(jnp.zeros_like, halves(y)[1]),) * 2
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances position and velocity from `t` to `t + h`."""
-        (q, v), acceleration, done = y, memory, 0.0
+        (q, v), acceleration, done = halves(y), memory, 0.0
+        friction = field["friction"]() if "friction" in field else None
+        before = slope(v, acceleration, friction)
         for fraction in self.fractions:
             part = fraction * jnp.asarray(h)
-            v = moved(v, part / 2, acceleration)
+            v = kicked(v, part / 2, acceleration, friction)
             q = moved(q, part, v)
             done = done + fraction
             acceleration = field["acceleration"](t + done * h, q)
-            v = moved(v, part / 2, acceleration)
-        return Step((q, v), None, (memory, acceleration), acceleration)
+            v = kicked(v, part / 2, acceleration, friction)
+        return Step(joined(y, q, v), None, (before, slope(v, acceleration, friction)), acceleration)
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state at `t + theta * h`, by the cubic polynomials of both ends' states and slopes."""
-        (q0, v0), (q1, v1) = y0, y1
-        return cubic(theta, h, q0, q1, v0, v1), cubic(theta, h, v0, v1, *dense)
+        (q0, v0), (q1, v1) = halves(y0), halves(y1)
+        return joined(y0, cubic(theta, h, q0, q1, v0, v1), cubic(theta, h, v0, v1, *dense))
 
 
 @functools.cache
@@ -116,11 +119,14 @@ def _stability(fractions: tuple[float, ...]) -> Stability:
 class VelocityVerlet(AbstractStructuredSolver):
     r"""Velocity Verlet, also known as leapfrog or Stoermer's method: explicit, symplectic, of order two.
 
-    For models of second order without friction, `sciml.AbstractSecondOrder`; a state is a pair $(q, v)$. One evaluation
-    of the acceleration a step. The energy does not drift but swings by $O(h^2)$, over any number of steps.
-    Fixed steps, since these make the method symplectic; stable for $h \omega < 2$ of the highest frequency. A step
-    back undoes a step, so `adjoint=sciml.adjoints.Reversible()` needs no second copy of the state, and no coupling
-    lets rounding grow in its backward pass.
+    For models of second order, `sciml.AbstractSecondOrder` or any with a method `acceleration(t, q, args)`. A state is
+    a pair $(q, v)$, or an array of positions and then velocities. A model with friction, $\dot v = a(t, q) - c v$, has
+    a method `friction(args)` that returns $c$; friction is then exact. One evaluation of the acceleration a step.
+
+    The energy does not drift but swings by $O(h^2)$, over any number of steps. Fixed steps, since these make the method
+    symplectic; stable for $h \omega < 2$ of the highest frequency. A step back undoes a step, so
+    `adjoint=sciml.adjoints.Reversible()` needs no second copy of the state, and no coupling lets rounding grow in its
+    backward pass.
 
     Source:
         L. Verlet, Phys. Rev. 159 (1967); E. Hairer, C. Lubich, G. Wanner, Acta Numerica 12 (2003).

@@ -27,6 +27,10 @@ class BoundSplitField:
         """Returns the vector field."""
         return self.functions["field"](t, y)
 
+    def __contains__(self, name: str) -> bool:
+        """Whether the model has a function of that name."""
+        return name in self.functions
+
     def __getitem__(self, name: str) -> Callable:
         """Returns a function by its name."""
         return self.functions[name]
