@@ -41,6 +41,7 @@ class Status(enum.IntEnum):
     mesh_too_coarse = 14
     stiff = 15
     beyond_horizon = 16
+    pending_events = 17
 
     @property
     def message(self) -> str:
@@ -111,8 +112,12 @@ _MESSAGES = {
     Status.event: "An event ended the solve. `Solution.t_reached` says when, `Solution.events` which it was.",
     Status.crowded_events: (
         "Events followed one another faster than the precision of time can tell apart, as the bounces of a ball that "
-        "comes to rest. End the solve by an event before that, as where the speed falls below a small one, and go on "
+        "comes to rest, or as events of a model in SBML that make one another happen without end. End the solve by an event before that, as where the speed falls below a small one, and go on "
         "with a model of what comes then; `Solution.t_reached` says where."
+    ),
+    Status.pending_events: (
+        "More executions of a delayed event were pending at one time than are kept. Raise the number: "
+        "`model.events(pending=32)`; `Solution.t_reached` says where."
     ),
     Status.negative_propensity: (
         "A propensity became negative or NaN. A reaction happens at a rate of zero or more: let its propensity vanish "

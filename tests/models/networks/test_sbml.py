@@ -31,6 +31,9 @@ def ap(operation, *parts):
 TIME = '<csymbol encoding="text" definitionURL="http://www.sbml.org/sbml/symbols/time"> t </csymbol>'
 
 
+DELAY = '<csymbol encoding="text" definitionURL="http://www.sbml.org/sbml/symbols/delay"> delay </csymbol>'
+
+
 def math(inner):
     return f'<math xmlns="http://www.w3.org/1998/Math/MathML">{inner}</math>'
 
@@ -70,10 +73,12 @@ def reaction(name, taken, made, law):
     )
 
 
-def event(trigger, changes, extra="", initial="true"):
+def event(trigger, changes, extra="", initial="true", persistent="true", early="true", name="happens"):
+    """An event; `early` is whether values are from the time of the trigger."""
     assigned = "".join(f'<eventAssignment variable="{n}">{math(f)}</eventAssignment>' for n, f in changes.items())
     return (
-        f'<event id="happens" useValuesFromTriggerTime="true"><trigger initialValue="{initial}" persistent="true">'
+        f'<event id="{name}" useValuesFromTriggerTime="{early}">'
+        f'<trigger initialValue="{initial}" persistent="{persistent}">'
         f"{math(trigger)}</trigger>{extra}<listOfEventAssignments>{assigned}</listOfEventAssignments></event>"
     )
 
@@ -169,9 +174,8 @@ def test_steps_end_where_a_piecewise_of_the_time_jumps():
 @pytest.mark.parametrize(
     "lists, words",
     [
-        (dict(events=event(ap("gt", TIME, cn(1)), {"x": cn(1)}, f"<delay>{math(cn(1))}</delay>")), "has a delay"),
-        (dict(events=event(ap("gt", TIME, cn(1)), {"x": cn(1)}, f"<priority>{math(cn(1))}</priority>")), "priority"),
-        (dict(events=event(ap("eq", TIME, cn(1)), {"x": cn(1)})), "not supported"),
+        (dict(events=event(ap("eq", ci("x"), cn(0.5)), {"x": cn(1)})), "`happens` is no comparison of numbers.*support"),
+        (dict(rate=f"<apply>{DELAY}{ci('x')}{cn(1)}</apply>"), "delay .`x`."),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(lists, words):

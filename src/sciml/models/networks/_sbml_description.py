@@ -12,22 +12,59 @@ from ._program import StaticContent
 from ._sbml_math import TIME, Mathematics
 
 
+class SBMLChange(NamedTuple):
+    """An assignment of an event, `variable := value * scale / divisor`.
+
+    Attributes:
+        variable: The state that it changes.
+        value: Its formula; one for a concentration whose amount stays.
+        scale: A formula of the values just before the assignments of the event.
+        divisor: A compartment, whose size just after the assignments without a divisor it is; or None.
+    """
+
+    variable: str
+    value: Formula
+    scale: Formula
+    divisor: str | None
+
+
 class SBMLEvent(NamedTuple):
-    """What a model does when its trigger becomes true.
+    """An event of a model.
 
     Attributes:
         name: Its identifier.
         trigger: A condition.
-        root: A formula that is positive where the trigger holds.
+        root: A formula that is positive where the trigger holds; None where no continuous one was found.
         at_start: Whether it happens at the start if the trigger holds there.
-        changes: What it assigns to which of the states.
+        changes: Its assignments.
+        delay: The time from the trigger to the assignments; None for no delay.
+        priority: Which of several events of a time comes first: the one with the largest; None without one.
+        persistent: Whether it happens even if the trigger has become false in the meantime.
+        from_trigger: Whether assigned values are those at the time of the trigger, and not at the assignments.
     """
 
     name: str
     trigger: Formula
-    root: Formula
+    root: Formula | None
     at_start: bool
-    changes: tuple[tuple[str, Formula], ...]
+    changes: tuple[SBMLChange, ...]
+    delay: Formula | None
+    priority: Formula | None
+    persistent: bool
+    from_trigger: bool
+
+    @property
+    def writes(self) -> set[str]:
+        """The states that it changes."""
+        return {change.variable for change in self.changes}
+
+    @property
+    def formulas(self) -> list[Formula]:
+        """All formulas that it reads, but the root."""
+        own: list[Formula] = [self.trigger, *(f for f in (self.delay, self.priority) if f is not None)]
+        for change in self.changes:
+            own += [change.value, change.scale, *([change.divisor] if change.divisor else [])]
+        return own
 
 
 @dataclasses.dataclass
@@ -96,8 +133,9 @@ def read_description(source: str | os.PathLike) -> SBMLDescription:
     if not is_text and not pathlib.Path(source).is_file():
         raise FileNotFoundError(f"there is no file {str(source)!r}.")
     system = sbmlode.OdeSystem.from_sbml(source if is_text else pathlib.Path(source))
-    if system.unsupported:
-        found = ", ".join(f"{what} (`{where}`)" for what, where in system.unsupported)
+    unsupported = [(what, where) for what, where in system.unsupported if what != "event trigger"]
+    if unsupported:
+        found = ", ".join(f"{what} (`{where}`)" for what, where in unsupported)
         raise ValueError(f"the SBML model has what is not supported: {found}.")
     return _described(system)
 
@@ -127,22 +165,22 @@ def _described(system: Any) -> SBMLDescription:
 
 def _event(event: Any, read: Any, states: Sequence[str]) -> SBMLEvent:
     sid = event.symbol.sid
-    for what in ("delay", "priority"):
-        if getattr(event, what) is not None:
-            raise ValueError(f"the event `{sid}` has a {what}, which is not supported.")
-    if event.root is None:
-        raise ValueError(
-            f"the trigger of the event `{sid}` has no place where it becomes true, which is not supported."
-        )
-    if wrong := [a.variable for a in event.assignments if a.scale is not None or a.divisor is not None]:
-        raise ValueError(
-            f"the event `{sid}` changes the size of a compartment, and with it the concentration `{wrong[0]}`, which "
-            "is not supported."
-        )
     if wrong := [a.variable for a in event.assignments if a.variable not in states]:
         raise ValueError(f"the event `{sid}` assigns `{wrong[0]}`, which follows from others.")
-    changes = tuple((a.variable, read(a.math)) for a in event.assignments)
-    return SBMLEvent(sid, read(event.trigger), read(event.root), not event.initial_value, changes)
+
+    def optional(math_: Any, other: Formula | None) -> Formula | None:
+        return other if math_ is None else read(math_)
+
+    changes = tuple(
+        SBMLChange(a.variable, optional(a.math, 1.0), optional(a.scale, 1.0), a.divisor)  # type: ignore[arg-type]
+        for a in event.assignments
+    )
+    delay = optional(event.delay, None)
+    return SBMLEvent(
+        sid, read(event.trigger), optional(event.root, None), not event.initial_value, changes,
+        None if delay == 0.0 else delay, optional(event.priority, None), event.persistent,
+        event.use_values_from_trigger_time,
+    )  # fmt: skip
 
 
 def sum_of_terms(formula: Formula) -> dict[Formula, float]:

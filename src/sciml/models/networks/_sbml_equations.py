@@ -1,14 +1,14 @@
 """What an SBML model is computed by."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from ._formulas import COMPARISONS, Formula, names_in, renamed
-from ._program import FormulaProgram, StaticContent, Sums, ordered
-from ._sbml_description import SBMLDescription, sbml_described, sum_of_terms, time_at_zero
+from ._program import FormulaProgram, StaticContent, Sums, needed, ordered
+from ._sbml_description import SBMLDescription, SBMLEvent, sbml_described, sum_of_terms, time_at_zero
 from ._sbml_math import TIME
 
 
@@ -25,6 +25,9 @@ class SBMLEquations(NamedTuple):
         jumps: Names of times at which the right-hand side jumps.
         scheduled: Events at given times, by number, with the names of these.
         sought: Numbers of events that are sought.
+        together: Numbers of events that may decide about one another, or that have a delay.
+        roots: Numbers of those of them whose triggers change between events, at times that are sought.
+        known: Names of times at which triggers of these events may change.
     """
 
     formulas: dict[str, Formula]
@@ -36,6 +39,9 @@ class SBMLEquations(NamedTuple):
     jumps: tuple[str, ...]
     scheduled: tuple[tuple[int, str], ...]
     sought: tuple[int, ...]
+    together: tuple[int, ...]
+    roots: tuple[int, ...]
+    known: tuple[str, ...]
 
 
 @functools.lru_cache(maxsize=64)
@@ -60,8 +66,7 @@ def sbml_equations(static: StaticContent) -> SBMLEquations:
     slots = initial.slots([name for name in at_start.values()])
     for name in [*model.initial, *model.assignments]:
         initial.places[name] = initial.places[start.of(name)] if start.of(name) in initial.places else -1
-    times, jumps, scheduled, sought = _times(model, start)
-    return SBMLEquations(formulas, program, sums, initial, slots, times, jumps, scheduled, sought)
+    return SBMLEquations(formulas, program, sums, initial, slots, *_times(model, start))
 
 
 class _Start:
@@ -95,10 +100,8 @@ class _Start:
         return dict(self.found)
 
 
-def _times(
-    model: SBMLDescription, start: _Start
-) -> tuple[FormulaProgram, tuple[str, ...], tuple[tuple[int, str], ...], tuple[int, ...]]:
-    """When something happens: jumps, events at given times, and events that are sought."""
+def _times(model: SBMLDescription, start: _Start) -> tuple:
+    """When something happens: the last items of `SBMLEquations`, from `times` on."""
     unknown = {*model.states}
     for name, formula in ordered(model.assignments).items():
         if unknown.intersection(names_in(formula)) or TIME in names_in(formula):
@@ -116,24 +119,84 @@ def _times(
         found[f"time {len(found)}"] = ("+", time, 0.0) if isinstance(time, str) else time
         return f"time {len(found) - 1}"
 
-    jumps = dict.fromkeys(
-        name
-        for formula in (*model.assignments.values(), *model.rates.values())
-        for condition in _conditions(formula)
-        if (name := noted(time_at_zero(("-", *condition[1:])))) is not None
-    )
-    scheduled, sought = [], []
-    for number, event in enumerate(model.events):
+    def time_of(condition: tuple) -> str | None:
+        return noted(time_at_zero(("-", *condition[1:]))) if len(condition) == 3 else None
+
+    def jumps_of(formula: Formula) -> list[str]:
+        return [time for x in _conditions(formula) if (time := time_of(x)) is not None]
+
+    jumps = dict.fromkeys(x for f in (*model.assignments.values(), *model.rates.values()) for x in jumps_of(f))
+    times: list[str | None] = []
+    for event in model.events:
         trigger, time = event.trigger, None
-        if isinstance(trigger, tuple) and trigger[0] in ("<", "<=", ">", ">="):
-            time = noted(time_at_zero(("-", *trigger[1:])))
-        if time is not None and _rises(trigger):
-            scheduled.append((number, time))
-        else:
-            sought.append(number)
+        if isinstance(trigger, tuple) and trigger[0] in ("<", "<=", ">", ">=") and _rises(trigger):
+            time = time_of(trigger)
+        times.append(time)
+    reads = [_all_names(event.formulas, model.assignments) for event in model.events]
+    moving = _moving(model)
+    scheduled, sought, together, roots, known = [], [], [], [], {}
+    for number, event in enumerate(model.events):
+        still = not _moves(event.trigger, moving, lambda x: time_of(x) is not None)
+        others = [other for other in range(len(model.events)) if other != number]
+        if _by_itself(event) and not any(_interact(model, reads, found, times, number, other) for other in others):
+            if times[number] is not None:
+                scheduled.append((number, times[number]))
+                continue
+            if not still and not event.at_start:
+                sought.append(number)
+                continue
+        together.append(number)
+        known |= dict.fromkeys(jumps_of(event.trigger))
+        if not still:
+            roots.append(number)
+    for number in (*sought, *roots):
+        if model.events[number].root is None:
+            name = model.events[number].name
+            raise ValueError(f"the trigger of the event `{name}` is no comparison of numbers, which is not supported.")
     constant = {name: f for name, f in model.assignments.items() if name not in unknown}
     program = FormulaProgram(list(model.constants), ordered(start.constants() | constant | found))
-    return program, tuple(jumps), tuple(scheduled), tuple(sought)
+    return program, tuple(jumps), tuple(scheduled), tuple(sought), tuple(together), tuple(roots), tuple(known)
+
+
+def _by_itself(event: SBMLEvent) -> bool:
+    """Whether an event needs no memory: it has no delay, and changes no compartment of concentrations."""
+    return event.delay is None and all(change.divisor is None for change in event.changes)
+
+
+def _interact(
+    model: SBMLDescription, reads: list[set[str]], found: dict[str, Formula], times: list[str | None], i: int, j: int
+) -> bool:
+    """Whether it may matter that two events happen at one time, or one may make the other happen."""
+    one, other = model.events[i], model.events[j]
+    if not (one.writes & (reads[j] | other.writes) or other.writes & reads[i]):
+        return False
+    at = [found[time] for time in (times[i], times[j]) if time is not None]
+    apart = len(at) == 2 and at[0] != at[1] and not any(True for f in at for _ in names_in(f))
+    return not (apart and other.delay is None)
+
+
+def _all_names(formulas: Iterable[Formula], assignments: Mapping[str, Formula]) -> set[str]:
+    """All names that formulas depend on, through assignments too."""
+    own = {name for formula in formulas for name in names_in(formula)}
+    return own.union(*(names_in(f) for f in needed(formulas, assignments).values()))
+
+
+def _moving(model: SBMLDescription) -> set[str]:
+    """What changes between events."""
+    found = {TIME, *(name for name in model.states if model.rates.get(name, 0.0) != 0.0)}
+    for name, formula in ordered(model.assignments).items():
+        if found.intersection(names_in(formula)):
+            found.add(name)
+    return found
+
+
+def _moves(trigger: Formula, moving: set[str], known: Callable[[tuple], bool]) -> bool:
+    """Whether a trigger changes between events other than by comparisons of the time at times that are known."""
+    if isinstance(trigger, str):
+        return trigger in moving
+    if not isinstance(trigger, tuple) or (trigger[0] in COMPARISONS and TIME in names_in(trigger) and known(trigger)):
+        return False
+    return any(_moves(part, moving, known) for part in trigger[1:])
 
 
 def _rises(trigger: Formula) -> bool:

@@ -1,6 +1,7 @@
 """The events of an SBML model as functions of its state."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -11,8 +12,8 @@ from jaxtyping import Array, Float
 from ..._parameters import Parameter
 from ..._types import Args, RealScalarLike
 from ._formulas import Formula
-from ._program import FormulaProgram, StaticContent, ordered, scalars, taken_from
-from ._sbml_description import sbml_described
+from ._program import FormulaProgram, StaticContent, needed, ordered, scalars, taken_from
+from ._sbml_description import SBMLDescription, sbml_described
 from ._sbml_equations import sbml_equations
 from ._sbml_math import TIME
 
@@ -28,7 +29,7 @@ class EventRoot(eqx.Module):
         """Returns its value."""
         del args
         program, slots = _root_of(self._static, self._number)
-        return _evaluated(program, t, y, self.parameters)[slots[0]]
+        return evaluated(program, t, y, self.parameters)[slots[0]]
 
 
 class EventChange(eqx.Module):
@@ -42,10 +43,10 @@ class EventChange(eqx.Module):
         """Returns it."""
         del args
         program, slots = _change_of(self._static, self._number)
-        return taken_from(_evaluated(program, t, y, self.parameters), slots)
+        return taken_from(evaluated(program, t, y, self.parameters), slots)
 
 
-def _evaluated(program: FormulaProgram, t: Any, y: Array, parameters: dict[str, Parameter]) -> Array:
+def evaluated(program: FormulaProgram, t: Any, y: Array, parameters: dict[str, Parameter]) -> Array:
     return program(jnp.concatenate([y, scalars([t, *parameters.values()], y.dtype)]))
 
 
@@ -57,7 +58,7 @@ def _root_of(static: StaticContent, number: int) -> tuple[FormulaProgram, np.nda
 @functools.lru_cache(maxsize=64)
 def _change_of(static: StaticContent, number: int) -> tuple[FormulaProgram, np.ndarray]:
     model = sbml_described(static)
-    changes = dict(model.events[number].changes)
+    changes = {change.variable: ("*", change.value, change.scale) for change in model.events[number].changes}
     program, slots = _program(static, {f"change of {name}": formula for name, formula in changes.items()})
     after = program.slots(model.states)  # those that are not assigned stay
     after[[model.states.index(name) for name in changes]] = slots
@@ -65,8 +66,14 @@ def _change_of(static: StaticContent, number: int) -> tuple[FormulaProgram, np.n
 
 
 def _program(static: StaticContent, extra: dict[str, Formula]) -> tuple[FormulaProgram, np.ndarray]:
-    model = sbml_described(static)
+    return program_of_events(sbml_described(static), sbml_equations(static).formulas, extra)
+
+
+def program_of_events(
+    model: SBMLDescription, formulas: Mapping[str, Formula], extra: Mapping[str, Formula]
+) -> tuple[FormulaProgram, np.ndarray]:
+    """Returns a program of some formulas with all that they need, and where their results stand."""
     own = {name: ("*", f, 1.0) if isinstance(f, str) else f for name, f in extra.items()}
-    formulas = ordered(sbml_equations(static).formulas | own)
+    formulas = ordered(needed(own.values(), formulas) | own)
     program = FormulaProgram([*model.states, TIME, *model.constants], formulas)
     return program, program.slots(list(own))

@@ -9,7 +9,8 @@ from ._formulas import Formula, renamed
 TIME = "the time"
 """The name of the time in formulas of SBML, where `t` may be a parameter; no identifier can be it."""
 
-_AVOGADRO = 6.02214076e23
+_AVOGADRO = 6.02214179e23
+"""The value that SBML Level 3 gives it."""
 
 # libsbml's names of its types, which are attributes of the module
 _NUMBERS = ("AST_INTEGER", "AST_REAL", "AST_REAL_E", "AST_RATIONAL")
@@ -26,6 +27,7 @@ _OPERATIONS = {
     "AST_LOGICAL_OR": "or",
     "AST_LOGICAL_XOR": "xor",
     "AST_LOGICAL_NOT": "not",
+    "AST_LOGICAL_IMPLIES": "implies",
 }
 _FUNCTIONS = {
     "ABS": "abs",
@@ -110,6 +112,8 @@ class Mathematics:
             return parts[0] if parts else _NEUTRAL[operation]
         if operation in ("and", "or", "xor") and len(parts) < 2:
             return parts[0] if parts else ("==", 0.0, float(operation != "and"))
+        if operation == "implies":
+            return ("or", ("not", parts[0]), parts[1])
         if operation in ("<", "<=", ">", ">=", "==") and len(parts) > 2:  # a < b < c
             return ("and", *((operation, a, b) for a, b in zip(parts, parts[1:])))
         return (operation, *parts)

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._checks import concrete
+from ..._event_system import AbstractEventSystem
 from ..._events import Event, Schedule
 from ..._model import AbstractModel
 from ..._parameters import Parameter, parameter
@@ -17,6 +17,7 @@ from ._formulas import suggestion
 from ._program import StaticContent, check_real, scalars, taken_from
 from ._sbml_description import SBMLDescription, read_description, sbml_described
 from ._sbml_equations import sbml_equations
+from ._sbml_event_system import SBMLEventSystem
 from ._sbml_events import EventChange, EventRoot
 
 
@@ -131,10 +132,18 @@ class SBMLModel(AbstractModel):
         Raises:
             ValueError: If there is nothing of that name.
         """
+        return self.values(t, y)[self.place(name)]
+
+    def place(self, name: str) -> int:
+        """Returns the place of anything among `values`, by its identifier.
+
+        Raises:
+            ValueError: If there is nothing of that name.
+        """
         places = sbml_equations(self._static).program.places
         if name not in places:
             raise ValueError(f"there is no `{name}` in `{self.name}`.{suggestion(name, places)}")
-        return self.values(t, y)[places[name]]
+        return places[name]
 
     def values(self, t: RealScalarLike, y: Float[Array, " n"]) -> Float[Array, " m"]:
         """Returns all that `value` returns single ones of, in an order of its own."""
@@ -144,17 +153,25 @@ class SBMLModel(AbstractModel):
         check_real(self.parameters, y.dtype)
         return equations.program(jnp.concatenate([y, scalars([t, *self.parameters.values()], y.dtype)]))
 
-    def events(self) -> list[Event | Schedule]:
-        """Returns what happens on the way, for `solve(..., events=)`.
+    def events(self, pending: int = 8) -> list[Event | Schedule | AbstractEventSystem]:
+        """Returns the events of the model, for `solve(..., events=)`.
 
-        Beside the events of the model these are the times at which a `piecewise` of the time jumps, at which steps end.
-        An event whose trigger compares the time with constants is a `Schedule`, any other an `Event`.
+        The list also has the times at which a `piecewise` of the time jumps: steps end there. An event that no other event can influence is a `Schedule` if its trigger compares the time with constants, and
+        an `Event` otherwise. All other events, and those with delays, are one item, the last: they follow the rules
+        of SBML for triggers, priorities, delays and persistence, and `sol.events` has one row for all of them that
+        happen at one time.
+
+        Args:
+            pending: The number of executions of one delayed event that may be pending at one time. If there are more,
+                the solve ends with `Status.pending_events`.
 
         Raises:
-            ValueError: If an event may have to happen at the start, and its trigger is no comparison of the time.
+            ValueError: If `pending` is not a positive integer.
         """
+        if isinstance(pending, bool) or not isinstance(pending, int) or pending < 1:
+            raise ValueError(f"`pending` must be a positive integer, but is {pending!r}.")
         equations = sbml_equations(self._static)
-        found: list[Event | Schedule] = []
+        found: list[Event | Schedule | AbstractEventSystem] = []
         if equations.jumps or equations.scheduled:
             values = equations.times(scalars(list(self.parameters.values()), jnp.result_type(float)))
             if equations.jumps:
@@ -166,16 +183,10 @@ class SBMLModel(AbstractModel):
                     at = jnp.where(at <= 0, jnp.inf, at)
                 found.append(Schedule(at[None], EventChange(self.parameters, self._static, number)))
         for number in equations.sought:
-            event = sbml_described(self._static).events[number]
             root = EventRoot(self.parameters, self._static, number)
-            if event.at_start:
-                y0 = self.y0
-                if not concrete(y0) or float(root(0.0, y0, None)) >= 0:
-                    raise ValueError(
-                        f"the event `{event.name}` may have to happen at the start, which is not supported; change the "
-                        "state there, and set `initialValue` of its trigger to true."
-                    )
             found.append(Event(root, EventChange(self.parameters, self._static, number), direction=1))
+        if equations.together:
+            found.append(SBMLEventSystem(self.parameters, self._static, pending))
         return found
 
     def with_parameters(self, *names: str) -> "SBMLModel":
@@ -213,10 +224,9 @@ def _ascending(times: Float[Array, " n"]) -> Float[Array, " n"]:
 def read_sbml(source: str | os.PathLike) -> SBMLModel:
     """Reads a model that was written in SBML, of any level, by sbmlode.
 
-    It knows compartments, species, parameters, reactions, function definitions, assignment and rate rules, initial
-    assignments, conversion factors, `piecewise`, and events without delay and priority. What it does not know is
-    refused by name: algebraic rules, delays, fast reactions, events that change the size of a compartment of
-    concentrations.
+    Supported are compartments, species, parameters, reactions, function definitions, assignment and rate rules, initial
+    assignments, conversion factors, `piecewise`, and events with delays and priorities. Refused by name are algebraic
+    rules, the function `delay`, fast reactions, and triggers that compare numbers for equality.
 
     Args:
         source: The file, or SBML as text.
@@ -236,4 +246,6 @@ def read_sbml(source: str | os.PathLike) -> SBMLModel:
             print(error)
         ```
     """
-    return SBMLModel(read_description(source))
+    description = read_description(source)
+    sbml_equations(description.static())  # so that wrong formulas are refused here
+    return SBMLModel(description)

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ..._event_system import Happened
 from ..._events import Event, Schedule
 from ..._jax._shards import sign_of
 from ..._structure_words import first_difference, structure_words
 from ..._types import Args, RealScalarLike, Y
 from ..terms._field import AbstractField, Program, close, parameters_of
-from ._event import Layout, ModelWithEvents
+from ._event import Layout, ModelWithEvents, SystemPart
 from ._event_state import EventState, ShiftedState
 
 
@@ -25,12 +26,16 @@ class ClosedEvents(NamedTuple):
         updates: The update of each event, `(t, y)`, or schedule, `(t, row, y)`; None where it has none.
         clock: What is known of times, `()`.
         booleans: Which conditions are booleans.
+        start: The memory of a system of events, `(t, y)`; None without one.
+        happen: What a system makes of a time; see `AbstractEventSystem.happen`.
     """
 
     conditions: "ClosedProgram | None"
     updates: "tuple[ClosedProgram | None, ...]"
     clock: "ClosedProgram"
     booleans: tuple[bool, ...]
+    start: "ClosedProgram | None"
+    happen: "ClosedProgram | None"
 
 
 class ClosedProgram(NamedTuple):
@@ -109,6 +114,17 @@ class BoundFieldWithEvents:
         assert part is not None  # see `Layout.updates`
         return self._run(part, t, row, y) if self._field.layout.is_schedule[number] else self._run(part, t, y)
 
+    def start(self, t: Array, y: Y) -> PyTree:
+        """Returns the memory of a system of events before anything happened; None without one."""
+        part = self._field.events.start
+        return None if part is None else self._run(part, t, y)
+
+    def happen(self, *inputs: Any) -> Happened:
+        """Returns what a system of events makes of a time; see `AbstractEventSystem.happen`."""
+        part = self._field.events.happen
+        assert part is not None
+        return self._run(part, *inputs)
+
     @property
     def clock(self) -> "Clock":
         """What is known of times."""
@@ -144,13 +160,22 @@ def close_events(
 
     def conditions(model, args, t, y):
         booleans.clear()
-        found = [_condition(e.condition(t, y, args), n) for n, e in enumerate(model.events) if isinstance(e, Event)]
+        found = []
+        for n, e in enumerate(model.events):
+            if isinstance(e, Event):
+                found.append(_condition(e.condition(t, y, args), n))
+            elif isinstance(e, SystemPart) and e.system is not None and e.system.count:
+                found += list(e.system.conditions(t, y, args))
         booleans.extend(x.dtype == bool for x in found)
         return tuple(sign_of(x, t.dtype) if x.dtype == bool else x.astype(t.dtype) for x in found)
 
     def clock(model, args):
         del args
-        given = tuple(jnp.asarray(e.times, t.dtype) for e in model.events if isinstance(e, Schedule))
+        given = tuple(
+            jnp.asarray(e.times, t.dtype) if isinstance(e, Schedule) else jnp.full((1,), jnp.inf, t.dtype)
+            for e, is_schedule in zip(model.events, layout.is_schedule)
+            if is_schedule
+        )
         never = model.direction * jnp.inf  # whatever the sign of an infinite time
         given = tuple(jnp.where(jnp.isinf(x), never, x) for x in given)
         return Clock(model.direction, model.resolution, given)
@@ -159,7 +184,7 @@ def close_events(
     given = closed(clock)[0]
     updates = []
     for number, event in enumerate(model.events):
-        if event.update is None:
+        if isinstance(event, SystemPart) or event.update is None:
             updates.append(None)
             continue
         if isinstance(event, Schedule):
@@ -177,8 +202,29 @@ def close_events(
             part, out = closed(lambda model, args, t, y, n=number: model.events[n].update(t, y, args), t, y)
         _check_update(y, out, number)
         updates.append(part)
-    events = ClosedEvents(sought, tuple(updates), given, tuple(booleans))
+    start = happen = None
+    for event in model.events:
+        if isinstance(event, SystemPart) and event.system is not None:
+            start, happen = _close_system(closed, model.events.index(event), t, y, event.system.count)
+    events = ClosedEvents(sought, tuple(updates), given, tuple(booleans), start, happen)
     return FieldWithEvents(base, events, layout, own, shared), all_operands
+
+
+def _close_system(
+    closed: Callable, number: int, t: Array, y: Y, count: int
+) -> tuple[ClosedProgram, ClosedProgram]:
+    """Returns the programs of a system of events: its memory at the start, and what happens at a time."""
+
+    def start(model, args, t, y):
+        return model.events[number].system.start(t, y, args)
+
+    def happen(model, args, *inputs):
+        return model.events[number].system.happen(*inputs, args)
+
+    first, memory = closed(start, t, y)
+    memory = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), memory)
+    signs = jnp.zeros((count,), t.dtype)
+    return first, closed(happen, t, y, memory, signs, signs, jnp.zeros((), bool), jnp.zeros_like(t))[0]
 
 
 def _nothing(t: Any, y: Any, args: Any) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..._checks import concrete, no_instance
+from ..._event_system import AbstractEventSystem
 from ..._events import Event, Schedule
 from ..._jax._shards import sign_of
 from ..._types import Args, RealScalarLike, Y
@@ -30,6 +31,7 @@ class Layout(NamedTuple):
         updates: Which change the state.
         kept: How many occurrences are kept.
         numbers: The place of each among those that were given.
+        parts: Which belong to a system of events: what is due, and after that its conditions.
     """
 
     is_schedule: tuple[bool, ...]
@@ -38,6 +40,18 @@ class Layout(NamedTuple):
     updates: tuple[bool, ...]
     kept: int
     numbers: tuple[int, ...]
+    parts: tuple[bool, ...]
+
+    @property
+    def due(self) -> int | None:
+        """The place among schedules of the time that is due by a system of events; None without one."""
+        return sum(self.is_schedule[: self.parts.index(True)]) if any(self.parts) else None
+
+
+class SystemPart(eqx.Module):
+    """A part of a system of events: the time that is due, which holds the system, or one of its conditions."""
+
+    system: AbstractEventSystem | None
 
 
 class GivenEvents(NamedTuple):
@@ -48,7 +62,7 @@ class GivenEvents(NamedTuple):
         layout: What is static of them.
     """
 
-    each: tuple[Event | Schedule, ...]
+    each: tuple[Event | Schedule | SystemPart, ...]
     layout: Layout
 
 
@@ -63,12 +77,12 @@ class ModelWithEvents(eqx.Module):
     """
 
     model: Callable
-    events: tuple[Event | Schedule, ...]
+    events: tuple[Event | Schedule | SystemPart, ...]
     direction: Array
     resolution: Array
 
     @classmethod
-    def of(cls, model: Callable, events: tuple[Event | Schedule, ...], t0: Array, t1: Array) -> "ModelWithEvents":
+    def of(cls, model: Callable, events: tuple[Any, ...], t0: Array, t1: Array) -> "ModelWithEvents":
         """Returns a model with its events, for a solve from one time to another."""
         direction = sign_of(t1 >= t0, t0.dtype)
         largest = jnp.maximum(jnp.maximum(jnp.abs(t0), jnp.abs(t1)), jnp.abs(t1 - t0))
@@ -95,7 +109,10 @@ def read_events(events: Any, max_events: Any) -> GivenEvents | None:
     if not each:
         raise ValueError("`events` must be an event or several, but is empty; leave it out where there are none.")
     found, numbers = zip(*((x, number) for number, one in enumerate(each) for x in _apart(one)))
-    schedules = tuple(isinstance(x, Schedule) for x in found)
+    parts = tuple(isinstance(x, SystemPart) for x in found)
+    if sum(x.system is not None for x in found if isinstance(x, SystemPart)) > 1:
+        raise ValueError("`events` may have one model's system of events, but have several.")
+    schedules = tuple(isinstance(x, Schedule) or (isinstance(x, SystemPart) and x.system is not None) for x in found)
     ends = tuple(isinstance(x, Event) and x.update is None for x in found)
     if max_events is None:
         kept = 1 if all(ends) else _DEFAULT_KEPT
@@ -103,12 +120,12 @@ def read_events(events: Any, max_events: Any) -> GivenEvents | None:
         raise ValueError(f"`max_events` must be a positive integer, but is {max_events!r}.")
     else:
         kept = int(max_events)
-    directions = tuple(0 if isinstance(x, Schedule) else x.direction for x in found)
-    updates = tuple(x.update is not None for x in found)
-    return GivenEvents(found, Layout(schedules, directions, ends, updates, kept, numbers))
+    directions = tuple(x.direction if isinstance(x, Event) else 0 for x in found)
+    updates = tuple(not isinstance(x, SystemPart) and x.update is not None for x in found)
+    return GivenEvents(found, Layout(schedules, directions, ends, updates, kept, numbers, parts))
 
 
-def check_order(events: tuple[Event | Schedule, ...], forwards: bool | None) -> None:
+def check_order(events: tuple[Any, ...], forwards: bool | None) -> None:
     """Checks that the times of schedules are in the direction of time, where they are known.
 
     Raises:
@@ -127,7 +144,7 @@ def check_order(events: tuple[Event | Schedule, ...], forwards: bool | None) -> 
                 )
 
 
-def out_of_order(events: tuple[Event | Schedule, ...], direction: Array) -> Array | None:
+def out_of_order(events: tuple[Any, ...], direction: Array) -> Array | None:
     """Returns whether traced times of schedules are not in the direction of time; None where all are known."""
     wrong = []
     for schedule in events:
@@ -138,8 +155,10 @@ def out_of_order(events: tuple[Event | Schedule, ...], direction: Array) -> Arra
     return jnp.any(jnp.stack(wrong)) if wrong else None
 
 
-def _apart(event: Event | Schedule) -> list[Event | Schedule]:
+def _apart(event: Event | Schedule | AbstractEventSystem) -> list[Event | Schedule | SystemPart]:
     """Returns a schedule as several, none of which has a time twice; where times are not known, as it is."""
+    if isinstance(event, AbstractEventSystem):
+        return [SystemPart(event), *[SystemPart(None)] * event.count]
     if not isinstance(event, Schedule) or not concrete(event.times):
         return [event]
     times = np.asarray(event.times)
@@ -161,8 +180,8 @@ class _OfDiffrax(eqx.Module):
         return self.condition(t, y, args)
 
 
-def _of_one(event: Any) -> list[Event | Schedule]:
-    if isinstance(event, Event | Schedule):
+def _of_one(event: Any) -> list[Event | Schedule | AbstractEventSystem]:
+    if isinstance(event, Event | Schedule | AbstractEventSystem):
         return [event]
     if isinstance(event, diffrax.Event):
         conditions, structure = jax.tree.flatten(event.cond_fn, is_leaf=callable)

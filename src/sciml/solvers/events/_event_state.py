@@ -22,6 +22,20 @@ class ShiftedState(NamedTuple):
     shift: Array
 
 
+class SystemState(NamedTuple):
+    """What is known of a system of events.
+
+    Attributes:
+        memory: What it carries.
+        due: The next time at which something is to happen; `never_of` if nothing is.
+        code: The status by which it has failed, zero if it has not.
+    """
+
+    memory: PyTree
+    due: Array
+    code: Array
+
+
 class Detection(NamedTuple):
     """What is known of the events; numbers, since gradients carry them.
 
@@ -34,6 +48,7 @@ class Detection(NamedTuple):
         crowded: How many events have followed one another within rounding.
         count: How many have happened.
         last: The time of the last one.
+        system: What is known of a system of events; None without one.
     """
 
     sides: tuple[Array, ...]
@@ -43,6 +58,7 @@ class Detection(NamedTuple):
     crowded: Array
     count: Array  # pyright: ignore[reportIncompatibleMethodOverride]
     last: Array
+    system: SystemState | None
 
 
 class Happening(NamedTuple):
@@ -139,14 +155,15 @@ def joined(saved: PyTree, like: PyTree) -> PyTree:
 
 
 def going_on(y: PyTree) -> PyTree:
-    """Returns a state of a loop that goes on from it: of what is known of events the last time alone has derivatives.
+    """Returns a state of a loop that goes on from it: of what is known of events the last time and a system alone have derivatives.
 
     Of what is carried it is what later steps depend on; `with_earlier` gives those of the record.
     """
     if not isinstance(y, EventState):
         return y
     rest = jax.lax.stop_gradient(y.rest)
-    return y._replace(rest=rest._replace(detection=rest.detection._replace(last=y.rest.detection.last)))
+    known = y.rest.detection
+    return y._replace(rest=rest._replace(detection=rest.detection._replace(last=known.last, system=known.system)))
 
 
 def with_earlier(y: PyTree, earlier: PyTree) -> PyTree:

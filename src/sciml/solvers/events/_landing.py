@@ -144,6 +144,7 @@ class Landing(NamedTuple):
         place: Where it then comes, from 0 to 1.
         delay: How much later than the end it is, in time.
         side: The sign of its condition at the end.
+        after: The sign of its condition after an event that is where it ends.
         zero: What of the condition counts as zero.
         grazes: Whether its condition only grazes zero at the end.
     """
@@ -153,6 +154,7 @@ class Landing(NamedTuple):
     place: Array
     delay: Array
     side: Array
+    after: Array
     zero: Array
     grazes: Bool[Array, ""]
 
@@ -186,18 +188,21 @@ def passing(attempt: Attempt, detection: Detection) -> Bool[Array, ""]:
     return found | (detection.sought > 0)
 
 
-def landings(attempt: Attempt, detection: Detection, directions: list[int]) -> list[Landing]:
+def landings(
+    attempt: Attempt, detection: Detection, directions: list[int], due: Bool[Array, ""] | None = None
+) -> list[Landing]:
     """Returns what a step finds of each event whose condition is sought.
 
     Args:
         attempt: The step.
         detection: What is known of the events.
         directions: In which direction each condition has to pass; 0 for both.
+        due: Whether the step ends at a given time, with which a zero within rounding then counts as one time.
     """
     if not directions:
         return []
     if not attempt.base.jumps:
-        return _crossings(attempt, detection, directions)
+        return _crossings(attempt, detection, directions, due)
     # while a state waits for its next jump, a condition may pass by the time alone
     still = attempt._replace(step=attempt.step._replace(y1=attempt.path(jnp.ones_like(attempt.t))))
     before = _crossings(still, detection, directions)
@@ -226,12 +231,15 @@ def _with_jump(found: Landing, value: Array, direction: int, boolean: bool) -> L
         lands=found.lands | passes,
         delay=jnp.where(passes, nothing, found.delay),
         side=jnp.where(now == 0, found.side, now),
+        after=jnp.where(now == 0, -side, now),
         zero=jnp.where(passes, nothing, found.zero),
         grazes=jnp.zeros((), bool),
     )
 
 
-def _crossings(attempt: Attempt, detection: Detection, directions: list[int]) -> list[Landing]:
+def _crossings(
+    attempt: Attempt, detection: Detection, directions: list[int], due: Bool[Array, ""] | None = None
+) -> list[Landing]:
     """Returns what a step finds of each event where its state moves on a path; see `landings`."""
     size, resolution = attempt.size, attempt.clock.resolution
     start = attempt.field.conditions(attempt.t, attempt.shown(attempt.y))
@@ -250,20 +258,24 @@ def _crossings(attempt: Attempt, detection: Detection, directions: list[int]) ->
         crossing, scale = first_crossing(mine, side, direction, jump), jnp.max(jnp.abs(jnp.stack(mine)))
         if boolean:
             lands, delay = crossing.found & ((crossing.late & aimed) | tiny), jnp.zeros_like(attempt.h)
+            after = crossing.side
         else:
             steep = jnp.abs(slope) > _STEEP * scale
             away = -value / jnp.where(steep, slope, jnp.ones_like(slope))
             near = steep & (jnp.abs(away) * size <= jnp.maximum(_NEAR * size, 2 * resolution)) | (value == 0)
             heads = jnp.sign(slope)
-            ahead = aimed & (heads * crossing.side < 0) & ((direction == 0) | (heads == direction))
+            ends = aimed if due is None else aimed | (due & (jnp.abs(away) * size <= 8 * resolution))
+            ahead = ends & (heads * crossing.side < 0) & ((direction == 0) | (heads == direction))
             lands = near & ((crossing.found & crossing.late) | (~crossing.found & ahead)) | (crossing.found & tiny)
             delay = jnp.where(lands & near & steep, away, jnp.zeros_like(away)) * attempt.h
+            after = jax.lax.stop_gradient(jnp.where(near & steep, heads, crossing.side))
         rounding = jnp.abs(slope) * (16 * resolution / size)
         zero = jax.lax.stop_gradient(jnp.maximum(_LEFT * scale, rounding))
         grazes = jnp.zeros((), bool) if boolean else _grazes(attempt, number, mine[0], jax.lax.stop_gradient(slope))
         if attempt.base.rough:
             lands, delay = crossing.found, (crossing.place - 1) * attempt.h
-        found.append(Landing(lands, crossing.found & ~lands, crossing.place, delay, crossing.side, zero, grazes))
+        early = crossing.found & ~lands
+        found.append(Landing(lands, early, crossing.place, delay, crossing.side, after, zero, grazes))
     return _first_alone(found) if attempt.base.rough else found
 
 

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from ..._event_system import never_of
 from ..._jax._branches import cond
 from ..._jax._vma import match
 from ..._status import Status
@@ -25,7 +26,7 @@ from ..methods._stepper import AbstractStepper, BoundField, Step, measured_by_st
 from ..methods._wrapped import AbstractWrappedStepper
 from ._closed_events import BoundFieldWithEvents, Clock, close_events
 from ._event import Layout, ModelWithEvents
-from ._event_state import Detection, EventMemory, EventRecord, EventState, Happening, ShiftedState
+from ._event_state import Detection, EventMemory, EventRecord, EventState, Happening, ShiftedState, SystemState
 from ._landing import Attempt, Landing, at_event, cut_at_first, landings, leaving, passing
 
 _CROWDED = 64
@@ -86,17 +87,22 @@ class WithEvents(AbstractWrappedStepper):
             y = shown = jax.tree.map(lambda x, r: x + shift.astype(x.dtype) * r, y, field.base(t, y))
         lands = self._in_order([jnp.zeros((), bool) for _ in field.booleans], due)
         zero, grazes = jnp.zeros_like(t), [jnp.zeros((), bool)] * len(lands)
-        detection = Detection((), rows, zero, zero, zero, zero, zero)
-        now, detection, events = self._happen(field, t + shift, shown, lands, grazes, detection)
+        system = None
+        if self.layout.due is not None:
+            system = SystemState(field.start(t, shown), jnp.full_like(t, never_of(t.dtype)), zero)
+        detection = Detection((), rows, zero, zero, zero, zero, zero, system)
+        now, detection, events, sides_of_system = self._happen(field, t + shift, shown, lands, grazes, detection)
         record = EventRecord.blank(self.layout.kept, t, shown)
         for event in events:
             record = record.written(event)
-        if any(self.layout.updates):
-            y = _where(_any(lands), self._entered(field, t, y, now), y)
+        if self._changes:
+            changed = _any(lands) if system is None else _any([*lands, events[-1].row >= 0])
+            y = _where(changed, self._entered(field, t, y, now), y)
         sides = map(jnp.sign, field.conditions(t, now))
-        away = leaving(self.base, field, t, y, now)
+        away = self._sides_of(sides_of_system, leaving(self.base, field, t, y, now))
         sides = tuple(jnp.where(side == 0, new, side) for side, new in zip(sides, away))
-        detection = detection._replace(sides=sides, stop=self._stop(clock, t, detection.rows))
+        detection = detection._replace(sides=sides)
+        detection = detection._replace(stop=self._stop(self._clock(field, detection), t, detection.rows))
         state = EventState(ShiftedState(y, shift), EventMemory(detection, record))
         return match(state, (t, y, shown)), found
 
@@ -147,12 +153,14 @@ class WithEvents(AbstractWrappedStepper):
     ) -> Attempt:
         """Returns a step of this method as what events are sought within."""
         own = step._replace(y1=step.y1.saved.y, dense=step.dense[1])
-        return Attempt.of(self.base, field, jnp.asarray(t), jnp.asarray(h), y.saved.y, own)
+        clock = self._clock(field, y.rest.detection)
+        return Attempt.of(self.base, field, jnp.asarray(t), jnp.asarray(h), y.saved.y, own)._replace(clock=clock)
 
     def may_come(self, attempt: Attempt, detection: Detection) -> Bool[Array, ""]:
         """Returns whether anything may happen within a step or at its end: where not, it need not be looked at."""
         due = self._due(attempt.clock, attempt.end, detection.rows)
-        return passing(attempt, detection) | _any(due)
+        failed = jnp.zeros((), bool) if detection.system is None else detection.system.code > 0
+        return passing(attempt, detection) | _any(due) | failed
 
     def quiet_detection(self, attempt: Attempt, detection: Detection) -> Detection:
         """Returns what is known of events after a step within which and at whose end nothing happens."""
@@ -198,15 +206,16 @@ class WithEvents(AbstractWrappedStepper):
         """Returns in the place of every event that it has not happened."""
         y = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(attempt.shown, attempt.y))
         zero = jnp.zeros_like(attempt.t)
-        return (Happening(zero - 1, zero, zero, y, y),) * len(self.layout.is_schedule)
+        return (Happening(zero - 1, zero, zero, y, y),) * (self.layout.parts.count(False) + any(self.layout.parts))
 
     def _with_events(self, attempt: Attempt, y: EventState) -> "_Completed":
         """Returns what a step finds of events, and what they make of the state."""
         detection = y.rest.detection
         seen, attempt = attempt, attempt.one_sided()
-        found = landings(attempt, detection, self._of_events(self.layout.directions))
-        again = _any(x.early for x in found)
         due = self._due(attempt.clock, attempt.end, detection.rows)
+        together = None if self.layout.due is None else _any(due)
+        found = landings(attempt, detection, self._of_events(self.layout.directions), together)
+        again = _any(x.early for x in found)
         if self.base.rough:  # what is due at the end has to wait for what comes before
             due = tuple(x & ~_any(one.lands for one in found) for x in due)
         lands = [land & ~again for land in self._in_order([x.lands for x in found], due)]
@@ -217,6 +226,9 @@ class WithEvents(AbstractWrappedStepper):
         over = _any(land for land, ends in zip(lands, self.layout.ends) if ends)
         crowded = after.rest.detection.crowded >= _MOST_CROWDED
         code = jnp.where(crowded, int(Status.crowded_events), int(Status.successful))
+        if detection.system is not None:
+            failed = after.rest.detection.system.code
+            code = jnp.where(failed > 0, failed.astype(code.dtype), code)
         return _Completed(
             EventState(
                 _where(again, y.saved, after.saved),
@@ -253,13 +265,15 @@ class WithEvents(AbstractWrappedStepper):
 
         def happen():
             now, y1 = at_event(attempt, delay, self._of_events(first))
-            shown, changed, events = self._happen(field, now, attempt.shown(y1), lands, grazes, detection)
-            if any(self.layout.updates):
+            before = attempt.shown(y1)
+            shown, changed, events, own = self._happen(field, now, before, lands, grazes, detection, found)
+            if self._changes:
                 y1 = self._entered(field, now, y1, shown)
             values, away = field.conditions(now, shown), leaving(self.base, field, now, y1, shown)
+            kept = self._sides_of(own, tuple(x.side for x in found))
             signs = tuple(
-                jnp.where(land & (jnp.abs(value) <= x.zero), new, jnp.where(value == 0, x.side, jnp.sign(value)))
-                for land, value, x, new in zip(self._of_events(lands), values, found, away)
+                jnp.where(land & (jnp.abs(value) <= x.zero), new, jnp.where(value == 0, side, jnp.sign(value)))
+                for land, value, x, new, side in zip(self._of_events(lands), values, found, away, kept)
             )
             near = jnp.abs(now - detection.last) < _CROWDED * clock.resolution
             crowded = jnp.where(near & (detection.count > 0), detection.crowded + 1, jnp.zeros_like(detection.crowded))
@@ -274,7 +288,7 @@ class WithEvents(AbstractWrappedStepper):
 
         like = (attempt.t, attempt.h, y, step.y1, step.memory, delay)
         now, y1, memory, changed, events = cond(taken, happen, stay, like=like)
-        stop = self._stop(clock, jax.lax.stop_gradient(now), changed.rows)
+        stop = self._stop(self._clock(field, changed), jax.lax.stop_gradient(now), changed.rows)
         changed = changed._replace(stop=stop, sought=jnp.zeros_like(stop))
         return EventState(ShiftedState(y1, y.saved.shift + (now - end)), EventMemory(changed, events)), memory
 
@@ -286,20 +300,83 @@ class WithEvents(AbstractWrappedStepper):
         lands: Sequence[Bool[Array, ""]],
         grazes: Sequence[Bool[Array, ""]],
         detection: Detection,
-    ) -> tuple[Y, Detection, tuple[Happening, ...]]:
-        """Returns the state after all events of a time, one after another, and what is to be known of them."""
+        found: Sequence[Landing] | None = None,
+    ) -> tuple[Y, Detection, tuple[Happening, ...], Array | None]:
+        """Returns the state after all events of a time, one after another, and what is to be known of them.
+
+        The last item has the signs of the conditions of a system of events, None without one. `found` is what a step
+        finds of events; at the start it is None.
+        """
         every_row = self._in_order([jnp.zeros_like(t) for _ in field.booleans], detection.rows)
-        count, last, events = detection.count, detection.last, []
+        count, last, events, sides = detection.count, detection.last, [], None
         for number, (land, row) in enumerate(zip(lands, every_row)):
+            if self.layout.parts[number]:
+                continue
             before = y
             if self.layout.updates[number]:
                 y = _where(land, field.updated(number, t, row.astype(jnp.int32), y), y)
             which = self.layout.numbers[number] + 0.5 * grazes[number].astype(t.dtype)
             events.append(Happening(jnp.where(land, count, -jnp.ones_like(count)), which, t, before, y))
             count, last = jnp.where(land, count + 1, count), jnp.where(land, t, last)
+        due = self.layout.due
+        if due is not None:
+            before, (y, system, happened, sides) = y, self._of_system(field, t, y, lands, detection, found)
+            row = jnp.where(happened, count, -jnp.ones_like(count))
+            which = jnp.full_like(t, self.layout.numbers[self.layout.parts.index(True)])
+            events.append(Happening(row, which, t, before, y))
+            count, last = jnp.where(happened, count + 1, count), jnp.where(happened, t, last)
+            detection = detection._replace(system=system)
         comes = self._of_schedules(lands)
-        rows = tuple(jnp.where(land, row + 1, row) for land, row in zip(comes, detection.rows))
-        return y, detection._replace(rows=rows, count=count, last=last), tuple(events)
+        rows = tuple(
+            row if number == due else jnp.where(land, row + 1, row)
+            for number, (land, row) in enumerate(zip(comes, detection.rows))
+        )
+        return y, detection._replace(rows=rows, count=count, last=last), tuple(events), sides
+
+    def _of_system(
+        self,
+        field: BoundFieldWithEvents,
+        t: Array,
+        y: Y,
+        lands: Sequence[Bool[Array, ""]],
+        detection: Detection,
+        found: Sequence[Landing] | None,
+    ) -> tuple[Y, SystemState, Bool[Array, ""], Array]:
+        """Returns what a system of events makes of a time: the state, what is known, whether it did anything, signs."""
+        zero, known = jnp.zeros_like(t), detection.system
+        assert known is not None
+        mine = self._of_events(self.layout.parts)
+        here = [(x, land) for x, land, own in zip(found or (), self._of_events(lands), mine) if own]
+        none = jnp.zeros((sum(mine),), t.dtype)
+        sides = jnp.stack([jnp.where(land, jnp.sign(x.after), zero) for x, land in here]) if here else none
+        zeros = jnp.stack([x.zero for x, _ in here]) if here else none
+        started = jnp.full((), found is not None)
+        result = field.happen(t, y, known.memory, sides, zeros, started, field.clock.resolution)
+        code = jnp.where(known.code > 0, known.code, result.code.astype(t.dtype))
+        due = jnp.asarray(result.due, t.dtype)
+        return result.y, SystemState(result.memory, due, code), result.any, result.sides.astype(t.dtype)
+
+    def _sides_of(self, own: Array | None, others: Sequence[Array]) -> tuple[Array, ...]:
+        """Returns the signs of all conditions, those of a system from the system itself."""
+        if own is None:
+            return tuple(others)
+        signs = iter(own[i] for i in range(own.shape[0]))
+        return tuple(next(signs) if mine else x for mine, x in zip(self._of_events(self.layout.parts), others))
+
+    @property
+    def _changes(self) -> bool:
+        """Whether an event may change the state."""
+        return any(self.layout.updates) or self.layout.due is not None
+
+    def _clock(self, field: BoundFieldWithEvents, detection: Detection) -> Clock:
+        """Returns what is known of times, with that at which a system of events is due."""
+        clock, number = field.clock, self.layout.due
+        if number is None:
+            return clock
+        assert detection.system is not None
+        due = detection.system.due
+        due = jnp.where(due >= never_of(due.dtype), clock.given[number][0], due)[None]
+        return clock._replace(given=(*clock.given[:number], due, *clock.given[number + 1 :]))
 
     def _due(self, clock: Clock, t: Array, rows: tuple[Array, ...]) -> tuple[Bool[Array, ""], ...]:
         """Returns of which schedules the next time has come."""

@@ -67,7 +67,15 @@ def solve_between_events(
         args: What the model takes beside time and state.
         request: What was asked for.
         events: The events.
+
+    Raises:
+        ValueError: If some events share a memory, whose cotangent this does not carry.
     """
+    if any(events.layout.parts):
+        raise ValueError(
+            "A continuous adjoint does not support `events` of an SBML model that influence one another or have a delay. "
+            "Use `sciml.adjoints.Checkpointed()`, `Direct()` or `Forward()`."
+        )
 
     def whole(model: Callable, y0: Y, args: Args, request: Request, each: tuple) -> Solution:
         return _solved(run, model, y0, args, request, events._replace(each=each))
