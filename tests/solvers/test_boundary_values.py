@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optimistix
 import pytest
 import scipy.integrate
 import scipy.optimize
@@ -119,3 +120,68 @@ def test_what_is_no_problem():
         solve_bratu(10.0)  # beyond the fold there is no solution
     with pytest.raises(sciml.SolveError, match="max_nodes"):
         solve_bratu(3.4, nodes=3, rtol=1e-5 if jax.config.read("jax_enable_x64") else 1e-4, max_nodes=4)
+
+
+LAYER = 1e-2
+
+
+def layer(t, y, args):
+    return jnp.stack([y[1], -y[1] / LAYER])
+
+
+def layer_ends(start, end, factors):
+    return factors * jnp.stack([start[0], end[0] - 1])
+
+
+@pytest.mark.parametrize("factors", [(1.0, 1.0), (1e6, 1e6), (1e6, 1e-6), (1e-12, 1.0)])
+def test_a_linear_layer_whatever_its_conditions_are_multiplied_by(factors):
+    """LAYER y'' + y' = 0: from 9 nodes SciPy comes to 57, in float64; float32 does, too."""
+    sol = sciml.solve_bvp(layer, layer_ends, jnp.linspace(0.0, 1.0, 9), jnp.zeros((9, 2)), args=jnp.array(factors))
+    exact = (1 - np.exp(-np.asarray(sol.ts) / LAYER)) / (1 - np.exp(-1 / LAYER))
+    np.testing.assert_allclose(sol.ys[:, 0], exact, atol=3e-5)
+    assert len(sol.ts) == 57 and sol.stats.executed <= 8
+
+
+@pytest.mark.parametrize("unit", [1e-5, 1e5])
+def test_a_state_in_other_units(unit):
+    """u'' = unit, zero at both ends, beside a derivative by a factor of the equations."""
+
+    def field(t, y, args):
+        return jnp.stack([y[1], args * unit])
+
+    def middle(strength):
+        sol = sciml.solve_bvp(field, both_zero, jnp.linspace(0.0, 1.0, 5), jnp.zeros((5, 2)), args=strength)
+        return sol.evaluate(0.5)[0]
+
+    value, slope = jax.value_and_grad(middle)(1.0)
+    np.testing.assert_allclose([value / unit, slope / unit], -1 / 8, rtol=1e-4)
+
+
+def test_a_result_of_another_solver_is_where_the_iteration_starts():
+    """A tolerance that any state meets, as the conditions are tiny, does not end with that state."""
+    ts, ys = jnp.linspace(0.0, 1.0, 9), jnp.zeros((9, 2))
+    options = dict(args=jnp.full(2, 1e-9), solver=optimistix.Dogleg(1e-3, 1e-3), rtol=1e3)
+    sol = sciml.solve_bvp(layer, layer_ends, ts, ys, **options)
+    np.testing.assert_allclose(sol.ys[-1, 0], 1.0, rtol=1e-5)
+
+
+def test_a_poor_guess_needs_damped_steps():
+    """u'' = sinh(6 u), u(0) = 0, u(1) = 1 from a guess at which a full step leaves what the field can compute."""
+
+    def field(t, y, args):
+        return jnp.stack([y[1], jnp.sinh(6 * y[0])])
+
+    def ends(start, end, args):
+        return jnp.stack([start[0], end[0] - 1])
+
+    ts = np.linspace(0.0, 1.0, 21)
+    guess = np.stack([2 * np.sin(np.pi * ts), np.zeros(21)], 1)
+    sol = sciml.solve_bvp(field, ends, ts, guess)
+    peer = scipy.integrate.solve_bvp(
+        lambda t, y: np.stack([y[1], np.sinh(6 * y[0])]),
+        lambda a, b: np.array([a[0], b[0] - 1]),
+        ts,
+        np.stack([ts, np.ones(21)]),
+        tol=1e-6,
+    )
+    np.testing.assert_allclose(sol.evaluate(0.8)[0], peer.sol(0.8)[0], rtol=1e-3)

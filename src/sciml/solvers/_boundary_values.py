@@ -17,6 +17,7 @@ from .._status import Status, raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ._solution import Solution, Stats
 from .control._pid import Tolerances
+from .methods._damped_newton import damped_newton
 from .methods._implicit_root import implicit_root
 from .methods._ravel import flattened, unflattened
 from .outputs._hermite import HermiteOutput
@@ -65,8 +66,10 @@ def solve_bvp(
         ys: A guess of the states there: a PyTree like the state, with the nodes first on every leaf.
         args: What model and boundary take beside that, any PyTree.
         rtol: The residual $\|\dot y - f\|$ that is allowed between nodes, relative to $1 + \|f\|$.
-        solver: An optimistix solver; by default `optimistix.Dogleg`.
-        max_steps: The limit on its iterations, for each set of nodes.
+        solver: An optimistix solver whose result the iteration starts from, as `optimistix.Dogleg(1e-3, 1e-3)` where
+            the guess is poor. By default it starts from the guess. The iteration is Newton's with damped steps. Neither
+            its course nor its end depends on factors that equations and conditions are multiplied by.
+        max_steps: The limit on iterations, for each set of nodes.
         max_nodes: How many nodes there may be.
         throw: Whether to raise an error where none was found; under a transformation look at `status`.
 
@@ -104,7 +107,6 @@ def solve_bvp(
     if not rtol > 0:
         raise ValueError(f"`rtol` must be positive, but is {rtol}.")
     newton = max(min(_NEWTON * rtol, _NEWTON**2), 16 * float(jnp.finfo(dtype).eps))
-    solver = optx.Dogleg(newton, newton) if solver is None else solver
     steps, most = check_max_steps(max_steps), check_max_steps(max_nodes)
     args = arrays_of(args)
     found = _collocate(model, boundary, ts, ys, args, newton, solver, steps)
@@ -181,24 +183,22 @@ def _collocated(
         raise ValueError(
             f"`boundary` must return as many numbers as the state has, {x.shape[1]}, but returns {conditions[0]}."
         )
-    constant = jax.lax.stop_gradient((ts, operands, args))
-    found = optx.root_find(
-        lambda x, constant: equations(x, *constant),
-        solver,
-        jax.lax.stop_gradient(x),
-        constant,
-        max_steps=max_steps,
-        throw=False,
-    )
-    good = found.result == optx.RESULTS.successful
+    constant, x = jax.lax.stop_gradient(((ts, operands, args), x))
+    before = jnp.int32(0)
+    if solver is not None:
+        start = optx.root_find(
+            lambda x, constant: equations(x, *constant), solver, x, constant, max_steps=max_steps, throw=False
+        )
+        x, before = start.value, jnp.asarray(start.stats["num_steps"], jnp.int32)
+    found = damped_newton(lambda x: equations(x, *constant), x, newton, max_steps, constant)
     close = Tolerances(*(jnp.asarray(1e3 * newton, x.dtype) for _ in range(2)))
-    x = implicit_root(lambda x: equations(x, ts, operands, args), found.value, close)
-    x = jnp.where(good, x, jnp.full_like(x, jnp.nan))
+    x = implicit_root(lambda x: found.rows * equations(x, ts, operands, args), found.x, close)
+    x = jnp.where(found.good, x, jnp.full_like(x, jnp.nan))
     slope = jax.vmap(rate, (0, 0, None))(ts, x, operands)
     residuals = _residuals(lambda t, x: rate(t, x, operands), ts, x, slope)
     states, rates = (jax.vmap(lambda v: unflattened(v, like))(v) for v in (x, slope))
-    status = jnp.where(good, int(Status.successful), int(Status.diverged)).astype(jnp.int32)
-    return _Collocated(states, rates, residuals, status, jnp.asarray(found.stats["num_steps"], jnp.int32))
+    status = jnp.where(found.good, int(Status.successful), int(Status.diverged)).astype(jnp.int32)
+    return _Collocated(states, rates, residuals, status, before + found.n_steps)
 
 
 def _residuals(rate: Callable, ts: Array, x: Array, slope: Array) -> Float[Array, " intervals"]:
