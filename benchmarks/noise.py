@@ -72,6 +72,17 @@ def loss(y0: jax.Array, keys: jax.Array) -> jax.Array:
     return jnp.mean(jax.vmap(solve)(keys, y0) ** 2)
 
 
+def passage(key: jax.Array, *, height: float | None, update: Any = None) -> Any:
+    event = None if height is None else sciml.Event(lambda t, y, args: y - height, update)
+    how = dict(t0=0.0, t1=1.0, dt=DT, solver=diffrax.Euler(), throw=False)
+    sol = sciml.solve(WELLS, 0.0, key=key, events=event, max_events=None if event is None else 1, **how)
+    return sol.t_reached, sol.ys[-1]
+
+
+def _reset(t: Any, y: Any, args: Any) -> Any:
+    return jnp.zeros_like(y)
+
+
 PATHS, LOOPED = 10_000, 100
 END = 60.0
 
@@ -131,6 +142,14 @@ def groups() -> list[Group]:
         Candidate("sciml, Euler, gradient", jitted(jax.grad(loss), y0, keys), against="sciml, Euler"),
     ]
     control = diffrax.PIDController(rtol=TOL, atol=TOL**2, pcoeff=0.0, icoeff=1.0, dtmin=2.0**-16)
+    first = [Candidate("sciml, no event", jitted(jax.vmap(functools.partial(passage, height=None)), keys))]
+    for label, height, update in (
+        ("sciml, an event that none has", 100.0, None),
+        ("sciml, first passages", 1.5, None),
+        ("sciml, resets", 1.5, _reset),
+    ):
+        fn = jax.vmap(functools.partial(passage, height=height, update=update))
+        first.append(Candidate(label, jitted(fn, keys), against="sciml, no event"))
     sra1 = dict(solver=diffrax.SRA1())
     adaptive = [
         row("sciml, SRA1", ours, model=WELLS, rtol=TOL, atol=TOL**2, **sra1, against=None),
@@ -161,6 +180,7 @@ def groups() -> list[Group]:
     name = jnp.dtype(y0.dtype).name
     return [
         Group(f"{N} paths of geometric Brownian motion, {STEPS} steps, {name}", fixed),
+        Group(f"{N} paths in a double well with events, {STEPS} steps, {name}", first),
         Group(f"one path of a field of 128 x 128, {STEPS} steps, {name}", fields),
         Group(f"{N} paths in a double well, additive noise, rtol = {TOL:g}, {name}", adaptive),
         Group(f"Births and deaths to t = {END:g}; errors in standard errors of the mean", molecules, finish=_by_path),

@@ -10,6 +10,7 @@ from jaxtyping import PyTree
 from .._checks import check_key
 from ..solvers._plan import Plan, Times
 from ..solvers.adjoints import Checkpointed
+from ..solvers.events._event import GivenEvents
 from ..solvers.noise._brownian import BrownianPath
 from ..solvers.noise._closed_noise import ModelWithNoise
 from ..solvers.noise._prepare import check_noisy, is_noisy, noisy_model
@@ -22,7 +23,13 @@ def check_keys(model: Any, key: Any) -> None:
 
 
 def with_noise(
-    model: Any, key: Any, in_axes: tuple | None, plan: Plan, times: Times, equal: bool
+    model: Any,
+    key: Any,
+    in_axes: tuple | None,
+    plan: Plan,
+    times: Times,
+    equal: bool,
+    events: GivenEvents | None,
 ) -> tuple[Any, tuple | None, Plan]:
     """Returns a model with what makes its noise, which of the inputs have members then, and the plan.
 
@@ -32,14 +39,15 @@ def with_noise(
         in_axes: Which of model, initial state and args have members in their first axis.
         plan: How the run goes on.
         times: Its times.
-        equal: Whether its steps have the length that was given.
+        equal: Whether its steps have the length that was given, except where an event cuts one.
+        events: The events; None without any.
 
     Raises:
         ValueError: If diffrax alone has the method, or members have one key.
     """
     if not is_noisy(model):
         return model, in_axes, plan
-    found, plan = noisy_model(model, _one_of(key), plan, times, equal)
+    found, plan = noisy_model(model, _one_of(key), plan, times, equal, events)
     if not _has_members(key):
         if in_axes is not None:
             raise ValueError("Members need a `key` each, as `jax.random.split(key, members)` makes them.")

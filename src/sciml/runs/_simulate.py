@@ -195,8 +195,7 @@ def simulate(
         plan, times, tolerances = _prepare.plan_of(one[1], request, interval)
         _prepare.check_admissible(plan, y0, one[1], inputs.members)
         found, given = read_events(events, max_events), model
-        equal = request.fixed_steps and found is None
-        model, in_axes, plan = with_noise(model, key, in_axes, plan, times, equal)
+        model, in_axes, plan = with_noise(model, key, in_axes, plan, times, request.fixed_steps, found)
         model, in_axes = with_past(model, in_axes, times)
         model, in_axes, plan = with_events(model, found, in_axes, plan, times)
         changed = has_equations_of_its_own(given) or found is not None

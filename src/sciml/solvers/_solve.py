@@ -322,7 +322,7 @@ def _solve(
     if isinstance(model, AbstractDelayed):
         model = DelayedFrom(model, times.t0)
     elif is_noisy(model):
-        model, plan = noisy_model(model, key, plan, times, equal=request.fixed_steps and events is None)
+        model, plan = noisy_model(model, key, plan, times, request.fixed_steps, events)
     if events is not None:
         plan, kernel = plan_events(plan, events, adjoint), _without_kernel(kernel, "events are sought by XLA")
         model = ModelWithEvents.of(model, events.each, times.t0, times.t1)

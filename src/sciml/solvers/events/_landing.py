@@ -164,7 +164,7 @@ def passing(attempt: Attempt, detection: Detection) -> Bool[Array, ""]:
 
     The sign of a condition is looked at in the places where `landings` looks for it, and the coefficients of its cubic
     in Bernstein's polynomials, between the smallest and the largest of which the cubic stays, tell whether it may come
-    back from beyond zero in between.
+    back from beyond zero in between. Where a shorter step would find another solution, the signs are enough.
 
     Args:
         attempt: The step.
@@ -181,7 +181,7 @@ def passing(attempt: Attempt, detection: Detection) -> Bool[Array, ""]:
     for number, side in enumerate(detection.sides):
         a, b, c, d = (values[number] for values in (start, *between, ends[-1]))
         signs = [b, c, *(values[number] for values in ends)]
-        if not attempt.field.booleans[number]:
+        if not (attempt.base.rough or attempt.field.booleans[number]):
             signs += [18 * b - 5 * a - 9 * c + 2 * d, 18 * c - 5 * d - 9 * b + 2 * a]
         stays = functools.reduce(jnp.logical_and, [x * side > 0 for x in signs])
         found = found | ~stays

@@ -123,6 +123,10 @@ class WithEvents(AbstractWrappedStepper):
         """Returns the length of a step near one that error control chose."""
         return self.base.aligned(_base(field), t, h)
 
+    def rest(self, field: BoundField, t: RealScalarLike, h: Array) -> Array:
+        """Returns the length of a fixed step: what is left of one that an event has cut."""
+        return self.base.rest(_base(field), t, h)
+
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances a state from `t` to `t + h`, as if there were no events; see `completed`."""
         return _without_events(y, self.base.step(_base(field), t, h, y.saved.y, memory))

@@ -23,8 +23,8 @@ from ..events._with_events import WithEvents
 from ._integrator import Integrator, Operands, State, StepRecord
 from ._work import work_of_field
 
-_FEWEST = 1024
-"""With fewer lanes a step of all of them costs less than to gather some."""
+_FEWEST, _FEWEST_NOISY = 1024, 512
+"""With fewer lanes a step of all of them costs less than to gather some; one with noise finds its events at once."""
 
 _SHARE = 32
 """One lane in so many is gathered at a time."""
@@ -62,12 +62,17 @@ def happenings(state: State) -> tuple[State, tuple[Happening, ...]]:
     return joined_record(state, None), events or ()
 
 
+def fewest(stepper: WithEvents) -> int:
+    """Returns from how many lanes on the steps with events are gathered."""
+    return _FEWEST_NOISY if stepper.rough else _FEWEST
+
+
 def quiet_integrator(
     integrator: Integrator, lanes: Lanes | Unbatched, state: State, operands: Operands
 ) -> Integrator | None:
     """Returns the integrator that leaves steps with events; None where every step is taken by the whole method."""
     stepper, y = integrator.stepper, state.checkpoint.y
-    if not isinstance(stepper, WithEvents) or lanes.count is None or lanes.count < _FEWEST:
+    if not isinstance(stepper, WithEvents) or lanes.count is None or lanes.count < fewest(stepper):
         return None
     if default_platform() != "cpu" or stepper.base.jumps or stepper.base.evaluations <= 0:
         return None
@@ -114,19 +119,18 @@ def attempt_gathered(
     state, step_record, left = attempt(state)
     step_record = step_record if recorded else None
 
-    holding = Holding.of(lanes.leave(left))
-
     def gather(carry):
-        before, state, step_record, record = carry
-        members = holding.numbers(before, width)
+        left, state, step_record, record = carry
+        members = Holding.of(left).numbers(jnp.zeros((), jnp.int32), width)
         here, given = lanes.take((state, (operands, target)), members)
         new, new_step_record, events = _land(integrator, few, few.carry(here), *given, recorded)
         state, step_record = lanes.put((state, step_record), members, (new, new_step_record))
-        return before + width, state, step_record, _written_at(record, events, few, members)
+        left = left.at[members].set(False, mode="drop", unique_indices=True)
+        return left, state, step_record, _written_at(record, events, few, members)
 
     # a loop, in whose place a conditional would copy the states of all lanes
-    carry = (jnp.zeros((), jnp.int32), state, step_record, record)
-    return while_loop(lambda c: c[0] < holding.count, gather, carry, like=(operands, target, holding))[1:]
+    carry = (lanes.leave(left), state, step_record, record)
+    return while_loop(lambda c: jnp.any(c[0]), gather, carry, like=(operands, target))[1:]
 
 
 def _land(
@@ -154,7 +158,8 @@ def _land(
     # traced once
     attempt = jax.jit(lambda state: few.carry(few.call(member, state, (operands, target))), inline=True)
     found = attempt(state)
-    for _ in range(_TRIES - 1):
+    # on the line between both ends of a noisy step an event is found at once
+    for _ in range(0 if integrator.stepper.rough else _TRIES - 1):
         found = few.carry(few.call(unless_done, found, attempt(found[0])))
     return found[:3]
 

@@ -19,6 +19,7 @@ from ..control._collective import CollectiveSteps
 from ..control._criterion import Criterion
 from ..control._pid import Control, Tolerances, scaled_error
 from ..events._event_state import (
+    EventState,
     derivative_of_shift,
     derivatives_alone,
     joined,
@@ -285,6 +286,7 @@ class Integrator(eqx.Module):
             h = jnp.minimum(h, longest)
         if self.control is not None:
             h = self.stepper.aligned(field, time, h)
+        cut, h = self._rest(field, time, h, y)
         whole, stop = h, stop_of(y)
         if stop is not None:
             h = jnp.minimum(h, stop)
@@ -330,7 +332,9 @@ class Integrator(eqx.Module):
             cause = cause_of(cause.astype(jnp.int8), step)
             # a length of NaN, for which a shorter one is as bad, ends it, too
             status = jnp.where(active & ~good & ~(next_h >= smallest), cause, status)
-        moved = h - compensation  # Kahan's sum: what rounding took from `elapsed` goes into the next step
+        # the end of a step that an event has cut does not depend on when that was
+        after = h if cut is None else jnp.where(cut, self.elapsed(h, y, operands), h)
+        moved = after - compensation  # Kahan's sum: what rounding took from `elapsed` goes into the next step
         reached = elapsed + moved
         counts = (
             state.accepted + accepted.astype(jnp.int32),
@@ -352,7 +356,7 @@ class Integrator(eqx.Module):
             ),
             h=jnp.where(active, next_h, state.checkpoint.h),
             errors=errors,
-            y=settled(y, y1, accepted & last),
+            y=settled(y, y1, accepted & (last if cut is None else last | cut)),
             status=status,
         )
         dense = None
@@ -363,6 +367,16 @@ class Integrator(eqx.Module):
         if kept is not None:
             kept, from_kept = kept.after(active & last & (end >= operands.span), accepted, checkpoint, memory)
         return State(checkpoint, memory, dense, *counts, kept), StepRecord(elapsed, h, y, accepted, from_kept), left
+
+    def _rest(self, field: Any, time: Array, h: Any, y: Y) -> tuple[Array | None, Any]:
+        """Returns whether a fixed step only ends one that an event has cut, None where that is whole, and its length.
+
+        Such a step ends at a given time, whatever its start depends on.
+        """
+        if self.control is not None or not self.stepper.rough or not isinstance(y, EventState):
+            return None, h
+        rest = self.stepper.rest(field, time, h)
+        return rest < h, rest
 
     def _error(self, step: Step, y: Y, operands: Operands) -> Array:
         """Returns the size of a step's error, at most 1 where it is small enough.
@@ -402,10 +416,15 @@ class Integrator(eqx.Module):
         left = operands.span - (elapsed if self.dense else here)  # states are saved at the end of the step as recorded
         h = jnp.where(last, h + (left - jax.lax.stop_gradient(left)), h)
         field, time = self.bound(operands), self.time(here, operands)
+        cut, rest = self._rest(field, time, operands.dt, y)
+        if cut is not None:
+            cut = cut & ~last
+            h = jnp.where(cut, h + (rest - jax.lax.stop_gradient(rest)), h)
         length = operands.direction * h
         step = self.stepper.step_for_vjp(field, time, length, y)
         step = self.stepper.completed(field, time, length, y, step, True)
-        return step.y1, Dense(elapsed, step_record.h, saved_part(y), step.dense)
+        y1 = step.y1 if cut is None else settled(y, step.y1, cut)
+        return y1, Dense(elapsed, step_record.h, saved_part(y), step.dense)
 
     def saved(self, y: Y, dense: Dense, operands: Operands, elapsed: Array) -> Y:
         """Returns the state at an elapsed time within the last step; linear in `y` and `dense`."""

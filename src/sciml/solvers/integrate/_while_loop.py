@@ -29,6 +29,7 @@ from ._abstract import LIKE_ONE_AT_MOST, AbstractLoop, FixedSteps
 from ._columns_over_lanes import columns_over_lanes
 from ._compaction import compacted_lanes, integrate_compacted
 from ._ensemble_kernel import columns_by_kernel, moving_part, run_by_kernel, until_done
+from ._happenings import fewest
 from ._integrator import Integrator, Operands, State, StepRecord
 from ._lane_integrator import LaneIntegrator
 from ._one_call import in_one_call, may_be_one_call
@@ -289,7 +290,8 @@ class AdaptiveLoop(AbstractLoop):
         """
         stepper, axes = self.integrator.stepper, self.integrator.collective.axes
         y = y0.saved.y if isinstance(y0, EventState) else y0
-        if self.lanes.count is None or self.lanes.count < _MANY or axes or default_platform() != "cpu":
+        many = fewest(stepper) if isinstance(stepper, WithEvents) else _MANY
+        if self.lanes.count is None or self.lanes.count < many or axes or default_platform() != "cpu":
             return 1
         if isinstance(stepper, WithEvents):
             stepper = stepper.base

@@ -331,6 +331,11 @@ class AbstractStepper(eqx.Module):
         del field, t
         return h
 
+    def rest(self, field: BoundField, t: RealScalarLike, h: Array) -> Array:
+        """Returns the length of a fixed step, positive: what is left of one that an event has cut, by default all."""
+        del field, t
+        return h
+
     def at_rest(self, memory: PyTree, y1: Y, clipped: Y) -> PyTree:
         """Returns the memory of a step at whose end some elements were set to zero; by default as it is.
 

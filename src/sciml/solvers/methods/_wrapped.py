@@ -135,6 +135,10 @@ class AbstractWrappedStepper(AbstractStepper):
         """Returns the length of a step near one that error control chose."""
         return self.base.aligned(field, t, h)
 
+    def rest(self, field: BoundField, t: RealScalarLike, h: Array) -> Array:
+        """Returns the length of a fixed step: what is left of one that an event has cut."""
+        return self.base.rest(field, t, h)
+
     def at_rest(self, memory: PyTree, y1: Y, clipped: Y) -> PyTree:
         """Returns the memory of a step at whose end some elements were set to zero."""
         return self.base.at_rest(memory, y1, clipped)

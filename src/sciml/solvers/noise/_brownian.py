@@ -31,6 +31,7 @@ DEPTH = 18
 
 _DEEPEST = 30  # places are counted in 32 bits
 _SAME = 1e-2  # of the distance of two points of a path, within which a time is at one
+_ROUNDINGS = 4  # of a time, within which it is the start of a step
 _OFF = 0.125  # by how much of a step rounding may move a time for the number of its step to be known
 
 
@@ -48,6 +49,11 @@ class AbstractBrownian(eqx.Module):
         del t
         return h
 
+    def rest(self, t: Array, h: Array) -> Array:
+        """Returns the length of a fixed step: what is left of one that an event has cut; by default the whole."""
+        del t
+        return h
+
     @abc.abstractmethod
     def refuses(self, t0: Array, t1: Array) -> Array:
         """Returns whether the path is not known over an interval."""
@@ -60,26 +66,74 @@ class AbstractBrownian(eqx.Module):
 class CountedSteps(AbstractBrownian):
     """Brownian motion over steps of a fixed length from a start.
 
+    An event cuts a step in two. It was found on the line between both ends of the step, so that the path is a line
+    there, too: what is left of the step has that part of its increment. So an event that changes nothing has no
+    influence on the state after the step.
+
     Attributes:
         words: The key.
         t0: The start.
         dt: The length of the steps, signed.
+        t1: Where the last step ends, which may be shorter; None where no event cuts steps.
     """
 
     words: UInt32[Array, " 2"]
     t0: Float[Array, ""]
     dt: Float[Array, ""]
+    t1: Float[Array, ""] | None = None
 
     def over(
         self, t: Array, h: Array, count: int, dtype: Any, with_area: bool
     ) -> tuple[Float[Array, " count"], Float[Array, " count"] | None]:
         """Returns increments over a step, which may be shorter than the others; see `AbstractBrownian.over`."""
-        number = jnp.round((t - self.t0) / self.dt)
-        place = jax.lax.stop_gradient(number).astype(jnp.int32).astype(jnp.uint32)
-        # no length has no derivative, and no other sign a root
-        length = h * jnp.sign(self.dt)
-        root = jnp.where(length > 0, jnp.sqrt(jnp.where(length > 0, length, jnp.ones_like(length))), 0 * length)
-        root = jnp.where(length < 0, jnp.nan, root).astype(dtype)
+        if self.t1 is None:
+            number = jnp.round((t - self.t0) / self.dt)
+            return self._drawn(number, _root(h * jnp.sign(self.dt)), count, dtype, with_area)
+        number, cut = self._place(t)
+        # numbers that all members of an ensemble share, so that no step of theirs takes a root or divides
+        last, shorter = self._last
+        whole = shorter == 0
+        each = 1 / self.dt, jnp.where(whole, jnp.zeros_like(shorter), 1 / jnp.where(whole, self.dt, shorter))
+        rate = jnp.where(number >= last, each[1], each[0])
+        root = jnp.where(number >= last, _root(shorter), _root(self.dt))
+        w, area = self._drawn(number, root, count, dtype, with_area)
+        part = jnp.where(cut, h * rate, jnp.ones_like(h)).astype(dtype)
+        # a line has no area of its own
+        return w * part, None if area is None else jnp.where(cut, jnp.zeros_like(area), area)
+
+    def rest(self, t: Array, h: Array) -> Array:
+        """Returns the length of a step, or what is left of one that an event has cut."""
+        if self.t1 is None:
+            return h
+        number, cut = self._place(t)
+        return jnp.where(cut, self.t0 + (number + 1) * self.dt - t, h)
+
+    @property
+    def _rounding(self) -> Array:
+        """By how much rounding moves a time, of the length of a step."""
+        assert self.t1 is not None
+        largest = jnp.maximum(jnp.abs(self.t0), jnp.abs(self.t1)) + jnp.abs(self.t1 - self.t0)
+        return jax.lax.stop_gradient(_ROUNDINGS * jnp.finfo(self.t0.dtype).eps * largest / self.dt)
+
+    @property
+    def _last(self) -> tuple[Array, Array]:
+        """The number of the last step and its length."""
+        assert self.t1 is not None
+        number = jnp.maximum(jnp.ceil((self.t1 - self.t0) / self.dt - self._rounding) - 1, 0)
+        number = jax.lax.stop_gradient(number)
+        return number, self.t1 - (self.t0 + number * self.dt)
+
+    def _place(self, t: Array) -> tuple[Array, Array]:
+        """Returns the number of the step that a time is in, and whether it is within it, not at its start."""
+        place = jax.lax.stop_gradient((t - self.t0) * (1 / self.dt))
+        number = jnp.floor(place + self._rounding)
+        return number, place - number > self._rounding
+
+    def _drawn(
+        self, number: Array, root: Array, count: int, dtype: Any, with_area: bool
+    ) -> tuple[Float[Array, " count"], Float[Array, " count"] | None]:
+        """Returns the increments of a step, the root of whose length is given, and areas where asked for."""
+        place, root = jax.lax.stop_gradient(number).astype(jnp.int32).astype(jnp.uint32), root.astype(dtype)
         area = None
         if with_area:
             area = root * math.sqrt(1 / 12) * normals(self.words, place, 1, count, dtype)
@@ -96,6 +150,12 @@ class CountedSteps(AbstractBrownian):
             f"The noise of a step belongs to its number, and {self.t0.dtype} does not hold the times well enough to "
             "tell the steps apart: let time begin near zero, take fewer steps in one solve, or switch on float64."
         )
+
+
+def _root(length: Array) -> Array:
+    """Returns the root of a length; that of none has no derivative, and one of another sign has no root."""
+    root = jnp.where(length > 0, jnp.sqrt(jnp.where(length > 0, length, jnp.ones_like(length))), 0 * length)
+    return jnp.where(length < 0, jnp.nan, root)
 
 
 class _Piece(NamedTuple):

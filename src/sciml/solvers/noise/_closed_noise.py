@@ -254,6 +254,7 @@ def close_noise(
         "diffusion": (diffusion, (t, y)),
         "increment": (increment, (t, t)),
         "aligned": (lambda model, args, t, h: model.path.aligned(t, h), (t, t)),
+        "rest": (lambda model, args, t, h: model.path.rest(t, h), (t, t)),
     }
     field, operands = close_split_field(model, args, functions | (more or {}))
     each_its_own = functools.cache(partial(is_elementwise, model.model, shape, t, y, args))
@@ -325,6 +326,10 @@ class BoundNoisyField:
     def aligned(self, t: RealScalarLike, h: Array) -> Array:
         """Returns the length of a step, near a given one, that ends where the path has a point."""
         return self._functions["aligned"](t, h)
+
+    def rest(self, t: RealScalarLike, h: Array) -> Array:
+        """Returns the length of a fixed step: what is left of one that an event has cut."""
+        return self._functions["rest"](t, h)
 
     def times(self, diffusion: PyTree, increment: PyTree) -> Y:
         """Returns a diffusion times an increment, a state."""

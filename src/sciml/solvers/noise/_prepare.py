@@ -15,6 +15,7 @@ from ..._types import Args, Y
 from .._plan import Plan, Times
 from .._request import Interval, Request
 from ..adjoints import AbstractAdjoint
+from ..events._event import GivenEvents
 from ..methods.jumps._abstract import CONTROL, AbstractReactionStepper, ReactionsWithKey
 from ..methods.jumps._gillespie import Gillespie
 from ..methods.stochastic._read_diffrax import default_solver, stiff_solver, stochastic_stepper
@@ -121,7 +122,12 @@ def _with_reaction_solver(request: Request) -> Request:
 
 
 def noisy_model(
-    model: AbstractStochastic | AbstractReactions, key: Any, plan: Plan, times: Times, equal: bool
+    model: AbstractStochastic | AbstractReactions,
+    key: Any,
+    plan: Plan,
+    times: Times,
+    equal: bool,
+    events: GivenEvents | None = None,
 ) -> tuple[ModelWithNoise | ReactionsWithKey, Plan]:
     """Returns a model with what makes its noise, and the plan to solve it.
 
@@ -130,7 +136,8 @@ def noisy_model(
         key: A random key, or for a stochastic equation a path.
         plan: How the solve runs.
         times: Its times.
-        equal: Whether its steps have the length that was given.
+        equal: Whether its steps have the length that was given, except where an event cuts one.
+        events: The events; None without any.
 
     Raises:
         ValueError: If it goes backwards in time, or its noise is not known over the interval.
@@ -139,10 +146,13 @@ def noisy_model(
         raise ValueError("A solve with noise goes forwards in time, but `t1` comes before `t0`.")
     if isinstance(model, AbstractReactions):
         return ReactionsWithKey(model, words_of(jnp.asarray(key))), dataclasses.replace(plan, control=CONTROL)
-    return ModelWithNoise(model, path_of(key, times.t0, times.t1, times.dt if equal else None)), plan
+    if events is not None:  # at a given time a step is cut before the rest of it is drawn
+        equal = equal and not any(events.layout.is_schedule)
+    path = path_of(key, times.t0, times.t1, times.dt if equal else None, events is not None)
+    return ModelWithNoise(model, path), plan
 
 
-def path_of(key: Any, t0: Array, t1: Array, dt: Array | None) -> AbstractBrownian:
+def path_of(key: Any, t0: Array, t1: Array, dt: Array | None, cut: bool = False) -> AbstractBrownian:
     """Returns the path that the steps of a solve see.
 
     Args:
@@ -150,6 +160,7 @@ def path_of(key: Any, t0: Array, t1: Array, dt: Array | None) -> AbstractBrownia
         t0: The start of the solve.
         t1: Its end.
         dt: The length of equal steps; None where steps differ.
+        cut: Whether equal steps may end within an interval of the path, at events.
 
     Raises:
         ValueError: If the solve leaves the interval of the path, or steps cannot be told apart.
@@ -161,7 +172,7 @@ def path_of(key: Any, t0: Array, t1: Array, dt: Array | None) -> AbstractBrownia
         key = key if isinstance(key, BrownianPath) else BrownianPath(key, t0, end, depth)
         path = jax.tree.map(lambda x: x.astype(t0.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, key)
     else:
-        path = CountedSteps(words_of(jnp.asarray(key)), t0, dt)
+        path = CountedSteps(words_of(jnp.asarray(key)), t0, dt, t1 if cut else None)
     wrong = path.refuses(t0, t1)
     if concrete(wrong) and bool(wrong):
         raise ValueError(path.why())

@@ -79,6 +79,10 @@ class AbstractStochasticStepper(AbstractStepper):
         """
         return field.aligned(t, h)
 
+    def rest(self, field: Any, t: RealScalarLike, h: Array) -> Array:
+        """Returns the length of a fixed step: what is left of one that an event has cut."""
+        return field.rest(t, h)
+
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state on the line between the ends of a step."""
         del h, dense
