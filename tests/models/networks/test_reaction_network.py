@@ -212,10 +212,16 @@ def test_a_net_file(tmp_path):
     assert changed[3] == 0
     np.testing.assert_allclose(network.single_molecules().propensities(y, None)[2], a * (a - 1), rtol=RTOL)
     for old, new, words in (
-        ("1,2 3 kp", "1,9 3 kp", "line 17.*no species number `9`"),
-        ("4 1,4 slow", "4 1,4 Sat kp", "`Sat` are not read"),
-        ("4 1,4 slow", "4 1,4 fast", "`fast` is used and has no value"),
-        ("begin reactions", "begin reaction", "no network of BioNetGen"),
+        ("1,2 3 kp", "1,9 3 kp", "line 17, column 9: there is no species number `9`"),
+        ("4 1,4 slow", "4 1,4 Sat kp", "line 20, column 13: laws of the kind `Sat` are not read"),
+        ("4 1,4 slow", "4 1,4 fast", "line 20, column 13: `fast` is used and has no value"),
+        ("begin reactions", "begin reaction", "line 1, column 1: this is no network of BioNetGen"),
+        ("1/(1+Free)", "1/(1+Free", r"line 8, column 23: expected `\)`"),
+        ("1/(1+Free)", "2 + 1/0", "line 8, column 14: a part of the formula is the number inf"),
+        ("1/(1+Free)", "1/slow()", "line 8, column 1: formulas depend on one another in a circle: slow -> slow"),
+        ("2 B(a) 1", "2 A(b) 1", "line 12, column 7: there are two species"),
+        ("1,2*2", "1,x*2", "line 23, column 14: `x` is not a number of molecules"),
+        ("2 3 1,2 km", "2 3 1,2", "line 18, column 12: a reaction is a number, reactants"),
     ):
         (tmp_path / "bad.net").write_text(NET.replace(old, new))
         with pytest.raises(ValueError, match=words):
@@ -248,8 +254,19 @@ def test_a_net_file(tmp_path):
         ("A -> B, 1; C(0) = 2", "is in no reaction"),
         ("A -> B, 1; A(0) = B", "depends on parameters alone"),
         ("0 -> 0, 1", "nothing to nothing"),
-        ("k = 1", "no reaction"),
-        ("A -> B, a; a = b; b = a", "in a circle: a -> b -> a"),
+        ("k = 1", "line 1, column 1: the text has no reaction"),
+        ("A -> B, k; k = 1/0", "line 1, column 16: a part of the formula is the number inf"),
+        ("A -> B, k\nk = 9**9**9**9", "line 2, column 5: a part of the formula is the number inf"),
+        ("A -> B, (-8)**(1/3)", "line 1, column 9: a part of the formula is the number nan"),
+        ("A => B, A*sqrt(-1)", "line 1, column 9: a part of the formula is the number nan"),
+        ("A -> B, 1e999", "line 1, column 9: a part of the formula is the number inf"),
+        ("A -> B, " + "exp(" * 300 + "1" + ")" * 300, r"line 1, column \d+: brackets or signs are nested more than 64"),
+        ("A -> B, " + "-" * 9000 + "1", r"line 1, column \d+: brackets or signs are nested more than 64"),
+        ("A -> B, " + "2^" * 9000 + "1", r"line 1, column \d+: brackets or signs are nested more than 64"),
+        ("A => B, " + "A*B/" * 9000 + "A", "line 1, column 9: the formula has more than 100 operations"),
+        ("A => B, A < B < A", "line 1, column 15: `<` is one too many"),
+        ("1000000000 A -> B, 1", "line 1, column 1: a reaction takes or makes at most 1000"),
+        ("A -> B, a; a = b; b = a", "line 1, column 12: formulas depend on one another in a circle: a -> b -> a"),
     ],
 )
 def test_text_that_cannot_be_read_shows_the_place(text, words):

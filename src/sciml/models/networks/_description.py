@@ -12,6 +12,9 @@ from ._program import FormulaProgram, StaticContent, Sums, needed, ordered
 
 TIME = "t"
 
+_FEW = 16
+"""Up to so many of a species a rate is written as products, of more as a power."""
+
 
 class Reaction(NamedTuple):
     """One direction of a reaction.
@@ -37,7 +40,8 @@ class Reaction(NamedTuple):
             return self.law
         powers: list[Formula] = []
         for species, count in self.reactants:
-            powers += [species] * int(count) if float(count).is_integer() else [("^", species, float(count))]
+            few = float(count).is_integer() and count <= _FEW
+            powers += [species] * int(count) if few else [("^", species, float(count))]
         return product_of(self.law, *powers)
 
     @property
@@ -150,13 +154,17 @@ def program_of_value(static: StaticContent, name: str) -> FormulaProgram:
 
 def depends_on(formula: Formula, names: set[str], derived: Mapping[str, Formula]) -> str | None:
     """The first of some names that a formula depends on, through derived ones too."""
-    for name in names_in(formula):
-        if name in names:
+    looked_at: set[str] = set()
+    left = [names_in(formula)]
+    while left:
+        name = next(left[-1], None)
+        if name is None:
+            left.pop()
+        elif name in names:
             return name
-        if name in derived:
-            found = depends_on(derived[name], names, derived)
-            if found is not None:
-                return found
+        elif name in derived and name not in looked_at:
+            looked_at.add(name)
+            left.append(names_in(derived[name]))
     return None
 
 

@@ -70,11 +70,13 @@ def _folded(function: Callable, values: Iterable[Any]) -> Any:
 
 def names_in(formula: Formula) -> Iterator[str]:
     """The names of a formula, in their order, each as often as it occurs."""
-    if isinstance(formula, str):
-        yield formula
-    elif isinstance(formula, tuple):
-        for part in formula[1:]:
-            yield from names_in(part)
+    left = [formula]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, tuple):
+            left.extend(reversed(one[1:]))
 
 
 def renamed(formula: Formula, names: Mapping[str, Formula]) -> Formula:
@@ -133,22 +135,60 @@ def _power(base: Any, exponent: Any) -> Any:
 
 
 def value_of(formula: Formula, names: Mapping[str, float]) -> float:
-    """The number that a formula is where all its names are numbers."""
+    """The number that a formula is where all its names are numbers; infinite or NaN where it has no value."""
     if isinstance(formula, str):
         return names[formula]
     if not isinstance(formula, tuple):
         return float(formula)
     values = [value_of(part, names) for part in formula[1:]]
-    if formula[0] in ("+", "*"):
-        return math.fsum(values) if formula[0] == "+" else math.prod(values)
+    if formula[0] == "+":
+        try:
+            return math.fsum(values)
+        except (OverflowError, ValueError):  # infinite
+            return sum(values)
+    if formula[0] == "*":
+        return math.prod(values)
     if formula[0] in ("-", "/", "neg", "^"):
-        simple = {"-": lambda a, b: a - b, "/": lambda a, b: a / b, "neg": lambda a: -a, "^": lambda a, b: a**b}
-        return float(simple[formula[0]](*values))
+        with np.errstate(all="ignore"):
+            return float(_SIMPLE[formula[0]](*map(np.float64, values)))
     with jax.ensure_compile_time_eval():
         return float(applied(formula[0], values))
 
 
+_SIMPLE: dict[str, Callable] = {"-": np.subtract, "/": np.divide, "neg": np.negative, "^": np.power}
+
+
+def height_of(formula: Formula) -> int:
+    """How many operations lie one within another, at most."""
+    height, level = 0, [formula]
+    while level := [part for one in level if isinstance(one, tuple) for part in one[1:]]:
+        height += 1
+    return height
+
+
+def constants_in(formula: Formula) -> list[Formula]:
+    """The largest parts of a formula that have no names; a formula whose height is bounded."""
+
+    def search(formula: Formula) -> tuple[bool, list[Formula]]:
+        if not isinstance(formula, tuple):
+            return not isinstance(formula, str), []
+        parts = [search(part) for part in formula[1:]]
+        if all(constant for constant, _ in parts):
+            return True, []
+        found = [part for part, (constant, _) in zip(formula[1:], parts) if constant]
+        return False, [*found, *(one for _, below in parts for one in below)]
+
+    constant, found = search(formula)
+    return [formula] if constant else found
+
+
+_LONGEST_NAME = 100
+"""The time to compare two names grows with the product of their lengths."""
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """What somebody who wrote an unknown name may have meant, as a sentence."""
-    close = difflib.get_close_matches(name, list(known), 1)
+    if len(name) > _LONGEST_NAME:
+        return ""
+    close = difflib.get_close_matches(name, [one for one in known if len(one) <= _LONGEST_NAME], 1)
     return f" Did you mean `{close[0]}`?" if close else ""

@@ -1,10 +1,11 @@
 """Text to formulas, with errors that show the place."""
 
+import math
 import re
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-from ._formulas import FUNCTIONS, OTHER_NAMES, Formula, suggestion
+from ._formulas import FUNCTIONS, OTHER_NAMES, Formula, constants_in, height_of, suggestion, value_of
 
 _TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<name>[^\W\d]\w*)"
@@ -14,6 +15,12 @@ _WRITTEN = {"⇒": "=>", "⇔": "<=>", "−": "-", "·": "*", "×": "*"}
 _WRITTEN |= dict.fromkeys("→⟶", "->") | dict.fromkeys("⇌⇋⇄⇆↔⟷", "<->")
 """How signs are written that are read by people alone."""
 _COMPARED = ("<", "<=", ">", ">=", "==", "!=")
+_LEVELS = {"||": 0, "&&": 1, **dict.fromkeys(_COMPARED, 2), "+": 3, "-": 3, "*": 4, "/": 4}
+"""How tightly signs between two operands bind, from the loosest on."""
+
+_COMPARISON, _SIGN, _DEEPEST, _HIGHEST = 2, 5, 64, 100
+"""The level of comparisons and that of signs before an operand; how deep brackets may be nested, and how high the tree
+of a formula may be. Each of them is several calls of Python's, which allows a thousand in all."""
 
 
 class Token(NamedTuple):
@@ -32,10 +39,11 @@ class Line:
         number: Its number, from 1; None where the text is one line.
         what: What is being read, for errors.
         shown: What errors show; by default the line.
+        offset: Where the text begins in what is shown.
     """
 
-    def __init__(self, text: str, number: int | None, what: str, shown: str | None = None):
-        self.text, self.number, self.what = text, number, what
+    def __init__(self, text: str, number: int | None, what: str, shown: str | None = None, offset: int = 0):
+        self.text, self.number, self.what, self.offset = text, number, what, offset
         self.shown = text if shown is None else shown
         self.tokens = list(self._tokens())
         self.place = 0
@@ -47,15 +55,15 @@ class Line:
             if found is None:
                 sign = self.text[at]
                 hint = f": write `{_WRITTEN[sign]}`" if sign in _WRITTEN else ""
-                self.fail(f"`{sign}` means nothing here{hint}", at)
+                self.fail(f"`{sign}` means nothing here{hint}", at + self.offset)
             if found.lastgroup != "space":
-                yield Token(str(found.lastgroup), found.group(), at)
+                yield Token(str(found.lastgroup), found.group(), at + self.offset)
             at = found.end()
 
     def fail(self, problem: str, column: int | None = None) -> NoReturn:
         """Raises an error that shows the place."""
         if column is None:
-            column = self.next.column if self.next else len(self.text.rstrip())
+            column = self.next.column if self.next else len(self.text.rstrip()) + self.offset
         line = "" if self.number is None else f"line {self.number}, "
         sentence = problem if problem.endswith("?") else f"{problem.rstrip('.')}."
         raise ValueError(f"{self.what}, {line}column {column + 1}: {sentence}\n    {self.shown}\n    {' ' * column}^")
@@ -105,7 +113,24 @@ def parse_formula(
         known: Says which names there are; by default any.
         hints: The names that there are, to suggest one.
     """
-    return _Formulas(line, known or (lambda name: True), hints).alternatives()
+    column = line.next.column if line.next else None
+    formulas = _Formulas(line, known or (lambda name: True), hints)
+    try:
+        found = formulas.expression()
+    except RecursionError:  # called from deep within other code
+        formulas.too_deep()
+    if height_of(found) > _HIGHEST:
+        line.fail(
+            f"the formula has more than {_HIGHEST} operations that each need the one before: give parts of it names",
+            column,
+        )
+    for constant in constants_in(found):
+        value = value_of(constant, {})
+        if not math.isfinite(value):
+            line.fail(
+                f"a part of the formula is the number {value}: it divides by zero, is too large or has no value", column
+            )
+    return found
 
 
 def parse_text(text: str, what: str) -> Formula:
@@ -116,62 +141,70 @@ def parse_text(text: str, what: str) -> Formula:
     return found
 
 
+def _joined(signs: list[str], operands: list[Formula]) -> Formula:
+    """Returns operands between signs of one level, from the left; what may be of any number is one operation."""
+    found, *rest = operands
+    if "-" in signs and len(rest) > 1:  # a long sum, as of all that makes and takes a species
+        rest = [_negative(x) if sign == "-" else x for sign, x in zip(signs, rest)]
+        signs = ["+"] * len(rest)
+    at = 0
+    while at < len(rest):
+        sign, run = signs[at], [rest[at]]
+        if sign in ("+", "*", "||", "&&"):
+            while at + len(run) < len(rest) and signs[at + len(run)] == sign:
+                run.append(rest[at + len(run)])
+        found = (_OPERATIONS.get(sign, sign), found, *run)
+        at += len(run)
+    return found
+
+
+_OPERATIONS = {"||": "or", "&&": "and"}
+
+
+def _negative(x: Formula) -> Formula:
+    return -x if isinstance(x, float) else ("neg", x)
+
+
 class _Formulas:
     """The grammar, the loosest binding first."""
 
     def __init__(self, line: Line, known: Callable[[str], bool], hints: Callable[[], list[str]]):
         self.line, self.known, self.hints = line, known, hints
+        self.depth = 0
 
-    def alternatives(self) -> Formula:
-        left = self.conjunction()
-        while self.line.take("||"):
-            left = ("or", left, self.conjunction())
-        return left
-
-    def conjunction(self) -> Formula:
-        left = self.comparison()
-        while self.line.take("&&"):
-            left = ("and", left, self.comparison())
-        return left
-
-    def comparison(self) -> Formula:
-        left = self.sum()
-        token = self.line.take(*_COMPARED)
-        return left if token is None else (token.text, left, self.sum())
-
-    def sum(self) -> Formula:
-        left = self.term()
-        while token := self.line.take("+", "-"):
-            right = self.term()
-            if token.text == "-":
-                left = ("-", left, right)
-            elif isinstance(left, tuple) and left[0] == "+":
-                left = (*left, right)
-            else:
-                left = ("+", left, right)
-        return left
-
-    def term(self) -> Formula:
-        left = self.signed()
-        while token := self.line.take("*", "/"):
-            right = self.signed()
-            if token.text == "/":
-                left = ("/", left, right)
-            elif isinstance(left, tuple) and left[0] == "*":
-                left = (*left, right)
-            else:
-                left = ("*", left, right)
+    def expression(self, least: int = 0) -> Formula:
+        """Reads operands between signs that bind as tightly as a level, or tighter."""
+        left, most = self.signed(), _SIGN
+        while (token := self.line.next) and least <= (level := _LEVELS.get(token.text, -1)) < most:
+            signs, operands = [], [left]
+            while (token := self.line.next) and _LEVELS.get(token.text) == level:
+                self.line.place += 1
+                signs.append(token.text)
+                operands.append(self.expression(level + 1))
+                if level == _COMPARISON:  # no second one
+                    most = level
+                    break
+            left = _joined(signs, operands)
         return left
 
     def signed(self) -> Formula:
-        if self.line.take("-"):
-            inner = self.signed()
-            return -inner if isinstance(inner, float) else ("neg", inner)
-        if self.line.take("+"):
-            return self.signed()
-        if self.line.take("!"):
-            return ("not", self.signed())
-        return self.power()
+        before = []
+        while token := self.line.take("-", "+", "!"):
+            before.append(token.text)
+        self.depth += 1 + len(before)
+        if self.depth > _DEEPEST:
+            self.too_deep()
+        found = self.power()
+        self.depth -= 1 + len(before)
+        for sign in reversed(before):
+            if sign == "!":
+                found = ("not", found)
+            elif sign == "-":
+                found = -found if isinstance(found, float) else ("neg", found)
+        return found
+
+    def too_deep(self) -> NoReturn:
+        self.line.fail(f"brackets or signs are nested more than {_DEEPEST} deep: give parts of the formula names")
 
     def power(self) -> Formula:
         base = self.atom()
@@ -185,7 +218,7 @@ class _Formulas:
         if number is not None:
             return float(number.text)
         if line.take("("):
-            inner = self.alternatives()
+            inner = self.expression()
             line.expect(")")
             return inner
         name = line.take_kind("name")
@@ -204,9 +237,9 @@ class _Formulas:
     def call(self, name: Token) -> Formula:
         line, arguments = self.line, []
         if not line.take(")"):
-            arguments.append(self.alternatives())
+            arguments.append(self.expression())
             while line.take(",", ";"):
-                arguments.append(self.alternatives())
+                arguments.append(self.expression())
             line.expect(")")
         function = OTHER_NAMES.get(name.text, name.text)
         if function == "^":

@@ -7,8 +7,8 @@ is that of the network.
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -222,30 +222,42 @@ def program_of(static: StaticContent) -> FormulaProgram:
     return FormulaProgram(inputs, dict(formulas))
 
 
-def ordered(formulas: Mapping[str, Formula]) -> dict[str, Formula]:
+def in_a_circle(names: list[str]) -> str:
+    """Returns what is wrong with formulas that use one another in a circle, each the next and the last the first."""
+    shown = names if len(names) <= 10 else [*names[:9], "..."]
+    return f"formulas depend on one another in a circle: {' -> '.join([*shown, names[0]])}."
+
+
+def _refuse(names: list[str]) -> NoReturn:
+    raise ValueError(in_a_circle(names))
+
+
+def ordered(formulas: Mapping[str, Formula], fail: Callable[[list[str]], NoReturn] = _refuse) -> dict[str, Formula]:
     """Returns formulas in an order in which each comes after those that it uses.
+
+    Args:
+        formulas: The formulas by name.
+        fail: Raises the error about names that use one another in a circle.
 
     Raises:
         ValueError: If some use one another in a circle.
     """
     found: dict[str, Formula] = {}
-    open_: list[str] = []
-
-    def add(name: str) -> None:
-        if name in found:
-            return
-        if name in open_:
-            circle = " -> ".join([*open_[open_.index(name) :], name])
-            raise ValueError(f"formulas depend on one another in a circle: {circle}.")
-        open_.append(name)
-        for other in names_in(formulas[name]):
-            if other in formulas:
-                add(other)
-        open_.pop()
-        found[name] = formulas[name]
-
-    for name in formulas:
-        add(name)
+    for first in formulas:
+        open_: dict[str, Iterator[str]] = {}  # the names whose formulas are being looked at, and what is left of these
+        if first not in found:
+            open_[first] = names_in(formulas[first])
+        while open_:
+            name, rest = next(reversed(open_.items()))
+            other = next((n for n in rest if n in formulas and n not in found), None)
+            if other is None:
+                found[name] = formulas[name]
+                del open_[name]
+            elif other in open_:
+                names = list(open_)
+                fail(names[names.index(other) :])
+            else:
+                open_[other] = names_in(formulas[other])
     return found
 
 

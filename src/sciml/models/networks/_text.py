@@ -2,16 +2,19 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from ..._warn import warn
 from ._description import TIME, Description, Reaction, depends_on
 from ._formulas import Formula, names_in, renamed, suggestion, value_of
 from ._parse import Line, parse_formula
-from ._program import ordered
+from ._program import in_a_circle, ordered
 
 _ARROWS = ("->", "<->", "=>", "<=>")
 _CONSTANTS = {"pi": math.pi}
+
+_MOST = 1000
+"""So many of one species may take part in a reaction: a rate by mass action has a factor for each."""
 
 
 def read_text(text: str, given: Mapping[str, Any]) -> tuple[Description, dict[str, Any]]:
@@ -46,16 +49,19 @@ class _Reader:
                 assignments.append(line)
                 self._name(line)
         if not reactions:
-            raise ValueError("reaction network: the text has no reaction, such as `A + B -> C, k`.")
+            raise ValueError("reaction network, line 1, column 1: the text has no reaction, such as `A + B -> C, k`.")
         for line in assignments:
             self._assignment(line)
-        ordered(self.derived)  # against circles
+        ordered(self.derived, self._circle)
         for line, sides in reactions:
             self._rates(line, *sides)
         self._check_given()
         parameters = {**self.numbers, **self.given}
         names = list(parameters)
         return Description(list(self.species), self.reactions, names, self.derived, self.initial), parameters
+
+    def _circle(self, names: list[str]) -> NoReturn:
+        self.assigned[names[0]].fail(in_a_circle(names), self.assigned[names[0]].tokens[0].column)
 
     def _check_given(self) -> None:
         """Warns of what is given and not in the text, but is nearly a name whose number in the text then counts.
@@ -117,6 +123,8 @@ class _Reader:
         while True:
             number = line.take_kind("number")
             count = 1.0 if number is None else float(number.text)
+            if count > _MOST:
+                line.fail(f"a reaction takes or makes at most {_MOST} of one species", number and number.column)
             if count <= 0:
                 line.fail(f"a reaction takes or makes more than {count:g} of something", number and number.column)
             line.take("*")
@@ -200,8 +208,8 @@ def _lists(line: Line) -> bool:
 
 def _lines(row: str, number: int) -> Iterator[Line]:
     """What stands between the semicolons of a line, without a comment, each at its column."""
-    start = 0
+    start, shown = 0, row.rstrip()
     for part in row.partition("#")[0].split(";"):
         if part.strip():
-            yield Line(" " * start + part, number, "reaction network", row.rstrip())
+            yield Line(part, number, "reaction network", shown, start)
         start += len(part) + 1

@@ -73,8 +73,8 @@ def as_mass(mass: Any) -> Mass | None:
     if callable(mass):
         raise TypeError(
             "`mass` must be a constant matrix of shape (n, n), but is a function. If it depends on time or state, "
-            "return `jnp.linalg.solve(M, f)` from the model in place of `f`; if it is singular, add the rates as unknowns z, "
-            "with y' = z and 0 = M(t, y) z - f(t, y), whose mass is constant."
+            "return `jnp.linalg.solve(M, f)` from the model in place of `f`. If it is singular, add the rates as "
+            "unknowns z, with y' = z and 0 = M(t, y) z - f(t, y), whose mass is constant."
         )
     matrix = np.asarray(mass)
     if not np.issubdtype(matrix.dtype, np.number) or np.iscomplexobj(matrix):
