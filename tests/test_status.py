@@ -1,5 +1,7 @@
 """Status codes and the one error that the host raises for them."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,13 @@ def test_every_code_has_a_message(status):
     assert status.message.endswith(".")
     if status is not Status.successful:
         assert status.message.count(".") >= 2, "cause and remedy"
+    sentences = re.findall(r"\.(?= |$)", status.message)
+    assert len(sentences) <= 3 and len(status.message) < 500
+
+
+def test_the_likeliest_cause_comes_first():
+    assert "is stiff" in Status.max_steps_reached.message[:120]
+    assert Status.nonfinite.message.index("`dt`") < Status.nonfinite.message.index("`y0`")
 
 
 @pytest.mark.parametrize(

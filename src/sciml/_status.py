@@ -45,43 +45,35 @@ class Status(enum.IntEnum):
 
     @property
     def message(self) -> str:
-        """The cause in one sentence, and the remedy."""
+        """The likeliest cause and the remedy, in at most three sentences."""
         return _MESSAGES[self]
 
-
-_ROOT = (
-    " A root such as `sqrt(y)` has no slope at zero and no value below; where a state comes to rest there, write it "
-    "`jnp.where(y > 0, jnp.sqrt(jnp.where(y > 0, y, 1.0)), 0.0)`."
-)
 
 _MESSAGES = {
     Status.successful: "The computation was successful.",
     Status.max_steps_reached: (
-        "The limit on the number of steps was reached before the end time. Raise `max_steps` or loosen the "
-        "tolerances; if the steps are far smaller than the solution needs, the problem is stiff: try "
-        "`solver=sciml.solvers.Rodas5P()`, or `Switching()` where it is so at times. Reactions of many molecules take "
-        "fewer steps with `sciml.solvers.TauLeaping()`. A rate that `where(y > 0, -1.0, 0.0)` switches off leads to "
-        "ever shorter steps at zero: multiply it by one more component of the state, which is 1, until an event, "
-        "`sciml.Event(lambda t, y, args: y[0], lambda t, y, args: jnp.zeros_like(y), direction=-1)`, sets both to zero."
+        "The limit on the number of steps was reached before the end time; most often the problem is stiff: try "
+        "`solver=sciml.solvers.Rodas5P()`, or `sciml.solvers.TauLeaping()` for reactions of many molecules. Otherwise "
+        "raise `max_steps` or loosen `rtol` and `atol`. The guide on failures lists further causes, such as a rate that "
+        "switches off at zero."
     ),
     Status.nonfinite: (
-        "The state or the vector field became NaN or infinite. The solution may blow up before the end time, "
-        "a parameter may lie outside its range, the model may divide by zero, or constant steps may be too long for "
-        "the method or lead out of `domain`: try a shorter `dt`. Amounts that fell below zero within `atol` may run "
-        "away from there: `positive=True` holds them, or take a smaller `atol`. `Solution.t_reached` says where; at "
-        "the start time, the initial state or a parameter is NaN or infinite already, or the first step led there."
-        + _ROOT
+        "The state or the vector field became NaN or infinite at `Solution.t_reached`; most often fixed steps are too "
+        "long (try a shorter `dt`), amounts fell below zero (set `positive=True` or a smaller `atol`), or the solution "
+        "blows up there. At the start time, look for NaN in `y0` and in the parameters, and for a division by zero. "
+        "`sciml.inspect.first_nan` returns the line of the model, such as a root of zero: write "
+        "`jnp.where(y > 0, jnp.sqrt(jnp.where(y > 0, y, 1.0)), 0.0)`."
     ),
     Status.step_too_small: (
-        "The step size fell below what the time's precision can resolve. The solution may blow up there, the "
-        "problem may be discontinuous or very stiff, or the tolerances too tight for the dtype: in float32, "
-        "try float64. Amounts that fell below zero within `atol` may run away: set `positive=True` or a smaller `atol`."
+        "The step size fell below the resolution of time in its dtype, so the solution may blow up or jump at "
+        "`Solution.t_reached`. Loosen the tolerances, use float64 in place of float32, or give the times of jumps by "
+        "`events=`. If amounts fell below zero within `atol`, set `positive=True` or a smaller `atol`."
     ),
     Status.diverged: (
-        "The iteration did not converge. There may be no solution near the start: start elsewhere, loosen the "
-        "tolerances or allow more steps. Conjugate gradients also need an operator that is symmetric and definite. "
-        "Where a method has a `linear_solver`, its systems were not solved for any length of a step: give it a "
-        "`preconditioner` or a larger `max_steps`." + _ROOT
+        "The iteration did not converge; there may be no solution near the start. Start elsewhere, loosen the "
+        "tolerances or allow more steps; give a `linear_solver` a `preconditioner` or a larger `max_steps`, and "
+        "conjugate gradients a symmetric and definite operator. A root of zero has no slope: write "
+        "`jnp.where(y > 0, jnp.sqrt(jnp.where(y > 0, y, 1.0)), 0.0)`."
     ),
     Status.inconsistent_start: (
         "No initial values were found that satisfy the algebraic equations. Give a better guess of the algebraic "
@@ -89,59 +81,60 @@ _MESSAGES = {
     ),
     Status.singular: (
         "The linear system of an implicit step was singular for every step size. With a mass matrix, the algebraic "
-        "equations must determine the algebraic variables all along; `Solution.t_reached` says where they cease to."
+        "equations must determine the algebraic variables at all times; at `Solution.t_reached` they no longer do."
     ),
     Status.invalid_argument: (
-        "An argument that was traced, so that it could not be refused beforehand, is out of range: every time of "
-        "`saveat` must lie within [t0, t1], also where each member has an end time of its own, and none after a later "
-        "one, t0 and t1 must be farther apart than their dtype rounds them, `dt` must have the sign of t1 - t0 and be "
-        "no longer than the method is stable for (`sciml.solvers.stability`), `rtol` must be at least twice the "
-        "dtype's precision, `atol` not negative, all of them finite, and `y0` what `positive` and `domain` admit. What "
-        "was asked for outside or out of order is NaN."
+        "A traced argument is out of range: most often a time of `saveat` lies outside [t0, t1] or before an earlier "
+        "one, or `dt` has the wrong sign or is too long for the method (`sciml.solvers.stability`). Other causes are "
+        "`t0` and `t1` that are equal after rounding, `rtol` below twice the precision of the dtype, a negative "
+        "`atol`, a number that is not finite, and a `y0` that `positive` or `domain` does not admit. Results for "
+        "times outside or out of order are NaN."
     ),
     Status.stagnated: (
         "The residual no longer falls, although it is larger than the tolerance: rounding does not allow a smaller "
-        "one, or the linear system has no solution. Loosen `rtol` to what was reached, compute in float64, or give a "
-        "right-hand side in the range of the operator."
+        "one, or the linear system has no solution. Loosen `rtol` to the value that was reached, compute in float64, "
+        "or give a right-hand side in the range of the operator."
     ),
     Status.outside_domain: (
-        "Every step, however short, led to a state that `positive` or `domain` do not admit. The model itself leaves "
-        "them there: what is zero must not be consumed further (multiply the loss by the amount), and a solution that "
-        "starts within the domain must stay there. `Solution.t_reached` says where." + _ROOT
+        "Every step led to a state that `positive` or `domain` does not admit, so the model itself leaves them at "
+        "`Solution.t_reached`. An amount of zero must not be consumed further: multiply the loss by the amount. A root "
+        "of zero has no slope: write `jnp.where(y > 0, jnp.sqrt(jnp.where(y > 0, y, 1.0)), 0.0)`."
     ),
-    Status.event: "An event ended the solve. `Solution.t_reached` says when, `Solution.events` which it was.",
+    Status.event: (
+        "An event ended the solve at `Solution.t_reached`. `Solution.events` has the index of the event that fired."
+    ),
     Status.crowded_events: (
-        "Events followed one another faster than the precision of time can tell apart, as the bounces of a ball that "
-        "comes to rest, or as events of a model in SBML that make one another happen without end. End the solve by an event before that, as where the speed falls below a small one, and go on "
-        "with a model of what comes then; `Solution.t_reached` says where."
+        "Events followed one another faster than the precision of time can resolve, like the bounces of a ball that "
+        "comes to rest, or SBML events that trigger one another without end. End the solve by an event before "
+        "`Solution.t_reached`, such as a speed that falls below a small number, and go on with a model of the state at "
+        "rest."
     ),
     Status.pending_events: (
-        "More executions of a delayed event were pending at one time than are kept. Raise the number: "
-        "`model.events(pending=32)`; `Solution.t_reached` says where."
+        "More executions of a delayed event were pending at `Solution.t_reached` than are kept. Raise the number: "
+        "`model.events(pending=32)`."
     ),
     Status.negative_propensity: (
         "A propensity became negative or NaN. A reaction happens at a rate of zero or more: let its propensity vanish "
-        "where it lacks what it consumes, as `x * (x - 1) / 2` does for two of a kind."
+        "where reactants are missing, as `x * (x - 1) / 2` does for two of a kind."
     ),
     Status.history_too_short: (
         "A delay reached farther back than the steps that are kept, or a step was longer than a delay. Give "
-        "`sciml.Delayed` a larger `kept`, loosen the tolerances, or take a `dt` no longer than the shortest delay."
+        "`sciml.Delayed` a larger `kept`, loosen the tolerances, or use a `dt` no longer than the shortest delay."
     ),
     Status.stiff: (
-        "The limit on the number of steps was reached before the end time, and the steps were as long as the method is "
-        "stable for, not as the tolerances allow: the problem is stiff. Name a method for that: "
-        "`solver=sciml.solvers.Rodas5P()`, `BDF()` for hundreds of unknowns that all depend on one another, or "
-        "`Switching()` where it is so at times. Without `solver` one is found by itself, but not under `jax.jit` and "
-        "`jax.vmap`, where no number is known while the program is made."
+        "The problem is stiff: the limit on the number of steps was reached while stability, not the tolerances, "
+        "limited the steps. Name an implicit method: `solver=sciml.solvers.Rodas5P()`, `BDF()` for hundreds of "
+        "unknowns that all depend on one another, or `Switching()` for a problem that is stiff at times. Under "
+        "`jax.jit` and `jax.vmap` none is chosen automatically."
     ),
     Status.beyond_horizon: (
-        "Gradients through the solution say nothing from some time before its end on: small changes have grown by then "
-        "as large as the solution itself, so that the minimum that was found is one of many, by chance. Fit a shorter "
-        "record, or cut it into windows: `sciml.training.multiple_shooting`."
+        "Gradients through the solution say nothing from some time before its end on, because small changes have grown "
+        "to the size of the solution; the minimum that was found is one of many. Fit a shorter record, or cut it into "
+        "windows: `sciml.training.multiple_shooting`."
     ),
     Status.mesh_too_coarse: (
-        "The equation does not hold between the nodes to `rtol`. Allow more nodes by `max_nodes`, or loosen `rtol`; in "
-        "a gradient, where none are added, give the nodes of a solution that was found outside of it."
+        "The equation does not hold between the nodes to `rtol`. Raise `max_nodes`, or loosen `rtol`. In a gradient, "
+        "which adds no nodes, give the nodes of a solution that was found outside of it."
     ),
 }
 

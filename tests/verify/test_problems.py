@@ -10,6 +10,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from scipy.integrate import solve_ivp
 
+import sciml
 from sciml import verify
 
 each_exact = pytest.mark.parametrize("make", verify.EXACT_PROBLEMS, ids=lambda make: make.__name__)
@@ -204,6 +205,18 @@ def test_error():
     np.testing.assert_allclose(problem.error(y, componentwise=True), 0.5, rtol=1e-5)
     assert jnp.isnan(problem.error(jnp.asarray([jnp.nan, 100.0])))
     assert problem.error(problem.end()) == 0.0
+
+
+def test_errors_of_solutions_are_those_at_their_own_end():
+    problem = verify.exponential_decay(rate=2.0)
+    middle = (problem.t0 + problem.t1) / 3
+    sol = sciml.solve(problem.model, problem.y0, t0=problem.t0, t1=middle)
+    assert problem.error(sol) < 1e-2 < problem.error(sol.ys[-1])
+    known = verify.Problem(problem.model, problem.y0, problem.t0, problem.t1, reference=problem.end())
+    with pytest.raises(ValueError, match="known at t1=.* alone, but the one given ends at"):
+        known.error(sol)
+    assert jnp.isnan(jax.jit(lambda sol: known.error(sol))(sol))
+    assert known.error(sciml.solve(problem.model, problem.y0, t0=problem.t0, t1=problem.t1)) < 1e-2
 
 
 def test_problem_needs_one_answer():

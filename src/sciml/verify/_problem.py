@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._checks import concrete
 from .._jax._largest import largest
 from .._types import RealScalarLike, VectorField, Y
+from ..solvers._solution import Solution
 
 
 class Problem(eqx.Module):
@@ -75,19 +77,38 @@ class Problem(eqx.Module):
         """Returns the state at `t1`, exact or published."""
         return self.reference if self.exact is None else self.exact(self, self.t1)
 
-    def error(self, y: Y, *, componentwise: bool = False) -> Float[Array, ""]:
-        """Returns the relative error of `y` as an approximation of `end()`.
+    def error(self, y: Y | Solution, *, componentwise: bool = False) -> Float[Array, ""]:
+        """Returns the relative error of a solution at its last saved time, or of a state at `t1`.
 
         Args:
-            y: A state, of the structure of `y0`.
+            y: A solution, which may end before or after `t1` if the problem is exact; or a state at `t1`, of the
+                structure of `y0`.
             componentwise: Whether to divide every component's error by that component, for answers
                 of very different size; otherwise by the largest component of all.
 
         Returns:
             The largest error over all components; NaN if `y` has a NaN.
+
+        Raises:
+            ValueError: If a solution ends at another time than `t1` and the answer is only known there. If the times
+                are traced, the error is NaN.
         """
-        end = [jnp.ravel(x) for x in jax.tree.leaves(self.end())]
+        answer, unknown = self.end(), None
+        if isinstance(y, Solution):
+            time = jnp.asarray(y.ts)[-1]
+            y = jax.tree.map(lambda x: x[-1], y.ys)
+            if self.exact is not None:
+                answer = self.exact(self, time)
+            else:
+                unknown = time != jnp.asarray(self.t1, time.dtype)
+                if concrete(unknown) and unknown:
+                    raise ValueError(
+                        f"the solution of {self.name!r} is known at t1={self.t1} alone, but the one given ends at "
+                        f"{time}."
+                    )
+        end = [jnp.ravel(x) for x in jax.tree.leaves(answer)]
         got = [jnp.ravel(x) for x in jax.tree.leaves(y)]
         difference = jnp.concatenate([jnp.abs(g - e) for g, e in zip(got, end, strict=True)])
         size = jnp.abs(jnp.concatenate(end))
-        return largest(difference / size) if componentwise else largest(difference) / largest(size)
+        error = largest(difference / size) if componentwise else largest(difference) / largest(size)
+        return error if unknown is None else jnp.where(unknown, jnp.nan, error)
