@@ -54,8 +54,8 @@ _MESSAGES = {
     Status.max_steps_reached: (
         "The limit on the number of steps was reached before the end time; most often the problem is stiff: try "
         "`solver=sciml.solvers.Rodas5P()`, or `sciml.solvers.TauLeaping()` for reactions of many molecules. Otherwise "
-        "raise `max_steps` or loosen `rtol` and `atol`. The guide on failures lists further causes, such as a rate that "
-        "switches off at zero."
+        "raise `max_steps` or loosen `rtol` and `atol`. The guide on failures lists further causes, such as a rate "
+        "that switches off at zero."
     ),
     Status.nonfinite: (
         "The state or the vector field became NaN or infinite at `Solution.t_reached`; most often fixed steps are too "
