@@ -42,6 +42,7 @@ class Status(enum.IntEnum):
     stiff = 15
     beyond_horizon = 16
     pending_events = 17
+    undetermined = 18
 
     @property
     def message(self) -> str:
@@ -87,8 +88,8 @@ _MESSAGES = {
         "A traced argument is out of range: most often a time of `saveat` lies outside [t0, t1] or before an earlier "
         "one, or `dt` has the wrong sign or is too long for the method (`sciml.solvers.stability`). Other causes are "
         "`t0` and `t1` that are equal after rounding, `rtol` below twice the precision of the dtype, a negative "
-        "`atol`, a number that is not finite, and a `y0` that `positive` or `domain` does not admit. Results for "
-        "times outside or out of order are NaN."
+        "`atol`, a number that is not finite, a `y0` that `positive` or `domain` does not admit, and a "
+        "`conserved` that the model does not conserve. Results for times outside or out of order are NaN."
     ),
     Status.stagnated: (
         "The residual no longer falls, although it is larger than the tolerance: rounding does not allow a smaller "
@@ -131,6 +132,11 @@ _MESSAGES = {
         "Gradients through the solution say nothing from some time before its end on, because small changes have grown "
         "to the size of the solution; the minimum that was found is one of many. Fit a shorter record, or cut it into "
         "windows: `sciml.training.multiple_shooting`."
+    ),
+    Status.undetermined: (
+        "The state at rest is not determined: the Jacobian is singular there, also with the conserved quantities that "
+        "are held. If the model conserves a nonlinear quantity, give it as `conserved=`. Otherwise the end depends on "
+        "the path: use `sciml.solve` with `adjoint=sciml.adjoints.Checkpointed()`."
     ),
     Status.mesh_too_coarse: (
         "The equation does not hold between the nodes to `rtol`. Raise `max_nodes`, or loosen `rtol`. In a gradient, "

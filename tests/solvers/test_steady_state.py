@@ -147,3 +147,131 @@ def test_where_a_rate_is_smallest_and_not_zero_is_no_steady_state():
     for solver in (None, optx.Dogleg(rtol=1e-3, atol=1e-3), optx.BFGS(rtol=1e-3, atol=1e-3)):
         none = sciml.steady_state(lambda t, y, args: 1.0 + y**2, jnp.full(1, 0.3), solver=solver, throw=False)
         assert none.status == sciml.Status.diverged and jnp.isnan(none.ys).all()
+
+
+def exchange(t, y, k):
+    return jnp.stack([-k * y[0] + y[1], k * y[0] - y[1]])
+
+
+def tilted(t, y, k):
+    """Conserves `y[0] + k * y[1]`, a sum that depends on the parameter."""
+    return jnp.stack([-k * (y[0] - y[1]), y[0] - y[1]])
+
+
+def first_by_root(model, k, y0, **options):
+    return sciml.steady_state(model, y0, args=k, throw=False, **options).ys[-1, 0]
+
+
+def first_by_time(model, k, y0):
+    adjoint = sciml.adjoints.Implicit()
+    return sciml.solve(model, y0, t0=0.0, t1=40.0, args=k, adjoint=adjoint, throw=False).ys[-1, 0]
+
+
+def test_a_sum_keeps_its_value():
+    sol = sciml.steady_state(lambda t, y, a: exchange(t, y, 2.0), jnp.asarray([1.0, 0.0]))
+    np.testing.assert_allclose(sol.ys[0], [1 / 3, 2 / 3], rtol=1e-5)
+
+
+@pytest.mark.parametrize("first", [first_by_root, first_by_time])
+@pytest.mark.parametrize(
+    "model, exact",
+    [(exchange, lambda k, y: (y[0] + y[1]) / (1 + k)), (tilted, lambda k, y: (y[0] + k * y[1]) / (1 + k))],
+)
+def test_derivatives_where_a_sum_is_conserved(first, model, exact, dtype):
+    k, y0 = jnp.asarray(2.0, dtype), jnp.asarray([1.0, 3.0], dtype)
+    found = jax.jit(jax.value_and_grad(ft.partial(first, model), argnums=(0, 1)))(k, y0)
+    expected = jax.value_and_grad(exact, argnums=(0, 1))(k, y0)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        np.testing.assert_allclose(a, b, rtol=rough(k))
+    np.testing.assert_allclose(
+        jax.jit(jax.hessian(ft.partial(first, model)))(k, y0), jax.hessian(exact)(k, y0), rtol=10 * rough(k)
+    )
+
+
+def test_members_have_sums_of_their_own():
+    k, y0 = jnp.asarray([1.0, 2.0, 3.0]), jnp.asarray([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
+    found = jax.vmap(ft.partial(first_by_root, exchange))(k, y0)
+    np.testing.assert_allclose(found, jnp.sum(y0, axis=1) / (1 + k), rtol=1e-4)
+    mesh = Mesh(np.array(jax.devices()[:3]), ("members",))
+    run = jax.shard_map(
+        jax.vmap(ft.partial(first_by_root, exchange)), mesh=mesh, in_specs=P("members"), out_specs=P("members")
+    )
+    np.testing.assert_allclose(run(k, y0), found, rtol=1e-4)
+
+
+def test_conserved_quantities_that_are_given():
+    def pendulum(t, y, a):  # rates that are proportional: `y[0] - y[1]**2 / 2` keeps its value
+        return jnp.stack([y[1], jnp.ones(())]) * (1 - y[0] * y[1])
+
+    def end(start, **options):
+        return sciml.steady_state(pendulum, jnp.stack([start, 1.0]), throw=False, **options)
+
+    start = jnp.asarray(0.5)
+    assert end(start).status == sciml.Status.undetermined and jnp.isnan(end(start).ys).all()
+    given = ft.partial(end, conserved=lambda y: y[0] - y[1] ** 2 / 2)
+    # y[0] = y[1]**2 / 2 and y[0] * y[1] = 1
+    np.testing.assert_allclose(given(start).ys[0, 1], 2 ** (1 / 3), rtol=1e-4)
+    slope = jax.grad(lambda start: given(start).ys[0, 1])(start)
+    np.testing.assert_allclose(slope, -1 / (1.5 * 2 ** (1 / 3)), rtol=1e-3)
+    assert end(start, conserved=lambda y: y[0]).status == sciml.Status.invalid_argument
+    with pytest.raises(TypeError, match="`conserved` must be a function"):
+        end(start, conserved=[1.0, 1.0])
+
+
+def test_an_epidemic_ends_where_its_path_leads():
+    def epidemic(t, y, a):
+        return jnp.stack([-y[0] * y[1], y[0] * y[1] - 0.5 * y[1], 0.5 * y[1]])
+
+    y0 = jnp.asarray([0.99, 0.01, 0.0])
+    assert sciml.steady_state(epidemic, y0, throw=False).status == sciml.Status.undetermined
+    options = dict(t0=0.0, t1=200.0, adjoint=sciml.adjoints.Implicit())
+    with pytest.raises(sciml.SolveError, match="`undetermined`.*`conserved=`"):
+        sciml.solve(epidemic, y0, **options)
+
+
+def test_a_singular_jacobian_at_the_start_conserves_nothing():
+    def model(t, y, a):
+        return jnp.stack([y[1] ** 2 - y[0], 1 - y[1] - y[0] * y[1]])  # no rate of y[1] depends on y[1] at y[0] = -1
+
+    sol = sciml.steady_state(lambda t, y, a: model(t, y, a), jnp.asarray([-1.0, 0.0]))
+    root = sol.ys[0, 1]
+    np.testing.assert_allclose([root**2, root**3 + root], [sol.ys[0, 0], 1.0], rtol=1e-4)
+
+
+def test_a_network_keeps_its_totals_and_no_amount_is_negative(dtype):
+    network = sciml.models.ReactionNetwork("""
+        S + E <-> ES, 1e3, 10.0
+        ES -> E + P, 1.0
+        P + F <-> PF, 1e3, 10.0
+        PF -> F + S, k
+        k = 1; E(0) = .1; F(0) = .05; S(0) = 1
+    """)
+    starts = network.y0[None] * jnp.asarray([[1.0] * 6, [0.3, 2.0, 1.0, 1.0, 5.0, 1.0]])
+
+    def end(network, y0, **options):
+        return sciml.solve(network, y0, t0=0.0, t1=1e4, solver=sciml.solvers.Rodas5P(), throw=False, **options).ys[-1]
+
+    found = jax.vmap(lambda y0: sciml.steady_state(network, y0, throw=False))(starts.astype(dtype))
+    assert (found.status == 0).all() and (found.ys >= 0).all()
+    tight = {"rtol": 1e-6, "atol": 1e-8}
+    expected = jax.vmap(lambda y0: end(network, y0, **tight))(starts)
+    np.testing.assert_allclose(found.ys[:, 0], expected, atol=2e-3 if dtype == jnp.float32 else 1e-6)
+
+
+@pytest.mark.x64
+def test_derivatives_of_a_network_are_those_of_a_long_simulation():
+    network = sciml.models.ReactionNetwork(
+        "E + S <-> C, kon, koff; C -> E + P, kcat; P -> S, v; kon = 2; koff = .5; kcat = 1; v = .1; E(0)=.1; S(0) = 1"
+    )
+
+    def product(network, y0):
+        return sciml.steady_state(network, y0, throw=False).ys[-1, 3]
+
+    def simulated(network, y0):
+        options = dict(solver=sciml.solvers.Rodas5P(), rtol=1e-8, atol=1e-10, throw=False)
+        return sciml.solve(network, y0, t0=0.0, t1=500.0, **options).ys[-1, 3]
+
+    found = jax.grad(product, argnums=(0, 1))(network, network.y0)
+    expected = jax.grad(simulated, argnums=(0, 1))(network, network.y0)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        np.testing.assert_allclose(a, b, rtol=1e-4)

@@ -1,5 +1,6 @@
 """`ReactionNetwork`: reactions as text, as a matrix or in a file, and their rate equations."""
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -304,7 +305,7 @@ class ReactionNetwork(AbstractModel):
 
         The rows are a basis of the left null space, so that `laws @ y` is constant in time.
         """
-        return conserved_sums(self.stoichiometry)
+        return _laws_of(self._static).copy()
 
     def single_molecules(self, volume: RealScalarLike = 1.0) -> AbstractReactions:
         r"""Returns the same reactions among counted molecules, for `sciml.solve(..., key=key)`.
@@ -336,6 +337,11 @@ class ReactionNetwork(AbstractModel):
         """
         check_real(self.parameters, float)
         return SingleMolecules(self.parameters, volume, self._static)
+
+
+@functools.lru_cache(maxsize=64)
+def _laws_of(static: StaticContent) -> np.ndarray:
+    return conserved_sums(equations_of(static).stoichiometry)
 
 
 def _names_of(name: str, value: Array) -> list[str]:

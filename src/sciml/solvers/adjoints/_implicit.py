@@ -1,17 +1,22 @@
 """`Implicit`: derivatives of a steady state by one linear solve."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from ..._jax._checkpoint_levels import NOTHING
 from ..._jax._vma import promote
+from ..._status import Status
+from ..._types import Y
 from ..control._pid import Tolerances
 from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
 from ..integrate._result import Result
-from ..methods._implicit_root import implicit_root
+from ..methods._conserved import check_conserved, conserved_quantities
+from ..methods._implicit_root import steady_root
 from . import _discrete_rule
 from ._abstract import AbstractAdjoint
 
@@ -25,12 +30,13 @@ class Implicit(AbstractAdjoint):
 
     Forward mode solves this system and reverse mode its transpose, once: the cost of a gradient depends
     neither on the number of steps nor, but for one product, on that of the parameters. Forward
-    and reverse mode go through it in any order. The end state does not depend on `y0`, `t0` and `t1`,
-    whose derivatives are zero. So $\partial f / \partial y$ must be regular: where a sum is conserved,
-    leave a component out and compute it from the others.
+    and reverse mode go through it in any order. The end state does not depend on `t0` and `t1`, whose derivatives are
+    zero, and on `y0` only through conserved quantities. Linear ones are found as by `sciml.steady_state`; others
+    are given as `conserved`.
 
     The derivatives are NaN where the end state is not steady: where the Newton step that is left,
-    $(\partial f / \partial y)^{-1} f$, is longer than the tolerances.
+    $(\partial f / \partial y)^{-1} f$, is longer than the tolerances. If the Jacobian is singular although conserved
+    quantities are held, they are NaN and the status is `undetermined`.
 
     The matrix of the system is factorised, so a state of $n$ elements takes memory for $n^2$. Real states to
     the end time, no `saveat`. Where only the steady state is wanted and not the transient,
@@ -39,6 +45,8 @@ class Implicit(AbstractAdjoint):
     Attributes:
         rtol: The length of the Newton step that counts as steady, relative to the state.
         atol: The same, absolute.
+        conserved: A function `conserved(y)` that returns an array of conserved quantities; by default the linear ones
+            are found.
 
     Example:
         ```python
@@ -56,6 +64,7 @@ class Implicit(AbstractAdjoint):
 
     rtol: float = eqx.field(static=True, default=1e-2)
     atol: float = eqx.field(static=True, default=1e-4)
+    conserved: Callable[[Y], Array] | None = eqx.field(static=True, default=None)
 
     def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop, and gives its end state the derivatives of a steady state."""
@@ -69,10 +78,14 @@ class Implicit(AbstractAdjoint):
                 "`adjoint=Implicit()` needs a real state, but `y0` has a complex leaf. Solve for its real and "
                 "imaginary parts."
             )
+        check_conserved(self.conserved, y0)
         y0, operands = promote((y0, operands))
         # no derivative goes through the loop, so it records nothing
         result = _discrete_rule.run(loop, *jax.lax.stop_gradient((y0, operands)), differentiate_times, NOTHING)
         integrator = loop.integrator
         field, end = integrator.bound(operands), jax.lax.stop_gradient(integrator.time(operands.span, operands))
         tolerances = Tolerances(*(jnp.asarray(x, operands.t0.dtype) for x in (self.rtol, self.atol)))
-        return result._replace(ys=implicit_root(lambda y: field(end, y), result.ys, tolerances))
+        quantities = conserved_quantities(lambda y: field(end, y), y0, self.conserved)
+        root = steady_root(lambda y: field(end, y), result.ys, y0, quantities, tolerances)
+        lost = (result.status == int(Status.successful)) & root.close & ~root.determined
+        return result._replace(ys=root.y, status=jnp.where(lost, int(Status.undetermined), result.status))
