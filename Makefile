@@ -31,7 +31,7 @@ RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist workst
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-oldest test-new-rules test-contracts test-all test-rest fuzz durations tables kernels
-.PHONY: lessons compile-kernels bench bench-page bench-gpu dist docs serve lint format clean
+.PHONY: suites lessons compile-kernels bench bench-page bench-gpu dist docs serve lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -114,6 +114,9 @@ tables: $(VENV)/.installed-test ## compute the tables of adjoints and of shardin
 	$(COMPILE_SOON) $(PY) -m tests.adjoint_table
 	$(COMPILE_SOON) $(PY) -m tests.sharding_table
 	$(COMPILE_SOON) $(PY) -m tests.capability_table
+
+suites: $(VENV)/.installed-test ## run other projects' test suites: SUITES="--petab FOLDER --scipy FOLDER --most 8"
+	$(COMPILE_SOON) $(PY) -m tests.suites $(SUITES)
 
 lessons: $(VENV)/.installed-test ## run the scripts of docs/learn and docs/scale and make their pages; LESSONS="loops keys" takes some
 	$(PY) docs/learn/pages.py $(LESSONS)

@@ -5,7 +5,8 @@ A case is a folder `NNNNN` with `NNNNN-sbml-l3v2.xml` (or another level), `NNNNN
 every value agrees with the results within the tolerances of its settings, `|value - result| <= absolute + relative
 |result|`. It was refused if `read_sbml` raised a `ValueError` that says what is not supported. All else is wrong.
 
-Cases run in worker processes, whose memory and time are bounded: a case that takes longer, or ends its worker, is wrong.
+Cases run in worker processes, whose memory and time are bounded: a case that takes longer, or ends its worker, is
+wrong.
 """
 
 import argparse
@@ -49,7 +50,12 @@ class Settings(NamedTuple):
 
 
 def run(
-    folder: pathlib.Path, cases: Sequence[str] | None = None, *, level: str = "l3v2", limit: float = LIMIT, log: Any = None
+    folder: pathlib.Path,
+    cases: Sequence[str] | None = None,
+    *,
+    level: str = "l3v2",
+    limit: float = LIMIT,
+    log: Any = None,
 ) -> list[Outcome]:
     """Returns the outcomes of cases, by default of all time courses in a folder.
 
