@@ -192,3 +192,57 @@ def test_an_algebraic_rule_and_no_file(tmp_path):
     path = pathlib.Path(tmp_path / "decay.xml")
     path.write_text(decay())
     assert models.read_sbml(path).states == ("x",)
+
+
+def test_functions_within_functions_are_bounded():
+    """What has millions of operations when its functions are put in is refused, as is what calls itself."""
+    lam = lambda body: f"<lambda><bvar><ci>x</ci></bvar>{body}</lambda>"  # noqa: E731
+    call = lambda i, x: f"<apply><ci>f{i}</ci>{x}</apply>"  # noqa: E731
+    define = lambda i, body: f'<functionDefinition id="f{i}">{math(lam(body))}</functionDefinition>'  # noqa: E731
+    functions = define(0, after := ap("plus", ci("x"), cn(1)))
+    functions += "".join(define(i, ap("plus", call(i - 1, ci("x")), call(i - 1, ci("x")))) for i in range(1, 30))
+    with pytest.raises(ValueError, match=r"line 1, column \d+: the formula of `f12` has \d+ operations"):
+        models.read_sbml(decay(functions=functions, rate=call(29, ci("x"))))
+    nested = ci("x")
+    for _ in range(300):
+        nested = ap("exp", nested)
+    with pytest.raises(ValueError, match="301 levels"):
+        models.read_sbml(decay(rate=nested))
+    with pytest.raises(ValueError, match="the function `f0` calls itself: f0 -> f0"):
+        models.read_sbml(decay(functions=define(0, call(0, after)), rate=call(0, ci("x"))))
+    with pytest.raises(ValueError, match="`f0` has 1 arguments, but is called with 2"):
+        models.read_sbml(decay(functions=define(0, after), rate=call(0, ci("x") + ci("x"))))
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        (decay(rate=ap("times", ci("kk"), ci("x"))), r"SBML, line 1, column \d+: .*`x` has the unknown name `kk`. Did"),
+        (decay(events=event(ap("gt", ci("y"), cn(1)), {"x": cn(1)})), "the formula of `happens` has the unknown name `y`"),
+        ("<sbml>", "line 2, column 6: XML content is not well-formed"),
+        ("<html/>", "SBML, line 2"),
+        (decay().replace("</model>", ""), "line 1, column"),
+    ],
+)
+def test_wrong_text_is_refused_with_its_place(text, words):
+    with pytest.raises(ValueError, match=words):
+        models.read_sbml(text)
+
+
+def test_a_fast_reaction_of_level_2_and_constants():
+    text = (
+        '<sbml xmlns="http://www.sbml.org/sbml/level2/version4" level="2" version="4"><model><listOfCompartments>'
+        '<compartment id="V"/></listOfCompartments><listOfSpecies><species id="S" compartment="V" '
+        'initialConcentration="1"/></listOfSpecies><listOfReactions><reaction id="J" fast="true" reversible="false">'
+        f'<listOfReactants><speciesReference species="S"/></listOfReactants><kineticLaw>{math(ci("S"))}</kineticLaw>'
+        "</reaction></listOfReactions></model></sbml>"
+    )
+    with pytest.raises(ValueError, match=r"fast reaction \(`J`\), line"):
+        models.read_sbml(text)
+    slow = models.read_sbml(text.replace('fast="true"', 'fast="false"'))
+    assert slow(0.0, slow.y0, None)[0] == -1
+    avogadro = '<csymbol encoding="text" definitionURL="http://www.sbml.org/sbml/symbols/avogadro"> N </csymbol>'
+    model = models.read_sbml(decay(rate=ap("times", avogadro, ci("x"))))
+    np.testing.assert_allclose(model(0.0, model.y0, None)[0], 6.02214179e23, rtol=1e-7)
+    model = models.read_sbml(decay(rate=ap("divide", cn(1), cn(0))))
+    assert np.isinf(model(0.0, model.y0, None)[0])

@@ -105,6 +105,8 @@ def applied(operation: str, values: list[Any]) -> Any:
     if operation == "-":
         return values[0] - values[1]
     if operation == "/":
+        if isinstance(values[0], float) and values[1] == 0.0 and isinstance(values[1], float):
+            return math.nan if values[0] == 0.0 else math.copysign(math.inf, values[0]) * math.copysign(1.0, values[1])
         return values[0] / values[1]
     if operation == "^":
         return _power(*values)

@@ -7,8 +7,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ._formulas import Formula, names_in
+from ._formulas import Formula, names_in, suggestion
 from ._program import StaticContent
+from ._sbml_document import place_of_name, read_document
 from ._sbml_math import TIME, Mathematics
 
 
@@ -91,6 +92,16 @@ class SBMLDescription:
     events: list[SBMLEvent]
     reactions: list[str]
 
+    @property
+    def names(self) -> set[str]:
+        """All that formulas may refer to."""
+        return {TIME, *self.states, *self.constants, *self.assignments, *self.initial}
+
+    def formulas(self) -> list[tuple[str, list[Formula]]]:
+        """All formulas, with what they are formulas of."""
+        named = [*self.assignments.items(), *self.rates.items(), *self.initial.items()]
+        return [(name, [f]) for name, f in named] + [(event.name, event.formulas) for event in self.events]
+
     def static(self) -> StaticContent:
         """All but the values of constants, as a value that is compared and hashed."""
         return StaticContent(
@@ -132,12 +143,24 @@ def read_description(source: str | os.PathLike) -> SBMLDescription:
     is_text = isinstance(source, str) and source.lstrip().startswith("<")
     if not is_text and not pathlib.Path(source).is_file():
         raise FileNotFoundError(f"there is no file {str(source)!r}.")
-    system = sbmlode.OdeSystem.from_sbml(source if is_text else pathlib.Path(source))
+    doc = read_document(source)
+    try:
+        system = sbmlode.OdeSystem.from_sbml(doc)
+    except (AttributeError, KeyError, TypeError) as error:  # what it says nothing of itself
+        raise ValueError(f"the SBML is not a model that can be analysed: {type(error).__name__}, {error}.") from error
     unsupported = [(what, where) for what, where in system.unsupported if what != "event trigger"]
     if unsupported:
         found = ", ".join(f"{what} (`{where}`)" for what, where in unsupported)
         raise ValueError(f"the SBML model has what is not supported: {found}.")
-    return _described(system)
+    description = _described(system)
+    for owner, formulas in description.formulas():
+        for name in (name for formula in formulas for name in names_in(formula)):
+            if name not in description.names:
+                close = suggestion(name, description.names)
+                raise ValueError(
+                    f"SBML{place_of_name(doc, name)}: the formula of `{owner}` has the unknown name `{name}`.{close}"
+                )
+    return description
 
 
 def _described(system: Any) -> SBMLDescription:

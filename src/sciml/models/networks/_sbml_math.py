@@ -74,6 +74,7 @@ class Mathematics:
         import libsbml
 
         self.functions = functions
+        self.bodies: dict[str, Formula] = {}
         self.types = {getattr(libsbml, n): n for n in dir(libsbml) if n.startswith("AST_")}
 
     def formula(self, node: Any) -> Formula:
@@ -122,7 +123,9 @@ class Mathematics:
         if name not in self.functions:
             raise ValueError(f"the function `{name}` is not defined.")
         arguments, body = self.functions[name]
-        return renamed(self.formula(body), dict(zip(arguments, parts, strict=True)))
+        if name not in self.bodies:
+            self.bodies[name] = self.formula(body)
+        return renamed(self.bodies[name], dict(zip(arguments, parts, strict=True)))
 
     def _function(self, name: str, parts: list[Formula]) -> Formula | None:
         if name in _FUNCTIONS:
