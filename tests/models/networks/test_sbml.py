@@ -174,7 +174,7 @@ def test_steps_end_where_a_piecewise_of_the_time_jumps():
 @pytest.mark.parametrize(
     "lists, words",
     [
-        (dict(events=event(ap("eq", ci("x"), cn(0.5)), {"x": cn(1)})), "`happens` is no comparison of numbers.*support"),
+        (dict(events=event(ap("eq", ci("x"), cn(0.5)), {"x": cn(1)})), "`happens` compares for equality"),
         (dict(rate=f"<apply>{DELAY}{ci('x')}{cn(1)}</apply>"), "delay .`x`."),
     ],
 )
@@ -217,8 +217,8 @@ def test_functions_within_functions_are_bounded():
 @pytest.mark.parametrize(
     "text, words",
     [
-        (decay(rate=ap("times", ci("kk"), ci("x"))), r"SBML, line 1, column \d+: .*`x` has the unknown name `kk`. Did"),
-        (decay(events=event(ap("gt", ci("y"), cn(1)), {"x": cn(1)})), "the formula of `happens` has the unknown name `y`"),
+        (decay(rate=ap("times", ci("kk"), ci("x"))), r"line 1, column \d+: .*`x` has the unknown name `kk`. Did"),
+        (decay(events=event(ap("gt", ci("y"), cn(1)), {"x": cn(1)})), "formula of `happens` has the unknown name `y`"),
         ("<sbml>", "line 2, column 6: XML content is not well-formed"),
         ("<html/>", "SBML, line 2"),
         (decay().replace("</model>", ""), "line 1, column"),

@@ -155,5 +155,3 @@ def test_events_without_end_and_continuous_adjoints():
     assert sol.status == sciml.Status.crowded_events and abs(sol.t_reached - 1) < 1e-6
     with pytest.raises(ValueError, match="continuous adjoint does not support"):
         solved(model, 2.0, adjoint=sciml.adjoints.Gauss())
-
-

@@ -35,7 +35,6 @@ class SBMLEvent(NamedTuple):
     Attributes:
         name: Its identifier.
         trigger: A condition.
-        root: A formula that is positive where the trigger holds; None where no continuous one was found.
         at_start: Whether it happens at the start if the trigger holds there.
         changes: Its assignments.
         delay: The time from the trigger to the assignments; None for no delay.
@@ -46,7 +45,6 @@ class SBMLEvent(NamedTuple):
 
     name: str
     trigger: Formula
-    root: Formula | None
     at_start: bool
     changes: tuple[SBMLChange, ...]
     delay: Formula | None
@@ -61,7 +59,7 @@ class SBMLEvent(NamedTuple):
 
     @property
     def formulas(self) -> list[Formula]:
-        """All formulas that it reads, but the root."""
+        """All formulas that it reads."""
         own: list[Formula] = [self.trigger, *(f for f in (self.delay, self.priority) if f is not None)]
         for change in self.changes:
             own += [change.value, change.scale, *([change.divisor] if change.divisor else [])]
@@ -199,11 +197,10 @@ def _event(event: Any, read: Any, states: Sequence[str]) -> SBMLEvent:
         for a in event.assignments
     )
     delay = optional(event.delay, None)
-    return SBMLEvent(
-        sid, read(event.trigger), optional(event.root, None), not event.initial_value, changes,
-        None if delay == 0.0 else delay, optional(event.priority, None), event.persistent,
-        event.use_values_from_trigger_time,
-    )  # fmt: skip
+    delay = None if delay == 0.0 else delay
+    priority, early = optional(event.priority, None), event.use_values_from_trigger_time
+    trigger, at_start = read(event.trigger), not event.initial_value
+    return SBMLEvent(sid, trigger, at_start, changes, delay, priority, event.persistent, early)
 
 
 def sum_of_terms(formula: Formula) -> dict[Formula, float]:

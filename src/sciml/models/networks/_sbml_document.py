@@ -31,7 +31,8 @@ def read_document(source: str | os.PathLike) -> Any:
     if doc.getModel() is None:
         raise ValueError(_first_error(source) or "the SBML has no model.")
     comp = doc.getPlugin("comp")
-    models = [doc.getModel(), *(comp.getModelDefinition(i) for i in range(comp.getNumModelDefinitions() if comp else 0))]
+    count = comp.getNumModelDefinitions() if comp else 0
+    models = [doc.getModel(), *(comp.getModelDefinition(i) for i in range(count))]
     for model in models:
         if doc.getLevel() < 3:  # the analysis converts to Level 3 Version 2, which has no such attribute
             for reaction in model.getListOfReactions():
@@ -133,7 +134,8 @@ class _Sizes:
         body = self.found[name]
         if given and len(given) != count:
             raise ValueError(
-                f"SBML{place_of(element)}: the function `{name}` has {count} arguments, but is called with {len(given)}."
+                f"SBML{place_of(element)}: the function `{name}` has {count} arguments, but is called with "
+                f"{len(given)}."
             )
         names: collections.Counter[str] = collections.Counter()
         operations, depth = body.operations, body.depth
@@ -174,6 +176,6 @@ class _Sizes:
             if found > most:
                 name = element.getId() or element.getElementName()
                 raise ValueError(
-                    f"SBML{place_of(element)}: the formula of `{name}` has {found} {what} with its function definitions "
-                    f"put in; more than {most} are not supported."
+                    f"SBML{place_of(element)}: the formula of `{name}` has {found} {what} with its function "
+                    f"definitions put in; more than {most} are not supported."
                 )

@@ -26,7 +26,8 @@ class SBMLEquations(NamedTuple):
         scheduled: Events at given times, by number, with the names of these.
         sought: Numbers of events that are sought.
         together: Numbers of events that may decide about one another, or that have a delay.
-        roots: Numbers of those of them whose triggers change between events, at times that are sought.
+        triggers: Their triggers, with names, `comparison 0`, for comparisons that change between events.
+        comparisons: These comparisons.
         known: Names of times at which triggers of these events may change.
     """
 
@@ -40,7 +41,8 @@ class SBMLEquations(NamedTuple):
     scheduled: tuple[tuple[int, str], ...]
     sought: tuple[int, ...]
     together: tuple[int, ...]
-    roots: tuple[int, ...]
+    triggers: tuple[Formula, ...]
+    comparisons: tuple[tuple, ...]
     known: tuple[str, ...]
 
 
@@ -102,14 +104,11 @@ class _Start:
 
 def _times(model: SBMLDescription, start: _Start) -> tuple:
     """When something happens: the last items of `SBMLEquations`, from `times` on."""
-    unknown = {*model.states}
-    for name, formula in ordered(model.assignments).items():
-        if unknown.intersection(names_in(formula)) or TIME in names_in(formula):
-            unknown.add(name)  # what changes on the way
+    unknown = _following(model, {*model.states, TIME})  # what changes on the way
     found: dict[str, Formula] = {}
 
     def noted(time: Formula | None) -> str | None:
-        if time is None or unknown.intersection(names_in(time)) or TIME in names_in(time):
+        if time is None or unknown.intersection(names_in(time)):
             return None
         if not any(True for _ in names_in(time)) and isinstance(time, str):
             return None
@@ -120,46 +119,74 @@ def _times(model: SBMLDescription, start: _Start) -> tuple:
         return f"time {len(found) - 1}"
 
     def time_of(condition: tuple) -> str | None:
-        return noted(time_at_zero(("-", *condition[1:]))) if len(condition) == 3 else None
+        return noted(time_at_zero(("-", *condition[1:]))) if condition[0] in _ORDERS else None
 
     def jumps_of(formula: Formula) -> list[str]:
         return [time for x in _conditions(formula) if (time := time_of(x)) is not None]
 
     jumps = dict.fromkeys(x for f in (*model.assignments.values(), *model.rates.values()) for x in jumps_of(f))
-    times: list[str | None] = []
-    for event in model.events:
-        trigger, time = event.trigger, None
-        if isinstance(trigger, tuple) and trigger[0] in ("<", "<=", ">", ">=") and _rises(trigger):
-            time = time_of(trigger)
-        times.append(time)
+    times = [time_of(x) if _is_order(x) and _rises(x) else None for x in (e.trigger for e in model.events)]
     reads = [_all_names(event.formulas, model.assignments) for event in model.events]
-    moving = _moving(model)
-    scheduled, sought, together, roots, known = [], [], [], [], {}
+    moving = {TIME, *(name for name in model.states if model.rates.get(name, 0.0) != 0.0)}
+    comparisons = _Comparisons(_following(model, moving), lambda x: time_of(x) is not None)
+    scheduled, sought, together, triggers, known = [], [], [], [], {}
     for number, event in enumerate(model.events):
-        still = not _moves(event.trigger, moving, lambda x: time_of(x) is not None)
         others = [other for other in range(len(model.events)) if other != number]
         if _by_itself(event) and not any(_interact(model, reads, found, times, number, other) for other in others):
             if times[number] is not None:
                 scheduled.append((number, times[number]))
                 continue
-            if not still and not event.at_start:
+            if _is_order(event.trigger) and comparisons.moves(event.trigger) and not event.at_start:
                 sought.append(number)
                 continue
         together.append(number)
         known |= dict.fromkeys(jumps_of(event.trigger))
-        if not still:
-            roots.append(number)
-    for number in (*sought, *roots):
-        if model.events[number].root is None:
-            name = model.events[number].name
-            raise ValueError(f"the trigger of the event `{name}` is no comparison of numbers, which is not supported.")
+        triggers.append(comparisons.named(event.trigger))
+        if comparisons.moves(triggers[-1]):
+            raise ValueError(
+                f"the trigger of the event `{event.name}` compares for equality what changes in time, or is a number "
+                "that does, which is not supported."
+            )
     constant = {name: f for name, f in model.assignments.items() if name not in unknown}
     program = FormulaProgram(list(model.constants), ordered(start.constants() | constant | found))
-    return program, tuple(jumps), tuple(scheduled), tuple(sought), tuple(together), tuple(roots), tuple(known)
+    lists = (jumps, scheduled, sought, together, triggers, comparisons.found, known)
+    return program, *map(tuple, lists)
+
+
+_ORDERS = ("<", "<=", ">", ">=")
+
+
+def _is_order(formula: Formula) -> bool:
+    return isinstance(formula, tuple) and formula[0] in _ORDERS and len(formula) == 3
+
+
+class _Comparisons:
+    """The comparisons in triggers that change between events other than at known times."""
+
+    def __init__(self, moving: set[str], known: Callable[[tuple], bool]):
+        self.moving, self.known = moving, known
+        self.found: dict[tuple, str] = {}
+
+    def moves(self, formula: Formula) -> bool:
+        """Whether a formula changes between events other than by comparisons of the time at times that are known."""
+        if isinstance(formula, str):
+            return formula in self.moving
+        if not isinstance(formula, tuple) or (TIME in names_in(formula) and _is_order(formula) and self.known(formula)):
+            return False
+        return any(map(self.moves, formula[1:]))
+
+    def named(self, formula: Formula) -> Formula:
+        """Returns a formula with names for its comparisons."""
+        if not isinstance(formula, tuple) or not self.moves(formula):
+            return formula
+        parts = [self.named(part) for part in formula[1:]]
+        if not _is_order(formula):
+            return (formula[0], *parts)
+        return self.found.setdefault(formula, f"comparison {len(self.found)}")
 
 
 def _by_itself(event: SBMLEvent) -> bool:
-    """Whether an event needs no memory: it has no delay, and changes no compartment of concentrations."""
+    """Whether an event has no delay, and changes no compartment of concentrations."""
     return event.delay is None and all(change.divisor is None for change in event.changes)
 
 
@@ -181,22 +208,13 @@ def _all_names(formulas: Iterable[Formula], assignments: Mapping[str, Formula]) 
     return own.union(*(names_in(f) for f in needed(formulas, assignments).values()))
 
 
-def _moving(model: SBMLDescription) -> set[str]:
-    """What changes between events."""
-    found = {TIME, *(name for name in model.states if model.rates.get(name, 0.0) != 0.0)}
+def _following(model: SBMLDescription, names: set[str]) -> set[str]:
+    """Returns names with those of all that is computed from them."""
+    found = {*names}
     for name, formula in ordered(model.assignments).items():
         if found.intersection(names_in(formula)):
             found.add(name)
     return found
-
-
-def _moves(trigger: Formula, moving: set[str], known: Callable[[tuple], bool]) -> bool:
-    """Whether a trigger changes between events other than by comparisons of the time at times that are known."""
-    if isinstance(trigger, str):
-        return trigger in moving
-    if not isinstance(trigger, tuple) or (trigger[0] in COMPARISONS and TIME in names_in(trigger) and known(trigger)):
-        return False
-    return any(_moves(part, moving, known) for part in trigger[1:])
 
 
 def _rises(trigger: Formula) -> bool:

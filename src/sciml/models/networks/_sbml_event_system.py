@@ -1,11 +1,11 @@
 """The events of an SBML model that decide about one another, after section 4.11 of SBML Level 3 Version 2.
 
-At one time, in rounds: all triggers are evaluated. Each that has become true makes an execution pending, with the values
-from now if these are to be assigned, and one that has become false removes the executions that do not persist. Of the
-executions that are due, the one with the largest priority, as it is now, assigns its values. Then comes the next round,
-until a round changes nothing. Events of equal priorities come in a random order, as SBML asks for, which is the same in
-every run: it is a hash of the number of executions so far. Events without a priority come after all others, and in the
-order of the file.
+At one time there are rounds. All triggers are evaluated. Each that has become true makes an execution pending, with the
+values from now if these are to be assigned; one that has become false removes the executions that do not persist. Of
+the executions that are due, the one with the largest priority, as it is now, assigns its values. Then comes the next
+round, until a round changes nothing. Events of equal priorities come in a random order, as SBML asks for, which is the
+same in every run: it is a hash of the number of executions so far. Events without a priority come after all others, and
+in the order of the file.
 """
 
 import functools
@@ -30,16 +30,13 @@ from ._sbml_events import evaluated, program_of_events
 _SPARE_ROUNDS = 6
 """Rounds at one time beside two for each event: more are events that make one another happen without end."""
 
-_WAITING = 2
-"""Executions of an event without delay that may wait for others of the same time."""
-
 
 class SBMLEventSystem(AbstractEventSystem):
     """Events of an SBML model; see `SBMLModel.events`.
 
     Attributes:
         parameters: The constants of the model.
-        pending: The number of executions of one delayed event that may be pending.
+        pending: The number of executions of one event that may be pending.
     """
 
     parameters: dict[str, Parameter]
@@ -49,14 +46,13 @@ class SBMLEventSystem(AbstractEventSystem):
     @property
     def count(self) -> int:
         """The number of conditions."""
-        return len(sbml_equations(self._static).roots)
+        return len(_plan(self._static).differences)
 
     def conditions(self, t: Array, y: Float[Array, " n"], args: Args) -> Float[Array, " conditions"]:
-        """Returns formulas that are positive where triggers hold."""
+        """Returns the differences of what triggers compare."""
         del args
-        plan = _plan(self._static)
-        found = evaluated(plan.roots, t, y, self.parameters)
-        return taken_from(found, plan.root_slots).astype(t.dtype)
+        program, slots = _plan(self._static).conditions
+        return taken_from(evaluated(program, t, y, self.parameters), slots).astype(t.dtype)
 
     def start(self, t: Array, y: Float[Array, " n"], args: Args) -> "_Memory":
         """Returns the memory at the start, which says of triggers what `initialValue` does."""
@@ -81,26 +77,24 @@ class SBMLEventSystem(AbstractEventSystem):
         """Returns what happens at a time."""
         del args
         plan = _plan(self._static)
-        setting = _Setting(self.parameters, t, plan.over_all(sides, 0.0), plan.over_all(zeros, 0.0), resolution)
+        setting = _Setting(self.parameters, t, sides, zeros, resolution)
         if plan.delayed:
             due, held = memory.due, memory.held
         else:
-            due = jnp.full((_WAITING, plan.count), never_of(t.dtype), t.dtype)
-            held = jnp.zeros((_WAITING, len(plan.event)), y.dtype)
+            due = jnp.full((self.pending, plan.count), never_of(t.dtype), t.dtype)
+            held = jnp.zeros((self.pending, len(plan.event)), y.dtype)
         # just after the time, where a comparison with the time has become true; at the start it has not yet
         later = jnp.full((2 * plan.count + _SPARE_ROUNDS,), jax.lax.stop_gradient(resolution))
         later = later.at[0].set(jnp.where(started, later[0], jnp.zeros_like(later[0])))
         none = jnp.zeros((), bool)
-        first = _Round(y, memory.holds > 0.5, due, held, memory.executed, none, none, none)
+        first = _Round(y, memory.holds > 0.5, jnp.zeros_like(sides), due, held, memory.executed, none, none, none)
         last, _ = jax.lax.scan(lambda x, ahead: (plan.round_after(x, ahead, setting), None), first, later)
         code = jnp.where(last.going, int(Status.crowded_events), 0)
         code = jnp.where(last.lost, int(Status.pending_events), code)
         kept = (last.due, last.held) if plan.delayed else (memory.due, memory.held)
         next_ = jnp.min(jnp.append(last.due, self._next(t, resolution)))
-        signs = taken_from(jnp.where(last.holds, 1.0, -1.0).astype(t.dtype), plan.sought)
         memory = _Memory(last.holds.astype(y.dtype), *kept, last.executed)
-        return Happened(last.y, memory, next_, last.any, signs, code)
-
+        return Happened(last.y, memory, next_, last.any, last.signs, code)
 
     def _next(self, t: Array, resolution: Array) -> Array:
         """Returns the next time at which a trigger that compares the time may change."""
@@ -129,12 +123,14 @@ class _Memory(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """What is known after a round, as in `_Memory`, and three facts: has anything been done, is more to be done, was
-    there no place for an execution.
+    """What is known after a round, as in `_Memory`, with the sign of each condition.
+
+    And three facts: has anything been done, is more to be done, was there no place for an execution.
     """
 
     y: Array
     holds: Array
+    signs: Array
     due: Array
     held: Array
     executed: Array
@@ -161,7 +157,10 @@ class _Plan:
         before: What triggers are said to be before the start.
         delayed: Whether any has a delay.
         event: Of each assignment, the event.
-        sought: Of each condition, the event.
+        differences: What is compared, of each condition.
+        condition: Of each comparison, the condition.
+        greater: Which comparisons hold where their condition is positive.
+        first: Of each condition, its first comparison.
     """
 
     def __init__(self, static: StaticContent):
@@ -175,21 +174,27 @@ class _Plan:
         self.ranked = sum(event.priority is not None for event in events) > 1
         self.event = np.array([i for i, _ in changes], np.int64)
         self.from_trigger = np.array([events[i].from_trigger for i, _ in changes], bool)
-        self.sought = np.array([equations.together.index(number) for number in equations.roots], np.int64)
-        self.place = np.full(self.count, len(self.sought), np.int64)
-        self.place[self.sought] = np.arange(len(self.sought))
-        formulas: dict[str, Any] = {f"trigger {i}": event.trigger for i, event in enumerate(events)}
+        comparisons = equations.comparisons
+        self.differences = list(dict.fromkeys(pair for _, *pair in comparisons for pair in [tuple(pair)]))
+        self.condition = np.array([self.differences.index(tuple(pair)) for _, *pair in comparisons], np.int64)
+        self.greater = np.array([operation in (">", ">=") for operation, *_ in comparisons], bool)
+        self.first = np.array([list(self.condition).index(i) for i in range(len(self.differences))], np.int64)
+        named = [f"comparison {i}" for i in range(len(comparisons))]
+        triggers = {f"trigger {i}": trigger for i, trigger in enumerate(equations.triggers)}
+        self.triggers = program_of_events(model, equations.formulas, triggers, named)
+        formulas: dict[str, Any] = {f"the comparison {i}": comparison for i, comparison in enumerate(comparisons)}
+        differences = {f"difference {i}": ("-", *pair) for i, pair in enumerate(self.differences)}
+        formulas |= differences
         formulas |= {f"delay {i}": event.delay or 0.0 for i, event in enumerate(events)}
         formulas |= {
             f"priority {i}": -np.inf if event.priority is None else event.priority for i, event in enumerate(events)
         }
         formulas |= {f"value {i}": change.value for i, (_, change) in enumerate(changes)}
         formulas |= {f"scale {i}": change.scale for i, (_, change) in enumerate(changes)}
-        roots = {f"root {i}": model.events[number].root for i, number in enumerate(equations.roots)}
-        self.program, slots = program_of_events(model, equations.formulas, formulas | roots)
-        ends = np.cumsum([self.count] * 3 + [len(changes)] * 2)
+        self.program, slots = program_of_events(model, equations.formulas, formulas)
+        ends = np.cumsum([len(comparisons), len(differences), self.count, self.count, len(changes)])
         self.slots = np.split(slots, ends)
-        self.roots, self.root_slots = program_of_events(model, equations.formulas, roots)
+        self.conditions = program_of_events(model, equations.formulas, differences)
         states = {name: i for i, name in enumerate(model.states)}
         self.writes: list[Sums] = []  # assignments without a divisor, and with one
         for divided in (False, True):
@@ -203,18 +208,22 @@ class _Plan:
         if any(change.divisor is not None for _, change in changes):
             self.sizes = program_of_events(model, equations.formulas, divisors)
 
-    def over_all(self, values: Array, other: float) -> Array:
-        """Returns what is given of conditions for all events, another number for those without one."""
-        return taken_from(jnp.append(values, jnp.full((), other, values.dtype)), self.place)
+    def compared(self, found: Array, differences: Array, setting: _Setting) -> Array:
+        """Returns which comparisons hold; where one is just changing, rounding does not decide."""
+        near = (setting.sides != 0) & (jnp.abs(differences) <= setting.zeros)
+        near, above = (taken_from(x, self.condition) for x in (near, setting.sides > 0))
+        return jnp.where(near, above == self.greater, found > 0.5)
 
     def round_after(self, last: _Round, ahead: Array, setting: _Setting) -> _Round:
         """Returns what is known after one more round."""
         t, dtype = setting.t, last.y.dtype
         values = evaluated(self.program, t + ahead, last.y, setting.parameters)
-        triggers, delays, priorities, assigned, scales, roots = (taken_from(values, x) for x in self.slots)
-        roots = jnp.abs(self.over_all(roots, 1.0)).astype(t.dtype)
-        # where a trigger is just changing, rounding does not decide
-        holds = jnp.where((setting.sides != 0) & (roots <= setting.zeros), setting.sides > 0, triggers > 0.5)
+        found, differences, delays, priorities, assigned, scales = (taken_from(values, x) for x in self.slots)
+        compared = self.compared(found, differences.astype(t.dtype), setting)
+        program, slots = self.triggers
+        values = evaluated(program, t + ahead, last.y, setting.parameters, compared.astype(dtype))
+        holds = taken_from(values, slots) > 0.5
+        signs = jnp.where(taken_from(compared == self.greater, self.first), 1.0, -1.0).astype(t.dtype)
         never = never_of(t.dtype)
         due = jnp.where((self.persistent | holds)[None], last.due, never)
         waits, held, rows = holds & ~last.holds, last.held, []
@@ -239,7 +248,7 @@ class _Plan:
         due = jnp.where(chosen, never, due)
         going = jnp.any(comes)
         executed = last.executed + going.astype(dtype)
-        return _Round(y, holds, due, held, executed, last.any | going, going, last.lost | jnp.any(waits))
+        return _Round(y, holds, signs, due, held, executed, last.any | going, going, last.lost | jnp.any(waits))
 
     def _assigned(
         self, y: Array, chosen: Array, held: Array, assigned: Array, scales: Array, setting: _Setting

@@ -1,7 +1,7 @@
 """The events of an SBML model as functions of its state."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -46,13 +46,15 @@ class EventChange(eqx.Module):
         return taken_from(evaluated(program, t, y, self.parameters), slots)
 
 
-def evaluated(program: FormulaProgram, t: Any, y: Array, parameters: dict[str, Parameter]) -> Array:
-    return program(jnp.concatenate([y, scalars([t, *parameters.values()], y.dtype)]))
+def evaluated(program: FormulaProgram, t: Any, y: Array, parameters: dict[str, Parameter], *more: Array) -> Array:
+    """Returns what a program makes of time, state, constants and what else it takes."""
+    return program(jnp.concatenate([y, scalars([t, *parameters.values(), *more], y.dtype)]))
 
 
 @functools.lru_cache(maxsize=64)
 def _root_of(static: StaticContent, number: int) -> tuple[FormulaProgram, np.ndarray]:
-    return _program(static, {"the root": sbml_described(static).events[number].root})
+    operation, left, right = sbml_described(static).events[number].trigger  # type: ignore[misc]
+    return _program(static, {"the root": ("-", left, right) if operation in (">", ">=") else ("-", right, left)})
 
 
 @functools.lru_cache(maxsize=64)
@@ -70,10 +72,17 @@ def _program(static: StaticContent, extra: dict[str, Formula]) -> tuple[FormulaP
 
 
 def program_of_events(
-    model: SBMLDescription, formulas: Mapping[str, Formula], extra: Mapping[str, Formula]
+    model: SBMLDescription, formulas: Mapping[str, Formula], extra: Mapping[str, Formula], inputs: Sequence[str] = ()
 ) -> tuple[FormulaProgram, np.ndarray]:
-    """Returns a program of some formulas with all that they need, and where their results stand."""
+    """Returns a program of some formulas with all that they need, and where their results stand.
+
+    Args:
+        model: The model.
+        formulas: The formulas that these may need.
+        extra: The formulas.
+        inputs: What they need beside states, time and constants.
+    """
     own = {name: ("*", f, 1.0) if isinstance(f, str) else f for name, f in extra.items()}
     formulas = ordered(needed(own.values(), formulas) | own)
-    program = FormulaProgram([*model.states, TIME, *model.constants], formulas)
+    program = FormulaProgram([*model.states, TIME, *model.constants, *inputs], formulas)
     return program, program.slots(list(own))
