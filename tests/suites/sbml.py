@@ -5,8 +5,7 @@ A case is a folder `NNNNN` with `NNNNN-sbml-l3v2.xml` (or another level), `NNNNN
 every value agrees with the results within the tolerances of its settings, `|value - result| <= absolute + relative
 |result|`. It was refused if `read_sbml` raised a `ValueError` that says what is not supported. All else is wrong.
 
-Cases run in worker processes, whose memory and time are bounded: a case that takes longer, or ends its worker, is
-wrong.
+Cases run in worker processes of bounded memory and time: a case that takes longer, or ends its worker, is wrong.
 """
 
 import argparse
@@ -234,7 +233,8 @@ class _Worker:
         """Ends the process."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait()
+            with self.process:  # closes its files
+                pass
         self.process = None
 
 

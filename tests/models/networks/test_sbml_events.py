@@ -101,12 +101,12 @@ def test_pending_executions_beyond_those_that_are_kept_are_a_status():
 
 def test_priorities_and_orders_that_differ_between_members():
     """Two events of one time: the larger priority first, which an execution may change; members have their own."""
+    now = dict(early="false", name="E0")
     text = sbml(
         parameters=variables(x=0, u=0, v=0, w=0) + parameter("p", 1) + parameter("q", 2) + parameter("when", 1),
         rules=rate("x", cn(1)),
-        events=event(ap("geq", ci("x"), ci("when")), {"u": after("w"), "w": after("w")}, priority(ci("p")), early="false",
-                     name="E0")
-        + event(ap("geq", TIME, cn(1)), {"v": after("w"), "w": after("w")}, priority(ci("q")), early="false", name="E1")
+        events=event(ap("geq", ci("x"), ci("when")), {"u": after("w"), "w": after("w")}, priority(ci("p")), **now)
+        + event(ap("geq", TIME, cn(1)), {"v": after("w"), "w": after("w")}, priority(ci("q")), **(now | {"name": "E1"}))
         + event(ap("geq", ci("w"), cn(1)), {"w": after("w")}, priority(ap("times", cn(1.5), ci("u"))), name="E2"),
     )  # fmt: skip
     model = models.read_sbml(text)

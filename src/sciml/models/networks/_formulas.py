@@ -105,7 +105,7 @@ def applied(operation: str, values: list[Any]) -> Any:
     if operation == "-":
         return values[0] - values[1]
     if operation == "/":
-        if isinstance(values[0], float) and values[1] == 0.0 and isinstance(values[1], float):
+        if isinstance(values[0], float) and isinstance(values[1], float) and values[1] == 0.0:
             return math.nan if values[0] == 0.0 else math.copysign(math.inf, values[0]) * math.copysign(1.0, values[1])
         return values[0] / values[1]
     if operation == "^":

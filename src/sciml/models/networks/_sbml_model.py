@@ -156,13 +156,14 @@ class SBMLModel(AbstractModel):
     def events(self, pending: int = 8) -> list[Event | Schedule | AbstractEventSystem]:
         """Returns the events of the model, for `solve(..., events=)`.
 
-        The list also has the times at which a `piecewise` of the time jumps: steps end there. An event that no other event can influence is a `Schedule` if its trigger compares the time with constants, and
-        an `Event` otherwise. All other events, and those with delays, are one item, the last: they follow the rules
-        of SBML for triggers, priorities, delays and persistence, and `sol.events` has one row for all of them that
-        happen at one time.
+        The list also has the times at which a `piecewise` of the time jumps: steps end there. An event that no other
+        event can influence, without a delay and with one comparison for its trigger, is a `Schedule` if that compares
+        the time with constants, and an `Event` otherwise. All others are one item, the last: they follow the rules of
+        SBML for triggers, priorities, delays and persistence, and `sol.events` has one row for all of them that happen
+        at one time.
 
         Args:
-            pending: The number of executions of one delayed event that may be pending at one time. If there are more,
+            pending: The number of executions of one event that may be pending at one time. If there are more,
                 the solve ends with `Status.pending_events`.
 
         Raises:

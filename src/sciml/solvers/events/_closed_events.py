@@ -210,9 +210,7 @@ def close_events(
     return FieldWithEvents(base, events, layout, own, shared), all_operands
 
 
-def _close_system(
-    closed: Callable, number: int, t: Array, y: Y, count: int
-) -> tuple[ClosedProgram, ClosedProgram]:
+def _close_system(closed: Callable, number: int, t: Array, y: Y, count: int) -> tuple[ClosedProgram, ClosedProgram]:
     """Returns the programs of a system of events: its memory at the start, and what happens at a time."""
 
     def start(model, args, t, y):

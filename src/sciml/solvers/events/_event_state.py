@@ -155,9 +155,10 @@ def joined(saved: PyTree, like: PyTree) -> PyTree:
 
 
 def going_on(y: PyTree) -> PyTree:
-    """Returns a state of a loop that goes on from it: of what is known of events the last time and a system alone have derivatives.
+    """Returns a state of a loop that goes on from it: of what is known of events two parts have derivatives.
 
-    Of what is carried it is what later steps depend on; `with_earlier` gives those of the record.
+    These are the last time, and a system of events. Of what is carried they are what later steps depend on;
+    `with_earlier` gives the derivatives of the record.
     """
     if not isinstance(y, EventState):
         return y
