@@ -129,6 +129,30 @@ def test_implicit_methods(name, mesh):
     np.testing.assert_allclose(fn(batch), -0.5 * jnp.exp(-0.5 * batch), rtol=2e-2)
 
 
+@pytest.mark.parametrize("name", ["event", "schedule", "Forward-Kvaerno5", "Gauss"])
+def test_events(name):
+    """Values and gradients with error control on two devices."""
+
+    def end(a):
+        refill = sciml.Event(lambda t, y, a: y - 0.5 * a, lambda t, y, a: y + 1.0, -1)
+        doses = sciml.Schedule(jnp.array([0.5]), lambda t, y, a: y + a)
+        how = {
+            "event": dict(events=refill),
+            "schedule": dict(events=doses),
+            "Forward-Kvaerno5": dict(events=refill, adjoint=sciml.adjoints.Forward(), solver=diffrax.Kvaerno5()),
+            "Gauss": dict(events=[refill, doses], adjoint=sciml.adjoints.Gauss()),
+        }
+        return sciml.solve(lambda t, y, a: -a * y, jnp.array(1.0), t0=0.0, t1=1.0, args=a, **how[name]).ys[-1]
+
+    batch, mesh = jnp.array([0.8, 1.5, 2.0, 2.5]), Mesh(np.array(jax.devices()[:2]), ("members",))
+
+    def both(a):
+        return jax.jvp(end, (a,), (jnp.ones_like(a),)) if name.startswith("Forward") else jax.value_and_grad(end)(a)
+
+    fn = jax.vmap(both)
+    close(over_devices(fn, mesh)(batch), jax.jit(fn)(batch), rtol=1e-9)
+
+
 def test_a_mesh_of_two_axes():
     mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("a", "b"))
     batch, states = members(2).model, members(4).y0

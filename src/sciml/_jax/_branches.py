@@ -1,14 +1,14 @@
-"""A choice of two branches whose closures vary over the same mesh axes.
+"""A choice of branches whose closures vary over the same mesh axes.
 
 Where JAX batches `jax.lax.cond` inside `shard_map`, it makes all that the branches close over vary alike and keeps the
 programs that it had traced, which refuse to promote what varies already.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import jax
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Int
 
 from ._promoted import run_program
 from ._vma import to_varying, vma_of
@@ -27,9 +27,29 @@ def cond(predicate: Bool[Array, ""], one: Callable[[], _T], other: Callable[[], 
     """
     if not jax.sharding.get_abstract_mesh().manual_axes:
         return jax.lax.cond(predicate, one, other)
-    axes = vma_of((predicate, like))
+    (first, run_first), (second, run_second) = _opened((one, other), vma_of((predicate, like)))
+    return jax.lax.cond(predicate, lambda a, _: run_first(a), lambda _, b: run_second(b), first, second)
 
-    def opened(branch: Callable[[], _T]) -> tuple[list, Callable[[list], _T]]:
+
+def switch(index: Int[Array, ""], branches: Sequence[Callable[[], _T]], *, like: Any) -> _T:
+    """`jax.lax.switch` of functions without arguments, whose results vary over the axes that `like` varies over.
+
+    Args:
+        index: Which of them it is.
+        branches: The functions.
+        like: Values that they close over.
+    """
+    if not jax.sharding.get_abstract_mesh().manual_axes:
+        return jax.lax.switch(index, branches)
+    opened = _opened(branches, vma_of((index, like)))
+    chosen = [lambda given, n=n, run=run: run(given[n]) for n, (_, run) in enumerate(opened)]
+    return jax.lax.switch(index, chosen, [consts for consts, _ in opened])
+
+
+def _opened(branches: Sequence[Callable[[], _T]], axes: frozenset) -> list[tuple[list, Callable[[list], _T]]]:
+    """Returns of each branch what it closes over, and a function of that; both vary over the axes."""
+
+    def one(branch: Callable[[], _T]) -> tuple[list, Callable[[list], _T]]:
         program, shape = jax.make_jaxpr(branch, return_shape=True)()
         consts = to_varying(list(program.consts), axes)
 
@@ -39,5 +59,4 @@ def cond(predicate: Bool[Array, ""], one: Callable[[], _T], other: Callable[[], 
 
         return consts, run
 
-    (first, run_first), (second, run_second) = opened(one), opened(other)
-    return jax.lax.cond(predicate, lambda a, _: run_first(a), lambda _, b: run_second(b), first, second)
+    return list(map(one, branches))

@@ -1,8 +1,8 @@
 """The loops of the whole library: silent (no host callbacks) and clean under `jax.shard_map`.
 
 A loop whose carry starts out the same on every device and then meets data that differ by device
-changes its type on the way, which `shard_map` refuses. Here every carry is promoted beforehand to
-the axes over which the carry, the inputs and everything named in `like` vary.
+changes its type on the way, which `shard_map` refuses. Here every carry is promoted, before the first
+iteration and after each, to the axes over which the carry, the inputs and everything named in `like` vary.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,8 @@ def while_loop(
             collectives; those that are done keep their carry.
         at_a_time: After how many iterations `cond` is asked again, so that some may follow the last one needed.
     """
-    init = to_varying(init, vma_of((init, like)))
+    axes = vma_of((init, like))
+    init = to_varying(init, axes)
 
     def going(carry):
         """Whether any of the devices that this one communicates with has to go on."""
@@ -53,7 +54,7 @@ def while_loop(
     def iterations(carry):
         for _ in range(at_a_time):
             carry = once(carry)
-        return carry
+        return to_varying(carry, axes)  # a constant that a body puts into its carry varies over no axis
 
     others = _axes_of_others(collective) if collective else ()
     if not others:
@@ -140,8 +141,13 @@ def scan(
         unroll: How many iterations to write out per iteration of the compiled loop.
         like: Values that `body` closes over.
     """
-    init = to_varying(init, vma_of((init, xs, like)))
-    return jax.lax.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)
+    axes = vma_of((init, xs, like))
+
+    def iterate(carry, x):
+        carry, y = body(carry, x)
+        return to_varying(carry, axes), y
+
+    return jax.lax.scan(iterate, to_varying(init, axes), xs, length=length, reverse=reverse, unroll=unroll)
 
 
 def for_loop(
@@ -168,11 +174,10 @@ def for_loop(
 
     def iterate(state, _):
         number, carry = state
-        return (number - 1 if reverse else number + 1, body(number, carry)), None
+        return (number - 1 if reverse else number + 1, to_varying(body(number, carry), axes)), None
 
-    first = jnp.full((), length - 1 if reverse else 0, jnp.int32)
-    init = to_varying(init, vma_of((init, like)))
-    return jax.lax.scan(iterate, (first, init), None, length=length, unroll=unroll)[0][1]
+    first, axes = jnp.full((), length - 1 if reverse else 0, jnp.int32), vma_of((init, like))
+    return jax.lax.scan(iterate, (first, to_varying(init, axes)), None, length=length, unroll=unroll)[0][1]
 
 
 def scan_to_end(

@@ -52,11 +52,13 @@ class Clock(NamedTuple):
         direction: 1 forwards in time, -1 backwards.
         resolution: A few times what they are rounded by.
         given: The times of all schedules.
+        t1: The end of the solve.
     """
 
     direction: Array
     resolution: Array
     given: tuple[Array, ...]
+    t1: Array
 
 
 class FieldWithEvents(AbstractField):
@@ -178,7 +180,7 @@ def close_events(
         )
         never = model.direction * jnp.inf  # whatever the sign of an infinite time
         given = tuple(jnp.where(jnp.isinf(x), never, x) for x in given)
-        return Clock(model.direction, model.resolution, given)
+        return Clock(model.direction, model.resolution, given, model.t1)
 
     sought = None if all(layout.is_schedule) else closed(conditions, t, y)[0]
     given = closed(clock)[0]

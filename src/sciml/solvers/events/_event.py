@@ -32,6 +32,8 @@ class Layout(NamedTuple):
         kept: How many occurrences are kept.
         numbers: The place of each among those that were given.
         parts: Which belong to a system of events: what is due, and after that its conditions.
+        timed: Which may have times with derivatives: not booleans, which are not known here, nor times that are known.
+        rates: Whether the rate just before each occurrence is kept, too.
     """
 
     is_schedule: tuple[bool, ...]
@@ -41,6 +43,8 @@ class Layout(NamedTuple):
     kept: int
     numbers: tuple[int, ...]
     parts: tuple[bool, ...]
+    timed: tuple[bool, ...]
+    rates: bool = False
 
     @property
     def due(self) -> int | None:
@@ -74,19 +78,22 @@ class ModelWithEvents(eqx.Module):
         events: The events.
         direction: 1 forwards in time, -1 backwards.
         resolution: A few times what the times of the solve are rounded by.
+        t1: The end of the solve.
     """
 
     model: Callable
     events: tuple[Event | Schedule | SystemPart, ...]
     direction: Array
     resolution: Array
+    t1: Array
 
     @classmethod
     def of(cls, model: Callable, events: tuple[Any, ...], t0: Array, t1: Array) -> "ModelWithEvents":
         """Returns a model with its events, for a solve from one time to another."""
         direction = sign_of(t1 >= t0, t0.dtype)
         largest = jnp.maximum(jnp.maximum(jnp.abs(t0), jnp.abs(t1)), jnp.abs(t1 - t0))
-        return cls(model, events, direction, jax.lax.stop_gradient(4 * jnp.finfo(t0.dtype).eps * largest))
+        resolution = jax.lax.stop_gradient(4 * jnp.finfo(t0.dtype).eps * largest)
+        return cls(model, events, direction, resolution, jnp.asarray(t1, t0.dtype))
 
     def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
         """Returns the vector field."""
@@ -104,6 +111,8 @@ def read_events(events: Any, max_events: Any) -> GivenEvents | None:
         if max_events is not None:
             raise ValueError(f"`max_events`={max_events} is how many of the `events` are kept, and there are none.")
         return None
+    if isinstance(events, GivenEvents):  # as they were read
+        return events
     given = list(events) if isinstance(events, Sequence) else [events]
     each = [x for one in given for x in _of_one(one)]
     if not each:
@@ -122,7 +131,8 @@ def read_events(events: Any, max_events: Any) -> GivenEvents | None:
         kept = int(max_events)
     directions = tuple(x.direction if isinstance(x, Event) else 0 for x in found)
     updates = tuple(not isinstance(x, SystemPart) and x.update is not None for x in found)
-    return GivenEvents(found, Layout(schedules, directions, ends, updates, kept, numbers, parts))
+    timed = tuple(not (isinstance(x, Schedule) and concrete(x.times)) for x in found)
+    return GivenEvents(found, Layout(schedules, directions, ends, updates, kept, numbers, parts, timed))
 
 
 def check_order(events: tuple[Any, ...], forwards: bool | None) -> None:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ..._jax._vma import promote
 from ..._types import Y
 
 
@@ -70,6 +71,7 @@ class Happening(NamedTuple):
         time: Its time.
         before: The state before it.
         after: The state after it.
+        rate: The rate of the state just before it; None where that is not kept.
     """
 
     row: Array
@@ -77,6 +79,7 @@ class Happening(NamedTuple):
     time: Array
     before: PyTree
     after: PyTree
+    rate: PyTree = None
 
 
 class EventRecord(NamedTuple):
@@ -89,24 +92,26 @@ class EventRecord(NamedTuple):
         before: The states before them.
         after: The states after them.
         which: Which event each was, and a half more where its condition only grazed zero.
+        rates: The rates just before them; None where these are not kept.
     """
 
     times: Array
     before: PyTree
     after: PyTree
     which: Array
+    rates: PyTree = None
 
     @classmethod
-    def blank(cls, kept: int, t: Array, y: Y) -> "EventRecord":
-        """Returns space for so many events of a state."""
+    def blank(cls, kept: int, t: Array, y: Y, rates: bool) -> "EventRecord":
+        """Returns space for so many events of a state, with their rates or without."""
         rows = jax.tree.map(lambda x: jnp.zeros((kept, *x.shape), x.dtype), y)
         numbers = jnp.zeros((kept,), t.dtype)
-        return cls(numbers, rows, rows, numbers)
+        return cls(numbers, rows, rows, numbers, rows if rates else None)
 
     @classmethod
     def row_of(cls, event: Happening) -> "EventRecord":
         """Returns what is in the row of an event."""
-        return cls(event.time, event.before, event.after, event.which)
+        return cls(event.time, event.before, event.after, event.which, event.rate)
 
     def written(self, event: Happening) -> "EventRecord":
         """Returns the record with an event, if it has happened and there is space."""
@@ -117,7 +122,7 @@ class EventRecord(NamedTuple):
         """Returns what is in the row of an event in the place of what it was, zero where it has not happened."""
         here = jnp.arange(self.times.shape[0], dtype=event.row.dtype) == event.row
         row = jax.tree.map(lambda rows: jnp.sum(jnp.where(_beside(here, rows[0]), rows, jnp.zeros_like(rows)), 0), self)
-        return Happening(jnp.zeros_like(event.row), row.which, row.times, row.before, row.after)
+        return Happening(jnp.zeros_like(event.row), row.which, row.times, row.before, row.after, row.rates)
 
 
 class EventMemory(NamedTuple):
@@ -193,14 +198,16 @@ def settled(y0: PyTree, y1: PyTree, last: Array) -> PyTree:
     """Returns the end of a step; one at a given time has not the derivative of the time of its start."""
     if not isinstance(y0, EventState):
         return y1
-    return y1._replace(saved=y1.saved._replace(shift=_without_moves(y1.saved.shift, y0.saved.shift, last)))
+    shift = _without_moves(*promote((y1.saved.shift, y0.saved.shift, last)))
+    return y1._replace(saved=y1.saved._replace(shift=shift))
 
 
 @jax.custom_jvp
 def derivatives_alone(x: Array) -> Array:
     """Returns zero, with the derivatives of an array."""
-    # read from the array, so that it has its members: JAX takes it for one without where derivatives have some
-    return jnp.where(x == x, jnp.zeros_like(x), jnp.zeros_like(x))
+    # computed from the array, so that it has its members and varies over its mesh axes: JAX asks that of derivatives;
+    # a choice between two equal constants would be simplified to one, which has neither
+    return jnp.where(jnp.isfinite(x), x - x, jnp.zeros_like(x))
 
 
 @derivatives_alone.defjvp

@@ -12,10 +12,9 @@ from ..._types import Y
 from ..methods._stepper import AbstractStepper, Step
 from ._closed_events import BoundFieldWithEvents, Clock
 from ._crossing import PLACES, first_crossing
-from ._event_state import Detection
-from ._jumps import may_jump
+from ._event_state import Detection, derivatives_alone
 
-_NEAR = 1e-5
+NEAR = 1e-5
 """How near to an event a step has to end, of its length; two corrections by Newton's method leave nothing of it."""
 
 _CORRECTIONS = 2
@@ -32,16 +31,6 @@ _STEEP = 1e-9
 
 _GRAZES = 1e-6
 """A condition only grazes zero where a change of the state by so much of its size would make the event vanish."""
-
-
-_BESIDE = 3 * _NEAR
-"""How far before and beyond the end of a step its sides are looked at, of its length: an event is nearer."""
-
-_JUMP = 0.05
-"""A rate jumps that changes there by more than this, of its change over the step."""
-
-_SMALLEST_JUMP = 1e-3
-"""How large a jump is at least, of the rate."""
 
 
 class Attempt(NamedTuple):
@@ -99,40 +88,6 @@ class Attempt(NamedTuple):
         """Returns the conditions at a place with such a state, and their derivatives by the place."""
         now = self.t + place * self.h
         return jax.jvp(self.field.conditions, (now, self.shown(y)), (self.h, self.shown(rate)))
-
-    def one_sided(self) -> "Attempt":
-        """Returns the step with the rate from before its end, where the field jumps in the state there.
-
-        Stages at the end of a step may be on the other side. Error control makes such a step so short that its state
-        is right, but not its slope, by which the time of an event has derivatives.
-        """
-        if all(self.field.booleans) or not self.base.field_is_rate or self.base.jumps or self.base.rough:
-            return self
-        if not may_jump(self.field.base, self.end, self.y):
-            return self
-        one = jnp.ones_like(self.t)
-        beside = jnp.minimum(jnp.maximum(_BESIDE * one, 16 * self.clock.resolution / self.size), one)
-        y = self.path(one - beside)
-        before = self.field.base(self.end, y)
-        # a straight line, since the path may turn
-        over = jax.tree.map(lambda x, rate: x + (2 * beside * self.h).astype(x.dtype) * rate, y, before)
-        beyond = self.field.base(self.end, over)
-
-        def jumps(before: Array, beyond: Array, first: Array) -> Array:
-            size = jnp.maximum(jnp.abs(before), jnp.abs(beyond))
-            change = jnp.abs(beyond - first / self.h.astype(first.dtype))
-            return jnp.abs(beyond - before) > _JUMP * change + _SMALLEST_JUMP * size
-
-        jump = jax.tree.map(jumps, before, beyond, self.at(jnp.zeros_like(one))[1])
-
-        def path(place: Array) -> Y:
-            def of_leaf(x: Array, rate: Array, end: Array, jump: Array) -> Array:
-                line = end + ((place - 1) * self.h).astype(x.dtype) * rate
-                return jnp.where(jump & (place > 1 - beside), line, x)
-
-            return jax.tree.map(of_leaf, self.path(place), before, self.step.y1, jump)
-
-        return self._replace(path=path)
 
 
 class Landing(NamedTuple):
@@ -257,12 +212,13 @@ def _crossings(
         jump = (lambda place, n=number: attempt.conditions(place)[n]) if boolean else None
         crossing, scale = first_crossing(mine, side, direction, jump), jnp.max(jnp.abs(jnp.stack(mine)))
         if boolean:
-            lands, delay = crossing.found & ((crossing.late & aimed) | tiny), jnp.zeros_like(attempt.h)
+            lands = crossing.found & ((crossing.late & aimed) | tiny)
+            delay = derivatives_alone(-attempt.end)  # its time stays where it is
             after = crossing.side
         else:
             steep = jnp.abs(slope) > _STEEP * scale
             away = -value / jnp.where(steep, slope, jnp.ones_like(slope))
-            near = steep & (jnp.abs(away) * size <= jnp.maximum(_NEAR * size, 2 * resolution)) | (value == 0)
+            near = steep & (jnp.abs(away) * size <= jnp.maximum(NEAR * size, 2 * resolution)) | (value == 0)
             heads = jnp.sign(slope)
             ends = aimed if due is None else aimed | (due & (jnp.abs(away) * size <= 8 * resolution))
             ahead = ends & (heads * crossing.side < 0) & ((direction == 0) | (heads == direction))
@@ -336,12 +292,28 @@ def _first_alone(found: list[Landing]) -> list[Landing]:
     return [x._replace(lands=x.lands & (x.place <= jnp.min(places))) for x in found]
 
 
-def at_event(attempt: Attempt, delay: Array, first: list[Bool[Array, ""]]) -> tuple[Array, Y]:
-    """Returns time and state of an event, in the variables of the method, with first and second derivatives.
+class Arrival(NamedTuple):
+    """Where the events that a step ends at happen, with first derivatives; those of the first one are also second ones.
+
+    Attributes:
+        t: The time of the first of them.
+        y: The state then, in the variables of the method.
+        rate: The rate of the state just before it.
+        times: When each event whose condition is sought happens by itself.
+    """
+
+    t: Array
+    y: Y
+    rate: Y
+    times: tuple[Array, ...]
+
+
+def arrival(attempt: Attempt, delay: Array, first: list[Bool[Array, ""]]) -> Arrival:
+    """Returns where the events happen that a step ends at.
 
     Args:
         attempt: The step that ends there.
-        delay: How much later the event is, by a first correction.
+        delay: How much later the first event is, by a first correction.
         first: Which condition's event it is; none where it comes at a given time.
     """
     place = 1 + delay / attempt.h
@@ -350,33 +322,33 @@ def at_event(attempt: Attempt, delay: Array, first: list[Bool[Array, ""]]) -> tu
         y1, still = attempt.step.y1, attempt.path(jnp.ones_like(place))
         jumped = jnp.stack([jnp.any(a != b) for a, b in zip(jax.tree.leaves(y1), jax.tree.leaves(still))]).any()
         y = jax.tree.map(lambda a, b: jnp.where(jumped, a, b), y1, y)
-    more = jnp.zeros_like(place)
+    more, offsets = jnp.zeros_like(place), [jnp.zeros_like(place)] * len(first)
     if not all(attempt.field.booleans):
         values, slopes = attempt.slopes(place, y, rate)
-        for value, slope, chosen, boolean in zip(values, slopes, first, attempt.field.booleans):
+        for number, (value, slope, boolean) in enumerate(zip(values, slopes, attempt.field.booleans)):
             if not boolean:
-                steep = chosen & (slope != 0)
-                away = -value / jnp.where(steep, slope, jnp.ones_like(slope))
-                more = more + jnp.where(steep, away, jnp.zeros_like(away))
+                away = -value / jnp.where(slope != 0, slope, jnp.ones_like(slope))
+                offsets[number] = jnp.where(slope != 0, away, jnp.zeros_like(away))
+                more = more + jnp.where(first[number], offsets[number], jnp.zeros_like(away))
     y = jax.tree.map(lambda x, r: x + more.astype(x.dtype) * r, y, rate)
-    return attempt.t + (place + more) * attempt.h, y
+    rate = jax.tree.map(lambda r: r / attempt.h.astype(r.dtype), rate)
+    times = [attempt.t + (place + away) * attempt.h for away in offsets]
+    times = tuple(jax.lax.stop_gradient(x) if boolean else x for x, boolean in zip(times, attempt.field.booleans))
+    return Arrival(attempt.t + (place + more) * attempt.h, y, rate, times)
 
 
-def leaving(base: AbstractStepper, field: BoundFieldWithEvents, t: Array, y: Y, shown: Y) -> tuple[Array, ...]:
+def leaving(field: BoundFieldWithEvents, t: Array, shown: Y, rate: Y | None) -> tuple[Array, ...]:
     """Returns to which side each condition leaves its zero, times two, or zero where that is not known.
 
     Args:
-        base: The method.
         field: The vector field with its events.
         t: The time.
-        y: The state, in the variables of the method.
         shown: The model's state.
+        rate: The rate at which that changes; None where it is not known.
     """
     if not field.booleans:
         return ()
-    if not base.field_is_rate:
+    if rate is None:
         return tuple(jnp.zeros_like(t) for _ in field.booleans)
-    rate = field.base(t, y)
-    rate = base.finish(field.base, rate) if base.transforms_state else rate
     _, slopes = jax.jvp(field.conditions, (t, shown), (jnp.ones_like(t), rate))
     return tuple(jax.lax.stop_gradient(2 * field.clock.direction * jnp.sign(slope)) for slope in slopes)

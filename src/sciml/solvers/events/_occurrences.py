@@ -27,6 +27,7 @@ class Occurrences(eqx.Module):
             float32 a few ten thousandths) would make the event vanish. Then there is no derivative of its time, nor of
             anything after it, whatever number a gradient returns.
         count: How many happened, those that are not kept included.
+        rates_before: The rates just before them, which continuous adjoints read; None elsewhere.
 
     Example:
         ```python
@@ -48,6 +49,7 @@ class Occurrences(eqx.Module):
     which: Int[Array, "*members events"]
     grazing: Bool[Array, "*members events"]
     count: Int[Array, "*members"]
+    rates_before: PyTree = None
 
     def __str__(self) -> str:
         if not all(map(concrete, (self.times, self.which, self.grazing, self.count))):
@@ -77,5 +79,5 @@ class Occurrences(eqx.Module):
         number = jax.lax.stop_gradient(record.which)
         which = jnp.where(there, jnp.floor(number), -1).astype(jnp.int32)
         grazing = there & (number != jnp.floor(number))
-        before, after = jax.tree.map(kept, (record.before, record.after))
-        return cls(kept(record.times), before, after, which, grazing, count.astype(jnp.int32))
+        before, after, rates = jax.tree.map(kept, (record.before, record.after, record.rates))
+        return cls(kept(record.times), before, after, which, grazing, count.astype(jnp.int32), rates)

@@ -26,8 +26,18 @@ from ..methods._stepper import AbstractStepper, BoundField, Step, measured_by_st
 from ..methods._wrapped import AbstractWrappedStepper
 from ._closed_events import BoundFieldWithEvents, Clock, close_events
 from ._event import Layout, ModelWithEvents
-from ._event_state import Detection, EventMemory, EventRecord, EventState, Happening, ShiftedState, SystemState
-from ._landing import Attempt, Landing, at_event, cut_at_first, landings, leaving, passing
+from ._event_state import (
+    Detection,
+    EventMemory,
+    EventRecord,
+    EventState,
+    Happening,
+    ShiftedState,
+    SystemState,
+    derivatives_alone,
+)
+from ._landing import Attempt, Landing, arrival, cut_at_first, landings, leaving, passing
+from ._sides import advanced, beside, knows_rate, one_sided, rate_beside
 
 _CROWDED = 64
 """Events less than so many roundings of the time apart are crowded, and as many of them as the next end a solve."""
@@ -78,28 +88,28 @@ class WithEvents(AbstractWrappedStepper):
         passed = [clock.direction * (x - t) < -clock.resolution for x in clock.given]
         rows = tuple(jnp.sum(x).astype(t.dtype) for x in passed)
         due = self._due(clock, t, rows)
-        # of value zero: who moves a time away from the start has what comes before it, too
-        shift = jnp.zeros_like(t)
-        for given, row, land in zip(clock.given, rows, due):
-            shift = jnp.where(land & (shift == 0), jnp.where(land, _row(given, row), t) - t, shift)
-        shift = shift - jax.lax.stop_gradient(shift)
-        if due and self.base.field_is_rate and not self.base.transforms_state:
-            y = shown = jax.tree.map(lambda x, r: x + shift.astype(x.dtype) * r, y, field.base(t, y))
-        lands = self._in_order([jnp.zeros((), bool) for _ in field.booleans], due)
-        zero, grazes = jnp.zeros_like(t), [jnp.zeros((), bool)] * len(lands)
+        # who moves a time away from the start has what comes before it, too
+        none, zero = jnp.zeros((), bool), jnp.zeros_like(t)
+        given = [jnp.where(land, _row(times, row), t) for times, row, land in zip(clock.given, rows, due)]
+        lands, times = [self._in_order([x for _ in field.booleans], xs) for x, xs in ((none, due), (t, given))]
         system = None
         if self.layout.due is not None:
             system = SystemState(field.start(t, shown), jnp.full_like(t, never_of(t.dtype)), zero)
         detection = Detection((), rows, zero, zero, zero, zero, zero, system)
-        now, detection, events, sides_of_system = self._happen(field, t + shift, shown, lands, grazes, detection)
-        record = EventRecord.blank(self.layout.kept, t, shown)
+        start = _Moment(t, shown, jax.tree.map(jnp.zeros_like, shown), jnp.ones((), bool), none)
+        moment, detection, events, own = self._happen(field, start, times, lands, [none] * len(lands), detection)
+        record = EventRecord.blank(self.layout.kept, t, shown, self.layout.rates)
         for event in events:
             record = record.written(event)
-        if self._changes:
-            changed = _any(lands) if system is None else _any([*lands, events[-1].row >= 0])
-            y = _where(changed, self._entered(field, t, y, now), y)
+        if not self.base.transforms_state:
+            y = moment.y
+        elif self._changes:
+            happened = _any(lands) if system is None else _any([*lands, events[-1].row >= 0])
+            y = _where(happened, self._entered(field, t, y, moment.y), y)
+        now, shift = moment.y, moment.t - t
         sides = map(jnp.sign, field.conditions(t, now))
-        away = self._sides_of(sides_of_system, leaving(self.base, field, t, y, now))
+        rate = self.base.rate(field.base, t, y) if field.booleans and knows_rate(self.base) else None
+        away = self._sides_of(own, leaving(field, t, now, None if rate is None else self._shown(field, rate)))
         sides = tuple(jnp.where(side == 0, new, side) for side, new in zip(sides, away))
         detection = detection._replace(sides=sides)
         detection = detection._replace(stop=self._stop(self._clock(field, detection), t, detection.rows))
@@ -210,12 +220,13 @@ class WithEvents(AbstractWrappedStepper):
         """Returns in the place of every event that it has not happened."""
         y = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(attempt.shown, attempt.y))
         zero = jnp.zeros_like(attempt.t)
-        return (Happening(zero - 1, zero, zero, y, y),) * (self.layout.parts.count(False) + any(self.layout.parts))
+        nothing = Happening(zero - 1, zero, zero, y, y, y if self.layout.rates else None)
+        return (nothing,) * (self.layout.parts.count(False) + any(self.layout.parts))
 
     def _with_events(self, attempt: Attempt, y: EventState) -> "_Completed":
         """Returns what a step finds of events, and what they make of the state."""
         detection = y.rest.detection
-        seen, attempt = attempt, attempt.one_sided()
+        seen, attempt = attempt, one_sided(attempt)
         due = self._due(attempt.clock, attempt.end, detection.rows)
         together = None if self.layout.due is None else _any(due)
         found = landings(attempt, detection, self._of_events(self.layout.directions), together)
@@ -223,11 +234,11 @@ class WithEvents(AbstractWrappedStepper):
         if self.base.rough:  # what is due at the end has to wait for what comes before
             due = tuple(x & ~_any(one.lands for one in found) for x in due)
         lands = [land & ~again for land in self._in_order([x.lands for x in found], due)]
-        after, memory = self._after(attempt, y, found, lands)
+        over = _any(land for land, ends in zip(lands, self.layout.ends) if ends)
+        after, memory = self._after(attempt, y, found, lands, over)
         waiting = detection._replace(
             stop=cut_at_first(seen, found, detection.stop), sought=jnp.ones_like(detection.sought)
         )
-        over = _any(land for land, ends in zip(lands, self.layout.ends) if ends)
         crowded = after.rest.detection.crowded >= _MOST_CROWDED
         code = jnp.where(crowded, int(Status.crowded_events), int(Status.successful))
         if detection.system is not None:
@@ -244,7 +255,7 @@ class WithEvents(AbstractWrappedStepper):
         )
 
     def _after(
-        self, attempt: Attempt, y: EventState, found: list[Landing], lands: list[Bool[Array, ""]]
+        self, attempt: Attempt, y: EventState, found: list[Landing], lands: list[Bool[Array, ""]], over: Bool[Array, ""]
     ) -> tuple[EventState, PyTree]:
         """Returns the state after a step and the events that it ends at, and what the next one reuses.
 
@@ -253,27 +264,31 @@ class WithEvents(AbstractWrappedStepper):
             y: The state at its start.
             found: What it finds of events whose condition is sought.
             lands: Which events and schedules it ends at.
+            over: Whether one of them ends the solve.
         """
         field, clock, step, end = attempt.field, attempt.clock, attempt.step, attempt.end
         detection = y.rest.detection
         comes = self._of_schedules(lands)
-        given = [
-            jnp.where(land, _row(times, row), end) - end for land, times, row in zip(comes, clock.given, detection.rows)
-        ]
+        given = [jnp.where(land, _row(times, row), end) for land, times, row in zip(comes, clock.given, detection.rows)]
         first, delay, taken = [], jnp.zeros_like(end), jnp.zeros((), bool)
-        for land, own in zip(lands, self._in_order([x.delay for x in found], given)):
+        for land, own in zip(lands, self._in_order([x.delay for x in found], [x - end for x in given])):
             first.append(land & ~taken)
             delay, taken = jnp.where(first[-1], own, delay), taken | land
         sides = tuple(x.side for x in found)
         grazes = self._in_order([x.grazes for x in found], [jnp.zeros((), bool) for _ in comes])
 
         def happen():
-            now, y1 = at_event(attempt, delay, self._of_events(first))
-            before = attempt.shown(y1)
-            shown, changed, events, own = self._happen(field, now, before, lands, grazes, detection, found)
-            if self._changes:
+            here = arrival(attempt, delay, self._of_events(first))
+            moment = _Moment(here.t, attempt.shown(here.y), attempt.shown(here.rate), *[jnp.zeros((), bool)] * 2)
+            times = self._in_order(here.times, given)
+            moment, changed, events, own = self._happen(field, moment, times, lands, grazes, detection, found)
+            now, shown, y1 = moment.t, moment.y, here.y
+            if not self.base.transforms_state:
+                y1 = moment.y
+            elif self._changes:
                 y1 = self._entered(field, now, y1, shown)
-            values, away = field.conditions(now, shown), leaving(self.base, field, now, y1, shown)
+            later, y1, away = self._beyond(attempt, moment, y1, _any(comes), over)
+            values = field.conditions(now, shown)
             kept = self._sides_of(own, tuple(x.side for x in found))
             signs = tuple(
                 jnp.where(land & (jnp.abs(value) <= x.zero), new, jnp.where(value == 0, side, jnp.sign(value)))
@@ -281,9 +296,6 @@ class WithEvents(AbstractWrappedStepper):
             )
             near = jnp.abs(now - detection.last) < _CROWDED * clock.resolution
             crowded = jnp.where(near & (detection.count > 0), detection.crowded + 1, jnp.zeros_like(detection.crowded))
-            # at a given time a field may jump, and the next step is to begin after that
-            beyond = jax.lax.stop_gradient(clock.direction * clock.resolution)
-            later = jnp.where(_any(comes), now + beyond, now)
             memory = self.base.init(field.base, later, y1)
             return later, y1, memory, changed._replace(sides=signs, crowded=crowded), events
 
@@ -296,38 +308,99 @@ class WithEvents(AbstractWrappedStepper):
         changed = changed._replace(stop=stop, sought=jnp.zeros_like(stop))
         return EventState(ShiftedState(y1, y.saved.shift + (now - end)), EventMemory(changed, events)), memory
 
+    def _beyond(
+        self, attempt: Attempt, moment: "_Moment", y: Y, given: Bool[Array, ""], over: Bool[Array, ""]
+    ) -> tuple[Array, Y, tuple[Array, ...]]:
+        """Returns time and state from which the next step goes on, strictly after, and where conditions leave to.
+
+        Args:
+            attempt: The step that ends at the events.
+            moment: What the events have made of the state.
+            y: The same, in the variables of the method.
+            given: Whether one of them came at a given time.
+            over: Whether one of them ends the solve.
+        """
+        base, field, clock = self.base, attempt.field, attempt.clock
+        beyond = jax.lax.stop_gradient(clock.direction * clock.resolution)
+        if not knows_rate(base):
+            return jnp.where(given, moment.t + beyond, moment.t), y, leaving(field, moment.t, moment.y, None)
+        later = moment.t + beyond
+        if base.field_is_rate and not base.transforms_state:
+            # a field that jumps where the state is, too, is to have jumped
+            still = jax.lax.stop_gradient(jnp.where(moment.changed, jnp.zeros_like(beyond), beyond))
+            y = advanced(y, jax.lax.stop_gradient(moment.rate), still)
+        rate = base.rate(field.base, later, y)
+        away = leaving(field, moment.t, moment.y, self._shown(field, rate))
+        # no step is left that would end at the time which the solve ends at, and not at that of the event
+        last = (clock.direction * (clock.t1 - moment.t) <= 4 * clock.resolution) & ~over
+        left = jnp.where(last, derivatives_alone(clock.t1 - later), jnp.zeros_like(later))
+        return later + left, advanced(y, rate, left), away
+
     def _happen(
         self,
         field: BoundFieldWithEvents,
-        t: Array,
-        y: Y,
+        moment: "_Moment",
+        times: Sequence[Array],
         lands: Sequence[Bool[Array, ""]],
         grazes: Sequence[Bool[Array, ""]],
         detection: Detection,
         found: Sequence[Landing] | None = None,
-    ) -> tuple[Y, Detection, tuple[Happening, ...], Array | None]:
-        """Returns the state after all events of a time, one after another, and what is to be known of them.
+    ) -> tuple["_Moment", Detection, tuple[Happening, ...], Array | None]:
+        r"""Returns what all events of a time make of the state, one after another, and what is to be known of them.
 
-        The last item has the signs of the conditions of a system of events, None without one. `found` is what a step
-        finds of events; at the start it is None.
+        Their times are the same, but their derivatives differ: from one to the next the state moves at the rate $f$
+        that it has between them, $\mathrm{d}y = f (\mathrm{d}t_2 - \mathrm{d}t_1)$. An event that changes no state is
+        one where the field jumps. The last item has the signs of the conditions of a system of events, None without
+        one.
+
+        Args:
+            field: The vector field with its events.
+            moment: Where the first of them happens, or the solve starts.
+            times: When each happens by itself.
+            lands: Which happen.
+            grazes: Which conditions only graze zero.
+            detection: What was known.
+            found: What a step finds of events; None at the start.
         """
-        every_row = self._in_order([jnp.zeros_like(t) for _ in field.booleans], detection.rows)
+        every_row = self._in_order([jnp.zeros_like(moment.t) for _ in field.booleans], detection.rows)
+        booleans = self._in_order(field.booleans, [False for _ in detection.rows])
+        timed = [x and not boolean for x, boolean in zip(self.layout.timed, booleans)]
+        moves = knows_rate(self.base) and not self.base.transforms_state
+        consistent = moves and not self.base.field_is_rate
         count, last, events, sides = detection.count, detection.last, [], None
+        t, y, rate, taken, jumped = moment.t, moment.y, moment.rate, moment.taken, jnp.zeros((), bool)
+        changed = moment.changed
         for number, (land, row) in enumerate(zip(lands, every_row)):
             if self.layout.parts[number]:
+                taken = taken | land
                 continue
+            if moves and any(timed[: number + 1]) and (number or found is None):
+                further = land & taken
+                between = rate_beside(self.base, field, t, y, jnp.where(jumped, 1.0, -1.0).astype(t.dtype))
+                later = jnp.where(further, derivatives_alone(times[number] - t), jnp.zeros_like(t))
+                rate = _where(further, between, rate)
+                t, y = t + later, advanced(y, between, later)
             before = y
             if self.layout.updates[number]:
                 y = _where(land, field.updated(number, t, row.astype(jnp.int32), y), y)
+            changes = _any(jnp.any(a != b) for a, b in zip(*map(jax.tree.leaves, (before, y))))
+            jumped, changed = jumped | (land & ~changes), changed | changes
+            if consistent:
+                side = jnp.where(jumped | ~_any(lands[number + 1 :]), 1.0, -1.0).astype(t.dtype)
+                y = _where(land, self._entered(field, beside(field.clock, t, side), before, y), y)
             which = self.layout.numbers[number] + 0.5 * grazes[number].astype(t.dtype)
-            events.append(Happening(jnp.where(land, count, -jnp.ones_like(count)), which, t, before, y))
-            count, last = jnp.where(land, count + 1, count), jnp.where(land, t, last)
+            place, kept = jnp.where(land, count, -jnp.ones_like(count)), rate if self.layout.rates else None
+            events.append(Happening(place, which, t, before, y, kept))
+            count, last, taken = jnp.where(land, count + 1, count), jnp.where(land, t, last), taken | land
         due = self.layout.due
         if due is not None:
             before, (y, system, happened, sides) = y, self._of_system(field, t, y, lands, detection, found)
+            changed = changed | _any(jnp.any(a != b) for a, b in zip(*map(jax.tree.leaves, (before, y))))
+            if consistent:
+                y = _where(happened, self._entered(field, beside(field.clock, t, 1), before, y), y)
             row = jnp.where(happened, count, -jnp.ones_like(count))
             which = jnp.full_like(t, self.layout.numbers[self.layout.parts.index(True)])
-            events.append(Happening(row, which, t, before, y))
+            events.append(Happening(row, which, t, before, y, rate if self.layout.rates else None))
             count, last = jnp.where(happened, count + 1, count), jnp.where(happened, t, last)
             detection = detection._replace(system=system)
         comes = self._of_schedules(lands)
@@ -335,7 +408,8 @@ class WithEvents(AbstractWrappedStepper):
             row if number == due else jnp.where(land, row + 1, row)
             for number, (land, row) in enumerate(zip(comes, detection.rows))
         )
-        return y, detection._replace(rows=rows, count=count, last=last), tuple(events), sides
+        moment = _Moment(t, y, rate, taken, changed)
+        return moment, detection._replace(rows=rows, count=count, last=last), tuple(events), sides
 
     def _of_system(
         self,
@@ -408,6 +482,24 @@ class WithEvents(AbstractWrappedStepper):
 
     def _of_schedules(self, items: Sequence[Any]) -> list:
         return [x for x, is_schedule in zip(items, self.layout.is_schedule) if is_schedule]
+
+
+class _Moment(NamedTuple):
+    """A time at which events happen one after another.
+
+    Attributes:
+        t: The time.
+        y: The model's state.
+        rate: The rate of it just before the last event.
+        taken: Whether one has happened, or the solve has just started.
+        changed: Whether one has changed the state.
+    """
+
+    t: Array
+    y: Y
+    rate: Y
+    taken: Bool[Array, ""]
+    changed: Bool[Array, ""]
 
 
 class _Completed(NamedTuple):

@@ -20,7 +20,7 @@ from ..linear._preconditioners import AbstractPreconditioner
 from ..linear._structure import AbstractStructure
 from ..linear._structured_field import StructuredField
 from ..linear._written_out import SMALL
-from ._consistent_initial_values import consistent_start
+from ._consistent_initial_values import consistent_start, rate_with_mass
 from ._differences import MOST, Differences, at_order, newton_basis
 from ._history_memory import HistoryMemory, joined, past_of, reused_of
 from ._kept_factors import Systems
@@ -201,6 +201,15 @@ class BDF(AbstractStepper):
     def fsal(self) -> bool:
         """Whether `init` evaluates the vector field: not where that is no rate."""
         return self.mass is None
+
+    @property
+    def knows_rate(self) -> bool:
+        """Whether `rate` is the rate of the state: it divides by the mass matrix."""
+        return True
+
+    def rate(self, field: BoundField, t: RealScalarLike, y: Y) -> Y:
+        """Returns the rate of a state: the vector field, divided by the mass matrix; see `rate_with_mass`."""
+        return rate_with_mass(field, t, y, self.mass_of(y))
 
     @property
     def field_is_rate(self) -> bool:

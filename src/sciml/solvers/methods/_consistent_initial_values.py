@@ -1,4 +1,6 @@
-"""Initial states that satisfy the algebraic equations of a differential-algebraic system."""
+"""States that satisfy the algebraic equations of a differential-algebraic system, and the rates of such states."""
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -83,3 +85,37 @@ def consistent_state(field: BoundField, t: RealScalarLike, y: Y, mass: Mass) -> 
     eps = float(jnp.finfo(x.dtype).eps)
     converged = largest(jnp.abs(last)) <= eps**0.5 * largest(jnp.abs(x))
     return unflattened(x, y), converged
+
+
+def rate_with_mass(field: BoundField, t: RealScalarLike, y: Y, mass: Mass | None) -> Y:
+    r"""Returns the rate $\dot y$ of $M \dot y = f(t, y)$ at a consistent state.
+
+    With $U^T M = 0$, the algebraic equations stay true, $U^T (f_t + f_y \dot y) = 0$, which with the rows of the others
+    makes one system, $(M + U U^T f_y) \dot y = (1 - U U^T) f - U U^T f_t$.
+
+    Args:
+        field: The vector field.
+        t: The time.
+        y: The state.
+        mass: The mass matrix, or None for the identity.
+    """
+    if mass is None:
+        return field(t, y)
+    x = flattened(y)
+    matrix, left = jnp.asarray(mass.matrix, x.dtype), jnp.asarray(mass.null_spaces[0], x.dtype)
+    product = functools.partial(jnp.matmul, precision="highest")
+
+    def flat(t, x):
+        return flattened(field(t, unflattened(x, y)))
+
+    def algebraic(v):
+        return product(left, product(left.T, v))
+
+    if not left.shape[1]:
+        return unflattened(jnp.linalg.solve(match(matrix, x), flat(t, x)), y)
+    t = jnp.asarray(t)
+    value, by_time = jax.jvp(lambda t: flat(t, x), (t,), (jnp.ones_like(t),))
+    along = jax.linearize(lambda x: flat(t, x), x)[1]
+    jacobian = jax.vmap(along, out_axes=1)(match(jnp.eye(x.size, dtype=x.dtype), x))
+    right = value - algebraic(value) - algebraic(by_time)
+    return unflattened(jnp.linalg.solve(match(matrix, x) + algebraic(jacobian), right), y)

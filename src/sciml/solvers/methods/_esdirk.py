@@ -22,7 +22,7 @@ from ..linear._preconditioners import AbstractPreconditioner
 from ..linear._structure import AbstractStructure, DerivativeAlong
 from ..linear._structured_field import StructuredField
 from ..linear._written_out import SMALL
-from ._consistent_initial_values import consistent_start
+from ._consistent_initial_values import consistent_start, rate_with_mass
 from ._known_root import known_root
 from ._linear_options import check_systems, choice_of, preconditioner_field, solver_field, structure_of_systems
 from ._mass_matrix import Mass, as_mass, times_known
@@ -270,6 +270,15 @@ class ESDIRK(AbstractStepper):
     def linear(self) -> LinearChoice:
         """How its linear systems are to be solved."""
         return choice_of(self.linear_solver, self.preconditioner, "ESDIRK", relative=True)
+
+    @property
+    def knows_rate(self) -> bool:
+        """Whether `rate` is the rate of the state: it divides by the mass matrix."""
+        return True
+
+    def rate(self, field: BoundField, t: RealScalarLike, y: Y) -> Y:
+        """Returns the rate of a state: the vector field, divided by the mass matrix; see `rate_with_mass`."""
+        return rate_with_mass(field, t, y, self._mass_of(y))
 
     @property
     def field_is_rate(self) -> bool:

@@ -97,7 +97,7 @@ def steady_root(
 
 def _with_derivatives(f: Callable[[Y], Y], y: Y, close: BoolScalarLike) -> Y:
     root = jax.lax.custom_root(f, y, lambda _, guess: guess, _solved)
-    return jax.tree.map(lambda x: _known(x, close), root)
+    return jax.tree.map(lambda x: _known(match(x, close), close), root)
 
 
 def _solved(along: Callable[[Y], Y], b: Y) -> Y:

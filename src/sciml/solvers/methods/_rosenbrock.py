@@ -17,7 +17,7 @@ from ..linear._read_in_parts import read_in_parts
 from ..linear._structure import AbstractStructure, DerivativeAlong
 from ..linear._structured_field import StructuredField
 from ..linear._written_out import SMALL
-from ._consistent_initial_values import consistent_start
+from ._consistent_initial_values import consistent_start, rate_with_mass
 from ._linear_options import structure_of_systems
 from ._mass_matrix import Mass, times_known
 from ._ravel import flattened, unflattened
@@ -113,6 +113,15 @@ class Rosenbrock(AbstractStepper):
     def use_full_budget(self, state_bytes: int) -> bool:
         """Whether a step takes far longer than to set up its record: from some eight unknowns on."""
         return state_bytes >= 64
+
+    @property
+    def knows_rate(self) -> bool:
+        """Whether `rate` is the rate of the state: it divides by the mass matrix."""
+        return True
+
+    def rate(self, field: BoundField, t: RealScalarLike, y: Y) -> Y:
+        """Returns the rate of a state: the vector field, divided by the mass matrix; see `rate_with_mass`."""
+        return rate_with_mass(field, t, y, self.mass)
 
     @property
     def field_is_rate(self) -> bool:

@@ -96,6 +96,7 @@ class AbstractStepper(eqx.Module):
         jumps: Whether its state stays what it is within a step and jumps at the end: events are at these jumps.
         cuts_fixed_steps: Whether steps of one length, too, are no longer than `longest` says.
         field_is_rate: Whether the vector field is the rate of the state; not where a mass matrix stands before that.
+        knows_rate: Whether `rate` is the rate of the state; by default where the vector field is.
 
     Example:
         ```python
@@ -143,6 +144,21 @@ class AbstractStepper(eqx.Module):
     def field_is_rate(self) -> bool:
         """Whether the vector field is the rate of the state."""
         return True
+
+    @property
+    def knows_rate(self) -> bool:
+        """Whether `rate` is the rate of the state."""
+        return self.field_is_rate
+
+    def rate(self, field: BoundField, t: RealScalarLike, y: Y) -> Y:
+        """Returns the rate of a state in the loop's variables; by default the vector field.
+
+        Args:
+            field: The vector field.
+            t: The time.
+            y: The state.
+        """
+        return field(t, y)
 
     @abc.abstractmethod
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:

@@ -101,6 +101,15 @@ class AbstractWrappedStepper(AbstractStepper):
         return self.base.cuts_fixed_steps
 
     @property
+    def knows_rate(self) -> bool:
+        """Whether `rate` is the rate of the state."""
+        return self.base.knows_rate
+
+    def rate(self, field: BoundField, t: RealScalarLike, y: Y) -> Y:
+        """Returns the rate of a state."""
+        return self.base.rate(field, t, y)
+
+    @property
     def field_is_rate(self) -> bool:
         """Whether the vector field is the rate of the state."""
         return self.base.field_is_rate

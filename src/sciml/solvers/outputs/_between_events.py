@@ -1,10 +1,13 @@
 """Derivatives through events by an adjoint that has no steps to repeat: of one solve from each event to the next.
 
 The events are found first, and nothing of that is differentiated. Between two of them the adjoint is what it is without
-events; at each the state jumps, and the transpose of that is the jump of its cotangent.
+events; at each the state jumps, and the transpose of that is the jump of its cotangent. The rate just before an event
+is the one that the first solve found; the rate after it is the one that the next solve starts with.
 """
 
+import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,6 +17,8 @@ from jaxtyping import Array, Bool, PyTree
 
 from ..._checks import check_saved_times, check_state
 from ..._events import Schedule
+from ..._jax._branches import switch
+from ..._jax._loops import scan
 from ..._jax._members_apart import members_apart
 from ..._jax._shards import sign_of
 from ..._jax._vma import on_explicit_axes
@@ -26,6 +31,7 @@ from ..adjoints import Checkpointed
 from ..adjoints._discrete_rule import IN_FORWARD_MODE
 from ..events._event import GivenEvents
 from ..events._event_state import derivatives_alone
+from ..events._sides import advanced
 
 
 class _Piece(NamedTuple):
@@ -34,12 +40,32 @@ class _Piece(NamedTuple):
     Attributes:
         t: The time.
         y: The state.
+        first: Time and state just before the first of the events that have happened at this time.
         ys: The states at saved times so far, or None.
     """
 
     t: Array
     y: Y
+    first: tuple[Array, Y]
     ys: PyTree
+
+
+class _Found(NamedTuple):
+    """An event, as the first solve found it.
+
+    Attributes:
+        number: How many happened before.
+        t: Its time.
+        which: Which event it is.
+        rate: The rate of the state just before it.
+        at_once: Whether it happens at the time of the one before.
+    """
+
+    number: Array
+    t: Array
+    which: Array
+    rate: Y
+    at_once: Array
 
 
 class _Jump(NamedTuple):
@@ -96,20 +122,24 @@ def _solved(
     if saves is not None:
         saves = check_saved_times(saves, request.t0, request.t1, dtype)
     fixed = {name: _held(x) for name, x in request._asdict().items() if name in ("t0", "t1", "saveat")}
-    found = run(_held(model), _held(y0), args=_held(args), events=_held(events.each), adjoint=Checkpointed(), **fixed)
-    found = _held(found)
+    # each by its place among those that are sought, with the rate before it
+    layout = events.layout._replace(numbers=tuple(range(len(events.each))), rates=True)
+    sought = dict(events=GivenEvents(_held(events.each), layout), max_events=None)
+    found = _held(run(_held(model), _held(y0), args=_held(args), adjoint=Checkpointed(), **sought, **fixed))
     # each event once more, and the rest of the way
-    numbers = jnp.arange(events.layout.kept + 1, dtype=jnp.int32)
+    numbers = jnp.arange(layout.kept + 1, dtype=jnp.int32)
     sign = sign_of(interval.t1 >= interval.t0, dtype)
     ended = found.status == int(Status.event)
-    times, which = (jnp.concatenate([x, x[-1:]]) for x in (found.events.times, found.events.which))
+    times, which, rates = jax.tree.map(
+        lambda x: jnp.concatenate([x, x[-1:]]), (found.events.times, found.events.which, found.events.rates_before)
+    )
+    at_once = jnp.append(False, times[1:] == times[:-1]) & (numbers < found.events.count)
 
     alone: dict[str, Any] = dict(events=None, max_events=None)
 
-    def go_on(piece: _Piece, item: tuple[Array, Array, Array]) -> tuple[_Piece, _Jump]:
-        number, time, kind = item
-        happens = number < found.events.count
-        stop = jnp.where(happens, time, jnp.where(ended, piece.t, interval.t1))
+    def go_on(piece: _Piece, item: _Found) -> tuple[_Piece, _Jump]:
+        happens = item.number < found.events.count
+        stop = jnp.where(happens, item.t, jnp.where(ended, piece.t, interval.t1))
         start = jax.lax.stop_gradient(piece.t)
         if saves is None:
             y, ys = _end(run(model, piece.y, t0=piece.t, args=args, t1=stop, **alone)), None
@@ -121,13 +151,17 @@ def _solved(
             sol = run(model, piece.y, t0=piece.t, args=args, t1=stop, saveat=asked, **alone)
             y, here = _end(sol), ~(early | late)
             ys = jax.tree.map(lambda new, old: jnp.where(_over(here, old), new[:-1], old), sol.ys, piece.ys)
-        jump = _jump(model, args, events, kind, happens, time, stop, y)
-        return _Piece(jump.t, jump.after, ys), jump
+        first = _where(item.at_once, piece.first, (stop, y))
+        t, y = _where(item.at_once, (piece.t, piece.y), (stop, y))
+        jump = _jump(model, args, events, item, happens, first, t, y)
+        return _Piece(jump.t, jump.after, first, ys), jump
 
     blank = None
     if saves is not None:
         blank = jax.tree.map(lambda x: jnp.zeros((len(saves), *x.shape), x.dtype), y0)
-    last, jumps = jax.lax.scan(go_on, _Piece(interval.t0, y0, blank), (numbers, times, which))
+    start = _Piece(interval.t0, y0, (interval.t0, y0), blank)
+    each = _Found(numbers, times, which, rates, at_once)
+    last, jumps = scan(go_on, start, each, like=(model, args, request.t0, request.t1, request.saveat, events.each))
     ys = jax.tree.map(lambda x: x[None], last.y) if saves is None else last.ys
     # of events beyond those that are kept no derivative is known
     known = jnp.where(found.events.count > events.layout.kept, jnp.nan, 1.0).astype(dtype)
@@ -137,16 +171,23 @@ def _solved(
     sol = eqx.tree_at(lambda s: (s.ys, s.events.times, s.events.states_before, s.events.states_after), found, tied)
     moved = derivatives_alone(jnp.where(ended, last.t, interval.t1))
     sol = eqx.tree_at(lambda s: s.t_reached, sol, sol.t_reached + moved)
-    if len(set(events.layout.numbers)) < len(events.layout.numbers):  # the solve was given a schedule in parts
-        numbers = jnp.asarray((*events.layout.numbers, -1), which.dtype)
-        sol = eqx.tree_at(lambda s: s.events.which, sol, numbers[sol.events.which])
+    numbers = jnp.asarray((*events.layout.numbers, -1), which.dtype)  # a schedule may have been sought in parts
+    occurrences = dataclasses.replace(sol.events, which=numbers[sol.events.which], rates_before=None)
+    sol = dataclasses.replace(sol, events=occurrences)
     if saves is None:
         return eqx.tree_at(lambda s: s.ts, sol, sol.ts + moved)
     return eqx.tree_at(lambda s: s.ts, sol, sol.ts + derivatives_alone(saves))
 
 
 def _jump(
-    model: Callable, args: Args, events: GivenEvents, kind: Array, happens: Bool[Array, ""], time: Array, t: Array, y: Y
+    model: Callable,
+    args: Args,
+    events: GivenEvents,
+    found: _Found,
+    happens: Bool[Array, ""],
+    first: tuple,
+    t: Array,
+    y: Y,
 ) -> _Jump:
     """Returns an event; where none happens, what a solve has ended with.
 
@@ -154,14 +195,14 @@ def _jump(
         model: The model.
         args: What it takes beside time and state.
         events: The events.
-        kind: Which of them it is.
+        found: Which of them it is, and when.
         happens: Whether one happens.
-        time: The time at which it does, which has no derivative.
-        t: The time at the end of the solve that comes before it.
+        first: Time and state before the first event at this time.
+        t: The time at the end of the solve that comes before it, or after the event before it at this time.
         y: The state there.
     """
-    time = jax.lax.stop_gradient(jnp.where(happens, time, t))
-    rate = jax.lax.stop_gradient(model(time, y, args))
+    time = jax.lax.stop_gradient(jnp.where(happens, found.t, t))
+    rate = jax.tree.map(lambda r: jnp.where(happens, r, jnp.zeros_like(r)), jax.lax.stop_gradient(found.rate))
 
     def of(number: int) -> Callable[[Array, Y], _Jump]:
         event = events.each[number]
@@ -171,12 +212,13 @@ def _jump(
             if isinstance(event, Schedule):
                 given = jnp.asarray(event.times, t.dtype)
                 row = jnp.argmin(jnp.abs(jax.lax.stop_gradient(given) - time))
-                later = derivatives_alone(given[row])
+                moved = derivatives_alone(given[row])
                 if event.values is not None:
                     value = (jax.tree.map(lambda x: x[row], event.values),)
             else:
-                later = _delay(event.condition, time, y, rate, args, happens & (kind == number))
-            before = jax.tree.map(lambda x, r: x + later.astype(x.dtype) * r, y, rate)
+                moved = _delay(event.condition, time, first[1], rate, args, happens & (found.which == number))
+            later = moved - derivatives_alone(t)
+            before = advanced(y, rate, later)
             after = before if event.update is None else event.update(t + later, before, args, *value)
             return _Jump(t + later, before, jax.tree.map(lambda a, b: a.astype(b.dtype), after, before))
 
@@ -184,7 +226,8 @@ def _jump(
 
     nothing = lambda t, y: _Jump(t, y, y)  # noqa: E731
     branches = [nothing, *map(of, range(len(events.each)))]
-    return jax.lax.switch(jnp.where(happens, kind + 1, 0), branches, t, y)
+    like = (model, args, events.each, happens, first, found, t, y)
+    return switch(jnp.where(happens, found.which + 1, 0), [partial(branch, t, y) for branch in branches], like=like)
 
 
 def _delay(condition: Callable, t: Array, y: Y, rate: Y, args: Args, happens: Bool[Array, ""]) -> Array:
@@ -201,6 +244,10 @@ def _delay(condition: Callable, t: Array, y: Y, rate: Y, args: Args, happens: Bo
 def _held(tree: Any) -> Any:
     """Returns a tree whose arrays have no derivatives."""
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if isinstance(x, jax.Array) else x, tree)
+
+
+def _where(condition: Array, a: PyTree, b: PyTree) -> PyTree:
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
 
 
 def _end(sol: Solution) -> Y:

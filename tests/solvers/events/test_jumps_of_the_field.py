@@ -1,0 +1,195 @@
+"""Derivatives through jumps of the field, (before - after) dt*/da, by every adjoint against closed forms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+from sciml import Event, Held, Schedule
+from sciml.adjoints import Backsolve, Checkpointed, Direct, Forward, Gauss, Interpolating
+
+ADJOINTS = [Checkpointed(), Forward(), Gauss(), Interpolating(), Backsolve()]
+FEW = [Checkpointed(), Forward(), Gauss()]
+HOW = {"float64": dict(rtol=1e-8, atol=1e-10), "float32": dict(rtol=1e-5, atol=1e-6)}
+
+
+def each(adjoints):
+    return pytest.mark.parametrize("adjoint", adjoints, ids=lambda x: type(x).__name__)
+
+
+def jacobian(function, adjoint):
+    """A derivative in the mode that the adjoint has."""
+    return jax.jit((jax.jacfwd if isinstance(adjoint, Forward | Direct) else jax.jacrev)(function))
+
+
+def stay(t, y, args):
+    return y
+
+
+def switched(a, adjoint, **how):
+    """Decays until a, whichever side the comparison counts a to, and grows after it."""
+
+    def field(t, y, a):
+        return y * jnp.stack([jnp.where(t < a, -1.0, 0.5), jnp.where(t <= a, -1.0, 0.5)]).astype(y.dtype)
+
+    options = dict(t0=0.0, t1=2.0, args=a, adjoint=adjoint) | HOW[a.dtype.name] | how
+    return sciml.solve(field, jnp.ones(2, a.dtype), **options).ys[-1]
+
+
+def of_switched(a):
+    return jnp.exp(-a + 0.5 * (2 - a)) * jnp.ones(2, a.dtype)
+
+
+@pytest.mark.x64
+@each(ADJOINTS)
+@pytest.mark.parametrize("kind", ["event", "schedule"])
+def test_both_comparisons_of_the_time(adjoint, kind):
+    def end(a):
+        event = Event(lambda t, y, a: t - a, stay) if kind == "event" else Schedule(a[None])
+        return switched(a, adjoint, events=event)
+
+    a = jnp.array(1.3)
+    np.testing.assert_allclose(jacobian(end, adjoint)(a), jax.jacfwd(of_switched)(a), rtol=1e-6)
+
+
+@each(FEW)
+def test_both_comparisons_in_float32(adjoint):
+    a = jnp.array(1.3, jnp.float32)
+    end = lambda a: switched(a, adjoint, events=Event(lambda t, y, a: t - a, stay))  # noqa: E731
+    np.testing.assert_allclose(jacobian(end, adjoint)(a), jax.jacfwd(of_switched)(a), rtol=2e-3)
+
+
+@pytest.mark.x64
+def test_members_and_second_derivatives():
+    at = jnp.array([0.4, 1.3])
+    one = lambda a, adjoint: switched(a, adjoint, events=Event(lambda t, y, a: t - a, stay)).sum()  # noqa: E731
+    exact = lambda a: of_switched(a).sum()  # noqa: E731
+    for adjoint in (Checkpointed(), Gauss()):
+        by_member = jax.jit(jax.vmap(jax.grad(lambda a, x=adjoint: one(a, x))))(at)
+        np.testing.assert_allclose(by_member, jax.vmap(jax.grad(exact))(at), rtol=1e-6)
+    of_all = jax.jit(jax.grad(lambda at: jax.vmap(lambda a: one(a, Gauss()))(at).sum()))(at)
+    np.testing.assert_allclose(of_all, jax.vmap(jax.grad(exact))(at), rtol=1e-6)
+    twice = jax.jit(jax.jacfwd(jax.jacfwd(lambda a: one(a, Forward()))))(at[1])
+    np.testing.assert_allclose(twice, jax.jacfwd(jax.jacfwd(exact))(at[1]), rtol=1e-4)
+
+
+@pytest.mark.x64
+@each(ADJOINTS)
+def test_surfaces_of_the_state(adjoint):
+    """Two components cross a surface each, and their rates jump there."""
+
+    def field(t, y, a):
+        return jnp.stack([jnp.where(y[0] < a, y[0], 3 * y[0]), jnp.where(y[1] <= 2 * a, 1.0, 3.0)])
+
+    def end(a):
+        crossings = [Event(lambda t, y, a: y[0] - a, stay), Event(lambda t, y, a: y[1] - 2 * a, stay)]
+        how = dict(t0=0.0, t1=3.0, args=a, events=crossings, adjoint=adjoint, rtol=1e-8, atol=1e-10)
+        return sciml.solve(field, jnp.full(2, 0.5), **how).ys[-1]
+
+    def exact(a):
+        return jnp.stack([a * jnp.exp(3 * (3 - jnp.log(a / 0.5))), 2 * a + 3 * (3 - (2 * a - 0.5))])
+
+    a = jnp.array(1.2)
+    np.testing.assert_allclose(jacobian(end, adjoint)(a), jax.jacfwd(exact)(a), rtol=1e-6)
+
+
+@pytest.mark.x64
+@each(ADJOINTS)
+def test_held_inputs(adjoint):
+    def end(a):
+        valve = Held(jnp.stack([0 * a, a]), jnp.array([0.0, 4.0]))
+        tank = lambda t, y, valve: valve(t) - y  # noqa: E731
+        how = dict(t0=0.0, t1=2.0, args=valve, events=valve.jumps(), adjoint=adjoint, rtol=1e-8, atol=1e-10)
+        return sciml.solve(tank, jnp.array(1.0), **how).ys[-1]
+
+    np.testing.assert_allclose(jacobian(end, adjoint)(jnp.array(1.5)), -4 * np.exp(-0.5), rtol=1e-7)
+
+
+@pytest.mark.x64
+@each(FEW)
+def test_two_at_one_time(adjoint):
+    """Each has a derivative by its own time, also where one is a dose and the other a jump of the field."""
+
+    def end(times):
+        double = Schedule(times[:1], lambda t, y, args: 2 * y)
+        dose = Schedule(times[1:], lambda t, y, args: y + 1.0)
+        field = lambda t, y, times: -jnp.where(t < times[2], y, 3 * y)  # noqa: E731
+        events = [double, dose, Event(lambda t, y, times: t - times[2], stay)]
+        how = dict(t0=0.0, t1=2.0, args=times, events=events, adjoint=adjoint, rtol=1e-8, atol=1e-10)
+        return sciml.solve(field, jnp.array(1.0), **how).ys[-1]
+
+    # in this order of times: y = ((2 e^-t1 e^-(t2-t1)) + 1) e^-(t3-t2) e^-3(2-t3)
+    exact = lambda t: (2 * jnp.exp(-t[1]) + 1) * jnp.exp(t[1] - t[2] - 3 * (2 - t[2]))  # noqa: E731
+    times = jnp.full(3, 1.5)
+    np.testing.assert_allclose(jacobian(end, adjoint)(times), jax.grad(exact)(times), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.x64
+@each(FEW)
+@pytest.mark.parametrize("at", ["start", "end"])
+def test_at_the_ends_of_a_solve(adjoint, at):
+    """One that is due at the start or at the end happens, so its time has the derivatives of one that is within."""
+
+    def end(a):
+        dose = Schedule(a[None], lambda t, y, args: y + 1.0)
+        field = lambda t, y, a: jnp.where(t < a, -y, -2 * y)  # noqa: E731
+        t0, t1 = (1.5, 3.0) if at == "start" else (0.0, 1.5)
+        how = dict(t0=t0, t1=t1, args=a, events=dose, adjoint=adjoint, rtol=1e-8, atol=1e-10)
+        return sciml.solve(field, jnp.array(1.0), **how).ys[-1]
+
+    before = 1.0 if at == "start" else np.exp(-1.5)
+    after = np.exp(-3.0) if at == "start" else 1.0
+    expected = (-before + 2 * (before + 1)) * after  # f- moves the state, then f+ is lost
+    np.testing.assert_allclose(jacobian(end, adjoint)(jnp.array(1.5)), expected, rtol=1e-6)
+
+
+@pytest.mark.x64
+@each(FEW)
+def test_backwards_in_time_and_an_event_that_ends_the_solve(adjoint):
+    def back(a):
+        field = lambda t, y, a: jnp.where(t <= a, -y, 0 * y)  # noqa: E731
+        how = dict(t0=2.0, t1=0.0, args=a, adjoint=adjoint, rtol=1e-8, atol=1e-10)
+        return sciml.solve(field, jnp.array(1.0), events=Event(lambda t, y, a: t - a, stay), **how).ys[-1]
+
+    np.testing.assert_allclose(jacobian(back, adjoint)(jnp.array(1.5)), np.exp(1.5), rtol=1e-6)
+
+    def time(a):
+        field = lambda t, y, a: jnp.where(y < a, jnp.ones_like(y), 2 * jnp.ones_like(y))  # noqa: E731
+        events = [Event(lambda t, y, a: y - a, stay), Event(lambda t, y, a: y - 3.0)]
+        how = dict(t0=0.0, t1=4.0, args=a, adjoint=adjoint, rtol=1e-8, atol=1e-10)
+        return sciml.solve(field, jnp.array(0.5), events=events, **how).t_reached
+
+    np.testing.assert_allclose(jacobian(time, adjoint)(jnp.array(1.5)), 0.5, rtol=1e-6)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("adjoint", [Checkpointed(), Forward()], ids=["Checkpointed", "Forward"])
+def test_a_mass_matrix(adjoint):
+    """The algebraic variable jumps with the field and with a dose, and is consistent on both sides."""
+
+    def field(t, y, a):
+        return jnp.stack([-y[1], y[1] - y[0] * jnp.where(t < a, 1.0, 2.0)])
+
+    def end(a):
+        dose = Event(lambda t, y, a: t - a, lambda t, y, a: y.at[0].add(1.0))
+        solver = sciml.solvers.Rodas5P(mass=np.diag([1.0, 0.0]))
+        how = dict(t0=0.0, t1=2.0, args=a, events=dose, adjoint=adjoint, solver=solver, rtol=1e-7, atol=1e-9)
+        sol = sciml.solve(field, jnp.ones(2), **how)
+        return sol.ys[-1, 0], (sol.events.states_before[0], sol.events.states_after[0])
+
+    derivative = jax.jacfwd if isinstance(adjoint, Forward) else jax.grad
+    a = jnp.array(0.7)
+    found, (before, after) = jax.jit(derivative(end, has_aux=True))(a)
+    np.testing.assert_allclose(found, jnp.exp(a - 4) + 2 * jnp.exp(2 * a - 4), rtol=1e-6)
+    np.testing.assert_allclose(before, np.full(2, np.exp(-0.7)), rtol=1e-6)
+    np.testing.assert_allclose(after, (np.exp(-0.7) + 1) * np.array([1.0, 2.0]), rtol=1e-6)
+
+
+@pytest.mark.x64
+def test_fixed_steps_without_a_loop_of_unknown_length():
+    """`Direct` differentiates a scan in forward mode."""
+    events = Event(lambda t, y, a: t - a, stay)
+    end = lambda a: switched(a, Direct(), dt=1 / 64, events=events)  # noqa: E731
+    a = jnp.array(1.3)
+    np.testing.assert_allclose(jacobian(end, Direct())(a), jax.jacfwd(of_switched)(a), rtol=2e-2)
