@@ -96,7 +96,6 @@ class SBMLEventSystem(AbstractEventSystem):
         memory = _Memory(last.holds.astype(y.dtype), *kept, last.executed)
         return Happened(last.y, memory, next_, last.any, last.signs, code)
 
-
     def _next(self, t: Array, resolution: Array) -> Array:
         """Returns the next time at which a trigger that compares the time may change."""
         equations = sbml_equations(self._static)
