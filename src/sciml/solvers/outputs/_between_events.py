@@ -99,8 +99,8 @@ def solve_between_events(
     """
     if any(events.layout.parts):
         raise ValueError(
-            "A continuous adjoint does not support `events` of an SBML model that influence one another or have a delay. "
-            "Use `sciml.adjoints.Checkpointed()`, `Direct()` or `Forward()`."
+            "A continuous adjoint does not support `events` of an SBML model that influence one another or have a "
+            "delay. Use `sciml.adjoints.Checkpointed()`, `Direct()` or `Forward()`."
         )
 
     def whole(model: Callable, y0: Y, args: Args, request: Request, each: tuple) -> Solution:
