@@ -209,17 +209,11 @@ def test_a_training_with_a_loader_may_begin_with_a_batch_of_another_shape(tmp_pa
 
 def test_a_sweep_of_other_code(tmp_path, modules):
     x = np.arange(4.0)
-    sweep = (
-        lambda fn, **options: parallel.sweep(  # noqa: E731
-            fn,
-            x,
-            store=tmp_path / "run",
-            progress=False,
-            block=4,
-            mesh=parallel.mesh(devices=jax.devices()[:1]),
-            **options,
-        )
-    )
+
+    def sweep(fn):
+        mesh = parallel.mesh(devices=jax.devices()[:1])
+        return parallel.sweep(fn, x, store=tmp_path / "run", progress=False, block=4, mesh=mesh)
+
     sweep(modules().step("attribute"))
     with pytest.raises(StoreError, match="(?s)`function`: .*the file of module `helper`"):
         sweep(modules("helper", "-by", "by").step("attribute"))

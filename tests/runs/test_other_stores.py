@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import json
 import logging
 import os
 import re
@@ -68,6 +69,71 @@ def test_zarr(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match="Block 6 of .* No space left on device. What was written before is intact"):
         store.put(6, {"a": np.arange(3)})
     assert store.numbers() == [2, 3] and store.get(2)["a"].tolist() == [0, 1, 2]
+
+
+NAMES = {
+    "slash and point": {"a": {"b": 1.0}, "a.b": 2.0},
+    "capitals": {"S": 1.0, "s": 2.0},
+    "two ways to write a letter": {"\u00e9": 1.0, "e\u0301": 2.0},
+    "ending": {"a": 1.0, "a.npy": 2.0},
+    "reserved": {
+        "zarr.json": 1.0,
+        "__a": 2.0,
+        ".": 3.0,
+        "..": 4.0,
+        "": 5.0,
+        " ": 6.0,
+        "a|b": 7.0,
+        "c\0d": 8.0,
+        "c": 9.0,
+    },
+    "long": {300 * "a": 1.0, 300 * "a" + "b": 2.0},
+    "escaped": {"a~b": 1.0, "a\\b": 2.0, "a:b": 3.0},
+}
+
+
+@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("make", [sciml.stores.NpzStore, ZarrStore, OrbaxStore])
+def test_names_that_are_alike_are_kept_apart(tmp_path, make, names):
+    pytest.importorskip({ZarrStore: "zarr", OrbaxStore: "orbax.checkpoint"}.get(make, "numpy"))
+    tree = jax.tree.map(lambda x: np.full(2, x), NAMES[names])
+    make(tmp_path).put(1, tree)
+    back = make(tmp_path).get(1, tree)
+    assert jax.tree.map(lambda x: x.tolist(), back) == jax.tree.map(lambda x: x.tolist(), tree)
+
+
+def test_zarr_frames_of_names_that_are_alike(tmp_path):
+    pytest.importorskip("zarr")
+    y0 = {"a": {"b": jnp.ones(1)}, "a.b": 2 * jnp.ones(1)}
+    options = dict(t0=0.0, t1=1.0, dt=0.1, save_every=0.5, progress=False, store=ZarrStore(tmp_path))
+    run = sciml.simulate(lambda t, y, args: jax.tree.map(jnp.negative, y), y0, **options)
+    np.testing.assert_allclose(run.values["a.b"], 2 * run.values["a"]["b"])
+    assert load(ZarrStore(tmp_path))[0] == {"a/b": 1.0, "a.b": 2.0}
+
+
+def test_zarr_blocks_of_before_are_read(tmp_path):
+    pytest.importorskip("zarr")
+    ZarrStore(tmp_path).put(0, {"a": {"b": np.arange(3)}, "c": np.ones(3)})
+    marker = tmp_path / "blocks" / "0000000.json"
+    found = json.loads(marker.read_text())
+    found["names"] = list(found.pop("arrays"))
+    marker.write_text(json.dumps(found))
+    assert ZarrStore(tmp_path).get(0)["a/b"].tolist() == [0, 1, 2]
+
+
+def test_equal_names_are_refused_before_the_run(tmp_path):
+    y0 = {"a/b": jnp.ones(1), "a_b": jnp.ones(1)}
+    for call in (
+        lambda: sciml.simulate(
+            lambda t, y, args: y, y0, t0=0.0, t1=1.0, dt=0.1, store=tmp_path / "run", progress=False
+        ),
+        lambda: sciml.parallel.sweep(
+            lambda x: {"a/b": x, "a_b": x}, np.ones(2), store=tmp_path / "sweep", progress=False
+        ),
+    ):
+        with pytest.raises(ValueError, match="Two arrays would both be stored as `.*a_b`"):
+            call()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_spread_state_takes_every_segment_by_one_program(caplog):

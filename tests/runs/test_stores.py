@@ -168,7 +168,7 @@ def test_no_memory_is_no_damage(tmp_path, monkeypatch):
     def exhausted(*args, **options):
         raise MemoryError
 
-    monkeypatch.setattr(_atomic.np, "load", exhausted)
+    monkeypatch.setattr(_atomic.np.lib.format, "read_array", exhausted)
     with pytest.raises(MemoryError):
         store.get(0)
 

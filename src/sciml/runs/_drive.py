@@ -101,6 +101,11 @@ def drive(
     return DriveResult(active_members.all(here, ids), bool(np.all(done)), time.perf_counter() - began)
 
 
+def is_done(segment: AbstractSegment, carry: Carry) -> bool:
+    """Whether no member has anything left to do."""
+    return bool(np.all(_done(segment, segment.info(carry))))
+
+
 def _launch(segment: AbstractSegment, active_members: ActiveMembers, hosts: Hosts) -> tuple[Carry, _InFlight]:
     carry, frames, info = segment.advance(active_members.inputs, active_members.carry)
     carry = laid_out_like(carry, active_members.carry)

@@ -1,5 +1,6 @@
 """Runs segments under a store, or in memory, and returns the results."""
 
+import contextlib
 import os
 import pathlib
 from typing import Any
@@ -17,8 +18,9 @@ from ..stores._hosts import hosts_of
 from ..stores._manifest import digest_of_run, open_run
 from ..stores._memory_store import MemoryStore
 from ..stores._npz_store import NpzStore
+from ..stores._pytree_names import check_names
 from ._active_members import ActiveMembers
-from ._drive import drive
+from ._drive import DriveResult, drive, is_done
 from ._frames import Frames
 from ._prepare import frame_of, frames_per_block
 from ._resume import ResumePoint, last_resume_point
@@ -78,56 +80,84 @@ def execute(
     if hosts.several and store.spans_hosts:
         raise ValueError(f"`store`: one process writes frames: give a folder. {store} is for `checkpoints`.")
     on_disk = not isinstance(store, MemoryStore)
-    point, origin = None, None
-    if on_disk:
-        found = fingerprint(
-            **depends_on, sizes={"steps": segment.segment_steps, "frames": segment.slots, "block": block}
-        )
-        # sizes follow from the state and the version: where these differ too, they are what the error names
-        found.parts["sizes"] = found.parts["sizes"]._replace(follows=True)
-        found.parts["program"] = program(
-            segment.program(inputs, start), [x for x in jax.tree.leaves(segment) if eqx.is_array(x)]
-        )
-        info = {"block": block, "members": inputs.members, "frames": len(ts), "space": space}
-        hosts.lead(lambda: open_run(store, found, info, kind=name, resume=resume))
-        origin = digest_of_run(store.read_manifest() or {}, store)
-        point = last_resume_point(checkpoints, start, frame, inputs.members, origin)
-        if point is None and checkpoints is None and store.numbers():
-            warn(
-                f"`{name}`: {store} holds frames of this run, but it is no folder and there are no `checkpoints=`, so "
-                "that the run starts again. Give `checkpoints=sciml.stores.NpzStore(path)` to go on after a crash.",
+    check_names({"values": frame, "carried": start if on_disk else None})
+    point, origin, over = None, None, False
+    with contextlib.ExitStack() as locks:
+        if on_disk:
+            found = fingerprint(
+                **depends_on, sizes={"steps": segment.segment_steps, "frames": segment.slots, "block": block}
             )
-    if point is None:
-        point = ResumePoint(0, start, None, 0, None)
-    active_members = ActiveMembers(inputs, point.carry, point.ids)
-    writer = FrameWriter(
-        store, checkpoints, block=block, ts=ts, members=inputs.members, done=point.frames, pending=point.pending,
-        hosts=hosts, origin=origin,
-    )  # fmt: skip
-    shown = progress if hosts.leads or callable(progress) else False
-    span, reached = segment.host_span.item(), float(np.min(segment.info(active_members.carry).elapsed))
-    with reporting(shown, span, unit=segment.unit, name=name, done=reached) as report:
-        try:
-            result = drive(
-                segment,
-                active_members,
-                writer,
-                hosts,
-                number=point.number,
-                checkpoint_every=float(checkpoint_every),
-                report=report,
+            # sizes follow from the state and the version: where these differ too, they are what the error names
+            found.parts["sizes"] = found.parts["sizes"]._replace(follows=True)
+            found.parts["program"] = program(
+                segment.program(inputs, start), [x for x in jax.tree.leaves(segment) if eqx.is_array(x)]
             )
-        except KeyboardInterrupt as stop:
-            if on_disk and checkpoints is not None and checkpoints.numbers():
-                stop.add_note(f"`{name}`: the run so far is in {store}; the same call goes on from there.")
-            raise
-    frames = Frames(store, writer.frames, block, frame, origin)
-    run = Run(
-        frames, store, inputs.members, space=space, ts=ts[: writer.frames], **attributes_of(segment, inputs, result)
-    )
-    if on_disk:
-        hosts.lead(lambda: store.write_manifest({**(store.read_manifest() or {}), "summary": summary(run)}))
+            info = {"block": block, "members": inputs.members, "frames": len(ts), "space": space}
+            over = not hosts.several and _has_ended(store)  # then it is read only, as any number of processes may
+            if not over:
+                hosts.lead(lambda: _lock(locks, store, checkpoints))
+            hosts.lead(lambda: open_run(store, found, info, kind=name, resume=resume))
+            origin = digest_of_run(store.read_manifest() or {}, store)
+            point = last_resume_point(checkpoints, start, frame, inputs.members, origin)
+            if over and (point is None or not is_done(segment, point.carry)):
+                over = False
+                _lock(locks, store, checkpoints)
+            if point is None and checkpoints is None and store.numbers():
+                warn(
+                    f"`{name}`: {store} holds frames of this run, but it is no folder and there are no `checkpoints=`, "
+                    "so that the run starts again. Give `checkpoints=sciml.stores.NpzStore(path)` to go on after a "
+                    "crash.",
+                )
+        if point is None:
+            point = ResumePoint(0, start, None, 0, None)
+        count, result = point.frames, DriveResult(point.carry, True, 0.0)
+        if not over:
+            active_members = ActiveMembers(inputs, point.carry, point.ids)
+            writer = FrameWriter(
+                store, checkpoints, block=block, ts=ts, members=inputs.members, done=point.frames,
+                pending=point.pending, hosts=hosts, origin=origin,
+            )  # fmt: skip
+            shown = progress if hosts.leads or callable(progress) else False
+            span, reached = segment.host_span.item(), float(np.min(segment.info(active_members.carry).elapsed))
+            with reporting(shown, span, unit=segment.unit, name=name, done=reached) as report:
+                try:
+                    result = drive(
+                        segment,
+                        active_members,
+                        writer,
+                        hosts,
+                        number=point.number,
+                        checkpoint_every=float(checkpoint_every),
+                        report=report,
+                    )
+                except KeyboardInterrupt as stop:
+                    if on_disk and checkpoints is not None and checkpoints.numbers():
+                        stop.add_note(f"`{name}`: the run so far is in {store}; the same call goes on from there.")
+                    raise
+            count = writer.frames
+        frames = Frames(store, count, block, frame, origin)
+        run = Run(frames, store, inputs.members, space=space, ts=ts[:count], **attributes_of(segment, inputs, result))
+        if on_disk and not over:
+            hosts.lead(lambda: store.write_manifest({**(store.read_manifest() or {}), "summary": summary(run)}))
     return run.raise_if_failed() if throw else run
+
+
+def _has_ended(store: AbstractStore) -> bool:
+    """Whether a store says that its run has ended, so that nothing more is written to it."""
+    found = (store.read_manifest() or {}).get("summary")
+    return isinstance(found, dict) and found.get("finished") is True
+
+
+def _lock(locks: contextlib.ExitStack, store: AbstractStore, checkpoints: AbstractStore | None) -> None:
+    """Locks the store of a run, and that of its checkpoints where it is another one.
+
+    Raises:
+        StoreError: If another run writes to one of them.
+    """
+    locks.enter_context(store.lock())
+    folder = _folder_of(store)
+    if checkpoints is not None and checkpoints is not store and (folder is None or _folder_of(checkpoints) != folder):
+        locks.enter_context(checkpoints.lock())
 
 
 def _stores(store: Any, checkpoints: Any) -> tuple[AbstractStore, AbstractStore | None]:

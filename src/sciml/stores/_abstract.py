@@ -1,13 +1,14 @@
 """What every store does: numbered blocks of a PyTree of arrays that are whole or absent, and a manifest."""
 
 import abc
+import contextlib
 import pathlib
 import threading
 from typing import Any, ClassVar
 
 from jaxtyping import PyTree
 
-from . import _atomic
+from . import _atomic, _lock
 
 _CREATING = threading.Lock()
 
@@ -20,7 +21,7 @@ class AbstractStore(abc.ABC):
 
     To write a store of your own, say where blocks go: `put`, `get`, `numbers` and `remove`. A store that is a folder
     also says its `path`; manifest and checkpoints then go there. One that is no folder writes `read_manifest` and
-    `write_manifest` in its place, and `create_manifest` where several processes share it; a run in it needs
+    `write_manifest` in its place, and `create_manifest` and `lock` where several processes share it; a run in it needs
     `checkpoints=` of its own to go on after a crash. `to_named` and `from_named` convert PyTrees to arrays by name and
     back. `sciml.verify.check_store` checks all of it.
 
@@ -111,6 +112,22 @@ class AbstractStore(abc.ABC):
     @abc.abstractmethod
     def remove(self, number: int) -> None:
         """Removes block `number` if it is there."""
+
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context within which no other run writes: `simulate`, `iterate` and `train` are within it.
+
+        By default by the file `.lock` in `path`, which names the process. The operating system releases it when the
+        process ends, also if it is killed. A store that is no folder is locked within this process; one that several
+        processes share needs a method of its own. Blocks of a sweep are put by several processes without a lock.
+
+        Raises:
+            StoreError: When the context is entered, if another run is within it.
+        """
+        try:
+            folder = self.path
+        except _atomic.StoreError:
+            return _lock.owned(id(self), str(self))
+        return _lock.owned_file(_atomic.make_folder(folder) / ".lock", str(self))
 
     def has(self, number: int) -> bool:
         """Returns whether block `number` is there; by default by `numbers`."""

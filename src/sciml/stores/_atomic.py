@@ -83,7 +83,7 @@ def make_folder(path: str | os.PathLike) -> pathlib.Path:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise StoreError(f"The folder {str(folder)!r} cannot be used: {_cause(error)}.") from error
+        raise StoreError(f"The folder {str(folder)!r} cannot be used: {cause_of(error)}.") from error
     return folder
 
 
@@ -102,7 +102,7 @@ def write(path: str | os.PathLike, fill: Callable[[IO[bytes]], Any]) -> None:
         replace(path, fill)
     except OSError as error:
         raise StoreError(
-            f"{str(path)!r} could not be written: {_cause(error)}. What was written before is intact: run the same "
+            f"{str(path)!r} could not be written: {cause_of(error)}. What was written before is intact: run the same "
             "call again with `resume=True` to go on from there."
         ) from error
 
@@ -148,7 +148,7 @@ def create(path: str | os.PathLike, content: bytes) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise StoreError(f"{str(path)!r} could not be written: {_cause(error)}.") from error
+        raise StoreError(f"{str(path)!r} could not be written: {cause_of(error)}.") from error
     finally:
         _in_flight.discard(beside.name)
     return True
@@ -216,10 +216,12 @@ def read_npz(path: str | os.PathLike, wanted: Callable[[str], bool] = lambda nam
         StoreError: If it cannot be read.
     """
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files if wanted(name)}
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            # `numpy.load` takes the array "a" for one of the name "a.npy"
+            members = {member.removesuffix(".npy"): member for member in archive.namelist()}
+            return {name: _read_member(archive, member) for name, member in members.items() if wanted(name)}
     except OSError as error:
-        raise StoreError(f"{str(path)!r} cannot be read: {_cause(error)}.") from error
+        raise StoreError(f"{str(path)!r} cannot be read: {cause_of(error)}.") from error
     except MemoryError:  # says nothing about the file
         raise
     except Exception as error:  # a damaged zip raises errors of many kinds
@@ -227,6 +229,11 @@ def read_npz(path: str | os.PathLike, wanted: Callable[[str], bool] = lambda nam
             f"{str(path)!r} cannot be read: it is not a whole npz file of arrays ({type(error).__name__}: {error}). If "
             "it was damaged or cut short, delete it: what is missing is computed again where the run allows it."
         ) from error
+
+
+def _read_member(archive: zipfile.ZipFile, member: str) -> np.ndarray:
+    with archive.open(member) as content:
+        return np.lib.format.read_array(content, allow_pickle=False)
 
 
 def clear_leftovers(folder: str | os.PathLike) -> list[str]:
@@ -251,7 +258,7 @@ def clear_leftovers(folder: str | os.PathLike) -> list[str]:
         except FileNotFoundError:  # its writer was alive and has finished
             continue
         except OSError as error:
-            raise StoreError(f"The leftover {str(path)!r} cannot be removed: {_cause(error)}.") from error
+            raise StoreError(f"The leftover {str(path)!r} cannot be removed: {cause_of(error)}.") from error
     return removed
 
 
@@ -290,6 +297,7 @@ def _flush_folder(folder: pathlib.Path) -> None:
         os.close(handle)
 
 
-def _cause(error: OSError) -> str:
+def cause_of(error: OSError) -> str:
+    """Returns an error of the operating system in words, with a remedy where there is one."""
     known = _CAUSES.get(error.errno or 0)
     return f"{error.strerror or error} ({known})" if known else str(error)

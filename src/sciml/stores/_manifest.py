@@ -34,7 +34,8 @@ def open_run(
     """
     manifest = store.read_manifest()
     if manifest is None:
-        if store.numbers():
+        # another run may have written both meanwhile, the manifest first
+        if store.numbers() and store.read_manifest() is None:
             raise StoreError(
                 f"{store} holds blocks but no manifest, so they cannot be told from others. Give another path."
             )

@@ -1,5 +1,6 @@
 """Blocks as Orbax checkpoints, for arrays that are spread over the devices of several hosts."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -11,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from . import _atomic
+from . import _atomic, _lock
 from ._abstract import AbstractStore
 from ._pytree_names import base_of, from_named, name_of
 
@@ -56,8 +57,11 @@ class OrbaxStore(AbstractStore):
                 name, x = f"{name}|key {jax.random.key_impl(x)}", jax.random.key_data(x)
             named[name] = x
         _atomic.make_folder(self._path)
+        # processes of one run put their parts of a block at once; those of several runs, one after another
+        alone = jax.process_count() == 1
+        turn = _lock.briefly(self._path / ".blocks.lock", str(self)) if alone else contextlib.nullcontext()
         try:
-            with _orbax().StandardCheckpointer() as checkpointer:
+            with turn, _orbax().StandardCheckpointer() as checkpointer:
                 checkpointer.save(self._block(number), named, force=True)
                 checkpointer.wait_until_finished()
         except OSError as error:
@@ -84,13 +88,22 @@ class OrbaxStore(AbstractStore):
 
         try:
             with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
-                found = checkpointer.metadata(self._block(number)).item_metadata.tree
+                known = checkpointer.metadata(self._block(number)).item_metadata
+                if known is None:
+                    raise _atomic.StoreError(f"{str(self._block(number))!r} cannot be read: it is no whole checkpoint.")
+                found = known.tree
                 found = {name: target(name, x) for name, x in found.items() if like is None or base_of(name) in wanted}
                 options = orbax.checkpoint_utils.construct_restore_args(found)
                 arguments = orbax.args.PyTreeRestore(found, restore_args=options, partial_restore=True)
                 named = checkpointer.restore(self._block(number), args=arguments)
-        except (OSError, ValueError) as error:
-            raise _atomic.StoreError(f"{str(self._block(number))!r} cannot be read: {error}.") from error
+        except (_atomic.StoreError, MemoryError):
+            raise
+        except (
+            Exception
+        ) as error:  # what is damaged, or removed by another process meanwhile, raises errors of many kinds
+            raise _atomic.StoreError(
+                f"{str(self._block(number))!r} cannot be read ({type(error).__name__}: {error})."
+            ) from error
         return from_named(named, like, where=str(self._block(number)))
 
     def numbers(self) -> list[int]:

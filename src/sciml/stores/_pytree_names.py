@@ -12,6 +12,7 @@ from ._atomic import StoreError
 
 _MARK = "|"  # between a name and what its array was before it became one that NumPy knows
 _ROOT = "value"
+_RESERVED = dict.fromkeys(map(ord, ("/", _MARK, "\0")), "_")  # a zip file cuts names at a zero
 
 
 def to_named(tree: PyTree) -> dict[str, np.ndarray]:
@@ -43,7 +44,7 @@ def to_named(tree: PyTree) -> dict[str, np.ndarray]:
         if x.dtype.kind not in "biufc":
             name, x = f"{name}{_MARK}{x.dtype}", x.view(f"u{x.dtype.itemsize}")
         if name in named:
-            raise ValueError(f"Two arrays would both be stored as `{name}`: give one of them another key.")
+            raise ValueError(_same_name(name))
         named[name] = x
     return named
 
@@ -101,6 +102,23 @@ def name_of(path: tuple) -> str:
     return "/".join(str(_entry(key)) for key in path) or _ROOT
 
 
+def check_names(tree: PyTree) -> None:
+    """Checks that the leaves of a PyTree have names of their own, before a run that will store it.
+
+    Raises:
+        ValueError: If two leaves have the same name.
+    """
+    seen: dict[str, tuple] = {}
+    for path, _ in jax.tree_util.tree_leaves_with_path(tree):
+        other = seen.setdefault(name_of(path), path)
+        if other != path:
+            raise ValueError(_same_name(name_of(path)))
+
+
+def _same_name(name: str) -> str:
+    return f"Two arrays would both be stored as `{name}`: give one of them another key."
+
+
 def base_of(name: str) -> str:
     """Returns the name of a leaf from the name of its array."""
     return name.partition(_MARK)[0]
@@ -109,5 +127,5 @@ def base_of(name: str) -> str:
 def _entry(key: Any) -> Any:
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):
-            return str(getattr(key, attribute)).replace("/", "_").replace(_MARK, "_")
+            return str(getattr(key, attribute)).translate(_RESERVED)
     return key

@@ -1,16 +1,27 @@
 """Blocks as the rows of zarr arrays, which xarray, dask and other languages read as one data set."""
 
+import collections
+import hashlib
 import os
 import pathlib
+import re
+import unicodedata
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from jaxtyping import PyTree
 
-from . import _atomic
+from . import _atomic, _lock
 from ._abstract import AbstractStore
 from ._pytree_names import from_named, to_named
+
+_UNSAFE = '~\\:*?"<>|'
+"""What is in no name: the sign of escaped ones, and what some disks do not take."""
+
+_LONGEST = 200
+"""Bytes of a name; disks take 255."""
 
 
 class ZarrStore(AbstractStore):
@@ -63,14 +74,14 @@ class ZarrStore(AbstractStore):
             )
         (rows,) = next(iter(lengths.values()))
         size = self._rows(number, rows)
+        first = number * size
+        places = array_names(named)
         try:
-            group = _zarr().open_group(self._path / "frames.zarr", mode="a")
+            with _lock.briefly(self._path / ".arrays.lock", str(self)):  # others make the same arrays, or longer ones
+                group = _zarr().open_group(self._path / "frames.zarr", mode="a")
+                arrays = {name: self._array(group, places[name], x, size, first + rows) for name, x in named.items()}
             for name, x in named.items():
-                array = self._array(group, name, x, size)
-                first = number * size
-                if array.shape[0] < first + rows:
-                    array.resize((first + rows, *x.shape[1:]))
-                array[first : first + rows] = x
+                arrays[name][first : first + rows] = x
         except OSError as error:
             raise _atomic.StoreError(
                 f"Block {number} of {self} could not be written: {error}. What was written before is intact: run the "
@@ -82,7 +93,7 @@ class ZarrStore(AbstractStore):
                 f"another run ({type(error).__name__}: {error}). Give another path."
             ) from error
         checks = {name: _checksum(x) for name, x in named.items()}
-        _atomic.write_json(self._marker(number), {"rows": rows, "names": list(named), "crc32": checks})
+        _atomic.write_json(self._marker(number), {"rows": rows, "arrays": places, "crc32": checks})
 
     def get(self, number: int, like: PyTree = None) -> PyTree:
         """Reads a block; see `AbstractStore`."""
@@ -94,7 +105,8 @@ class ZarrStore(AbstractStore):
             group = zarr.open_group(self._path / "frames.zarr", mode="r")
             rows, checks = int(marker["rows"]), marker["crc32"]
             first = number * self._rows(number, rows)
-            named = {name: np.asarray(group[_plain(name)][first : first + rows]) for name in marker["names"]}
+            places = marker.get("arrays") or {name: _plain(name) for name in marker["names"]}
+            named = {name: np.asarray(group[place][first : first + rows]) for name, place in places.items()}
         except MemoryError:  # says nothing about the files
             raise
         except PermissionError as error:
@@ -138,13 +150,16 @@ class ZarrStore(AbstractStore):
             raise _atomic.StoreError(f"Block {number} of {self} has {rows} rows, more than the {size} of the others.")
         return size
 
-    def _array(self, group: Any, name: str, x: np.ndarray, size: int) -> Any:
-        name = _plain(name)
+    def _array(self, group: Any, name: str, x: np.ndarray, size: int, length: int) -> Any:
+        """Returns the array of a leaf, which has that many rows or more; made or made longer where it must be."""
         if name in group:
-            return group[name]
+            array = group[name]
+            if array.shape[0] < length:
+                array.resize((length, *x.shape[1:]))
+            return array
         return group.create_array(
             name,
-            shape=(0, *x.shape[1:]),
+            shape=(length, *x.shape[1:]),
             chunks=(size, *(max(1, n) for n in x.shape[1:])),
             dtype=x.dtype,
             dimension_names=["time", *(f"{name}_{i}" for i in range(x.ndim - 1))],
@@ -154,6 +169,33 @@ class ZarrStore(AbstractStore):
 def _checksum(x: np.ndarray) -> int:
     kind = zlib.crc32(f"{x.dtype.str}{x.shape}".encode())
     return zlib.crc32(np.ascontiguousarray(x).data.cast("B"), kind) if x.size else kind
+
+
+def array_names(names: Iterable[str]) -> dict[str, str]:
+    """Returns the names of the arrays of leaves: with points in place of slashes, and a digest if that will not do.
+
+    It will not do if two names would be one, as "a/b" and "a.b" would, also on disks that do not tell capitals, or if
+    zarr or a disk would not take the name.
+    """
+    plain = {name: _plain(name) for name in names}
+    counts = collections.Counter(map(_folded, plain.values()))
+    return {name: x if counts[_folded(x)] == 1 and _is_safe(x) else _escaped(name) for name, x in plain.items()}
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def _is_safe(name: str) -> bool:
+    """Whether zarr and every disk take a name, which is that of a folder, and zarr has none of its own of that name."""
+    if name.startswith("__") or name == "zarr.json" or not name.strip(". ") or any(x in name for x in _UNSAFE):
+        return False
+    return name.isprintable() and len(name.encode()) <= _LONGEST
+
+
+def _escaped(name: str) -> str:
+    readable = re.sub(r"[^A-Za-z0-9.-]+", "_", _plain(name)).strip("._")[:60]
+    return f"{readable}~{hashlib.blake2b(name.encode(), digest_size=6).hexdigest()}"
 
 
 def _plain(name: str) -> str:

@@ -24,10 +24,11 @@ def check_store(
     """Checks that a store does what `simulate`, `iterate` and `sweep` rely on; for stores of your own.
 
     Blocks come back with the same bits, whatever the order in which they are put; one that is put again replaces the
-    first; `like` chooses among the arrays and refuses other shapes; what is not there is a `StoreError`; the manifest
-    comes back as it was, and of several that create one at the same time one alone succeeds. Where the store is a
-    folder and `reopen` is given, every file of a block is removed, cut short and changed in turn, and the store must
-    notice.
+    first; `like` chooses among the arrays and refuses other shapes; what is not there is a `StoreError`; names that are
+    alike, such as "a/b", "a.b" and "A/b", are kept apart or refused; blocks that several threads put at once are all
+    there; the manifest comes back as it was, and only one of several that create one at the same time succeeds. While
+    one run holds `lock`, another one is refused. If the store is a folder and `reopen` is given, every file of a block is
+    removed, cut short and changed in turn, and the store must notice.
 
     Args:
         make_store: Makes a store that is empty.
@@ -97,6 +98,9 @@ def check_store(
     _check_same(store.get(2, tree), other, "a block beside one that was removed")
     _check_manifest(make_store(), again)
     _check_creation(make_store(), again)
+    _check_names(make_store(), again)
+    _check_together(make_store(), again, tree)
+    _check_lock(make_store(), again)
     if reopen is not None:
         _check_damage(make_store, reopen, tree)
 
@@ -155,6 +159,52 @@ def _check_creation(store: AbstractStore, again: Callable[[AbstractStore], Abstr
     _check(
         again(store).read_manifest() == winner, "the manifest is that of the run for which `create_manifest` is True"
     )
+
+
+def _check_names(store: AbstractStore, again: Callable[[AbstractStore], AbstractStore]) -> None:
+    """Checks that no array takes the place of one whose name is like its own."""
+    names = ("a.b", "a_b", "A.b", "a.b.npy", "b", "", ".", "..", " ", "__b", "é", "e\u0301", "n" * 300)
+    tree: dict[str, Any] = {name: np.full(3, i, np.float32) for i, name in enumerate(names)}
+    tree["a"] = {"b": np.full(3, -1, np.float32)}
+    try:
+        store.put(0, tree)
+    except (StoreError, ValueError):
+        return
+    _check_same(again(store).get(0, tree), tree, "a block of arrays whose names are alike, which `put` did not refuse,")
+
+
+def _check_together(store: AbstractStore, again: Callable[[AbstractStore], AbstractStore], tree: PyTree) -> None:
+    """Checks that several threads that put different blocks into a new store at the same time put all of them."""
+    handles = [again(store) for _ in range(4)]
+    barrier = threading.Barrier(len(handles))
+
+    def put(at: int) -> None:
+        barrier.wait()
+        handles[at].put(at, tree)
+
+    with concurrent.futures.ThreadPoolExecutor(len(handles)) as threads:
+        list(threads.map(put, range(len(handles))))
+    found = again(store)
+    _check(found.numbers() == list(range(len(handles))), "blocks that are put at the same time are all there")
+    for number in range(len(handles)):
+        _check_same(found.get(number, tree), tree, "a block that was put while others were put")
+
+
+def _check_lock(store: AbstractStore, again: Callable[[AbstractStore], AbstractStore]) -> None:
+    """Checks that one run at a time holds the lock."""
+    for _ in range(2):  # it is free again after the first time
+        with store.lock():
+            _refused(lambda: store.lock().__enter__(), "`lock` of a store that another run holds")
+            if type(store).lock is not AbstractStore.lock or _is_folder(store):
+                other = again(store)
+                _refused(lambda: other.lock().__enter__(), "`lock` of a store that another run holds by another object")
+
+
+def _is_folder(store: AbstractStore) -> bool:
+    try:
+        return bool(store.path)
+    except StoreError:
+        return False
 
 
 def _check_damage(

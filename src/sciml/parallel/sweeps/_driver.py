@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 
 from ..._progress import Report
 from ..._status import SolveError, raise_for_status
+from ...stores._pytree_names import check_names
 from .._blocks import check_block
 from .._mesh import member_groups
 from ._batches import BlockPlan, choose_block
@@ -72,6 +73,7 @@ class Sweep:
         self._blocks = None
         self._stored, self._written, self._store = 0, 0, opened
         if opened is not None:
+            check_names(self._like)
             program = executable.lower(first).as_text()
             run = open_sweep(opened, spec, members, self.plan, program, schedule=schedule, resume=resume)
             self._blocks = StoredBlocks(opened, self._like, run)

@@ -1,8 +1,10 @@
 """Checkpoints of a training: all that it needs to go on with the same bits."""
 
+import contextlib
 import json
 import os
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ from ...stores._atomic import StoreError
 from ...stores._fingerprint import Part, fingerprint
 from ...stores._manifest import digest_of_run, open_run
 from ...stores._npz_store import NpzStore
+from ...stores._pytree_names import check_names
 from ._history import HistoryWriter
 from ._step import StepState
 from ._validation import Best
@@ -89,6 +92,30 @@ class Checkpoints:
         for old in self._store.numbers()[:-2]:
             self._store.remove(old)
         self._last = time.monotonic()
+
+    def resumed(
+        self,
+        like: StepState,
+        like_best: PyTree,
+        history: HistoryWriter,
+        locks: contextlib.ExitStack,
+        is_over: Callable[[Saved], bool],
+    ) -> Saved | None:
+        """Returns as `read` where to go on; if there is anything left to do, no other run writes here from then on.
+
+        Raises:
+            StoreError: If another run writes here, or as for `read`.
+            ValueError: If two arrays would be stored by one name.
+        """
+        check_names({"state": like, "best": like_best})
+        try:
+            saved = self.read(like, like_best, history)
+            if saved is not None and is_over(saved):
+                return saved
+        except StoreError:  # a run that is under way removes checkpoints while they are read
+            pass
+        locks.enter_context(self._store.lock())
+        return self.read(like, like_best, history)
 
     def read(self, like: StepState, like_best: PyTree, history: HistoryWriter) -> Saved | None:
         """Returns where to go on, and fills the history; None where the training starts.

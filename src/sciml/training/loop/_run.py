@@ -114,6 +114,12 @@ class TrainingPlan(NamedTuple):
         """Whether the last validations brought nothing better."""
         return self.patience is not None and best.stale >= self.patience
 
+    def left(self, saved: Saved, taken: int) -> int | None:
+        """Returns the number of steps that are left after so many; None if only the loader knows."""
+        if bool(saved.state.halted) or self.out_of_patience(saved.best):
+            return 0
+        return None if self.steps is None else max(self.steps - taken, 0)
+
 
 class Ended(NamedTuple):
     """How a training ended.
@@ -164,8 +170,7 @@ class Host:
         state, best, place = saved
         plan, history, checkpoints = self._plan, self._history, self._checkpoints
         first = taken = history.steps
-        over = bool(state.halted) or plan.out_of_patience(best)
-        left = 0 if over else None if plan.steps is None else max(plan.steps - taken, 0)
+        left = plan.left(saved, taken)
         epoch = 0
         step = CompiledStep(self._recipe, state, self._key)
         arrays = jax.tree.leaves(state)

@@ -186,7 +186,7 @@ def train(
     root: Any = jax.random.key(0) if key is None else check_key(key, "train")
     size = None if batch_size is None else check_count(batch_size, "batch_size", "train")
     placement = placement_of(mesh, model, None if is_loader(data) else data)
-    with _on_mesh(placement):
+    with _on_mesh(placement), contextlib.ExitStack() as locks:
         given, model, root = model, jax.tree.map(_as_array, placement.weights(model)), placement.weights(root)
         whole, (model, stateful) = model, without_state(model)
         model, selection = select(model, where, positive, bounds, transforms, kinds="complex")
@@ -221,7 +221,8 @@ def train(
             )  # fmt: skip
             compiled = _program(recipe, source, state, step_key)
             writer = Checkpoints(store_of(checkpoints), _check_seconds(checkpoint_every), resume, depends_on, compiled)
-            saved = writer.read(state, state.judged, history) or saved
+            is_over = lambda saved: plan.left(saved, history.steps) == 0  # noqa: E731
+            saved = writer.resumed(state, state.judged, history, locks, is_over) or saved
         validator = Validator(recipe, validation, size, validation_key)
         with reporting(progress, total, unit="step", name="train", done=history.steps) as report:
             try:
