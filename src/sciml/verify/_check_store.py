@@ -27,8 +27,8 @@ def check_store(
     first; `like` chooses among the arrays and refuses other shapes; what is not there is a `StoreError`; names that are
     alike, such as "a/b", "a.b" and "A/b", are kept apart or refused; blocks that several threads put at once are all
     there; the manifest comes back as it was, and only one of several that create one at the same time succeeds. While
-    one run holds `lock`, another one is refused. If the store is a folder and `reopen` is given, every file of a block is
-    removed, cut short and changed in turn, and the store must notice.
+    one run holds `lock`, another one is refused. If the store is a folder and `reopen` is given, every file of a block
+    is removed, cut short and changed in turn, and the store must notice.
 
     Args:
         make_store: Makes a store that is empty.
